@@ -2,7 +2,7 @@
 
 use crate::decide::target::{PipelineFacts, TaskTensors};
 use crate::store::pipelines::PipelineRow;
-use apportion_domain::{Problem, Trace};
+use apportion_domain::{ArrivalTrace, Problem};
 use apportion_protocol::v1;
 use apportion_wire::{
     BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, TaskSpec, TensorSpec,
@@ -126,6 +126,6 @@ fn tensor(spec: &TensorSpec) -> v1::TensorSpec {
 
 /// A constant load of `qps` queries per second.
 #[must_use]
-pub fn steady(qps: f64, seconds: u64) -> Trace {
-    Trace::rates((0..seconds).map(|second| (second, qps)).collect()).expect("a rate in range")
+pub fn steady(qps: f64, seconds: u64) -> ArrivalTrace {
+    ArrivalTrace::rates((0..seconds).map(|second| (second, qps)).collect()).expect("a rate in range")
 }

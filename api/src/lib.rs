@@ -4,7 +4,7 @@
 //! ([`decide`] and [`act`]). What never does: policies of serving or planning, JSON's shapes (those are `api/wire`).
 //!
 //! The commonest addition is a resource: a table in a new migration, its rows in `store`, its handlers in `http`, and
-//! `api/openapi.json` written anew by its test with `UPDATE_OPENAPI=1`.
+//! `api/openapi.json` written anew by its test with `APPORTION_WRITE=1`.
 
 pub mod act;
 mod app;
@@ -17,5 +17,5 @@ mod restore;
 mod serve;
 pub mod store;
 
-pub use restore::{RestoreError, Restored, finish_restore};
-pub use serve::{Config, Running, ServeError, serve};
+pub use restore::{RestoreError, RestoreResult, finish_restore};
+pub use serve::{RunningService, ServeError, ServiceConfig, serve};

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 /// The result of a finished restore.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Restored {
+pub struct RestoreResult {
     /// The incarnation before.
     pub before: i64,
     /// The new one.
@@ -55,7 +55,7 @@ pub enum RestoreError {
 ///
 /// # Errors
 /// If the database cannot be opened, or a stored document cannot be read. Then nothing has changed.
-pub async fn finish_restore(url: Option<&str>, data_dir: &Path) -> Result<Restored, RestoreError> {
+pub async fn finish_restore(url: Option<&str>, data_dir: &Path) -> Result<RestoreResult, RestoreError> {
     if url.is_none() && !data_dir.join("postgres").join("PG_VERSION").exists() {
         return Err(RestoreError::NoData(data_dir.to_owned()));
     }
@@ -65,13 +65,13 @@ pub async fn finish_restore(url: Option<&str>, data_dir: &Path) -> Result<Restor
     done
 }
 
-async fn finish(database: &Database) -> Result<Restored, RestoreError> {
+async fn finish(database: &Database) -> Result<RestoreResult, RestoreError> {
     let mut tx = database.pool.begin().await?;
     let current = store::target::get(&mut tx).await?;
     let time = store::target::clock(&mut tx).await?;
     let incarnation = time.timestamp_millis().max(current.incarnation + 1);
     let next = renewed(&current, incarnation, time)?;
-    let restored = Restored { before: current.incarnation, incarnation, generation: next.generation };
+    let restored = RestoreResult { before: current.incarnation, incarnation, generation: next.generation };
     if !store::target::reincarnate(&mut tx, &next, &current).await? {
         return Err(RestoreError::Stale);
     }

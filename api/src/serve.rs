@@ -3,8 +3,8 @@
 use crate::act::{agent_records, connections, heartbeats, leader, model_files, push, sessions::Sessions};
 use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
-use crate::app::parts::{Broken, Part, Parts};
-use crate::app::{App, Inner, clock};
+use crate::app::parts::{PartFailure, Parts, ServicePart};
+use crate::app::{App, AppState, clock};
 use crate::database::{Database, DatabaseError};
 use crate::{http, jobs, store};
 use apportion_protocol::v1::control_server::ControlServer;
@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 /// The configuration of a service.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct ServiceConfig {
     /// PostgreSQL to use; `None`: a private one in `data_dir`.
     pub database_url: Option<String>,
     /// Model files, the token and the private database.
@@ -35,7 +35,7 @@ pub struct Config {
     pub advertise_http: Option<String>,
 }
 
-impl Config {
+impl ServiceConfig {
     /// The defaults: a private database, loopback, ports 7070 and 7071.
     #[must_use]
     pub fn new(data_dir: impl Into<PathBuf>) -> Self {
@@ -77,8 +77,8 @@ pub enum ServeError {
     },
 }
 
-/// A running service. If it is dropped without [`Running::stop`], its parts end with the runtime.
-pub struct Running {
+/// A running service. If it is dropped without [`RunningService::stop`], its parts end with the runtime.
+pub struct RunningService {
     http: SocketAddr,
     grpc: SocketAddr,
     app: App,
@@ -87,7 +87,7 @@ pub struct Running {
     parts: Vec<JoinHandle<()>>,
 }
 
-impl Running {
+impl RunningService {
     /// The address for HTTP.
     #[must_use]
     pub fn http(&self) -> SocketAddr {
@@ -107,7 +107,7 @@ impl Running {
     }
 
     /// Waits until a part of the service fails. The process should then end with an error, so that it is started again.
-    pub async fn broken(&self) -> Broken {
+    pub async fn broken(&self) -> PartFailure {
         self.app.parts.broken().await
     }
 
@@ -129,7 +129,7 @@ impl Running {
 ///
 /// # Errors
 /// If there is no database, or an address or the data directory cannot be used.
-pub async fn serve(config: Config) -> Result<Running, ServeError> {
+pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> {
     let data_dir = prepare_data_dir(&config.data_dir)?;
     let token = token(&config, &data_dir)?;
     // Addresses come first: they fail at once, while the database takes a moment.
@@ -139,7 +139,7 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
     let grpc = grpc_listener.local_addr().map_err(listen(config.grpc))?;
     let mut database = Database::open(config.database_url.as_deref(), &data_dir).await?;
     set_clock(&database).await;
-    let app = App::new(Inner {
+    let app = App::new(AppState {
         pool: database.pool.clone(),
         data_dir,
         token,
@@ -158,7 +158,7 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
     let web = app.clone();
     let web = async move {
         if let Err(error) = server.await {
-            web.parts.fail(Part::Http, error.to_string());
+            web.parts.fail(ServicePart::Http, error.to_string());
         }
     };
     let died = database.died();
@@ -166,21 +166,21 @@ pub async fn serve(config: Config) -> Result<Running, ServeError> {
     let keeper = async move {
         tokio::select! {
             () = keeper.stopped() => {}
-            why = died => keeper.parts.fail(Part::Database, why),
+            why = died => keeper.parts.fail(ServicePart::Database, why),
         }
     };
     let parts = vec![
-        app.run(Part::Http, web),
-        app.run(Part::AgentsServer, serve_agents(app.clone(), grpc_listener)),
-        app.run(Part::Push, push::run(app.clone())),
-        app.run(Part::Heartbeats, heartbeats::run(app.clone())),
-        app.run(Part::Records, agent_records::run(app.clone())),
-        app.run(Part::Jobs, jobs::run(app.clone())),
-        app.run(Part::Leader, leader::run(app.clone())),
-        app.run(Part::Database, keeper),
+        app.run(ServicePart::Http, web),
+        app.run(ServicePart::AgentsServer, serve_agents(app.clone(), grpc_listener)),
+        app.run(ServicePart::Push, push::run(app.clone())),
+        app.run(ServicePart::Heartbeats, heartbeats::run(app.clone())),
+        app.run(ServicePart::Records, agent_records::run(app.clone())),
+        app.run(ServicePart::Jobs, jobs::run(app.clone())),
+        app.run(ServicePart::Leader, leader::run(app.clone())),
+        app.run(ServicePart::Database, keeper),
     ];
     announce(http, grpc);
-    Ok(Running { http, grpc, app, database, http_server, parts })
+    Ok(RunningService { http, grpc, app, database, http_server, parts })
 }
 
 /// Sets the clock before the first row. Without an answer, the part that writes heartbeats sets it.
@@ -214,7 +214,7 @@ async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
         .add_service(service)
         .serve_with_incoming_shutdown(connections::accept(listener), async move { app.stopped().await });
     if let Err(error) = server.await {
-        parts.parts.fail(Part::AgentsServer, error.to_string());
+        parts.parts.fail(ServicePart::AgentsServer, error.to_string());
     }
 }
 
@@ -236,7 +236,7 @@ fn prepare_data_dir(dir: &Path) -> Result<PathBuf, ServeError> {
 }
 
 /// The token of the configuration, or the one on disk, or a new one.
-fn token(config: &Config, data_dir: &Path) -> Result<String, ServeError> {
+fn token(config: &ServiceConfig, data_dir: &Path) -> Result<String, ServeError> {
     if let Some(token) = &config.token {
         return Ok(token.clone());
     }

@@ -3,13 +3,13 @@
 mod support;
 
 use apportion_api::database::DatabaseError;
-use apportion_api::{Config, ServeError, serve};
+use apportion_api::{ServeError, ServiceConfig, serve};
 use sqlx::Connection;
 use support::{new_database, open_dir, service_on};
 
 async fn refusal(url: &str) -> ServeError {
     let dir = open_dir();
-    let mut config = Config::new(dir.path());
+    let mut config = ServiceConfig::new(dir.path());
     config.database_url = Some(url.into());
     config.http.set_port(0);
     config.grpc.set_port(0);
@@ -54,7 +54,7 @@ async fn a_newer_schema_is_left_alone() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_private_database_ends_with_the_service() {
     let dir = open_dir();
-    let mut config = Config::new(dir.path().join("data"));
+    let mut config = ServiceConfig::new(dir.path().join("data"));
     config.http.set_port(0);
     config.grpc.set_port(0);
     let client = reqwest::Client::new();
@@ -77,7 +77,7 @@ async fn the_private_database_ends_with_the_service() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_address_in_use_is_named() {
     let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
-    let mut config = Config::new(open_dir().path());
+    let mut config = ServiceConfig::new(open_dir().path());
     config.http = taken.local_addr().expect("its address");
     let error = serve(config).await.err().expect("the address is taken");
     assert!(error.to_string().contains("cannot listen on 127.0.0.1:"), "{error}");
@@ -85,7 +85,7 @@ async fn an_address_in_use_is_named() {
 
 /// In the child process: a service that runs until it is killed.
 async fn run_until_killed(dir: &str) {
-    let mut config = Config::new(dir);
+    let mut config = ServiceConfig::new(dir);
     config.http.set_port(0);
     config.grpc.set_port(0);
     let running = serve(config).await.expect("it starts");
@@ -117,7 +117,7 @@ async fn a_killed_service_loses_no_data() {
     }
     child.kill().expect("our child");
     child.wait().expect("our child");
-    let mut config = Config::new(&data);
+    let mut config = ServiceConfig::new(&data);
     config.http.set_port(0);
     config.grpc.set_port(0);
     let next = serve(config).await.expect("it takes over");

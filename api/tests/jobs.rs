@@ -2,7 +2,7 @@
 
 mod support;
 
-use apportion_api::store::jobs::{self, Offer};
+use apportion_api::store::jobs::{self, JobFilter, SolveTime};
 use apportion_api::store::{PgConnection, plans};
 use apportion_wire::PlanState;
 use serde_json::{Value, json};
@@ -14,7 +14,7 @@ use support::relay::Relay;
 use support::{PATIENCE, Service, hard_problem, problem, service};
 use uuid::Uuid;
 
-const OFFER: Offer<'static> = Offer { lease: Duration::from_secs(60), long: true, take_over: true, own: &[] };
+const OFFER: JobFilter<'static> = JobFilter { lease: Duration::from_secs(60), long: true, take_over: true, own: &[] };
 
 /// The database of a service that has stopped, with one plan enqueued.
 async fn one_job() -> (String, tempfile::TempDir, Uuid) {
@@ -24,7 +24,7 @@ async fn one_job() -> (String, tempfile::TempDir, Uuid) {
     let mut db = connect(&url).await;
     let options = json!({"planner": "milp", "gap": 1e-4, "time_limit_s": 60.0});
     plans::insert(&mut db, id, &problem(20.0), &options, chrono::Utc::now()).await.expect("a row");
-    jobs::enqueue(&mut db, id, false).await.expect("a row");
+    jobs::enqueue(&mut db, id, SolveTime::Usual).await.expect("a row");
     (url, dir, id)
 }
 
@@ -83,7 +83,7 @@ async fn a_cancellation_that_meets_a_claim_reaches_the_worker() {
     assert!(plans::cancel_asked(&mut db, id).await.expect("an answer"), "and is told to stop");
     assert!(jobs::delete(&mut db, &job).await.expect("an answer"));
     let plan = json!({});
-    let succeeded = plans::Outcome { state: PlanState::Succeeded, plan: Some(&plan), error: None };
+    let succeeded = plans::FinishedPlan { state: PlanState::Succeeded, plan: Some(&plan), error: None };
     plans::finish(&mut db, id, succeeded, chrono::Utc::now()).await.expect("stored");
     let row = plans::get(&mut db, id).await.expect("an answer").expect("it is there");
     assert_eq!((row.state, row.plan), (PlanState::Cancelled, None), "whatever the worker found");
@@ -99,9 +99,9 @@ async fn only_a_silent_worker_counts_as_dead() {
         assert!(jobs::claim(&mut db, &OFFER).await.expect("an answer").is_none(), "it is taken");
         assert!(jobs::put_back(&mut db, &job).await.expect("an answer"));
     }
-    let short = Offer { lease: Duration::ZERO, ..OFFER };
+    let short = JobFilter { lease: Duration::ZERO, ..OFFER };
     let silent = jobs::claim(&mut db, &short).await.expect("an answer").expect("the job");
-    let refused = [Offer { take_over: false, ..OFFER }, Offer { own: &[id], ..OFFER }];
+    let refused = [JobFilter { take_over: false, ..OFFER }, JobFilter { own: &[id], ..OFFER }];
     for offer in refused {
         assert!(jobs::claim(&mut db, &offer).await.expect("an answer").is_none(), "{offer:?}");
     }
@@ -227,7 +227,7 @@ async fn a_service_that_stops_puts_its_plan_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn plans_that_take_long_starve_no_other() {
+async fn long_plans_leave_places_to_others() {
     let s = service().await;
     let mut hard = Vec::new();
     for _ in 0..12 {

@@ -16,11 +16,11 @@ const EXAMPLES: &str = "8";
 #[test]
 fn the_description_in_the_repository_is_the_services() {
     let now = apportion_api::http::openapi::document();
-    if std::env::var_os("UPDATE_OPENAPI").is_some() {
+    if std::env::var_os("APPORTION_WRITE").is_some() {
         std::fs::write(DESCRIPTION, &now).expect("the repository can be written");
     }
     let kept = std::fs::read_to_string(DESCRIPTION).unwrap_or_default();
-    assert!(kept == now, "api/openapi.json is old; run UPDATE_OPENAPI=1 cargo test -p apportion-api --test openapi");
+    assert!(kept == now, "api/openapi.json is old; run APPORTION_WRITE=1 cargo test -p apportion-api --test openapi");
 }
 
 #[test]

@@ -44,7 +44,7 @@ async fn without_prefer_the_answer_is_immediate() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn that_no_plan_exists_is_an_answer() {
+async fn an_infeasible_problem_gets_an_answer() {
     let s = service().await;
     let plan = solved(&s, &json!({"problem": problem(1e6)})).await;
     assert_eq!(plan["state"], "infeasible", "{plan:#}");

@@ -276,7 +276,7 @@ async fn a_load_that_the_ladder_serves_changes_no_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_objective_that_is_none_is_refused_by_name() {
+async fn an_unknown_objective_is_refused_by_name() {
     let s = service().await;
     let mut asked = spec();
     for (replan, pointer, said) in [

@@ -1,29 +1,33 @@
-//! How accurate a pipeline is whose tasks run one variant each.
+//! How accurate is a pipeline if each task runs one variant?
 
 use crate::ids::{TaskIndex, VariantIndex};
 use crate::pipeline::{AccuracyModel, Pipeline};
 
 impl Pipeline {
-    /// The stages from the root towards `end` where each task runs one variant (by position), as far as queries get: where
-    /// a variant makes none, the path ends. That of a task which queries reach ends at it.
+    /// The stages from the root towards the task `end` if task `t` runs `variants[t]`. The path ends early at a variant
+    /// that makes no queries towards `end`. Otherwise it ends at `end`.
+    ///
+    /// # Panics
+    /// If `variants` does not have one variant for each task.
     #[must_use]
     pub fn path_towards(&self, end: TaskIndex, variants: &[VariantIndex]) -> Vec<(TaskIndex, VariantIndex)> {
         assert!(variants.len() == self.tasks.len(), "a variant of each task");
         let parent = |t: &TaskIndex| self.primary_parent(*t).map(|e| e.from);
         let mut path: Vec<TaskIndex> = std::iter::successors(Some(end), parent).collect();
         path.reverse();
-        let makes_none = |pair: &[TaskIndex]| {
+        let makes_no_queries = |pair: &[TaskIndex]| {
             let edge = self.primary_parent(pair[1]).expect("each task but the root has one");
             self.fanout(edge, variants[pair[0].get()]) <= 0.0
         };
-        let stages = path.windows(2).position(makes_none).map_or(path.len(), |last| last + 1);
+        let stages = path.windows(2).position(makes_no_queries).map_or(path.len(), |last| last + 1);
         path.truncate(stages);
         path.into_iter().map(|t| (t, variants[t.get()])).collect()
     }
 
-    /// Accuracy of the pipeline where each task runs one variant, by position: the mean over sinks, by their weights, of
-    /// the accuracy of the path towards each; a path that ends early counts with the stages that it has. Under `task_mean`
-    /// the mean over all tasks, of which those that no query reaches add nothing.
+    /// Accuracy of the pipeline, 0 to 1, if task `t` runs `variants[t]`.
+    ///
+    /// It is the mean accuracy of the paths towards the sinks, by the weights of the sinks. A path that ends early counts
+    /// with its own stages. Under `task_mean` it is the mean over all tasks. Tasks that no query reaches add 0.
     #[must_use]
     pub fn accuracy_of(&self, variants: &[VariantIndex]) -> f64 {
         if self.accuracy_model == AccuracyModel::TaskMean {

@@ -1,4 +1,4 @@
-//! What a plan is predicted to do.
+//! What is a plan predicted to do?
 
 use crate::serving::named;
 
@@ -10,7 +10,7 @@ named! {
     }
 }
 
-/// How long queries spent at one task in a run: queueing, batch wait and execution told apart.
+/// How long queries spent at one task in a run: queueing, batch wait and execution.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskWaiting {
     /// The pipeline's name.

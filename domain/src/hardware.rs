@@ -1,4 +1,4 @@
-//! Hardware types and fractions of a device.
+//! Which hardware types and fractions of a device are there?
 
 use std::fmt;
 
@@ -7,7 +7,7 @@ use std::fmt;
 pub struct Hardware {
     /// Unique in its problem.
     pub name: String,
-    /// Price of one whole device, at least 0.
+    /// Price of one whole device per hour, at least 0.
     pub price_per_hour: f64,
     /// Whole devices that exist; `None` is unlimited.
     pub count: Option<u32>,

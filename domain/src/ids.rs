@@ -1,4 +1,4 @@
-//! One newtype for each identifier, so that no two can be confused.
+//! Which identifiers are there? One newtype for each, so that no two can be confused.
 
 macro_rules! index {
     ($(#[$doc:meta])* $name:ident) => {

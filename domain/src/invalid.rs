@@ -1,15 +1,16 @@
-//! Why a draft was refused: place, value, what would be right.
+//! Why was a draft refused? The place, the value, and the permitted values.
 
 use std::fmt;
+use std::ops::RangeBounds;
 
 /// One refused value of a draft.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Invalid {
     /// JSON pointer of the place in the problem file, for example `/pipelines/0/slo_ms`.
     pub pointer: String,
-    /// The value found there, as it would be written in the file.
+    /// The value at that place, in the notation of the file.
     pub value: String,
-    /// What would be right.
+    /// The permitted values.
     pub expected: String,
 }
 
@@ -28,25 +29,28 @@ impl fmt::Display for Invalid {
 
 impl std::error::Error for Invalid {}
 
-/// Everything that was refused in one draft, never empty when returned as an error.
+/// All refused values of one draft; never empty as an error.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Invalids(pub Vec<Invalid>);
 
 impl Invalids {
-    /// Refuses a number outside `range`, described by `expected`.
-    pub(crate) fn number(&mut self, pointer: &str, value: f64, ok: bool, expected: &str) {
-        if !ok || value.is_nan() {
+    /// Refuses a number outside `range`, and NaN. `expected` describes the range.
+    pub(crate) fn check_number(&mut self, pointer: &str, value: f64, range: impl RangeBounds<f64>, expected: &str) {
+        if !range.contains(&value) {
             self.0.push(Invalid::new(pointer, value, expected));
         }
     }
 
-    /// Refuses whatever is at `pointer`.
+    /// Refuses the value at `pointer`.
     pub(crate) fn push(&mut self, pointer: impl Into<String>, value: impl fmt::Display, expected: impl Into<String>) {
         self.0.push(Invalid::new(pointer, value, expected));
     }
 
     /// `Ok(())` if nothing was refused.
-    pub(crate) fn result(self) -> Result<(), Invalids> {
+    ///
+    /// # Errors
+    /// All refused values.
+    pub(crate) fn into_result(self) -> Result<(), Invalids> {
         if self.0.is_empty() { Ok(()) } else { Err(self) }
     }
 }

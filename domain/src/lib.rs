@@ -1,11 +1,12 @@
-//! The nouns that every other crate uses.
+//! Which nouns do all other crates use? Problems, pipelines, profiles, plans, estimates and outcomes.
 //!
-//! What belongs here: the nouns of planning and serving (problems, pipelines, profiles, plans, estimates, outcomes), each
-//! parsed and validated on construction, so that no planner and no agent ever meets an invalid one. What never does: async,
-//! I/O, clocks, randomness, SQL, HTTP, JSON, solver types, policies.
+//! What belongs here: the nouns of planning and serving. Each is validated when it is made, so no planner and no agent
+//! receives an invalid one. What never does: async, input and output, clocks, randomness, SQL, HTTP, JSON, solver types,
+//! policies.
 //!
-//! Units: a field whose name ends in `_ms` is in milliseconds, `_qps` in queries per second, `_per_hour` in the currency of
-//! `price_per_hour` per hour, `_mib` in mebibytes; the event clock is [`Moment`] and [`Span`], whole nanoseconds.
+//! Units are last in the name of a field: `_ms` is milliseconds, `_qps` queries per second, `_mib` mebibytes. `_per_hour`
+//! is an amount of the currency of `price_per_hour` per hour. The event clock, [`Moment`] and [`TimeSpan`], counts whole
+//! nanoseconds.
 //!
 //! The commonest addition is a field of a pipeline. Add it to the struct in [`pipeline`] with its default and range. Check
 //! the range in `Pipeline::new`, with the pointer at which the problem file has it. Then read it in `api/wire`.
@@ -33,13 +34,14 @@ pub use hardware::{Hardware, Share};
 pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, VariantIndex};
 pub use invalid::{Invalid, Invalids};
 pub use outcome::{
-    Alternative, AlternativeKind, Answer, Binding, Change, Consequence, Constraint, Decision, Explanation, ObjectiveStep,
-    ObjectiveValue, PlanOutcome, PlanStatus, PlanningReport, Price, Relaxation, Round, Shortfall, StopReason,
+    Alternative, AlternativeKind, Binding, Change, CheckRound, Consequence, Constraint, Decision, Explanation,
+    ObjectiveStep, ObjectiveValue, PlanOutcome, PlanStatus, PlannerAnswer, PlanningReport, Price, Relaxation, Shortfall,
+    StopReason,
 };
 pub use pipeline::{AccuracyModel, Edge, Partial, PathAccuracy, Pipeline, PipelineDraft, Route, Task, TaskKind};
 pub use plan::{
-    Assignment, BackupEntry, Fence, Flow, Generation, GroupName, LadderStep, PipelinePlan, Plan, PlanChange, Routing,
-    RoutingEntry, RoutingTable,
+    Assignment, BackupEntry, Fence, Flow, Generation, GroupName, GroupSize, LadderStep, PipelinePlan, Plan, PlanChange,
+    Routing, RoutingEntry, RoutingTable,
 };
 pub use problem::{Deployed, LatencyRule, Mode, Objective, Problem, ProblemDraft};
 pub use profile::{Profile, ProfileRow};
@@ -47,6 +49,6 @@ pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
 pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
 pub use slack::SLACK;
-pub use trace::Trace;
-pub use units::{Moment, Span};
+pub use trace::ArrivalTrace;
+pub use units::{Moment, TimeSpan};
 pub use variant::{FanoutCounts, Variant};

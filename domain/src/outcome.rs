@@ -1,4 +1,4 @@
-//! The answer of a planner: a plan and the proofs about it, or the reasons why there is no plan.
+//! What does a planner answer? A plan with its proofs, or the reasons why there is no plan.
 
 use crate::serving::named;
 use crate::{Estimate, Plan};
@@ -275,13 +275,13 @@ pub struct Explanation {
 }
 
 /// The answer of a planner of pipelines.
-pub type PlanOutcome = Answer<Plan>;
+pub type PlanOutcome = PlannerAnswer<Plan>;
 
-/// The answer of a planner, whatever its plans are.
+/// The answer of a planner with plans of type `P`.
 #[must_use]
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer<P> {
-    /// Proven within the gap asked for: no plan is better.
+pub enum PlannerAnswer<P> {
+    /// Proven within the requested gap: no plan is better.
     Optimal(P),
     /// Valid, but not proven best.
     Feasible {
@@ -302,7 +302,7 @@ pub enum Answer<P> {
     },
 }
 
-impl<P> Answer<P> {
+impl<P> PlannerAnswer<P> {
     /// The plan, if there is one.
     #[must_use]
     pub fn plan(&self) -> Option<&P> {
@@ -344,9 +344,9 @@ impl<P> Answer<P> {
     }
 }
 
-/// One round of the check loop (`semantics.md` section 2 of the design): solve, replay, tighten.
+/// One round of the check loop: solve, replay, tighten.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Round {
+pub struct CheckRound {
     /// Counted from 1.
     pub round: u32,
     /// Headroom of this round by `pipeline/task`, at least 1.
@@ -357,9 +357,9 @@ pub struct Round {
     pub objective: ObjectiveValue,
     /// Replicas of the round's plan.
     pub replicas: u64,
-    /// Attainment on the part of the trace that was tightened on.
+    /// Attainment on the trace, 0 to 1.
     pub attainment: f64,
-    /// 99th percentile on the same.
+    /// 99th percentile of the latency on the same trace, in milliseconds.
     pub p99_ms: f64,
 }
 
@@ -371,11 +371,11 @@ pub struct PlanningReport {
     pub planner: String,
     /// Objective of the last round.
     pub objective: ObjectiveValue,
-    /// Time it took, by the caller's clock.
+    /// Time of the run in seconds, by the caller's clock.
     pub seconds: f64,
     /// Rounds of the check loop; empty without a trace.
-    pub rounds: Vec<Round>,
-    /// Why.
+    pub rounds: Vec<CheckRound>,
+    /// Why the plan is as it is.
     pub explanation: Explanation,
     /// The estimate of the plan; `None` without a plan.
     pub estimate: Option<Estimate>,

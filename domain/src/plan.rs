@@ -1,4 +1,4 @@
-//! Plans: immutable, complete, with a parent. To change a plan, make another.
+//! What is a plan? It is immutable and complete. To change a plan, make another.
 //!
 //! A plan uses names, not positions in a problem, so that it can outlive the problem that it was made for. The checker says
 //! which names a problem does not know.
@@ -52,7 +52,7 @@ pub struct Assignment {
     pub replicas: u32,
     /// Share of the task's queries that it serves.
     pub traffic_share: f64,
-    /// The time that one query may spend there: `queue_factor * latency_ms + network_ms`.
+    /// The time that one query may spend there, in milliseconds: `queue_factor * latency_ms + network_ms`.
     pub latency_budget_ms: f64,
     /// Load over capacity, 0 to 1.
     pub utilisation: f64,
@@ -70,7 +70,7 @@ pub struct Flow {
 /// One target of a sender.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RoutingEntry {
-    /// Where queries go.
+    /// The group that receives the queries.
     pub to: GroupName,
     /// Share of the sender's queries for this task; the shares of one table sum to 1.
     pub fraction: f64,
@@ -122,8 +122,8 @@ pub struct PipelinePlan {
     pub flows: Vec<Flow>,
     /// Tables that realise the flows.
     pub routing: Routing,
-    /// Replicas of the groups at other rates, by rising rate; empty if they were not computed. Below the plan's demand it
-    /// says which replicas may be given up until the load rises again.
+    /// Replicas of the groups at other rates, by rising rate; empty if they were not computed. Below the plan's demand, it
+    /// says which replicas may be released until the load rises again.
     pub ladder: Vec<LadderStep>,
 }
 
@@ -152,7 +152,7 @@ impl Plan {
         self.pipelines.iter().flat_map(|p| &p.assignments).map(|a| u64::from(a.replicas)).sum()
     }
 
-    /// Whole devices of each hardware type: shares divide each other, so the sum rounded up can be packed.
+    /// Whole devices of each hardware type. Shares divide each other, so the sum rounded up can be packed.
     #[must_use]
     pub fn devices(&self) -> BTreeMap<&str, u64> {
         let mut eighths: BTreeMap<&str, u64> = BTreeMap::new();
@@ -176,15 +176,28 @@ impl Plan {
         let change = |key: (String, GroupName)| {
             let from = before.get(&key).copied();
             let to = after.get(&key).copied();
-            (from != to).then_some(PlanChange { pipeline: key.0, group: key.1, from, to })
+            let (pipeline, group) = key;
+            (from != to).then_some(PlanChange { pipeline, group, from, to })
         };
         keys.into_iter().filter_map(change).collect()
     }
 
-    fn by_group(&self) -> BTreeMap<(String, GroupName), (u32, u32)> {
-        let entry = |p: &PipelinePlan, a: &Assignment| ((p.name.clone(), a.group.clone()), (a.replicas, a.batch));
+    /// The size of each group, by pipeline and group.
+    fn by_group(&self) -> BTreeMap<(String, GroupName), GroupSize> {
+        let entry = |p: &PipelinePlan, a: &Assignment| {
+            ((p.name.clone(), a.group.clone()), GroupSize { replicas: a.replicas, batch: a.batch })
+        };
         self.pipelines.iter().flat_map(|p| p.assignments.iter().map(move |a| entry(p, a))).collect()
     }
+}
+
+/// The size of a group in a plan.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GroupSize {
+    /// Replicas.
+    pub replicas: u32,
+    /// Batch size.
+    pub batch: u32,
 }
 
 /// One group's change between two plans.
@@ -194,10 +207,10 @@ pub struct PlanChange {
     pub pipeline: String,
     /// The group.
     pub group: GroupName,
-    /// `(replicas, batch)` before; `None` if it did not run.
-    pub from: Option<(u32, u32)>,
-    /// `(replicas, batch)` after; `None` if it is gone.
-    pub to: Option<(u32, u32)>,
+    /// Its size in the first plan; `None` if the plan does not have it.
+    pub from: Option<GroupSize>,
+    /// Its size in the second plan; `None` if the plan does not have it.
+    pub to: Option<GroupSize>,
 }
 
 #[cfg(test)]
@@ -230,6 +243,7 @@ mod tests {
     fn a_diff_names_what_came_what_went_and_what_changed() {
         let changes = plan(&[("a", 1, 2), ("b", 4, 1), ("d", 1, 1)]).diff(&plan(&[("b", 8, 1), ("c", 1, 3), ("d", 1, 1)]));
         let seen: Vec<_> = changes.iter().map(|c| (c.group.variant.as_str(), c.from, c.to)).collect();
-        assert_eq!(seen, [("a", Some((2, 1)), None), ("b", Some((1, 4)), Some((1, 8))), ("c", None, Some((3, 1)))]);
+        let size = |replicas, batch| Some(GroupSize { replicas, batch });
+        assert_eq!(seen, [("a", size(2, 1), None), ("b", size(1, 4), size(1, 8)), ("c", None, size(3, 1))]);
     }
 }

@@ -1,7 +1,7 @@
-//! A problem: hardware, pipelines with their demands, and the objective.
+//! What is planned? Hardware, pipelines with their demands, and the objective.
 
 use crate::invalid::Invalids;
-use crate::pipeline::{NUMBER_MAX, check_unique};
+use crate::pipeline::{FROM_ZERO, check_unique};
 use crate::serving::named;
 use crate::{Hardware, HardwareIndex, Pipeline, PipelineIndex, SLACK, Share, TaskIndex, VariantIndex};
 
@@ -44,7 +44,7 @@ pub struct Objective {
     pub mode: Mode,
     /// Which queries must meet the SLO.
     pub latency_rule: LatencyRule,
-    /// Cap on the cost of devices.
+    /// Cap on the cost of devices per hour, in the currency of `price_per_hour`.
     pub budget_per_hour: Option<f64>,
 }
 
@@ -67,7 +67,7 @@ pub struct Deployed {
     pub replicas: u32,
 }
 
-/// A problem before it is checked.
+/// A problem that is not checked yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProblemDraft {
     /// What is optimised.
@@ -96,7 +96,7 @@ impl std::ops::Deref for Problem {
 }
 
 impl Problem {
-    /// Checks the rules that the pipelines have not checked.
+    /// Checks a draft. [`Pipeline::new`] has checked the rules of each pipeline.
     ///
     /// # Errors
     /// Every refused value with its JSON pointer in the problem file.
@@ -117,12 +117,10 @@ impl Problem {
         }
         check_unique(draft.pipelines.iter().map(|p| p.name.as_str()), "/pipelines", &mut invalids);
         if let Some(budget) = draft.objective.budget_per_hour {
-            let ok = (0.0..=NUMBER_MAX).contains(&budget);
-            invalids.number("/objective/budget_per_hour", budget, ok, "a number of at least 0, or null");
+            invalids.check_number("/objective/budget_per_hour", budget, FROM_ZERO, "a number of at least 0, or null");
         }
-        let weight_ok = (0.0..=NUMBER_MAX).contains(&draft.switching_weight);
-        invalids.number("/switching/weight", draft.switching_weight, weight_ok, "a number of at least 0");
-        invalids.result()?;
+        invalids.check_number("/switching/weight", draft.switching_weight, FROM_ZERO, "a number of at least 0");
+        invalids.into_result()?;
         Ok(Self { draft })
     }
 
@@ -160,7 +158,7 @@ impl Problem {
         self.draft.pipelines.iter().position(|p| p.name == name).map(PipelineIndex)
     }
 
-    /// Whether a variant fits into the memory of this share of this hardware.
+    /// Whether a variant that needs `memory_mib` fits into a share of a device. `None` needs no memory.
     #[must_use]
     pub fn fits_memory(&self, memory_mib: Option<f64>, hardware: HardwareIndex, share: Share) -> bool {
         match (memory_mib, self.hardware_at(hardware).memory_mib) {
@@ -170,7 +168,7 @@ impl Problem {
     }
 }
 
-/// Checks hardware types as they stand at `/hardware` of a problem file.
+/// Checks the hardware types at `/hardware` of a problem file. Returns every refused value, with its JSON pointer.
 #[must_use]
 pub fn check_hardware(hardware: &[Hardware]) -> Invalids {
     let mut invalids = Invalids::default();
@@ -181,14 +179,12 @@ pub fn check_hardware(hardware: &[Hardware]) -> Invalids {
     check_unique(hardware.iter().map(|h| h.name.as_str()), "/hardware", &mut invalids);
     for (i, h) in hardware.iter().enumerate() {
         let at = format!("/hardware/{i}");
-        let price_ok = (0.0..=NUMBER_MAX).contains(&h.price_per_hour);
-        invalids.number(&format!("{at}/price_per_hour"), h.price_per_hour, price_ok, "a price of at least 0");
+        invalids.check_number(&format!("{at}/price_per_hour"), h.price_per_hour, FROM_ZERO, "a price of at least 0");
         if h.name.is_empty() {
             invalids.push(format!("{at}/name"), "\"\"", "a name");
         }
         if let Some(memory) = h.memory_mib {
-            let ok = (0.0..=NUMBER_MAX).contains(&memory);
-            invalids.number(&format!("{at}/memory_mib"), memory, ok, "a number of at least 0, or null");
+            invalids.check_number(&format!("{at}/memory_mib"), memory, FROM_ZERO, "a number of at least 0, or null");
         }
     }
     invalids

@@ -1,6 +1,6 @@
-//! How long one batch of a variant takes on each hardware type.
+//! How long does one batch of a variant take on each hardware type?
 
-use crate::{HardwareIndex, Share, Span};
+use crate::{HardwareIndex, Share, TimeSpan};
 
 /// One measured point: a batch of `batch` queries on a `share` of `hardware`.
 #[derive(Clone, Debug, PartialEq)]
@@ -11,9 +11,9 @@ pub struct ProfileRow {
     pub share: Share,
     /// Queries in the batch, at least 1.
     pub batch: u32,
-    /// Median time of the whole batch, above 0.
+    /// Median time of the whole batch in milliseconds, above 0.
     pub latency_ms: f64,
-    /// 99th percentile of the same, at least the median.
+    /// 99th percentile of the same, in milliseconds, at least the median.
     pub p99_ms: Option<f64>,
 }
 
@@ -65,44 +65,45 @@ impl Profile {
         self.rows.chunk_by(|a, b| (a.hardware, a.share) == (b.hardware, b.share)).map(|c| (c[0].hardware, c[0].share))
     }
 
-    /// Median time of a batch of `size` queries: linear between measured sizes, the smallest's below it, and above the
-    /// largest along the last segment's slope (at least flat). `None` if nothing was measured there.
+    /// Median time of a batch of `size` queries; `None` if nothing was measured there.
     ///
-    /// The interpolation is done in nanoseconds and rounds half to even.
+    /// Between measured sizes it is linear. Below the smallest size it is the time of the smallest size. Above the largest
+    /// size it follows the slope of the last segment, and never falls. The interpolation is in nanoseconds and rounds half
+    /// to even.
     #[must_use]
-    pub fn service(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<Span> {
+    pub fn service(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<TimeSpan> {
         interpolate(self.on(hardware, share), size, |r| r.latency_ms)
     }
 
-    /// The 99th percentile's time, interpolated in the same way; rows without one count with their median.
+    /// The 99th percentile of the same time, interpolated in the same way. A row without it counts with its median.
     #[must_use]
-    pub fn service_p99(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<Span> {
+    pub fn service_p99(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<TimeSpan> {
         interpolate(self.on(hardware, share), size, |r| r.p99_ms.unwrap_or(r.latency_ms))
     }
 }
 
-fn interpolate(rows: &[ProfileRow], size: u32, latency_ms: impl Fn(&ProfileRow) -> f64) -> Option<Span> {
-    let nanos = |r: &ProfileRow| Span::from_millis(latency_ms(r)).as_nanos() as f64;
+fn interpolate(rows: &[ProfileRow], size: u32, latency_ms: impl Fn(&ProfileRow) -> f64) -> Option<TimeSpan> {
+    let nanos = |r: &ProfileRow| TimeSpan::from_millis(latency_ms(r)).as_nanos() as f64;
     let first = rows.first()?;
     let above = rows.partition_point(|r| r.batch < size);
     if above == 0 {
-        return Some(Span::from_millis(latency_ms(first)));
+        return Some(TimeSpan::from_millis(latency_ms(first)));
     }
     if above < rows.len() && rows[above].batch == size {
-        return Some(Span::from_millis(latency_ms(&rows[above])));
+        return Some(TimeSpan::from_millis(latency_ms(&rows[above])));
     }
     let right = above.min(rows.len() - 1);
     let left = right.saturating_sub(1);
     if left == right {
-        return Some(Span::from_millis(latency_ms(&rows[right])));
+        return Some(TimeSpan::from_millis(latency_ms(&rows[right])));
     }
     let (l, r) = (&rows[left], &rows[right]);
     let mut slope = (nanos(r) - nanos(l)) / f64::from(r.batch - l.batch);
     if above == rows.len() {
         slope = slope.max(0.0);
-        return Some(Span::from_nanos((nanos(r) + slope * f64::from(size - r.batch)).round_ties_even() as u64));
+        return Some(TimeSpan::from_nanos((nanos(r) + slope * f64::from(size - r.batch)).round_ties_even() as u64));
     }
-    Some(Span::from_nanos((nanos(l) + slope * f64::from(size - l.batch)).round_ties_even() as u64))
+    Some(TimeSpan::from_nanos((nanos(l) + slope * f64::from(size - l.batch)).round_ties_even() as u64))
 }
 
 #[cfg(test)]
@@ -123,7 +124,7 @@ mod tests {
     #[test]
     fn latency_is_linear_between_sizes_and_flat_below() {
         let p = profile();
-        let ms = |size| p.service(HardwareIndex(0), Share::WHOLE, size).map(Span::as_millis);
+        let ms = |size| p.service(HardwareIndex(0), Share::WHOLE, size).map(TimeSpan::as_millis);
         assert_eq!(ms(1), Some(10.0));
         assert_eq!(ms(2), Some(10.0));
         assert_eq!(ms(3), Some(15.0));
@@ -136,7 +137,7 @@ mod tests {
     fn a_place_that_was_not_measured_has_no_latency() {
         let p = profile();
         assert_eq!(p.service(HardwareIndex(2), Share::WHOLE, 1), None);
-        assert_eq!(p.service(HardwareIndex(1), Share::WHOLE, 9).map(Span::as_millis), Some(20.0));
+        assert_eq!(p.service(HardwareIndex(1), Share::WHOLE, 9).map(TimeSpan::as_millis), Some(20.0));
         assert_eq!(p.places().count(), 2);
     }
 }

@@ -1,7 +1,7 @@
-//! What a percentile of measurements is, wherever figures stand beside each other.
+//! What is a percentile of measurements? All figures use the same definition.
 
-/// The nearest-rank quantile of values in ascending order: the least value that a share `part` (0 to 1) of them does not
-/// exceed; the smallest for 0, `None` of nothing.
+/// The nearest-rank quantile of values in ascending order. It is the least value that a share `part` (0 to 1) of the values
+/// does not exceed. For 0 it is the smallest value. `None` if there are no values.
 #[must_use]
 pub fn nearest_rank<T: Copy>(sorted: &[T], part: f64) -> Option<T> {
     let rank = (part * sorted.len() as f64).ceil() as usize;

@@ -1,6 +1,6 @@
-//! INFaaS's scaling problem (section 4.2.1): how many replicas of each variant of each application run.
+//! How many replicas of each variant of each application run? INFaaS's scaling problem (section 4.2.1).
 
-use crate::{Answer, SLACK};
+use crate::{PlannerAnswer, SLACK};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// One variant of one application.
@@ -8,9 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 pub struct ScalingVariant {
     /// Unique in its application.
     pub name: String,
-    /// Load at which it saturates.
+    /// Load at which it saturates, in queries per second.
     pub saturation_qps: f64,
-    /// Inference latency.
+    /// Inference latency in milliseconds.
     pub latency_ms: f64,
     /// Load latency in seconds.
     pub load_s: f64,
@@ -27,11 +27,11 @@ pub struct ScalingVariant {
 pub struct Application {
     /// Unique in the problem.
     pub name: String,
-    /// Its load.
+    /// Its load in queries per second.
     pub load_qps: f64,
-    /// Spare load to provide for.
+    /// Spare load to provide for, in queries per second.
     pub slack_qps: f64,
-    /// Its latency objective.
+    /// Its latency objective in milliseconds.
     pub slo_ms: f64,
     /// Its variants.
     pub variants: Vec<ScalingVariant>,
@@ -66,7 +66,7 @@ pub struct ScalingAction {
 pub struct ScalingPlan {
     /// One for each variant, with or without a change.
     pub actions: Vec<ScalingAction>,
-    /// What the actions cost by [`ScalingProblem::cost`], in cost units per second; negative where unloading saves more
+    /// Cost of the actions by [`ScalingProblem::cost`], in cost units per second. It is negative if unloading saves more
     /// than loading costs.
     pub value: f64,
 }
@@ -85,7 +85,7 @@ pub struct ScalingChange {
 }
 
 /// The answer of a planner to a scaling problem.
-pub type ScalingOutcome = Answer<ScalingPlan>;
+pub type ScalingOutcome = PlannerAnswer<ScalingPlan>;
 
 impl ScalingVariant {
     /// Cost of `delta` more replicas (INFaaS section 4.2.1, the unnumbered objective): `C (delta + lambda T_load max(delta,
@@ -117,7 +117,7 @@ impl Application {
 }
 
 impl ScalingProblem {
-    /// The objective: the summed cost of all changes, `deltas` by application and variant.
+    /// The objective: the summed cost of all changes, in cost units per second. `deltas` are by application and variant.
     #[must_use]
     pub fn cost(&self, deltas: &[Vec<i64>]) -> f64 {
         let of = |(a, deltas): (&Application, &Vec<i64>)| -> f64 {
@@ -140,8 +140,8 @@ impl ScalingPlan {
         self.actions.iter().map(|a| u64::from(a.running)).sum()
     }
 
-    /// What has to change to get from what runs after `self` to what runs after `to`, by application and variant. A variant
-    /// without replicas is as good as one that is not listed.
+    /// The changes from the replicas after `self` to the replicas after `to`, by application and variant. A variant without
+    /// replicas counts like a variant that is not listed.
     #[must_use]
     pub fn diff(&self, to: &ScalingPlan) -> Vec<ScalingChange> {
         let (before, after) = (self.by_variant(), to.by_variant());

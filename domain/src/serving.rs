@@ -1,4 +1,4 @@
-//! How a plan is served: the names of the policies. Their code is the crate `serving`.
+//! How is a plan served? The names of the policies. Their code is the crate `serving`.
 
 macro_rules! named {
     ($(#[$doc:meta])* $name:ident default $default:ident { $($(#[$vdoc:meta])* $variant:ident = $text:literal),+ $(,)? }) => {
@@ -47,7 +47,7 @@ named! {
 named! {
     /// When a batch is closed.
     Batching default AtStart {
-        /// A free replica starts at once with what is there, up to the batch size (InferLine, Loki's simulator).
+        /// A free replica starts at once with the queued queries, up to the batch size (InferLine, Loki's simulator).
         AtStart = "at_start",
         /// The next batch fills while the previous one runs (PARD 4.2).
         Forming = "forming",
@@ -61,7 +61,7 @@ named! {
     RoutingPolicy default Stride {
         /// In proportion to the weights, deterministically.
         Stride = "stride",
-        /// The replica with the fewest outstanding queries, by what the sender knows.
+        /// The replica with the fewest outstanding queries, as far as the sender knows.
         Jsq = "jsq",
         /// Loki's Algorithm 1: the tables of MostAccurateFirst, in proportion.
         MostAccurateFirst = "most_accurate_first",
@@ -134,7 +134,7 @@ impl Dropping {
     }
 }
 
-/// The serving block of a plan: what the estimate used and what the agents do.
+/// The serving block of a plan. The estimate used these policies, and the agents follow them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ServingPolicy {
     /// Where queries wait.
@@ -147,7 +147,7 @@ pub struct ServingPolicy {
     pub dropping: Dropping,
 }
 
-/// A pipeline's wishes for its plan's serving block; what is absent takes the default.
+/// A pipeline's wishes for its plan's serving block. A missing wish takes the default.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ServingWishes {
     /// Where queries wait.

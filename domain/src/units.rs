@@ -1,4 +1,4 @@
-//! The event clock: whole nanoseconds, so that events order totally and runs repeat.
+//! How does the event clock count? In whole nanoseconds, so events have a total order and runs repeat.
 
 use std::fmt;
 use std::ops::{Add, Sub};
@@ -9,7 +9,7 @@ pub struct Moment(u64);
 
 /// A length of time in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Span(u64);
+pub struct TimeSpan(u64);
 
 /// Nanoseconds in a millisecond.
 pub const NANOS_PER_MILLI: f64 = 1e6;
@@ -30,7 +30,7 @@ impl Moment {
     /// Rounds half to even; negative and NaN become the origin.
     #[must_use]
     pub fn from_millis(millis: f64) -> Self {
-        Self(Span::from_millis(millis).0)
+        Self(TimeSpan::from_millis(millis).0)
     }
 
     /// Nanoseconds since the origin.
@@ -49,14 +49,14 @@ impl Moment {
     /// How long after `earlier` this is; zero if it is not after.
     #[inline]
     #[must_use]
-    pub const fn since(self, earlier: Moment) -> Span {
-        Span(self.0.saturating_sub(earlier.0))
+    pub const fn since(self, earlier: Moment) -> TimeSpan {
+        TimeSpan(self.0.saturating_sub(earlier.0))
     }
 }
 
-impl Span {
+impl TimeSpan {
     /// No time at all.
-    pub const ZERO: Span = Span(0);
+    pub const ZERO: TimeSpan = TimeSpan(0);
 
     /// `nanos` nanoseconds.
     #[inline]
@@ -85,27 +85,27 @@ impl Span {
     }
 }
 
-impl Add<Span> for Moment {
+impl Add<TimeSpan> for Moment {
     type Output = Moment;
     #[inline]
-    fn add(self, span: Span) -> Moment {
+    fn add(self, span: TimeSpan) -> Moment {
         Moment(self.0.saturating_add(span.0))
     }
 }
 
-impl Sub<Span> for Moment {
+impl Sub<TimeSpan> for Moment {
     type Output = Moment;
     #[inline]
-    fn sub(self, span: Span) -> Moment {
+    fn sub(self, span: TimeSpan) -> Moment {
         Moment(self.0.saturating_sub(span.0))
     }
 }
 
-impl Add for Span {
-    type Output = Span;
+impl Add for TimeSpan {
+    type Output = TimeSpan;
     #[inline]
-    fn add(self, other: Span) -> Span {
-        Span(self.0.saturating_add(other.0))
+    fn add(self, other: TimeSpan) -> TimeSpan {
+        TimeSpan(self.0.saturating_add(other.0))
     }
 }
 
@@ -115,7 +115,7 @@ impl fmt::Display for Moment {
     }
 }
 
-impl fmt::Display for Span {
+impl fmt::Display for TimeSpan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:.6} ms", self.as_millis())
     }
@@ -127,17 +127,17 @@ mod tests {
 
     #[test]
     fn half_a_nanosecond_rounds_to_the_even_one() {
-        assert_eq!(Span::from_millis(0.000_000_5).as_nanos(), 0);
-        assert_eq!(Span::from_millis(0.000_001_5).as_nanos(), 2);
-        assert_eq!(Span::from_millis(35.1).as_nanos(), 35_100_000);
-        assert_eq!(Span::from_millis(-1.0), Span::ZERO);
-        assert_eq!(Span::from_millis(f64::NAN), Span::ZERO);
+        assert_eq!(TimeSpan::from_millis(0.000_000_5).as_nanos(), 0);
+        assert_eq!(TimeSpan::from_millis(0.000_001_5).as_nanos(), 2);
+        assert_eq!(TimeSpan::from_millis(35.1).as_nanos(), 35_100_000);
+        assert_eq!(TimeSpan::from_millis(-1.0), TimeSpan::ZERO);
+        assert_eq!(TimeSpan::from_millis(f64::NAN), TimeSpan::ZERO);
     }
 
     #[test]
     fn time_saturates_instead_of_wrapping() {
-        assert_eq!(Moment::NEVER + Span::from_nanos(1), Moment::NEVER);
-        assert_eq!(Moment::ZERO - Span::from_nanos(1), Moment::ZERO);
-        assert_eq!(Moment::ZERO.since(Moment::NEVER), Span::ZERO);
+        assert_eq!(Moment::NEVER + TimeSpan::from_nanos(1), Moment::NEVER);
+        assert_eq!(Moment::ZERO - TimeSpan::from_nanos(1), Moment::ZERO);
+        assert_eq!(Moment::ZERO.since(Moment::NEVER), TimeSpan::ZERO);
     }
 }

@@ -1,10 +1,10 @@
-//! One way to do a task.
+//! What is a variant? One way to do a task.
 
 use crate::{Profile, TaskIndex};
 use std::collections::BTreeMap;
 
 /// Distribution of the number of queries that one query makes at one child task: `(count, probability)` by increasing
-/// count, probabilities summing to 1.
+/// count. The probabilities sum to 1.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FanoutCounts(pub Vec<(u32, f64)>);
 
@@ -29,10 +29,10 @@ pub struct Variant {
     pub fanout_to: BTreeMap<TaskIndex, f64>,
     /// Distribution of the queries made at a child task, instead of either mean.
     pub fanout_counts: BTreeMap<TaskIndex, FanoutCounts>,
-    /// Time to load the variant onto a device.
+    /// Time to load the variant onto a device, in milliseconds.
     pub load_ms: f64,
-    /// Device memory while loaded; `None` is not counted.
+    /// Device memory in MiB while it is loaded; `None` is not counted.
     pub memory_mib: Option<f64>,
-    /// Time of a batch.
+    /// Times of its batches.
     pub profile: Profile,
 }

@@ -6,7 +6,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 
 /// What others are told instead of where the agent listens.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Advertised {
+pub struct AdvertisedAddresses {
     /// The host of all addresses without one of their own.
     pub host: Option<String>,
     /// host:port of the gateway.
@@ -17,10 +17,10 @@ pub struct Advertised {
     pub data: Option<String>,
 }
 
-/// The addresses of an agent that listens there: those that are advertised, or else those that it is bound to. Where that
-/// is any of the machine's, the one that this machine has towards the control plane `join`.
+/// The addresses of an agent that is bound to `http`, `grpc` and `data`: the advertised ones, or else the bound ones. For
+/// an unspecified address such as 0.0.0.0, it is this machine's address towards the control plane `join`.
 #[must_use]
-pub fn reachable(advertised: &Advertised, [http, grpc, data]: [SocketAddr; 3], join: &str) -> [String; 3] {
+pub fn reachable(advertised: &AdvertisedAddresses, [http, grpc, data]: [SocketAddr; 3], join: &str) -> [String; 3] {
     let of = |own: &Option<String>, bound: SocketAddr| match (own, &advertised.host) {
         (Some(own), _) => own.clone(),
         (None, Some(host)) => with_port(host, bound.port()),
@@ -57,24 +57,34 @@ fn towards(join: &str) -> IpAddr {
     found().unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
 }
 
+/// Why a text is no address that others can dial.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum AddressError {
+    /// This text is no host with a port.
+    #[error("{0:?}: expected HOST:PORT, for example 10.0.0.5:8000")]
+    HostAndPort(String),
+    /// This text is no host.
+    #[error("{0:?}: expected a host without a port, for example 10.0.0.5 or gpu1.example.com")]
+    Host(String),
+}
+
 /// Reads a host and a port as others would dial them.
 ///
 /// # Errors
-/// What would be right.
-pub fn host_and_port(text: &str) -> Result<String, String> {
+/// [`AddressError::HostAndPort`].
+pub fn host_and_port(text: &str) -> Result<String, AddressError> {
     let parts = text.rsplit_once(':').filter(|(host, port)| is_host(host) && port.parse::<u16>().is_ok_and(|p| p > 0));
-    parts.map(|_| text.to_owned()).ok_or_else(|| format!("{text:?}: expected HOST:PORT, for example 10.0.0.5:8000"))
+    parts.map(|_| text.to_owned()).ok_or_else(|| AddressError::HostAndPort(text.to_owned()))
 }
 
 /// Reads a host without a port.
 ///
 /// # Errors
-/// What would be right.
-pub fn host(text: &str) -> Result<String, String> {
+/// [`AddressError::Host`].
+pub fn host(text: &str) -> Result<String, AddressError> {
     let is_address = text.parse::<IpAddr>().is_ok_and(|ip| !ip.is_unspecified());
     let is_name = is_host(text) && !text.contains(':') && text.parse::<IpAddr>().is_err();
-    let expected = || format!("{text:?}: expected a host without a port, for example 10.0.0.5 or gpu1.example.com");
-    (is_address || is_name).then(|| text.to_owned()).ok_or_else(expected)
+    (is_address || is_name).then(|| text.to_owned()).ok_or_else(|| AddressError::Host(text.to_owned()))
 }
 
 fn is_host(text: &str) -> bool {
@@ -95,19 +105,19 @@ mod tests {
 
     #[test]
     fn others_are_told_what_is_advertised_or_bound() {
-        let plain = reachable(&Advertised::default(), bound("10.0.0.5"), JOIN);
+        let plain = reachable(&AdvertisedAddresses::default(), bound("10.0.0.5"), JOIN);
         assert_eq!(plain, ["10.0.0.5:8000", "10.0.0.5:8001", "10.0.0.5:8002"]);
         let host = Some("gpu1".to_owned());
-        let mixed = Advertised { host, data: Some("192.0.2.1:9".into()), ..Advertised::default() };
+        let mixed = AdvertisedAddresses { host, data: Some("192.0.2.1:9".into()), ..AdvertisedAddresses::default() };
         assert_eq!(reachable(&mixed, bound("0.0.0.0"), JOIN), ["gpu1:8000", "gpu1:8001", "192.0.2.1:9"]);
-        let v6 = Advertised { host: Some("2001:db8::1".into()), ..Advertised::default() };
+        let v6 = AdvertisedAddresses { host: Some("2001:db8::1".into()), ..AdvertisedAddresses::default() };
         assert_eq!(reachable(&v6, bound("::"), JOIN)[0], "[2001:db8::1]:8000");
     }
 
     #[test]
     fn who_listens_everywhere_tells_the_address_towards_the_control_plane() {
-        assert_eq!(reachable(&Advertised::default(), bound("0.0.0.0"), JOIN)[2], "127.0.0.1:8002");
-        assert_eq!(reachable(&Advertised::default(), bound("0.0.0.0"), "no URL")[0], "127.0.0.1:8000");
+        assert_eq!(reachable(&AdvertisedAddresses::default(), bound("0.0.0.0"), JOIN)[2], "127.0.0.1:8002");
+        assert_eq!(reachable(&AdvertisedAddresses::default(), bound("0.0.0.0"), "no URL")[0], "127.0.0.1:8000");
     }
 
     #[test]
@@ -122,13 +132,13 @@ mod tests {
             assert_eq!(host_and_port(right), Ok(right.to_owned()));
         }
         for wrong in ["", "gpu1", "gpu1:", "gpu1:0", "gpu1:70000", "0.0.0.0:8000", "[::]:8000", ":8000", "a b:1"] {
-            assert!(host_and_port(wrong).expect_err(wrong).contains("expected HOST:PORT"), "{wrong}");
+            assert!(host_and_port(wrong).expect_err(wrong).to_string().contains("expected HOST:PORT"), "{wrong}");
         }
         for right in ["10.0.0.5", "gpu1", "2001:db8::1"] {
             assert_eq!(host(right), Ok(right.to_owned()));
         }
         for wrong in ["", "0.0.0.0", "gpu1:8000", "::", "http://gpu1"] {
-            assert!(host(wrong).expect_err(wrong).contains("expected a host"), "{wrong}");
+            assert!(host(wrong).expect_err(wrong).to_string().contains("expected a host"), "{wrong}");
         }
     }
 }

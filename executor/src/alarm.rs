@@ -12,10 +12,17 @@ struct State {
     is_over: bool,
 }
 
+/// What the alarm and its thread share.
+#[derive(Debug, Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
 /// The thread's handle; it ends when this is dropped.
 #[derive(Debug)]
 pub struct Alarm {
-    shared: Arc<(Mutex<State>, Condvar)>,
+    shared: Arc<Shared>,
     set: Option<Instant>,
 }
 
@@ -25,7 +32,7 @@ impl Alarm {
     /// # Errors
     /// If the system has no thread for it.
     pub fn start(ring: impl Fn() + Send + 'static) -> std::io::Result<Self> {
-        let shared = Arc::new((Mutex::new(State::default()), Condvar::new()));
+        let shared = Arc::<Shared>::default();
         let of_thread = shared.clone();
         std::thread::Builder::new().name("alarm".into()).spawn(move || wait(&of_thread, &ring))?;
         Ok(Self { shared, set: None })
@@ -40,8 +47,8 @@ impl Alarm {
     }
 
     fn change(&self, change: impl FnOnce(&mut State)) {
-        change(&mut self.shared.0.lock().unwrap_or_else(PoisonError::into_inner));
-        self.shared.1.notify_one();
+        change(&mut self.shared.state.lock().unwrap_or_else(PoisonError::into_inner));
+        self.shared.changed.notify_one();
     }
 }
 
@@ -51,7 +58,7 @@ impl Drop for Alarm {
     }
 }
 
-fn wait((state, changed): &(Mutex<State>, Condvar), ring: &impl Fn()) {
+fn wait(Shared { state, changed }: &Shared, ring: &impl Fn()) {
     let mut now = state.lock().unwrap_or_else(PoisonError::into_inner);
     while !now.is_over {
         now = match now.at {

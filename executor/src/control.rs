@@ -3,7 +3,7 @@
 //! It registers, takes targets, acknowledges them and reports counts. When the stream ends it connects again, without
 //! end, and serves on meanwhile.
 
-use crate::agent::{Command, Handle};
+use crate::agent::{AgentCommand, AgentHandle};
 use crate::causes::describe;
 use crate::files::Source;
 use crate::parts::contained;
@@ -23,8 +23,8 @@ const BACKOFF_MAX: Duration = Duration::from_secs(5);
 const REPORT_MS_MAX: u32 = 2_000;
 /// How long a connection may take.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long a stream may take until it is answered, and then until the agent is welcome: what is on the port may be
-/// something else.
+/// How long a stream may take until it is answered, and then until the agent is welcome. Another program may be on the
+/// port.
 const WELCOME_MAX: Duration = Duration::from_secs(10);
 /// Messages that wait for the stream.
 const OUTBOX_MAX: usize = 64;
@@ -57,7 +57,7 @@ pub struct Identity {
 /// Why an agent cannot be part of the fleet.
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
-    /// The URL is none.
+    /// The URL is malformed.
     #[error("--join {0}: {1}")]
     Address(String, String),
     /// Refused for a reason that waiting does not mend, while there was nothing to serve.
@@ -86,13 +86,13 @@ fn name(reason: Reason) -> &'static str {
     }
 }
 
-/// Keeps the stream until `stop` is cancelled; then says that the agent leaves. An agent that has a target serves it,
-/// whatever the control plane says, and tries again: what refuses it may be another program on the port, or a service
-/// that is mended soon.
+/// Keeps the stream until `stop` is cancelled, then says that the agent leaves. An agent that has a target serves it even
+/// while the control plane refuses the agent, and tries again. The refusal may come from another program on the port, or
+/// from a service that is mended soon.
 ///
 /// # Errors
-/// [`ControlError`] if there is no point in trying again, and no target that could be served meanwhile.
-pub async fn attend(identity: Identity, handle: Handle, stop: CancellationToken) -> Result<(), ControlError> {
+/// [`ControlError`] if another try cannot succeed and there is no target to serve.
+pub async fn attend(identity: Identity, handle: AgentHandle, stop: CancellationToken) -> Result<(), ControlError> {
     let endpoint = Endpoint::from_shared(identity.join.clone())
         .map_err(|e| ControlError::Address(identity.join.clone(), e.to_string()))?
         .connect_timeout(CONNECT_MAX)
@@ -138,7 +138,8 @@ pub async fn attend(identity: Identity, handle: Handle, stop: CancellationToken)
     }
 }
 
-/// Half of it to all of it: agents that lost their service together do not come back together.
+/// A random part of the pause, from half of it to all of it. Agents that lost their service together then do not come back
+/// together.
 fn jittered(backoff: Duration) -> Duration {
     let random = std::collections::hash_map::RandomState::new().build_hasher().finish();
     backoff.mul_f64(0.5 + (random >> 11) as f64 / (1_u64 << 54) as f64)
@@ -148,7 +149,7 @@ fn agent_message_of(message: agent_message::Message) -> v1::AgentMessage {
     v1::AgentMessage { message: Some(message) }
 }
 
-async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop: &CancellationToken) -> End {
+async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &AgentHandle, stop: &CancellationToken) -> End {
     let connected = tokio::select! {
         connected = endpoint.connect() => connected,
         () = stop.cancelled() => return End::Left,
@@ -173,7 +174,7 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &Handle, stop:
     }
 }
 
-fn register(identity: &Identity, handle: &Handle) -> v1::Register {
+fn register(identity: &Identity, handle: &AgentHandle) -> v1::Register {
     let view = handle.view.borrow();
     v1::Register {
         protocol_version: PROTOCOL_VERSION,
@@ -195,7 +196,7 @@ async fn run_session(
     mut inbox: tonic::Streaming<v1::ControlMessage>,
     outbox: &mpsc::Sender<v1::AgentMessage>,
     identity: &Identity,
-    handle: &Handle,
+    handle: &AgentHandle,
     stop: &CancellationToken,
 ) -> End {
     let mut welcome = false;
@@ -240,7 +241,7 @@ async fn run_session(
                 return End::Left;
             }
         };
-        // Who takes nothing is told nothing more: another stream may be taken.
+        // A control plane that takes no messages needs another stream.
         if outbox.try_send(agent_message_of(say)).is_err() {
             return End::Again("the stream takes no more messages".into());
         }
@@ -254,9 +255,9 @@ fn report_interval(report_ms: u32) -> tokio::time::Interval {
 }
 
 /// What was counted since the last report; none if the loop is gone.
-async fn counted(handle: &Handle) -> Option<v1::Report> {
+async fn counted(handle: &AgentHandle) -> Option<v1::Report> {
     let (reply, counted) = oneshot::channel();
-    handle.commands.send(Command::Report(reply)).await.ok()?;
+    handle.commands.send(AgentCommand::Report(reply)).await.ok()?;
     let report = counted.await.ok()?;
     Some(v1::Report { devices: device_stats(handle).await, ..report })
 }
@@ -269,12 +270,12 @@ async fn leave(inbox: &mut tonic::Streaming<v1::ControlMessage>, outbox: &mpsc::
 }
 
 /// How the devices are, where that is known.
-async fn device_stats(handle: &Handle) -> Vec<v1::DeviceStats> {
+async fn device_stats(handle: &AgentHandle) -> Vec<v1::DeviceStats> {
     let devices = handle.devices.clone();
     // Drivers may take their time. A panic of theirs counts as no device.
     let read = move || contained(|| devices.read_all()).unwrap_or_default();
     let seen = tokio::task::spawn_blocking(read).await.unwrap_or_default();
-    let told = |s: crate::devices::Seen| v1::DeviceStats {
+    let told = |s: crate::devices::DeviceStatus| v1::DeviceStats {
         device: s.device,
         uuid: s.uuid,
         memory_used: s.memory_used,
@@ -284,13 +285,17 @@ async fn device_stats(handle: &Handle) -> Vec<v1::DeviceStats> {
     seen.into_iter().map(told).collect()
 }
 
-async fn handle_control_message(message: control_message::Message, identity: &Identity, handle: &Handle) -> Option<End> {
+async fn handle_control_message(
+    message: control_message::Message,
+    identity: &Identity,
+    handle: &AgentHandle,
+) -> Option<End> {
     let command = match message {
         control_message::Message::Welcome(welcome) => {
             let (join, token) = (identity.join.clone(), identity.token.clone());
-            Command::Welcome(welcome.agent, Source { join, url: welcome.files_url, token })
+            AgentCommand::Welcome(welcome.agent, Source { join, url: welcome.files_url, token })
         }
-        control_message::Message::Target(target) => Command::Target(Box::new(target)),
+        control_message::Message::Target(target) => AgentCommand::Target(Box::new(target)),
         control_message::Message::Refused(refused) => return Some(End::Refused(refused.reason(), refused.detail)),
     };
     handle.commands.send(command).await.is_err().then_some(End::Left)

@@ -14,7 +14,7 @@ pub const VISIBLE_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 
 /// What one device says.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Seen {
+pub struct DeviceStatus {
     /// The agent's number of it.
     pub device: u32,
     /// Its own name, which no other device has.
@@ -23,7 +23,7 @@ pub struct Seen {
     pub memory_used: Option<u64>,
     /// All of its memory, in bytes; none if it is not known.
     pub memory_total: Option<u64>,
-    /// Part of the last sample period (its driver's, up to 1 s) in which it ran anything, 0 to 1; none if it is not known.
+    /// Part of the driver's last sample period (up to 1 s) in which it ran anything, 0 to 1; none if it is not known.
     pub utilisation: Option<f64>,
 }
 
@@ -45,17 +45,28 @@ struct Opened {
     names: Vec<Name>,
 }
 
+/// Why nothing is known of the devices.
+#[derive(Debug, thiserror::Error)]
+pub enum DevicesError {
+    /// The library is not there, or no driver is behind it.
+    #[error("{LIBRARY}: {0}")]
+    Library(NvmlError),
+    /// The library does not count the devices.
+    #[error("{0}")]
+    Count(NvmlError),
+}
+
 impl Devices {
     /// The first `count` of the devices that `visible` (the value of [`VISIBLE_VARIABLE`]) lets this process see. CUDA
     /// numbers them by their place on the bus, as NVML does, if `CUDA_DEVICE_ORDER` is `PCI_BUS_ID` or all are alike.
     ///
     /// # Errors
-    /// Why nothing will be known, in words: there is no library, or no driver behind it.
-    pub fn open(visible: Option<&str>, count: u32) -> Result<Self, String> {
-        let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init().map_err(|e| format!("{LIBRARY}: {e}"))?;
+    /// [`DevicesError`] by cause.
+    pub fn open(visible: Option<&str>, count: u32) -> Result<Self, DevicesError> {
+        let nvml = Nvml::builder().lib_path(LIBRARY.as_ref()).init().map_err(DevicesError::Library)?;
         let mut names = match visible {
             Some(list) => names(list),
-            None => (0..nvml.device_count().map_err(|e| e.to_string())?).map(Name::Index).collect(),
+            None => (0..nvml.device_count().map_err(DevicesError::Count)?).map(Name::Index).collect(),
         };
         names.truncate(count as usize);
         Ok(Self(Some(Arc::new(Opened { nvml, names }))))
@@ -63,20 +74,20 @@ impl Devices {
 
     /// What each device says now; may take some milliseconds.
     #[must_use]
-    pub fn read_all(&self) -> Vec<Seen> {
+    pub fn read_all(&self) -> Vec<DeviceStatus> {
         let Some(opened) = &self.0 else { return Vec::new() };
         (0..).zip(&opened.names).filter_map(|(device, name)| opened.read(device, name).ok()).collect()
     }
 }
 
 impl Opened {
-    fn read(&self, number: u32, name: &Name) -> Result<Seen, NvmlError> {
+    fn read(&self, number: u32, name: &Name) -> Result<DeviceStatus, NvmlError> {
         let device = match name {
             Name::Index(index) => self.nvml.device_by_index(*index)?,
             Name::Uuid(uuid) => self.nvml.device_by_uuid(uuid.as_str())?,
         };
         let memory = device.memory_info().ok();
-        Ok(Seen {
+        Ok(DeviceStatus {
             device: number,
             uuid: device.uuid()?,
             memory_used: memory.as_ref().map(|m| m.used),
@@ -112,9 +123,9 @@ mod tests {
     fn devices_are_unknown_without_the_nvml_library() {
         assert_eq!(Devices::default().read_all(), []);
         match Devices::open(None, 1) {
-            Err(error) => assert!(error.contains(LIBRARY), "{error}"),
+            Err(error) => assert!(error.to_string().contains(LIBRARY), "{error}"),
             Ok(devices) => {
-                let is_sane = |s: &Seen| s.memory_used <= s.memory_total && s.utilisation.is_none_or(|u| u <= 1.0);
+                let is_sane = |s: &DeviceStatus| s.memory_used <= s.memory_total && s.utilisation.is_none_or(|u| u <= 1.0);
                 assert!(devices.read_all().iter().all(is_sane), "{:?}", devices.read_all());
             }
         }

@@ -1,7 +1,7 @@
 //! Which options does the command line of `apportion-agent` have?
 
-use apportion_executor::addresses::{Advertised, host, host_and_port};
-use apportion_executor::backend::{Kind, Provider};
+use apportion_executor::addresses::{AdvertisedAddresses, host, host_and_port};
+use apportion_executor::backend::{BackendKind, Provider};
 use apportion_executor::gateway::{REQUESTS_MAX, WAITING_BYTES_MAX};
 use clap::Parser;
 use std::path::PathBuf;
@@ -17,8 +17,8 @@ pub struct BenchFlags {
     /// Let processors sleep between requests, as an agent with that flag does
     #[arg(long)]
     pub save_power: bool,
-    /// Measure the hop of the example `digits` too, of this folder: variants of ONNX Runtime, whose library is found as
-    /// an agent finds it
+    /// Measure the hop of the example `digits` in this folder too. ONNX Runtime runs its variants; its library is found
+    /// as an agent finds it
     #[arg(long)]
     pub digits: Option<PathBuf>,
     /// Measure nothing but the hop, at this many requests per second
@@ -26,24 +26,42 @@ pub struct BenchFlags {
     pub rate: Option<f64>,
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+/// Why the value of a flag is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum FlagError {
+    #[error("expected requests per second from 1 to 1000000")]
+    Rate,
+    #[error("expected a whole number from 1 to 16777216")]
+    Count,
+    #[error("expected seconds from 0.01 to 3600")]
+    Seconds,
+    #[error("expected a number from 0 to 1")]
+    Ratio,
+    /// This text after `remote=` is no URL of a server.
+    #[error("{0:?} is no server: expected http://host:port")]
+    Server(String),
+    #[error("expected onnx, emulated or remote=http://host:port")]
+    Backend,
+}
+
+fn rate(text: &str) -> Result<f64, FlagError> {
     let rate = text.parse().ok().filter(|r: &f64| (1.0..=1e6).contains(r));
-    rate.ok_or_else(|| "expected requests per second from 1 to 1000000".into())
+    rate.ok_or(FlagError::Rate)
 }
 
-fn at_least_one(text: &str) -> Result<usize, String> {
+fn at_least_one(text: &str) -> Result<usize, FlagError> {
     let count = text.parse().ok().filter(|n| (1..=1 << 24).contains(n));
-    count.ok_or_else(|| "expected a whole number from 1 to 16777216".into())
+    count.ok_or(FlagError::Count)
 }
 
-fn seconds(text: &str) -> Result<f64, String> {
+fn seconds(text: &str) -> Result<f64, FlagError> {
     let seconds = text.parse().ok().filter(|s: &f64| (0.01..=3_600.0).contains(s));
-    seconds.ok_or_else(|| "expected seconds from 0.01 to 3600".into())
+    seconds.ok_or(FlagError::Seconds)
 }
 
-fn ratio(text: &str) -> Result<f64, String> {
+fn ratio(text: &str) -> Result<f64, FlagError> {
     let ratio = text.parse().ok().filter(|r: &f64| (0.0..=1.0).contains(r));
-    ratio.ok_or_else(|| "expected a number from 0 to 1".into())
+    ratio.ok_or(FlagError::Ratio)
 }
 
 /// Serves its part of the fleet's target on this machine's devices.
@@ -75,8 +93,8 @@ pub struct Flags {
     /// Where other agents come in
     #[arg(long, default_value = "127.0.0.1:0")]
     pub data: String,
-    /// The host that clients and other agents are told for all of these addresses, where it is not what the agent listens
-    /// on [default: what it listens on; for 0.0.0.0 this machine's address towards the control plane]
+    /// Host of these addresses as clients and other agents are told it [default: the host that the agent listens on; for
+    /// 0.0.0.0 this machine's address towards the control plane]
     #[arg(long, env = "APPORTION_ADVERTISE", value_parser = host)]
     pub advertise: Option<String>,
     /// HOST:PORT that clients are told, for example of a proxy
@@ -88,16 +106,16 @@ pub struct Flags {
     /// HOST:PORT that other agents are told
     #[arg(long, env = "APPORTION_ADVERTISE_DATA", value_parser = host_and_port)]
     pub advertise_data: Option<String>,
-    /// Model files, the last target and the agent's id; an agent that comes back here is the same one and comes back with
-    /// what it served
+    /// Folder of model files, the last target and the agent's id. An agent that starts there again is the same agent, and
+    /// serves its last target again
     #[arg(long)]
     pub state_dir: Option<PathBuf>,
-    /// How batches are run: `onnx` here, `emulated` from their profiles without any variant (answers are zeros), or
-    /// `remote=http://host:port` by a server of the Open Inference Protocol that has the variants under their names
+    /// How batches are run. `onnx`: here. `emulated`: from their profiles without any variant, and answers are zeros.
+    /// `remote=http://host:port`: by a server of the Open Inference Protocol that has the variants under their names
     #[arg(long, default_value = "onnx")]
-    pub backend: Way,
-    /// What the backend `onnx` runs variants on: `cpu`, or `cuda`: the agent's devices are then CUDA's, by number, and what
-    /// cannot run there fails to load
+    pub backend: BackendFlag,
+    /// Where the backend `onnx` runs variants: `cpu` or `cuda`. With `cuda` the agent's devices are CUDA's by number, and
+    /// a variant that cannot run there fails to load
     #[arg(long, default_value = "cpu")]
     pub provider: Provider,
     /// The ONNX Runtime library [default: where ORT_DYLIB_PATH says, or the system]
@@ -122,8 +140,8 @@ pub struct Flags {
     /// Logs on stderr: `text`, or `json` with an object on each line
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     pub log_format: String,
-    /// Let processors sleep between requests at any load [default: they are kept awake while 1,000 events a second come,
-    /// where the agent may write to /dev/cpu_dma_latency; a hop takes less than half as long then]
+    /// Let processors sleep between requests at any load. Without it they stay awake while 1,000 events a second come, if
+    /// the agent may write to /dev/cpu_dma_latency. A hop then takes less than half as long
     #[arg(long)]
     pub save_power: bool,
     /// Record all that the agent's machines are told and do into this file, to replay it
@@ -136,35 +154,35 @@ pub struct Flags {
 
 /// The values of `--backend`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Way {
+pub enum BackendFlag {
     Onnx,
     Emulated,
     Remote(String),
 }
 
-impl FromStr for Way {
-    type Err = String;
+impl FromStr for BackendFlag {
+    type Err = FlagError;
 
-    fn from_str(text: &str) -> Result<Self, String> {
+    fn from_str(text: &str) -> Result<Self, FlagError> {
         match text.split_once('=') {
-            None if text == Kind::Local.name() => Ok(Self::Onnx),
-            None if text == Kind::Emulated.name() => Ok(Self::Emulated),
+            None if text == BackendKind::Local.name() => Ok(Self::Onnx),
+            None if text == BackendKind::Emulated.name() => Ok(Self::Emulated),
             Some(("remote", url)) => match tonic::transport::Uri::from_str(url) {
                 Ok(u) if u.scheme_str() == Some("http") && u.host().is_some() && u.query().is_none() => {
                     Ok(Self::Remote(url.into()))
                 }
-                _ => Err(format!("{url:?} is no server: expected http://host:port")),
+                _ => Err(FlagError::Server(url.to_owned())),
             },
-            _ => Err("expected onnx, emulated or remote=http://host:port".into()),
+            _ => Err(FlagError::Backend),
         }
     }
 }
 
 impl Flags {
     /// What others are told.
-    pub fn advertised(&self) -> Advertised {
+    pub fn advertised(&self) -> AdvertisedAddresses {
         let (host, http) = (self.advertise.clone(), self.advertise_http.clone());
-        Advertised { host, http, grpc: self.advertise_grpc.clone(), data: self.advertise_data.clone() }
+        AdvertisedAddresses { host, http, grpc: self.advertise_grpc.clone(), data: self.advertise_data.clone() }
     }
 }
 
@@ -174,11 +192,11 @@ mod tests {
 
     #[test]
     fn backends_are_read_and_others_refused() {
-        assert_eq!("onnx".parse(), Ok(Way::Onnx));
-        assert_eq!("emulated".parse(), Ok(Way::Emulated));
-        assert_eq!("remote=http://gpu1:8000".parse(), Ok(Way::Remote("http://gpu1:8000".into())));
+        assert_eq!("onnx".parse(), Ok(BackendFlag::Onnx));
+        assert_eq!("emulated".parse(), Ok(BackendFlag::Emulated));
+        assert_eq!("remote=http://gpu1:8000".parse(), Ok(BackendFlag::Remote("http://gpu1:8000".into())));
         for wrong in ["", "Emulated", "remote", "remote=", "remote=gpu1:8000", "remote=https://gpu1", "emulated=1"] {
-            assert!(wrong.parse::<Way>().expect_err(wrong).contains("expected"), "{wrong}");
+            assert!(wrong.parse::<BackendFlag>().expect_err(wrong).to_string().contains("expected"), "{wrong}");
         }
     }
 }

@@ -2,18 +2,19 @@
 
 mod flags;
 
-use apportion_executor::agent::{self, Command, Options};
-use apportion_executor::backend::{Kind, Loader, Provider, find_library};
+use apportion_executor::agent::{self, AgentCommand, AgentOptions};
+use apportion_executor::backend::{BackendKind, BackendLoader, Provider, find_library};
 use apportion_executor::bench::{self, BenchError, Figure};
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
-use apportion_executor::files::{FileError, Files, Known};
-use apportion_executor::gateway::{self, Gateway, Limits};
+use apportion_executor::files::{AgentIdentity, FileError, Files};
+use apportion_executor::gateway::{self, Gateway, GatewayLimits};
 use apportion_executor::telemetry::Tracer;
 use apportion_executor::{addresses, parts, peers};
 use apportion_process::start_log;
 use clap::Parser;
-use flags::{BenchFlags, Flags, Way};
+use flags::{BackendFlag, BenchFlags, Flags};
+use std::convert::Infallible;
 use std::error::Error;
 use std::fs::File;
 use std::io::Write;
@@ -23,8 +24,8 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-/// Tensors are allocated by one thread and freed by another, many thousand times a second, and large ones must not cost
-/// fresh pages each time: the system's allocator gives them back to the system and takes them again.
+/// One thread allocates tensors and another frees them, many thousand times a second. The system's allocator gives large
+/// ones back to the system, so each would cost fresh pages.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -32,7 +33,7 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 const DRAIN_MAX: Duration = Duration::from_secs(10);
 /// How long it then waits for its clients to hang up.
 const CLOSE_MAX: Duration = Duration::from_secs(1);
-/// Exit status of an agent that was started wrongly: to start it again changes nothing.
+/// Exit status of an agent with wrong flags: another start changes nothing.
 const WRONG: u8 = 2;
 /// Exit status of an agent that the control plane refuses while it has nothing to serve.
 const REFUSED: u8 = 3;
@@ -40,32 +41,38 @@ const REFUSED: u8 = 3;
 /// The first argument that asks for figures instead of an agent.
 const BENCH: &str = "bench";
 
-fn loader(way: Way, provider: Provider, library: Option<&Path>, threads: usize) -> Result<Loader, Box<dyn Error>> {
+fn loader(
+    way: BackendFlag,
+    provider: Provider,
+    library: Option<&Path>,
+    threads: usize,
+) -> Result<BackendLoader, Box<dyn Error>> {
     match way {
-        Way::Onnx => Ok(Loader::Onnx { library: find_library(library)?, provider, threads }),
+        BackendFlag::Onnx => Ok(BackendLoader::Onnx { library: find_library(library)?, provider, threads }),
         _ if provider != Provider::Cpu => {
             let name = provider.name();
             Err(format!("--provider {name}: only the backend onnx runs variants here: expected --backend onnx with it")
                 .into())
         }
-        Way::Emulated => Ok(Loader::Emulated),
-        Way::Remote(url) => Ok(Loader::Remote(url)),
+        BackendFlag::Emulated => Ok(BackendLoader::Emulated),
+        BackendFlag::Remote(url) => Ok(BackendLoader::Remote(url)),
     }
 }
 
-/// What can say how the devices are; what cannot is said once.
+/// The source of the devices' memory and utilisation. The log says once if there is none.
 fn devices(provider: Provider, count: u32) -> Devices {
     if provider != Provider::Cuda {
         return Devices::default();
     }
     let visible = std::env::var(VISIBLE_VARIABLE).ok();
     let opened = Devices::open(visible.as_deref(), count);
-    let opened = opened.inspect_err(|error| tracing::warn!(error, "memory and utilisation of the devices are not known"));
-    opened.unwrap_or_default()
+    opened.unwrap_or_else(|error| {
+        tracing::warn!(error = error.to_string(), "memory and utilisation of the devices are not known");
+        Devices::default()
+    })
 }
 
-/// What is wrong with so many devices on so many processors, if anything: a device of the processor is a thread that runs
-/// batches.
+/// A warning if the devices need more processors than there are: a device of the processor is a thread that runs batches.
 fn crowded(devices: u32, threads: usize, processors: usize) -> Option<String> {
     let each = if threads == 0 { processors } else { threads };
     let wanted = (devices as usize).saturating_mul(each);
@@ -98,7 +105,7 @@ fn main() {
                 status_of(error.as_ref())
             }
         };
-        // Whatever still runs, be it a variant that loads, ends here.
+        // All that still runs, for example a variant that loads, ends here.
         parts::end(status)
     })
 }
@@ -114,7 +121,7 @@ fn status_of(error: &(dyn Error + 'static)) -> u8 {
 fn measure(flags: &BenchFlags) -> u8 {
     let each = Duration::from_secs_f64(flags.seconds);
     let (may_sleep, digits, rate) = (flags.save_power, flags.digits.clone(), flags.rate);
-    let options = bench::Options { each, may_sleep, digits, rate };
+    let options = bench::BenchOptions { each, may_sleep, digits, rate };
     match bench::run(&options, |part| eprintln!("{part}")).and_then(|figures| print(&figures)) {
         Ok(()) => 0,
         Err(error) => {
@@ -154,7 +161,7 @@ impl Sockets {
 }
 
 /// The state directory, who the agent is, and what keeps others out of the directory.
-fn open_state(flags: &Flags) -> Result<(Files, Known, File), FileError> {
+fn open_state(flags: &Flags) -> Result<(Files, AgentIdentity, File), FileError> {
     let (directory, name) = match &flags.state_dir {
         Some(directory) => (directory.clone(), flags.name.clone()),
         None => {
@@ -169,7 +176,7 @@ fn open_state(flags: &Flags) -> Result<(Files, Known, File), FileError> {
 }
 
 /// Who the agent is, and where it is reached.
-fn identify(flags: &Flags, known: Known, sockets: &Sockets) -> std::io::Result<Identity> {
+fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> std::io::Result<Identity> {
     let bound = [sockets.http.local_addr()?, sockets.grpc.local_addr()?, sockets.data.local_addr()?];
     let [ingress_http, ingress_grpc, data_address] = addresses::reachable(&flags.advertised(), bound, &flags.join);
     tracing::info!(known.name, http = ingress_http, grpc = ingress_grpc, data = data_address, "agent starts");
@@ -194,31 +201,31 @@ fn identify(flags: &Flags, known: Known, sockets: &Sockets) -> std::io::Result<I
 }
 
 /// How the agent runs its replicas.
-fn options(flags: &Flags, files: Files, name: &str) -> Result<Options, Box<dyn Error>> {
+fn options(flags: &Flags, files: Files, name: &str) -> Result<AgentOptions, Box<dyn Error>> {
     let loader = loader(flags.backend.clone(), flags.provider, flags.onnxruntime.as_deref(), flags.threads)?;
     match loader.kind() {
-        Kind::Emulated => tracing::warn!("backend emulated: profiles are played back, and all answers are zeros"),
+        BackendKind::Emulated => tracing::warn!("backend emulated: profiles are played back, and all answers are zeros"),
         kind => tracing::info!(backend = kind.name(), provider = flags.provider.name(), "batches are run"),
     }
     let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let runs_here = loader.kind() == Kind::Local && flags.provider == Provider::Cpu && !flags.pace;
+    let runs_here = loader.kind() == BackendKind::Local && flags.provider == Provider::Cpu && !flags.pace;
     if let Some(warning) = crowded(flags.devices, flags.threads, processors).filter(|_| runs_here) {
         tracing::warn!("{warning}");
     }
     if flags.pace {
         tracing::info!("devices are emulated: each batch takes at least as long as its profile says");
     }
-    // An empty variable of the environment is as good as none.
+    // An empty variable of the environment counts as a missing one.
     let endpoint = flags.otlp_endpoint.as_ref().filter(|endpoint| !endpoint.is_empty());
     let tracer = endpoint.map(|at| Tracer::new(at, flags.trace_ratio, name)).transpose()?;
     let (pace, record, may_sleep) = (flags.pace, flags.record.clone(), flags.save_power);
-    Ok(Options { loader, pace, files, record, tracer, may_sleep })
+    Ok(AgentOptions { loader, pace, files, record, tracer, may_sleep })
 }
 
 /// Runs a part that must run as long as the agent does; the set has its name and how it ended.
 fn run_part<E: std::fmt::Display>(
     running: &mut JoinSet<String>,
-    handle: &agent::Handle,
+    handle: &agent::AgentHandle,
     name: &'static str,
     part: impl Future<Output = Result<(), E>> + Send + 'static,
 ) {
@@ -237,9 +244,9 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let sockets = Sockets::bind(&flags).await?;
     let identity = identify(&flags, known, &sockets)?;
     let tracer = options.tracer.clone();
-    let handle = agent::Handle { devices: devices(flags.provider, flags.devices), ..agent::start(options) };
+    let handle = agent::AgentHandle { devices: devices(flags.provider, flags.devices), ..agent::start(options) };
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
-    let limits = Limits { requests_max: flags.requests_max, bytes_max: flags.inputs_mib_max << 20 };
+    let limits = GatewayLimits { requests_max: flags.requests_max, bytes_max: flags.inputs_mib_max << 20 };
     let gateway = Gateway::with_limits(handle.clone(), limits);
     let server = gateway::http::serve(sockets.http, gateway.clone())?;
     let stopping = server.handle();
@@ -249,7 +256,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let (events, until) = (handle.events.clone(), drained.clone());
     run_part(&mut running, &handle, "peers", async move {
         peers::listen(sockets.data, events, until).await;
-        Ok::<_, String>(())
+        Ok::<_, Infallible>(())
     });
     let (status, attended) = (handle.status.clone(), attend(identity, handle.clone(), stop.clone()));
     let mut attending = tokio::spawn(async move { status.run("control", attended).await });
@@ -263,7 +270,7 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     }
     tracing::info!("stopping: what has begun is finished");
     // A loop that has ended has nothing left to finish.
-    let _ended = handle.commands.send(Command::Leave).await;
+    let _ended = handle.commands.send(AgentCommand::Leave).await;
     stop.cancel();
     attending.await??;
     drain(&handle).await;
@@ -277,13 +284,13 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-async fn drain(handle: &agent::Handle) {
+async fn drain(handle: &agent::AgentHandle) {
     let begun = Instant::now();
     // Others need a moment to learn that this agent is leaving, and answers to reach their clients.
     let mut quiet = 0;
     while begun.elapsed() < DRAIN_MAX && quiet < 10 {
         let (reply, unfinished) = tokio::sync::oneshot::channel();
-        if handle.commands.send(Command::Unfinished(reply)).await.is_err() {
+        if handle.commands.send(AgentCommand::Unfinished(reply)).await.is_err() {
             return;
         }
         quiet = if unfinished.await == Ok(0) { quiet + 1 } else { 0 };
@@ -302,10 +309,10 @@ mod tests {
 
     #[test]
     fn a_provider_is_the_backend_onnxs_alone() {
-        let refused = loader(Way::Emulated, Provider::Cuda, None, 1).err().expect("nothing runs there").to_string();
+        let refused = loader(BackendFlag::Emulated, Provider::Cuda, None, 1).err().expect("nothing runs there").to_string();
         assert!(refused.contains("--provider cuda") && refused.contains("--backend onnx"), "{refused}");
-        let emulated = loader(Way::Emulated, Provider::Cpu, None, 1).expect("needs nothing");
-        assert_eq!((emulated.kind(), emulated.provider()), (Kind::Emulated, None));
+        let emulated = loader(BackendFlag::Emulated, Provider::Cpu, None, 1).expect("needs nothing");
+        assert_eq!((emulated.kind(), emulated.provider()), (BackendKind::Emulated, None));
         assert!(devices(Provider::Cpu, 1).read_all().is_empty(), "of processors nothing is said");
     }
 

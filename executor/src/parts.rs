@@ -24,17 +24,20 @@ thread_local! {
 }
 
 /// Puts a thread's value back when it goes.
-struct Restore<T: Copy + 'static>(&'static std::thread::LocalKey<Cell<T>>, T);
+struct Restore<T: Copy + 'static> {
+    key: &'static std::thread::LocalKey<Cell<T>>,
+    before: T,
+}
 
 impl<T: Copy> Restore<T> {
     fn set(key: &'static std::thread::LocalKey<Cell<T>>, value: T) -> Self {
-        Self(key, key.replace(value))
+        Self { key, before: key.replace(value) }
     }
 }
 
 impl<T: Copy> Drop for Restore<T> {
     fn drop(&mut self) {
-        self.0.set(self.1);
+        self.key.set(self.before);
     }
 }
 
@@ -48,14 +51,19 @@ pub async fn part<F: Future>(name: &'static str, future: F) -> F::Output {
     .await
 }
 
-/// Calls what may panic without harm to the agent.
+/// A call has panicked, with these words.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{0}")]
+pub struct CallPanic(pub String);
+
+/// Calls a function that may panic without harm to the agent.
 ///
 /// # Errors
-/// The words of its panic.
-pub fn contained<T>(what: impl FnOnce() -> T) -> Result<T, String> {
+/// [`CallPanic`] with the words of its panic.
+pub fn contained<T>(call: impl FnOnce() -> T) -> Result<T, CallPanic> {
     let _restored = Restore::set(&IS_CONTAINED, true);
-    catch_unwind(AssertUnwindSafe(what))
-        .map_err(|cause| panic_message(&*cause).unwrap_or_else(|| "it did not say why".into()))
+    catch_unwind(AssertUnwindSafe(call))
+        .map_err(|cause| CallPanic(panic_message(&*cause).unwrap_or_else(|| "it did not say why".into())))
 }
 
 /// From here on, a panic that is not [`contained`] ends the process with [`PANICKED`], after the log has said where it was.
@@ -127,7 +135,7 @@ mod tests {
     #[test]
     fn a_contained_panic_is_an_error_with_its_words() {
         assert_eq!(contained(|| 3), Ok(3));
-        assert_eq!(contained(|| panic!("row {}", 7)).map(|()| 0), Err("row 7".to_owned()));
+        assert_eq!(contained(|| panic!("row {}", 7)).map(|()| 0), Err(CallPanic("row 7".to_owned())));
         assert!(!IS_CONTAINED.get());
     }
 }

@@ -3,8 +3,8 @@
 //! The file holds the frames of [`apportion_node::record`]. [`replay`] gives the events to a fresh node, which must do
 //! the same.
 
-use apportion_node::node::{Action, Event};
-use apportion_node::record::{ReplayError, Replayed, actions_frame, begin_frame, event_frame, target_frame};
+use apportion_node::node::{Action, NodeEvent};
+use apportion_node::record::{ReplayError, ReplayedRecord, actions_frame, begin_frame, event_frame, target_frame};
 use apportion_protocol::v1;
 use bytes::Bytes;
 use std::fs::File;
@@ -48,7 +48,7 @@ impl Recorder {
     }
 
     /// Records an event that the node is about to get. Targets have a frame of their own: [`Recorder::target`].
-    pub fn event(&mut self, now_ns: u64, event: &Event) {
+    pub fn event(&mut self, now_ns: u64, event: &NodeEvent) {
         if let Some(frame) = event_frame(now_ns, event) {
             self.write(frame);
         }
@@ -94,6 +94,6 @@ impl Recorder {
 ///
 /// # Errors
 /// [`RecordError`] if the file cannot be read, or at the first frame at which the node does something else.
-pub fn replay(path: &Path) -> Result<Replayed, RecordError> {
+pub fn replay(path: &Path) -> Result<ReplayedRecord, RecordError> {
     Ok(apportion_node::record::replay(std::fs::read(path)?.into())?)
 }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What a client or another agent ran into.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Bound {
+pub enum ReachedLimit {
     /// Connections of clients, all of them or of one address.
     Connections,
     /// A connection that said nothing.
@@ -33,9 +33,9 @@ pub enum Bound {
     PeerMeasured,
 }
 
-impl Bound {
+impl ReachedLimit {
     /// All of them, in the order of their declaration.
-    pub const ALL: [Bound; 12] = [
+    pub const ALL: [ReachedLimit; 12] = [
         Self::Connections,
         Self::Handshake,
         Self::SlowBody,
@@ -81,7 +81,7 @@ impl Bound {
     }
 }
 
-static COUNTS: [AtomicU64; Bound::ALL.len()] = [const { AtomicU64::new(0) }; Bound::ALL.len()];
+static COUNTS: [AtomicU64; ReachedLimit::ALL.len()] = [const { AtomicU64::new(0) }; ReachedLimit::ALL.len()];
 
 #[cfg(test)]
 mod tests {
@@ -89,8 +89,8 @@ mod tests {
 
     #[test]
     fn each_bound_has_its_own_name() {
-        let names: std::collections::BTreeSet<&str> = Bound::ALL.iter().map(|b| b.name()).collect();
-        assert_eq!(names.len(), Bound::ALL.len());
-        assert!(Bound::ALL.iter().enumerate().all(|(at, bound)| *bound as usize == at));
+        let names: std::collections::BTreeSet<&str> = ReachedLimit::ALL.iter().map(|b| b.name()).collect();
+        assert_eq!(names.len(), ReachedLimit::ALL.len());
+        assert!(ReachedLimit::ALL.iter().enumerate().all(|(at, bound)| *bound as usize == at));
     }
 }

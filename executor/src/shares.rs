@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// Of so many parts, one is for other addresses than the one that holds the most.
+/// One part in this number is for other addresses than the one that holds the most.
 const OTHERS_PARTS: usize = 8;
 /// The bits of an address of IPv6 that say its network: a client that has one address of a network has all of them.
 const NETWORK_V6: u128 = u128::MAX << 64;
@@ -38,12 +38,12 @@ struct Held {
 
 /// What there is.
 #[derive(Debug)]
-pub struct Shares {
+pub struct ClientShares {
     max: usize,
     held: Mutex<Held>,
 }
 
-impl Shares {
+impl ClientShares {
     /// So many.
     #[must_use]
     pub fn new(max: usize) -> Arc<Self> {
@@ -52,13 +52,13 @@ impl Shares {
 
     /// None of them yet.
     #[must_use]
-    pub fn open(self: &Arc<Self>, address: IpAddr) -> Share {
-        Share { of: self.clone(), host: host(address), count: 0 }
+    pub fn open(self: &Arc<Self>, address: IpAddr) -> ClientShare {
+        ClientShare { of: self.clone(), host: host(address), count: 0 }
     }
 
     /// `count` of them for a client; none if it, or all together, would have too many.
     #[must_use]
-    pub fn take(self: &Arc<Self>, address: IpAddr, count: usize) -> Option<Share> {
+    pub fn take(self: &Arc<Self>, address: IpAddr, count: usize) -> Option<ClientShare> {
         let mut share = self.open(address);
         share.grow(count).then_some(share)
     }
@@ -72,13 +72,13 @@ impl Shares {
 
 /// What one client holds, until it is dropped.
 #[derive(Debug)]
-pub struct Share {
-    of: Arc<Shares>,
+pub struct ClientShare {
+    of: Arc<ClientShares>,
     host: IpAddr,
     count: usize,
 }
 
-impl Share {
+impl ClientShare {
     /// Takes more; false if that is too much, and nothing was taken.
     #[must_use]
     pub fn grow(&mut self, by: usize) -> bool {
@@ -113,7 +113,7 @@ impl Share {
     }
 }
 
-impl Drop for Share {
+impl Drop for ClientShare {
     fn drop(&mut self) {
         self.clear();
     }
@@ -129,7 +129,7 @@ mod tests {
 
     #[test]
     fn one_address_gets_at_most_seven_eighths() {
-        let shares = Shares::new(16);
+        let shares = ClientShares::new(16);
         let mut first = shares.take(ip("10.0.0.1"), 10).expect("free");
         assert!(first.grow(4) && !first.grow(1));
         assert!(shares.take(ip("10.0.0.1"), 1).is_none() && shares.take(ip("::ffff:10.0.0.1"), 1).is_none());

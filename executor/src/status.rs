@@ -28,8 +28,8 @@ pub struct Status {
     started: Instant,
     /// When the loop ticked last, in milliseconds from `started`.
     ticked_ms: AtomicU64,
-    /// Whether each part that has begun still runs.
-    parts: Mutex<BTreeMap<&'static str, bool>>,
+    /// The parts that have begun.
+    parts: Mutex<BTreeMap<&'static str, PartState>>,
     control: Mutex<Control>,
 }
 
@@ -39,25 +39,35 @@ impl Default for Status {
     }
 }
 
-/// Says that a part has ended, however it did.
-struct Ended<'a>(&'a Status, &'static str);
+/// The state of one part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum PartState {
+    Running,
+    Ended,
+}
+
+/// Says at its own end that a part has ended, in whichever way.
+struct Ended<'a> {
+    status: &'a Status,
+    part: &'static str,
+}
 
 impl Drop for Ended<'_> {
     fn drop(&mut self) {
-        self.0.set_part(self.1, false);
+        self.status.set_part(self.part, PartState::Ended);
     }
 }
 
 impl Status {
     /// Runs a future as a part that must run as long as the agent does.
     pub async fn run<F: Future>(&self, name: &'static str, future: F) -> F::Output {
-        self.set_part(name, true);
-        let _ended = Ended(self, name);
+        self.set_part(name, PartState::Running);
+        let _ended = Ended { status: self, part: name };
         part(name, future).await
     }
 
-    fn set_part(&self, name: &'static str, is_running: bool) {
-        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(name, is_running);
+    fn set_part(&self, name: &'static str, state: PartState) {
+        self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(name, state);
     }
 
     /// The loop has come round.
@@ -69,7 +79,7 @@ impl Status {
     #[must_use]
     pub fn trouble(&self) -> Option<String> {
         let parts = self.parts.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((name, _)) = parts.iter().find(|(_, is_running)| !**is_running) {
+        if let Some((name, _)) = parts.iter().find(|(_, state)| **state == PartState::Ended) {
             return Some(format!("its part {name} has ended"));
         }
         let silence = self.started.elapsed().saturating_sub(Duration::from_millis(self.ticked_ms.load(Relaxed)));

@@ -2,7 +2,7 @@
 //!
 //! An agent without an endpoint has no [`Tracer`], and its requests have no trace.
 
-use apportion_node::trace::{Span, Trace, What};
+use apportion_node::trace::{SpanActivity, TraceContext, TraceSpan};
 use opentelemetry::propagation::{Extractor, TextMapPropagator};
 use opentelemetry::trace::{SpanContext, SpanId, SpanKind, Status, TraceContextExt, TraceFlags, TraceId, TraceState};
 use opentelemetry::{Context, InstrumentationScope, KeyValue};
@@ -64,7 +64,7 @@ impl Drop for Background {
 
 /// What a request says of the trace that it belongs to: nothing, most often.
 #[derive(Clone, Debug, Default)]
-pub struct Caller(Context);
+pub struct CallerContext(Context);
 
 /// The headers of a request.
 struct Headers<'a>(&'a dyn Fn(&str) -> Option<&'a str>);
@@ -83,7 +83,7 @@ impl Tracer {
     /// Sends spans to this OTLP endpoint over gRPC. `ratio` of the requests that do not say whether they are sampled are.
     ///
     /// # Errors
-    /// [`TelemetryError`] by cause; that nobody listens there is none, spans are then lost.
+    /// [`TelemetryError`] by cause. An endpoint where no collector listens is no error: spans are then lost.
     pub fn new(endpoint: &str, ratio: f64, agent: &str) -> Result<Arc<Self>, TelemetryError> {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(1).thread_name("telemetry").enable_all().build()?;
@@ -112,13 +112,13 @@ impl Tracer {
     }
 
     /// What the headers say, by W3C Trace Context (`traceparent`, `tracestate`).
-    pub fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> Caller {
-        Caller(self.propagator.extract_with_context(&Context::new(), &Headers(header)))
+    pub fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> CallerContext {
+        CallerContext(self.propagator.extract_with_context(&Context::new(), &Headers(header)))
     }
 
     /// A request has come; none if it is not sampled.
     #[must_use]
-    pub fn begin(self: &Arc<Self>, caller: &Caller, name: &'static str) -> Option<Ingress> {
+    pub fn begin(self: &Arc<Self>, caller: &CallerContext, name: &'static str) -> Option<IngressSpan> {
         let above = caller.0.span().span_context().clone();
         let trace_id = if above.is_valid() { above.trace_id() } else { self.ids.new_trace_id() };
         let sampled = self.sampler.should_sample(Some(&caller.0), trace_id, name, &SpanKind::Server, &[], &[]);
@@ -126,11 +126,11 @@ impl Tracer {
             return None;
         }
         let (id, begun) = (self.ids.new_span_id(), SystemTime::now());
-        Some(Ingress { tracer: self.clone(), name, trace_id, id, above, begun })
+        Some(IngressSpan { tracer: self.clone(), name, trace_id, id, above, begun })
     }
 
     /// Sends out a span of an agent whose clock began at `started`.
-    pub fn export(&self, span: Span, started: Instant) {
+    pub fn export(&self, span: TraceSpan, started: Instant) {
         // Spans are told by the wall clock as it is now, whatever it was when the agent began.
         let (now, uptime) = (SystemTime::now(), started.elapsed());
         let wall = |ns| now - uptime.saturating_sub(Duration::from_nanos(ns));
@@ -175,15 +175,15 @@ fn status(error: Option<String>) -> Status {
 }
 
 /// Name, kind and attributes of a span.
-fn describe(span: &Span) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
+fn describe(span: &TraceSpan) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
     let number = |n: u64| i64::try_from(n).unwrap_or(i64::MAX);
     match &span.what {
-        What::Hop { task, to } => {
+        SpanActivity::Hop { task, to } => {
             let attributes =
                 vec![KeyValue::new("apportion.task", task.clone()), KeyValue::new("apportion.agent.to", number(*to))];
             (Cow::Borrowed("hop"), SpanKind::Client, attributes)
         }
-        What::Visit(visit) => {
+        SpanActivity::Visit(visit) => {
             let mut attributes = vec![
                 KeyValue::new("apportion.pipeline", visit.pipeline.clone()),
                 KeyValue::new("apportion.task", visit.task.clone()),
@@ -208,7 +208,7 @@ fn describe(span: &Span) -> (Cow<'static, str>, SpanKind, Vec<KeyValue>) {
 
 /// The span of a request at the gateway, until its answer.
 #[derive(Debug)]
-pub struct Ingress {
+pub struct IngressSpan {
     tracer: Arc<Tracer>,
     name: &'static str,
     trace_id: TraceId,
@@ -217,12 +217,12 @@ pub struct Ingress {
     begun: SystemTime,
 }
 
-impl Ingress {
+impl IngressSpan {
     /// What its queries carry.
     #[must_use]
-    pub fn trace(&self) -> Trace {
+    pub fn trace(&self) -> TraceContext {
         let id = u128::from_be_bytes(self.trace_id.to_bytes());
-        Trace { id, parent: u64::from_be_bytes(self.id.to_bytes()) }
+        TraceContext { id, parent: u64::from_be_bytes(self.id.to_bytes()) }
     }
 
     /// The request is answered; `error` says why it is refused.

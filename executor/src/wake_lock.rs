@@ -1,10 +1,11 @@
 //! When must the machine's processors not sleep?
 //!
-//! A processor without work halts. Waking it takes longer than everything that an agent does for a query: on a virtual
-//! machine 30 us and more for each thread, twice on the way to another agent and back. Linux lets a process bound the
-//! wake-up time (`/dev/cpu_dma_latency`, the kernel's "PM QoS" interface) while it holds a file open. With 0, an idle
-//! processor polls, which costs power. So the agent holds the file only under so much load that processors would hardly
-//! sleep anyway.
+//! A processor without work halts. Waking it takes longer than all work of an agent for a query. On a virtual machine it
+//! takes 30 us and more for each thread, twice on the way to another agent and back.
+//!
+//! Linux lets a process bound the wake-up time (`/dev/cpu_dma_latency`, the kernel's "PM QoS" interface) while it holds a
+//! file open. With 0, an idle processor polls, which costs power. So the agent holds the file only under a load at which
+//! processors would hardly sleep anyway.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;

@@ -1,10 +1,10 @@
 //! Agents in one process, with a real control stream, real connections and a backend that is made for tests.
 
-use apportion_executor::agent::{self, Handle, Options};
-use apportion_executor::backend::{Backend, BackendError, Loader, Signature};
+use apportion_executor::agent::{self, AgentHandle, AgentOptions};
+use apportion_executor::backend::{Backend, BackendError, BackendLoader, Signature};
 use apportion_executor::control::{Identity, attend};
 use apportion_executor::files::Files;
-use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 use apportion_executor::{gateway, peers};
 use apportion_protocol::v1::{self, agent_message, control_message, control_server};
 use serde_json::{Value, json};
@@ -25,7 +25,7 @@ struct Numbers {
 }
 
 fn numbers(file: &Path) -> Result<Box<dyn Backend>, BackendError> {
-    let spec = |name: &str| TensorSpec { name: name.into(), datatype: Datatype::Fp32, shape: vec![-1, 1] };
+    let spec = |name: &str| TensorSignature { name: name.into(), datatype: Datatype::Fp32, shape: vec![-1, 1] };
     let signature = Signature { inputs: vec![spec("x")], outputs: vec![spec("y")] };
     let text = std::fs::read_to_string(file).map_err(|e| BackendError::Runtime(e.to_string()))?;
     Ok(Box::new(Numbers { signature, last: text == "last" }))
@@ -127,7 +127,7 @@ struct Fleet {
 struct Agent {
     http: String,
     data: String,
-    handle: Handle,
+    handle: AgentHandle,
     runtime: Option<tokio::runtime::Runtime>,
     _directory: tempfile::TempDir,
 }
@@ -215,8 +215,8 @@ fn start_agent(number: u64, join: &str) -> Agent {
                     let data = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
                     let own = data.local_addr().expect("bound").to_string();
                     let files = Files::open(directory.path()).expect("opens");
-                    let handle = agent::start(Options {
-                        loader: Loader::files(numbers),
+                    let handle = agent::start(AgentOptions {
+                        loader: BackendLoader::files(numbers),
                         pace: false,
                         files,
                         record: None,

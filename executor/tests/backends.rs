@@ -3,8 +3,8 @@
 
 mod support;
 
-use apportion_executor::backend::Loader;
-use apportion_executor::gateway::Limits;
+use apportion_executor::backend::BackendLoader;
+use apportion_executor::gateway::GatewayLimits;
 use apportion_protocol::v1;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -36,9 +36,9 @@ fn single(name: &str, data_address: &str, latency_ns: u64) -> v1::Target {
 }
 
 /// An agent with a control plane of its own that serves [`single`].
-async fn serving(folder: &Path, pipeline: &str, loader: Loader, latency_ns: u64) -> (Control, Agent) {
+async fn serving(folder: &Path, pipeline: &str, loader: BackendLoader, latency_ns: u64) -> (Control, Agent) {
     let control = Control::start(&[]).await;
-    let limits = Limits { requests_max: WAITING_MAX, ..Limits::default() };
+    let limits = GatewayLimits { requests_max: WAITING_MAX, ..GatewayLimits::default() };
     let agent = Agent::start_limited(pipeline, &control.url, TOKEN, folder, loader, limits);
     control.send(single(pipeline, &agent.data, latency_ns));
     agent.ready(pipeline).await;
@@ -57,7 +57,7 @@ async fn get(agent: &Agent, path: &str) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_is_emulated_says_so_everywhere() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = serving(folder.path(), "sum", Loader::Emulated, 1_000_000).await;
+    let (_control, agent) = serving(folder.path(), "sum", BackendLoader::Emulated, 1_000_000).await;
     let (status, answer) = agent.post("sum", &body()).await;
     assert_eq!((status, output(&answer, "s")), (200, (&json!([2]), &json!([0.0, 0.0]))), "{answer}");
     let json = |text: String| serde_json::from_str::<Value>(&text).expect("JSON");
@@ -77,7 +77,7 @@ async fn another_server_of_the_protocol_runs_the_batches() {
     control.send(single("sum", &server.data, 1_000_000));
     server.ready("sum").await;
     let url = format!("http://{}", server.http);
-    let (_control, agent) = serving(folder.path(), "front", Loader::Remote(url), 1_000_000).await;
+    let (_control, agent) = serving(folder.path(), "front", BackendLoader::Remote(url), 1_000_000).await;
     let (status, answer) = agent.post("front", &body()).await;
     assert_eq!((status, output(&answer, "s")), (200, (&json!([2]), &json!([3.0, 7.0]))), "{answer}");
     // The server is lost: the next batch fails, and the answer says where.
@@ -90,14 +90,14 @@ async fn another_server_of_the_protocol_runs_the_batches() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_server_without_the_variant_is_refused_with_a_reason() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_other, server) = serving(folder.path(), "other", Loader::Emulated, 1_000_000).await;
+    let (_other, server) = serving(folder.path(), "other", BackendLoader::Emulated, 1_000_000).await;
     for (url, said) in [
         (format!("http://{}", server.http), "/v2/models/sum: it is not ready: it answered 404"),
         ("http://127.0.0.1:1".to_string(), "the runtime is not available: http://127.0.0.1:1: "),
     ] {
         let control = Control::start(&[]).await;
         let name = format!("front of {url}").replace('/', "_");
-        let agent = Agent::start_with(&name, &control.url, TOKEN, folder.path(), Loader::Remote(url));
+        let agent = Agent::start_with(&name, &control.url, TOKEN, folder.path(), BackendLoader::Remote(url));
         control.send(single("front", &agent.data, 1_000_000));
         let error = || control.heard(&name).acks.last().map(|a| a.error.clone()).filter(|e| !e.is_empty());
         let error = support::until("the replica fails", error).await;
@@ -108,7 +108,7 @@ async fn a_server_without_the_variant_is_refused_with_a_reason() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_overloaded_gateway_answers_every_request() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = serving(folder.path(), "sum", Loader::Emulated, 4_000_000).await;
+    let (_control, agent) = serving(folder.path(), "sum", BackendLoader::Emulated, 4_000_000).await;
     let (agent, most) = (Arc::new(agent), Arc::new(AtomicUsize::new(0)));
     let (watched, longest) = (agent.handle.view.clone(), most.clone());
     let watching = tokio::spawn(async move {

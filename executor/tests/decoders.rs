@@ -7,8 +7,11 @@ use apportion_executor::frames::Cutter;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
 use apportion_executor::gateway::proto::{InferTensorContents, ModelInferRequest};
 use apportion_executor::tensor::{Datatype, Tensor};
-use apportion_executor::trace::Trace;
-use apportion_executor::wire::{self, Announced, Brought, Coming, Credit, End, Load, Message, Part, Query, Return, Scope};
+use apportion_executor::trace::TraceContext;
+use apportion_executor::wire::{
+    self, Announced, Credit, CreditReturn, JoinInputs, JoinPart, Message, PartEnd, PendingReplica, ReplicaLoad,
+    RoutedQuery, Scope,
+};
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
 use flate2::Compression;
@@ -160,9 +163,9 @@ fn seeds() -> Vec<(String, Vec<u8>)> {
 }
 
 /// A query with this input.
-fn query(tensor: Tensor) -> Query {
+fn query(tensor: Tensor) -> RoutedQuery {
     let scope = Scope { join: "c".into(), fork: "a".into(), agent: 1, replica: 2, credit: Credit::WHOLE, row: 0 };
-    Query {
+    RoutedQuery {
         pipeline: "p".into(),
         task: "b".into(),
         replica: 2,
@@ -178,7 +181,7 @@ fn query(tensor: Tensor) -> Query {
         level: 100,
         apart: 12,
         pins: vec![2],
-        trace: Some(Trace { id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, parent: 0xb7ad_6b71_6920_3331 }),
+        trace: Some(TraceContext { id: 0x0af7_6519_16cd_43dd_8448_eb21_1c80_319c, parent: 0xb7ad_6b71_6920_3331 }),
         scopes: vec![scope],
         inputs: vec![tensor],
     }
@@ -187,10 +190,10 @@ fn query(tensor: Tensor) -> Query {
 fn messages() -> Vec<Message> {
     let tensor = Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![1, 2], data: vec![0; 8].into() };
     let replica = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "a".into(), accuracy_ppm: 900_000 };
-    let part = |end| Message::Return(Return { request: 7, row: 1, attempt: 0, credit: Credit::WHOLE, end });
+    let part = |end| Message::Return(CreditReturn { request: 7, row: 1, attempt: 0, credit: Credit::WHOLE, end });
     let query = query(tensor.clone());
-    let brought = Brought { row: 0, order: 1, inputs: vec![tensor.clone()] };
-    let meets = Part {
+    let brought = JoinInputs { row: 0, order: 1, inputs: vec![tensor.clone()] };
+    let meets = JoinPart {
         pipeline: "p".into(),
         origin: 1,
         request: 7,
@@ -208,20 +211,20 @@ fn messages() -> Vec<Message> {
         Message::Ready {
             agent: 3,
             replicas: vec![replica],
-            coming: vec![Coming { replica: 4, is_blocked: true }],
+            coming: vec![PendingReplica { replica: 4, is_blocked: true }],
             yielding: vec![5],
-            loads: vec![(1, Load { queued: 1, ..Load::default() })],
+            loads: vec![(1, ReplicaLoad { queued: 1, ..ReplicaLoad::default() })],
             failed: vec![6],
         },
         Message::Query { from: 1, hop: 9, query },
         Message::Taken { hop: 9 },
-        part(End::Leaf { task: "b".into(), outputs: vec![tensor] }),
+        part(PartEnd::Leaf { task: "b".into(), outputs: vec![tensor] }),
         Message::Cancel { origin: 1, request: 7 },
         Message::Measured(v1::Measured { pipeline: "p".into(), ..Default::default() }),
         Message::Steering(v1::Steering { pipeline: "p".into(), ..Default::default() }),
-        part(End::Dropped("deadline".into())),
-        part(End::Failed("out of memory".into())),
-        part(End::NotReady("no replica of task b is ready".into())),
-        part(End::Harmful("an index out of range".into())),
+        part(PartEnd::Dropped("deadline".into())),
+        part(PartEnd::Failed("out of memory".into())),
+        part(PartEnd::NotReady("no replica of task b is ready".into())),
+        part(PartEnd::Harmful("an index out of range".into())),
     ]
 }

@@ -1,10 +1,10 @@
 //! The digits example on one agent with the real runtime: a canvas in, the digits on it out.
 
-use apportion_executor::agent::{self, Command, Options, Request};
-use apportion_executor::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
+use apportion_executor::agent::{self, AgentCommand, AgentOptions, ClientRequest};
+use apportion_executor::backend::{Backend, BackendLoader, ExecutionSettings, OnnxBackend, Provider, find_library};
 use apportion_executor::files::{Files, Source};
-use apportion_executor::node::request::{Answer, Terms};
-use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_executor::node::request::{RequestAnswer, RequestTerms};
+use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 use apportion_needs::{Need, need};
 use apportion_protocol::v1;
 use sha2::{Digest, Sha256};
@@ -20,8 +20,8 @@ fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
         let bytes = std::fs::read(&file).expect("the example's file");
         let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
         std::fs::write(cache.join(format!("{digest}.onnx")), &bytes).expect("writes");
-        let backend = OnnxBackend::load(library, &file, Running::on_cpu(1)).expect("loads");
-        let told = |specs: &[TensorSpec]| specs.iter().map(v1::TensorSpec::from).collect();
+        let backend = OnnxBackend::load(library, &file, ExecutionSettings::on_cpu(1)).expect("loads");
+        let told = |specs: &[TensorSignature]| specs.iter().map(v1::TensorSpec::from).collect();
         let (inputs, outputs) = (told(&backend.signature().inputs), told(&backend.signature().outputs));
         tasks.push(v1::TaskTarget { name: (*task).into(), inputs, outputs, ..Default::default() });
         let (group, task) = (i as u64 + 1, i as u32);
@@ -51,11 +51,11 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let state = tempfile::tempdir().expect("a directory");
     let target = target(&library, &example.join("models"), state.path());
     let inputs = target.pipelines[0].tasks[0].inputs.clone();
-    let loader = Loader::Onnx { library, provider: Provider::Cpu, threads: 1 };
+    let loader = BackendLoader::Onnx { library, provider: Provider::Cpu, threads: 1 };
     let files = Files::open(state.path()).expect("opens");
-    let handle = agent::start(Options { loader, pace: false, files, record: None, tracer: None, may_sleep: true });
-    handle.commands.send(Command::Welcome(1, Source::default())).await.expect("the loop runs");
-    handle.commands.send(Command::Target(Box::new(target))).await.expect("the loop runs");
+    let handle = agent::start(AgentOptions { loader, pace: false, files, record: None, tracer: None, may_sleep: true });
+    handle.commands.send(AgentCommand::Welcome(1, Source::default())).await.expect("the loop runs");
+    handle.commands.send(AgentCommand::Target(Box::new(target))).await.expect("the loop runs");
     let begun = Instant::now();
     while !handle.view.borrow().ready.contains("digits") {
         assert!(begun.elapsed() < Duration::from_secs(60), "the pipeline does not come up");
@@ -67,9 +67,9 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let rows = 16;
     let image = canvases(&example.join("validation/image.npy"), &inputs[0], rows);
     let (reply, answer) = oneshot::channel();
-    let request = Request { pipeline: "digits".into(), inputs: vec![image], terms: Terms::default(), reply };
+    let request = ClientRequest { pipeline: "digits".into(), inputs: vec![image], terms: RequestTerms::default(), reply };
     handle.requests.send(request).await.expect("the loop runs");
-    let Ok(Answer::Done { pieces, .. }) = answer.await else { panic!("no answer") };
+    let Ok(RequestAnswer::Done { pieces, .. }) = answer.await else { panic!("no answer") };
     let found = pieces.iter().filter(|p| p.task == "read").count();
     let expected: usize = labels[..rows].iter().map(Vec::len).sum();
     assert!(found * 10 >= expected * 8 && found * 10 <= expected * 12, "{found} digits found: expected about {expected}");

@@ -2,7 +2,7 @@
 
 mod support;
 
-use apportion_executor::agent::Command;
+use apportion_executor::agent::AgentCommand;
 use serde_json::{Value, json};
 use std::sync::Arc;
 use support::agents::{Agent, output};
@@ -132,7 +132,7 @@ async fn a_leaving_agent_finishes_its_queries() {
         })
         .collect();
     until("all have begun", || (control.heard("a1").offered == 40).then_some(())).await;
-    first.handle.commands.send(Command::Leave).await.expect("the loop runs");
+    first.handle.commands.send(AgentCommand::Leave).await.expect("the loop runs");
     let without = [group(3, 0, "split", &[2]), group(2, 1, "sum 5", &[2])];
     control.send(target(2, &[(2, second.data.clone())], &without));
     // What overtakes the command is still served.
@@ -205,7 +205,7 @@ async fn a_variant_that_cannot_load_is_reported() {
 async fn a_wrong_token_ends_the_agents_attempts() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = Control::start(&WORDS).await;
-    let loader = apportion_executor::backend::Loader::files(support::toy::load);
+    let loader = apportion_executor::backend::BackendLoader::files(support::toy::load);
     let mut agent = Agent::start_with("a1", &control.url, "wrong", folder.path(), loader);
     let error = agent.attending.take().expect("it attends").await.expect("no panic").expect_err("refused");
     assert!(error.to_string().contains("not one of us"), "{error}");

@@ -4,7 +4,7 @@ mod support;
 
 use apportion_domain::nearest_rank;
 use apportion_executor::frames::{Cutter, Pieces};
-use apportion_executor::refused::Bound;
+use apportion_executor::refused::ReachedLimit;
 use apportion_executor::wire::{Message, encode};
 use apportion_protocol::v1;
 use bytes::Buf;
@@ -95,7 +95,7 @@ async fn forged_frames_are_refused_and_cost_no_request() {
     agents[0].ready("toy").await;
     agents[1].ready("toy").await;
 
-    let counted = || [Bound::PeerClaim.counted(), Bound::PeerMessage.counted()];
+    let counted = || [ReachedLimit::PeerClaim.counted(), ReachedLimit::PeerMessage.counted()];
     let before = counted();
     let alone = client(&agents[0]).await;
     // Four say that the second agent has nothing ready, each again as soon as it was cut off.
@@ -125,7 +125,7 @@ async fn forged_frames_are_refused_and_cost_no_request() {
     let mut stream = greet(&agents[0]).await;
     let steering = v1::Steering { host: numbers[1], epoch: u64::MAX, pipeline: "toy".into(), ..Default::default() };
     stream.write_all(&bytes(encode(&Message::Steering(steering)))).await.expect("it is sent");
-    until("the steering is refused", || (Bound::PeerClaim.counted() > before[0] + said).then_some(())).await;
+    until("the steering is refused", || (ReachedLimit::PeerClaim.counted() > before[0] + said).then_some(())).await;
     let large = v1::Measured { made: vec![v1::MadeCount::default(); 2_000_000], ..Default::default() };
     let _cut_off = stream.write_all(&bytes(encode(&Message::Measured(large)))).await;
     assert!(is_hung_up(&mut stream).await);

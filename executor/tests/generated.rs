@@ -51,6 +51,6 @@ fn the_clients_messages_are_those_of_their_proto_file() {
         // Raw tensors stay where the message came in; they are not copied to be read.
         let raw = ["ModelInferRequest.raw_input_contents", "ModelInferResponse.raw_output_contents"];
         let builder = raw.iter().fold(builder, |builder, field| builder.bytes(format!(".inference.{field}")));
-        builder.codec_path("crate::gateway::codec::ScannedCodec")
+        builder.codec_path("crate::gateway::codec::CheckedCodec")
     });
 }

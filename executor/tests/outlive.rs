@@ -3,7 +3,7 @@
 
 mod support;
 
-use apportion_executor::agent::Command;
+use apportion_executor::agent::AgentCommand;
 use apportion_protocol::v1::{self, refused::Reason};
 use serde_json::json;
 use std::time::Duration;
@@ -186,5 +186,5 @@ async fn an_agent_whose_loop_has_ended_is_not_ready() {
     let answer = ready().await.expect("an answer");
     assert_eq!(answer.status(), 503);
     assert!(answer.text().await.expect("text").contains("its part a part has ended"));
-    drop(agent.handle.commands.send(Command::Leave).await);
+    drop(agent.handle.commands.send(AgentCommand::Leave).await);
 }

@@ -1,6 +1,6 @@
 //! A panic in a part of the agent ends its process, which says which part it was.
 
-use apportion_executor::parts::{PANICKED, contained, end, end_on_panic, part};
+use apportion_executor::parts::{CallPanic, PANICKED, contained, end, end_on_panic, part};
 use std::process::{Command, Output};
 
 /// Set in the process that panics.
@@ -23,7 +23,7 @@ fn panic_in_a_part(how: &str) -> ! {
         let _ended = thread.spawn(|| panic!("out of luck")).expect("a thread").join();
     } else if how == "contained" {
         let words = contained(|| panic!("out of luck"));
-        end(if words == Err::<(), _>("out of luck".into()) { 0 } else { 1 });
+        end(if words == Err::<(), _>(CallPanic("out of luck".into())) { 0 } else { 1 });
     } else {
         let _ended = runtime.block_on(runtime.spawn(part("control", async { panic!("out of luck") })));
     }

@@ -4,7 +4,7 @@
 
 mod support;
 
-use apportion_executor::agent::Command;
+use apportion_executor::agent::AgentCommand;
 use apportion_executor::record::replay;
 use apportion_protocol::v1;
 use serde_json::{Value, json};
@@ -117,9 +117,9 @@ fn replayed(runtime: &Runtime, agents: &[Arc<Agent>], folder: &Path) {
         runtime.block_on(async {
             until("nothing is left to do", || (agent.handle.view.borrow().queues.iter().all(|q| q.1 == 0)).then_some(()))
                 .await;
-            agent.handle.commands.send(Command::Leave).await.expect("the loop runs");
+            agent.handle.commands.send(AgentCommand::Leave).await.expect("the loop runs");
             let (reply, unfinished) = tokio::sync::oneshot::channel();
-            agent.handle.commands.send(Command::Unfinished(reply)).await.expect("the loop runs");
+            agent.handle.commands.send(AgentCommand::Unfinished(reply)).await.expect("the loop runs");
             unfinished.await.expect("it has left, and its record is on the disk");
         });
         let seen = replay(&folder.join(format!("a{n}")).join("record")).expect("the same comes out");

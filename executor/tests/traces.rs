@@ -2,7 +2,7 @@
 
 mod support;
 
-use apportion_executor::agent::Command;
+use apportion_executor::agent::AgentCommand;
 use apportion_executor::gateway::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
 use apportion_executor::gateway::proto::{InferTensorContents, ModelInferRequest};
@@ -115,7 +115,7 @@ impl Traced {
         for (agent, tracer) in self.agents {
             loop {
                 let (reply, unfinished) = tokio::sync::oneshot::channel();
-                assert!(agent.handle.commands.send(Command::Unfinished(reply)).await.is_ok(), "the loop runs");
+                assert!(agent.handle.commands.send(AgentCommand::Unfinished(reply)).await.is_ok(), "the loop runs");
                 if unfinished.await == Ok(0) {
                     break;
                 }

@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_literal_a_text_and_another_payload() {
+    fn panics_with_text_have_a_message() {
         let message = |panic: Box<dyn Any + Send>| panic_message(&*panic);
         assert_eq!(message(Box::new("a literal")).as_deref(), Some("a literal"));
         assert_eq!(message(Box::new("a text".to_owned())).as_deref(), Some("a text"));

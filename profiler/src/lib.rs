@@ -11,7 +11,8 @@
 //! validation set through every combination of variants, and the pure statistics ([`stats`], [`matching`]). What never
 //! does: reading problem or pipeline files, planning, agents, anything about one particular pipeline.
 //!
-//! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into [`MeasuredVariant`].
+//! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into
+//! [`VariantMeasurement`].
 
 pub mod error;
 pub mod files;
@@ -27,14 +28,16 @@ pub mod stats;
 pub mod validate;
 
 pub use apportion_executor::backend::{
-    Backend, BackendError, OnnxBackend, Provider, Running, Signature, THREADS_DEFAULT, find_library,
+    Backend, BackendError, ExecutionSettings, OnnxBackend, Provider, Signature, THREADS_DEFAULT, find_library,
 };
-pub use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
+pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
 pub use labels::LabelsError;
 pub use measure::{Clock, MeasureOptions, profile_variant};
 pub use memory::{MemoryProbe, peak_memory_mib};
-pub use profile::{Loader, Measured, MeasuredTask, MeasuredVariant, Progress, onnx_loader, profile_pipeline};
-pub use stats::{ProfilePoint, fit};
-pub use validate::MeasuredPath;
+pub use profile::{
+    Measured, ProfilingProgress, TaskMeasurement, VariantLoader, VariantMeasurement, onnx_loader, profile_pipeline,
+};
+pub use stats::{BatchTimes, ProfilePoint, fit_profile};
+pub use validate::{MeasuredPath, PathStage};

@@ -4,11 +4,21 @@ use crate::labels::Label;
 
 /// One row of an answer.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Row {
+pub struct AnswerRow {
     /// Its class or value.
     pub value: f64,
     /// Its position; empty if the value alone decides.
     pub at: Vec<f64>,
+}
+
+/// A label and a row that match.
+struct Pair {
+    /// The Euclidean distance of their positions.
+    distance: f64,
+    /// Position of the label.
+    label: usize,
+    /// Position of the row.
+    row: usize,
 }
 
 /// Counts the pairs of a label and a row with equal values that lie at most `within` apart; `None`: at any distance.
@@ -16,22 +26,23 @@ pub struct Row {
 /// Each label and each row is in one pair at most. The nearest pairs come first; ties are in the order of the labels, then
 /// of the rows. A row that matches no label costs nothing: accuracy is the share of labels that are found.
 #[must_use]
-pub fn count_matches(labels: &[Label], rows: &[Row], within: Option<f64>) -> usize {
+pub fn count_matches(labels: &[Label], rows: &[AnswerRow], within: Option<f64>) -> usize {
     let mut pairs = Vec::new();
     for (l, label) in labels.iter().enumerate() {
         for (r, row) in rows.iter().enumerate() {
             let distance = distance(&label.at, &row.at);
             if row.value == label.value && within.is_none_or(|w| distance <= w) {
-                pairs.push((distance, l, r));
+                pairs.push(Pair { distance, label: l, row: r });
             }
         }
     }
-    pairs.sort_by(|a, b| a.0.total_cmp(&b.0).then((a.1, a.2).cmp(&(b.1, b.2))));
+    let in_order = |a: &Pair, b: &Pair| (a.label, a.row).cmp(&(b.label, b.row));
+    pairs.sort_by(|a, b| a.distance.total_cmp(&b.distance).then(in_order(a, b)));
     let (mut labels_used, mut rows_used) = (vec![false; labels.len()], vec![false; rows.len()]);
     let mut count = 0;
-    for (_, l, r) in pairs {
-        if !labels_used[l] && !rows_used[r] {
-            (labels_used[l], rows_used[r]) = (true, true);
+    for Pair { label, row, .. } in pairs {
+        if !labels_used[label] && !rows_used[row] {
+            (labels_used[label], rows_used[row]) = (true, true);
             count += 1;
         }
     }
@@ -51,8 +62,8 @@ mod tests {
         Label { value, at: vec![x, 0.0] }
     }
 
-    fn row(value: f64, x: f64) -> Row {
-        Row { value, at: vec![x, 0.0] }
+    fn row(value: f64, x: f64) -> AnswerRow {
+        AnswerRow { value, at: vec![x, 0.0] }
     }
 
     #[test]
@@ -80,7 +91,7 @@ mod tests {
     #[test]
     fn values_without_positions_are_counted() {
         let labels = [1.0, 1.0, 2.0].map(|value| Label { value, at: vec![] });
-        let rows = [1.0, 2.0, 2.0].map(|value| Row { value, at: vec![] });
+        let rows = [1.0, 2.0, 2.0].map(|value| AnswerRow { value, at: vec![] });
         assert_eq!(count_matches(&labels, &rows, None), 2);
     }
 }

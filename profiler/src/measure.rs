@@ -2,7 +2,7 @@
 
 use crate::processor::thread_time;
 use crate::rows::cycle;
-use crate::stats::{ProfilePoint, fit};
+use crate::stats::{BatchTimes, ProfilePoint, fit_profile};
 use apportion_executor::backend::{Backend, BackendError};
 use apportion_executor::tensor::Tensor;
 use std::time::{Duration, Instant};
@@ -62,7 +62,7 @@ impl Default for MeasureOptions {
 const WINDOWS_MAX: usize = 16;
 
 /// Times a variant on rows of `samples`: all its inputs, with equally many rows, at least one. Rows repeat if a batch needs
-/// more. The latencies never fall with the batch size ([`fit`]).
+/// more. The latencies never fall with the batch size ([`fit_profile`]).
 ///
 /// # Errors
 /// As the backend's.
@@ -75,9 +75,9 @@ pub fn profile_variant(
     assert!(1 <= options.repeats_min && options.repeats_min <= options.repeats_max, "at least one repeat");
     let mut times = Vec::with_capacity(options.batches.len());
     for &batch in &options.batches {
-        times.push((batch, time_batch(backend, samples, batch, options)?));
+        times.push(BatchTimes { batch, times_ms: time_batch(backend, samples, batch, options)? });
     }
-    Ok(fit(&times, options.multiple))
+    Ok(fit_profile(&times, options.multiple))
 }
 
 /// Shortest latency in milliseconds: it is above 0 even with a coarse clock.
@@ -128,15 +128,18 @@ mod tests {
     use apportion_needs::{Need, need};
 
     /// Sleeps for this time, and computes nothing.
-    struct Sleeping(Duration, Signature);
+    struct Sleeping {
+        time: Duration,
+        signature: Signature,
+    }
 
     impl Backend for Sleeping {
         fn signature(&self) -> &Signature {
-            &self.1
+            &self.signature
         }
 
         fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-            std::thread::sleep(self.0);
+            std::thread::sleep(self.time);
             Ok(inputs.to_vec())
         }
     }
@@ -146,7 +149,7 @@ mod tests {
         let now = thread_time().ok_or("/proc/thread-self/schedstat is not there");
         let Some(_now) = need(Need::ProcessorTimes, now) else { return };
         let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
-        let mut backend = Sleeping(Duration::from_millis(20), signature);
+        let mut backend = Sleeping { time: Duration::from_millis(20), signature };
         let sample = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![4, 1], data: vec![0; 4].into() };
         let mut latency_ms = |clock| {
             let options = MeasureOptions { batches: vec![1, 2], repeats_max: 7, clock, ..MeasureOptions::default() };

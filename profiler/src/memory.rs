@@ -9,7 +9,7 @@
 //! growth of the device's memory in use, as the driver reports it. ONNX Runtime's arena returns no memory while the variant
 //! is loaded, so the memory at the end is the peak.
 
-use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Provider, Running};
+use apportion_executor::backend::{Backend, BackendError, ExecutionSettings, OnnxBackend, Provider};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
 use apportion_executor::tensor::{Datatype, Tensor, holds};
 use bytes::Bytes;
@@ -91,7 +91,7 @@ pub fn read_inputs(from: &mut impl BufRead) -> io::Result<Vec<Tensor>> {
 /// As [`OnnxBackend::load`], and if the batch cannot be run.
 pub fn peak_memory_mib(
     library: &Path,
-    running: Running,
+    running: ExecutionSettings,
     file: &Path,
     inputs: &[Tensor],
 ) -> Result<Option<f64>, BackendError> {

@@ -10,17 +10,20 @@ use crate::rows::cycle;
 use crate::stats::{ProfilePoint, percentile};
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
 use apportion_domain::FanoutCounts;
-use apportion_executor::backend::{Backend, BackendError, OnnxBackend, Running, Signature};
-use apportion_executor::tensor::{Tensor, TensorSpec};
+use apportion_executor::backend::{Backend, BackendError, ExecutionSettings, OnnxBackend, Signature};
+use apportion_executor::tensor::{Tensor, TensorSignature};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Loads a variant from its file.
-pub type Loader<'a> = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + 'a;
+pub type VariantLoader<'a> = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + 'a;
 
 /// A loader of ONNX files with the library at `library`, for backends that run as `running` says.
-pub fn onnx_loader(library: PathBuf, running: Running) -> impl Fn(&Path) -> Result<Box<dyn Backend>, BackendError> {
+pub fn onnx_loader(
+    library: PathBuf,
+    running: ExecutionSettings,
+) -> impl Fn(&Path) -> Result<Box<dyn Backend>, BackendError> {
     move |file| OnnxBackend::load(&library, file, running).map(|backend| Box::new(backend) as Box<dyn Backend>)
 }
 
@@ -29,7 +32,7 @@ const LOADS: usize = 3;
 
 /// The progress of the work.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct ProfilingProgress {
     /// Steps done.
     pub done: usize,
     /// Steps in all.
@@ -42,7 +45,7 @@ pub struct Progress {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Measured {
     /// In the files' order.
-    pub tasks: Vec<MeasuredTask>,
+    pub tasks: Vec<TaskMeasurement>,
     /// Every combination of variants from the root to a sink.
     pub path_accuracy: Vec<MeasuredPath>,
     /// How many examples of the validation set were run.
@@ -51,20 +54,20 @@ pub struct Measured {
 
 /// The measurements of a task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MeasuredTask {
+pub struct TaskMeasurement {
     /// Its name.
     pub name: String,
     /// The inputs of its variants.
-    pub inputs: Vec<TensorSpec>,
+    pub inputs: Vec<TensorSignature>,
     /// Their outputs.
-    pub outputs: Vec<TensorSpec>,
+    pub outputs: Vec<TensorSignature>,
     /// In the files' order.
-    pub variants: Vec<MeasuredVariant>,
+    pub variants: Vec<VariantMeasurement>,
 }
 
 /// The measurements of a variant.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MeasuredVariant {
+pub struct VariantMeasurement {
     /// Its name.
     pub name: String,
     /// Accuracy of the best path through it.
@@ -83,8 +86,8 @@ pub struct MeasuredVariant {
 
 /// Counts the steps.
 struct Steps<'a> {
-    progress: Progress,
-    report: &'a mut dyn FnMut(&Progress),
+    progress: ProfilingProgress,
+    report: &'a mut dyn FnMut(&ProfilingProgress),
 }
 
 impl Steps<'_> {
@@ -104,20 +107,20 @@ impl Steps<'_> {
 /// As [`ProfileError`] lists. There are no partial results.
 pub fn profile_pipeline(
     files: &PipelineFiles,
-    load: &Loader<'_>,
+    load: &VariantLoader<'_>,
     memory: &MemoryProbe<'_>,
     options: &MeasureOptions,
-    report: &mut dyn FnMut(&Progress),
+    report: &mut dyn FnMut(&ProfilingProgress),
 ) -> Result<Measured, ProfileError> {
     let tree = files.tree()?;
     let variants: usize = files.tasks.iter().map(|t| t.variants.len()).sum();
-    let progress = Progress { done: 0, total: 2 * variants + tree.runs, what: String::new() };
+    let progress = ProfilingProgress { done: 0, total: 2 * variants + tree.runs, what: String::new() };
     let mut steps = Steps { progress, report };
 
-    let (mut backends, loaded) = load_all(files, load, &mut steps)?;
+    let LoadedVariants { mut backends, load_ms } = load_all(files, load, &mut steps)?;
     let signatures: Vec<Signature> = backends.iter().map(|b| b[0].signature().clone()).collect();
     check_maps(files, &tree, &signatures)?;
-    let (examples, labels) = read_validation(files, &signatures[tree.root], options.examples_max)?;
+    let ExampleSet { examples, labels } = read_validation(files, &signatures[tree.root], options.examples_max)?;
 
     let mut after_run = |path: String| steps.step(format!("validated {path}"));
     let validator = Validator::new(files, &tree, &labels, &mut after_run);
@@ -128,27 +131,34 @@ pub fn profile_pipeline(
 
     let timing = Timing { files, tree: &tree, validation: &validation, memory, options };
     let mut tasks = Vec::with_capacity(files.tasks.len());
-    for (t, (signature, loaded)) in signatures.into_iter().zip(&loaded).enumerate() {
-        let variants = timing.time_task(t, &mut backends[t], loaded, &mut steps)?;
+    for (t, (signature, load_ms)) in signatures.into_iter().zip(&load_ms).enumerate() {
+        let variants = timing.time_task(t, &mut backends[t], load_ms, &mut steps)?;
         let Signature { inputs, outputs } = signature;
-        tasks.push(MeasuredTask { name: files.tasks[t].name.clone(), inputs, outputs, variants });
+        tasks.push(TaskMeasurement { name: files.tasks[t].name.clone(), inputs, outputs, variants });
     }
     Ok(Measured { tasks, path_accuracy: validation.paths, examples: labels.len() })
 }
 
 type Backends = Vec<Vec<Box<dyn Backend>>>;
 
+/// All variants, loaded; both by task, then variant.
+struct LoadedVariants {
+    backends: Backends,
+    /// The time that loading took, in milliseconds.
+    load_ms: Vec<Vec<f64>>,
+}
+
 fn load_all(
     files: &PipelineFiles,
-    load: &Loader<'_>,
+    load: &VariantLoader<'_>,
     steps: &mut Steps<'_>,
-) -> Result<(Backends, Vec<Vec<f64>>), ProfileError> {
+) -> Result<LoadedVariants, ProfileError> {
     let (mut backends, mut load_ms) = (Backends::new(), Vec::new());
     for (t, task) in files.tasks.iter().enumerate() {
         let (mut of_task, mut times) = (Vec::<Box<dyn Backend>>::new(), Vec::new());
         for (v, variant) in task.variants.iter().enumerate() {
             let fault = |source| variant_error(files, t, v, source);
-            let (backend, time_ms) = load_one(&variant.file, load).map_err(fault)?;
+            let LoadedVariant { backend, time_ms } = load_variant(&variant.file, load).map_err(fault)?;
             if let Some(first) = of_task.first().filter(|b| b.signature() != backend.signature()) {
                 let detail = format!(
                     "its tensors {:?} differ from {:?} of {}; variants of a task stand in for each other",
@@ -165,11 +175,18 @@ fn load_all(
         backends.push(of_task);
         load_ms.push(times);
     }
-    Ok((backends, load_ms))
+    Ok(LoadedVariants { backends, load_ms })
 }
 
-/// A variant, and the median of the milliseconds that loading it took.
-fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, f64), BackendError> {
+/// A loaded variant.
+struct LoadedVariant {
+    backend: Box<dyn Backend>,
+    /// The median of the times that loading took, in milliseconds.
+    time_ms: f64,
+}
+
+/// Loads a variant several times.
+fn load_variant(file: &Path, load: &VariantLoader<'_>) -> Result<LoadedVariant, BackendError> {
     let mut times = Vec::with_capacity(LOADS);
     let mut backend = None;
     for _ in 0..LOADS {
@@ -178,7 +195,7 @@ fn load_one(file: &Path, load: &Loader<'_>) -> Result<(Box<dyn Backend>, f64), B
         backend = Some(load(file)?);
         times.push(before.elapsed().as_secs_f64() * 1e3);
     }
-    Ok((backend.expect("loaded at least once"), percentile(&times, 0.5)))
+    Ok(LoadedVariant { backend: backend.expect("loaded at least once"), time_ms: percentile(&times, 0.5) })
 }
 
 fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: BackendError) -> ProfileError {
@@ -221,7 +238,7 @@ enum MapError {
     #[error("input {0} is mapped to an output that is not there")]
     MissingOutput(String),
     #[error("output {output:?} does not fit input {input:?}")]
-    Mismatch { output: TensorSpec, input: TensorSpec },
+    Mismatch { output: TensorSignature, input: TensorSignature },
     #[error("its map names input {0}, which is not there")]
     UnknownInput(String),
 }
@@ -243,12 +260,15 @@ fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signatu
     }
 }
 
-/// The first examples and their labels.
-fn read_validation(
-    files: &PipelineFiles,
-    root: &Signature,
-    examples_max: usize,
-) -> Result<(Vec<Tensor>, Vec<Vec<Label>>), ProfileError> {
+/// The first examples of a validation set.
+struct ExampleSet {
+    /// Each input of the root, with a row for each example.
+    examples: Vec<Tensor>,
+    /// The labels of each example.
+    labels: Vec<Vec<Label>>,
+}
+
+fn read_validation(files: &PipelineFiles, root: &Signature, examples_max: usize) -> Result<ExampleSet, ProfileError> {
     let set = &files.validation;
     let file = || set.labels.display().to_string();
     let bad_labels = |detail: String| ProfileError::LabelsMismatch { file: file(), detail };
@@ -281,7 +301,7 @@ fn read_validation(
     if let Some(at) = set.matching.at.as_ref().filter(|_| labels.iter().flatten().any(|l| l.at.is_empty())) {
         return Err(bad_labels(format!("the labels have no \"at\" to compare output {at} with")));
     }
-    Ok((examples, labels))
+    Ok(ExampleSet { examples, labels })
 }
 
 /// The parts of the measurements that all tasks share.
@@ -301,7 +321,7 @@ impl Timing<'_> {
         backends: &mut [Box<dyn Backend>],
         load_ms: &[f64],
         steps: &mut Steps<'_>,
-    ) -> Result<Vec<MeasuredVariant>, ProfileError> {
+    ) -> Result<Vec<VariantMeasurement>, ProfileError> {
         let mut variants = Vec::with_capacity(backends.len());
         for (v, (backend, &load_ms)) in backends.iter_mut().zip(load_ms).enumerate() {
             let variant = self.time_variant(t, v, backend.as_mut(), load_ms);
@@ -317,7 +337,7 @@ impl Timing<'_> {
         v: usize,
         backend: &mut dyn Backend,
         load_ms: f64,
-    ) -> Result<MeasuredVariant, BackendError> {
+    ) -> Result<VariantMeasurement, BackendError> {
         let (task, validation) = (&self.files.tasks[t], self.validation);
         let name = &task.variants[v].name;
         let samples = &validation.samples[t];
@@ -325,11 +345,11 @@ impl Timing<'_> {
         let largest = self.options.batches.last().map_or(1, |&batch| batch as usize);
         let batch: Vec<Tensor> = samples.iter().map(|s| cycle(s, 0, largest)).collect();
         let memory_mib = (self.memory)(&task.variants[v].file, &batch)?;
-        let through = |path: &&MeasuredPath| path.path.iter().any(|(t, v)| *t == task.name && v == name);
+        let through = |path: &&MeasuredPath| path.path.iter().any(|s| s.task == task.name && s.variant == *name);
         let accuracy = validation.paths.iter().filter(through).map(|p| p.accuracy).fold(0.0, f64::max);
         let counts = distribution(&validation.counts[t][v]);
         let children = self.tree.out_edges[t].iter().map(|&e| self.files.edges[e].to.clone());
-        Ok(MeasuredVariant {
+        Ok(VariantMeasurement {
             name: name.clone(),
             accuracy,
             fanout: counts.mean(),

@@ -15,21 +15,30 @@ pub struct ProfilePoint {
     pub repeats: u32,
 }
 
-/// Turns the samples of each batch size (`(batch, milliseconds)`, by increasing batch, none empty) into profile rows.
+/// The measured times of batches of one size.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BatchTimes {
+    /// Queries in the batch.
+    pub batch: u32,
+    /// The time of each run, in milliseconds; at least one.
+    pub times_ms: Vec<f64>,
+}
+
+/// Turns measured times, by increasing batch size, into profile rows.
 ///
 /// A larger batch cannot take less time. Where noise says so, the medians are replaced by the nearest non-decreasing
 /// sequence in the sense of least squares (isotonic regression by pooling adjacent violators; Barlow and others, 1972). The
 /// same is done with the 99th percentiles, which are then raised to at least the median. Times are multiplied by
 /// `multiple`: 1 for measured times, more for a device that holds its slot for a multiple of them.
 #[must_use]
-pub fn fit(samples: &[(u32, Vec<f64>)], multiple: f64) -> Vec<ProfilePoint> {
+pub fn fit_profile(samples: &[BatchTimes], multiple: f64) -> Vec<ProfilePoint> {
     assert!(multiple > 0.0 && multiple.is_finite(), "a multiple above 0");
-    let medians: Vec<f64> = samples.iter().map(|(_, times)| percentile(times, 0.5) * multiple).collect();
-    let tails: Vec<f64> = samples.iter().map(|(_, times)| percentile(times, 0.99) * multiple).collect();
+    let medians: Vec<f64> = samples.iter().map(|s| percentile(&s.times_ms, 0.5) * multiple).collect();
+    let tails: Vec<f64> = samples.iter().map(|s| percentile(&s.times_ms, 0.99) * multiple).collect();
     let (medians, tails) = (isotonic(&medians), isotonic(&tails));
     let rows = samples.iter().zip(medians.iter().zip(&tails));
-    rows.map(|((batch, times), (&latency_ms, &tail_ms))| {
-        let repeats = u32::try_from(times.len()).expect("repeats are bounded");
+    rows.map(|(BatchTimes { batch, times_ms }, (&latency_ms, &tail_ms))| {
+        let repeats = u32::try_from(times_ms.len()).expect("repeats are bounded");
         ProfilePoint { batch: *batch, latency_ms, p99_ms: tail_ms.max(latency_ms), repeats }
     })
     .collect()
@@ -49,21 +58,36 @@ pub fn percentile(samples: &[f64], quantile: f64) -> f64 {
     nearest_rank(&sorted, quantile).expect("samples")
 }
 
+/// Neighbours with one value.
+#[derive(Clone, Copy)]
+struct Pool {
+    mean: f64,
+    count: usize,
+}
+
+impl Pool {
+    /// The pool of the members of both.
+    fn merge(left: Self, right: Self) -> Self {
+        let count = left.count + right.count;
+        let mean = (left.mean * left.count as f64 + right.mean * right.count as f64) / count as f64;
+        Self { mean, count }
+    }
+}
+
 /// The non-decreasing sequence nearest to `values` by least squares: neighbours that fall are pooled into their mean.
 #[must_use]
 pub fn isotonic(values: &[f64]) -> Vec<f64> {
-    let mut pools: Vec<(f64, usize)> = Vec::with_capacity(values.len()); // mean, count
+    let mut pools: Vec<Pool> = Vec::with_capacity(values.len());
     for &value in values {
-        pools.push((value, 1));
-        while let [.., (left, m), (right, n)] = pools[..]
-            && left > right
+        pools.push(Pool { mean: value, count: 1 });
+        while let [.., left, right] = pools[..]
+            && left.mean > right.mean
         {
-            let mean = (left * m as f64 + right * n as f64) / (m + n) as f64;
             pools.truncate(pools.len() - 2);
-            pools.push((mean, m + n));
+            pools.push(Pool::merge(left, right));
         }
     }
-    pools.into_iter().flat_map(|(mean, count)| std::iter::repeat_n(mean, count)).collect()
+    pools.into_iter().flat_map(|Pool { mean, count }| std::iter::repeat_n(mean, count)).collect()
 }
 
 #[cfg(test)]
@@ -105,8 +129,9 @@ mod tests {
 
     #[test]
     fn rows_never_fall_and_tails_exceed_medians() {
-        let samples = [(1, vec![4.0, 5.0, 9.0]), (2, vec![3.0, 3.0, 3.0]), (4, vec![8.0, 8.0, 8.0])];
-        let rows = fit(&samples, 10.0);
+        let samples = [(1, [4.0, 5.0, 9.0]), (2, [3.0, 3.0, 3.0]), (4, [8.0, 8.0, 8.0])];
+        let samples = samples.map(|(batch, times_ms)| BatchTimes { batch, times_ms: times_ms.into() });
+        let rows = fit_profile(&samples, 10.0);
         let row = |batch, latency_ms, p99_ms| ProfilePoint { batch, latency_ms, p99_ms, repeats: 3 };
         assert_eq!(rows, [row(1, 40.0, 60.0), row(2, 40.0, 60.0), row(4, 80.0, 80.0)]);
     }

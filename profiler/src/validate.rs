@@ -3,7 +3,7 @@
 use crate::error::ProfileError;
 use crate::files::{PipelineFiles, Tree};
 use crate::labels::Label;
-use crate::matching::{Row, count_matches};
+use crate::matching::{AnswerRow, count_matches};
 use crate::rows::{concat, numbers};
 use apportion_domain::FanoutCounts;
 use apportion_executor::backend::Backend;
@@ -15,11 +15,20 @@ pub const PARENT: &str = "parent";
 /// Queries of a batch during validation. The answers do not depend on it.
 const BATCH: usize = 8;
 
+/// A variant of a task, by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PathStage {
+    /// The task.
+    pub task: String,
+    /// The variant.
+    pub variant: String,
+}
+
 /// Accuracy of one combination of variants from the root to a sink.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasuredPath {
-    /// Task and variant of each stage.
-    pub path: Vec<(String, String)>,
+    /// Its stages, the root first.
+    pub path: Vec<PathStage>,
     /// Share of the labels that were found.
     pub accuracy: f64,
 }
@@ -28,7 +37,7 @@ impl MeasuredPath {
     /// Its key in problem files: `task:variant>task:variant`.
     #[must_use]
     pub fn key(&self) -> String {
-        self.path.iter().map(|(task, variant)| format!("{task}:{variant}")).collect::<Vec<_>>().join(">")
+        self.path.iter().map(|s| format!("{}:{}", s.task, s.variant)).collect::<Vec<_>>().join(">")
     }
 }
 
@@ -206,26 +215,27 @@ impl<'a> Validator<'a> {
             return Err(self.fault(task, variant, detail));
         }
         let (values, places) = (numbers(values), places.map(numbers).unwrap_or_default());
-        let mut rows: Vec<Vec<Row>> = vec![Vec::new(); self.labels.len()];
+        let mut rows: Vec<Vec<AnswerRow>> = vec![Vec::new(); self.labels.len()];
         for (r, &query) in answers.parents.iter().enumerate() {
             let at = if rule.at.is_some() { places[r * dimensions..(r + 1) * dimensions].to_vec() } else { Vec::new() };
-            rows[queries.examples[query]].push(Row { value: values[r], at });
+            rows[queries.examples[query]].push(AnswerRow { value: values[r], at });
         }
         let matched: usize = self.labels.iter().zip(&rows).map(|(l, r)| count_matches(l, r, rule.within)).sum();
         let total: usize = self.labels.iter().map(Vec::len).sum();
-        Ok(MeasuredPath { path: self.names(), accuracy: matched as f64 / total as f64 })
+        Ok(MeasuredPath { path: self.stages(), accuracy: matched as f64 / total as f64 })
     }
 
-    fn names(&self) -> Vec<(String, String)> {
-        let name = |place: &Place| {
+    /// The stages of `self.path`.
+    fn stages(&self) -> Vec<PathStage> {
+        let stage = |place: &Place| {
             let task = &self.files.tasks[place.task];
-            (task.name.clone(), task.variants[place.variant].name.clone())
+            PathStage { task: task.name.clone(), variant: task.variants[place.variant].name.clone() }
         };
-        self.path.iter().map(name).collect()
+        self.path.iter().map(stage).collect()
     }
 
     fn key(&self) -> String {
-        self.names().into_iter().map(|(_, variant)| variant).collect::<Vec<_>>().join(" > ")
+        self.stages().into_iter().map(|stage| stage.variant).collect::<Vec<_>>().join(" > ")
     }
 
     fn failed(&self, task: usize, variant: usize, source: apportion_executor::backend::BackendError) -> ProfileError {

@@ -2,8 +2,8 @@
 
 use apportion_needs::{Need, need};
 use apportion_profiler::{
-    EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Running, TaskFiles, ValidationFiles, VariantFile,
-    find_library, onnx_loader, profile_pipeline,
+    EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, TaskFiles, ValidationFiles,
+    VariantFile, find_library, onnx_loader, profile_pipeline,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -59,7 +59,7 @@ fn paths_fan_out_and_tensors_are_as_the_example_says() {
     let (mut seen, mut total) = (Vec::new(), 0);
     let measured = profile_pipeline(
         &digits(&["find-s", "find-m"], &["read-s", "read-m"]),
-        &onnx_loader(library, Running::on_cpu(1)),
+        &onnx_loader(library, ExecutionSettings::on_cpu(1)),
         &|_, _| Ok(None),
         &quick(),
         &mut |progress| {
@@ -109,9 +109,9 @@ fn paths_fan_out_and_tensors_are_as_the_example_says() {
 }
 
 #[test]
-fn a_multiple_and_fewer_examples_are_heeded() {
+fn the_options_multiple_and_examples_take_effect() {
     let Some(library) = library() else { return };
-    let load = onnx_loader(library, Running::on_cpu(1));
+    let load = onnx_loader(library, ExecutionSettings::on_cpu(1));
     let run = |multiple, examples_max| {
         let options = MeasureOptions { multiple, examples_max, ..quick() };
         profile_pipeline(&digits(&["find-s"], &["read-s"]), &load, &|_, _| Ok(None), &options, &mut |_| {})
@@ -129,7 +129,7 @@ fn a_multiple_and_fewer_examples_are_heeded() {
 #[test]
 fn mismatches_are_refused_with_their_place() {
     let Some(library) = library() else { return };
-    let load = onnx_loader(library, Running::on_cpu(1));
+    let load = onnx_loader(library, ExecutionSettings::on_cpu(1));
     let refused = |change: &dyn Fn(&mut PipelineFiles), said: &str| {
         let mut files = digits(&["find-s"], &["read-s"]);
         change(&mut files);

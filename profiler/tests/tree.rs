@@ -2,13 +2,13 @@
 
 use apportion_profiler::{
     Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, ProfileError,
-    Signature, TaskFiles, Tensor, TensorSpec, ValidationFiles, VariantFile, profile_pipeline,
+    Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, VariantFile, profile_pipeline,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-fn spec(name: &str) -> TensorSpec {
-    TensorSpec { name: name.to_owned(), datatype: Datatype::Int64, shape: vec![-1] }
+fn spec(name: &str) -> TensorSignature {
+    TensorSignature { name: name.to_owned(), datatype: Datatype::Int64, shape: vec![-1] }
 }
 
 fn tensor(name: &str, numbers: &[i64]) -> Tensor {

@@ -1,9 +1,9 @@
 //! The policies that serve requests, as machines without I/O.
 //!
 //! What belongs here: every decision between a request's arrival and its answer, that is queueing, batching, dropping,
-//! routing, completion and scaling. What never does: a runtime, threads, clocks, randomness of its own, hash maps, float
-//! time, or any knowledge of the driver. There are two drivers: the estimator with simulated time, and the agent with real
-//! time.
+//! routing, completion and scaling. The crate never contains a runtime, threads, clocks, randomness of its own, hash maps,
+//! float time, or any knowledge of the driver. There are two drivers: the estimator with simulated time, and the agent with
+//! real time.
 //!
 //! The contract of every machine: the driver calls `handle(now, input)`, then `poll_output` until it returns `None`. Then
 //! it arranges a `Tick` at the moment that `poll_timeout` names. `now` never goes backwards. Assertions check this
@@ -24,19 +24,19 @@ pub mod scaling;
 pub mod station;
 
 pub use request::frontend::Frontend;
-pub use request::progress::{CREDIT_ROOT, Outcome, Progress, split};
+pub use request::progress::{CREDIT_ROOT, RequestOutcome, RequestProgress, split};
 pub use request::{frontend, progress};
 pub use routing::most_accurate_first::{UnknownGroup, graph, group_capacity_qps, most_accurate_first, server};
-pub use routing::router::{Late, Picked, Router, Stride};
+pub use routing::router::{LateQueries, RouteChoice, Router, Stride};
 pub use routing::{router, tables};
 pub use scaling::ladder::Ladder;
 pub use scaling::outline::Outline;
 pub use scaling::selector::Selector;
 pub use scaling::state_planner::StatePlanner;
 pub use scaling::steward::{Steering, Steward};
-pub use scaling::tuner::{Envelope, TunedTask, Tuner};
+pub use scaling::tuner::{TrafficEnvelope, TunedTask, Tuner};
 pub use scaling::{ladder, outline, selector, staffing, state_planner as modules, steward, tuner};
-pub use station::dropper::{DropReason, Dropper, Priority, View};
+pub use station::dropper::{DropReason, Dropper, Priority, StationView};
 pub use station::monitor::Monitor;
 pub use station::queue::Waiting;
 pub use station::{self as replica, Station, batcher, dropper, monitor, queue};

@@ -1,8 +1,8 @@
-//! Scripts of the ingress: whatever happens to the queries, each request has one answer.
+//! Scripts of the ingress: each request has one answer, whatever happens to its queries.
 
-use apportion_domain::{Moment, RequestId};
-use apportion_serving::frontend::{Cause, Frontend, Input, Output};
-use apportion_serving::{CREDIT_ROOT, DropReason, Outcome, split};
+use apportion_domain::{Moment, Partial, RequestId};
+use apportion_serving::frontend::{FailureCause, Frontend, FrontendInput, FrontendOutput};
+use apportion_serving::{CREDIT_ROOT, DropReason, RequestOutcome, split};
 use proptest::prelude::*;
 
 const HALF: u64 = CREDIT_ROOT / 2;
@@ -22,25 +22,25 @@ fn check(mut frontend: Frontend, script: &str) {
         let input = match words[1] {
             "request" => {
                 let (deadline, give_up) = (Moment::from_nanos(number(4)), Moment::from_nanos(number(6)));
-                Input::Request { request: request(), deadline, give_up }
+                FrontendInput::Request { request: request(), deadline, give_up }
             }
-            "sent" => Input::Sent { request: request(), peer: number(4) },
-            "leaf" => Input::Leaf { request: request(), credit: credit() },
-            "dropped" => Input::Dropped { request: request(), credit: credit(), reason: DropReason::QueueFull },
-            "failed" => Input::Failed { request: request() },
-            "lost" => Input::PeerLost { peer: number(2) },
-            "tick" => Input::Tick,
+            "sent" => FrontendInput::Sent { request: request(), peer: number(4) },
+            "leaf" => FrontendInput::Leaf { request: request(), credit: credit() },
+            "dropped" => FrontendInput::Dropped { request: request(), credit: credit(), reason: DropReason::QueueFull },
+            "failed" => FrontendInput::Failed { request: request() },
+            "lost" => FrontendInput::PeerLost { peer: number(2) },
+            "tick" => FrontendInput::Tick,
             other => panic!("no event {other:?}"),
         };
         frontend.handle(Moment::from_nanos(number(0)), input);
         let mut seen = Vec::new();
         while let Some(output) = frontend.poll_output() {
             seen.push(match output {
-                Output::Refuse { request } => format!("refuse {}", request.0),
-                Output::Answer { request, outcome, cause } => {
+                FrontendOutput::Refuse { request } => format!("refuse {}", request.0),
+                FrontendOutput::Answer { request, outcome, cause } => {
                     let cause = match cause {
                         None => String::new(),
-                        Some(Cause::Dropped(reason)) => format!(" {}", reason.name()),
+                        Some(FailureCause::Dropped(reason)) => format!(" {}", reason.name()),
                         Some(cause) => format!(" {cause:?}"),
                     };
                     format!("{} {}{cause}", request.0, outcome.name())
@@ -57,7 +57,7 @@ fn check(mut frontend: Frontend, script: &str) {
 #[test]
 fn a_request_is_answered_when_all_its_credit_is_back() {
     check(
-        Frontend::new(10, false),
+        Frontend::new(10, Partial::Deny),
         "
          0 request 1 by 50 until 90 -> wake 90
          1 request 2 by 51 until 80 -> wake 80
@@ -72,7 +72,7 @@ fn a_request_is_answered_when_all_its_credit_is_back() {
 #[test]
 fn a_dropped_part_drops_its_request_at_once() {
     check(
-        Frontend::new(10, false),
+        Frontend::new(10, Partial::Deny),
         "
          0 request 1 by 50 until 90 -> wake 90
          5 dropped 1 half           -> 1 dropped queue_full
@@ -84,7 +84,7 @@ fn a_dropped_part_drops_its_request_at_once() {
 #[test]
 fn with_partial_answers_a_dropped_part_is_left_out() {
     check(
-        Frontend::new(10, true),
+        Frontend::new(10, Partial::Allow),
         "
          0 request 1 by 50 until 90 -> wake 90
          5 dropped 1 half           -> wake 90
@@ -96,9 +96,9 @@ fn with_partial_answers_a_dropped_part_is_left_out() {
 }
 
 #[test]
-fn what_never_comes_back_is_given_up_in_time() {
+fn lost_queries_fail_their_request_at_its_give_up_time() {
     check(
-        Frontend::new(10, false),
+        Frontend::new(10, Partial::Deny),
         "
          0 request 1 by 50 until 90 -> wake 90
          0 request 2 by 50 until 70 -> wake 70
@@ -113,7 +113,7 @@ fn what_never_comes_back_is_given_up_in_time() {
 #[test]
 fn failures_only_fail_their_own_requests() {
     check(
-        Frontend::new(10, false),
+        Frontend::new(10, Partial::Deny),
         "
          0 request 1 by 50 until 90 -> wake 90
          0 request 2 by 50 until 90 -> wake 90
@@ -132,7 +132,7 @@ fn failures_only_fail_their_own_requests() {
 #[test]
 fn forged_credit_fails_only_its_request() {
     check(
-        Frontend::new(1, false),
+        Frontend::new(1, Partial::Deny),
         "
          0 request 1 by 50 until 90 -> wake 90
          1 request 2 by 50 until 90 -> refuse 2, wake 90
@@ -144,7 +144,7 @@ fn forged_credit_fails_only_its_request() {
 }
 
 #[test]
-fn a_split_gives_all_credit_or_none() {
+fn a_split_gives_away_all_credit_or_fails() {
     assert_eq!(split(10, 3).expect("enough").collect::<Vec<_>>(), [4, 3, 3]);
     assert_eq!(split(2, 2).expect("enough").collect::<Vec<_>>(), [1, 1]);
     assert!(split(1, 2).is_none());
@@ -164,7 +164,7 @@ fn leaves(fanouts: &[u64]) -> Vec<u64> {
 }
 
 proptest! {
-    /// In whatever order the leaves of whatever tree report, the answer comes with the last and only then.
+    /// The leaves of a random tree report in a random order. The answer comes with the last one and only then.
     #[test]
     fn a_request_ends_with_its_last_leaf_in_any_order(
         fanouts in prop::collection::vec(1_u64..30, 0..12),
@@ -173,13 +173,13 @@ proptest! {
         let mut credits = leaves(&fanouts);
         let turn = order.index(credits.len());
         credits.rotate_left(turn);
-        let mut frontend = Frontend::new(1, false);
+        let mut frontend = Frontend::new(1, Partial::Deny);
         let request = RequestId(1);
-        frontend.handle(Moment::ZERO, Input::Request { request, deadline: Moment::NEVER, give_up: Moment::NEVER });
+        frontend.handle(Moment::ZERO, FrontendInput::Request { request, deadline: Moment::NEVER, give_up: Moment::NEVER });
         let last = credits.len() - 1;
         for (at, &credit) in credits.iter().enumerate() {
-            frontend.handle(Moment::from_nanos(at as u64), Input::Leaf { request, credit });
-            let answer = Output::Answer { request, outcome: Outcome::Ok, cause: None };
+            frontend.handle(Moment::from_nanos(at as u64), FrontendInput::Leaf { request, credit });
+            let answer = FrontendOutput::Answer { request, outcome: RequestOutcome::Ok, cause: None };
             prop_assert_eq!(frontend.poll_output(), (at == last).then_some(answer));
         }
         prop_assert_eq!(frontend.open(), 0);

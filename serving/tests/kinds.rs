@@ -1,9 +1,9 @@
 //! Batches of one kind, where queries of several kinds come. A query's kind is its number divided by 100.
 
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::batcher::Batcher;
-use apportion_serving::replica::{Input, Output};
-use apportion_serving::{Dropper, Priority, Station, View};
+use apportion_serving::replica::{StationInput, StationOutput};
+use apportion_serving::{Dropper, Priority, Station, StationView};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -14,37 +14,38 @@ fn kind_of(query: &u64) -> u64 {
 }
 
 fn station(batcher: Batcher, dropper: Dropper) -> Station<u64> {
-    let service = vec![Span::from_nanos(SERVICE_NS); batcher.batch_max() as usize];
+    let service = vec![TimeSpan::from_nanos(SERVICE_NS); batcher.batch_max() as usize];
     Station::new(1, batcher, dropper, 1_000).with_service(service)
 }
 
-/// What one server does with these queries: (when, number, deadline), in order of time. Each batch takes [`SERVICE_NS`].
+/// The log of one server that serves these queries: (when, number, deadline), in order of time. Each batch takes
+/// [`SERVICE_NS`].
 fn run(mut station: Station<u64>, queries: &[(u64, u64, u64)]) -> Vec<String> {
     let (mut seen, mut ends, mut next) = (Vec::new(), None, 0);
     loop {
         let wake = station.poll_timeout().map(|(at, _)| at.as_nanos());
-        let arrival = queries.get(next).map(|q| q.0);
+        let arrival = queries.get(next).map(|&(at, ..)| at);
         let Some(now) = [wake, arrival, ends].into_iter().flatten().min() else { break };
         let input = if ends == Some(now) {
             ends = None;
-            Input::BatchFinished { server: 0 }
+            StationInput::BatchFinished { server: 0 }
         } else if arrival == Some(now) {
             let (_, query, deadline) = queries[next];
             next += 1;
-            Input::Arrive { query, deadline: Moment::from_nanos(deadline) }
+            StationInput::Arrive { query, deadline: Moment::from_nanos(deadline) }
         } else {
-            Input::Tick
+            StationInput::Tick
         };
         station.handle(Moment::from_nanos(now), input);
         while let Some(output) = station.poll_output() {
             match output {
-                Output::StartBatch { server, .. } => {
+                StationOutput::StartBatch { server, .. } => {
                     let members: Vec<u64> = station.batch(server).iter().map(|w| w.query).collect();
                     ends = Some(now + SERVICE_NS);
                     seen.push(format!("{now}: {members:?}"));
                 }
-                Output::Drop { query, reason } => seen.push(format!("{now}: drop {query} {}", reason.name())),
-                Output::ServerGone { .. } => {}
+                StationOutput::Drop { query, reason } => seen.push(format!("{now}: drop {query} {}", reason.name())),
+                StationOutput::ServerGone { .. } => {}
             }
         }
         assert!(seen.len() <= 2 * queries.len(), "it never ends: {seen:?}");
@@ -55,7 +56,7 @@ fn run(mut station: Station<u64>, queries: &[(u64, u64, u64)]) -> Vec<String> {
 #[test]
 fn the_oldest_query_gives_a_batch_its_kind() {
     let queries = [(0, 100, 900), (1, 200, 900), (2, 101, 900), (3, 201, 900), (4, 202, 900), (5, 102, 900)];
-    let station = station(Batcher::AtStart { batch_max: 2 }, Dropper::Never).apart(kind_of);
+    let station = station(Batcher::AtStart { batch_max: 2 }, Dropper::Never).with_kinds(kind_of);
     let batches = ["0: [100]", "10: [200, 201]", "20: [101, 102]", "30: [202]"];
     assert_eq!(run(station, &queries), batches);
 }
@@ -63,24 +64,24 @@ fn the_oldest_query_gives_a_batch_its_kind() {
 #[test]
 fn a_next_batch_that_has_its_kind_lets_others_wait() {
     let queries = [(0, 100, 900), (1, 200, 900), (2, 101, 900), (3, 201, 900), (4, 102, 900)];
-    let station = station(Batcher::Forming { batch_max: 3 }, Dropper::Never).apart(kind_of);
+    let station = station(Batcher::Forming { batch_max: 3 }, Dropper::Never).with_kinds(kind_of);
     assert_eq!(run(station, &queries), ["0: [100]", "10: [200, 201]", "20: [101, 102]"]);
 }
 
 #[test]
 fn wait_until_serves_all_kinds_in_time() {
-    let station = || station(Batcher::WaitUntil { batch_max: 3, delay: None, reserve: Span::ZERO }, Dropper::Never);
+    let station = || station(Batcher::WaitUntil { batch_max: 3, delay: None, reserve: TimeSpan::ZERO }, Dropper::Never);
     // Two batches, one after the other, have to end by 100.
     let both = [(0, 100, 100), (1, 200, 100)];
-    assert_eq!(run(station().apart(kind_of), &both), ["80: [100]", "90: [200]"]);
+    assert_eq!(run(station().with_kinds(kind_of), &both), ["80: [100]", "90: [200]"]);
     let full = [(0, 100, 900), (1, 200, 900), (2, 201, 900), (3, 202, 900)];
-    assert_eq!(run(station().apart(kind_of), &full), ["3: [100]", "13: [200, 201, 202]"]);
+    assert_eq!(run(station().with_kinds(kind_of), &full), ["3: [100]", "13: [200, 201, 202]"]);
 }
 
 #[test]
 fn a_dropped_kind_leaves_its_turn_to_the_next() {
     let queries = [(0, 100, 900), (1, 200, 15), (2, 201, 15), (3, 101, 900), (4, 202, 900)];
-    let station = station(Batcher::AtStart { batch_max: 2 }, Dropper::OnTime).apart(kind_of);
+    let station = station(Batcher::AtStart { batch_max: 2 }, Dropper::OnTime).with_kinds(kind_of);
     let seen = ["0: [100]", "10: drop 200 deadline", "10: drop 201 deadline"];
     let seen: Vec<&str> = seen.into_iter().chain(["10: [202]", "20: [101]"]).collect();
     let got = run(station, &queries);
@@ -93,10 +94,10 @@ fn oracle(queries: &[(u64, u64, u64)], batch_max: usize) -> Vec<String> {
     let (mut waiting, mut rest, mut now, mut seen) = (Vec::new(), queries, 0, Vec::new());
     while !rest.is_empty() || !waiting.is_empty() {
         if waiting.is_empty() {
-            now = now.max(rest[0].0);
+            let (at, ..) = rest[0];
+            now = now.max(at);
         }
-        while let Some((&(at, query, _), others)) = rest.split_first().filter(|(q, _)| q.0 <= now) {
-            let _came = at;
+        while let Some((&(_, query, _), others)) = rest.split_first().filter(|((at, ..), _)| *at <= now) {
             waiting.push(query);
             rest = others;
         }
@@ -114,7 +115,7 @@ fn batchers() -> impl Strategy<Value = Batcher> {
     prop_oneof![
         most.clone().prop_map(|batch_max| Batcher::AtStart { batch_max }),
         most.clone().prop_map(|batch_max| Batcher::Forming { batch_max }),
-        most.prop_map(|batch_max| Batcher::WaitUntil { batch_max, delay: None, reserve: Span::ZERO }),
+        most.prop_map(|batch_max| Batcher::WaitUntil { batch_max, delay: None, reserve: TimeSpan::ZERO }),
     ]
 }
 
@@ -136,7 +137,7 @@ fn arrivals(kinds: u64) -> impl Strategy<Value = Vec<(u64, u64, u64)>> {
 
 proptest! {
     #[test]
-    fn queries_of_one_kind_are_served_as_those_without(queries in arrivals(1), batcher in batchers(), at in 0usize..5,
+    fn one_kind_is_served_like_no_kinds(queries in arrivals(1), batcher in batchers(), at in 0usize..5,
                                                        sorted in any::<bool>(), high in any::<bool>()) {
         let new = || {
             let station = station(batcher, DROPPERS[at]);
@@ -144,19 +145,19 @@ proptest! {
             let is_sorted = sorted && DROPPERS[at] != Dropper::Window;
             let mut station = if is_sorted { station.by_remaining_time() } else { station };
             let priority = if high { Priority::HighBudgetFirst } else { Priority::LowBudgetFirst };
-            station.handle(Moment::ZERO, Input::Steer { view: View { priority, ..View::default() } });
+            station.handle(Moment::ZERO, StationInput::Steer { view: StationView { priority, ..StationView::default() } });
             assert!(station.poll_output().is_none());
             station
         };
-        let (with, without) = (run(new().apart(kind_of), &queries), run(new(), &queries));
+        let (with, without) = (run(new().with_kinds(kind_of), &queries), run(new(), &queries));
         // Which is dropped first at one moment says nothing: only what is served, and when, and what is not.
         let sort = |mut all: Vec<String>| { all.sort(); all };
         prop_assert_eq!(sort(with), sort(without));
     }
 
     #[test]
-    fn batches_at_start_are_those_of_the_plainest_way(queries in arrivals(4), batch_max in 1u32..5) {
-        let station = station(Batcher::AtStart { batch_max }, Dropper::Never).apart(kind_of);
+    fn batches_at_start_agree_with_the_oracle(queries in arrivals(4), batch_max in 1u32..5) {
+        let station = station(Batcher::AtStart { batch_max }, Dropper::Never).with_kinds(kind_of);
         prop_assert_eq!(run(station, &queries), oracle(&queries, batch_max as usize));
     }
 
@@ -166,14 +167,14 @@ proptest! {
         let station = station(batcher, DROPPERS[at]);
         let station = if sorted { station.by_remaining_time() } else { station };
         let mut ended = Vec::new();
-        for line in run(station.apart(kind_of), &queries) {
+        for line in run(station.with_kinds(kind_of), &queries) {
             let numbers: Vec<u64> = line.split_once(':').expect("a time").1
                 .split(|c: char| !c.is_ascii_digit()).filter_map(|n| n.parse().ok()).collect();
             prop_assert!(numbers.iter().all(|n| kind_of(n) == kind_of(&numbers[0])), "{}", line);
             ended.extend(numbers);
         }
         ended.sort_unstable();
-        let mut sent: Vec<u64> = queries.iter().map(|q| q.1).collect();
+        let mut sent: Vec<u64> = queries.iter().map(|&(_, query, _)| query).collect();
         sent.sort_unstable();
         prop_assert_eq!(ended, sent);
     }

@@ -1,24 +1,24 @@
-//! The queue against a vector that does the same the obvious way.
+//! The queue against a vector that does the same in the obvious way.
 
 use apportion_domain::Moment;
 use apportion_serving::Waiting;
 use apportion_serving::queue::Queue;
 use proptest::prelude::*;
 
-/// One thing that is done to a queue.
+/// One operation on a queue.
 #[derive(Clone, Copy, Debug)]
 enum Op {
-    /// Push or insert a query of this request, so many nanoseconds later, due after so many more.
+    /// Push or insert a query of this request: the gap in nanoseconds before it, and the time left then.
     Add(u8, u64, u64),
-    /// The same of one that passes so many others; in a queue by deadline it is inserted.
+    /// The same for a query that passes this number of others. In a queue by deadline it is inserted.
     Overtake(u8, u64, usize),
     Pop,
     PopLast,
     Take(usize),
-    /// Take so many from the front and put them back.
+    /// Take this number from the front and put them back.
     PutBack(usize),
     Remove(u8),
-    /// Remove those of the request that are as old, or as urgent, as the one at this place.
+    /// Remove the queries of one request that are as old, or as urgent, as the query at this place.
     RemoveAt(usize),
 }
 
@@ -39,13 +39,18 @@ fn waiting(query: u8, now: u64, rest: u64) -> Waiting<u8> {
     Waiting { query, arrived: Moment::from_nanos(now), deadline: Moment::from_nanos(now + rest) }
 }
 
-/// One more joins both, before the last `passes` ones, or where its deadline belongs.
-fn add(
-    queue: &mut Queue<u8>,
-    expected: &mut Vec<Waiting<u8>>,
-    waiting: Waiting<u8>,
-    (is_sorted, len_max, passes): (bool, usize, usize),
-) -> Result<(), TestCaseError> {
+/// The queue under test, and the vector that it is compared with.
+struct Pair {
+    queue: Queue<u8>,
+    expected: Vec<Waiting<u8>>,
+    is_sorted: bool,
+    len_max: usize,
+}
+
+/// A query joins both, before the last `passes` ones, or where its deadline belongs.
+fn add(pair: &mut Pair, waiting: Waiting<u8>, passes: usize) -> Result<(), TestCaseError> {
+    let Pair { queue, expected, is_sorted, len_max } = pair;
+    let (is_sorted, len_max) = (*is_sorted, *len_max);
     let is_taken = match passes {
         _ if is_sorted => queue.insert(waiting),
         0 => queue.push(waiting),
@@ -59,22 +64,44 @@ fn add(
     Ok(())
 }
 
+/// A waiting query leaves both. It is searched where its deadline or its arrival says; `got` receives the queue's answer.
+fn remove_one(pair: &mut Pair, of: Waiting<u8>, got: &mut Vec<u8>) -> Result<(), TestCaseError> {
+    let Pair { queue, expected, is_sorted, .. } = pair;
+    let is_sorted = *is_sorted;
+    if is_sorted {
+        queue.remove_due(of.deadline, of.query, got);
+    } else {
+        queue.remove_arrived(of.arrived, of.query, got);
+    }
+    prop_assert!(got.contains(&of.query));
+    let is_it = |w: &Waiting<u8>| w.query == of.query;
+    let near = |w: &Waiting<u8>| if is_sorted { w.deadline == of.deadline } else { w.arrived == of.arrived };
+    // A queue in which older ones were put behind younger ones is searched as a whole.
+    let all = expected.iter().filter(|w| is_it(w)).count();
+    let close = expected.iter().filter(|w| is_it(w) && near(w)).count();
+    prop_assert!(got.len() == close || got.len() == all, "{} of {close} or {all}", got.len());
+    let is_all = got.len() == all;
+    expected.retain(|w| !(is_it(w) && (is_all || near(w))));
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(500))]
     #[test]
-    fn a_queue_does_what_a_vector_does(ops in prop::collection::vec(op(), 0..200), is_sorted: bool, len_max in 1_usize..60) {
-        let (mut queue, mut expected) = (Queue::new(len_max), Vec::<Waiting<u8>>::new());
+    fn a_queue_agrees_with_a_vector(ops in prop::collection::vec(op(), 0..200), is_sorted: bool, len_max in 1_usize..60) {
+        let mut pair = Pair { queue: Queue::new(len_max), expected: Vec::new(), is_sorted, len_max };
         let mut now = 0;
         for op in ops {
             let (mut got, mut wanted) = (Vec::new(), Vec::new());
+            let Pair { queue, expected, .. } = &mut pair;
             match op {
                 Op::Add(query, gap, rest) => {
                     now += gap;
-                    add(&mut queue, &mut expected, waiting(query, now, rest), (is_sorted, len_max, 0))?;
+                    add(&mut pair, waiting(query, now, rest), 0)?;
                 }
                 Op::Overtake(query, gap, passes) => {
                     now += gap;
-                    add(&mut queue, &mut expected, waiting(query, now, 0), (is_sorted, len_max, passes))?;
+                    add(&mut pair, waiting(query, now, 0), passes)?;
                 }
                 Op::Pop => prop_assert_eq!(queue.pop(), if expected.is_empty() { None } else { Some(expected.remove(0)) }),
                 Op::PopLast => prop_assert_eq!(queue.pop_last(), expected.pop()),
@@ -91,7 +118,7 @@ proptest! {
                     let (first, second) = taken.split_at(taken.len() / 2);
                     if !is_sorted {
                         let rest = expected.split_off(taken.len());
-                        expected = [second, first, &rest].concat();
+                        *expected = [second, first, &rest].concat();
                         queue.put_back(first);
                         queue.put_back(second);
                     } else {
@@ -105,24 +132,12 @@ proptest! {
                 }
                 Op::RemoveAt(at) => {
                     let Some(&of) = at.checked_rem(expected.len()).and_then(|at| expected.get(at)) else { continue };
-                    if is_sorted {
-                        queue.remove_due(of.deadline, of.query, &mut got);
-                    } else {
-                        queue.remove_arrived(of.arrived, of.query, &mut got);
-                    }
-                    prop_assert!(got.contains(&of.query));
+                    remove_one(&mut pair, of, &mut got)?;
                     wanted.clone_from(&got);
-                    let is_it = |w: &Waiting<u8>| w.query == of.query;
-                    let near = |w: &Waiting<u8>| if is_sorted { w.deadline == of.deadline } else { w.arrived == of.arrived };
-                    // A queue in which older ones were put behind younger ones is searched as a whole.
-                    let all = expected.iter().filter(|w| is_it(w)).count();
-                    let close = expected.iter().filter(|w| is_it(w) && near(w)).count();
-                    prop_assert!(got.len() == close || got.len() == all, "{} of {close} or {all}", got.len());
-                    let is_all = got.len() == all;
-                    expected.retain(|w| !(is_it(w) && (is_all || near(w))));
                 }
             }
             prop_assert_eq!(got, wanted);
+            let Pair { queue, expected, .. } = &pair;
             prop_assert_eq!(queue.waiting(), expected.as_slice());
             prop_assert_eq!((queue.len(), queue.is_empty()), (expected.len(), expected.is_empty()));
         }

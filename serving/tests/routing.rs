@@ -2,10 +2,10 @@
 
 use apportion_domain::{
     AccuracyModel, Assignment, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelineDraft, Profile,
-    ProfileRow, Route, Routing, ServingWishes, Share, Span, Task, TaskIndex, TaskKind, Variant,
+    ProfileRow, Route, Routing, ServingWishes, Share, Task, TaskIndex, TaskKind, TimeSpan, Variant,
 };
-use apportion_serving::router::{Part, Serving, Within};
-use apportion_serving::{Late, Router, Stride, group_capacity_qps, most_accurate_first};
+use apportion_serving::router::{GroupUse, Serving, Within};
+use apportion_serving::{LateQueries, Router, Stride, group_capacity_qps, most_accurate_first};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -102,8 +102,8 @@ fn new_senders_and_replicas_keep_senders_out_of_step() {
 #[test]
 fn a_plan_comes_into_force_as_its_replicas_serve() {
     let mut router = Router::new(Within::Turns, &[(1.0, &[0, 1])], 0).expect("replicas");
-    let old = Part { fraction: 0.0, planned: 0, stand_in: 30.0 };
-    let part = |fraction, planned| Part { fraction, planned, stand_in: 0.0 };
+    let old = GroupUse { fraction: 0.0, planned: 0, stand_in: 30.0 };
+    let part = |fraction, planned| GroupUse { fraction, planned, stand_in: 0.0 };
     // Group 0 goes; group 1 gets three quarters with two replicas, group 2 a quarter with one.
     router.plan(vec![old, part(0.75, 2), part(0.25, 1)], Vec::new(), Vec::new());
     let mut serve = |groups: [&[u32]; 3]| {
@@ -118,10 +118,10 @@ fn a_plan_comes_into_force_as_its_replicas_serve() {
     // Nobody is left: queries go where they went.
     assert_eq!(serve([&[], &[], &[]]), (false, vec![(5, 45), (6, 45), (7, 30)]));
     // A group that has never served makes up for nothing.
-    router.plan(vec![part(1.0, 1); 4], vec![Span::from_millis(9.0); 4], vec![3, 1]);
-    assert_eq!(router.pick_behind(Span::from_nanos(1)), None);
+    router.plan(vec![part(1.0, 1); 4], vec![TimeSpan::from_millis(9.0); 4], vec![3, 1]);
+    assert_eq!(router.pick_behind(TimeSpan::from_nanos(1)), None);
     // A group without a part in the plan is used rather than none.
-    router.plan(vec![part(1.0, 1), Part::default()], Vec::new(), Vec::new());
+    router.plan(vec![part(1.0, 1), GroupUse::default()], Vec::new(), Vec::new());
     let targets = [Serving { targets: &[], replicas: 0 }, Serving { targets: &[9], replicas: 1 }];
     assert!(router.retarget(&targets) && router.pick().target == 9);
 }
@@ -260,7 +260,7 @@ proptest! {
 #[test]
 fn late_queries_go_to_the_most_accurate_sufficient_backup() {
     // The table's group takes 50 ms; the backups, most accurate first, 40, 30 and 20 ms; the second one is out of replicas.
-    let ms = |millis: u64| Span::from_nanos(millis * 1_000_000);
+    let ms = |millis: u64| TimeSpan::from_nanos(millis * 1_000_000);
     let groups: [(f64, &[u32]); 4] = [(1.0, &[0, 1]), (0.0, &[2]), (0.0, &[]), (0.0, &[3, 4])];
     let router = Router::new(Within::Turns, &groups, 0).expect("replicas");
     let mut router = router.with_backup([50, 40, 30, 20].map(ms).to_vec(), vec![1, 2, 3]);
@@ -268,12 +268,12 @@ fn late_queries_go_to_the_most_accurate_sufficient_backup() {
     assert_eq!([0, 10, 11, 30].map(&mut pick), [Some(0), Some(2), Some(3), Some(4)]);
     assert_eq!([31, 60].map(&mut pick), [None, None]);
     assert_eq!(pick(0), Some(1));
-    assert_eq!(router.late(), Late { behind: 5, beyond: 1, rerouted: 3 });
+    assert_eq!(router.late(), LateQueries { behind: 5, beyond: 1, rerouted: 3 });
     let serving = [Serving { targets: &[0], replicas: 1 }; 4];
     assert!(router.retarget(&serving), "there are replicas");
-    assert_eq!((router.late().behind, router.for_another_sender(1).late()), (5, Late::default()));
+    assert_eq!((router.late().behind, router.for_another_sender(1).late()), (5, LateQueries::default()));
     // Without a backup table whoever is behind is dropped.
     let mut router = Router::new(Within::Turns, &[(1.0, &[7])], 0).expect("a replica");
-    assert_eq!(router.pick_behind(Span::from_nanos(1)), None);
-    assert_eq!(router.pick_behind(Span::ZERO).map(|p| p.target), Some(7));
+    assert_eq!(router.pick_behind(TimeSpan::from_nanos(1)), None);
+    assert_eq!(router.pick_behind(TimeSpan::ZERO).map(|p| p.target), Some(7));
 }

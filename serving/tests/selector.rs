@@ -1,20 +1,22 @@
 //! INFaaS's selection: scripts, and a brute force that says what should have been chosen.
 
-use apportion_domain::{Moment, Span};
-use apportion_serving::selector::{Asked, DISTURBED, Move, Registered, Seen, Selected, Selector, State};
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::selector::{
+    DISTURBED, Move, QueryNeeds, RegisteredVariant, Selector, VariantSelection, VariantState, WorkerMeasurement,
+};
 use proptest::prelude::*;
 
 const CPU: u32 = 0;
 const GPU: u32 = 1;
 const T0: Moment = Moment::ZERO;
 
-fn ms(time: f64) -> Span {
-    Span::from_millis(time)
+fn ms(time: f64) -> TimeSpan {
+    TimeSpan::from_millis(time)
 }
 
 /// Three variants of ResNet50, as table 2 of the paper has them: CPU, accelerator, GPU.
-fn resnet() -> Vec<Registered> {
-    let of = |inference, load, peak_qps, hardware, price| Registered {
+fn resnet() -> Vec<RegisteredVariant> {
+    let of = |inference, load, peak_qps, hardware, price| RegisteredVariant {
         application: 0,
         accuracy: 0.76,
         inference: ms(inference),
@@ -27,12 +29,12 @@ fn resnet() -> Vec<Registered> {
     vec![of(200.0, 1_000.0, 5.0, CPU, 1.0), of(20.0, 5_000.0, 100.0, GPU, 3.0), of(15.0, 9_000.0, 800.0, GPU, 16.0)]
 }
 
-fn needs(accuracy: f64, latency: f64) -> Asked {
-    Asked::Needs { application: 0, accuracy, latency: ms(latency) }
+fn needs(accuracy: f64, latency: f64) -> QueryNeeds {
+    QueryNeeds::Needs { application: 0, accuracy, latency: ms(latency) }
 }
 
-fn seen(variant: u32, served_qps: f64, inference: f64) -> Seen {
-    Seen { variant, replicas: 1, served_qps, inference: ms(inference), queued: 0 }
+fn seen(variant: u32, served_qps: f64, inference: f64) -> WorkerMeasurement {
+    WorkerMeasurement { variant, replicas: 1, served_qps, inference: ms(inference), queued: 0 }
 }
 
 #[test]
@@ -43,12 +45,12 @@ fn the_cheapest_fitting_active_variant_is_taken() {
     selector.report(T0, workers[1], 0.1, 0, &[seen(1, 10.0, 20.0)]);
     selector.report(T0, workers[2], 0.0, 0, &[seen(2, 0.0, 0.0)]);
     // 16 for 800 queries is cheaper than 3 for 100.
-    let serve = |variant, worker| Selected::Serve { variant, worker, state: State::Active };
+    let serve = |variant, worker| VariantSelection::Serve { variant, worker, state: VariantState::Active };
     assert_eq!(selector.select(T0, needs(0.7, 100.0)), serve(2, workers[2]));
     selector.report(T0, workers[2], 1.0, 0, &[seen(2, 800.0, 15.0)]);
-    assert_eq!(selector.state(2, workers[2]), State::Overloaded);
+    assert_eq!(selector.state(2, workers[2]), VariantState::Overloaded);
     assert_eq!(selector.select(T0, needs(0.7, 100.0)), serve(1, workers[1]));
-    assert_eq!(selector.select(Moment::from_nanos(1_000_000_000), Asked::Variant(1)), serve(1, workers[1]));
+    assert_eq!(selector.select(Moment::from_nanos(1_000_000_000), QueryNeeds::Variant(1)), serve(1, workers[1]));
 }
 
 #[test]
@@ -58,23 +60,23 @@ fn without_active_variants_the_quickest_one_is_loaded() {
     let cpu = selector.add_worker(CPU, 8);
     selector.report(T0, a, 0.3, 8, &[]);
     selector.report(T0, b, 0.2, 8, &[]);
-    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::Load { variant: 1, worker: b });
-    assert_eq!(selector.select(T0, needs(0.7, 300.0)), Selected::Load { variant: 0, worker: cpu });
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), VariantSelection::Load { variant: 1, worker: b });
+    assert_eq!(selector.select(T0, needs(0.7, 300.0)), VariantSelection::Load { variant: 0, worker: cpu });
     selector.report(T0, b, 0.2, 0, &[]);
-    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::Load { variant: 1, worker: a });
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), VariantSelection::Load { variant: 1, worker: a });
     selector.remove_worker(a);
-    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::NoRoom { variant: 2 });
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), VariantSelection::NoRoom { variant: 2 });
 }
 
 #[test]
-fn what_nothing_can_do_is_answered_with_the_nearest() {
+fn needs_that_nothing_meets_get_the_nearest_variant() {
     let mut selector = Selector::new(resnet());
     selector.add_worker(GPU, 8);
-    assert_eq!(selector.select(T0, needs(0.7, 14.0)), Selected::Nearest { variant: 2 });
-    assert!(matches!(selector.select(T0, needs(0.9, 100.0)), Selected::Nearest { .. }));
-    let other = Asked::Needs { application: 9, accuracy: 0.0, latency: ms(1e6) };
-    assert_eq!(selector.select(T0, other), Selected::Unknown);
-    assert_eq!(selector.select(T0, Asked::Variant(9)), Selected::Unknown);
+    assert_eq!(selector.select(T0, needs(0.7, 14.0)), VariantSelection::Nearest { variant: 2 });
+    assert!(matches!(selector.select(T0, needs(0.9, 100.0)), VariantSelection::Nearest { .. }));
+    let other = QueryNeeds::Needs { application: 9, accuracy: 0.0, latency: ms(1e6) };
+    assert_eq!(selector.select(T0, other), VariantSelection::Unknown);
+    assert_eq!(selector.select(T0, QueryNeeds::Variant(9)), VariantSelection::Unknown);
 }
 
 #[test]
@@ -84,14 +86,17 @@ fn disturbed_variants_are_avoided_and_moved() {
     let slow = 20.0 * DISTURBED + 1.0;
     selector.report(T0, a, 0.5, 8, &[seen(1, 50.0, slow)]);
     selector.report(T0, b, 0.1, 8, &[]);
-    assert_eq!(selector.state(1, a), State::Interfered);
+    assert_eq!(selector.state(1, a), VariantState::Interfered);
     assert_eq!(selector.moves(), [Move { variant: 1, from: a, to: a }]);
     selector.report(T0, a, 0.5, 0, &[seen(1, 50.0, slow)]);
     assert_eq!(selector.moves(), [Move { variant: 1, from: a, to: b }]);
-    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::Load { variant: 1, worker: b });
+    assert_eq!(selector.select(T0, needs(0.7, 100.0)), VariantSelection::Load { variant: 1, worker: b });
     // With nowhere to load, the disturbed one still serves.
     selector.report(T0, b, 0.1, 0, &[]);
-    assert_eq!(selector.select(T0, needs(0.7, 100.0)), Selected::Serve { variant: 1, worker: a, state: State::Interfered });
+    assert_eq!(
+        selector.select(T0, needs(0.7, 100.0)),
+        VariantSelection::Serve { variant: 1, worker: a, state: VariantState::Interfered }
+    );
     assert!(selector.moves().is_empty());
 }
 
@@ -136,12 +141,12 @@ fn three_rules_add_workers_and_idle_ones_leave() {
 }
 
 #[test]
-fn what_was_sent_since_the_last_report_counts() {
+fn queries_sent_since_the_last_report_count() {
     let mut selector = Selector::new(resnet());
     let workers = [selector.add_worker(GPU, 8), selector.add_worker(GPU, 8)];
     workers.iter().for_each(|&w| selector.report(T0, w, 0.1, 0, &[seen(1, 10.0, 20.0)]));
     let mut select = |now: Moment| match selector.select(now, needs(0.7, 50.0)) {
-        Selected::Serve { worker, .. } => worker,
+        VariantSelection::Serve { worker, .. } => worker,
         other => panic!("both serve: {other:?}"),
     };
     // Both in turn, 10 ms each: three fit before the 30 ms that a query may wait are over, and then the fourth.
@@ -150,73 +155,94 @@ fn what_was_sent_since_the_last_report_counts() {
     // With more queued than there is time for, a cheaper one does not stay the first choice.
     let fast = selector.add_worker(GPU, 8);
     selector.report(T0, fast, 0.1, 0, &[seen(2, 799.0, 15.0)]);
-    selector.report(T0, workers[0], 0.1, 0, &[Seen { queued: 100, ..seen(1, 10.0, 20.0) }]);
-    assert!(matches!(selector.select(T0, needs(0.7, 50.0)), Selected::Serve { variant: 2, .. }));
+    selector.report(T0, workers[0], 0.1, 0, &[WorkerMeasurement { queued: 100, ..seen(1, 10.0, 20.0) }]);
+    assert!(matches!(selector.select(T0, needs(0.7, 50.0)), VariantSelection::Serve { variant: 2, .. }));
     // A second later all that is served.
     let later = Moment::from_nanos(5_000_000_000);
-    assert!(matches!(selector.select(later, Asked::Variant(1)), Selected::Serve { variant: 1, .. }));
+    assert!(matches!(selector.select(later, QueryNeeds::Variant(1)), VariantSelection::Serve { variant: 1, .. }));
+}
+
+/// The last report of a worker.
+struct Report {
+    hardware: u32,
+    utilisation: f64,
+    eighths_free: u32,
+    seen: Vec<WorkerMeasurement>,
+}
+
+/// A variant that is loaded on a worker.
+struct Loaded {
+    state: VariantState,
+    variant: u32,
+    worker: u32,
+    load: f64,
+}
+
+/// A variant that a worker could load.
+struct Start {
+    done: TimeSpan,
+    utilisation: f64,
+    variant: u32,
+    worker: u32,
 }
 
 /// All variants on all workers, one by one.
-fn brute_force(
-    registered: &[Registered],
-    reports: &[(u32, f64, u32, Vec<Seen>)],
-    accuracy: f64,
-    latency: Span,
-) -> Selected {
+fn brute_force(registered: &[RegisteredVariant], reports: &[Report], accuracy: f64, latency: TimeSpan) -> VariantSelection {
     let fits: Vec<u32> = (0..registered.len() as u32)
         .filter(|&v| registered[v as usize].accuracy >= accuracy && registered[v as usize].inference <= latency)
         .collect();
     let of = |v: u32| &registered[v as usize];
     let mut loaded = Vec::new();
-    for (worker, (_, _, _, seen)) in (0..).zip(reports) {
-        for s in seen.iter().filter(|s| fits.contains(&s.variant)) {
+    for (worker, report) in (0..).zip(reports) {
+        for s in report.seen.iter().filter(|s| fits.contains(&s.variant)) {
             let load = s.served_qps / (of(s.variant).peak_qps * f64::from(s.replicas));
             let is_slow = s.inference.as_nanos() as f64 > DISTURBED * of(s.variant).inference.as_nanos() as f64;
             let state = if load >= 1.0 {
-                State::Overloaded
+                VariantState::Overloaded
             } else if is_slow {
-                State::Interfered
+                VariantState::Interfered
             } else {
-                State::Active
+                VariantState::Active
             };
-            loaded.push((state, s.variant, worker, load));
+            loaded.push(Loaded { state, variant: s.variant, worker, load });
         }
     }
     let price = |v: u32| of(v).price / of(v).peak_qps;
-    let done = |l: &(State, u32, u32, f64)| (of(l.1).inference, l.0);
-    loaded.sort_by(|a, b| price(a.1).total_cmp(&price(b.1)).then(a.0.cmp(&b.0)).then(a.3.total_cmp(&b.3)));
-    if let Some(&(state, variant, worker, _)) = loaded.iter().find(|l| l.0 == State::Active) {
-        return Selected::Serve { variant, worker, state };
+    let done = |l: &Loaded| (of(l.variant).inference, l.state);
+    let cheaper = |a: &Loaded, b: &Loaded| price(a.variant).total_cmp(&price(b.variant));
+    loaded.sort_by(|a, b| cheaper(a, b).then(a.state.cmp(&b.state)).then(a.load.total_cmp(&b.load)));
+    if let Some(&Loaded { state, variant, worker, .. }) = loaded.iter().find(|l| l.state == VariantState::Active) {
+        return VariantSelection::Serve { variant, worker, state };
     }
     let mut starts = Vec::new();
     for &v in &fits {
-        for (worker, (hardware, utilisation, free, _)) in (0..).zip(reports) {
-            if *hardware == of(v).hardware && *free >= of(v).eighths {
-                starts.push((of(v).load + of(v).inference, *utilisation, v, worker));
+        for (worker, report) in (0..).zip(reports) {
+            if report.hardware == of(v).hardware && report.eighths_free >= of(v).eighths {
+                let done = of(v).load + of(v).inference;
+                starts.push(Start { done, utilisation: report.utilisation, variant: v, worker });
             }
         }
     }
-    starts.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
-    if let Some(&(_, _, variant, worker)) = starts.first() {
-        return Selected::Load { variant, worker };
+    starts.sort_by(|a, b| a.done.cmp(&b.done).then(a.utilisation.total_cmp(&b.utilisation)));
+    if let Some(&Start { variant, worker, .. }) = starts.first() {
+        return VariantSelection::Load { variant, worker };
     }
-    if let Some(&(state, variant, worker, _)) = loaded.iter().min_by_key(|l| done(l)) {
-        return Selected::Serve { variant, worker, state };
+    if let Some(&Loaded { state, variant, worker, .. }) = loaded.iter().min_by_key(|l| done(l)) {
+        return VariantSelection::Serve { variant, worker, state };
     }
     let mut dear = fits;
     dear.sort_by(|&a, &b| price(a).total_cmp(&price(b)));
     match dear.first() {
-        Some(&variant) => Selected::NoRoom { variant },
-        None => Selected::Unknown,
+        Some(&variant) => VariantSelection::NoRoom { variant },
+        None => VariantSelection::Unknown,
     }
 }
 
 prop_compose! {
     fn registered()(accuracy in 0.0..1.0_f64, inference in 1.0..100.0_f64, load in 1.0..1e4_f64, peak in 1.0..500.0_f64,
-        hardware in 0..2_u32, eighths in 1..9_u32, price in 0.1..10.0_f64) -> Registered {
-        let (inference, load) = (Span::from_millis(inference), Span::from_millis(load));
-        Registered { application: 0, accuracy, inference, load, peak_qps: peak, hardware, eighths, price }
+        hardware in 0..2_u32, eighths in 1..9_u32, price in 0.1..10.0_f64) -> RegisteredVariant {
+        let (inference, load) = (TimeSpan::from_millis(inference), TimeSpan::from_millis(load));
+        RegisteredVariant { application: 0, accuracy, inference, load, peak_qps: peak, hardware, eighths, price }
     }
 }
 
@@ -230,7 +256,7 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn it_chooses_what_the_brute_force_chooses(
+    fn the_selector_agrees_with_a_brute_force(
         registered in prop::collection::vec(registered(), 1..9),
         drawn in prop::collection::vec(report(8), 1..5),
         accuracy in 0.0..1.0_f64,
@@ -240,18 +266,19 @@ proptest! {
         let mut reports = Vec::new();
         for (hardware, utilisation, free, seen) in drawn {
             let worker = selector.add_worker(hardware, free);
-            let seen: Vec<Seen> = seen.into_iter().filter(|s| (s.0 as usize) < registered.len()).map(|(variant, replicas, served_qps, slow)| {
-                let inference = Span::from_millis(registered[variant as usize].inference.as_millis() * slow);
-                Seen { variant, replicas, served_qps, inference, queued: 0 }
+            let known = seen.into_iter().filter(|&(variant, ..)| (variant as usize) < registered.len());
+            let seen: Vec<WorkerMeasurement> = known.map(|(variant, replicas, served_qps, slow)| {
+                let inference = TimeSpan::from_millis(registered[variant as usize].inference.as_millis() * slow);
+                WorkerMeasurement { variant, replicas, served_qps, inference, queued: 0 }
             }).collect();
             selector.report(T0, worker, utilisation, free, &seen);
-            reports.push((hardware, utilisation, free, seen));
+            reports.push(Report { hardware, utilisation, eighths_free: free, seen });
         }
-        let latency = Span::from_millis(latency);
-        let chosen = selector.select(T0, Asked::Needs { application: 0, accuracy, latency });
+        let latency = TimeSpan::from_millis(latency);
+        let chosen = selector.select(T0, QueryNeeds::Needs { application: 0, accuracy, latency });
         match brute_force(&registered, &reports, accuracy, latency) {
-            Selected::Unknown => {
-                let is_nearest = matches!(chosen, Selected::Nearest { .. });
+            VariantSelection::Unknown => {
+                let is_nearest = matches!(chosen, VariantSelection::Nearest { .. });
                 prop_assert!(is_nearest, "{:?}", chosen);
             }
             expected => prop_assert_eq!(chosen, expected),

@@ -1,10 +1,10 @@
 //! Who gets the devices when there are not enough.
 
-use apportion_serving::staffing::{Want, share_out};
+use apportion_serving::staffing::{GroupDemand, share_out};
 use proptest::prelude::*;
 
-fn want(has: u32, wanted: u32) -> Want {
-    Want { has, wanted, pool: 0, eighths: 8 }
+fn want(has: u32, wanted: u32) -> GroupDemand {
+    GroupDemand { has, wanted, pool: 0, eighths: 8 }
 }
 
 #[test]
@@ -17,7 +17,7 @@ fn tasks_that_want_the_same_get_the_same() {
 #[test]
 fn devices_are_shared_in_proportion_to_wanted_replicas() {
     assert_eq!(share_out(&[want(0, 8), want(0, 4)], vec![Some(48)]), [4, 2]);
-    let other = Want { pool: 1, eighths: 4, ..want(0, 4) };
+    let other = GroupDemand { pool: 1, eighths: 4, ..want(0, 4) };
     assert_eq!(share_out(&[want(1, 4), other], vec![Some(7), Some(9)]), [1, 2]);
     assert_eq!(share_out(&[want(3, 2)], vec![Some(80)]), [3], "nothing is taken away");
 }
@@ -26,7 +26,7 @@ proptest! {
     /// No other division of the same pool leaves the worst off better off.
     #[test]
     fn the_worst_off_could_not_be_better_off(wants in prop::collection::vec((0..3_u32, 1..5_u32), 1..4), devices in 0..8_u32) {
-        let wants: Vec<Want> = wants.into_iter().map(|(has, wanted)| want(has, wanted)).collect();
+        let wants: Vec<GroupDemand> = wants.into_iter().map(|(has, wanted)| want(has, wanted)).collect();
         let worst = |counts: &[u32]| {
             let parts = counts.iter().zip(&wants).map(|(&n, w)| f64::from(n) / f64::from(w.wanted));
             parts.fold(f64::INFINITY, f64::min).min(1.0)

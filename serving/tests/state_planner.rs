@@ -1,15 +1,15 @@
 //! PARD's states by hand: what is left to do, whose turn it is, what a task may take.
 
-use apportion_domain::{Dropping, Span};
+use apportion_domain::{Dropping, TimeSpan};
 use apportion_serving::dropper::ADMIT_ALL;
-use apportion_serving::modules::{Foresight, LAMBDA, Module, TooManyPaths, WINDOW_PERIODS};
+use apportion_serving::modules::{LAMBDA, Module, StatePlannerSettings, TooManyPaths, WINDOW_PERIODS};
 use apportion_serving::{Monitor, Priority, StatePlanner};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
 
-fn ms(millis: u64) -> Span {
-    Span::from_nanos(millis * MS)
+fn ms(millis: u64) -> TimeSpan {
+    TimeSpan::from_nanos(millis * MS)
 }
 
 fn module(execution_ms: u64, throughput_qps: f64, after: &[usize]) -> Module {
@@ -44,8 +44,8 @@ fn forward_ms(planner: &StatePlanner) -> Vec<u64> {
 }
 
 #[test]
-fn window_and_quantile_are_those_that_were_set() {
-    let after = |foresight: Foresight, periods: usize| {
+fn window_and_quantile_follow_the_settings() {
+    let after = |foresight: StatePlannerSettings, periods: usize| {
         let mut planner = chain(Dropping::Pard).with_foresight(foresight);
         planner.observe(2, &mut seen(10, 6, 0));
         for _ in 0..periods {
@@ -53,13 +53,14 @@ fn window_and_quantile_are_those_that_were_set() {
         }
         forward_ms(&planner)[1]
     };
-    let window = |window_periods| Foresight { window_periods, ..Foresight::default() };
+    let window = |window_periods| StatePlannerSettings { window_periods, ..StatePlannerSettings::default() };
     assert_eq!([after(window(1), 1), after(window(1), 2)], [31 + 6, 31]);
     assert_eq!([after(window(3), 3), after(window(3), 4)], [31 + 6, 31]);
-    assert_eq!(after(Foresight::default(), WINDOW_PERIODS), 31 + 6);
+    assert_eq!(after(StatePlannerSettings::default(), WINDOW_PERIODS), 31 + 6);
     assert_eq!(after(window(0), 1), 31 + 6, "a window is a period at least");
     let waits = |lambda| {
-        let mut planner = chain(Dropping::Pard).with_foresight(Foresight { lambda, ..Foresight::default() });
+        let mut planner =
+            chain(Dropping::Pard).with_foresight(StatePlannerSettings { lambda, ..StatePlannerSettings::default() });
         (0..100).for_each(|wait| planner.observe(2, &mut seen(1, 0, wait)));
         planner.synchronise();
         forward_ms(&planner)[1] - 31
@@ -103,7 +104,7 @@ fn young_periods_weigh_more_in_the_mean_queueing_delay() {
 fn the_longest_path_of_a_graph_counts_with_its_waits() {
     // 0 leads to 1 (10 ms) and 2 (20 ms), which both lead to 3 (5 ms).
     let modules = vec![module(1, 1.0, &[1, 2]), module(10, 1.0, &[3]), module(20, 1.0, &[3]), module(5, 1.0, &[])];
-    let mut planner = StatePlanner::new(Dropping::Pard, ms(100), Span::ZERO, modules).expect("two paths");
+    let mut planner = StatePlanner::new(Dropping::Pard, ms(100), TimeSpan::ZERO, modules).expect("two paths");
     assert_eq!(planner.view(0).forward, ms(25));
     planner.observe(1, &mut seen(4, 9, 4));
     planner.synchronise();
@@ -114,7 +115,7 @@ fn the_longest_path_of_a_graph_counts_with_its_waits() {
         modules.extend([module(1, 1.0, &[at + 1, at + 2]), module(1, 1.0, &[at + 3]), module(1, 1.0, &[at + 3])]);
     }
     modules.push(module(1, 1.0, &[]));
-    assert_eq!(StatePlanner::new(Dropping::Pard, ms(1), Span::ZERO, modules).err(), Some(TooManyPaths));
+    assert_eq!(StatePlanner::new(Dropping::Pard, ms(1), TimeSpan::ZERO, modules).err(), Some(TooManyPaths));
 }
 
 /// Whether the query with the most time left comes first, after each period with so many arrivals.
@@ -130,8 +131,8 @@ fn play(dropping: Dropping, loads: &[u64]) -> Vec<bool> {
 
 #[test]
 fn priority_turns_outside_of_a_boundary_that_widens_with_bursts() {
-    // A throughput of 100. After a steady overload, eps is 0 at first: 80 is far below (mean 110, eps 0.14), 92 is not
-    // before the window has nothing else (eps 0.09, 0.12, 0.13, 0.09, 0).
+    // A throughput of 100. After a steady overload, eps is 0 at first. 80 is far below (mean 110, eps 0.14). 92 is not
+    // below until the window has nothing else (eps 0.09, 0.12, 0.13, 0.09, 0).
     assert_eq!(play(Dropping::Pard, &[120, 120, 120, 80]), [true, true, true, false]);
     let slowly = play(Dropping::Pard, &[120, 120, 120, 92, 92, 92, 92, 92]);
     assert_eq!(slowly, [true, true, true, true, true, true, true, false]);
@@ -188,7 +189,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn the_priority_is_that_of_the_rule_in_whole_numbers(loads in prop::collection::vec(1_u64..200, 1..30)) {
+    fn the_priority_follows_the_rule_in_whole_numbers(loads in prop::collection::vec(1_u64..200, 1..30)) {
         let rule = beyond_and_band(&loads);
         // Where a load lies on the boundary to the last bit, floats may take either side.
         prop_assume!(rule.iter().all(|(beyond, band)| beyond.abs() != *band));

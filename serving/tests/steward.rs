@@ -1,26 +1,26 @@
-//! Scripts of the steward: what it hears and what is in force after.
+//! Scripts of the steward: its inputs, and the decision that is then in force.
 
-use apportion_domain::{Dropping, Moment, Span};
-use apportion_serving::ladder::Step;
+use apportion_domain::{Dropping, Moment, TimeSpan};
+use apportion_serving::ladder::LadderStep;
 use apportion_serving::monitor::Monitor;
 use apportion_serving::outline::{Outline, PlannedGroup};
-use apportion_serving::steward::{Config, Input, PERIOD, Scaler};
-use apportion_serving::tables::{Graph, Server, Table, route};
-use apportion_serving::tuner::Envelope;
+use apportion_serving::steward::{PERIOD, Scaler, StewardConfig, StewardInput};
+use apportion_serving::tables::{RoutedGroup, RouterTable, TaskGraph, route};
+use apportion_serving::tuner::TrafficEnvelope;
 use apportion_serving::{Ladder, Steering, Steward};
 use proptest::prelude::*;
 
 const SECOND: u64 = 1_000_000_000;
 
 fn group(task: usize, accuracy: f64, replica_qps: f64, fanout: &[f64], replicas: u32) -> PlannedGroup {
-    let execution = Span::from_millis(1e3 / replica_qps);
+    let execution = TimeSpan::from_millis(1e3 / replica_qps);
     PlannedGroup { task, accuracy, replica_qps, execution, fanout: fanout.to_vec(), replicas, traffic_share: 0.0 }
 }
 
 /// `a -> b`: an accurate and a fast group for `a`, two queries of `b` for each.
-fn config(demand_qps: f64) -> Config {
+fn config(demand_qps: f64) -> StewardConfig {
     let outline = Outline {
-        graph: Graph { order: vec![0, 1], children: vec![vec![1], vec![]] },
+        graph: TaskGraph { order: vec![0, 1], children: vec![vec![1], vec![]] },
         after: vec![vec![1], vec![]],
         groups: vec![
             group(0, 0.7, 100.0, &[2.0], 1),
@@ -28,27 +28,27 @@ fn config(demand_qps: f64) -> Config {
             group(1, 0.8, 100.0, &[], 3),
             group(1, 0.6, 200.0, &[], 1),
         ],
-        slo: Span::from_millis(200.0),
-        network: Span::ZERO,
+        slo: TimeSpan::from_millis(200.0),
+        network: TimeSpan::ZERO,
         queue_factor: 2.0,
         dropping: Dropping::Reroute,
         demand_qps,
     };
-    Config { outline, routes: true, scaler: None }
+    StewardConfig { outline, routes: true, scaler: None }
 }
 
-/// Offers so many requests in one period, and ends it.
+/// Offers `count` requests in one period, and ends it.
 fn period(steward: &mut Steward, number: u64, count: u32) -> Option<Steering> {
     let bin = Moment::from_nanos((number - 1) * SECOND + SECOND / 2);
-    steward.handle(bin, Input::Offered { bin, count });
+    steward.handle(bin, StewardInput::Offered { bin, count });
     let end = Moment::from_nanos(number * SECOND);
     assert!(steward.poll_timeout() <= end);
-    steward.handle(end, Input::Tick);
+    steward.handle(end, StewardInput::Tick);
     steward.poll_output()
 }
 
 fn shares(steering: &Steering, from: Option<u32>, to_task: u32) -> Vec<(u32, f64)> {
-    let is_asked = |t: &&Table| t.from == from && t.to_task == to_task;
+    let is_asked = |t: &&RouterTable| t.from == from && t.to_task == to_task;
     steering.tables.iter().find(is_asked).map(|t| t.entries.clone()).unwrap_or_default()
 }
 
@@ -64,8 +64,8 @@ fn tables_follow_the_load_up_at_once_and_down_slowly() {
         let steering = period(&mut steward, number, 50);
         seen.extend(steering.map(|s| (number, shares(&s, None, 0).len())));
     }
-    assert_eq!(seen.last().map(|s| s.1), Some(1), "half the load fits on the accurate group: {seen:?}");
-    assert!(seen[0].0 <= 2 && seen[0].1 == 2, "it does not fall at once: {seen:?}");
+    assert_eq!(seen.last().map(|&(_, groups)| groups), Some(1), "half the load fits on the accurate group: {seen:?}");
+    assert!(matches!(seen[0], (0..=2, 2)), "it does not fall at once: {seen:?}");
     period(&mut steward, 13, 200);
     let up = period(&mut steward, 14, 200).expect("others");
     assert_eq!(shares(&up, None, 0).len(), 2);
@@ -77,21 +77,21 @@ fn late_ticks_do_not_inflate_the_load() {
     let mut steward = Steward::new(config(10.0), Moment::ZERO, 0).expect("few paths");
     // 100 requests a second for 20 s, and each period is ended 80 ms late.
     for bin in (0..20 * SECOND).step_by(10_000_000).map(Moment::from_nanos) {
-        steward.handle(bin, Input::Offered { bin, count: 1 });
-        if steward.poll_timeout() + Span::from_nanos(80_000_000) <= bin {
-            steward.handle(bin, Input::Tick);
+        steward.handle(bin, StewardInput::Offered { bin, count: 1 });
+        if steward.poll_timeout() + TimeSpan::from_nanos(80_000_000) <= bin {
+            steward.handle(bin, StewardInput::Tick);
         }
     }
     assert!((steward.demand_qps() - 100.0).abs() < 1.5, "{}", steward.demand_qps());
 }
 
 #[test]
-fn nothing_new_is_not_told() {
+fn a_steward_repeats_no_decision() {
     let mut steward = Steward::new(config(100.0), Moment::ZERO, 7).expect("few paths");
     assert_eq!(steward.poll_output().map(|s| s.epoch), Some(8));
     assert_eq!(steward.poll_output(), None);
     assert!((1..6).all(|number| period(&mut steward, number, 100).is_none()));
-    steward.handle(Moment::from_nanos(6 * SECOND), Input::Ready { group: 2, replicas: 3 });
+    steward.handle(Moment::from_nanos(6 * SECOND), StewardInput::Ready { group: 2, replicas: 3 });
     assert_eq!(steward.poll_output(), None);
 }
 
@@ -99,11 +99,11 @@ fn nothing_new_is_not_told() {
 fn a_lost_replica_moves_its_share_at_once() {
     let mut steward = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
     let _first = steward.poll_output();
-    steward.handle(Moment::ZERO, Input::Ready { group: 1, replicas: 0 });
+    steward.handle(Moment::ZERO, StewardInput::Ready { group: 1, replicas: 0 });
     let lost = steward.poll_output().expect("other tables");
     assert_eq!(shares(&lost, None, 0), [(0, 1.0)]);
     assert!(lost.tables.iter().all(|t| t.from != Some(1)), "who is not there sends nothing");
-    steward.handle(Moment::ZERO, Input::Ready { group: 0, replicas: 0 });
+    steward.handle(Moment::ZERO, StewardInput::Ready { group: 0, replicas: 0 });
     let none = steward.poll_output().expect("other tables");
     assert_eq!(shares(&none, None, 0).len(), 2, "as planned, for the replicas that come");
 }
@@ -119,7 +119,7 @@ fn seen_fan_out_replaces_the_profile_and_fades() {
         // Twice as many children as profiled.
         steward.handle(
             Moment::ZERO.max(Moment::from_nanos((number - 1) * SECOND)),
-            Input::Made { group: 1, queries: 500, children: &[2_000] },
+            StewardInput::Made { group: 1, queries: 500, children: &[2_000] },
         );
         last = period(&mut steward, number, 100).unwrap_or(last);
     }
@@ -139,47 +139,47 @@ fn backups_have_spare_capacity_most_accurate_first() {
         last = period(&mut steward, number, 100).unwrap_or(last);
     }
     // Both groups of a task are used to what they are in the plan at most, so each has some to spare.
-    let groups: Vec<u32> = last.backup.iter().map(|b| b.0).collect();
+    let groups: Vec<u32> = last.backup.iter().map(|&(group, _)| group).collect();
     assert!(groups.iter().position(|&g| g == 0) < groups.iter().position(|&g| g == 2), "{groups:?}");
-    let spare = |group: u32| last.backup.iter().find(|b| b.0 == group).map_or(0.0, |b| b.1);
+    let spare = |group: u32| last.backup.iter().find(|&&(g, _)| g == group).map_or(0.0, |&(_, qps)| qps);
     assert!(spare(0) > 90.0, "all of the fast group: {:?}", last.backup);
 }
 
 #[test]
-fn views_are_told_where_the_policy_looks_at_them() {
-    let mut of = Config { routes: false, ..config(100.0) };
+fn views_are_sent_where_the_policy_uses_them() {
+    let mut of = StewardConfig { routes: false, ..config(100.0) };
     of.outline.dropping = Dropping::Pard;
     let mut steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
     let first = steward.poll_output().expect("the first views");
     assert_eq!((first.views.len(), first.tables.len()), (2, 0));
     // The later task's queueing is added to what the first expects.
     let mut monitor = Monitor::default();
-    (0..10).for_each(|_| monitor.enter(Span::from_millis(30.0)));
+    (0..10).for_each(|_| monitor.enter(TimeSpan::from_millis(30.0)));
     monitor.arrived = 10;
-    steward.handle(Moment::ZERO, Input::Measured { task: 1, monitor: &mut monitor });
+    steward.handle(Moment::ZERO, StewardInput::Measured { task: 1, monitor: &mut monitor });
     assert_eq!(monitor.arrived, 0, "it is taken over");
     let later = period(&mut steward, 1, 100).expect("other views");
-    assert_eq!(later.views[0].forward, first.views[0].forward + Span::from_millis(30.0));
+    assert_eq!(later.views[0].forward, first.views[0].forward + TimeSpan::from_millis(30.0));
     // Without a replica's throughput the load is more than what is served.
-    steward.handle(Moment::from_nanos(SECOND), Input::Ready { group: 2, replicas: 1 });
+    steward.handle(Moment::from_nanos(SECOND), StewardInput::Ready { group: 2, replicas: 1 });
     let staffed = period(&mut steward, 2, 100).expect("other views");
     assert!(staffed.views[0].forward != later.views[0].forward, "the mix of batch times is another");
 }
 
 #[test]
 fn the_tuner_scales_groups_in_proportion() {
-    let sample = Envelope::of_rate(Span::from_millis(20.0), 100.0);
+    let sample = TrafficEnvelope::of_rate(TimeSpan::from_millis(20.0), 100.0);
     let of = config(100.0);
     assert_eq!((of.outline.scales(), of.outline.replicas_by_task()), (vec![1.0, 2.0], vec![3, 4]));
-    let of = Config { scaler: Some(Scaler::Tuner(of.outline.tuner(&sample, 100.0, vec![3, 4]))), ..of };
+    let of = StewardConfig { scaler: Some(Scaler::Tuner(of.outline.tuner(&sample, 100.0, vec![3, 4]))), ..of };
     let mut steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
     assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![]));
     for bin in 0..10 {
         let at = Moment::from_nanos(bin * SECOND / 100);
-        steward.handle(at, Input::Offered { bin: at, count: 10 });
+        steward.handle(at, StewardInput::Offered { bin: at, count: 10 });
     }
     assert_eq!(steward.poll_timeout(), Moment::from_nanos(SECOND / 10));
-    steward.handle(Moment::from_nanos(SECOND / 10), Input::Tick);
+    steward.handle(Moment::from_nanos(SECOND / 10), StewardInput::Tick);
     let up = steward.poll_output().expect("more replicas");
     let [a, b, c, d] = up.replicas[..] else { panic!("a count for each group: {:?}", up.replicas) };
     assert!(a > 1 && b == 2 * a || b + 1 == 2 * a, "{:?}", up.replicas);
@@ -188,22 +188,22 @@ fn the_tuner_scales_groups_in_proportion() {
 
 #[test]
 fn the_ladder_climbs_at_once_and_keeps_inherited_replicas() {
-    let step = |rate_qps, replicas: [u32; 4]| Step { rate_qps, replicas: replicas.to_vec() };
+    let step = |rate_qps, replicas: [u32; 4]| LadderStep { rate_qps, replicas: replicas.to_vec() };
     let steps = vec![step(100.0, [1, 2, 3, 1]), step(400.0, [1, 4, 6, 1])];
     let ladder = |replicas: [u32; 4]| Some(Scaler::Ladder(Ladder::new(steps.clone(), replicas.to_vec(), 1.0)));
     let mut steward =
-        Steward::new(Config { scaler: ladder([1, 2, 3, 1]), ..config(100.0) }, Moment::ZERO, 0).expect("few paths");
+        Steward::new(StewardConfig { scaler: ladder([1, 2, 3, 1]), ..config(100.0) }, Moment::ZERO, 0).expect("few paths");
     assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![]));
     // 100 in half a second: less 25 by chance, 150/s.
     let bin = Moment::from_nanos(SECOND / 20);
-    steward.handle(bin, Input::Offered { bin, count: 100 });
-    steward.handle(Moment::from_nanos(SECOND / 10), Input::Tick);
+    steward.handle(bin, StewardInput::Offered { bin, count: 100 });
+    steward.handle(Moment::from_nanos(SECOND / 10), StewardInput::Tick);
     assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![1, 4, 6, 1]));
     // Another host takes over what the first had added, and has seen no arrival.
     let mut next =
-        Steward::new(Config { scaler: ladder([1, 4, 6, 1]), ..config(100.0) }, Moment::ZERO, 9).expect("few paths");
+        Steward::new(StewardConfig { scaler: ladder([1, 4, 6, 1]), ..config(100.0) }, Moment::ZERO, 9).expect("few paths");
     let mut replicas_at = |second: u64| {
-        next.handle(Moment::from_nanos(second * SECOND), Input::Tick);
+        next.handle(Moment::from_nanos(second * SECOND), StewardInput::Tick);
         next.poll_output().map(|s| s.replicas).unwrap_or_default()
     };
     assert_eq!((replicas_at(1), replicas_at(30)), (vec![], vec![]), "kept");
@@ -215,7 +215,7 @@ fn a_steward_inherits_load_and_fan_out() {
     let mut former = Steward::new(config(200.0), Moment::ZERO, 0).expect("few paths");
     for number in 1..=5 {
         let bin = Moment::from_nanos((number - 1) * SECOND);
-        former.handle(bin, Input::Made { group: 1, queries: 500, children: &[2_000] });
+        former.handle(bin, StewardInput::Made { group: 1, queries: 500, children: &[2_000] });
         period(&mut former, number, 40);
     }
     let made = |steward: &mut Steward| {
@@ -237,18 +237,18 @@ fn a_steward_inherits_load_and_fan_out() {
 }
 
 #[test]
-fn after_a_pause_the_load_is_spread_over_it() {
+fn load_after_a_pause_is_spread_over_the_pause() {
     let mut steward = Steward::new(config(100.0), Moment::ZERO, 0).expect("few paths");
-    steward.handle(Moment::ZERO, Input::Offered { bin: Moment::ZERO, count: 1_000 });
-    steward.handle(Moment::from_nanos(10 * SECOND), Input::Tick);
+    steward.handle(Moment::ZERO, StewardInput::Offered { bin: Moment::ZERO, count: 1_000 });
+    steward.handle(Moment::from_nanos(10 * SECOND), StewardInput::Tick);
     assert!((steward.demand_qps() - 100.0).abs() < 1.0, "{}", steward.demand_qps());
 }
 
 #[test]
 fn the_envelope_of_a_rate_covers_a_steady_load() {
-    let span = Span::from_millis(50.0);
-    let even = Envelope::of(span, (0..6_000).map(|i| Moment::from_nanos(i * SECOND / 100)));
-    let of_rate = Envelope::of_rate(span, 100.0);
+    let span = TimeSpan::from_millis(50.0);
+    let even = TrafficEnvelope::of(span, (0..6_000).map(|i| Moment::from_nanos(i * SECOND / 100)));
+    let of_rate = TrafficEnvelope::of_rate(span, 100.0);
     assert!(even.counts().iter().zip(of_rate.counts()).all(|(seen, most)| seen <= most));
 }
 
@@ -257,8 +257,8 @@ fn the_envelope_of_a_rate_covers_a_steady_load() {
 #[test]
 fn an_outline_adds_up() {
     let outline = config(100.0).outline;
-    assert_eq!(outline.service(), Span::from_millis(30.0));
-    assert_eq!(outline.reserves(), [Span::from_millis(20.0), Span::ZERO], "two of the slowest batches of `b`");
+    assert_eq!(outline.service(), TimeSpan::from_millis(30.0));
+    assert_eq!(outline.reserves(), [TimeSpan::from_millis(20.0), TimeSpan::ZERO], "two of the slowest batches of `b`");
     assert_eq!(outline.by_group(&[6, 4]), [2, 4, 3, 1]);
     // The plan's shares come before the capacities.
     let mut shared = outline.clone();
@@ -269,9 +269,9 @@ fn an_outline_adds_up() {
     assert_eq!(outline.state_planner().map(|s| s.is_none()), Ok(true), "rerouting looks at no states");
 }
 
-fn server() -> impl Strategy<Value = Server> {
+fn server() -> impl Strategy<Value = RoutedGroup> {
     (0..3_usize, 0.1..1.0_f64, 0.0..500.0_f64, prop::collection::vec(0.0..3.0_f64, 2))
-        .prop_map(|(task, accuracy, capacity_qps, fanout)| Server { task, accuracy, capacity_qps, fanout })
+        .prop_map(|(task, accuracy, capacity_qps, fanout)| RoutedGroup { task, accuracy, capacity_qps, fanout })
 }
 
 proptest! {
@@ -279,14 +279,15 @@ proptest! {
     /// what is sent.
     #[test]
     fn algorithm_1_conserves_traffic(mut servers in prop::collection::vec(server(), 1..12), demand_qps in 0.0..800.0_f64) {
-        let graph = Graph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };
+        let graph = TaskGraph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };
         servers.iter_mut().filter(|s| s.task > 0).for_each(|s| s.fanout.clear());
         let routed = route(&graph, &servers, demand_qps);
         for table in &routed.tables {
-            let sum: f64 = table.entries.iter().map(|e| e.1).sum();
+            let sum: f64 = table.entries.iter().map(|&(_, share)| share).sum();
             prop_assert!((sum - 1.0).abs() < 1e-9);
-            prop_assert!(table.entries.iter().all(|e| servers[e.0 as usize].task == table.to_task as usize));
-            prop_assert!(table.entries.windows(2).all(|w| servers[w[0].0 as usize].accuracy >= servers[w[1].0 as usize].accuracy));
+            let to: Vec<&RoutedGroup> = table.entries.iter().map(|&(group, _)| &servers[group as usize]).collect();
+            prop_assert!(to.iter().all(|s| s.task == table.to_task as usize));
+            prop_assert!(to.windows(2).all(|w| w[0].accuracy >= w[1].accuracy));
         }
         let capacity = |task: usize| servers.iter().filter(|s| s.task == task).map(|s| s.capacity_qps).sum::<f64>();
         let sent = |task: usize| {
@@ -308,7 +309,7 @@ proptest! {
 }
 
 #[test]
-fn its_period_is_that_of_the_module_states() {
+fn the_stewards_period_equals_the_module_states_period() {
     assert_eq!(PERIOD, apportion_serving::modules::PERIOD);
     let steward = Steward::new(config(1.0), Moment::ZERO, 0).expect("few paths");
     assert_eq!(steward.poll_timeout(), Moment::ZERO + PERIOD, "without a tuner it wakes once a period");

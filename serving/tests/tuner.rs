@@ -1,7 +1,7 @@
 //! The tuner against scripts by hand, and its envelope against the obvious way to count.
 
-use apportion_domain::{Moment, Span};
-use apportion_serving::tuner::{Envelope, TunedTask, Tuner, WINDOW_MAX, Windows};
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::tuner::{TrafficEnvelope, TunedTask, Tuner, WINDOW_MAX, Windows};
 use proptest::prelude::*;
 
 fn at_ms(ms: u64) -> Moment {
@@ -13,15 +13,15 @@ fn task(scale: f64, replica_qps: f64, provisioning: f64) -> TunedTask {
 }
 
 /// 10 queries per second for 60 s.
-fn steady() -> Envelope {
-    Envelope::of(Span::from_millis(100.0), (0..600).map(|i| at_ms(i * 100)))
+fn steady() -> TrafficEnvelope {
+    TrafficEnvelope::of(TimeSpan::from_millis(100.0), (0..600).map(|i| at_ms(i * 100)))
 }
 
 #[test]
 fn windows_double_from_the_service_time_to_a_minute() {
-    let windows = Windows::new(Span::from_millis(25.0));
+    let windows = Windows::new(TimeSpan::from_millis(25.0));
     let lengths: Vec<f64> = windows.lengths_s().collect();
-    assert!((lengths[0] - 0.025).abs() < 1e-6 && windows.bin() <= Span::from_millis(10.0), "{lengths:?}");
+    assert!((lengths[0] - 0.025).abs() < 1e-6 && windows.bin() <= TimeSpan::from_millis(10.0), "{lengths:?}");
     let doubled = lengths[..lengths.len() - 1].windows(2).all(|w| (w[1] / w[0] - 2.0).abs() < 1e-9);
     assert!(doubled && (60.0..60.1).contains(&lengths[lengths.len() - 1]), "{lengths:?}");
 }
@@ -33,7 +33,7 @@ fn the_envelope_of_even_arrivals_is_rate_times_window() {
 }
 
 #[test]
-fn what_the_sample_has_seen_changes_nothing() {
+fn bursts_within_the_sample_change_nothing() {
     let mut tuner = Tuner::new(&steady(), vec![task(1.0, 5.0, 0.5)], vec![4]);
     for i in 0..600 {
         tuner.arrived(at_ms(i * 100), 1);
@@ -56,7 +56,7 @@ fn a_burst_scales_up_at_once() {
 }
 
 #[test]
-fn it_scales_down_after_fifteen_stable_seconds() {
+fn scale_down_follows_fifteen_stable_seconds() {
     let tasks = vec![task(1.0, 5.0, 0.5), task(1.0, 10.0, 0.25)];
     let mut tuner = Tuner::new(&steady(), tasks, vec![4, 4]);
     tuner.arrived(at_ms(1_000), 2);
@@ -88,7 +88,7 @@ fn a_silent_hour_is_forgotten_and_one_replica_stays() {
 }
 
 /// The obvious way: for every arrival, count the arrivals so far whose bins are among the window's last.
-fn slow(service: Span, arrivals: &[Moment]) -> Vec<u64> {
+fn slow(service: TimeSpan, arrivals: &[Moment]) -> Vec<u64> {
     let windows = Windows::new(service);
     let bin = windows.bin().as_nanos();
     let most = |length_s: f64| {
@@ -110,14 +110,14 @@ fn exact(length: u64, arrivals: &[Moment]) -> u64 {
 
 proptest! {
     #[test]
-    fn the_envelope_is_what_the_obvious_count_gives(
+    fn the_envelope_equals_an_obvious_count(
         service_us in 500_u64..200_000,
         gaps in prop::collection::vec(prop_oneof![6 => 0_u64..3_000, 3 => 0_u64..400_000, 1 => 0_u64..90_000_000], 0..120),
     ) {
-        let service = Span::from_nanos(service_us * 1_000);
+        let service = TimeSpan::from_nanos(service_us * 1_000);
         let mut now = 0;
         let arrivals: Vec<Moment> = gaps.iter().map(|g| { now += g * 1_000; Moment::from_nanos(now) }).collect();
-        let envelope = Envelope::of(service, arrivals.iter().copied());
+        let envelope = TrafficEnvelope::of(service, arrivals.iter().copied());
         prop_assert_eq!(envelope.counts(), slow(service, &arrivals));
         // Bins only round within one of them.
         let windows = Windows::new(service);

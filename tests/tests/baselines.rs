@@ -3,7 +3,7 @@
 use apportion_domain::{Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, StopReason};
 use apportion_estimator::Workload;
 use apportion_planning::compare::{Contender, compare};
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::time::Instant;
@@ -39,10 +39,10 @@ pipelines:
     }
 }
 
-fn options(planner: Planner, trace: Option<Workload>) -> PlanOptions {
+fn options(planner: Planner, trace: Option<Workload>) -> PlanningOptions {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    PlanOptions { planner, trace, explain: false, ..PlanOptions::new(elapsed) }
+    PlanningOptions { planner, trace, explain: false, ..PlanningOptions::new(elapsed) }
 }
 
 fn solve(problem: &Problem, planner: Planner) -> (PlanOutcome, PlanningReport) {
@@ -62,7 +62,7 @@ fn clean<'a>(problem: &Problem, outcome: &'a PlanOutcome) -> &'a Plan {
 }
 
 #[test]
-fn the_coarse_plan_is_the_unit_times_the_rate_over_its_speed() {
+fn the_coarse_plan_repeats_its_unit_for_the_rate() {
     // batch 4: 2 x (30 + 14) = 88 ms; 4000 / 30 = 133.3 queries/s at a, and at b 4000 / 14 / 2 = 142.9
     let problem = chain(300.0, 20, 2.0);
     let (outcome, report) = solve(&problem, Planner::CgMean);
@@ -80,7 +80,7 @@ fn the_coarse_plan_is_the_unit_times_the_rate_over_its_speed() {
 }
 
 #[test]
-fn a_coarse_plan_beyond_the_devices_is_for_what_fits() {
+fn a_coarse_plan_uses_no_more_than_the_devices() {
     // four devices are two units: 266.7 of 300 queries/s
     let problem = chain(300.0, 4, 2.0);
     let (outcome, report) = solve(&problem, Planner::CgMean);
@@ -119,9 +119,9 @@ fn hardware_only_scales_replicas_until_the_devices_are_used_up() {
 }
 
 #[test]
-fn proteus_gives_each_task_half_of_the_slo_and_uses_every_device() {
-    // 50 ms each: a-l at batch 2 (2 x 16) serves 125, b-l at batch 4 (2 x 14) 285.7; of four devices the busier of the two
-    // (100 / 125 against 200 / 285.7) gets the third, and then b the fourth
+fn proteus_splits_the_slo_and_uses_every_device() {
+    // 50 ms each: a-l at batch 2 (2 x 16) serves 125, b-l at batch 4 (2 x 14) 285.7. Of four devices the busier of the two
+    // (100 / 125 against 200 / 285.7) gets the third. Then b gets the fourth.
     let problem = chain(100.0, 4, 2.0);
     let (outcome, _) = solve(&problem, Planner::Proteus);
     let plan = clean(&problem, &outcome);
@@ -136,9 +136,9 @@ fn proteus_gives_each_task_half_of_the_slo_and_uses_every_device() {
 }
 
 #[test]
-fn proteus_keeps_a_plan_that_carries_its_load_where_tasks_answer_to_each_other() {
-    // with a-s above it, b sees half the queries and needs one device; then a has two and returns to a-l, whose queries b
-    // cannot serve: this never settles, and the plan with a-s is the one that works
+fn proteus_keeps_a_serving_plan_if_its_choices_oscillate() {
+    // With a-s above it, b gets half the queries and needs one device. Then a has two and returns to a-l, whose queries b
+    // cannot serve. This never settles, and the plan with a-s is the one that works.
     let problem = chain(200.0, 3, 1.0);
     let (outcome, _) = solve(&problem, Planner::Proteus);
     assert_eq!(groups(clean(&problem, &outcome)), [("a-s", 1, 4), ("b-l", 2, 4)]);
@@ -159,7 +159,7 @@ fn proteus_is_never_more_accurate_than_the_exact_planner() {
 }
 
 #[test]
-fn a_baseline_too_slow_for_the_slo_does_not_call_the_problem_infeasible() {
+fn a_slow_baseline_does_not_prove_infeasibility() {
     let problem = chain(10.0, 4, 2.0);
     let draft = problem.pipelines[0].changed(&problem.hardware, |d| d.slo_ms = 20.0).expect("valid");
     // a-l and b-l take at least 2 x 15 ms, a-s and b-l 2 x 9
@@ -185,7 +185,8 @@ fn a_comparison_replays_every_plan_on_the_same_load() {
     let by_name = |name: &str| rows.iter().find(|r| r.contender.name() == name).expect("listed");
     let (checked, unchecked) = (by_name("milp"), by_name("milp-unchecked"));
     assert!(!checked.report.rounds.is_empty() && unchecked.report.rounds.is_empty());
-    let attainment = |r: &apportion_planning::compare::Comparison| r.estimate.as_ref().expect("an estimate").attainment;
+    let attainment =
+        |r: &apportion_planning::compare::PlannerComparison| r.estimate.as_ref().expect("an estimate").attainment;
     assert!(attainment(checked) >= attainment(unchecked));
     assert!(checked.holds && by_name("greedy").holds);
     for row in &rows {

@@ -77,7 +77,7 @@ async fn settled(cluster: &Cluster) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_one_agent_cannot_load_another_loads() {
+async fn another_agent_loads_a_variant_that_one_cannot() {
     let cluster = Cluster::start_with(AGENTS, 1, Backend::Onnx).await;
     let (small, medium) = (cluster.upload(model("read-s.onnx")).await, cluster.upload(model("read-m.onnx")).await);
     let before: [Variant<'_>; 1] = [("small", &small, 0.8)];
@@ -111,7 +111,7 @@ async fn what_one_agent_cannot_load_another_loads() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_next_plan_does_without_what_cannot_be_loaded_anywhere() {
+async fn the_next_plan_leaves_out_a_broken_variant() {
     let cluster = Cluster::start_with(AGENTS, 1, Backend::Onnx).await;
     let (small, broken) = (cluster.upload(model("read-s.onnx")).await, cluster.upload(b"no variant".to_vec()).await);
     let both: [Variant<'_>; 2] = [("small", &small, 0.8), ("broken", &broken, 0.9)];

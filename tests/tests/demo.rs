@@ -56,7 +56,7 @@ fn check_counts(Ran { summary, said, .. }: &Ran) {
 }
 
 #[test]
-fn the_doubled_load_is_served_by_cheaper_variants_and_then_the_accurate_ones_come_back() {
+fn cheaper_variants_serve_the_doubled_load_only() {
     let ran = demo(&["--seed", "3"]);
     check_counts(&ran);
     let load = &ran.summary["conditions"]["load"];
@@ -74,7 +74,7 @@ fn the_doubled_load_is_served_by_cheaper_variants_and_then_the_accurate_ones_com
 }
 
 #[test]
-fn an_agent_killed_under_load_loses_nothing_silently_and_the_next_plan_does_without_it() {
+fn the_next_plan_does_without_a_killed_agent() {
     let ran = demo(&["--seconds", "36", "--kill-at", "6", "--seed", "7"]);
     check_counts(&ran);
     let plans = ran.summary["plans"].as_array().expect("plans");

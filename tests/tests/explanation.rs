@@ -3,7 +3,7 @@
 use apportion_domain::{
     AlternativeKind, Consequence, Constraint, Decision, Explanation, LatencyRule, PlanOutcome, PlanningReport, Problem,
 };
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::PlanFile;
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
@@ -28,7 +28,7 @@ fn solve_by(
     explain: bool,
     elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
 ) -> (PlanOutcome, PlanningReport) {
-    let options = PlanOptions { gap: 1e-6, explain, ..PlanOptions::new(elapsed) };
+    let options = PlanningOptions { gap: 1e-6, explain, ..PlanningOptions::new(elapsed) };
     plan(problem, &options)
 }
 
@@ -74,7 +74,7 @@ fn decision<'a>(explanation: &'a Explanation, what: &str) -> &'a Decision {
 }
 
 #[test]
-fn a_price_is_what_planning_with_one_more_gives() {
+fn a_price_equals_the_gain_of_planning_with_more() {
     for (mode, demand, count) in [
         ("max_accuracy", 220.0, 4),
         ("max_accuracy", 150.0, 3),
@@ -115,7 +115,7 @@ fn a_price_is_what_planning_with_one_more_gives() {
 }
 
 #[test]
-fn an_alternative_is_what_planning_with_it_alone_gives() {
+fn an_alternative_equals_the_plan_restricted_to_it() {
     let file = chain("max_accuracy", 150.0, 110.0, 4);
     let (_, outcome, report) = explained(&file);
     let best = outcome.plan().expect("a plan");
@@ -152,7 +152,7 @@ fn an_alternative_is_what_planning_with_it_alone_gives() {
 }
 
 #[test]
-fn neighbouring_batches_are_worked_out_by_hand() {
+fn neighbouring_batches_agree_with_hand_calculation() {
     let mut file = chain("min_cost", 100.0, 110.0, 20);
     file["hardware"] = json!([{"name": "gpu", "price_per_hour": 2.0, "count": 20}]);
     file["pipelines"][0]["min_accuracy"] = json!(0.85);
@@ -184,7 +184,7 @@ fn neighbouring_batches_are_worked_out_by_hand() {
 }
 
 #[test]
-fn memory_that_shuts_a_better_variant_out_is_said() {
+fn memory_that_excludes_a_better_variant_is_named() {
     let (_, _, report) = explained(&chain("max_accuracy", 50.0, 150.0, 4));
     let detect = decision(&report.explanation, "p/detect/good/gpu");
     let memory = detect.binding.iter().find(|b| b.constraint == Constraint::Memory).expect("memory binds");
@@ -218,7 +218,7 @@ fn explanations_can_be_switched_off_and_stop_in_time() {
 }
 
 #[test]
-fn the_plan_file_says_it_all_and_can_be_read_again() {
+fn the_plan_file_has_the_explanation() {
     let (problem, outcome, report) = explained(&chain("max_accuracy", 150.0, 110.0, 4));
     let file = PlanFile::from_outcome(&problem, &outcome, &report);
     let json: Value = serde_json::from_str(&file.to_json()).expect("JSON");

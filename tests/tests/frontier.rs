@@ -1,8 +1,8 @@
 //! Frontiers: every point is what planning for it alone gives, and no point is worse than a harder one.
 
 use apportion_domain::{HardwareIndex, Mode, PipelineIndex, PlanStatus, Problem};
-use apportion_planning::frontier::{FrontierPoint, NoRange, Origin, Sweep, default_range, frontier, values};
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::frontier::{FrontierPoint, NoRange, PointOrigin, Sweep, default_range, frontier, values};
+use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +11,8 @@ use std::time::Duration;
 const P: PipelineIndex = PipelineIndex(0);
 const GPU: HardwareIndex = HardwareIndex(0);
 
-fn options() -> PlanOptions {
-    PlanOptions { explain: false, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) }
+fn options() -> PlanningOptions {
+    PlanningOptions { explain: false, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) }
 }
 
 fn example(name: &str) -> Problem {
@@ -44,7 +44,7 @@ fn swept(problem: &Problem, sweep: Sweep, points: usize) -> Vec<FrontierPoint> {
 /// Planning each point alone, which is slow and obvious, gives the same status and value; every plan is clean.
 fn agrees_with_planning_alone(problem: &Problem, sweep: Sweep, points: &[FrontierPoint]) {
     for point in points {
-        let at = sweep.at(problem, point.value).expect("a valid value");
+        let at = sweep.problem_at(problem, point.value).expect("a valid value");
         let (alone, report) = plan(&at, &options());
         let place = format!("{} {}", sweep.name(), point.value);
         assert_eq!(point.status, alone.status(), "{place}");
@@ -76,7 +76,7 @@ fn never_better_where_harder(sweep: Sweep, points: &[FrontierPoint], score: impl
 }
 
 #[test]
-fn points_are_what_planning_for_each_alone_gives() {
+fn a_point_equals_the_plan_for_it_alone() {
     let traffic = example("traffic.yaml");
     let chain = example("chain.json");
     for (problem, sweep) in [
@@ -95,7 +95,7 @@ fn points_are_what_planning_for_each_alone_gives() {
 }
 
 #[test]
-fn more_demand_never_raises_accuracy_and_a_larger_slo_never_costs_more() {
+fn frontiers_are_monotonic_in_demand_and_slo() {
     let traffic = example("traffic.yaml");
     let points = swept(&traffic, Sweep::Demand(Some(P)), 24);
     never_better_where_harder(Sweep::Demand(Some(P)), &points, |p| p.accuracy.expect("of a plan"));
@@ -122,14 +122,14 @@ fn points_share_plans_and_proofs() {
     // between two SLOs at which three replicas are enough there is nothing to search for
     let values: Vec<f64> = (0..33).map(|i| 100.0 + f64::from(i)).collect();
     let points = frontier(&traffic, Sweep::Slo(P), &values, &options(), &|| ()).expect("valid");
-    let solved = points.iter().filter(|p| p.origin == Origin::Solved).count();
+    let solved = points.iter().filter(|p| p.origin == PointOrigin::Solved).count();
     assert_eq!(solved, 2, "both ends");
     assert!(points.iter().all(|p| p.status == PlanStatus::Optimal && p.replicas() == Some(3)));
     agrees_with_planning_alone(&traffic, Sweep::Slo(P), &points[14..18]);
     // nothing can be served at ten times what can: two searches say so
     let values: Vec<f64> = (0..33).map(|i| 20_000.0 + f64::from(i)).collect();
     let points = frontier(&traffic, Sweep::Demand(Some(P)), &values, &options(), &|| ()).expect("valid");
-    assert_eq!(points.iter().filter(|p| p.origin == Origin::Implied).count(), 31);
+    assert_eq!(points.iter().filter(|p| p.origin == PointOrigin::Implied).count(), 31);
     assert!(points.iter().all(|p| p.status == PlanStatus::Infeasible));
 }
 
@@ -141,7 +141,7 @@ fn all_demands_together_keep_their_proportions() {
     second.demand_qps = 20.0;
     let second = apportion_domain::Pipeline::new(second, &chain.hardware, "/pipelines/1").expect("valid");
     let both = chain.changed(|d| d.pipelines.push(second)).expect("valid");
-    let at = Sweep::Demand(None).at(&both, 160.0).expect("valid");
+    let at = Sweep::Demand(None).problem_at(&both, 160.0).expect("valid");
     let demands: Vec<f64> = at.pipelines.iter().map(|p| p.demand_qps).collect();
     assert_eq!(demands, [120.0, 40.0]);
     assert_eq!(Sweep::Demand(None).present(&both), Some(80.0));
@@ -173,6 +173,6 @@ fn a_problem_that_no_value_helps_has_no_range() {
             other => panic!("{}: {other:?}", sweep.name()),
         }
     }
-    let (from, _) = default_range(&hopeless, Sweep::Slo(P), &options()).expect("a larger SLO helps");
-    assert_eq!(from, 14.0, "2 x (4 + 3) ms");
+    let range = default_range(&hopeless, Sweep::Slo(P), &options()).expect("a larger SLO helps");
+    assert_eq!(range.from, 14.0, "2 x (4 + 3) ms");
 }

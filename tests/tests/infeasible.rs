@@ -2,7 +2,7 @@
 //! the change does not.
 
 use apportion_domain::{Constraint, PlanOutcome, Problem, Relaxation, Shortfall};
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ fn read(file: &Value) -> Problem {
 fn solve(file: &Value) -> PlanOutcome {
     let problem = read(file);
     let start = Instant::now();
-    let options = PlanOptions { gap: 1e-6, explain: false, ..PlanOptions::new(Arc::new(move || start.elapsed())) };
+    let options = PlanningOptions { gap: 1e-6, explain: false, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, _) = plan(&problem, &options);
     if let Some(plan) = outcome.plan() {
         assert_eq!(apportion_checker::check(&problem, plan), []);
@@ -94,7 +94,7 @@ fn chain(demand_qps: f64, slo_ms: f64, count: u32) -> Value {
 }
 
 #[test]
-fn an_slo_that_no_replicas_can_meet() {
+fn an_slo_below_the_fastest_variants_is_a_latency_shortfall() {
     let found = shortfalls(&chain(10.0, 15.0, 20));
     assert_eq!(pointers(&found), [(Constraint::Latency, "/pipelines/0/slo_ms")]);
     // 2 * 5 + 1 at the detector, 2 * 4 + 1 at the classifier
@@ -103,7 +103,7 @@ fn an_slo_that_no_replicas_can_meet() {
 }
 
 #[test]
-fn an_slo_that_is_too_short_at_any_load_and_still_shorter_than_this_load_needs() {
+fn the_relaxed_slo_is_enough_for_this_load() {
     let found = shortfalls(&chain(400.0, 15.0, 4));
     assert_eq!(pointers(&found), [(Constraint::Latency, "/pipelines/0/slo_ms")]);
     assert!((found[0].best - 20.0).abs() < 1e-9, "{found:?}");
@@ -111,7 +111,7 @@ fn an_slo_that_is_too_short_at_any_load_and_still_shorter_than_this_load_needs()
 }
 
 #[test]
-fn an_slo_that_is_too_short_while_the_devices_are_too_few_has_no_single_cure() {
+fn two_causes_at_once_have_no_single_relaxation() {
     let found = shortfalls(&chain(5000.0, 15.0, 3));
     assert_eq!((found.len(), found[0].constraint), (1, Constraint::Latency), "{found:?}");
     assert_eq!(found[0].relax, None);
@@ -125,7 +125,7 @@ fn a_demand_above_what_the_devices_serve() {
 }
 
 #[test]
-fn a_demand_that_a_longer_slo_would_serve_too_is_a_matter_of_capacity() {
+fn a_longer_slo_is_one_cure_for_capacity() {
     let found = shortfalls(&chain(400.0, 22.0, 4));
     let expected = [
         (Constraint::Capacity, "/hardware/0/count"),

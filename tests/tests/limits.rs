@@ -2,7 +2,7 @@
 
 use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, Problem};
 use apportion_needs::{Need, counted};
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ fn problem(mode: &str, count: Option<u32>, pipelines: Vec<Value>) -> Problem {
 
 fn judge(name: &str, problem: &Problem) {
     let start = Instant::now();
-    let options = PlanOptions { time_limit: Some(LIMIT), ..PlanOptions::new(Arc::new(move || start.elapsed())) };
+    let options = PlanningOptions { time_limit: Some(LIMIT), ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, report) = plan(problem, &options);
     let objective = report.objective;
     eprintln!("{name}: {} {objective:?} in {:.3} s", outcome.status(), report.seconds);

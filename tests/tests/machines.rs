@@ -30,19 +30,43 @@ fn within(namespace: &str, program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-fn succeed(mut command: Command) -> Result<(), String> {
-    let done = command.output().map_err(|e| format!("{command:?}: {e}"))?;
-    let said = String::from_utf8_lossy(&done.stderr);
-    if done.status.success() { Ok(()) } else { Err(format!("{command:?}: {}", said.trim())) }
+/// Why there is no network of machines.
+#[derive(Debug, thiserror::Error)]
+enum NetworkError {
+    /// The system does not start this command.
+    #[error("{0:?}: {1}")]
+    Start(Command, std::io::Error),
+    /// This command fails, with these words.
+    #[error("{0:?}: {1}")]
+    Failed(Command, String),
 }
 
-fn ip(arguments: &[&str]) -> Result<(), String> {
+/// Why a call of the service or of an agent has no good answer.
+#[derive(Debug, thiserror::Error)]
+enum CallError {
+    #[error("{0:?}")]
+    Unanswered(reqwest::Error),
+    #[error("{0}")]
+    BrokenOff(reqwest::Error),
+    #[error("{0}: {1}")]
+    Refused(reqwest::StatusCode, String),
+}
+
+fn succeed(mut command: Command) -> Result<(), NetworkError> {
+    match command.output() {
+        Err(error) => Err(NetworkError::Start(command, error)),
+        Ok(done) if done.status.success() => Ok(()),
+        Ok(done) => Err(NetworkError::Failed(command, String::from_utf8_lossy(&done.stderr).trim().to_owned())),
+    }
+}
+
+fn ip(arguments: &[&str]) -> Result<(), NetworkError> {
     let mut command = Command::new("ip");
     command.args(arguments);
     succeed(command)
 }
 
-fn ip_within(namespace: &str, arguments: &[&str]) -> Result<(), String> {
+fn ip_within(namespace: &str, arguments: &[&str]) -> Result<(), NetworkError> {
     let mut command = within(namespace, "ip");
     command.args(arguments);
     succeed(command)
@@ -52,7 +76,7 @@ fn ip_within(namespace: &str, arguments: &[&str]) -> Result<(), String> {
 struct Network(String);
 
 impl Network {
-    fn new() -> Result<Self, String> {
+    fn new() -> Result<Self, NetworkError> {
         let this = Self(format!("apportion-{}", std::process::id()));
         let switch = this.name("switch");
         ip(&["netns", "add", &switch])?;
@@ -149,14 +173,14 @@ impl Fleet {
         MACHINES.map(|m| format!("--- {m}\n{}", self.log(m))).concat()
     }
 
-    async fn call(&self, request: reqwest::RequestBuilder) -> Result<Value, String> {
-        let response = request.send().await.map_err(|e| format!("{e:?}"))?;
+    async fn call(&self, request: reqwest::RequestBuilder) -> Result<Value, CallError> {
+        let response = request.send().await.map_err(CallError::Unanswered)?;
         let status = response.status();
-        let text = response.text().await.map_err(|e| e.to_string())?;
+        let text = response.text().await.map_err(CallError::BrokenOff)?;
         if status.is_success() {
             Ok(serde_json::from_str(&text).unwrap_or(Value::Null))
         } else {
-            Err(format!("{status}: {text}"))
+            Err(CallError::Refused(status, text))
         }
     }
 

@@ -57,7 +57,7 @@ fn command(unit: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_units_start_programs_with_flags_that_they_know() {
+fn systemd_units_use_known_flags() {
     for (file, program) in [("apportion.service", "apportion"), ("apportion-agent.service", "apportion-agent")] {
         let unit = text(&format!("packaging/{file}"));
         let arguments = command(&unit);
@@ -69,7 +69,7 @@ fn the_units_start_programs_with_flags_that_they_know() {
 }
 
 #[test]
-fn the_service_is_started_again_however_often_it_fails() {
+fn systemd_restarts_the_service_without_a_limit() {
     assert_eq!(values(&text("packaging/apportion.service"), "StartLimitIntervalSec"), ["0"]);
 }
 
@@ -80,7 +80,7 @@ fn words(line: &str) -> Vec<String> {
 }
 
 #[test]
-fn the_images_start_programs_with_flags_that_they_know() {
+fn images_use_known_flags() {
     let file = text("Dockerfile");
     let mut images: Vec<(String, Vec<String>)> = Vec::new();
     for line in lines(&file) {
@@ -100,7 +100,7 @@ fn the_images_start_programs_with_flags_that_they_know() {
 }
 
 #[test]
-fn the_images_are_built_by_the_steps_that_make_uses() {
+fn images_are_built_by_the_steps_of_make() {
     let (docker, makefile) = (text("Dockerfile"), text("Makefile"));
     assert!(docker.contains("RUN make build"), "make builds the programs");
     assert!(makefile.contains("\nbuild: setup\n") && makefile.contains("scripts/setup"), "which runs scripts/setup first");

@@ -44,7 +44,7 @@ fn folder() -> tempfile::TempDir {
 /// Programs without debug assertions panic in no part on demand.
 #[cfg(debug_assertions)]
 #[test]
-fn a_panic_in_any_part_ends_the_service_and_names_the_part() {
+fn a_panic_ends_the_service_and_names_its_part() {
     let folder = folder();
     let parts = ["http", "agents-server", "push", "heard", "records", "jobs", "leader", "database"];
     for part in parts {

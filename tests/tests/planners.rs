@@ -2,7 +2,7 @@
 
 use apportion_domain::{PlanOutcome, PlanStatus, PlanningReport, Problem, StopReason};
 use apportion_estimator::{SimulateOptions, Workload, simulate};
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::time::Instant;
@@ -49,7 +49,7 @@ pipelines:
 fn solve(problem: &Problem, planner: Planner, trace: Option<Workload>) -> (PlanOutcome, PlanningReport) {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    let options = PlanOptions { planner, trace, explain: false, ..PlanOptions::new(elapsed) };
+    let options = PlanningOptions { planner, trace, explain: false, ..PlanningOptions::new(elapsed) };
     plan(problem, &options)
 }
 
@@ -79,7 +79,7 @@ fn plans_of_the_check_loop_hold_on_their_trace() {
 }
 
 #[test]
-fn a_trace_that_no_plan_can_meet_gives_the_best_plan_and_says_so() {
+fn the_best_plan_answers_a_trace_that_none_meets() {
     let problem = digits(200.0, "hardware_then_accuracy");
     // four and a half times the demand: more than six devices serve
     let workload = Workload::default_for(&digits(900.0, "hardware_then_accuracy"));
@@ -119,7 +119,7 @@ fn a_cancelled_run_says_so_and_claims_nothing() {
     let problem = digits(200.0, "min_cost");
     let cancel = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let elapsed = Arc::new(std::time::Duration::default);
-    let options = PlanOptions { cancel, explain: false, ..PlanOptions::new(elapsed) };
+    let options = PlanningOptions { cancel, explain: false, ..PlanningOptions::new(elapsed) };
     let (outcome, report) = plan(&problem, &options);
     assert_eq!(outcome, PlanOutcome::Unknown { stopped: StopReason::Cancelled });
     assert_eq!((report.objective.value, report.objective.bound), (None, None));

@@ -116,7 +116,7 @@ fn offline_pages_run() {
 }
 
 #[test]
-fn a_plan_and_a_plot_come_out_of_the_offline_commands() {
+fn offline_commands_make_a_plan_and_a_plot() {
     let shell = Shell::new();
     for page in ["docs/how-to/plan-without-a-service.md", "docs/how-to/sweep-and-compare.md"] {
         blocks(page, "sh").iter().for_each(|block| drop(shell.run(block)));

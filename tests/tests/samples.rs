@@ -5,7 +5,7 @@ use apportion_domain::{
     Relaxation, VariantIndex,
 };
 use apportion_needs::{Need, counted};
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::time::Instant;
@@ -50,7 +50,7 @@ fn problem(name: &str, rule: LatencyRule) -> Problem {
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
     let start = Instant::now();
-    let options = PlanOptions { gap: GAP, explain: false, ..PlanOptions::new(Arc::new(move || start.elapsed())) };
+    let options = PlanningOptions { gap: GAP, explain: false, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     plan(problem, &options)
 }
 

@@ -3,7 +3,7 @@
 
 use apportion_domain::{ScalingOutcome, ScalingProblem};
 use apportion_needs::{Need, counted};
-use apportion_planning::{PlanOptions, Planner, scaling};
+use apportion_planning::{Planner, PlanningOptions, scaling};
 use apportion_wire::{AnyPlan, PlanFile, ProblemFile, problem_from_tree, read_any_plan};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -44,7 +44,7 @@ fn problem(name: &str, tree: &Value) -> ScalingProblem {
 
 fn solve(problem: &ScalingProblem, planner: Planner) -> (ScalingOutcome, PlanFile) {
     let start = Instant::now();
-    let options = PlanOptions { planner, ..PlanOptions::new(Arc::new(move || start.elapsed())) };
+    let options = PlanningOptions { planner, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, report) = scaling::plan(problem, &options);
     let file = PlanFile::from_scaling(problem, &outcome, &report);
     (outcome, file)
@@ -75,7 +75,7 @@ fn every_scaling_sample_has_the_expected_answer() {
 }
 
 #[test]
-fn relaxing_the_file_of_an_infeasible_sample_makes_a_plan_and_half_of_it_does_not() {
+fn a_sample_needs_all_of_its_relaxation() {
     for row in rows(Some("infeasible")) {
         let (_, file) = solve(&problem(&row.name, &row.tree), Planner::Milp);
         let relaxations: Vec<_> = file.explanation.shortfalls.iter().filter_map(|s| s.relax.as_ref()).collect();

@@ -71,7 +71,7 @@ fn database(folder: &Path) -> Option<PathBuf> {
 }
 
 #[test]
-fn the_service_and_its_database_end_with_sigterm() {
+fn sigterm_ends_the_service_and_its_database() {
     for early in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
         let http = apportion_tests::free_port();
@@ -116,7 +116,7 @@ fn hard() -> serde_json::Value {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_service_that_solves_a_plan_ends_with_sigterm_and_puts_it_back() {
+async fn sigterm_puts_a_plan_in_progress_back() {
     let folder = tempfile::tempdir().expect("a folder");
     let (http, client) = (apportion_tests::free_port(), reqwest::Client::new());
     let plans = format!("http://127.0.0.1:{http}/v1/plans");

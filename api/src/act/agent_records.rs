@@ -2,8 +2,8 @@
 
 use super::load_failures;
 use super::messages::ack_json;
-use crate::app::agent_records::Unsaved;
-use crate::app::parts::Part;
+use crate::app::agent_records::UnsavedRecords;
+use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::store;
 use apportion_protocol::v1;
@@ -28,7 +28,7 @@ pub async fn run(app: App) {
             tracing::warn!(rows = unsaved.dropped, "arrivals were dropped: the database stored none for too long");
         }
         match store_all(&app, &unsaved).await {
-            Ok(()) => app.parts.sign(Part::Records),
+            Ok(()) => app.parts.note_alive(ServicePart::Records),
             // The database refuses one record; the others must not wait for it.
             Err(store::Error::Database(error)) => {
                 tracing::warn!(%error, "records of agents are stored one by one");
@@ -46,7 +46,7 @@ pub async fn run(app: App) {
     }
 }
 
-async fn store_all(app: &App, unsaved: &Unsaved) -> store::Result<()> {
+async fn store_all(app: &App, unsaved: &UnsavedRecords) -> store::Result<()> {
     if unsaved.is_empty() {
         return Ok(());
     }
@@ -70,11 +70,11 @@ fn newest(acks: &BTreeMap<Uuid, Vec<v1::Ack>>) -> BTreeMap<Uuid, Value> {
 }
 
 /// Stores each record by itself. A record that the database refuses is dropped.
-async fn store_each(app: &App, unsaved: Unsaved) {
-    let Unsaved { acks, devices, arrivals, .. } = unsaved;
-    let acks = acks.into_iter().map(|ack| Unsaved { acks: [ack].into(), ..Unsaved::default() });
-    let devices = devices.into_iter().map(|one| Unsaved { devices: [one].into(), ..Unsaved::default() });
-    let arrivals = arrivals.into_iter().map(|row| Unsaved { arrivals: [row].into(), ..Unsaved::default() });
+async fn store_each(app: &App, unsaved: UnsavedRecords) {
+    let UnsavedRecords { acks, devices, arrivals, .. } = unsaved;
+    let acks = acks.into_iter().map(|ack| UnsavedRecords { acks: [ack].into(), ..UnsavedRecords::default() });
+    let devices = devices.into_iter().map(|one| UnsavedRecords { devices: [one].into(), ..UnsavedRecords::default() });
+    let arrivals = arrivals.into_iter().map(|row| UnsavedRecords { arrivals: [row].into(), ..UnsavedRecords::default() });
     for record in acks.chain(devices).chain(arrivals) {
         match store_all(app, &record).await {
             Ok(()) => {}

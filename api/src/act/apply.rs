@@ -4,8 +4,8 @@
 
 use crate::app::{App, now};
 use crate::decide::fleet::{Agent, Fleet};
-use crate::decide::placement::{Placement, Shortage, place_replicas};
-use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted};
+use crate::decide::placement::{Placement, PlacementOutcome, Shortage, place_replicas};
+use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted_groups};
 use crate::documents;
 use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
 use apportion_domain::{Fence, Generation, PipelinePlan};
@@ -17,7 +17,7 @@ use uuid::Uuid;
 
 /// Where the specs of the plans' pipelines come from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Specs {
+pub enum SpecSource {
     /// As registered now.
     Registered,
     /// As they were when the target in force was made: only the fleet has changed.
@@ -26,7 +26,7 @@ pub enum Specs {
 
 /// What happens if two plans have the same pipeline.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Duplicates {
+pub enum DuplicatePipelines {
     /// The later plan counts.
     LastWins,
     /// It is an error.
@@ -48,13 +48,13 @@ pub struct Proposal {
     /// The plans.
     pub plans: Vec<Uuid>,
     /// What happens if two of them have the same pipeline.
-    pub duplicates: Duplicates,
+    pub duplicates: DuplicatePipelines,
     /// The generation that it replaces; `None`: whichever is in force.
     pub replaces: Option<i64>,
     /// What happens if replicas find no device.
     pub missing_devices: MissingDevices,
     /// Where the specs come from.
-    pub specs: Specs,
+    pub specs: SpecSource,
     /// The reason in one sentence.
     pub reason: String,
 }
@@ -120,7 +120,7 @@ pub fn describe(shortages: &[Shortage]) -> String {
 
 /// The result of a proposal.
 #[derive(Clone, Debug)]
-pub struct Applied {
+pub struct ProposalResult {
     /// Its generation.
     pub generation: i64,
     /// Whether the target is new. An unchanged target keeps its generation.
@@ -133,7 +133,7 @@ pub struct Applied {
 ///
 /// # Errors
 /// If the proposal is stale, does not fit together or finds no devices. Then nothing has changed.
-pub async fn apply(app: &App, proposal: &Proposal) -> Result<Applied, ApplyError> {
+pub async fn apply(app: &App, proposal: &Proposal) -> Result<ProposalResult, ApplyError> {
     apply_to(app, proposal, None).await
 }
 
@@ -141,7 +141,11 @@ pub async fn apply(app: &App, proposal: &Proposal) -> Result<Applied, ApplyError
 ///
 /// # Errors
 /// As [`apply`]. Also if the target would lose all its agents: it would be useless.
-pub async fn apply_to(app: &App, proposal: &Proposal, members: Option<&BTreeSet<u64>>) -> Result<Applied, ApplyError> {
+pub async fn apply_to(
+    app: &App,
+    proposal: &Proposal,
+    members: Option<&BTreeSet<u64>>,
+) -> Result<ProposalResult, ApplyError> {
     let mut tx = app.pool.begin().await?;
     let applied = apply_in(&mut tx, proposal, members).await?;
     tx.commit().await?;
@@ -156,17 +160,18 @@ async fn apply_in(
     tx: &mut PgConnection,
     proposal: &Proposal,
     members: Option<&BTreeSet<u64>>,
-) -> Result<Applied, ApplyError> {
+) -> Result<ProposalResult, ApplyError> {
     let current = store::target::get(&mut *tx).await?;
     if proposal.replaces.is_some_and(|g| g != current.generation) {
         return Err(ApplyError::Stale(current.generation));
     }
-    let (plans, parts) = load_parts(tx, proposal).await?;
+    let PlanParts { plans, parts } = load_parts(tx, proposal).await?;
     let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
     let facts = load_facts(&specs, proposal.specs)?;
     let fleet = load_fleet(tx, members).await?;
     let before = placement_before(&current, proposal.specs, &fleet);
-    let (placement, shortages) = place_replicas(&before, &wanted(&parts, &facts)?, &fleet.devices());
+    let placed = place_replicas(&before, &wanted_groups(&parts, &facts)?, &fleet.devices());
+    let PlacementOutcome { placement, shortages } = placed;
     let is_emptied = fleet.is_empty() && !before.replicas.is_empty();
     if !shortages.is_empty() && (proposal.missing_devices == MissingDevices::Refused || is_emptied) {
         return Err(ApplyError::Devices(shortages));
@@ -176,7 +181,7 @@ async fn apply_in(
     let compose_as = |generation| compose(fence(generation), fleet.peers(), &parts, &facts, &placement);
     let is_same = current.generation > 0 && compose_as(current.generation)?.encode_to_vec() == current.composed;
     if is_same && plans == current.plans {
-        return Ok(Applied { generation: current.generation, changed: false, shortages });
+        return Ok(ProposalResult { generation: current.generation, changed: false, shortages });
     }
     let generation = current.generation + 1;
     let next = TargetRow {
@@ -192,17 +197,17 @@ async fn apply_in(
     if !store::target::replace(tx, &next).await? {
         return Err(ApplyError::Stale(store::target::get(tx).await?.generation));
     }
-    Ok(Applied { generation, changed: true, shortages })
+    Ok(ProposalResult { generation, changed: true, shortages })
 }
 
 /// The facts of every pipeline. Registered specs must name the tensors of each task.
 fn load_facts(
     specs: &BTreeMap<String, PipelineSpec>,
-    source: Specs,
+    source: SpecSource,
 ) -> Result<BTreeMap<String, PipelineFacts>, ApplyError> {
     let facts = specs.iter().map(|(name, spec)| Ok((name.clone(), documents::facts(spec)?)));
     let facts: BTreeMap<String, PipelineFacts> = facts.collect::<Result<_, BadInput>>()?;
-    if source == Specs::Registered {
+    if source == SpecSource::Registered {
         // A target in force stays, even if an older release allowed it without tensors.
         facts.values().try_for_each(check_tensors)?;
     }
@@ -219,16 +224,16 @@ async fn load_fleet(tx: &mut PgConnection, members: Option<&BTreeSet<u64>>) -> s
 }
 
 /// The placement in force, with the devices that replicas may not use.
-fn placement_before(current: &TargetRow, specs: Specs, fleet: &Fleet) -> Placement {
+fn placement_before(current: &TargetRow, specs: SpecSource, fleet: &Fleet) -> Placement {
     let mut placement: Placement = serde_json::from_value(current.placement.clone()).unwrap_or_else(|error| {
         tracing::error!(%error, "the stored placement cannot be read; all replicas are placed again");
         // Numbers must not be used again. Every number so far is below this one, because each target takes few.
         Placement { next_id: (current.generation as u64 + 1) << 32, ..Placement::default() }
     });
     match specs {
-        Specs::InForce => placement.refuse_failed(&fleet.failed()),
+        SpecSource::InForce => placement.refuse_failed(&fleet.failed()),
         // New plans give every device another chance.
-        Specs::Registered => placement.refused.clear(),
+        SpecSource::Registered => placement.refused.clear(),
     }
     placement
 }
@@ -267,20 +272,36 @@ fn check_tensors(facts: &PipelineFacts) -> Result<(), ApplyError> {
     Ok(())
 }
 
-/// The parts of the plans, one for each pipeline, and the plans that contribute any.
-async fn load_parts(tx: &mut PgConnection, proposal: &Proposal) -> Result<(Vec<Uuid>, Vec<PipelinePlan>), ApplyError> {
-    let mut parts: Vec<(Uuid, PipelinePlan)> = Vec::new();
-    for &id in &proposal.plans {
-        for part in load_plan(tx, id).await? {
-            if proposal.duplicates == Duplicates::LastWins {
-                parts.retain(|(_, earlier)| earlier.name != part.name);
+/// The part of a stored plan that serves one pipeline.
+#[derive(Clone, Debug)]
+pub struct PlanPart {
+    /// The stored plan.
+    pub plan: Uuid,
+    /// Its part.
+    pub part: PipelinePlan,
+}
+
+/// The parts of a proposal's plans.
+struct PlanParts {
+    /// The plans that contribute a part.
+    plans: Vec<Uuid>,
+    /// Their parts, one for each pipeline.
+    parts: Vec<PipelinePlan>,
+}
+
+async fn load_parts(tx: &mut PgConnection, proposal: &Proposal) -> Result<PlanParts, ApplyError> {
+    let mut parts: Vec<PlanPart> = Vec::new();
+    for &plan in &proposal.plans {
+        for part in load_plan(tx, plan).await? {
+            if proposal.duplicates == DuplicatePipelines::LastWins {
+                parts.retain(|earlier| earlier.part.name != part.name);
             }
-            parts.push((id, part));
+            parts.push(PlanPart { plan, part });
         }
     }
-    let mut ids = proposal.plans.clone();
-    ids.retain(|id| parts.iter().any(|(of, _)| of == id));
-    Ok((ids, parts.into_iter().map(|(_, part)| part).collect()))
+    let mut plans = proposal.plans.clone();
+    plans.retain(|plan| parts.iter().any(|p| p.plan == *plan));
+    Ok(PlanParts { plans, parts: parts.into_iter().map(|p| p.part).collect() })
 }
 
 /// The pipelines of one stored plan.
@@ -300,13 +321,13 @@ pub async fn load_plan(db: &mut PgConnection, id: Uuid) -> Result<Vec<PipelinePl
 
 async fn load_specs(
     tx: &mut PgConnection,
-    source: Specs,
+    source: SpecSource,
     current: &TargetRow,
     parts: &[PipelinePlan],
 ) -> Result<BTreeMap<String, PipelineSpec>, ApplyError> {
     let in_force: BTreeMap<String, PipelineSpec> = match source {
-        Specs::InForce => serde_json::from_value(current.specs.clone()).unwrap_or_default(),
-        Specs::Registered => BTreeMap::new(),
+        SpecSource::InForce => serde_json::from_value(current.specs.clone()).unwrap_or_default(),
+        SpecSource::Registered => BTreeMap::new(),
     };
     let mut specs = BTreeMap::new();
     for part in parts {

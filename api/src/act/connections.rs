@@ -48,7 +48,7 @@ impl Guest {
 }
 
 /// A bounded connection.
-pub struct Connection {
+pub struct AgentConnection {
     stream: TcpStream,
     guest: Guest,
     received: usize,
@@ -63,7 +63,7 @@ struct Visit {
     _permit: OwnedSemaphorePermit,
 }
 
-impl Connection {
+impl AgentConnection {
     /// The bound that a guest exceeds, if it exceeds one.
     fn exceeded_bound(&mut self, cx: &mut Context<'_>) -> Option<io::Error> {
         if self.guest.is_admitted() {
@@ -79,7 +79,7 @@ impl Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for AgentConnection {
     fn poll_read(mut self: Pin<&mut Self>, cx: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         if let Some(error) = self.exceeded_bound(cx) {
             return Poll::Ready(Err(error));
@@ -91,7 +91,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for AgentConnection {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(cx, bytes)
     }
@@ -117,7 +117,7 @@ impl AsyncWrite for Connection {
     }
 }
 
-impl Connected for Connection {
+impl Connected for AgentConnection {
     type ConnectInfo = Guest;
 
     fn connect_info(&self) -> Guest {
@@ -126,7 +126,7 @@ impl Connected for Connection {
 }
 
 /// The connections of a listener. At [`CONNECTIONS_MAX`] it accepts no more until one ends.
-pub fn accept(listener: TcpListener) -> impl Stream<Item = io::Result<Connection>> {
+pub fn accept(listener: TcpListener) -> impl Stream<Item = io::Result<AgentConnection>> {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let guests = Arc::new(Semaphore::new(GUESTS_MAX));
     futures::stream::unfold((listener, permits, guests), |(listener, permits, guests)| async move {
@@ -136,7 +136,7 @@ pub fn accept(listener: TcpListener) -> impl Stream<Item = io::Result<Connection
                 Ok((stream, from)) => match guests.clone().try_acquire_owned() {
                     Ok(visit) => {
                         // Without this, a target would wait 40 ms for the TCP acknowledgement of the one before.
-                        let connection = stream.set_nodelay(true).map(|()| Connection::new(stream, visit, permit));
+                        let connection = stream.set_nodelay(true).map(|()| AgentConnection::new(stream, visit, permit));
                         return Some((connection, (listener, permits, guests)));
                     }
                     Err(_) => tracing::warn!(%from, "disconnected: {GUESTS_MAX} connections have not sent the token yet"),
@@ -150,7 +150,7 @@ pub fn accept(listener: TcpListener) -> impl Stream<Item = io::Result<Connection
     })
 }
 
-impl Connection {
+impl AgentConnection {
     fn new(stream: TcpStream, guest_permit: OwnedSemaphorePermit, permit: OwnedSemaphorePermit) -> Self {
         let visit = Some(Visit { expires: Box::pin(sleep(GUEST_TIME)), _permit: guest_permit });
         Self { stream, guest: Guest::default(), received: 0, visit, _permit: permit }

@@ -4,9 +4,9 @@
 //! It decides nothing while its own database stalls.
 
 use crate::app::heartbeats::StreamEnd;
-use crate::app::parts::Part;
+use crate::app::parts::ServicePart;
 use crate::app::{App, clock};
-use crate::decide::heartbeat::{GracePeriod, Judgement};
+use crate::decide::heartbeat::{GracePeriod, LossJudgement};
 use crate::store::{self, PgConnection};
 use std::time::{Duration, Instant};
 use uuid::Uuid;
@@ -33,7 +33,7 @@ pub async fn run(app: App) {
         }
         let written = tokio::time::timeout(WRITE_MAX, write_heartbeats(&app, &mut connection, at, judgement)).await;
         match written.unwrap_or(Err(store::Error::PoolTimedOut)) {
-            Ok(()) => app.parts.sign(Part::Heartbeats),
+            Ok(()) => app.parts.note_alive(ServicePart::Heartbeats),
             Err(error) => {
                 tracing::warn!(%error, "heartbeats could not be written");
                 connection = None;
@@ -46,7 +46,7 @@ async fn write_heartbeats(
     app: &App,
     connection: &mut Option<PgConnection>,
     at: Instant,
-    judgement: Judgement,
+    judgement: LossJudgement,
 ) -> store::Result<()> {
     let db = match connection.take() {
         Some(db) => db,
@@ -63,8 +63,8 @@ async fn write_heartbeats(
         app.heartbeats.end_replaced(&sessions, &newest.into_iter().collect());
     }
     let silent = match judgement {
-        Judgement::Allowed => app.heartbeats.silent(at),
-        Judgement::Withheld => Vec::new(),
+        LossJudgement::Allowed => app.heartbeats.silent(at),
+        LossJudgement::Withheld => Vec::new(),
     };
     if !silent.is_empty() {
         for name in store::agents::mark_lost(db, &silent).await? {

@@ -1,8 +1,8 @@
 //! How are decisions about the fleet carried out?
 //!
-//! What belongs here: reading facts, asking `decide`, writing rows and pushing targets; the streams of agents
-//! ([`sessions`]), the one way to a new target ([`apply`]), and the loop of the leader ([`leader`]). What never does: the
-//! decisions, calls of a solver (those are `jobs`), HTTP.
+//! What belongs here: reading facts, asking `decide`, writing rows and pushing targets. [`sessions`] has the streams of
+//! agents, [`apply`] the one way to a new target, and [`leader`] the loop of the leader. What never does: the decisions,
+//! calls of a solver (those are `jobs`), HTTP.
 
 pub mod agent_records;
 pub mod apply;

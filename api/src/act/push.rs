@@ -3,7 +3,7 @@
 //! Each process reads the target from the database and hands it to the streams that it holds.
 
 use crate::app::App;
-use crate::app::parts::Part;
+use crate::app::parts::ServicePart;
 use crate::store;
 use apportion_protocol::v1;
 use prost::Message;
@@ -34,7 +34,7 @@ async fn follow_announcements(app: &App) -> store::Result<()> {
     listener.listen(store::target::CHANNEL).await?;
     loop {
         refresh(app).await?;
-        app.parts.sign(Part::Push);
+        app.parts.note_alive(ServicePart::Push);
         // The target is read again, with or without an announcement.
         let _elapsed = tokio::time::timeout(POLL_EVERY, listener.recv()).await;
     }

@@ -3,11 +3,11 @@
 //! The `replan` settings of a pipeline say for which objective it is planned, and whether its plans have a ladder.
 //! [`crate::decide::replacement`] decides about the plan in force.
 
-use super::apply::{ApplyError, Duplicates, MissingDevices, Proposal, Specs, apply_to, load_plan};
+use super::apply::{ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, load_plan};
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
-use crate::decide::replacement::{Candidate, Choice, Costs, at_demand, choose, describe_plan, replay_qps};
-use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, TRACE_S, Wish, describe_lowered, lower_demand};
+use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
+use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
 use crate::decide::shares::{PipelineSize, divide, least_work};
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
@@ -25,7 +25,7 @@ const TIME_LIMIT_S: f64 = 5.0;
 
 /// Why the round is made.
 #[derive(Clone, Debug)]
-pub struct Round {
+pub struct ReplanRound {
     /// The reason in words.
     pub why: String,
     /// Stops the round when it is set.
@@ -68,17 +68,23 @@ enum RoundError {
 ///
 /// # Errors
 /// The database's, or another target came first.
-pub async fn run_round(app: &App, fleet: &Fleet, wishes: &[Wish], round: &Round) -> Result<Vec<String>, ApplyError> {
-    let (in_force, generation) = parts_in_force(app).await?;
-    let hardware = free_hardware(app, fleet, &in_force, wishes).await?;
+pub async fn run_round(
+    app: &App,
+    fleet: &Fleet,
+    wishes: &[ReplanInput],
+    round: &ReplanRound,
+) -> Result<Vec<String>, ApplyError> {
+    let InForce { parts, generation } = parts_in_force(app).await?;
+    let hardware = free_hardware(app, fleet, &parts, wishes).await?;
     let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
-    let size = |w: &Wish| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
+    let size =
+        |w: &ReplanInput| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
     let sizes: Vec<_> = wishes.iter().map(size).collect();
     let mut replaced = Vec::new();
-    let mut plans: Vec<Uuid> = unique_plans(&in_force);
-    for (wish, part) in wishes.iter().zip(divide(&counts, &sizes)) {
-        let current = in_force.iter().find(|(_, p)| p.name == wish.spec.name).map(|(_, p)| p);
-        let planned = plan_pipeline(wish, share_of(&hardware, &part), current, round).await;
+    let mut plans: Vec<Uuid> = unique_plans(&parts);
+    for (wish, devices) in wishes.iter().zip(divide(&counts, &sizes)) {
+        let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
+        let planned = plan_pipeline(wish, share_of(&hardware, &devices), current, round).await;
         let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
         store_decision(app, wish, &verdict, round).await?;
         if let (Verdict::Replace(made), OnBetterPlan::Apply) = (verdict, wish.on_better_plan) {
@@ -89,10 +95,10 @@ pub async fn run_round(app: &App, fleet: &Fleet, wishes: &[Wish], round: &Round)
     if !replaced.is_empty() {
         let proposal = Proposal {
             plans,
-            duplicates: Duplicates::LastWins,
+            duplicates: DuplicatePipelines::LastWins,
             replaces: Some(generation),
             missing_devices: MissingDevices::Allowed,
-            specs: Specs::Registered,
+            specs: SpecSource::Registered,
             reason: format!("{} for {}", round.why, replaced.join(", ")),
         };
         apply_to(app, &proposal, Some(&fleet.numbers())).await?;
@@ -106,42 +112,48 @@ fn share_of(hardware: &[HardwareSpec], counts: &BTreeMap<String, u32>) -> Vec<Ha
     shares.filter(|h| h.count.unwrap_or(0) > 0).collect()
 }
 
-/// The parts of the target in force with their plans, and its generation.
-async fn parts_in_force(app: &App) -> Result<(Vec<(Uuid, PipelinePlan)>, i64), ApplyError> {
+/// The target in force.
+struct InForce {
+    /// The parts of its plans, one for each pipeline.
+    parts: Vec<PlanPart>,
+    generation: i64,
+}
+
+async fn parts_in_force(app: &App) -> Result<InForce, ApplyError> {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;
-    let mut parts: Vec<(Uuid, PipelinePlan)> = Vec::new();
-    for id in target.plans {
-        for part in load_plan(&mut db, id).await? {
-            parts.retain(|(_, earlier)| earlier.name != part.name);
-            parts.push((id, part));
+    let mut parts: Vec<PlanPart> = Vec::new();
+    for plan in target.plans {
+        for part in load_plan(&mut db, plan).await? {
+            parts.retain(|earlier| earlier.part.name != part.name);
+            parts.push(PlanPart { plan, part });
         }
     }
-    Ok((parts, target.generation))
+    Ok(InForce { parts, generation: target.generation })
 }
 
 /// The plans of these parts, each once.
-fn unique_plans(parts: &[(Uuid, PipelinePlan)]) -> Vec<Uuid> {
-    let mut ids: Vec<Uuid> = Vec::new();
-    for (id, _) in parts {
-        if !ids.contains(id) {
-            ids.push(*id);
+fn unique_plans(parts: &[PlanPart]) -> Vec<Uuid> {
+    let mut plans: Vec<Uuid> = Vec::new();
+    for part in parts {
+        if !plans.contains(&part.plan) {
+            plans.push(part.plan);
         }
     }
-    ids
+    plans
 }
 
 /// Live hardware with its registered prices, without the devices of pipelines that this round does not replan.
 async fn free_hardware(
     app: &App,
     fleet: &Fleet,
-    in_force: &[(Uuid, PipelinePlan)],
-    wishes: &[Wish],
+    in_force: &[PlanPart],
+    wishes: &[ReplanInput],
 ) -> Result<Vec<HardwareSpec>, ApplyError> {
     let mut db = app.pool.acquire().await?;
     let mut counts = fleet.counts();
     let is_planned = |name: &str| wishes.iter().any(|w| w.on_better_plan == OnBetterPlan::Apply && w.spec.name == name);
-    let others = in_force.iter().filter(|(_, part)| !is_planned(&part.name)).map(|(_, part)| part.clone()).collect();
+    let others = in_force.iter().map(|p| &p.part).filter(|part| !is_planned(&part.name)).cloned().collect();
     for (name, held) in (Plan { pipelines: others, cost_per_hour: 0.0 }).devices() {
         if let Some(count) = counts.get_mut(name) {
             *count = count.saturating_sub(held as u32);
@@ -173,10 +185,10 @@ pub async fn live_hardware(
 
 /// Plans one pipeline on its devices. A demand that they cannot serve is lowered.
 async fn plan_pipeline(
-    wish: &Wish,
+    wish: &ReplanInput,
     hardware: Vec<HardwareSpec>,
     current: Option<&PipelinePlan>,
-    round: &Round,
+    round: &ReplanRound,
 ) -> Result<Verdict, RoundError> {
     if hardware.is_empty() {
         return Err(RoundError::NoDevice);
@@ -196,12 +208,12 @@ async fn plan_pipeline(
         let plan = solved.outcome.plan().ok_or(RoundError::Unknown)?;
         let choice = match current {
             Some(current) => {
-                let candidate = Candidate { plan: &plan.pipelines[0], attainment: solved.attainment.unwrap_or(0.0) };
+                let candidate = CandidatePlan { plan: &plan.pipelines[0], attainment: solved.attainment.unwrap_or(0.0) };
                 Some(compare(wish, &problem, current, candidate).await?)
             }
             None => None,
         };
-        if let Some(Choice { keep: true, why, costs }) = choice {
+        if let Some(ReplacementDecision { keep: true, why, costs }) = choice {
             return Ok(Verdict::Keep { reason: format!("{why}{lowered}"), costs });
         }
         let reason = format!("{}{lowered}", describe_plan(&problem, plan, choice.as_ref()));
@@ -215,11 +227,11 @@ async fn plan_pipeline(
 
 /// Replays the plan in force in the present problem, and decides whether it stays.
 async fn compare(
-    wish: &Wish,
+    wish: &ReplanInput,
     problem: &Problem,
     current: &PipelinePlan,
-    candidate: Candidate<'_>,
-) -> Result<Choice, SolveError> {
+    candidate: CandidatePlan<'_>,
+) -> Result<ReplacementDecision, SolveError> {
     let qps = replay_qps(wish, problem, current);
     let at = problem.changed(|draft| draft.pipelines[0] = draft.pipelines[0].with_demand(qps));
     let at = at.expect("a problem with a lower demand");
@@ -229,12 +241,12 @@ async fn compare(
 }
 
 /// The options of a round's plan of a pipeline.
-fn options(wish: &Wish) -> PlanOptions {
+fn options(wish: &ReplanInput) -> PlanOptions {
     let ReplanSpec { ladder, ladder_headroom, .. } = wish.settings();
     PlanOptions { time_limit_s: TIME_LIMIT_S, ladder, ladder_headroom, ..PlanOptions::default() }
 }
 
-async fn solve(problem: &Problem, options: PlanOptions, round: &Round) -> Result<jobs::Solved, SolveError> {
+async fn solve(problem: &Problem, options: PlanOptions, round: &ReplanRound) -> Result<jobs::SolvedPlan, SolveError> {
     let traces = vec![documents::steady(problem.pipelines[0].demand_qps, TRACE_S)];
     jobs::solve(SolveRequest {
         problem: problem.clone(),
@@ -274,7 +286,7 @@ fn decision_kind(verdict: &Verdict, on_better_plan: OnBetterPlan) -> DecisionKin
 }
 
 /// Stores the decision, and its plan if it has one.
-async fn store_decision(app: &App, wish: &Wish, verdict: &Verdict, round: &Round) -> store::Result<()> {
+async fn store_decision(app: &App, wish: &ReplanInput, verdict: &Verdict, round: &ReplanRound) -> store::Result<()> {
     let (reason, plan, demand_qps, costs) = match verdict {
         Verdict::Replace(made) => (&made.reason, Some(made.row.id), made.demand_qps, made.costs),
         Verdict::Keep { reason, costs } => (reason, None, wish.demand_qps, *costs),

@@ -20,13 +20,13 @@ const ARRIVALS_MAX: usize = 100_000;
 /// The records of one service process.
 #[derive(Debug, Default)]
 pub struct AgentRecords {
-    unsaved: Mutex<Unsaved>,
+    unsaved: Mutex<UnsavedRecords>,
     added: Notify,
 }
 
 /// Records that are not in the database yet.
 #[derive(Debug, Default, PartialEq)]
-pub struct Unsaved {
+pub struct UnsavedRecords {
     /// Acknowledgements by stream: the newest, after older ones that name failed replicas.
     pub acks: BTreeMap<Uuid, Vec<v1::Ack>>,
     /// The last device use of each stream's agent.
@@ -49,7 +49,7 @@ fn push_ack(acks: &mut Vec<v1::Ack>, ack: v1::Ack) {
     }
 }
 
-impl Unsaved {
+impl UnsavedRecords {
     fn add_arrivals(&mut self, row: &ArrivalsRow) {
         let key = (row.second, row.pipeline.clone());
         let sum = self.arrivals.entry(key).or_insert_with(|| ArrivalsRow {
@@ -89,7 +89,7 @@ impl Unsaved {
 }
 
 impl AgentRecords {
-    fn with_unsaved<T>(&self, change: impl FnOnce(&mut Unsaved) -> T) -> T {
+    fn with_unsaved<T>(&self, change: impl FnOnce(&mut UnsavedRecords) -> T) -> T {
         change(&mut self.unsaved.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
@@ -119,12 +119,12 @@ impl AgentRecords {
     }
 
     /// Takes all records, to store them.
-    pub fn take(&self) -> Unsaved {
+    pub fn take(&self) -> UnsavedRecords {
         self.with_unsaved(std::mem::take)
     }
 
     /// Puts records back that could not be stored.
-    pub fn put_back(&self, records: Unsaved) {
+    pub fn put_back(&self, records: UnsavedRecords) {
         self.with_unsaved(|unsaved| unsaved.put_back(records));
     }
 }
@@ -174,9 +174,9 @@ mod tests {
 
     #[test]
     fn a_long_stall_drops_and_counts_the_oldest_seconds() {
-        let mut unsaved = Unsaved::default();
+        let mut unsaved = UnsavedRecords::default();
         (0..ARRIVALS_MAX as i64 + 3).for_each(|second| unsaved.add_arrivals(&row(second, 1)));
         assert_eq!((unsaved.arrivals.len(), unsaved.dropped), (ARRIVALS_MAX, 3));
-        assert_eq!(unsaved.arrivals.first_key_value().map(|(key, _)| key.0), Some(3));
+        assert_eq!(unsaved.arrivals.values().next().map(|row| row.second), Some(3));
     }
 }

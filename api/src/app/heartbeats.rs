@@ -90,7 +90,7 @@ impl Heartbeats {
     }
 
     /// The streams that had messages since the last call, each with the age of its last message.
-    pub fn take_recent(&self, at: Instant) -> Vec<(Uuid, Duration)> {
+    pub fn take_recent(&self, at: Instant) -> BTreeMap<Uuid, Duration> {
         self.with_notes(|notes| notes.streams.take_recent(at))
     }
 

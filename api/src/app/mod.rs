@@ -8,7 +8,7 @@ pub mod parts;
 use agent_records::AgentRecords;
 use apportion_protocol::v1;
 use heartbeats::Heartbeats;
-use parts::{Part, Parts};
+use parts::{Parts, ServicePart};
 use sqlx::PgPool;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -17,10 +17,10 @@ use tokio::task::JoinHandle;
 
 /// Shared by handlers, workers and the control loop.
 #[derive(Clone)]
-pub struct App(Arc<Inner>);
+pub struct App(Arc<AppState>);
 
 /// Fields of [`App`].
-pub struct Inner {
+pub struct AppState {
     /// The database.
     pub pool: PgPool,
     /// Files that are not in the database: model files, the token.
@@ -50,12 +50,12 @@ pub struct Inner {
 impl App {
     /// Shares `inner`.
     #[must_use]
-    pub fn new(inner: Inner) -> Self {
+    pub fn new(inner: AppState) -> Self {
         Self(Arc::new(inner))
     }
 
     /// Runs a part that works until the service stops. If it panics or ends earlier, the service fails.
-    pub fn run(&self, part: Part, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
+    pub fn run(&self, part: ServicePart, work: impl Future<Output = ()> + Send + 'static) -> JoinHandle<()> {
         let app = self.clone();
         tokio::spawn(async move {
             if app.parts.watch(part, work).await.is_some() && !app.is_stopping() {
@@ -67,7 +67,7 @@ impl App {
     /// Runs work of a part that may end at any time. If it panics, the service fails.
     pub fn spawn<T: Send + 'static>(
         &self,
-        part: Part,
+        part: ServicePart,
         work: impl Future<Output = T> + Send + 'static,
     ) -> JoinHandle<Option<T>> {
         let app = self.clone();
@@ -89,8 +89,8 @@ impl App {
 }
 
 impl std::ops::Deref for App {
-    type Target = Inner;
-    fn deref(&self) -> &Inner {
+    type Target = AppState;
+    fn deref(&self) -> &AppState {
         &self.0
     }
 }

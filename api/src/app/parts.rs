@@ -20,7 +20,7 @@ const FAULT_VARIABLE: &str = "APPORTION_TEST_PANIC_IN";
 
 /// A part of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Part {
+pub enum ServicePart {
     /// Answers HTTP.
     Http,
     /// Takes agents' connections.
@@ -43,7 +43,7 @@ pub enum Part {
     Database,
 }
 
-impl Part {
+impl ServicePart {
     /// All of them.
     pub const ALL: [Self; 10] = [
         Self::Http,
@@ -78,14 +78,14 @@ impl Part {
 
 /// A part that failed, with the reason.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Broken {
+pub struct PartFailure {
     /// The part.
-    pub part: Part,
+    pub part: ServicePart,
     /// The reason.
     pub why: String,
 }
 
-impl fmt::Display for Broken {
+impl fmt::Display for PartFailure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "part {} broke down: {}", self.part.name(), self.why)
     }
@@ -94,8 +94,8 @@ impl fmt::Display for Broken {
 /// The parts of one service process.
 #[derive(Debug)]
 pub struct Parts {
-    signs: Mutex<BTreeMap<Part, Instant>>,
-    broken: watch::Sender<Option<Broken>>,
+    signs: Mutex<BTreeMap<ServicePart, Instant>>,
+    broken: watch::Sender<Option<PartFailure>>,
 }
 
 impl Default for Parts {
@@ -106,21 +106,21 @@ impl Default for Parts {
 
 impl Parts {
     /// Notes a sign of life of a part.
-    pub fn sign(&self, part: Part) {
+    pub fn note_alive(&self, part: ServicePart) {
         self.signs.lock().unwrap_or_else(PoisonError::into_inner).insert(part, Instant::now());
     }
 
     /// The parts without a sign of life for [`SIGN_MAX`], each with the time since its last one.
     #[must_use]
-    pub fn silent(&self, at: Instant) -> Vec<(Part, Duration)> {
+    pub fn silent(&self, at: Instant) -> BTreeMap<ServicePart, Duration> {
         let signs = self.signs.lock().unwrap_or_else(PoisonError::into_inner);
         let since = signs.iter().map(|(part, sign)| (*part, at.saturating_duration_since(*sign)));
         since.filter(|(_, since)| *since > SIGN_MAX).collect()
     }
 
     /// Reports that a part failed. [`Parts::broken`] returns the first report.
-    pub fn fail(&self, part: Part, why: impl Into<String>) {
-        let broken = Broken { part, why: why.into() };
+    pub fn fail(&self, part: ServicePart, why: impl Into<String>) {
+        let broken = PartFailure { part, why: why.into() };
         tracing::error!(part = part.name(), why = broken.why, "a part of the service broke down; the service ends");
         self.broken.send_if_modified(|first| {
             let is_first = first.is_none();
@@ -131,12 +131,12 @@ impl Parts {
 
     /// The part that failed, if one did.
     #[must_use]
-    pub fn failure(&self) -> Option<Broken> {
+    pub fn failure(&self) -> Option<PartFailure> {
         self.broken.borrow().clone()
     }
 
     /// Waits until a part fails.
-    pub async fn broken(&self) -> Broken {
+    pub async fn broken(&self) -> PartFailure {
         let mut broken = self.broken.subscribe();
         let found = broken.wait_for(Option::is_some).await.map(|found| found.clone());
         match found {
@@ -147,7 +147,7 @@ impl Parts {
     }
 
     /// Runs work that may end at any time, and reports its part as failed if it panics.
-    pub async fn watch<T>(&self, part: Part, work: impl Future<Output = T>) -> Option<T> {
+    pub async fn watch<T>(&self, part: ServicePart, work: impl Future<Output = T>) -> Option<T> {
         let work = async {
             #[cfg(debug_assertions)]
             panic_if_named(part);
@@ -171,7 +171,7 @@ pub fn panic_message(panic: &(dyn Any + Send)) -> String {
 }
 
 #[cfg(debug_assertions)]
-fn panic_if_named(part: Part) {
+fn panic_if_named(part: ServicePart) {
     if std::env::var(FAULT_VARIABLE).is_ok_and(|named| named == part.name()) {
         panic!("{FAULT_VARIABLE} names this part");
     }
@@ -184,11 +184,11 @@ mod tests {
     #[tokio::test]
     async fn a_panic_is_reported_with_its_part_and_message() {
         let parts = Parts::default();
-        assert_eq!(parts.watch(Part::Push, async { 7 }).await, Some(7));
+        assert_eq!(parts.watch(ServicePart::Push, async { 7 }).await, Some(7));
         assert_eq!(parts.failure(), None);
-        let came: Option<()> = parts.watch(Part::Leader, async { panic!("no {}", "way") }).await;
+        let came: Option<()> = parts.watch(ServicePart::Leader, async { panic!("no {}", "way") }).await;
         assert_eq!(came, None);
-        parts.fail(Part::Push, "later");
+        parts.fail(ServicePart::Push, "later");
         let broken = parts.broken().await;
         assert_eq!(broken.to_string(), "part leader broke down: it panicked: no way", "the first counts");
     }
@@ -196,16 +196,16 @@ mod tests {
     #[test]
     fn a_part_without_a_sign_of_life_is_named() {
         let parts = Parts::default();
-        parts.sign(Part::Push);
+        parts.note_alive(ServicePart::Push);
         let now = Instant::now();
-        assert_eq!(parts.silent(now), []);
+        assert_eq!(parts.silent(now), BTreeMap::new());
         let later = parts.silent(now + 2 * SIGN_MAX);
-        assert_eq!(later.iter().map(|(part, _)| *part).collect::<Vec<_>>(), [Part::Push]);
+        assert_eq!(later.iter().map(|(part, _)| *part).collect::<Vec<_>>(), [ServicePart::Push]);
     }
 
     #[test]
     fn part_names_are_unique() {
-        let names: std::collections::BTreeSet<_> = Part::ALL.iter().map(|part| part.name()).collect();
-        assert_eq!(names.len(), Part::ALL.len());
+        let names: std::collections::BTreeSet<_> = ServicePart::ALL.iter().map(|part| part.name()).collect();
+        assert_eq!(names.len(), ServicePart::ALL.len());
     }
 }

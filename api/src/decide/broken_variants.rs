@@ -24,10 +24,10 @@ impl BrokenVariants {
         self.0.retain(|_, since| at.saturating_duration_since(*since) < BROKEN_FOR);
     }
 
-    /// The spec without broken variants. If a task had no variant left, the spec stays complete: a plan that fails in part
-    /// is better than none.
+    /// Returns the spec without broken variants. If a task had no variant left, the spec stays complete: a plan that fails
+    /// in part is better than none.
     #[must_use]
-    pub fn left_out_of(&self, spec: PipelineSpec) -> PipelineSpec {
+    pub fn remove_from(&self, spec: PipelineSpec) -> PipelineSpec {
         let mut kept = spec.clone();
         for task in &mut kept.tasks {
             let name = task.name.clone();
@@ -94,17 +94,17 @@ mod tests {
         let begin = Instant::now();
         let mut broken = BrokenVariants::default();
         assert!(broken.add(key("a"), begin) && !broken.add(key("a"), begin));
-        let left = broken.left_out_of(spec());
+        let left = broken.remove_from(spec());
         assert_eq!(stages(&left), ["t:b".to_string()].into());
         assert_eq!(left.path_accuracy.keys().collect::<Vec<_>>(), ["t:b"]);
         broken.expire(begin + BROKEN_FOR);
-        assert_eq!(broken.left_out_of(spec()), spec());
+        assert_eq!(broken.remove_from(spec()), spec());
     }
 
     #[test]
     fn a_task_keeps_its_variants_if_all_are_broken() {
         let mut broken = BrokenVariants::default();
         ["a", "b"].into_iter().for_each(|variant| assert!(broken.add(key(variant), Instant::now())));
-        assert_eq!(broken.left_out_of(spec()), spec());
+        assert_eq!(broken.remove_from(spec()), spec());
     }
 }

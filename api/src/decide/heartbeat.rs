@@ -21,7 +21,7 @@ pub const PROCESS_SILENCE_MAX: Duration = SILENCE_MAX.saturating_add(BACKOFF_MAX
 
 /// Whether silent agents and processes may be declared lost now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Judgement {
+pub enum LossJudgement {
     /// They may.
     Allowed,
     /// Not yet: they may have had no chance to send a heartbeat.
@@ -46,18 +46,18 @@ impl GracePeriod {
     /// The longest grace period, for a new leader: it knows nothing of the time before.
     #[must_use]
     pub fn longest(at: Instant) -> Self {
-        Self { until: at + grace(BACKOFF_MAX), ..Self::none(at) }
+        Self { until: at + grace_after(BACKOFF_MAX), ..Self::none(at) }
     }
 
     /// Notes an observation; its owner calls this before each judgement. A gap since the last call extends the period.
-    pub fn observe(&mut self, at: Instant) -> Judgement {
+    pub fn observe(&mut self, at: Instant) -> LossJudgement {
         let gap = at.saturating_duration_since(self.observed);
         self.has_gap = gap > GAP_MAX;
         if self.has_gap {
-            self.until = self.until.max(at + grace(gap));
+            self.until = self.until.max(at + grace_after(gap));
         }
         self.observed = at;
-        if at < self.until { Judgement::Withheld } else { Judgement::Allowed }
+        if at < self.until { LossJudgement::Withheld } else { LossJudgement::Allowed }
     }
 
     /// Whether this process was suspended before the last observation.
@@ -69,7 +69,7 @@ impl GracePeriod {
 
 /// The grace period after a gap. First comes the pause between attempts to reconnect: it doubles from attempt to attempt,
 /// so it is at most as long as the gap. Then comes the usual time between heartbeats.
-fn grace(gap: Duration) -> Duration {
+fn grace_after(gap: Duration) -> Duration {
     SILENCE_MAX + gap.min(BACKOFF_MAX)
 }
 
@@ -116,7 +116,7 @@ impl StreamHeartbeats {
     }
 
     /// The streams that had messages since the last call, each with the age of its last message.
-    pub fn take_recent(&mut self, at: Instant) -> Vec<(Uuid, Duration)> {
+    pub fn take_recent(&mut self, at: Instant) -> BTreeMap<Uuid, Duration> {
         let recent = self.0.iter_mut().filter_map(|(session, stream)| {
             let age = at.saturating_duration_since(stream.last_message);
             std::mem::take(&mut stream.is_recent).then_some((*session, age))
@@ -148,9 +148,9 @@ pub struct ProcessHeartbeats(BTreeMap<Uuid, LastBeat>);
 
 impl ProcessHeartbeats {
     /// Takes the beat counter of every process; returns the live ones. A process counts as live when it is first seen.
-    pub fn observe(&mut self, at: Instant, beats: &[(Uuid, i64)]) -> Vec<Uuid> {
+    pub fn observe(&mut self, at: Instant, beats: &BTreeMap<Uuid, i64>) -> Vec<Uuid> {
         let known = std::mem::take(&mut self.0);
-        for &(id, beat) in beats {
+        for (&id, &beat) in beats {
             let unchanged = known.get(&id).filter(|last| last.beat == beat);
             self.0.insert(id, LastBeat { beat, seen: unchanged.map_or(at, |last| last.seen) });
         }
@@ -173,7 +173,7 @@ mod tests {
     /// Observes every 0.25 s from second `from` to second `to`; returns the seconds at which judgement was withheld.
     fn observe_regularly(grace: &mut GracePeriod, begin: Instant, from: f64, to: f64) -> Vec<f64> {
         let turns = (1..).map(|turn| from + 0.25 * f64::from(turn)).take_while(|at| *at <= to);
-        turns.filter(|at| grace.observe(begin + s(*at)) == Judgement::Withheld).collect()
+        turns.filter(|at| grace.observe(begin + s(*at)) == LossJudgement::Withheld).collect()
     }
 
     #[test]
@@ -184,7 +184,7 @@ mod tests {
             let mut grace = GracePeriod::none(begin);
             assert!(observe_regularly(&mut grace, begin, 0.0, 10.0).is_empty());
             let woken = 10.0 + gap;
-            let is_withheld = grace.observe(begin + s(woken)) == Judgement::Withheld;
+            let is_withheld = grace.observe(begin + s(woken)) == LossJudgement::Withheld;
             assert_eq!(is_withheld, withheld > 0.0, "a gap of {gap} s");
             assert_eq!(grace.has_gap(), withheld > 0.0);
             let during = observe_regularly(&mut grace, begin, woken, woken + 20.0);
@@ -232,11 +232,11 @@ mod tests {
         let mut streams = StreamHeartbeats::default();
         [A, B].into_iter().for_each(|session| streams.open(session, begin));
         streams.record(A, begin + s(1.0));
-        assert_eq!(streams.take_recent(begin + s(1.5)), [(A, s(0.5))]);
-        assert_eq!(streams.take_recent(begin + s(1.5)), []);
+        assert_eq!(streams.take_recent(begin + s(1.5)), [(A, s(0.5))].into());
+        assert_eq!(streams.take_recent(begin + s(1.5)), BTreeMap::new());
         streams.forget(A);
         streams.record(A, begin + s(2.0));
-        assert_eq!(streams.take_recent(begin + s(2.0)), []);
+        assert_eq!(streams.take_recent(begin + s(2.0)), BTreeMap::new());
         assert_eq!(streams.silent(begin + s(9.0)), [B]);
     }
 
@@ -244,13 +244,13 @@ mod tests {
     fn a_process_lives_while_its_beat_rises() {
         let begin = Instant::now();
         let mut processes = ProcessHeartbeats::default();
-        assert_eq!(processes.observe(begin, &[(A, 7), (B, 1)]), [A, B], "both are new");
+        assert_eq!(processes.observe(begin, &[(A, 7), (B, 1)].into()), [A, B], "both are new");
         for second in 1_u32..=8 {
-            let beats = [(A, 7 + i64::from(second)), (B, 1)];
+            let beats = [(A, 7 + i64::from(second)), (B, 1)].into();
             assert_eq!(processes.observe(begin + s(second.into()), &beats), [A, B], "second {second}");
         }
-        assert_eq!(processes.observe(begin + s(8.01), &[(A, 15), (B, 1)]), [A]);
-        assert_eq!(processes.observe(begin + s(8.02), &[(A, 15), (B, 2)]), [A, B], "it is back");
-        assert_eq!(processes.observe(begin + s(8.03), &[(B, 2)]), [B], "a process without a row is not live");
+        assert_eq!(processes.observe(begin + s(8.01), &[(A, 15), (B, 1)].into()), [A]);
+        assert_eq!(processes.observe(begin + s(8.02), &[(A, 15), (B, 2)].into()), [A, B], "it is back");
+        assert_eq!(processes.observe(begin + s(8.03), &[(B, 2)].into()), [B], "a process without a row is not live");
     }
 }

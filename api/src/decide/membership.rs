@@ -39,9 +39,18 @@ pub enum Disruption {
     Full,
 }
 
+/// One agent of the fleet, as the database knows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AgentStatus {
+    /// Its number.
+    pub number: u64,
+    /// Its state.
+    pub state: AgentState,
+}
+
 /// The agents of the next target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Members {
+pub struct FleetMembers {
     /// The members: live agents, and lost agents that the target keeps.
     pub agents: BTreeSet<u64>,
     /// How many members are not live.
@@ -61,14 +70,14 @@ pub struct Membership {
 
 impl Membership {
     /// Decides which agents are members now. `before` are the members so far: the agents of the target in force.
-    pub fn decide(&mut self, at: Instant, agents: &[(u64, AgentState)], before: &BTreeSet<u64>) -> Members {
-        let with = |state| agents.iter().filter(move |a| a.1 == state).map(|a| a.0);
+    pub fn decide(&mut self, at: Instant, agents: &[AgentStatus], before: &BTreeSet<u64>) -> FleetMembers {
+        let with = |state| agents.iter().filter(move |a| a.state == state).map(|a| a.number);
         let live: BTreeSet<u64> = with(AgentState::Live).collect();
         let lost: BTreeSet<u64> = with(AgentState::Lost).filter(|number| before.contains(number)).collect();
         if live.is_empty() {
             // A target without agents is useless, so the target stays as it is. That holds for agents that left, too.
             self.disruption = if before.is_empty() { Disruption::None } else { Disruption::Full };
-            return Members { kept: before.len(), agents: before.clone(), disruption: self.disruption };
+            return FleetMembers { kept: before.len(), agents: before.clone(), disruption: self.disruption };
         }
         if self.disruption == Disruption::Full {
             self.lost.clear();
@@ -82,7 +91,7 @@ impl Membership {
         let removed = self.remove_lost(at, live.len() + lost.len());
         let kept = lost.len() - removed.len();
         let agents = live.into_iter().chain(lost.difference(&removed).copied()).collect();
-        Members { agents, kept, disruption: self.disruption }
+        FleetMembers { agents, kept, disruption: self.disruption }
     }
 
     /// The agents to remove now. The longest lost agent is first.
@@ -120,7 +129,7 @@ mod tests {
     struct Scenario {
         begin: Instant,
         membership: Membership,
-        members: Members,
+        members: FleetMembers,
         agents: BTreeMap<u64, AgentState>,
     }
 
@@ -128,7 +137,7 @@ mod tests {
         fn with_agents(count: u64) -> Self {
             let agents = (1..=count).map(|number| (number, AgentState::Live)).collect();
             let mut scenario =
-                Self { begin: Instant::now(), membership: Membership::default(), members: Members::default(), agents };
+                Self { begin: Instant::now(), membership: Membership::default(), members: FleetMembers::default(), agents };
             scenario.decide(0.0);
             scenario
         }
@@ -141,7 +150,8 @@ mod tests {
 
         /// The members after a decision at this second.
         fn decide(&mut self, second: f64) -> Vec<u64> {
-            let agents: Vec<_> = self.agents.iter().map(|(number, state)| (*number, *state)).collect();
+            let status = |(&number, &state)| AgentStatus { number, state };
+            let agents: Vec<_> = self.agents.iter().map(status).collect();
             let at = self.begin + Duration::from_secs_f64(second);
             let before = self.members.agents.clone();
             self.members = self.membership.decide(at, &agents, &before);
@@ -231,8 +241,8 @@ mod tests {
     #[test]
     fn agents_lost_before_the_first_target_are_no_members() {
         let mut membership = Membership::default();
-        let agents = [(1, AgentState::Lost), (2, AgentState::Left)];
-        assert_eq!(membership.decide(Instant::now(), &agents, &BTreeSet::new()), Members::default());
+        let agents = [(1, AgentState::Lost), (2, AgentState::Left)].map(|(number, state)| AgentStatus { number, state });
+        assert_eq!(membership.decide(Instant::now(), &agents, &BTreeSet::new()), FleetMembers::default());
     }
 
     /// The oracle: at least one member stays if there was one, and no round removes too many.

@@ -34,7 +34,7 @@ pub struct GroupKey {
 
 /// A group with the number of replicas that the plans want.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wanted {
+pub struct WantedGroup {
     /// The group.
     pub key: GroupKey,
     /// Its replicas.
@@ -159,6 +159,22 @@ pub struct Shortage {
     pub refused: u32,
 }
 
+/// The placement of wanted groups.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PlacementOutcome {
+    /// Replicas on devices.
+    pub placement: Placement,
+    /// Groups for which devices are missing.
+    pub shortages: Vec<Shortage>,
+}
+
+impl PlacementOutcome {
+    /// The number of replicas without a device.
+    fn missing(&self) -> u32 {
+        self.shortages.iter().map(|s| s.wanted - s.placed).sum()
+    }
+}
+
 /// One device of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Slot {
@@ -192,19 +208,18 @@ enum Loaded {
 
 /// Places `wanted` on `devices`. Replicas of `current` on the right devices stay.
 #[must_use]
-pub fn place_replicas(current: &Placement, wanted: &[Wanted], devices: &[Device]) -> (Placement, Vec<Shortage>) {
-    let (placement, shortages) = place(current, wanted, devices, Loaded::Stay);
-    let fractions = wanted.iter().any(|w| w.key.group.share != Share::WHOLE);
-    if shortages.is_empty() || !fractions {
-        return (placement, shortages);
+pub fn place_replicas(current: &Placement, wanted: &[WantedGroup], devices: &[Device]) -> PlacementOutcome {
+    let kept = place(current, wanted, devices, Loaded::Stay);
+    let has_fractions = wanted.iter().any(|w| w.key.group.share != Share::WHOLE);
+    if kept.shortages.is_empty() || !has_fractions {
+        return kept;
     }
     // Loaded fractions may be so scattered that a larger one fits nowhere. Placed again, largest first, they pack.
-    let (fresh, missing) = place(current, wanted, devices, Loaded::Move);
-    let count = |list: &[Shortage]| list.iter().map(|s| s.wanted - s.placed).sum::<u32>();
-    if count(&missing) < count(&shortages) { (fresh, missing) } else { (placement, shortages) }
+    let packed = place(current, wanted, devices, Loaded::Move);
+    if packed.missing() < kept.missing() { packed } else { kept }
 }
 
-fn place(current: &Placement, wanted: &[Wanted], devices: &[Device], loaded: Loaded) -> (Placement, Vec<Shortage>) {
+fn place(current: &Placement, wanted: &[WantedGroup], devices: &[Device], loaded: Loaded) -> PlacementOutcome {
     let refused = current.refused.clone();
     let mut next = Placement { next_id: current.next_id, groups: Vec::new(), replicas: Vec::new(), refused };
     let mut free: Free = devices.iter().map(|d| (d.slot(), Share::WHOLE.eighths())).collect();
@@ -237,12 +252,12 @@ fn place(current: &Placement, wanted: &[Wanted], devices: &[Device], loaded: Loa
     }
     next.replicas.sort_by_key(|r| r.id);
     next.refused.retain(|r| next.groups.iter().any(|g| g.id == r.group));
-    let shortage = |((want, &placed), group): ((&Wanted, &u32), &PlacedGroup)| {
+    let shortage = |((want, &placed), group): ((&WantedGroup, &u32), &PlacedGroup)| {
         let refused = next.refused.iter().filter(|r| r.group == group.id).count() as u32;
         (placed < want.replicas).then(|| Shortage { key: want.key.clone(), wanted: want.replicas, placed, refused })
     };
     let shortages = wanted.iter().zip(&placed).zip(&next.groups).filter_map(shortage).collect();
-    (next, shortages)
+    PlacementOutcome { placement: next, shortages }
 }
 
 fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
@@ -258,7 +273,13 @@ fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
 }
 
 /// The loaded replicas of one group that stay on their devices: the oldest first, as many as are wanted.
-fn keep_loaded(current: &Placement, id: u64, want: &Wanted, devices: &[Device], free: &mut Free) -> Vec<PlacedReplica> {
+fn keep_loaded(
+    current: &Placement,
+    id: u64,
+    want: &WantedGroup,
+    devices: &[Device],
+    free: &mut Free,
+) -> Vec<PlacedReplica> {
     let eighths = want.key.group.share.eighths();
     let mut kept = Vec::new();
     for replica in current.replicas.iter().filter(|r| r.group == id) {
@@ -273,10 +294,10 @@ fn keep_loaded(current: &Placement, id: u64, want: &Wanted, devices: &[Device], 
     kept
 }
 
-/// The device for one more replica. The criteria, in this order: the fullest device with room (fractions pack), a device
-/// with nothing to unload, the agent with the fewest replicas of this group, the agent with the fewest replicas.
+/// The device for one more replica: the fullest device with room, so that fractions pack. Of several, one with nothing to
+/// unload comes first, then the agent with the fewest replicas of this group, then the agent with the fewest replicas.
 fn choose_device(
-    want: &Wanted,
+    want: &WantedGroup,
     group: u64,
     next: &Placement,
     devices: &[Device],
@@ -305,8 +326,8 @@ mod tests {
         GroupKey { pipeline: "p".into(), group, digest: String::new() }
     }
 
-    fn want(variant: &str, replicas: u32) -> Wanted {
-        Wanted { key: key(variant, Share::WHOLE), replicas }
+    fn want(variant: &str, replicas: u32) -> WantedGroup {
+        WantedGroup { key: key(variant, Share::WHOLE), replicas }
     }
 
     fn devices(list: &[(u64, u32)]) -> Vec<Device> {
@@ -325,7 +346,8 @@ mod tests {
 
     #[test]
     fn new_replicas_spread_over_agents() {
-        let (placed, missing) = place_replicas(&Placement::default(), &[want("a", 3)], &devices(&[(1, 2), (2, 2), (3, 2)]));
+        let PlacementOutcome { placement: placed, shortages: missing } =
+            place_replicas(&Placement::default(), &[want("a", 3)], &devices(&[(1, 2), (2, 2), (3, 2)]));
         assert_eq!(places(&placed), ["a@1.0", "a@2.0", "a@3.0"]);
         assert!(missing.is_empty());
     }
@@ -334,15 +356,16 @@ mod tests {
     fn placing_again_changes_nothing() {
         let fleet = devices(&[(1, 2), (2, 2)]);
         let wanted = [want("a", 2), want("b", 2)];
-        let (first, _) = place_replicas(&Placement::default(), &wanted, &fleet);
-        assert_eq!(place_replicas(&first, &wanted, &fleet), (first, vec![]));
+        let PlacementOutcome { placement: first, .. } = place_replicas(&Placement::default(), &wanted, &fleet);
+        let again = place_replicas(&first, &wanted, &fleet);
+        assert_eq!(again, PlacementOutcome { placement: first, shortages: vec![] });
     }
 
     #[test]
     fn growth_keeps_loaded_replicas_and_their_numbers() {
         let fleet = devices(&[(1, 2), (2, 2)]);
-        let (first, _) = place_replicas(&Placement::default(), &[want("a", 2)], &fleet);
-        let (second, _) = place_replicas(&first, &[want("a", 3), want("b", 1)], &fleet);
+        let PlacementOutcome { placement: first, .. } = place_replicas(&Placement::default(), &[want("a", 2)], &fleet);
+        let PlacementOutcome { placement: second, .. } = place_replicas(&first, &[want("a", 3), want("b", 1)], &fleet);
         assert!(first.replicas.iter().all(|r| second.replicas.contains(r)));
         assert!(second.replicas.iter().filter(|r| !first.replicas.contains(r)).all(|r| r.id >= first.next_id));
         assert_eq!(second.replicas.len(), 4);
@@ -350,9 +373,11 @@ mod tests {
 
     #[test]
     fn replicas_of_a_dead_agent_move_to_empty_devices() {
-        let (first, _) = place_replicas(&Placement::default(), &[want("a", 1), want("b", 1)], &devices(&[(1, 1), (2, 2)]));
+        let PlacementOutcome { placement: first, .. } =
+            place_replicas(&Placement::default(), &[want("a", 1), want("b", 1)], &devices(&[(1, 1), (2, 2)]));
         assert_eq!(places(&first), ["a@1.0", "b@2.0"]);
-        let (second, missing) = place_replicas(&first, &[want("a", 1), want("b", 1)], &devices(&[(2, 2)]));
+        let PlacementOutcome { placement: second, shortages: missing } =
+            place_replicas(&first, &[want("a", 1), want("b", 1)], &devices(&[(2, 2)]));
         assert_eq!(places(&second), ["a@2.1", "b@2.0"]);
         assert!(missing.is_empty());
         let moved = second.replicas.iter().find(|r| r.device == 1).expect("the moved one");
@@ -361,7 +386,8 @@ mod tests {
 
     #[test]
     fn missing_devices_are_reported_and_the_rest_is_placed() {
-        let (placed, missing) = place_replicas(&Placement::default(), &[want("a", 2), want("b", 2)], &devices(&[(1, 3)]));
+        let PlacementOutcome { placement: placed, shortages: missing } =
+            place_replicas(&Placement::default(), &[want("a", 2), want("b", 2)], &devices(&[(1, 3)]));
         assert_eq!(placed.replicas.len(), 3);
         assert_eq!(missing, [Shortage { key: key("b", Share::WHOLE), wanted: 2, placed: 1, refused: 0 }]);
     }
@@ -370,25 +396,27 @@ mod tests {
     fn a_failed_replica_moves_until_no_device_is_left() {
         let fleet = devices(&[(1, 1), (2, 1), (3, 1)]);
         let wanted = [want("a", 1), want("b", 1)];
-        let (mut placed, _) = place_replicas(&Placement::default(), &wanted, &fleet);
+        let PlacementOutcome { placement: mut placed, .. } = place_replicas(&Placement::default(), &wanted, &fleet);
         assert_eq!(places(&placed), ["a@1.0", "b@2.0"]);
         let fail_a = |placed: &mut Placement| {
             let of_a = placed.replicas.iter().find(|r| placed.group(r.group).is_some_and(|g| g.variant == "a"));
             placed.refuse_failed(&of_a.map(|r| r.id).into_iter().collect());
         };
         fail_a(&mut placed);
-        let (mut second, missing) = place_replicas(&placed, &wanted, &fleet);
+        let PlacementOutcome { placement: mut second, shortages: missing } = place_replicas(&placed, &wanted, &fleet);
         assert_eq!((places(&second), missing), (vec!["a@3.0".to_string(), "b@2.0".into()], vec![]));
         let number = |p: &Placement| p.replicas.iter().map(|r| r.id).max();
         assert!(number(&second) > number(&placed), "another place is another replica");
         fail_a(&mut second);
-        let (third, missing) = place_replicas(&second, &wanted, &fleet);
+        let PlacementOutcome { placement: third, shortages: missing } = place_replicas(&second, &wanted, &fleet);
         assert_eq!(places(&third), ["b@2.0"], "the only other device is taken");
         assert_eq!(missing, [Shortage { key: key("a", Share::WHOLE), wanted: 1, placed: 0, refused: 2 }]);
-        assert_eq!(place_replicas(&third, &wanted, &fleet), (third.clone(), missing), "and again nothing changes");
-        let (fourth, _) = place_replicas(&third, &wanted, &devices(&[(1, 1), (2, 1), (3, 1), (4, 1)]));
+        let again = PlacementOutcome { placement: third.clone(), shortages: missing };
+        assert_eq!(place_replicas(&third, &wanted, &fleet), again, "and again nothing changes");
+        let PlacementOutcome { placement: fourth, .. } =
+            place_replicas(&third, &wanted, &devices(&[(1, 1), (2, 1), (3, 1), (4, 1)]));
         assert_eq!(places(&fourth), ["a@4.0", "b@2.0"]);
-        let (gone, _) = place_replicas(&fourth, &wanted[1..], &fleet);
+        let PlacementOutcome { placement: gone, .. } = place_replicas(&fourth, &wanted[1..], &fleet);
         assert_eq!(gone.refused, [], "a group that is gone leaves nothing behind");
     }
 
@@ -396,7 +424,8 @@ mod tests {
     fn replicas_need_their_hardware_type() {
         let mut fleet = devices(&[(1, 1)]);
         fleet[0].hardware = "other".into();
-        let (placed, missing) = place_replicas(&Placement::default(), &[want("a", 1)], &fleet);
+        let PlacementOutcome { placement: placed, shortages: missing } =
+            place_replicas(&Placement::default(), &[want("a", 1)], &fleet);
         assert!(placed.replicas.is_empty());
         assert_eq!(missing.len(), 1);
     }
@@ -404,10 +433,10 @@ mod tests {
     #[test]
     fn another_model_file_makes_another_replica() {
         let fleet = devices(&[(1, 1)]);
-        let (first, _) = place_replicas(&Placement::default(), &[want("a", 1)], &fleet);
+        let PlacementOutcome { placement: first, .. } = place_replicas(&Placement::default(), &[want("a", 1)], &fleet);
         let mut other = want("a", 1);
         other.key.digest = "f00d".into();
-        let (second, missing) = place_replicas(&first, &[other], &fleet);
+        let PlacementOutcome { placement: second, shortages: missing } = place_replicas(&first, &[other], &fleet);
         assert!(missing.is_empty());
         assert!(second.replicas[0].id >= first.next_id && second.groups[0].id >= first.next_id);
     }
@@ -415,7 +444,7 @@ mod tests {
     #[test]
     fn scattered_fractions_are_packed_for_a_whole_device() {
         let fleet = devices(&[(1, 1), (2, 1)]);
-        let half = Wanted { key: key("half", Share::new(0.5).expect("a share")), replicas: 2 };
+        let half = WantedGroup { key: key("half", Share::new(0.5).expect("a share")), replicas: 2 };
         let scattered = Placement {
             next_id: 4,
             groups: vec![placed_group(1, &half.key)],
@@ -425,7 +454,8 @@ mod tests {
             ],
             refused: vec![],
         };
-        let (placed, missing) = place_replicas(&scattered, &[half, want("a", 1)], &fleet);
+        let PlacementOutcome { placement: placed, shortages: missing } =
+            place_replicas(&scattered, &[half, want("a", 1)], &fleet);
         assert!(missing.is_empty(), "{missing:?}");
         assert_eq!(placed.replicas.len(), 3);
     }

@@ -5,9 +5,9 @@
 //! least cost, it stays unless the new plan had been cheaper under the last loads, by more than the change costs
 //! ([`apportion_planning::change`]).
 
-use super::replan::Wish;
+use super::replan::ReplanInput;
 use apportion_domain::{Mode, PipelinePlan, Plan, Problem, SLACK};
-use apportion_planning::change::Comparison;
+use apportion_planning::change::CostComparison;
 use apportion_planning::ladder;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -30,8 +30,8 @@ pub struct Costs {
     pub change_per_hour: f64,
 }
 
-impl From<Comparison> for Costs {
-    fn from(of: Comparison) -> Self {
+impl From<CostComparison> for Costs {
+    fn from(of: CostComparison) -> Self {
         Self {
             seconds: of.seconds(),
             in_force_per_hour: of.in_force_per_hour(),
@@ -43,7 +43,7 @@ impl From<Comparison> for Costs {
 
 /// The decision about the plan in force.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct ReplacementDecision {
     /// Whether the plan in force stays.
     pub keep: bool,
     /// The reason in words.
@@ -52,7 +52,7 @@ pub struct Choice {
     pub costs: Option<Costs>,
 }
 
-impl Choice {
+impl ReplacementDecision {
     fn keep(why: impl Into<String>) -> Self {
         Self { keep: true, why: why.into(), costs: None }
     }
@@ -64,7 +64,7 @@ impl Choice {
 
 /// The plan in force replayed in the present problem.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Replayed {
+pub struct ReplayedPlan {
     /// The checker's findings, one sentence each.
     pub findings: Vec<String>,
     /// Share of requests within the SLO; 0 if the plan could not be replayed.
@@ -73,7 +73,7 @@ pub struct Replayed {
 
 /// A new plan that may replace the one in force.
 #[derive(Clone, Copy, Debug)]
-pub struct Candidate<'a> {
+pub struct CandidatePlan<'a> {
     /// Its part for the pipeline.
     pub plan: &'a PipelinePlan,
     /// Share of requests within the SLO when it was replayed.
@@ -82,13 +82,13 @@ pub struct Candidate<'a> {
 
 /// The demand at which the plan in force must still hold to stay: [`replay_qps`] of it is replayed.
 #[must_use]
-pub fn replay_qps(wish: &Wish, problem: &Problem, current: &PipelinePlan) -> f64 {
+pub fn replay_qps(wish: &ReplanInput, problem: &Problem, current: &PipelinePlan) -> f64 {
     let keep_qps = keep_qps(wish, problem);
     // Above its own demand, its ladder says which replicas it has.
     if is_by_ladder(problem, current) { keep_qps.min(current.demand_qps) } else { keep_qps }
 }
 
-fn keep_qps(wish: &Wish, problem: &Problem) -> f64 {
+fn keep_qps(wish: &ReplanInput, problem: &Problem) -> f64 {
     wish.keep_qps.min(problem.pipelines[0].demand_qps)
 }
 
@@ -99,25 +99,25 @@ fn is_by_ladder(problem: &Problem, current: &PipelinePlan) -> bool {
 /// Decides whether `current`, the plan in force, stays. `replayed` is its replay at [`replay_qps`].
 #[must_use]
 pub fn choose(
-    wish: &Wish,
+    wish: &ReplanInput,
     problem: &Problem,
     current: &PipelinePlan,
-    replayed: &Replayed,
-    candidate: Candidate<'_>,
-) -> Choice {
+    replayed: &ReplayedPlan,
+    candidate: CandidatePlan<'_>,
+) -> ReplacementDecision {
     let asked = problem.pipelines[0].percentile / 100.0;
     if let Some(finding) = replayed.findings.first() {
-        return Choice::replace(format!("the plan in force does not fit any more: {finding}"));
+        return ReplacementDecision::replace(format!("the plan in force does not fit any more: {finding}"));
     }
     if replayed.attainment < asked {
         let attains = format!("the plan in force attains {:.4}", replayed.attainment);
         return match candidate.attainment <= replayed.attainment {
-            true => Choice::keep(format!("{attains} and none does better")),
-            false => Choice::replace(attains),
+            true => ReplacementDecision::keep(format!("{attains} and none does better")),
+            false => ReplacementDecision::replace(attains),
         };
     }
     let new = candidate.plan;
-    let beyond = || beyond_ladder(problem, current, new, keep_qps(wish, problem));
+    let beyond = || choose_beyond_ladder(problem, current, new, keep_qps(wish, problem));
     match problem.objective.mode {
         Mode::MinCost
             if is_by_ladder(problem, current)
@@ -125,11 +125,12 @@ pub fn choose(
         {
             choice
         }
-        Mode::MinCost if candidate.attainment < asked => {
-            Choice::keep(format!("the plan in force still holds and the new one attains {:.4}", candidate.attainment))
-        }
-        Mode::MinCost => by_cost(wish, problem, current, new),
-        Mode::HardwareThenAccuracy | Mode::MaxAccuracy => by_closeness(wish, problem, current, new),
+        Mode::MinCost if candidate.attainment < asked => ReplacementDecision::keep(format!(
+            "the plan in force still holds and the new one attains {:.4}",
+            candidate.attainment
+        )),
+        Mode::MinCost => choose_by_cost(wish, problem, current, new),
+        Mode::HardwareThenAccuracy | Mode::MaxAccuracy => choose_by_closeness(wish, problem, current, new),
     }
 }
 
@@ -143,24 +144,36 @@ pub fn at_demand(current: &PipelinePlan, problem: &Problem) -> Plan {
 }
 
 /// The choice if the ladder in force does not reach the demand, or needs more devices than there are.
-fn beyond_ladder(problem: &Problem, current: &PipelinePlan, new: &PipelinePlan, qps: f64) -> Option<Choice> {
+fn choose_beyond_ladder(
+    problem: &Problem,
+    current: &PipelinePlan,
+    new: &PipelinePlan,
+    qps: f64,
+) -> Option<ReplacementDecision> {
     let plan = Plan { pipelines: vec![ladder::at_rate(current, qps)], cost_per_hour: 0.0 };
     if !ladder::fits(problem, &plan) {
-        return Some(Choice::replace(format!("there are fewer devices than the ladder in force asks for at {qps:.1}/s")));
+        return Some(ReplacementDecision::replace(format!(
+            "there are fewer devices than the ladder in force asks for at {qps:.1}/s"
+        )));
     }
     let end = |part: &PipelinePlan| part.ladder.last().map_or(part.demand_qps, |step| step.rate_qps);
     let (ends, reaches) = (end(current), end(new));
     let is_short = ends < qps * (1.0 - SLACK) && reaches > ends * (1.0 + CLOSE_ENOUGH);
     let why = || format!("the ladder in force ends at {ends:.1}/s, below {qps:.1}/s, and the new one at {reaches:.1}/s");
-    is_short.then(|| Choice::replace(why()))
+    is_short.then(|| ReplacementDecision::replace(why()))
 }
 
-fn by_cost(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &PipelinePlan) -> Choice {
+fn choose_by_cost(
+    wish: &ReplanInput,
+    problem: &Problem,
+    current: &PipelinePlan,
+    new: &PipelinePlan,
+) -> ReplacementDecision {
     let price = |part| move |qps| ladder::price_at(problem, part, qps);
     let compared = wish.loads.compare(price(current), price(new));
     let costs = Costs::from(compared);
     if costs.seconds == 0 {
-        return Choice::keep("the plan in force still holds and no load has been seen yet");
+        return ReplacementDecision::keep("the plan in force still holds and no load has been seen yet");
     }
     let Costs { seconds, in_force_per_hour, new_per_hour, change_per_hour } = costs;
     let keep = !compared.is_worth_it();
@@ -169,11 +182,16 @@ fn by_cost(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &Pipelin
         "under the loads of the last {seconds} s the new plan would have cost {new_per_hour:.4} per hour and the change \
          {change_per_hour:.4}, the plan in force {in_force_per_hour:.4}: {verdict}"
     );
-    Choice { keep, why, costs: Some(costs) }
+    ReplacementDecision { keep, why, costs: Some(costs) }
 }
 
 /// Compares accuracy, and replicas where the objective saves them.
-fn by_closeness(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &PipelinePlan) -> Choice {
+fn choose_by_closeness(
+    wish: &ReplanInput,
+    problem: &Problem,
+    current: &PipelinePlan,
+    new: &PipelinePlan,
+) -> ReplacementDecision {
     let replicas = |part: &PipelinePlan| part.assignments.iter().map(|a| f64::from(a.replicas)).sum::<f64>();
     let counts = problem.objective.mode == Mode::HardwareThenAccuracy;
     let is_accurate = current.accuracy >= new.accuracy * (1.0 - CLOSE_ENOUGH);
@@ -184,17 +202,17 @@ fn by_closeness(wish: &Wish, problem: &Problem, current: &PipelinePlan, new: &Pi
     };
     let both = format!("{} against {}", of_each(current), of_each(new));
     if is_accurate && is_small {
-        return Choice::keep(format!("the plan in force still holds and is within 5 % of the best: {both}"));
+        return ReplacementDecision::keep(format!("the plan in force still holds and is within 5 % of the best: {both}"));
     }
     if !wish.may_improve {
-        return Choice::keep("the plan in force still holds and is too young to be improved on");
+        return ReplacementDecision::keep("the plan in force still holds and is too young to be improved on");
     }
-    Choice::replace(format!("better than the plan in force: it had {both}"))
+    ReplacementDecision::replace(format!("better than the plan in force: it had {both}"))
 }
 
 /// Describes a new plan, and why it replaces another.
 #[must_use]
-pub fn describe_plan(problem: &Problem, plan: &Plan, choice: Option<&Choice>) -> String {
+pub fn describe_plan(problem: &Problem, plan: &Plan, choice: Option<&ReplacementDecision>) -> String {
     let part = &plan.pipelines[0];
     let mut text = format!("{} replicas, accuracy {:.4}", plan.replicas(), part.accuracy);
     if problem.objective.mode == Mode::MinCost {
@@ -209,7 +227,7 @@ mod tests {
     use crate::decide::replan::{OnBetterPlan, TRACE_S};
     use crate::documents;
     use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
-    use apportion_planning::{PlanOptions, plan};
+    use apportion_planning::{PlanningOptions, plan};
     use serde_json::json;
     use std::sync::Arc;
     use std::time::Duration;
@@ -238,34 +256,41 @@ mod tests {
     /// Its plan with the attainment.
     fn planned(problem: &Problem, ladder: Option<f64>) -> (Plan, f64) {
         let trace = Some(workload(problem.pipelines[0].demand_qps));
-        let options = PlanOptions { ladder, trace, explain: false, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options =
+            PlanningOptions { ladder, trace, explain: false, ..PlanningOptions::new(Arc::new(Duration::default)) };
         let (outcome, report) = plan(problem, &options);
         (outcome.plan().expect("a plan").clone(), report.estimate.map_or(1.0, |estimate| estimate.attainment))
     }
 
-    fn wish(qps: f64, loads: &[f64]) -> Wish {
+    fn wish(qps: f64, loads: &[f64]) -> ReplanInput {
         let spec = apportion_wire::PipelineSpec { name: "p".into(), ..Default::default() };
         let loads = loads.iter().copied().collect();
-        Wish { spec, demand_qps: qps, keep_qps: qps, loads, on_better_plan: OnBetterPlan::Apply, may_improve: true }
+        ReplanInput { spec, demand_qps: qps, keep_qps: qps, loads, on_better_plan: OnBetterPlan::Apply, may_improve: true }
     }
 
     const MANY: [u32; 2] = [40, 40];
     const MINUTE: [f64; 8] = [100.0; 8];
 
-    fn chosen(wish: &Wish, problem: &Problem, in_force: &Plan, new: &Plan) -> Choice {
+    fn chosen(wish: &ReplanInput, problem: &Problem, in_force: &Plan, new: &Plan) -> ReplacementDecision {
         chosen_with(wish, problem, in_force, new, 1.0)
     }
 
     /// The choice with the plan in force checked and replayed, as `act` does it.
-    fn chosen_with(wish: &Wish, problem: &Problem, in_force: &Plan, new: &Plan, attainment: f64) -> Choice {
+    fn chosen_with(
+        wish: &ReplanInput,
+        problem: &Problem,
+        in_force: &Plan,
+        new: &Plan,
+        attainment: f64,
+    ) -> ReplacementDecision {
         let current = &in_force.pipelines[0];
         let qps = replay_qps(wish, problem, current);
         let at = problem.changed(|draft| draft.pipelines[0] = draft.pipelines[0].with_demand(qps)).expect("a problem");
         let plan = at_demand(current, &at);
         let findings = apportion_checker::check(&at, &plan).iter().map(ToString::to_string).collect();
         let run = simulate(&at, &plan, &workload(qps), &SimulateOptions::default());
-        let replayed = Replayed { findings, attainment: run.map_or(0.0, |run| run.total.attainment) };
-        choose(wish, problem, current, &replayed, Candidate { plan: &new.pipelines[0], attainment })
+        let replayed = ReplayedPlan { findings, attainment: run.map_or(0.0, |run| run.total.attainment) };
+        choose(wish, problem, current, &replayed, CandidatePlan { plan: &new.pipelines[0], attainment })
     }
 
     fn workload(qps: f64) -> Workload {
@@ -341,7 +366,7 @@ mod tests {
             let (new, _) = planned(&now, None);
             let choice = chosen(&wish(100.0, &MINUTE), &now, &large(mode), &new);
             assert_eq!((choice.keep, choice.costs), (keep, None), "{mode}: {choice:?}");
-            let young = Wish { may_improve: false, ..wish(100.0, &MINUTE) };
+            let young = ReplanInput { may_improve: false, ..wish(100.0, &MINUTE) };
             assert!(chosen(&young, &now, &large(mode), &new).keep, "{mode}");
         }
     }

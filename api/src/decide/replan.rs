@@ -31,7 +31,7 @@ pub enum OnBetterPlan {
 
 /// A pipeline to be planned.
 #[derive(Clone, Debug)]
-pub struct Wish {
+pub struct ReplanInput {
     /// Its spec with profiles.
     pub spec: PipelineSpec,
     /// The demand to plan for.
@@ -48,7 +48,7 @@ pub struct Wish {
     pub may_improve: bool,
 }
 
-impl Wish {
+impl ReplanInput {
     /// The replan settings of the pipeline.
     #[must_use]
     pub fn settings(&self) -> ReplanSpec {
@@ -64,7 +64,7 @@ impl Wish {
 
 /// One pipeline between two rounds of replanning.
 #[derive(Debug, Default)]
-pub struct Watched {
+pub struct WatchedPipeline {
     /// Its load.
     pub demand: Demand,
     /// All seconds before this unix second were observed; 0 before the first observation.
@@ -76,7 +76,7 @@ pub struct Watched {
     planned_qps: f64,
 }
 
-impl Watched {
+impl WatchedPipeline {
     /// Whether it is time for a round.
     #[must_use]
     pub fn is_due(&self, at: Instant) -> bool {
@@ -117,7 +117,13 @@ impl Watched {
     }
 
     /// Begins a round: the pipeline's wish, with the next round one period later.
-    pub fn begin_round(&mut self, at: Instant, spec: PipelineSpec, settings: &ReplanSpec, cause: Cause) -> Wish {
+    pub fn begin_round(
+        &mut self,
+        at: Instant,
+        spec: PipelineSpec,
+        settings: &ReplanSpec,
+        cause: ReplanCause,
+    ) -> ReplanInput {
         let demand_qps = self.demand.planned_qps(settings.headroom, settings.min_qps);
         let keep_headroom = 1.0 + (settings.headroom - 1.0) * KEEP_HEADROOM;
         let keep_qps = self.demand.planned_qps(keep_headroom, settings.min_qps);
@@ -128,14 +134,14 @@ impl Watched {
         let is_old = changed_at.is_none_or(|changed| at.saturating_duration_since(changed) >= IMPROVE_AFTER);
         let on_better_plan =
             if settings.mode == ReplanMode::Apply.name() { OnBetterPlan::Apply } else { OnBetterPlan::Advise };
-        let may_improve = cause == Cause::Change || is_old;
-        Wish { spec, demand_qps, keep_qps, loads: self.demand.loads(), on_better_plan, may_improve }
+        let may_improve = cause == ReplanCause::Change || is_old;
+        ReplanInput { spec, demand_qps, keep_qps, loads: self.demand.loads(), on_better_plan, may_improve }
     }
 }
 
 /// Why a round begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Cause {
+pub enum ReplanCause {
     /// The fleet or the load has changed.
     Change,
     /// The period is over.
@@ -181,10 +187,10 @@ mod tests {
     #[test]
     fn a_pipeline_is_due_again_after_its_period() {
         let (begin, settings) = (Instant::now(), ReplanSpec::default());
-        let mut watched = Watched::default();
+        let mut watched = WatchedPipeline::default();
         assert!(watched.is_due(begin));
         let spec = PipelineSpec { name: "p".into(), ..Default::default() };
-        let wish = watched.begin_round(begin, spec, &settings, Cause::Period);
+        let wish = watched.begin_round(begin, spec, &settings, ReplanCause::Period);
         assert_eq!((wish.demand_qps, wish.on_better_plan), (settings.min_qps, OnBetterPlan::Advise));
         assert!(!watched.is_due(begin) && watched.is_due(begin + period(&settings)));
     }
@@ -193,11 +199,11 @@ mod tests {
     fn a_young_plan_is_improved_only_after_a_change() {
         let (begin, settings) = (Instant::now(), ReplanSpec::default());
         let spec = || PipelineSpec { name: "p".into(), ..Default::default() };
-        let mut watched = Watched::default();
+        let mut watched = WatchedPipeline::default();
         watched.plan_changed(begin);
-        assert!(!watched.begin_round(begin, spec(), &settings, Cause::Period).may_improve);
-        assert!(watched.begin_round(begin, spec(), &settings, Cause::Change).may_improve);
-        assert!(watched.begin_round(begin + IMPROVE_AFTER, spec(), &settings, Cause::Period).may_improve);
+        assert!(!watched.begin_round(begin, spec(), &settings, ReplanCause::Period).may_improve);
+        assert!(watched.begin_round(begin, spec(), &settings, ReplanCause::Change).may_improve);
+        assert!(watched.begin_round(begin + IMPROVE_AFTER, spec(), &settings, ReplanCause::Period).may_improve);
     }
 
     #[test]

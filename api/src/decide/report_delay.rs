@@ -14,29 +14,47 @@ const DELAY_MS_MAX: i64 = 600_000;
 /// The delays of one stream.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReportDelay {
-    /// Both clocks at the first report: the moment here and the agent's uptime in milliseconds.
-    zero: Option<(Instant, u64)>,
-    /// The begin of the current period, and the least lead of our clock in it, in milliseconds.
-    current: Option<(Instant, i64)>,
-    /// The least lead of the period before.
+    /// The clocks at the first report.
+    zero: Option<Clocks>,
+    current: Option<Period>,
+    /// The least lead of the period before, in milliseconds.
     before: Option<i64>,
+}
+
+/// Both clocks at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Clocks {
+    here: Instant,
+    /// The agent's uptime in milliseconds.
+    uptime_ms: u64,
+}
+
+/// A period in which leads are compared.
+#[derive(Clone, Copy, Debug)]
+struct Period {
+    begin: Instant,
+    /// The least lead of our clock in it, in milliseconds.
+    least_ms: i64,
 }
 
 impl ReportDelay {
     /// The delay of a report that arrived `at` this moment, made when its agent had run for `uptime_ms`.
     pub fn of_report(&mut self, at: Instant, uptime_ms: u64) -> Duration {
-        let (begin, first_ms) = *self.zero.get_or_insert((at, uptime_ms));
-        let ours_ms = at.saturating_duration_since(begin).as_millis() as i64;
-        let lead_ms = ours_ms.saturating_sub(uptime_ms.saturating_sub(first_ms).min(i64::MAX as u64) as i64);
-        self.current = match self.current {
-            Some((since, least)) if at.saturating_duration_since(since) < PERIOD => Some((since, least.min(lead_ms))),
+        let zero = *self.zero.get_or_insert(Clocks { here: at, uptime_ms });
+        let ours_ms = at.saturating_duration_since(zero.here).as_millis() as i64;
+        let theirs_ms = uptime_ms.saturating_sub(zero.uptime_ms).min(i64::MAX as u64) as i64;
+        let lead_ms = ours_ms.saturating_sub(theirs_ms);
+        let current = match self.current {
+            Some(Period { begin, least_ms }) if at.saturating_duration_since(begin) < PERIOD => {
+                Period { begin, least_ms: least_ms.min(lead_ms) }
+            }
             earlier => {
-                self.before = earlier.map(|(_, least)| least);
-                Some((at, lead_ms))
+                self.before = earlier.map(|period| period.least_ms);
+                Period { begin: at, least_ms: lead_ms }
             }
         };
-        let least = self.current.map_or(lead_ms, |(_, least)| least);
-        let least = self.before.map_or(least, |before| before.min(least));
+        self.current = Some(current);
+        let least = self.before.map_or(current.least_ms, |before| before.min(current.least_ms));
         Duration::from_millis(lead_ms.saturating_sub(least).clamp(0, DELAY_MS_MAX) as u64)
     }
 }

@@ -9,16 +9,23 @@ const PAUSE_MAX: Duration = Duration::from_secs(2);
 /// The clock and the monotonic time may differ by this many seconds, because observations fall anywhere into their seconds.
 const DIFFERENCE_MAX: i64 = 1;
 
-/// The last observation.
+/// The last observation, if there was one.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct ObservedSeconds(Option<(Instant, i64)>);
+pub struct ObservedSeconds(Option<Observation>);
+
+#[derive(Clone, Copy, Debug)]
+struct Observation {
+    at: Instant,
+    /// The unix second up to which arrivals were complete.
+    complete: i64,
+}
 
 impl ObservedSeconds {
     /// Whether all seconds from the last observation up to `complete` are known.
     pub fn observe(&mut self, at: Instant, complete: i64) -> bool {
-        let Some((before, then)) = self.0.replace((at, complete)) else { return true };
-        let passed = at.saturating_duration_since(before);
-        let difference = complete.saturating_sub(then).saturating_sub(passed.as_secs() as i64);
+        let Some(last) = self.0.replace(Observation { at, complete }) else { return true };
+        let passed = at.saturating_duration_since(last.at);
+        let difference = complete.saturating_sub(last.complete).saturating_sub(passed.as_secs() as i64);
         passed <= PAUSE_MAX && (-DIFFERENCE_MAX..=DIFFERENCE_MAX).contains(&difference)
     }
 }

@@ -3,10 +3,10 @@
 //! The message is composed of the plans, the facts about their pipelines, and the placement.
 
 use super::combinations::combinations;
-use super::placement::{GroupKey, PlacedGroup, Placement, Wanted};
+use super::placement::{GroupKey, PlacedGroup, Placement, WantedGroup};
 use apportion_domain::{
     Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
-    RoutingPolicy, Span, Task, TaskIndex, TaskKind, Variant,
+    RoutingPolicy, Task, TaskIndex, TaskKind, TimeSpan, Variant,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -62,7 +62,10 @@ fn unknown(pipeline: &str, what: String) -> ComposeError {
 ///
 /// # Errors
 /// If the pipeline of a plan is unknown, or two plans have the same pipeline.
-pub fn wanted(plans: &[PipelinePlan], facts: &BTreeMap<String, PipelineFacts>) -> Result<Vec<Wanted>, ComposeError> {
+pub fn wanted_groups(
+    plans: &[PipelinePlan],
+    facts: &BTreeMap<String, PipelineFacts>,
+) -> Result<Vec<WantedGroup>, ComposeError> {
     let mut seen = BTreeSet::new();
     let mut all = Vec::new();
     for plan in plans {
@@ -70,13 +73,13 @@ pub fn wanted(plans: &[PipelinePlan], facts: &BTreeMap<String, PipelineFacts>) -
             return Err(ComposeError::Twice(plan.name.clone()));
         }
         let known = facts.get(&plan.name).ok_or_else(|| ComposeError::Pipeline(plan.name.clone()))?;
-        let want = |a: &Assignment| Wanted { key: key(plan, known, &a.group), replicas: a.replicas };
+        let want = |a: &Assignment| WantedGroup { key: group_key(plan, known, &a.group), replicas: a.replicas };
         all.extend(plan.assignments.iter().map(want));
     }
     Ok(all)
 }
 
-fn key(plan: &PipelinePlan, facts: &PipelineFacts, group: &GroupName) -> GroupKey {
+fn group_key(plan: &PipelinePlan, facts: &PipelineFacts, group: &GroupName) -> GroupKey {
     let digest = facts.digests.get(&(group.task.clone(), group.variant.clone())).cloned().unwrap_or_default();
     GroupKey { pipeline: plan.name.clone(), group: group.clone(), digest }
 }
@@ -113,7 +116,7 @@ fn pipeline_target(
         .filter(|g| g.pipeline == plan.name)
         .filter_map(|g: &PlacedGroup| Some((g.key()?, g.id)))
         .collect();
-    let id = |group: &GroupName| ids.get(&key(plan, facts, group)).copied();
+    let id = |group: &GroupName| ids.get(&group_key(plan, facts, group)).copied();
     let groups = plan.assignments.iter().filter_map(|a| Some((a, id(&a.group)?)));
     let groups: Vec<_> = groups.map(|(a, id)| group_target(plan, facts, a, id)).collect::<Result<_, _>>()?;
     let replicas: Vec<_> = placement
@@ -125,9 +128,9 @@ fn pipeline_target(
     let with_replicas: BTreeSet<u64> = replicas.iter().map(|r| r.group).collect();
     Ok(v1::PipelineTarget {
         name: plan.name.clone(),
-        slo_ns: Span::from_millis(pipeline.slo_ms).as_nanos(),
-        network_ns: Span::from_millis(pipeline.network_ms).as_nanos(),
-        serving: Some(serving(plan)),
+        slo_ns: TimeSpan::from_millis(pipeline.slo_ms).as_nanos(),
+        network_ns: TimeSpan::from_millis(pipeline.network_ms).as_nanos(),
+        serving: Some(serving_target(plan)),
         tasks: pipeline.tasks.iter().zip(&facts.tensors).map(|(task, tensors)| task_target(task, tensors)).collect(),
         root: pipeline.root().0 as u32,
         edges: pipeline.edges.iter().map(edge_target).collect(),
@@ -137,13 +140,13 @@ fn pipeline_target(
         queue_factor: pipeline.queue_factor,
         demand_qps: plan.demand_qps,
         choices: combinations(pipeline, &groups, &with_replicas),
-        ladder: ladder(plan, |a| id(&a.group).is_some()),
+        ladder: ladder_target(plan, |a| id(&a.group).is_some()),
         groups,
         replicas,
     })
 }
 
-fn serving(plan: &PipelinePlan) -> v1::Serving {
+fn serving_target(plan: &PipelinePlan) -> v1::Serving {
     v1::Serving {
         queueing: plan.serving.queueing.name().into(),
         batching: plan.serving.batching.name().into(),
@@ -189,7 +192,7 @@ fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<
 }
 
 /// The plan's ladder, with the groups that are placed.
-fn ladder(plan: &PipelinePlan, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
+fn ladder_target(plan: &PipelinePlan, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
     let step = |step: &LadderStep| {
         let placed = plan.assignments.iter().zip(&step.replicas).filter(|(a, _)| is_placed(a));
         v1::LadderStep { rate_qps: step.rate_qps, replicas: placed.map(|(_, &n)| n).collect() }
@@ -215,7 +218,7 @@ fn group_target(
     }
     let point = |r: &apportion_domain::ProfileRow| v1::ServicePoint {
         batch: r.batch,
-        latency_ns: Span::from_millis(r.latency_ms).as_nanos(),
+        latency_ns: TimeSpan::from_millis(r.latency_ms).as_nanos(),
     };
     Ok(v1::GroupTarget {
         group: id,
@@ -225,7 +228,7 @@ fn group_target(
         share: group.share.value(),
         batch: a.batch,
         accuracy: variant.accuracy,
-        file_digest: key(plan, facts, group).digest,
+        file_digest: group_key(plan, facts, group).digest,
         service: rows.iter().map(point).collect(),
         memory_mib: variant.memory_mib.unwrap_or(0.0),
         device_memory_mib: hardware.and_then(|h| facts.hardware[h.0].memory_mib).unwrap_or(0.0),
@@ -262,44 +265,52 @@ fn tables(plan: &PipelinePlan, facts: &PipelineFacts, id: &dyn Fn(&GroupName) ->
     for a in &plan.assignments {
         let (Some(from), Some(task)) = (id(&a.group), pipeline.task_named(&a.group.task)) else { continue };
         for edge in pipeline.edges_from(task) {
-            all.push(table(plan, pipeline, Some((from, &a.group)), edge.to, id));
+            all.push(table(plan, pipeline, Some(Sender { id: from, group: &a.group }), edge.to, id));
         }
     }
     all
 }
 
+/// A group that sends queries.
+struct Sender<'a> {
+    /// Its number in the placement.
+    id: u64,
+    /// Its name.
+    group: &'a GroupName,
+}
+
+/// The table of a sender for one task that it sends to; without a sender the frontend's.
 fn table(
     plan: &PipelinePlan,
     pipeline: &Pipeline,
-    from: Option<(u64, &GroupName)>,
+    from: Option<Sender<'_>>,
     to: TaskIndex,
     id: &dyn Fn(&GroupName) -> Option<u64>,
 ) -> v1::Table {
     let to_task = &pipeline.task(to).name;
-    let sender = from.map(|(_, group)| group);
+    let sender = from.as_ref().map(|sender| sender.group);
     let planned = plan.routing.tables.iter().find(|t| t.from.as_ref() == sender && &t.to_task == to_task);
-    let from_table = planned.into_iter().flat_map(|t| &t.entries).map(|e| (&e.to, e.fraction));
-    let mut entries: Vec<_> = from_table.filter_map(|(group, f)| Some((id(group)?, f))).filter(|e| e.1 > 0.0).collect();
+    let entry = |group: &GroupName, fraction: f64| Some(v1::TableEntry { group: id(group)?, fraction });
+    let from_table = planned.into_iter().flat_map(|t| &t.entries).filter_map(|e| entry(&e.to, e.fraction));
+    let mut entries: Vec<_> = from_table.filter(|e| e.fraction > 0.0).collect();
     if entries.is_empty() {
         let groups = plan.assignments.iter().filter(|a| &a.group.task == to_task);
-        let share = |a: &Assignment| Some((id(&a.group)?, a.traffic_share));
-        entries = groups.filter_map(share).collect();
-        if entries.iter().all(|e| e.1 <= 0.0) {
-            entries.iter_mut().for_each(|e| e.1 = 1.0);
+        entries = groups.filter_map(|a| entry(&a.group, a.traffic_share)).collect();
+        if entries.iter().all(|e| e.fraction <= 0.0) {
+            entries.iter_mut().for_each(|e| e.fraction = 1.0);
         }
     }
-    let total: f64 = entries.iter().map(|e| e.1).sum();
-    let entry = |(group, fraction): (u64, f64)| v1::TableEntry { group, fraction: fraction / total };
-    v1::Table { from: from.map(|(id, _)| id), to_task: to.0 as u32, entries: entries.into_iter().map(entry).collect() }
+    let total: f64 = entries.iter().map(|e| e.fraction).sum();
+    entries.iter_mut().for_each(|e| e.fraction /= total);
+    v1::Table { from: from.map(|sender| sender.id), to_task: to.0 as u32, entries }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::placement::{Device, place_replicas};
+    use super::super::placement::{Device, PlacementOutcome, place_replicas};
     use super::*;
     use apportion_domain::{
-        AccuracyModel, Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable,
-        ServingPolicy, ServingWishes, Share,
+        Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable, ServingPolicy, Share,
     };
 
     fn variant(name: &str, latency_ms: f64) -> Variant {
@@ -335,17 +346,7 @@ mod tests {
             name: "p".into(),
             demand_qps: 10.0,
             slo_ms: 250.0,
-            percentile: 99.0,
-            queue_factor: 2.0,
             network_ms: 0.5,
-            weight: 1.0,
-            min_accuracy: None,
-            accuracy_model: AccuracyModel::Product,
-            path_accuracy: vec![],
-            leaf_weights: BTreeMap::new(),
-            survive: 0,
-            partial: Partial::Deny,
-            serving: ServingWishes::default(),
             tasks: vec![
                 task("find", vec![variant("f", 10.0)]),
                 task("read", vec![variant("slow", 8.0), variant("fast", 2.0)]),
@@ -357,6 +358,7 @@ mod tests {
                 primary: true,
                 map: [("image".to_string(), "crops".to_string())].into(),
             }],
+            ..PipelineDraft::default()
         };
         let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
         let digests = [(("find".to_string(), "f".to_string()), "ab".repeat(32))].into();
@@ -395,8 +397,8 @@ mod tests {
     fn composed(plan: &PipelinePlan, devices: u32) -> v1::PipelineTarget {
         let facts: BTreeMap<_, _> = [("p".to_string(), facts())].into();
         let devices: Vec<_> = (0..devices).map(|device| Device { agent: 7, device, hardware: "h".into() }).collect();
-        let wanted = wanted(std::slice::from_ref(plan), &facts).expect("a known pipeline");
-        let (placement, _) = place_replicas(&Placement::default(), &wanted, &devices);
+        let wanted = wanted_groups(std::slice::from_ref(plan), &facts).expect("a known pipeline");
+        let PlacementOutcome { placement, .. } = place_replicas(&Placement::default(), &wanted, &devices);
         let fence = Fence { incarnation: 5, generation: Generation(2) };
         let target = compose(fence, vec![], std::slice::from_ref(plan), &facts, &placement).expect("a target");
         assert_eq!(target.fence, Some(v1::Fence { incarnation: 5, generation: 2 }));
@@ -460,14 +462,14 @@ mod tests {
         let facts: BTreeMap<_, _> = [("p".to_string(), facts())].into();
         let mut plan = plan();
         plan.assignments[0].group.variant = "gone".into();
-        let wanted_list = wanted(std::slice::from_ref(&plan), &facts).expect("only names are looked at");
+        let wanted_list = wanted_groups(std::slice::from_ref(&plan), &facts).expect("only names are looked at");
         let devices: Vec<_> = (0..3).map(|device| Device { agent: 1, device, hardware: "h".into() }).collect();
-        let (placement, _) = place_replicas(&Placement::default(), &wanted_list, &devices);
+        let PlacementOutcome { placement, .. } = place_replicas(&Placement::default(), &wanted_list, &devices);
         let error = compose(Fence::default(), vec![], std::slice::from_ref(&plan), &facts, &placement)
             .expect_err("no such variant");
         assert_eq!(error.to_string(), "pipeline p has no variant gone of task find");
         let twice = [plan.clone(), plan];
-        assert_eq!(wanted(&twice, &facts), Err(ComposeError::Twice("p".into())));
+        assert_eq!(wanted_groups(&twice, &facts), Err(ComposeError::Twice("p".into())));
     }
 
     #[test]

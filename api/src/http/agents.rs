@@ -1,6 +1,6 @@
 //! `/v1/agents`: the agents of the fleet.
 
-use super::refusal::Answer;
+use super::refusal::HandlerResult;
 use crate::app::App;
 use crate::decide::load_failures::LoadFailure;
 use crate::store::agents::{self as rows, AgentRow};
@@ -118,7 +118,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// All agents that ever registered, by number.
 #[utoipa::path(get, path = "/v1/agents", tag = "fleet", operation_id = "list_agents",
     responses((status = 200, description = "All agents by number.", body = [AgentDocument])))]
-pub async fn list(app: web::Data<App>) -> Answer {
+pub async fn list(app: web::Data<App>) -> HandlerResult {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
     Ok(HttpResponse::Ok().json(rows.into_iter().map(AgentDocument::from).collect::<Vec<_>>()))
 }

@@ -1,7 +1,7 @@
 //! How are names, conditions and bodies of requests read within their bounds?
 
 use super::refusal::Refusal;
-use super::weight::{Unweighed, weigh};
+use super::weight::{WeightError, weigh};
 use crate::store::Condition;
 use actix_web::dev::Payload;
 use actix_web::error::PayloadError;
@@ -39,20 +39,20 @@ const TREE_WAIT: Duration = Duration::from_secs(20);
 const UNIT_BYTES: usize = 1024;
 
 /// What all requests of one service share: room for bodies and for trees.
-pub struct Rooms {
+pub struct BodyMemory {
     bodies: Arc<Semaphore>,
     trees: Arc<Semaphore>,
 }
 
-impl Default for Rooms {
+impl Default for BodyMemory {
     fn default() -> Self {
         let room = |bytes: usize| Arc::new(Semaphore::new(bytes / UNIT_BYTES));
         Self { bodies: room(BODIES_BYTES_MAX), trees: room(TREES_BYTES_MAX) }
     }
 }
 
-fn rooms(request: &HttpRequest) -> &Rooms {
-    request.app_data::<web::Data<Rooms>>().expect("the server gives every request its rooms")
+fn rooms(request: &HttpRequest) -> &BodyMemory {
+    request.app_data::<web::Data<BodyMemory>>().expect("the server gives every request its rooms")
 }
 
 fn units(bytes: usize) -> u32 {
@@ -166,12 +166,12 @@ async fn parse(body: Body<DOCUMENT_BYTES_MAX>, trees: Arc<Semaphore>) -> Result<
 
 fn weighed(bytes: &Bytes) -> Result<usize, Refusal> {
     weigh(bytes, TREES_BYTES_MAX).map_err(|error| match error {
-        Unweighed::Syntax(error) => no_json(&error),
-        Unweighed::Heavy => Refusal::new(
+        WeightError::Syntax(error) => no_json(&error),
+        WeightError::Heavy => Refusal::new(
             StatusCode::PAYLOAD_TOO_LARGE,
             format!("the body's values take more than {TREES_BYTES_MAX} bytes of memory: expected fewer values"),
         ),
-        Unweighed::Nul => Refusal::value("", "a text of the body holds the character U+0000: expected texts without it"),
+        WeightError::Nul => Refusal::value("", "a text of the body holds the character U+0000: expected texts without it"),
     })
 }
 

@@ -1,6 +1,6 @@
 //! `/v1/decisions`: the decisions of the replanning loop.
 
-use super::refusal::Answer;
+use super::refusal::HandlerResult;
 use crate::app::App;
 use crate::decide::replacement::Costs;
 use crate::store::decisions::{self as rows, DecisionRow};
@@ -41,7 +41,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// The newest decisions first.
 #[utoipa::path(get, path = "/v1/decisions", tag = "fleet", operation_id = "list_decisions",
     responses((status = 200, description = "The newest thousand.", body = [DecisionDocument])))]
-pub async fn list(app: web::Data<App>) -> Answer {
+pub async fn list(app: web::Data<App>) -> HandlerResult {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
     let document = |row: DecisionRow| DecisionDocument {
         id: row.id,

@@ -1,7 +1,7 @@
 //! `/v1/files/{sha256}`: model files by digest.
 
 use super::body::{FILE_BYTES_MAX, broken};
-use super::refusal::{Answer, Refusal, Refused};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::store::files as rows;
 use actix_web::http::StatusCode;
@@ -70,13 +70,13 @@ fn disk(error: std::io::Error) -> Refusal {
     request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The file."),
     responses((status = 200, description = "It was there.", body = FileDocument),
         (status = 201, description = "It is new.", body = FileDocument)))]
-pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: web::Payload) -> Answer {
+pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: web::Payload) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
     // Two uploads of one file write to two places. The last one to end moves the same bytes.
     let partial = Partial(path.with_extension(format!("{}.part", uuid::Uuid::now_v7())));
     tokio::fs::create_dir_all(path.parent().expect("a folder")).await.map_err(disk)?;
-    let (digest, bytes) = receive(&mut payload, &partial.0).await?;
+    let Received { digest, bytes } = receive(&mut payload, &partial.0).await?;
     if digest != sha256 {
         return Err(Refusal::value("", format!("these {bytes} bytes have digest {digest}")));
     }
@@ -97,7 +97,15 @@ impl Drop for Partial {
     }
 }
 
-async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Result<(String, u64), Refusal> {
+/// A file that was received completely.
+struct Received {
+    /// Its SHA-256 in lower-case hexadecimal.
+    digest: String,
+    /// Its size in bytes.
+    bytes: u64,
+}
+
+async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Result<Received, Refusal> {
     let mut file = tokio::fs::File::create(partial).await.map_err(disk)?;
     let (mut hasher, mut bytes) = (Sha256::new(), 0_u64);
     while let Some(chunk) = payload.next().await {
@@ -110,7 +118,7 @@ async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Resul
         file.write_all(&chunk).await.map_err(disk)?;
     }
     file.sync_all().await.map_err(disk)?;
-    Ok((hasher.finalize().iter().map(|b| format!("{b:02x}")).collect(), bytes))
+    Ok(Received { digest: hasher.finalize().iter().map(|b| format!("{b:02x}")).collect(), bytes })
 }
 
 /// A file's bytes, or one range of them.
@@ -121,8 +129,12 @@ async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Resul
         (status = 206, description = "The range.", body = Vec<u8>, content_type = "application/octet-stream",
             headers(("ETag" = String, description = "Its digest."),
                 ("Content-Range" = String, description = "Where it lies."))),
-        Refused<404>, Refused<416>))]
-pub async fn get(app: web::Data<App>, file: web::Path<FilePath>, range: Option<web::Header<header::Range>>) -> Answer {
+        RefusalReply<404>, RefusalReply<416>))]
+pub async fn get(
+    app: web::Data<App>,
+    file: web::Path<FilePath>,
+    range: Option<web::Header<header::Range>>,
+) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
     let size = rows::size(&mut *app.pool.acquire().await?, &sha256).await?;
@@ -165,7 +177,11 @@ pub async fn get(app: web::Data<App>, file: web::Path<FilePath>, range: Option<w
         (status = 404, description = "There is no such file."),
         (status = 416, description = "The file has no byte of the range."),
         (status = 422, description = "This is no digest.")))]
-pub async fn head(app: web::Data<App>, file: web::Path<FilePath>, range: Option<web::Header<header::Range>>) -> Answer {
+pub async fn head(
+    app: web::Data<App>,
+    file: web::Path<FilePath>,
+    range: Option<web::Header<header::Range>>,
+) -> HandlerResult {
     get(app, file, range).await
 }
 

@@ -1,10 +1,10 @@
 //! `/v1/hardware`: hardware types with their prices.
 
 use super::body::{self, Document, IfMatch, Name};
-use super::refusal::{Answer, Refusal, Refused};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
 use crate::store::hardware::{self as rows, HardwareRow};
-use crate::store::{Condition, Deleted};
+use crate::store::{Condition, Deletion};
 use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
@@ -48,7 +48,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// All hardware types.
 #[utoipa::path(get, path = "/v1/hardware", tag = "hardware", operation_id = "list_hardware",
     responses((status = 200, description = "All types by name.", body = [HardwareDocument])))]
-pub async fn list(app: web::Data<App>) -> Answer {
+pub async fn list(app: web::Data<App>) -> HandlerResult {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
     Ok(HttpResponse::Ok().json(rows.into_iter().map(HardwareDocument::from).collect::<Vec<_>>()))
 }
@@ -60,8 +60,8 @@ fn tag(version: i64) -> ETag {
 /// One hardware type.
 #[utoipa::path(get, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "get_hardware", params(Name),
     responses((status = 200, description = "The type.", body = HardwareDocument,
-        headers(("ETag" = String, description = "Its version."))), Refused<404>))]
-pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
+        headers(("ETag" = String, description = "Its version."))), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("hardware type {name}")))?;
     Ok(HttpResponse::Ok().insert_header(tag(row.version)).json(HardwareDocument::from(row)))
@@ -75,8 +75,8 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
             headers(("ETag" = String, description = "Its version."))),
         (status = 201, description = "It is new.", body = HardwareDocument,
             headers(("ETag" = String, description = "Its version."))),
-        Refused<412>))]
-pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, document: Document) -> Answer {
+        RefusalReply<412>))]
+pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, document: Document) -> HandlerResult {
     let document: HardwareDocument = body::value(document.tree)?;
     if document.name.as_ref().is_some_and(|n| *n != name) {
         return Err(Refusal::value("/name", format!("expected {name}, as in the path, or nothing")));
@@ -97,12 +97,12 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
 
 /// Deletes a hardware type. Its devices go on; from then on plans count 1 per hour for each of them.
 #[utoipa::path(delete, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "delete_hardware",
-    params(Name, IfMatch), responses((status = 204, description = "It is gone."), Refused<404>, Refused<412>))]
-pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> Answer {
+    params(Name, IfMatch), responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<412>))]
+pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
     let what = format!("hardware type {name}");
     match rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await? {
-        Deleted::Done => Ok(HttpResponse::NoContent().finish()),
-        Deleted::Missing => Err(Refusal::not_found(what)),
-        Deleted::OtherVersion => Err(body::other_version(&what)),
+        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
+        Deletion::Missing => Err(Refusal::not_found(what)),
+        Deletion::OtherVersion => Err(body::other_version(&what)),
     }
 }

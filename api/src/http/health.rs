@@ -1,6 +1,6 @@
 //! Is the service alive, and is it ready?
 
-use super::refusal::{Answer, Refusal};
+use super::refusal::{HandlerResult, Refusal};
 use crate::app::App;
 use crate::store;
 use actix_web::http::StatusCode;
@@ -28,7 +28,7 @@ pub async fn livez() -> HttpResponse {
 /// Answers 200 while every part of the service works and the database answers; else 503 with the parts that do not.
 #[utoipa::path(get, path = "/readyz", tag = "health", operation_id = "readyz",
     responses((status = 200, description = "It can work.", body = String, content_type = "text/plain")))]
-pub async fn readyz(app: web::Data<App>) -> Answer {
+pub async fn readyz(app: web::Data<App>) -> HandlerResult {
     let mut wrong: Vec<String> = app.parts.failure().map(|broken| broken.to_string()).into_iter().collect();
     let silent = app.parts.silent(Instant::now());
     wrong.extend(

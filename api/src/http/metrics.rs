@@ -1,6 +1,6 @@
 //! What are the metrics of the service?
 
-use super::refusal::Answer;
+use super::refusal::HandlerResult;
 use crate::act::apply::agent_facts;
 use crate::app::App;
 use crate::decide::fleet::Fleet;
@@ -27,7 +27,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// Metrics in the OpenMetrics text format, which Prometheus reads.
 #[utoipa::path(get, path = "/metrics", tag = "health", operation_id = "metrics",
     responses((status = 200, description = "The figures.", body = String, content_type = "application/openmetrics-text")))]
-pub async fn metrics(app: web::Data<App>) -> Answer {
+pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;
     let agents = store::agents::list(&mut db).await?;

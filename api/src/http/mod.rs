@@ -23,7 +23,7 @@ pub mod traces;
 pub mod weight;
 
 use crate::app::App;
-use crate::app::parts::{Part, panic_message};
+use crate::app::parts::{ServicePart, panic_message};
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
 use actix_web::http::{KeepAlive, StatusCode, header};
@@ -52,7 +52,7 @@ const SHUTDOWN_S: u64 = 2;
 /// # Errors
 /// If the socket cannot be used.
 pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
-    let rooms = web::Data::new(body::Rooms::default());
+    let rooms = web::Data::new(body::BodyMemory::default());
     let build = move || {
         WebApp::new()
             .app_data(web::Data::new(app.clone()))
@@ -101,7 +101,7 @@ async fn refusals_are_documents(
     let response = answering.unwrap_or_else(|panic| {
         // The process ends, because a handler that panics may leave a broken state.
         let why = format!("{method} {path}: {}", panic_message(&*panic));
-        app.iter().for_each(|app| app.parts.fail(Part::Http, why.as_str()));
+        app.iter().for_each(|app| app.parts.fail(ServicePart::Http, why.as_str()));
         Err(Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the service broke down and starts again").into())
     });
     let response = response?.map_into_boxed_body();

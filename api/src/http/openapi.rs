@@ -1,6 +1,6 @@
 //! How is the interface described? `/openapi.json` (OpenAPI 3.1), and a page at `/docs` that works offline.
 
-use super::refusal::{Refusal, Refused, RefusedValue};
+use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{agents, decisions, files, hardware, health, metrics, pipelines, plans, profiles, target, traces};
 use actix_web::{HttpResponse, web};
 use utoipa::openapi::path::{Operation, ParameterIn};
@@ -104,24 +104,24 @@ fn add_refusals(operation: &mut Operation) {
             operation.responses.responses.entry(status).or_insert(response);
         }
     };
-    add(Refused::<500>::responses());
-    add(Refused::<503>::responses());
+    add(RefusalReply::<500>::responses());
+    add(RefusalReply::<503>::responses());
     let has_body = operation.request_body.is_some();
     let parameters = operation.parameters.as_deref().unwrap_or_default();
     let has = |place: &ParameterIn| parameters.iter().any(|p| matches!(p, RefOr::T(p) if p.parameter_in == *place));
     if has_body {
-        add(Refused::<408>::responses());
-        add(Refused::<413>::responses());
+        add(RefusalReply::<408>::responses());
+        add(RefusalReply::<413>::responses());
     }
     if has_body || has(&ParameterIn::Query) || has(&ParameterIn::Header) {
-        add(Refused::<400>::responses());
+        add(RefusalReply::<400>::responses());
     }
     if has_body || has(&ParameterIn::Path) || has(&ParameterIn::Query) {
-        add(Refused::<422>::responses());
+        add(RefusalReply::<422>::responses());
     }
     // A malformed identifier names nothing.
     if has(&ParameterIn::Path) {
-        add(Refused::<404>::responses());
+        add(RefusalReply::<404>::responses());
     }
 }
 

@@ -1,9 +1,9 @@
 //! `/v1/pipelines`: registered pipelines and their live arrivals.
 
 use super::body::{self, Document, IfMatch, Name, off_loop};
-use super::refusal::{Answer, Refusal, Refused};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
-use crate::store::{Condition, Deleted, arrivals, pipelines as rows};
+use crate::store::{Condition, Deletion, arrivals, pipelines as rows};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
@@ -70,9 +70,9 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// All pipelines.
 #[utoipa::path(get, path = "/v1/pipelines", tag = "pipelines", operation_id = "list_pipelines",
     responses((status = 200, description = "All pipelines by name.", body = [PipelineSummary])))]
-pub async fn list(app: web::Data<App>) -> Answer {
+pub async fn list(app: web::Data<App>) -> HandlerResult {
     let rows = rows::summaries(&mut *app.pool.acquire().await?).await?;
-    let summary = |row: rows::SummaryRow| PipelineSummary {
+    let summary = |row: rows::PipelineSummaryRow| PipelineSummary {
         profiled: row.profiled,
         replan: row.replan.and_then(|mode| ReplanMode::try_from(mode).ok()).unwrap_or(ReplanMode::Off),
         version: row.version,
@@ -84,8 +84,8 @@ pub async fn list(app: web::Data<App>) -> Answer {
 /// One pipeline as it was registered.
 #[utoipa::path(get, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "get_pipeline", params(Name),
     responses((status = 200, description = "The pipeline.", body = PipelineSpec,
-        headers(("ETag" = String, description = "Its version."))), Refused<404>))]
-pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
+        headers(("ETag" = String, description = "Its version."))), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
     Ok(HttpResponse::Ok().insert_header(tag(row.version)).json(row.spec))
@@ -103,8 +103,8 @@ fn tag(version: i64) -> ETag {
             headers(("ETag" = String, description = "Its version."))),
         (status = 201, description = "It is new.", body = PipelineSpec,
             headers(("ETag" = String, description = "Its version."))),
-        Refused<412>))]
-pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, document: Document) -> Answer {
+        RefusalReply<412>))]
+pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, document: Document) -> HandlerResult {
     let mut tree = document.tree;
     if let Some(object) = tree.as_object_mut() {
         object.entry("name").or_insert_with(|| name.as_str().into());
@@ -123,8 +123,8 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
 /// Deletes a pipeline and its profiles. A deployed pipeline stays: put a target without it first.
 #[utoipa::path(delete, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "delete_pipeline",
     params(Name, IfMatch),
-    responses((status = 204, description = "It is gone."), Refused<404>, Refused<409>, Refused<412>))]
-pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> Answer {
+    responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>, RefusalReply<412>))]
+pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
     let what = format!("pipeline {name}");
     let mut tx = app.pool.begin().await?;
     // From here on no new target can have it. A target that was being made is committed, and the next statement sees it.
@@ -136,9 +136,9 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
     let deleted = rows::delete(&mut tx, &name, &condition).await?;
     tx.commit().await?;
     match deleted {
-        Deleted::Done => Ok(HttpResponse::NoContent().finish()),
-        Deleted::Missing => Err(Refusal::not_found(what)),
-        Deleted::OtherVersion => Err(body::other_version(&what)),
+        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
+        Deletion::Missing => Err(Refusal::not_found(what)),
+        Deletion::OtherVersion => Err(body::other_version(&what)),
     }
 }
 
@@ -146,8 +146,8 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
 #[utoipa::path(get, path = "/v1/pipelines/{name}/arrivals", tag = "pipelines", operation_id = "list_arrivals",
     params(Name, ArrivalsQuery),
     responses((status = 200, description = "The seconds that had any, the oldest first.", body = [ArrivalsSecond]),
-        Refused<404>))]
-pub async fn live_arrivals(app: web::Data<App>, Name { name }: Name, query: web::Query<ArrivalsQuery>) -> Answer {
+        RefusalReply<404>))]
+pub async fn live_arrivals(app: web::Data<App>, Name { name }: Name, query: web::Query<ArrivalsQuery>) -> HandlerResult {
     let seconds = query.seconds.unwrap_or(60);
     if !(1..=ARRIVALS_SECONDS_MAX).contains(&seconds) {
         return Err(Refusal::value("seconds", format!("{seconds}: expected 1 to {ARRIVALS_SECONDS_MAX}")));

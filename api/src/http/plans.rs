@@ -1,7 +1,7 @@
 //! `/v1/plans`: requests for plans, and their outcomes.
 
 use super::body::{self, Document, off_loop};
-use super::refusal::{Answer, Refusal, Refused};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::apply::agent_facts;
 use crate::act::replan::live_hardware;
 use crate::app::{App, now};
@@ -199,9 +199,9 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// All plans, the newest first, without problem and plan file.
 #[utoipa::path(get, path = "/v1/plans", tag = "plans", operation_id = "list_plans",
     responses((status = 200, description = "The newest thousand.", body = [PlanSummary])))]
-pub async fn list(app: web::Data<App>) -> Answer {
+pub async fn list(app: web::Data<App>) -> HandlerResult {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    let summary = |row: rows::SummaryRow| PlanSummary {
+    let summary = |row: rows::PlanSummaryRow| PlanSummary {
         id: row.id,
         state: row.state,
         created_at: row.created_at,
@@ -223,7 +223,7 @@ pub async fn list(app: web::Data<App>) -> Answer {
             headers(("Location" = String, description = "Where it is."))),
         (status = 200, description = "It is over.", body = PlanDocument,
             headers(("Location" = String, description = "Where it is.")))))]
-pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> Answer {
+pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> HandlerResult {
     let asked: PlanRequest = body::value(document.tree.take())?;
     let options = options(&asked)?;
     let key = idempotency_key(&request, &document.bytes)?;
@@ -281,20 +281,29 @@ async fn cancel(app: &App, id: Uuid) -> store::Result<bool> {
     Ok(open)
 }
 
-/// The client's key (header `Idempotency-Key`) with the digest of its request.
-fn idempotency_key(request: &HttpRequest, bytes: &[u8]) -> Result<Option<(String, String)>, Refusal> {
+/// The key of a client that may send its request again.
+struct IdempotencyKey {
+    /// The header `Idempotency-Key`.
+    key: String,
+    /// SHA-256 of the request's body, hex.
+    digest: String,
+}
+
+/// The client's key with the digest of its request.
+fn idempotency_key(request: &HttpRequest, bytes: &[u8]) -> Result<Option<IdempotencyKey>, Refusal> {
     let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
     let key = key.to_str().ok().filter(|k| !k.is_empty() && k.len() <= body::NAME_CHARS_MAX);
     let expected = || format!("Idempotency-Key: expected 1 to {} characters of ASCII", body::NAME_CHARS_MAX);
     let key = key.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, expected()))?;
-    Ok(Some((key.to_string(), Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect())))
+    let digest = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
+    Ok(Some(IdempotencyKey { key: key.to_string(), digest }))
 }
 
 /// The plan of this key, if a client has asked for it already.
-async fn already_asked(db: &mut store::PgConnection, key: Option<&(String, String)>) -> Result<Option<Uuid>, Refusal> {
-    let Some((key, request)) = key else { return Ok(None) };
+async fn already_asked(db: &mut store::PgConnection, key: Option<&IdempotencyKey>) -> Result<Option<Uuid>, Refusal> {
+    let Some(IdempotencyKey { key, digest }) = key else { return Ok(None) };
     match rows::known_key(db, key).await? {
-        Some((before, plan)) if before == *request => Ok(Some(plan)),
+        Some(known) if known.request == *digest => Ok(Some(known.plan)),
         Some(_) => {
             let detail = format!("Idempotency-Key {key} was used for another request");
             Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, detail))
@@ -308,7 +317,7 @@ async fn enqueue(
     id: Uuid,
     asked: PlanRequest,
     options: &PlanOptions,
-    key: Option<(String, String)>,
+    key: Option<IdempotencyKey>,
 ) -> Result<Uuid, Refusal> {
     if let Some(trace) = options.trace
         && store::traces::get(db, trace).await?.is_none()
@@ -318,9 +327,9 @@ async fn enqueue(
     let problem = problem(db, asked).await?;
     let at = now();
     rows::insert(db, id, &problem, &serde_json::to_value(options).expect("options are JSON"), at).await?;
-    store::jobs::enqueue(db, id, options.is_long()).await?;
-    if let Some((key, request)) = key {
-        rows::remember_key(db, &key, &request, id, at).await?;
+    store::jobs::enqueue(db, id, options.solve_time()).await?;
+    if let Some(IdempotencyKey { key, digest }) = key {
+        rows::remember_key(db, &key, &digest, id, at).await?;
     }
     Ok(id)
 }
@@ -355,11 +364,7 @@ async fn problem(db: &mut store::PgConnection, asked: PlanRequest) -> Result<Val
             .await?
         }
         (None, Some(pipelines)) => {
-            let objective = asked.objective.unwrap_or_else(|| ObjectiveSpec {
-                mode: "hardware_then_accuracy".into(),
-                latency_rule: None,
-                budget_per_hour: None,
-            });
+            let objective = asked.objective.unwrap_or_default();
             let hardware = match asked.hardware {
                 Some(hardware) => hardware,
                 None => available_hardware(db).await?,
@@ -438,16 +443,16 @@ async fn read(app: &App, id: Uuid) -> Result<PlanDocument, Refusal> {
 
 /// One plan. `Prefer: wait=N` waits for it. A client that leaves cancels nothing.
 #[utoipa::path(get, path = "/v1/plans/{id}", tag = "plans", operation_id = "get_plan", params(PlanPath, PreferHeader),
-    responses((status = 200, description = "The plan.", body = PlanDocument), Refused<404>))]
-pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, request: HttpRequest) -> Answer {
+    responses((status = 200, description = "The plan.", body = PlanDocument), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, request: HttpRequest) -> HandlerResult {
     Ok(HttpResponse::Ok().json(wait_for(&app, path.id, wait(&request)).await?))
 }
 
 /// Cancels a plan that is not done yet.
 #[utoipa::path(delete, path = "/v1/plans/{id}", tag = "plans", operation_id = "cancel_plan", params(PlanPath),
     responses((status = 202, description = "It stops soon, or has stopped.", body = PlanDocument),
-        Refused<404>, Refused<409>))]
-pub async fn delete(app: web::Data<App>, path: web::Path<PlanPath>) -> Answer {
+        RefusalReply<404>, RefusalReply<409>))]
+pub async fn delete(app: web::Data<App>, path: web::Path<PlanPath>) -> HandlerResult {
     let PlanPath { id } = path.into_inner();
     let open = cancel(&app, id).await?;
     let document = read(&app, id).await?;

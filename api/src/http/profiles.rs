@@ -1,10 +1,10 @@
 //! `/v1/pipelines/{name}/profiles`: the measurements of a pipeline.
 
 use super::body::{self, Document, IfMatch, Name, off_loop};
-use super::refusal::{Answer, Refusal, Refused};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::store::pipelines as rows;
-use crate::store::{Condition, Deleted};
+use crate::store::{Condition, Deletion};
 use actix_web::dev::Payload;
 use actix_web::http::header::{self, ETag, EntityTag};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
@@ -28,8 +28,8 @@ fn tag(version: i64) -> ETag {
 /// The measurements of a pipeline.
 #[utoipa::path(get, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "get_profiles", params(Name),
     responses((status = 200, description = "The profiles.", body = ProfileSet,
-        headers(("ETag" = String, description = "Their version."))), Refused<404>))]
-pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
+        headers(("ETag" = String, description = "Their version."))), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
     let (Some(profile), Some(version)) = (row.profile, row.profile_version) else {
@@ -39,14 +39,14 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> Answer {
 }
 
 /// A profile from a client: a JSON document, or a profile file.
-pub enum Sent {
+pub enum ProfileUpload {
     /// JSON.
     Json(Document),
     /// CSV.
     Csv(body::Body<{ body::DOCUMENT_BYTES_MAX }>),
 }
 
-impl FromRequest for Sent {
+impl FromRequest for ProfileUpload {
     type Error = Refusal;
     type Future = LocalBoxFuture<'static, Result<Self, Refusal>>;
 
@@ -61,7 +61,7 @@ impl FromRequest for Sent {
     }
 }
 
-impl Sent {
+impl ProfileUpload {
     async fn read(self, pipeline: String) -> Result<ProfileSet, Refusal> {
         // The body keeps its room until it is parsed.
         let read = move || -> Result<ProfileSet, Refusal> {
@@ -84,8 +84,8 @@ impl Sent {
     params(Name, IfMatch),
     request_body(content((ProfileSet = "application/json"), (String = "text/csv")), description = "What was measured."),
     responses((status = 200, description = "All that is registered now.", body = ProfileSet,
-        headers(("ETag" = String, description = "Its version."))), Refused<404>, Refused<412>))]
-pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, sent: Sent) -> Answer {
+        headers(("ETag" = String, description = "Its version."))), RefusalReply<404>, RefusalReply<412>))]
+pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, sent: ProfileUpload) -> HandlerResult {
     let sent = sent.read(name.clone()).await?;
     let mut tx = app.pool.begin().await?;
     // Locked, so that two profilers that end at once keep the measurements of both.
@@ -137,13 +137,13 @@ fn names_fit(spec: &PipelineSpec, sent: &ProfileSet) -> Result<(), Refusal> {
 
 /// Forgets all that was measured of a pipeline.
 #[utoipa::path(delete, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "delete_profiles",
-    params(Name, IfMatch), responses((status = 204, description = "It is gone."), Refused<404>, Refused<412>))]
-pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> Answer {
+    params(Name, IfMatch), responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<412>))]
+pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
     let what = format!("profile of pipeline {name}");
     match rows::delete_profile(&mut *app.pool.acquire().await?, &name, &condition).await? {
-        Deleted::Done => Ok(HttpResponse::NoContent().finish()),
-        Deleted::Missing => Err(Refusal::not_found(what)),
-        Deleted::OtherVersion => Err(body::other_version(&what)),
+        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
+        Deletion::Missing => Err(Refusal::not_found(what)),
+        Deletion::OtherVersion => Err(body::other_version(&what)),
     }
 }
 

@@ -139,9 +139,9 @@ impl From<ApplyError> for Refusal {
 }
 
 /// The response of a refusal in the OpenAPI document.
-pub struct Refused<const STATUS: u16>;
+pub struct RefusalReply<const STATUS: u16>;
 
-impl<const STATUS: u16> IntoResponses for Refused<STATUS> {
+impl<const STATUS: u16> IntoResponses for RefusalReply<STATUS> {
     fn responses() -> BTreeMap<String, RefOr<Response>> {
         let content = ContentBuilder::new().schema(Some(Ref::from_schema_name("Refusal"))).build();
         let response = ResponseBuilder::new().description(meaning(STATUS)).content(MEDIA_TYPE, content).build();
@@ -168,4 +168,4 @@ pub fn meaning(status: u16) -> &'static str {
 }
 
 /// The result of a handler.
-pub type Answer = Result<HttpResponse, Refusal>;
+pub type HandlerResult = Result<HttpResponse, Refusal>;

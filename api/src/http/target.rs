@@ -1,8 +1,8 @@
 //! `/v1/target`: the target of the whole fleet.
 
 use super::body::{self, Document};
-use super::refusal::{Answer, Refusal, Refused};
-use crate::act::apply::{ApplyError, Duplicates, MissingDevices, Proposal, Specs, apply};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
+use crate::act::apply::{ApplyError, DuplicatePipelines, MissingDevices, Proposal, SpecSource, apply};
 use crate::app::App;
 use crate::decide::placement::Placement;
 use crate::store::Condition;
@@ -95,7 +95,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
 #[utoipa::path(get, path = "/v1/target", tag = "fleet", operation_id = "get_target",
     responses((status = 200, description = "The target.", body = TargetDocument,
         headers(("ETag" = String, description = "Its generation.")))))]
-pub async fn get(app: web::Data<App>) -> Answer {
+pub async fn get(app: web::Data<App>) -> HandlerResult {
     let row = rows::get(&mut *app.pool.acquire().await?).await?;
     Ok(answer(row))
 }
@@ -108,7 +108,7 @@ fn answer(row: TargetRow) -> HttpResponse {
 /// Former targets and the one in force, the newest first.
 #[utoipa::path(get, path = "/v1/target/history", tag = "fleet", operation_id = "list_targets",
     responses((status = 200, description = "The newest thousand.", body = [FormerTarget])))]
-pub async fn history(app: web::Data<App>) -> Answer {
+pub async fn history(app: web::Data<App>) -> HandlerResult {
     let rows = rows::history(&mut *app.pool.acquire().await?).await?;
     let former = |r: rows::HistoryRow| FormerTarget {
         generation: r.generation,
@@ -124,8 +124,8 @@ pub async fn history(app: web::Data<App>) -> Answer {
 #[utoipa::path(put, path = "/v1/target", tag = "fleet", operation_id = "put_target", params(GenerationMatch),
     request_body(content = TargetRequest, description = "The plans."),
     responses((status = 200, description = "The target in force now.", body = TargetDocument,
-        headers(("ETag" = String, description = "Its generation."))), Refused<412>, Refused<428>))]
-pub async fn put(app: web::Data<App>, condition: Condition, document: Document) -> Answer {
+        headers(("ETag" = String, description = "Its generation."))), RefusalReply<412>, RefusalReply<428>))]
+pub async fn put(app: web::Data<App>, condition: Condition, document: Document) -> HandlerResult {
     let asked: TargetRequest = body::value(document.tree)?;
     let generation = match condition {
         Condition::Any => {
@@ -144,10 +144,10 @@ pub async fn put(app: web::Data<App>, condition: Condition, document: Document) 
     }
     let proposal = Proposal {
         plans: asked.plans,
-        duplicates: Duplicates::Refused,
+        duplicates: DuplicatePipelines::Refused,
         replaces: Some(generation),
         missing_devices: MissingDevices::Refused,
-        specs: Specs::Registered,
+        specs: SpecSource::Registered,
         reason: "asked for".into(),
     };
     let applied = apply(&app, &proposal).await?;

@@ -1,12 +1,12 @@
 //! `/v1/traces`: uploaded loads.
 
 use super::body::{self, Body, off_loop};
-use super::refusal::{Answer, Refusal, Refused};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::store::traces::{self as rows, TraceRow};
 use actix_web::http::header;
 use actix_web::{HttpResponse, web};
-use apportion_domain::Trace;
+use apportion_domain::ArrivalTrace;
 use apportion_wire::TraceKind;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// All traces, the newest first.
 #[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces",
     responses((status = 200, description = "The newest thousand, without their rows.", body = [TraceDocument])))]
-pub async fn list(app: web::Data<App>) -> Answer {
+pub async fn list(app: web::Data<App>) -> HandlerResult {
     let rows = rows::list(&mut *app.pool.acquire().await?).await?;
     Ok(HttpResponse::Ok().json(rows.into_iter().map(TraceDocument::from).collect::<Vec<_>>()))
 }
@@ -72,7 +72,11 @@ pub async fn list(app: web::Data<App>) -> Answer {
     request_body(content = String, content_type = "text/csv", description = "The rows."),
     responses((status = 201, description = "It is stored.", body = TraceDocument,
         headers(("Location" = String, description = "Where it is.")))))]
-pub async fn post(app: web::Data<App>, query: web::Query<TraceQuery>, body: Body<{ body::TRACE_BYTES_MAX }>) -> Answer {
+pub async fn post(
+    app: web::Data<App>,
+    query: web::Query<TraceQuery>,
+    body: Body<{ body::TRACE_BYTES_MAX }>,
+) -> HandlerResult {
     let name = query.into_inner().name.unwrap_or_else(|| "trace".into());
     body::name(&name)?;
     let read = move || {
@@ -81,8 +85,8 @@ pub async fn post(app: web::Data<App>, query: web::Query<TraceQuery>, body: Body
     };
     let (name, trace, body) = off_loop(read).await??;
     let (kind, count) = match trace {
-        Trace::Arrivals(moments) => (TraceKind::Arrivals, moments.len()),
-        Trace::Rates(rows) => (TraceKind::Rates, rows.len()),
+        ArrivalTrace::Arrivals(moments) => (TraceKind::Arrivals, moments.len()),
+        ArrivalTrace::Rates(rows) => (TraceKind::Rates, rows.len()),
     };
     let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now() };
     rows::insert(&mut *app.pool.acquire().await?, &row, body::text(&body.bytes)?).await?;
@@ -92,8 +96,8 @@ pub async fn post(app: web::Data<App>, query: web::Query<TraceQuery>, body: Body
 
 /// One trace, without its rows.
 #[utoipa::path(get, path = "/v1/traces/{id}", tag = "traces", operation_id = "get_trace", params(TracePath),
-    responses((status = 200, description = "The trace.", body = TraceDocument), Refused<404>))]
-pub async fn get(app: web::Data<App>, path: web::Path<TracePath>) -> Answer {
+    responses((status = 200, description = "The trace.", body = TraceDocument), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, path: web::Path<TracePath>) -> HandlerResult {
     let TracePath { id } = path.into_inner();
     let row = rows::get(&mut *app.pool.acquire().await?, id).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("trace {id}")))?;

@@ -17,7 +17,7 @@ const TEXT_BYTES: usize = 16;
 
 /// Why a text could not be weighed.
 #[derive(Debug)]
-pub enum Unweighed {
+pub enum WeightError {
     /// It is no JSON, or nested deeper than `serde_json` allows.
     Syntax(serde_json::Error),
     /// Its tree would take too much memory.
@@ -30,14 +30,14 @@ pub enum Unweighed {
 ///
 /// # Errors
 /// If it is no JSON, too heavy, or holds U+0000.
-pub fn weigh(text: &[u8], bytes_max: usize) -> Result<usize, Unweighed> {
+pub fn weigh(text: &[u8], bytes_max: usize) -> Result<usize, WeightError> {
     let mut scale = Scale { bytes: 0, bytes_max, has_nul: false };
     let mut deserializer = serde_json::Deserializer::from_slice(text);
     let result = Weighed(&mut scale).deserialize(&mut deserializer).and_then(|()| deserializer.end());
     match result {
-        _ if scale.bytes > scale.bytes_max => Err(Unweighed::Heavy),
-        _ if scale.has_nul => Err(Unweighed::Nul),
-        Err(error) => Err(Unweighed::Syntax(error)),
+        _ if scale.bytes > scale.bytes_max => Err(WeightError::Heavy),
+        _ if scale.has_nul => Err(WeightError::Nul),
+        Err(error) => Err(WeightError::Syntax(error)),
         Ok(()) => Ok(scale.bytes),
     }
 }
@@ -148,27 +148,27 @@ mod tests {
         let objects = |n: usize| format!("[{}]", vec![r#"{"":0}"#; n].join(","));
         let weight = weigh(objects(1_000).as_bytes(), 100 * MIB).expect("JSON");
         assert!((640_000..1_000_000).contains(&weight), "{weight}");
-        assert!(matches!(weigh(objects(200_000).as_bytes(), 100 * MIB), Err(Unweighed::Heavy)));
+        assert!(matches!(weigh(objects(200_000).as_bytes(), 100 * MIB), Err(WeightError::Heavy)));
     }
 
     #[test]
     fn a_text_is_weighed_no_further_than_allowed() {
         // The text after the first megabyte is no JSON, and is not read.
         let text = format!("[{}!", "0,".repeat(MIB));
-        assert!(matches!(weigh(text.as_bytes(), MIB), Err(Unweighed::Heavy)));
+        assert!(matches!(weigh(text.as_bytes(), MIB), Err(WeightError::Heavy)));
     }
 
     #[test]
     fn depth_is_bounded() {
-        assert!(weigh("[".repeat(100).as_bytes(), MIB).is_err_and(|e| matches!(e, Unweighed::Syntax(e) if e.is_eof())));
+        assert!(weigh("[".repeat(100).as_bytes(), MIB).is_err_and(|e| matches!(e, WeightError::Syntax(e) if e.is_eof())));
         let deep = weigh("[".repeat(1_000_000).as_bytes(), 100 * MIB).expect_err("too deep");
-        assert!(matches!(&deep, Unweighed::Syntax(e) if e.to_string().contains("recursion limit")), "{deep:?}");
+        assert!(matches!(&deep, WeightError::Syntax(e) if e.to_string().contains("recursion limit")), "{deep:?}");
     }
 
     #[test]
     fn texts_with_nul_are_found_in_names_and_values() {
         for text in [r#"["a\u0000b"]"#, r#"{"a\u0000": 1}"#] {
-            assert!(matches!(weigh(text.as_bytes(), MIB), Err(Unweighed::Nul)), "{text}");
+            assert!(matches!(weigh(text.as_bytes(), MIB), Err(WeightError::Nul)), "{text}");
         }
         assert!(weigh(br#"{"a": ["b", null, true, -1, 2.5]}"#, MIB).is_ok());
     }

@@ -1,6 +1,6 @@
 //! What do the jobs of one process share?
 
-use super::places::Places;
+use super::places::JobPlaces;
 use crate::app::App;
 use std::collections::BTreeSet;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -15,7 +15,7 @@ const CALM: Duration = Duration::from_secs(2);
 /// The state that all jobs of one process share.
 pub(super) struct JobContext {
     pub(super) app: App,
-    pub(super) places: Places,
+    pub(super) places: JobPlaces,
     own: Mutex<BTreeSet<Uuid>>,
     outage: Mutex<Option<Instant>>,
 }
@@ -34,7 +34,7 @@ impl Drop for OwnPlan<'_> {
 
 impl JobContext {
     pub(super) fn new(app: App) -> Self {
-        Self { app, places: Places::new(), own: Mutex::default(), outage: Mutex::default() }
+        Self { app, places: JobPlaces::new(), own: Mutex::default(), outage: Mutex::default() }
     }
 
     fn lock_own(&self) -> MutexGuard<'_, BTreeSet<Uuid>> {
@@ -47,7 +47,7 @@ impl JobContext {
     }
 
     /// Notes that this process solves a plan.
-    pub(super) fn own(&self, plan: Uuid) -> OwnPlan<'_> {
+    pub(super) fn note_own_plan(&self, plan: Uuid) -> OwnPlan<'_> {
         self.lock_own().insert(plan);
         OwnPlan { context: self, plan }
     }

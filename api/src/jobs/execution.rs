@@ -4,13 +4,13 @@
 
 use super::context::{JobContext, LEASE};
 use super::counts;
-use super::places::{Place, QUICK_MAX};
+use super::places::{JobPlace, QUICK_MAX};
 use super::retry::{attempt, retry};
-use super::solve::{PlanOptions, SolveError, SolveRequest, Solved, solve_in_place};
+use super::solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, solve_in_place};
 use crate::app::now;
 use crate::documents;
-use crate::store::{self, jobs::JobRow, plans::Outcome, plans::PlanRow};
-use apportion_domain::{PlanOutcome, Problem, StopReason, Trace};
+use crate::store::{self, jobs::JobRow, plans::FinishedPlan, plans::PlanRow};
+use apportion_domain::{ArrivalTrace, PlanOutcome, Problem, StopReason};
 use apportion_planning::{Incumbent, Listener};
 use apportion_wire::{BadInput, PlanState};
 use serde_json::{Value, json};
@@ -52,18 +52,18 @@ enum Conclusion {
 }
 
 /// Solves a plan and stores the outcome.
-pub(super) async fn execute(context: Arc<JobContext>, job: JobRow, row: Box<PlanRow>, place: Place) {
-    let _own = context.own(job.plan);
+pub(super) async fn execute(context: Arc<JobContext>, job: JobRow, row: Box<PlanRow>, place: JobPlace) {
+    let _own = context.note_own_plan(job.plan);
     match solve_watched(&context, &job, &row, place).await {
         Conclusion::Leave => tracing::warn!(plan = %job.plan, "another worker has this job by now"),
         Conclusion::PutBack => put_back(&context, &job).await,
         Conclusion::Store { state, plan, error } => {
-            store(&context, &job, Outcome { state, plan: plan.as_ref(), error: error.as_deref() }).await
+            store(&context, &job, FinishedPlan { state, plan: plan.as_ref(), error: error.as_deref() }).await
         }
     }
 }
 
-async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place: Place) -> Conclusion {
+async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place: JobPlace) -> Conclusion {
     let begun = Instant::now();
     let problem = match documents::problem(&row.problem) {
         Ok(problem) => problem,
@@ -102,7 +102,7 @@ async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place:
 }
 
 /// The end of a job, by the cause of its cancellation, if any, and the answer of its planner, if any.
-fn conclude(cause: Option<StopCause>, solved: Option<Result<Solved, SolveError>>, limit: Duration) -> Conclusion {
+fn conclude(cause: Option<StopCause>, solved: Option<Result<SolvedPlan, SolveError>>, limit: Duration) -> Conclusion {
     let is_cut_short = matches!(&solved, Some(Ok(s)) if s.outcome.stopped() == Some(StopReason::Cancelled));
     let cancelled = Conclusion::Store { state: PlanState::Cancelled, plan: None, error: None };
     match (cause, solved) {
@@ -124,7 +124,7 @@ fn failed(error: &dyn std::fmt::Display) -> Conclusion {
     Conclusion::Store { state: PlanState::Failed, plan: None, error: Some(error.to_string()) }
 }
 
-fn outcome(solved: Solved) -> Conclusion {
+fn outcome(solved: SolvedPlan) -> Conclusion {
     let (state, error) = match &solved.outcome {
         PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => (PlanState::Succeeded, None),
         PlanOutcome::Infeasible { .. } => (PlanState::Infeasible, None),
@@ -140,7 +140,7 @@ fn outcome(solved: Solved) -> Conclusion {
 async fn watch_job(
     context: &JobContext,
     job: &JobRow,
-    place: &Place,
+    place: &JobPlace,
     mut progress: watch::Receiver<Option<Incumbent>>,
     until: Instant,
 ) -> StopCause {
@@ -193,7 +193,11 @@ enum TraceError {
 }
 
 /// The trace of each pipeline; `None`: the service stops before the database is back.
-async fn traces(context: &JobContext, problem: &Problem, options: &PlanOptions) -> Option<Result<Vec<Trace>, TraceError>> {
+async fn traces(
+    context: &JobContext,
+    problem: &Problem,
+    options: &PlanOptions,
+) -> Option<Result<Vec<ArrivalTrace>, TraceError>> {
     const DEFAULT_TRACE_S: u64 = 60;
     let Some(id) = options.trace else {
         return Some(Ok(problem.pipelines.iter().map(|p| documents::steady(p.demand_qps, DEFAULT_TRACE_S)).collect()));
@@ -210,12 +214,12 @@ async fn traces(context: &JobContext, problem: &Problem, options: &PlanOptions) 
 
 /// Stores the outcome of a plan and deletes its job, unless another worker has it by now. If the database refuses the
 /// outcome, the plan fails.
-async fn store(context: &JobContext, job: &JobRow, outcome: Outcome<'_>) {
+async fn store(context: &JobContext, job: &JobRow, outcome: FinishedPlan<'_>) {
     tracing::info!(plan = %job.plan, state = outcome.state.name(), error = outcome.error, "job over");
     let stored = match write_outcome(context, job, outcome).await {
         Some(Err(refused)) => {
             tracing::error!(plan = %job.plan, error = %refused, "the outcome is refused by the database");
-            let failed = Outcome::failed("its outcome could not be stored; the service's log says why");
+            let failed = FinishedPlan::failed("its outcome could not be stored; the service's log says why");
             write_outcome(context, job, failed).await
         }
         stored => stored,
@@ -225,7 +229,7 @@ async fn store(context: &JobContext, job: &JobRow, outcome: Outcome<'_>) {
     }
 }
 
-async fn write_outcome(context: &JobContext, job: &JobRow, outcome: Outcome<'_>) -> Option<store::Result<()>> {
+async fn write_outcome(context: &JobContext, job: &JobRow, outcome: FinishedPlan<'_>) -> Option<store::Result<()>> {
     let write = || async move {
         let mut tx = context.app.pool.begin().await?;
         if store::jobs::delete(&mut tx, job).await? {
@@ -255,8 +259,8 @@ async fn put_back(context: &JobContext, job: &JobRow) {
 mod tests {
     use super::*;
 
-    fn solved(outcome: PlanOutcome) -> Option<Result<Solved, SolveError>> {
-        Some(Ok(Solved { outcome, attainment: None, document: json!("a plan") }))
+    fn solved(outcome: PlanOutcome) -> Option<Result<SolvedPlan, SolveError>> {
+        Some(Ok(SolvedPlan { outcome, attainment: None, document: json!("a plan") }))
     }
 
     fn unknown(stopped: StopReason) -> PlanOutcome {

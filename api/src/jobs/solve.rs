@@ -4,8 +4,9 @@
 //! process.
 
 use super::counts;
-use crate::decide::replacement::Replayed;
-use apportion_domain::{Plan, PlanOutcome, Problem, Trace};
+use crate::decide::replacement::ReplayedPlan;
+use crate::store::jobs::SolveTime;
+use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, Problem};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
 use apportion_planning::{Listener, Planner, plan};
@@ -33,39 +34,48 @@ const SEED: u64 = 1;
 #[serde(deny_unknown_fields)]
 pub struct PlanOptions {
     /// `milp` (default), `greedy`, or a baseline: `hardware-only`, `proteus`, `cg-mean`, `cg-peak`.
-    #[serde(default = "milp")]
+    #[serde(default = "default_planner")]
     pub planner: String,
     /// Relative gap at which a plan counts as optimal, 0 to 1; default 1e-4.
-    #[serde(default = "gap")]
+    #[serde(default = "default_gap")]
     pub gap: f64,
     /// Limit on the time spent solving, above 0, at most 3600; default 60.
-    #[serde(default = "time_limit_s")]
+    #[serde(default = "default_time_limit_s")]
     pub time_limit_s: f64,
     /// An uploaded trace that the plan must hold on, the same for each pipeline; default: Poisson at the demand, 60 s.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace: Option<Uuid>,
-    /// Also find the replicas for other loads, over and below the demand by so many times, 1 to 100: agents then follow
-    /// them instead of InferLine's tuner; default: not.
+    /// Also find the replicas for other loads, from the demand divided by this factor to the demand times it, 1 to 100.
+    /// Agents then follow them instead of InferLine's tuner; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<f64>,
-    /// What the ladder's rates are divided by; default 1.
+    /// The divisor of the ladder's rates; default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder_headroom: Option<f64>,
 }
 
-fn milp() -> String {
-    "milp".into()
+fn default_planner() -> String {
+    Planner::default().name().to_owned()
 }
-fn gap() -> f64 {
+
+fn default_gap() -> f64 {
     1e-4
 }
-fn time_limit_s() -> f64 {
+
+fn default_time_limit_s() -> f64 {
     TIME_LIMIT_S
 }
 
 impl Default for PlanOptions {
     fn default() -> Self {
-        Self { planner: milp(), gap: gap(), time_limit_s: time_limit_s(), trace: None, ladder: None, ladder_headroom: None }
+        Self {
+            planner: default_planner(),
+            gap: default_gap(),
+            time_limit_s: default_time_limit_s(),
+            trace: None,
+            ladder: None,
+            ladder_headroom: None,
+        }
     }
 }
 
@@ -76,10 +86,10 @@ impl PlanOptions {
         Duration::from_secs_f64(self.time_limit_s.clamp(0.0, TIME_LIMIT_S_MAX))
     }
 
-    /// Whether a plan may take long, and must leave places to other plans.
+    /// How much time the solver may take: long if the limit is above the default.
     #[must_use]
-    pub fn is_long(&self) -> bool {
-        self.time_limit_s > TIME_LIMIT_S
+    pub fn solve_time(&self) -> SolveTime {
+        if self.time_limit_s > TIME_LIMIT_S { SolveTime::Long } else { SolveTime::Usual }
     }
 
     /// The options that are out of their bounds.
@@ -146,7 +156,7 @@ pub struct SolveRequest {
     /// The options.
     pub options: PlanOptions,
     /// The trace of each pipeline, in the problem's order.
-    pub traces: Vec<Trace>,
+    pub traces: Vec<ArrivalTrace>,
     /// Stops the search when it is set.
     pub cancel: Arc<AtomicBool>,
     /// Whether alternatives and prices are computed, for an explanation.
@@ -156,7 +166,7 @@ pub struct SolveRequest {
 }
 
 /// The result of a solver.
-pub struct Solved {
+pub struct SolvedPlan {
     /// The outcome.
     pub outcome: PlanOutcome,
     /// Share of requests within the SLO on the traces; `None` without a plan.
@@ -165,7 +175,7 @@ pub struct Solved {
     pub document: Value,
 }
 
-fn workload(traces: Vec<Trace>) -> Workload {
+fn workload(traces: Vec<ArrivalTrace>) -> Workload {
     Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
@@ -174,7 +184,7 @@ fn workload(traces: Vec<Trace>) -> Workload {
 ///
 /// # Errors
 /// If the planner panicked, or its plan breaks a rule.
-pub async fn solve(request: SolveRequest) -> Result<Solved, SolveError> {
+pub async fn solve(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
     solve_in_place(request, ()).await
 }
 
@@ -182,7 +192,7 @@ pub async fn solve(request: SolveRequest) -> Result<Solved, SolveError> {
 ///
 /// # Errors
 /// As [`solve`].
-pub(super) async fn solve_in_place(request: SolveRequest, place: impl Send + 'static) -> Result<Solved, SolveError> {
+pub(super) async fn solve_in_place(request: SolveRequest, place: impl Send + 'static) -> Result<SolvedPlan, SolveError> {
     let mut cancel = CancelOnDrop(Some(request.cancel.clone()));
     let solved = run_in_thread("the planner", move || {
         let solved = plan_and_check(request);
@@ -205,9 +215,9 @@ impl Drop for CancelOnDrop {
     }
 }
 
-fn plan_and_check(request: SolveRequest) -> Result<Solved, SolveError> {
+fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
     let begin = Instant::now();
-    let options = apportion_planning::PlanOptions {
+    let options = apportion_planning::PlanningOptions {
         planner: Planner::from_name(&request.options.planner).unwrap_or_default(),
         gap: request.options.gap,
         time_limit: Some(request.options.time_limit()),
@@ -216,7 +226,7 @@ fn plan_and_check(request: SolveRequest) -> Result<Solved, SolveError> {
         explain: request.explain,
         listener: request.listener,
         ladder: request.options.ladder,
-        ..apportion_planning::PlanOptions::new(Arc::new(move || begin.elapsed()))
+        ..apportion_planning::PlanningOptions::new(Arc::new(move || begin.elapsed()))
     };
     let (outcome, report) = plan(&request.problem, &options);
     let outcome = outcome.map(|plan| with_headroom(plan, request.options.ladder_headroom.unwrap_or(1.0)));
@@ -226,7 +236,7 @@ fn plan_and_check(request: SolveRequest) -> Result<Solved, SolveError> {
     let findings = outcome.plan().map(|plan| apportion_checker::check(&request.problem, plan)).unwrap_or_default();
     match findings.first() {
         Some(finding) => Err(SolveError::BrokenPlan(sentence(finding))),
-        None => Ok(Solved { outcome, attainment, document }),
+        None => Ok(SolvedPlan { outcome, attainment, document }),
     }
 }
 
@@ -265,11 +275,11 @@ fn sentence(finding: &apportion_checker::Finding) -> String {
 ///
 /// # Errors
 /// If checker or estimator panicked.
-pub async fn check_and_replay(problem: Problem, plan: Plan, traces: Vec<Trace>) -> Result<Replayed, SolveError> {
+pub async fn check_and_replay(problem: Problem, plan: Plan, traces: Vec<ArrivalTrace>) -> Result<ReplayedPlan, SolveError> {
     run_in_thread("the checker", move || {
         let findings = apportion_checker::check(&problem, &plan);
         let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
-        Replayed {
+        ReplayedPlan {
             findings: findings.iter().map(sentence).collect(),
             attainment: run.map_or(0.0, |run| run.total.attainment),
         }

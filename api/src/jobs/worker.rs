@@ -3,11 +3,11 @@
 use super::context::{JobContext, LEASE};
 use super::counts;
 use super::execution::execute;
-use super::places::Free;
+use super::places::FreePlaces;
 use super::retry::{Pauses, attempt};
-use crate::app::parts::Part;
+use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::store::{self, jobs::JobRow, jobs::Offer, plans::Outcome, plans::PlanRow};
+use crate::store::{self, jobs::JobFilter, jobs::JobRow, plans::FinishedPlan, plans::PlanRow};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
@@ -33,7 +33,7 @@ pub async fn run(app: App) {
     let mut jobs = JoinSet::new();
     let mut pauses = Pauses::default();
     while !context.app.is_stopping() {
-        context.app.parts.sign(Part::Jobs);
+        context.app.parts.note_alive(ServicePart::Jobs);
         while let Some(ended) = jobs.try_join_next() {
             resume_panic(ended);
         }
@@ -48,7 +48,7 @@ pub async fn run(app: App) {
         let pause = match attempt(&context, claim(&context, &free)).await {
             Ok(Claimed::Plan(job, row)) => {
                 pauses = Pauses::default();
-                let place = free.take(job.long).expect("the claim asked for what is free");
+                let place = free.take(job.solve_time).expect("the claim asked for what is free");
                 jobs.spawn(execute(context.clone(), job, row, place));
                 continue;
             }
@@ -82,15 +82,15 @@ fn resume_panic(ended: Result<(), JoinError>) {
 }
 
 /// Claims one job. A job that is cancelled or has failed too often ends at once.
-async fn claim(context: &JobContext, free: &Free) -> store::Result<Claimed> {
+async fn claim(context: &JobContext, free: &FreePlaces) -> store::Result<Claimed> {
     let own = context.own_plans();
-    let offer = Offer { lease: LEASE, long: free.takes_long(), take_over: context.is_calm(), own: &own };
+    let offer = JobFilter { lease: LEASE, long: free.takes_long(), take_over: context.is_calm(), own: &own };
     let mut tx = context.app.pool.begin().await?;
     let Some(job) = store::jobs::claim(&mut tx, &offer).await? else { return Ok(Claimed::Nothing) };
     let at = now();
     if !store::plans::start(&mut tx, job.plan, at).await? {
         store::jobs::delete(&mut tx, &job).await?;
-        store::plans::finish(&mut tx, job.plan, Outcome::CANCELLED, at).await?;
+        store::plans::finish(&mut tx, job.plan, FinishedPlan::CANCELLED, at).await?;
         tx.commit().await?;
         tracing::info!(plan = %job.plan, "cancelled before it was solved");
         return Ok(Claimed::Over);
@@ -98,7 +98,7 @@ async fn claim(context: &JobContext, free: &Free) -> store::Result<Claimed> {
     if job.deaths >= DEATHS_MAX {
         let error = format!("its worker died {DEATHS_MAX} times");
         store::jobs::delete(&mut tx, &job).await?;
-        store::plans::finish(&mut tx, job.plan, Outcome::failed(&error), at).await?;
+        store::plans::finish(&mut tx, job.plan, FinishedPlan::failed(&error), at).await?;
         tx.commit().await?;
         tracing::error!(plan = %job.plan, error, "job over");
         return Ok(Claimed::Over);

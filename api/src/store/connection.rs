@@ -58,7 +58,7 @@ impl Condition {
 
 /// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Deleted {
+pub enum Deletion {
     /// The row is gone.
     Done,
     /// There was no row.

@@ -7,6 +7,22 @@ use super::connection::{PgConnection, Result};
 use std::time::Duration;
 use uuid::Uuid;
 
+/// How much time the solver of a plan may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SolveTime {
+    /// At most the default limit.
+    Usual,
+    /// More than the default limit: the plan must leave places to other plans.
+    Long,
+}
+
+impl From<bool> for SolveTime {
+    /// The column `long` of a job.
+    fn from(long: bool) -> Self {
+        if long { Self::Long } else { Self::Usual }
+    }
+}
+
 /// A claimed job.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub struct JobRow {
@@ -16,16 +32,17 @@ pub struct JobRow {
     pub attempts: i32,
     /// How often a worker let its lease expire.
     pub deaths: i32,
-    /// Whether it may take long.
-    pub long: bool,
+    /// How much time its solver may take.
+    #[sqlx(rename = "long", try_from = "bool")]
+    pub solve_time: SolveTime,
 }
 
 /// The jobs that a worker accepts.
 #[derive(Clone, Debug)]
-pub struct Offer<'a> {
+pub struct JobFilter<'a> {
     /// The duration of its lease.
     pub lease: Duration,
-    /// Whether it accepts jobs that may take long.
+    /// Whether it accepts jobs with [`SolveTime::Long`].
     pub long: bool,
     /// Whether it takes over jobs whose lease has expired.
     pub take_over: bool,
@@ -37,8 +54,9 @@ pub struct Offer<'a> {
 ///
 /// # Errors
 /// The database's.
-pub async fn enqueue(db: &mut PgConnection, plan: Uuid, long: bool) -> Result<()> {
-    sqlx::query("insert into jobs (plan, long) values ($1, $2)").bind(plan).bind(long).execute(db).await?;
+pub async fn enqueue(db: &mut PgConnection, plan: Uuid, solve_time: SolveTime) -> Result<()> {
+    let insert = sqlx::query("insert into jobs (plan, long) values ($1, $2)");
+    insert.bind(plan).bind(solve_time == SolveTime::Long).execute(db).await?;
     Ok(())
 }
 
@@ -46,7 +64,7 @@ pub async fn enqueue(db: &mut PgConnection, plan: Uuid, long: bool) -> Result<()
 ///
 /// # Errors
 /// The database's.
-pub async fn claim(db: &mut PgConnection, offer: &Offer<'_>) -> Result<Option<JobRow>> {
+pub async fn claim(db: &mut PgConnection, offer: &JobFilter<'_>) -> Result<Option<JobRow>> {
     sqlx::query_as(
         "update jobs set attempts = attempts + 1, deaths = deaths + (lease_until is not null)::integer,
          lease_until = clock_timestamp() + make_interval(secs => $1) where plan =

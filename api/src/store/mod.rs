@@ -19,4 +19,4 @@ pub mod processes;
 pub mod target;
 pub mod traces;
 
-pub use connection::{Condition, Deleted, Error, LIST_MAX, PgConnection, PgPool, Result, Time, is_unavailable};
+pub use connection::{Condition, Deletion, Error, LIST_MAX, PgConnection, PgPool, Result, Time, is_unavailable};

@@ -1,6 +1,6 @@
 //! Registered pipelines and their profiles.
 
-use super::connection::{Condition, Deleted, PgConnection, Result, Time};
+use super::connection::{Condition, Deletion, PgConnection, Result, Time};
 use serde_json::Value;
 
 /// A registered pipeline.
@@ -20,7 +20,7 @@ pub struct PipelineRow {
 
 /// A pipeline in a list, without its documents.
 #[derive(Clone, Debug, sqlx::FromRow)]
-pub struct SummaryRow {
+pub struct PipelineSummaryRow {
     /// Its name.
     pub name: String,
     /// Its version: the number of its replacements.
@@ -102,7 +102,7 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
 ///
 /// # Errors
 /// The database's.
-pub async fn summaries(db: &mut PgConnection) -> Result<Vec<SummaryRow>> {
+pub async fn summaries(db: &mut PgConnection) -> Result<Vec<PipelineSummaryRow>> {
     sqlx::query_as(
         "select p.name, p.version, f.pipeline is not null as profiled, p.spec -> 'replan' ->> 'mode' as replan
          from pipelines p left join profiles f on f.pipeline = p.name order by p.name",
@@ -123,16 +123,16 @@ pub async fn is_deployed(db: &mut PgConnection, name: &str) -> Result<bool> {
 ///
 /// # Errors
 /// The database's.
-pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deleted> {
+pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deletion> {
     let done = sqlx::query("delete from pipelines where name = $1 and ($2::bigint[] is null or version = any($2))")
         .bind(name)
         .bind(condition.versions())
         .execute(&mut *db)
         .await?;
     if done.rows_affected() == 1 {
-        return Ok(Deleted::Done);
+        return Ok(Deletion::Done);
     }
-    Ok(if get(db, name).await?.is_some() { Deleted::OtherVersion } else { Deleted::Missing })
+    Ok(if get(db, name).await?.is_some() { Deletion::OtherVersion } else { Deletion::Missing })
 }
 
 /// Stores measurements; returns the profile's new version, or `None` if the condition does not hold. The pipeline must
@@ -165,15 +165,15 @@ pub async fn put_profile(
 ///
 /// # Errors
 /// The database's.
-pub async fn delete_profile(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deleted> {
+pub async fn delete_profile(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deletion> {
     let done = sqlx::query("delete from profiles where pipeline = $1 and ($2::bigint[] is null or version = any($2))")
         .bind(name)
         .bind(condition.versions())
         .execute(&mut *db)
         .await?;
     if done.rows_affected() == 1 {
-        return Ok(Deleted::Done);
+        return Ok(Deletion::Done);
     }
     let there = get(db, name).await?.is_some_and(|row| row.profile.is_some());
-    Ok(if there { Deleted::OtherVersion } else { Deleted::Missing })
+    Ok(if there { Deletion::OtherVersion } else { Deletion::Missing })
 }

@@ -33,7 +33,7 @@ pub struct PlanRow {
 
 /// A plan in a list, without its documents.
 #[derive(Clone, Debug, sqlx::FromRow)]
-pub struct SummaryRow {
+pub struct PlanSummaryRow {
     /// Its identifier.
     pub id: Uuid,
     /// Its state.
@@ -114,7 +114,7 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanRow>> {
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection) -> Result<Vec<SummaryRow>> {
+pub async fn list(db: &mut PgConnection) -> Result<Vec<PlanSummaryRow>> {
     sqlx::query_as(
         "select id, state, options, error, created_at, started_at, finished_at, progress from plans
          order by id desc limit $1",
@@ -213,7 +213,7 @@ pub async fn write_progress(db: &mut PgConnection, id: Uuid, progress: &Value) -
 
 /// The end of a plan: its final state with its documents.
 #[derive(Clone, Copy, Debug)]
-pub struct Outcome<'a> {
+pub struct FinishedPlan<'a> {
     /// The final state.
     pub state: PlanState,
     /// The plan file, if there is one.
@@ -222,14 +222,14 @@ pub struct Outcome<'a> {
     pub error: Option<&'a str>,
 }
 
-impl Outcome<'_> {
+impl FinishedPlan<'_> {
     /// The end of a plan that a client cancelled.
     pub const CANCELLED: Self = Self { state: PlanState::Cancelled, plan: None, error: None };
 
     /// The end of a plan that could not be solved.
     #[must_use]
-    pub fn failed(error: &str) -> Outcome<'_> {
-        Outcome { state: PlanState::Failed, plan: None, error: Some(error) }
+    pub fn failed(error: &str) -> FinishedPlan<'_> {
+        FinishedPlan { state: PlanState::Failed, plan: None, error: Some(error) }
     }
 }
 
@@ -237,7 +237,7 @@ impl Outcome<'_> {
 ///
 /// # Errors
 /// The database's.
-pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: Outcome<'_>, at: Time) -> Result<()> {
+pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: FinishedPlan<'_>, at: Time) -> Result<()> {
     sqlx::query(
         "update plans set state = case when cancel then $6 else $2 end,
          plan = case when cancel then null else $3 end, error = case when cancel then null else $4 end,
@@ -255,11 +255,20 @@ pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: Outcome<'_>, at: T
     Ok(())
 }
 
-/// The request digest and the plan of an idempotency key. The key is locked until the transaction ends.
+/// An idempotency key that was used already.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct KeyRow {
+    /// The digest of its request.
+    pub request: String,
+    /// The plan of its request.
+    pub plan: Uuid,
+}
+
+/// The row of an idempotency key. The key is locked until the transaction ends.
 ///
 /// # Errors
 /// The database's.
-pub async fn known_key(db: &mut PgConnection, key: &str) -> Result<Option<(String, Uuid)>> {
+pub async fn known_key(db: &mut PgConnection, key: &str) -> Result<Option<KeyRow>> {
     sqlx::query("select pg_advisory_xact_lock(hashtext('key:' || $1))").bind(key).execute(&mut *db).await?;
     sqlx::query_as("select request, plan from idempotency where key = $1").bind(key).fetch_optional(db).await
 }

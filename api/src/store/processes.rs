@@ -1,6 +1,7 @@
 //! The heartbeats of the service's processes.
 
 use super::connection::{PgConnection, Result, Time};
+use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// Counts one heartbeat of a process; returns the time of the database's clock.
@@ -17,12 +18,13 @@ pub async fn beat(db: &mut PgConnection, process: Uuid) -> Result<Time> {
     .await
 }
 
-/// The heartbeat counters of all processes.
+/// The heartbeat counter of each process.
 ///
 /// # Errors
 /// The database's.
-pub async fn beats(db: &mut PgConnection) -> Result<Vec<(Uuid, i64)>> {
-    sqlx::query_as("select id, beat from processes order by id").fetch_all(db).await
+pub async fn beats(db: &mut PgConnection) -> Result<BTreeMap<Uuid, i64>> {
+    let rows: Vec<(Uuid, i64)> = sqlx::query_as("select id, beat from processes order by id").fetch_all(db).await?;
+    Ok(rows.into_iter().collect())
 }
 
 /// Forgets processes that ended long ago.

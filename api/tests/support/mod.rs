@@ -7,7 +7,7 @@ pub mod plans;
 pub mod relay;
 
 use apportion_api::database::PrivateDatabase;
-use apportion_api::{Config, Running, serve};
+use apportion_api::{RunningService, ServiceConfig, serve};
 use serde_json::{Value, json};
 use sqlx::Connection;
 use std::sync::OnceLock;
@@ -89,7 +89,7 @@ pub async fn copy_database(url: &str) -> String {
 
 /// A service with its client.
 pub struct Service {
-    pub running: Running,
+    pub running: RunningService,
     pub base: String,
     pub client: reqwest::Client,
     pub dir: TempDir,
@@ -102,7 +102,7 @@ pub async fn service() -> Service {
 }
 
 pub async fn service_on(url: String, dir: TempDir) -> Service {
-    let mut config = Config::new(dir.path());
+    let mut config = ServiceConfig::new(dir.path());
     config.database_url = Some(url.clone());
     config.http.set_port(0);
     config.grpc.set_port(0);

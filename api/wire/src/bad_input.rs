@@ -83,9 +83,8 @@ pub(crate) fn near_named<'a>(what: &str, name: &str, known: impl Iterator<Item =
     let (one, many) =
         if what.is_empty() { (String::new(), String::new()) } else { (format!("the {what} "), format!("the {what}s ")) };
     let score = |k: &str| strsim::jaro_winkler(&name.to_lowercase(), &k.to_lowercase());
-    if let Some((best, _)) =
-        known.clone().map(|k| (k, score(k))).filter(|(_, s)| *s >= NEAR).max_by(|a, b| a.1.total_cmp(&b.1))
-    {
+    let scored = known.clone().map(|k| (k, score(k))).filter(|(_, score)| *score >= NEAR);
+    if let Some((best, _)) = scored.max_by(|(_, a), (_, b)| a.total_cmp(b)) {
         return format!("{one}{best:?}");
     }
     let count = known.clone().count();

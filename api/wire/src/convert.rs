@@ -13,11 +13,6 @@ use apportion_domain::{
 };
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Default share of requests that must meet the SLO, in percent.
-const PERCENTILE: f64 = 99.0;
-/// A query may wait for one batch before its own: Loki section 4.1.
-const QUEUE_FACTOR: f64 = 2.0;
-
 impl From<&HardwareSpec> for Hardware {
     fn from(spec: &HardwareSpec) -> Self {
         Self {
@@ -63,7 +58,7 @@ impl<'a> Names<'a> {
 }
 
 /// A word of the domain, or its default if absent. An unknown word is refused; those of files are refused earlier.
-fn word<T: Default>(
+fn parse_word<T: Default>(
     given: Option<&str>,
     from_name: fn(&str) -> Option<T>,
     names: &[&str],
@@ -91,10 +86,10 @@ pub(crate) fn share_at(value: Option<f64>, at: impl Fn() -> String, problems: &m
 /// Unknown words.
 pub fn objective_of(spec: &ObjectiveSpec, at: &str) -> Result<Objective, Invalids> {
     let mut problems = Vec::new();
-    let mode = word(Some(spec.mode.as_str()), Mode::from_name, Mode::NAMES, || format!("{at}/mode"), &mut problems);
+    let mode = parse_word(Some(spec.mode.as_str()), Mode::from_name, Mode::NAMES, || format!("{at}/mode"), &mut problems);
     let rule = spec.latency_rule.as_deref();
     let latency_rule =
-        word(rule, LatencyRule::from_name, LatencyRule::NAMES, || format!("{at}/latency_rule"), &mut problems);
+        parse_word(rule, LatencyRule::from_name, LatencyRule::NAMES, || format!("{at}/latency_rule"), &mut problems);
     let objective = Objective { mode, latency_rule, budget_per_hour: spec.budget_per_hour };
     if problems.is_empty() { Ok(objective) } else { Err(Invalids(problems)) }
 }
@@ -129,22 +124,23 @@ fn draft_of(p: &PipelineSpec, hardware: &[Hardware], at: &str, problems: &mut Ve
     let hardware = Names::new("hardware type", hardware.iter().map(|h| h.name.as_str()));
     let model = p.accuracy_model.as_deref();
     let accuracy_model =
-        word(model, AccuracyModel::from_name, AccuracyModel::NAMES, || format!("{at}/accuracy_model"), problems);
+        parse_word(model, AccuracyModel::from_name, AccuracyModel::NAMES, || format!("{at}/accuracy_model"), problems);
     let partial = p.partial.as_deref();
+    let default = PipelineDraft::default();
     PipelineDraft {
         name: p.name.clone(),
         demand_qps: p.demand_qps,
         slo_ms: p.slo_ms,
-        percentile: p.percentile.unwrap_or(PERCENTILE),
-        queue_factor: p.queue_factor.unwrap_or(QUEUE_FACTOR),
-        network_ms: p.network_ms.unwrap_or(0.0),
-        weight: p.weight.unwrap_or(1.0),
+        percentile: p.percentile.unwrap_or(default.percentile),
+        queue_factor: p.queue_factor.unwrap_or(default.queue_factor),
+        network_ms: p.network_ms.unwrap_or(default.network_ms),
+        weight: p.weight.unwrap_or(default.weight),
         min_accuracy: p.min_accuracy,
         accuracy_model,
         path_accuracy: path_table(p, &tasks, at, problems),
         leaf_weights: by_task(&p.leaf_weights, &tasks, &format!("{at}/leaf_weights"), problems, |w| *w),
-        survive: p.survive.unwrap_or(0),
-        partial: word(partial, Partial::from_name, Partial::NAMES, || format!("{at}/partial"), problems),
+        survive: p.survive.unwrap_or(default.survive),
+        partial: parse_word(partial, Partial::from_name, Partial::NAMES, || format!("{at}/partial"), problems),
         serving: wishes_of(p.serving.as_ref(), &format!("{at}/serving"), problems),
         tasks: task_list(&p.tasks, &tasks, &hardware, at, problems),
         edges: edge_list(&p.edges, &tasks, at, problems),
@@ -174,19 +170,19 @@ fn wishes_of(spec: Option<&ServingSpec>, at: &str, problems: &mut Vec<Invalid>) 
         queueing: s
             .queueing
             .as_deref()
-            .map(|w| word(Some(w), Queueing::from_name, Queueing::NAMES, place("queueing"), problems)),
+            .map(|w| parse_word(Some(w), Queueing::from_name, Queueing::NAMES, place("queueing"), problems)),
         batching: s
             .batching
             .as_deref()
-            .map(|w| word(Some(w), Batching::from_name, Batching::NAMES, place("batching"), problems)),
+            .map(|w| parse_word(Some(w), Batching::from_name, Batching::NAMES, place("batching"), problems)),
         routing: s
             .routing
             .as_deref()
-            .map(|w| word(Some(w), RoutingPolicy::from_name, RoutingPolicy::NAMES, place("routing"), problems)),
+            .map(|w| parse_word(Some(w), RoutingPolicy::from_name, RoutingPolicy::NAMES, place("routing"), problems)),
         dropping: s
             .dropping
             .as_deref()
-            .map(|w| word(Some(w), Dropping::from_name_or_alias, Dropping::NAMES, place("dropping"), problems)),
+            .map(|w| parse_word(Some(w), Dropping::from_name_or_alias, Dropping::NAMES, place("dropping"), problems)),
     }
 }
 
@@ -208,8 +204,8 @@ fn task_list(
         };
         Task {
             name: spec.name.clone(),
-            kind: word(spec.kind.as_deref(), TaskKind::from_name, TaskKind::NAMES, place("kind"), problems),
-            route: word(spec.route.as_deref(), Route::from_name, Route::NAMES, place("route"), problems),
+            kind: parse_word(spec.kind.as_deref(), TaskKind::from_name, TaskKind::NAMES, place("kind"), problems),
+            route: parse_word(spec.route.as_deref(), Route::from_name, Route::NAMES, place("route"), problems),
             min_replicas: spec.min_replicas.unwrap_or(1),
             variants: spec.variants.iter().enumerate().map(|(v, s)| variant(v, s, problems)).collect(),
         }
@@ -282,7 +278,7 @@ fn path_table(p: &PipelineSpec, tasks: &Names<'_>, at: &str, problems: &mut Vec<
     let mut table = Vec::with_capacity(p.path_accuracy.len());
     for (key, &accuracy) in &p.path_accuracy {
         let place = format!("{at}/path_accuracy/{}", escape(key));
-        let stages: Option<Vec<_>> = key.split('>').map(|s| stage(p, s, tasks, &place, problems)).collect();
+        let stages: Option<Vec<_>> = key.split('>').map(|s| parse_stage(p, s, tasks, &place, problems)).collect();
         if let Some(path) = stages {
             table.push(PathAccuracy { path, accuracy });
         }
@@ -290,7 +286,7 @@ fn path_table(p: &PipelineSpec, tasks: &Names<'_>, at: &str, problems: &mut Vec<
     table
 }
 
-fn stage(
+fn parse_stage(
     p: &PipelineSpec,
     text: &str,
     tasks: &Names<'_>,

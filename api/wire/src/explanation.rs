@@ -75,11 +75,11 @@ record! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ChangeFile {
-        /// Replicas.
+        /// Difference in replicas.
         pub replicas: i64 => required,
-        /// Cost.
+        /// Difference in cost.
         pub cost_per_hour: f64 => required,
-        /// Accuracy, the mean by weight over all pipelines.
+        /// Difference in accuracy, the mean by weight over all pipelines.
         pub accuracy: f64 => required,
     }
 }

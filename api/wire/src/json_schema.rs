@@ -5,7 +5,7 @@
 use crate::plan::PlanFile;
 use crate::profile_csv;
 use crate::profile_set::ProfileSet;
-use crate::record::{FileKind, Key, Record, Shape};
+use crate::record::{FileKind, Record, RecordKey, ValueShape};
 use crate::spec::{PipelineSpec, ProblemSpec, ScalingFileSpec};
 use crate::trace_csv;
 use serde_json::{Map, Value, json};
@@ -42,7 +42,7 @@ pub fn all() -> Vec<NamedSchema> {
 
 fn json_schema(title: &str, kind: FileKind, record: &'static Record) -> Value {
     let mut definitions = Definitions { kind, records: Map::new() };
-    let Value::Object(root) = definitions.record(record) else { unreachable!("a record is an object") };
+    let Value::Object(root) = definitions.record_schema(record) else { unreachable!("a record is an object") };
     let mut schema = Map::new();
     schema.insert("$schema".into(), DIALECT.into());
     schema.insert("title".into(), title.into());
@@ -60,11 +60,11 @@ struct Definitions {
 }
 
 impl Definitions {
-    fn record(&mut self, record: &'static Record) -> Value {
+    fn record_schema(&mut self, record: &'static Record) -> Value {
         let kind = self.kind;
         let mut properties = Map::new();
         for key in record.keys.iter().filter(|key| key.is_known(kind)) {
-            let schema = self.key(key);
+            let schema = self.key_schema(key);
             properties.insert(key.name.into(), schema);
         }
         let required: Vec<&str> = record.keys.iter().filter(|key| key.is_required(kind)).map(|key| key.name).collect();
@@ -77,8 +77,8 @@ impl Definitions {
         })
     }
 
-    fn key(&mut self, key: &'static Key) -> Value {
-        let mut schema = self.shape(key.shape);
+    fn key_schema(&mut self, key: &'static RecordKey) -> Value {
+        let mut schema = self.shape_schema(key.shape);
         if key.is_nullable(self.kind) {
             schema = json!({"anyOf": [schema, {"type": "null"}]});
         }
@@ -86,26 +86,26 @@ impl Definitions {
         schema
     }
 
-    fn shape(&mut self, shape: Shape) -> Value {
+    fn shape_schema(&mut self, shape: ValueShape) -> Value {
         match shape {
-            Shape::Any => json!({}),
-            Shape::Text => json!({"type": "string"}),
-            Shape::Flag => json!({"type": "boolean"}),
-            Shape::Number => json!({"type": "number"}),
-            Shape::Count => json!({"type": "integer", "minimum": 0, "maximum": u32::MAX}),
-            Shape::Large => json!({"type": "integer", "minimum": 0}),
-            Shape::Integer => json!({"type": "integer"}),
-            Shape::Word { words, aliases } => json!({"enum": words.iter().chain(aliases).collect::<Vec<_>>()}),
-            Shape::List(item) => json!({"type": "array", "items": self.shape(*item)}),
-            Shape::Table(item) => json!({"type": "object", "additionalProperties": self.shape(*item)}),
-            Shape::Distribution => json!({
+            ValueShape::Any => json!({}),
+            ValueShape::Text => json!({"type": "string"}),
+            ValueShape::Flag => json!({"type": "boolean"}),
+            ValueShape::Number => json!({"type": "number"}),
+            ValueShape::Count => json!({"type": "integer", "minimum": 0, "maximum": u32::MAX}),
+            ValueShape::Large => json!({"type": "integer", "minimum": 0}),
+            ValueShape::Integer => json!({"type": "integer"}),
+            ValueShape::Word { words, aliases } => json!({"enum": words.iter().chain(aliases).collect::<Vec<_>>()}),
+            ValueShape::List(item) => json!({"type": "array", "items": self.shape_schema(*item)}),
+            ValueShape::Table(item) => json!({"type": "object", "additionalProperties": self.shape_schema(*item)}),
+            ValueShape::Distribution => json!({
                 "type": "object",
                 "propertyNames": {"pattern": "^(0|[1-9][0-9]*)$"},
                 "additionalProperties": {"type": "number"},
             }),
-            Shape::Record(record) => {
+            ValueShape::Record(record) => {
                 if !self.records.contains_key(record.name) {
-                    let definition = self.record(record);
+                    let definition = self.record_schema(record);
                     self.records.insert(record.name.into(), definition);
                 }
                 json!({"$ref": format!("#/$defs/{}", record.name)})

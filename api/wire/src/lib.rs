@@ -5,7 +5,7 @@
 //!
 //! The commonest addition is a key of a file. Add it to its record in [`spec`] (or [`plan`]) and to the conversion in
 //! [`convert`] (or [`plan_read`]). Then write the JSON Schemas again: `APPORTION_WRITE=1 cargo test -p apportion-wire
-//! --test schemas`.
+//! --test schemas`. The test `files_page` of `apportion-tidy` writes the tables of the documents from them.
 
 pub mod bad_input;
 mod check;
@@ -37,7 +37,7 @@ pub use profile_set::{
     MeasuredRow, MeasuredTask, MeasuredVariant, ProfileSet, pipeline_spec_from_tree, profile_set_from_tree,
     read_pipeline_spec, read_profile_set,
 };
-pub use result_csv::{RequestOutcome, RequestRow, write_requests};
+pub use result_csv::{RecordedOutcome, RequestRow, write_requests};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,

@@ -1,7 +1,7 @@
 //! Which keys does a plan file have? `apportion plan --format json` prints such files, and the service stores them.
 
 use crate::explanation::ExplanationFile;
-use crate::record::{FileKind, FileValue, Shape, record};
+use crate::record::{FileKind, FileValue, ValueShape, record};
 use apportion_domain::{
     Batching, Dropping, EstimateMethod, Mode, ObjectiveStep, PlanStatus, Queueing, RoutingPolicy, StopReason,
 };
@@ -53,7 +53,7 @@ record! {
         pub value: Option<f64> => optional.or_null(),
         /// The bound that no plan can beat.
         pub bound: Option<f64> => optional.or_null(),
-        /// `|value - bound| / max(1e-9, |value|)`.
+        /// `abs(value - bound) / max(1e-9, abs(value))`.
         pub gap: Option<f64> => optional.or_null(),
     }
 }
@@ -142,9 +142,9 @@ record! {
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct FlowFile {
-        /// Nodes `[task, variant, hardware]`, with the share as fourth element if it is not 1.
+        /// Nodes `[task, variant, hardware]`. The share is a fourth element if it is not 1.
         pub path: Vec<PathNode> => required,
-        /// For each sink the shares sum to 1.
+        /// Share of the traffic to the path's sink. For each sink the shares sum to 1.
         pub share: f64 => required,
     }
 }
@@ -173,7 +173,7 @@ impl ToSchema for PathNode {}
 
 impl FileValue for PathNode {
     // `plan_read` checks the elements.
-    const SHAPE: Shape = Shape::List(&Shape::Any);
+    const SHAPE: ValueShape = ValueShape::List(&ValueShape::Any);
 }
 
 record! {
@@ -184,7 +184,7 @@ record! {
         /// One table for each sender and task.
         #[serde(default)]
         pub tables: Vec<RoutingTableFile> => optional,
-        /// Spare capacity.
+        /// Capacity that the tables leave unused.
         #[serde(default)]
         pub backup: Vec<BackupFile> => optional,
     }
@@ -321,7 +321,7 @@ record! {
         pub queries: u64 => optional,
         /// Mean time from joining the queue to the start of the batch.
         pub waiting_mean_ms: f64 => optional,
-        /// 99th percentile of that time.
+        /// 99th percentile of the time from joining the queue to the start of the batch.
         pub waiting_p99_ms: f64 => optional,
         /// Mean time from joining the queue to entering a batch.
         pub queueing_ms: f64 => optional,
@@ -331,7 +331,7 @@ record! {
         pub service_ms: f64 => optional,
         /// Mean size of the batches.
         pub batch: f64 => optional,
-        /// Largest busy share of a replica.
+        /// Largest share of the time that any replica was busy.
         pub utilisation: f64 => optional,
     }
 }

@@ -7,8 +7,8 @@ use crate::plan::{
     TaskEstimateFile,
 };
 use apportion_domain::{
-    Assignment, Estimate, Flow, GroupName, LadderStep, Mode, ObjectiveValue, PipelinePlan, PlanOutcome, PlanningReport,
-    Problem, Round, Routing, ServingPolicy, Share, TaskWaiting,
+    Assignment, CheckRound, Estimate, Flow, GroupName, LadderStep, Mode, ObjectiveValue, PipelinePlan, PlanOutcome,
+    PlanningReport, Problem, Routing, ServingPolicy, Share, TaskWaiting,
 };
 
 impl PlanFile {
@@ -177,7 +177,7 @@ impl From<&TaskWaiting> for TaskEstimateFile {
     }
 }
 
-fn round(mode: Mode, r: &Round) -> RoundFile {
+fn round(mode: Mode, r: &CheckRound) -> RoundFile {
     RoundFile {
         round: r.round,
         headroom: r.headroom.iter().cloned().collect(),

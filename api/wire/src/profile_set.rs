@@ -23,7 +23,7 @@ record! {
         /// Other figures, by variant.
         #[serde(default)]
         pub variants: Vec<MeasuredVariant> => optional,
-        /// Measured accuracy by `task:variant>task:variant`.
+        /// Measured accuracy of a path, by `task:variant>task:variant`.
         #[serde(default)]
         pub path_accuracy: BTreeMap<String, f64> => optional,
         /// Tensors of each task, from its model files.
@@ -80,7 +80,7 @@ record! {
         pub batch: u32 => required,
         /// Median time of the batch.
         pub latency_ms: f64 => required,
-        /// 99th percentile of that time.
+        /// 99th percentile of the batch's time.
         #[serde(default)]
         pub p99_ms: Option<f64> => optional.or_null(),
     }
@@ -207,7 +207,7 @@ impl PipelineSpec {
         let mut merged = self.clone();
         for task in &mut merged.tasks {
             for variant in &mut task.variants {
-                fill(variant, &task.name, profiles);
+                add_measurements(variant, &task.name, profiles);
             }
             if let Some(measured) = profiles.tasks.iter().find(|m| m.name == task.name) {
                 task.inputs.get_or_insert_with(|| measured.inputs.clone());
@@ -233,7 +233,7 @@ impl PipelineSpec {
     }
 }
 
-fn fill(variant: &mut VariantSpec, task: &str, profiles: &ProfileSet) {
+fn add_measurements(variant: &mut VariantSpec, task: &str, profiles: &ProfileSet) {
     let mine = |t: &str, v: &str| t == task && v == variant.name;
     let row = |r: &MeasuredRow| ProfileRowSpec {
         hardware: r.hardware.clone(),

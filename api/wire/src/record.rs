@@ -39,7 +39,7 @@ pub(crate) enum FileKind {
 
 /// The form of one value.
 #[derive(Clone, Copy)]
-pub(crate) enum Shape {
+pub(crate) enum ValueShape {
     /// Anything at all.
     Any,
     /// Text.
@@ -62,9 +62,9 @@ pub(crate) enum Shape {
         aliases: &'static [&'static str],
     },
     /// A list of such values.
-    List(&'static Shape),
+    List(&'static ValueShape),
     /// An object whose keys are names chosen by the user.
-    Table(&'static Shape),
+    Table(&'static ValueShape),
     /// An object whose keys are whole numbers and whose values are numbers.
     Distribution,
     /// An object with the keys of a record.
@@ -74,36 +74,36 @@ pub(crate) enum Shape {
 /// A Rust type of a value in a file.
 pub(crate) trait FileValue {
     /// The form of the value.
-    const SHAPE: Shape;
+    const SHAPE: ValueShape;
 }
 
 /// Implements [`FileValue`] for simple types.
 macro_rules! shapes {
     ($($type:ty: $shape:expr,)*) => {
-        $(impl FileValue for $type { const SHAPE: Shape = $shape; })*
+        $(impl FileValue for $type { const SHAPE: ValueShape = $shape; })*
     };
 }
 
 shapes! {
-    String: Shape::Text,
-    bool: Shape::Flag,
-    f64: Shape::Number,
-    u32: Shape::Count,
-    u64: Shape::Large,
-    i64: Shape::Integer,
-    BTreeMap<u32, f64>: Shape::Distribution,
+    String: ValueShape::Text,
+    bool: ValueShape::Flag,
+    f64: ValueShape::Number,
+    u32: ValueShape::Count,
+    u64: ValueShape::Large,
+    i64: ValueShape::Integer,
+    BTreeMap<u32, f64>: ValueShape::Distribution,
 }
 
 impl<T: FileValue> FileValue for Option<T> {
-    const SHAPE: Shape = T::SHAPE;
+    const SHAPE: ValueShape = T::SHAPE;
 }
 
 impl<T: FileValue> FileValue for Vec<T> {
-    const SHAPE: Shape = Shape::List(&T::SHAPE);
+    const SHAPE: ValueShape = ValueShape::List(&T::SHAPE);
 }
 
 impl<T: FileValue> FileValue for BTreeMap<String, T> {
-    const SHAPE: Shape = Shape::Table(&T::SHAPE);
+    const SHAPE: ValueShape = ValueShape::Table(&T::SHAPE);
 }
 
 /// The keys of an object in a file.
@@ -113,7 +113,7 @@ pub(crate) struct Record {
     /// Its documentation.
     pub(crate) about: &'static str,
     /// Its keys.
-    pub(crate) keys: &'static [Key],
+    pub(crate) keys: &'static [RecordKey],
 }
 
 /// In which kinds of files a key is required or allowed.
@@ -126,18 +126,18 @@ enum Presence {
 }
 
 /// One key of a record.
-pub(crate) struct Key {
+pub(crate) struct RecordKey {
     /// The key.
     pub(crate) name: &'static str,
     /// Its documentation.
     pub(crate) about: &'static str,
     /// The form of its value.
-    pub(crate) shape: Shape,
+    pub(crate) shape: ValueShape,
     presence: Presence,
     nullable: bool,
 }
 
-impl Key {
+impl RecordKey {
     /// An optional key whose value has the type `T`.
     pub(crate) const fn of<T: FileValue>(name: &'static str, about: &'static str) -> Self {
         Self { name, about, shape: T::SHAPE, presence: Presence::Optional, nullable: false }
@@ -175,7 +175,7 @@ impl Key {
 
     /// Its value is one of these words, or an alias.
     pub(crate) const fn words_or(self, words: &'static [&'static str], aliases: &'static [&'static str]) -> Self {
-        Self { shape: Shape::Word { words, aliases }, ..self }
+        Self { shape: ValueShape::Word { words, aliases }, ..self }
     }
 
     /// The key has another name than its Rust field.
@@ -235,7 +235,7 @@ macro_rules! record {
                 name: stringify!($name),
                 about: concat!($(crate::record::doc_text!($meta)),*),
                 keys: &[$(
-                    crate::record::Key::of::<$type>(
+                    crate::record::RecordKey::of::<$type>(
                         stringify!($field),
                         concat!($(crate::record::doc_text!($attr)),*),
                     )
@@ -246,7 +246,7 @@ macro_rules! record {
         }
 
         impl crate::record::FileValue for $name {
-            const SHAPE: crate::record::Shape = crate::record::Shape::Record(&$name::RECORD);
+            const SHAPE: crate::record::ValueShape = crate::record::ValueShape::Record(&$name::RECORD);
         }
     };
 }

@@ -10,7 +10,7 @@ const COLUMNS: [&str; 8] =
 
 /// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestOutcome {
+pub enum RecordedOutcome {
     /// Its last leaf ended within the SLO.
     Ok,
     /// Its last leaf ended after the SLO.
@@ -21,7 +21,7 @@ pub enum RequestOutcome {
     Failed,
 }
 
-impl RequestOutcome {
+impl RecordedOutcome {
     /// The name in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -44,7 +44,7 @@ pub struct RequestRow<'a> {
     /// End of its last leaf, or when it was dropped; `None` if neither happened.
     pub finish: Option<Moment>,
     /// Its outcome.
-    pub outcome: RequestOutcome,
+    pub outcome: RecordedOutcome,
     /// Task at which it was dropped.
     pub drop_task: Option<&'a str>,
     /// The reason if it was dropped or failed.
@@ -61,7 +61,7 @@ pub fn write_requests<'a>(rows: impl Iterator<Item = RequestRow<'a>>, out: &mut 
     let mut writer = csv::Writer::from_writer(out);
     writer.write_record(COLUMNS)?;
     for row in rows {
-        let answered = matches!(row.outcome, RequestOutcome::Ok | RequestOutcome::Late);
+        let answered = matches!(row.outcome, RecordedOutcome::Ok | RecordedOutcome::Late);
         let latency = row.finish.filter(|_| answered).map(|m| decimal_millis(m.since(row.arrival).as_nanos()));
         writer.write_record([
             row.request.to_string().as_str(),
@@ -88,7 +88,7 @@ mod tests {
                 request: 0,
                 arrival: Moment::from_nanos(1_500_000),
                 finish: Some(Moment::from_nanos(12_000_001)),
-                outcome: RequestOutcome::Ok,
+                outcome: RecordedOutcome::Ok,
                 drop_task: None,
                 reason: None,
                 accuracy: Some(0.5),
@@ -97,7 +97,7 @@ mod tests {
                 request: 1,
                 arrival: Moment::ZERO,
                 finish: None,
-                outcome: RequestOutcome::Dropped,
+                outcome: RecordedOutcome::Dropped,
                 drop_task: Some("t"),
                 reason: Some("late"),
                 accuracy: None,

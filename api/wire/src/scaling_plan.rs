@@ -48,7 +48,7 @@ struct ReadObjective {
 pub fn read_any_plan(file: &str, text: &str) -> Result<AnyPlan, BadInput> {
     let tree = parse_tree(file, text)?;
     if is_scaling(&tree) {
-        return Ok(AnyPlan::Scaling(scaling_plan_from_tree(file, tree)?.0));
+        return Ok(AnyPlan::Scaling(scaling_plan_from_tree(file, tree)?.plan));
     }
     plan_from_tree(file, tree).map(AnyPlan::Allocation)
 }
@@ -59,7 +59,7 @@ pub fn read_any_plan(file: &str, text: &str) -> Result<AnyPlan, BadInput> {
 /// As [`read_any_plan`], and a plan for pipelines.
 pub fn read_scaling_plan_for(problem: &ScalingProblem, file: &str, text: &str) -> Result<ScalingPlan, BadInput> {
     let tree = parse_tree(file, text)?;
-    let (mut plan, has_value) = scaling_plan_from_tree(file, tree)?;
+    let StoredPlan { mut plan, has_value } = scaling_plan_from_tree(file, tree)?;
     if !has_value {
         plan.value = value_of(problem, &plan);
     }
@@ -71,8 +71,14 @@ fn is_scaling(tree: &Value) -> bool {
     tree.get("scaling").is_some_and(|s| !s.is_null())
 }
 
-/// The plan, and whether the file has its value.
-fn scaling_plan_from_tree(file: &str, tree: Value) -> Result<(ScalingPlan, bool), BadInput> {
+/// The plan of a file.
+struct StoredPlan {
+    plan: ScalingPlan,
+    /// Whether the file has its value. Otherwise the value is 0.
+    has_value: bool,
+}
+
+fn scaling_plan_from_tree(file: &str, tree: Value) -> Result<StoredPlan, BadInput> {
     check_version(file, &tree)?;
     if !is_scaling(&tree) {
         let expected = "the actions of a scaling plan: [{application, variant, running, delta}]";
@@ -102,21 +108,22 @@ fn scaling_plan_from_tree(file: &str, tree: Value) -> Result<(ScalingPlan, bool)
         delta: e.delta,
     };
     let actions = parsed.scaling.into_iter().map(action).collect();
-    Ok((ScalingPlan { actions, value: value.unwrap_or(0.0) }, value.is_some()))
+    let plan = ScalingPlan { actions, value: value.unwrap_or(0.0) };
+    Ok(StoredPlan { plan, has_value: value.is_some() })
 }
 
 /// The cost of a plan's actions. Actions of unknown variants count nothing.
 fn value_of(problem: &ScalingProblem, plan: &ScalingPlan) -> f64 {
-    known(problem, plan).map(|(v, a)| v.cost(problem.lambda, a.delta)).sum()
+    known_actions(problem, plan).map(|(v, a)| v.cost(problem.lambda, a.delta)).sum()
 }
 
 /// Running cost per second of all replicas after the actions.
 fn running_cost(problem: &ScalingProblem, plan: &ScalingPlan) -> f64 {
-    known(problem, plan).map(|(v, a)| v.cost_per_s * f64::from(a.running)).sum()
+    known_actions(problem, plan).map(|(v, a)| v.cost_per_s * f64::from(a.running)).sum()
 }
 
 /// The actions of variants that the problem knows.
-fn known<'a>(
+fn known_actions<'a>(
     problem: &'a ScalingProblem,
     plan: &'a ScalingPlan,
 ) -> impl Iterator<Item = (&'a ScalingVariant, &'a ScalingAction)> {

@@ -17,7 +17,7 @@ record! {
     pub struct ProblemSpec {
         /// Version of the format: 1.
         pub version: u32 => required,
-        /// The objective.
+        /// The goal and its limits.
         pub objective: ObjectiveSpec => required,
         /// Hardware types.
         pub hardware: Vec<HardwareSpec> => required,
@@ -33,16 +33,17 @@ record! {
 }
 
 record! {
-    /// The objective.
+    /// The goal of a plan, and its limits.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ObjectiveSpec {
-        /// `hardware_then_accuracy`, `min_cost` or `max_accuracy`.
+        /// The goal: `hardware_then_accuracy`, `min_cost` or `max_accuracy`.
         pub mode: String => required.words(Mode::NAMES),
-        /// `task_budget` (default) or `path`.
+        /// The paths that must meet the SLO: through the slowest group of each task (`task_budget`, default), or all paths
+        /// with traffic (`path`).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub latency_rule: Option<String> => optional.words(LatencyRule::NAMES),
-        /// Cap on the cost of devices.
+        /// Limit on the cost of the devices per hour; null is no limit.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub budget_per_hour: Option<f64> => optional.or_null(),
     }
@@ -89,7 +90,7 @@ record! {
         /// Share of requests, in percent, that must meet it; default 99.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub percentile: Option<f64> => optional,
-        /// Time of a query at a task, in times of its batch; default 2.
+        /// Time of a query at a task, waiting included, as a multiple of its batch's time; default 2.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub queue_factor: Option<f64> => optional,
         /// Network time per hop; default 0.
@@ -98,25 +99,26 @@ record! {
         /// Weight in `max_accuracy`; default 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub weight: Option<f64> => optional,
-        /// Floor on the accuracy.
+        /// Floor on the accuracy; null is no floor.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub min_accuracy: Option<f64> => optional.or_null(),
-        /// `product` (default), `mean` or `task_mean`.
+        /// How the accuracies of a path's tasks combine: `product` (default), `mean` or `task_mean`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub accuracy_model: Option<String> => optional.words(AccuracyModel::NAMES),
-        /// Measured accuracy by `task:variant>task:variant`.
+        /// Measured accuracy of a path, by `task:variant>task:variant`. It replaces the combined accuracy.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub path_accuracy: BTreeMap<String, f64> => optional,
-        /// Weights of sink tasks; default uniform.
+        /// Weights of the sink tasks in the accuracy; default: all equal.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub leaf_weights: BTreeMap<String, f64> => optional,
         /// Replicas of any one group that may be lost without a loss of capacity; default 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub survive: Option<u32> => optional,
-        /// `deny` (default) or `allow`.
+        /// What a dropped query does to its request. `deny` (default): the request is dropped. `allow`: the answer comes
+        /// without that part.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub partial: Option<String> => optional.words(Partial::NAMES),
-        /// Wishes for the plan's serving block.
+        /// Serving policies that the plan should have; absent ones are defaults.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub serving: Option<ServingSpec> => optional,
         /// The tasks, at least one.
@@ -134,20 +136,20 @@ record! {
 }
 
 record! {
-    /// Wishes for the serving block of a plan.
+    /// Serving policies that a plan should have; absent ones are defaults.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ServingSpec {
-        /// `per_replica` (default) or `central`.
+        /// Where queries wait: `per_replica` (default) or `central`, one queue for each group.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub queueing: Option<String> => optional.words(Queueing::NAMES),
-        /// `at_start` (default), `forming` or `wait_until`.
+        /// When a batch is closed: `at_start` (default), `forming` or `wait_until`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub batching: Option<String> => optional.words(Batching::NAMES),
-        /// `stride` (default), `jsq` or `most_accurate_first`.
+        /// How a sender chooses a replica: `stride` (default), `jsq` or `most_accurate_first`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub routing: Option<String> => optional.words(RoutingPolicy::NAMES),
-        /// A policy by name; default `naive`.
+        /// The policy for queries that will be late; default `naive`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub dropping: Option<String> => optional.words_or(Dropping::NAMES, &["none"]),
     }
@@ -160,10 +162,10 @@ record! {
     pub struct TaskSpec {
         /// Unique in its pipeline.
         pub name: String => required,
-        /// `batch` (default) or `continuous`.
+        /// How queries run: in batches (`batch`, default) or in slots (`continuous`).
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub kind: Option<String> => optional.words(TaskKind::NAMES),
-        /// `all` (default) or `one_of`.
+        /// The children that a query visits: `all` (default), or `one_of`, drawn by the ratios of the edges.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub route: Option<String> => optional.words(Route::NAMES),
         /// Fewest replicas; default 1.
@@ -185,7 +187,7 @@ record! {
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct TensorSpec {
-        /// Name.
+        /// Name of the tensor.
         pub name: String => required,
         /// Its data type.
         pub datatype: String => required.words(DATATYPES),
@@ -247,7 +249,7 @@ record! {
         pub batch: u32 => required,
         /// Median time of the batch.
         pub latency_ms: f64 => required,
-        /// 99th percentile of that time.
+        /// 99th percentile of the batch's time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub p99_ms: Option<f64> => optional.or_null(),
         /// Fraction of a device: 1 (default), 0.5, 0.25 or 0.125.
@@ -268,7 +270,7 @@ record! {
         /// Share of the parent's output that goes there; default 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ratio: Option<f64> => optional,
-        /// At a join: whether this edge makes the queries. Other edges always do.
+        /// At a join: whether this edge makes the queries. Elsewhere every edge does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub primary: Option<bool> => optional,
         /// Child's input name to parent's output name.
@@ -350,13 +352,13 @@ record! {
         /// `off` (default), `advisory` (plans are made and not deployed) or `apply`.
         #[serde(default = "replan_off")]
         pub mode: String => optional.words(REPLAN_MODES),
-        /// Seconds from one plan to the next.
+        /// Seconds from one plan to the next; default 10.
         #[serde(default = "replan_period_s")]
         pub period_s: f64 => optional,
-        /// Factor on the observed arrivals.
+        /// Factor on the observed arrivals; default 1.2.
         #[serde(default = "replan_headroom")]
         pub headroom: f64 => optional,
-        /// Lowest planned demand.
+        /// Lowest planned demand; default 1.
         #[serde(default = "one")]
         pub min_qps: f64 => optional,
         /// Each plan gets a ladder: replicas for loads from its demand divided by this factor to its demand times it.
@@ -367,9 +369,8 @@ record! {
         /// than the estimator asks for them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder_headroom: Option<f64> => optional.or_null(),
-        /// The objective of its plans; default `hardware_then_accuracy`. With `min_cost`, a new plan comes into force only
-        /// if the last loads had cost less under it, by more than the change costs. The budget is that of this pipeline
-        /// alone.
+        /// The objective of its plans; default `hardware_then_accuracy`. The budget is that of this pipeline alone. With
+        /// `min_cost`, a new plan comes into force only if it saves more on the last loads than the change costs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub objective: Option<ObjectiveSpec> => optional.or_null(),
     }

@@ -3,7 +3,8 @@
 
 use crate::bad_input::{BadInput, clipped, near_named};
 use crate::profile_csv::field;
-use apportion_domain::{Invalid, Moment, Trace};
+use crate::states::TraceKind;
+use apportion_domain::{ArrivalTrace, Invalid, Moment};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -41,7 +42,7 @@ pub(crate) fn rates_schema() -> Value {
 ///
 /// # Errors
 /// The first refused row with its line: an empty trace, a row that goes backwards, a malformed number.
-pub fn read_trace(file: &str, text: impl AsRef<[u8]>, column: Option<&str>) -> Result<Trace, BadInput> {
+pub fn read_trace(file: &str, text: impl AsRef<[u8]>, column: Option<&str>) -> Result<ArrivalTrace, BadInput> {
     let bytes = text.as_ref();
     let bytes = bytes.strip_prefix("\u{feff}".as_bytes()).unwrap_or(bytes);
     let (header, body) = split_line(bytes);
@@ -95,7 +96,7 @@ fn invalid(line: u64, value: &[u8], expected: &str) -> Refused {
     (line, Invalid::new("", clipped(&format!("{:?}", String::from_utf8_lossy(value))), expected))
 }
 
-fn read_arrivals(mut body: &[u8]) -> Result<Trace, Refused> {
+fn read_arrivals(mut body: &[u8]) -> Result<ArrivalTrace, Refused> {
     /// Fewest bytes of a row, for the capacity.
     const ROW_BYTES: usize = 8;
     let mut moments: Vec<Moment> = Vec::with_capacity(body.len() / ROW_BYTES);
@@ -116,7 +117,7 @@ fn read_arrivals(mut body: &[u8]) -> Result<Trace, Refused> {
         last = moment;
         moments.push(moment);
     }
-    Trace::arrivals(moments).map_err(|e| (line, e))
+    ArrivalTrace::arrivals(moments).map_err(|e| (line, e))
 }
 
 /// Exact milliseconds with at most six decimals; `None` for other forms of numbers.
@@ -159,7 +160,7 @@ fn slow_moment(row: &[u8]) -> Option<Moment> {
     (0.0..=MILLIS_MAX).contains(&millis).then(|| Moment::from_millis(millis))
 }
 
-fn read_rates(mut body: &[u8], column: usize) -> Result<Trace, Refused> {
+fn read_rates(mut body: &[u8], column: usize) -> Result<ArrivalTrace, Refused> {
     let mut rows: Vec<(u64, f64)> = Vec::new();
     let mut line = 1;
     while !body.is_empty() {
@@ -187,22 +188,22 @@ fn read_rates(mut body: &[u8], column: usize) -> Result<Trace, Refused> {
         }
         rows.push((second_at, qps));
     }
-    Trace::rates(rows).map_err(|e| (line, e))
+    ArrivalTrace::rates(rows).map_err(|e| (line, e))
 }
 
 /// Writes a trace in its own form.
 ///
 /// # Errors
 /// The writer's.
-pub fn write_trace(trace: &Trace, out: &mut impl Write) -> io::Result<()> {
+pub fn write_trace(trace: &ArrivalTrace, out: &mut impl Write) -> io::Result<()> {
     match trace {
-        Trace::Arrivals(moments) => {
+        ArrivalTrace::Arrivals(moments) => {
             writeln!(out, "{ARRIVAL}")?;
             for m in moments {
                 writeln!(out, "{}", decimal_millis(m.as_nanos()))?;
             }
         }
-        Trace::Rates(rows) => {
+        ArrivalTrace::Rates(rows) => {
             writeln!(out, "{SECOND},{RATE}")?;
             for (second, qps) in rows {
                 writeln!(out, "{second},{qps}")?;
@@ -220,8 +221,8 @@ pub(crate) fn decimal_millis(nanos: u64) -> String {
 /// The figures of a trace.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct TraceSummary {
-    /// `arrivals` or `rates`.
-    pub form: String,
+    /// The rows: arrivals or rates.
+    pub form: TraceKind,
     /// Rows.
     pub rows: u64,
     /// Time from the origin to the last arrival, or to the end of the last second.
@@ -243,24 +244,28 @@ pub const PROFILE_PARTS_MAX: usize = 60;
 
 /// Summarises a trace.
 #[must_use]
-pub fn summarise(trace: &Trace) -> TraceSummary {
+pub fn summarise(trace: &ArrivalTrace) -> TraceSummary {
     const NANOS: u64 = 1_000_000_000;
     let seconds: Vec<(u64, f64)> = match trace {
-        Trace::Rates(rows) => rows.clone(),
-        Trace::Arrivals(moments) => {
+        ArrivalTrace::Rates(rows) => rows.clone(),
+        ArrivalTrace::Arrivals(moments) => {
             let counts = moments.chunk_by(|a, b| a.as_nanos() / NANOS == b.as_nanos() / NANOS);
             counts.map(|c| (c[0].as_nanos() / NANOS, c.len() as f64)).collect()
         }
     };
     let (form, rows, duration_s, gap_cv) = match trace {
-        Trace::Rates(rows) => ("rates", rows.len(), rows.last().map_or(0.0, |r| (r.0 + 1) as f64), None),
-        Trace::Arrivals(moments) => {
+        ArrivalTrace::Rates(rows) => {
+            let end = rows.last().map_or(0.0, |(second, _)| (second + 1) as f64);
+            (TraceKind::Rates, rows.len(), end, None)
+        }
+        ArrivalTrace::Arrivals(moments) => {
             let end = moments.last().map_or(0.0, |m| m.as_millis() / 1e3);
-            ("arrivals", moments.len(), end, gap_cv(moments))
+            (TraceKind::Arrivals, moments.len(), end, gap_cv(moments))
         }
     };
-    let queries: f64 = seconds.iter().map(|s| s.1).sum();
-    let whole = seconds.last().map_or(1, |s| s.0 + 1);
+    let counts = || seconds.iter().map(|&(_, count)| count);
+    let queries: f64 = counts().sum();
+    let whole = seconds.last().map_or(1, |(second, _)| second + 1);
     let parts = whole.min(PROFILE_PARTS_MAX as u64);
     let start_of = |part: u64| (u128::from(part) * u128::from(whole)).div_ceil(u128::from(parts)) as u64;
     let mut profile = vec![0.0; parts as usize];
@@ -269,12 +274,12 @@ pub fn summarise(trace: &Trace) -> TraceSummary {
         profile[part as usize] += count / (start_of(part + 1) - start_of(part)) as f64;
     }
     TraceSummary {
-        form: form.to_owned(),
+        form,
         rows: rows as u64,
         duration_s,
         queries,
         mean_qps: if duration_s > 0.0 { queries / duration_s } else { 0.0 },
-        peak_qps: seconds.iter().map(|s| s.1).fold(0.0, f64::max),
+        peak_qps: counts().fold(0.0, f64::max),
         gap_cv,
         profile,
     }
@@ -299,7 +304,7 @@ mod tests {
     #[test]
     fn every_way_to_write_a_time_gives_the_same_moment() {
         let text = "arrival_ms\r\n5\r\n5.0\n5.000001\n5.0000015\n6e0\n\n7.\n";
-        let Trace::Arrivals(moments) = read_trace("t", text, None).expect("a trace") else { panic!("arrivals") };
+        let ArrivalTrace::Arrivals(moments) = read_trace("t", text, None).expect("a trace") else { panic!("arrivals") };
         let nanos: Vec<_> = moments.iter().map(|m| m.as_nanos()).collect();
         assert_eq!(nanos, [5_000_000, 5_000_000, 5_000_001, 5_000_002, 6_000_000, 7_000_000]);
     }
@@ -329,8 +334,8 @@ mod tests {
     #[test]
     fn a_column_is_chosen_by_name() {
         let text = "second,qps,yolo,bert\n0,9,1,2\n1,9,3,4\n";
-        assert_eq!(read_trace("t", text, Some("bert")), Ok(Trace::Rates(vec![(0, 2.0), (1, 4.0)])));
-        assert_eq!(read_trace("t", text, None), Ok(Trace::Rates(vec![(0, 9.0), (1, 9.0)])));
+        assert_eq!(read_trace("t", text, Some("bert")), Ok(ArrivalTrace::Rates(vec![(0, 2.0), (1, 4.0)])));
+        assert_eq!(read_trace("t", text, None), Ok(ArrivalTrace::Rates(vec![(0, 9.0), (1, 9.0)])));
         let wrong = read_trace("t", text, Some("brt")).expect_err("no such column").to_string();
         assert_eq!(wrong, "t: line 1: column \"brt\": expected the column \"bert\"");
     }
@@ -338,7 +343,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read_again() {
         let moments = vec![Moment::from_nanos(1), Moment::from_nanos(1_500_000_000)];
-        for trace in [Trace::Arrivals(moments), Trace::Rates(vec![(0, 1.5), (7, 0.1)])] {
+        for trace in [ArrivalTrace::Arrivals(moments), ArrivalTrace::Rates(vec![(0, 1.5), (7, 0.1)])] {
             let mut text = Vec::new();
             write_trace(&trace, &mut text).expect("memory does not fail");
             assert_eq!(read_trace("t", text, None), Ok(trace));
@@ -347,12 +352,12 @@ mod tests {
 
     #[test]
     fn a_summary_counts_and_measures_burstiness() {
-        let even = Trace::Arrivals((0..10).map(|i| Moment::from_nanos(i * 500_000_000)).collect());
+        let even = ArrivalTrace::Arrivals((0..10).map(|i| Moment::from_nanos(i * 500_000_000)).collect());
         let s = summarise(&even);
         assert_eq!((s.rows, s.queries, s.peak_qps, s.duration_s), (10, 10.0, 2.0, 4.5));
         assert_eq!(s.gap_cv, Some(0.0));
         assert_eq!(s.profile, [2.0; 5]);
-        let uneven = summarise(&Trace::Rates((0..100).map(|s| (s, 3.0)).collect()));
+        let uneven = summarise(&ArrivalTrace::Rates((0..100).map(|s| (s, 3.0)).collect()));
         assert_eq!(uneven.profile.len(), PROFILE_PARTS_MAX);
         assert!(uneven.profile.iter().all(|r| (r - 3.0).abs() < 1e-9), "{:?}", uneven.profile);
     }

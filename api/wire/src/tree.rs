@@ -3,7 +3,7 @@
 //! Size and depth are bounded before the text is parsed. Repetitions by YAML's aliases are bounded as the tree grows.
 
 use crate::bad_input::{BadInput, clipped};
-use crate::yaml_bounds::{Place, too_deep};
+use crate::yaml_bounds::{TextPosition, too_deep};
 use apportion_domain::pipeline::escape;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
@@ -71,7 +71,7 @@ fn parse_json(file: &str, text: &str) -> Result<Value, BadInput> {
 }
 
 fn parse_yaml(file: &str, text: &str) -> Result<Value, BadInput> {
-    if let Some(Place { line, column }) = too_deep(text, DEPTH_MAX) {
+    if let Some(TextPosition { line, column }) = too_deep(text, DEPTH_MAX) {
         let at = format!("line {line} column {column}");
         return Err(BadInput::one(file, at, TOO_DEEP, shallow()));
     }

@@ -4,7 +4,7 @@ use granit_parser::{Event, Parser};
 
 /// A place in a text, counted from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct TextPosition {
     pub line: usize,
     pub column: usize,
 }
@@ -14,7 +14,7 @@ const SCANNED_DEPTH_MAX: usize = 1 << 16;
 
 /// The first place where a text nests more than `depth_max` lists and objects. Malformed YAML is within bounds: its parser
 /// reports the error.
-pub(crate) fn too_deep(text: &str, depth_max: usize) -> Option<Place> {
+pub(crate) fn too_deep(text: &str, depth_max: usize) -> Option<TextPosition> {
     let mut depth = 0_usize;
     // The scanner looks further ahead than the events that it has given. Its own limits must not refuse a text first.
     let options = granit_parser::options! {
@@ -29,7 +29,7 @@ pub(crate) fn too_deep(text: &str, depth_max: usize) -> Option<Place> {
             _ => {}
         }
         if depth > depth_max {
-            return Some(Place { line: span.start.line(), column: span.start.col() + 1 });
+            return Some(TextPosition { line: span.start.line(), column: span.start.col() + 1 });
         }
     }
     None
@@ -44,9 +44,13 @@ mod tests {
         let text = "a:\n- b: [1, {c: 2}]\n- - - x\n";
         // object, list, object, list, object
         assert_eq!(too_deep(text, 5), None);
-        assert_eq!(too_deep(text, 4), Some(Place { line: 2, column: 10 }));
+        assert_eq!(too_deep(text, 4), Some(TextPosition { line: 2, column: 10 }));
         assert_eq!(too_deep("a: '[[[[[[' # [[[[[[\nb: |\n  [[[[[[\nc: x [[[[[[", 1), None, "text does not nest");
-        assert_eq!(too_deep("[ #]\n[ #]\n[ #]\n]]]", 2), Some(Place { line: 3, column: 1 }), "nor do comments close");
+        assert_eq!(
+            too_deep("[ #]\n[ #]\n[ #]\n]]]", 2),
+            Some(TextPosition { line: 3, column: 1 }),
+            "nor do comments close"
+        );
     }
 
     #[test]

@@ -1,9 +1,9 @@
 //! Files survive reading and writing: problems into the domain, plans out of it and back, profiles into pipelines.
 
 use apportion_domain::{
-    Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, Consequence, Constraint, Decision, Estimate,
-    Explanation, Flow, GroupName, LadderStep, ObjectiveStep, ObjectiveValue, PipelinePlan, Plan, PlanOutcome,
-    PlanningReport, Price, Problem, Relaxation, Round, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome,
+    Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, CheckRound, Consequence, Constraint, Decision,
+    Estimate, Explanation, Flow, GroupName, LadderStep, ObjectiveStep, ObjectiveValue, PipelinePlan, Plan, PlanOutcome,
+    PlanningReport, Price, Problem, Relaxation, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome,
     ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
 };
 use apportion_needs::{Need, counted};
@@ -113,7 +113,7 @@ fn plan() -> Plan {
 }
 
 fn report(objective: ObjectiveValue) -> PlanningReport {
-    let round = Round {
+    let round = CheckRound {
         round: 1,
         headroom: vec![("traffic/detect".into(), 1.1)],
         charge_ms: vec![("traffic/detect".into(), 3.0)],

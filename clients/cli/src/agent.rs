@@ -1,7 +1,7 @@
 //! How does `apportion agent` start the agent's own small program?
 
 use anyhow::{Context, anyhow};
-use apportion_support::exit::{Exit, Outcome};
+use apportion_support::exit::{CommandResult, Exit};
 use clap::Args;
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
@@ -19,7 +19,7 @@ pub struct AgentArgs {
 ///
 /// # Errors
 /// If the program is not beside this one, or cannot be started.
-pub fn run(args: &AgentArgs) -> Outcome {
+pub fn run(args: &AgentArgs) -> CommandResult {
     become_agent(&args.rest)
 }
 
@@ -28,11 +28,11 @@ pub fn run(args: &AgentArgs) -> Outcome {
 ///
 /// # Errors
 /// As of [`run`].
-pub fn measure(args: &AgentArgs) -> Outcome {
+pub fn measure(args: &AgentArgs) -> CommandResult {
     become_agent([&"bench".into()].into_iter().chain(&args.rest))
 }
 
-fn become_agent<'a>(args: impl IntoIterator<Item = &'a OsString>) -> Outcome {
+fn become_agent<'a>(args: impl IntoIterator<Item = &'a OsString>) -> CommandResult {
     let here = std::env::current_exe().context("finding this program")?;
     let program = here.with_file_name("apportion-agent");
     if !program.exists() {

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How a result is printed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Format {
+pub enum FormatFlag {
     /// For people.
     #[default]
     Table,

@@ -5,7 +5,7 @@ use crate::demo::{FleetArgs, format_named};
 use apportion_experiments::bench::fidelity::FidelitySettings;
 use apportion_experiments::bench::push::PushSettings;
 use apportion_experiments::bench::{estimator, fidelity, push, serving, solver};
-use apportion_support::exit::{Exit, Outcome};
+use apportion_support::exit::{CommandResult, Exit};
 use clap::{Args, Subcommand};
 
 /// The measured part.
@@ -44,7 +44,7 @@ pub enum BenchCommand {
     /// A new target for a large fleet: the time until every agent has acknowledged it.
     Push(PushArgs),
     /// Two agents on this machine with variants that take no time: the cost of a hop, large tensors, and requests per
-    /// second at the ingress, each beside the simplest way to do the same.
+    /// second at the ingress. Beside each stands the simplest program that does the same.
     #[command(disable_help_flag = true)]
     Agent(AgentArgs),
 }
@@ -77,7 +77,7 @@ pub struct PushArgs {
 }
 
 /// Runs the command.
-pub fn run(command: BenchCommand) -> Outcome {
+pub fn run(command: BenchCommand) -> CommandResult {
     match command {
         BenchCommand::Solver { problems, sizes, pipelines, devices, seed } => {
             solver::run(&problems, &sizes, &solver::Cluster { pipelines, devices, seed })?;

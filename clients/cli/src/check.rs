@@ -1,8 +1,8 @@
 //! How does `apportion check` report the faults of a plan?
 
-use crate::args::Format;
+use crate::args::FormatFlag;
 use apportion_domain::LatencyRule;
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output;
 use apportion_wire::{ProblemFile, read_scaling_plan_for};
@@ -22,11 +22,11 @@ pub struct CheckArgs {
     latency_rule: Option<String>,
     /// How the findings are printed.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FormatFlag,
 }
 
 /// Runs the command.
-pub fn run(args: &CheckArgs) -> Outcome {
+pub fn run(args: &CheckArgs) -> CommandResult {
     let findings = match input::read_problem(&args.problem)? {
         ProblemFile::Allocation(mut problem) => {
             if let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) {
@@ -42,12 +42,12 @@ pub fn run(args: &CheckArgs) -> Outcome {
         }
     };
     match args.format {
-        Format::Json => {
+        FormatFlag::Json => {
             let list: Vec<_> =
                 findings.iter().map(|f| json!({"rule": f.rule, "place": f.place, "evidence": f.evidence})).collect();
             output::print(&output::json(&json!({ "findings": list }))?)?;
         }
-        Format::Table => {
+        FormatFlag::Table => {
             let lines: Vec<_> = findings.iter().map(|f| format!("{}: {}: {}\n", f.rule, f.place, f.evidence)).collect();
             output::print(&lines.concat())?;
         }

@@ -3,7 +3,7 @@
 use crate::{
     agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,
 };
-use apportion_support::exit::Outcome;
+use apportion_support::exit::CommandResult;
 use clap::Subcommand;
 
 /// One command line.
@@ -47,7 +47,7 @@ pub enum Command {
 
 impl Command {
     /// Runs the command.
-    pub fn run(self) -> Outcome {
+    pub fn run(self) -> CommandResult {
         match self {
             Self::Plan(args) => plan::run(&args),
             Self::Check(args) => check::run(&args),

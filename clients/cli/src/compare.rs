@@ -1,13 +1,13 @@
 //! How does `apportion compare` run planners side by side on one trace?
 
-use crate::args::{self, Format};
+use crate::args::{self, FormatFlag};
 use crate::workload::WorkloadArgs;
 use apportion_domain::{ObjectiveStep, PlanStatus, StopReason};
-use apportion_planning::compare::{Comparison, Contender, compare};
-use apportion_planning::{PlanOptions, Planner};
-use apportion_support::exit::{Exit, Outcome};
+use apportion_planning::compare::{Contender, PlannerComparison, compare};
+use apportion_planning::{Planner, PlanningOptions};
+use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::input;
-use apportion_support::output::{self, Table, number, optional};
+use apportion_support::output::{self, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -33,11 +33,11 @@ pub struct CompareArgs {
     gap: f64,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FormatFlag,
 }
 
 /// Runs the command.
-pub fn run(args: &CompareArgs) -> Outcome {
+pub fn run(args: &CompareArgs) -> CommandResult {
     let problem = input::read_allocation_problem(&args.problem)?;
     let workload = args.workload.read(&problem)?;
     let mut contenders: Vec<Contender> = args.planner.iter().filter_map(|name| Contender::from_name(name)).collect();
@@ -45,11 +45,11 @@ pub fn run(args: &CompareArgs) -> Outcome {
         contenders = Contender::ALL.to_vec();
     }
     let start = Instant::now();
-    let options = PlanOptions {
+    let options = PlanningOptions {
         planner: Planner::default(),
         gap: args.gap,
         time_limit: Some(args.time_limit),
-        ..PlanOptions::new(Arc::new(move || start.elapsed()))
+        ..PlanningOptions::new(Arc::new(move || start.elapsed()))
     };
     let mut rows = Vec::with_capacity(contenders.len());
     for &contender in &contenders {
@@ -58,8 +58,8 @@ pub fn run(args: &CompareArgs) -> Outcome {
         progress.finish_and_clear();
     }
     match args.format {
-        Format::Json => output::print(&output::json(&document(&rows, args.workload.seed))?)?,
-        Format::Table => output::print(&table(&rows))?,
+        FormatFlag::Json => output::print(&output::json(&document(&rows, args.workload.seed))?)?,
+        FormatFlag::Table => output::print(&table(&rows))?,
     }
     let has = |status: PlanStatus| rows.iter().any(|r| r.outcome.status() == status);
     Ok(match () {
@@ -70,12 +70,12 @@ pub fn run(args: &CompareArgs) -> Outcome {
 }
 
 /// The step of Loki's planner that made a plan.
-fn step(row: &Comparison) -> Option<&'static str> {
+fn step(row: &PlannerComparison) -> Option<&'static str> {
     row.report.objective.step.map(ObjectiveStep::name)
 }
 
-fn table(rows: &[Comparison]) -> String {
-    let mut table = Table::new(&[
+fn table(rows: &[PlannerComparison]) -> String {
+    let mut table = TextTable::new(&[
         "planner",
         "status",
         "step",
@@ -110,11 +110,11 @@ fn table(rows: &[Comparison]) -> String {
     table.text("")
 }
 
-fn document(rows: &[Comparison], seed: u64) -> Value {
+fn document(rows: &[PlannerComparison], seed: u64) -> Value {
     json!({"version": 1, "seed": seed, "planners": rows.iter().map(entry).collect::<Vec<_>>()})
 }
 
-fn entry(row: &Comparison) -> Value {
+fn entry(row: &PlannerComparison) -> Value {
     let pipelines = row.plan().map(|plan| {
         let pipeline_json = |p: &apportion_domain::PipelinePlan| {
             json!({"name": p.name, "demand_qps": p.demand_qps, "accuracy": p.accuracy})

@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use apportion_experiments::demo::{self, DemoSettings};
 use apportion_experiments::live::fleet::FleetSettings;
-use apportion_support::exit::Outcome;
+use apportion_support::exit::CommandResult;
 use apportion_support::output;
 use clap::Args;
 use std::path::PathBuf;
@@ -20,8 +20,8 @@ pub struct FleetArgs {
     /// Devices of each agent.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=16))]
     devices: u32,
-    /// A device holds its slot until this multiple of the measured time, so that devices are the bottleneck and not cores;
-    /// without it 10, or the multiple that the free processors and the objective ask for.
+    /// A device holds its slot until this multiple of the measured time, so that devices are the bottleneck and not cores.
+    /// Without it: 10, or the multiple that the free processors and the objective need.
     #[arg(long)]
     multiple: Option<f64>,
     /// The pipeline to deploy; it must name a validation set.
@@ -68,15 +68,15 @@ pub struct DemoArgs {
 }
 
 /// The format that `--format` names: `table` or `json`.
-pub fn format_named(name: &str) -> output::Format {
-    if name == "json" { output::Format::Json } else { output::Format::Table }
+pub fn format_named(name: &str) -> output::OutputFormat {
+    if name == "json" { output::OutputFormat::Json } else { output::OutputFormat::Table }
 }
 
 /// Runs the command.
 ///
 /// # Errors
 /// If the arguments do not fit each other, or the demo cannot run to its end.
-pub fn run(args: DemoArgs) -> Outcome {
+pub fn run(args: DemoArgs) -> CommandResult {
     let DemoArgs { format, hold, seconds, fleet, seed, kill_at } = args;
     let fleet = fleet.settings()?;
     if kill_at.is_some() && fleet.agents < 2 {

@@ -1,11 +1,11 @@
 //! How does `apportion diff` report the changes between two plans?
 
-use crate::args::Format;
+use crate::args::FormatFlag;
 use crate::plan::scaling;
-use apportion_domain::PlanChange;
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_domain::{GroupSize, PlanChange};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 use apportion_wire::{AnyPlan, BadInput};
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,11 +19,11 @@ pub struct DiffArgs {
     to: String,
     /// How the changes are printed.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FormatFlag,
 }
 
 /// Runs the command.
-pub fn run(args: &DiffArgs) -> Outcome {
+pub fn run(args: &DiffArgs) -> CommandResult {
     let changes = match (input::read_plan(&args.from)?, input::read_plan(&args.to)?) {
         (AnyPlan::Allocation(from), AnyPlan::Allocation(to)) => from.diff(&to),
         (AnyPlan::Scaling(from), AnyPlan::Scaling(to)) => return scaling::diff(&from, &to, args.format),
@@ -31,12 +31,12 @@ pub fn run(args: &DiffArgs) -> Outcome {
         (AnyPlan::Scaling(_), AnyPlan::Allocation(_)) => return Err(other_kind(&args.to, "scaling", "pipelines")),
     };
     match args.format {
-        Format::Json => {
+        FormatFlag::Json => {
             let list: Vec<_> = changes.iter().map(change_json).collect();
             output::print(&output::json(&json!({ "changes": list }))?)?;
         }
-        Format::Table if changes.is_empty() => eprintln!("no changes"),
-        Format::Table => output::print(&table(&changes))?,
+        FormatFlag::Table if changes.is_empty() => eprintln!("no changes"),
+        FormatFlag::Table => output::print(&table(&changes))?,
     }
     Ok(Exit::Done)
 }
@@ -48,7 +48,7 @@ fn other_kind(file: &str, expected: &str, found: &str) -> Failure {
 }
 
 fn change_json(c: &PlanChange) -> Value {
-    let side = |s: Option<(u32, u32)>| s.map(|(replicas, batch)| json!({"replicas": replicas, "batch": batch}));
+    let side = |s: Option<GroupSize>| s.map(|s| json!({"replicas": s.replicas, "batch": s.batch}));
     json!({
         "pipeline": c.pipeline, "task": c.group.task, "variant": c.group.variant, "hardware": c.group.hardware,
         "share": c.group.share.value(), "from": side(c.from), "to": side(c.to),
@@ -56,11 +56,11 @@ fn change_json(c: &PlanChange) -> Value {
 }
 
 fn table(changes: &[PlanChange]) -> String {
-    let side = |s: Option<(u32, u32)>| match s {
-        Some((replicas, batch)) => format!("{replicas} x batch {batch}"),
+    let side = |s: Option<GroupSize>| match s {
+        Some(GroupSize { replicas, batch }) => format!("{replicas} x batch {batch}"),
         None => "-".to_owned(),
     };
-    let mut table = Table::new(&["pipeline", "task", "variant", "hardware", "share", "before", "after"]);
+    let mut table = TextTable::new(&["pipeline", "task", "variant", "hardware", "share", "before", "after"]);
     for c in changes {
         table.row(vec![
             c.pipeline.clone(),

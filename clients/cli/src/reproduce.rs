@@ -2,7 +2,7 @@
 
 use crate::workload;
 use apportion_experiments::reproduce::{self, ReproduceSettings};
-use apportion_support::exit::Outcome;
+use apportion_support::exit::CommandResult;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct ReproduceArgs {
 }
 
 /// Runs the command.
-pub fn run(args: ReproduceArgs) -> Outcome {
+pub fn run(args: ReproduceArgs) -> CommandResult {
     let ReproduceArgs { name, data, out, seed, quick } = args;
     reproduce::run(&ReproduceSettings { name, data, out, seed, quick })
 }

@@ -1,7 +1,7 @@
 //! How does `apportion restore-finish` end the restore of a database from a backup?
 
 use anyhow::Context;
-use apportion_support::exit::{Exit, Outcome};
+use apportion_support::exit::{CommandResult, Exit};
 use clap::Args;
 use std::path::PathBuf;
 
@@ -18,7 +18,7 @@ pub struct RestoreArgs {
 
 /// Gives the database a new incarnation.
 #[allow(clippy::print_stdout)] // the command's result
-pub fn run(args: &RestoreArgs) -> Outcome {
+pub fn run(args: &RestoreArgs) -> CommandResult {
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let finish = apportion_api::finish_restore(args.database_url.as_deref(), &args.data_dir);
     let restored = runtime.block_on(finish).context("the restored database was not made ready")?;

@@ -2,9 +2,9 @@
 
 use crate::args;
 use anyhow::Context;
-use apportion_api::Config;
+use apportion_api::ServiceConfig;
 use apportion_process::start_log;
-use apportion_support::exit::{Exit, Outcome};
+use apportion_support::exit::{CommandResult, Exit};
 use clap::Args;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -34,8 +34,8 @@ pub struct ServeArgs {
     /// Token that agents must show; without it, the one in DATA_DIR/token, which is made if it is missing.
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     token: Option<String>,
-    /// The URL by which agents reach HTTP, for example that of a proxy or a cache before it: they fetch model files there,
-    /// with the token as bearer [default: they fetch them over the address by which they join].
+    /// The URL by which agents reach HTTP, for example that of a proxy or a cache. They fetch model files there, with the
+    /// token as bearer [default: the address by which they join].
     #[arg(long, env = "APPORTION_ADVERTISE_HTTP", value_parser = args::http_url)]
     advertise_http: Option<String>,
     /// Logs on stderr: `text`, or `json` with an object on each line.
@@ -44,11 +44,11 @@ pub struct ServeArgs {
 }
 
 /// Runs the service.
-pub fn run(args: ServeArgs) -> Outcome {
+pub fn run(args: ServeArgs) -> CommandResult {
     let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, log_format } = args;
     // `RUST_LOG` overrides the level.
     start_log("info", &log_format);
-    let config = Config { database_url, data_dir, http, grpc, token, advertise_http };
+    let config = ServiceConfig { database_url, data_dir, http, grpc, token, advertise_http };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
         // From here on a signal waits until the service is up: a started private database must be stopped.

@@ -1,12 +1,12 @@
 //! How does `apportion trace` make and inspect traces?
 
-use crate::args::{self, Format};
+use crate::args::{self, FormatFlag};
 use crate::workload;
 use anyhow::Context;
-use apportion_domain::Trace;
+use apportion_domain::ArrivalTrace;
 use apportion_estimator::ArrivalProcess;
 use apportion_estimator::draw;
-use apportion_support::exit::{Exit, Outcome};
+use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::input;
 use apportion_support::output::{self, number, optional};
 use apportion_wire::{BadInput, TraceSummary, summarise, write_trace};
@@ -86,31 +86,31 @@ pub struct InspectArgs {
     column: Option<String>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FormatFlag,
 }
 
 /// Runs a subcommand.
-pub fn run(command: &TraceCommand) -> Outcome {
+pub fn run(command: &TraceCommand) -> CommandResult {
     match command {
         TraceCommand::Generate(args) => generate(args),
         TraceCommand::Inspect(args) => inspect(args),
     }
 }
 
-fn generate(args: &GenerateArgs) -> Outcome {
+fn generate(args: &GenerateArgs) -> CommandResult {
     let peak = args.peak_qps.unwrap_or(2.0 * args.qps);
     let rate = |second| (second, rate_at(args.shape, args.qps, peak, second, args.seconds));
     let rates: Vec<(u64, f64)> = (0..args.seconds).map(rate).collect();
     let refused = |e: apportion_domain::Invalid| BadInput::one("trace generate", "", e.value, e.expected);
     let trace = match args.form {
-        Form::Rates => Trace::rates(rates).map_err(refused)?,
+        Form::Rates => ArrivalTrace::rates(rates).map_err(refused)?,
         Form::Arrivals => {
-            let queries: f64 = rates.iter().map(|r| r.1).sum();
+            let queries: f64 = rates.iter().map(|(_, qps)| qps).sum();
             if queries > ARRIVALS_MAX {
                 let expected = format!("at most {ARRIVALS_MAX} arrivals");
                 return Err(BadInput::one("trace generate", "--qps", format!("{queries} arrivals"), expected).into());
             }
-            Trace::arrivals(draw(&Trace::Rates(rates), args.arrivals, args.seed, STREAM)).map_err(refused)?
+            ArrivalTrace::arrivals(draw(&ArrivalTrace::Rates(rates), args.arrivals, args.seed, STREAM)).map_err(refused)?
         }
     };
     match &args.out {
@@ -143,11 +143,11 @@ fn rate_at(shape: Shape, base: f64, peak: f64, second: u64, seconds: u64) -> f64
     }
 }
 
-fn inspect(args: &InspectArgs) -> Outcome {
+fn inspect(args: &InspectArgs) -> CommandResult {
     let summary = summarise(&input::read_trace(&args.trace, args.column.as_deref())?);
     match args.format {
-        Format::Json => output::print(&output::json(&summary)?)?,
-        Format::Table => output::print(&table(&summary))?,
+        FormatFlag::Json => output::print(&output::json(&summary)?)?,
+        FormatFlag::Table => output::print(&table(&summary))?,
     }
     Ok(Exit::Done)
 }

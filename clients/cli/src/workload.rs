@@ -1,7 +1,7 @@
 //! Which load does a command line describe? The demands and traces of `--demand` and `--trace`.
 
 use crate::args;
-use apportion_domain::{Problem, Trace};
+use apportion_domain::{ArrivalTrace, Problem};
 use apportion_estimator::{ArrivalProcess, DEFAULT_SECONDS, DEFAULT_SEED, Workload};
 use apportion_support::exit::Failure;
 use apportion_support::input::read_trace;
@@ -109,7 +109,7 @@ pub fn read_workload(
     seed: u64,
 ) -> Result<Workload, Failure> {
     let names: Vec<&str> = problem.pipelines.iter().map(|p| p.name.as_str()).collect();
-    let mut traces: Vec<Option<Trace>> = vec![None; names.len()];
+    let mut traces: Vec<Option<ArrivalTrace>> = vec![None; names.len()];
     for text in arguments {
         let argument = TraceArgument::parse(text, &names, |f| Path::new(f).exists())?;
         let pipeline = match argument.pipeline {
@@ -127,16 +127,16 @@ pub fn read_workload(
         traces[pipeline] = Some(read_trace(argument.file, argument.column)?);
     }
     let seconds = traces.iter().flatten().map(seconds_of).max().unwrap_or(DEFAULT_SECONDS);
-    let demand = |p: usize| Trace::Rates((0..seconds).map(|s| (s, problem.pipelines[p].demand_qps)).collect());
+    let demand = |p: usize| ArrivalTrace::Rates((0..seconds).map(|s| (s, problem.pipelines[p].demand_qps)).collect());
     let traces = traces.into_iter().enumerate().map(|(p, t)| t.unwrap_or_else(|| demand(p))).collect();
     Ok(Workload { traces, arrivals, seed })
 }
 
-fn seconds_of(trace: &Trace) -> u64 {
+fn seconds_of(trace: &ArrivalTrace) -> u64 {
     const NANOS: u64 = 1_000_000_000;
     match trace {
-        Trace::Arrivals(moments) => moments.last().map_or(1, |m| m.as_nanos().div_ceil(NANOS).max(1)),
-        Trace::Rates(rows) => rows.last().map_or(1, |r| r.0 + 1),
+        ArrivalTrace::Arrivals(moments) => moments.last().map_or(1, |m| m.as_nanos().div_ceil(NANOS).max(1)),
+        ArrivalTrace::Rates(rows) => rows.last().map_or(1, |(second, _)| second + 1),
     }
 }
 

@@ -28,7 +28,7 @@ pub enum Failure {
 }
 
 /// The result of a command.
-pub type Outcome = Result<Exit, Failure>;
+pub type CommandResult = Result<Exit, Failure>;
 
 impl From<BadInput> for Failure {
     fn from(e: BadInput) -> Self {
@@ -43,7 +43,7 @@ impl From<anyhow::Error> for Failure {
 }
 
 /// The exit code of an outcome. A failure is printed to stderr.
-pub fn exit_code(outcome: Outcome) -> ExitCode {
+pub fn exit_code(outcome: CommandResult) -> ExitCode {
     match outcome {
         Ok(Exit::Done) => ExitCode::SUCCESS,
         Ok(Exit::Infeasible) => ExitCode::from(3),

@@ -1,7 +1,7 @@
 //! How are the files that a command line names read?
 
 use crate::exit::Failure;
-use apportion_domain::{Plan, Problem, Trace};
+use apportion_domain::{ArrivalTrace, Plan, Problem};
 use apportion_wire::{AnyPlan, BadInput, ProblemFile};
 
 /// The bytes of a file.
@@ -68,6 +68,6 @@ pub fn read_plan_for(problem: &Problem, file: &str) -> Result<Plan, Failure> {
 ///
 /// # Errors
 /// If the file cannot be read, or holds no valid trace.
-pub fn read_trace(file: &str, column: Option<&str>) -> Result<Trace, Failure> {
+pub fn read_trace(file: &str, column: Option<&str>) -> Result<ArrivalTrace, Failure> {
     Ok(apportion_wire::read_trace(file, read_bytes(file)?, column)?)
 }

@@ -7,7 +7,7 @@ use std::io::{self, ErrorKind, Write};
 
 /// How a result is printed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Format {
+pub enum OutputFormat {
     /// For people.
     Table,
     /// For programs.
@@ -73,11 +73,11 @@ pub fn percent(share: f64) -> String {
 }
 
 /// Rows under a header. A column whose cells are all numbers is aligned right.
-pub struct Table {
+pub struct TextTable {
     rows: Vec<Vec<String>>,
 }
 
-impl Table {
+impl TextTable {
     /// A table with a header and no rows.
     pub fn new(header: &[&str]) -> Self {
         Self { rows: vec![header.iter().map(|h| (*h).to_owned()).collect()] }
@@ -125,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_table_aligns_its_columns() {
-        let mut table = Table::new(&["name", "n"]);
+        let mut table = TextTable::new(&["name", "n"]);
         table.row(vec!["a".into(), "10".into()]);
         table.row(vec!["bbbbb".into(), "7".into()]);
         assert_eq!(table.text(" "), " name    n\n a      10\n bbbbb   7\n");

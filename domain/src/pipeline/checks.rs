@@ -1,38 +1,40 @@
-//! The checks of a pipeline's draft: ranges, names, profiles and graph. Each finding names its place in the problem file.
+//! Is a pipeline's draft valid? Ranges, names, profiles and graph. Each refusal names its place in the problem file.
 
 use super::draft::{
-    BATCH_MAX, EDGES_MAX, NUMBER_MAX, PROFILE_ROWS_MAX, PipelineDraft, Route, SLO_MS_MAX, TASKS_MAX, Task, VARIANTS_MAX,
-    escape,
+    BATCH_MAX, EDGES_MAX, FROM_ZERO, FROM_ZERO_TO_ONE, NUMBER_MAX, PROFILE_ROWS_MAX, PipelineDraft, Route, SLO_MS_MAX,
+    TASKS_MAX, Task, VARIANTS_MAX, escape,
 };
 use crate::invalid::Invalids;
 use crate::{Hardware, TaskIndex, Variant};
 use std::collections::BTreeSet;
+use std::ops::Bound;
 
 /// How far probabilities written in decimals may be from summing to 1.
 const PROBABILITY_SLACK: f64 = 1e-6;
 
+/// Checks the ranges of the pipeline's own numbers.
 pub(super) fn check_numbers(d: &PipelineDraft, at: &str, invalids: &mut Invalids) {
-    let from_zero = 0.0..=NUMBER_MAX;
-    let slo_ok = d.slo_ms > 0.0 && d.slo_ms <= SLO_MS_MAX;
-    invalids.number(&format!("{at}/slo_ms"), d.slo_ms, slo_ok, "a number above 0, at most 1e12");
+    let slos = (Bound::Excluded(0.0), Bound::Included(SLO_MS_MAX));
+    invalids.check_number(&format!("{at}/slo_ms"), d.slo_ms, slos, "a number above 0, at most 1e12");
     let at_least = "a number of at least 0, at most 1e12";
-    invalids.number(&format!("{at}/demand_qps"), d.demand_qps, from_zero.contains(&d.demand_qps), at_least);
-    invalids.number(&format!("{at}/network_ms"), d.network_ms, from_zero.contains(&d.network_ms), at_least);
-    invalids.number(&format!("{at}/weight"), d.weight, from_zero.contains(&d.weight), at_least);
-    let percentile_ok = d.percentile > 0.0 && d.percentile < 100.0;
-    invalids.number(&format!("{at}/percentile"), d.percentile, percentile_ok, "a number between 0 and 100, both excluded");
-    let factor_ok = (1.0..=NUMBER_MAX).contains(&d.queue_factor);
-    invalids.number(&format!("{at}/queue_factor"), d.queue_factor, factor_ok, "a number of at least 1");
+    invalids.check_number(&format!("{at}/demand_qps"), d.demand_qps, FROM_ZERO, at_least);
+    invalids.check_number(&format!("{at}/network_ms"), d.network_ms, FROM_ZERO, at_least);
+    invalids.check_number(&format!("{at}/weight"), d.weight, FROM_ZERO, at_least);
+    let percentiles = (Bound::Excluded(0.0), Bound::Excluded(100.0));
+    invalids.check_number(
+        &format!("{at}/percentile"),
+        d.percentile,
+        percentiles,
+        "a number between 0 and 100, both excluded",
+    );
+    invalids.check_number(&format!("{at}/queue_factor"), d.queue_factor, 1.0..=NUMBER_MAX, "a number of at least 1");
     if let Some(floor) = d.min_accuracy {
-        invalids.number(
-            &format!("{at}/min_accuracy"),
-            floor,
-            (0.0..=1.0).contains(&floor),
-            "an accuracy from 0 to 1, or null",
-        );
+        let expected = "an accuracy from 0 to 1, or null";
+        invalids.check_number(&format!("{at}/min_accuracy"), floor, FROM_ZERO_TO_ONE, expected);
     }
 }
 
+/// Checks the name and the sizes of the lists. The error is every refusal so far: a list of a wrong size is not read.
 pub(super) fn check_sizes(d: &PipelineDraft, at: &str, invalids: &mut Invalids) -> Result<(), Invalids> {
     if d.name.is_empty() {
         invalids.push(format!("{at}/name"), "\"\"", "a name");
@@ -49,6 +51,7 @@ pub(super) fn check_sizes(d: &PipelineDraft, at: &str, invalids: &mut Invalids) 
     Ok(())
 }
 
+/// Refuses each name that stands twice.
 pub(crate) fn check_unique<'a>(names: impl Iterator<Item = &'a str>, at: &str, invalids: &mut Invalids) {
     let mut seen = BTreeSet::new();
     for (i, name) in names.enumerate() {
@@ -58,6 +61,7 @@ pub(crate) fn check_unique<'a>(names: impl Iterator<Item = &'a str>, at: &str, i
     }
 }
 
+/// Checks one task with its variants.
 pub(super) fn check_task(task: &Task, hardware: &[Hardware], at: &str, d: &PipelineDraft, invalids: &mut Invalids) {
     if task.name.is_empty() || task.name.contains(['>', ':']) {
         invalids.push(format!("{at}/name"), format!("{:?}", task.name), "a name without '>' and ':'");
@@ -75,19 +79,18 @@ pub(super) fn check_task(task: &Task, hardware: &[Hardware], at: &str, d: &Pipel
 
 fn check_variant(v: &Variant, hardware: &[Hardware], at: &str, d: &PipelineDraft, invalids: &mut Invalids) {
     let at_least = "a number of at least 0, at most 1e12";
-    let from_zero = 0.0..=NUMBER_MAX;
     if v.name.is_empty() || v.name.contains(['>', ':']) {
         invalids.push(format!("{at}/name"), format!("{:?}", v.name), "a name without '>' and ':'");
     }
-    invalids.number(&format!("{at}/accuracy"), v.accuracy, (0.0..=1.0).contains(&v.accuracy), "an accuracy from 0 to 1");
-    invalids.number(&format!("{at}/fanout"), v.fanout, from_zero.contains(&v.fanout), at_least);
-    invalids.number(&format!("{at}/load_ms"), v.load_ms, from_zero.contains(&v.load_ms), at_least);
+    invalids.check_number(&format!("{at}/accuracy"), v.accuracy, FROM_ZERO_TO_ONE, "an accuracy from 0 to 1");
+    invalids.check_number(&format!("{at}/fanout"), v.fanout, FROM_ZERO, at_least);
+    invalids.check_number(&format!("{at}/load_ms"), v.load_ms, FROM_ZERO, at_least);
     if let Some(memory) = v.memory_mib {
-        invalids.number(&format!("{at}/memory_mib"), memory, from_zero.contains(&memory), at_least);
+        invalids.check_number(&format!("{at}/memory_mib"), memory, FROM_ZERO, at_least);
     }
     for (task, &mean) in &v.fanout_to {
         let place = format!("{at}/fanout_to/{}", escape(&d.tasks[task.0].name));
-        invalids.number(&place, mean, from_zero.contains(&mean), at_least);
+        invalids.check_number(&place, mean, FROM_ZERO, at_least);
     }
     for (task, counts) in &v.fanout_counts {
         let place = format!("{at}/fanout_counts/{}", escape(&d.tasks[task.0].name));
@@ -130,7 +133,7 @@ fn check_profile(v: &Variant, hardware: &[Hardware], at: &str, invalids: &mut In
 }
 
 /// The graph of a valid pipeline.
-pub(super) struct Graph {
+pub(super) struct PipelineGraph {
     pub(super) root: TaskIndex,
     /// Parents before children.
     pub(super) order: Vec<TaskIndex>,
@@ -140,7 +143,8 @@ pub(super) struct Graph {
     pub(super) in_edges: Vec<Vec<usize>>,
 }
 
-pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) -> Option<Graph> {
+/// Checks the edges; `None` if one of them was refused.
+pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) -> Option<PipelineGraph> {
     let before = invalids.0.len();
     let n = d.tasks.len();
     let name = |t: TaskIndex| format!("{:?}", d.tasks[t.0].name);
@@ -148,12 +152,7 @@ pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) 
     let mut seen = BTreeSet::new();
     for (i, e) in d.edges.iter().enumerate() {
         let place = format!("{at}/edges/{i}");
-        invalids.number(
-            &format!("{place}/ratio"),
-            e.ratio,
-            (0.0..=NUMBER_MAX).contains(&e.ratio),
-            "a number of at least 0",
-        );
+        invalids.check_number(&format!("{place}/ratio"), e.ratio, FROM_ZERO, "a number of at least 0");
         if e.from == e.to {
             invalids.push(&place, name(e.from), "an edge between two tasks");
         }
@@ -164,7 +163,7 @@ pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) 
         in_edges[e.to.0].push(i);
     }
     let roots: Vec<_> = (0..n).filter(|&t| in_edges[t].is_empty()).map(TaskIndex).collect();
-    let order = topological(n, d, &out_edges, &in_edges);
+    let order = topological_order(n, d, &out_edges, &in_edges);
     if order.len() < n {
         let rest: Vec<_> = (0..n).map(TaskIndex).filter(|t| !order.contains(t)).map(name).collect();
         invalids.push(format!("{at}/edges"), format!("a cycle through or before {}", rest.join(", ")), "no cycle");
@@ -180,9 +179,10 @@ pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) 
     for t in 0..n {
         check_edges_of_task(d, TaskIndex(t), &out_edges[t], &in_edges[t], at, invalids);
     }
-    (invalids.0.len() == before).then(|| Graph { root: roots[0], order, out_edges, in_edges })
+    (invalids.0.len() == before).then(|| PipelineGraph { root: roots[0], order, out_edges, in_edges })
 }
 
+/// Checks the primary edges and the ratios of one task.
 fn check_edges_of_task(d: &PipelineDraft, t: TaskIndex, out: &[usize], into: &[usize], at: &str, invalids: &mut Invalids) {
     let name = &d.tasks[t.0].name;
     let primaries = into.iter().filter(|&&e| d.edges[e].primary).count();
@@ -201,7 +201,8 @@ fn check_edges_of_task(d: &PipelineDraft, t: TaskIndex, out: &[usize], into: &[u
     }
 }
 
-fn topological(n: usize, d: &PipelineDraft, out: &[Vec<usize>], into: &[Vec<usize>]) -> Vec<TaskIndex> {
+/// The tasks, parents before children, ties in the file's order. Tasks on a cycle or after one are left out.
+fn topological_order(n: usize, d: &PipelineDraft, out: &[Vec<usize>], into: &[Vec<usize>]) -> Vec<TaskIndex> {
     let mut waiting: Vec<usize> = into.iter().map(Vec::len).collect();
     let mut ready: BTreeSet<usize> = (0..n).filter(|&t| waiting[t] == 0).collect();
     let mut order = Vec::with_capacity(n);

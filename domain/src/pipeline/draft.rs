@@ -1,8 +1,9 @@
-//! A pipeline as it is read: tasks, edges, and the numbers around them.
+//! What does a problem file say about a pipeline? Tasks, edges, and their numbers.
 
 use crate::serving::{ServingWishes, named};
 use crate::{TaskIndex, Variant, VariantIndex};
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 /// Largest number of tasks of one pipeline.
 pub const TASKS_MAX: usize = 256;
@@ -16,8 +17,12 @@ pub const PROFILE_ROWS_MAX: usize = 16_384;
 pub const BATCH_MAX: u32 = 65_536;
 /// Largest SLO in milliseconds.
 pub const SLO_MS_MAX: f64 = 1e12;
-/// Largest value of any other number in a problem; what is above it is a slip of the pen.
+/// Largest value of any other number in a problem. A larger number is a typing error.
 pub const NUMBER_MAX: f64 = 1e12;
+/// Every number of at least 0.
+pub(crate) const FROM_ZERO: RangeInclusive<f64> = 0.0..=NUMBER_MAX;
+/// Every share and every accuracy.
+pub(crate) const FROM_ZERO_TO_ONE: RangeInclusive<f64> = 0.0..=1.0;
 
 named! {
     /// How a stage runs its queries.
@@ -85,7 +90,7 @@ pub struct Edge {
     pub to: TaskIndex,
     /// Share of the parent's output that goes there; a probability under `one_of`.
     pub ratio: f64,
-    /// Whether this edge makes queries. At a join one edge does, the others only delay.
+    /// Whether this edge makes queries. One edge into a join does; the other edges only delay its queries.
     pub primary: bool,
     /// Child's input name to parent's output name.
     pub map: BTreeMap<String, String>,
@@ -100,20 +105,20 @@ pub struct PathAccuracy {
     pub accuracy: f64,
 }
 
-/// A pipeline as read, before its graph and ranges are checked. Names are resolved already.
+/// A pipeline that is not checked yet. Its names are resolved.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PipelineDraft {
     /// Unique in its problem.
     pub name: String,
     /// Queries entering the root per second.
     pub demand_qps: f64,
-    /// End-to-end latency objective.
+    /// End-to-end latency objective, in milliseconds.
     pub slo_ms: f64,
     /// Share of requests, in percent, that must meet the SLO when a trace is replayed.
     pub percentile: f64,
-    /// How many of its own batch times a query takes at a task, waiting included: 2 in Loki section 4.1.
+    /// Time of a query at a task over the time of its batch, waiting included: 2 in Loki section 4.1.
     pub queue_factor: f64,
-    /// Per hop, the one into the root included.
+    /// Network time of each hop in milliseconds. The hop into the root counts too.
     pub network_ms: f64,
     /// Weight in `max_accuracy`.
     pub weight: f64,
@@ -123,7 +128,7 @@ pub struct PipelineDraft {
     pub accuracy_model: AccuracyModel,
     /// Overrides the model for the paths listed.
     pub path_accuracy: Vec<PathAccuracy>,
-    /// Weights of the sinks, normalised to sum to 1 by [`super::Pipeline::leaf_weight`]; empty is uniform.
+    /// Weights of the sinks; empty is uniform. [`super::Pipeline::new`] scales them to a sum of 1.
     pub leaf_weights: BTreeMap<TaskIndex, f64>,
     /// Replicas of any one group that may be lost without losing capacity.
     pub survive: u32,
@@ -135,6 +140,31 @@ pub struct PipelineDraft {
     pub tasks: Vec<Task>,
     /// In the file's order.
     pub edges: Vec<Edge>,
+}
+
+impl Default for PipelineDraft {
+    /// The defaults of a file's optional keys. Name, demand, SLO and tasks have no default:
+    /// [`super::Pipeline::new`] refuses a draft without them.
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            demand_qps: 0.0,
+            slo_ms: 0.0,
+            percentile: 99.0,
+            queue_factor: 2.0,
+            network_ms: 0.0,
+            weight: 1.0,
+            min_accuracy: None,
+            accuracy_model: AccuracyModel::default(),
+            path_accuracy: Vec::new(),
+            leaf_weights: BTreeMap::new(),
+            survive: 0,
+            partial: Partial::default(),
+            serving: ServingWishes::default(),
+            tasks: Vec::new(),
+            edges: Vec::new(),
+        }
+    }
 }
 
 /// Escapes one token of a JSON pointer (RFC 6901).

@@ -1,4 +1,4 @@
-//! Pipelines: directed acyclic graphs of tasks with one root, valid by construction.
+//! What is a pipeline? A directed acyclic graph of tasks with one root, valid by construction.
 
 mod checks;
 mod draft;
@@ -8,10 +8,11 @@ pub use draft::{
     AccuracyModel, BATCH_MAX, EDGES_MAX, Edge, NUMBER_MAX, PROFILE_ROWS_MAX, Partial, PathAccuracy, PipelineDraft, Route,
     SLO_MS_MAX, TASKS_MAX, Task, TaskKind, VARIANTS_MAX, escape,
 };
+pub(crate) use draft::{FROM_ZERO, FROM_ZERO_TO_ONE};
 
 use crate::invalid::Invalids;
 use crate::{Hardware, TaskIndex, Variant, VariantIndex};
-use checks::{Graph, check_graph, check_numbers, check_sizes, check_task};
+use checks::{PipelineGraph, check_graph, check_numbers, check_sizes, check_task};
 use std::collections::BTreeSet;
 use std::ops::Deref;
 
@@ -46,8 +47,8 @@ impl Pipeline {
         }
         check_unique(draft.tasks.iter().map(|t| t.name.as_str()), &format!("{at}/tasks"), &mut invalids);
         let graph = check_graph(&draft, at, &mut invalids);
-        invalids.result()?;
-        let Graph { root, order, out_edges, in_edges } = graph.expect("a graph without findings");
+        invalids.into_result()?;
+        let PipelineGraph { root, order, out_edges, in_edges } = graph.expect("a graph without findings");
         let mut pipeline = Self { draft, root, order, out_edges, in_edges };
         pipeline.check_tables(at)?;
         let total: f64 = pipeline.draft.leaf_weights.values().sum();
@@ -57,7 +58,10 @@ impl Pipeline {
         Ok(pipeline)
     }
 
-    /// The same pipeline with another demand.
+    /// The same pipeline with another demand, in queries per second.
+    ///
+    /// # Panics
+    /// If the demand is not from 0 to [`NUMBER_MAX`].
     #[must_use]
     pub fn with_demand(&self, demand_qps: f64) -> Self {
         assert!((0.0..=NUMBER_MAX).contains(&demand_qps), "a demand in range");
@@ -160,8 +164,8 @@ impl Pipeline {
         }
     }
 
-    /// Mean number of queries that one query at `variant` of `edge.from` makes at `edge.to`: the mean of `fanout_counts`,
-    /// else `fanout_to`, else `fanout * ratio`.
+    /// Mean number of queries that one query at `variant` of `edge.from` makes at `edge.to`. It is the mean of
+    /// `fanout_counts`, or else `fanout_to`, or else `fanout * ratio`.
     #[must_use]
     pub fn fanout(&self, edge: &Edge, variant: VariantIndex) -> f64 {
         let v = self.variant(edge.from, variant);
@@ -171,14 +175,15 @@ impl Pipeline {
         v.fanout_to.get(&edge.to).copied().unwrap_or(v.fanout * edge.ratio)
     }
 
-    /// What a query pays at one task for a batch of this latency: `queue_factor * latency_ms + network_ms` (Loki 4.1).
+    /// The time that a query is charged at one task for a batch of this latency: `queue_factor * latency_ms + network_ms`,
+    /// in milliseconds (Loki section 4.1).
     #[must_use]
     pub fn hop_charge_ms(&self, latency_ms: f64) -> f64 {
         self.draft.queue_factor * latency_ms + self.draft.network_ms
     }
 
-    /// Accuracy of one path by the table, else by the model; `task_mean` counts a path as the mean over **all** tasks is
-    /// not a path's affair, so here it is the mean over the path's stages.
+    /// Accuracy of one path, 0 to 1: by the table, or else by the model. Under `task_mean` it is the mean over the stages
+    /// of the path.
     #[must_use]
     pub fn path_accuracy(&self, path: &[(TaskIndex, VariantIndex)]) -> f64 {
         if let Some(entry) = self.draft.path_accuracy.iter().find(|e| e.path == path) {
@@ -198,27 +203,27 @@ impl Pipeline {
         variants.iter().enumerate().filter(move |(_, v)| v.accuracy == best).map(|(i, _)| VariantIndex(i))
     }
 
+    /// Checks path accuracies and leaf weights, which need the graph.
     fn check_tables(&self, at: &str) -> Result<(), Invalids> {
         let mut invalids = Invalids::default();
         let mut seen = BTreeSet::new();
         for entry in &self.draft.path_accuracy {
             let key = self.path_key(&entry.path);
             let place = format!("{at}/path_accuracy/{}", escape(&key));
-            let tasks_follow = entry.path.first().is_some_and(|&(t, _)| t == self.root)
-                && entry.path.windows(2).all(|w| self.children(w[0].0).any(|e| e.to == w[1].0));
+            let tasks: Vec<TaskIndex> = entry.path.iter().map(|&(task, _)| task).collect();
+            let tasks_follow = tasks.first() == Some(&self.root)
+                && tasks.windows(2).all(|pair| self.children(pair[0]).any(|e| e.to == pair[1]));
             if !tasks_follow {
                 invalids.push(&place, &key, "a path of edges that starts at the root");
             }
             if !seen.insert(entry.path.clone()) {
                 invalids.push(&place, &key, "each path once");
             }
-            let ok = (0.0..=1.0).contains(&entry.accuracy);
-            invalids.number(&place, entry.accuracy, ok, "an accuracy from 0 to 1");
+            invalids.check_number(&place, entry.accuracy, FROM_ZERO_TO_ONE, "an accuracy from 0 to 1");
         }
         for (&task, &weight) in &self.draft.leaf_weights {
             let place = format!("{at}/leaf_weights/{}", escape(&self.task(task).name));
-            let ok = (0.0..=NUMBER_MAX).contains(&weight);
-            invalids.number(&place, weight, ok, "a weight of at least 0");
+            invalids.check_number(&place, weight, FROM_ZERO, "a weight of at least 0");
             if self.children(task).next().is_some() {
                 invalids.push(&place, &self.task(task).name, "a task without children");
             }
@@ -226,7 +231,7 @@ impl Pipeline {
         if !self.draft.leaf_weights.is_empty() && self.draft.leaf_weights.values().sum::<f64>() <= 0.0 {
             invalids.push(format!("{at}/leaf_weights"), "all 0", "a sum above 0");
         }
-        invalids.result()
+        invalids.into_result()
     }
 
     /// A path as the problem file writes it: `task:variant>task:variant`.

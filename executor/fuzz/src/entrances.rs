@@ -1,17 +1,18 @@
 //! The decoders, as a fuzzer enters them. Each takes any bytes; what it must keep is asserted.
 
 use apportion_executor::frames::Joiner;
-use apportion_executor::gateway::json::{self, Head};
+use apportion_executor::gateway::inference::{AnswerOutput, ElementForm};
+use apportion_executor::gateway::json::{self, AnswerHead};
 use apportion_executor::gateway::proto::ModelInferRequest;
 use apportion_executor::gateway::{contents, inference, prescan};
-use apportion_executor::tensor::{Datatype, Tensor, TensorSpec, holds};
+use apportion_executor::tensor::{Datatype, Tensor, TensorSignature, holds};
 use apportion_executor::{unwire, wire};
 use bytes::{Buf, Bytes, BytesMut};
 use prost::Message as _;
 
 /// Inputs of every kind.
-fn specs() -> Vec<TensorSpec> {
-    let spec = |name: &str, datatype: &str, shape: &[i64]| TensorSpec {
+fn specs() -> Vec<TensorSignature> {
+    let spec = |name: &str, datatype: &str, shape: &[i64]| TensorSignature {
         name: name.into(),
         datatype: Datatype::from_name(datatype).expect("a datatype of the protocol"),
         shape: shape.to_vec(),
@@ -40,7 +41,7 @@ pub fn http(data: &[u8]) {
         let Ok(request) = json::read(&body, header) else { return };
         let Ok(tensors) = inference::inputs(request.inputs, of) else { continue };
         check(&tensors);
-        let head = Head {
+        let head = AnswerHead {
             name: "p",
             version: "1",
             id: request.id.as_deref(),
@@ -49,7 +50,8 @@ pub fn http(data: &[u8]) {
             dropped: 0,
             chosen: None,
         };
-        let outputs: Vec<(Tensor, bool)> = tensors.into_iter().map(|t| (t, length % 2 == 0)).collect();
+        let form = if length % 2 == 0 { ElementForm::Raw } else { ElementForm::Typed };
+        let outputs: Vec<AnswerOutput> = tensors.into_iter().map(|tensor| AnswerOutput { tensor, form }).collect();
         if let Ok((written, json)) = json::write(&head, &outputs) {
             assert!(json.is_none_or(|json| json <= written.len()));
         }
@@ -64,11 +66,11 @@ pub fn grpc(data: &[u8]) {
     for of in [&specs[..], &specs[..1]] {
         let Ok(message) = ModelInferRequest::decode(data) else { return };
         let Ok(request) = contents::read(message) else { return };
-        let raw = request.raw;
+        let form = request.form;
         let Ok(tensors) = inference::inputs(request.inputs, of) else { continue };
         check(&tensors);
         let count = tensors.len();
-        let (written, raws) = contents::write(tensors, raw);
+        let (written, raws) = contents::write(tensors, form);
         assert_eq!(written.len(), count);
         assert!(raws.is_empty() || raws.len() == count);
     }

@@ -4,14 +4,14 @@
 //! with these groups. Its latency is the longest path through their full batches. Its load is the load of its busiest
 //! group. The router chooses the replica within a group, so to the selector all choices are on one worker.
 
-use crate::layout::{Choice, Pipeline};
-use apportion_domain::{Moment, Span};
+use crate::layout::{LayoutPipeline, VariantCombination};
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::Selector;
-use apportion_serving::selector::{Asked, Registered, Seen, Selected};
+use apportion_serving::selector::{QueryNeeds, RegisteredVariant, VariantSelection, WorkerMeasurement};
 
 /// What a request needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Needs {
+pub struct RequestNeeds {
     /// Smallest accuracy, in millionths; 0 accepts any.
     pub accuracy_ppm_min: u32,
     /// Longest latency, in nanoseconds; `u64::MAX` accepts any.
@@ -20,7 +20,7 @@ pub struct Needs {
 
 /// The load of a group's ready replicas.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Used {
+pub struct GroupLoad {
     /// How many are ready.
     pub replicas: u32,
     /// Queries that wait or run there.
@@ -33,7 +33,7 @@ pub struct Used {
 
 /// The groups that serve a request.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Chosen {
+pub struct ChosenVariants {
     /// Its group at each task, by position.
     pub groups: Vec<u64>,
     /// `task:variant` of each, in the order of tasks, separated by commas.
@@ -44,7 +44,7 @@ pub struct Chosen {
 
 /// Why no choice serves a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Unmet {
+pub enum UnmetNeeds {
     /// No choice meets its needs, even when idle. The text names the nearest choice.
     Never(String),
     /// A choice meets its needs, but is not ready now.
@@ -54,7 +54,7 @@ pub enum Unmet {
 /// The choices of one pipeline, with their loads.
 pub struct Chooser {
     selector: Selector,
-    choices: Vec<Choice>,
+    choices: Vec<VariantCombination>,
 }
 
 /// The only worker.
@@ -63,62 +63,69 @@ const WORKER: u32 = 0;
 impl Chooser {
     /// A chooser for a pipeline. No choice is ready before the first [`Chooser::report`].
     #[must_use]
-    pub fn new(of: &Pipeline) -> Self {
-        let mut selector = Selector::new(of.choices.iter().map(|c| registered(of, c)).collect());
+    pub fn new(of: &LayoutPipeline) -> Self {
+        let mut selector = Selector::new(of.choices.iter().map(|c| registered_variant(of, c)).collect());
         assert_eq!(selector.add_worker(0, 0), WORKER, "the first one");
         Self { selector, choices: of.choices.clone() }
     }
 
     /// Updates the loads of the groups.
-    pub fn report(&mut self, now: Moment, of: &Pipeline, used: impl Fn(u64) -> Used) {
-        let seen: Vec<Seen> = (0..).zip(&self.choices).filter_map(|(at, choice)| seen(of, at, choice, &used)).collect();
+    pub fn report(&mut self, now: Moment, of: &LayoutPipeline, used: impl Fn(u64) -> GroupLoad) {
+        let seen: Vec<WorkerMeasurement> =
+            (0..).zip(&self.choices).filter_map(|(at, choice)| seen_load(of, at, choice, &used)).collect();
         self.selector.report(now, WORKER, 0.0, 0, &seen);
     }
 
     /// Chooses the groups for a request. Its rows count as sent there.
     ///
     /// # Errors
-    /// [`Unmet`].
-    pub fn choose(&mut self, now: Moment, of: &Pipeline, needs: &Needs, rows: u32) -> Result<Chosen, Unmet> {
+    /// [`UnmetNeeds`].
+    pub fn choose(
+        &mut self,
+        now: Moment,
+        of: &LayoutPipeline,
+        needs: &RequestNeeds,
+        rows: u32,
+    ) -> Result<ChosenVariants, UnmetNeeds> {
         let accuracy = f64::from(needs.accuracy_ppm_min) / 1e6;
-        let asked = Asked::Needs { application: 0, accuracy, latency: Span::from_nanos(needs.latency_ns_max) };
+        let asked = QueryNeeds::Needs { application: 0, accuracy, latency: TimeSpan::from_nanos(needs.latency_ns_max) };
         let chosen = |at: u32| {
             let choice = &self.choices[at as usize];
-            Chosen { groups: choice.groups.clone(), variants: named(of, choice), accuracy: choice.accuracy }
+            ChosenVariants { groups: choice.groups.clone(), variants: variant_names(of, choice), accuracy: choice.accuracy }
         };
         match self.selector.select_many(now, asked, rows) {
-            Selected::Serve { variant, .. } => Ok(chosen(variant)),
-            Selected::Load { variant, .. } | Selected::NoRoom { variant } => {
-                Err(Unmet::NotNow(format!("{} would do, and is not ready", chosen(variant).variants)))
+            VariantSelection::Serve { variant, .. } => Ok(chosen(variant)),
+            VariantSelection::Load { variant, .. } | VariantSelection::NoRoom { variant } => {
+                Err(UnmetNeeds::NotNow(format!("{} would do, and is not ready", chosen(variant).variants)))
             }
-            Selected::Nearest { variant } => {
-                let (nearest, r) = (chosen(variant), registered(of, &self.choices[variant as usize]));
+            VariantSelection::Nearest { variant } => {
+                let (nearest, r) = (chosen(variant), registered_variant(of, &self.choices[variant as usize]));
                 let takes_ms = r.inference.as_millis();
                 let latency = match needs.latency_ns_max {
                     u64::MAX => "any time".to_owned(),
-                    ns => format!("{} ms", Span::from_nanos(ns).as_millis()),
+                    ns => format!("{} ms", TimeSpan::from_nanos(ns).as_millis()),
                 };
-                Err(Unmet::Never(format!(
+                Err(UnmetNeeds::Never(format!(
                     "no variants of the plan have an accuracy of at least {accuracy} within {latency}: the nearest are \
                      {} with {:.4} within {takes_ms:.3} ms",
                     nearest.variants, nearest.accuracy
                 )))
             }
-            Selected::Unknown => {
-                Err(Unmet::Never("the plan offers no choice of variants, or more combinations than 256".to_owned()))
+            VariantSelection::Unknown => {
+                Err(UnmetNeeds::Never("the plan offers no choice of variants, or more combinations than 256".to_owned()))
             }
         }
     }
 }
 
 /// `task:variant` of each task.
-fn named(of: &Pipeline, choice: &Choice) -> String {
-    let part = |(task, group): (&crate::layout::Task, &u64)| format!("{}:{}", task.name, of.groups[group].variant);
+fn variant_names(of: &LayoutPipeline, choice: &VariantCombination) -> String {
+    let part = |(task, group): (&crate::layout::LayoutTask, &u64)| format!("{}:{}", task.name, of.groups[group].variant);
     of.tasks.iter().zip(&choice.groups).map(part).collect::<Vec<_>>().join(",")
 }
 
 /// Queries of each task that one request makes with these groups.
-fn visits(of: &Pipeline, choice: &Choice) -> Vec<f64> {
+fn visits_by_task(of: &LayoutPipeline, choice: &VariantCombination) -> Vec<f64> {
     let mut visits = vec![0.0; of.tasks.len()];
     visits[of.root] = 1.0;
     for at in of.order() {
@@ -131,7 +138,7 @@ fn visits(of: &Pipeline, choice: &Choice) -> Vec<f64> {
 }
 
 /// Time of the longest way through the pipeline: a full batch of each group, slower by `slowness`, and the hops.
-fn longest(of: &Pipeline, choice: &Choice, slowness: impl Fn(u64) -> f64) -> Span {
+fn longest_path(of: &LayoutPipeline, choice: &VariantCombination, slowness: impl Fn(u64) -> f64) -> TimeSpan {
     let network_ns = of.network_ns as f64;
     let mut done_ns = vec![0.0_f64; of.tasks.len()];
     // A pass for each task settles any order of the tasks.
@@ -145,22 +152,22 @@ fn longest(of: &Pipeline, choice: &Choice, slowness: impl Fn(u64) -> f64) -> Spa
             done_ns[at] = before_ns + network_ns + takes_ns;
         }
     }
-    Span::from_nanos(done_ns.into_iter().fold(0.0, f64::max) as u64)
+    TimeSpan::from_nanos(done_ns.into_iter().fold(0.0, f64::max) as u64)
 }
 
 /// The choice as the selector knows it: with the plan's replicas.
-fn registered(of: &Pipeline, choice: &Choice) -> Registered {
+fn registered_variant(of: &LayoutPipeline, choice: &VariantCombination) -> RegisteredVariant {
     let replicas = |group: u64| of.replicas.iter().filter(|r| r.group == group).count() as f64;
     let limit = |(group, visits): (&u64, f64)| {
         if visits > 0.0 { of.groups[group].capacity_qps() * replicas(*group) / visits } else { f64::INFINITY }
     };
-    let peak_qps = choice.groups.iter().zip(visits(of, choice)).map(limit).fold(f64::INFINITY, f64::min);
+    let peak_qps = choice.groups.iter().zip(visits_by_task(of, choice)).map(limit).fold(f64::INFINITY, f64::min);
     let price = choice.groups.iter().map(|g| of.groups[g].price_per_hour * replicas(*g)).sum();
-    Registered {
+    RegisteredVariant {
         application: 0,
         accuracy: choice.accuracy,
-        inference: longest(of, choice, |_| 1.0),
-        load: Span::ZERO,
+        inference: longest_path(of, choice, |_| 1.0),
+        load: TimeSpan::ZERO,
         peak_qps: if peak_qps.is_finite() { peak_qps } else { 0.0 },
         hardware: 0,
         // There is never room for one more: what is loaded is the plan's and the steward's affair.
@@ -171,8 +178,13 @@ fn registered(of: &Pipeline, choice: &Choice) -> Registered {
 
 /// What is seen of a choice: of its groups, the most loaded one's load and the longest queue; none if one of them is not
 /// ready.
-fn seen(of: &Pipeline, variant: u32, choice: &Choice, used: &impl Fn(u64) -> Used) -> Option<Seen> {
-    let r = registered(of, choice);
+fn seen_load(
+    of: &LayoutPipeline,
+    variant: u32,
+    choice: &VariantCombination,
+    used: &impl Fn(u64) -> GroupLoad,
+) -> Option<WorkerMeasurement> {
+    let r = registered_variant(of, choice);
     let (mut load, mut wait_s, mut is_slow) = (0.0_f64, 0.0_f64, false);
     for group in &choice.groups {
         let used = used(*group);
@@ -187,9 +199,9 @@ fn seen(of: &Pipeline, variant: u32, choice: &Choice, used: &impl Fn(u64) -> Use
         is_slow |= used.slowness > 0.0;
     }
     let slowness = |group: u64| Some(used(group).slowness).filter(|s| *s > 0.0).unwrap_or(1.0);
-    let inference = if is_slow { longest(of, choice, slowness) } else { Span::ZERO };
+    let inference = if is_slow { longest_path(of, choice, slowness) } else { TimeSpan::ZERO };
     let queued = (wait_s * r.peak_qps) as u64;
-    Some(Seen { variant, replicas: 1, served_qps: load * r.peak_qps, inference, queued })
+    Some(WorkerMeasurement { variant, replicas: 1, served_qps: load * r.peak_qps, inference, queued })
 }
 
 #[cfg(test)]
@@ -198,7 +210,7 @@ mod tests {
     use crate::layout::{lay_out, tests::chain};
 
     /// The chain with a second, faster and less accurate group 3 of task `b`.
-    fn pipeline() -> Pipeline {
+    fn pipeline() -> LayoutPipeline {
         let mut target = chain();
         let of = &mut target.pipelines[0];
         let mut fast = of.groups[1].clone();
@@ -209,13 +221,13 @@ mod tests {
         of.replicas.push(apportion_protocol::v1::ReplicaTarget { replica: 3, group: 3, agent: 2, device: 1 });
         let choice = |groups: [u64; 2], accuracy| apportion_protocol::v1::Choice { groups: groups.to_vec(), accuracy };
         of.choices = vec![choice([1, 2], 0.9), choice([1, 3], 0.8)];
-        Pipeline::clone(&lay_out(&target).expect("valid").pipelines["p"])
+        LayoutPipeline::clone(&lay_out(&target).expect("valid").pipelines["p"])
     }
 
-    const IDLE: Used = Used { replicas: 1, queued: 0, served_qps: 0.0, slowness: 1.0 };
+    const IDLE: GroupLoad = GroupLoad { replicas: 1, queued: 0, served_qps: 0.0, slowness: 1.0 };
 
-    fn needs(accuracy: f64, latency_ns_max: u64) -> Needs {
-        Needs { accuracy_ppm_min: (accuracy * 1e6) as u32, latency_ns_max }
+    fn needs(accuracy: f64, latency_ns_max: u64) -> RequestNeeds {
+        RequestNeeds { accuracy_ppm_min: (accuracy * 1e6) as u32, latency_ns_max }
     }
 
     /// Full batches of 4 take 20 ns at `a` and at group 2, 10 ns at group 3.
@@ -225,15 +237,15 @@ mod tests {
         let mut chooser = Chooser::new(&of);
         let at = Moment::from_nanos;
         let unready = chooser.choose(at(0), &of, &needs(0.85, u64::MAX), 1).expect_err("nothing is ready yet");
-        assert_eq!(unready, Unmet::NotNow("a:v,b:v would do, and is not ready".into()));
+        assert_eq!(unready, UnmetNeeds::NotNow("a:v,b:v would do, and is not ready".into()));
         chooser.report(at(0), &of, |_| IDLE);
         let mut choose = |accuracy, ns| chooser.choose(at(1_000), &of, &needs(accuracy, ns), 1);
         let accurate = choose(0.85, 40).expect("group 2 does both");
         assert_eq!((accurate.groups, accurate.variants.as_str(), accurate.accuracy), (vec![1, 2], "a:v,b:v", 0.9));
         assert_eq!(choose(0.0, 30).expect("only group 3 is so fast").groups, [1, 3]);
-        let Err(Unmet::Never(why)) = choose(0.95, 40) else { panic!("nothing is so accurate") };
+        let Err(UnmetNeeds::Never(why)) = choose(0.95, 40) else { panic!("nothing is so accurate") };
         assert!(why.contains("at least 0.95") && why.contains("nearest are a:v,b:v with 0.9000"), "{why}");
-        let Err(Unmet::Never(why)) = choose(0.0, 29) else { panic!("nothing is so fast") };
+        let Err(UnmetNeeds::Never(why)) = choose(0.0, 29) else { panic!("nothing is so fast") };
         assert!(why.contains("nearest are a:v,b:fast with 0.8000"), "{why}");
     }
 
@@ -243,9 +255,9 @@ mod tests {
         let (two, any) = (2, needs(0.0, 1_000));
         let peak_qps = of.groups[&two].capacity_qps();
         for (bad, fallback) in [
-            (Used { served_qps: peak_qps, ..IDLE }, true),
-            (Used { slowness: 3.0, ..IDLE }, true),
-            (Used { replicas: 0, ..IDLE }, false),
+            (GroupLoad { served_qps: peak_qps, ..IDLE }, true),
+            (GroupLoad { slowness: 3.0, ..IDLE }, true),
+            (GroupLoad { replicas: 0, ..IDLE }, false),
         ] {
             let mut chooser = Chooser::new(&of);
             chooser.report(Moment::ZERO, &of, |group| if group == two { bad } else { IDLE });

@@ -3,7 +3,7 @@
 //! The crate does no input or output. The agent's loop (crate `executor`) gives the [`node::Node`] events with their
 //! times, and the node returns actions that the loop carries out. What belongs here: every decision of an agent, the
 //! messages between agents, and their encoding. What never does: sockets, threads, files and clocks. The commonest
-//! addition is a variant of [`node::Event`] or [`node::Action`], with its frame in [`record`].
+//! addition is a variant of [`node::NodeEvent`] or [`node::Action`], with its frame in [`record`].
 pub mod chooser;
 pub mod frames;
 pub mod layout;

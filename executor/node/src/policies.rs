@@ -1,7 +1,7 @@
 //! How does a target's pipeline configure the machines of crate `serving`? Exactly as the plan does in the estimator.
 
-use crate::layout::{Group, Pipeline};
-use apportion_domain::Span;
+use crate::layout::{LayoutGroup, LayoutPipeline};
+use apportion_domain::TimeSpan;
 use apportion_serving::batcher::Batcher;
 use apportion_serving::{Dropper, StatePlanner, Station};
 
@@ -15,7 +15,7 @@ pub const LEVEL_OFFLINE: u32 = u32::MAX;
 
 /// A station's handle of a query. To a station, queries of one request are equal, so that one input cancels them all.
 #[derive(Clone, Copy, Debug)]
-pub struct Handle {
+pub struct QueryHandle {
     /// The agent's own number of it.
     pub key: u64,
     /// The agent whose gateway waits for its request.
@@ -28,17 +28,17 @@ pub struct Handle {
     pub kind: u64,
 }
 
-impl PartialEq for Handle {
+impl PartialEq for QueryHandle {
     fn eq(&self, other: &Self) -> bool {
         (self.origin, self.request) == (other.origin, other.request)
     }
 }
 
-impl Group {
+impl LayoutGroup {
     /// Time of a full batch.
     #[must_use]
-    pub fn execution(&self) -> Span {
-        Span::from_nanos(self.latency_ns(self.batch))
+    pub fn execution(&self) -> TimeSpan {
+        TimeSpan::from_nanos(self.latency_ns(self.batch))
     }
 
     /// Queries per second that one replica can serve with full batches.
@@ -49,27 +49,27 @@ impl Group {
     }
 }
 
-impl Pipeline {
+impl LayoutPipeline {
     /// Queue, batcher and dropper of one replica of a group.
     #[must_use]
-    pub fn station(&self, group: &Group) -> Station<Handle> {
+    pub fn station(&self, group: &LayoutGroup) -> Station<QueryHandle> {
         let dropping = self.serving.dropping;
         let is_last = self.tasks[group.task].children.is_empty();
         let reserve = self.outline().reserves()[group.task];
         let batcher = Batcher::of(self.serving.batching, group.batch as u32, reserve);
-        let service = (1..=group.batch).map(|size| Span::from_nanos(group.latency_ns(size))).collect();
+        let service = (1..=group.batch).map(|size| TimeSpan::from_nanos(group.latency_ns(size))).collect();
         let station = Station::new(1, batcher, Dropper::of(dropping, is_last), QUEUE_LEN_MAX).with_service(service);
-        let station = station.apart(|query: &Handle| query.kind);
-        let station = if StatePlanner::needs(dropping).1 { station.monitored() } else { station };
+        let station = station.with_kinds(|query: &QueryHandle| query.kind);
+        let station = if StatePlanner::needs_measurements(dropping) { station.monitored() } else { station };
         if StatePlanner::sorts(dropping) { station.by_remaining_time() } else { station }
     }
 
     /// How long a query may take at a group before it is behind (Loki section 5.2): `queue_factor` batches.
     #[must_use]
-    pub fn budget(&self, group: &Group) -> Span {
+    pub fn budget(&self, group: &LayoutGroup) -> TimeSpan {
         match self.serving.dropping.looks_back() {
-            true => Span::from_millis(self.queue_factor * group.execution().as_millis()),
-            false => Span::from_nanos(u64::MAX),
+            true => TimeSpan::from_millis(self.queue_factor * group.execution().as_millis()),
+            false => TimeSpan::from_nanos(u64::MAX),
         }
     }
 }
@@ -77,10 +77,10 @@ impl Pipeline {
 #[cfg(test)]
 mod tests {
     use crate::layout::{lay_out, tests::chain};
-    use apportion_domain::Span;
+    use apportion_domain::TimeSpan;
     use apportion_protocol::v1;
 
-    fn pipeline(dropping: &str) -> crate::layout::Pipeline {
+    fn pipeline(dropping: &str) -> crate::layout::LayoutPipeline {
         let mut target = chain();
         target.pipelines[0].serving = Some(v1::Serving { dropping: dropping.into(), ..Default::default() });
         target.pipelines[0].network_ns = 1_000;
@@ -95,8 +95,8 @@ mod tests {
         assert_eq!([0, 1].map(|task| states.view(task).forward.as_nanos()), [1_020, 0]);
         assert!(pipeline("reroute").outline().state_planner().expect("few paths").is_none());
         let group = &pard.groups[&1];
-        assert_eq!(pard.budget(group), Span::from_nanos(u64::MAX));
+        assert_eq!(pard.budget(group), TimeSpan::from_nanos(u64::MAX));
         assert_eq!(pipeline("reroute").budget(group).as_nanos(), 40);
-        assert_eq!(pard.outline().reserves(), [Span::from_nanos(1_040), Span::ZERO]);
+        assert_eq!(pard.outline().reserves(), [TimeSpan::from_nanos(1_040), TimeSpan::ZERO]);
     }
 }

@@ -4,14 +4,14 @@
 //! time. Each call of [`Node::flush`] is a frame with a digest (SHA-256) of the actions. Each frame has its length in
 //! front: four bytes, little-endian. This module writes and reads frames; the agent's loop keeps the file.
 
-use crate::chooser::Needs;
+use crate::chooser::RequestNeeds;
 use crate::frames::Pieces;
 use crate::layout::{LayoutError, lay_out};
-use crate::node::request::{Answer, Terms};
-use crate::node::{Action, Event, Node};
+use crate::node::request::{RequestAnswer, RequestTerms};
+use crate::node::{Action, Node, NodeEvent};
 use crate::replica_event::{BatchFault, ReplicaEvent};
 use crate::unwire::{decode, take, tensors, text, trace, u8, u64};
-use crate::wire::{End, FrameError, Out, encode, put_end, put_tensors, put_text, put_trace};
+use crate::wire::{FrameError, MessageWriter, PartEnd, encode, put_end, put_tensors, put_text, put_trace};
 use apportion_protocol::v1;
 use bytes::{Buf, BufMut, Bytes};
 use prost::Message as _;
@@ -41,7 +41,7 @@ pub enum ReplayError {
 /// The first frame of the record of `Node::new(agent, first_request)`.
 #[must_use]
 pub fn begin_frame(agent: u64, first_request: u64) -> Pieces {
-    let mut out = Out::default();
+    let mut out = MessageWriter::default();
     out.open.put_u8(BEGIN);
     out.open.put_u64(agent);
     out.open.put_u64(first_request);
@@ -51,7 +51,7 @@ pub fn begin_frame(agent: u64, first_request: u64) -> Pieces {
 /// The frame of a target that the node is about to get at `now_ns`.
 #[must_use]
 pub fn target_frame(now_ns: u64, target: &v1::Target) -> Pieces {
-    let mut out = Out::default();
+    let mut out = MessageWriter::default();
     out.open.put_u8(TARGET);
     out.open.put_u64(now_ns);
     out.open.put_slice(&target.encode_to_vec());
@@ -60,8 +60,8 @@ pub fn target_frame(now_ns: u64, target: &v1::Target) -> Pieces {
 
 /// The frame of an event that the node is about to get at `now_ns`; none for a target, which [`target_frame`] writes.
 #[must_use]
-pub fn event_frame(now_ns: u64, event: &Event) -> Option<Pieces> {
-    let mut out = Out::default();
+pub fn event_frame(now_ns: u64, event: &NodeEvent) -> Option<Pieces> {
+    let mut out = MessageWriter::default();
     out.open.put_u8(EVENT);
     out.open.put_u64(now_ns);
     put_event(&mut out, event).then(|| finished(out))
@@ -70,26 +70,26 @@ pub fn event_frame(now_ns: u64, event: &Event) -> Option<Pieces> {
 /// The frame of the actions that one call of [`Node::flush`] has returned.
 #[must_use]
 pub fn actions_frame(actions: &[Action]) -> Pieces {
-    let mut out = Out::default();
+    let mut out = MessageWriter::default();
     out.open.put_u8(ACTIONS);
     out.open.put_slice(&digest_of_actions(actions));
     finished(out)
 }
 
-fn finished(mut out: Out) -> Pieces {
+fn finished(mut out: MessageWriter) -> Pieces {
     out.close();
     out.pieces
 }
 
 /// Writes an event; false for a target, which has a frame of its own.
-fn put_event(out: &mut Out, event: &Event) -> bool {
+fn put_event(out: &mut MessageWriter, event: &NodeEvent) -> bool {
     match event {
-        Event::Target(_) => return false,
-        Event::AgentNumber(agent) => {
+        NodeEvent::Target(_) => return false,
+        NodeEvent::AgentNumber(agent) => {
             out.open.put_u8(1);
             out.open.put_u64(*agent);
         }
-        Event::Arrive { pipeline, inputs, terms, caller } => {
+        NodeEvent::Arrive { pipeline, inputs, terms, caller } => {
             out.open.put_u8(2);
             out.open.put_u64(*caller);
             put_text(out, pipeline);
@@ -103,38 +103,38 @@ fn put_event(out: &mut Out, event: &Event) -> bool {
             out.open.put_u64(terms.sender);
             put_tensors(out, inputs);
         }
-        Event::Message(message) => {
+        NodeEvent::Message(message) => {
             out.open.put_u8(3);
             out.close();
             out.pieces.extend(encode(message));
         }
-        Event::Unsent { hop, why } => {
+        NodeEvent::Unsent { hop, why } => {
             out.open.put_u8(4);
             out.open.put_u64(*hop);
             put_text(out, why);
         }
-        Event::PeerUp(agent) => {
+        NodeEvent::PeerUp(agent) => {
             out.open.put_u8(5);
             out.open.put_u64(*agent);
         }
-        Event::PeerDown(agent) => {
+        NodeEvent::PeerDown(agent) => {
             out.open.put_u8(6);
             out.open.put_u64(*agent);
         }
-        Event::Replica(replica, event) => {
+        NodeEvent::Replica(replica, event) => {
             out.open.put_u8(7);
             out.open.put_u64(*replica);
             put_replica_event(out, event);
         }
-        Event::Tick => out.open.put_u8(8),
-        Event::Wake => out.open.put_u8(9),
-        Event::Announce => out.open.put_u8(10),
-        Event::Leave => out.open.put_u8(11),
+        NodeEvent::Tick => out.open.put_u8(8),
+        NodeEvent::Wake => out.open.put_u8(9),
+        NodeEvent::Announce => out.open.put_u8(10),
+        NodeEvent::Leave => out.open.put_u8(11),
     }
     true
 }
 
-fn put_replica_event(out: &mut Out, event: &ReplicaEvent) {
+fn put_replica_event(out: &mut MessageWriter, event: &ReplicaEvent) {
     match event {
         ReplicaEvent::Ready => out.open.put_u8(0),
         ReplicaEvent::Failed(why) => {
@@ -154,28 +154,28 @@ fn put_replica_event(out: &mut Out, event: &ReplicaEvent) {
     }
 }
 
-fn read_event(from: &mut Bytes) -> Result<Event, FrameError> {
+fn read_event(from: &mut Bytes) -> Result<NodeEvent, FrameError> {
     Ok(match u8(from)? {
-        1 => Event::AgentNumber(u64(from)?),
+        1 => NodeEvent::AgentNumber(u64(from)?),
         2 => {
             let caller = u64(from)?;
             let (pipeline, is_timed, ns) = (text(from)?, u8(from)? > 0, u64(from)?);
             let level = read_u32(from)?;
             let (has_needs, accuracy_ppm_min, latency_ns_max) = (u8(from)? > 0, read_u32(from)?, u64(from)?);
-            let needs = has_needs.then_some(Needs { accuracy_ppm_min, latency_ns_max });
+            let needs = has_needs.then_some(RequestNeeds { accuracy_ppm_min, latency_ns_max });
             let (trace, sender) = (trace(from)?, u64(from)?);
-            let terms = Terms { timeout_ns: is_timed.then_some(ns), level, needs, trace, sender };
-            Event::Arrive { pipeline, inputs: tensors(from)?, terms, caller }
+            let terms = RequestTerms { timeout_ns: is_timed.then_some(ns), level, needs, trace, sender };
+            NodeEvent::Arrive { pipeline, inputs: tensors(from)?, terms, caller }
         }
-        3 => Event::Message(decode(std::mem::take(from))?),
-        4 => Event::Unsent { hop: u64(from)?, why: text(from)? },
-        5 => Event::PeerUp(u64(from)?),
-        6 => Event::PeerDown(u64(from)?),
-        7 => Event::Replica(u64(from)?, read_replica_event(from)?),
-        8 => Event::Tick,
-        9 => Event::Wake,
-        10 => Event::Announce,
-        11 => Event::Leave,
+        3 => NodeEvent::Message(decode(std::mem::take(from))?),
+        4 => NodeEvent::Unsent { hop: u64(from)?, why: text(from)? },
+        5 => NodeEvent::PeerUp(u64(from)?),
+        6 => NodeEvent::PeerDown(u64(from)?),
+        7 => NodeEvent::Replica(u64(from)?, read_replica_event(from)?),
+        8 => NodeEvent::Tick,
+        9 => NodeEvent::Wake,
+        10 => NodeEvent::Announce,
+        11 => NodeEvent::Leave,
         _ => return Err(FrameError::Field("event")),
     })
 }
@@ -197,7 +197,7 @@ fn read_replica_event(from: &mut Bytes) -> Result<ReplicaEvent, FrameError> {
     })
 }
 
-fn digest(out: Out) -> [u8; 32] {
+fn digest(out: MessageWriter) -> [u8; 32] {
     let mut out = out;
     out.close();
     let mut hash = Sha256::new();
@@ -206,7 +206,7 @@ fn digest(out: Out) -> [u8; 32] {
 }
 
 fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
-    let mut out = Out::default();
+    let mut out = MessageWriter::default();
     for action in actions {
         match action {
             Action::Send(agent, message) => {
@@ -258,9 +258,9 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
     digest(out)
 }
 
-fn put_answer(out: &mut Out, answer: &Answer) {
+fn put_answer(out: &mut MessageWriter, answer: &RequestAnswer) {
     match answer {
-        Answer::Done { pieces, late, latency_ns, dropped, chosen } => {
+        RequestAnswer::Done { pieces, late, latency_ns, dropped, chosen } => {
             out.open.put_u8(0);
             out.open.put_u8((*late).into());
             out.open.put_u64(*latency_ns);
@@ -269,21 +269,24 @@ fn put_answer(out: &mut Out, answer: &Answer) {
             for piece in pieces {
                 out.open.put_u32(piece.row);
                 out.open.put_u64(piece.order);
-                put_end(out, &End::Leaf { task: piece.task.clone(), outputs: piece.outputs.clone() });
+                put_end(out, &PartEnd::Leaf { task: piece.task.clone(), outputs: piece.outputs.clone() });
             }
         }
-        Answer::Unmet(why) | Answer::NotReady(why) | Answer::Dropped(why) | Answer::Failed(why) => {
+        RequestAnswer::Unmet(why)
+        | RequestAnswer::NotReady(why)
+        | RequestAnswer::Dropped(why)
+        | RequestAnswer::Failed(why) => {
             out.open.put_u8(1);
             put_text(out, why);
         }
-        Answer::TimedOut => out.open.put_u8(2),
-        Answer::GivenUp => out.open.put_u8(3),
+        RequestAnswer::TimedOut => out.open.put_u8(2),
+        RequestAnswer::GivenUp => out.open.put_u8(3),
     }
 }
 
 /// How much of a record was replayed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Replayed {
+pub struct ReplayedRecord {
     /// Events, targets included.
     pub events: usize,
     /// Calls of [`Node::flush`] whose actions were the recorded ones.
@@ -297,9 +300,9 @@ pub struct Replayed {
 ///
 /// # Errors
 /// [`ReplayError`] at the first frame that is malformed or has other actions.
-pub fn replay(mut record: Bytes) -> Result<Replayed, ReplayError> {
+pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
     let mut node = Node::new(0, 0);
-    let (mut replayed, mut at) = (Replayed::default(), 0);
+    let (mut replayed, mut at) = (ReplayedRecord::default(), 0);
     while record.len() >= 4 && record.len() - 4 >= (&record[..4]).get_u32_le() as usize {
         at += 1;
         let malformed = |error| ReplayError::Frame(at, error);
@@ -312,7 +315,7 @@ pub fn replay(mut record: Bytes) -> Result<Replayed, ReplayError> {
                 let target = v1::Target::decode(std::mem::take(frame));
                 let target = target.map_err(|_| malformed(FrameError::Field("target")))?;
                 let layout = lay_out(&target).map_err(|error| ReplayError::Target(at, error))?;
-                node.handle(now_ns, Event::Target(Arc::new(layout)));
+                node.handle(now_ns, NodeEvent::Target(Arc::new(layout)));
                 replayed.events += 1;
             }
             EVENT => {

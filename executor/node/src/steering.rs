@@ -1,14 +1,16 @@
 //! How does a steward's decision change a pipeline's layout, and which decisions and measurements of other agents are
 //! plausible?
 
-use crate::layout::{Group, Layout, Pipeline, Replica};
-use apportion_domain::{Fence, RoutingPolicy, Span};
+use crate::layout::{Layout, LayoutGroup, LayoutPipeline, LayoutReplica};
+use apportion_domain::{Fence, RoutingPolicy, TimeSpan};
 use apportion_protocol::v1;
-use apportion_serving::ladder::Step;
+use apportion_serving::ladder::LadderStep;
 use apportion_serving::monitor::WAITS_MAX;
-use apportion_serving::steward::{Config, Scaler};
-use apportion_serving::tables::Graph;
-use apportion_serving::{Envelope, Ladder, Monitor, Outline, Priority, StatePlanner, Steering, View, outline};
+use apportion_serving::steward::{Scaler, StewardConfig};
+use apportion_serving::tables::TaskGraph;
+use apportion_serving::{
+    Ladder, Monitor, Outline, Priority, StatePlanner, StationView, Steering, TrafficEnvelope, outline,
+};
 use std::collections::BTreeMap;
 
 /// Most replicas that one steward adds.
@@ -32,27 +34,59 @@ pub const QUERIES_MAX: u64 = 1 << 32;
 /// Marks the numbers of extra replicas, which the control plane never gives.
 pub const EXTRA_BIT: u64 = 1 << 62;
 
-impl Pipeline {
+/// A group that has replicas.
+#[derive(Clone, Copy, Debug)]
+pub struct StaffedGroup<'p> {
+    /// Its number.
+    pub id: u64,
+    /// The group.
+    pub group: &'p LayoutGroup,
+    /// Its replicas in the pipeline.
+    pub replicas: u32,
+}
+
+/// A device of an agent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DevicePlace {
+    /// The agent.
+    pub agent: u64,
+    /// The agent's number of the device.
+    pub device: u32,
+}
+
+/// The free fraction of each device.
+pub type FreeShares = BTreeMap<DevicePlace, f64>;
+
+/// Whether replicas can be added anywhere.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaRoom {
+    /// On a spare device, or on one that a pipeline may release.
+    Spare,
+    /// Nowhere.
+    None,
+}
+
+impl LayoutPipeline {
     /// Groups with replicas, in the order of their numbers: the steward knows them by their positions.
     #[must_use]
-    pub fn staffed(&self) -> Vec<(u64, &Group, u32)> {
+    pub fn staffed(&self) -> Vec<StaffedGroup<'_>> {
         let replicas = |id: u64| self.replicas.iter().filter(|r| r.group == id).count() as u32;
-        let all = self.groups.iter().map(|(id, g)| (*id, g, replicas(*id)));
-        all.filter(|(_, _, replicas)| *replicas > 0).collect()
+        let all = self.groups.iter().map(|(id, group)| StaffedGroup { id: *id, group, replicas: replicas(*id) });
+        all.filter(|staffed| staffed.replicas > 0).collect()
     }
 
     /// Whether anything of it changes between two plans: tables with the load, module states, or replicas, for which
     /// there are spare devices or a ladder that begins below the plan.
     #[must_use]
-    pub fn is_steered(&self, has_spare: bool) -> bool {
+    pub fn is_steered(&self, room: ReplicaRoom) -> bool {
         let routes = self.serving.routing == RoutingPolicy::MostAccurateFirst;
-        routes || StatePlanner::needs(self.serving.dropping).1 || self.scales(has_spare)
+        routes || StatePlanner::needs_measurements(self.serving.dropping) || self.scales(room)
     }
 
     /// Queries that one query of a group makes at each child of its task.
-    pub(crate) fn fanout_means(&self, group: &Group) -> Vec<f64> {
+    pub(crate) fn fanout_means(&self, group: &LayoutGroup) -> Vec<f64> {
         let task = &self.tasks[group.task];
-        let mean = |edge: &crate::layout::Edge| {
+        let mean = |edge: &crate::layout::LayoutEdge| {
             let counts = group.fanout.iter().find(|(to, _)| *to == edge.to);
             let chosen = if task.one_of { edge.ratio } else { 1.0 };
             chosen * counts.map_or(1.0, |(_, counts)| counts.iter().map(|(n, p)| f64::from(*n) * p).sum())
@@ -74,23 +108,23 @@ impl Pipeline {
     /// The pipeline in numbers: what its machines are constructed from.
     #[must_use]
     pub fn outline(&self) -> Outline {
-        let after = |t: &crate::layout::Task| t.children.iter().chain(&t.delays).map(|e| e.to).collect();
-        let group = |(_, g, replicas): &(u64, &Group, u32)| outline::Group {
-            task: g.task,
-            accuracy: g.accuracy,
-            replica_qps: g.capacity_qps(),
-            execution: g.execution(),
-            fanout: self.fanout_means(g),
+        let after = |t: &crate::layout::LayoutTask| t.children.iter().chain(&t.delays).map(|e| e.to).collect();
+        let group = |StaffedGroup { group, replicas, .. }: &StaffedGroup<'_>| outline::PlannedGroup {
+            task: group.task,
+            accuracy: group.accuracy,
+            replica_qps: group.capacity_qps(),
+            execution: group.execution(),
+            fanout: self.fanout_means(group),
             replicas: *replicas,
             traffic_share: 0.0,
         };
         let children = self.tasks.iter().map(|t| t.children.iter().map(|e| e.to).collect()).collect();
         Outline {
-            graph: Graph { order: self.order(), children },
+            graph: TaskGraph { order: self.order(), children },
             after: self.tasks.iter().map(after).collect(),
             groups: self.staffed().iter().map(group).collect(),
-            slo: Span::from_nanos(self.slo_ns),
-            network: Span::from_nanos(self.network_ns),
+            slo: TimeSpan::from_nanos(self.slo_ns),
+            network: TimeSpan::from_nanos(self.network_ns),
             queue_factor: self.queue_factor,
             dropping: self.serving.dropping,
             demand_qps: self.demand_qps,
@@ -101,28 +135,28 @@ impl Pipeline {
     /// those which the steering in force has. The target has no trace of the load that it was planned for, so the tuner
     /// takes a steady one for it.
     #[must_use]
-    pub fn steward_config(&self, has_spare: bool, steering: &v1::Steering) -> Config {
+    pub fn steward_config(&self, room: ReplicaRoom, steering: &v1::Steering) -> StewardConfig {
         let outline = self.outline();
-        let scaler = self.scales(has_spare).then(|| {
-            let held = self.held(steering);
+        let scaler = self.scales(room).then(|| {
+            let held = self.replicas_under(steering);
             if !self.ladder.is_empty() {
                 return Scaler::Ladder(Ladder::new(self.steps(), held, 1.0));
             }
             let mut replicas = vec![0; self.tasks.len()];
-            self.staffed().iter().zip(held).for_each(|((_, group, _), held)| replicas[group.task] += held);
-            let sample = Envelope::of_rate(outline.service(), self.demand_qps);
+            self.staffed().iter().zip(held).for_each(|(staffed, held)| replicas[staffed.group.task] += held);
+            let sample = TrafficEnvelope::of_rate(outline.service(), self.demand_qps);
             Scaler::Tuner(outline.tuner(&sample, self.demand_qps, replicas))
         });
-        Config { outline, routes: self.serving.routing == RoutingPolicy::MostAccurateFirst, scaler }
+        StewardConfig { outline, routes: self.serving.routing == RoutingPolicy::MostAccurateFirst, scaler }
     }
 
     /// Replicas of each staffed group under a steering: the plan's without the released, and the extras.
     #[must_use]
-    pub fn held(&self, steering: &v1::Steering) -> Vec<u32> {
+    pub fn replicas_under(&self, steering: &v1::Steering) -> Vec<u32> {
         let group_of = |id: &u64| self.replicas.iter().find(|r| r.id == *id).map(|r| r.group);
         let released: Vec<u64> = steering.released.iter().filter_map(group_of).collect();
         let of = |groups: &mut dyn Iterator<Item = u64>, id: u64| groups.filter(|g| *g == id).count() as u32;
-        let held = |(id, _, planned): &(u64, &Group, u32)| {
+        let held = |StaffedGroup { id, replicas: planned, .. }: &StaffedGroup<'_>| {
             let added = of(&mut steering.extras.iter().map(|r| r.group), *id);
             planned + added - of(&mut released.iter().copied(), *id).min(*planned)
         };
@@ -131,29 +165,29 @@ impl Pipeline {
 
     /// What a steward wants, as far as the plan lets it: only a ladder was shown what fewer replicas than the plan's hold.
     #[must_use]
-    pub fn allowed(&self, wanted: &[u32]) -> Vec<u32> {
+    pub fn allowed_replicas(&self, wanted: &[u32]) -> Vec<u32> {
         let least = |planned: u32| if self.ladder.is_empty() { planned } else { 1 };
-        self.staffed().iter().zip(wanted).map(|((.., planned), n)| least(*planned).max(*n)).collect()
+        self.staffed().iter().zip(wanted).map(|(staffed, n)| least(staffed.replicas).max(*n)).collect()
     }
 
     /// Whether its replicas may follow the load: the target says how, and there is something to add or to give up.
     #[must_use]
-    pub fn scales(&self, has_spare: bool) -> bool {
-        self.descends() || (has_spare && (self.demand_qps > 0.0 || !self.ladder.is_empty()))
+    pub fn scales(&self, room: ReplicaRoom) -> bool {
+        self.descends() || (room == ReplicaRoom::Spare && (self.demand_qps > 0.0 || !self.ladder.is_empty()))
     }
 
     /// Whether its ladder begins below the plan.
     fn descends(&self) -> bool {
         let steps = self.steps();
         let Some(first) = steps.first() else { return false };
-        self.staffed().iter().zip(&first.replicas).any(|((.., planned), n)| n < planned)
+        self.staffed().iter().zip(&first.replicas).any(|(staffed, n)| *n < staffed.replicas)
     }
 
     /// The ladder's steps for the groups that have replicas.
-    fn steps(&self) -> Vec<Step> {
+    fn steps(&self) -> Vec<LadderStep> {
         let is_staffed: Vec<bool> = self.groups.keys().map(|id| self.replicas.iter().any(|r| r.group == *id)).collect();
         let of = |counts: &[u32]| counts.iter().zip(&is_staffed).filter(|(_, is)| **is).map(|(n, _)| (*n).max(1)).collect();
-        self.ladder.iter().map(|s| Step { rate_qps: s.rate_qps, replicas: of(&s.replicas) }).collect()
+        self.ladder.iter().map(|s| LadderStep { rate_qps: s.rate_qps, replicas: of(&s.replicas) }).collect()
     }
 
     /// The pipeline as this steering has it.
@@ -169,7 +203,8 @@ impl Pipeline {
         }
         steered.replicas.retain(|r| !by.moved.contains(&r.id) && !by.released.contains(&r.id));
         let known = by.extras.iter().filter(|r| self.groups.contains_key(&r.group));
-        let extra = |r: &v1::ReplicaTarget| Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device };
+        let extra =
+            |r: &v1::ReplicaTarget| LayoutReplica { id: r.replica, group: r.group, agent: r.agent, device: r.device };
         steered.replicas.extend(known.map(extra));
         steered
     }
@@ -179,7 +214,7 @@ impl Pipeline {
 /// number that jumps is the sign of one that is made up: believed, it would keep the host's own from being heard, or
 /// overflow.
 #[must_use]
-pub fn implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
+pub fn why_implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
     let (term, count) = (told.epoch >> TERM_BITS, told.epoch & ((1 << TERM_BITS) - 1));
     let is_part = |e: &v1::TableEntry| e.fraction.is_finite() && e.fraction >= 0.0;
     let lists = [told.extras.len(), told.moved.len(), told.released.len(), told.backup.len(), told.views.len()];
@@ -198,7 +233,7 @@ pub fn implausible(told: &v1::Steering, last: u64) -> Option<&'static str> {
 
 /// Why a measurement is impossible, if it is.
 #[must_use]
-pub fn immeasurable(told: &v1::Measured) -> Option<&'static str> {
+pub fn why_impossible(told: &v1::Measured) -> Option<&'static str> {
     let is_many = |n: &u64| *n > QUERIES_MAX;
     let of_made = told.made.iter().flat_map(|m| std::iter::once(&m.queries).chain(&m.children));
     let of_stations = told.stations.iter().flat_map(|s| [&s.arrived, &s.entered]);
@@ -224,10 +259,10 @@ pub fn routes_alike(a: &v1::Steering, b: &v1::Steering) -> bool {
 
 /// Module states by task, as they were told.
 #[must_use]
-pub fn views(told: &v1::Steering) -> Vec<View> {
-    let view = |v: &v1::TaskView| View {
-        forward: Span::from_nanos(v.forward_ns),
-        budget: Span::from_nanos(v.budget_ns),
+pub fn views_of(told: &v1::Steering) -> Vec<StationView> {
+    let view = |v: &v1::TaskView| StationView {
+        forward: TimeSpan::from_nanos(v.forward_ns),
+        budget: TimeSpan::from_nanos(v.budget_ns),
         priority: if v.high_budget_first { Priority::HighBudgetFirst } else { Priority::LowBudgetFirst },
         admit: v.admit,
     };
@@ -236,15 +271,15 @@ pub fn views(told: &v1::Steering) -> Vec<View> {
 
 /// A steward's decision, in the target's numbers.
 #[must_use]
-pub fn tell(of: &Pipeline, steering: &Steering) -> v1::Steering {
+pub fn steering_message(of: &LayoutPipeline, steering: &Steering) -> v1::Steering {
     let staffed = of.staffed();
-    let id = |group: u32| staffed[group as usize].0;
-    let table = |t: &apportion_serving::tables::Table| v1::Table {
+    let id = |group: u32| staffed[group as usize].id;
+    let table = |t: &apportion_serving::tables::RouterTable| v1::Table {
         from: t.from.map(id),
         to_task: t.to_task,
         entries: t.entries.iter().map(|(g, fraction)| v1::TableEntry { group: id(*g), fraction: *fraction }).collect(),
     };
-    let view = |v: &View| v1::TaskView {
+    let view = |v: &StationView| v1::TaskView {
         forward_ns: v.forward.as_nanos(),
         budget_ns: v.budget.as_nanos(),
         high_budget_first: v.priority == Priority::HighBudgetFirst,
@@ -262,7 +297,7 @@ pub fn tell(of: &Pipeline, steering: &Steering) -> v1::Steering {
 
 /// A monitor's counts, as a message.
 #[must_use]
-pub fn measured(task: usize, monitor: &Monitor) -> v1::StationMeasured {
+pub fn measurement_of(task: usize, monitor: &Monitor) -> v1::StationMeasured {
     v1::StationMeasured {
         task: task as u32,
         arrived: monitor.arrived,
@@ -276,32 +311,34 @@ pub fn measured(task: usize, monitor: &Monitor) -> v1::StationMeasured {
 
 /// The counts of a message, as a monitor.
 #[must_use]
-pub fn monitor(told: &v1::StationMeasured) -> Monitor {
+pub fn monitor_of(told: &v1::StationMeasured) -> Monitor {
     let mut monitor = Monitor::default();
-    told.waits_ns.iter().for_each(|ns| monitor.start(Span::from_nanos(*ns)));
+    told.waits_ns.iter().for_each(|ns| monitor.start(TimeSpan::from_nanos(*ns)));
     monitor.arrived = told.arrived;
     monitor.entered = told.entered;
     monitor.queueing_ns = told.queueing_ns;
-    monitor.queueing_max = Span::from_nanos(told.queueing_max_ns);
-    monitor.wait_max = Span::from_nanos(told.wait_max_ns);
+    monitor.queueing_max = TimeSpan::from_nanos(told.queueing_max_ns);
+    monitor.wait_max = TimeSpan::from_nanos(told.wait_max_ns);
     monitor
 }
 
 /// Whether replicas can be added anywhere: on a spare device, or on one that a pipeline may release.
 #[must_use]
-pub fn has_spare(layout: &Layout, free: &BTreeMap<(u64, u32), f64>) -> bool {
-    free.values().any(|left| *left > SLACK) || layout.pipelines.values().any(|p| p.descends())
+pub fn find_room(layout: &Layout, free: &FreeShares) -> ReplicaRoom {
+    let has_spare = free.values().any(|left| *left > SLACK) || layout.pipelines.values().any(|p| p.descends());
+    if has_spare { ReplicaRoom::Spare } else { ReplicaRoom::None }
 }
 
-/// What is left of each device, as a fraction: none of those of the plans and of the steered extras, all of the spare ones.
+/// The free fraction of each device of the live agents: nothing of the devices of the plans and of the steered extras, all
+/// of the spare ones.
 #[must_use]
-pub fn free_shares(layout: &Layout, is_live: impl Fn(u64) -> bool) -> BTreeMap<(u64, u32), f64> {
-    let devices = layout.devices.iter().filter(|(agent, _)| is_live(**agent));
-    let mut free: BTreeMap<(u64, u32), f64> =
-        devices.flat_map(|(agent, (_, count))| (0..*count).map(|device| ((*agent, device), 1.0))).collect();
+pub fn free_shares(layout: &Layout, is_live: impl Fn(u64) -> bool) -> FreeShares {
+    let live = layout.devices.iter().filter(|(agent, _)| is_live(**agent));
+    let places = live.flat_map(|(agent, all)| (0..all.count).map(move |device| DevicePlace { agent: *agent, device }));
+    let mut free: FreeShares = places.map(|place| (place, 1.0)).collect();
     for pipeline in layout.pipelines.values() {
         for replica in &pipeline.replicas {
-            if let Some(left) = free.get_mut(&(replica.agent, replica.device)) {
+            if let Some(left) = free.get_mut(&DevicePlace { agent: replica.agent, device: replica.device }) {
                 *left -= pipeline.groups[&replica.group].share;
             }
         }
@@ -309,8 +346,8 @@ pub fn free_shares(layout: &Layout, is_live: impl Fn(u64) -> bool) -> BTreeMap<(
     free
 }
 
-/// A number that neither the control plane nor another host, nor this one for another target, gives to a replica: marked,
-/// then 22 bits of the generation, 12 of the term, 28 of the count.
+/// A number of an extra replica that no other replica has: the control plane, other hosts and other targets do not give
+/// it. It has [`EXTRA_BIT`], then 22 bits of the generation, 12 of the term, 28 of the count.
 #[must_use]
 pub fn extra_number(epoch: u64, fence: Option<Fence>, count: u64) -> u64 {
     let generation = fence.map_or(0, |f| f.generation.0) & 0x003f_ffff;
@@ -328,20 +365,21 @@ mod tests {
         let mut target = chain();
         target.pipelines[0].demand_qps = 10.0;
         let pipeline = lay_out(&target).expect("valid").pipelines["p"].clone();
-        let config = pipeline.steward_config(true, &v1::Steering::default());
+        let config = pipeline.steward_config(ReplicaRoom::Spare, &v1::Steering::default());
         assert_eq!(
             (config.outline.groups.len(), config.outline.graph.order.clone(), config.outline.after.clone()),
             (2, vec![0, 1], vec![vec![1], vec![]])
         );
         assert!(config.scaler.is_some());
-        assert!(pipeline.steward_config(false, &v1::Steering::default()).scaler.is_none());
+        assert!(pipeline.steward_config(ReplicaRoom::None, &v1::Steering::default()).scaler.is_none());
         let entries = vec![(1, 0.5), (0, 0.5)];
-        let table = apportion_serving::tables::Table { from: Some(0), to_task: 1, entries };
-        let view = View { forward: Span::from_nanos(7), priority: Priority::HighBudgetFirst, ..View::default() };
+        let table = apportion_serving::tables::RouterTable { from: Some(0), to_task: 1, entries };
+        let view =
+            StationView { forward: TimeSpan::from_nanos(7), priority: Priority::HighBudgetFirst, ..StationView::default() };
         let decided =
             Steering { epoch: 9, tables: vec![table], backup: vec![(1, 3.0)], replicas: vec![], views: vec![view] };
-        let mut told = tell(&pipeline, &decided);
-        assert_eq!((views(&told), told.backup.clone(), told.epoch), (vec![view], vec![2], 9));
+        let mut told = steering_message(&pipeline, &decided);
+        assert_eq!((views_of(&told), told.backup.clone(), told.epoch), (vec![view], vec![2], 9));
         told.extras.push(v1::ReplicaTarget { replica: EXTRA_BIT, group: 2, agent: 3, device: 1 });
         told.extras.push(v1::ReplicaTarget { replica: EXTRA_BIT + 1, group: 77, agent: 3, device: 1 });
         let steered = pipeline.steered(&told);
@@ -353,7 +391,7 @@ mod tests {
     #[test]
     fn numbers_that_jump_are_implausible() {
         let of = |epoch| v1::Steering { epoch, ..Default::default() };
-        let plausible = |epoch, last| implausible(&of(epoch), last).is_none();
+        let plausible = |epoch, last| why_implausible(&of(epoch), last).is_none();
         assert!(plausible(0, 0) && plausible(TERM_JUMP_MAX << TERM_BITS, 0) && plausible(5 << TERM_BITS | COUNT_MAX, 7));
         assert!(
             !plausible((TERM_JUMP_MAX + 1) << TERM_BITS, 0)
@@ -363,26 +401,26 @@ mod tests {
         assert!(!plausible(COUNT_MAX + 1, 0) && !plausible((TERM_MAX + 1) << TERM_BITS, TERM_MAX << TERM_BITS));
         let entries = vec![v1::TableEntry { group: 1, fraction: f64::NAN }];
         let table = v1::Table { from: None, to_task: 0, entries };
-        assert!(implausible(&v1::Steering { tables: vec![table], ..Default::default() }, 0).is_some());
+        assert!(why_implausible(&v1::Steering { tables: vec![table], ..Default::default() }, 0).is_some());
         let extras = vec![v1::ReplicaTarget::default(); EXTRAS_MAX + 1];
-        assert!(implausible(&v1::Steering { extras, ..Default::default() }, 0).is_some());
+        assert!(why_implausible(&v1::Steering { extras, ..Default::default() }, 0).is_some());
     }
 
     #[test]
     fn what_nobody_can_measure_is_told() {
         let offered = |count| v1::Measured { offered: vec![v1::OfferedBin { age_ns: 0, count }], ..Default::default() };
-        assert!(immeasurable(&offered(1_000)).is_none() && immeasurable(&offered(u32::MAX)).is_some());
+        assert!(why_impossible(&offered(1_000)).is_none() && why_impossible(&offered(u32::MAX)).is_some());
         let made = v1::MadeCount { group: 1, queries: 1, children: vec![u64::MAX] };
-        assert!(immeasurable(&v1::Measured { made: vec![made], ..Default::default() }).is_some());
+        assert!(why_impossible(&v1::Measured { made: vec![made], ..Default::default() }).is_some());
     }
 
     #[test]
     fn monitors_arrive_as_they_were_measured() {
         let mut seen = Monitor::default();
         seen.arrived = 5;
-        [3, 9].iter().for_each(|ms| seen.enter(Span::from_millis(f64::from(*ms))));
-        [2, 1].iter().for_each(|ms| seen.start(Span::from_millis(f64::from(*ms))));
-        let told = measured(4, &seen);
-        assert_eq!((told.task, measured(4, &monitor(&told))), (4, told.clone()));
+        [3, 9].iter().for_each(|ms| seen.enter(TimeSpan::from_millis(f64::from(*ms))));
+        [2, 1].iter().for_each(|ms| seen.start(TimeSpan::from_millis(f64::from(*ms))));
+        let told = measurement_of(4, &seen);
+        assert_eq!((told.task, measurement_of(4, &monitor_of(&told))), (4, told.clone()));
     }
 }

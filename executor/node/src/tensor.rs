@@ -108,7 +108,7 @@ pub struct Tensor {
 
 /// Name, datatype and shape (-1 is any size) of an input or output.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TensorSpec {
+pub struct TensorSignature {
     /// As the variant names it.
     pub name: String,
     /// Element type.
@@ -117,9 +117,9 @@ pub struct TensorSpec {
     pub shape: Vec<i64>,
 }
 
-impl From<&TensorSpec> for apportion_protocol::v1::TensorSpec {
+impl From<&TensorSignature> for apportion_protocol::v1::TensorSpec {
     /// As the control plane tells it.
-    fn from(spec: &TensorSpec) -> Self {
+    fn from(spec: &TensorSignature) -> Self {
         Self { name: spec.name.clone(), datatype: spec.datatype.name().into(), shape: spec.shape.clone() }
     }
 }
@@ -260,19 +260,19 @@ impl Tensor {
 
 /// One row of zeros of an input or output; open dimensions are 1.
 #[must_use]
-pub fn zero_row(spec: &TensorSpec) -> Tensor {
+pub fn zero_row(spec: &TensorSignature) -> Tensor {
     let shape: Vec<usize> = spec.shape.iter().map(|d| usize::try_from(*d).unwrap_or(1)).collect();
     zeros(spec, shape)
 }
 
-fn zeros(spec: &TensorSpec, shape: Vec<usize>) -> Tensor {
+fn zeros(spec: &TensorSignature, shape: Vec<usize>) -> Tensor {
     let data = Bytes::from(vec![0; shape.iter().product::<usize>() * spec.datatype.size()]);
     Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data }
 }
 
 /// No rows of an input or output.
 #[must_use]
-pub fn no_rows(spec: &TensorSpec) -> Tensor {
+pub fn no_rows(spec: &TensorSignature) -> Tensor {
     let mut shape: Vec<usize> = spec.shape.iter().map(|d| usize::try_from(*d).unwrap_or(0)).collect();
     if let Some(rows) = shape.first_mut() {
         *rows = 0;

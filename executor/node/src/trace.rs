@@ -6,7 +6,7 @@ use std::time::Duration;
 
 /// The trace that a request belongs to, and the parent of its next span. Only sampled requests have a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Trace {
+pub struct TraceContext {
     /// Number of the trace: W3C Trace Context's `trace-id`.
     pub id: u128,
     /// Number of the span above: W3C Trace Context's `parent-id`.
@@ -15,9 +15,9 @@ pub struct Trace {
 
 /// One span that has ended.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Span {
+pub struct TraceSpan {
     /// The trace, and the span above.
-    pub trace: Trace,
+    pub trace: TraceContext,
     /// Its number.
     pub id: u64,
     /// When it began, in nanoseconds of the agent's clock.
@@ -25,14 +25,14 @@ pub struct Span {
     /// When it ended, in nanoseconds of the agent's clock.
     pub ended_ns: u64,
     /// What it was.
-    pub what: What,
+    pub what: SpanActivity,
     /// Why it failed, if it did.
     pub error: Option<String>,
 }
 
 /// What a span was.
 #[derive(Clone, Debug, PartialEq)]
-pub enum What {
+pub enum SpanActivity {
     /// The way of a query to another agent and its stay there: from when it was sent until that agent had finished it.
     Hop {
         /// Name of its task.

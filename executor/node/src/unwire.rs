@@ -1,9 +1,10 @@
 //! How are the messages of [`crate::wire`] read? Input is untrusted: malformed frames return an error and never panic.
 
 use crate::tensor::{Datatype, Tensor, holds};
-use crate::trace::Trace;
+use crate::trace::TraceContext;
 use crate::wire::{
-    Announced, Brought, Coming, Credit, End, FrameError, Load, Message, Part, Query, RANK_MAX, Return, Scope,
+    Announced, Credit, CreditReturn, FrameError, JoinInputs, JoinPart, Message, PartEnd, PendingReplica, RANK_MAX,
+    ReplicaLoad, RoutedQuery, Scope,
 };
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
@@ -42,7 +43,7 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
             }
             let (mut coming, mut yielding) = (Vec::new(), Vec::new());
             for _ in 0..u32(from)? {
-                coming.push(Coming { replica: u64(from)?, is_blocked: u8(from)? > 0 });
+                coming.push(PendingReplica { replica: u64(from)?, is_blocked: u8(from)? > 0 });
             }
             for _ in 0..u32(from)? {
                 yielding.push(u64(from)?);
@@ -52,7 +53,7 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
                 let replica = u64(from)?;
                 let (queued, served_mqps) = (u32(from)?, u32(from)?);
                 let (busy_ppm, slowness_ppm, is_disturbed) = (u32(from)?, u32(from)?, u8(from)? > 0);
-                loads.push((replica, Load { queued, served_mqps, busy_ppm, slowness_ppm, is_disturbed }));
+                loads.push((replica, ReplicaLoad { queued, served_mqps, busy_ppm, slowness_ppm, is_disturbed }));
             }
             let mut failed = Vec::new();
             for _ in 0..u32(from)? {
@@ -64,7 +65,7 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
         3 => Message::Taken { hop: u64(from)? },
         4 => {
             let (request, row, attempt) = (u64(from)?, u32(from)?, u8(from)?);
-            Message::Return(Return { request, row, attempt, credit: credit(from)?, end: end(from)? })
+            Message::Return(CreditReturn { request, row, attempt, credit: credit(from)?, end: end(from)? })
         }
         5 => Message::Part(part(from)?),
         6 => Message::Cancel { origin: u64(from)?, request: u64(from)? },
@@ -75,8 +76,8 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
     if from.is_empty() { Ok(message) } else { Err(FrameError::Field("length")) }
 }
 
-fn query(from: &mut Bytes) -> Result<Query, FrameError> {
-    Ok(Query {
+fn query(from: &mut Bytes) -> Result<RoutedQuery, FrameError> {
+    Ok(RoutedQuery {
         pipeline: text(from)?,
         task: text(from)?,
         replica: u64(from)?,
@@ -107,10 +108,10 @@ fn pins(from: &mut Bytes) -> Result<Vec<u64>, FrameError> {
     Ok(pins)
 }
 
-pub(crate) fn trace(from: &mut Bytes) -> Result<Option<Trace>, FrameError> {
+pub(crate) fn trace(from: &mut Bytes) -> Result<Option<TraceContext>, FrameError> {
     match u8(from)? {
         0 => Ok(None),
-        1 => Ok(Some(Trace { id: take(from, 16)?.get_u128(), parent: u64(from)? })),
+        1 => Ok(Some(TraceContext { id: take(from, 16)?.get_u128(), parent: u64(from)? })),
         _ => Err(FrameError::Field("trace")),
     }
 }
@@ -133,7 +134,7 @@ fn scopes(from: &mut Bytes) -> Result<Vec<Scope>, FrameError> {
     (0..count).map(|_| scope(from)).collect()
 }
 
-fn part(from: &mut Bytes) -> Result<Part, FrameError> {
+fn part(from: &mut Bytes) -> Result<JoinPart, FrameError> {
     let pipeline = text(from)?;
     let (origin, request, row, attempt) = (u64(from)?, u64(from)?, u32(from)?, u8(from)?);
     let (join, fork, parent, scope) = (text(from)?, text(from)?, text(from)?, credit(from)?);
@@ -143,18 +144,18 @@ fn part(from: &mut Bytes) -> Result<Part, FrameError> {
         ended.push(credit(from)?);
     }
     for _ in 0..u32(from)? {
-        brought.push(Brought { row: u32(from)?, order: u64(from)?, inputs: tensors(from)? });
+        brought.push(JoinInputs { row: u32(from)?, order: u64(from)?, inputs: tensors(from)? });
     }
-    Ok(Part { pipeline, origin, request, row, attempt, join, fork, parent, scope, ended, brought })
+    Ok(JoinPart { pipeline, origin, request, row, attempt, join, fork, parent, scope, ended, brought })
 }
 
-fn end(from: &mut Bytes) -> Result<End, FrameError> {
+fn end(from: &mut Bytes) -> Result<PartEnd, FrameError> {
     match u8(from)? {
-        0 => Ok(End::Leaf { task: text(from)?, outputs: tensors(from)? }),
-        1 => Ok(End::Dropped(text(from)?)),
-        2 => Ok(End::Failed(text(from)?)),
-        3 => Ok(End::NotReady(text(from)?)),
-        4 => Ok(End::Harmful(text(from)?)),
+        0 => Ok(PartEnd::Leaf { task: text(from)?, outputs: tensors(from)? }),
+        1 => Ok(PartEnd::Dropped(text(from)?)),
+        2 => Ok(PartEnd::Failed(text(from)?)),
+        3 => Ok(PartEnd::NotReady(text(from)?)),
+        4 => Ok(PartEnd::Harmful(text(from)?)),
         _ => Err(FrameError::Field("end")),
     }
 }
@@ -230,7 +231,7 @@ mod tests {
         let tensor = sample_tensor();
         let credit = Credit { start: 3, len: 4 };
         let scope = Scope { join: "j".into(), fork: "f".into(), agent: 2, replica: 5, credit, row: 6 };
-        let query = Query {
+        let query = RoutedQuery {
             pipeline: "p".into(),
             task: "t".into(),
             replica: 7,
@@ -246,7 +247,7 @@ mod tests {
             level: 10,
             apart: 12,
             pins: vec![8, 11],
-            trace: Some(Trace { id: 10, parent: 11 }),
+            trace: Some(TraceContext { id: 10, parent: 11 }),
             scopes: vec![scope],
             inputs: vec![tensor],
         };
@@ -256,12 +257,13 @@ mod tests {
     #[test]
     fn messages_come_back_as_they_were() {
         let ready = Announced { replica: 1, group: 2, pipeline: "p".into(), task: "t".into(), accuracy_ppm: 900_000 };
-        let part =
-            |end| Message::Return(Return { request: 1, row: 2, attempt: 3, credit: Credit { start: 5, len: 6 }, end });
+        let part = |end| {
+            Message::Return(CreditReturn { request: 1, row: 2, attempt: 3, credit: Credit { start: 5, len: 6 }, end })
+        };
         let data: Bytes = (0..=255).cycle().take(10_000).collect::<Vec<u8>>().into();
         let large = Tensor { name: "y".into(), datatype: Datatype::Uint8, shape: vec![10_000], data };
         let credit = Credit { start: 5, len: 6 };
-        let whole = Part {
+        let whole = JoinPart {
             pipeline: "p".into(),
             origin: 1,
             request: 2,
@@ -272,7 +274,7 @@ mod tests {
             parent: "p".into(),
             scope: Credit::WHOLE,
             ended: vec![credit, Credit { start: 1, len: 1 }],
-            brought: vec![Brought { row: 1, order: 7, inputs: vec![sample_tensor()] }],
+            brought: vec![JoinInputs { row: 1, order: 7, inputs: vec![sample_tensor()] }],
         };
         let messages = [
             sample(),
@@ -283,18 +285,21 @@ mod tests {
             Message::Ready {
                 agent: 1,
                 replicas: vec![ready],
-                coming: vec![Coming { replica: 4, is_blocked: true }],
+                coming: vec![PendingReplica { replica: 4, is_blocked: true }],
                 yielding: vec![2, 3],
-                loads: vec![(1, Load { queued: 1, served_mqps: 2, busy_ppm: 3, slowness_ppm: 4, is_disturbed: true })],
+                loads: vec![(
+                    1,
+                    ReplicaLoad { queued: 1, served_mqps: 2, busy_ppm: 3, slowness_ppm: 4, is_disturbed: true },
+                )],
                 failed: vec![9],
             },
             Message::Taken { hop: 8 },
-            part(End::Dropped("full".into())),
-            part(End::Failed("lost".into())),
-            part(End::NotReady("no replica".into())),
-            part(End::Harmful("an index out of range".into())),
-            part(End::Leaf { task: "s".into(), outputs: vec![] }),
-            part(End::Leaf { task: "s".into(), outputs: vec![large, sample_tensor()] }),
+            part(PartEnd::Dropped("full".into())),
+            part(PartEnd::Failed("lost".into())),
+            part(PartEnd::NotReady("no replica".into())),
+            part(PartEnd::Harmful("an index out of range".into())),
+            part(PartEnd::Leaf { task: "s".into(), outputs: vec![] }),
+            part(PartEnd::Leaf { task: "s".into(), outputs: vec![large, sample_tensor()] }),
         ];
         for message in messages {
             assert_eq!(decode(encode(&message)), Ok(message));

@@ -3,7 +3,7 @@
 
 use crate::frames::Pieces;
 use crate::tensor::{Datatype, Tensor};
-use crate::trace::Trace;
+use crate::trace::TraceContext;
 use apportion_protocol::v1;
 use bytes::{BufMut, BytesMut};
 use prost::Message as _;
@@ -14,7 +14,7 @@ const SHARED_BYTES_MIN: usize = 2_048;
 pub const RANK_MAX: usize = 16;
 
 /// A part of a request's credit: `start .. start + len` of `0 .. 2^62`. A query hands disjoint parts of its own part to its
-/// children, a leaf returns its part to the gateway, and the request is complete when the parts that came back cover it
+/// children, and a leaf returns its part to the gateway. The request is complete when the parts that came back cover it
 /// all. A query that ran twice (its first place was lost) covers the same part twice, which changes nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Credit {
@@ -40,7 +40,7 @@ impl Credit {
 
 /// One query on its way to a replica.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Query {
+pub struct RoutedQuery {
     /// The pipeline.
     pub pipeline: String,
     /// Name of the task it is for.
@@ -72,14 +72,14 @@ pub struct Query {
     /// The group that serves it at each task, by position, if its request has chosen them; else empty.
     pub pins: Vec<u64>,
     /// The trace that it belongs to.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
     /// Forks above it whose joins wait for its results.
     pub scopes: Vec<Scope>,
     /// One row for each input of the task.
     pub inputs: Vec<Tensor>,
 }
 
-impl Query {
+impl RoutedQuery {
     /// Whether it must wait for other queries at its join.
     #[must_use]
     pub fn waits(&self) -> bool {
@@ -106,7 +106,7 @@ pub struct Scope {
 
 /// Tells a join that parts of a fork's query have ended over one edge, and brings their inputs.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Part {
+pub struct JoinPart {
     /// The pipeline.
     pub pipeline: String,
     /// The agent whose gateway waits for the request.
@@ -128,12 +128,12 @@ pub struct Part {
     /// The parts of it that have ended.
     pub ended: Vec<Credit>,
     /// The inputs that they have brought.
-    pub brought: Vec<Brought>,
+    pub brought: Vec<JoinInputs>,
 }
 
 /// Inputs that one edge brings to the queries of a join.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Brought {
+pub struct JoinInputs {
     /// Row of the fork's outputs from which they stem.
     pub row: u32,
     /// Orders the inputs of one row.
@@ -144,7 +144,7 @@ pub struct Brought {
 
 /// How a part of a request ended.
 #[derive(Clone, Debug, PartialEq)]
-pub enum End {
+pub enum PartEnd {
     /// At a sink, with these rows (none: no child rows).
     Leaf {
         /// The sink's name; empty for a query that had no children.
@@ -164,7 +164,7 @@ pub enum End {
 
 /// A part of a request coming back to its gateway.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Return {
+pub struct CreditReturn {
     /// The gateway's number of the request.
     pub request: u64,
     /// Row of the request.
@@ -174,7 +174,7 @@ pub struct Return {
     /// The part that comes back.
     pub credit: Credit,
     /// How it ended.
-    pub end: End,
+    pub end: PartEnd,
 }
 
 /// A replica that its agent announces.
@@ -194,7 +194,7 @@ pub struct Announced {
 
 /// The load of a replica between its agent's last two announcements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Load {
+pub struct ReplicaLoad {
     /// Queries that wait or run, at the period's end.
     pub queued: u32,
     /// Queries that were served, in thousandths of a query per second.
@@ -209,7 +209,7 @@ pub struct Load {
 
 /// A replica that is not ready yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Coming {
+pub struct PendingReplica {
     /// The replica.
     pub replica: u64,
     /// Whether it waits for room on its device.
@@ -226,11 +226,11 @@ pub enum Message {
         /// Its replicas that take queries.
         replicas: Vec<Announced>,
         /// Replicas of the target in force that are not ready there yet.
-        coming: Vec<Coming>,
+        coming: Vec<PendingReplica>,
         /// Replicas of an earlier target that would leave now, to make room for a new one.
         yielding: Vec<u64>,
         /// The loads of its replicas.
-        loads: Vec<(u64, Load)>,
+        loads: Vec<(u64, ReplicaLoad)>,
         /// Replicas that could not be loaded there, or died.
         failed: Vec<u64>,
     },
@@ -241,7 +241,7 @@ pub enum Message {
         /// The sender's number of this hop.
         hop: u64,
         /// The query.
-        query: Query,
+        query: RoutedQuery,
     },
     /// The query of this hop is finished: its children are on their way or its part has been returned.
     Taken {
@@ -249,9 +249,9 @@ pub enum Message {
         hop: u64,
     },
     /// A part of a request comes back to its gateway.
-    Return(Return),
+    Return(CreditReturn),
     /// Parts that a join waits for have ended.
-    Part(Part),
+    Part(JoinPart),
     /// A request is answered: its remaining queries are not needed.
     Cancel {
         /// The agent at whose gateway the request came.
@@ -291,12 +291,12 @@ pub enum FrameError {
 
 /// A message that is being written: finished pieces, and the open one.
 #[derive(Default)]
-pub(crate) struct Out {
+pub(crate) struct MessageWriter {
     pub(crate) pieces: Pieces,
     pub(crate) open: BytesMut,
 }
 
-impl Out {
+impl MessageWriter {
     pub(crate) fn close(&mut self) {
         if !self.open.is_empty() {
             self.pieces.push_back(self.open.split().freeze());
@@ -307,7 +307,7 @@ impl Out {
 /// The message's bytes.
 #[must_use]
 pub fn encode(message: &Message) -> Pieces {
-    let mut out = Out::default();
+    let mut out = MessageWriter::default();
     match message {
         Message::Ready { .. } => put_ready(&mut out, message),
         Message::Query { from, hop, query } => {
@@ -351,7 +351,7 @@ pub fn encode(message: &Message) -> Pieces {
 }
 
 /// Writes an announcement; nothing for any other message.
-fn put_ready(out: &mut Out, message: &Message) {
+fn put_ready(out: &mut MessageWriter, message: &Message) {
     let Message::Ready { agent, replicas, coming, yielding, loads, failed } = message else { return };
     out.open.put_u8(1);
     out.open.put_u64(*agent);
@@ -380,7 +380,7 @@ fn put_ready(out: &mut Out, message: &Message) {
     failed.iter().for_each(|replica| out.open.put_u64(*replica));
 }
 
-fn put_query(out: &mut Out, query: &Query) {
+fn put_query(out: &mut MessageWriter, query: &RoutedQuery) {
     put_text(out, &query.pipeline);
     put_text(out, &query.task);
     out.open.put_u64(query.replica);
@@ -410,7 +410,7 @@ fn put_query(out: &mut Out, query: &Query) {
     put_tensors(out, &query.inputs);
 }
 
-fn put_part(out: &mut Out, part: &Part) {
+fn put_part(out: &mut MessageWriter, part: &JoinPart) {
     put_text(out, &part.pipeline);
     out.open.put_u64(part.origin);
     out.open.put_u64(part.request);
@@ -430,52 +430,52 @@ fn put_part(out: &mut Out, part: &Part) {
     }
 }
 
-pub(crate) fn put_end(out: &mut Out, end: &End) {
+pub(crate) fn put_end(out: &mut MessageWriter, end: &PartEnd) {
     match end {
-        End::Leaf { task, outputs } => {
+        PartEnd::Leaf { task, outputs } => {
             out.open.put_u8(0);
             put_text(out, task);
             put_tensors(out, outputs);
         }
-        End::Dropped(reason) => {
+        PartEnd::Dropped(reason) => {
             out.open.put_u8(1);
             put_text(out, reason);
         }
-        End::Failed(reason) => {
+        PartEnd::Failed(reason) => {
             out.open.put_u8(2);
             put_text(out, reason);
         }
-        End::NotReady(reason) => {
+        PartEnd::NotReady(reason) => {
             out.open.put_u8(3);
             put_text(out, reason);
         }
-        End::Harmful(reason) => {
+        PartEnd::Harmful(reason) => {
             out.open.put_u8(4);
             put_text(out, reason);
         }
     }
 }
 
-pub(crate) fn put_trace(out: &mut Out, trace: Option<Trace>) {
+pub(crate) fn put_trace(out: &mut MessageWriter, trace: Option<TraceContext>) {
     out.open.put_u8(trace.is_some().into());
-    if let Some(Trace { id, parent }) = trace {
+    if let Some(TraceContext { id, parent }) = trace {
         out.open.put_u128(id);
         out.open.put_u64(parent);
     }
 }
 
-fn put_credit(out: &mut Out, credit: Credit) {
+fn put_credit(out: &mut MessageWriter, credit: Credit) {
     out.open.put_u64(credit.start);
     out.open.put_u64(credit.len);
 }
 
-pub(crate) fn put_text(out: &mut Out, text: &str) {
+pub(crate) fn put_text(out: &mut MessageWriter, text: &str) {
     let end = text.floor_char_boundary(usize::from(u16::MAX));
     out.open.put_u16(end as u16);
     out.open.put_slice(&text.as_bytes()[..end]);
 }
 
-pub(crate) fn put_tensors(out: &mut Out, tensors: &[Tensor]) {
+pub(crate) fn put_tensors(out: &mut MessageWriter, tensors: &[Tensor]) {
     out.open.put_u16(tensors.len() as u16);
     for tensor in tensors {
         put_text(out, &tensor.name);

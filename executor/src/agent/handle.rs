@@ -1,16 +1,16 @@
 //! What can the other parts of an agent ask of its loop, and what do they see of its node?
 
-use crate::backend::{Kind, Loader, Provider};
+use crate::backend::{BackendKind, BackendLoader, Provider};
 use crate::devices::Devices;
-use crate::files::{Files, Source};
+use crate::files::{FileError, Files, Source};
 use crate::status::Status;
 use crate::telemetry::Tracer;
 use apportion_node::layout::Layout;
-use apportion_node::node::Event;
+use apportion_node::node::NodeEvent;
 use apportion_node::node::counts::{Batches, Labels};
-use apportion_node::node::request::{Answer, Terms};
+use apportion_node::node::request::{RequestAnswer, RequestTerms};
 use apportion_node::tensor::Tensor;
-use apportion_node::wire::Load;
+use apportion_node::wire::ReplicaLoad;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ use std::time::Instant;
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// A command to the loop.
-pub enum Command {
+pub enum AgentCommand {
     /// The control plane has registered this agent: the agent's number, which holds from the next target on, and where
     /// the files are.
     Welcome(u64, Source),
@@ -27,7 +27,7 @@ pub enum Command {
     Target(Box<v1::Target>),
     /// The file of a replica is there, or cannot be fetched; none if its backend needs no file. By the number of its
     /// loading.
-    File(u64, Result<Option<PathBuf>, String>),
+    File(u64, Result<Option<PathBuf>, Arc<FileError>>),
     /// Send the counts since the last report.
     Report(oneshot::Sender<v1::Report>),
     /// Send the number of unfinished requests and queries.
@@ -37,20 +37,20 @@ pub enum Command {
 }
 
 /// A client's request on its way to the node.
-pub struct Request {
+pub struct ClientRequest {
     /// The pipeline.
     pub pipeline: String,
     /// At least one row, valid for the pipeline's root.
     pub inputs: Vec<Tensor>,
     /// What the client asks for beyond the inputs.
-    pub terms: Terms,
+    pub terms: RequestTerms,
     /// Where the one answer goes.
-    pub reply: oneshot::Sender<Answer>,
+    pub reply: oneshot::Sender<RequestAnswer>,
 }
 
 /// The state of the node, as the gateway sees it.
 #[derive(Clone, Default)]
-pub struct View {
+pub struct NodeView {
     /// The number of this agent in the target in force; 0 if there is none.
     pub agent: u64,
     /// The target in force.
@@ -60,18 +60,18 @@ pub struct View {
     /// Replicas and the length of their queues, running queries included.
     pub queues: Arc<Vec<(u64, usize)>>,
     /// How the replicas were used up to the last announcement.
-    pub loads: Arc<BTreeMap<u64, Load>>,
+    pub loads: Arc<BTreeMap<u64, ReplicaLoad>>,
     /// Requests by pipeline since the agent's start: ok, late, dropped, failed.
     pub totals: Arc<BTreeMap<String, [u64; 4]>>,
     /// Batches since the agent's start.
     pub batches: Arc<BTreeMap<Labels, Batches>>,
     /// How this agent's batches are run.
-    pub backend: Kind,
+    pub backend: BackendKind,
     /// What its variants run on, where that is its to say.
     pub provider: Option<Provider>,
 }
 
-impl View {
+impl NodeView {
     /// Whether there is a target and all its pipelines are ready.
     #[must_use]
     pub fn is_ready(&self) -> bool {
@@ -81,15 +81,15 @@ impl View {
 
 /// Ends of the loop.
 #[derive(Clone)]
-pub struct Handle {
+pub struct AgentHandle {
     /// Events of the node, save requests.
-    pub events: mpsc::Sender<Event>,
+    pub events: mpsc::Sender<NodeEvent>,
     /// Requests to the node.
-    pub requests: mpsc::Sender<Request>,
+    pub requests: mpsc::Sender<ClientRequest>,
     /// Into the loop.
-    pub commands: mpsc::Sender<Command>,
+    pub commands: mpsc::Sender<AgentCommand>,
     /// What the gateway sees.
-    pub view: watch::Receiver<View>,
+    pub view: watch::Receiver<NodeView>,
     /// The latest acknowledgement.
     pub ack: watch::Receiver<Option<v1::Ack>>,
     /// Since when the agent's clock runs.
@@ -104,9 +104,9 @@ pub struct Handle {
 
 /// How an agent runs its replicas.
 #[derive(Clone)]
-pub struct Options {
+pub struct AgentOptions {
     /// How variants are loaded.
-    pub loader: Loader,
+    pub loader: BackendLoader,
     /// Batches take at least as long as their profile says.
     pub pace: bool,
     /// The state directory.

@@ -1,14 +1,14 @@
 //! Which state does the agent's loop keep?
 
-use super::handle::{Handle, Options, View};
+use super::handle::{AgentHandle, AgentOptions, NodeView};
 use crate::alarm::Alarm;
-use crate::peers::Peers;
+use crate::peers::PeerLinks;
 use crate::record::Recorder;
 use crate::slot::Slot;
 use crate::wake_lock::WakeLock;
 use apportion_node::node::Node;
-use apportion_node::node::counts::{Batches, Counts, Labels};
-use apportion_node::node::request::Answer;
+use apportion_node::node::counts::{Batches, Labels, ReportCounts};
+use apportion_node::node::request::RequestAnswer;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -18,12 +18,12 @@ use tokio::sync::{oneshot, watch};
 pub(super) struct Loop {
     pub(super) node: Node,
     pub(super) wake_lock: WakeLock,
-    pub(super) options: Options,
-    pub(super) peers: Peers,
+    pub(super) options: AgentOptions,
+    pub(super) peers: PeerLinks,
     pub(super) alarm: Option<Alarm>,
     pub(super) recorder: Option<Recorder>,
     /// Clients that wait for an answer, by the numbers that the node knows.
-    pub(super) callers: HashMap<u64, oneshot::Sender<Answer>>,
+    pub(super) callers: HashMap<u64, oneshot::Sender<RequestAnswer>>,
     pub(super) last_caller: u64,
     pub(super) slots: HashMap<u64, Slot>,
     /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
@@ -37,8 +37,8 @@ pub(super) struct Loop {
     pub(super) target: Option<v1::Target>,
     pub(super) totals: Arc<BTreeMap<String, [u64; 4]>>,
     pub(super) batches: Arc<BTreeMap<Labels, Batches>>,
-    pub(super) unreported: Counts,
-    pub(super) handle: Handle,
-    pub(super) view: watch::Sender<View>,
+    pub(super) unreported: ReportCounts,
+    pub(super) handle: AgentHandle,
+    pub(super) view: watch::Sender<NodeView>,
     pub(super) ack: watch::Sender<Option<v1::Ack>>,
 }

@@ -5,23 +5,23 @@ mod loop_state;
 mod reports;
 mod slots;
 
-pub use handle::{Command, Handle, Options, Request, View};
+pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientRequest, NodeView};
 
 use crate::alarm::Alarm;
-use crate::backend::Kind;
+use crate::backend::BackendKind;
 use crate::devices::Devices;
-use crate::peers::{Peers, SendError};
+use crate::peers::{PeerLinks, SendError};
 use crate::record::Recorder;
-use crate::refused::Bound;
-use crate::slot::Ran;
+use crate::refused::ReachedLimit;
+use crate::slot::BatchRun;
 use crate::status::Status;
 use crate::wake_lock::{KERNEL_FILE, WakeLock};
 use apportion_domain::Fence;
 use apportion_node::layout::lay_out;
-use apportion_node::node::counts::Counts;
-use apportion_node::node::{Action, Event, Node, RefusedMessage};
+use apportion_node::node::counts::ReportCounts;
+use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
 use apportion_node::replica_event::ReplicaEvent;
-use apportion_node::wire::{End, Message, Return};
+use apportion_node::wire::{CreditReturn, Message, PartEnd};
 use apportion_protocol::v1;
 use loop_state::Loop;
 use std::collections::HashMap;
@@ -44,25 +44,25 @@ const ANNOUNCE: Duration = Duration::from_secs(1);
 
 /// What comes to the loop.
 struct Inboxes {
-    events: mpsc::Receiver<Event>,
-    requests: mpsc::Receiver<Request>,
-    commands: mpsc::Receiver<Command>,
+    events: mpsc::Receiver<NodeEvent>,
+    requests: mpsc::Receiver<ClientRequest>,
+    commands: mpsc::Receiver<AgentCommand>,
 }
 
 /// Starts the loop with the last target of the state directory.
 #[must_use]
-pub fn start(options: Options) -> Handle {
+pub fn start(options: AgentOptions) -> AgentHandle {
     let (events, event_inbox) = mpsc::channel(INBOX_MAX);
     let (requests, request_inbox) = mpsc::channel(INBOX_MAX);
     let (commands, command_inbox) = mpsc::channel(1_024);
     let (view, seen) = {
         let (backend, provider) = (options.loader.kind(), options.loader.provider());
-        watch::channel(View { backend, provider, ..View::default() })
+        watch::channel(NodeView { backend, provider, ..NodeView::default() })
     };
     let (ack, acknowledged) = watch::channel(None);
     let (started, devices, tracer) = (Instant::now(), Devices::default(), options.tracer.clone());
     let status = Arc::new(Status::default());
-    let handle = Handle {
+    let handle = AgentHandle {
         events: events.clone(),
         requests,
         commands,
@@ -87,7 +87,7 @@ pub fn start(options: Options) -> Handle {
         node: Node::new(agent, first_request),
         wake_lock: if options.may_sleep { WakeLock::never() } else { WakeLock::with_file(KERNEL_FILE.as_ref()) },
         options,
-        peers: Peers::new(events),
+        peers: PeerLinks::new(events),
         slots: HashMap::new(),
         loadings: HashMap::new(),
         last_loading: 0,
@@ -97,7 +97,7 @@ pub fn start(options: Options) -> Handle {
         target: None,
         totals: Arc::default(),
         batches: Arc::default(),
-        unreported: Counts::default(),
+        unreported: ReportCounts::default(),
         handle: handle.clone(),
         view,
         ack,
@@ -113,9 +113,9 @@ pub fn start(options: Options) -> Handle {
 }
 
 /// The thread that wakes the loop when a station is due.
-fn start_alarm(events: mpsc::Sender<Event>) -> Option<Alarm> {
+fn start_alarm(events: mpsc::Sender<NodeEvent>) -> Option<Alarm> {
     // A loop whose inbox is full is awake.
-    let alarm = Alarm::start(move || drop(events.try_send(Event::Wake)));
+    let alarm = Alarm::start(move || drop(events.try_send(NodeEvent::Wake)));
     alarm.inspect_err(|error| tracing::error!(%error, "no alarm: batches start late")).ok()
 }
 
@@ -147,10 +147,10 @@ impl Loop {
                 }
                 _ = tick.tick() => {
                     self.handle.status.tick();
-                    self.feed(Event::Tick);
+                    self.feed(NodeEvent::Tick);
                     if announced.elapsed() >= ANNOUNCE {
                         announced = Instant::now();
-                        self.feed(Event::Announce);
+                        self.feed(NodeEvent::Announce);
                         self.flush_record();
                     }
                     self.publish_view();
@@ -175,16 +175,16 @@ impl Loop {
         }
     }
 
-    fn take_request(&mut self, Request { pipeline, inputs, terms, reply }: Request) {
+    fn take_request(&mut self, ClientRequest { pipeline, inputs, terms, reply }: ClientRequest) {
         self.last_caller += 1;
         self.callers.insert(self.last_caller, reply);
-        self.feed(Event::Arrive { pipeline, inputs, terms, caller: self.last_caller });
+        self.feed(NodeEvent::Arrive { pipeline, inputs, terms, caller: self.last_caller });
     }
 
     /// Wakes the stations that are due, and has itself woken for the next.
     fn wake_due_stations(&mut self) {
         while self.node.wake_ns().is_some_and(|at| at <= self.now_ns()) {
-            self.feed(Event::Wake);
+            self.feed(NodeEvent::Wake);
             self.carry_out();
         }
         let started = self.handle.started;
@@ -197,21 +197,21 @@ impl Loop {
         self.handle.started.elapsed().as_nanos() as u64
     }
 
-    fn feed(&mut self, event: Event) {
+    fn feed(&mut self, event: NodeEvent) {
         self.wake_lock.count_event();
         let now = self.now_ns();
         let event = match event {
             // What a thread says of a replica that is not there any more is of no interest.
-            Event::Replica(loading, happened) => {
+            NodeEvent::Replica(loading, happened) => {
                 let Some(replica) = self.loadings.get(&loading) else { return };
-                Event::Replica(*replica, happened)
+                NodeEvent::Replica(*replica, happened)
             }
             event => event,
         };
         self.handle_event(now, event);
     }
 
-    fn handle_event(&mut self, now: u64, event: Event) {
+    fn handle_event(&mut self, now: u64, event: NodeEvent) {
         if let Some(recorder) = &mut self.recorder {
             recorder.event(now, &event);
         }
@@ -232,20 +232,20 @@ impl Loop {
         let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
         let (totals, batches) = (self.totals.clone(), self.batches.clone());
         let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
-        let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load)).collect());
+        let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load())).collect());
         let agent = self.agent;
-        self.view.send_replace(View { agent, layout, ready, queues, loads, totals, batches, backend, provider });
+        self.view.send_replace(NodeView { agent, layout, ready, queues, loads, totals, batches, backend, provider });
     }
 
-    fn handle_command(&mut self, command: Command) {
+    fn handle_command(&mut self, command: AgentCommand) {
         match command {
-            // Until a target of that control plane is obeyed, the agent is who it was: what welcomes it may know nothing
-            // of the fleet that it serves in.
-            Command::Welcome(agent, source) => {
+            // The agent keeps its number until it obeys a target of that control plane. A control plane may welcome it
+            // without knowing its fleet.
+            AgentCommand::Welcome(agent, source) => {
                 self.welcomed = Some(agent);
                 self.options.files.set_source(source);
             }
-            Command::Target(target) => {
+            AgentCommand::Target(target) => {
                 let fence = |t: &v1::Target| t.fence.map(Fence::from);
                 let in_force = self.target.as_ref().and_then(fence);
                 if let Some(newer) = in_force.filter(|newer| fence(&target) < Some(*newer)) {
@@ -258,18 +258,18 @@ impl Loop {
                     self.acknowledge();
                 }
             }
-            Command::File(replica, file) => self.open_slot(replica, file),
-            Command::Report(reply) => {
+            AgentCommand::File(replica, file) => self.open_slot(replica, file),
+            AgentCommand::Report(reply) => {
                 let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
                 self.collect_counts();
                 let counts = std::mem::take(&mut self.unreported);
                 let _gone = reply.send(reports::report(uptime_ms, counts));
             }
-            Command::Unfinished(reply) => {
+            AgentCommand::Unfinished(reply) => {
                 let _gone = reply.send(self.node.unfinished());
             }
-            Command::Leave => {
-                self.feed(Event::Leave);
+            AgentCommand::Leave => {
+                self.feed(NodeEvent::Leave);
                 self.flush_record();
                 self.publish_view();
             }
@@ -282,14 +282,14 @@ impl Loop {
                 tracing::info!(fence = ?target.fence, pipelines = layout.pipelines.len(), "obeying a target");
                 if let Some(number) = self.welcomed.filter(|number| *number != self.agent) {
                     self.agent = number;
-                    self.feed(Event::AgentNumber(number));
+                    self.feed(NodeEvent::AgentNumber(number));
                 }
                 self.peers.set(&layout.agents, self.agent);
                 let now = self.now_ns();
                 if let Some(recorder) = &mut self.recorder {
                     recorder.target(now, &target);
                 }
-                self.node.handle(now, Event::Target(Arc::new(layout)));
+                self.node.handle(now, NodeEvent::Target(Arc::new(layout)));
                 self.options.files.keep_target_soon(self.agent, &target);
                 self.target = Some(target);
                 self.carry_out();
@@ -319,17 +319,17 @@ impl Loop {
                 Action::Send(agent, message) => self.send(agent, message),
                 Action::Load(replica, digest) => self.fetch(replica, digest),
                 Action::Run(replica, inputs, expected) => {
-                    let is_held = self.options.pace || self.options.loader.kind() == Kind::Emulated;
+                    let is_held = self.options.pace || self.options.loader.kind() == BackendKind::Emulated;
                     let hold = if is_held { expected } else { Duration::ZERO };
                     let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(inputs, expected, hold));
                     let happened = match ran {
-                        Some(Ran::Later) => continue,
-                        Some(Ran::Now(happened)) => happened,
+                        Some(BatchRun::Later) => continue,
+                        Some(BatchRun::Now(happened)) => happened,
                         None => ReplicaEvent::Failed("its thread is gone".into()),
                     };
                     let now = self.now_ns();
                     self.wake_lock.count_event();
-                    self.handle_event(now, Event::Replica(replica, happened));
+                    self.handle_event(now, NodeEvent::Replica(replica, happened));
                     is_more = true;
                 }
                 Action::Prefetch(digests) => self.prefetch(digests),
@@ -341,8 +341,8 @@ impl Loop {
                         let _client_gone = reply.send(answer);
                     }
                 }
-                Action::CountRefused(RefusedMessage::Steering) => Bound::PeerSteering.count(),
-                Action::CountRefused(RefusedMessage::Measurement) => Bound::PeerMeasured.count(),
+                Action::CountRefused(RefusedMessage::Steering) => ReachedLimit::PeerSteering.count(),
+                Action::CountRefused(RefusedMessage::Measurement) => ReachedLimit::PeerMeasured.count(),
                 Action::Span(span) => {
                     if let Some(tracer) = &self.options.tracer {
                         tracer.export(*span, self.handle.started);
@@ -362,20 +362,20 @@ impl Loop {
         match message {
             // Without a connection the node hears of its end, and finds another place.
             Message::Query { hop, .. } if error != SendError::NoWay => {
-                self.feed(Event::Unsent { hop, why: error.to_string() });
+                self.feed(NodeEvent::Unsent { hop, why: error.to_string() });
             }
-            Message::Return(part) if matches!(part.end, End::Leaf { .. }) && error != SendError::NoWay => {
-                let end = End::Failed(format!("its outputs cannot be sent back: {error}"));
-                self.send(agent, Message::Return(Return { end, ..part }));
+            Message::Return(part) if matches!(part.end, PartEnd::Leaf { .. }) && error != SendError::NoWay => {
+                let end = PartEnd::Failed(format!("its outputs cannot be sent back: {error}"));
+                self.send(agent, Message::Return(CreditReturn { end, ..part }));
             }
             // Without it a join would wait for ever: the request hears of it before the part's own end can come back.
             Message::Part(part) if error != SendError::NoWay => {
-                let end = End::Dropped(format!("task {}: its inputs cannot be sent: {error}", part.join));
+                let end = PartEnd::Dropped(format!("task {}: its inputs cannot be sent: {error}", part.join));
                 let Some(credit) = part.ended.first().copied() else { return };
                 let (request, row, attempt) = (part.request, part.row, part.attempt);
-                let back = Return { request, row, attempt, credit, end };
+                let back = CreditReturn { request, row, attempt, credit, end };
                 if part.origin == self.agent {
-                    self.feed(Event::Message(Message::Return(back)));
+                    self.feed(NodeEvent::Message(Message::Return(back)));
                 } else {
                     self.send(part.origin, Message::Return(back));
                 }

@@ -1,8 +1,8 @@
 //! What does the agent tell the control plane? Acknowledgements of targets with the states of replicas, and counts.
 
 use super::loop_state::Loop;
-use apportion_node::node::counts::{BIN_NS, Counts};
-use apportion_node::node::replica::{Replica, State};
+use apportion_node::node::counts::{BIN_NS, ReportCounts};
+use apportion_node::node::replica::{LocalReplica, ReplicaPhase};
 use apportion_node::steering::EXTRA_BIT;
 use apportion_protocol::v1;
 use std::sync::Arc;
@@ -42,21 +42,21 @@ impl Loop {
 }
 
 /// Where a replica is in its life.
-fn replica_state(replica: &Replica) -> v1::ReplicaState {
+fn replica_state(replica: &LocalReplica) -> v1::ReplicaState {
     use v1::replica_state::State as Reported;
     let (state, error) = match &replica.state {
-        State::Failed(error) => (Reported::Failed, error.clone()),
+        ReplicaPhase::Failed(error) => (Reported::Failed, error.clone()),
         _ if replica.retired => (Reported::Draining, String::new()),
-        State::Blocked | State::Loading => (Reported::Loading, String::new()),
-        State::Ready => (Reported::Ready, String::new()),
-        State::Draining(_) => (Reported::Draining, String::new()),
+        ReplicaPhase::Blocked | ReplicaPhase::Loading => (Reported::Loading, String::new()),
+        ReplicaPhase::Ready => (Reported::Ready, String::new()),
+        ReplicaPhase::Draining(_) => (Reported::Draining, String::new()),
     };
-    let (interfered, slowness) = (replica.load.is_disturbed, replica.slowness());
+    let (interfered, slowness) = (replica.load().is_disturbed, replica.slowness());
     v1::ReplicaState { replica: replica.id, state: state.into(), error, interfered, slowness }
 }
 
 /// What was counted since the last report.
-pub(super) fn report(uptime_ms: u64, counts: Counts) -> v1::Report {
+pub(super) fn report(uptime_ms: u64, counts: ReportCounts) -> v1::Report {
     let bin_ms = BIN_NS / 1_000_000;
     let arrivals = counts.pipelines.into_iter().map(|(pipeline, c)| {
         let first = c.bins.keys().next().copied().unwrap_or(0);

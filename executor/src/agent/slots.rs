@@ -1,13 +1,26 @@
 //! How does a replica that the node wants loaded get its slot? First its file is fetched, then its thread starts.
 
-use super::Command;
+use super::AgentCommand;
 use super::loop_state::Loop;
-use crate::backend::Wanted;
+use crate::backend::ReplicaVariant;
+use crate::files::FileError;
 use crate::parts::part;
 use crate::slot::Slot;
-use apportion_node::node::Event;
+use apportion_node::node::NodeEvent;
 use apportion_node::replica_event::ReplicaEvent;
 use std::path::PathBuf;
+use std::sync::Arc;
+
+/// Why a replica has no slot.
+#[derive(Debug, thiserror::Error)]
+enum SlotError {
+    /// Its model file is not here.
+    #[error(transparent)]
+    File(#[from] Arc<FileError>),
+    /// The system has no thread for it.
+    #[error(transparent)]
+    Thread(#[from] std::io::Error),
+}
 
 impl Loop {
     pub(super) fn fetch(&mut self, replica: u64, digest: String) {
@@ -17,8 +30,8 @@ impl Loop {
         let files = self.options.files.clone();
         let (commands, needed) = (self.handle.commands.clone(), self.options.loader.needs_file());
         tokio::spawn(part("loading", async move {
-            let file = if needed { files.get(&digest).await.map(Some).map_err(|e| e.to_string()) } else { Ok(None) };
-            let _stopping = commands.send(Command::File(loading, file)).await;
+            let file = if needed { files.get(&digest).await.map(Some) } else { Ok(None) };
+            let _stopping = commands.send(AgentCommand::File(loading, file)).await;
         }));
     }
 
@@ -37,24 +50,24 @@ impl Loop {
         }));
     }
 
-    pub(super) fn open_slot(&mut self, loading: u64, file: Result<Option<PathBuf>, String>) {
+    pub(super) fn open_slot(&mut self, loading: u64, file: Result<Option<PathBuf>, Arc<FileError>>) {
         let Some(replica) = self.loadings.get(&loading).copied() else { return };
         let Some(wanted) = self.node.replicas().find(|r| r.id == replica) else { return };
         let (task, group, device) = (wanted.task().clone(), wanted.group.clone(), wanted.device);
         let events = self.handle.events.clone();
         let report = move |happened| {
-            let _stopping = events.blocking_send(Event::Replica(loading, happened));
+            let _stopping = events.blocking_send(NodeEvent::Replica(loading, happened));
         };
         let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
-        let started = file.and_then(|file| {
-            let wanted = Wanted { file, task, group, device };
-            Slot::start(name, wanted, loader, report).map_err(|e| e.to_string())
+        let started = file.map_err(SlotError::from).and_then(|file| {
+            let wanted = ReplicaVariant { file, task, group, device };
+            Ok(Slot::start(name, wanted, loader, report)?)
         });
         match started {
             Ok(slot) => {
                 self.slots.insert(replica, slot);
             }
-            Err(error) => self.feed(Event::Replica(loading, ReplicaEvent::Failed(error))),
+            Err(error) => self.feed(NodeEvent::Replica(loading, ReplicaEvent::Failed(error.to_string()))),
         }
     }
 

@@ -4,9 +4,9 @@
 //! tests on machines without the devices, and measurements of everything but the variants.
 
 use super::batch::check_inputs;
-use super::{Backend, BackendError, Signature, Wanted};
+use super::{Backend, BackendError, ReplicaVariant, Signature};
 use apportion_node::node::split::{CHILD, PARENT};
-use apportion_node::tensor::{Tensor, TensorSpec};
+use apportion_node::tensor::{Tensor, TensorSignature};
 use apportion_serving::mix::SplitMix;
 
 /// Size of a dimension that the specification leaves open.
@@ -15,7 +15,7 @@ const OPEN_DIMENSION: usize = 1;
 /// Most children that one row makes at one task.
 const CHILDREN_MAX: u32 = 65_536;
 
-/// A variant that is not there.
+/// A stand-in for a variant.
 pub struct EmulatedBackend {
     signature: Signature,
     /// How many children each row makes, if not one of each.
@@ -35,7 +35,7 @@ struct Draws {
 static DRAWING: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
 
 impl Draws {
-    fn of(wanted: &Wanted) -> Option<Self> {
+    fn of(wanted: &ReplicaVariant) -> Option<Self> {
         let of_child = |to: usize| wanted.group.fanout.iter().find(|(t, _)| *t == to).map(|(_, counts)| counts.clone());
         let counts = wanted.task.children.iter().map(|edge| of_child(edge.to).unwrap_or_else(|| vec![(1, 1.0)]));
         let counts: Vec<Vec<(u32, f64)>> = counts.collect();
@@ -63,8 +63,8 @@ impl Draws {
             let chosen = self.one_of.as_ref().map(|ratios| Self::draw(&mut self.stream, ratios.iter().copied()));
             for child in chosen.map_or(0..self.counts.len(), |at| at..at + 1) {
                 let counts = &self.counts[child];
-                let at = Self::draw(&mut self.stream, counts.iter().map(|c| c.1));
-                let made = counts.get(at).map_or(0, |c| c.0.min(CHILDREN_MAX)) as usize;
+                let at = Self::draw(&mut self.stream, counts.iter().map(|(_, probability)| *probability));
+                let made = counts.get(at).map_or(0, |(made, _)| (*made).min(CHILDREN_MAX)) as usize;
                 parents.extend(std::iter::repeat_n(row as i64, made));
                 children.extend(std::iter::repeat_n(child as i64, made));
             }
@@ -78,7 +78,7 @@ impl EmulatedBackend {
     ///
     /// # Errors
     /// [`BackendError::Load`] if the plan has no latencies for it or says not enough about its tensors.
-    pub fn new(wanted: &Wanted) -> Result<Self, BackendError> {
+    pub fn new(wanted: &ReplicaVariant) -> Result<Self, BackendError> {
         let fail = |detail: &str| Err(BackendError::Load { file: "its profile".to_owned(), detail: detail.to_owned() });
         if wanted.group.service.is_empty() {
             return fail(
@@ -104,16 +104,16 @@ impl Backend for EmulatedBackend {
         &self.signature
     }
 
-    /// Each row makes one row of each output, or as many for each child as the profile says; the outputs `parent` and
-    /// `child` say which are whose.
+    /// Each row makes one row of each output, or as many for each child as the profile says. The outputs `parent` and
+    /// `child` name the row and the child of each.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-        check_inputs(&self.signature.inputs, inputs).map_err(BackendError::Input)?;
+        check_inputs(&self.signature.inputs, inputs)?;
         let rows = inputs.first().map_or(0, Tensor::rows);
         let outputs = match &mut self.draws {
             None => self.signature.outputs.iter().map(|spec| output(spec, rows)).collect(),
             Some(draws) => {
                 let (parents, children) = draws.rows(rows);
-                let named = |spec: &&TensorSpec| spec.name != PARENT && spec.name != CHILD;
+                let named = |spec: &&TensorSignature| spec.name != PARENT && spec.name != CHILD;
                 let made = self.signature.outputs.iter().filter(named).map(|spec| output(spec, parents.len()));
                 made.chain([whole_numbers(PARENT, &parents), whole_numbers(CHILD, &children)]).collect()
             }
@@ -132,7 +132,7 @@ fn whole_numbers(name: &str, values: &[i64]) -> Tensor {
     }
 }
 
-fn output(spec: &TensorSpec, rows: usize) -> Tensor {
+fn output(spec: &TensorSignature, rows: usize) -> Tensor {
     if spec.name == PARENT && spec.datatype == apportion_node::tensor::Datatype::Int64 {
         return whole_numbers(PARENT, &(0..rows as i64).collect::<Vec<_>>());
     }
@@ -146,22 +146,23 @@ fn output(spec: &TensorSpec, rows: usize) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_node::layout::{Group, Task};
+    use apportion_node::layout::{LayoutGroup, LayoutTask};
     use apportion_node::tensor::Datatype;
 
-    fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSpec {
-        TensorSpec { name: name.into(), datatype, shape: shape.into() }
+    fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSignature {
+        TensorSignature { name: name.into(), datatype, shape: shape.into() }
     }
 
-    fn wanted(service: &[(u32, u64)]) -> Wanted {
+    fn wanted(service: &[(u32, u64)]) -> ReplicaVariant {
         let outputs = vec![
             spec("y", Datatype::Fp16, &[-1, 3, -1]),
             spec("text", Datatype::Bytes, &[-1]),
             spec(PARENT, Datatype::Int64, &[-1]),
         ];
         let inputs = vec![spec("x", Datatype::Fp32, &[-1, 2])];
-        let task = Task { name: "t".into(), inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of: false };
-        let group = Group {
+        let task =
+            LayoutTask { name: "t".into(), inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of: false };
+        let group = LayoutGroup {
             task: 0,
             variant: "v".into(),
             hardware: "cpu".into(),
@@ -174,7 +175,7 @@ mod tests {
             price_per_hour: 0.0,
             fanout: Vec::new(),
         };
-        Wanted { file: None, task, group, device: 0 }
+        ReplicaVariant { file: None, task, group, device: 0 }
     }
 
     fn batch(rows: usize) -> Tensor {
@@ -195,7 +196,7 @@ mod tests {
 
     #[test]
     fn children_are_drawn_as_the_profile_has_them() {
-        let edge = |to: usize, ratio| apportion_node::layout::Edge { to, map: Vec::new(), ratio };
+        let edge = |to: usize, ratio| apportion_node::layout::LayoutEdge { to, map: Vec::new(), ratio };
         let made = |one_of: bool| {
             let mut wanted = wanted(&[(1, 0)]);
             wanted.task.children = vec![edge(1, 0.25), edge(2, 0.75)];
@@ -219,13 +220,13 @@ mod tests {
 
     #[test]
     fn what_cannot_be_played_back_is_refused_and_says_why() {
-        let refused = |w: &Wanted| EmulatedBackend::new(w).err().expect("a refusal").to_string();
+        let refused = |w: &ReplicaVariant| EmulatedBackend::new(w).err().expect("a refusal").to_string();
         assert!(refused(&wanted(&[])).contains("the plan has no latencies"));
         let mut odd = wanted(&[(1, 0)]);
         odd.task.outputs[0].shape = vec![4];
         assert!(refused(&odd).contains("output y has the shape [4]"));
         let mut backend = EmulatedBackend::new(&wanted(&[(1, 0)])).expect("a stand-in");
         let wrong = Tensor { name: "z".into(), ..batch(1) };
-        assert!(matches!(backend.run(&[wrong]), Err(BackendError::Input(e)) if e.contains("the inputs are x")));
+        assert!(matches!(backend.run(&[wrong]), Err(BackendError::Input(e)) if e.to_string().contains("the inputs are x")));
     }
 }

@@ -1,18 +1,19 @@
 //! What does every way to run batches offer, and why can it fail?
 
-use apportion_node::layout::{Group, Task};
-use apportion_node::tensor::{Tensor, TensorSpec};
+use super::error::BatchError;
+use apportion_node::layout::{LayoutGroup, LayoutTask};
+use apportion_node::tensor::{Tensor, TensorSignature};
 use std::path::PathBuf;
 
 /// A variant that a replica needs.
 #[derive(Clone, Debug)]
-pub struct Wanted {
-    /// Its model file; none for backends that need none (see [`super::Loader::needs_file`]).
+pub struct ReplicaVariant {
+    /// Its model file; none for backends that need none (see [`super::BackendLoader::needs_file`]).
     pub file: Option<PathBuf>,
     /// The task that it does.
-    pub task: Task,
+    pub task: LayoutTask,
     /// The variant, its batches and their latencies.
-    pub group: Group,
+    pub group: LayoutGroup,
     /// The agent's device that it gets a share of.
     pub device: u32,
 }
@@ -21,9 +22,9 @@ pub struct Wanted {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signature {
     /// What a batch must bring, in the file's order.
-    pub inputs: Vec<TensorSpec>,
+    pub inputs: Vec<TensorSignature>,
     /// What it makes.
-    pub outputs: Vec<TensorSpec>,
+    pub outputs: Vec<TensorSignature>,
 }
 
 /// Why a variant could not be loaded or run.
@@ -68,8 +69,8 @@ pub enum BackendError {
         source: Box<BackendError>,
     },
     /// A batch does not fit the signature.
-    #[error("{0}")]
-    Input(String),
+    #[error(transparent)]
+    Input(#[from] BatchError),
     /// The run failed.
     #[error("the batch failed: {0}")]
     Run(String),

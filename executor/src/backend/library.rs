@@ -10,13 +10,15 @@ const LIBRARY_IN_REPOSITORY: &str = ".cache/onnxruntime/libonnxruntime.so";
 /// What marks a folder as a repository's root: without it a library left in, say, `/tmp` would be loaded.
 const ROOT_MARK: &str = "Cargo.lock";
 
-/// Finds ONNX Runtime's library: `explicit` (a command line's flag) if there is one, else the file that the environment
-/// variable `ORT_DYLIB_PATH` names, else `.cache/onnxruntime/libonnxruntime.so` in the repository that the executable or
-/// the working directory lies in.
+/// Finds ONNX Runtime's library. The first of these places counts:
+///
+/// 1. `explicit`, a flag of the command line;
+/// 2. the file that the environment variable `ORT_DYLIB_PATH` names;
+/// 3. `.cache/onnxruntime/libonnxruntime.so` in the repository of the executable or of the working directory.
 ///
 /// # Errors
-/// [`BackendError::Runtime`], saying where it was sought and what to do, if there is no such file. What was named
-/// explicitly is never replaced by another.
+/// [`BackendError::Runtime`] if there is no such file. It says where the library was sought and what to do. A library that
+/// was named explicitly is never replaced by another.
 pub fn find_library(explicit: Option<&Path>) -> Result<PathBuf, BackendError> {
     if let Some(path) = explicit {
         return existing(path, "as asked");

@@ -1,7 +1,7 @@
 //! How does an agent load its variants?
 
-use super::interface::{Backend, BackendError, Wanted};
-use super::{EmulatedBackend, OnnxBackend, Provider, RemoteBackend, Running};
+use super::interface::{Backend, BackendError, ReplicaVariant};
+use super::{EmulatedBackend, ExecutionSettings, OnnxBackend, Provider, RemoteBackend};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ pub type FileLoader = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + 
 
 /// One way to run batches, for all replicas of an agent.
 #[derive(Clone)]
-pub enum Loader {
+pub enum BackendLoader {
     /// The variants' own files, run by ONNX Runtime on the agent's devices.
     Onnx {
         /// The runtime's library.
@@ -30,7 +30,7 @@ pub enum Loader {
 
 /// Which way it is, as metadata, logs and metrics say it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Kind {
+pub enum BackendKind {
     /// The variants run here.
     #[default]
     Local,
@@ -40,7 +40,7 @@ pub enum Kind {
     Remote,
 }
 
-impl Kind {
+impl BackendKind {
     /// Its name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -52,7 +52,7 @@ impl Kind {
     }
 }
 
-impl Loader {
+impl BackendLoader {
     /// Variants' own files, by this function.
     pub fn files(load: impl Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + Send + Sync + 'static) -> Self {
         Self::Files(Arc::new(load))
@@ -60,18 +60,18 @@ impl Loader {
 
     /// Which way it is.
     #[must_use]
-    pub const fn kind(&self) -> Kind {
+    pub const fn kind(&self) -> BackendKind {
         match self {
-            Self::Onnx { .. } | Self::Files(_) => Kind::Local,
-            Self::Emulated => Kind::Emulated,
-            Self::Remote(_) => Kind::Remote,
+            Self::Onnx { .. } | Self::Files(_) => BackendKind::Local,
+            Self::Emulated => BackendKind::Emulated,
+            Self::Remote(_) => BackendKind::Remote,
         }
     }
 
     /// Whether the variant's model file must be here.
     #[must_use]
     pub fn needs_file(&self) -> bool {
-        self.kind() == Kind::Local
+        self.kind() == BackendKind::Local
     }
 
     /// What variants are run on; none where that is not this agent's to say.
@@ -87,11 +87,11 @@ impl Loader {
     ///
     /// # Errors
     /// [`BackendError::Variant`], and its cause.
-    pub fn load(&self, wanted: &Wanted) -> Result<Box<dyn Backend>, BackendError> {
+    pub fn load(&self, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
         let file = || wanted.file.as_deref().expect("a loader of files is given a file");
         let loaded: Result<Box<dyn Backend>, BackendError> = match self {
             Self::Onnx { library, provider, threads } => {
-                let running = Running { provider: *provider, device: wanted.device, threads: *threads };
+                let running = ExecutionSettings { provider: *provider, device: wanted.device, threads: *threads };
                 OnnxBackend::load(library, file(), running).map(|b| Box::new(b) as _)
             }
             Self::Files(load) => load(file()),

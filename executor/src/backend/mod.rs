@@ -2,6 +2,7 @@
 
 mod batch;
 mod emulated;
+pub mod error;
 mod interface;
 mod library;
 mod loader;
@@ -11,9 +12,9 @@ mod remote;
 mod values;
 
 pub use emulated::EmulatedBackend;
-pub use interface::{Backend, BackendError, Signature, Wanted};
+pub use interface::{Backend, BackendError, ReplicaVariant, Signature};
 pub use library::find_library;
-pub use loader::{FileLoader, Kind, Loader};
+pub use loader::{BackendKind, BackendLoader, FileLoader};
 pub use onnx::{OnnxBackend, THREADS_DEFAULT};
-pub use provider::{Placed, Provider, Running};
+pub use provider::{ExecutionSettings, Placed, Provider};
 pub use remote::RemoteBackend;

@@ -4,9 +4,10 @@
 //! to see which of the two the runtime really uses (see [`super::provider`]).
 
 use super::batch::check_inputs;
-use super::provider::{Placed, Provider, Running};
+use super::error::{OutletError, RuntimeProfileError, SignatureError};
+use super::provider::{ExecutionSettings, Placed, Provider};
 use super::{Backend, BackendError, Signature, values};
-use apportion_node::tensor::{Tensor, TensorSpec, zero_row};
+use apportion_node::tensor::{Tensor, TensorSignature, zero_row};
 use ort::environment::Environment;
 use ort::session::Session;
 use ort::session::builder::SessionBuilder;
@@ -35,14 +36,14 @@ impl OnnxBackend {
         runtime(library).map(drop)
     }
 
-    /// Loads ONNX Runtime from `library` (see [`super::find_library`]), unless this process has it, and the variant from
+    /// Loads ONNX Runtime from `library` (see [`super::find_library`]), unless this process has it. Loads the variant from
     /// `file`, and runs a row of zeros to see where its nodes run.
     ///
     /// # Errors
-    /// [`BackendError::Runtime`] if the library cannot be used. [`BackendError::Load`] if the file is no graph that follows
-    /// the convention: every input and output is a tensor whose first dimension is the rows, which is dynamic in inputs.
-    /// [`BackendError::Provider`] if the provider cannot be set up, or if it runs none of the graph.
-    pub fn load(library: &Path, file: &Path, running: Running) -> Result<Self, BackendError> {
+    /// [`BackendError::Runtime`] if the library cannot be used. [`BackendError::Load`] if the file does not follow the
+    /// convention: every input and output is a tensor, and its first dimension is the rows. That dimension is dynamic in
+    /// inputs. [`BackendError::Provider`] if the provider cannot be set up, or if it runs none of the graph.
+    pub fn load(library: &Path, file: &Path, running: ExecutionSettings) -> Result<Self, BackendError> {
         let name = file.display().to_string();
         let fail = |detail: String| BackendError::Load { file: name.clone(), detail };
         let environment = runtime(library)?;
@@ -56,9 +57,9 @@ impl OnnxBackend {
             .with_execution_providers(running.dispatches())
             .map_err(|e| running.refused(&name, &e.to_string()))?;
         let session = builder.commit_from_file(file).map_err(|e| fail(e.to_string()))?;
-        let signature = signature(&session).map_err(fail)?;
+        let signature = signature(&session).map_err(|e| fail(e.to_string()))?;
         let mut this = Self { session, signature, placed: Placed::default() };
-        this.placed = this.try_out().map_err(fail)?;
+        this.placed = this.try_out().map_err(|e| fail(e.to_string()))?;
         let ran = this.placed.nodes(running.provider.runtime_name());
         let elsewhere = this.placed.elsewhere(running.provider);
         // A graph that the runtime has folded to nothing has no nodes to run anywhere, which is as good on the CPU.
@@ -81,11 +82,11 @@ impl OnnxBackend {
 
     /// Runs a row of zeros and reads where its nodes ran. Zeros need not be a valid input: what ran before is noted all
     /// the same.
-    fn try_out(&mut self) -> Result<Placed, String> {
+    fn try_out(&mut self) -> Result<Placed, RuntimeProfileError> {
         let zeros: Vec<Tensor> = self.signature.inputs.iter().map(zero_row).collect();
         let ran = self.run(&zeros);
-        let notes = self.session.end_profiling().map_err(|e| e.to_string())?;
-        let text = std::fs::read_to_string(&notes).map_err(|e| format!("{notes}: {e}"))?;
+        let file = self.session.end_profiling().map_err(RuntimeProfileError::Runtime)?;
+        let text = std::fs::read_to_string(&file).map_err(|error| RuntimeProfileError::File { file, error })?;
         let placed = Placed::read(&text)?;
         if let Err(error) = ran {
             tracing::warn!(%error, "a variant cannot run a row of zeros");
@@ -100,14 +101,15 @@ impl Backend for OnnxBackend {
     }
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-        check_inputs(&self.signature.inputs, inputs).map_err(BackendError::Input)?;
+        check_inputs(&self.signature.inputs, inputs)?;
         let mut fed = Vec::with_capacity(inputs.len());
         for tensor in inputs {
-            fed.push((tensor.name.as_str(), values::input(tensor).map_err(BackendError::Input)?));
+            fed.push((tensor.name.as_str(), values::input(tensor)?));
         }
         let outputs = self.session.run(fed).map_err(|e| BackendError::Run(e.to_string()))?;
         let specs = &self.signature.outputs;
-        specs.iter().map(|s| values::output(s, &outputs[s.name.as_str()]).map_err(BackendError::Run)).collect()
+        let tensor = |spec: &TensorSignature| values::output(spec, &outputs[spec.name.as_str()]);
+        specs.iter().map(|s| tensor(s).map_err(|e| BackendError::Run(e.to_string()))).collect()
     }
 }
 
@@ -135,17 +137,18 @@ fn runtime(library: &Path) -> Result<Environment, BackendError> {
     Ok(environment)
 }
 
-fn signature(session: &Session) -> Result<Signature, String> {
-    let specs = |outlets: &[ort::value::Outlet], what: &str| -> Result<Vec<TensorSpec>, String> {
-        outlets.iter().map(|o| values::spec(o.name(), o.dtype()).map_err(|e| format!("{what} {e}"))).collect()
+fn signature(session: &Session) -> Result<Signature, SignatureError> {
+    let specs = |outlets: &[ort::value::Outlet]| -> Result<Vec<TensorSignature>, OutletError> {
+        outlets.iter().map(|o| values::spec(o.name(), o.dtype())).collect()
     };
-    let signature = Signature { inputs: specs(session.inputs(), "input")?, outputs: specs(session.outputs(), "output")? };
+    let inputs = specs(session.inputs()).map_err(SignatureError::Input)?;
+    let outputs = specs(session.outputs()).map_err(SignatureError::Output)?;
+    let signature = Signature { inputs, outputs };
     if signature.inputs.is_empty() || signature.outputs.is_empty() {
-        return Err("a variant has at least one input and one output".to_owned());
+        return Err(SignatureError::Empty);
     }
     if let Some(fixed) = signature.inputs.iter().find(|i| i.shape[0] != -1) {
-        let (name, rows) = (&fixed.name, fixed.shape[0]);
-        return Err(format!("input {name}: its first dimension is fixed at {rows}; export it with a dynamic batch axis"));
+        return Err(SignatureError::FixedRows { name: fixed.name.clone(), rows: fixed.shape[0] });
     }
     Ok(signature)
 }

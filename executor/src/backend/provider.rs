@@ -5,6 +5,7 @@
 //! After loading, one batch runs with the runtime's profiling on, which names the provider of each node.
 
 use super::BackendError;
+use super::error::{RuntimeProfileError, UnknownProvider};
 use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider, ExecutionProviderDispatch};
 use std::collections::{BTreeMap, BTreeSet};
 use std::str::FromStr;
@@ -43,16 +44,16 @@ impl Provider {
 }
 
 impl FromStr for Provider {
-    type Err = String;
+    type Err = UnknownProvider;
 
-    fn from_str(text: &str) -> Result<Self, String> {
-        Self::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| format!("{text:?}: expected cpu or cuda"))
+    fn from_str(text: &str) -> Result<Self, UnknownProvider> {
+        Self::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| UnknownProvider(text.to_owned()))
     }
 }
 
 /// How a variant is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Running {
+pub struct ExecutionSettings {
     /// On which provider.
     pub provider: Provider,
     /// The provider's number of the device; the CPU has one.
@@ -61,14 +62,14 @@ pub struct Running {
     pub threads: usize,
 }
 
-impl Running {
-    /// On the CPU with so many threads.
+impl ExecutionSettings {
+    /// On the CPU with this number of threads.
     #[must_use]
     pub const fn on_cpu(threads: usize) -> Self {
         Self { provider: Provider::Cpu, device: 0, threads }
     }
 
-    /// The providers that a session is given beside the CPU's, which it always has: those that cannot be set up are errors.
+    /// The providers of a session beside the CPU's, which it always has. One that cannot be set up is an error.
     pub(super) fn dispatches(self) -> Vec<ExecutionProviderDispatch> {
         match self.provider {
             Provider::Cpu => Vec::new(),
@@ -131,9 +132,9 @@ impl Placed {
     /// operator and provider. A node that ran several times counts once.
     ///
     /// # Errors
-    /// What is wrong with it, in words.
-    pub fn read(profile: &str) -> Result<Self, String> {
-        let events: Vec<Traced> = serde_json::from_str(profile).map_err(|e| format!("the runtime's profile: {e}"))?;
+    /// [`RuntimeProfileError::Json`] if it has another form.
+    pub fn read(profile: &str) -> Result<Self, RuntimeProfileError> {
+        let events: Vec<Traced> = serde_json::from_str(profile).map_err(RuntimeProfileError::Json)?;
         let mut seen = BTreeSet::new();
         let mut placed = Self::default();
         for event in events {
@@ -172,7 +173,8 @@ mod tests {
             assert_eq!(provider.name().parse(), Ok(provider));
         }
         for wrong in ["", "CUDA", "gpu", "cuda:0"] {
-            assert!(wrong.parse::<Provider>().expect_err(wrong).contains("expected cpu or cuda"), "{wrong}");
+            let error = wrong.parse::<Provider>().expect_err(wrong).to_string();
+            assert!(error.contains("expected cpu or cuda"), "{wrong}: {error}");
         }
     }
 
@@ -194,6 +196,6 @@ mod tests {
         assert_eq!(placed.elsewhere(Provider::Cuda).as_deref(), Some("1 Shape on CPUExecutionProvider"));
         assert_eq!(placed.elsewhere(Provider::Cpu).as_deref(), Some("2 Conv on CUDAExecutionProvider"));
         assert_eq!(Placed::default().elsewhere(Provider::Cuda), None);
-        assert!(Placed::read("{").expect_err("no JSON").contains("the runtime's profile"));
+        assert!(Placed::read("{").expect_err("no JSON").to_string().contains("the runtime's profile"));
     }
 }

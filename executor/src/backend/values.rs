@@ -3,7 +3,8 @@
 //! Inputs are borrowed if their bytes are aligned. Outputs are copied once, so that no row of an answer keeps the
 //! runtime's arena alive.
 
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec, texts};
+use super::error::{BatchError, OnnxOutputError, OutletError};
+use apportion_node::tensor::{Datatype, Tensor, TensorSignature, texts};
 use bytemuck::Pod;
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -39,25 +40,26 @@ pub(super) fn datatype(element: TensorElementType) -> Option<Datatype> {
 /// Name, datatype and shape of an input or output as the file declares it.
 ///
 /// # Errors
-/// What is wrong, if it is no tensor of a known datatype with at least one dimension.
-pub(super) fn spec(name: &str, value: &ValueType) -> Result<TensorSpec, String> {
+/// [`OutletError`] if it is no tensor of a known datatype with at least one dimension.
+pub(super) fn spec(name: &str, value: &ValueType) -> Result<TensorSignature, OutletError> {
+    let name = name.to_owned();
     let ValueType::Tensor { ty, shape, .. } = value else {
-        return Err(format!("{name}: it is a {value}, only tensors can be passed on"));
+        return Err(OutletError::NotATensor { name, found: value.to_string() });
     };
     let Some(datatype) = datatype(*ty) else {
-        return Err(format!("{name}: its elements are {ty}, which no message can carry"));
+        return Err(OutletError::Elements { name, found: ty.to_string() });
     };
     if shape.is_empty() {
-        return Err(format!("{name}: it is a scalar, its first dimension must be the batch"));
+        return Err(OutletError::Scalar(name));
     }
-    Ok(TensorSpec { name: name.to_owned(), datatype, shape: shape.iter().copied().collect() })
+    Ok(TensorSignature { name, datatype, shape: shape.iter().copied().collect() })
 }
 
 /// A tensor whose byte length was checked, as the runtime takes it.
 ///
 /// # Errors
-/// What the runtime says, or that a BOOL is neither 0 nor 1.
-pub(super) fn input(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
+/// [`BatchError`] if the runtime refuses it, a BOOL is neither 0 nor 1, or a text is malformed.
+pub(super) fn input(tensor: &Tensor) -> Result<SessionInputValue<'_>, BatchError> {
     match tensor.datatype {
         Datatype::Bool => bools(tensor),
         Datatype::Uint8 => plain::<u8>(tensor),
@@ -76,7 +78,12 @@ pub(super) fn input(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
     }
 }
 
-fn plain<T: Pod + PrimitiveTensorElementType + Debug>(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
+/// The runtime's refusal of a tensor.
+fn refused(tensor: &Tensor) -> impl Fn(ort::Error) -> BatchError {
+    move |error| BatchError::Runtime { name: tensor.name.clone(), error }
+}
+
+fn plain<T: Pod + PrimitiveTensorElementType + Debug>(tensor: &Tensor) -> Result<SessionInputValue<'_>, BatchError> {
     let elements = match bytemuck::try_cast_slice(&tensor.data) {
         Ok(slice) => Cow::Borrowed(slice),
         Err(_) => Cow::Owned(bytemuck::pod_collect_to_vec::<u8, T>(&tensor.data)), // a message's bytes may lie anywhere
@@ -86,24 +93,24 @@ fn plain<T: Pod + PrimitiveTensorElementType + Debug>(tensor: &Tensor) -> Result
         Cow::Borrowed(slice) => TensorRef::from_array_view((shape, slice)).map(SessionInputValue::from),
         Cow::Owned(vec) => ort::value::Tensor::from_array((shape.to_vec(), vec)).map(SessionInputValue::from),
     };
-    value.map_err(|e| format!("{}: {e}", tensor.name))
+    value.map_err(refused(tensor))
 }
 
-fn bools(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
+fn bools(tensor: &Tensor) -> Result<SessionInputValue<'_>, BatchError> {
     let Ok(elements) = bytemuck::checked::try_cast_slice::<u8, bool>(&tensor.data) else {
-        return Err(format!("{}: a BOOL is a byte 0 or 1", tensor.name));
+        return Err(BatchError::NotBool(tensor.name.clone()));
     };
     let value = TensorRef::from_array_view((tensor.shape.as_slice(), elements));
-    value.map(SessionInputValue::from).map_err(|e| format!("{}: {e}", tensor.name))
+    value.map(SessionInputValue::from).map_err(refused(tensor))
 }
 
-fn strings(tensor: &Tensor) -> Result<SessionInputValue<'_>, String> {
+fn strings(tensor: &Tensor) -> Result<SessionInputValue<'_>, BatchError> {
     // The runtime takes texts that end with a zero.
     let text = |element: Option<&[u8]>| std::str::from_utf8(element?).ok().filter(|t| !t.contains('\0')).map(str::to_owned);
     let elements: Option<Vec<String>> = texts(&tensor.data).map(text).collect();
-    let elements = elements.ok_or_else(|| format!("{}: a BYTES is a text in UTF-8 without a zero here", tensor.name))?;
+    let elements = elements.ok_or_else(|| BatchError::NotText(tensor.name.clone()))?;
     let value = ort::value::Tensor::from_string_array((tensor.shape.as_slice(), elements.as_slice()));
-    value.map(SessionInputValue::from).map_err(|e| format!("{}: {e}", tensor.name))
+    value.map(SessionInputValue::from).map_err(refused(tensor))
 }
 
 fn bytes_of_strings(value: &DynValue) -> Result<Bytes, ort::Error> {
@@ -119,10 +126,10 @@ fn bytes_of_strings(value: &DynValue) -> Result<Bytes, ort::Error> {
 /// An output of the runtime as a tensor of ours.
 ///
 /// # Errors
-/// What is wrong, if it is not of the type that the file declared.
-pub(super) fn output(spec: &TensorSpec, value: &DynValue) -> Result<Tensor, String> {
+/// [`OnnxOutputError`] if it is not of the type that the file declared.
+pub(super) fn output(spec: &TensorSignature, value: &DynValue) -> Result<Tensor, OnnxOutputError> {
     let ValueType::Tensor { shape, .. } = value.dtype() else {
-        return Err(format!("output {}: it is a {}", spec.name, value.dtype()));
+        return Err(OnnxOutputError::NotATensor { name: spec.name.clone(), found: value.dtype().to_string() });
     };
     let data = match spec.datatype {
         Datatype::Bool => bytes_of::<bool>(value),
@@ -140,7 +147,7 @@ pub(super) fn output(spec: &TensorSpec, value: &DynValue) -> Result<Tensor, Stri
         Datatype::Bf16 => bytes_of::<bf16>(value),
         Datatype::Bytes => bytes_of_strings(value),
     };
-    let data = data.map_err(|e| format!("output {}: {e}", spec.name))?;
+    let data = data.map_err(|error| OnnxOutputError::Runtime { name: spec.name.clone(), error })?;
     let shape = shape.iter().map(|&d| usize::try_from(d).expect("a value's dimensions are known")).collect();
     Ok(Tensor { name: spec.name.clone(), datatype: spec.datatype, shape, data })
 }

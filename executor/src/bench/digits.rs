@@ -5,10 +5,10 @@
 use super::figure::micros;
 use super::hop::{OUTSTANDING, TURNS, at_rate, most};
 use super::pair::{Pair, Setup};
-use super::{BenchError, Figure, Options};
-use crate::backend::{Backend, Loader, OnnxBackend, Provider, Running, find_library};
+use super::{BenchError, BenchOptions, Figure};
+use crate::backend::{Backend, BackendLoader, ExecutionSettings, OnnxBackend, Provider, find_library};
 use crate::files::hex_digest;
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_node::tensor::{Datatype, Tensor, TensorSignature};
 use apportion_protocol::v1;
 use std::path::Path;
 
@@ -24,21 +24,21 @@ const BATCH: u32 = 8;
 const NUMPY_PREFIX: usize = 10;
 
 /// Median and p99 of both at half of what the second carries, and their differences.
-pub(super) fn measure(folder: &Path, options: &Options) -> Result<Vec<Figure>, BenchError> {
+pub(super) fn measure(folder: &Path, options: &BenchOptions) -> Result<Vec<Figure>, BenchError> {
     let library = find_library(None).map_err(|e| BenchError::Digits(e.to_string()))?;
     let (mut models, mut tasks) = (Vec::new(), Vec::new());
     for (task, variant) in TASKS {
         let file = folder.join(format!("models/{variant}.onnx"));
         models.push(read(&file)?);
-        let loaded = OnnxBackend::load(&library, &file, Running::on_cpu(1));
+        let loaded = OnnxBackend::load(&library, &file, ExecutionSettings::on_cpu(1));
         let loaded = loaded.map_err(|e| BenchError::Digits(format!("{}: {e}", file.display())))?;
-        let told = |specs: &[TensorSpec]| specs.iter().map(v1::TensorSpec::from).collect::<Vec<_>>();
-        let specs = (told(&loaded.signature().inputs), told(&loaded.signature().outputs));
-        tasks.push(v1::TaskTarget { name: task.into(), inputs: specs.0, outputs: specs.1, ..Default::default() });
+        let told = |specs: &[TensorSignature]| specs.iter().map(v1::TensorSpec::from).collect::<Vec<_>>();
+        let (inputs, outputs) = (told(&loaded.signature().inputs), told(&loaded.signature().outputs));
+        tasks.push(v1::TaskTarget { name: task.into(), inputs, outputs, ..Default::default() });
     }
     let inputs = [canvas(&folder.join("validation/image.npy"), &tasks[0].inputs[0])?];
     let pipelines = vec![pipeline(NEAR, 1, [1, 1], &tasks, &models), pipeline(FAR, 3, [1, 2], &tasks, &models)];
-    let loader = Loader::Onnx { library, provider: Provider::Cpu, threads: 1 };
+    let loader = BackendLoader::Onnx { library, provider: Provider::Cpu, threads: 1 };
     let pair = Pair::with(&Setup { loader, models: &models, pipelines, may_sleep: options.may_sleep })?;
     let rate = most(&pair, FAR, &inputs, OUTSTANDING, options.each)? / 2.0;
     let (mut near, mut far) = (Vec::new(), Vec::new());

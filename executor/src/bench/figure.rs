@@ -4,12 +4,12 @@ use apportion_domain::nearest_rank;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// What is measured.
+/// How the benchmark measures.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub struct BenchOptions {
     /// How long each figure is measured.
     pub each: Duration,
-    /// Processors may sleep between requests, as in [`crate::agent::Options`].
+    /// Processors may sleep between requests, as in [`crate::agent::AgentOptions`].
     pub may_sleep: bool,
     /// The folder of the example `digits`, if its hop is to be measured too: that needs ONNX Runtime.
     pub digits: Option<PathBuf>,

@@ -7,7 +7,7 @@ use super::figure::micros;
 use super::pacing::{early, sleep_sharply};
 use super::pair::{FAR, HOP_BYTES, NEAR, Pair, latency_ns, row};
 use super::{BenchError, Figure, echo, ingress};
-use apportion_node::node::request::Answer;
+use apportion_node::node::request::RequestAnswer;
 use apportion_node::tensor::Tensor;
 use bytes::Bytes;
 use futures::stream::{FuturesUnordered, StreamExt};
@@ -19,8 +19,14 @@ use tokio::sync::oneshot::{self, error::TryRecvError};
 pub(super) const OUTSTANDING: usize = 64;
 /// The same where it is sought whether a long queue makes the loops slower: a queue that does so never ends.
 const BACKLOGS: [usize; 3] = [OUTSTANDING, 1_000, 10_000];
-/// The aim of both p99.
-pub(super) const TWICE_PLAIN: &str = "twice plain";
+/// What the design aims at for the time that a hop adds.
+pub(super) struct HopAims {
+    pub(super) median: &'static str,
+    pub(super) p99: &'static str,
+}
+
+/// The aims at any rate but half of the ingress's.
+pub(super) const AIMS: HopAims = HopAims { median: "-", p99: "twice plain" };
 /// How often near and far take turns, so that what else the machine does falls on both.
 pub(super) const TURNS: u32 = 5;
 
@@ -38,20 +44,15 @@ pub(super) fn measure(pair: &Pair, each: Duration) -> Result<Vec<Figure>, BenchE
             format!("4 KiB to another agent, {outstanding} outstanding (plain: to a replica at the gateway's own agent)");
         carried.push(Figure { what, unit: "requests/s", agents, plain, aim: "-" });
     }
-    let mut figures = added(pair, "half of what the ingress carries there", by_ingress, ("50", TWICE_PLAIN), each)?;
-    figures.extend(added(pair, "half of what the loops carry there", by_loops, ("-", TWICE_PLAIN), each)?);
+    let mut figures =
+        added(pair, "half of what the ingress carries there", by_ingress, HopAims { median: "50", ..AIMS }, each)?;
+    figures.extend(added(pair, "half of what the loops carry there", by_loops, AIMS, each)?);
     figures.extend(carried);
     Ok(figures)
 }
 
 /// Median and p99 with the hop and without it, and their differences.
-pub(super) fn added(
-    pair: &Pair,
-    load: &str,
-    rate: f64,
-    aims: (&'static str, &'static str),
-    each: Duration,
-) -> Result<Vec<Figure>, BenchError> {
+pub(super) fn added(pair: &Pair, load: &str, rate: f64, aims: HopAims, each: Duration) -> Result<Vec<Figure>, BenchError> {
     let inputs = row(&Bytes::from(vec![0; HOP_BYTES]));
     let (mut bare, mut near, mut far) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..TURNS {
@@ -60,7 +61,7 @@ pub(super) fn added(
         far.extend(at_rate(pair, FAR, &inputs, rate, each / TURNS)?);
     }
     [&mut bare, &mut near, &mut far].into_iter().for_each(|all| all.sort_unstable());
-    let figures = [("median", 0.5, aims.0), ("p99", 0.99, aims.1)].into_iter().flat_map(|(name, part, aim)| {
+    let figures = [("median", 0.5, aims.median), ("p99", 0.99, aims.p99)].into_iter().flat_map(|(name, part, aim)| {
         let (bare, near, far) = (micros(&bare, part), micros(&near, part), micros(&far, part));
         let what = format!("request to another agent, 4 KiB tensors at {rate:.0} requests/s ({load}), {name}");
         let what = format!("{what} (plain: to a replica at the gateway's own agent)");
@@ -120,7 +121,10 @@ pub(super) fn at_rate(
 }
 
 /// Takes the answers that are there, in the order of the requests.
-fn take_answers(waiting: &mut VecDeque<oneshot::Receiver<Answer>>, latencies: &mut Vec<u64>) -> Result<(), BenchError> {
+fn take_answers(
+    waiting: &mut VecDeque<oneshot::Receiver<RequestAnswer>>,
+    latencies: &mut Vec<u64>,
+) -> Result<(), BenchError> {
     while let Some(first) = waiting.front_mut() {
         match first.try_recv() {
             Err(TryRecvError::Empty) => break,

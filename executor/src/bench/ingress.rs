@@ -103,7 +103,7 @@ async fn http(address: SocketAddr, request: &[u8], each: Duration) -> Result<f64
 }
 
 /// Sends a request and gives the answer's head and body.
-async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<plain::Canned, BenchError> {
+async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<plain::CannedAnswer, BenchError> {
     stream.write_all(request).await?;
     let broken = |what: &str| BenchError::Agents(format!("the ingress answered {what}"));
     let mut bytes = Vec::with_capacity(1_024);
@@ -129,7 +129,7 @@ async fn exchange(stream: &mut TcpStream, request: &[u8]) -> Result<plain::Canne
             return Err(broken("a part only"));
         }
     }
-    Ok(plain::Canned {
+    Ok(plain::CannedAnswer {
         content_type: header("content-type").unwrap_or_default(),
         json_length: header(HEADER_LENGTH),
         body: bytes.split_off(body).into(),

@@ -15,18 +15,18 @@ mod pair;
 mod plain;
 mod tensors;
 
-pub use figure::{BenchError, Figure, Options};
+pub use figure::{BenchError, BenchOptions, Figure};
 
 /// Measures everything; `done` hears of each part before it begins.
 ///
 /// # Errors
 /// [`BenchError`] by cause.
-pub fn run(options: &Options, mut begins: impl FnMut(&str)) -> Result<Vec<Figure>, BenchError> {
+pub fn run(options: &BenchOptions, mut begins: impl FnMut(&str)) -> Result<Vec<Figure>, BenchError> {
     begins("starting two agents");
     let pair = pair::Pair::start(options.may_sleep)?;
     begins("the time of a hop");
     if let Some(rate) = options.rate {
-        return hop::added(&pair, "as asked", rate, ("-", hop::TWICE_PLAIN), options.each);
+        return hop::added(&pair, "as asked", rate, hop::AIMS, options.each);
     }
     let mut figures = hop::measure(&pair, options.each)?;
     begins("large tensors");
@@ -48,8 +48,9 @@ mod tests {
 
     #[test]
     fn all_figures_are_there_and_are_figures() {
-        let figures = run(&Options { each: Duration::from_millis(100), may_sleep: true, digits: None, rate: None }, |_| {})
-            .expect("figures");
+        let figures =
+            run(&BenchOptions { each: Duration::from_millis(100), may_sleep: true, digits: None, rate: None }, |_| {})
+                .expect("figures");
         assert_eq!(figures.len(), 15, "{figures:?}");
         for figure in &figures {
             // The difference of two ranks may be anything on a busy machine; all others are of something that happened.

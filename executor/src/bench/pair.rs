@@ -1,13 +1,14 @@
-//! Two agents as `apportion-agent` runs them, each with its loop in a thread of its own, and a target that they were given
-//! before they started: no control plane takes part.
+//! Which agents are measured? Two, as `apportion-agent` runs them, each with its loop in a thread of its own.
+//!
+//! They get their target before they start, so no control plane takes part.
 
 use super::BenchError;
-use crate::agent::{self, Handle, Options, Request};
-use crate::backend::Loader;
+use crate::agent::{self, AgentHandle, AgentOptions, ClientRequest};
+use crate::backend::BackendLoader;
 use crate::files::{FileError, Files};
 use crate::gateway::{self, Gateway};
 use crate::peers;
-use apportion_node::node::request::{Answer, Terms};
+use apportion_node::node::request::{RequestAnswer, RequestTerms};
 use apportion_node::tensor::{Datatype, Tensor};
 use apportion_protocol::v1;
 use bytes::Bytes;
@@ -32,7 +33,7 @@ const READY_MAX: Duration = Duration::from_secs(20);
 /// The agents.
 pub(super) struct Pair {
     /// Of the first one, whose gateway is used.
-    pub(super) handle: Handle,
+    pub(super) handle: AgentHandle,
     pub(super) http: SocketAddr,
     pub(super) grpc: SocketAddr,
     stop: CancellationToken,
@@ -42,7 +43,7 @@ pub(super) struct Pair {
 
 /// What agents are started with.
 pub(super) struct Setup<'a> {
-    pub(super) loader: Loader,
+    pub(super) loader: BackendLoader,
     /// Files of the variants, which both have.
     pub(super) models: &'a [Vec<u8>],
     pub(super) pipelines: Vec<v1::PipelineTarget>,
@@ -68,7 +69,7 @@ impl Sockets {
 impl Pair {
     /// Starts them with variants that take no time, and waits until all pipelines are ready at the first.
     pub(super) fn start(may_sleep: bool) -> Result<Self, BenchError> {
-        Self::with(&Setup { loader: Loader::Emulated, models: &[], pipelines: pipelines(), may_sleep })
+        Self::with(&Setup { loader: BackendLoader::Emulated, models: &[], pipelines: pipelines(), may_sleep })
     }
 
     /// Starts them with this and waits until all pipelines are ready at the first.
@@ -85,10 +86,11 @@ impl Pair {
                 files.add(model).map_err(disk)?;
             }
             let (loader, may_sleep) = (setup.loader.clone(), setup.may_sleep);
+            let options = AgentOptions { loader, pace: false, files, record: None, tracer: None, may_sleep };
             let (up, started) = std::sync::mpsc::channel();
             let stopped = stop.clone();
             threads.push(std::thread::spawn(move || {
-                actix_web::rt::System::new().block_on(serve(sockets, (loader, files, may_sleep), up, stopped));
+                actix_web::rt::System::new().block_on(serve(sockets, options, up, stopped));
             }));
             handles.push(started.recv().map_err(|_| BenchError::Agents("an agent did not start".into()))??);
         }
@@ -110,18 +112,19 @@ impl Pair {
     }
 
     /// Puts a request to the first agent's loop; its answer comes here.
-    pub(super) fn put(&self, pipeline: &str, inputs: Vec<Tensor>) -> Result<oneshot::Receiver<Answer>, BenchError> {
+    pub(super) fn put(&self, pipeline: &str, inputs: Vec<Tensor>) -> Result<oneshot::Receiver<RequestAnswer>, BenchError> {
         let (reply, answer) = oneshot::channel();
-        let request = Request { pipeline: pipeline.into(), inputs, terms: Terms::default(), reply };
-        let error = |e: mpsc::error::TrySendError<Request>| BenchError::Agents(format!("the loop takes no request: {e}"));
+        let request = ClientRequest { pipeline: pipeline.into(), inputs, terms: RequestTerms::default(), reply };
+        let error =
+            |e: mpsc::error::TrySendError<ClientRequest>| BenchError::Agents(format!("the loop takes no request: {e}"));
         self.handle.requests.try_send(request).map_err(error).map(|()| answer)
     }
 }
 
 /// Latency of a request that was answered, by the clock of its gateway.
-pub(super) fn latency_ns<E: std::fmt::Debug>(answer: Result<Answer, E>) -> Result<u64, BenchError> {
+pub(super) fn latency_ns<E: std::fmt::Debug>(answer: Result<RequestAnswer, E>) -> Result<u64, BenchError> {
     match answer {
-        Ok(Answer::Done { latency_ns, .. }) => Ok(latency_ns),
+        Ok(RequestAnswer::Done { latency_ns, .. }) => Ok(latency_ns),
         other => Err(BenchError::Agents(format!("a request was not answered: {other:?}"))),
     }
 }
@@ -142,14 +145,14 @@ fn disk(error: FileError) -> BenchError {
 
 async fn serve(
     sockets: Sockets,
-    (loader, files, may_sleep): (Loader, Files, bool),
-    up: std::sync::mpsc::Sender<std::io::Result<Handle>>,
+    options: AgentOptions,
+    up: std::sync::mpsc::Sender<std::io::Result<AgentHandle>>,
     stop: CancellationToken,
 ) {
     let started = (|| {
         let data = tokio::net::TcpListener::from_std(sockets.data)?;
         let grpc = tokio::net::TcpListener::from_std(sockets.grpc)?;
-        let handle = agent::start(Options { loader, pace: false, files, record: None, tracer: None, may_sleep });
+        let handle = agent::start(options);
         let gateway = Gateway::new(handle.clone());
         tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
         tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), stop.clone()));
@@ -160,7 +163,7 @@ async fn serve(
     })();
     match started {
         Ok((handle, stopping)) => {
-            // Whoever started it waits for this.
+            // The starting thread waits for this.
             let _there = up.send(Ok(handle));
             stop.cancelled().await;
             stopping.stop(false).await;

@@ -19,7 +19,7 @@ const WORKERS: usize = 2;
 
 /// An answer that was once given.
 #[derive(Clone, Debug)]
-pub(super) struct Canned {
+pub(super) struct CannedAnswer {
     /// `Content-Type`.
     pub(super) content_type: String,
     /// Length of the JSON, if tensors follow it.
@@ -35,7 +35,7 @@ pub(super) struct Http {
 }
 
 impl Http {
-    pub(super) fn start(answer: Canned) -> Result<Self, BenchError> {
+    pub(super) fn start(answer: CannedAnswer) -> Result<Self, BenchError> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
         let address = listener.local_addr()?;
         let app = move || {
@@ -56,7 +56,7 @@ impl Http {
                 let server = HttpServer::new(app).workers(WORKERS).tcp_nodelay(true).disable_signals().listen(listener);
                 match server.map(HttpServer::run) {
                     Ok(server) => {
-                        // Whoever started it waits for this.
+                        // The starting thread waits for this.
                         let _there = up.send(Ok(server.handle()));
                         if let Err(error) = server.await {
                             tracing::error!(%error, "the plain server ended");

@@ -1,7 +1,8 @@
 //! How is one file downloaded? Its bytes are hashed as they are written. After a break the next try goes on.
 
 use super::Source;
-use super::disk::{FileError, hex, path_of};
+use super::disk::{hex, path_of};
+use super::error::{FetchError, FileError};
 use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::io::{Read, Seek, Write};
@@ -9,8 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// Bytes read from the disk at a time.
 const CHUNK_BYTES: usize = 1 << 20;
-/// Bytes written before the disk must have them: what the kernel may owe it, so that nobody else's write waits for all of
-/// a file.
+/// Bytes that the kernel may owe the disk. With more, another program's write could wait for a whole file.
 const UNSYNCED_BYTES_MAX: u64 = 32 << 20;
 
 /// The digest of what a file holds from where it stands, and how many bytes that is. Others of this thread have their
@@ -40,7 +40,7 @@ pub(super) struct Partial {
 }
 
 impl Partial {
-    /// What is there of a file, be it nothing.
+    /// Opens the part of a file that is here; it may be empty.
     pub async fn open(directory: &Path, digest: &str) -> Result<Self, FileError> {
         let path = directory.join(format!("{digest}.part"));
         let disk = |e| FileError::Disk(path.clone(), e);
@@ -80,7 +80,7 @@ impl Partial {
     /// Fetches the rest, and gives the whole file's place.
     pub async fn complete(&mut self, source: &Source, http: &reqwest::Client) -> Result<PathBuf, FileError> {
         let place = source.place(&self.digest);
-        let broke = |why: String| FileError::Fetch(place.clone(), why);
+        let broke = |why: FetchError| FileError::Fetch(place.clone(), why);
         let mut stream = source.open(http, &self.digest, self.bytes).await.map_err(broke)?;
         if stream.from() != self.bytes {
             self.restart()?;
@@ -91,11 +91,11 @@ impl Partial {
         while let Some(data) = stream.next().await.map_err(broke)? {
             self.add(&data)?;
         }
-        let actual = hex(&self.hasher.clone().finalize());
-        if actual != self.digest {
+        let found = hex(&self.hasher.clone().finalize());
+        if found != self.digest {
             // What was there may have been damaged: the next try begins anew.
             self.restart()?;
-            return Err(FileError::Digest(place, self.digest.clone(), actual));
+            return Err(FileError::Digest { place, expected: self.digest.clone(), found });
         }
         let whole = path_of(&self.directory, &self.digest);
         self.file.sync_all().map_err(self.disk())?;

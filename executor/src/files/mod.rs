@@ -6,12 +6,13 @@
 mod checked;
 mod disk;
 mod download;
+mod error;
 mod source;
 mod stream;
 mod worker;
 
-pub use disk::FileError;
 pub(crate) use disk::hex_digest;
+pub use error::{FetchError, FileError};
 pub use source::Source;
 pub use worker::TRIES_MAX;
 
@@ -36,11 +37,20 @@ const JOBS_MAX: usize = 1_024;
 
 /// Who an agent is, from one start to the next.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Known {
+pub struct AgentIdentity {
     /// A UUID.
     pub agent_id: String,
     /// Its name in the fleet.
     pub name: String,
+}
+
+/// How often a missing file is asked for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Patience {
+    /// Once, and only if a source is known.
+    OneTry,
+    /// Until [`TRIES_MAX`] tries in a row brought nothing.
+    ManyTries,
 }
 
 /// The state directory.
@@ -65,8 +75,8 @@ impl Files {
         Ok(Self { directory: directory.to_path_buf(), jobs, source: Arc::new(source) })
     }
 
-    /// Takes the directory for this process, for as long as the file lives: two agents with one identity would take each
-    /// other's place in the fleet. Waits for a while for an agent that is about to end.
+    /// Takes the directory for this process, as long as the returned file lives. Two agents with one identity would take
+    /// each other's place in the fleet. It waits some seconds for an agent that is about to end.
     ///
     /// # Errors
     /// [`FileError::Taken`], [`FileError::Disk`].
@@ -92,14 +102,14 @@ impl Files {
     ///
     /// # Errors
     /// [`FileError::Disk`].
-    pub fn identity(&self, name: Option<&str>, host: &str) -> Result<Known, FileError> {
+    pub fn identity(&self, name: Option<&str>, host: &str) -> Result<AgentIdentity, FileError> {
         let path = self.directory.join(IDENTITY);
-        let read = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<Known>(&bytes).ok());
+        let read = std::fs::read(&path).ok().and_then(|bytes| serde_json::from_slice::<AgentIdentity>(&bytes).ok());
         let known = read.clone().unwrap_or_else(|| {
             let agent_id = uuid::Uuid::new_v4().simple().to_string();
-            Known { name: format!("{host}-{}", &agent_id[..8]), agent_id }
+            AgentIdentity { name: format!("{host}-{}", &agent_id[..8]), agent_id }
         });
-        let known = Known { name: name.map_or(known.name, str::to_owned), agent_id: known.agent_id };
+        let known = AgentIdentity { name: name.map_or(known.name, str::to_owned), agent_id: known.agent_id };
         if read.as_ref() != Some(&known) {
             self.write(&path, &serde_json::to_vec(&known).expect("texts are JSON"))?;
         }
@@ -120,25 +130,25 @@ impl Files {
     /// # Errors
     /// [`FileError`] by cause.
     pub async fn get(&self, digest: &str) -> Result<PathBuf, Arc<FileError>> {
-        self.fetch(digest, true).await
+        self.fetch(digest, Patience::ManyTries).await
     }
 
-    /// The same with one try, and none while nobody is known who has files.
+    /// The same with one try, and none while no source is known.
     ///
     /// # Errors
     /// [`FileError`] by cause.
     pub async fn try_get(&self, digest: &str) -> Result<PathBuf, Arc<FileError>> {
-        self.fetch(digest, false).await
+        self.fetch(digest, Patience::OneTry).await
     }
 
-    async fn fetch(&self, digest: &str, is_patient: bool) -> Result<PathBuf, Arc<FileError>> {
+    async fn fetch(&self, digest: &str, patience: Patience) -> Result<PathBuf, Arc<FileError>> {
         let (reply, got) = oneshot::channel();
-        let job = Job::Get { digest: digest.to_owned(), is_patient, reply };
+        let job = Job::Get { digest: digest.to_owned(), is_patient: patience == Patience::ManyTries, reply };
         self.jobs.send(job).await.map_err(|_| Arc::new(FileError::Stopping))?;
         got.await.unwrap_or_else(|_| Err(Arc::new(FileError::Stopping)))
     }
 
-    /// Puts a model file here that nobody need fetch any more, and says its digest.
+    /// Puts a model file here, so that it need not be fetched. Returns its digest.
     ///
     /// # Errors
     /// [`FileError::Disk`].
@@ -148,7 +158,7 @@ impl Files {
         Ok(digest)
     }
 
-    /// The target that was obeyed last, with the number that the agent had; none if there is none that can be read.
+    /// The target that was obeyed last, with the number that the agent had; none without a file that can be read.
     #[must_use]
     pub fn last_target(&self) -> Option<(u64, v1::Target)> {
         let bytes = std::fs::read(self.directory.join(TARGET)).ok()?;

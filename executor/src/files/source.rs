@@ -1,7 +1,7 @@
 //! From where does an agent fetch model files?
 
-use super::stream::{READ_WAIT_MAX, Stream};
-use crate::causes::describe;
+use super::error::FetchError;
+use super::stream::{DownloadStream, READ_WAIT_MAX};
 use apportion_protocol::v1::{FileRequest, control_client::ControlClient};
 use reqwest::{StatusCode, header};
 use std::time::Duration;
@@ -29,7 +29,7 @@ impl std::fmt::Debug for Source {
 }
 
 impl Source {
-    /// Whether nobody is known.
+    /// Whether no source is known.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.join.is_empty() && self.url.is_empty()
@@ -44,15 +44,20 @@ impl Source {
     /// The bytes of a file from `offset` on, or from its beginning where only that is to be had.
     ///
     /// # Errors
-    /// In words.
-    pub(super) async fn open(&self, http: &reqwest::Client, digest: &str, offset: u64) -> Result<Stream, String> {
+    /// [`FetchError`] by cause.
+    pub(super) async fn open(
+        &self,
+        http: &reqwest::Client,
+        digest: &str,
+        offset: u64,
+    ) -> Result<DownloadStream, FetchError> {
         let opened = async {
             if self.url.is_empty() { self.call(digest, offset).await } else { self.ask(http, digest, offset).await }
         };
-        tokio::time::timeout(READ_WAIT_MAX, opened).await.map_err(|_| format!("no answer within {READ_WAIT_MAX:?}"))?
+        tokio::time::timeout(READ_WAIT_MAX, opened).await.map_err(|_| FetchError::NoAnswer(READ_WAIT_MAX))?
     }
 
-    async fn ask(&self, http: &reqwest::Client, digest: &str, offset: u64) -> Result<Stream, String> {
+    async fn ask(&self, http: &reqwest::Client, digest: &str, offset: u64) -> Result<DownloadStream, FetchError> {
         let mut request = http.get(self.place(digest));
         if !self.token.is_empty() {
             request = request.bearer_auth(&self.token);
@@ -60,27 +65,27 @@ impl Source {
         if offset > 0 {
             request = request.header(header::RANGE, format!("bytes={offset}-"));
         }
-        let response = request.send().await.map_err(|e| describe(&e))?;
+        let response = request.send().await.map_err(FetchError::Http)?;
         let from = if response.status() == StatusCode::PARTIAL_CONTENT { offset } else { 0 };
         if response.status() == StatusCode::RANGE_NOT_SATISFIABLE {
-            return Ok(Stream::Nothing { from: offset });
+            return Ok(DownloadStream::Nothing { from: offset });
         }
-        let response = response.error_for_status().map_err(|e| describe(&e))?;
-        Ok(Stream::Http { from, response: Box::new(response) })
+        let response = response.error_for_status().map_err(FetchError::Http)?;
+        Ok(DownloadStream::Http { from, response: Box::new(response) })
     }
 
-    async fn call(&self, digest: &str, offset: u64) -> Result<Stream, String> {
-        let endpoint = Endpoint::from_shared(self.join.clone()).map_err(|e| describe(&e))?;
+    async fn call(&self, digest: &str, offset: u64) -> Result<DownloadStream, FetchError> {
+        let endpoint = Endpoint::from_shared(self.join.clone()).map_err(FetchError::Connection)?;
         let endpoint = endpoint
             .connect_timeout(CONNECT_MAX)
             .http2_keep_alive_interval(Duration::from_secs(5))
             .keep_alive_timeout(Duration::from_secs(5));
-        let channel = endpoint.connect().await.map_err(|e| describe(&e))?;
+        let channel = endpoint.connect().await.map_err(FetchError::Connection)?;
         let request = FileRequest { token: self.token.clone(), sha256: digest.to_owned(), offset };
         match ControlClient::new(channel).fetch(request).await {
-            Ok(response) => Ok(Stream::Grpc { from: offset, chunks: Box::new(response.into_inner()) }),
-            Err(status) if status.code() == tonic::Code::OutOfRange => Ok(Stream::Nothing { from: offset }),
-            Err(status) => Err(format!("{:?}: {}", status.code(), status.message())),
+            Ok(response) => Ok(DownloadStream::Grpc { from: offset, chunks: Box::new(response.into_inner()) }),
+            Err(status) if status.code() == tonic::Code::OutOfRange => Ok(DownloadStream::Nothing { from: offset }),
+            Err(status) => Err(FetchError::Call(Box::new(status))),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! How do the bytes of a file come from its source?
 
-use crate::causes::describe;
+use super::error::FetchError;
 use apportion_protocol::v1::FileChunk;
 use bytes::Bytes;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use std::time::Duration;
 pub(super) const READ_WAIT_MAX: Duration = Duration::from_secs(15);
 
 /// Bytes on their way.
-pub(super) enum Stream {
+pub(super) enum DownloadStream {
     /// By HTTP, from this byte on.
     Http { from: u64, response: Box<reqwest::Response> },
     /// By the control plane's own call, from this byte on.
@@ -18,25 +18,24 @@ pub(super) enum Stream {
     Nothing { from: u64 },
 }
 
-impl Stream {
+impl DownloadStream {
     pub(super) fn from(&self) -> u64 {
         match self {
             Self::Http { from, .. } | Self::Grpc { from, .. } | Self::Nothing { from } => *from,
         }
     }
 
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, String> {
+    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, FetchError> {
         let next = async {
             match self {
-                Self::Http { response, .. } => response.chunk().await.map_err(|e| describe(&e)),
+                Self::Http { response, .. } => response.chunk().await.map_err(FetchError::Http),
                 Self::Grpc { chunks, .. } => {
-                    let chunk = chunks.message().await.map_err(|s| format!("{:?}: {}", s.code(), s.message()))?;
+                    let chunk = chunks.message().await.map_err(|status| FetchError::Call(Box::new(status)))?;
                     Ok(chunk.map(|c| c.data.into()))
                 }
                 Self::Nothing { .. } => Ok(None),
             }
         };
-        let late = |_| format!("no byte came for {READ_WAIT_MAX:?}");
-        tokio::time::timeout(READ_WAIT_MAX, next).await.map_err(late)?
+        tokio::time::timeout(READ_WAIT_MAX, next).await.map_err(|_| FetchError::Silent(READ_WAIT_MAX))?
     }
 }

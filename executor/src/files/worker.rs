@@ -1,7 +1,8 @@
 //! What does the thread that fetches files do?
 
-use super::disk::{FileError, TARGET, hex, path_of, write};
+use super::disk::{TARGET, hex, path_of, write};
 use super::download::{Partial, hashed};
+use super::error::{FetchError, FileError};
 use super::{Source, checked};
 use crate::parts::{part, stand_back};
 use sha2::Digest;
@@ -93,7 +94,7 @@ async fn work(worker: Arc<Worker>, mut jobs: mpsc::Receiver<Job>) {
 impl Worker {
     async fn get(&self, digest: &str, is_patient: &AtomicBool) -> Result<PathBuf, FileError> {
         if digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()) {
-            return Err(FileError::Fetch(digest.to_owned(), "this is no digest: expected 64 hexadecimal digits".into()));
+            return Err(FileError::Fetch(digest.to_owned(), FetchError::NotADigest));
         }
         let path = path_of(&self.directory, digest);
         if checked::is_set(&path) || is_right(&path, digest).await {

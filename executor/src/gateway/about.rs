@@ -7,21 +7,21 @@ use super::proto::{
     DataType, InferBatchStatistics, InferStatistics, ModelConfig, ModelInput, ModelMetadataResponse, ModelOutput,
     ModelStatistics, StatisticDuration,
 };
-use super::refusal::Refusal;
+use super::refusal::GatewayRefusal;
 use super::{Gateway, PLATFORM, find, version};
-use crate::agent::View;
-use crate::backend::Kind;
-use apportion_node::node::counts::Batches;
-use apportion_node::tensor::{Datatype, TensorSpec};
+use crate::agent::NodeView;
+use crate::backend::BackendKind;
+use apportion_node::node::counts::{Batches, SizeCount};
+use apportion_node::tensor::{Datatype, TensorSignature};
 use serde_json::{Value, json};
 
 /// What a pipeline takes and makes.
 ///
 /// # Errors
-/// If there is none of this name.
-pub fn metadata(view: &View, name: &str) -> Result<ModelMetadataResponse, Refusal> {
+/// [`GatewayRefusal`] if no pipeline has this name.
+pub fn metadata(view: &NodeView, name: &str) -> Result<ModelMetadataResponse, GatewayRefusal> {
     let pipeline = find(view, name)?;
-    let tensor = |name: &str, spec: &TensorSpec| {
+    let tensor = |name: &str, spec: &TensorSignature| {
         let datatype = spec.datatype.name().to_string();
         TensorMetadata { name: name.into(), datatype, shape: spec.shape.clone() }
     };
@@ -43,11 +43,11 @@ pub fn metadata_json(m: &ModelMetadataResponse) -> Value {
     json!({"name": m.name, "versions": m.versions, "platform": m.platform, "inputs": inputs, "outputs": outputs})
 }
 
-/// What a pipeline says that it runs on: an agent whose answers are made up says so.
-fn platform(view: &View) -> String {
+/// The name of a pipeline's platform; an agent with emulated batches says so.
+fn platform(view: &NodeView) -> String {
     match view.backend {
-        Kind::Emulated => format!("{PLATFORM}_{}", view.backend.name()),
-        Kind::Local | Kind::Remote => PLATFORM.into(),
+        BackendKind::Emulated => format!("{PLATFORM}_{}", view.backend.name()),
+        BackendKind::Local | BackendKind::Remote => PLATFORM.into(),
     }
 }
 
@@ -70,19 +70,19 @@ fn data_type(datatype: Datatype) -> DataType {
     }
 }
 
-/// A pipeline's configuration in Triton's terms. Its largest batch is 0: shapes are whole, with the rows as their first
-/// dimension, because an answer need not have as many rows as its request.
+/// A pipeline's configuration in Triton's terms. Its largest batch is 0, which means that shapes have the rows as their
+/// first dimension. An answer may have another number of rows than its request.
 ///
 /// # Errors
-/// If there is none of this name.
-pub fn config(view: &View, name: &str) -> Result<ModelConfig, Refusal> {
+/// [`GatewayRefusal`] if no pipeline has this name.
+pub fn config(view: &NodeView, name: &str) -> Result<ModelConfig, GatewayRefusal> {
     let pipeline = find(view, name)?;
-    let input = |s: &TensorSpec| ModelInput {
+    let input = |s: &TensorSignature| ModelInput {
         name: s.name.clone(),
         data_type: data_type(s.datatype).into(),
         dims: s.shape.clone(),
     };
-    let output = |(name, s): &(String, TensorSpec)| ModelOutput {
+    let output = |(name, s): &(String, TensorSignature)| ModelOutput {
         name: name.clone(),
         data_type: data_type(s.datatype).into(),
         dims: s.shape.clone(),
@@ -108,12 +108,12 @@ pub fn config_json(c: &ModelConfig) -> Value {
            "input": inputs, "output": outputs})
 }
 
-/// Statistics of one pipeline or of all, since this agent's start: requests at this gateway, and batches of this agent's
-/// replicas, whichever gateway their queries came from.
+/// Statistics of one pipeline or of all since this agent's start. They count requests at this gateway, and batches of this
+/// agent's replicas with the queries of any gateway.
 ///
 /// # Errors
-/// If there is none of this name.
-pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStatistics>, Refusal> {
+/// [`GatewayRefusal`] if no pipeline has this name.
+pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStatistics>, GatewayRefusal> {
     let view = gateway.view();
     if let Some(name) = one {
         find(&view, name)?;
@@ -125,8 +125,8 @@ pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStati
         view.batches.iter().filter(|(l, _)| l.pipeline == *name).for_each(|(_, b)| batches.add(b));
         let duration = |count, ns| Some(StatisticDuration { count, ns });
         // Triton's sums are over requests: all queries of a batch take as long as it does.
-        let ended = batches.sizes.iter().map(|(size, (count, ns))| (*size as u64 * count, *size as u64 * ns));
-        let (queries, compute_ns) = ended.fold((0, 0), |sum, (count, ns)| (sum.0 + count, sum.1 + ns));
+        let ended = batches.sizes.iter().map(|(size, c)| (*size as u64 * c.batches, *size as u64 * c.busy_ns));
+        let (queries, compute_ns) = ended.fold((0, 0), |(counts, times), (count, ns)| (counts + count, times + ns));
         let stats = InferStatistics {
             success: duration(entry.served.count, entry.served.ns),
             fail: duration(entry.failed.count, entry.failed.ns),
@@ -137,11 +137,11 @@ pub fn statistics(gateway: &Gateway, one: Option<&str>) -> Result<Vec<ModelStati
             cache_hit: duration(0, 0),
             cache_miss: duration(0, 0),
         };
-        let size = |(size, (count, ns)): (&usize, &(u64, u64))| InferBatchStatistics {
+        let size = |(size, count): (&usize, &SizeCount)| InferBatchStatistics {
             batch_size: *size as u64,
-            compute_input: duration(*count, 0),
-            compute_infer: duration(*count, *ns),
-            compute_output: duration(*count, 0),
+            compute_input: duration(count.batches, 0),
+            compute_infer: duration(count.batches, count.busy_ns),
+            compute_output: duration(count.batches, 0),
         };
         ModelStatistics {
             name: name.clone(),
@@ -184,9 +184,9 @@ pub fn statistics_json(all: &[ModelStatistics]) -> Value {
     json!({"model_stats": all.iter().map(one).collect::<Vec<_>>()})
 }
 
-/// All pipelines and whether they are ready; with `ready`, only those that are.
+/// All pipelines and whether they are ready; with `ready`, only the ready ones.
 #[must_use]
-pub fn index(view: &View, ready: bool) -> Vec<ModelIndex> {
+pub fn index(view: &NodeView, ready: bool) -> Vec<ModelIndex> {
     let one = |name: &String| {
         let up = view.ready.contains(name);
         let state = if up { "READY" } else { "UNAVAILABLE" };

@@ -2,14 +2,14 @@
 
 use super::bodies::OPEN_BYTES_MAX;
 use super::connections::connections_max;
-use super::ledger::Ledger;
-use super::limits::Limits;
-use super::refusal::{self, Refusal, Served, served};
-use crate::agent::{Handle, Request, View};
-use crate::shares::Shares;
-use crate::telemetry::{Caller, Ingress};
-use apportion_node::layout::Pipeline;
-use apportion_node::node::request::{Answer, Terms};
+use super::ledger::{Ledger, RequestEnding};
+use super::limits::GatewayLimits;
+use super::refusal::{self, GatewayRefusal, ServedRequest, served};
+use crate::agent::{AgentHandle, ClientRequest, NodeView};
+use crate::shares::ClientShares;
+use crate::telemetry::{CallerContext, IngressSpan};
+use apportion_node::layout::LayoutPipeline;
+use apportion_node::node::request::{RequestAnswer, RequestTerms};
 use apportion_node::policies::LEVEL_OFFLINE;
 use apportion_node::tensor::Tensor;
 use std::pin::Pin;
@@ -18,9 +18,9 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
-/// One of so many places is for offline requests.
+/// One place in this number is for offline requests.
 const OFFLINE_PARTS: usize = 4;
-/// In what the bytes are counted.
+/// Bytes of the unit in which inputs are counted.
 const ROOM_BYTES: usize = 1024;
 /// Why an agent is not ready.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,38 +36,38 @@ pub enum NotReady {
 /// The agent's loop as the ways in see it.
 #[derive(Clone)]
 pub struct Gateway {
-    pub(super) handle: Handle,
-    pub(super) limits: Limits,
+    pub(super) handle: AgentHandle,
+    pub(super) limits: GatewayLimits,
     pub(super) places: Arc<Semaphore>,
     pub(super) room: Arc<Semaphore>,
     pub(super) offline: Arc<Semaphore>,
     pub(super) ledger: Arc<Ledger>,
     /// Connections of clients.
-    pub(super) connections: Arc<Shares>,
+    pub(super) connections: Arc<ClientShares>,
     /// Bytes of bodies that are being read.
-    pub(super) open_bytes: Arc<Shares>,
+    pub(super) open_bytes: Arc<ClientShares>,
 }
 
 impl Gateway {
     /// A gateway to this loop with the default limits.
     #[must_use]
-    pub fn new(handle: Handle) -> Self {
-        Self::with_limits(handle, Limits::default())
+    pub fn new(handle: AgentHandle) -> Self {
+        Self::with_limits(handle, GatewayLimits::default())
     }
 
     /// A gateway to this loop.
     #[must_use]
-    pub fn with_limits(handle: Handle, limits: Limits) -> Self {
+    pub fn with_limits(handle: AgentHandle, limits: GatewayLimits) -> Self {
         let places = Arc::new(Semaphore::new(limits.requests_max));
         let room = Arc::new(Semaphore::new(limits.bytes_max / ROOM_BYTES));
         let offline = Arc::new(Semaphore::new(limits.requests_max / OFFLINE_PARTS));
-        let (connections, open_bytes) = (Shares::new(connections_max()), Shares::new(OPEN_BYTES_MAX));
+        let (connections, open_bytes) = (ClientShares::new(connections_max()), ClientShares::new(OPEN_BYTES_MAX));
         Self { handle, limits, places, room, offline, ledger: Arc::default(), connections, open_bytes }
     }
 
-    /// What is there now.
+    /// The present state of the agent's node.
     #[must_use]
-    pub fn view(&self) -> View {
+    pub fn view(&self) -> NodeView {
         self.handle.view.borrow().clone()
     }
 
@@ -84,12 +84,12 @@ impl Gateway {
     }
 
     /// What a request's headers say of its trace; none if there are no traces here.
-    pub(super) fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> Option<Caller> {
+    pub(super) fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> Option<CallerContext> {
         self.handle.tracer.as_ref().map(|tracer| tracer.caller(header))
     }
 
     /// The span of a request that has come; none if it is not sampled.
-    pub(super) fn begin(&self, caller: Option<&Caller>, name: &'static str) -> Option<Ingress> {
+    pub(super) fn begin(&self, caller: Option<&CallerContext>, name: &'static str) -> Option<IngressSpan> {
         self.handle.tracer.as_ref()?.begin(caller?, name)
     }
 
@@ -97,32 +97,37 @@ impl Gateway {
     ///
     /// # Errors
     /// Why it has no answer.
-    pub async fn infer(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms) -> Result<Served, Refusal> {
+    pub async fn infer(
+        &self,
+        pipeline: &str,
+        inputs: Vec<Tensor>,
+        terms: RequestTerms,
+    ) -> Result<ServedRequest, GatewayRefusal> {
         self.serve(self.admit(pipeline, inputs, terms, 0)?).await
     }
 
-    /// Gives a request its place. Its inputs keep so many bytes of its body alive, or as many as they have.
+    /// Gives a request its place. Its inputs keep `kept` bytes of its body alive, or as many as they have.
     ///
     /// # Errors
-    /// If there is none.
+    /// [`GatewayRefusal::full`] if no place is free.
     pub(super) fn admit(
         &self,
         pipeline: &str,
         inputs: Vec<Tensor>,
-        terms: Terms,
+        terms: RequestTerms,
         kept: usize,
-    ) -> Result<Admitted, Refusal> {
+    ) -> Result<AdmittedRequest, GatewayRefusal> {
         let rows = inputs.first().map_or(0, Tensor::rows);
         let admitted = self.held(&inputs, terms, kept).map(|held| {
             let (pipeline, began) = (pipeline.to_owned(), Instant::now());
-            Admitted { pipeline, inputs, terms, held, rows, began }
+            AdmittedRequest { pipeline, inputs, terms, held, rows, began }
         });
-        admitted.inspect_err(|_| self.ledger.ended(pipeline, rows, false, Duration::ZERO))
+        admitted.inspect_err(|_| self.ledger.ended(pipeline, RequestEnding::Failed, Duration::ZERO))
     }
 
-    fn held(&self, inputs: &[Tensor], terms: Terms, kept: usize) -> Result<Held, Refusal> {
-        let full = |reason: String| Err(Refusal::full(reason));
-        let Limits { requests_max, bytes_max } = self.limits;
+    fn held(&self, inputs: &[Tensor], terms: RequestTerms, kept: usize) -> Result<HeldPermits, GatewayRefusal> {
+        let full = |reason: String| Err(GatewayRefusal::full(reason));
+        let GatewayLimits { requests_max, bytes_max } = self.limits;
         // Offline requests wait for long: most places are kept for others.
         let is_offline = terms.level == LEVEL_OFFLINE;
         let offline = is_offline.then(|| self.offline.clone().try_acquire_owned()).transpose();
@@ -137,26 +142,33 @@ impl Gateway {
         let Ok(room) = self.room.clone().try_acquire_many_owned(rooms) else {
             return full(format!("requests with up to {bytes_max} bytes of inputs wait for their answers"));
         };
-        Ok((place, room, offline))
+        Ok(HeldPermits { _place: place, _room: room, _offline: offline })
     }
 
     /// Runs a request that has its place.
     ///
     /// # Errors
     /// Why it has no answer.
-    pub(super) async fn serve(&self, admitted: Admitted) -> Result<Served, Refusal> {
-        let Admitted { pipeline, inputs, terms, held, rows, began } = admitted;
+    pub(super) async fn serve(&self, admitted: AdmittedRequest) -> Result<ServedRequest, GatewayRefusal> {
+        let AdmittedRequest { pipeline, inputs, terms, held, rows, began } = admitted;
         let answer = self.run(&pipeline, inputs, terms, held).await;
-        self.ledger.ended(&pipeline, rows, answer.is_ok(), began.elapsed());
+        let ending = if answer.is_ok() { RequestEnding::Served { rows } } else { RequestEnding::Failed };
+        self.ledger.ended(&pipeline, ending, began.elapsed());
         answer
     }
 
-    async fn run(&self, pipeline: &str, inputs: Vec<Tensor>, terms: Terms, held: Held) -> Result<Served, Refusal> {
+    async fn run(
+        &self,
+        pipeline: &str,
+        inputs: Vec<Tensor>,
+        terms: RequestTerms,
+        held: HeldPermits,
+    ) -> Result<ServedRequest, GatewayRefusal> {
         let timeout_ns = terms.timeout_ns;
         let (reply, answer) = oneshot::channel();
-        let request = Request { pipeline: pipeline.into(), inputs, terms, reply };
+        let request = ClientRequest { pipeline: pipeline.into(), inputs, terms, reply };
         if self.handle.requests.send(request).await.is_err() {
-            return Err(Refusal::stopping());
+            return Err(GatewayRefusal::stopping());
         }
         let waiting = Waiting { answer: Some(answer), held: Some(held) };
         let answer = match timeout_ns {
@@ -164,21 +176,27 @@ impl Gateway {
             Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), waiting).await,
             None => Ok(waiting.await),
         };
-        let late = || Refusal::late("its timeout has passed");
-        let done = served(answer.map_err(|_| late())?.map_err(|_| Refusal::stopping())?)?;
+        let late = || GatewayRefusal::late("its timeout has passed");
+        let done = served(answer.map_err(|_| late())?.map_err(|_| GatewayRefusal::stopping())?)?;
         if timeout_ns.is_some_and(|ns| done.latency_ns > ns) { Err(late()) } else { Ok(done) }
     }
 }
 
-/// A request's place, room for its inputs, and its place among the offline ones.
-pub(super) type Held = (OwnedSemaphorePermit, OwnedSemaphorePermit, Option<OwnedSemaphorePermit>);
+/// What a request holds at the gateway until the node has answered it.
+pub(super) struct HeldPermits {
+    _place: OwnedSemaphorePermit,
+    /// For its inputs.
+    _room: OwnedSemaphorePermit,
+    /// Its place among the offline requests, if it is one.
+    _offline: Option<OwnedSemaphorePermit>,
+}
 
 /// A request that has its place.
-pub(super) struct Admitted {
+pub(super) struct AdmittedRequest {
     pub(super) pipeline: String,
     pub(super) inputs: Vec<Tensor>,
-    pub(super) terms: Terms,
-    pub(super) held: Held,
+    pub(super) terms: RequestTerms,
+    pub(super) held: HeldPermits,
     pub(super) rows: usize,
     pub(super) began: Instant,
 }
@@ -186,12 +204,12 @@ pub(super) struct Admitted {
 /// The answer of a request that is under way, and its place at the gateway. The place is free when the node has answered,
 /// even if the client has gone before.
 struct Waiting {
-    pub(super) answer: Option<oneshot::Receiver<Answer>>,
-    pub(super) held: Option<Held>,
+    pub(super) answer: Option<oneshot::Receiver<RequestAnswer>>,
+    pub(super) held: Option<HeldPermits>,
 }
 
 impl Future for Waiting {
-    type Output = Result<Answer, oneshot::error::RecvError>;
+    type Output = Result<RequestAnswer, oneshot::error::RecvError>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let answer = self.answer.as_mut().expect("it is not polled after its end");
@@ -217,19 +235,19 @@ impl Drop for Waiting {
 /// The pipeline of this name.
 ///
 /// # Errors
-/// If there is none: which there are.
-pub fn find<'a>(view: &'a View, name: &str) -> Result<&'a Pipeline, Refusal> {
+/// [`GatewayRefusal`] with the names of all pipelines.
+pub fn find<'a>(view: &'a NodeView, name: &str) -> Result<&'a LayoutPipeline, GatewayRefusal> {
     view.layout.pipelines.get(name).map(AsRef::as_ref).ok_or_else(|| {
         let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
         let error = format!("there is no pipeline {name} here: expected one of [{}]", names.join(", "));
-        Refusal { cause: refusal::Cause::Unknown, error, reason: None }
+        GatewayRefusal { cause: refusal::RefusalCause::Unknown, error, reason: None }
     })
 }
 
 /// The version under which all pipelines are served: the generation of the target in force. Requests may name any version,
 /// because the next plan must not fail the clients of this one; answers say which it was.
 #[must_use]
-pub fn version(view: &View) -> String {
+pub fn version(view: &NodeView) -> String {
     view.layout.fence.map_or(0, |f| f.generation.0).to_string()
 }
 
@@ -237,35 +255,35 @@ pub fn version(view: &View) -> String {
 mod tests {
     use super::*;
     use crate::gateway::limits::REQUESTS_MAX;
-    use crate::gateway::refusal::Cause;
+    use crate::gateway::refusal::RefusalCause;
     use tokio::sync::{mpsc, watch};
 
-    fn gateway() -> (Gateway, mpsc::Receiver<Request>) {
+    fn gateway() -> (Gateway, mpsc::Receiver<ClientRequest>) {
         let (requests, inbox) = mpsc::channel(2 * REQUESTS_MAX);
         let (events, _) = mpsc::channel(1);
         let (commands, _) = mpsc::channel(1);
-        let (_, view) = watch::channel(View::default());
+        let (_, view) = watch::channel(NodeView::default());
         let (_, ack) = watch::channel(None);
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
         let status = Arc::default();
-        (Gateway::new(Handle { events, requests, commands, view, ack, started, devices, tracer: None, status }), inbox)
+        (Gateway::new(AgentHandle { events, requests, commands, view, ack, started, devices, tracer: None, status }), inbox)
     }
 
     #[tokio::test]
     async fn a_full_gateway_refuses_until_a_request_ends() {
         let (gateway, mut inbox) = gateway();
         let mut waiting: Vec<_> =
-            (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], Terms::default()))).collect();
+            (0..REQUESTS_MAX).map(|_| Box::pin(gateway.infer("p", vec![], RequestTerms::default()))).collect();
         for request in &mut waiting {
             assert!(futures::poll!(request).is_pending());
         }
-        let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("one too many");
-        assert_eq!((refusal.cause, refusal.cause.http()), (Cause::Busy, 429));
-        let Some(Request { reply, .. }) = inbox.recv().await else { panic!("no request") };
-        reply.send(apportion_node::node::request::Answer::Failed("why".into())).expect("it waits");
-        assert_eq!(waiting.remove(0).await.expect_err("failed").cause, Cause::Failed);
-        let mut next = Box::pin(gateway.infer("p", vec![], Terms::default()));
+        let refusal = gateway.infer("p", vec![], RequestTerms::default()).await.expect_err("one too many");
+        assert_eq!((refusal.cause, refusal.cause.http()), (RefusalCause::Busy, 429));
+        let Some(ClientRequest { reply, .. }) = inbox.recv().await else { panic!("no request") };
+        reply.send(apportion_node::node::request::RequestAnswer::Failed("why".into())).expect("it waits");
+        assert_eq!(waiting.remove(0).await.expect_err("failed").cause, RefusalCause::Failed);
+        let mut next = Box::pin(gateway.infer("p", vec![], RequestTerms::default()));
         assert!(futures::poll!(&mut next).is_pending(), "its place is free");
         assert_eq!(gateway.ledger.entries()["p"].failed.count, 2);
     }
@@ -275,14 +293,14 @@ mod tests {
         let (gateway, inbox) = gateway();
         assert_eq!(
             gateway
-                .infer("p", vec![], Terms { timeout_ns: Some(1_000), ..Terms::default() })
+                .infer("p", vec![], RequestTerms { timeout_ns: Some(1_000), ..RequestTerms::default() })
                 .await
                 .expect_err("late")
                 .cause,
-            Cause::Late
+            RefusalCause::Late
         );
         drop(inbox);
-        let refusal = gateway.infer("p", vec![], Terms::default()).await.expect_err("nobody there");
-        assert_eq!(refusal, Refusal::stopping());
+        let refusal = gateway.infer("p", vec![], RequestTerms::default()).await.expect_err("nobody there");
+        assert_eq!(refusal, GatewayRefusal::stopping());
     }
 }

@@ -1,6 +1,6 @@
 //! How fast must a body come, and how many bytes of bodies may be open at once, before their requests are admitted?
 
-use crate::shares::{Share, Shares};
+use crate::shares::{ClientShare, ClientShares};
 use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -43,15 +43,15 @@ impl Pace {
 
 /// What one body holds while it is read.
 #[derive(Debug)]
-pub struct Reading {
-    share: Share,
+pub struct OpenBody {
+    share: ClientShare,
     bytes: usize,
 }
 
-impl Reading {
+impl OpenBody {
     /// Nothing yet.
     #[must_use]
-    pub fn begin(shares: &Arc<Shares>, address: IpAddr) -> Self {
+    pub fn begin(shares: &Arc<ClientShares>, address: IpAddr) -> Self {
         Self { share: shares.open(address), bytes: 0 }
     }
 
@@ -85,8 +85,8 @@ mod tests {
 
     #[test]
     fn only_what_is_more_than_a_small_body_counts() {
-        let shares = Shares::new(8 * SMALL_BODY_BYTES_MAX);
-        let begin = || Reading::begin(&shares, Ipv4Addr::LOCALHOST.into());
+        let shares = ClientShares::new(8 * SMALL_BODY_BYTES_MAX);
+        let begin = || OpenBody::begin(&shares, Ipv4Addr::LOCALHOST.into());
         let (mut large, mut small) = (begin(), begin());
         assert!(large.came(SMALL_BODY_BYTES_MAX / 2) && large.came(SMALL_BODY_BYTES_MAX / 2));
         assert_eq!(shares.held(), 0);

@@ -1,7 +1,8 @@
 //! How are the messages of the gRPC service decoded? They are scanned first ([`super::prescan`]).
 
+use super::error::ScanError;
 use super::{prescan, proto};
-use crate::refused::Bound;
+use crate::refused::ReachedLimit;
 use bytes::Buf;
 use prost::Message;
 use std::marker::PhantomData;
@@ -10,29 +11,29 @@ use tonic::codec::{Codec, DecodeBuf, Decoder};
 use tonic_prost::ProstEncoder;
 
 /// A message that is looked over before it is decoded.
-pub trait Scanned {
+pub trait CheckedMessage {
     /// Whether it may be decoded.
     ///
     /// # Errors
-    /// What there is too much of, in words.
-    fn scan(bytes: &[u8]) -> Result<(), String> {
+    /// [`ScanError`] by cause.
+    fn scan(bytes: &[u8]) -> Result<(), ScanError> {
         let _any = bytes;
         Ok(())
     }
 }
 
-impl Scanned for proto::ModelInferRequest {
-    fn scan(bytes: &[u8]) -> Result<(), String> {
+impl CheckedMessage for proto::ModelInferRequest {
+    fn scan(bytes: &[u8]) -> Result<(), ScanError> {
         prescan::request(bytes).map(|_| ())
     }
 }
 
 macro_rules! small {
     ($($message:ident),*) => {$(
-        impl Scanned for proto::$message {
-            fn scan(bytes: &[u8]) -> Result<(), String> {
-                let (given, most) = (bytes.len(), prescan::PLAIN_BYTES_MAX);
-                if given <= most { Ok(()) } else { Err(format!("the message has {given} bytes: expected at most {most}")) }
+        impl CheckedMessage for proto::$message {
+            fn scan(bytes: &[u8]) -> Result<(), ScanError> {
+                let (found, bytes_max) = (bytes.len(), prescan::PLAIN_BYTES_MAX);
+                if found <= bytes_max { Ok(()) } else { Err(ScanError::Large { found, bytes_max }) }
             }
         }
     )*};
@@ -42,41 +43,41 @@ small!(ModelConfigRequest, ModelStatisticsRequest, RepositoryIndexRequest);
 
 // What this process says itself, as a client of its own service reads it.
 macro_rules! own {
-    ($($message:ident),*) => {$(impl Scanned for proto::$message {})*};
+    ($($message:ident),*) => {$(impl CheckedMessage for proto::$message {})*};
 }
 own!(ServerLiveResponse, ServerReadyResponse, ModelReadyResponse, ServerMetadataResponse, ModelMetadataResponse);
 own!(ModelInferResponse, ModelStreamInferResponse, ModelConfigResponse, ModelStatisticsResponse, RepositoryIndexResponse);
 
 /// Protobuf with a look before decoding.
 #[derive(Clone, Copy, Debug)]
-pub struct ScannedCodec<T, U>(PhantomData<(T, U)>);
+pub struct CheckedCodec<T, U>(PhantomData<(T, U)>);
 
-impl<T, U> Default for ScannedCodec<T, U> {
+impl<T, U> Default for CheckedCodec<T, U> {
     fn default() -> Self {
         Self(PhantomData)
     }
 }
 
-impl<T: Message + Send + 'static, U: Message + Default + Scanned + Send + 'static> Codec for ScannedCodec<T, U> {
+impl<T: Message + Send + 'static, U: Message + Default + CheckedMessage + Send + 'static> Codec for CheckedCodec<T, U> {
     type Encode = T;
     type Decode = U;
     type Encoder = ProstEncoder<T>;
-    type Decoder = ScannedDecoder<U>;
+    type Decoder = CheckedDecoder<U>;
 
     fn encoder(&mut self) -> Self::Encoder {
         ProstEncoder::default()
     }
 
     fn decoder(&mut self) -> Self::Decoder {
-        ScannedDecoder(PhantomData)
+        CheckedDecoder(PhantomData)
     }
 }
 
 /// Its decoder.
 #[derive(Clone, Copy, Debug)]
-pub struct ScannedDecoder<U>(PhantomData<U>);
+pub struct CheckedDecoder<U>(PhantomData<U>);
 
-impl<U: Message + Default + Scanned> Decoder for ScannedDecoder<U> {
+impl<U: Message + Default + CheckedMessage> Decoder for CheckedDecoder<U> {
     type Item = U;
     type Error = Status;
 
@@ -86,8 +87,8 @@ impl<U: Message + Default + Scanned> Decoder for ScannedDecoder<U> {
             return Err(Status::internal("the message does not lie in one piece"));
         }
         U::scan(from.chunk()).map_err(|error| {
-            Bound::Parts.count();
-            Status::invalid_argument(error)
+            ReachedLimit::Parts.count();
+            Status::invalid_argument(error.to_string())
         })?;
         U::decode(from).map(Some).map_err(|error| Status::invalid_argument(format!("the message is none: {error}")))
     }

@@ -1,8 +1,8 @@
 //! How are compressed HTTP bodies read and written? `gzip` and `deflate` (RFC 9110, section 8.4.1), as Triton and its
 //! clients use them.
 
-use super::refusal::{Cause, Refusal};
-use crate::refused::Bound;
+use super::refusal::{GatewayRefusal, RefusalCause};
+use crate::refused::ReachedLimit;
 use actix_web::HttpRequest;
 use actix_web::http::header::{AcceptEncoding, CONTENT_ENCODING, ContentEncoding, Encoding, Header};
 use bytes::Bytes;
@@ -13,17 +13,17 @@ use std::io::{self, Read, Write};
 
 /// Answers that are shorter go as they are: they fit into a packet.
 pub const COMPRESSED_BYTES_MIN: usize = 1_400;
-/// Answers that are longer are compressed where nobody waits for the thread.
+/// Longer answers are compressed on a thread of their own pool, so that other requests do not wait.
 const QUICK_BYTES_MAX: usize = 64 * 1024;
 
-/// So many bytes may always come of a compressed body.
+/// A compressed body may always become this many bytes.
 pub const INFLATED_BYTES_FREE: usize = 4 * 1024 * 1024;
-/// Beyond them, so many times its own: a body that becomes larger would cost more work than its sender had with it.
+/// Beyond them, it may become this many times its own size. A larger one would cost more work here than at its sender.
 pub const INFLATED_RATIO_MAX: usize = 64;
 
 /// How a body is compressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Packed {
+pub enum BodyEncoding {
     /// RFC 1952.
     Gzip,
     /// RFC 1950, which is called `deflate`.
@@ -32,31 +32,30 @@ pub enum Packed {
 
 /// Why a body could not be decompressed.
 #[derive(Debug)]
-pub enum Inflated {
+pub enum DecompressionError {
     /// It is damaged.
     Damaged(io::Error),
     /// It becomes too large; what is expected, in words.
     TooLarge(String),
 }
 
-/// The body as it was before it was compressed; it may then have so many bytes, and no more than [`INFLATED_RATIO_MAX`]
-/// allows.
+/// The body without its compression. It may have `bytes_max` bytes, and no more than [`INFLATED_RATIO_MAX`] allows.
 ///
 /// # Errors
-/// [`Inflated`].
-pub fn inflate(body: &[u8], packed: Packed, bytes_max: usize) -> Result<Vec<u8>, Inflated> {
+/// [`DecompressionError`].
+pub fn inflate(body: &[u8], packed: BodyEncoding, bytes_max: usize) -> Result<Vec<u8>, DecompressionError> {
     let most = bytes_max.min(INFLATED_BYTES_FREE + INFLATED_RATIO_MAX * body.len());
     let decoded = match packed {
-        Packed::Gzip => all(GzDecoder::new(body), most),
-        Packed::Zlib => all(ZlibDecoder::new(body), most),
+        BodyEncoding::Gzip => all(GzDecoder::new(body), most),
+        BodyEncoding::Zlib => all(ZlibDecoder::new(body), most),
     };
-    let decoded = decoded.map_err(Inflated::Damaged)?;
+    let decoded = decoded.map_err(DecompressionError::Damaged)?;
     if decoded.len() <= most {
         return Ok(decoded);
     }
-    Bound::Inflated.count();
+    ReachedLimit::Inflated.count();
     let given = body.len();
-    Err(Inflated::TooLarge(match most == bytes_max {
+    Err(DecompressionError::TooLarge(match most == bytes_max {
         true => format!("the body is too large: expected at most {bytes_max} bytes when it is decompressed"),
         false => format!(
             "the body of {given} bytes is too large when it is decompressed: expected at most {most} bytes, which are \
@@ -65,25 +64,27 @@ pub fn inflate(body: &[u8], packed: Packed, bytes_max: usize) -> Result<Vec<u8>,
     }))
 }
 
-/// The body as it was before the client compressed it, if it did; it may then have so many bytes.
+/// The body without the client's compression, if it has one. It may have `bytes_max` bytes.
 ///
 /// # Errors
 /// A refusal if it is compressed in another way, is damaged or is too large.
-pub fn decoded(request: &HttpRequest, body: Bytes, bytes_max: usize) -> Result<Bytes, Refusal> {
+pub fn decoded(request: &HttpRequest, body: Bytes, bytes_max: usize) -> Result<Bytes, GatewayRefusal> {
     let Some(encoding) = request.headers().get(CONTENT_ENCODING) else { return Ok(body) };
     let name = String::from_utf8_lossy(encoding.as_bytes()).trim().to_ascii_lowercase();
     let packed = match name.as_str() {
         "identity" => return Ok(body),
-        "gzip" | "x-gzip" => Packed::Gzip,
-        "deflate" => Packed::Zlib,
+        "gzip" | "x-gzip" => BodyEncoding::Gzip,
+        "deflate" => BodyEncoding::Zlib,
         _ => {
             let error = format!("Content-Encoding: {name}: expected gzip, deflate or a body that is not compressed");
-            return Err(Refusal { cause: Cause::Unreadable, error, reason: None });
+            return Err(GatewayRefusal { cause: RefusalCause::Unreadable, error, reason: None });
         }
     };
     inflate(&body, packed, bytes_max).map(Bytes::from).map_err(|error| match error {
-        Inflated::Damaged(e) => Refusal::invalid(format!("the body is not what Content-Encoding: {name} says: {e}")),
-        Inflated::TooLarge(error) => Refusal { cause: Cause::TooLarge, error, reason: None },
+        DecompressionError::Damaged(e) => {
+            GatewayRefusal::invalid(format!("the body is not what Content-Encoding: {name} says: {e}"))
+        }
+        DecompressionError::TooLarge(error) => GatewayRefusal { cause: RefusalCause::TooLarge, error, reason: None },
     })
 }
 
@@ -146,12 +147,12 @@ mod tests {
             assert!(sent.len() < TEXT.len());
             assert_eq!(decoded(&asked(name), sent.clone(), TEXT.len()), Ok(Bytes::from_static(TEXT)));
             let refused = decoded(&asked(name), sent.clone(), TEXT.len() - 1).expect_err("too large");
-            assert_eq!(refused.cause, Cause::TooLarge);
+            assert_eq!(refused.cause, RefusalCause::TooLarge);
             let refused = decoded(&asked(name), sent.slice(..sent.len() / 2), 1_000).expect_err("damaged");
-            assert!(refused.cause == Cause::Invalid && refused.error.contains("Content-Encoding"), "{refused:?}");
+            assert!(refused.cause == RefusalCause::Invalid && refused.error.contains("Content-Encoding"), "{refused:?}");
         }
         let refused = decoded(&asked("br"), Bytes::from_static(TEXT), 1_000).expect_err("not read here");
-        assert!(refused.cause == Cause::Unreadable && refused.error.contains("expected gzip"), "{refused:?}");
+        assert!(refused.cause == RefusalCause::Unreadable && refused.error.contains("expected gzip"), "{refused:?}");
         assert_eq!(decoded(&asked("identity"), Bytes::from_static(TEXT), 1), Ok(Bytes::from_static(TEXT)));
     }
 
@@ -160,10 +161,10 @@ mod tests {
         let zeros = vec![0; 16 * INFLATED_BYTES_FREE];
         let sent = compressed(&zeros, ContentEncoding::Gzip).expect("memory");
         assert!(sent.len() * INFLATED_RATIO_MAX < zeros.len());
-        let refused = inflate(&sent, Packed::Gzip, usize::MAX).expect_err("a bomb");
-        assert!(matches!(refused, Inflated::TooLarge(e) if e.contains("64 times its own")));
+        let refused = inflate(&sent, BodyEncoding::Gzip, usize::MAX).expect_err("a bomb");
+        assert!(matches!(refused, DecompressionError::TooLarge(e) if e.contains("64 times its own")));
         let few = compressed(&zeros[..INFLATED_BYTES_FREE], ContentEncoding::Gzip).expect("memory");
-        assert_eq!(inflate(&few, Packed::Gzip, usize::MAX).expect("not so many").len(), INFLATED_BYTES_FREE);
+        assert_eq!(inflate(&few, BodyEncoding::Gzip, usize::MAX).expect("not so many").len(), INFLATED_BYTES_FREE);
     }
 
     #[tokio::test]

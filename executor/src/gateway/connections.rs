@@ -1,7 +1,7 @@
 //! How many connections may clients have, and how soon must a connection speak?
 
-use crate::refused::Bound;
-use crate::shares::{Share, Shares};
+use crate::refused::ReachedLimit;
+use crate::shares::{ClientShare, ClientShares};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::time::Sleep;
 use tonic::transport::server::{Connected, TcpConnectInfo};
 
-/// Most connections of clients at one gateway, over HTTP and gRPC together, if the system lets the process have a third
-/// more files; one address may have seven eighths of them.
+/// Most connections of clients at one gateway, over HTTP and gRPC together. One address may have seven eighths of them.
+/// The process needs a third more files.
 pub const CONNECTIONS_MAX: usize = 8_192;
 /// How long a client may take for the first bytes of HTTP/2, and over HTTP/1 for the head of a request.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
@@ -36,12 +36,12 @@ fn open_files(limits: &str) -> Option<usize> {
     line.split_whitespace().next()?.parse().ok()
 }
 
-/// A place for a connection from there; none, and counted, if there are too many.
+/// A place for a connection from this address. Without a free place it returns none and counts the refusal.
 #[must_use]
-pub fn admit(connections: &Arc<Shares>, address: IpAddr) -> Option<Share> {
+pub fn admit(connections: &Arc<ClientShares>, address: IpAddr) -> Option<ClientShare> {
     let share = connections.take(address, 1);
     if share.is_none() {
-        Bound::Connections.count();
+        ReachedLimit::Connections.count();
         tracing::debug!(%address, "a connection is refused: there are too many");
     }
     share
@@ -50,8 +50,8 @@ pub fn admit(connections: &Arc<Shares>, address: IpAddr) -> Option<Share> {
 /// Accepted connections that have a place; others are closed at once.
 pub fn incoming(
     listener: TcpListener,
-    connections: Arc<Shares>,
-) -> impl futures::Stream<Item = std::io::Result<Connection>> + Send {
+    connections: Arc<ClientShares>,
+) -> impl futures::Stream<Item = std::io::Result<ClientConnection>> + Send {
     futures::stream::unfold((listener, connections), |(listener, connections)| async move {
         loop {
             let (stream, from): (TcpStream, SocketAddr) = match listener.accept().await {
@@ -65,7 +65,7 @@ pub fn incoming(
             if let Some(place) = admit(&connections, from.ip()) {
                 let _as_it_is = stream.set_nodelay(true);
                 let patience = Some(Box::pin(tokio::time::sleep(HANDSHAKE_MAX)));
-                let connection = Connection { stream, read: 0, patience, _place: place };
+                let connection = ClientConnection { stream, read: 0, patience, _place: place };
                 return Some((Ok(connection), (listener, connections)));
             }
         }
@@ -74,15 +74,15 @@ pub fn incoming(
 
 /// A connection with its place.
 #[derive(Debug)]
-pub struct Connection {
+pub struct ClientConnection {
     stream: TcpStream,
     read: usize,
     /// Until it has begun to speak.
     patience: Option<Pin<Box<Sleep>>>,
-    _place: Share,
+    _place: ClientShare,
 }
 
-impl Connected for Connection {
+impl Connected for ClientConnection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
@@ -90,7 +90,7 @@ impl Connected for Connection {
     }
 }
 
-impl AsyncRead for Connection {
+impl AsyncRead for ClientConnection {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<std::io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
@@ -104,7 +104,7 @@ impl AsyncRead for Connection {
                 read
             }
             Poll::Pending if patience.as_mut().poll(context).is_ready() => {
-                Bound::Handshake.count();
+                ReachedLimit::Handshake.count();
                 Poll::Ready(Err(std::io::ErrorKind::TimedOut.into()))
             }
             Poll::Pending => Poll::Pending,
@@ -112,7 +112,7 @@ impl AsyncRead for Connection {
     }
 }
 
-impl AsyncWrite for Connection {
+impl AsyncWrite for ClientConnection {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, from: &[u8]) -> Poll<std::io::Result<usize>> {
         Pin::new(&mut self.stream).poll_write(context, from)
     }

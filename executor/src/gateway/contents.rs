@@ -1,6 +1,9 @@
 //! How do the raw or typed contents of gRPC messages become tensors, and back?
 
-use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, Wanted, unavailable};
+use super::error::{ElementsError, MessageError, ParameterError, RequestedOutputError};
+use super::inference::{
+    ElementForm, Elements, ID_BYTES_MAX, Parameter, RequestParameters, RequestedOutput, UncheckedInput,
+};
 use super::proto::model_infer_request::InferInputTensor;
 use super::proto::model_infer_response::InferOutputTensor;
 use super::proto::{InferParameter, InferTensorContents, ModelInferRequest, infer_parameter::ParameterChoice};
@@ -9,7 +12,7 @@ use bytes::Bytes;
 use std::collections::HashMap;
 
 /// The elements of an input, as they came.
-pub enum Data {
+pub enum GrpcElements {
     /// Beside the tensors.
     Raw(Bytes),
     /// In the tensor.
@@ -31,7 +34,7 @@ fn filled(contents: &InferTensorContents) -> Vec<(&'static str, usize)> {
     all.into_iter().filter(|(_, count)| *count > 0).collect()
 }
 
-/// The field that holds elements of a datatype; none for those that come raw only.
+/// The field that holds elements of a datatype; none for a datatype that comes raw only.
 fn field(datatype: Datatype) -> Option<&'static str> {
     Some(match datatype {
         Datatype::Bool => "bool_contents",
@@ -51,10 +54,11 @@ fn narrow<W: Copy + std::fmt::Display, const N: usize>(
     all: &[W],
     datatype: Datatype,
     narrow: impl Fn(W) -> Option<[u8; N]>,
-) -> Result<Vec<u8>, String> {
+) -> Result<Vec<u8>, ElementsError> {
     let mut out = Vec::with_capacity(all.len() * N);
     for number in all {
-        let bytes = narrow(*number).ok_or_else(|| format!("{number} does not fit {}", datatype.name()))?;
+        let range = || ElementsError::Range { number: number.to_string(), datatype: datatype.name() };
+        let bytes = narrow(*number).ok_or_else(range)?;
         out.extend_from_slice(&bytes);
     }
     Ok(out)
@@ -70,19 +74,19 @@ fn join<'a>(all: impl Iterator<Item = &'a [u8]>) -> Option<Vec<u8>> {
     Some(out)
 }
 
-impl Elements for Data {
-    fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, String> {
+impl Elements for GrpcElements {
+    fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, ElementsError> {
         let contents = match self {
-            Data::Raw(bytes) => return Ok(bytes),
-            Data::Typed(contents) => contents,
+            GrpcElements::Raw(bytes) => return Ok(bytes),
+            GrpcElements::Typed(contents) => contents,
         };
-        let field = field(datatype).ok_or_else(|| format!("{}: expected raw_input_contents", datatype.name()))?;
-        if let Some((wrong, _)) = filled(&contents).into_iter().find(|(name, _)| *name != field) {
-            return Err(format!("{wrong} hold something: expected {field} for {}", datatype.name()));
+        let field = field(datatype).ok_or_else(|| ElementsError::RawOnly(datatype.name()))?;
+        if let Some((found, _)) = filled(&contents).into_iter().find(|(name, _)| *name != field) {
+            return Err(ElementsError::Field { found, expected: field, datatype: datatype.name() });
         }
-        let count = filled(&contents).first().map_or(0, |(_, count)| *count);
-        if count != max {
-            return Err(format!("{field} has {count} elements: expected {max}"));
+        let found = filled(&contents).first().map_or(0, |(_, count)| *count);
+        if found != max {
+            return Err(ElementsError::FieldCount { field, found, expected: max });
         }
         let c = &contents;
         let bytes = match datatype {
@@ -99,7 +103,7 @@ impl Elements for Data {
             Datatype::Fp64 => c.fp64_contents.iter().flat_map(|v| v.to_le_bytes()).collect(),
             Datatype::Bytes => {
                 let texts = c.bytes_contents.iter().map(Vec::as_slice);
-                join(texts).ok_or("an element is longer than its length can say")?
+                join(texts).ok_or(ElementsError::LongText)?
             }
             Datatype::Fp16 | Datatype::Bf16 => Vec::new(),
         };
@@ -107,7 +111,7 @@ impl Elements for Data {
     }
 }
 
-/// A tensor's elements as the typed field; none for those that go raw only.
+/// A tensor's elements as the typed field; none for a datatype that goes raw only.
 #[must_use]
 pub fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
     macro_rules! read {
@@ -139,61 +143,60 @@ pub fn typed(tensor: &Tensor) -> Option<InferTensorContents> {
 }
 
 /// A request before its tensors are checked.
-pub struct Request {
+pub struct GrpcRequest {
     /// Its parameters.
-    pub settings: Settings,
+    pub settings: RequestParameters,
     /// Its inputs.
-    pub inputs: Vec<Given<Data>>,
+    pub inputs: Vec<UncheckedInput<GrpcElements>>,
     /// The outputs that it asks for; none are all.
-    pub outputs: Vec<Wanted>,
-    /// Whether its tensors are raw: so are then those of the answer.
-    pub raw: bool,
+    pub outputs: Vec<RequestedOutput>,
+    /// The form of its tensors, and of the answer's.
+    pub form: ElementForm,
 }
 
 /// Reads a request.
 ///
 /// # Errors
-/// What is wrong and what is expected, in words.
-pub fn read(message: ModelInferRequest) -> Result<Request, String> {
+/// [`MessageError`] by cause.
+pub fn read(message: ModelInferRequest) -> Result<GrpcRequest, MessageError> {
     if message.id.len() > ID_BYTES_MAX {
-        return Err(format!("id: {} bytes: expected at most {ID_BYTES_MAX}", message.id.len()));
+        return Err(MessageError::Id { found: message.id.len(), bytes_max: ID_BYTES_MAX });
     }
-    let mut settings = Settings::default();
+    let mut settings = RequestParameters::default();
     each(&message.parameters, |name, value| settings.set(name, value))?;
-    let raw = !message.raw_input_contents.is_empty();
-    if raw && message.raw_input_contents.len() != message.inputs.len() {
-        let (raws, inputs) = (message.raw_input_contents.len(), message.inputs.len());
-        return Err(format!("raw_input_contents has {raws} tensors: expected {inputs}, one for each input, or none"));
+    let form = if message.raw_input_contents.is_empty() { ElementForm::Typed } else { ElementForm::Raw };
+    if form == ElementForm::Raw && message.raw_input_contents.len() != message.inputs.len() {
+        let (found, inputs) = (message.raw_input_contents.len(), message.inputs.len());
+        return Err(MessageError::RawCount { found, inputs });
     }
     let mut raws = message.raw_input_contents.into_iter();
     let mut inputs = Vec::with_capacity(message.inputs.len());
     for InferInputTensor { name, datatype, shape, parameters, contents } in message.inputs {
         if let Some(shared) = parameters.keys().find(|p| p.starts_with("shared_memory")) {
-            return Err(format!("input {name}: {}", unavailable(shared)));
+            let source = ParameterError::Unsupported(shared.clone());
+            return Err(MessageError::InputParameter { name, source });
         }
         let elements = match (raws.next(), contents) {
-            (Some(_), Some(contents)) if !filled(&contents).is_empty() => {
-                return Err(format!("input {name}: both contents and raw_input_contents: expected one of them"));
-            }
-            (Some(raw), _) => Data::Raw(raw),
-            (None, contents) => Data::Typed(contents.unwrap_or_default()),
+            (Some(_), Some(contents)) if !filled(&contents).is_empty() => return Err(MessageError::Both(name)),
+            (Some(raw), _) => GrpcElements::Raw(raw),
+            (None, contents) => GrpcElements::Typed(contents.unwrap_or_default()),
         };
-        inputs.push(Given { name, datatype, shape, elements });
+        inputs.push(UncheckedInput { name, datatype, shape, elements });
     }
     let mut outputs = Vec::with_capacity(message.outputs.len());
     for output in message.outputs {
-        let mut wanted = Wanted { name: output.name, binary: None };
+        let mut wanted = RequestedOutput { name: output.name, form: None };
         let set = each(&output.parameters, |name, value| wanted.set(name, value));
-        set.map_err(|e| format!("output {}: {e}", wanted.name))?;
+        set.map_err(|source| RequestedOutputError::Parameter { name: wanted.name.clone(), source })?;
         outputs.push(wanted);
     }
-    Ok(Request { settings, inputs, outputs, raw })
+    Ok(GrpcRequest { settings, inputs, outputs, form })
 }
 
 fn each(
     parameters: &HashMap<String, InferParameter>,
-    mut set: impl FnMut(&str, &Parameter) -> Result<(), String>,
-) -> Result<(), String> {
+    mut set: impl FnMut(&str, &Parameter) -> Result<(), ParameterError>,
+) -> Result<(), ParameterError> {
     for (name, value) in parameters {
         let value = match &value.parameter_choice {
             Some(ParameterChoice::BoolParam(v)) => Parameter::Bool(*v),
@@ -201,17 +204,20 @@ fn each(
             Some(ParameterChoice::Uint64Param(v)) => Parameter::Whole((*v).into()),
             Some(ParameterChoice::DoubleParam(v)) => Parameter::Real(*v),
             Some(ParameterChoice::StringParam(v)) => Parameter::Text(v.clone()),
-            None => return Err(format!("parameter {name} has no value")),
+            None => return Err(ParameterError::Empty(name.clone())),
         };
         set(name, &value)?;
     }
     Ok(())
 }
 
-/// The outputs of an answer and, if they are sent raw, their bytes: raw if the request was, or if one has no other form.
+/// The outputs of an answer and, if they are sent raw, their bytes: raw if `form` says so, or if one has no other form.
 #[must_use]
-pub fn write(outputs: Vec<Tensor>, raw: bool) -> (Vec<InferOutputTensor>, Vec<Bytes>) {
-    let contents: Option<Vec<_>> = if raw { None } else { outputs.iter().map(typed).collect() };
+pub fn write(outputs: Vec<Tensor>, form: ElementForm) -> (Vec<InferOutputTensor>, Vec<Bytes>) {
+    let contents: Option<Vec<_>> = match form {
+        ElementForm::Typed => outputs.iter().map(typed).collect(),
+        ElementForm::Raw => None,
+    };
     let (mut typed, mut raws) = (contents.map(Vec::into_iter), Vec::new());
     let mut written = Vec::with_capacity(outputs.len());
     for tensor in outputs {

@@ -1,20 +1,20 @@
 //! How does the gateway answer the gRPC service `inference.GRPCInferenceService`?
 
-use super::admission::Admitted;
+use super::admission::AdmittedRequest;
 use super::inference::{self, check_wanted, output_specs, select};
-use super::meter::{Metered, Sizes};
+use super::meter::{MessageSizes, MeteredService};
 use super::prescan::{ENVELOPE_BYTES_MAX, PLAIN_BYTES_MAX};
 use super::proto::grpc_inference_service_server::{GrpcInferenceService, GrpcInferenceServiceServer};
 use super::proto::infer_parameter::ParameterChoice;
 use super::proto::{self, ModelInferRequest, ModelInferResponse, ModelStreamInferResponse};
-use super::refusal::Refusal;
+use super::refusal::GatewayRefusal;
 use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
 use super::{about, connections, contents, find, version};
-use crate::agent::View;
+use crate::agent::NodeView;
 use crate::shares::sender;
-use crate::telemetry::{Caller, Ingress};
-use apportion_node::node::request::Terms;
-use apportion_node::trace::Trace;
+use crate::telemetry::{CallerContext, IngressSpan};
+use apportion_node::node::request::RequestTerms;
+use apportion_node::trace::TraceContext;
 use futures::stream::{BoxStream, Stream, StreamExt};
 use opentelemetry::KeyValue;
 use std::time::Duration;
@@ -24,7 +24,7 @@ use tonic::codec::CompressionEncoding;
 use tonic::metadata::MetadataMap;
 use tonic::{Request, Response, Status, Streaming};
 
-/// Most requests of one stream that wait for their answers; the stream is not read on while there are so many.
+/// Most requests of one stream that wait for their answers. The stream is read on when one of them is answered.
 pub const STREAM_REQUESTS_MAX: usize = 256;
 /// Most calls at once of one connection; the client keeps others waiting.
 pub const CALLS_MAX: u32 = 1_024;
@@ -52,7 +52,7 @@ pub async fn serve(
 ) -> Result<(), tonic::transport::Error> {
     let incoming = connections::incoming(listener, gateway.connections.clone());
     let open_bytes = gateway.open_bytes.clone();
-    let sizes = Sizes { infer: BODY_BYTES_MAX + ENVELOPE_BYTES_MAX, other: PLAIN_BYTES_MAX };
+    let sizes = MessageSizes { infer: BODY_BYTES_MAX + ENVELOPE_BYTES_MAX, other: PLAIN_BYTES_MAX };
     let service = GrpcInferenceServiceServer::new(gateway)
         .max_decoding_message_size(sizes.infer)
         .accept_compressed(CompressionEncoding::Gzip)
@@ -64,12 +64,12 @@ pub async fn serve(
         .http2_max_header_list_size(HEADERS_BYTES_MAX)
         .http2_keepalive_interval(Some(PING))
         .http2_keepalive_timeout(Some(PING_MAX))
-        .add_service(Metered::new(service, open_bytes, sizes));
+        .add_service(MeteredService::new(service, open_bytes, sizes));
     server.serve_with_incoming_shutdown(incoming, stop.cancelled_owned()).await
 }
 
-impl From<Refusal> for Status {
-    fn from(refusal: Refusal) -> Self {
+impl From<GatewayRefusal> for Status {
+    fn from(refusal: GatewayRefusal) -> Self {
         let mut metadata = MetadataMap::new();
         if refusal.cause.passes() {
             metadata.insert(PUSHBACK, (RETRY_AFTER_S * 1_000).into());
@@ -79,7 +79,7 @@ impl From<Refusal> for Status {
 }
 
 /// What a call's metadata say of its trace.
-fn caller(gateway: &Gateway, metadata: &MetadataMap) -> Option<Caller> {
+fn caller(gateway: &Gateway, metadata: &MetadataMap) -> Option<CallerContext> {
     gateway.caller(&|name| metadata.get(name).and_then(|value| value.to_str().ok()))
 }
 
@@ -104,7 +104,7 @@ fn call_timeout_ns(metadata: &MetadataMap) -> Option<u64> {
 struct Call {
     /// The time that gRPC itself gives it, in nanoseconds.
     timeout_ns: Option<u64>,
-    caller: Option<Caller>,
+    caller: Option<CallerContext>,
     method: &'static str,
     /// Whose it is, in a number.
     sender: u64,
@@ -121,16 +121,16 @@ impl Call {
 struct Begun {
     name: String,
     id: String,
-    span: Option<Ingress>,
-    ready: Result<Ready, Refusal>,
+    span: Option<IngressSpan>,
+    ready: Result<Ready, GatewayRefusal>,
 }
 
 /// A request that has its place.
 struct Ready {
-    view: View,
-    outputs: Vec<inference::Wanted>,
-    raw: bool,
-    admitted: Admitted,
+    view: NodeView,
+    outputs: Vec<inference::RequestedOutput>,
+    form: inference::ElementForm,
+    admitted: AdmittedRequest,
 }
 
 /// Reads a request and gives it its place. Nothing is waited for here, so that no more messages are in memory than have
@@ -138,30 +138,35 @@ struct Ready {
 fn begin(gateway: &Gateway, message: ModelInferRequest, call: &Call) -> Begun {
     let (name, id) = (message.model_name.clone(), message.id.clone());
     let span = gateway.begin(call.caller.as_ref(), call.method);
-    let ready = ready(gateway, message, call, span.as_ref().map(Ingress::trace));
+    let ready = ready(gateway, message, call, span.as_ref().map(IngressSpan::trace));
     Begun { name, id, span, ready }
 }
 
-fn ready(gateway: &Gateway, message: ModelInferRequest, call: &Call, trace: Option<Trace>) -> Result<Ready, Refusal> {
+fn ready(
+    gateway: &Gateway,
+    message: ModelInferRequest,
+    call: &Call,
+    trace: Option<TraceContext>,
+) -> Result<Ready, GatewayRefusal> {
     let view = gateway.view();
     let name = message.model_name.clone();
     let pipeline = find(&view, &name)?;
-    let asked = contents::read(message).map_err(Refusal::invalid)?;
-    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
-    inference::check_texts(&inputs, view.backend).map_err(Refusal::invalid)?;
-    check_wanted(&asked.outputs, &output_specs(pipeline)).map_err(Refusal::invalid)?;
-    let terms = Terms { trace, sender: call.sender, ..asked.settings.terms(call.timeout_ns) };
+    let asked = contents::read(message)?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs)?;
+    inference::check_texts(&inputs, view.backend)?;
+    check_wanted(&asked.outputs, &output_specs(pipeline))?;
+    let terms = RequestTerms { trace, sender: call.sender, ..asked.settings.terms(call.timeout_ns) };
     let admitted = gateway.admit(&name, inputs, terms, 0)?;
-    Ok(Ready { outputs: asked.outputs, raw: asked.raw, admitted, view })
+    Ok(Ready { outputs: asked.outputs, form: asked.form, admitted, view })
 }
 
-async fn answer(gateway: &Gateway, name: &str, id: String, ready: Ready) -> Result<ModelInferResponse, Refusal> {
-    let Ready { view, outputs: wanted, raw, admitted } = ready;
+async fn answer(gateway: &Gateway, name: &str, id: String, ready: Ready) -> Result<ModelInferResponse, GatewayRefusal> {
+    let Ready { view, outputs: wanted, form, admitted } = ready;
     let pipeline = find(&view, name)?;
     let served = gateway.serve(admitted).await?;
-    let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
-    let outputs = select(outputs, &wanted, raw)?.into_iter().map(|(tensor, _)| tensor).collect();
-    let (outputs, raw_output_contents) = contents::write(outputs, raw);
+    let outputs = inference::outputs(&served.pieces, pipeline)?;
+    let outputs = select(outputs, &wanted, form)?.into_iter().map(|selected| selected.tensor).collect();
+    let (outputs, raw_output_contents) = contents::write(outputs, form);
     let outcome = if served.late { "late" } else { "ok" };
     let parameter = |value| proto::InferParameter { parameter_choice: Some(value) };
     let latency_us = i64::try_from(served.latency_ns / 1_000).unwrap_or(i64::MAX);
@@ -183,7 +188,7 @@ async fn answer(gateway: &Gateway, name: &str, id: String, ready: Ready) -> Resu
 }
 
 /// Answers a request that was read; a refusal is counted, and the request has its span.
-async fn end(gateway: &Gateway, begun: Begun, method: &'static str) -> Result<ModelInferResponse, Refusal> {
+async fn end(gateway: &Gateway, begun: Begun, method: &'static str) -> Result<ModelInferResponse, GatewayRefusal> {
     let Begun { name, id, span, ready } = begun;
     let answer = match ready {
         Ok(ready) => answer(gateway, &name, id, ready).await,
@@ -198,7 +203,7 @@ async fn end(gateway: &Gateway, begun: Begun, method: &'static str) -> Result<Mo
             KeyValue::new("apportion.pipeline", name.clone()),
         ];
         let error = answer.as_ref().err().filter(|refusal| refusal.cause.http() >= 500);
-        span.end(attributes, error.map(Refusal::line));
+        span.end(attributes, error.map(GatewayRefusal::line));
     }
     answer.inspect_err(|refusal| gateway.ledger.refused(&name, refusal.cause))
 }

@@ -1,24 +1,24 @@
 //! How does the gateway answer HTTP?
 
-use super::admission::Admitted;
-use super::bodies::{Pace, Reading};
+use super::admission::AdmittedRequest;
+use super::bodies::{OpenBody, Pace};
 use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, admit};
 use super::inference::{self, check_wanted, output_specs, select};
-use super::json::{self, HEADER_LENGTH, Head};
-use super::refusal::{Cause, Refusal};
+use super::json::{self, AnswerHead, HEADER_LENGTH};
+use super::refusal::{GatewayRefusal, RefusalCause};
 use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
 use super::{about, coding, find, metrics, unread, version};
-use crate::agent::View;
-use crate::refused::Bound;
-use crate::shares::{Shares, sender};
-use crate::telemetry::Ingress;
+use crate::agent::NodeView;
+use crate::refused::ReachedLimit;
+use crate::shares::{ClientShares, sender};
+use crate::telemetry::IngressSpan;
 use actix_web::dev::{Extensions, Server};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{ACCEPT_ENCODING, CONTENT_LENGTH, HeaderValue, VARY};
 use actix_web::rt::net::TcpStream;
 use actix_web::{App, HttpRequest, HttpResponse, HttpServer, error::PayloadError, web};
-use apportion_node::node::request::Terms;
-use apportion_node::trace::Trace;
+use apportion_node::node::request::RequestTerms;
+use apportion_node::trace::TraceContext;
 use bytes::{Bytes, BytesMut};
 use futures::StreamExt;
 use opentelemetry::KeyValue;
@@ -71,8 +71,8 @@ fn takes_body(path: &str) -> bool {
     path.ends_with("/infer") || path == INDEX
 }
 
-/// Gives a connection its place, which it keeps until it ends; one for which there is none is closed.
-fn place(connections: &Arc<Shares>, stream: &dyn Any, extensions: &mut Extensions) {
+/// Gives a connection its place, which it keeps until it ends. A connection without a place is closed.
+fn place(connections: &Arc<ClientShares>, stream: &dyn Any, extensions: &mut Extensions) {
     let Some(stream) = stream.downcast_ref::<TcpStream>() else { return };
     let place = stream.peer_addr().ok().and_then(|from| admit(connections, from.ip()));
     match place {
@@ -91,17 +91,17 @@ async fn read(
     request: &HttpRequest,
     payload: &mut web::Payload,
     bytes_max: usize,
-) -> Result<Bytes, Refusal> {
+) -> Result<Bytes, GatewayRefusal> {
     let too_large = || {
-        Bound::BodyBytes.count();
+        ReachedLimit::BodyBytes.count();
         let error = format!("the body is too large: expected at most {bytes_max} bytes");
-        Refusal { cause: Cause::TooLarge, error, reason: None }
+        GatewayRefusal { cause: RefusalCause::TooLarge, error, reason: None }
     };
     let length = request.headers().get(CONTENT_LENGTH).and_then(|l| l.to_str().ok()?.parse::<usize>().ok());
     if length.is_some_and(|length| length > bytes_max) {
         return Err(too_large());
     }
-    let mut reading = Reading::begin(&gateway.open_bytes, address(request));
+    let mut reading = OpenBody::begin(&gateway.open_bytes, address(request));
     let (mut pace, mut first, mut all) = (Pace::begin(), Bytes::new(), BytesMut::new());
     loop {
         let chunk = match tokio::time::timeout_at(pace.deadline(), payload.next()).await {
@@ -110,14 +110,14 @@ async fn read(
             // A small body comes in one piece, which need not be copied.
             Ok(None) => return Ok(if all.is_empty() { first } else { all.freeze() }),
             Err(_) => {
-                Bound::SlowBody.count();
-                return Err(Refusal::slow());
+                ReachedLimit::SlowBody.count();
+                return Err(GatewayRefusal::slow());
             }
         };
         pace.came(chunk.len());
         if !reading.came(chunk.len()) {
-            Bound::OpenBytes.count();
-            return Err(Refusal::full("too many bytes of requests are being read"));
+            ReachedLimit::OpenBytes.count();
+            return Err(GatewayRefusal::full("too many bytes of requests are being read"));
         }
         if first.is_empty() {
             first = chunk;
@@ -164,11 +164,11 @@ fn error(status: u16, text: &str) -> HttpResponse {
     respond(status, &json!({"error": text}))
 }
 
-fn reply(body: Result<Value, Refusal>) -> HttpResponse {
+fn reply(body: Result<Value, GatewayRefusal>) -> HttpResponse {
     body.map_or_else(|refusal| refusal.respond(), |body| respond(200, &body))
 }
 
-impl Refusal {
+impl GatewayRefusal {
     fn respond(&self) -> HttpResponse {
         let mut body = json!({"error": self.error});
         if let Some(reason) = &self.reason {
@@ -249,7 +249,7 @@ async fn pipeline_ready(gateway: web::Data<Gateway>, request: HttpRequest) -> Ht
 async fn infer(gateway: web::Data<Gateway>, request: HttpRequest, mut payload: web::Payload) -> HttpResponse {
     let header = |name: &str| request.headers().get(name).and_then(|value| value.to_str().ok());
     let span = gateway.begin(gateway.caller(&header).as_ref(), INFER);
-    let answer = answer(&gateway, &request, &mut payload, span.as_ref().map(Ingress::trace)).await;
+    let answer = answer(&gateway, &request, &mut payload, span.as_ref().map(IngressSpan::trace)).await;
     if let Some(span) = span {
         let (status, error) = answer.as_ref().map_or_else(|refusal| (refusal.cause.http(), Some(refusal)), |_| (200, None));
         let attributes = vec![
@@ -259,7 +259,7 @@ async fn infer(gateway: web::Data<Gateway>, request: HttpRequest, mut payload: w
             KeyValue::new("apportion.pipeline", named(&request).to_owned()),
         ];
         // A client's mistake is no error of the server's span: OpenTelemetry's semantic conventions for HTTP.
-        span.end(attributes, error.filter(|_| status >= 500).map(Refusal::line));
+        span.end(attributes, error.filter(|_| status >= 500).map(GatewayRefusal::line));
     }
     match answer {
         Ok((body, length, variants)) => {
@@ -287,49 +287,54 @@ async fn infer(gateway: web::Data<Gateway>, request: HttpRequest, mut payload: w
 
 /// A request that has its place.
 struct Ready {
-    view: View,
+    view: NodeView,
     id: Option<String>,
-    outputs: Vec<inference::Wanted>,
-    binary: bool,
-    admitted: Admitted,
+    outputs: Vec<inference::RequestedOutput>,
+    form: inference::ElementForm,
+    admitted: AdmittedRequest,
 }
 
 /// Reads a request's body and gives it its place; of the body, only its tensors are kept.
-fn prepared(gateway: &Gateway, request: &HttpRequest, body: Bytes, trace: Option<Trace>) -> Result<Ready, Refusal> {
+fn prepared(
+    gateway: &Gateway,
+    request: &HttpRequest,
+    body: Bytes,
+    trace: Option<TraceContext>,
+) -> Result<Ready, GatewayRefusal> {
     let (name, view) = (named(request), gateway.view());
     let pipeline = find(&view, name)?;
     let body = coding::decoded(request, body, BODY_BYTES_MAX)?;
     let header = |name: &str| request.headers().get(name).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
     let length = header(HEADER_LENGTH);
-    let asked = json::read(&body, length.as_deref()).map_err(Refusal::invalid)?;
-    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs).map_err(Refusal::invalid)?;
-    inference::check_texts(&inputs, view.backend).map_err(Refusal::invalid)?;
+    let asked = json::read(&body, length.as_deref())?;
+    let inputs = inference::inputs(asked.inputs, &pipeline.tasks[pipeline.root].inputs)?;
+    inference::check_texts(&inputs, view.backend)?;
     let specs = output_specs(pipeline);
-    check_wanted(&asked.outputs, &specs).map_err(Refusal::invalid)?;
-    json::check_forms(&asked.outputs, asked.settings.binary, &specs).map_err(Refusal::invalid)?;
-    let terms = Terms { trace, sender: sender(address(request)), ..asked.settings.terms(None) };
+    check_wanted(&asked.outputs, &specs)?;
+    json::check_forms(&asked.outputs, asked.settings.form, &specs)?;
+    let terms = RequestTerms { trace, sender: sender(address(request)), ..asked.settings.terms(None) };
     // Tensors that came as bytes share the body, which is kept as long as they are.
     let kept = if length.is_some() { body.len() } else { 0 };
     let admitted = gateway.admit(name, inputs, terms, kept)?;
-    Ok(Ready { id: asked.id, outputs: asked.outputs, binary: asked.settings.binary, admitted, view })
+    Ok(Ready { id: asked.id, outputs: asked.outputs, form: asked.settings.form, admitted, view })
 }
 
-/// The body of the answer, the length of its JSON if tensors follow, and the variants that served, if the request said
-/// what it needs.
+/// The body of the answer, and the length of its JSON if tensors follow. The variants that served come last, if the
+/// request said what it needs.
 async fn answer(
     gateway: &Gateway,
     request: &HttpRequest,
     payload: &mut web::Payload,
-    trace: Option<Trace>,
-) -> Result<(Vec<u8>, Option<usize>, Option<String>), Refusal> {
+    trace: Option<TraceContext>,
+) -> Result<(Vec<u8>, Option<usize>, Option<String>), GatewayRefusal> {
     let body = read(gateway, request, payload, BODY_BYTES_MAX).await?;
-    let Ready { view, id, outputs: wanted, binary, admitted } = prepared(gateway, request, body, trace)?;
+    let Ready { view, id, outputs: wanted, form, admitted } = prepared(gateway, request, body, trace)?;
     let name = named(request);
     let pipeline = find(&view, name)?;
     let served = gateway.serve(admitted).await?;
-    let outputs = inference::outputs(&served.pieces, pipeline).map_err(Refusal::failed)?;
-    let outputs = select(outputs, &wanted, binary)?;
-    let head = Head {
+    let outputs = inference::outputs(&served.pieces, pipeline)?;
+    let outputs = select(outputs, &wanted, form)?;
+    let head = AnswerHead {
         name,
         version: &version(&view),
         id: id.as_deref(),
@@ -338,13 +343,13 @@ async fn answer(
         dropped: served.dropped,
         chosen: served.chosen.as_ref(),
     };
-    let (body, length) = json::write(&head, &outputs).map_err(Refusal::invalid)?;
+    let (body, length) = json::write(&head, &outputs)?;
     Ok((body, length, served.chosen.map(|c| c.variants)))
 }
 
 /// A body that did not come in whole.
-fn broken_off(error: &PayloadError) -> Refusal {
-    Refusal::invalid(format!("the body did not come in whole: {error}"))
+fn broken_off(error: &PayloadError) -> GatewayRefusal {
+    GatewayRefusal::invalid(format!("the body did not come in whole: {error}"))
 }
 
 async fn metrics(gateway: web::Data<Gateway>) -> HttpResponse {

@@ -1,13 +1,18 @@
 //! How are inference bodies over HTTP read and written?
 //!
-//! A body is JSON. With the binary tensor extension, tensors follow the JSON as raw bytes:
+//! A body is JSON. With the binary tensor extension, tensors follow the JSON as raw bytes. The header
 //! `Inference-Header-Content-Length` says where the JSON ends, and `binary_data_size` says how long each tensor is.
 
-use super::inference::{Elements, Given, ID_BYTES_MAX, Parameter, Settings, TENSORS_MAX, Wanted, unavailable};
+use super::error::{BodyError, ElementsError, ParameterError, RequestedOutputError, SourceError};
+use super::inference::{
+    AnswerOutput, ElementForm, Elements, ID_BYTES_MAX, Parameter, RequestParameters, RequestedOutput, TENSORS_MAX,
+    UncheckedInput,
+};
 use super::numbers;
-use super::parameters::{Few, Parameters};
-use apportion_node::chooser::Chosen;
-use apportion_node::tensor::{Datatype, Tensor, TensorSpec, texts};
+use super::parameters::{BoundedList, Parameters};
+use crate::open_inference::error::WriteError;
+use apportion_node::chooser::ChosenVariants;
+use apportion_node::tensor::{Datatype, TensorSignature, texts};
 use apportion_node::wire::RANK_MAX;
 use bytes::Bytes;
 use serde::Deserialize;
@@ -23,16 +28,16 @@ struct Body<'a> {
     #[serde(default)]
     parameters: Option<Parameters>,
     #[serde(borrow)]
-    inputs: Few<Input<'a>, TENSORS_MAX>,
+    inputs: BoundedList<Input<'a>, TENSORS_MAX>,
     #[serde(default)]
-    outputs: Option<Few<Output, TENSORS_MAX>>,
+    outputs: Option<BoundedList<Output, TENSORS_MAX>>,
 }
 
 #[derive(Deserialize)]
 struct Input<'a> {
     name: String,
     datatype: String,
-    shape: Few<i64, RANK_MAX>,
+    shape: BoundedList<i64, RANK_MAX>,
     #[serde(default)]
     parameters: Option<Parameters>,
     #[serde(borrow, default)]
@@ -47,139 +52,143 @@ struct Output {
 }
 
 /// The elements of an input, as they came.
-pub enum Data<'a> {
+pub enum JsonElements<'a> {
     /// In the JSON.
     Json(&'a RawValue),
     /// After it.
     Raw(Bytes),
 }
 
-impl Elements for Data<'_> {
-    fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, String> {
+impl Elements for JsonElements<'_> {
+    fn bytes(self, datatype: Datatype, max: usize) -> Result<Bytes, ElementsError> {
         match self {
-            Data::Json(value) => {
+            JsonElements::Json(value) => {
                 let bytes = numbers::read(value.get(), datatype, max)?;
-                let given = if datatype == Datatype::Bytes { texts(&bytes).count() } else { bytes.len() / datatype.size() };
-                let wrong = || format!("it has {given} elements: expected {max}");
-                if given == max { Ok(bytes.into()) } else { Err(wrong()) }
+                let found = if datatype == Datatype::Bytes { texts(&bytes).count() } else { bytes.len() / datatype.size() };
+                if found == max { Ok(bytes.into()) } else { Err(ElementsError::Count { found, expected: max }) }
             }
-            Data::Raw(bytes) => Ok(bytes),
+            JsonElements::Raw(bytes) => Ok(bytes),
         }
     }
 }
 
 /// A request before its tensors are checked.
-pub struct Request<'a> {
+pub struct JsonRequest<'a> {
     /// Echoed in the answer.
     pub id: Option<String>,
     /// Its parameters.
-    pub settings: Settings,
+    pub settings: RequestParameters,
     /// Its inputs.
-    pub inputs: Vec<Given<Data<'a>>>,
+    pub inputs: Vec<UncheckedInput<JsonElements<'a>>>,
     /// The outputs that it asks for; none are all.
-    pub outputs: Vec<Wanted>,
+    pub outputs: Vec<RequestedOutput>,
 }
 
 /// Reads a request; `header` is the value of [`HEADER_LENGTH`].
 ///
 /// # Errors
-/// What is wrong, where, and what is expected, in words.
-pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<Request<'a>, String> {
+/// [`BodyError`] by cause.
+pub fn read<'a>(body: &'a Bytes, header: Option<&str>) -> Result<JsonRequest<'a>, BodyError> {
     let split = match header {
         None => body.len(),
         Some(text) => length(text, body.len())?,
     };
     let parsed: Body<'_> = parse(&body[..split])?;
     if let Some(id) = parsed.id.as_ref().filter(|id| id.len() > ID_BYTES_MAX) {
-        return Err(format!("/id: {} bytes: expected at most {ID_BYTES_MAX}", id.len()));
+        return Err(BodyError::Id { found: id.len(), bytes_max: ID_BYTES_MAX });
     }
-    let mut settings = Settings::default();
+    let mut settings = RequestParameters::default();
     each(parsed.parameters, |name, value| settings.set(name, value))?;
     let (mut inputs, mut tail) = (Vec::with_capacity(parsed.inputs.0.len()), body.slice(split..));
     for input in parsed.inputs.0 {
         let Input { name, datatype, shape, parameters, data } = input;
-        let refuse = |e: String| format!("input {name}: {e}");
+        let refuse = |source: SourceError| BodyError::Input { name: name.clone(), source };
         let mut size = None;
         each(parameters, |parameter, value| match parameter {
             "binary_data_size" => {
                 let bytes = if let Parameter::Whole(v) = value { usize::try_from(*v).ok() } else { None };
-                size = Some(bytes.ok_or_else(|| format!("parameter {parameter} is {value}: expected bytes"))?);
+                size = Some(bytes.ok_or_else(|| value.refused(parameter, "bytes"))?);
                 Ok(())
             }
-            _ if parameter.starts_with("shared_memory") => Err(unavailable(parameter)),
+            _ if parameter.starts_with("shared_memory") => Err(ParameterError::Unsupported(parameter.into())),
             _ => Ok(()),
         })
-        .map_err(refuse)?;
+        .map_err(|e| refuse(e.into()))?;
         let elements = match (size, data) {
-            (Some(size), None) if header.is_some() => Data::Raw(take(&mut tail, size).map_err(refuse)?),
-            (Some(_), None) => return Err(refuse(format!("binary_data_size needs the header {HEADER_LENGTH}"))),
-            (Some(_), Some(_)) => return Err(refuse("both data and binary_data_size: expected one of them".into())),
-            (None, Some(data)) => Data::Json(data),
-            (None, None) => return Err(refuse("no data: expected data, or the parameter binary_data_size".into())),
+            (Some(size), None) if header.is_some() => JsonElements::Raw(take(&mut tail, size).map_err(refuse)?),
+            (Some(_), None) => return Err(refuse(SourceError::NoHeader(HEADER_LENGTH))),
+            (Some(_), Some(_)) => return Err(refuse(SourceError::Both)),
+            (None, Some(data)) => JsonElements::Json(data),
+            (None, None) => return Err(refuse(SourceError::Neither)),
         };
-        inputs.push(Given { name, datatype, shape: shape.0, elements });
+        inputs.push(UncheckedInput { name, datatype, shape: shape.0, elements });
     }
     if !tail.is_empty() {
-        return Err(format!("{} bytes follow the last input's: expected none", tail.len()));
+        return Err(BodyError::Rest(tail.len()));
     }
-    Ok(Request { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs.map_or_else(Vec::new, |few| few.0))? })
+    Ok(JsonRequest { id: parsed.id, settings, inputs, outputs: wanted(parsed.outputs.map_or_else(Vec::new, |few| few.0))? })
 }
 
-/// Checks that the outputs that are not asked for as bytes have a form in JSON; `binary` is what those are that do not say.
+/// Checks that the outputs that go in JSON have a form there. `default` is the form of an output that names none.
 ///
 /// # Errors
-/// Which has none.
-pub fn check_forms(wanted: &[Wanted], binary: bool, specs: &[(String, TensorSpec)]) -> Result<(), String> {
+/// [`RequestedOutputError::NoForm`] with the first output that has none.
+pub fn check_forms(
+    wanted: &[RequestedOutput],
+    default: ElementForm,
+    specs: &[(String, TensorSignature)],
+) -> Result<(), RequestedOutputError> {
     for (name, spec) in specs.iter().filter(|(_, spec)| !numbers::in_json(spec.datatype)) {
-        let bytes = match wanted.iter().find(|w| w.name == *name) {
-            Some(output) => output.binary.unwrap_or(binary),
-            None => binary || !wanted.is_empty(),
+        let is_typed = match wanted.iter().find(|w| w.name == *name) {
+            Some(output) => output.form.unwrap_or(default) == ElementForm::Typed,
+            // It is sent only if the request names no outputs.
+            None => wanted.is_empty() && default == ElementForm::Typed,
         };
-        if !bytes {
-            let datatype = spec.datatype.name();
-            return Err(format!("output {name} is {datatype}, which has no form in JSON: expected binary_data true"));
+        if is_typed {
+            return Err(RequestedOutputError::NoForm { name: name.clone(), datatype: spec.datatype.name() });
         }
     }
     Ok(())
 }
 
-fn length(text: &str, body: usize) -> Result<usize, String> {
-    let length = text.trim().parse().ok().filter(|length| *length <= body);
-    length.ok_or_else(|| {
-        format!("{HEADER_LENGTH}: {text:?}: expected the length of the JSON, at most the body's {body} bytes")
-    })
+fn length(text: &str, body_bytes: usize) -> Result<usize, BodyError> {
+    let length = text.trim().parse().ok().filter(|length| *length <= body_bytes);
+    length.ok_or_else(|| BodyError::Length { header: HEADER_LENGTH, found: text.to_owned(), body_bytes })
 }
 
-fn take(tail: &mut Bytes, size: usize) -> Result<Bytes, String> {
+fn take(tail: &mut Bytes, size: usize) -> Result<Bytes, SourceError> {
     if size > tail.len() {
-        return Err(format!("binary_data_size is {size}: only {} bytes of the body are left", tail.len()));
+        return Err(SourceError::Short { size, left: tail.len() });
     }
     Ok(tail.split_to(size))
 }
 
-fn wanted(outputs: Vec<Output>) -> Result<Vec<Wanted>, String> {
+fn wanted(outputs: Vec<Output>) -> Result<Vec<RequestedOutput>, RequestedOutputError> {
     let want = |output: Output| {
-        let mut wanted = Wanted { name: output.name, binary: None };
-        let set = each(output.parameters, |name, value| wanted.set(name, value));
-        set.map_err(|e| format!("output {}: {e}", wanted.name)).map(|()| wanted)
+        let mut wanted = RequestedOutput { name: output.name, form: None };
+        match each(output.parameters, |name, value| wanted.set(name, value)) {
+            Ok(()) => Ok(wanted),
+            Err(source) => Err(RequestedOutputError::Parameter { name: wanted.name, source }),
+        }
     };
     outputs.into_iter().map(want).collect()
 }
 
 /// Parses, and only for a body that is wrong asks where.
-fn parse(json: &[u8]) -> Result<Body<'_>, String> {
-    let error = match serde_json::from_slice(json) {
+fn parse(json: &[u8]) -> Result<Body<'_>, BodyError> {
+    let source = match serde_json::from_slice(json) {
         Ok(body) => return Ok(body),
         Err(error) => error,
     };
     let mut from = serde_json::Deserializer::from_slice(json);
-    let pointer = match serde_path_to_error::deserialize::<_, Body<'_>>(&mut from) {
+    let place = match serde_path_to_error::deserialize::<_, Body<'_>>(&mut from) {
         Err(e) => pointer(e.path()),
         Ok(_) => String::new(),
     };
-    Err(format!("the body is no inference request: {pointer}{error}"))
+    Err(BodyError::Json { place, source })
 }
 
+/// A colon and the JSON pointer of a path; empty for the whole body.
 fn pointer(path: &serde_path_to_error::Path) -> String {
     use serde_path_to_error::Segment;
     let mut pointer = String::new();
@@ -190,15 +199,18 @@ fn pointer(path: &serde_path_to_error::Path) -> String {
             Segment::Enum { .. } | Segment::Unknown => break,
         }
     }
-    if pointer.is_empty() { pointer } else { pointer + ": " }
+    if pointer.is_empty() { pointer } else { format!(": {pointer}") }
 }
 
-fn each(parameters: Option<Parameters>, mut set: impl FnMut(&str, &Parameter) -> Result<(), String>) -> Result<(), String> {
+fn each(
+    parameters: Option<Parameters>,
+    mut set: impl FnMut(&str, &Parameter) -> Result<(), ParameterError>,
+) -> Result<(), ParameterError> {
     parameters.into_iter().flat_map(|all| all.0).try_for_each(|(name, value)| set(&name, &value))
 }
 
 /// What an answer says besides its tensors.
-pub struct Head<'a> {
+pub struct AnswerHead<'a> {
     /// The pipeline.
     pub name: &'a str,
     /// The generation that served.
@@ -212,14 +224,14 @@ pub struct Head<'a> {
     /// Parts that were dropped and are left out.
     pub dropped: u32,
     /// The variants that served it, if it said what it needs.
-    pub chosen: Option<&'a Chosen>,
+    pub chosen: Option<&'a ChosenVariants>,
 }
 
 /// The body of an answer, and how long its JSON is if tensors follow it.
 ///
 /// # Errors
-/// If an output has no form in JSON and is not asked for as bytes.
-pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Option<usize>), String> {
+/// [`WriteError`] if an output has no form in JSON and is not asked for as bytes.
+pub fn write(head: &AnswerHead<'_>, outputs: &[AnswerOutput]) -> Result<(Vec<u8>, Option<usize>), WriteError> {
     let mut parameters = json!({"outcome": head.outcome, "latency_us": head.latency_us});
     if head.dropped > 0 {
         parameters["dropped"] = head.dropped.into();
@@ -235,12 +247,12 @@ pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Op
     let mut body = start.to_string().into_bytes();
     body.pop(); // its last brace: the outputs go before it
     body.extend_from_slice(b",\"outputs\":[");
-    for (i, (tensor, binary)) in outputs.iter().enumerate() {
+    for (i, AnswerOutput { tensor, form }) in outputs.iter().enumerate() {
         if i > 0 {
             body.push(b',');
         }
         let mut about = json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape});
-        if *binary {
+        if *form == ElementForm::Raw {
             about["parameters"] = json!({"binary_data_size": tensor.data.len()});
             body.extend_from_slice(about.to_string().as_bytes());
         } else {
@@ -253,8 +265,8 @@ pub fn write(head: &Head<'_>, outputs: &[(Tensor, bool)]) -> Result<(Vec<u8>, Op
     }
     body.extend_from_slice(b"]}");
     let length = body.len();
-    let raw = outputs.iter().filter(|(_, binary)| *binary);
-    raw.clone().for_each(|(tensor, _)| body.extend_from_slice(&tensor.data));
+    let raw = outputs.iter().filter(|output| output.form == ElementForm::Raw);
+    raw.clone().for_each(|output| body.extend_from_slice(&output.tensor.data));
     Ok((body, raw.peekable().peek().map(|_| length)))
 }
 

@@ -1,6 +1,6 @@
 //! How did the requests at this gateway end, by pipeline? Statistics and metrics show it.
 
-use super::refusal::Cause;
+use super::refusal::RefusalCause;
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,14 +10,14 @@ pub const BUCKETS_S: [f64; 13] = [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 
 
 /// How many, and their time together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Sum {
+pub struct DurationSum {
     /// How many.
     pub count: u64,
     /// In nanoseconds.
     pub ns: u64,
 }
 
-impl Sum {
+impl DurationSum {
     fn add(&mut self, took: Duration) {
         self.count += 1;
         self.ns = self.ns.saturating_add(u64::try_from(took.as_nanos()).unwrap_or(u64::MAX));
@@ -26,27 +26,39 @@ impl Sum {
 
 /// What became of one pipeline's requests.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Entry {
+pub struct LedgerEntry {
     /// Rows of the requests that were served.
     pub rows: u64,
     /// Requests that were served, from arrival to answer.
-    pub served: Sum,
+    pub served: DurationSum,
     /// Requests that were begun and not served.
-    pub failed: Sum,
+    pub failed: DurationSum,
     /// When the last one ended, in milliseconds of the Unix epoch.
     pub last_ms: u64,
-    /// Those that were served by duration: one for each of [`BUCKETS_S`], and those that took longer.
+    /// Served requests by duration: one count for each of [`BUCKETS_S`], and one for longer requests.
     pub durations: [u64; BUCKETS_S.len() + 1],
-    /// Requests without an answer, by cause; those that were never begun too.
-    pub refused: BTreeMap<Cause, u64>,
+    /// Refused requests, by cause; requests that were never begun count too.
+    pub refused: BTreeMap<RefusalCause, u64>,
+}
+
+/// How a request that was begun has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RequestEnding {
+    /// It was served, with this number of rows.
+    Served {
+        /// Rows of the request.
+        rows: usize,
+    },
+    /// It has an error for an answer.
+    Failed,
 }
 
 /// All of them.
 #[derive(Debug, Default)]
-pub struct Ledger(Mutex<BTreeMap<String, Entry>>);
+pub struct Ledger(Mutex<BTreeMap<String, LedgerEntry>>);
 
 impl Ledger {
-    fn change(&self, pipeline: &str, change: impl FnOnce(&mut Entry)) {
+    fn change(&self, pipeline: &str, change: impl FnOnce(&mut LedgerEntry)) {
         let mut entries = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(entry) = entries.get_mut(pipeline) {
             return change(entry);
@@ -55,30 +67,31 @@ impl Ledger {
     }
 
     /// A request that was begun has ended.
-    pub fn ended(&self, pipeline: &str, rows: usize, served: bool, took: Duration) {
+    pub fn ended(&self, pipeline: &str, ending: RequestEnding, took: Duration) {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         self.change(pipeline, |entry| {
             entry.last_ms = u64::try_from(now.as_millis()).unwrap_or(u64::MAX);
-            if served {
-                entry.rows += rows as u64;
-                entry.served.add(took);
-                let seconds = took.as_secs_f64();
-                entry.durations[BUCKETS_S.partition_point(|bound| *bound < seconds)] += 1;
-            } else {
-                entry.failed.add(took);
+            match ending {
+                RequestEnding::Served { rows } => {
+                    entry.rows += rows as u64;
+                    entry.served.add(took);
+                    let seconds = took.as_secs_f64();
+                    entry.durations[BUCKETS_S.partition_point(|bound| *bound < seconds)] += 1;
+                }
+                RequestEnding::Failed => entry.failed.add(took),
             }
         });
     }
 
     /// A request has no answer. What names no pipeline of ours is counted under no name: clients must not make labels.
-    pub fn refused(&self, pipeline: &str, cause: Cause) {
-        let name = if cause == Cause::Unknown { "" } else { pipeline };
+    pub fn refused(&self, pipeline: &str, cause: RefusalCause) {
+        let name = if cause == RefusalCause::Unknown { "" } else { pipeline };
         self.change(name, |entry| *entry.refused.entry(cause).or_default() += 1);
     }
 
     /// What became of the requests so far.
     #[must_use]
-    pub fn entries(&self) -> BTreeMap<String, Entry> {
+    pub fn entries(&self) -> BTreeMap<String, LedgerEntry> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 }
@@ -90,16 +103,16 @@ mod tests {
     #[test]
     fn requests_are_counted_once_and_strangers_share_one_entry() {
         let ledger = Ledger::default();
-        ledger.ended("p", 3, true, Duration::from_millis(1));
-        ledger.ended("p", 2, true, Duration::from_secs(60));
-        ledger.ended("p", 9, false, Duration::from_secs(1));
-        ledger.refused("p", Cause::Late);
-        ["x", "y"].iter().for_each(|name| ledger.refused(name, Cause::Unknown));
+        ledger.ended("p", RequestEnding::Served { rows: 3 }, Duration::from_millis(1));
+        ledger.ended("p", RequestEnding::Served { rows: 2 }, Duration::from_secs(60));
+        ledger.ended("p", RequestEnding::Failed, Duration::from_secs(1));
+        ledger.refused("p", RefusalCause::Late);
+        ["x", "y"].iter().for_each(|name| ledger.refused(name, RefusalCause::Unknown));
         let entries = ledger.entries();
         let entry = &entries["p"];
-        assert_eq!((entry.rows, entry.served.count, entry.failed), (5, 2, Sum { count: 1, ns: 1_000_000_000 }));
+        assert_eq!((entry.rows, entry.served.count, entry.failed), (5, 2, DurationSum { count: 1, ns: 1_000_000_000 }));
         assert_eq!((entry.durations[0], entry.durations[BUCKETS_S.len()]), (1, 1));
-        assert_eq!(entry.refused, [(Cause::Late, 1)].into());
-        assert_eq!((entries.len(), &entries[""].refused), (2, &[(Cause::Unknown, 2)].into()));
+        assert_eq!(entry.refused, [(RefusalCause::Late, 1)].into());
+        assert_eq!((entries.len(), &entries[""].refused), (2, &[(RefusalCause::Unknown, 2)].into()));
     }
 }

@@ -16,14 +16,14 @@ pub const VARIANTS: &str = "apportion-variants";
 
 /// How much may wait at one gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Limits {
+pub struct GatewayLimits {
     /// Requests.
     pub requests_max: usize,
     /// Bytes of their inputs.
     pub bytes_max: usize,
 }
 
-impl Default for Limits {
+impl Default for GatewayLimits {
     fn default() -> Self {
         Self { requests_max: REQUESTS_MAX, bytes_max: WAITING_BYTES_MAX }
     }

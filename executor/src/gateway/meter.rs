@@ -3,11 +3,11 @@
 //! The length of each message is bounded, it must come in time, it needs room while it comes, and its decompressed size
 //! is bounded. tonic gathers and decodes messages; of these bounds it knows only the first.
 
-use super::bodies::{Pace, Reading};
-use super::coding::{Packed, inflate};
-use super::refusal::{Cause, Refusal};
-use crate::refused::Bound;
-use crate::shares::Shares;
+use super::bodies::{OpenBody, Pace};
+use super::coding::{BodyEncoding, inflate};
+use super::refusal::{GatewayRefusal, RefusalCause};
+use crate::refused::ReachedLimit;
+use crate::shares::ClientShares;
 use bytes::{BufMut, Bytes, BytesMut};
 use http_body::Frame;
 use std::convert::Infallible;
@@ -30,7 +30,7 @@ const ACCEPTED: &str = "grpc-accept-encoding";
 
 /// Largest messages, in bytes.
 #[derive(Clone, Copy, Debug)]
-pub struct Sizes {
+pub struct MessageSizes {
     /// Of a request for inference.
     pub infer: usize,
     /// Of any other.
@@ -39,24 +39,24 @@ pub struct Sizes {
 
 /// A service whose calls' bodies are metered.
 #[derive(Clone)]
-pub struct Metered<S> {
+pub struct MeteredService<S> {
     inner: S,
-    bytes: Arc<Shares>,
-    sizes: Sizes,
+    bytes: Arc<ClientShares>,
+    sizes: MessageSizes,
 }
 
-impl<S> Metered<S> {
+impl<S> MeteredService<S> {
     /// Meters the bodies of this service's calls.
-    pub fn new(inner: S, bytes: Arc<Shares>, sizes: Sizes) -> Self {
+    pub fn new(inner: S, bytes: Arc<ClientShares>, sizes: MessageSizes) -> Self {
         Self { inner, bytes, sizes }
     }
 }
 
-impl<S: NamedService> NamedService for Metered<S> {
+impl<S: NamedService> NamedService for MeteredService<S> {
     const NAME: &'static str = S::NAME;
 }
 
-impl<S> Service<http::Request<Body>> for Metered<S>
+impl<S> Service<http::Request<Body>> for MeteredService<S>
 where
     S: Service<http::Request<Body>, Response = http::Response<Body>, Error = Infallible>,
 {
@@ -71,8 +71,8 @@ where
     fn call(&mut self, request: http::Request<Body>) -> S::Future {
         let (mut head, body) = request.into_parts();
         let packed = match head.headers.get(ENCODING).map(http::HeaderValue::as_bytes) {
-            Some(b"gzip") => Some(Packed::Gzip),
-            Some(b"deflate") => Some(Packed::Zlib),
+            Some(b"gzip") => Some(BodyEncoding::Gzip),
+            Some(b"deflate") => Some(BodyEncoding::Zlib),
             _ => None,
         };
         if packed.is_some() {
@@ -87,7 +87,7 @@ where
         let message_max = if is_stream || path.ends_with("/ModelInfer") { self.sizes.infer } else { self.sizes.other };
         let address = head.extensions.get::<TcpConnectInfo>().and_then(TcpConnectInfo::remote_addr);
         let address = address.map_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED), |a| a.ip());
-        let reading = Reading::begin(&self.bytes, address);
+        let reading = OpenBody::begin(&self.bytes, address);
         // A call that is one message has to bring it; a stream may say nothing for as long as it likes.
         let pace = (!is_stream).then(Pace::begin);
         let meter = Meter {
@@ -111,10 +111,10 @@ where
 
 struct Meter {
     inner: Body,
-    packed: Option<Packed>,
+    packed: Option<BodyEncoding>,
     message_max: usize,
     is_stream: bool,
-    reading: Reading,
+    reading: OpenBody,
     head: [u8; HEAD_BYTES],
     head_len: usize,
     /// Bytes of the message that are still to come.
@@ -154,8 +154,8 @@ impl Meter {
             pace.came(piece.len());
         }
         if !self.reading.came(piece.len()) {
-            Bound::OpenBytes.count();
-            return Err(Refusal::full("too many bytes of requests are being read").into());
+            ReachedLimit::OpenBytes.count();
+            return Err(GatewayRefusal::full("too many bytes of requests are being read").into());
         }
         let Some(gathered) = &mut self.gathered else {
             self.is_whole = self.left == 0;
@@ -174,7 +174,7 @@ impl Meter {
         let [flag, length @ ..] = self.head;
         let (length, most) = (u32::from_be_bytes(length) as usize, self.message_max);
         if length > most {
-            Bound::BodyBytes.count();
+            ReachedLimit::BodyBytes.count();
             return Err(Status::out_of_range(format!("the message has {length} bytes: expected at most {most}")));
         }
         self.left = length;
@@ -191,7 +191,7 @@ impl Meter {
 
     /// The message that these bytes are when they are decompressed.
     fn unpack(&mut self, gathered: &[u8]) -> Result<Bytes, Status> {
-        let packed = self.packed.unwrap_or(Packed::Gzip);
+        let packed = self.packed.unwrap_or(BodyEncoding::Gzip);
         let message = inflate(gathered, packed, self.message_max)?;
         let mut whole = BytesMut::with_capacity(HEAD_BYTES + message.len());
         whole.put_u8(0);
@@ -248,8 +248,8 @@ impl http_body::Body for Meter {
                     Err(trailers) => return Poll::Ready(Some(Ok(trailers))),
                 },
                 Poll::Pending if this.is_late(context) => {
-                    Bound::SlowBody.count();
-                    return Poll::Ready(Some(Err(Refusal::slow().into())));
+                    ReachedLimit::SlowBody.count();
+                    return Poll::Ready(Some(Err(GatewayRefusal::slow().into())));
                 }
                 other => return other,
             }
@@ -257,13 +257,15 @@ impl http_body::Body for Meter {
     }
 }
 
-impl From<super::coding::Inflated> for Status {
-    fn from(error: super::coding::Inflated) -> Self {
+impl From<super::coding::DecompressionError> for Status {
+    fn from(error: super::coding::DecompressionError) -> Self {
         match error {
-            super::coding::Inflated::Damaged(e) => {
-                Refusal::invalid(format!("the message is not what {ENCODING} says: {e}"))
+            super::coding::DecompressionError::Damaged(e) => {
+                GatewayRefusal::invalid(format!("the message is not what {ENCODING} says: {e}"))
             }
-            super::coding::Inflated::TooLarge(error) => Refusal { cause: Cause::TooLarge, error, reason: None },
+            super::coding::DecompressionError::TooLarge(error) => {
+                GatewayRefusal { cause: RefusalCause::TooLarge, error, reason: None }
+            }
         }
         .into()
     }

@@ -2,13 +2,13 @@
 
 use super::Gateway;
 use super::ledger::BUCKETS_S;
-use crate::agent::View;
+use crate::agent::NodeView;
 use crate::backend::Provider;
-use crate::devices::Seen;
-use crate::refused::Bound;
+use crate::devices::DeviceStatus;
+use crate::refused::ReachedLimit;
 use crate::status::Control;
 use apportion_node::node::counts::{Batches, Labels};
-use apportion_node::wire::Load;
+use apportion_node::wire::ReplicaLoad;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
@@ -147,14 +147,14 @@ fn control(said: &Control, page: &mut Page) {
 fn bounds(page: &mut Page) {
     let name = "apportion_bounds_refused_total";
     page.family(name, MetricType::Counter, "What clients and other agents were refused because of a bound, by bound.");
-    for bound in Bound::ALL {
+    for bound in ReachedLimit::ALL {
         page.sample(&[("bound", bound.name())], bound.counted());
     }
 }
 
 /// Of each device what is known of it, by the labels of Triton's metrics.
-fn devices(seen: &[Seen], page: &mut Page) {
-    type Read = fn(&Seen) -> Option<Value>;
+fn devices(seen: &[DeviceStatus], page: &mut Page) {
+    type Read = fn(&DeviceStatus) -> Option<Value>;
     let families: [(&str, &str, Read); 3] = [
         ("apportion_device_memory_used_bytes", "Memory of the device in use, by anybody.", |s| {
             s.memory_used.map(Value::Whole)
@@ -176,7 +176,7 @@ fn devices(seen: &[Seen], page: &mut Page) {
     }
 }
 
-fn requests(gateway: &Gateway, view: &View, page: &mut Page) {
+fn requests(gateway: &Gateway, view: &NodeView, page: &mut Page) {
     let name = "apportion_requests_total";
     page.family(name, MetricType::Counter, "Requests at this gateway that were taken, by how they ended.");
     for (pipeline, outcomes) in view.totals.iter() {
@@ -201,7 +201,7 @@ fn requests(gateway: &Gateway, view: &View, page: &mut Page) {
     }
 }
 
-fn batches(view: &View, page: &mut Page) {
+fn batches(view: &NodeView, page: &mut Page) {
     type Read = fn(&Batches) -> Value;
     let families: [(&str, &str, Read); 6] = [
         ("apportion_batches_failed_total", "Batches that failed.", |b| b.failed.into()),
@@ -224,7 +224,7 @@ fn batches(view: &View, page: &mut Page) {
 }
 
 /// Queries that were shed at this agent's replicas, by reason.
-fn drops(view: &View, page: &mut Page) {
+fn drops(view: &NodeView, page: &mut Page) {
     let name = "apportion_queries_dropped_total";
     page.family(name, MetricType::Counter, "Queries that were dropped at this agent's replicas, by reason.");
     for (l, counted) in view.batches.iter() {
@@ -240,8 +240,8 @@ fn group(l: &Labels) -> [(&'static str, &str); 4] {
 }
 
 /// Each replica's queue, and how its batches compare with the profile.
-fn queues(view: &View, page: &mut Page) {
-    type Read = fn(usize, &Load) -> Option<Value>;
+fn queues(view: &NodeView, page: &mut Page) {
+    type Read = fn(usize, &ReplicaLoad) -> Option<Value>;
     let families: [(&str, &str, Read); 3] = [
         ("apportion_replica_queries", "Queries that wait or run at each of this agent's replicas.", |n, _| {
             Some((n as u64).into())
@@ -271,7 +271,7 @@ fn queues(view: &View, page: &mut Page) {
 }
 
 /// What a replica is of. One that is retired is in no plan any more; it has no other label than its number.
-fn replica(view: &View, id: u64) -> Labels {
+fn replica(view: &NodeView, id: u64) -> Labels {
     let mut all = view.layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
     let Some((pipeline, p, replica)) = all.find(|(_, _, r)| r.id == id) else { return Labels::default() };
     let group = &p.groups[&replica.group];
@@ -287,8 +287,8 @@ mod tests {
     fn what_is_not_known_of_a_device_is_not_said() {
         let mut page = Page::default();
         devices(&[], &mut page);
-        let known = Seen { device: 1, uuid: "GPU-1".into(), memory_used: Some(5), ..Seen::default() };
-        devices(&[known, Seen::default()], &mut page);
+        let known = DeviceStatus { device: 1, uuid: "GPU-1".into(), memory_used: Some(5), ..DeviceStatus::default() };
+        devices(&[known, DeviceStatus::default()], &mut page);
         let text = page.text();
         let samples: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
         assert_eq!(samples, ["apportion_device_memory_used_bytes{device=\"1\",gpu_uuid=\"GPU-1\"} 5"]);

@@ -11,6 +11,7 @@ pub mod codec;
 mod coding;
 pub mod connections;
 pub mod contents;
+pub mod error;
 pub mod grpc;
 pub mod http;
 pub mod inference;
@@ -31,4 +32,4 @@ pub mod proto;
 
 pub use crate::open_inference::{BODY_BYTES_MAX, numbers};
 pub use admission::{Gateway, NotReady, find, version};
-pub use limits::{EXTENSIONS, Limits, PLATFORM, REQUESTS_MAX, RETRY_AFTER_S, VARIANTS, WAITING_BYTES_MAX};
+pub use limits::{EXTENSIONS, GatewayLimits, PLATFORM, REQUESTS_MAX, RETRY_AFTER_S, VARIANTS, WAITING_BYTES_MAX};

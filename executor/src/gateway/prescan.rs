@@ -7,6 +7,7 @@
 //! refuses everything that it does not understand, so the decoder never sees bytes that were not counted.
 
 use super::BODY_BYTES_MAX;
+use super::error::ScanError;
 use super::proto::model_infer_request::{InferInputTensor, InferRequestedOutputTensor};
 
 /// Most memory of all parts of a request but its tensors' elements, in bytes.
@@ -42,8 +43,8 @@ fn varint(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// Tells `see` each field of a message: its number and what stands there.
-fn walk<'a>(mut bytes: &'a [u8], mut see: impl FnMut(u64, Value<'a>) -> Result<(), String>) -> Result<(), String> {
-    let broken = || "the message is none of protobuf's".to_string();
+fn walk<'a>(mut bytes: &'a [u8], mut see: impl FnMut(u64, Value<'a>) -> Result<(), ScanError>) -> Result<(), ScanError> {
+    let broken = || ScanError::Malformed;
     while !bytes.is_empty() {
         let (key, rest) = varint(bytes).ok_or_else(broken)?;
         let (value, rest) = match key & 7 {
@@ -71,40 +72,35 @@ fn packed(bytes: &[u8]) -> usize {
 
 /// What a request takes.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Taken {
+pub struct RequestSize {
     /// All but the elements.
     pub envelope: usize,
     /// Elements of `contents`.
     pub typed: usize,
 }
 
-impl Taken {
-    fn part(&mut self, bytes: usize) -> Result<(), String> {
+impl RequestSize {
+    fn part(&mut self, bytes: usize) -> Result<(), ScanError> {
         self.envelope = self.envelope.saturating_add(bytes);
         match self.envelope <= ENVELOPE_BYTES_MAX {
             true => Ok(()),
-            false => Err(format!(
-                "the request takes more than {ENVELOPE_BYTES_MAX} bytes beside its tensors' elements: \
-                 expected fewer inputs, outputs and parameters"
-            )),
+            false => Err(ScanError::Envelope { bytes_max: ENVELOPE_BYTES_MAX }),
         }
     }
 
-    fn elements(&mut self, bytes: usize) -> Result<(), String> {
+    fn elements(&mut self, bytes: usize) -> Result<(), ScanError> {
         self.typed = self.typed.saturating_add(bytes);
         match self.typed <= TYPED_BYTES_MAX {
             true => Ok(()),
-            false => Err(format!(
-                "contents: the elements take more than {TYPED_BYTES_MAX} bytes: expected fewer, or raw_input_contents"
-            )),
+            false => Err(ScanError::Elements { bytes_max: TYPED_BYTES_MAX }),
         }
     }
 
-    fn named(&mut self, value: &Value<'_>, own: usize) -> Result<(), String> {
+    fn named(&mut self, value: &Value<'_>, own: usize) -> Result<(), ScanError> {
         self.part(own + if let Value::Bytes(bytes) = value { bytes.len() } else { 0 })
     }
 
-    fn input(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn input(&mut self, bytes: &[u8]) -> Result<(), ScanError> {
         walk(bytes, |field, value| match (field, value) {
             (3, Value::Bytes(dims)) => self.part(packed(dims) * size_of::<i64>()),
             (3, Value::Number) => self.part(size_of::<i64>()),
@@ -114,7 +110,7 @@ impl Taken {
         })
     }
 
-    fn contents(&mut self, bytes: &[u8]) -> Result<(), String> {
+    fn contents(&mut self, bytes: &[u8]) -> Result<(), ScanError> {
         walk(bytes, |field, value| {
             let (width, is_fixed) = match field {
                 1 => (1, false),
@@ -137,9 +133,9 @@ impl Taken {
 /// What a `ModelInferRequest` takes.
 ///
 /// # Errors
-/// What there is too much of, and how much may be, or that it is no message; in words.
-pub fn request(bytes: &[u8]) -> Result<Taken, String> {
-    let mut taken = Taken::default();
+/// [`ScanError`] if a part of it is too large, or it is malformed.
+pub fn request(bytes: &[u8]) -> Result<RequestSize, ScanError> {
+    let mut taken = RequestSize::default();
     walk(bytes, |field, value| match (field, value) {
         (4, value) => taken.named(&value, PARAMETER_BYTES),
         (5, Value::Bytes(input)) => taken.part(INPUT_BYTES).and_then(|()| taken.input(input)),

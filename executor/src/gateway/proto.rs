@@ -522,7 +522,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ServerLive",
             );
@@ -546,7 +546,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ServerReady",
             );
@@ -572,7 +572,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ModelReady",
             );
@@ -596,7 +596,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ServerMetadata",
             );
@@ -622,7 +622,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ModelMetadata",
             );
@@ -648,7 +648,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ModelInfer",
             );
@@ -672,7 +672,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ModelStreamInfer",
             );
@@ -698,7 +698,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ModelConfig",
             );
@@ -724,7 +724,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/ModelStatistics",
             );
@@ -750,7 +750,7 @@ pub mod grpc_inference_service_client {
                         format!("Service was not ready: {}", e.into()),
                     )
                 })?;
-            let codec = crate::gateway::codec::ScannedCodec::default();
+            let codec = crate::gateway::codec::CheckedCodec::default();
             let path = http::uri::PathAndQuery::from_static(
                 "/inference.GRPCInferenceService/RepositoryIndex",
             );
@@ -964,7 +964,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ServerLiveSvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1010,7 +1010,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ServerReadySvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1056,7 +1056,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ModelReadySvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1105,7 +1105,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ServerMetadataSvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1151,7 +1151,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ModelMetadataSvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1197,7 +1197,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ModelInferSvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1249,7 +1249,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ModelStreamInferSvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1295,7 +1295,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ModelConfigSvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1344,7 +1344,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = ModelStatisticsSvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,
@@ -1393,7 +1393,7 @@ pub mod grpc_inference_service_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = RepositoryIndexSvc(inner);
-                        let codec = crate::gateway::codec::ScannedCodec::default();
+                        let codec = crate::gateway::codec::CheckedCodec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(
                                 accept_compression_encodings,

@@ -1,13 +1,16 @@
 //! Why has a request no result? HTTP and gRPC share one list of causes.
 
 use super::bodies::{BODY_GRACE_MAX, BODY_RATE_MIN};
-use apportion_node::chooser::Chosen;
-use apportion_node::node::request::{Answer, Piece};
+use super::error::{BodyError, InputError, MessageError, PiecesError, RequestedOutputError};
+use crate::causes::describe;
+use crate::open_inference::error::WriteError;
+use apportion_node::chooser::ChosenVariants;
+use apportion_node::node::request::{Piece, RequestAnswer};
 use apportion_serving::dropper::DropReason;
 
 /// What kind of refusal it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Cause {
+pub enum RefusalCause {
     /// The request is wrong.
     Invalid,
     /// No variants do what it needs.
@@ -32,9 +35,9 @@ pub enum Cause {
     Failed,
 }
 
-impl Cause {
+impl RefusalCause {
     /// All of them.
-    pub const ALL: [Cause; 11] = [
+    pub const ALL: [RefusalCause; 11] = [
         Self::Invalid,
         Self::Unmet,
         Self::Unknown,
@@ -106,25 +109,25 @@ impl Cause {
 
 /// A refusal as the client sees it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Refusal {
+pub struct GatewayRefusal {
     /// What kind it is.
-    pub cause: Cause,
+    pub cause: RefusalCause,
     /// What happened; for a wrong request, what is expected.
     pub error: String,
     /// Why, where the error does not say it.
     pub reason: Option<String>,
 }
 
-impl Refusal {
+impl GatewayRefusal {
     /// The request is wrong: what is, and what is expected.
     #[must_use]
     pub fn invalid(error: String) -> Self {
-        Self { cause: Cause::Invalid, error, reason: None }
+        Self { cause: RefusalCause::Invalid, error, reason: None }
     }
 
     /// Any other, with its reason.
     #[must_use]
-    pub fn because(cause: Cause, error: &str, reason: impl Into<String>) -> Self {
+    pub fn because(cause: RefusalCause, error: &str, reason: impl Into<String>) -> Self {
         Self { cause, error: error.into(), reason: Some(reason.into()) }
     }
 
@@ -132,13 +135,13 @@ impl Refusal {
     #[must_use]
     pub fn failed(reason: impl Into<String>) -> Self {
         let reason = reason.into();
-        Self { cause: Cause::Failed, error: format!("the request failed: {reason}"), reason: Some(reason) }
+        Self { cause: RefusalCause::Failed, error: format!("the request failed: {reason}"), reason: Some(reason) }
     }
 
     /// Too much of something is here already.
     #[must_use]
     pub fn full(reason: impl Into<String>) -> Self {
-        Self::because(Cause::Busy, "the gateway is full", reason)
+        Self::because(RefusalCause::Busy, "the gateway is full", reason)
     }
 
     /// Its body came too slowly.
@@ -147,19 +150,19 @@ impl Refusal {
         let grace_s = BODY_GRACE_MAX.as_secs();
         let error =
             format!("the body comes too slowly: expected {BODY_RATE_MIN} bytes a second after the first {grace_s} s");
-        Self { cause: Cause::Slow, error, reason: None }
+        Self { cause: RefusalCause::Slow, error, reason: None }
     }
 
     /// Its deadline has passed.
     #[must_use]
     pub fn late(reason: impl Into<String>) -> Self {
-        Self::because(Cause::Late, "the request missed its deadline", reason)
+        Self::because(RefusalCause::Late, "the request missed its deadline", reason)
     }
 
     /// The agent stops.
     #[must_use]
     pub fn stopping() -> Self {
-        Self { cause: Cause::NotReady, error: "the agent is stopping".into(), reason: None }
+        Self { cause: RefusalCause::NotReady, error: "the agent is stopping".into(), reason: None }
     }
 
     /// Error and reason in one line.
@@ -170,9 +173,27 @@ impl Refusal {
     }
 }
 
+// Errors of a client's request: the client reads them with their causes in one line.
+macro_rules! invalid {
+    ($($error:ty),*) => {$(
+        impl From<$error> for GatewayRefusal {
+            fn from(error: $error) -> Self {
+                Self::invalid(describe(&error))
+            }
+        }
+    )*};
+}
+invalid!(BodyError, MessageError, InputError, RequestedOutputError, WriteError);
+
+impl From<PiecesError> for GatewayRefusal {
+    fn from(error: PiecesError) -> Self {
+        Self::failed(describe(&error))
+    }
+}
+
 /// A request that was served.
 #[derive(Debug, PartialEq)]
-pub struct Served {
+pub struct ServedRequest {
     /// What the sinks made, in the order of rows and children.
     pub pieces: Vec<Piece>,
     /// After the deadline of the pipeline.
@@ -182,26 +203,28 @@ pub struct Served {
     /// Parts that were dropped and are left out.
     pub dropped: u32,
     /// The variants that served it, if it said what it needs.
-    pub chosen: Option<Chosen>,
+    pub chosen: Option<ChosenVariants>,
 }
 
 /// The node's answer.
 ///
 /// # Errors
 /// Why there is none.
-pub fn served(answer: Answer) -> Result<Served, Refusal> {
+pub fn served(answer: RequestAnswer) -> Result<ServedRequest, GatewayRefusal> {
     Err(match answer {
-        Answer::Done { pieces, late, latency_ns, dropped, chosen } => {
-            return Ok(Served { pieces, late, latency_ns, dropped, chosen });
+        RequestAnswer::Done { pieces, late, latency_ns, dropped, chosen } => {
+            return Ok(ServedRequest { pieces, late, latency_ns, dropped, chosen });
         }
         // Clients of the protocol show the error alone, and this one says what would be right.
-        Answer::Unmet(why) => Refusal { cause: Cause::Unmet, error: why, reason: None },
-        Answer::NotReady(why) => Refusal::because(Cause::NotReady, "the pipeline is not ready", why),
-        Answer::Dropped(why) if why.ends_with(DropReason::Deadline.name()) => Refusal::late(why),
-        Answer::Dropped(why) => Refusal::because(Cause::Dropped, "the request was dropped", why),
-        Answer::Failed(why) => Refusal::failed(why),
-        Answer::TimedOut => Refusal::late("its timeout has passed"),
-        Answer::GivenUp => Refusal::because(Cause::Late, "the request failed", "parts of it never came back"),
+        RequestAnswer::Unmet(why) => GatewayRefusal { cause: RefusalCause::Unmet, error: why, reason: None },
+        RequestAnswer::NotReady(why) => GatewayRefusal::because(RefusalCause::NotReady, "the pipeline is not ready", why),
+        RequestAnswer::Dropped(why) if why.ends_with(DropReason::Deadline.name()) => GatewayRefusal::late(why),
+        RequestAnswer::Dropped(why) => GatewayRefusal::because(RefusalCause::Dropped, "the request was dropped", why),
+        RequestAnswer::Failed(why) => GatewayRefusal::failed(why),
+        RequestAnswer::TimedOut => GatewayRefusal::late("its timeout has passed"),
+        RequestAnswer::GivenUp => {
+            GatewayRefusal::because(RefusalCause::Late, "the request failed", "parts of it never came back")
+        }
     })
 }
 
@@ -211,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_error_of_a_failed_request_names_its_cause() {
-        let failed = served(Answer::Failed("task a: an index is out of range".into())).expect_err("a refusal");
+        let failed = served(RequestAnswer::Failed("task a: an index is out of range".into())).expect_err("a refusal");
         assert_eq!(
             (failed.cause.http(), failed.error.as_str()),
             (500, "the request failed: task a: an index is out of range")
@@ -221,11 +244,11 @@ mod tests {
 
     #[test]
     fn dropped_requests_may_be_retried_and_late_ones_not() {
-        let dropped = |why: &str| served(Answer::Dropped(why.into())).expect_err("a refusal");
+        let dropped = |why: &str| served(RequestAnswer::Dropped(why.into())).expect_err("a refusal");
         assert_eq!(dropped("task a: queue_full").cause.http(), 503);
         assert_eq!(dropped("task a: deadline").cause.http(), 504);
-        assert_eq!(served(Answer::TimedOut).expect_err("a refusal").cause.grpc(), tonic::Code::DeadlineExceeded);
-        for cause in Cause::ALL {
+        assert_eq!(served(RequestAnswer::TimedOut).expect_err("a refusal").cause.grpc(), tonic::Code::DeadlineExceeded);
+        for cause in RefusalCause::ALL {
             assert_eq!(cause.passes(), [429, 503].contains(&cause.http()), "{}", cause.name());
         }
     }

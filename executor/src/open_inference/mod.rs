@@ -1,5 +1,6 @@
 //! What do the gateway and the remote backend share of the Open Inference Protocol?
 
+pub mod error;
 pub mod numbers;
 
 /// Largest body of a request or an answer in bytes.

@@ -1,8 +1,9 @@
 //! How do the elements of a tensor become JSON, and back?
 //!
-//! Flat and nested arrays are read alike, and without a tree of values: the protocol's order is row-major, so nesting
+//! Flat and nested arrays are read alike, and without a tree of values. The protocol's order is row-major, so nesting
 //! adds nothing to the shape.
 
+use super::error::{ReadError, WriteError};
 use apportion_node::tensor::{Datatype, Tensor, texts};
 use serde::de::{DeserializeSeed, Deserializer, Error, SeqAccess, Visitor};
 use std::fmt;
@@ -135,14 +136,13 @@ impl<'de, E: Element + ?Sized> Visitor<'de> for Flat<'_, E> {
     }
 }
 
-fn flat<E: Element + ?Sized>(json: &str, max: usize) -> Result<Vec<u8>, String> {
+fn flat<E: Element + ?Sized>(json: &str, max: usize) -> Result<Vec<u8>, ReadError> {
     if !json.starts_with('[') {
-        let shown: String = json.chars().take(40).collect();
-        return Err(format!("{shown}: expected an array whose elements are each {}", E::EXPECTED));
+        return Err(ReadError::NotAnArray { found: json.chars().take(40).collect(), expected: E::EXPECTED });
     }
     let (mut out, mut count) = (Vec::new(), 0);
     let seed = Flat::<E> { out: &mut out, count: &mut count, max, element: std::marker::PhantomData };
-    seed.deserialize(&mut serde_json::Deserializer::from_str(json)).map_err(|e| e.to_string())?;
+    seed.deserialize(&mut serde_json::Deserializer::from_str(json))?;
     Ok(out)
 }
 
@@ -155,8 +155,8 @@ pub fn in_json(datatype: Datatype) -> bool {
 /// The little-endian bytes of a flat or nested JSON array of at most `max` elements.
 ///
 /// # Errors
-/// What is wrong and what is expected, in words.
-pub fn read(json: &str, datatype: Datatype, max: usize) -> Result<Vec<u8>, String> {
+/// [`ReadError`] by cause.
+pub fn read(json: &str, datatype: Datatype, max: usize) -> Result<Vec<u8>, ReadError> {
     match datatype {
         Datatype::Bool => flat::<bool>(json, max),
         Datatype::Uint8 => flat::<u8>(json, max),
@@ -170,17 +170,15 @@ pub fn read(json: &str, datatype: Datatype, max: usize) -> Result<Vec<u8>, Strin
         Datatype::Fp32 => flat::<f32>(json, max),
         Datatype::Fp64 => flat::<f64>(json, max),
         Datatype::Bytes => flat::<str>(json, max),
-        Datatype::Fp16 | Datatype::Bf16 => {
-            Err(format!("{} has no form in JSON: expected binary data (binary_data_size)", datatype.name()))
-        }
+        Datatype::Fp16 | Datatype::Bf16 => Err(ReadError::NoForm(datatype.name())),
     }
 }
 
-/// Appends the elements as a flat JSON array; what is no number (infinite, or not a number) becomes null.
+/// Appends the elements as a flat JSON array; infinite values and NaN become null.
 ///
 /// # Errors
-/// If the elements have no form in JSON: FP16, BF16, and BYTES that are not UTF-8.
-pub fn write(tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), String> {
+/// [`WriteError`] if the elements have no form in JSON: FP16, BF16, and BYTES that are not UTF-8.
+pub fn write(tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), WriteError> {
     macro_rules! put {
         ($type:ty) => {{
             let number = |b: &[u8]| <$type>::from_le_bytes(b.try_into().expect("chunks of its size"));
@@ -202,15 +200,14 @@ pub fn write(tensor: &Tensor, out: &mut Vec<u8>) -> Result<(), String> {
         Datatype::Fp64 => put!(f64),
         Datatype::Bytes => {
             let all: Option<Vec<&str>> = texts(&tensor.data).map(|text| std::str::from_utf8(text?).ok()).collect();
-            let all = all.ok_or_else(|| format!("output {} is not UTF-8: ask for it as binary data", tensor.name))?;
+            let all = all.ok_or_else(|| WriteError::NotUtf8(tensor.name.clone()))?;
             serde_json::to_writer(out, &all)
         }
         Datatype::Fp16 | Datatype::Bf16 => {
-            let (name, datatype) = (&tensor.name, tensor.datatype.name());
-            return Err(format!("output {name} is {datatype}, which has no form in JSON: ask for it as binary data"));
+            return Err(WriteError::NoForm { name: tensor.name.clone(), datatype: tensor.datatype.name() });
         }
     };
-    written.map_err(|e| format!("output {}: {e}", tensor.name))
+    written.map_err(|source| WriteError::Json { name: tensor.name.clone(), source })
 }
 
 #[cfg(test)]
@@ -219,14 +216,14 @@ mod tests {
     use proptest::prelude::*;
 
     fn refused(json: &str, datatype: Datatype) -> String {
-        read(json, datatype, 8).expect_err(json)
+        read(json, datatype, 8).expect_err(json).to_string()
     }
 
     #[test]
     fn nesting_changes_nothing() {
-        let flat = read("[1, 2.5, -3, 4]", Datatype::Fp32, 4);
-        assert_eq!(flat, read("[[1, 2.5], [-3, [4]]]", Datatype::Fp32, 4));
-        assert_eq!(flat.expect("valid"), [1.0_f32, 2.5, -3.0, 4.0].map(f32::to_le_bytes).concat());
+        let flat = read("[1, 2.5, -3, 4]", Datatype::Fp32, 4).expect("valid");
+        assert_eq!(flat, read("[[1, 2.5], [-3, [4]]]", Datatype::Fp32, 4).expect("valid"));
+        assert_eq!(flat, [1.0_f32, 2.5, -3.0, 4.0].map(f32::to_le_bytes).concat());
         assert_eq!(read("[\"é\", \"\"]", Datatype::Bytes, 2).expect("valid"), [2, 0, 0, 0, 0xc3, 0xa9, 0, 0, 0, 0]);
     }
 
@@ -258,7 +255,7 @@ mod tests {
         write(&tensor(Datatype::Fp32, &f32::NAN.to_le_bytes()), &mut out).expect("written");
         assert_eq!(out, b"[null]");
         let error = write(&tensor(Datatype::Bytes, &[1, 0, 0, 0, 0xff]), &mut out).expect_err("no UTF-8");
-        assert!(error.contains("binary"), "{error}");
+        assert!(error.to_string().contains("binary"), "{error}");
     }
 
     proptest! {
@@ -275,7 +272,7 @@ mod tests {
                 write(&tensor, &mut json).expect("numbers");
                 let json = String::from_utf8(json).expect("UTF-8");
                 if !json.contains("null") {
-                    prop_assert_eq!(read(&json, datatype, count), Ok(data), "{}", json);
+                    prop_assert_eq!(read(&json, datatype, count).expect("numbers"), data, "{}", json);
                 }
             }
         }

@@ -11,32 +11,40 @@ use std::time::{Duration, Instant};
 /// An agent of which nothing was heard for so long may have another connection: three of its announcements are missing.
 pub const SILENT_MAX: Duration = Duration::from_secs(3);
 
-/// All of them, at one agent.
+/// The connection that speaks for an agent.
+#[derive(Debug)]
+struct Speaker {
+    connection: u64,
+    /// When it was last heard.
+    heard: Instant,
+}
+
+/// All claims at one agent.
 #[derive(Debug, Default)]
-pub struct Claims {
-    /// By agent: its connection, and when that was last heard.
-    held: Mutex<HashMap<u64, (u64, Instant)>>,
+pub struct AgentClaims {
+    /// By agent.
+    held: Mutex<HashMap<u64, Speaker>>,
     connections: std::sync::atomic::AtomicU64,
 }
 
-impl Claims {
+impl AgentClaims {
     /// A connection that has not named a number yet.
     #[must_use]
-    pub fn open(self: &Arc<Self>) -> Claim {
+    pub fn open(self: &Arc<Self>) -> AgentClaim {
         let connection = self.connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        Claim { of: self.clone(), connection, agent: None }
+        AgentClaim { of: self.clone(), connection, agent: None }
     }
 }
 
 /// What one connection says of itself.
 #[derive(Debug)]
-pub struct Claim {
-    of: Arc<Claims>,
+pub struct AgentClaim {
+    of: Arc<AgentClaims>,
     connection: u64,
     agent: Option<u64>,
 }
 
-impl Claim {
+impl AgentClaim {
     /// Whether it may speak for this agent, from now on for this one alone. An agent has no number (0) before it has one.
     #[must_use]
     pub fn speaks_for(&mut self, agent: u64, now: Instant) -> bool {
@@ -46,11 +54,11 @@ impl Claim {
         // The control plane has given it another number.
         self.release();
         let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_other = |(_, heard): &(u64, Instant)| now.saturating_duration_since(*heard) < SILENT_MAX;
+        let is_other = |speaker: &Speaker| now.saturating_duration_since(speaker.heard) < SILENT_MAX;
         if held.get(&agent).is_some_and(is_other) {
             return false;
         }
-        held.insert(agent, (self.connection, now));
+        held.insert(agent, Speaker { connection: self.connection, heard: now });
         self.agent = Some(agent);
         true
     }
@@ -67,8 +75,8 @@ impl Claim {
         let Some(agent) = self.agent else { return true };
         let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
         match held.get_mut(&agent) {
-            Some((connection, heard)) if *connection == self.connection => {
-                *heard = now;
+            Some(speaker) if speaker.connection == self.connection => {
+                speaker.heard = now;
                 true
             }
             _ => false,
@@ -78,13 +86,13 @@ impl Claim {
     fn release(&mut self) {
         let Some(agent) = self.agent.take() else { return };
         let mut held = self.of.held.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.get(&agent).is_some_and(|(connection, _)| *connection == self.connection) {
+        if held.get(&agent).is_some_and(|speaker| speaker.connection == self.connection) {
             held.remove(&agent);
         }
     }
 }
 
-impl Drop for Claim {
+impl Drop for AgentClaim {
     fn drop(&mut self) {
         self.release();
     }
@@ -96,7 +104,7 @@ mod tests {
 
     #[test]
     fn the_first_live_connection_keeps_its_agents_number() {
-        let (claims, now) = (Arc::<Claims>::default(), Instant::now());
+        let (claims, now) = (Arc::<AgentClaims>::default(), Instant::now());
         let (mut own, mut forged) = (claims.open(), claims.open());
         assert!(own.speaks_for(1, now) && own.speaks_for(1, now) && own.is_heard(now));
         assert!(!forged.speaks_for(1, now) && !forged.is_made());
@@ -112,7 +120,7 @@ mod tests {
 
     #[test]
     fn an_ended_connection_frees_its_number() {
-        let (claims, now) = (Arc::<Claims>::default(), Instant::now());
+        let (claims, now) = (Arc::<AgentClaims>::default(), Instant::now());
         let mut first = claims.open();
         assert!(first.speaks_for(0, now) && !first.is_made() && first.speaks_for(1, now));
         assert!(first.speaks_for(2, now) && claims.open().speaks_for(1, now));

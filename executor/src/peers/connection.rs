@@ -3,13 +3,13 @@
 //! The agent that dials speaks, and the agent that accepts listens. Both first exchange versions, so that agents of
 //! different versions say so instead of misreading tensors.
 
-use super::claims::{Claim, Claims};
+use super::claims::{AgentClaim, AgentClaims};
 use super::outbox::Inbound;
 use crate::parts::part;
-use crate::refused::Bound;
-use crate::shares::Shares;
+use crate::refused::ReachedLimit;
+use crate::shares::ClientShares;
 use apportion_node::frames::{Cutter, Joiner, MESSAGE_BYTES_MAX};
-use apportion_node::node::Event;
+use apportion_node::node::NodeEvent;
 use apportion_node::unwire::{brings_tensors, decode};
 use apportion_node::wire::{Message, speaker};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -24,9 +24,7 @@ use tokio_util::sync::CancellationToken;
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
-/// First bytes of a connection in both directions: an agent, and the version of what follows. 03 had no joins, 04 no
-/// levels, no loads and no traces, and smaller chunks, 05 no ends for want of a replica; 06 said too seldom that it
-/// lives, and senders were not kept apart.
+/// First bytes of a connection in both directions: they name an agent, and the version of the protocol that follows.
 const GREETING: [u8; 8] = *b"apport07";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;
@@ -65,10 +63,10 @@ pub enum TalkError {
     #[error("the other agent hung up at the greeting: it may be older than version {} of the agents' protocol, or no agent \
              at all", version(&GREETING))]
     HungUp,
-    /// The other end is no agent.
+    /// The other end is another program.
     #[error("what is there is no agent")]
     Stranger,
-    /// What came is no message.
+    /// A message is malformed.
     #[error("what came is no message: {0}")]
     Garbage(String),
     /// A message has begun and does not go on.
@@ -126,7 +124,7 @@ async fn exchange_versions(mut stream: TcpStream) -> Result<TcpStream, TalkError
 pub(super) async fn send_messages(mut stream: TcpStream, messages: &mut Inbound) -> Result<(), TalkError> {
     let mut cutter = Cutter::default();
     let ended = cut_and_send(&mut stream, messages, &mut cutter).await;
-    // What was taken and not sent is lost with the connection: whoever waits for it notices its end.
+    // Messages that were taken and not sent are lost. Their receivers notice the end of the connection.
     messages.release_bytes(cutter.bytes());
     ended
 }
@@ -153,8 +151,8 @@ async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &m
 }
 
 /// Accepts the other agents' connections until stopped.
-pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: CancellationToken) {
-    let (claims, connections) = (Arc::<Claims>::default(), Shares::new(CONNECTIONS_MAX));
+pub async fn listen(listener: TcpListener, events: mpsc::Sender<NodeEvent>, stop: CancellationToken) {
+    let (claims, connections) = (Arc::<AgentClaims>::default(), ClientShares::new(CONNECTIONS_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -163,7 +161,7 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
         match accepted {
             Ok((stream, from)) => {
                 let Some(place) = connections.take(from.ip(), 1) else {
-                    Bound::PeerConnections.count();
+                    ReachedLimit::PeerConnections.count();
                     tracing::debug!(%from, "an agent's connection is refused: there are too many");
                     continue;
                 };
@@ -187,12 +185,16 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<Event>, stop: Ca
     }
 }
 
-async fn receive_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, claim: Claim) -> Result<(), TalkError> {
+async fn receive_messages(
+    mut stream: TcpStream,
+    events: mpsc::Sender<NodeEvent>,
+    claim: AgentClaim,
+) -> Result<(), TalkError> {
     stream.set_nodelay(true)?;
     let mut greeting = GREETING;
     let greeted = async {
         stream.read_exact(&mut greeting).await?;
-        // Whoever greets in another version hears ours before the connection ends, and can say so.
+        // An agent of another version learns ours before the connection ends, and can name it in its log.
         stream.write_all(&GREETING).await
     };
     tokio::time::timeout(PATIENCE, greeted).await.map_err(|_| TalkError::Slow)??;
@@ -200,9 +202,13 @@ async fn receive_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, cl
     read_messages(stream, events, claim).await
 }
 
-async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut claim: Claim) -> Result<(), TalkError> {
+async fn read_messages(
+    mut stream: TcpStream,
+    events: mpsc::Sender<NodeEvent>,
+    mut claim: AgentClaim,
+) -> Result<(), TalkError> {
     let garbage = |e: String| {
-        Bound::PeerMessage.count();
+        ReachedLimit::PeerMessage.count();
         TalkError::Garbage(e)
     };
     let (mut buffer, mut joiner) = (BytesMut::with_capacity(READ_BYTES), Joiner::default());
@@ -243,16 +249,16 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<Event>, mut c
     }
 }
 
-/// What is read of a message that has begun.
+/// Waits for more bytes of a message that has begun.
 async fn in_time(read: impl Future<Output = std::io::Result<usize>>) -> Result<usize, TalkError> {
     Ok(tokio::time::timeout(STALL_MAX, read).await.map_err(|_| TalkError::Stalled)??)
 }
 
 /// Hands a message to the node; false if it is gone.
-async fn hand_to_node(message: Bytes, events: &mpsc::Sender<Event>, claim: &mut Claim) -> Result<bool, TalkError> {
+async fn hand_to_node(message: Bytes, events: &mpsc::Sender<NodeEvent>, claim: &mut AgentClaim) -> Result<bool, TalkError> {
     debug_assert!(message.len() <= MESSAGE_BYTES_MAX);
     let garbage = |e: String| {
-        Bound::PeerMessage.count();
+        ReachedLimit::PeerMessage.count();
         TalkError::Garbage(e)
     };
     let bytes = message.len();
@@ -263,15 +269,15 @@ async fn hand_to_node(message: Bytes, events: &mpsc::Sender<Event>, claim: &mut 
     if let Some(agent) = speaker(&message)
         && !claim.speaks_for(agent, Instant::now())
     {
-        Bound::PeerClaim.count();
+        ReachedLimit::PeerClaim.count();
         return Err(TalkError::Claimed(agent));
     }
     // Its sender says it again each second.
     if matches!(message, Message::Steering(_)) && !claim.is_made() {
-        Bound::PeerClaim.count();
+        ReachedLimit::PeerClaim.count();
         return Ok(true);
     }
-    Ok(events.send(Event::Message(message)).await.is_ok())
+    Ok(events.send(NodeEvent::Message(message)).await.is_ok())
 }
 
 #[cfg(test)]

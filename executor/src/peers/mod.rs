@@ -12,7 +12,7 @@ pub use connection::{CONNECTIONS_MAX, CONTROL_BYTES_MAX, STALL_MAX, TalkError, l
 pub use outbox::SendError;
 
 use crate::parts::part;
-use apportion_node::node::Event;
+use apportion_node::node::NodeEvent;
 use apportion_node::wire::Message;
 use outbox::{Inbound, Outbound};
 use std::collections::{BTreeMap, HashMap};
@@ -31,22 +31,22 @@ struct Link {
     address: String,
     outbox: Outbound,
     stop: CancellationToken,
-    /// Whether the agent is in the target: one that is not keeps its connection as long as it lasts, because requests of
-    /// its gateway may still be on their way, and is not dialled again.
+    /// Whether the agent is in the target. Another agent keeps its connection as long as it lasts, because requests of its
+    /// gateway may still be on their way. It is not dialled again.
     wanted: Arc<AtomicBool>,
     dialling: JoinHandle<()>,
 }
 
 /// The ways to all other agents.
-pub struct Peers {
+pub struct PeerLinks {
     links: HashMap<u64, Link>,
-    events: mpsc::Sender<Event>,
+    events: mpsc::Sender<NodeEvent>,
 }
 
-impl Peers {
+impl PeerLinks {
     /// No peers yet.
     #[must_use]
-    pub fn new(events: mpsc::Sender<Event>) -> Self {
+    pub fn new(events: mpsc::Sender<NodeEvent>) -> Self {
         Self { links: HashMap::new(), events }
     }
 
@@ -100,29 +100,29 @@ struct Dial {
 }
 
 impl Dial {
-    async fn keep_dialling(self, mut messages: Inbound, events: mpsc::Sender<Event>) {
+    async fn keep_dialling(self, mut messages: Inbound, events: mpsc::Sender<NodeEvent>) {
         let ended = tokio::select! {
             () = self.dial(&mut messages, &events) => true,
             () = self.stop.cancelled() => false,
         };
         if !ended {
-            let _stopping = events.send(Event::PeerDown(self.agent)).await;
+            let _stopping = events.send(NodeEvent::PeerDown(self.agent)).await;
         }
     }
 
-    async fn dial(&self, messages: &mut Inbound, events: &mpsc::Sender<Event>) {
+    async fn dial(&self, messages: &mut Inbound, events: &mpsc::Sender<NodeEvent>) {
         let (agent, address) = (self.agent, &self.address);
         let mut complained = false;
         while self.wanted.load(Relaxed) {
             match connection::dial(address).await {
                 Ok(stream) => {
-                    if events.send(Event::PeerUp(agent)).await.is_err() {
+                    if events.send(NodeEvent::PeerUp(agent)).await.is_err() {
                         return;
                     }
                     let end = connection::send_messages(stream, messages).await;
                     tracing::warn!(agent, address, error = ?end.err(), "the connection to an agent has ended");
                     complained = true;
-                    if events.send(Event::PeerDown(agent)).await.is_err() {
+                    if events.send(NodeEvent::PeerDown(agent)).await.is_err() {
                         return;
                     }
                 }

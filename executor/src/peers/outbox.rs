@@ -110,12 +110,12 @@ impl Inbound {
 mod tests {
     use super::*;
     use apportion_node::tensor::{Datatype, Tensor};
-    use apportion_node::wire::{Credit, End, Query, Return};
+    use apportion_node::wire::{Credit, CreditReturn, PartEnd, RoutedQuery};
     use bytes::Bytes;
 
     fn query(data: &Bytes) -> Message {
         let tensor = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![1, data.len()], data: data.clone() };
-        let query = Query {
+        let query = RoutedQuery {
             pipeline: "p".into(),
             task: "t".into(),
             replica: 1,
@@ -147,8 +147,8 @@ mod tests {
         assert_eq!(sent, WAITING_BYTES_MAX / (data.len() + 1024));
         assert_eq!(outbound.send(&query(&data)), Err(SendError::Full));
         assert_eq!(outbound.send(&Message::Taken { hop: 7 }), Ok(()));
-        let end = End::Dropped("full".into());
-        let part = Return { request: 1, row: 0, attempt: 0, credit: Credit::WHOLE, end };
+        let end = PartEnd::Dropped("full".into());
+        let part = CreditReturn { request: 1, row: 0, attempt: 0, credit: Credit::WHOLE, end };
         assert_eq!(outbound.send(&Message::Return(part)), Ok(()));
         let mut cutter = Cutter::default();
         loop {

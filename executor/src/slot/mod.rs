@@ -3,7 +3,7 @@
 //! A thread of its own loads the variant and runs the batches one after the other. A batch that is shorter than waking
 //! this thread runs at once on the caller's thread.
 
-use crate::backend::{Backend, BackendError, Kind, Loader, Wanted};
+use crate::backend::{Backend, BackendError, BackendKind, BackendLoader, ReplicaVariant};
 use crate::causes::describe;
 use crate::parts::contained;
 use apportion_node::replica_event::{BatchFault, ReplicaEvent};
@@ -30,7 +30,7 @@ struct Batch {
 
 /// Where a batch runs.
 #[derive(Debug)]
-pub enum Ran {
+pub enum BatchRun {
     /// On the caller's thread: it has ended.
     Now(ReplicaEvent),
     /// On the replica's thread: its report follows.
@@ -56,21 +56,21 @@ impl Slot {
     /// If the system has no thread for it.
     pub fn start(
         name: String,
-        wanted: Wanted,
-        loader: Loader,
+        wanted: ReplicaVariant,
+        loader: BackendLoader,
         report: impl Fn(ReplicaEvent) + Send + 'static,
     ) -> std::io::Result<Slot> {
         let (batches, inbox) = mpsc::channel();
         let loaded = Loaded::default();
         // Another server's answer is never quick, whatever the profile says.
-        let slow_runs = if loader.kind() == Kind::Remote { SLOW_RUNS_MAX } else { 0 };
+        let slow_runs = if loader.kind() == BackendKind::Remote { SLOW_RUNS_MAX } else { 0 };
         let of_thread = loaded.clone();
         std::thread::Builder::new().name(name).spawn(move || serve(&wanted, &loader, &of_thread, &inbox, &report))?;
         Ok(Slot { loaded, batches, slow_runs })
     }
 
     /// Runs a batch that should take `expected`; the device is held for at least `hold`. None if the thread is gone.
-    pub fn run(&mut self, inputs: Vec<Tensor>, expected: Duration, hold: Duration) -> Option<Ran> {
+    pub fn run(&mut self, inputs: Vec<Tensor>, expected: Duration, hold: Duration) -> Option<BatchRun> {
         if expected <= QUICK_MAX
             && self.slow_runs < SLOW_RUNS_MAX
             && let Some(backend) = self.loaded.get()
@@ -78,21 +78,27 @@ impl Slot {
             let happened = run(backend, &Batch { inputs, begun: Instant::now(), hold });
             let was_slow = matches!(&happened, ReplicaEvent::BatchEnded(_, took) if *took >= SLOW_MIN);
             self.slow_runs = if was_slow { self.slow_runs + 1 } else { 0 };
-            return Some(Ran::Now(happened));
+            return Some(BatchRun::Now(happened));
         }
-        self.batches.send(Batch { inputs, begun: Instant::now(), hold }).is_ok().then_some(Ran::Later)
+        self.batches.send(Batch { inputs, begun: Instant::now(), hold }).is_ok().then_some(BatchRun::Later)
     }
 }
 
-fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiver<Batch>, report: &impl Fn(ReplicaEvent)) {
+fn serve(
+    wanted: &ReplicaVariant,
+    loader: &BackendLoader,
+    loaded: &Loaded,
+    inbox: &mpsc::Receiver<Batch>,
+    report: &impl Fn(ReplicaEvent),
+) {
     let mut backend = match contained(|| loader.load(wanted)) {
         Ok(Ok(backend)) => backend,
         Ok(Err(error)) => return report(ReplicaEvent::Failed(describe(&error))),
-        Err(words) => return report(ReplicaEvent::Failed(format!("the backend panicked while it was loaded: {words}"))),
+        Err(panic) => return report(ReplicaEvent::Failed(format!("the backend panicked while it was loaded: {panic}"))),
     };
     let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
     let warm = contained(|| backend.run(&zeros));
-    if let Err(error) = warm.unwrap_or_else(|words| Err(BackendError::Run(format!("the backend panicked: {words}")))) {
+    if let Err(error) = warm.unwrap_or_else(|panic| Err(BackendError::Run(format!("the backend panicked: {panic}")))) {
         // Zeros need not be a valid input; a variant that cannot run at all shows it at its first batch.
         tracing::warn!(variant = wanted.group.variant, %error, "the warm-up batch failed");
     }
@@ -103,14 +109,14 @@ fn serve(wanted: &Wanted, loader: &Loader, loaded: &Loaded, inbox: &mpsc::Receiv
     }
 }
 
-/// Runs a batch here and now. A device that is held is an emulated one: it is busy from when the batch was started, and
-/// not only since this thread has woken, or it would be slower than its profile by that with every batch.
+/// Runs a batch here and now. A held device is an emulated one. It is busy from the moment at which the batch was started.
+/// Counted from the moment at which this thread woke, each batch would take longer than its profile.
 fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> ReplicaEvent {
     let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
     let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
     let result = match contained(|| backend.run(&batch.inputs)) {
         Ok(result) => result.map_err(|e| BatchFault { why: e.to_string(), is_of_batch: e.is_of_batch() }),
-        Err(words) => Err(BatchFault::of_batch(format!("the backend panicked: {words}"))),
+        Err(panic) => Err(BatchFault::of_batch(format!("the backend panicked: {panic}"))),
     };
     wait_until(start + batch.hold);
     ReplicaEvent::BatchEnded(result, start.elapsed())

@@ -1,6 +1,6 @@
 use super::*;
 use crate::backend::{BackendError, Signature};
-use apportion_node::layout::{Pipeline, lay_out};
+use apportion_node::layout::{LayoutPipeline, lay_out};
 use apportion_protocol::v1;
 use std::sync::mpsc::Receiver;
 use std::thread::ThreadId;
@@ -25,7 +25,7 @@ impl Backend for Telling {
 }
 
 /// A pipeline of one task without tensors and one group.
-fn pipeline() -> Arc<Pipeline> {
+fn pipeline() -> Arc<LayoutPipeline> {
     let group = v1::GroupTarget {
         group: 1,
         batch: 4,
@@ -47,12 +47,13 @@ fn pipeline() -> Arc<Pipeline> {
 /// A slot whose batches take so long, the threads in which they run, and what it reports; it is ready and warm.
 fn slot(takes: Duration) -> (Slot, Receiver<ThreadId>, Receiver<ReplicaEvent>) {
     let (threads, ran_in) = mpsc::channel();
-    let loader = Loader::files(move |_| {
+    let loader = BackendLoader::files(move |_| {
         let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
         Ok(Box::new(Telling { signature, threads: threads.clone(), takes }))
     });
     let of = pipeline();
-    let wanted = Wanted { file: Some("none".into()), task: of.tasks[0].clone(), group: of.groups[&1].clone(), device: 0 };
+    let wanted =
+        ReplicaVariant { file: Some("none".into()), task: of.tasks[0].clone(), group: of.groups[&1].clone(), device: 0 };
     let (reports, reported) = mpsc::channel();
     let report = move |happened| reports.send(happened).expect("the test listens");
     let slot = Slot::start("telling".into(), wanted, loader, report).expect("a thread");
@@ -61,8 +62,8 @@ fn slot(takes: Duration) -> (Slot, Receiver<ThreadId>, Receiver<ReplicaEvent>) {
     (slot, ran_in, reported)
 }
 
-fn is_later(ran: Option<Ran>) -> bool {
-    matches!(ran, Some(Ran::Later))
+fn is_later(ran: Option<BatchRun>) -> bool {
+    matches!(ran, Some(BatchRun::Later))
 }
 
 #[test]
@@ -72,12 +73,12 @@ fn only_quick_batches_run_on_the_callers_thread() {
     for (expected, is_here) in [(Duration::ZERO, true), (QUICK_MAX, true), (QUICK_MAX * 2, false), (QUICK_MAX, true)] {
         let hold = Duration::from_micros(5);
         match slot.run(Vec::new(), expected, hold).expect("it runs") {
-            Ran::Now(ReplicaEvent::BatchEnded(Ok(_), took)) => assert!(is_here && took >= hold, "{expected:?}"),
-            Ran::Later => {
+            BatchRun::Now(ReplicaEvent::BatchEnded(Ok(_), took)) => assert!(is_here && took >= hold, "{expected:?}"),
+            BatchRun::Later => {
                 let is_held = matches!(reported.recv(), Ok(ReplicaEvent::BatchEnded(Ok(_), took)) if took >= hold);
                 assert!(!is_here && is_held, "{expected:?}");
             }
-            Ran::Now(other) => panic!("{other:?}"),
+            BatchRun::Now(other) => panic!("{other:?}"),
         }
         assert_eq!(ran_in.recv().expect("it ran") == here, is_here, "{expected:?}");
     }

@@ -1,8 +1,8 @@
 //! Agents, each with a runtime of its own, so that one can die at once.
 
 use super::control::TOKEN;
-use apportion_executor::agent::{self, Handle, Options};
-use apportion_executor::backend::Loader;
+use apportion_executor::agent::{self, AgentHandle, AgentOptions};
+use apportion_executor::backend::BackendLoader;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
 use apportion_executor::telemetry::Tracer;
@@ -19,7 +19,7 @@ pub struct Agent {
     pub http: String,
     pub grpc: String,
     pub data: String,
-    pub handle: Handle,
+    pub handle: AgentHandle,
     pub attending: Option<JoinHandle<Result<(), ControlError>>>,
     runtime: Option<Runtime>,
 }
@@ -27,24 +27,24 @@ pub struct Agent {
 impl Agent {
     /// Starts one with the toy backend.
     pub fn start(name: &str, join: &str, state: &Path) -> Agent {
-        Self::start_with(name, join, TOKEN, state, Loader::files(super::toy::load))
+        Self::start_with(name, join, TOKEN, state, BackendLoader::files(super::toy::load))
     }
 
     /// Starts one.
-    pub fn start_with(name: &str, join: &str, token: &str, state: &Path, loader: Loader) -> Agent {
-        Self::start_limited(name, join, token, state, loader, gateway::Limits::default())
+    pub fn start_with(name: &str, join: &str, token: &str, state: &Path, loader: BackendLoader) -> Agent {
+        Self::start_limited(name, join, token, state, loader, gateway::GatewayLimits::default())
     }
 
     /// Starts one that is emulated, with so many devices, and recorded in the file `record` of its folder.
     pub fn start_recorded(name: &str, join: &str, state: &Path, devices: u32) -> Agent {
-        let limits = gateway::Limits::default();
-        Self::start_all(name, join, TOKEN, state, (Loader::Emulated, devices, true, None), limits)
+        let limits = gateway::GatewayLimits::default();
+        Self::start_all(name, join, TOKEN, state, (BackendLoader::Emulated, devices, true, None), limits)
     }
 
     /// Starts one with the toy backend whose requests are traced.
     pub fn start_traced(name: &str, join: &str, state: &Path, tracer: Arc<Tracer>) -> Agent {
-        let loader = Loader::files(super::toy::load);
-        Self::start_all(name, join, TOKEN, state, (loader, 1, false, Some(tracer)), gateway::Limits::default())
+        let loader = BackendLoader::files(super::toy::load);
+        Self::start_all(name, join, TOKEN, state, (loader, 1, false, Some(tracer)), gateway::GatewayLimits::default())
     }
 
     /// Starts one whose gateway takes so much.
@@ -53,8 +53,8 @@ impl Agent {
         join: &str,
         token: &str,
         state: &Path,
-        loader: Loader,
-        limits: gateway::Limits,
+        loader: BackendLoader,
+        limits: gateway::GatewayLimits,
     ) -> Agent {
         Self::start_all(name, join, token, state, (loader, 1, false, None), limits)
     }
@@ -64,8 +64,8 @@ impl Agent {
         join: &str,
         token: &str,
         state: &Path,
-        (loader, devices, is_recorded, tracer): (Loader, u32, bool, Option<Arc<Tracer>>),
-        limits: gateway::Limits,
+        (loader, devices, is_recorded, tracer): (BackendLoader, u32, bool, Option<Arc<Tracer>>),
+        limits: gateway::GatewayLimits,
     ) -> Agent {
         let runtime =
             tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime");
@@ -78,7 +78,7 @@ impl Agent {
         let data = tokio::net::TcpListener::from_std(data).expect("a socket");
         let data_address = data.local_addr().expect("its address").to_string();
         let record = is_recorded.then(|| state.join(name).join("record"));
-        let handle = agent::start(Options { loader, pace: false, files, record, tracer, may_sleep: true });
+        let handle = agent::start(AgentOptions { loader, pace: false, files, record, tracer, may_sleep: true });
         tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
         let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));

@@ -6,8 +6,8 @@
 use super::agents::Agent;
 use super::control::{Control, TOKEN};
 use super::{Group, target, toy};
-use apportion_executor::backend::{Backend, BackendError, Loader, Signature};
-use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_executor::backend::{Backend, BackendError, BackendLoader, Signature};
+use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 use apportion_protocol::v1;
 use std::path::Path;
 
@@ -31,8 +31,8 @@ fn load(file: &Path) -> Result<Box<dyn Backend>, BackendError> {
     if word != "echo" {
         return toy::load(file);
     }
-    let spec = |d: Datatype| TensorSpec { name: d.name().into(), datatype: d, shape: vec![-1, 2] };
-    let specs: Vec<TensorSpec> = Datatype::ALL.into_iter().map(spec).collect();
+    let spec = |d: Datatype| TensorSignature { name: d.name().into(), datatype: d, shape: vec![-1, 2] };
+    let specs: Vec<TensorSignature> = Datatype::ALL.into_iter().map(spec).collect();
     Ok(Box::new(Echo(Signature { inputs: specs.clone(), outputs: specs })))
 }
 
@@ -63,7 +63,7 @@ fn echo() -> v1::PipelineTarget {
 /// Starts it; the control plane goes with it.
 pub async fn start(folder: &Path) -> (Control, Agent) {
     let control = Control::start(&["split", "sum", "double", SLOW, "echo"]).await;
-    let agent = Agent::start_with("a1", &control.url, TOKEN, folder, Loader::files(load));
+    let agent = Agent::start_with("a1", &control.url, TOKEN, folder, BackendLoader::files(load));
     let of = |id, task, variant| Group { id, task, variant, agents: &[1] };
     let addresses = [(1, agent.data.clone())];
     let mut all = target(1, &addresses, &[of(1, 0, "split"), of(2, 1, "sum")]);

@@ -7,8 +7,8 @@
 use super::agents::Agent;
 use super::control::{Control, TOKEN};
 use super::toy;
-use apportion_executor::backend::{Backend, BackendError, Loader, Signature};
-use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_executor::backend::{Backend, BackendError, BackendLoader, Signature};
+use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 use apportion_protocol::v1;
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ impl Backend for Rows {
 fn load(file: &Path) -> Result<Box<dyn Backend>, BackendError> {
     let word = std::fs::read_to_string(file).unwrap_or_default();
     let datatype = if word == "words" { Datatype::Bytes } else { Datatype::Fp32 };
-    let spec = TensorSpec { name: "x".into(), datatype, shape: vec![-1, -1] };
+    let spec = TensorSignature { name: "x".into(), datatype, shape: vec![-1, -1] };
     Ok(Box::new(Rows(Signature { inputs: vec![spec], outputs: vec![] })))
 }
 
@@ -87,7 +87,7 @@ pub fn target(data_address: &str, pipelines: Vec<v1::PipelineTarget>) -> v1::Tar
 /// Starts it; the control plane goes with it.
 pub async fn start(folder: &Path) -> (Control, Agent) {
     let control = Control::start(&["rows", "words"]).await;
-    let agent = Agent::start_with("a1", &control.url, TOKEN, folder, Loader::files(load));
+    let agent = Agent::start_with("a1", &control.url, TOKEN, folder, BackendLoader::files(load));
     let pipelines = vec![pipeline(1, "rows", "FP32", &[-1], TAKES), pipeline(2, "words", "BYTES", &[-1, -1], TAKES)];
     control.send(target(&agent.data, pipelines));
     for pipeline in ["rows", "words"] {

@@ -1,7 +1,7 @@
 //! A backend whose "files" are a word: `split`, `sum` or `double`, and how many milliseconds a batch takes.
 
 use apportion_executor::backend::{Backend, BackendError, Signature};
-use apportion_executor::tensor::{Datatype, Tensor, TensorSpec};
+use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 use sha2::{Digest, Sha256};
 use std::path::Path;
 use std::time::Duration;
@@ -26,7 +26,7 @@ pub fn load(file: &Path) -> Result<Box<dyn Backend>, BackendError> {
     if !["split", "sum", "double"].contains(&kind) {
         return Err(refuse("no such word"));
     }
-    let spec = TensorSpec { name: "x".into(), datatype: Datatype::Fp32, shape: vec![-1, 2] };
+    let spec = TensorSignature { name: "x".into(), datatype: Datatype::Fp32, shape: vec![-1, 2] };
     let signature = Signature { inputs: vec![spec], outputs: vec![] };
     Ok(Box::new(Toy { kind: kind.to_string(), takes, signature }))
 }

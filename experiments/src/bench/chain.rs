@@ -1,9 +1,9 @@
 //! How fast is the simulation of a chain, in task visits per second of the caller's clock?
 
 use apportion_domain::{
-    AccuracyModel, Assignment, Batching, Dropping, Edge, GroupName, Hardware, HardwareIndex, Partial, Pipeline,
-    PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, RoutingPolicy,
-    ServingPolicy, ServingWishes, Share, Task, TaskIndex, TaskKind, Trace, Variant,
+    ArrivalTrace, Assignment, Batching, Dropping, Edge, GroupName, Hardware, HardwareIndex, Pipeline, PipelineDraft,
+    PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, RoutingPolicy, ServingPolicy,
+    Share, Task, TaskIndex, TaskKind, Variant,
 };
 use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, draw, simulate};
 use std::collections::BTreeMap;
@@ -27,7 +27,7 @@ const fn policy(queueing: Queueing, batching: Batching, dropping: Dropping) -> S
 
 /// Figures of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Speed {
+pub struct RunSpeed {
     /// Queries that joined a queue.
     pub visits: u64,
     /// Seconds of the caller's clock.
@@ -36,7 +36,7 @@ pub struct Speed {
     pub attainment: f64,
 }
 
-impl Speed {
+impl RunSpeed {
     /// Visits per second.
     #[must_use]
     pub fn visits_per_second(&self) -> f64 {
@@ -44,23 +44,23 @@ impl Speed {
     }
 }
 
-/// Runs a chain of three tasks at 1,000 queries per second for `seconds` of simulated time, batches of up to 8, loaded to
-/// 83 % of what full batches could serve, and measures it with `cpu_seconds`, a clock that counts up.
+/// Runs a chain of three tasks for `seconds` of simulated time, and measures it with `cpu_seconds`, a clock that counts up.
+/// It receives 1,000 queries per second in batches of up to 8, which is 83 % of its capacity with full batches.
 #[must_use]
-pub fn visits_per_second(serving: ServingPolicy, seconds: u64, cpu_seconds: impl Fn() -> f64) -> Speed {
+pub fn visits_per_second(serving: ServingPolicy, seconds: u64, cpu_seconds: impl Fn() -> f64) -> RunSpeed {
     let trace = Ok::<_, std::convert::Infallible>(rates(seconds));
     let Ok(speed) = visits_per_second_of(serving, || trace, cpu_seconds);
     speed
 }
 
-fn rates(seconds: u64) -> Trace {
-    Trace::Rates((0..seconds).map(|s| (s, DEMAND_QPS)).collect())
+fn rates(seconds: u64) -> ArrivalTrace {
+    ArrivalTrace::Rates((0..seconds).map(|s| (s, DEMAND_QPS)).collect())
 }
 
 /// The arrivals of the same runs, as a list.
 #[must_use]
-pub fn arrivals(seconds: u64) -> Trace {
-    Trace::Arrivals(draw(&rates(seconds), ArrivalProcess::Poisson, 1, "chain"))
+pub fn arrivals(seconds: u64) -> ArrivalTrace {
+    ArrivalTrace::Arrivals(draw(&rates(seconds), ArrivalProcess::Poisson, 1, "chain"))
 }
 
 /// The same measurement with a trace of the caller. The time to get the trace counts.
@@ -69,14 +69,14 @@ pub fn arrivals(seconds: u64) -> Trace {
 /// The caller's, if there is no trace.
 pub fn visits_per_second_of<E>(
     serving: ServingPolicy,
-    trace: impl FnOnce() -> Result<Trace, E>,
+    trace: impl FnOnce() -> Result<ArrivalTrace, E>,
     cpu_seconds: impl Fn() -> f64,
-) -> Result<Speed, E> {
+) -> Result<RunSpeed, E> {
     let (problem, plan) = (chain_problem(), chain_plan(serving));
     let before = cpu_seconds();
     let workload = Workload { traces: vec![trace()?], arrivals: ArrivalProcess::Poisson, seed: 1 };
     let run = simulate(&problem, &plan, &workload, &SimulateOptions::default()).expect("a plan that fits its problem");
-    Ok(Speed { visits: run.visits, seconds: cpu_seconds() - before, attainment: run.total.attainment })
+    Ok(RunSpeed { visits: run.visits, seconds: cpu_seconds() - before, attainment: run.total.attainment })
 }
 
 /// Tasks of the chain.
@@ -115,19 +115,9 @@ fn chain_problem() -> Problem {
         name: "chain".into(),
         demand_qps: DEMAND_QPS,
         slo_ms: 250.0,
-        percentile: 99.0,
-        queue_factor: 2.0,
-        network_ms: 0.0,
-        weight: 1.0,
-        min_accuracy: None,
-        accuracy_model: AccuracyModel::Product,
-        path_accuracy: Vec::new(),
-        leaf_weights: BTreeMap::new(),
-        survive: 0,
-        partial: Partial::Deny,
-        serving: ServingWishes::default(),
         tasks: (0..TASKS).map(task).collect(),
         edges: (0..TASKS - 1).map(edge).collect(),
+        ..PipelineDraft::default()
     };
     let hardware = vec![hardware];
     let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");

@@ -1,11 +1,11 @@
 //! How many task visits per second does the simulation make?
 
-use super::chain::{self, Speed};
+use super::chain::{self, RunSpeed};
 use super::clock::cpu_seconds;
 use apportion_domain::ServingPolicy;
 use apportion_support::exit::Failure;
 use apportion_support::input::read_trace;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 
 pub use super::chain::SECONDS;
 
@@ -14,8 +14,8 @@ pub use super::chain::SECONDS;
 /// # Errors
 /// If the file of arrivals cannot be written or read.
 pub fn run(seconds: u64) -> Result<(), Failure> {
-    let mut table = Table::new(&["policies", "visits", "CPU s", "million visits / CPU s", "attainment"]);
-    let mut row = |name: &str, speed: Speed| {
+    let mut table = TextTable::new(&["policies", "visits", "CPU s", "million visits / CPU s", "attainment"]);
+    let mut row = |name: &str, speed: RunSpeed| {
         let rate = number(speed.visits_per_second() / 1e6);
         let row = [name.to_owned(), speed.visits.to_string(), number(speed.seconds), rate, number(speed.attainment)];
         table.row(row.into());
@@ -29,7 +29,7 @@ pub fn run(seconds: u64) -> Result<(), Failure> {
 }
 
 /// The same arrivals from a file. The time to read it counts.
-fn from_csv(serving: ServingPolicy, seconds: u64) -> Result<Speed, Failure> {
+fn from_csv(serving: ServingPolicy, seconds: u64) -> Result<RunSpeed, Failure> {
     let file = std::env::temp_dir().join(format!("apportion-bench-{}.csv", std::process::id()));
     let name = file.to_string_lossy().into_owned();
     output::write_file(&name, |out| apportion_wire::write_trace(&chain::arrivals(seconds), out))?;

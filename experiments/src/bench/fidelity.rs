@@ -3,16 +3,16 @@
 use crate::live::capacity::capacity_of_most_accurate_qps;
 use crate::live::console::print_progress;
 use crate::live::estimate::{RUNS, poisson_arrivals};
-use crate::live::figures::{Compared, Figures, RequestResult, longest_ms};
-use crate::live::fleet::{Fleet, FleetSettings, HARDWARE, MULTIPLE};
-use crate::live::load::{Load, Progress, RequestOutcome, SentRequest};
-use crate::live::plans::{fetch_plan, problem_in};
+use crate::live::figures::{ComparedFigure, Figures, RequestResult, longest_ms};
+use crate::live::fleet::{FleetSettings, HARDWARE, LocalFleet, MULTIPLE};
+use crate::live::load::{ClientOutcome, LiveLoad, LoadProgress, SentRequest};
+use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
 use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result, ensure};
-use apportion_domain::{Plan, Problem, Trace};
+use apportion_domain::{ArrivalTrace, Plan, Problem};
 use apportion_estimator::{ArrivalProcess, Scenario, ServiceTimes, SimulateOptions, Workload, replay};
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, Format, Table, number};
+use apportion_support::output::{self, OutputFormat, TextTable, number};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,10 +33,10 @@ pub struct FidelitySettings {
     /// Seed of the arrivals.
     pub seed: u64,
     /// How the figures are printed.
-    pub format: Format,
+    pub format: OutputFormat,
 }
 
-fn text(of: &Compared, scale: f64) -> [String; 3] {
+fn text(of: &ComparedFigure, scale: f64) -> [String; 3] {
     let interval = format!("{} to {}", number(scale * of.from), number(scale * of.to));
     [number(scale * of.measured), interval, if of.is_inside { "inside" } else { "OUTSIDE" }.to_owned()]
 }
@@ -48,9 +48,9 @@ struct Row {
     load: f64,
     qps: f64,
     requests: usize,
-    attainment: Compared,
-    p50_ms: Compared,
-    p99_ms: Compared,
+    attainment: ComparedFigure,
+    p50_ms: ComparedFigure,
+    p99_ms: ComparedFigure,
 }
 
 /// Runs the command.
@@ -59,34 +59,34 @@ struct Row {
 /// As the demo's.
 pub fn run(settings: &FidelitySettings) -> Result<(), Failure> {
     let rows = tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(measure(settings))?;
-    output::print(&if settings.format == Format::Json { output::json(&rows)? } else { table(&rows) })
+    output::print(&if settings.format == OutputFormat::Json { output::json(&rows)? } else { table(&rows) })
 }
 
 async fn measure(settings: &FidelitySettings) -> Result<Vec<Row>> {
     let file = settings.fleet.pipeline_file()?;
     let spec = ValidationSet::read(&file)?;
-    let fleet = Fleet::start(&settings.fleet).await?;
-    let ingresses = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
+    let fleet = LocalFleet::start(&settings.fleet).await?;
+    let agents = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
     fleet.profile(&file, settings.fleet.multiple.unwrap_or(MULTIPLE)).await?;
     let problem = problem_in(&fleet.service.request_plan(&spec.name, 1.0).await?)?;
     let devices = settings.fleet.agents * settings.fleet.devices;
     let demand_qps = DEMAND * capacity_of_most_accurate_qps(&problem, &spec.name, HARDWARE, devices)?;
-    let id = fleet.deploy(&spec.name, demand_qps, &ingresses).await?;
-    let (problem, plan) = fetch_plan(&fleet.service, &id).await?;
+    let id = fleet.deploy(&spec.name, demand_qps, &agents).await?;
+    let FetchedPlan { problem, plan } = fetch_plan(&fleet.service, &id).await?;
     let requests = Arc::new(spec.requests()?);
     let mut rows = Vec::new();
     for (at, part) in (0..).zip(LOADS) {
         let qps = part * demand_qps;
         print_progress(&format!("{qps:.1} queries/s for {} s: {part} times the plan's demand", settings.seconds));
-        let load = Load {
-            ingresses: ingresses.iter().map(|(_, address)| address.clone()).collect(),
+        let load = LiveLoad {
+            ingresses: agents.iter().map(|agent| agent.ingress_http.clone()).collect(),
             pipeline: spec.name.clone(),
             requests: requests.clone(),
             arrivals: poisson_arrivals(rates(qps, settings.seconds), settings.seed + at)?,
             slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
         };
-        let sent = load.run(Arc::new(Progress::default())).await?;
-        let failed = sent.iter().filter(|s| s.outcome == RequestOutcome::Failed).count();
+        let sent = load.run(Arc::new(LoadProgress::default())).await?;
+        let failed = sent.iter().filter(|s| s.outcome == ClientOutcome::Failed).count();
         ensure!(failed == 0, "{failed} of {} requests failed; logs are in {}", sent.len(), fleet.keep_logs().display());
         let estimated = estimates(&problem, &plan, &spec.name, rates(qps, settings.seconds))?;
         rows.push(compare(part, qps, &sent, estimated, longest_ms(spec.slo_ms)));
@@ -102,8 +102,8 @@ fn rates(qps: f64, seconds: u64) -> Vec<(u64, f64)> {
 /// percentiles, and a steward runs, as on agents.
 fn estimates(problem: &Problem, plan: &Plan, pipeline: &str, rates: Vec<(u64, f64)>) -> Result<Vec<[f64; 3]>> {
     let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?.get();
-    let mut traces = vec![Trace::Rates(vec![(0, 0.0)]); problem.pipelines.len()];
-    traces[index] = Trace::rates(rates)?;
+    let mut traces = vec![ArrivalTrace::Rates(vec![(0, 0.0)]); problem.pipelines.len()];
+    traces[index] = ArrivalTrace::rates(rates)?;
     let options = SimulateOptions { service: ServiceTimes::P99Matched, ..SimulateOptions::default() };
     let mut runs = Vec::new();
     for seed in 1..=RUNS {
@@ -119,7 +119,8 @@ fn compare(load: f64, qps: f64, sent: &[SentRequest], mut runs: Vec<[f64; 3]>, l
     let seen: Vec<RequestResult> = sent.iter().map(|s| RequestResult::of(s, longest_ms)).collect();
     let measured = Figures::of(&seen, &[]);
     runs.iter_mut().flat_map(|run| &mut run[1..]).for_each(|latency_ms| *latency_ms = latency_ms.min(longest_ms));
-    let compare_figure = |measured, figure: usize| Compared::new(measured, runs.iter().map(|run| run[figure]).collect());
+    let compare_figure =
+        |measured, figure: usize| ComparedFigure::new(measured, runs.iter().map(|run| run[figure]).collect());
     Row {
         load,
         qps,
@@ -134,7 +135,7 @@ fn table(rows: &[Row]) -> String {
     let interval = "95 % of 40 runs";
     let header =
         ["load", "queries/s", "requests", "in time %", interval, "", "p50 ms", interval, "", "p99 ms", interval, ""];
-    let mut table = Table::new(&header);
+    let mut table = TextTable::new(&header);
     for row in rows {
         let mut cells = vec![row.load.to_string(), number(row.qps), row.requests.to_string()];
         cells.extend(text(&row.attainment, 100.0));

@@ -6,10 +6,11 @@
 
 use super::stand_ins::StandIns;
 use crate::live::console::print_progress;
-use crate::live::fleet::{Fleet, FleetSettings, HARDWARE};
+use crate::live::fleet::{FleetSettings, HARDWARE, LocalFleet};
 use anyhow::{Context, Result, ensure};
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
+use apportion_wire::AgentState;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -50,7 +51,7 @@ pub fn run(settings: &PushSettings) -> Result<(), Failure> {
 
 async fn measure(settings: &PushSettings) -> Result<Vec<PushTimes>> {
     let fleet = FleetSettings { agents: 0, devices: 1, multiple: None, pipeline: None, data_dir: None };
-    let fleet = Fleet::start(&fleet).await?;
+    let fleet = LocalFleet::start(&fleet).await?;
     print_progress(&format!("connecting {} agents", settings.agents));
     let mut agents = StandIns::connect(&fleet.grpc, &fleet.token, settings.agents as usize, HARDWARE).await?;
     fleet.service.wait_for_agents(settings.agents as usize).await?;
@@ -78,12 +79,13 @@ async fn measure(settings: &PushSettings) -> Result<Vec<PushTimes>> {
 }
 
 /// Waits until the service has the acknowledgement of every agent.
-async fn wait_until_recorded(fleet: &Fleet, generation: u64) -> Result<()> {
+async fn wait_until_recorded(fleet: &LocalFleet, generation: u64) -> Result<()> {
     let begun = Instant::now();
     loop {
         let agents = fleet.service.get("/v1/agents").await?;
         let agents = agents.as_array().context("no list of agents")?;
-        let lacks = |a: &&Value| a["ack"]["generation"].as_u64() != Some(generation) || a["state"] != "live";
+        let lacks =
+            |a: &&Value| a["ack"]["generation"].as_u64() != Some(generation) || a["state"] != AgentState::Live.name();
         let lacking = agents.iter().filter(lacks).count();
         if lacking == 0 {
             return Ok(());
@@ -105,14 +107,16 @@ fn chain_pipeline() -> Value {
 }
 
 fn chain_profiles() -> Value {
-    let row = |task: &&str| json!({"task": task, "variant": "v", "hardware": HARDWARE, "batch": 1, "latency_ms": 1e3 / REPLICA_QPS});
+    let latency_ms = 1e3 / REPLICA_QPS;
+    let row =
+        |task: &&str| json!({"task": task, "variant": "v", "hardware": HARDWARE, "batch": 1, "latency_ms": latency_ms});
     let variant = |task: &&str| json!({"task": task, "variant": "v", "accuracy": 1.0});
     json!({"rows": TASKS.iter().map(row).collect::<Vec<_>>(), "variants": TASKS.iter().map(variant).collect::<Vec<_>>()})
 }
 
 fn times_table(pushed: &[PushTimes]) -> String {
     let ms = |time: Duration| number(time.as_secs_f64() * 1e3);
-    let mut table = Table::new(&["push", "committed ms", "median agent ms", "last agent ms", "all recorded ms"]);
+    let mut table = TextTable::new(&["push", "committed ms", "median agent ms", "last agent ms", "all recorded ms"]);
     for (at, p) in (1..).zip(pushed) {
         table.row(vec![format!("{at}"), ms(p.committed), ms(p.median), ms(p.last), ms(p.recorded)]);
     }

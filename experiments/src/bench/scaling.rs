@@ -4,36 +4,44 @@ use super::clock::{milliseconds, wall_clock};
 use apportion_domain::{PlanStatus, ScalingProblem};
 use apportion_planning::scaling::bench::{self, ScalingRow};
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
 use std::time::Duration;
+
+/// Scaling problems with a common name.
+pub struct ProblemSet {
+    /// The name, for the table.
+    pub name: String,
+    /// The problems.
+    pub problems: Vec<ScalingProblem>,
+}
 
 /// Prints the figures of these problems and of generated ones.
 ///
 /// # Errors
 /// If stdout cannot be written.
-pub fn run(mut problems: Vec<(String, Vec<ScalingProblem>)>) -> Result<(), Failure> {
+pub fn run(mut sets: Vec<ProblemSet>) -> Result<(), Failure> {
     let (applications, variants) = (bench::APPLICATIONS, bench::VARIANTS);
     for (kind, room) in [("", 1.0), (", tight resources", bench::TIGHT)] {
         let generated = |seed| bench::scaling_problem(applications, variants, room, seed);
         let name = format!("{applications} applications of {variants} variants{kind}");
-        problems.push((name, (1..=bench::PROBLEMS).map(generated).collect()));
+        sets.push(ProblemSet { name, problems: (1..=bench::PROBLEMS).map(generated).collect() });
     }
     let clock = wall_clock();
     let head =
         ["scaling problem", "solved", "median ms", "worst ms", "HiGHS median ms", "worst", "greedy ms", "greedy gap %"];
-    let mut table = Table::new(&head);
-    for (name, problems) in &problems {
+    let mut table = TextTable::new(&head);
+    for ProblemSet { name, problems } in &sets {
         let bar = spinner(&format!("solving {name}"));
         let rows: Vec<_> = problems.iter().map(|p| bench::scaling_row(p, &clock)).collect();
         bar.finish_and_clear();
         let solved = rows.iter().filter(|r| r.status != PlanStatus::Unknown && agrees(r)).count();
         let [exact, highs, greedy] = [|r: &ScalingRow| r.exact, |r: &ScalingRow| r.highs, |r: &ScalingRow| r.greedy]
-            .map(|time| median_and_worst(rows.iter().map(time).collect()));
+            .map(|time| SolveTimes::of(rows.iter().map(time).collect()));
         let gap = |r: &ScalingRow| Some((r.greedy_value? - r.value?) / r.value?.abs().max(1e-9));
         let gaps: Vec<f64> = rows.iter().filter_map(gap).collect();
         let mean = 100.0 * gaps.iter().sum::<f64>() / gaps.len().max(1) as f64;
-        let times = [exact.0, exact.1, highs.0, highs.1, greedy.0].map(milliseconds);
+        let times = [exact.median, exact.worst, highs.median, highs.worst, greedy.median].map(milliseconds);
         let cells = [name.clone(), format!("{solved} of {}", rows.len())].into_iter().chain(times);
         table.row(cells.chain([number(mean)]).collect());
     }
@@ -48,7 +56,16 @@ fn agrees(row: &ScalingRow) -> bool {
     }
 }
 
-fn median_and_worst(mut times: Vec<Duration>) -> (Duration, Duration) {
-    times.sort();
-    (times.get(times.len() / 2).copied().unwrap_or_default(), times.last().copied().unwrap_or_default())
+/// The median and the longest of some times.
+struct SolveTimes {
+    median: Duration,
+    worst: Duration,
+}
+
+impl SolveTimes {
+    fn of(mut times: Vec<Duration>) -> Self {
+        times.sort();
+        let median = times.get(times.len() / 2).copied().unwrap_or_default();
+        Self { median, worst: times.last().copied().unwrap_or_default() }
+    }
 }

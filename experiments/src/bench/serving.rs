@@ -1,11 +1,11 @@
 //! How fast are the decisions of the serving policies: routing tables, and the choice of a variant for a query?
 
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::mix::SplitMix;
-use apportion_serving::selector::{Asked, Registered, Seen, Selected, Selector};
-use apportion_serving::tables::{Graph, Server, route};
+use apportion_serving::selector::{QueryNeeds, RegisteredVariant, Selector, VariantSelection, WorkerMeasurement};
+use apportion_serving::tables::{RoutedGroup, TaskGraph, route};
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -31,7 +31,7 @@ const REPORT_S: f64 = 2.0;
 /// # Errors
 /// If stdout cannot be written.
 pub fn run() -> Result<(), Failure> {
-    let mut table = Table::new(&["decision", "median", "worst", "unit"]);
+    let mut table = TextTable::new(&["decision", "median", "worst", "unit"]);
     let mut times = table_times_ms();
     times.sort_by(f64::total_cmp);
     let (median, worst) = (times[times.len() / 2], times[times.len() - 1]);
@@ -42,7 +42,7 @@ pub fn run() -> Result<(), Failure> {
         table.row(vec![name, number(ns / 1e3), "-".into(), "us".into()]);
     }
     output::print(&table.text(""))?;
-    let mut table = Table::new(&["load", "late with reports every 2 s %", "late all-knowing %", "regret (points)"]);
+    let mut table = TextTable::new(&["load", "late with reports every 2 s %", "late all-knowing %", "regret (points)"]);
     for load in [0.3, 0.6, 0.9] {
         let [ours, best] = [Some(REPORT_S), None].map(|every_s| 100.0 * share_late(load, every_s));
         table.row([100.0 * load, ours, best, ours - best].map(number).to_vec());
@@ -51,15 +51,15 @@ pub fn run() -> Result<(), Failure> {
 }
 
 fn table_times_ms() -> Vec<f64> {
-    let graph = Graph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };
+    let graph = TaskGraph { order: vec![0, 1, 2], children: vec![vec![1, 2], vec![], vec![]] };
     let mut draw = SplitMix(1);
-    let server = |at: usize| Server {
+    let server = |at: usize| RoutedGroup {
         task: at % 3,
         accuracy: draw.unit(),
         capacity_qps: 50.0 + 100.0 * draw.unit(),
         fanout: if at.is_multiple_of(3) { vec![1.0, 0.8] } else { vec![] },
     };
-    let servers: Vec<Server> = (0..WORKERS).map(server).collect();
+    let servers: Vec<RoutedGroup> = (0..WORKERS).map(server).collect();
     let table_ms = |at: usize| {
         let start = Instant::now();
         black_box(route(&graph, black_box(&servers), 20_000.0 + at as f64));
@@ -68,15 +68,15 @@ fn table_times_ms() -> Vec<f64> {
     (0..TABLES).map(table_ms).collect()
 }
 
-fn draw_variants() -> Vec<Registered> {
+fn draw_variants() -> Vec<RegisteredVariant> {
     let mut draw = SplitMix(2);
     let variant = |_| {
         let inference = 5.0 + 95.0 * draw.unit();
-        Registered {
+        RegisteredVariant {
             application: 0,
             accuracy: 0.5 + 0.5 * draw.unit(),
-            inference: Span::from_millis(inference),
-            load: Span::from_millis(500.0 + 5_000.0 * draw.unit()),
+            inference: TimeSpan::from_millis(inference),
+            load: TimeSpan::from_millis(500.0 + 5_000.0 * draw.unit()),
             peak_qps: 1e3 / inference * (1.0 + 7.0 * draw.unit()),
             hardware: 0,
             eighths: 2,
@@ -92,7 +92,7 @@ fn draw_placements() -> Vec<Vec<usize>> {
     (0..MACHINES).map(|_| (0..REPLICAS).map(|_| (draw.unit() * VARIANTS as f64) as usize).collect()).collect()
 }
 
-fn new_selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
+fn new_selector(registered: &[RegisteredVariant], placed: &[Vec<usize>]) -> Selector {
     let mut selector = Selector::new(registered.to_vec());
     for _ in placed {
         selector.add_worker(0, 0);
@@ -102,7 +102,7 @@ fn new_selector(registered: &[Registered], placed: &[Vec<usize>]) -> Selector {
 
 fn report_machine(
     selector: &mut Selector,
-    registered: &[Registered],
+    registered: &[RegisteredVariant],
     now_s: f64,
     machine: usize,
     replicas: &[usize],
@@ -110,9 +110,15 @@ fn report_machine(
 ) {
     let seen = |(slot, &v): (usize, &usize)| {
         let r = &registered[v];
-        Seen { variant: v as u32, replicas: 1, served_qps: load(slot) * r.peak_qps, inference: r.inference, queued: 0 }
+        WorkerMeasurement {
+            variant: v as u32,
+            replicas: 1,
+            served_qps: load(slot) * r.peak_qps,
+            inference: r.inference,
+            queued: 0,
+        }
     };
-    let seen: Vec<Seen> = replicas.iter().enumerate().map(seen).collect();
+    let seen: Vec<WorkerMeasurement> = replicas.iter().enumerate().map(seen).collect();
     selector.report(moment(now_s), machine as u32, 0.5, 0, &seen);
 }
 
@@ -120,9 +126,9 @@ fn moment(seconds: f64) -> Moment {
     Moment::from_nanos((seconds * 1e9) as u64)
 }
 
-fn draw_query(draw: &mut SplitMix) -> Asked {
-    let (accuracy, latency) = (0.5 + 0.45 * draw.unit(), Span::from_millis(20.0 + 180.0 * draw.unit()));
-    Asked::Needs { application: 0, accuracy, latency }
+fn draw_query(draw: &mut SplitMix) -> QueryNeeds {
+    let (accuracy, latency) = (0.5 + 0.45 * draw.unit(), TimeSpan::from_millis(20.0 + 180.0 * draw.unit()));
+    QueryNeeds::Needs { application: 0, accuracy, latency }
 }
 
 /// How long it takes to choose a variant and a machine for a query.
@@ -138,7 +144,7 @@ pub struct ChoiceTimes {
 pub fn choice_times(load: f64) -> ChoiceTimes {
     let (registered, placed) = (draw_variants(), draw_placements());
     let mut draw = SplitMix(4);
-    let asked: Vec<Asked> = (0..BRUTE).map(|_| draw_query(&mut draw)).collect();
+    let asked: Vec<QueryNeeds> = (0..BRUTE).map(|_| draw_query(&mut draw)).collect();
     let start = Instant::now();
     for asked in &asked {
         black_box(search_everything(black_box(&registered), black_box(&placed), *asked));
@@ -147,20 +153,28 @@ pub fn choice_times(load: f64) -> ChoiceTimes {
     ChoiceTimes { choice_us: choice_ns(load) / 1e3, search_us: brute_us }
 }
 
-/// The cheapest variant that fits, on the first machine that has it: every variant and every machine is tried.
-fn search_everything(registered: &[Registered], placed: &[Vec<usize>], asked: Asked) -> Option<(usize, usize)> {
-    let Asked::Needs { accuracy, latency, .. } = asked else { return None };
-    let mut best: Option<(f64, usize, usize)> = None;
+/// A variant on a machine.
+struct FoundReplica {
+    /// Price of one query.
+    price: f64,
+    variant: usize,
+    machine: usize,
+}
+
+/// The cheapest variant that fits and the first machine that has it: every variant and every machine is tried.
+fn search_everything(registered: &[RegisteredVariant], placed: &[Vec<usize>], asked: QueryNeeds) -> Option<(usize, usize)> {
+    let QueryNeeds::Needs { accuracy, latency, .. } = asked else { return None };
+    let mut best: Option<FoundReplica> = None;
     for (variant, r) in registered.iter().enumerate() {
         for (machine, replicas) in placed.iter().enumerate() {
             let serves = replicas.contains(&variant);
             let price = r.price / r.peak_qps;
-            if serves && r.accuracy >= accuracy && r.inference <= latency && best.is_none_or(|b| price < b.0) {
-                best = Some((price, variant, machine));
+            if serves && r.accuracy >= accuracy && r.inference <= latency && best.as_ref().is_none_or(|b| price < b.price) {
+                best = Some(FoundReplica { price, variant, machine });
             }
         }
     }
-    best.map(|(_, variant, machine)| (variant, machine))
+    best.map(|found| (found.variant, found.machine))
 }
 
 fn choice_ns(load: f64) -> f64 {
@@ -170,7 +184,7 @@ fn choice_ns(load: f64) -> f64 {
         report_machine(&mut selector, &registered, 0.0, machine, replicas, |_| load);
     }
     let mut draw = SplitMix(4);
-    let asked: Vec<Asked> = (0..CHOICES).map(|_| draw_query(&mut draw)).collect();
+    let asked: Vec<QueryNeeds> = (0..CHOICES).map(|_| draw_query(&mut draw)).collect();
     // Half of the rate that all replicas can serve.
     let total_qps: f64 = placed.iter().flatten().map(|&v| registered[v].peak_qps).sum();
     let gap_s = 2.0 / total_qps;
@@ -206,19 +220,19 @@ fn share_late(load: f64, every_s: Option<f64>) -> f64 {
             }
             next_s += every_s;
         }
-        let Asked::Needs { accuracy, latency, .. } = draw_query(&mut draw) else { continue };
+        let QueryNeeds::Needs { accuracy, latency, .. } = draw_query(&mut draw) else { continue };
         let latency_s = latency.as_millis() / 1e3;
         let done_s = |machine: usize, slot: usize| {
             let r = &registered[placed[machine][slot]];
             now_s.max(free_s[machine][slot]) - now_s + r.inference.as_millis() / 1e3
         };
-        let fits = |r: &Registered| r.accuracy >= accuracy && r.inference <= latency;
+        let fits = |r: &RegisteredVariant| r.accuracy >= accuracy && r.inference <= latency;
         let all = || (0..placed.len()).flat_map(|m| (0..placed[m].len()).map(move |s| (m, s)));
         let able = all().filter(|&(m, s)| fits(&registered[placed[m][s]]));
         let Some(best) = able.min_by(|&(m, s), &(n, t)| done_s(m, s).total_cmp(&done_s(n, t))) else { continue };
         let (machine, slot) = if every_s.is_some() {
-            let asked = Asked::Needs { application: 0, accuracy, latency };
-            let Selected::Serve { variant, worker, .. } = selector.select(moment(now_s), asked) else { continue };
+            let asked = QueryNeeds::Needs { application: 0, accuracy, latency };
+            let VariantSelection::Serve { variant, worker, .. } = selector.select(moment(now_s), asked) else { continue };
             let slot = placed[worker as usize].iter().position(|&v| v == variant as usize).unwrap_or(0);
             (worker as usize, slot)
         } else {

@@ -1,13 +1,13 @@
 //! How fast are problems solved, at many demands, on clusters of several sizes, and with many pipelines?
 
 use super::clock::{milliseconds, wall_clock};
-use super::scaling;
+use super::scaling::{self, ProblemSet};
 use apportion_domain::Problem;
 pub use apportion_planning::bench::cluster::{DEVICES, PIPELINES};
 use apportion_planning::bench::{cluster, with_devices};
 use apportion_support::exit::Failure;
 use apportion_support::input::read_problem;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
 use apportion_wire::ProblemFile;
 use std::time::Duration;
@@ -16,6 +16,13 @@ use std::time::Duration;
 const CLUSTER_GAPS: [f64; 2] = [1e-2, 1e-4];
 /// Limit of each.
 const CLUSTER_LIMIT: Duration = Duration::from_secs(60);
+
+/// A problem with its name.
+#[derive(Clone)]
+struct NamedProblem {
+    name: String,
+    problem: Problem,
+}
 
 /// Many pipelines on one cluster.
 pub struct Cluster {
@@ -35,8 +42,10 @@ pub fn run(files: &[String], sizes: &[u32], shared: &Cluster) -> Result<(), Fail
     let (mut problems, mut scaling_problems) = (Vec::new(), Vec::new());
     for file in files {
         match read_problem(file)? {
-            ProblemFile::Allocation(problem) => problems.push((file.clone(), problem)),
-            ProblemFile::Scaling(problem) => scaling_problems.push((file.clone(), vec![problem])),
+            ProblemFile::Allocation(problem) => problems.push(NamedProblem { name: file.clone(), problem }),
+            ProblemFile::Scaling(problem) => {
+                scaling_problems.push(ProblemSet { name: file.clone(), problems: vec![problem] });
+            }
         }
     }
     if !problems.is_empty() {
@@ -50,12 +59,16 @@ pub fn run(files: &[String], sizes: &[u32], shared: &Cluster) -> Result<(), Fail
     scaling::run(scaling_problems)
 }
 
-fn demand_levels(problems: &[(String, Problem)], sizes: &[u32]) -> Result<(), Failure> {
+fn demand_levels(problems: &[NamedProblem], sizes: &[u32]) -> Result<(), Failure> {
     let clock = wall_clock();
-    let mut table = Table::new(&["problem", "largest qps", "median ms", "worst ms", "hardware step ms"]);
+    let mut table = TextTable::new(&["problem", "largest qps", "median ms", "worst ms", "hardware step ms"]);
     let first = problems.first().into_iter();
-    let sized = first.flat_map(|(f, p)| sizes.iter().map(move |&n| (format!("{f}, {n} devices"), with_devices(p, n))));
-    for (name, problem) in problems.iter().cloned().chain(sized) {
+    let with_size = |of: &NamedProblem, devices: u32| NamedProblem {
+        name: format!("{}, {devices} devices", of.name),
+        problem: with_devices(&of.problem, devices),
+    };
+    let sized = first.flat_map(|of| sizes.iter().map(move |&devices| with_size(of, devices)));
+    for NamedProblem { name, problem } in problems.iter().cloned().chain(sized) {
         let bar = spinner(&format!("solving {name}"));
         let bench = apportion_planning::bench::demand_levels(&problem, &clock);
         bar.finish_and_clear();
@@ -69,10 +82,10 @@ fn demand_levels(problems: &[(String, Problem)], sizes: &[u32]) -> Result<(), Fa
 }
 
 /// Divides a cluster at the gap of the speed table and at the gap of a plan.
-fn shared_cluster(problems: &[(String, Problem)], shared: &Cluster) -> Result<(), Failure> {
-    let templates: Vec<Problem> = problems.iter().map(|(_, p)| p.clone()).collect();
+fn shared_cluster(problems: &[NamedProblem], shared: &Cluster) -> Result<(), Failure> {
+    let templates: Vec<Problem> = problems.iter().map(|of| of.problem.clone()).collect();
     let problem = cluster::cluster(&templates, shared.pipelines, shared.devices, shared.seed);
-    let mut table = Table::new(&["pipelines", "devices", "gap asked", "outcome", "value", "bound", "gap", "ms"]);
+    let mut table = TextTable::new(&["pipelines", "devices", "gap asked", "outcome", "value", "bound", "gap", "ms"]);
     for gap in CLUSTER_GAPS {
         let bar = spinner("dividing a cluster");
         let row = cluster::divide(&problem, gap, CLUSTER_LIMIT, &wall_clock());

@@ -71,11 +71,17 @@ struct Fenced {
     fence: Option<v1::Fence>,
 }
 
+/// A target that a stand-in acknowledged.
+struct Acknowledgement {
+    /// The target's generation.
+    generation: u64,
+    at: Instant,
+}
+
 /// Connected stand-ins; dropping them closes their connections.
 pub struct StandIns {
     count: usize,
-    /// Acknowledged generations with their times.
-    heard: mpsc::Receiver<(u64, Instant)>,
+    acknowledgements: mpsc::Receiver<Acknowledgement>,
     running: JoinSet<Result<(), StandInError>>,
 }
 
@@ -86,15 +92,15 @@ impl StandIns {
     /// # Errors
     /// If one cannot connect or is refused.
     pub async fn connect(grpc: &str, token: &str, count: usize, hardware: &str) -> Result<Self, StandInError> {
-        let (acknowledgements, heard) = mpsc::channel(ACKNOWLEDGEMENTS_MAX);
+        let (sender, acknowledgements) = mpsc::channel(ACKNOWLEDGEMENTS_MAX);
         let mut running = JoinSet::new();
         for at in 0..count {
             let register = register(at, token, hardware);
             let mut one = StandIn::connect(grpc, register).await?;
-            let acknowledgements = acknowledgements.clone();
-            running.spawn(async move { one.run_until_closed(&acknowledgements).await });
+            let sender = sender.clone();
+            running.spawn(async move { one.run_until_closed(&sender).await });
         }
-        Ok(Self { count, heard, running })
+        Ok(Self { count, acknowledgements, running })
     }
 
     /// The times when the stand-ins acknowledged this generation or a later one, ascending.
@@ -106,8 +112,8 @@ impl StandIns {
         let deadline = tokio::time::Instant::now() + WAIT_MAX;
         while all.len() < self.count {
             tokio::select! {
-                heard = self.heard.recv() => {
-                    all.extend(heard.filter(|h| h.0 >= generation).map(|h| h.1));
+                received = self.acknowledgements.recv() => {
+                    all.extend(received.filter(|ack| ack.generation >= generation).map(|ack| ack.at));
                 }
                 Some(ended) = self.running.join_next() => ended.expect("a stand-in does not panic")?,
                 () = tokio::time::sleep_until(deadline) => {
@@ -183,7 +189,7 @@ impl StandIn {
         sent.map_err(|_| StandInError::Broken { agent: self.name.clone(), source: None })
     }
 
-    async fn run_until_closed(&mut self, acknowledgements: &mpsc::Sender<(u64, Instant)>) -> Result<(), StandInError> {
+    async fn run_until_closed(&mut self, acknowledgements: &mpsc::Sender<Acknowledgement>) -> Result<(), StandInError> {
         let mut reports = tokio::time::interval(self.report_every);
         loop {
             tokio::select! {
@@ -194,7 +200,8 @@ impl StandIn {
                     let Some(fence) = heard.target.and_then(|t| t.fence) else { continue };
                     let ack = v1::Ack { fence: Some(fence), applied: true, ..v1::Ack::default() };
                     self.send(agent_message::Message::Ack(ack)).await?;
-                    if acknowledgements.send((fence.generation, Instant::now())).await.is_err() {
+                    let acknowledged = Acknowledgement { generation: fence.generation, at: Instant::now() };
+                    if acknowledgements.send(acknowledged).await.is_err() {
                         return Ok(());
                     }
                 }

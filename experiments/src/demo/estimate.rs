@@ -1,7 +1,7 @@
 //! What does the estimator say of the load that a demo played?
 
 use super::in_force::PlanInForce;
-use crate::live::estimate::{PlayedLoad, poisson_arrivals};
+use crate::live::estimate::{PlanStart, PlayedLoad, poisson_arrivals};
 use crate::live::figures::Figures;
 use crate::live::plans::fetch_plan;
 use crate::live::service::Service;
@@ -26,9 +26,9 @@ pub async fn estimate_demo(
     let mut in_force = Vec::new();
     let mut problem = None;
     for plan in plans {
-        let (of, file) = fetch_plan(service, &plan.id).await?;
-        problem.get_or_insert(of);
-        in_force.push((Duration::from_secs_f64(plan.at_s), file));
+        let fetched = fetch_plan(service, &plan.id).await?;
+        problem.get_or_insert(fetched.problem);
+        in_force.push(PlanStart { at: Duration::from_secs_f64(plan.at_s), plan: fetched.plan });
     }
     let problem = problem.context("no plan was in force")?;
     let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?;
@@ -39,7 +39,7 @@ pub async fn estimate_demo(
 mod tests {
     use super::*;
     use crate::demo::fixtures::{digits, plan_for};
-    use crate::live::figures::Compared;
+    use crate::live::figures::ComparedFigure;
     use apportion_domain::Plan;
 
     #[test]
@@ -47,21 +47,21 @@ mod tests {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let steps = [20, 40].map(Duration::from_secs);
         let arrivals = doubling_arrivals(75.0, 60, 1).expect("a load");
-        let estimated = |plans: &[(Duration, Plan)]| {
+        let estimated = |plans: &[PlanStart]| {
             let index = problem.pipeline_named("digits").expect("it is there");
             let played =
                 PlayedLoad { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps, hops_ms: &[0.0, 2.0] };
             let runs = played.estimate_runs().expect("the plans fit");
             assert_eq!(runs, played.estimate_runs().expect("the plans fit"), "the same again");
-            Compared::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
+            ComparedFigure::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated
         };
         let (low, high) = (plan_for(&problem, 90.0), plan_for(&problem, 180.0));
-        let at = Duration::from_secs;
-        let changed = estimated(&[(at(0), low.clone()), (at(23), high.clone()), (at(43), low.clone())]);
-        let late = estimated(&[(at(0), low.clone()), (at(33), high.clone()), (at(43), low.clone())]);
-        let never = estimated(&[(at(0), low.clone())]);
+        let from = |second: u64, plan: &Plan| PlanStart { at: Duration::from_secs(second), plan: plan.clone() };
+        let changed = estimated(&[from(0, &low), from(23, &high), from(43, &low)]);
+        let late = estimated(&[from(0, &low), from(33, &high), from(43, &low)]);
+        let never = estimated(&[from(0, &low)]);
         assert!(changed > 0.8 && changed > late + 0.05 && late > never, "{changed}, {late}, {never}");
-        let all = estimated(&[(at(0), high)]);
+        let all = estimated(&[from(0, &high)]);
         assert!(all > 0.99, "{all} with cheaper variants all the time");
     }
 }

@@ -23,7 +23,7 @@ const HALVINGS: u32 = 8;
 
 /// How a demand can be served so that the plan holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Serves {
+pub enum DemandFit {
     /// With the most accurate variants, by enough replicas of them.
     Accurately,
     /// With cheaper variants.
@@ -52,22 +52,22 @@ impl FittedLoad {
 
 /// The load for devices that serve at most `capacity_qps` with the most accurate variants and no lost time. `serves` plans
 /// for a demand. `None` if no plan holds at any demand.
-pub fn fit_load(capacity_qps: f64, mut serves: impl FnMut(f64) -> Serves) -> Option<FittedLoad> {
+pub fn fit_load(capacity_qps: f64, mut serves: impl FnMut(f64) -> DemandFit) -> Option<FittedLoad> {
     let (mut most, mut too_much) = (DEMAND_MIN * capacity_qps, capacity_qps);
-    if serves(most) != Serves::Accurately {
+    if serves(most) != DemandFit::Accurately {
         return None;
     }
     for _ in 0..HALVINGS {
         let middle = f64::midpoint(most, too_much);
-        let end = if serves(middle) == Serves::Accurately { &mut most } else { &mut too_much };
+        let end = if serves(middle) == DemandFit::Accurately { &mut most } else { &mut too_much };
         *end = middle;
     }
     let accurate_qps = most;
     let shows_both = |&peak_qps: &f64| {
         let demand_qps = HEADROOM * peak_qps;
         // Above `accurate_qps` without a gap: a check loop can fail at one demand and hold at a higher one.
-        serves(0.5 * demand_qps) == Serves::Accurately
-            && [1.0 - SCATTER, 1.0, 1.0 + SCATTER].iter().all(|part| serves(part * demand_qps) == Serves::Cheaply)
+        serves(0.5 * demand_qps) == DemandFit::Accurately
+            && [1.0 - SCATTER, 1.0, 1.0 + SCATTER].iter().all(|part| serves(part * demand_qps) == DemandFit::Cheaply)
     };
     let peak_qps = PEAKS.iter().map(|part| part * accurate_qps).find(shows_both);
     let all_accurate = accurate_qps / HEADROOM / (1.0 + SCATTER);
@@ -133,11 +133,11 @@ mod tests {
     use super::*;
 
     /// Devices that serve up to one demand accurately and up to another cheaply.
-    fn devices(accurate_qps: f64, cheap_qps: f64) -> impl Fn(f64) -> Serves {
+    fn devices(accurate_qps: f64, cheap_qps: f64) -> impl Fn(f64) -> DemandFit {
         move |qps| match qps {
-            qps if qps <= accurate_qps => Serves::Accurately,
-            qps if qps <= cheap_qps => Serves::Cheaply,
-            _ => Serves::Never,
+            qps if qps <= accurate_qps => DemandFit::Accurately,
+            qps if qps <= cheap_qps => DemandFit::Cheaply,
+            _ => DemandFit::Never,
         }
     }
 
@@ -152,8 +152,8 @@ mod tests {
                 assert!(fitted.needs_cheaper, "{accurate}, {cheap}: {fitted:?}");
                 assert!((fitted.accurate_qps / scale - accurate).abs() < 0.005, "{fitted:?}");
                 for part in [0.9, 1.0, 1.1] {
-                    assert_eq!(serves(part * HEADROOM * fitted.peak_qps()), Serves::Cheaply, "{fitted:?}");
-                    assert_eq!(serves(part * HEADROOM * fitted.base_qps), Serves::Accurately, "{fitted:?}");
+                    assert_eq!(serves(part * HEADROOM * fitted.peak_qps()), DemandFit::Cheaply, "{fitted:?}");
+                    assert_eq!(serves(part * HEADROOM * fitted.base_qps), DemandFit::Accurately, "{fitted:?}");
                 }
             }
         }
@@ -165,7 +165,7 @@ mod tests {
             let serves = devices(0.8, cheap);
             let fitted = fit_load(1.0, &serves).expect("it can be served");
             assert!(!fitted.needs_cheaper, "{fitted:?}");
-            assert_eq!(serves(1.05 * HEADROOM * fitted.peak_qps()), Serves::Accurately, "{fitted:?}");
+            assert_eq!(serves(1.05 * HEADROOM * fitted.peak_qps()), DemandFit::Accurately, "{fitted:?}");
         }
         assert_eq!(fit_load(1.0, devices(0.001, 5.0)), None, "no accurate plan at any demand");
     }
@@ -173,7 +173,7 @@ mod tests {
     #[test]
     fn a_load_near_a_failing_plan_is_skipped() {
         // Right above the most for the accurate variants the check loop gives up.
-        let serves = |qps: f64| if (1.31..1.35).contains(&qps) { Serves::Never } else { devices(1.0, 5.0)(qps) };
+        let serves = |qps: f64| if (1.31..1.35).contains(&qps) { DemandFit::Never } else { devices(1.0, 5.0)(qps) };
         let fitted = fit_load(1.2, serves).expect("it can be served");
         assert!(fitted.needs_cheaper && !(1.31..1.35).contains(&(HEADROOM * fitted.peak_qps())), "{fitted:?}");
     }

@@ -3,15 +3,15 @@
 use super::fit::{DeviceSlowness, FittedLoad};
 use super::in_force::PlanInForce;
 use super::rehearse::plan_demand;
-use super::report::{Conditions, Summary, measured_figures};
+use super::report::{RunConditions, Summary, measured_figures};
 use crate::live::fleet::HARDWARE;
-use crate::live::load::{RequestOutcome, SentRequest};
+use crate::live::load::{ClientOutcome, SentRequest};
 use apportion_domain::{Plan, Problem};
 use apportion_wire::{ProblemFile, problem_from_tree};
 use serde_json::{Value, json};
 use std::time::Duration;
 
-fn sent(at_s: f64, outcome: RequestOutcome, labels: u32, correct: u32) -> SentRequest {
+fn sent(at_s: f64, outcome: ClientOutcome, labels: u32, correct: u32) -> SentRequest {
     let at = Duration::from_secs_f64(at_s);
     SentRequest { at, latency: Duration::from_millis(100), outcome, labels, correct, error: None }
 }
@@ -23,20 +23,20 @@ pub fn plan(at_s: f64, step: &str) -> PlanInForce {
     PlanInForce { at_s, generation: 1, status, step, replicas: 1, accuracy, groups: String::new(), id: String::new() }
 }
 
-fn conditions() -> Conditions {
+fn conditions() -> RunConditions {
     let load = FittedLoad { base_qps: 1.0, accurate_qps: 2.0, needs_cheaper: true };
     let devices = DeviceSlowness { multiple: 10.0, needed: 0.9, allowed: 1.2, fits: true };
-    Conditions { load, devices, hops_ms: vec![1.0], machine: None }
+    RunConditions { load, devices, hops_ms: vec![1.0], machine: None }
 }
 
 /// A run of a few requests under these plans.
 pub fn summary(plans: Vec<PlanInForce>) -> Summary {
     let sent = [
-        sent(0.0, RequestOutcome::Ok, 2, 2),
-        sent(21.0, RequestOutcome::Late, 2, 1),
-        sent(29.9, RequestOutcome::Dropped, 0, 0),
-        sent(30.0, RequestOutcome::GivenUp, 0, 0),
-        sent(31.0, RequestOutcome::Ok, 4, 4),
+        sent(0.0, ClientOutcome::Ok, 2, 2),
+        sent(21.0, ClientOutcome::Late, 2, 1),
+        sent(29.9, ClientOutcome::Dropped, 0, 0),
+        sent(30.0, ClientOutcome::GivenUp, 0, 0),
+        sent(31.0, ClientOutcome::Ok, 4, 4),
     ];
     let figures = measured_figures(&sent, &[Duration::from_secs(20)], 400.0);
     Summary::new(&sent, &figures, &[figures], plans, conditions())

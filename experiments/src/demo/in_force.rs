@@ -4,6 +4,7 @@ use crate::live::console::print_progress;
 use crate::live::fleet::describe_groups;
 use crate::live::service::Service;
 use anyhow::{Context, Result};
+use apportion_domain::PlanStatus;
 use serde::Serialize;
 use serde_json::Value;
 use std::sync::{Arc, Mutex};
@@ -65,7 +66,7 @@ async fn record_target(service: &Service, pipeline: &str, start: Instant, seen: 
         let in_force = PlanInForce {
             at_s,
             generation,
-            status: file["status"].as_str().unwrap_or("unknown").to_owned(),
+            status: file["status"].as_str().unwrap_or(PlanStatus::Unknown.name()).to_owned(),
             step: file["objective"]["step"].as_str().map(str::to_owned),
             replicas: file["replicas"].as_u64().unwrap_or(0),
             accuracy: part["accuracy"].as_f64().unwrap_or(0.0),

@@ -3,7 +3,7 @@
 use super::fit::DeviceSlowness;
 use super::meter::ProcessorUse;
 use super::report::Summary;
-use super::verdict::Verdict;
+use super::verdict::DemoVerdict;
 use std::time::Duration;
 
 /// The share of requests in steady load that must be answered in time. Plans promise 99 %. The difference covers bursts of
@@ -31,14 +31,14 @@ pub struct Promise {
 }
 
 /// Judges a run, with respect to the other work on the machine.
-pub fn judge(summary: &Summary, promise: &Promise, slowness: &DeviceSlowness, seen: Option<&ProcessorUse>) -> Verdict {
+pub fn judge(summary: &Summary, promise: &Promise, slowness: &DeviceSlowness, seen: Option<&ProcessorUse>) -> DemoVerdict {
     let missed = broken_promises(summary, promise);
     let is_disturbed = !slowness.fits || seen.is_some_and(is_disturbed);
     match missed.is_empty() {
-        true => Verdict::Kept,
-        false if summary.failed > 0 => Verdict::Broken(missed),
-        false if is_disturbed => Verdict::Disturbed(missed),
-        false => Verdict::Missed(missed),
+        true => DemoVerdict::Kept,
+        false if summary.failed > 0 => DemoVerdict::Broken(missed),
+        false if is_disturbed => DemoVerdict::Disturbed(missed),
+        false => DemoVerdict::Missed(missed),
     }
 }
 
@@ -84,9 +84,9 @@ pub fn describe_use(seen: &ProcessorUse, slowness: &DeviceSlowness) -> String {
     let ProcessorUse { processors, own, waiting, others, .. } = seen;
     let fair = if is_disturbed(seen) { "more" } else { "no more" };
     format!(
-        "of {processors:.0} processors the demo used {own:.2} ({:.2} were set aside for it) and other work {others:.2}, \
-         {fair} than the {:.2} \
-         that leave a run undisturbed; {waiting:.2} threads of the demo waited for a processor on average",
+        "of {processors:.0} processors the demo used {own:.2} ({:.2} were set aside for it). Other work used \
+         {others:.2}, {fair} than the {:.2} that leave a run undisturbed. {waiting:.2} threads of the demo waited for a \
+         processor on average",
         slowness.allowed,
         OTHERS_MAX * processors,
     )

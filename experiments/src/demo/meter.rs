@@ -148,8 +148,8 @@ fn parent_of_process(text: &str) -> Option<u32> {
     text.rsplit_once(')')?.1.split_whitespace().nth(1)?.parse().ok()
 }
 
-/// All processes with their parents.
-fn parents_of_processes() -> Vec<(u32, u32)> {
+/// The parent of each process.
+fn parents_of_processes() -> BTreeMap<u32, u32> {
     let with_parent =
         |process: u32| Some((process, parent_of_process(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?));
     numbers_in(Path::new("/proc")).into_iter().filter_map(with_parent).collect()
@@ -161,11 +161,11 @@ fn numbers_in(folder: &Path) -> Vec<u32> {
 }
 
 /// A process with its children, their children, and so on.
-fn descendants(of: u32, parents: &[(u32, u32)]) -> Vec<u32> {
+fn descendants(of: u32, parents: &BTreeMap<u32, u32>) -> Vec<u32> {
     let mut found = vec![of];
     let mut at = 0;
     while let Some(&parent) = found.get(at) {
-        found.extend(parents.iter().filter(|(child, p)| *p == parent && *child != of).map(|(child, _)| *child));
+        found.extend(parents.iter().filter(|&(&child, &p)| p == parent && child != of).map(|(&child, _)| child));
         at += 1;
     }
     found
@@ -212,8 +212,8 @@ mod tests {
 
     #[test]
     fn descendants_are_children_of_any_depth() {
-        assert_eq!(descendants(2, &[(1, 0), (2, 1), (3, 2), (4, 3), (5, 1), (6, 2)]), [2, 3, 6, 4]);
-        assert_eq!(descendants(1, &[(1, 1)]), [1], "one that is its own parent is counted once");
+        assert_eq!(descendants(2, &[(1, 0), (2, 1), (3, 2), (4, 3), (5, 1), (6, 2)].into()), [2, 3, 6, 4]);
+        assert_eq!(descendants(1, &[(1, 1)].into()), [1], "one that is its own parent is counted once");
     }
 
     #[test]

@@ -6,16 +6,17 @@ use super::in_force::{self, PlanInForce};
 use super::judge::{Promise, describe_use, judge};
 use super::meter::{Meter, ProcessorUse};
 use super::rehearse::{Rehearsal, RehearsalResult};
-use super::report::{self, Conditions, Summary};
+use super::report::{self, RunConditions, Summary};
 use super::settings::DemoSettings;
-use super::verdict::Verdict;
+use super::verdict::DemoVerdict;
 use crate::live::console::print_progress;
-use crate::live::fleet::Fleet;
-use crate::live::load::{Load, Progress, RequestOutcome, SentRequest};
+use crate::live::fleet::LocalFleet;
+use crate::live::load::{ClientOutcome, LiveLoad, LoadProgress, SentRequest};
+use crate::live::service::JoinedAgent;
 use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result, ensure};
-use apportion_support::exit::{Exit, Outcome as Ended};
-use apportion_support::output::{self, Format};
+use apportion_support::exit::{CommandResult, Exit};
+use apportion_support::output::{self, OutputFormat};
 use apportion_support::progress;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -31,7 +32,7 @@ const METER_EVERY: Duration = Duration::from_secs(1);
 ///
 /// # Errors
 /// If a program is not built, a port is taken, the database does not start, or an agent does not join.
-pub fn run(settings: &DemoSettings) -> Ended {
+pub fn run(settings: &DemoSettings) -> CommandResult {
     Ok(start_runtime(settings)?)
 }
 
@@ -43,14 +44,13 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
     let pipeline_file = settings.fleet.pipeline_file()?;
     let spec = ValidationSet::read(&pipeline_file)?;
     print_progress(&format!(
-        "{} agents with {} devices each on this machine. A demo device is a thread that runs the real variant and then \
-         holds \
-         its slot until a multiple of the measured time has passed: the devices are the bottleneck, not this machine's \
-         cores.",
+        "{} agents with {} devices each on this machine. A demo device is a thread. It runs the real variant, and then \
+         holds its slot until a multiple of the measured time has passed. So the devices are the bottleneck, and not \
+         this machine's cores.",
         settings.fleet.agents, settings.fleet.devices
     ));
-    let mut fleet = Fleet::start(&settings.fleet).await?;
-    let ingresses = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
+    let mut fleet = LocalFleet::start(&settings.fleet).await?;
+    let agents = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
     fleet.profile(&pipeline_file, 1.0).await?;
     let requests = Arc::new(spec.requests()?);
     let rehearsal = Rehearsal {
@@ -58,7 +58,7 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
         settings: &settings.fleet,
         spec: &spec,
         requests: &requests,
-        ingresses: &ingresses,
+        agents: &agents,
         seed: settings.seed,
     };
     let rehearsed = match rehearsal.run().await? {
@@ -71,13 +71,13 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
     let base_qps = rehearsed.load.base_qps;
     let promise = promise_of(settings, &rehearsed);
     announce(settings, &rehearsed, &promise);
-    deploy(&fleet, &spec, base_qps, &ingresses).await?;
+    deploy(&fleet, &spec, base_qps, &agents).await?;
 
-    let mut used: Vec<String> = ingresses.iter().map(|(_, address)| address.clone()).collect();
+    let mut used: Vec<String> = agents.iter().map(|agent| agent.ingress_http.clone()).collect();
     if settings.kill_at.is_some() {
         used.pop();
     }
-    let load = Load {
+    let load = LiveLoad {
         ingresses: used.clone(),
         pipeline: spec.name.clone(),
         requests,
@@ -89,7 +89,7 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
     let runs = estimate::estimate_demo(&fleet.service, &plans, &load.arrivals, &promise.steps, hops_ms, &spec.name).await?;
     let figures = report::measured_figures(&sent, &promise.steps, spec.slo_ms);
     let RehearsalResult { slowness, hops_ms, load: fitted } = rehearsed;
-    let conditions = Conditions { load: fitted, devices: slowness, hops_ms, machine };
+    let conditions = RunConditions { load: fitted, devices: slowness, hops_ms, machine };
     let mut summary = Summary::new(&sent, &figures, &runs, plans, conditions);
     summary.verdict = judge(&summary, &promise, &slowness, machine.as_ref());
     show_summary(settings, &summary, &spec.name, &sent)?;
@@ -115,9 +115,8 @@ fn announce(settings: &DemoSettings, rehearsed: &RehearsalResult, promise: &Prom
     };
     print_progress(&format!(
         "the planner finds that {devices} devices serve {:.1} queries/s with the most accurate variants. The load is \
-         {:.1} queries/s, from \
-         {up:.0} s to {down:.0} s {:.1}, and then {:.1} again. Plans are made for {HEADROOM} times what is seen; the high \
-         load is {cheaper}",
+         {:.1} queries/s, from {up:.0} s to {down:.0} s {:.1}, and then {:.1} again. Plans are made for {HEADROOM} \
+         times the measured load. The high load is {cheaper}",
         load.accurate_qps,
         load.base_qps,
         load.peak_qps(),
@@ -126,17 +125,16 @@ fn announce(settings: &DemoSettings, rehearsed: &RehearsalResult, promise: &Prom
     let slowness = &rehearsed.slowness;
     if !slowness.fits {
         print_progress(&format!(
-            "THIS MACHINE IS TOO BUSY for a fair run: the load takes {:.2} processors, and {:.2} are set aside for it. It \
-             is played all the \
-             same; if promises are not kept, the demo says so and ends with 5",
+            "THIS MACHINE IS TOO BUSY for a fair run: the load takes {:.2} processors, and {:.2} are set aside for it. \
+             It is played all the same. If promises are not kept, the demo says so and ends with 5",
             slowness.needed, slowness.allowed
         ));
     }
 }
 
 /// Plans for the base load, makes that the target, and hands the pipeline to the replanning job.
-async fn deploy(fleet: &Fleet, spec: &ValidationSet, qps: f64, ingresses: &[(String, String)]) -> Result<()> {
-    fleet.deploy(&spec.name, qps * HEADROOM, ingresses).await?;
+async fn deploy(fleet: &LocalFleet, spec: &ValidationSet, qps: f64, agents: &[JoinedAgent]) -> Result<()> {
+    fleet.deploy(&spec.name, qps * HEADROOM, agents).await?;
     let replan = json!({"mode": "apply", "period_s": 10.0, "headroom": HEADROOM, "min_qps": HEADROOM * qps});
     fleet.change_pipeline(&spec.name, |registered| registered["replan"] = replan).await
 }
@@ -148,8 +146,8 @@ struct PlayedRun {
     machine: Option<ProcessorUse>,
 }
 
-async fn play_load(settings: &DemoSettings, fleet: &mut Fleet, load: &Load) -> Result<PlayedRun> {
-    let (progress, seen) = (Arc::new(Progress::default()), in_force::PlansInForce::default());
+async fn play_load(settings: &DemoSettings, fleet: &mut LocalFleet, load: &LiveLoad) -> Result<PlayedRun> {
+    let (progress, seen) = (Arc::new(LoadProgress::default()), in_force::PlansInForce::default());
     let meter = Arc::new(Mutex::new(Meter::start()));
     let start = Instant::now();
     let mut beside = JoinSet::new();
@@ -183,7 +181,7 @@ async fn sample_processors(meter: Arc<Mutex<Meter>>) {
     }
 }
 
-async fn show_progress(bar: ProgressBar, progress: Arc<Progress>) {
+async fn show_progress(bar: ProgressBar, progress: Arc<LoadProgress>) {
     loop {
         tokio::time::sleep(Duration::from_millis(200)).await;
         let (sent, ok) = (progress.sent.load(Ordering::Relaxed), progress.ok.load(Ordering::Relaxed));
@@ -195,27 +193,32 @@ async fn show_progress(bar: ProgressBar, progress: Arc<Progress>) {
 fn show_summary(settings: &DemoSettings, summary: &Summary, pipeline: &str, sent: &[SentRequest]) -> Result<()> {
     match &summary.conditions.machine {
         Some(machine) => print_progress(&describe_use(machine, &summary.conditions.devices)),
-        None => print_progress("what other work took of this machine cannot be seen here"),
+        None => print_progress("the share of other work on this machine cannot be measured here"),
     }
     if settings.kill_at.is_some() {
         print_progress("the estimate knows nothing of the killed agent: it has all devices");
     }
-    for failed in sent.iter().filter(|s| matches!(s.outcome, RequestOutcome::GivenUp | RequestOutcome::Failed)).take(5) {
+    for failed in sent.iter().filter(|s| matches!(s.outcome, ClientOutcome::GivenUp | ClientOutcome::Failed)).take(5) {
         print_progress(&format!("failed at {:.3} s: {}", failed.at.as_secs_f64(), failed.error.as_deref().unwrap_or("?")));
     }
-    let text =
-        if settings.format == Format::Json { serde_json::to_string_pretty(summary)? } else { summary.table(pipeline) };
+    let text = if settings.format == OutputFormat::Json {
+        serde_json::to_string_pretty(summary)?
+    } else {
+        summary.table(pipeline)
+    };
     output::print(&text).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
     match &summary.verdict {
-        Verdict::Kept => print_progress("all that was promised was kept"),
-        Verdict::Disturbed(_) => print_progress("this run says nothing, for other work took the machine; not kept:"),
-        Verdict::Missed(_) | Verdict::Broken(_) => print_progress("NOT KEPT of what was promised:"),
+        DemoVerdict::Kept => print_progress("all that was promised was kept"),
+        DemoVerdict::Disturbed(_) => {
+            print_progress("this run says nothing, because other work took the machine; not kept:")
+        }
+        DemoVerdict::Missed(_) | DemoVerdict::Broken(_) => print_progress("NOT KEPT of what was promised:"),
     }
     summary.verdict.broken_promises().iter().for_each(|missed| print_progress(&format!("- {missed}")));
     Ok(())
 }
 
-async fn hold_until_signal(settings: &DemoSettings, fleet: &Fleet, ingress: &str, pipeline: &str) -> Result<()> {
+async fn hold_until_signal(settings: &DemoSettings, fleet: &LocalFleet, ingress: &str, pipeline: &str) -> Result<()> {
     if !settings.hold {
         return Ok(());
     }

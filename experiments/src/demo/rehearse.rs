@@ -1,20 +1,21 @@
 //! What does a request cost on this machine now, and how much of the machine is free?
 
-use super::fit::{self, DeviceSlowness, FittedLoad, FreeProcessors, Serves};
+use super::fit::{self, DemandFit, DeviceSlowness, FittedLoad, FreeProcessors};
 use super::meter::{Meter, given_processors};
 use super::report::measured_figures;
-use crate::live::capacity::{capacity_of_most_accurate_qps, longest_path};
+use crate::live::capacity::{PathSize, capacity_of_most_accurate_qps, longest_path};
 use crate::live::console::print_progress;
-use crate::live::estimate::{PlayedLoad, poisson_arrivals};
+use crate::live::estimate::{PlanStart, PlayedLoad, poisson_arrivals};
 use crate::live::figures::Figures;
-use crate::live::fleet::{Fleet, FleetSettings, HARDWARE, MULTIPLE};
-use crate::live::load::{Load, Progress, SentRequest};
-use crate::live::plans::{fetch_plan, problem_in};
+use crate::live::fleet::{FleetSettings, HARDWARE, LocalFleet, MULTIPLE};
+use crate::live::load::{LiveLoad, LoadProgress, SentRequest};
+use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
+use crate::live::service::JoinedAgent;
 use crate::live::validation::{LabelledRequest, ValidationSet};
 use anyhow::{Context, Result};
-use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, Trace};
+use apportion_domain::{ArrivalTrace, Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -60,9 +61,8 @@ pub struct RehearsalResult {
 pub enum NoLoad {
     /// The most accurate variants alone take longer than the objective.
     #[error(
-        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: its \
-         objective of {slo_ms:.0} ms \
-         is more than this machine can keep"
+        "the most accurate variants of {pipeline} charge {charge_ms:.0} ms here, alone and without queueing: this \
+         machine cannot keep its objective of {slo_ms:.0} ms"
     )]
     SlowMachine {
         /// The pipeline.
@@ -87,15 +87,15 @@ pub enum NoLoad {
 /// The inputs of a rehearsal.
 pub struct Rehearsal<'a> {
     /// The service and its agents; the pipeline is profiled, at a multiple of 1.
-    pub fleet: &'a Fleet,
+    pub fleet: &'a LocalFleet,
     /// The settings of the fleet.
     pub settings: &'a FleetSettings,
     /// The pipeline.
     pub spec: &'a ValidationSet,
     /// The requests.
     pub requests: &'a Arc<Vec<LabelledRequest>>,
-    /// Agents with their ingresses.
-    pub ingresses: &'a [(String, String)],
+    /// The agents.
+    pub agents: &'a [JoinedAgent],
     /// Seed of the arrivals.
     pub seed: u64,
 }
@@ -110,6 +110,13 @@ struct Cost {
     is_slow: bool,
 }
 
+/// The multiple of the measured time for which devices hold their slots.
+struct ChosenMultiple {
+    multiple: f64,
+    /// The free processors that it fits; `None` where the system has no figures.
+    free: Option<FreeProcessors>,
+}
+
 impl Rehearsal<'_> {
     /// Measures the free processors and the cost of a request, sets the devices' multiple, and finds the load. There is no
     /// load if the most accurate variants cannot meet the objective on this machine.
@@ -121,7 +128,7 @@ impl Rehearsal<'_> {
         let devices = self.settings.agents * self.settings.devices;
         let problem = self.problem().await?;
         let index = problem.pipeline_named(name).context("the pipeline is in its own problem")?;
-        let (tasks, charge_ms) = longest_path(problem.pipeline(index));
+        let PathSize { tasks, charge_ms } = longest_path(problem.pipeline(index));
         let multiple_max = CHARGE_MAX * self.spec.slo_ms / charge_ms;
         if multiple_max < 1.0 && self.settings.multiple.is_none() {
             return Ok(Err(NoLoad::SlowMachine { pipeline: name.clone(), charge_ms, slo_ms: self.spec.slo_ms }));
@@ -130,7 +137,7 @@ impl Rehearsal<'_> {
         let first = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
         self.fleet.scale_profile(name, 1.0, first).await?;
         let cost = self.measure_request_cost(LOAD * alone_qps / first, tasks).await?;
-        let (multiple, free) = self.choose_multiple(alone_qps, &cost, multiple_max).await;
+        let ChosenMultiple { multiple, free } = self.choose_multiple(alone_qps, &cost, multiple_max).await;
         self.fleet.scale_profile(name, first, multiple).await?;
         let hop_ms = median_of_sorted(&cost.hops_ms);
         self.fleet.change_pipeline(name, |spec| spec["network_ms"] = hop_ms.into()).await?;
@@ -157,20 +164,20 @@ impl Rehearsal<'_> {
     /// Plays a short load, and compares its latency with the estimator's for the same load without a network.
     async fn measure_request_cost(&self, qps: f64, tasks: u32) -> Result<Cost> {
         print_progress(&format!("rehearsing: {qps:.1} queries/s for {SECONDS} s"));
-        let id = self.fleet.deploy(&self.spec.name, fit::HEADROOM * qps, self.ingresses).await?;
-        let load = Load {
-            ingresses: self.ingresses.iter().map(|(_, address)| address.clone()).collect(),
+        let id = self.fleet.deploy(&self.spec.name, fit::HEADROOM * qps, self.agents).await?;
+        let load = LiveLoad {
+            ingresses: self.agents.iter().map(|agent| agent.ingress_http.clone()).collect(),
             pipeline: self.spec.name.clone(),
             requests: self.requests.clone(),
             arrivals: poisson_arrivals((0..SECONDS).map(|s| (s, qps)).collect(), self.seed)?,
             slo: Duration::from_secs_f64(self.spec.slo_ms / 1e3),
         };
         let meter = Meter::start();
-        let sent = load.run(Arc::new(Progress::default())).await?;
+        let sent = load.run(Arc::new(LoadProgress::default())).await?;
         let seen = meter.mean();
-        let (problem, plan) = fetch_plan(&self.fleet.service, &id).await?;
+        let FetchedPlan { problem, plan } = fetch_plan(&self.fleet.service, &id).await?;
         let index = problem.pipeline_named(&self.spec.name).context("the plan is of another pipeline")?;
-        let plans = [(Duration::ZERO, plan)];
+        let plans = [PlanStart { at: Duration::ZERO, plan }];
         let played =
             PlayedLoad { problem: &problem, index, plans: &plans, arrivals: &load.arrivals, steps: &[], hops_ms: &[0.0] };
         let estimated = played.estimate_runs()?.first().map_or(0.0, |run| run.p50_ms);
@@ -185,28 +192,27 @@ impl Rehearsal<'_> {
         Ok(Cost { hops_ms, request_s, is_slow })
     }
 
-    /// The multiple that fits the free processors, and the free processors.
-    async fn choose_multiple(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> (f64, Option<FreeProcessors>) {
+    /// Chooses the multiple that fits the free processors.
+    async fn choose_multiple(&self, alone_qps: f64, cost: &Cost, multiple_max: f64) -> ChosenMultiple {
         let free = tokio::task::spawn_blocking(measure_free_processors).await.ok().flatten();
         let (Some(free), Some(request_s)) = (free, cost.request_s) else {
             let multiple = self.settings.multiple.unwrap_or_else(|| MULTIPLE.min(multiple_max));
             print_progress(&format!(
-                "what of this machine is free cannot be seen here: devices hold their slots for {multiple:.1} times the \
-                 measured time"
+                "the free part of this machine cannot be measured here: devices hold their slots for {multiple:.1} \
+                 times the measured time"
             ));
-            return (multiple, None);
+            return ChosenMultiple { multiple, free: None };
         };
         let processors = std::thread::available_parallelism().map_or(1.0, |n| n.get() as f64);
         let seen = FreeProcessors { processors, free, request_s };
         // The high load is below the load that the devices serve without lost time.
         let multiple = fit::fit_multiple(alone_qps, &seen, multiple_max, self.settings.multiple).multiple;
         print_progress(&format!(
-            "of {processors:.0} processors a program that asks for all of them gets {free:.2}, and a request takes {:.1} \
-             ms of one: devices hold \
-             their slots for {multiple:.1} times the measured time",
+            "of {processors:.0} processors a program that asks for all of them gets {free:.2}. A request takes {:.1} ms \
+             of one. Devices hold their slots for {multiple:.1} times the measured time",
             1e3 * request_s
         ));
-        (multiple, Some(seen))
+        ChosenMultiple { multiple, free: Some(seen) }
     }
 }
 
@@ -239,14 +245,14 @@ fn measure_free_processors() -> Option<f64> {
 }
 
 /// How the planner serves a demand of the only pipeline, as in a round of the service.
-fn how_demand_is_served(problem: &Problem, demand_qps: f64) -> Serves {
-    let Some((outcome, report)) = plan_demand(problem, demand_qps) else { return Serves::Never };
+fn how_demand_is_served(problem: &Problem, demand_qps: f64) -> DemandFit {
+    let Some((outcome, report)) = plan_demand(problem, demand_qps) else { return DemandFit::Never };
     let asked = problem.pipelines[0].percentile / 100.0;
     let holds = outcome.plan().is_some() && report.estimate.as_ref().is_some_and(|e| e.attainment >= asked);
     match report.objective.step {
-        Some(ObjectiveStep::Hardware) if holds => Serves::Accurately,
-        Some(ObjectiveStep::Accuracy) if holds => Serves::Cheaply,
-        _ => Serves::Never,
+        Some(ObjectiveStep::Hardware) if holds => DemandFit::Accurately,
+        Some(ObjectiveStep::Accuracy) if holds => DemandFit::Cheaply,
+        _ => DemandFit::Never,
     }
 }
 
@@ -255,13 +261,13 @@ pub(super) fn plan_demand(problem: &Problem, demand_qps: f64) -> Option<(PlanOut
         draft.objective.mode = Mode::HardwareThenAccuracy;
         draft.pipelines[0] = draft.pipelines[0].with_demand(demand_qps);
     });
-    let trace = Trace::rates((0..TRACE_S).map(|second| (second, demand_qps)).collect()).ok()?;
+    let trace = ArrivalTrace::rates((0..TRACE_S).map(|second| (second, demand_qps)).collect()).ok()?;
     let begun = Instant::now();
-    let options = PlanOptions {
+    let options = PlanningOptions {
         time_limit: Some(TIME_LIMIT),
         trace: Some(Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 1 }),
         explain: false,
-        ..PlanOptions::new(Arc::new(move || begun.elapsed()))
+        ..PlanningOptions::new(Arc::new(move || begun.elapsed()))
     };
     Some(plan(&changed.ok()?, &options))
 }
@@ -270,7 +276,7 @@ pub(super) fn plan_demand(problem: &Problem, demand_qps: f64) -> Option<(PlanOut
 mod tests {
     use super::*;
     use crate::demo::fixtures::{DEVICES, digits, machines};
-    use crate::live::load::RequestOutcome;
+    use crate::live::load::ClientOutcome;
 
     fn capacity_qps(problem: &Problem) -> f64 {
         capacity_of_most_accurate_qps(problem, "digits", HARDWARE, DEVICES).expect("a profile")
@@ -282,8 +288,8 @@ mod tests {
             let fitted = fit::fit_load(capacity_qps(&problem), |qps| how_demand_is_served(&problem, qps)).expect("a load");
             assert!(fitted.needs_cheaper, "{fitted:?} of {}", capacity_qps(&problem));
             assert!(fitted.peak_qps() > 0.9 * fitted.accurate_qps, "{fitted:?}");
-            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.base_qps), Serves::Accurately);
-            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.peak_qps()), Serves::Cheaply);
+            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.base_qps), DemandFit::Accurately);
+            assert_eq!(how_demand_is_served(&problem, fit::HEADROOM * fitted.peak_qps()), DemandFit::Cheaply);
         }
     }
 
@@ -292,7 +298,7 @@ mod tests {
         // Twice 0.4 of the capacity, with the headroom.
         let shows_replicas_only = |problem: &Problem| {
             let demand_qps = 0.8 * fit::HEADROOM * capacity_qps(problem);
-            how_demand_is_served(problem, demand_qps) == Serves::Accurately
+            how_demand_is_served(problem, demand_qps) == DemandFit::Accurately
         };
         assert!(machines().iter().any(shows_replicas_only));
     }
@@ -302,7 +308,7 @@ mod tests {
         let sent = |at_ms: u64, took_ms: u64| SentRequest {
             at: Duration::from_millis(at_ms),
             latency: Duration::from_millis(took_ms),
-            outcome: RequestOutcome::Ok,
+            outcome: ClientOutcome::Ok,
             labels: 0,
             correct: 0,
             error: None,
@@ -315,6 +321,6 @@ mod tests {
     #[test]
     fn the_longest_path_charges_the_most_accurate_variants() {
         let problem = digits([30.0, 10.0, 3.0], [4.0, 0.5, 0.1]);
-        assert_eq!(longest_path(&problem.pipelines[0]), (2, 2.0 * 34.0));
+        assert_eq!(longest_path(&problem.pipelines[0]), PathSize { tasks: 2, charge_ms: 2.0 * 34.0 });
     }
 }

@@ -3,9 +3,9 @@
 use super::fit::{DeviceSlowness, FittedLoad};
 use super::in_force::PlanInForce;
 use super::meter::ProcessorUse;
-use super::verdict::Verdict;
-use crate::live::figures::{Compared, Figures, RequestResult, SETTLE, longest_ms};
-use crate::live::load::{RequestOutcome, SentRequest};
+use super::verdict::DemoVerdict;
+use crate::live::figures::{ComparedFigure, Figures, RequestResult, SETTLE, longest_ms};
+use crate::live::load::{ClientOutcome, SentRequest};
 use serde::Serialize;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -27,13 +27,13 @@ pub struct EstimatedFigures {
 #[derive(Clone, Copy, Debug, Serialize)]
 pub struct ComparedFigures {
     /// Share of requests within the objective.
-    pub attainment: Compared,
+    pub attainment: ComparedFigure,
     /// The same share without the time after each step of the load.
-    pub attainment_steady: Compared,
+    pub attainment_steady: ComparedFigure,
     /// Median latency.
-    pub p50_ms: Compared,
+    pub p50_ms: ComparedFigure,
     /// 99th percentile.
-    pub p99_ms: Compared,
+    pub p99_ms: ComparedFigure,
 }
 
 impl EstimatedFigures {
@@ -43,7 +43,7 @@ impl EstimatedFigures {
     /// If there is no run.
     pub fn new(measured: &Figures, runs: &[Figures]) -> Self {
         let compare_figure =
-            |figure: fn(&Figures) -> f64| Compared::new(figure(measured), runs.iter().map(figure).collect());
+            |figure: fn(&Figures) -> f64| ComparedFigure::new(figure(measured), runs.iter().map(figure).collect());
         let compared = ComparedFigures {
             attainment: compare_figure(|f| f.attainment),
             attainment_steady: compare_figure(|f| f.attainment_steady),
@@ -57,7 +57,7 @@ impl EstimatedFigures {
 
 /// The settings that the run was fitted to, and the use of the machine.
 #[derive(Clone, Debug, Serialize)]
-pub struct Conditions {
+pub struct RunConditions {
     /// The load.
     pub load: FittedLoad,
     /// The slowness of the devices, and its reasons.
@@ -96,9 +96,9 @@ pub struct Summary {
     /// The estimator's figures of the same arrivals under the same plans.
     pub estimate: EstimatedFigures,
     /// The settings that the run was fitted to.
-    pub conditions: Conditions,
+    pub conditions: RunConditions,
     /// Whether the run kept the promises of a demo; set by the judge.
-    pub verdict: Verdict,
+    pub verdict: DemoVerdict,
     /// Plans over time.
     pub plans: Vec<PlanInForce>,
 }
@@ -121,16 +121,16 @@ impl Summary {
         figures: &Figures,
         runs: &[Figures],
         plans: Vec<PlanInForce>,
-        conditions: Conditions,
+        conditions: RunConditions,
     ) -> Self {
         let count = |outcome| sent.iter().filter(|s| s.outcome == outcome).count();
         let sum = |of: fn(&SentRequest) -> u32| sent.iter().map(|s| u64::from(of(s))).sum();
         Self {
             requests: sent.len(),
-            ok: count(RequestOutcome::Ok),
-            late: count(RequestOutcome::Late),
-            dropped: count(RequestOutcome::Dropped) + count(RequestOutcome::GivenUp),
-            failed: count(RequestOutcome::Failed),
+            ok: count(ClientOutcome::Ok),
+            late: count(ClientOutcome::Late),
+            dropped: count(ClientOutcome::Dropped) + count(ClientOutcome::GivenUp),
+            failed: count(ClientOutcome::Failed),
             accuracy_measured: share_of_total(sum(|s| s.correct), sum(|s| s.labels)),
             accuracy_planned: planned_accuracy(sent, &plans),
             attainment: figures.attainment,
@@ -139,7 +139,7 @@ impl Summary {
             p99_ms: figures.p99_ms,
             estimate: EstimatedFigures::new(figures, runs),
             conditions,
-            verdict: Verdict::Kept,
+            verdict: DemoVerdict::Kept,
             plans,
         }
     }
@@ -154,16 +154,17 @@ impl Summary {
         let _ = writeln!(out, "\n  {:<28} {:>10} {:>10}   in 95 % of the estimator's runs", "", "measured", "estimated");
         let (accuracy, planned) = (self.accuracy_measured, self.accuracy_planned);
         let _ = writeln!(out, "  {:<28} {accuracy:>10.3} {planned:>10.3}   as planned", "end-to-end accuracy");
-        let mut row = |name: &str, of: &Compared| {
-            let Compared { measured, estimated, from, to, .. } = of;
+        let mut row = |name: &str, of: &ComparedFigure| {
+            let ComparedFigure { measured, estimated, from, to, .. } = of;
             let mark = if of.is_inside { "" } else { ", measured outside" };
             let _ = writeln!(out, "  {name:<28} {measured:>10.3} {estimated:>10.3}   {from:.3} to {to:.3}{mark}");
         };
         let compared = &self.estimate.compared;
         row("attainment", &compared.attainment);
-        row(&format!("the same but {} s after a step", SETTLE.as_secs()), &compared.attainment_steady);
+        row("attainment, steady load", &compared.attainment_steady);
         row("p50 (ms)", &compared.p50_ms);
         row("p99 (ms)", &compared.p99_ms);
+        let _ = writeln!(out, "  steady load: without the {} s after each step of the load", SETTLE.as_secs());
         let _ = writeln!(
             out,
             "\n  {:>7} {:>10} {:<9} {:<9} {:>8} {:>8}  groups",
@@ -206,7 +207,7 @@ mod tests {
     fn a_figure_outside_the_interval_is_marked() {
         let mut summary = summary(vec![plan(0.0, "hardware")]);
         assert!(!summary.table("digits").contains("outside"));
-        summary.estimate.compared.p99_ms = Compared::new(500.0, vec![10.0, 20.0, 30.0]);
+        summary.estimate.compared.p99_ms = ComparedFigure::new(500.0, vec![10.0, 20.0, 30.0]);
         let marked: Vec<String> =
             summary.table("digits").lines().filter(|l| l.contains("outside")).map(str::to_owned).collect();
         assert!(marked.len() == 1 && marked[0].contains("p99"), "{marked:?}");

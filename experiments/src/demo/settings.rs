@@ -1,13 +1,13 @@
 //! Which settings does a demo have?
 
 use crate::live::fleet::FleetSettings;
-use apportion_support::output::Format;
+use apportion_support::output::OutputFormat;
 
 /// The settings of a demo.
 #[derive(Clone, Debug)]
 pub struct DemoSettings {
     /// How the summary is printed.
-    pub format: Format,
+    pub format: OutputFormat,
     /// Whether everything stays up after the summary, and one JSON line with the addresses is printed.
     pub hold: bool,
     /// Length of the load in seconds: a third at the base rate, a third at twice that, a third at the base rate.

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// How a run ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(tag = "is", content = "missed", rename_all = "snake_case")]
-pub enum Verdict {
+pub enum DemoVerdict {
     /// All promises were kept.
     Kept,
     /// The machine was free, and these promises were broken.
@@ -17,7 +17,7 @@ pub enum Verdict {
     Broken(Vec<String>),
 }
 
-impl Verdict {
+impl DemoVerdict {
     /// How the command ends; `None` if requests failed.
     pub fn exit(&self) -> Option<Exit> {
         match self {

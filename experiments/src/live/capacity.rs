@@ -26,20 +26,35 @@ pub fn capacity_of_most_accurate_qps(problem: &Problem, pipeline: &str, hardware
     Ok(f64::from(devices) / device_seconds)
 }
 
-/// The number of tasks on the longest path of a pipeline, and the time that this path charges in ms. Variants are the most
-/// accurate ones, and batches hold one query.
-pub fn longest_path(pipeline: &Pipeline) -> (u32, f64) {
-    let mut before = vec![(0, 0.0); pipeline.tasks.len()];
-    let mut most: (u32, f64) = (0, 0.0);
+/// The size of a path through a pipeline.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct PathSize {
+    /// Its number of tasks.
+    pub tasks: u32,
+    /// The time that it charges, in ms.
+    pub charge_ms: f64,
+}
+
+impl PathSize {
+    /// The larger number of tasks and the larger charge of two sizes.
+    fn max(self, other: Self) -> Self {
+        Self { tasks: self.tasks.max(other.tasks), charge_ms: self.charge_ms.max(other.charge_ms) }
+    }
+}
+
+/// The size of the longest path of a pipeline. Variants are the most accurate ones, and batches hold one query.
+pub fn longest_path(pipeline: &Pipeline) -> PathSize {
+    let mut before = vec![PathSize::default(); pipeline.tasks.len()];
+    let mut most = PathSize::default();
     for &task in pipeline.order() {
         let rows = pipeline.most_accurate(task).next().map(|best| pipeline.variant(task, best).profile.rows());
         let alone_ms = rows.into_iter().flatten().map(|row| row.latency_ms).fold(f64::INFINITY, f64::min);
-        let (tasks, ms) = before[task.get()];
-        let here = (tasks + 1, ms + pipeline.hop_charge_ms(alone_ms));
-        most = (most.0.max(here.0), most.1.max(here.1));
+        let PathSize { tasks, charge_ms } = before[task.get()];
+        let here = PathSize { tasks: tasks + 1, charge_ms: charge_ms + pipeline.hop_charge_ms(alone_ms) };
+        most = most.max(here);
         for edge in pipeline.children(task) {
-            let child: &mut (u32, f64) = &mut before[edge.to.get()];
-            *child = (child.0.max(here.0), child.1.max(here.1));
+            let child = &mut before[edge.to.get()];
+            *child = child.max(here);
         }
     }
     most

@@ -2,8 +2,8 @@
 
 use super::figures::{Figures, RequestResult, longest_ms};
 use anyhow::{Context, Result, ensure};
-use apportion_domain::{Moment, PipelineIndex, Plan, Problem, Span, Trace};
-use apportion_estimator::{ArrivalProcess, Arrivals, Event, Scenario, SimulateOptions, Workload, replay};
+use apportion_domain::{ArrivalTrace, Moment, PipelineIndex, Plan, Problem, TimeSpan};
+use apportion_estimator::{ArrivalProcess, Arrivals, Scenario, ScenarioEvent, SimulateOptions, Workload, replay};
 use std::time::Duration;
 
 /// Runs of the estimator for each load.
@@ -14,9 +14,18 @@ const LEAD: Duration = Duration::from_secs(10);
 
 /// Arrivals at these rates, one rate for each second, Poisson within a second.
 pub fn poisson_arrivals(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {
-    let trace = Trace::rates(rates)?;
+    let trace = ArrivalTrace::rates(rates)?;
     let drawn = Arrivals::new(&trace, ArrivalProcess::Poisson, seed, "demo");
     Ok(drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect())
+}
+
+/// A plan that came into force.
+#[derive(Clone)]
+pub struct PlanStart {
+    /// Its first moment, from the start of the load.
+    pub at: Duration,
+    /// The plan.
+    pub plan: Plan,
 }
 
 /// A load that was played, as the estimator replays it.
@@ -25,8 +34,8 @@ pub struct PlayedLoad<'a> {
     pub problem: &'a Problem,
     /// The pipeline that gets the load.
     pub index: PipelineIndex,
-    /// The plans in force, each with its first moment. The first plan is in force before the load.
-    pub plans: &'a [(Duration, Plan)],
+    /// The plans in force. The first plan is in force before the load.
+    pub plans: &'a [PlanStart],
     /// The load.
     pub arrivals: &'a [Duration],
     /// The moments when the rate changes.
@@ -45,8 +54,8 @@ impl PlayedLoad<'_> {
     pub fn estimate_runs(&self) -> Result<Vec<Figures>> {
         let (first, later) = self.plans.split_first().context("no plan was in force")?;
         let moment = |at: Duration| Moment::from_nanos((at + LEAD).as_nanos() as u64);
-        let mut traces = vec![Trace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];
-        traces[self.index.get()] = Trace::arrivals(self.arrivals.iter().map(|at| moment(*at)).collect())?;
+        let mut traces = vec![ArrivalTrace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];
+        traces[self.index.get()] = ArrivalTrace::arrivals(self.arrivals.iter().map(|at| moment(*at)).collect())?;
         let longest_ms = longest_ms(self.problem.pipeline(self.index).slo_ms);
         let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
         let lead = Moment::from_nanos(LEAD.as_nanos() as u64);
@@ -64,14 +73,14 @@ impl PlayedLoad<'_> {
         let run = |seed: u64| -> Result<Figures> {
             let problem = &problems[seed as usize % problems.len()];
             let workload = Workload { traces: traces.clone(), arrivals: ArrivalProcess::Poisson, seed };
-            let event = |(at, plan): &(Duration, Plan)| (moment(*at), Event::Plan { plan: plan.clone() });
+            let event = |start: &PlanStart| (moment(start.at), ScenarioEvent::Plan { plan: start.plan.clone() });
             let events = later.iter().map(event).collect();
             let scenario = Scenario { events, steward: true, ladders: true, tuners: true, ..Scenario::default() };
-            let run = replay(problem, &first.1, &workload, &options, scenario)?;
+            let run = replay(problem, &first.plan, &workload, &options, scenario)?;
             let seen = run.simulation.requests.iter().map(|r| {
-                let took = r.finish.map(|finish| finish.since(r.arrival)).map(Span::as_millis);
+                let took = r.finish.map(|finish| finish.since(r.arrival)).map(TimeSpan::as_millis);
                 let at = Duration::from_nanos(r.arrival.since(lead).as_nanos());
-                let in_time = r.outcome == apportion_estimator::Outcome::Ok;
+                let in_time = r.outcome == apportion_estimator::RequestOutcome::Ok;
                 RequestResult { at, in_time, took_ms: took.map(|ms| ms.min(longest_ms)) }
             });
             Ok(Figures::of(&seen.collect::<Vec<_>>(), self.steps))

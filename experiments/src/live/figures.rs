@@ -1,6 +1,6 @@
 //! How well did a run serve its requests, measured or estimated?
 
-use super::load::{RequestOutcome, SentRequest};
+use super::load::{ClientOutcome, SentRequest};
 use apportion_domain::nearest_rank;
 use serde::Serialize;
 use std::time::Duration;
@@ -50,11 +50,11 @@ impl RequestResult {
     /// The result that its client saw.
     pub fn of(sent: &SentRequest, longest_ms: f64) -> Self {
         let took_ms = match sent.outcome {
-            RequestOutcome::Ok | RequestOutcome::Late => Some((sent.latency.as_secs_f64() * 1e3).min(longest_ms)),
-            RequestOutcome::GivenUp => Some(longest_ms),
-            RequestOutcome::Dropped | RequestOutcome::Failed => None,
+            ClientOutcome::Ok | ClientOutcome::Late => Some((sent.latency.as_secs_f64() * 1e3).min(longest_ms)),
+            ClientOutcome::GivenUp => Some(longest_ms),
+            ClientOutcome::Dropped | ClientOutcome::Failed => None,
         };
-        Self { at: sent.at, in_time: sent.outcome == RequestOutcome::Ok, took_ms }
+        Self { at: sent.at, in_time: sent.outcome == ClientOutcome::Ok, took_ms }
     }
 }
 
@@ -83,7 +83,7 @@ impl Figures {
 
 /// A measured figure, and the interval of the estimator's runs.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Compared {
+pub struct ComparedFigure {
     /// The measured value.
     pub measured: f64,
     /// The median of the runs.
@@ -96,7 +96,7 @@ pub struct Compared {
     pub is_inside: bool,
 }
 
-impl Compared {
+impl ComparedFigure {
     /// Compares a measured value with the runs of the estimator.
     ///
     /// # Panics
@@ -115,9 +115,9 @@ mod tests {
     #[test]
     fn the_interval_leaves_out_the_outermost_runs() {
         let runs: Vec<f64> = (0..40).rev().map(f64::from).collect();
-        let inside = Compared::new(1.0, runs.clone());
+        let inside = ComparedFigure::new(1.0, runs.clone());
         assert_eq!((inside.from, inside.to, inside.estimated, inside.is_inside), (1.0, 38.0, 20.0, true));
-        assert!(!Compared::new(0.5, runs.clone()).is_inside && !Compared::new(38.5, runs).is_inside);
+        assert!(!ComparedFigure::new(0.5, runs.clone()).is_inside && !ComparedFigure::new(38.5, runs).is_inside);
     }
 
     #[test]

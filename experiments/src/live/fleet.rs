@@ -2,7 +2,7 @@
 
 use super::console::print_progress;
 use super::process::{Process, program_beside_this};
-use super::service::Service;
+use super::service::{JoinedAgent, Service};
 use anyhow::{Context, Result, ensure};
 use apportion_support::ports::free_port;
 use serde_json::{Value, json};
@@ -21,7 +21,7 @@ pub struct FleetSettings {
     /// Devices of each agent.
     pub devices: u32,
     /// A device holds its slot until this multiple of the measured time, so that devices are the bottleneck and not cores.
-    /// `None`: 10, or the multiple that the free processors and the objective ask for.
+    /// `None`: 10, or the multiple that the free processors and the objective need.
     pub multiple: Option<f64>,
     /// The pipeline to deploy; it must name a validation set.
     pub pipeline: Option<PathBuf>,
@@ -40,7 +40,7 @@ impl FleetSettings {
 }
 
 /// All started processes. Dropping it stops them, agents first.
-pub struct Fleet {
+pub struct LocalFleet {
     /// The agents.
     pub agents: Vec<Process>,
     _service: Process,
@@ -57,7 +57,7 @@ pub struct Fleet {
     _temporary: Option<tempfile::TempDir>,
 }
 
-impl Fleet {
+impl LocalFleet {
     /// Starts the service and the agents, and waits for the service.
     ///
     /// # Errors
@@ -166,13 +166,13 @@ impl Fleet {
     ///
     /// # Errors
     /// If there is no plan, or it does not come into force.
-    pub async fn deploy(&self, pipeline: &str, demand_qps: f64, ingresses: &[(String, String)]) -> Result<String> {
+    pub async fn deploy(&self, pipeline: &str, demand_qps: f64, agents: &[JoinedAgent]) -> Result<String> {
         let plan = self.service.make_plan(pipeline, demand_qps).await?;
         let id = plan["id"].as_str().context("a plan without an id")?;
         let generation = self.service.set_target(id).await?;
         print_progress(&format!("generation {generation}: {}", describe_groups(&plan["plan"])));
-        for (_, ingress) in ingresses {
-            self.service.wait_until_pipeline_is_ready(ingress, pipeline).await?;
+        for agent in agents {
+            self.service.wait_until_pipeline_is_ready(&agent.ingress_http, pipeline).await?;
         }
         Ok(id.to_owned())
     }

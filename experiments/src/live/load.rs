@@ -11,7 +11,7 @@ use tokio::task::JoinSet;
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
 /// The requests, their times and their receivers.
-pub struct Load {
+pub struct LiveLoad {
     /// `host:port` of the ingresses, used in turn.
     pub ingresses: Vec<String>,
     /// The pipeline's name.
@@ -26,7 +26,7 @@ pub struct Load {
 
 /// The progress of a run.
 #[derive(Default)]
-pub struct Progress {
+pub struct LoadProgress {
     /// Requests that were sent.
     pub sent: AtomicU64,
     /// Requests that were answered within the objective.
@@ -37,7 +37,7 @@ pub struct Progress {
 
 /// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RequestOutcome {
+pub enum ClientOutcome {
     /// Answered within the objective.
     Ok,
     /// Answered after it.
@@ -58,7 +58,7 @@ pub struct SentRequest {
     /// The time between that moment and the end of its answer.
     pub latency: Duration,
     /// Its outcome.
-    pub outcome: RequestOutcome,
+    pub outcome: ClientOutcome,
     /// Labelled objects; zero without an answer.
     pub labels: u32,
     /// The labelled objects that were found and read correctly.
@@ -67,12 +67,12 @@ pub struct SentRequest {
     pub error: Option<String>,
 }
 
-impl Load {
+impl LiveLoad {
     /// Sends all requests and waits for all answers. Results are in the order of sending.
     ///
     /// # Errors
     /// If the HTTP client cannot be made, or a client task ends early.
-    pub async fn run(&self, progress: Arc<Progress>) -> Result<Vec<SentRequest>> {
+    pub async fn run(&self, progress: Arc<LoadProgress>) -> Result<Vec<SentRequest>> {
         let client =
             reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).tcp_nodelay(true).build().context("HTTP client")?;
         let start = Instant::now();
@@ -89,7 +89,7 @@ impl Load {
                 let answer = send(&client, &url, request).await;
                 let sent = judge(at, start.elapsed().saturating_sub(at), slo, request, answer);
                 progress.answered.fetch_add(1, Ordering::Relaxed);
-                progress.ok.fetch_add(u64::from(sent.outcome == RequestOutcome::Ok), Ordering::Relaxed);
+                progress.ok.fetch_add(u64::from(sent.outcome == ClientOutcome::Ok), Ordering::Relaxed);
                 (i, sent)
             });
             while let Some(done) = running.try_join_next() {
@@ -105,11 +105,17 @@ impl Load {
     }
 }
 
-async fn send(client: &reqwest::Client, url: &str, request: &LabelledRequest) -> Result<(u16, String)> {
+/// The answer to an HTTP request.
+struct HttpAnswer {
+    status: u16,
+    body: String,
+}
+
+async fn send(client: &reqwest::Client, url: &str, request: &LabelledRequest) -> Result<HttpAnswer> {
     let request = client.post(url).header("content-type", "application/json").body(request.body.clone());
     let response = request.send().await?;
     let status = response.status().as_u16();
-    Ok((status, response.text().await?))
+    Ok(HttpAnswer { status, body: response.text().await? })
 }
 
 /// The HTTP status of a request that the service gave up.
@@ -120,23 +126,25 @@ fn judge(
     latency: Duration,
     slo: Duration,
     request: &LabelledRequest,
-    answer: Result<(u16, String)>,
+    answer: Result<HttpAnswer>,
 ) -> SentRequest {
-    let failed = |error: String| (RequestOutcome::Failed, 0, Some(error));
+    let failed = |error: String| (ClientOutcome::Failed, 0, Some(error));
     let (outcome, correct, error) = match answer {
         Err(error) => failed(format!("{error:#}")),
-        Ok((200, body)) => match InferenceResponse::parse(&body) {
+        Ok(HttpAnswer { status: 200, body }) => match InferenceResponse::parse(&body) {
             Ok(answer) => {
-                let outcome = if latency <= slo { RequestOutcome::Ok } else { RequestOutcome::Late };
+                let outcome = if latency <= slo { ClientOutcome::Ok } else { ClientOutcome::Late };
                 (outcome, request.correct(&answer), None)
             }
             Err(error) => failed(format!("{error:#}")),
         },
-        Ok((GIVEN_UP, body)) => (RequestOutcome::GivenUp, 0, Some(format!("{GIVEN_UP}: {body}"))),
-        Ok((status @ (429 | 503), body)) => (RequestOutcome::Dropped, 0, Some(format!("{status}: {body}"))),
-        Ok((status, body)) => failed(format!("{status}: {body}")),
+        Ok(HttpAnswer { status: GIVEN_UP, body }) => (ClientOutcome::GivenUp, 0, Some(format!("{GIVEN_UP}: {body}"))),
+        Ok(HttpAnswer { status: status @ (429 | 503), body }) => {
+            (ClientOutcome::Dropped, 0, Some(format!("{status}: {body}")))
+        }
+        Ok(HttpAnswer { status, body }) => failed(format!("{status}: {body}")),
     };
-    let answered = matches!(outcome, RequestOutcome::Ok | RequestOutcome::Late);
+    let answered = matches!(outcome, ClientOutcome::Ok | ClientOutcome::Late);
     let labels = if answered { request.labels.len() as u32 } else { 0 };
     SentRequest { at, latency, outcome, labels, correct, error }
 }

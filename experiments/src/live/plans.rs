@@ -6,13 +6,21 @@ use apportion_domain::{Plan, Problem};
 use apportion_wire::{ProblemFile, problem_from_tree, read_plan};
 use serde_json::Value;
 
-/// Fetches a plan from the service, with the problem that it solves.
+/// A plan of the service with the problem that it solves.
+pub struct FetchedPlan {
+    /// The problem.
+    pub problem: Problem,
+    /// The plan.
+    pub plan: Plan,
+}
+
+/// Fetches a plan from the service.
 ///
 /// # Errors
 /// If the service has no such plan.
-pub async fn fetch_plan(service: &Service, plan: &str) -> Result<(Problem, Plan)> {
+pub async fn fetch_plan(service: &Service, plan: &str) -> Result<FetchedPlan> {
     let document = service.get(&format!("/v1/plans/{plan}")).await?;
-    Ok((problem_in(&document)?, read_plan("plan", &document["plan"].to_string())?))
+    Ok(FetchedPlan { problem: problem_in(&document)?, plan: read_plan("plan", &document["plan"].to_string())? })
 }
 
 /// The allocation problem in a plan document of the service.

@@ -1,6 +1,7 @@
 //! Which published calls of the service do experiments use?
 
 use anyhow::{Context, Result, bail};
+use apportion_wire::{AgentState, PlanState};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -8,6 +9,20 @@ use std::time::{Duration, Instant};
 const READY_WAIT_MAX: Duration = Duration::from_secs(90);
 /// The longest time until agents have joined, or have loaded the first plan.
 const AGENTS_WAIT_MAX: Duration = Duration::from_secs(60);
+
+/// An agent that has joined.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JoinedAgent {
+    /// Its name.
+    pub name: String,
+    /// `host:port` of its HTTP ingress.
+    pub ingress_http: String,
+}
+
+/// The state in a plan document of the service.
+fn plan_state(plan: &Value) -> Option<PlanState> {
+    PlanState::try_from(plan["state"].as_str()?.to_owned()).ok()
+}
 
 /// A connection to one service.
 #[derive(Clone)]
@@ -64,7 +79,7 @@ impl Service {
     /// If there is no plan.
     pub async fn make_plan(&self, pipeline: &str, demand_qps: f64) -> Result<Value> {
         let plan = self.request_plan(pipeline, demand_qps).await?;
-        anyhow::ensure!(plan["state"] == "succeeded", "there is no plan: {plan}");
+        anyhow::ensure!(plan_state(&plan) == Some(PlanState::Succeeded), "there is no plan: {plan}");
         Ok(plan)
     }
 
@@ -77,7 +92,7 @@ impl Service {
         let request = self.http.post(format!("{}/v1/plans", self.base)).header("prefer", "wait=30").json(&body);
         let mut plan = self.send(request).await?;
         let start = Instant::now();
-        while matches!(plan["state"].as_str(), Some("queued" | "solving" | "simulating")) {
+        while plan_state(&plan).is_some_and(PlanState::is_open) {
             anyhow::ensure!(start.elapsed() < AGENTS_WAIT_MAX, "the plan is not ready: {plan}");
             tokio::time::sleep(Duration::from_millis(100)).await;
             let id = plan["id"].as_str().context("a plan without an id")?.to_owned();
@@ -97,11 +112,11 @@ impl Service {
         target["generation"].as_u64().context("a target without a generation")
     }
 
-    /// Waits until this many agents have joined. Returns their names and ingress addresses.
+    /// Waits until this many agents have joined. Returns them by name.
     ///
     /// # Errors
     /// If they take too long.
-    pub async fn wait_for_agents(&self, count: usize) -> Result<Vec<(String, String)>> {
+    pub async fn wait_for_agents(&self, count: usize) -> Result<Vec<JoinedAgent>> {
         let mut found = Vec::new();
         let start = Instant::now();
         while found.len() < count {
@@ -113,9 +128,10 @@ impl Service {
             tokio::time::sleep(Duration::from_millis(100)).await;
             let list = self.get("/v1/agents").await?;
             let items = list.as_array().cloned().unwrap_or_default();
-            let live = items.iter().filter(|a| a["state"] == "live");
+            let live = items.iter().filter(|a| a["state"] == AgentState::Live.name());
             let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
-            found = live.map(|a| (text(&a["name"]), text(&a["ingress_http"]))).collect();
+            let joined = |a: &Value| JoinedAgent { name: text(&a["name"]), ingress_http: text(&a["ingress_http"]) };
+            found = live.map(joined).collect();
         }
         found.sort();
         Ok(found)

@@ -2,7 +2,7 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use apportion_profiler::labels::{Label, read_labels};
-use apportion_profiler::matching::{Row, count_matches};
+use apportion_profiler::matching::{AnswerRow, count_matches};
 use apportion_profiler::npy::read_npy;
 use apportion_profiler::{Datatype, Tensor};
 use apportion_wire::{MatchSpec, PipelineSpec, ValidationSpec, read_pipeline_spec};
@@ -101,11 +101,11 @@ impl InferenceResponse {
         found.filter_map(Value::as_f64).collect()
     }
 
-    fn rows(&self, matching: &MatchSpec) -> Vec<Row> {
+    fn rows(&self, matching: &MatchSpec) -> Vec<AnswerRow> {
         let values = self.numbers(&matching.value);
         let at = matching.at.as_ref().map(|name| self.numbers(name)).unwrap_or_default();
         let width = at.len() / values.len().max(1);
-        let row = |(i, &value): (usize, &f64)| Row { value, at: at[i * width..(i + 1) * width].to_vec() };
+        let row = |(i, &value): (usize, &f64)| AnswerRow { value, at: at[i * width..(i + 1) * width].to_vec() };
         values.iter().enumerate().map(row).collect()
     }
 }

@@ -8,7 +8,7 @@ pub const ACCURACY_FLOOR: f64 = 0.87;
 
 /// A planner, and the dropping policies that serve its plan.
 #[derive(Clone, Copy)]
-pub struct Contender {
+pub struct PaperContender {
     /// Its name in tables.
     pub name: &'static str,
     /// The planner.
@@ -20,26 +20,26 @@ pub struct Contender {
 }
 
 /// The contenders. Each is served with the best of its policies. Only two-step plans leave groups to reroute to.
-pub const CONTENDERS: [Contender; 4] = [
-    Contender {
+pub const CONTENDERS: [PaperContender; 4] = [
+    PaperContender {
         name: "two-step",
         planner: Planner::Milp,
         floor: None,
         dropping: &[Dropping::Reroute, Dropping::PerTask, Dropping::LastTask],
     },
-    Contender {
+    PaperContender {
         name: "two-step, accuracy 0.87",
         planner: Planner::Milp,
         floor: Some(ACCURACY_FLOOR),
         dropping: &[Dropping::Reroute, Dropping::PerTask, Dropping::LastTask],
     },
-    Contender {
+    PaperContender {
         name: "hardware-only",
         planner: Planner::HardwareOnly,
         floor: None,
         dropping: &[Dropping::PerTask, Dropping::LastTask],
     },
-    Contender {
+    PaperContender {
         name: "proteus",
         planner: Planner::Proteus,
         floor: None,

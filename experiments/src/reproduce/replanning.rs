@@ -1,9 +1,9 @@
 //! What happens when a planner plans again every 10 s, for the load that it measures?
 
-use crate::reproduce::contenders::Contender;
+use crate::reproduce::contenders::PaperContender;
 use crate::reproduce::lab::{Lab, constant, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline};
 use apportion_domain::{Dropping, Plan, Problem};
-use apportion_estimator::controllers::{Offered, Replanner, ReplannerConfig};
+use apportion_estimator::controllers::{OfferedLoad, Replanner, ReplannerConfig};
 use apportion_estimator::{ArrivalProcess, Replay, Scenario, Workload};
 use apportion_planning::ladder;
 use apportion_support::exit::Failure;
@@ -27,7 +27,7 @@ pub struct PlansByDemand<'a> {
     lab: &'a Lab,
     problem: Problem,
     /// The planner.
-    pub contender: Contender,
+    pub contender: PaperContender,
     /// Whether plans must hold on a Poisson sample of their demand (the check loop).
     checked: bool,
     /// The factor between two demands of the grid.
@@ -48,7 +48,7 @@ struct KnownPlans {
 
 impl<'a> PlansByDemand<'a> {
     /// A cache without plans.
-    pub fn new(lab: &'a Lab, problem: &Problem, contender: Contender) -> Self {
+    pub fn new(lab: &'a Lab, problem: &Problem, contender: PaperContender) -> Self {
         let known = Mutex::new(KnownPlans { plans: BTreeMap::new(), most: i32::MAX });
         Self { lab, problem: problem.clone(), contender, checked: false, grid: GRID, ladder: None, steward: false, known }
     }
@@ -58,10 +58,9 @@ impl<'a> PlansByDemand<'a> {
         Self { grid, ladder: Some(up_to), ..self }
     }
 
-    /// The same cache with or without a steward, which computes routing tables each second from the measured load (Loki
-    /// section 5.1).
-    pub fn with_steward(self, steward: bool) -> Self {
-        Self { steward, ..self }
+    /// The same cache with a steward, which computes routing tables each second from the measured load (Loki section 5.1).
+    pub fn with_steward(self) -> Self {
+        Self { steward: true, ..self }
     }
 
     /// The same cache with plans of the check loop.
@@ -123,7 +122,7 @@ impl<'a> PlansByDemand<'a> {
         let workload: Workload = load(rates, ArrivalProcess::Poisson, seed);
         let first = &rates[..rates.len().min(FIRST_SECONDS)];
         let Some(start) = self.plan_at(headroom * mean(first)) else { return Ok(None) };
-        let follow = |offered: &Offered| self.plan_at(headroom * offered.qps[0].max(offered.ewma_qps[0]));
+        let follow = |offered: &OfferedLoad| self.plan_at(headroom * offered.qps[0].max(offered.ewma_qps[0]));
         let controllers: Vec<Box<dyn apportion_estimator::Controller + '_>> =
             vec![Box::new(Replanner::new(ReplannerConfig::default(), follow))];
         let scenario = Scenario { controllers, steward: self.steward, ..Scenario::default() };

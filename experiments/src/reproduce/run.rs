@@ -5,7 +5,7 @@ use super::lab::Lab;
 use super::report::{Report, html};
 use super::{infaas, inferline, loki, pard};
 use anyhow::Context;
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output;
 use apportion_support::progress::ticking_bar;
 use apportion_wire::BadInput;
@@ -66,7 +66,7 @@ pub struct ReproduceSettings {
 ///
 /// # Errors
 /// If a folder or file cannot be used, or a comparison fails.
-pub fn run(settings: &ReproduceSettings) -> Outcome {
+pub fn run(settings: &ReproduceSettings) -> CommandResult {
     if let Some(data) = settings.data.as_ref().filter(|d| !d.is_dir()) {
         let found = "not a folder that can be read";
         return Err(
@@ -111,12 +111,10 @@ fn write(settings: &ReproduceSettings, reports: &[Report], took: Duration) -> Re
         .map_or("the problems and traces that are built in", |_| "shared data where a comparison has some");
     let quick = if settings.quick { " Tiny settings: the figures mean nothing." } else { "" };
     let head = format!(
-        "Made by apportion {} with seed {} on {data}, in {:.0} s.{quick} Plans are made on one load and judged on another \
-         (the next \
-         seed). Every plan is replayed by the estimator with the serving policies that the agents run. Each comparison \
-         says what \
-         the paper claims, as far as our copy states it, what was seen here, and the probable reason where they differ, \
-         which these runs do not test.",
+        "Made by apportion {} with seed {} on {data}, in {:.0} s.{quick} Plans are made on one load and judged on \
+         another (the next seed). The estimator replays every plan with the serving policies that the agents run. Each \
+         comparison states the paper's claim, as far as our copy has it, and the result here. Where they differ, it \
+         adds the probable reason, which these runs do not test.",
         env!("CARGO_PKG_VERSION"),
         settings.seed,
         took.as_secs_f64(),

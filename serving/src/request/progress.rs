@@ -5,20 +5,20 @@
 //! The request has ended exactly when all credit is back, in any order of arrival, so only leaves report.
 
 use crate::station::dropper::DropReason;
-use apportion_domain::Moment;
+use apportion_domain::{Moment, Partial};
 
 /// Credit of a whole request.
 pub const CREDIT_ROOT: u64 = 1 << 62;
 
 /// The parts of a credit, the first ones one larger where it does not divide evenly.
 #[derive(Clone, Debug)]
-pub struct Split {
+pub struct CreditSplit {
     part: u64,
     larger: u64,
     left: u64,
 }
 
-impl Iterator for Split {
+impl Iterator for CreditSplit {
     type Item = u64;
 
     fn next(&mut self) -> Option<u64> {
@@ -34,17 +34,19 @@ impl Iterator for Split {
     }
 }
 
+/// Example: a credit of 10 for three children is split into 4, 3 and 3.
+///
 /// Splits a query's credit among its `children` (at least one). `None` if there are more children than credit: then the
 /// query must fail, because nothing would wait for a child without credit.
 #[must_use]
-pub fn split(credit: u64, children: u64) -> Option<Split> {
+pub fn split(credit: u64, children: u64) -> Option<CreditSplit> {
     assert!(children > 0, "a query without children gives its credit back");
-    (credit >= children).then(|| Split { part: credit / children, larger: credit % children, left: children })
+    (credit >= children).then(|| CreditSplit { part: credit / children, larger: credit % children, left: children })
 }
 
 /// The outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Outcome {
+pub enum RequestOutcome {
     /// Its last leaf ended by the deadline.
     Ok,
     /// Its last leaf ended after the deadline.
@@ -55,7 +57,7 @@ pub enum Outcome {
     Failed,
 }
 
-impl Outcome {
+impl RequestOutcome {
     /// The name in result files.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -76,7 +78,7 @@ impl Outcome {
 
 /// The progress of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Progress {
+pub struct RequestProgress {
     out: u64,
     end: Moment,
     leaves: u32,
@@ -84,7 +86,7 @@ pub struct Progress {
     failed: bool,
 }
 
-impl Progress {
+impl RequestProgress {
     /// A request with this much credit out.
     #[inline]
     #[must_use]
@@ -92,8 +94,8 @@ impl Progress {
         Self { out: credit, end: Moment::ZERO, leaves: 0, dropped: None, failed: false }
     }
 
-    /// A query gives its own credit back and its children take new credit. Only the holder of the `Progress` can do this;
-    /// it spares a driver that sees every query the splitting: each query counts 1.
+    /// A query gives its own credit back and its children take new credit. Only the holder of the `RequestProgress` can do
+    /// this; it spares a driver that sees every query the splitting: each query counts 1.
     #[inline]
     pub fn pass(&mut self, credit: u64, to_children: u64) {
         debug_assert!(to_children > 0, "a query without children is a leaf");
@@ -149,24 +151,24 @@ impl Progress {
         self.dropped
     }
 
-    /// The outcome of the request if nothing more happens. With `partial`, dropped parts are left out of the answer, and
-    /// the request counts as dropped only if no part is left.
+    /// The outcome of the request if nothing more happens. Under [`Partial::Allow`] dropped parts are left out of the
+    /// answer, and the request counts as dropped only if no part is left.
     #[inline]
     #[must_use]
-    pub fn outcome(&self, deadline: Moment, partial: bool) -> Outcome {
+    pub fn outcome(&self, deadline: Moment, partial: Partial) -> RequestOutcome {
         if self.failed {
-            Outcome::Failed
-        } else if self.dropped.is_some() && !(partial && self.leaves > 0) {
-            Outcome::Dropped
+            RequestOutcome::Failed
+        } else if self.dropped.is_some() && !(partial == Partial::Allow && self.leaves > 0) {
+            RequestOutcome::Dropped
         } else if self.end <= deadline {
-            Outcome::Ok
+            RequestOutcome::Ok
         } else {
-            Outcome::Late
+            RequestOutcome::Late
         }
     }
 
     /// More than is out can come back only through our own fault or a forged message; drivers refuse the latter with
-    /// [`Progress::outstanding`] before they call.
+    /// [`RequestProgress::outstanding`] before they call.
     #[inline]
     fn give_back(&mut self, credit: u64) {
         assert!(credit <= self.out, "{credit} of credit came back, only {} is out", self.out);

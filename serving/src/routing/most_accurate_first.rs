@@ -1,18 +1,18 @@
 //! Loki's Algorithm 1: which part of its traffic does each sender send to each group? The most accurate group comes first.
 
-use crate::routing::tables::{Graph, Server, Table, route};
+use crate::routing::tables::{RoutedGroup, RouterTable, TaskGraph, route};
 use apportion_domain::{
     Assignment, BackupEntry, GroupName, Hardware, HardwareIndex, Pipeline, Routing, RoutingEntry, RoutingTable, SLACK,
     TaskIndex, VariantIndex,
 };
 
-/// An assignment names what the pipeline or the problem does not have.
+/// An assignment has a name that the pipeline or the problem does not know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{group}: {unknown}")]
 pub struct UnknownGroup {
     /// The group as the plan names it.
     pub group: GroupName,
-    /// What of it is unknown.
+    /// The unknown part of it.
     pub unknown: &'static str,
 }
 
@@ -39,19 +39,19 @@ fn find(pipeline: &Pipeline, group: &GroupName) -> Result<(TaskIndex, VariantInd
 
 /// Tasks of a pipeline and their children, as [`crate::routing::tables`] numbers them.
 #[must_use]
-pub fn graph(pipeline: &Pipeline) -> Graph {
+pub fn graph(pipeline: &Pipeline) -> TaskGraph {
     let children = |t: usize| pipeline.children(TaskIndex(t)).map(|e| e.to.get()).collect();
     let order = pipeline.order().iter().map(|t| t.get()).collect();
-    Graph { order, children: (0..pipeline.tasks.len()).map(children).collect() }
+    TaskGraph { order, children: (0..pipeline.tasks.len()).map(children).collect() }
 }
 
 /// A group of a plan, as [`crate::routing::tables`] sees it: its capacity with full batches.
 ///
 /// # Errors
 /// As [`group_capacity_qps`].
-pub fn server(pipeline: &Pipeline, hardware: &[Hardware], a: &Assignment) -> Result<Server, UnknownGroup> {
+pub fn server(pipeline: &Pipeline, hardware: &[Hardware], a: &Assignment) -> Result<RoutedGroup, UnknownGroup> {
     let (task, variant) = find(pipeline, &a.group)?;
-    Ok(Server {
+    Ok(RoutedGroup {
         task: task.get(),
         accuracy: pipeline.variant(task, variant).accuracy,
         capacity_qps: group_capacity_qps(pipeline, hardware, a)?,
@@ -63,7 +63,7 @@ pub fn server(pipeline: &Pipeline, hardware: &[Hardware], a: &Assignment) -> Res
 /// a plan. Groups of one task with the capacity to spare come most accurate first.
 ///
 /// # Errors
-/// If an assignment names what the pipeline or the hardware does not have.
+/// If an assignment has a name that the pipeline or the hardware does not know.
 pub fn most_accurate_first(
     pipeline: &Pipeline,
     hardware: &[Hardware],
@@ -71,10 +71,10 @@ pub fn most_accurate_first(
     demand_qps: f64,
 ) -> Result<Routing, UnknownGroup> {
     let used: Vec<&Assignment> = assignments.iter().filter(|a| a.replicas > 0).collect();
-    let servers: Vec<Server> = used.iter().map(|a| server(pipeline, hardware, a)).collect::<Result<_, _>>()?;
+    let servers: Vec<RoutedGroup> = used.iter().map(|a| server(pipeline, hardware, a)).collect::<Result<_, _>>()?;
     let routed = route(&graph(pipeline), &servers, demand_qps);
     let name = |group: u32| used[group as usize].group.clone();
-    let table = |t: Table| RoutingTable {
+    let table = |t: RouterTable| RoutingTable {
         from: t.from.map(name),
         to_task: pipeline.task(TaskIndex(t.to_task as usize)).name.clone(),
         entries: t.entries.into_iter().map(|(to, fraction)| RoutingEntry { to: name(to), fraction }).collect(),

@@ -4,11 +4,11 @@
 //! fractions of a routing table decide the accuracy, and then the replica within the group.
 
 pub use super::stride::Stride;
-use apportion_domain::{SLACK, Span};
+use apportion_domain::{SLACK, TimeSpan};
 
 /// One pick of a [`Router`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Picked {
+pub struct RouteChoice {
     /// The replica (or queue), by the driver's number.
     pub target: u32,
     /// The argument of [`Router::ended`] when the query has ended.
@@ -36,7 +36,7 @@ pub enum Within {
 
 /// The use that a plan makes of one group of a task, for one sender. By default it does not use the group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Part {
+pub struct GroupUse {
     /// The group's part of the sender's queries, when it has all replicas of the plan.
     pub fraction: f64,
     /// The number of these replicas; 0 if the group is not in the plan.
@@ -57,14 +57,14 @@ pub struct Serving<'a> {
 /// The weight of each group while a plan comes into force. A group of the plan gets its fraction, times the part of its
 /// replicas that serve. Groups of the former plan get the rest. So senders move as new replicas become ready. If no group
 /// of either kind serves, all serving groups count alike.
-fn weights(parts: &[Part], counts: &[u32]) -> Vec<f64> {
-    let by_plan = |(p, &n): (&Part, &u32)| {
+fn weights(parts: &[GroupUse], counts: &[u32]) -> Vec<f64> {
+    let by_plan = |(p, &n): (&GroupUse, &u32)| {
         if p.planned == 0 { 0.0 } else { p.fraction * (f64::from(n) / f64::from(p.planned)) }
     };
     let mut weights: Vec<f64> = parts.iter().zip(counts).map(by_plan).collect();
     let whole: f64 = parts.iter().filter(|p| p.planned > 0).map(|p| p.fraction).sum();
     let missing = whole - weights.iter().sum::<f64>();
-    let stand_in = |(p, &n): (&Part, &u32)| p.stand_in * f64::from(n);
+    let stand_in = |(p, &n): (&GroupUse, &u32)| p.stand_in * f64::from(n);
     let standing: f64 = parts.iter().zip(counts).map(stand_in).sum();
     if missing > SLACK * whole && standing > 0.0 {
         let stand_ins = parts.iter().zip(counts).map(stand_in);
@@ -82,24 +82,24 @@ pub struct Router {
     outstanding: Vec<u32>,
     within: Within,
     /// The only possible pick, where nothing is counted.
-    only: Option<Picked>,
+    only: Option<RouteChoice>,
     /// The only group that is ever picked, where its replicas take turns and nothing is counted.
     round: Option<u32>,
     /// The use that the plan in force makes of each group.
-    parts: Vec<Part>,
+    parts: Vec<GroupUse>,
     /// Profiled time of each group's batch, where there may be a backup table.
-    execution: Vec<Span>,
+    execution: Vec<TimeSpan>,
     /// Groups with capacity to spare, in order of preference.
     backup: Vec<u32>,
     /// Counts of queries that were behind.
-    late: Late,
+    late: LateQueries,
     /// Turns the starting point among replicas.
     phase: u32,
 }
 
 /// Queries that were behind when they left a sender, and whether a faster group could make up for it (Loki section 5.2).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Late {
+pub struct LateQueries {
     /// All of them.
     pub behind: u64,
     /// Queries that were behind by more than the whole batch of the table's choice: no group could make up for it. Not
@@ -109,7 +109,7 @@ pub struct Late {
     pub rerouted: u64,
 }
 
-impl std::ops::AddAssign for Late {
+impl std::ops::AddAssign for LateQueries {
     fn add_assign(&mut self, other: Self) {
         self.behind += other.behind;
         self.beyond += other.beyond;
@@ -133,15 +133,15 @@ impl Router {
         let weight = |(g, &(w, replicas)): (usize, &(f64, &[u32]))| (if replicas.is_empty() { 0.0 } else { w }, g as u32);
         let stride = Stride::new(groups.iter().enumerate().map(weight))?;
         let outstanding = vec![0; if within == Within::LeastOutstanding { above(&targets) } else { 0 }];
-        let part = |(w, replicas): &(f64, &[u32])| Part { fraction: *w, planned: replicas.len() as u32, stand_in: 0.0 };
+        let part = |(w, replicas): &(f64, &[u32])| GroupUse { fraction: *w, planned: replicas.len() as u32, stand_in: 0.0 };
         let parts = groups.iter().map(part).collect();
         let only = match targets.as_slice() {
-            [target] if within == Within::Turns => Some(Picked { target: *target, slot: NO_SLOT }),
+            [target] if within == Within::Turns => Some(RouteChoice { target: *target, slot: NO_SLOT }),
             _ => None,
         };
         let (execution, backup) = (Vec::new(), Vec::new());
         let round = stride.only().filter(|_| within == Within::Turns);
-        let late = Late::default();
+        let late = LateQueries::default();
         Some(Self {
             groups: stride,
             members,
@@ -161,7 +161,7 @@ impl Router {
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have
     /// capacity to spare (the backup table of Loki section 5.1).
     #[must_use]
-    pub fn with_backup(mut self, execution: Vec<Span>, backup: Vec<u32>) -> Self {
+    pub fn with_backup(mut self, execution: Vec<TimeSpan>, backup: Vec<u32>) -> Self {
         assert!(execution.len() == self.members.len(), "a time for each group");
         self.backup = backup;
         self.execution = execution;
@@ -171,7 +171,7 @@ impl Router {
     /// A plan comes into force. `parts` is the use of each group, `execution` the profiled times of their batches, and
     /// `backup` the positions of groups with capacity to spare, most accurate first. The next [`Router::retarget`] applies
     /// it.
-    pub fn plan(&mut self, parts: Vec<Part>, execution: Vec<Span>, backup: Vec<u32>) {
+    pub fn plan(&mut self, parts: Vec<GroupUse>, execution: Vec<TimeSpan>, backup: Vec<u32>) {
         assert!(execution.is_empty() || execution.len() == parts.len(), "a time for each group");
         self.parts = parts;
         self.execution = execution;
@@ -196,12 +196,12 @@ impl Router {
     /// choice by at least `behind` (Loki section 5.2). `None` if there is no such group: the query should be dropped.
     /// Without a backup table this is the paper's per-task dropping.
     #[inline(always)]
-    pub fn pick_behind(&mut self, behind: Span) -> Option<Picked> {
-        if behind == Span::ZERO { Some(self.pick()) } else { self.pick_faster(behind) }
+    pub fn pick_behind(&mut self, behind: TimeSpan) -> Option<RouteChoice> {
+        if behind == TimeSpan::ZERO { Some(self.pick()) } else { self.pick_faster(behind) }
     }
 
     #[cold]
-    fn pick_faster(&mut self, behind: Span) -> Option<Picked> {
+    fn pick_faster(&mut self, behind: TimeSpan) -> Option<RouteChoice> {
         self.late.behind += 1;
         let group = self.groups.pick();
         let choice = self.execution.get(group as usize)?;
@@ -219,20 +219,20 @@ impl Router {
 
     /// Counts of queries that were behind.
     #[must_use]
-    pub const fn late(&self) -> Late {
+    pub const fn late(&self) -> LateQueries {
         self.late
     }
 
     /// The pick of every query that is not behind, where there is no choice and nothing to count.
     #[inline(always)]
     #[must_use]
-    pub const fn only(&self) -> Option<Picked> {
+    pub const fn only(&self) -> Option<RouteChoice> {
         self.only
     }
 
     /// The next replica.
     #[inline(always)]
-    pub fn pick(&mut self) -> Picked {
+    pub fn pick(&mut self) -> RouteChoice {
         if let Some(only) = self.only {
             return only;
         }
@@ -240,16 +240,16 @@ impl Router {
         let members = &mut self.members[group as usize];
         let at = members.next;
         members.next = if at + 1 == members.count { 0 } else { at + 1 };
-        Picked { target: self.targets[(members.first + at) as usize], slot: NO_SLOT }
+        RouteChoice { target: self.targets[(members.first + at) as usize], slot: NO_SLOT }
     }
 
-    fn pick_among(&mut self) -> Picked {
+    fn pick_among(&mut self) -> RouteChoice {
         let group = self.groups.pick();
         self.pick_within(group)
     }
 
     #[inline]
-    fn pick_within(&mut self, group: u32) -> Picked {
+    fn pick_within(&mut self, group: u32) -> RouteChoice {
         let members = &mut self.members[group as usize];
         let mut at = members.next;
         let targets = &self.targets[members.first as usize..][..members.count as usize];
@@ -262,14 +262,14 @@ impl Router {
         if let Some(count) = self.outstanding.get_mut(slot as usize) {
             *count += 1;
         }
-        Picked { target, slot }
+        RouteChoice { target, slot }
     }
 
     /// Sets the serving replicas of all groups of the task, in their order. Counts of open queries stay, and so do turns
     /// where weights and counts stay. A group whose count changed starts its turns at the sender's own phase; otherwise
     /// many senders would move on in step. Without a replica in any group nothing changes, and the result is `false`.
     pub fn retarget(&mut self, groups: &[Serving<'_>]) -> bool {
-        self.parts.resize(groups.len(), Part::default());
+        self.parts.resize(groups.len(), GroupUse::default());
         let counts: Vec<u32> = groups.iter().map(|g| g.replicas).collect();
         let with: Vec<(f64, &[u32])> =
             weights(&self.parts, &counts).into_iter().zip(groups.iter().map(|g| g.targets)).collect();
@@ -279,7 +279,7 @@ impl Router {
         new.execution = std::mem::take(&mut self.execution);
         if !new.execution.is_empty() {
             // A group that no plan has described yet cannot make up for anything.
-            new.execution.resize(groups.len(), Span::from_nanos(u64::MAX));
+            new.execution.resize(groups.len(), TimeSpan::from_nanos(u64::MAX));
         }
         new.backup = std::mem::take(&mut self.backup);
         for (new, old) in new.members.iter_mut().zip(&self.members).filter(|(new, old)| new.count == old.count) {
@@ -305,7 +305,7 @@ impl Router {
         other.phase = phase;
         other.members.iter_mut().for_each(|m| m.next = phase.checked_rem(m.count).unwrap_or(0));
         other.outstanding.fill(0);
-        other.late = Late::default();
+        other.late = LateQueries::default();
         other
     }
 

@@ -11,6 +11,8 @@ struct Entry {
 }
 
 /// Smooth weighted round robin: after any number of picks, each target has had its share to within one pick.
+///
+/// Example: with the weights 2 and 1, the picks are the first target, the second, the first, and so on from there.
 #[derive(Clone, Debug)]
 pub struct Stride {
     entries: Vec<Entry>,

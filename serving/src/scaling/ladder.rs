@@ -1,21 +1,22 @@
 //! Replicas by rate, planned ahead: a pipeline climbs the steps of a ladder as its load rises.
 //!
 //! InferLine's tuner (SoCC'20, section 5) scales the one plan that it has in proportion to the rate of the busiest window.
-//! At a few replicas for each task that is far from what a plan for that rate would have: queues are pooled, whole replicas
-//! are rounded. Here the estimator has been asked beforehand, for a ladder of rates, and what is left to decide is the
-//! rate. That decision is our own. The rate is the mean of the last minute, or a larger rate that chance does not explain:
-//! the largest one in the tuner's windows, with arrivals that scatter as they did in the last two. Where the rate leaps or
+//! At a few replicas for each task this is far from a plan for that rate, because queues are pooled and whole replicas are
+//! rounded. Here the estimator has checked a ladder of rates beforehand, and only the rate is left to decide. That decision
+//! is our own. The rate is the mean of the last minute, or a larger rate that chance does not explain. The latter is the
+//! largest rate in the tuner's windows, for arrivals that scatter as in the last two minutes. Where the rate leaps or
 //! rises, it is the expected rate at the moment when new replicas would serve. Up at once, down when half a minute has
-//! asked for clearly less. Steps may lie below the plan's demand: as InferLine's tuner takes replicas of the plan away
-//! (section 5, "scaling down"), a ladder gives them up, but only where it was shown what fewer hold.
+//! asked for clearly less. Steps may lie below the plan's demand. InferLine's tuner takes replicas of the plan away
+//! (section 5, "scaling down"). A ladder gives them up too, but only down to its lowest step, which the estimator has
+//! checked.
 
 use crate::scaling::tuner::Windows;
-pub use apportion_domain::LadderStep as Step;
-use apportion_domain::{Moment, Span};
+pub use apportion_domain::LadderStep;
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// The shortest window: a step of the load is seen after about so long.
-pub const WINDOW_MIN: Span = Span::from_nanos(500_000_000);
+pub const WINDOW_MIN: TimeSpan = TimeSpan::from_nanos(500_000_000);
 /// The longest window that is looked at: longer ones say little of a load that has changed.
 pub const LOOK_BACK_SECONDS: f64 = 8.5;
 /// How long a rate is kept after it was last seen. To load a replica again takes seconds, and bursts come in groups.
@@ -24,21 +25,23 @@ pub const KEPT_SECONDS: usize = 30;
 const DEVIATIONS: f64 = 3.0;
 /// Seconds whose mean is served in any case.
 const MEAN_SECONDS: usize = 60;
-/// A window that certainly has so many times the rate of before is a leap: its mean counts, not what is certain of it.
+/// A window whose certain rate is this many times the rate of before is a leap: its mean counts, not its certain rate.
 const LEAP: f64 = 1.4;
 /// The youngest seconds, which do not count as before.
 const LEAP_SECONDS: usize = 3;
-/// So many seconds are compared with as many before: a rise between them is taken to go on.
+/// This number of seconds is compared with as many seconds before. A rise between them is taken to go on.
 const RISE_SECONDS: usize = 8;
 /// Standard deviations beyond which such a difference is a rise: rarely by chance, as it is looked for each second.
 const RISE_DEVIATIONS: f64 = 4.0;
-/// How far ahead a rise is followed, in seconds: about what it takes until a replica that is asked for serves.
+/// How far ahead a rise is followed, in seconds: about the time until a wanted replica serves.
 const LEAD_SECONDS: f64 = 6.0;
-/// By this factor the rate has to fall before replicas are given up: what lies between may be chance, and a count that
-/// stays misses less than two in turn, of the same mean.
+/// The rate has to fall by this factor before replicas are given up. A smaller fall may be chance. A constant count misses
+/// fewer requests than two counts in turn with the same mean.
 const FALL: f64 = 1.2;
-/// Seconds in which the scatter of arrivals is measured, and the least that say anything of it.
-const SCATTER_SECONDS: (usize, usize) = (120, 10);
+/// Seconds in which the scatter of arrivals is measured.
+const SCATTER_SECONDS: usize = 120;
+/// Fewer seconds say nothing about the scatter.
+const SCATTER_SECONDS_MIN: usize = 10;
 /// The median of the square of a standard normal variable.
 const MEDIAN_SQUARE: f64 = 0.4549;
 /// Replicas that one task is given at most.
@@ -47,7 +50,7 @@ pub const STEP_REPLICAS_MAX: u32 = 1 << 16;
 /// One pipeline's ladder. Arrivals are offered ones: shed queries are handed in too.
 #[derive(Clone, Debug)]
 pub struct Ladder {
-    steps: Vec<Step>,
+    steps: Vec<LadderStep>,
     headroom: f64,
     windows: Windows,
     /// The largest rate of each of the last seconds, the oldest first.
@@ -60,8 +63,15 @@ pub struct Ladder {
     /// The rate that the present replicas serve.
     level_qps: f64,
     replicas: Vec<u32>,
-    /// Replicas that it began with, and the second up to which none of them is given up: it has not seen what they are for.
-    begun: (Vec<u32>, Option<u64>),
+    begun: Beginning,
+}
+
+/// The replicas that a ladder began with.
+#[derive(Clone, Debug)]
+struct Beginning {
+    replicas: Vec<u32>,
+    /// Until this second none of them is given up: the ladder has not seen the load that they serve.
+    kept_until: Option<u64>,
 }
 
 impl Ladder {
@@ -70,11 +80,11 @@ impl Ladder {
     /// # Panics
     /// Without steps, or if their rates do not rise.
     #[must_use]
-    pub fn new(steps: Vec<Step>, replicas: Vec<u32>, headroom: f64) -> Self {
+    pub fn new(steps: Vec<LadderStep>, replicas: Vec<u32>, headroom: f64) -> Self {
         assert!(!steps.is_empty() && steps.windows(2).all(|s| s[0].rate_qps < s[1].rate_qps), "steps that rise");
         assert!(steps.iter().all(|s| s.replicas.len() == replicas.len()), "a count for each group");
         let (windows, seconds, counts) = (Windows::new(WINDOW_MIN), VecDeque::from([0.0]), VecDeque::from([0]));
-        let begun = (replicas.clone(), None);
+        let begun = Beginning { replicas: replicas.clone(), kept_until: None };
         Self { steps, headroom, windows, seconds, counts, scatter: 1.0, present: 0, level_qps: 0.0, replicas, begun }
     }
 
@@ -96,7 +106,7 @@ impl Ladder {
     pub fn inherit(&mut self, former: &Self) {
         (self.windows, self.seconds, self.present) = (former.windows.clone(), former.seconds.clone(), former.present);
         (self.counts, self.scatter) = (former.counts.clone(), former.scatter);
-        self.begun.1 = former.begun.1;
+        self.begun.kept_until = former.begun.kept_until;
     }
 
     /// The fewest replicas of each group that it ever asks for.
@@ -113,9 +123,9 @@ impl Ladder {
             self.level_qps = rate;
         }
         let mut wanted = self.needed(self.level_qps);
-        let until = *self.begun.1.get_or_insert(self.present + KEPT_SECONDS as u64);
+        let until = *self.begun.kept_until.get_or_insert(self.present + KEPT_SECONDS as u64);
         if self.present < until {
-            wanted.iter_mut().zip(&self.begun.0).for_each(|(n, &had)| *n = had.max(*n));
+            wanted.iter_mut().zip(&self.begun.replicas).for_each(|(n, &had)| *n = had.max(*n));
         }
         let is_changed = wanted != self.replicas;
         self.replicas = wanted;
@@ -141,13 +151,13 @@ impl Ladder {
         self.counts.iter().rev().skip(1 + ago).take(seconds).sum::<u64>() as f64
     }
 
-    /// The mean rate of the last minute, or of what has been seen of it.
+    /// The mean rate of the last minute, or of the seen part of it.
     fn mean_qps(&self) -> f64 {
         let seconds = MEAN_SECONDS.min(self.counts.len() - 1);
         if seconds == 0 { 0.0 } else { self.arrived_in(seconds, 0) / seconds as f64 }
     }
 
-    /// Where the rate rises, what it will be [`LEAD_SECONDS`] from now; else 0.
+    /// Where the rate rises, the expected rate [`LEAD_SECONDS`] from now; else 0.
     fn rising_qps(&self) -> f64 {
         if self.counts.len() <= 2 * RISE_SECONDS {
             return 0.0;
@@ -160,12 +170,11 @@ impl Ladder {
         now / length + (now - was) / (length * length) * (length / 2.0 + LEAD_SECONDS)
     }
 
-    /// The mean square of the differences between successive seconds, over what it is in a Poisson process; by the median,
+    /// The mean square of the differences between successive seconds, over its value in a Poisson process; by the median,
     /// so that leaps do not count.
     fn measured_scatter(&self) -> f64 {
-        let (_, least) = SCATTER_SECONDS;
         let whole = self.counts.len() - 1;
-        if whole < least {
+        if whole < SCATTER_SECONDS_MIN {
             return 1.0;
         }
         let square = |(&a, &b): (&u64, &u64)| (a as f64 - b as f64).powi(2) / ((a + b) as f64).max(1.0);
@@ -197,7 +206,7 @@ impl Ladder {
             self.present += 1;
             self.counts.push_back(0);
             self.scatter = self.measured_scatter();
-            if self.counts.len() > SCATTER_SECONDS.0 + 1 {
+            if self.counts.len() > SCATTER_SECONDS + 1 {
                 self.counts.pop_front();
             }
             self.seconds.push_back(self.rising_qps());

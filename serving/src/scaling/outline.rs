@@ -3,12 +3,10 @@
 //! A driver makes one [`Outline`] of a plan or of a target, and takes tuner, state planner and reserves from it.
 
 use crate::routing::most_accurate_first::{UnknownGroup, graph, server};
-use crate::routing::tables::Graph;
-use crate::scaling::state_planner::{Module, StatePlanner, TooManyPaths};
-use crate::scaling::tuner::{Envelope, TunedTask, Tuner};
-use apportion_domain::{Assignment, Dropping, Hardware, Pipeline, PipelinePlan, Span, TaskIndex};
-
-pub use self::PlannedGroup as Group;
+use crate::routing::tables::TaskGraph;
+use crate::scaling::state_planner::{Module, Staffing, StatePlanner, TooManyPaths};
+use crate::scaling::tuner::{TrafficEnvelope, TunedTask, Tuner};
+use apportion_domain::{Assignment, Dropping, Hardware, Pipeline, PipelinePlan, TaskIndex, TimeSpan};
 
 /// One group of the plan, in numbers.
 #[derive(Clone, Debug, PartialEq)]
@@ -20,7 +18,7 @@ pub struct PlannedGroup {
     /// The throughput of one replica with full batches, in queries per second.
     pub replica_qps: f64,
     /// Time of a full batch.
-    pub execution: Span,
+    pub execution: TimeSpan,
     /// Queries that one query makes here by its profile, for each child of its task in that order.
     pub fanout: Vec<f64>,
     /// Replicas in the plan.
@@ -45,15 +43,15 @@ impl PlannedGroup {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outline {
     /// Tasks, and the tasks that their queries go to.
-    pub graph: Graph,
+    pub graph: TaskGraph,
     /// By task: all tasks that wait for it, joins included.
     pub after: Vec<Vec<usize>>,
     /// Groups with replicas, in the plan's order.
     pub groups: Vec<PlannedGroup>,
     /// The time that a request may take.
-    pub slo: Span,
+    pub slo: TimeSpan,
     /// The time of one hop.
-    pub network: Span,
+    pub network: TimeSpan,
     /// Batches that a query may take at a task, its own included (Loki section 4.1).
     pub queue_factor: f64,
     /// The dropping policy.
@@ -66,7 +64,7 @@ impl Outline {
     /// Of a pipeline's part of a plan; groups are its assignments with replicas, in that order.
     ///
     /// # Errors
-    /// If an assignment names what the pipeline or the hardware does not have.
+    /// If an assignment has a name that the pipeline or the hardware does not know.
     pub fn of(pipeline: &Pipeline, hardware: &[Hardware], part: &PipelinePlan) -> Result<Self, UnknownGroup> {
         let group = |a: &Assignment| {
             let one = server(pipeline, hardware, &Assignment { replicas: 1, ..a.clone() })?;
@@ -74,7 +72,7 @@ impl Outline {
                 task: one.task,
                 accuracy: one.accuracy,
                 replica_qps: one.capacity_qps,
-                execution: Span::from_millis(1e3 * f64::from(a.batch) / one.capacity_qps),
+                execution: TimeSpan::from_millis(1e3 * f64::from(a.batch) / one.capacity_qps),
                 fanout: one.fanout,
                 replicas: a.replicas,
                 traffic_share: a.traffic_share,
@@ -85,8 +83,8 @@ impl Outline {
             graph: graph(pipeline),
             after: (0..pipeline.tasks.len()).map(after).collect(),
             groups: part.assignments.iter().filter(|a| a.replicas > 0).map(group).collect::<Result<_, _>>()?,
-            slo: Span::from_millis(pipeline.slo_ms),
-            network: Span::from_millis(pipeline.network_ms),
+            slo: TimeSpan::from_millis(pipeline.slo_ms),
+            network: TimeSpan::from_millis(pipeline.network_ms),
             queue_factor: pipeline.queue_factor,
             dropping: part.serving.dropping,
             demand_qps: part.demand_qps,
@@ -97,24 +95,36 @@ impl Outline {
         self.groups.iter().filter(move |g| g.task == task)
     }
 
-    /// Time of a full batch of a task's slowest group.
-    fn slowest(&self, task: usize) -> Span {
-        self.of_task(task).map(|g| g.execution).max().unwrap_or(Span::ZERO)
+    /// A task whose groups have these `replicas`, by group.
+    #[must_use]
+    pub fn staffing(&self, replicas: &[u32], task: usize) -> Staffing {
+        let of_task = self.groups.iter().zip(replicas).filter(|(g, _)| g.task == task);
+        let staffing = |(g, &n): (&PlannedGroup, &u32)| {
+            let throughput_qps = g.replica_qps * f64::from(n);
+            Staffing { execution: g.execution, throughput_qps }
+        };
+        Staffing::together(of_task.map(staffing))
     }
 
-    /// By task, the longest way from its end to the end of the pipeline, with the hop charge of each task's slowest group
-    /// (the latency rule `task_budget`): what the batching discipline `wait_until` leaves to later tasks.
+    /// Time of a full batch of a task's slowest group.
+    fn slowest(&self, task: usize) -> TimeSpan {
+        self.of_task(task).map(|g| g.execution).max().unwrap_or(TimeSpan::ZERO)
+    }
+
+    /// By task, the time that the batching discipline `wait_until` leaves to later tasks. It is the longest way from the
+    /// task's end to the end of the pipeline, with the hop charge of each task's slowest group (the latency rule
+    /// `task_budget`).
     #[must_use]
-    pub fn reserves(&self) -> Vec<Span> {
+    pub fn reserves(&self) -> Vec<TimeSpan> {
         let charge = |task: usize| match self.slowest(task) {
-            Span::ZERO => Span::ZERO,
-            slowest => Span::from_millis(self.queue_factor * slowest.as_millis()) + self.network,
+            TimeSpan::ZERO => TimeSpan::ZERO,
+            slowest => TimeSpan::from_millis(self.queue_factor * slowest.as_millis()) + self.network,
         };
-        let mut reserves = vec![Span::ZERO; self.after.len()];
+        let mut reserves = vec![TimeSpan::ZERO; self.after.len()];
         // A pass for each task settles any order of the tasks.
         for _ in 0..self.after.len() {
             for (task, after) in self.after.iter().enumerate() {
-                reserves[task] = after.iter().map(|&to| charge(to) + reserves[to]).max().unwrap_or(Span::ZERO);
+                reserves[task] = after.iter().map(|&to| charge(to) + reserves[to]).max().unwrap_or(TimeSpan::ZERO);
             }
         }
         reserves
@@ -125,12 +135,12 @@ impl Outline {
     /// # Errors
     /// If the pipeline has too many paths for them.
     pub fn state_planner(&self) -> Result<Option<StatePlanner>, TooManyPaths> {
-        if !StatePlanner::needs(self.dropping).0 {
+        if !StatePlanner::needs_views(self.dropping) {
             return Ok(None);
         }
         let planned: Vec<u32> = self.groups.iter().map(|g| g.replicas).collect();
         let module = |(task, after): (usize, &Vec<usize>)| {
-            let (execution, throughput_qps) = staffed(&self.groups, &planned, task);
+            let Staffing { execution, throughput_qps } = self.staffing(&planned, task);
             Module { execution, throughput_qps, after: after.clone() }
         };
         let modules = self.after.iter().enumerate().map(module).collect();
@@ -158,15 +168,15 @@ impl Outline {
     /// Service time of the pipeline: full batches of the slowest groups along its longest path. InferLine's smallest
     /// window.
     #[must_use]
-    pub fn service(&self) -> Span {
-        let mut below = vec![Span::ZERO; self.after.len()];
+    pub fn service(&self) -> TimeSpan {
+        let mut below = vec![TimeSpan::ZERO; self.after.len()];
         for _ in 0..self.after.len() {
             for (task, after) in self.after.iter().enumerate() {
-                let longest = after.iter().map(|&to| below[to]).max().unwrap_or(Span::ZERO);
+                let longest = after.iter().map(|&to| below[to]).max().unwrap_or(TimeSpan::ZERO);
                 below[task] = self.slowest(task) + longest;
             }
         }
-        below.into_iter().max().unwrap_or(Span::ZERO)
+        below.into_iter().max().unwrap_or(TimeSpan::ZERO)
     }
 
     /// Planned replicas of each task.
@@ -178,7 +188,7 @@ impl Outline {
     /// InferLine's tuner, of tasks that have these `replicas`. The plan was made for a sample with this envelope (whose
     /// shortest window is [`Outline::service`]) and this mean rate at the root.
     #[must_use]
-    pub fn tuner(&self, sample: &Envelope, offered_qps: f64, replicas: Vec<u32>) -> Tuner {
+    pub fn tuner(&self, sample: &TrafficEnvelope, offered_qps: f64, replicas: Vec<u32>) -> Tuner {
         let planned = self.replicas_by_task();
         let tuned = |(task, scale): (usize, f64)| {
             let capacity_qps: f64 = self.of_task(task).map(PlannedGroup::capacity_qps).sum();
@@ -200,23 +210,4 @@ impl Outline {
             |g: &PlannedGroup| f64::from(by_task[g.task]) * f64::from(g.replicas) / f64::from(planned[g.task].max(1));
         self.groups.iter().map(|g| (part(g) - 1e-9).ceil().max(1.0) as u32).collect()
     }
-}
-
-/// Mean batch time of a task, weighted by capacity, and the throughput of these replicas of its groups, in queries per
-/// second.
-#[must_use]
-pub fn staffed(groups: &[PlannedGroup], replicas: &[u32], task: usize) -> (Span, f64) {
-    let of_task = groups.iter().zip(replicas).filter(|(g, _)| g.task == task);
-    provided(of_task.map(|(g, &n)| (g.execution, g.replica_qps * f64::from(n))))
-}
-
-/// Mean batch time of groups with these times and capacities in queries per second, weighted by capacity, and the sum of
-/// the capacities.
-pub fn provided(groups: impl Iterator<Item = (Span, f64)>) -> (Span, f64) {
-    let (mut sum, mut throughput_qps) = (0.0, 0.0);
-    for (execution, capacity_qps) in groups {
-        throughput_qps += capacity_qps;
-        sum += execution.as_millis() * capacity_qps;
-    }
-    (Span::from_millis(if throughput_qps > 0.0 { sum / throughput_qps } else { 0.0 }), throughput_qps)
 }

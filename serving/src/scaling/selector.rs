@@ -10,7 +10,7 @@
 //! Here the selector also counts the queries that it has sent since. Each loaded variant has a virtual queue, which empties
 //! at peak throughput. A variant is only taken if its queue leaves enough time.
 
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 
 /// Part of a peak throughput at which a variant is overloaded: the paper's state begins at the peak itself.
 pub const PEAK: f64 = 1.0;
@@ -23,20 +23,18 @@ pub const OFFLINE_UTILISATION_MAX: f64 = 0.4;
 pub const UTILISATION_MAX: f64 = 0.8;
 /// Another worker is wanted if more of them have overloaded variants (section 4.2.3, rule 3).
 pub const OVERLOADED_MAX: f64 = 0.8;
-/// How often workers report (section 5).
-pub const REPORT_PERIOD: Span = Span::from_nanos(2_000_000_000);
 
 /// A variant on a hardware type, as it was registered and profiled.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Registered {
+pub struct RegisteredVariant {
     /// Its application.
     pub application: u32,
     /// Accuracy, 0 to 1.
     pub accuracy: f64,
     /// Time of its batch.
-    pub inference: Span,
+    pub inference: TimeSpan,
     /// Time to load it.
-    pub load: Span,
+    pub load: TimeSpan,
     /// Peak throughput of one replica, in queries per second.
     pub peak_qps: f64,
     /// Its hardware type, by number.
@@ -49,7 +47,7 @@ pub struct Registered {
 
 /// A variant's state on one worker (figure 4).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum State {
+pub enum VariantState {
     /// Its load is below its peak throughput.
     Active,
     /// It is not overloaded, but slower than profiled.
@@ -63,7 +61,7 @@ pub enum State {
 
 /// A worker's measurements of one variant in a period.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Seen {
+pub struct WorkerMeasurement {
     /// The variant.
     pub variant: u32,
     /// Replicas there, at least one.
@@ -71,14 +69,14 @@ pub struct Seen {
     /// Queries served per second.
     pub served_qps: f64,
     /// Mean time of a batch of the profiled size; zero if none ran.
-    pub inference: Span,
+    pub inference: TimeSpan,
     /// Queries that wait there.
     pub queued: u64,
 }
 
 /// The needs of a query.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Asked {
+pub enum QueryNeeds {
     /// Any variant of an application that is accurate and fast enough.
     Needs {
         /// The application.
@@ -86,7 +84,7 @@ pub enum Asked {
         /// Least accuracy.
         accuracy: f64,
         /// Longest time.
-        latency: Span,
+        latency: TimeSpan,
     },
     /// This variant.
     Variant(u32),
@@ -94,7 +92,7 @@ pub enum Asked {
 
 /// The variant that serves a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Selected {
+pub enum VariantSelection {
     /// A variant that is loaded. It is other than active, or has too long a queue, only if nothing that fits is better or
     /// can be loaded.
     Serve {
@@ -103,7 +101,7 @@ pub enum Selected {
         /// The worker.
         worker: u32,
         /// Its state there.
-        state: State,
+        state: VariantState,
     },
     /// A variant that is to be loaded first.
     Load {
@@ -141,9 +139,7 @@ pub struct Move {
 struct Worker {
     hardware: u32,
     eighths_free: u32,
-    utilisation: f64,
-    /// No variant here is slower than profiled.
-    is_calm: bool,
+    load: WorkerLoad,
     is_up: bool,
 }
 
@@ -151,31 +147,52 @@ struct Worker {
 struct Placed {
     worker: u32,
     replicas: u32,
-    state: State,
+    state: VariantState,
     /// Served over peak.
     load: f64,
     /// When the queries that were sent there will have been served, at peak throughput.
     free: Moment,
     /// The time of one query on all replicas together, at peak throughput.
-    each: Span,
+    each: TimeSpan,
+}
+
+/// Where a query would be served.
+#[derive(Clone, Copy, Debug)]
+struct Placement {
+    serve: VariantSelection,
+    /// When it would be done.
+    done: Moment,
+    /// The variant's state there.
+    state: VariantState,
 }
 
 #[derive(Clone, Debug)]
 struct Variant {
-    registered: Registered,
+    registered: RegisteredVariant,
     /// Where it is loaded.
     placed: Vec<Placed>,
 }
 
-/// Whether a worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower than
-/// profiled.
-#[must_use]
-pub fn may_run_offline(utilisation: f64, is_calm: bool) -> bool {
-    is_calm && utilisation < OFFLINE_UTILISATION_MAX
+/// The load of a worker.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct WorkerLoad {
+    /// Busy device time over all device time, 0 to 1.
+    pub utilisation: f64,
+    /// Whether no variant there is slower than profiled.
+    pub is_calm: bool,
 }
 
-/// Whether a variant that serves this part of its peak throughput, in batches that take this much longer than profiled, is
-/// disturbed by others (figure 4): it is slower than profiled though it is not overloaded.
+impl WorkerLoad {
+    /// Whether the worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower
+    /// than profiled.
+    #[must_use]
+    pub fn allows_offline(self) -> bool {
+        self.is_calm && self.utilisation < OFFLINE_UTILISATION_MAX
+    }
+}
+
+/// Whether others disturb a variant (figure 4): it is slower than profiled though it is not overloaded. `load` is its
+/// throughput over its peak throughput. `slowness` is the time of its batches over the profiled time.
 #[must_use]
 pub fn is_disturbed(load: f64, slowness: f64) -> bool {
     load < PEAK && slowness > DISTURBED
@@ -197,7 +214,7 @@ pub struct Selector {
 impl Selector {
     /// Of all registered variants; nothing is loaded and no worker is there.
     #[must_use]
-    pub fn new(registered: Vec<Registered>) -> Self {
+    pub fn new(registered: Vec<RegisteredVariant>) -> Self {
         let applications = registered.iter().map(|r| r.application as usize + 1).max().unwrap_or(0);
         let mut by_price: Vec<Vec<u32>> = vec![Vec::new(); applications];
         for (at, r) in (0..).zip(&registered) {
@@ -214,12 +231,13 @@ impl Selector {
 
     /// Adds a worker with these free eighths of devices. Returns its number.
     pub fn add_worker(&mut self, hardware: u32, eighths: u32) -> u32 {
-        self.workers.push(Worker { hardware, eighths_free: eighths, utilisation: 0.0, is_calm: true, is_up: true });
-        self.look_for_room(hardware);
+        let load = WorkerLoad { utilisation: 0.0, is_calm: true };
+        self.workers.push(Worker { hardware, eighths_free: eighths, load, is_up: true });
+        self.update_room(hardware);
         self.workers.len() as u32 - 1
     }
 
-    fn look_for_room(&mut self, hardware: u32) {
+    fn update_room(&mut self, hardware: u32) {
         let of_type = self.workers.iter().filter(|w| w.hardware == hardware && w.is_up);
         let most = of_type.map(|w| w.eighths_free).max().unwrap_or(0);
         let at = hardware as usize;
@@ -231,11 +249,11 @@ impl Selector {
     pub fn remove_worker(&mut self, worker: u32) {
         self.workers[worker as usize].is_up = false;
         self.variants.iter_mut().for_each(|v| v.placed.retain(|p| p.worker != worker));
-        self.look_for_room(self.workers[worker as usize].hardware);
+        self.update_room(self.workers[worker as usize].hardware);
     }
 
     /// A worker's report: its utilisation (0 to 1), its free eighths, and all variants that are loaded there.
-    pub fn report(&mut self, now: Moment, worker: u32, utilisation: f64, eighths_free: u32, seen: &[Seen]) {
+    pub fn report(&mut self, now: Moment, worker: u32, utilisation: f64, eighths_free: u32, seen: &[WorkerMeasurement]) {
         let mut is_calm = true;
         let is_there = |variant: u32| seen.iter().any(|s| s.variant == variant && s.replicas > 0);
         for (variant, of) in (0..).zip(&mut self.variants) {
@@ -249,13 +267,13 @@ impl Selector {
             let slowness = seen.inference.as_nanos() as f64 / (r.inference.as_nanos() as f64).max(1.0);
             let is_slow = slowness > DISTURBED;
             let state = match load >= PEAK {
-                true => State::Overloaded,
-                false if is_disturbed(load, slowness) => State::Interfered,
-                false => State::Active,
+                true => VariantState::Overloaded,
+                false if is_disturbed(load, slowness) => VariantState::Interfered,
+                false => VariantState::Active,
             };
             is_calm &= !is_slow;
-            let each = Span::from_millis(1e3 / peak_qps);
-            let queue = Span::from_nanos(each.as_nanos().saturating_mul(seen.queued));
+            let each = TimeSpan::from_millis(1e3 / peak_qps);
+            let queue = TimeSpan::from_nanos(each.as_nanos().saturating_mul(seen.queued));
             let known = variant.placed.iter().position(|p| p.worker == worker);
             // Queries that were sent after the report left are not in it.
             let free = known.map_or(now, |at| variant.placed[at].free).max(now + queue);
@@ -266,87 +284,89 @@ impl Selector {
             }
         }
         let of = &mut self.workers[worker as usize];
-        (of.utilisation, of.eighths_free, of.is_calm) = (utilisation, eighths_free, is_calm);
+        (of.load, of.eighths_free) = (WorkerLoad { utilisation, is_calm }, eighths_free);
         let hardware = of.hardware;
-        self.look_for_room(hardware);
+        self.update_room(hardware);
     }
 
     /// The state of a variant on a worker.
     #[must_use]
-    pub fn state(&self, variant: u32, worker: u32) -> State {
+    pub fn state(&self, variant: u32, worker: u32) -> VariantState {
         let placed = &self.variants[variant as usize].placed;
-        placed.iter().find(|p| p.worker == worker).map_or(State::Inactive, |p| p.state)
+        placed.iter().find(|p| p.worker == worker).map_or(VariantState::Inactive, |p| p.state)
     }
 
     /// The variant that serves a query (section 4.1). The query counts as sent to it.
-    pub fn select(&mut self, now: Moment, asked: Asked) -> Selected {
+    pub fn select(&mut self, now: Moment, asked: QueryNeeds) -> VariantSelection {
         self.select_many(now, asked, 1)
     }
 
     /// The variant that serves this many queries together.
-    pub fn select_many(&mut self, now: Moment, asked: Asked, queries: u32) -> Selected {
+    pub fn select_many(&mut self, now: Moment, asked: QueryNeeds, queries: u32) -> VariantSelection {
         let selected = match asked {
-            Asked::Variant(variant) if variant as usize >= self.variants.len() => Selected::Unknown,
-            Asked::Variant(variant) => {
-                let active = self.placed(now, variant, |p| p.state == State::Active);
-                let other = || self.load(variant).or_else(|| self.placed(now, variant, |_| true).map(|p| p.0));
-                active.map(|p| p.0).or_else(other).unwrap_or(Selected::NoRoom { variant })
+            QueryNeeds::Variant(variant) if variant as usize >= self.variants.len() => VariantSelection::Unknown,
+            QueryNeeds::Variant(variant) => {
+                let active = self.best_placement(now, variant, |p| p.state == VariantState::Active);
+                let other =
+                    || self.place_to_load(variant).or_else(|| self.best_placement(now, variant, |_| true).map(|p| p.serve));
+                active.map(|p| p.serve).or_else(other).unwrap_or(VariantSelection::NoRoom { variant })
             }
-            Asked::Needs { application, accuracy, latency } => self.select_for(now, application, accuracy, latency),
+            QueryNeeds::Needs { application, accuracy, latency } => self.select_for(now, application, accuracy, latency),
         };
-        if let Selected::Serve { variant, worker, .. } = selected {
+        if let VariantSelection::Serve { variant, worker, .. } = selected {
             let placed = self.variants[variant as usize].placed.iter_mut();
-            let sent = |p: &Placed| Span::from_nanos(p.each.as_nanos().saturating_mul(u64::from(queries)));
+            let sent = |p: &Placed| TimeSpan::from_nanos(p.each.as_nanos().saturating_mul(u64::from(queries)));
             placed.filter(|p| p.worker == worker).for_each(|p| p.free = p.free.max(now) + sent(p));
         }
         selected
     }
 
-    fn select_for(&self, now: Moment, application: u32, accuracy: f64, latency: Span) -> Selected {
+    fn select_for(&self, now: Moment, application: u32, accuracy: f64, latency: TimeSpan) -> VariantSelection {
         let at = application as usize;
         let fits = |v: &&u32| {
             let r = &self.variants[**v as usize].registered;
             r.accuracy >= accuracy && r.inference <= latency
         };
-        let Some(by_price) = self.by_price.get(at).filter(|list| !list.is_empty()) else { return Selected::Unknown };
+        let Some(by_price) = self.by_price.get(at).filter(|list| !list.is_empty()) else {
+            return VariantSelection::Unknown;
+        };
         let in_time = |variant: u32| {
             let wait =
-                Span::from_nanos(latency.as_nanos() - self.variants[variant as usize].registered.inference.as_nanos());
-            self.placed(now, variant, |p| p.state == State::Active && p.free <= now + wait)
+                TimeSpan::from_nanos(latency.as_nanos() - self.variants[variant as usize].registered.inference.as_nanos());
+            self.best_placement(now, variant, |p| p.state == VariantState::Active && p.free <= now + wait)
         };
-        if let Some((serve, _)) = by_price.iter().filter(fits).find_map(|&v| in_time(v)) {
-            return serve;
+        if let Some(placement) = by_price.iter().filter(fits).find_map(|&v| in_time(v)) {
+            return placement.serve;
         }
         // Overloaded and disturbed variants are not taken while another variant can be loaded.
-        if let Some(load) = self.by_start[at].iter().filter(fits).find_map(|&v| self.load(v)) {
+        if let Some(load) = self.by_start[at].iter().filter(fits).find_map(|&v| self.place_to_load(v)) {
             return load;
         }
-        let loaded = by_price.iter().filter(fits).filter_map(|&v| self.placed(now, v, |_| true));
-        if let Some((serve, _)) = loaded.min_by_key(|(_, done)| *done) {
-            return serve;
+        let loaded = by_price.iter().filter(fits).filter_map(|&v| self.best_placement(now, v, |_| true));
+        if let Some(placement) = loaded.min_by_key(|p| (p.done, p.state)) {
+            return placement.serve;
         }
         match by_price.iter().find(fits) {
-            Some(&variant) => Selected::NoRoom { variant },
-            None => Selected::Nearest { variant: self.nearest(by_price, accuracy, latency) },
+            Some(&variant) => VariantSelection::NoRoom { variant },
+            None => VariantSelection::Nearest { variant: self.nearest(by_price, accuracy, latency) },
         }
     }
 
-    /// Where a variant is loaded in an acceptable state and will be done first, and when; among equals by state, then by
-    /// the load that was reported.
-    fn placed(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<(Selected, (Moment, State))> {
+    /// The accepted place of a variant where a query is done first; among equals by state, then by the load that was
+    /// reported.
+    fn best_placement(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<Placement> {
         let of = &self.variants[variant as usize];
         let order = |a: &&Placed, b: &&Placed| {
             let key = |p: &Placed| (p.free.max(now), p.state);
             key(a).cmp(&key(b)).then(a.load.total_cmp(&b.load))
         };
         let best = of.placed.iter().filter(|p| accepts(p)).min_by(order)?;
-        let serve = Selected::Serve { variant, worker: best.worker, state: best.state };
-        Some((serve, (best.free.max(now) + of.registered.inference, best.state)))
+        let serve = VariantSelection::Serve { variant, worker: best.worker, state: best.state };
+        Some(Placement { serve, done: best.free.max(now) + of.registered.inference, state: best.state })
     }
 
-    /// The variant that misses what is asked for by the smallest part: accuracy below, time above, each relative to what
-    /// was asked.
-    fn nearest(&self, among: &[u32], accuracy: f64, latency: Span) -> u32 {
+    /// The variant that misses the needs by the smallest part: accuracy below, time above, each relative to the need.
+    fn nearest(&self, among: &[u32], accuracy: f64, latency: TimeSpan) -> u32 {
         let asked = (latency.as_nanos() as f64).max(1.0);
         let miss = |v: u32| {
             let r = &self.variants[v as usize].registered;
@@ -357,36 +377,36 @@ impl Selector {
         among.iter().copied().min_by(|&a, &b| miss(a).total_cmp(&miss(b))).expect("an application with variants")
     }
 
-    fn load(&self, variant: u32) -> Option<Selected> {
+    fn place_to_load(&self, variant: u32) -> Option<VariantSelection> {
         let r = &self.variants[variant as usize].registered;
         if self.room.get(r.hardware as usize).is_none_or(|&room| room < r.eighths) {
             return None;
         }
-        let worker = self.roomy(r, None)?;
-        Some(Selected::Load { variant, worker })
+        let worker = self.least_used_with_room(r, None)?;
+        Some(VariantSelection::Load { variant, worker })
     }
 
-    /// The least used worker with room for one more replica.
-    fn roomy(&self, r: &Registered, not: Option<u32>) -> Option<u32> {
+    /// The least used worker with room for one more replica, other than `not`.
+    fn least_used_with_room(&self, r: &RegisteredVariant, not: Option<u32>) -> Option<u32> {
         let has_room = |(at, w): &(u32, &Worker)| {
             w.is_up && w.hardware == r.hardware && w.eighths_free >= r.eighths && Some(*at) != not
         };
         let least = (0..).zip(&self.workers).filter(has_room);
-        least.min_by(|a, b| a.1.utilisation.total_cmp(&b.1.utilisation)).map(|(at, _)| at)
+        least.min_by(|(_, a), (_, b)| a.load.utilisation.total_cmp(&b.load.utilisation)).map(|(at, _)| at)
     }
 
-    /// Disturbed replicas and where they should go (section 4, "mitigating performance degradation"): at most one for each
-    /// worker that they come from and go to, so that what was reported is still true when they move.
+    /// Disturbed replicas and where they should go (section 4, "mitigating performance degradation"). Each worker is the
+    /// source or the goal of at most one move, so that its report is still true when a replica moves.
     #[must_use]
     pub fn moves(&self) -> Vec<Move> {
         let mut is_touched = vec![false; self.workers.len()];
         let mut moves = Vec::new();
         for (variant, of) in (0..).zip(&self.variants) {
-            for placed in of.placed.iter().filter(|p| p.state == State::Interfered) {
+            for placed in of.placed.iter().filter(|p| p.state == VariantState::Interfered) {
                 let from = placed.worker;
                 let home = &self.workers[from as usize];
                 let stays = home.eighths_free >= of.registered.eighths;
-                let to = if stays { Some(from) } else { self.roomy(&of.registered, Some(from)) };
+                let to = if stays { Some(from) } else { self.least_used_with_room(&of.registered, Some(from)) };
                 let Some(to) = to.filter(|&to| !is_touched[from as usize] && !is_touched[to as usize]) else { continue };
                 is_touched[from as usize] = true;
                 is_touched[to as usize] = true;
@@ -396,11 +416,11 @@ impl Selector {
         moves
     }
 
-    /// Whether a worker may run offline queries now, by [`may_run_offline`].
+    /// Whether a worker may run offline queries now, by [`WorkerLoad::allows_offline`].
     #[must_use]
     pub fn runs_offline(&self, worker: u32) -> bool {
         let w = &self.workers[worker as usize];
-        w.is_up && may_run_offline(w.utilisation, w.is_calm)
+        w.is_up && w.load.allows_offline()
     }
 
     /// Hardware types of which another worker is wanted (section 4.2.3).
@@ -410,15 +430,15 @@ impl Selector {
         let mut types: Vec<u32> = up().map(|(_, w)| w.hardware).collect();
         types.sort_unstable();
         types.dedup();
-        let has = |worker: u32, state: State| {
+        let has = |worker: u32, state: VariantState| {
             self.variants.iter().flat_map(|v| &v.placed).any(|p| p.worker == worker && p.state == state)
         };
-        let overloaded: Vec<u32> = up().filter(|&(at, _)| has(at, State::Overloaded)).map(|(at, _)| at).collect();
+        let overloaded: Vec<u32> = up().filter(|&(at, _)| has(at, VariantState::Overloaded)).map(|(at, _)| at).collect();
         let is_overloaded = overloaded.len() as f64 > OVERLOADED_MAX * up().count() as f64;
         let wants = |&hardware: &u32| {
             let of_type = || up().filter(move |(_, w)| w.hardware == hardware);
-            let is_used = of_type().all(|(_, w)| w.utilisation > UTILISATION_MAX);
-            let is_disturbed = |v: &Variant| v.placed.iter().all(|p| p.state == State::Interfered);
+            let is_used = of_type().all(|(_, w)| w.load.utilisation > UTILISATION_MAX);
+            let is_disturbed = |v: &Variant| v.placed.iter().all(|p| p.state == VariantState::Interfered);
             let mut loaded = self.variants.iter().filter(|v| v.registered.hardware == hardware && !v.placed.is_empty());
             let is_any = self.variants.iter().any(|v| v.registered.hardware == hardware && !v.placed.is_empty());
             let more = is_overloaded && of_type().any(|(at, _)| overloaded.contains(&at));

@@ -2,7 +2,7 @@
 
 /// One group that wants replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Want {
+pub struct GroupDemand {
     /// Replicas that it has in any case.
     pub has: u32,
     /// Replicas that it should have.
@@ -13,13 +13,15 @@ pub struct Want {
     pub eighths: u64,
 }
 
+/// Example: two groups have one replica each and want five. With three free devices they get three and two.
+///
 /// Replicas of each group, at least the present number and at most the wanted one. Devices are given one at a time, to the
 /// group with the smallest part of its wanted replicas whose pool has room; among equals to the first. A pipeline is as
 /// fast as its slowest task, so one task gains nothing while another has too little.
 ///
 /// `pools` are the free eighths of each hardware type; `None` is no limit.
 #[must_use]
-pub fn share_out(wants: &[Want], mut pools: Vec<Option<u64>>) -> Vec<u32> {
+pub fn share_out(wants: &[GroupDemand], mut pools: Vec<Option<u64>>) -> Vec<u32> {
     let mut counts: Vec<u32> = wants.iter().map(|w| w.has).collect();
     let mut open: Vec<usize> = (0..wants.len()).filter(|&at| wants[at].wanted > wants[at].has).collect();
     // Parts are compared as fractions, without dividing.

@@ -1,15 +1,15 @@
 //! PARD's State Planner (sections 4.2 and 4.3): the part of the pipeline's state that the stations of each task use.
 //!
 //! Once in each [`PERIOD`] the driver hands over the stations' measurements, calls [`StatePlanner::synchronise`], and
-//! brings each task's [`View`] to its stations. The driver decides how late it arrives.
+//! brings each task's [`StationView`] to its stations. The driver decides how late it arrives.
 
 use crate::mix::mix;
-use crate::station::dropper::{ADMIT_ALL, Priority, View};
+use crate::station::dropper::{ADMIT_ALL, Priority, StationView};
 use crate::station::monitor::Monitor;
-use apportion_domain::{Dropping, Span};
+use apportion_domain::{Dropping, TimeSpan};
 
 /// How often states are synchronised.
-pub const PERIOD: Span = Span::from_nanos(1_000_000_000);
+pub const PERIOD: TimeSpan = TimeSpan::from_nanos(1_000_000_000);
 /// Periods in the window of queueing delays and of the smoothed load: 5 s, the middle of what the paper's section 5.4 finds
 /// to make no difference.
 pub const WINDOW_PERIODS: usize = 5;
@@ -26,8 +26,8 @@ pub const DRAWS: usize = 512;
 pub const PATHS_MAX: usize = 1_024;
 /// `pard-oc`: a task is overloaded if queries queue for longer on average. The paper's thresholds are lost in our copy;
 /// this and the two steps below are those of the method that it takes over (DAGOR, SoCC'18).
-pub const OVERLOAD_QUEUEING: Span = Span::from_nanos(20_000_000);
-/// `pard-oc`: what is admitted after an overloaded period, in parts of what was before.
+pub const OVERLOAD_QUEUEING: TimeSpan = TimeSpan::from_nanos(20_000_000);
+/// `pard-oc`: the admitted part after an overloaded period, over the admitted part before.
 const ADMIT_LESS: f64 = 0.95;
 /// `pard-oc`: the same after another period.
 const ADMIT_MORE: f64 = 1.01;
@@ -36,14 +36,14 @@ const ADMIT_MIN: f64 = 0.01;
 
 /// The window and the quantile of PARD's estimates (the sweeps of its section 5.4).
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Foresight {
+pub struct StatePlannerSettings {
     /// Periods in the window of queueing delays and of the smoothed load, 1 to [`WINDOW_PERIODS_MAX`].
     pub window_periods: usize,
     /// The quantile of the aggregated batch wait that the planner uses, 0 to 1.
     pub lambda: f64,
 }
 
-impl Default for Foresight {
+impl Default for StatePlannerSettings {
     fn default() -> Self {
         Self { window_periods: WINDOW_PERIODS, lambda: LAMBDA }
     }
@@ -53,11 +53,33 @@ impl Default for Foresight {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Module {
     /// Time of a batch of the configured size: d_k of the paper.
-    pub execution: Span,
+    pub execution: TimeSpan,
     /// The throughput of all of its replicas with full batches, in queries per second: T_m of the paper.
     pub throughput_qps: f64,
     /// Tasks that wait for this one, by position.
     pub after: Vec<usize>,
+}
+
+/// The replicas of a group, or of a whole task, in numbers.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Staffing {
+    /// Time of a full batch; of several groups the mean, weighted by throughput.
+    pub execution: TimeSpan,
+    /// Throughput of all replicas with full batches, in queries per second.
+    pub throughput_qps: f64,
+}
+
+impl Staffing {
+    /// Of several groups together. Without throughput the execution is zero.
+    pub fn together(groups: impl Iterator<Item = Self>) -> Self {
+        let (mut sum, mut throughput_qps) = (0.0, 0.0);
+        for group in groups {
+            throughput_qps += group.throughput_qps;
+            sum += group.execution.as_millis() * group.throughput_qps;
+        }
+        let mean_ms = if throughput_qps > 0.0 { sum / throughput_qps } else { 0.0 };
+        Self { execution: TimeSpan::from_millis(mean_ms), throughput_qps }
+    }
 }
 
 /// There are more than [`PATHS_MAX`] paths from some task to the end of the pipeline.
@@ -83,11 +105,11 @@ struct State {
     present: Period,
     /// Periods in the window that have happened.
     periods: usize,
-    waits: Vec<Span>,
+    waits: Vec<TimeSpan>,
     next_wait: usize,
-    /// `pard-oc`: what the task itself would admit.
+    /// `pard-oc`: the part that the task itself would admit.
     level: f64,
-    view: View,
+    view: StationView,
     /// Each path to the end, without the task itself.
     paths: Vec<Vec<u32>>,
 }
@@ -96,8 +118,8 @@ struct State {
 #[derive(Clone, Debug)]
 pub struct StatePlanner {
     dropping: Dropping,
-    slo: Span,
-    network: Span,
+    slo: TimeSpan,
+    network: TimeSpan,
     /// Positions of the tasks, each before those that wait for it.
     order: Vec<usize>,
     states: Vec<State>,
@@ -106,22 +128,29 @@ pub struct StatePlanner {
 }
 
 impl StatePlanner {
-    /// Whether stations under this policy need views, and whether these change.
+    /// Whether stations under this policy need views.
     #[must_use]
-    pub fn needs(dropping: Dropping) -> (bool, bool) {
-        match dropping {
-            Dropping::Naive | Dropping::LastTask | Dropping::PerTask | Dropping::Reroute | Dropping::Nexus => {
-                (false, false)
-            }
-            Dropping::ClipperPlusPlus | Dropping::PerTaskAhead | Dropping::RerouteAhead => (true, false),
-            _ => (true, true),
-        }
+    pub fn needs_views(dropping: Dropping) -> bool {
+        let is_served_without = matches!(
+            dropping,
+            Dropping::Naive | Dropping::LastTask | Dropping::PerTask | Dropping::Reroute | Dropping::Nexus
+        );
+        !is_served_without
+    }
+
+    /// Whether the views under this policy follow measurements, so that stations need monitors and views change with the
+    /// load. Other views only change with the plan.
+    #[must_use]
+    pub fn needs_measurements(dropping: Dropping) -> bool {
+        let has_fixed_views =
+            matches!(dropping, Dropping::ClipperPlusPlus | Dropping::PerTaskAhead | Dropping::RerouteAhead);
+        Self::needs_views(dropping) && !has_fixed_views
     }
 
     /// Whether stations under this policy keep their queue by remaining time.
     #[must_use]
     pub fn sorts(dropping: Dropping) -> bool {
-        Self::needs(dropping).1 && dropping != Dropping::PardFcfs
+        Self::needs_measurements(dropping) && dropping != Dropping::PardFcfs
     }
 
     /// Of a pipeline whose requests may take `slo` and whose hops take `network`. `modules` are in any order, without a
@@ -129,7 +158,7 @@ impl StatePlanner {
     ///
     /// # Errors
     /// If there are too many paths.
-    pub fn new(dropping: Dropping, slo: Span, network: Span, modules: Vec<Module>) -> Result<Self, TooManyPaths> {
+    pub fn new(dropping: Dropping, slo: TimeSpan, network: TimeSpan, modules: Vec<Module>) -> Result<Self, TooManyPaths> {
         let order = order(&modules);
         let mut paths: Vec<Vec<Vec<u32>>> = vec![Vec::new(); modules.len()];
         for &m in order.iter().rev() {
@@ -153,7 +182,7 @@ impl StatePlanner {
             waits: Vec::new(),
             next_wait: 0,
             level: 1.0,
-            view: View::default(),
+            view: StationView::default(),
             paths,
         };
         let states = modules.into_iter().zip(paths).map(state).collect();
@@ -164,7 +193,7 @@ impl StatePlanner {
 
     /// With this window and quantile. To be called before the first period.
     #[must_use]
-    pub fn with_foresight(mut self, foresight: Foresight) -> Self {
+    pub fn with_foresight(mut self, foresight: StatePlannerSettings) -> Self {
         let length = foresight.window_periods.clamp(1, WINDOW_PERIODS_MAX);
         self.states.iter_mut().for_each(|s| s.window = vec![Period::default(); length]);
         self.lambda = foresight.lambda;
@@ -179,14 +208,15 @@ impl StatePlanner {
 
     /// The view of a task's stations.
     #[must_use]
-    pub fn view(&self, module: usize) -> View {
+    pub fn view(&self, module: usize) -> StationView {
         self.states[module].view
     }
 
-    /// Sets the batch time and the throughput of a task's replicas, as in [`Module`].
-    pub fn staff(&mut self, module: usize, execution: Span, throughput_qps: f64) {
+    /// Sets the batch time and the throughput of a task's replicas, as in [`Module`]. Another view follows at the end of
+    /// the period.
+    pub fn staff(&mut self, module: usize, staffing: Staffing) {
         let of = &mut self.states[module].module;
-        (of.execution, of.throughput_qps) = (execution, throughput_qps);
+        (of.execution, of.throughput_qps) = (staffing.execution, staffing.throughput_qps);
     }
 
     /// Takes the measurements of a station of a task in this period, and clears its monitor.
@@ -225,7 +255,7 @@ impl StatePlanner {
             self.states[m].level = self.states[m].next_level();
             let priority = self.priority(m);
             let forward = self.forward(m);
-            self.states[m].view = View { forward, budget, priority, admit: ADMIT_ALL };
+            self.states[m].view = StationView { forward, budget, priority, admit: ADMIT_ALL };
         }
         if self.dropping == Dropping::PardOc {
             self.admit();
@@ -233,14 +263,14 @@ impl StatePlanner {
     }
 
     /// L_sub of equation 1: the largest over the paths to the end.
-    fn forward(&mut self, module: usize) -> Span {
+    fn forward(&mut self, module: usize) -> TimeSpan {
         let mut draws = std::mem::take(&mut self.draws);
         let mut largest = 0;
         for path in &self.states[module].paths {
             largest = largest.max(self.forward_on_path(path, &mut draws));
         }
         self.draws = draws;
-        Span::from_nanos(largest)
+        TimeSpan::from_nanos(largest)
     }
 
     fn forward_on_path(&self, path: &[u32], draws: &mut Vec<u64>) -> u64 {
@@ -258,8 +288,8 @@ impl StatePlanner {
     }
 
     /// The quantile of the sum of one batch wait of each task on a path, taken as independent (section 4.2). The paper
-    /// draws recent waits at random; here the draws are a lattice (a Kronecker sequence, a dimension for each task), which
-    /// is as even and the same in every run.
+    /// draws recent waits at random. Here the draws are a lattice (a Kronecker sequence with a dimension for each task),
+    /// which is as even and the same in every run.
     fn aggregated_wait(&self, path: &[u32], draws: &mut Vec<u64>) -> u64 {
         draws.clear();
         draws.resize(DRAWS, 0);
@@ -280,7 +310,7 @@ impl StatePlanner {
 
     /// Each task's part of the SLO: in proportion to its time on the longest path through it (`clipper++`, section 5.1).
     /// The time is that of a batch or, for `pard-wcl`, the worst that was measured with it (section 5.3).
-    fn budgets(&self) -> Vec<Span> {
+    fn budgets(&self) -> Vec<TimeSpan> {
         let network = self.network.as_nanos();
         let time = |s: &State| {
             let measured = if self.dropping == Dropping::PardWcl { s.worst_ns() } else { 0 };
@@ -301,7 +331,7 @@ impl StatePlanner {
         let part = |(m, s): (usize, &State)| {
             let path = u128::from(before[m] + time(s) + after[m]).max(1);
             let part = u128::from(self.slo.as_nanos()) * u128::from(time(s)) / path;
-            Span::from_nanos((part as u64).saturating_sub(network))
+            TimeSpan::from_nanos((part as u64).saturating_sub(network))
         };
         self.states.iter().enumerate().map(part).collect()
     }

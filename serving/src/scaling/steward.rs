@@ -6,20 +6,20 @@
 //! one has seen ([`Steward::inherit`]).
 
 use crate::routing::most_accurate_first::UnknownGroup;
-use crate::routing::tables::{self, Server, Table};
+use crate::routing::tables::{self, RoutedGroup, RouterTable};
 use crate::scaling::ladder::Ladder;
-use crate::scaling::outline::{Outline, PlannedGroup, staffed};
+use crate::scaling::outline::{Outline, PlannedGroup};
 use crate::scaling::state_planner::{self, StatePlanner, TooManyPaths};
 use crate::scaling::tuner::Tuner;
-use crate::station::dropper::View;
+use crate::station::dropper::StationView;
 use crate::station::monitor::Monitor;
-use apportion_domain::{Hardware, Moment, Pipeline, PipelinePlan, RoutingPolicy, SLACK, Span};
+use apportion_domain::{Hardware, Moment, Pipeline, PipelinePlan, RoutingPolicy, SLACK, TimeSpan};
 use std::collections::VecDeque;
 
 /// How often tables and module states are computed (PARD section 4.1; Loki leaves its period open).
-pub const PERIOD: Span = state_planner::PERIOD;
+pub const PERIOD: TimeSpan = state_planner::PERIOD;
 /// How often the scaler is asked; its arrivals need not be reported more often.
-pub const TUNE: Span = Span::from_nanos(100_000_000);
+pub const TUNE: TimeSpan = TimeSpan::from_nanos(100_000_000);
 /// Periods whose mean is the present load: reports of several agents do not all fall into the same one.
 const RECENT_PERIODS: usize = 2;
 /// Weight of the youngest period in the moving average of the load (Loki section 4.3 averages so, but gives no weight).
@@ -68,7 +68,7 @@ impl Scaler {
 
 /// The plan of a steward.
 #[derive(Clone, Debug)]
-pub struct Config {
+pub struct StewardConfig {
     /// The pipeline as it is planned.
     pub outline: Outline,
     /// Whether tables follow the load (`most_accurate_first`); otherwise the plan's tables stay.
@@ -77,7 +77,7 @@ pub struct Config {
     pub scaler: Option<Scaler>,
 }
 
-impl Config {
+impl StewardConfig {
     /// Of a pipeline's part of a plan.
     ///
     /// # Errors
@@ -95,7 +95,7 @@ impl Config {
 
 /// An event for a steward.
 #[derive(Debug)]
-pub enum Input<'a> {
+pub enum StewardInput<'a> {
     /// Requests that were offered in a bin, shed ones included; bins never go back.
     Offered {
         /// The bin.
@@ -136,26 +136,35 @@ pub struct Steering {
     /// Its number.
     pub epoch: u64,
     /// Tables of all senders by group number; empty if the plan's tables stay.
-    pub tables: Vec<Table>,
+    pub tables: Vec<RouterTable>,
     /// Groups with capacity to spare and how much, in queries per second, most accurate first within a task (Loki section
     /// 5.2).
     pub backup: Vec<(u32, f64)>,
     /// Replicas that each group should have; empty if nothing scales.
     pub replicas: Vec<u32>,
     /// By task, the view of its stations; empty if the policy does not use module states.
-    pub views: Vec<View>,
+    pub views: Vec<StationView>,
+}
+
+/// The queries of one group that ended, and the queries that they made. Older periods weigh less.
+#[derive(Clone, Debug)]
+struct SeenFanout {
+    /// Queries that ended.
+    queries: f64,
+    /// The queries that they made, for each child of the group's task.
+    children: Vec<f64>,
 }
 
 /// The steward of one pipeline.
 #[derive(Clone, Debug)]
 pub struct Steward {
-    config: Config,
+    config: StewardConfig,
     states: Option<StatePlanner>,
     /// By task: the part of its capacity that the plan uses. Tables use no more before all groups share the excess.
     fill: Vec<f64>,
     ready: Vec<u32>,
-    /// By group: ended queries and the queries that they made, with older periods weighing less.
-    seen: Vec<(f64, Vec<f64>)>,
+    /// By group.
+    seen: Vec<SeenFanout>,
     /// Requests in the present period.
     offered: u64,
     /// Requests of the youngest periods, the youngest first.
@@ -173,12 +182,13 @@ impl Steward {
     ///
     /// # Errors
     /// If the pipeline has too many paths for PARD's states.
-    pub fn new(config: Config, now: Moment, epoch: u64) -> Result<Self, TooManyPaths> {
+    pub fn new(config: StewardConfig, now: Moment, epoch: u64) -> Result<Self, TooManyPaths> {
         let outline = &config.outline;
         let tasks = outline.graph.children.len();
         let ready: Vec<u32> = outline.groups.iter().map(|g| g.replicas).collect();
         let states = outline.state_planner()?;
-        let seen = outline.groups.iter().map(|g| (0.0, vec![0.0; g.fanout.len()])).collect();
+        let unseen = |g: &PlannedGroup| SeenFanout { queries: 0.0, children: vec![0.0; g.fanout.len()] };
+        let seen = outline.groups.iter().map(unseen).collect();
         let mut steward = Self {
             states,
             fill: vec![1.0; tasks],
@@ -200,8 +210,8 @@ impl Steward {
         Ok(steward)
     }
 
-    /// Goes on from what the steward of the pipeline's former plan has seen: the load, and the fan-out of the groups that
-    /// both plans have. `was` says which group of the former plan each of this plan's is, by position.
+    /// Takes over from the steward of the pipeline's former plan the load, and the fan-out of the groups that both plans
+    /// have. `was` says which group of the former plan each of this plan's is, by position.
     pub fn inherit(&mut self, former: &Self, was: &[Option<usize>]) {
         if let (Some(scaler), Some(before)) = (&mut self.config.scaler, &former.config.scaler) {
             scaler.inherit(before);
@@ -212,8 +222,9 @@ impl Steward {
             self.average_qps = former.average_qps;
         }
         for (seen, was) in self.seen.iter_mut().zip(was) {
-            // The same variant makes the same children; what is not of this pipeline's shape any more is forgotten.
-            let before = was.and_then(|at| former.seen.get(at)).filter(|before| before.1.len() == seen.1.len());
+            // The same variant makes the same children. Counts of a pipeline of another shape are forgotten.
+            let is_alike = |before: &&SeenFanout| before.children.len() == seen.children.len();
+            let before = was.and_then(|at| former.seen.get(at)).filter(is_alike);
             before.inspect(|before| seen.clone_from(before));
         }
         self.period_end = former.period_end;
@@ -221,7 +232,7 @@ impl Steward {
     }
 
     /// The load that tables are made for, in requests per second: the mean of the last two periods, or the moving average
-    /// if that is larger; so it rises at once and falls slowly.
+    /// if that is larger. So it rises at once and falls slowly.
     #[must_use]
     pub fn demand_qps(&self) -> f64 {
         if self.recent.is_empty() {
@@ -233,31 +244,31 @@ impl Steward {
     }
 
     /// Takes an input at `now`.
-    pub fn handle(&mut self, now: Moment, input: Input<'_>) {
+    pub fn handle(&mut self, now: Moment, input: StewardInput<'_>) {
         match input {
-            Input::Offered { bin, count } => {
+            StewardInput::Offered { bin, count } => {
                 self.offered += u64::from(count);
                 if let Some(scaler) = &mut self.config.scaler {
                     scaler.arrived(bin.min(now), count);
                 }
             }
-            Input::Made { group, queries, children } => {
-                let (seen, made) = &mut self.seen[group];
-                *seen += queries as f64;
-                made.iter_mut().zip(children).for_each(|(sum, &count)| *sum += count as f64);
+            StewardInput::Made { group, queries, children } => {
+                let seen = &mut self.seen[group];
+                seen.queries += queries as f64;
+                seen.children.iter_mut().zip(children).for_each(|(sum, &count)| *sum += count as f64);
             }
-            Input::Measured { task, monitor } => match &mut self.states {
+            StewardInput::Measured { task, monitor } => match &mut self.states {
                 Some(states) => states.observe(task, monitor),
                 None => monitor.clear(),
             },
-            Input::Ready { group, replicas } => {
+            StewardInput::Ready { group, replicas } => {
                 if self.ready[group] != replicas {
                     self.ready[group] = replicas;
                     self.update_modules(self.config.outline.groups[group].task);
                     self.update_tables();
                 }
             }
-            Input::Tick => self.tick(now),
+            StewardInput::Tick => self.tick(now),
         }
     }
 
@@ -269,7 +280,7 @@ impl Steward {
         })
     }
 
-    /// When it wants its next [`Input::Tick`].
+    /// When it wants its next [`StewardInput::Tick`].
     #[must_use]
     pub fn poll_timeout(&self) -> Moment {
         self.period_end.min(self.tune)
@@ -278,7 +289,7 @@ impl Steward {
     fn tick(&mut self, now: Moment) {
         if self.tune <= now {
             self.tune = now + TUNE;
-            let Config { scaler, outline, .. } = &mut self.config;
+            let StewardConfig { scaler, outline, .. } = &mut self.config;
             if let Some(replicas) = scaler.as_mut().and_then(|scaler| scaler.decide(now, outline)) {
                 self.is_new |= replicas != self.steering.replicas;
                 self.steering.replicas = replicas;
@@ -293,16 +304,16 @@ impl Steward {
         // After a pause, the requests that came in it are spread over it. A period that is ended late makes the next one
         // shorter: else all would be longer than they are taken for, and the load would seem the larger.
         let periods = now.since(self.period_end).as_nanos() / PERIOD.as_nanos() + 1;
-        self.period_end = self.period_end + Span::from_nanos(PERIOD.as_nanos() * periods);
+        self.period_end = self.period_end + TimeSpan::from_nanos(PERIOD.as_nanos() * periods);
         self.recent.truncate(RECENT_PERIODS - 1);
         let offered = self.offered / periods;
         self.recent.push_front(offered);
         self.offered = 0;
         let rate_qps = offered as f64 * 1e3 / PERIOD.as_millis();
         self.average_qps += WEIGHT * (rate_qps - self.average_qps);
-        for (queries, children) in &mut self.seen {
-            *queries *= MEMORY;
-            children.iter_mut().for_each(|made| *made *= MEMORY);
+        for seen in &mut self.seen {
+            seen.queries *= MEMORY;
+            seen.children.iter_mut().for_each(|made| *made *= MEMORY);
         }
         if let Some(states) = &mut self.states {
             states.synchronise();
@@ -314,7 +325,7 @@ impl Steward {
     fn recompute(&mut self) {
         self.update_tables();
         if let Some(states) = &self.states {
-            let views: Vec<View> = (0..states.modules()).map(|m| states.view(m)).collect();
+            let views: Vec<StationView> = (0..states.modules()).map(|m| states.view(m)).collect();
             self.is_new |= views != self.steering.views;
             self.steering.views = views;
         }
@@ -322,9 +333,9 @@ impl Steward {
 
     fn update_modules(&mut self, task: usize) {
         if let Some(states) = &mut self.states {
-            let (execution, throughput_qps) = staffed(&self.config.outline.groups, &self.ready, task);
-            if throughput_qps > 0.0 {
-                states.staff(task, execution, throughput_qps);
+            let staffing = self.config.outline.staffing(&self.ready, task);
+            if staffing.throughput_qps > 0.0 {
+                states.staff(task, staffing);
             }
         }
     }
@@ -334,14 +345,14 @@ impl Steward {
             return;
         }
         let full = self.servers();
-        let filled: Vec<Server> =
-            full.iter().map(|s| Server { capacity_qps: s.capacity_qps * self.fill[s.task], ..s.clone() }).collect();
+        let filled: Vec<RoutedGroup> =
+            full.iter().map(|s| RoutedGroup { capacity_qps: s.capacity_qps * self.fill[s.task], ..s.clone() }).collect();
         let routed = tables::route(&self.config.outline.graph, &filled, self.demand_qps());
         let left = |g: usize| full[g].capacity_qps - routed.incoming_qps[g];
         let spare = |&g: &usize| left(g) > SLACK * full[g].capacity_qps;
         let mut backup: Vec<usize> = (0..full.len()).filter(spare).collect();
         backup.sort_by(|&a, &b| full[a].task.cmp(&full[b].task).then(full[b].accuracy.total_cmp(&full[a].accuracy)));
-        let is_same_backup = self.steering.backup.iter().map(|b| b.0 as usize).eq(backup.iter().copied());
+        let is_same_backup = self.steering.backup.iter().map(|&(group, _)| group as usize).eq(backup.iter().copied());
         if !is_same_backup || !are_alike(&routed.tables, &self.steering.tables) {
             self.is_new = true;
             self.steering.backup = backup.into_iter().map(|g| (g as u32, left(g))).collect();
@@ -351,19 +362,19 @@ impl Steward {
 
     /// Groups with their serving replicas and the seen fan-out. A task without serving replicas counts as planned: its
     /// queries wait for the replicas that load.
-    fn servers(&self) -> Vec<Server> {
+    fn servers(&self) -> Vec<RoutedGroup> {
         let groups = &self.config.outline.groups;
         let is_served: Vec<bool> = (0..self.fill.len())
             .map(|t| groups.iter().zip(&self.ready).any(|(g, &ready)| g.task == t && ready > 0))
             .collect();
-        let server = |((g, &ready), (queries, made)): ((&PlannedGroup, &u32), &(f64, Vec<f64>))| {
+        let server = |((g, &ready), seen): ((&PlannedGroup, &u32), &SeenFanout)| {
             let replicas = if is_served[g.task] { ready } else { g.replicas };
-            let mean = |(planned, made): (&f64, &f64)| (planned * PRIOR_QUERIES + made) / (PRIOR_QUERIES + queries);
-            Server {
+            let mean = |(planned, made): (&f64, &f64)| (planned * PRIOR_QUERIES + made) / (PRIOR_QUERIES + seen.queries);
+            RoutedGroup {
                 task: g.task,
                 accuracy: g.accuracy,
                 capacity_qps: g.replica_qps * f64::from(replicas),
-                fanout: g.fanout.iter().zip(made).map(mean).collect(),
+                fanout: g.fanout.iter().zip(&seen.children).map(mean).collect(),
             }
         };
         groups.iter().zip(&self.ready).zip(&self.seen).map(server).collect()
@@ -379,9 +390,11 @@ impl Steward {
     }
 }
 
-fn are_alike(a: &[Table], b: &[Table]) -> bool {
-    let is_close = |(x, y): (&(u32, f64), &(u32, f64))| x.0 == y.0 && (x.1 - y.1).abs() <= SHARE_SLACK;
-    let alike = |(a, b): (&Table, &Table)| {
+fn are_alike(a: &[RouterTable], b: &[RouterTable]) -> bool {
+    let is_close = |(&(group_a, share_a), &(group_b, share_b)): (&(u32, f64), &(u32, f64))| {
+        group_a == group_b && (share_a - share_b).abs() <= SHARE_SLACK
+    };
+    let alike = |(a, b): (&RouterTable, &RouterTable)| {
         (a.from, a.to_task, a.entries.len()) == (b.from, b.to_task, b.entries.len())
             && a.entries.iter().zip(&b.entries).all(is_close)
     };

@@ -1,24 +1,24 @@
 //! InferLine's tuner (SoCC'20, section 5): how many replicas does each task need for the present arrivals?
 //!
-//! An [`Envelope`] is what network calculus calls a traffic envelope: the largest number of arrivals in any window of a
+//! A [`TrafficEnvelope`] is the traffic envelope of network calculus: the largest number of arrivals in any window of a
 //! length, for several lengths at once. The [`Tuner`] compares the present windows with the envelope of the trace that the
 //! plan was made for. The same [`Windows`] count both, so bins round both alike.
 
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// The widest bin in which arrivals are counted.
-pub const BIN_MAX: Span = Span::from_nanos(10_000_000);
+pub const BIN_MAX: TimeSpan = TimeSpan::from_nanos(10_000_000);
 /// The narrowest, a guard of memory: service times below it count as this.
-pub const BIN_MIN: Span = Span::from_nanos(1_000_000);
+pub const BIN_MIN: TimeSpan = TimeSpan::from_nanos(1_000_000);
 /// The longest window.
-pub const WINDOW_MAX: Span = Span::from_nanos(60_000_000_000);
+pub const WINDOW_MAX: TimeSpan = TimeSpan::from_nanos(60_000_000_000);
 /// No replica is removed for this time after a change.
-pub const STABLE: Span = Span::from_nanos(15_000_000_000);
+pub const STABLE: TimeSpan = TimeSpan::from_nanos(15_000_000_000);
 /// Window of the rate that replicas are removed for.
-pub const DOWN_WINDOW: Span = Span::from_nanos(5_000_000_000);
+pub const DOWN_WINDOW: TimeSpan = TimeSpan::from_nanos(5_000_000_000);
 /// The largest such rate of this time counts.
-pub const DOWN_HORIZON: Span = Span::from_nanos(30_000_000_000);
+pub const DOWN_HORIZON: TimeSpan = TimeSpan::from_nanos(30_000_000_000);
 /// Replicas that one task is given at most.
 pub const TUNED_REPLICAS_MAX: u32 = 1 << 16;
 /// Rounding errors below this do not cost a replica.
@@ -29,7 +29,7 @@ const SLACK: f64 = 1e-9;
 /// An arrival costs one addition for each window, of which there are at most 17; so does a bin that passes.
 #[derive(Clone, Debug)]
 pub struct Windows {
-    bin: Span,
+    bin: TimeSpan,
     /// Lengths in bins, ascending.
     lengths: Vec<usize>,
     /// Arrivals in each window.
@@ -43,7 +43,7 @@ pub struct Windows {
 impl Windows {
     /// Windows from this service time on.
     #[must_use]
-    pub fn new(service: Span) -> Self {
+    pub fn new(service: TimeSpan) -> Self {
         let service = service.as_nanos().clamp(BIN_MIN.as_nanos(), WINDOW_MAX.as_nanos());
         let first = service.div_ceil(BIN_MAX.as_nanos());
         let bin = (service / first).max(BIN_MIN.as_nanos());
@@ -51,12 +51,12 @@ impl Windows {
         let doubled = std::iter::successors(Some(first), |length| Some(length * 2)).take_while(|&length| length < last);
         let lengths: Vec<usize> = doubled.chain([last]).map(|length| length as usize).collect();
         let (counts, ring) = (vec![0; lengths.len()], vec![0; last as usize]);
-        Self { bin: Span::from_nanos(bin), lengths, counts, ring, present: 0 }
+        Self { bin: TimeSpan::from_nanos(bin), lengths, counts, ring, present: 0 }
     }
 
     /// The length of a bin.
     #[must_use]
-    pub const fn bin(&self) -> Span {
+    pub const fn bin(&self) -> TimeSpan {
         self.bin
     }
 
@@ -71,8 +71,8 @@ impl Windows {
         &self.counts
     }
 
-    /// `count` queries arrived in the bin of `now`, which is not before that of the last call. What is older than the
-    /// present bin counts for the present one.
+    /// `count` queries arrived in the bin of `now`, which is not before that of the last call. Older arrivals than the
+    /// present bin count for the present one.
     pub fn add(&mut self, now: Moment, count: u32) {
         self.advance(now);
         let at = (self.present % self.ring.len() as u64) as usize;
@@ -102,16 +102,18 @@ impl Windows {
 }
 
 /// The largest number of arrivals in any window of each length, of a whole trace.
+///
+/// Example: ten arrivals per second at equal gaps have the counts 1, 2 and 4 in windows of 0.1, 0.2 and 0.4 s.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Envelope {
-    service: Span,
+pub struct TrafficEnvelope {
+    service: TimeSpan,
     counts: Vec<u64>,
 }
 
-impl Envelope {
+impl TrafficEnvelope {
     /// Of arrivals in order, with windows from this service time on.
     #[must_use]
-    pub fn of(service: Span, arrivals: impl IntoIterator<Item = Moment>) -> Self {
+    pub fn of(service: TimeSpan, arrivals: impl IntoIterator<Item = Moment>) -> Self {
         let mut windows = Windows::new(service);
         let mut counts = vec![0; windows.counts().len()];
         for arrival in arrivals {
@@ -124,7 +126,7 @@ impl Envelope {
     /// Of a steady load without a trace: in each window the mean plus four standard deviations of a Poisson process. The
     /// paper always has a trace; this replaces one.
     #[must_use]
-    pub fn of_rate(service: Span, rate_qps: f64) -> Self {
+    pub fn of_rate(service: TimeSpan, rate_qps: f64) -> Self {
         let most = |length_s: f64| {
             let mean = rate_qps * length_s;
             (mean + 4.0 * mean.sqrt()).ceil().max(1.0) as u64
@@ -179,7 +181,7 @@ pub struct Tuner {
 impl Tuner {
     /// A tuner of tasks that have these `replicas`, planned for a trace with this envelope.
     #[must_use]
-    pub fn new(sample: &Envelope, tasks: Vec<TunedTask>, replicas: Vec<u32>) -> Self {
+    pub fn new(sample: &TrafficEnvelope, tasks: Vec<TunedTask>, replicas: Vec<u32>) -> Self {
         assert!(tasks.len() == replicas.len(), "a count for each task");
         let windows = Windows::new(sample.service);
         let positive = tasks.iter().map(|t| t.provisioning).filter(|p| *p > 0.0);
@@ -205,7 +207,7 @@ impl Tuner {
 
     /// The length of a bin: reports need not be finer.
     #[must_use]
-    pub const fn bin(&self) -> Span {
+    pub const fn bin(&self) -> TimeSpan {
         self.windows.bin()
     }
 
@@ -250,7 +252,7 @@ impl Tuner {
 /// The largest rate of 5 s windows over the last 30 s: both are whole numbers of seconds, in which it counts.
 #[derive(Clone, Debug, Default)]
 struct Down {
-    /// By second, the oldest first: the horizon and what a window at its start looks back on.
+    /// By second, the oldest first: the horizon, and the seconds that a window at its start looks back on.
     seconds: VecDeque<u64>,
     /// The present second, whose count is the last.
     present: u64,
@@ -292,7 +294,7 @@ impl Down {
     fn rate_max_qps(&mut self, now: Moment) -> f64 {
         self.advance(now);
         let seconds = self.seconds.make_contiguous();
-        // While less than a window has been seen, what was seen counts for a whole one.
+        // While less than a window has been seen, the seen part counts for a whole one.
         let window = DOWN_WINDOW_SECONDS.min(seconds.len());
         let most = seconds.windows(window).map(|w| w.iter().sum::<u64>()).max().unwrap_or(0);
         most as f64 * 1e9 / DOWN_WINDOW.as_nanos() as f64

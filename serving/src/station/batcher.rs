@@ -1,6 +1,6 @@
 //! When does a free server start, and with how many queries?
 
-use apportion_domain::{Batching, Span};
+use apportion_domain::{Batching, TimeSpan};
 
 /// A batching discipline with its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,15 +17,15 @@ pub enum Batcher {
         /// Largest batch, at least 1.
         batch_max: u32,
     },
-    /// A free server waits for a full batch, at most until the oldest query has waited for `delay`, and at most until the
-    /// last moment at which that query is still on time.
+    /// A free server waits for a full batch. It waits at most until the oldest query has waited for `delay`, and at most
+    /// until the last moment at which that query is still on time.
     WaitUntil {
         /// Largest batch, at least 1.
         batch_max: u32,
         /// Longest wait; `None` is only bounded by the deadline.
-        delay: Option<Span>,
+        delay: Option<TimeSpan>,
         /// The time that a query needs after this station. It is on time here if this much is left when its batch ends.
-        reserve: Span,
+        reserve: TimeSpan,
     },
 }
 
@@ -33,7 +33,7 @@ impl Batcher {
     /// The discipline with this name. `reserve` is the time that the plan grants the later tasks of a query, for
     /// `wait_until`.
     #[must_use]
-    pub fn of(batching: Batching, batch_max: u32, reserve: Span) -> Self {
+    pub fn of(batching: Batching, batch_max: u32, reserve: TimeSpan) -> Self {
         match batching {
             Batching::AtStart => Self::AtStart { batch_max },
             Batching::Forming => Self::Forming { batch_max },

@@ -1,7 +1,7 @@
 //! Which queries are not worth serving? The decision is made when a query would enter a batch.
 
 use crate::station::queue::Waiting;
-use apportion_domain::{Dropping, Moment, Span};
+use apportion_domain::{Dropping, Moment, TimeSpan};
 
 /// Why a query was dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -44,17 +44,17 @@ pub enum Priority {
     /// The query with the least time left: right while the load can be served.
     #[default]
     LowBudgetFirst,
-    /// The query with the most time left: right while the load exceeds what can be served.
+    /// The query with the most time left: right while the load exceeds the capacity.
     HighBudgetFirst,
 }
 
 /// The part of the module states that one station uses. It is sent each time that module states are synchronised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct View {
+pub struct StationView {
     /// The time that a query is expected to need after its batch here has ended: L_sub of PARD equation 3.
-    pub forward: Span,
+    pub forward: TimeSpan,
     /// The part of the SLO that this task has, where the SLO is split.
-    pub budget: Span,
+    pub budget: TimeSpan,
     /// Which end of the queue comes first.
     pub priority: Priority,
     /// The admitted part of the arriving queries, in 2^-16.
@@ -64,22 +64,22 @@ pub struct View {
 /// All queries are admitted.
 pub const ADMIT_ALL: u32 = 1 << 16;
 
-impl Default for View {
+impl Default for StationView {
     fn default() -> Self {
-        let budget = Span::from_nanos(u64::MAX);
-        Self { forward: Span::ZERO, budget, priority: Priority::LowBudgetFirst, admit: ADMIT_ALL }
+        let budget = TimeSpan::from_nanos(u64::MAX);
+        Self { forward: TimeSpan::ZERO, budget, priority: Priority::LowBudgetFirst, admit: ADMIT_ALL }
     }
 }
 
 /// When a query that enters a batch would run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Chance {
+pub struct ExpectedBatch {
     /// The present.
     pub now: Moment,
     /// When its batch starts.
     pub start: Moment,
     /// How long its batch runs, at the largest size that the batch may reach.
-    pub execution: Span,
+    pub execution: TimeSpan,
 }
 
 /// A dropping policy at one station.
@@ -143,7 +143,7 @@ impl Dropper {
     /// Why a query should not enter a batch now; `None` if it should.
     #[inline]
     #[must_use]
-    pub fn verdict<Q>(self, chance: Chance, view: &View, waiting: &Waiting<Q>) -> Option<DropReason> {
+    pub fn verdict<Q>(self, chance: ExpectedBatch, view: &StationView, waiting: &Waiting<Q>) -> Option<DropReason> {
         let end = chance.start + chance.execution;
         let (is_dropped, reason) = match self {
             Self::Never | Self::Admission => return None,

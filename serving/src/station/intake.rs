@@ -6,9 +6,9 @@
 //! Queries of other kinds keep their places. The estimator has no kinds.
 
 use super::batcher::Batcher;
-use super::dropper::{Chance, DropReason, Dropper, Priority, View};
+use super::dropper::{DropReason, Dropper, ExpectedBatch, Priority, StationView};
 use super::queue::{Queue, Waiting};
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 
 /// The kind of a query.
 pub type KindOf<Q> = fn(&Q) -> u64;
@@ -29,21 +29,35 @@ pub(super) struct BatchSlot {
     pub(super) may_grow: bool,
 }
 
-/// A queue with the policies that decide what leaves it.
+/// A query that was dropped.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DroppedQuery<Q> {
+    pub(super) query: Q,
+    pub(super) reason: DropReason,
+}
+
+/// The waiting queries of one kind.
+#[derive(Clone, Copy, Debug, Default)]
+struct KindCount {
+    kind: u64,
+    count: usize,
+}
+
+/// A queue with the policies that decide which queries leave it.
 #[derive(Clone, Debug)]
 pub(super) struct Intake<Q> {
     pub(super) queue: Queue<Q>,
     pub(super) batcher: Batcher,
     pub(super) dropper: Dropper,
     /// Expected time of a batch of `i + 1` queries. Larger batches take the last entry.
-    pub(super) service: Vec<Span>,
+    pub(super) service: Vec<TimeSpan>,
     /// Whether the queue is kept by remaining time.
     pub(super) is_sorted: bool,
-    pub(super) view: View,
+    pub(super) view: StationView,
     /// The kind of a query, if the driver has kinds.
     pub(super) kind_of: Option<KindOf<Q>>,
-    /// Queries that were dropped, with reasons.
-    pub(super) dropped: Vec<(Q, DropReason)>,
+    /// Queries that were dropped and have not been reported.
+    pub(super) dropped: Vec<DroppedQuery<Q>>,
     /// Places in the queue of the queries that enter a batch: a buffer.
     places: Vec<usize>,
 }
@@ -56,7 +70,7 @@ impl<Q: Copy + PartialEq> Intake<Q> {
             dropper,
             service: Vec::new(),
             is_sorted: false,
-            view: View::default(),
+            view: StationView::default(),
             kind_of: None,
             dropped: Vec::new(),
             places: Vec::new(),
@@ -73,9 +87,9 @@ impl<Q: Copy + PartialEq> Intake<Q> {
 
     /// Expected time of a batch of this size, at least 1.
     #[inline]
-    pub(super) fn service(&self, size: usize) -> Span {
+    pub(super) fn service(&self, size: usize) -> TimeSpan {
         let last = self.service.len().wrapping_sub(1);
-        self.service.get((size - 1).min(last)).copied().unwrap_or(Span::ZERO)
+        self.service.get((size - 1).min(last)).copied().unwrap_or(TimeSpan::ZERO)
     }
 
     /// Under `wait_until`, when a free server starts with the waiting queries. `None` if none waits.
@@ -105,23 +119,23 @@ impl<Q: Copy + PartialEq> Intake<Q> {
         let waiting = self.queue.waiting();
         let first = waiting.first()?;
         let (mut deadline, mut arrived) = (first.deadline, first.arrived);
-        let (mut kinds, mut known) = ([(0, 0); KINDS_MAX], 0);
+        let (mut kinds, mut known) = ([KindCount::default(); KINDS_MAX], 0);
         for w in waiting {
             if self.queue.is_mixed() {
                 (deadline, arrived) = (deadline.min(w.deadline), arrived.min(w.arrived));
             }
             let kind = kind_of(&w.query);
-            let at = kinds[..known].iter().position(|(other, _)| *other == kind).unwrap_or(known);
+            let at = kinds[..known].iter().position(|other| other.kind == kind).unwrap_or(known);
             if at == KINDS_MAX {
                 return Some(now);
             }
             known = known.max(at + 1);
-            kinds[at] = (kind, kinds[at].1 + 1);
-            if kinds[at].1 >= batch_max as usize {
+            kinds[at] = KindCount { kind, count: kinds[at].count + 1 };
+            if kinds[at].count >= batch_max as usize {
                 return Some(now);
             }
         }
-        let needed = kinds[..known].iter().fold(Span::ZERO, |sum, (_, count)| sum + self.service(*count));
+        let needed = kinds[..known].iter().fold(TimeSpan::ZERO, |sum, of_kind| sum + self.service(of_kind.count));
         let last = deadline - reserve - needed;
         Some(delay.map_or(last, |delay| last.min(arrived + delay)))
     }
@@ -149,9 +163,9 @@ impl<Q: Copy + PartialEq> Intake<Q> {
             let largest = if slot.may_grow { most } else { most.min(batch.len() + self.queue.len()) };
             let next = if is_high_first { self.queue.pop_last() } else { self.queue.pop() };
             let Some(waiting) = next else { break };
-            let chance = Chance { now: slot.now, start: slot.start, execution: self.service(largest) };
+            let chance = ExpectedBatch { now: slot.now, start: slot.start, execution: self.service(largest) };
             match self.dropper.verdict(chance, &self.view, &waiting) {
-                Some(reason) => self.dropped.push((waiting.query, reason)),
+                Some(reason) => self.dropped.push(DroppedQuery { query: waiting.query, reason }),
                 None => batch.push(waiting),
             }
         }
@@ -205,7 +219,8 @@ impl<Q: Copy + PartialEq> Intake<Q> {
         if is_window {
             let alike: Vec<Waiting<Q>> = places.iter().map(|at| waiting[*at]).collect();
             left = self.window_start(&alike, most - batch.len(), batch.len(), slot);
-            self.dropped.extend(alike[..left].iter().map(|w| (w.query, DropReason::Deadline)));
+            let late = |w: &Waiting<Q>| DroppedQuery { query: w.query, reason: DropReason::Deadline };
+            self.dropped.extend(alike[..left].iter().map(late));
         }
         let waiting = self.queue.waiting();
         let is_judged = self.dropper.inspects() && !is_window;
@@ -213,9 +228,9 @@ impl<Q: Copy + PartialEq> Intake<Q> {
             let next = waiting[places[left]];
             let largest = if slot.may_grow { most } else { most.min(batch.len() + places.len() - left) };
             left += 1;
-            let chance = Chance { now: slot.now, start: slot.start, execution: self.service(largest) };
+            let chance = ExpectedBatch { now: slot.now, start: slot.start, execution: self.service(largest) };
             match self.dropper.verdict(chance, &self.view, &next).filter(|_| is_judged) {
-                Some(reason) => self.dropped.push((next.query, reason)),
+                Some(reason) => self.dropped.push(DroppedQuery { query: next.query, reason }),
                 None => batch.push(next),
             }
         }
@@ -228,7 +243,7 @@ impl<Q: Copy + PartialEq> Intake<Q> {
         let soonest = now + self.service(1);
         while let Some(waiting) = self.queue.waiting().first().filter(|w| w.deadline < soonest).copied() {
             self.queue.pop();
-            self.dropped.push((waiting.query, DropReason::Predicted));
+            self.dropped.push(DroppedQuery { query: waiting.query, reason: DropReason::Predicted });
         }
     }
 
@@ -236,7 +251,7 @@ impl<Q: Copy + PartialEq> Intake<Q> {
     fn slide_window(&mut self, room: usize, before: usize, slot: BatchSlot) {
         for _ in 0..self.window_start(self.queue.waiting(), room, before, slot) {
             let waiting = self.queue.pop().expect("the window is within the queue");
-            self.dropped.push((waiting.query, DropReason::Deadline));
+            self.dropped.push(DroppedQuery { query: waiting.query, reason: DropReason::Deadline });
         }
     }
 

@@ -1,13 +1,13 @@
 //! The station: one queue and the servers behind it. A server is a replica, or a slot of one.
 
 use super::batcher::Batcher;
-use super::dropper::{ADMIT_ALL, DropReason, Dropper, View};
-use super::intake::{Intake, KindOf};
-use super::messages::{Input, Output, Wakeup};
+use super::dropper::{ADMIT_ALL, DropReason, Dropper, StationView};
+use super::intake::{DroppedQuery, Intake, KindOf};
+use super::messages::{StationInput, StationOutput, StationWakeup};
 use super::monitor::Monitor;
 use super::queue::Waiting;
-use super::servers::{ServerState, Servers};
-use apportion_domain::{Moment, Span};
+use super::servers::{Removal, ServerState, Servers};
+use apportion_domain::{Moment, TimeSpan};
 
 /// One queue and the `n` identical servers that serve it, lowest number first.
 ///
@@ -86,12 +86,12 @@ impl<Q: Copy + PartialEq> Station<Q> {
     /// With the expected time of a batch of `i + 1` queries. Without it, batches count as taking no time. Only `wait_until`
     /// and dropping policies that look ahead use the times.
     #[must_use]
-    pub fn with_service(mut self, service: Vec<Span>) -> Self {
+    pub fn with_service(mut self, service: Vec<TimeSpan>) -> Self {
         self.intake.service = service;
         self
     }
 
-    /// With a queue kept by remaining time. [`View::priority`] says which end comes first.
+    /// With a queue kept by remaining time. [`StationView::priority`] says which end comes first.
     #[must_use]
     pub fn by_remaining_time(mut self) -> Self {
         assert!(self.intake.queue.is_empty(), "before the first query");
@@ -110,7 +110,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// With queries of several kinds. Only queries of one kind share a batch.
     #[must_use]
-    pub fn apart(mut self, kind_of: KindOf<Q>) -> Self {
+    pub fn with_kinds(mut self, kind_of: KindOf<Q>) -> Self {
         assert!(self.intake.queue.is_empty(), "before the first query");
         self.intake.kind_of = Some(kind_of);
         self.choose_fast_paths();
@@ -124,13 +124,13 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// Takes one input. `now` never goes backwards, and the outputs of the previous input have been drained.
     #[inline(always)]
-    pub fn handle(&mut self, now: Moment, input: Input<Q>) {
+    pub fn handle(&mut self, now: Moment, input: StationInput<Q>) {
         self.begin(now);
         if cfg!(debug_assertions) {
             self.is_undrained = true;
         }
         match input {
-            Input::Arrive { query, deadline } => {
+            StationInput::Arrive { query, deadline } => {
                 if self.appends_only && self.intake.queue.has_place() {
                     self.intake.queue.put(query, now, deadline);
                 } else {
@@ -138,22 +138,24 @@ impl<Q: Copy + PartialEq> Station<Q> {
                     self.arrive(std::hint::black_box(query), deadline, 0);
                 }
             }
-            Input::Overtake { query, deadline, passes } => self.arrive(query, deadline, passes),
-            Input::BatchFinished { server } => self.finish_batch(server),
-            Input::Tick => {
+            StationInput::Overtake { query, deadline, passes } => self.arrive(query, deadline, passes),
+            StationInput::BatchFinished { server } => self.finish_batch(server),
+            StationInput::Tick => {
                 self.is_starting = true;
                 self.has_output = true;
                 self.cursor = 0;
             }
-            Input::Cancel { query } => self.cancel(query, None),
-            Input::CancelJoined { query, arrived, deadline } => self.cancel(query, Some(Joined { arrived, deadline })),
-            Input::Steer { view } => self.intake.view = view,
-            Input::AddServer { server } => self.servers.add(server),
-            Input::RemoveServer { server } => self.remove_server(server),
+            StationInput::Cancel { query } => self.cancel(query, None),
+            StationInput::CancelJoined { query, arrived, deadline } => {
+                self.cancel(query, Some(Joined { arrived, deadline }))
+            }
+            StationInput::Steer { view } => self.intake.view = view,
+            StationInput::AddServer { server } => self.servers.add(server),
+            StationInput::RemoveServer { server } => self.remove_server(server),
         }
     }
 
-    /// Queries join the queue at one moment, in this order. The same as an [`Input::Arrive`] for each of them.
+    /// Queries join the queue at one moment, in this order. The same as a [`StationInput::Arrive`] for each of them.
     #[inline(always)]
     pub fn handle_arrivals(&mut self, now: Moment, queries: impl ExactSizeIterator<Item = (Q, Moment)>) {
         self.begin(now);
@@ -187,7 +189,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// The next output, until `None`.
     #[inline(always)]
-    pub fn poll_output(&mut self) -> Option<Output<Q>> {
+    pub fn poll_output(&mut self) -> Option<StationOutput<Q>> {
         if !self.has_output {
             if cfg!(debug_assertions) {
                 self.is_undrained = false;
@@ -197,7 +199,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.next_output()
     }
 
-    fn next_output(&mut self) -> Option<Output<Q>> {
+    fn next_output(&mut self) -> Option<StationOutput<Q>> {
         if self.starts_at_once
             && self.is_starting
             && !self.intake.queue.is_empty()
@@ -211,7 +213,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
                 self.has_output = false;
                 self.is_undrained = false;
             }
-            return Some(Output::StartBatch { server, size });
+            return Some(StationOutput::StartBatch { server, size });
         }
         if self.is_starting {
             if let Some(output) = self.start_next() {
@@ -219,14 +221,14 @@ impl<Q: Copy + PartialEq> Station<Q> {
             }
             self.is_starting = false;
         }
-        if let Some(&(query, reason)) = self.intake.dropped.get(self.reported) {
+        if let Some(&DroppedQuery { query, reason }) = self.intake.dropped.get(self.reported) {
             self.reported += 1;
-            return Some(Output::Drop { query, reason });
+            return Some(StationOutput::Drop { query, reason });
         }
         self.intake.dropped.clear();
         self.reported = 0;
         if let Some(server) = self.left.take() {
-            return Some(Output::ServerGone { server });
+            return Some(StationOutput::ServerGone { server });
         }
         self.has_output = false;
         if cfg!(debug_assertions) {
@@ -238,7 +240,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     /// When to tick, and why.
     #[inline(always)]
     #[must_use]
-    pub fn poll_timeout(&self) -> Option<(Moment, Wakeup)> {
+    pub fn poll_timeout(&self) -> Option<(Moment, StationWakeup)> {
         // Without a free server nothing can start, and only `forming` has something else to do.
         if !self.is_forming && (self.servers.idle.is_empty() || self.intake.queue.is_empty()) {
             return None;
@@ -246,16 +248,16 @@ impl<Q: Copy + PartialEq> Station<Q> {
         self.next_timeout()
     }
 
-    fn next_timeout(&self) -> Option<(Moment, Wakeup)> {
+    fn next_timeout(&self) -> Option<(Moment, StationWakeup)> {
         let can_enter = || self.has_room || !self.servers.idle.is_empty();
         let is_now = match self.intake.batcher {
             Batcher::AtStart { .. } => true,
             Batcher::Forming { .. } => self.is_open || (!self.intake.queue.is_empty() && can_enter()),
             Batcher::WaitUntil { .. } => {
-                return self.intake.due(self.now).map(|due| (due.max(self.now), Wakeup::Start));
+                return self.intake.due(self.now).map(|due| (due.max(self.now), StationWakeup::Start));
             }
         };
-        is_now.then_some((self.now, Wakeup::Start))
+        is_now.then_some((self.now, StationWakeup::Start))
     }
 
     /// Members of the batch that a server runs, or has just ended.
@@ -269,7 +271,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     /// start, summed over its members. Zero under every discipline but `forming`.
     #[inline]
     #[must_use]
-    pub fn batch_wait(&self, server: u32) -> Span {
+    pub fn batch_wait(&self, server: u32) -> TimeSpan {
         self.servers.get(server).batch_wait
     }
 
@@ -326,7 +328,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// The last module states that the station was given.
     #[must_use]
-    pub const fn view(&self) -> View {
+    pub const fn view(&self) -> StationView {
         self.intake.view
     }
 
@@ -384,7 +386,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     #[cold]
     fn drop(&mut self, query: Q, reason: DropReason) {
-        self.intake.dropped.push((query, reason));
+        self.intake.dropped.push(DroppedQuery { query, reason });
         self.has_output = true;
     }
 
@@ -428,7 +430,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     }
 
     fn remove_server(&mut self, server: u32) {
-        let (is_gone, forming) = self.servers.remove(server);
+        let Removal { is_gone, forming } = self.servers.remove(server);
         if is_gone {
             self.report_left(server);
         }

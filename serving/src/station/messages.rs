@@ -1,11 +1,11 @@
 //! What a station and its driver say to each other.
 
-use super::dropper::{DropReason, View};
+use super::dropper::{DropReason, StationView};
 use apportion_domain::Moment;
 
 /// An event at a station.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Input<Q> {
+pub enum StationInput<Q> {
     /// A query joins the queue.
     Arrive {
         /// The driver's handle.
@@ -33,8 +33,8 @@ pub enum Input<Q> {
         /// The handle that the query arrived with, or an equal one.
         query: Q,
     },
-    /// As [`Input::Cancel`], for queries that joined at one moment with one deadline. A driver that remembers both spares
-    /// the search through a long queue.
+    /// As [`StationInput::Cancel`], for queries that joined at one moment with one deadline. A driver that remembers both
+    /// spares the search through a long queue.
     CancelJoined {
         /// The handle that the query arrived with, or an equal one.
         query: Q,
@@ -56,15 +56,15 @@ pub enum Input<Q> {
     /// Module states were synchronised.
     Steer {
         /// The part of them that this station needs.
-        view: View,
+        view: StationView,
     },
     /// The moment that [`super::Station::poll_timeout`] named has come.
     Tick,
 }
 
-/// What a station asks of its driver.
+/// An instruction of a station to its driver.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Output<Q> {
+pub enum StationOutput<Q> {
     /// A server starts a batch. Its members are [`super::Station::batch`].
     StartBatch {
         /// The server.
@@ -88,7 +88,7 @@ pub enum Output<Q> {
 
 /// Why a station wants a tick.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Wakeup {
+pub enum StationWakeup {
     /// A free server can start a batch.
     Start,
 }

@@ -2,7 +2,7 @@
 //!
 //! A [`Station`] is one queue and the servers behind it. Example: a replica with a queue of its own is a station with one
 //! server; a group whose ten replicas share a queue is a station with ten. [`batcher`] says when a batch starts,
-//! [`dropper`] which queries are not worth serving, [`monitor`] what is measured for PARD.
+//! [`dropper`] which queries are not worth serving, [`monitor`] which measurements PARD gets.
 
 pub mod batcher;
 pub mod dropper;
@@ -18,5 +18,5 @@ mod starts;
 
 pub use intake::{KindOf, LOOK_AHEAD_MAX};
 pub use machine::Station;
-pub use messages::{Input, Output, Wakeup};
+pub use messages::{StationInput, StationOutput, StationWakeup};
 pub use settings::QueuePolicy;

@@ -152,9 +152,9 @@ impl<Q: Copy + PartialEq> Queue<Q> {
 
     /// Puts a query where its deadline belongs, after equal ones; `false` if the queue is full and the query was not taken.
     ///
-    /// A double-ended priority queue (PARD section 4.3) as a sorted buffer: either end costs one load, and because
-    /// deadlines nearly follow arrivals, a query passes few others on its way in. The time left is the deadline less the
-    /// present, so the order of deadlines is the order of remaining budgets at any moment.
+    /// A double-ended priority queue (PARD section 4.3) as a sorted buffer: either end costs one load. Deadlines nearly
+    /// follow arrivals, so a query passes few others on its way in. The time left is the deadline less the present, so the
+    /// order of deadlines is the order of remaining budgets at any moment.
     #[inline]
     #[must_use]
     pub fn insert(&mut self, waiting: Waiting<Q>) -> bool {

@@ -2,7 +2,7 @@
 
 use super::idle::IdleSet;
 use super::queue::Waiting;
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ServerState {
@@ -21,7 +21,7 @@ impl ServerState {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Server<Q> {
+pub(super) struct StationServer<Q> {
     pub(super) state: ServerState,
     /// The batch that runs, or ran last.
     pub(super) members: Vec<Waiting<Q>>,
@@ -30,28 +30,37 @@ pub(super) struct Server<Q> {
     /// When the members of the next batch entered it, in their order.
     pub(super) entered: Vec<Moment>,
     /// From entering the batch in `members` to its start, summed over its members.
-    pub(super) batch_wait: Span,
+    pub(super) batch_wait: TimeSpan,
     /// When the running batch is expected to end.
     pub(super) ends: Moment,
 }
 
-impl<Q> Server<Q> {
+impl<Q> StationServer<Q> {
     fn new(state: ServerState) -> Self {
         Self {
             state,
             members: Vec::new(),
             forming: Vec::new(),
             entered: Vec::new(),
-            batch_wait: Span::ZERO,
+            batch_wait: TimeSpan::ZERO,
             ends: Moment::ZERO,
         }
     }
 }
 
+/// A server that is to leave.
+#[derive(Debug)]
+pub(super) struct Removal<Q> {
+    /// Whether it has left: it ran no batch.
+    pub(super) is_gone: bool,
+    /// The members of its next batch.
+    pub(super) forming: Vec<Waiting<Q>>,
+}
+
 /// All servers that a station ever had, by number, and which of them are idle.
 #[derive(Clone, Debug)]
 pub(super) struct Servers<Q> {
-    pub(super) all: Vec<Server<Q>>,
+    pub(super) all: Vec<StationServer<Q>>,
     pub(super) idle: IdleSet,
 }
 
@@ -60,16 +69,16 @@ impl<Q: Copy + PartialEq> Servers<Q> {
     pub(super) fn new(count: u32) -> Self {
         let mut idle = IdleSet::default();
         (0..count).for_each(|server| idle.insert(server));
-        Self { all: (0..count).map(|_| Server::new(ServerState::Idle)).collect(), idle }
+        Self { all: (0..count).map(|_| StationServer::new(ServerState::Idle)).collect(), idle }
     }
 
     #[inline]
-    pub(super) fn get(&self, server: u32) -> &Server<Q> {
+    pub(super) fn get(&self, server: u32) -> &StationServer<Q> {
         &self.all[server as usize]
     }
 
     #[inline]
-    pub(super) fn get_mut(&mut self, server: u32) -> &mut Server<Q> {
+    pub(super) fn get_mut(&mut self, server: u32) -> &mut StationServer<Q> {
         &mut self.all[server as usize]
     }
 
@@ -100,15 +109,15 @@ impl<Q: Copy + PartialEq> Servers<Q> {
         let at = server as usize;
         assert!(at <= self.all.len(), "server {server} leaves a gap after {}", self.all.len());
         if at == self.all.len() {
-            self.all.push(Server::new(ServerState::Gone));
+            self.all.push(StationServer::new(ServerState::Gone));
         }
         assert!(self.all[at].state == ServerState::Gone, "server {server} is here already");
         self.all[at].state = ServerState::Idle;
         self.idle.insert(server);
     }
 
-    /// A server is to leave. Returns whether it is gone at once, and the members of its next batch.
-    pub(super) fn remove(&mut self, server: u32) -> (bool, Vec<Waiting<Q>>) {
+    /// A server is to leave: at once, or after its batch.
+    pub(super) fn remove(&mut self, server: u32) -> Removal<Q> {
         let of_server = &mut self.all[server as usize];
         of_server.entered.clear();
         let forming = std::mem::take(&mut of_server.forming);
@@ -116,11 +125,11 @@ impl<Q: Copy + PartialEq> Servers<Q> {
             ServerState::Idle => {
                 of_server.state = ServerState::Gone;
                 self.idle.remove(server);
-                (true, forming)
+                Removal { is_gone: true, forming }
             }
             ServerState::Busy => {
                 of_server.state = ServerState::Draining;
-                (false, forming)
+                Removal { is_gone: false, forming }
             }
             ServerState::Draining | ServerState::Gone => panic!("server {server} was removed before"),
         }
@@ -165,14 +174,14 @@ impl<Q: Copy + PartialEq> Servers<Q> {
     }
 
     /// Busy servers whose next batch has fewer than `batch_max` members, by number.
-    pub(super) fn with_room(&self, batch_max: usize) -> impl Iterator<Item = (usize, &Server<Q>)> {
-        let has_room = move |s: &Server<Q>| s.state == ServerState::Busy && s.forming.len() < batch_max;
+    pub(super) fn with_room(&self, batch_max: usize) -> impl Iterator<Item = (usize, &StationServer<Q>)> {
+        let has_room = move |s: &StationServer<Q>| s.state == ServerState::Busy && s.forming.len() < batch_max;
         self.all.iter().enumerate().filter(move |(_, s)| has_room(s))
     }
 
     /// Sets the expected end of each running batch, whose start is in `ends`, for stations that start to fill batches
     /// ahead.
-    pub(super) fn add_expected_times(&mut self, time_of: impl Fn(usize) -> Span) {
+    pub(super) fn add_expected_times(&mut self, time_of: impl Fn(usize) -> TimeSpan) {
         for server in self.all.iter_mut().filter(|s| s.state.runs() && !s.members.is_empty()) {
             server.ends = server.ends + time_of(server.members.len());
         }

@@ -1,9 +1,9 @@
 //! Settings of a station that change while it runs: another batching discipline, another policy.
 
 use super::batcher::Batcher;
-use super::dropper::{Dropper, View};
+use super::dropper::{Dropper, StationView};
 use super::machine::Station;
-use apportion_domain::Span;
+use apportion_domain::TimeSpan;
 
 /// How a station orders, drops and measures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub struct QueuePolicy {
 impl<Q: Copy + PartialEq> Station<Q> {
     /// Changes the batching discipline and the expected times of batches. Running batches are left alone. Members of a next
     /// batch that no longer fit go back to the queue; if batches are no longer filled ahead, all of them do.
-    pub fn reconfigure(&mut self, batcher: Batcher, service: Vec<Span>) {
+    pub fn reconfigure(&mut self, batcher: Batcher, service: Vec<TimeSpan>) {
         self.intake.batcher = batcher;
         self.intake.service = service;
         if batcher.is_forming() && !self.is_forming {
@@ -44,7 +44,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
     /// stay in them, and the module states are unknown again.
     pub fn set_policy(&mut self, policy: QueuePolicy) {
         self.intake.dropper = policy.dropper;
-        self.intake.view = View::default();
+        self.intake.view = StationView::default();
         self.admission = 0;
         if policy.is_monitored != self.monitor.is_some() {
             self.monitor = policy.is_monitored.then(Box::default);

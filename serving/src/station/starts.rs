@@ -2,10 +2,10 @@
 
 use super::intake::BatchSlot;
 use super::machine::Station;
-use super::messages::Output;
+use super::messages::StationOutput;
 use super::queue::Waiting;
 use super::servers::ServerState;
-use apportion_domain::Span;
+use apportion_domain::TimeSpan;
 
 impl<Q: Copy + PartialEq> Station<Q> {
     /// An idle server starts a batch with the waiting queries, of which there is at least one. Returns the batch's size.
@@ -23,7 +23,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// The next batch that starts in this tick.
     #[inline]
-    pub(super) fn start_next(&mut self) -> Option<Output<Q>> {
+    pub(super) fn start_next(&mut self) -> Option<StationOutput<Q>> {
         if self.is_forming {
             return self.start_formed();
         }
@@ -41,7 +41,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
 
     /// Starts a batch of an idle server with the queries that `fill` puts into its buffer, if there are any.
     #[inline]
-    fn start_with(&mut self, server: u32, fill: impl FnOnce(&mut Self, &mut Vec<Waiting<Q>>)) -> Option<Output<Q>> {
+    fn start_with(&mut self, server: u32, fill: impl FnOnce(&mut Self, &mut Vec<Waiting<Q>>)) -> Option<StationOutput<Q>> {
         let mut members = std::mem::take(&mut self.servers.get_mut(server).members);
         fill(self, &mut members);
         let size = members.len();
@@ -50,14 +50,14 @@ impl<Q: Copy + PartialEq> Station<Q> {
             if let Some(monitor) = self.monitor.as_mut().filter(|_| !self.is_forming) {
                 for member in &members {
                     monitor.enter(now.since(member.arrived));
-                    monitor.note(now, now.since(member.arrived), member.deadline);
-                    monitor.start(Span::ZERO);
+                    monitor.keep_entry(now, now.since(member.arrived), member.deadline);
+                    monitor.start(TimeSpan::ZERO);
                 }
             }
             self.servers.idle.remove(server);
             let execution = self.intake.service(size);
             if let Some(monitor) = &mut self.monitor {
-                monitor.run(execution, size);
+                monitor.keep_executions(execution, size);
             }
         }
         let ends = if self.is_forming && size > 0 { now + self.intake.service(size) } else { now };
@@ -69,12 +69,12 @@ impl<Q: Copy + PartialEq> Station<Q> {
         }
         of_server.state = ServerState::Busy;
         of_server.ends = ends;
-        Some(Output::StartBatch { server, size: size as u32 })
+        Some(StationOutput::StartBatch { server, size: size as u32 })
     }
 
     /// Under `forming`: free servers start their next batches, with waiting queries. Then the next batches of busy servers
     /// are filled.
-    fn start_formed(&mut self) -> Option<Output<Q>> {
+    fn start_formed(&mut self) -> Option<StationOutput<Q>> {
         while let Some(server) = self.servers.idle.first_from(self.cursor) {
             self.cursor = server + 1;
             self.fill_next_batch(server, BatchSlot { now: self.now, start: self.now, may_grow: false });
@@ -94,7 +94,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
             members.clear();
             let (now, of_server) = (station.now, station.servers.get_mut(server));
             std::mem::swap(members, &mut of_server.forming);
-            of_server.batch_wait = Span::ZERO;
+            of_server.batch_wait = TimeSpan::ZERO;
             for entered in of_server.entered.drain(..) {
                 let waited = now.since(entered);
                 of_server.batch_wait = of_server.batch_wait + waited;
@@ -136,7 +136,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
         if let Some(monitor) = &mut self.monitor {
             for entered in &forming[before..] {
                 monitor.enter(now.since(entered.arrived));
-                monitor.note(now, now.since(entered.arrived), entered.deadline);
+                monitor.keep_entry(now, now.since(entered.arrived), entered.deadline);
             }
         }
         of_server.forming = forming;

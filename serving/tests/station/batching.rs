@@ -1,7 +1,7 @@
 //! Batches that are filled ahead, and servers that wait for a full batch.
 
 use crate::script::*;
-use apportion_domain::Span;
+use apportion_domain::TimeSpan;
 use apportion_serving::batcher::Batcher;
 use apportion_serving::{Dropper, Station};
 
@@ -28,7 +28,7 @@ fn the_next_batch_fills_while_one_runs() {
 }
 
 #[test]
-fn what_waits_centrally_enters_the_batch_that_starts_soonest() {
+fn centrally_waiting_queries_enter_the_batch_that_starts_soonest() {
     // Server 0 runs two queries until 20, server 1 one query until 13; 5, 6 and 7 fill server 1's next batch first.
     check(
         forming(2, 2, Dropper::Never),
@@ -83,7 +83,7 @@ fn cancelled_queries_and_removed_servers_free_places_in_next_batches() {
 #[test]
 fn wait_until_starts_before_the_oldest_query_is_late() {
     let until = |delay: Option<u64>, reserve: u64| {
-        let (delay, reserve) = (delay.map(Span::from_nanos), Span::from_nanos(reserve));
+        let (delay, reserve) = (delay.map(TimeSpan::from_nanos), TimeSpan::from_nanos(reserve));
         let batcher = Batcher::WaitUntil { batch_max: 2, delay, reserve };
         Station::new(1, batcher, Dropper::Never, 100).with_service(service(2, 0, 10))
     };

@@ -2,7 +2,7 @@
 
 use crate::script::*;
 use apportion_domain::Moment;
-use apportion_serving::station::Input;
+use apportion_serving::station::StationInput;
 use apportion_serving::{DropReason, Dropper};
 
 #[test]
@@ -45,7 +45,7 @@ fn a_central_queue_serves_its_servers_lowest_number_first() {
 }
 
 #[test]
-fn a_full_queue_drops_what_comes_and_keeps_what_waits() {
+fn a_full_queue_drops_new_queries_and_keeps_waiting_ones() {
     check(
         station(1, 4, Dropper::Never, 2),
         "
@@ -130,9 +130,11 @@ fn an_ended_batch_can_be_swapped_for_a_buffer() {
     let mut buffer = Vec::new();
     for round in 0..3 {
         let now = Moment::from_nanos(round);
-        for input in
-            [Input::Arrive { query: round, deadline: Moment::NEVER }, Input::Tick, Input::BatchFinished { server: 0 }]
-        {
+        for input in [
+            StationInput::Arrive { query: round, deadline: Moment::NEVER },
+            StationInput::Tick,
+            StationInput::BatchFinished { server: 0 },
+        ] {
             station.handle(now, input);
             while station.poll_output().is_some() {}
         }
@@ -147,9 +149,9 @@ fn an_ended_batch_can_be_swapped_for_a_buffer() {
 #[cfg(debug_assertions)]
 fn time_that_goes_backwards_is_our_bug() {
     let mut station = station(1, 1, Dropper::Never, 1);
-    station.handle(Moment::from_nanos(5), Input::Tick);
+    station.handle(Moment::from_nanos(5), StationInput::Tick);
     assert_eq!(station.poll_output(), None);
-    station.handle(Moment::from_nanos(4), Input::Tick);
+    station.handle(Moment::from_nanos(4), StationInput::Tick);
 }
 
 #[test]
@@ -157,8 +159,8 @@ fn time_that_goes_backwards_is_our_bug() {
 #[cfg(debug_assertions)]
 fn an_input_before_the_outputs_are_drained_is_our_bug() {
     let mut station = station(1, 1, Dropper::Never, 1);
-    station.handle(Moment::ZERO, Input::Arrive { query: 1, deadline: Moment::NEVER });
-    station.handle(Moment::ZERO, Input::Tick);
+    station.handle(Moment::ZERO, StationInput::Arrive { query: 1, deadline: Moment::NEVER });
+    station.handle(Moment::ZERO, StationInput::Tick);
 }
 
 #[test]

@@ -1,10 +1,10 @@
 //! Order and settings of a queue, and how they change while it is used.
 
 use crate::script::*;
-use apportion_domain::Span;
+use apportion_domain::TimeSpan;
 use apportion_serving::batcher::Batcher;
 use apportion_serving::station::QueuePolicy;
-use apportion_serving::{Dropper, Station, View};
+use apportion_serving::{Dropper, Station, StationView};
 
 #[test]
 fn important_queries_overtake_unless_the_policy_orders_the_queue() {
@@ -25,7 +25,7 @@ fn important_queries_overtake_unless_the_policy_orders_the_queue() {
     check(station(1, 1, Dropper::Never, 100), &script("4"));
     check(station(1, 1, Dropper::Window, 100), &script("3"));
     check(station(1, 1, Dropper::Never, 100).by_remaining_time(), &script("4"));
-    let waits = Batcher::WaitUntil { batch_max: 2, delay: None, reserve: Span::ZERO };
+    let waits = Batcher::WaitUntil { batch_max: 2, delay: None, reserve: TimeSpan::ZERO };
     let waits = Station::new(1, waits, Dropper::Never, 100).with_service(service(2, 0, 5));
     // It starts in time for the query that was passed.
     check(
@@ -100,7 +100,7 @@ fn another_policy_reorders_waiting_queries() {
         11 tick              -> s0: 2",
     );
     station.set_policy(QueuePolicy { dropper: Dropper::Never, is_by_remaining_time: false, is_monitored: false });
-    assert!(station.monitor().is_none() && station.view() == View::default());
+    assert!(station.monitor().is_none() && station.view() == StationView::default());
     play(
         &mut station,
         "

@@ -1,4 +1,4 @@
-//! Sums over a plan: devices, budget, and what the plan claims of itself. A claim of 0 is one that was not made.
+//! Do the sums of a plan agree with its claims, its devices and its budget? A claim of 0 counts as not made.
 
 use crate::compare::{agrees, at_most};
 use crate::finding::Finding;
@@ -7,7 +7,7 @@ use crate::rules;
 use crate::traffic::Traffic;
 use apportion_domain::{Pipeline, PipelinePlan, Plan, Problem, SLACK};
 
-/// Whole devices against counts, their price against the budget and against the claimed cost.
+/// Checks whole devices against counts, and their price against the budget and the claimed cost.
 pub(crate) fn check_devices(problem: &Problem, plan: &Plan, findings: &mut Vec<Finding>) {
     let mut cost = 0.0;
     for (name, devices) in plan.devices() {
@@ -27,7 +27,7 @@ pub(crate) fn check_devices(problem: &Problem, plan: &Plan, findings: &mut Vec<F
     }
 }
 
-/// Accuracy floor, and the claims of one pipeline's part.
+/// Checks the accuracy floor, and the claims of one pipeline's part.
 pub(crate) fn check_pipeline(
     pipeline: &Pipeline,
     part: &PipelinePlan,

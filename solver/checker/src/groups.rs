@@ -1,4 +1,4 @@
-//! A plan's groups with their names resolved against the problem.
+//! Which tasks, variants and hardware do the names of a plan's groups mean?
 
 use crate::finding::Finding;
 use crate::rules;
@@ -11,9 +11,9 @@ pub(crate) struct ResolvedGroup<'a> {
     pub task: TaskIndex,
     pub variant: VariantIndex,
     pub replicas: u32,
-    /// Latency of one batch at the group's batch size.
+    /// Latency of one batch at the group's batch size, in milliseconds.
     pub latency_ms: f64,
-    /// Throughput of one replica.
+    /// Throughput of one replica, in queries per second.
     pub replica_qps: f64,
 }
 
@@ -25,7 +25,7 @@ pub(crate) struct ResolvedGroups<'a> {
 }
 
 impl<'a> ResolvedGroups<'a> {
-    /// Resolves names, batch sizes and memory; what fails is a finding and no group.
+    /// Resolves names, batch sizes and memory. A group that cannot be resolved gives a finding.
     pub fn resolve(
         problem: &Problem,
         pipeline: &Pipeline,
@@ -83,7 +83,7 @@ impl<'a> ResolvedGroups<'a> {
         format!("{}/{name}", self.pipeline)
     }
 
-    /// Each task has at least `min_replicas`.
+    /// Checks that each task has at least `min_replicas`.
     pub fn check_replicas(&self, pipeline: &Pipeline, findings: &mut Vec<Finding>) {
         for (t, task) in pipeline.tasks.iter().enumerate() {
             let replicas: u64 = self.of(TaskIndex(t)).map(|(_, g)| u64::from(g.replicas)).sum();
@@ -96,6 +96,7 @@ impl<'a> ResolvedGroups<'a> {
     }
 }
 
+/// Task, variant and hardware of a group. Calls `refuse` for each unknown name.
 fn resolve_names(
     problem: &Problem,
     pipeline: &Pipeline,

@@ -1,11 +1,11 @@
-//! The two latency rules.
+//! Does every query keep to the SLO? The two latency rules.
 
 use crate::compare::at_most;
 use crate::finding::Finding;
 use crate::groups::ResolvedGroups;
 use crate::rules;
 use crate::traffic::Traffic;
-use apportion_domain::{LatencyRule, Pipeline, PipelinePlan, SLACK};
+use apportion_domain::{Edge, LatencyRule, Pipeline, PipelinePlan, SLACK};
 
 /// Checks the rule of the problem.
 pub(crate) fn check_latency(
@@ -18,7 +18,7 @@ pub(crate) fn check_latency(
 ) {
     match rule {
         LatencyRule::TaskBudget => check_tasks(pipeline, groups, findings),
-        LatencyRule::Path if part.flows.is_empty() => check_busy(pipeline, groups, traffic, findings),
+        LatencyRule::Path if part.flows.is_empty() => check_groups_with_traffic(pipeline, groups, traffic, findings),
         LatencyRule::Path => check_paths(pipeline, part, groups, findings),
     }
 }
@@ -26,15 +26,21 @@ pub(crate) fn check_latency(
 /// `sum of queue_factor * t_i + network <= slo` on every task path, t_i the slowest group of each task.
 fn check_tasks(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) {
     let charges = charges(pipeline, groups, |_| true);
-    report(pipeline, longest(pipeline, &charges, |_| true), findings);
+    report_longest(pipeline, longest_way(pipeline, &charges, |_| true), findings);
 }
 
 /// Rule `path` without flows: every combination of groups with traffic is a path, so the slowest of each task count.
-fn check_busy(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, traffic: &Traffic, findings: &mut Vec<Finding>) {
+fn check_groups_with_traffic(
+    pipeline: &Pipeline,
+    groups: &ResolvedGroups<'_>,
+    traffic: &Traffic,
+    findings: &mut Vec<Finding>,
+) {
     let charges = charges(pipeline, groups, |g| traffic.share[g] > 0.0);
-    report(pipeline, longest(pipeline, &charges, |primary| primary), findings);
+    report_longest(pipeline, longest_way(pipeline, &charges, |edge| edge.primary), findings);
 }
 
+/// Rule `path` with flows: the groups of each path, one after the other, keep to the SLO.
 fn check_paths(pipeline: &Pipeline, part: &PipelinePlan, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) {
     for flow in part.flows.iter().filter(|f| f.share > SLACK) {
         let charge = |name| groups.position(name).map_or(0.0, |g| pipeline.hop_charge_ms(groups.groups[g].latency_ms));
@@ -48,7 +54,8 @@ fn check_paths(pipeline: &Pipeline, part: &PipelinePlan, groups: &ResolvedGroups
     }
 }
 
-/// What each task charges: the slowest of its groups that count; 0 if none does, because nothing passes there.
+/// The charge of each task in milliseconds: that of its slowest group that counts. It is 0 if no group counts, because no
+/// query passes there.
 fn charges(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, counts: impl Fn(usize) -> bool) -> Vec<f64> {
     let mut charges = vec![0.0_f64; pipeline.tasks.len()];
     for (g, group) in groups.groups.iter().enumerate().filter(|&(g, _)| counts(g)) {
@@ -58,24 +65,33 @@ fn charges(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, counts: impl Fn(usi
     charges
 }
 
-/// The longest way from the root, and the task where it ends.
-fn longest(pipeline: &Pipeline, charges: &[f64], follows: impl Fn(bool) -> bool) -> (f64, String) {
+/// The longest way from the root.
+#[derive(Default)]
+struct LongestWay {
+    total_ms: f64,
+    /// Name of the task where it ends.
+    task: String,
+}
+
+/// The longest way from the root over the edges that delay the tasks after them.
+fn longest_way(pipeline: &Pipeline, charges: &[f64], delays: impl Fn(&Edge) -> bool) -> LongestWay {
     let mut finish = vec![0.0_f64; pipeline.tasks.len()];
-    let mut worst = (0.0, String::new());
+    let mut worst = LongestWay::default();
     for &t in pipeline.order() {
-        let before =
-            pipeline.edges_into(t).filter(|e| follows(e.primary)).map(|e| finish[e.from.get()]).fold(0.0, f64::max);
+        let before = pipeline.edges_into(t).filter(|e| delays(e)).map(|e| finish[e.from.get()]).fold(0.0, f64::max);
         finish[t.get()] = before + charges[t.get()];
-        if finish[t.get()] > worst.0 {
-            worst = (finish[t.get()], pipeline.task(t).name.clone());
+        if finish[t.get()] > worst.total_ms {
+            worst = LongestWay { total_ms: finish[t.get()], task: pipeline.task(t).name.clone() };
         }
     }
     worst
 }
 
-fn report(pipeline: &Pipeline, (total, task): (f64, String), findings: &mut Vec<Finding>) {
-    if !at_most(total, pipeline.slo_ms) {
-        let evidence = format!("a query may take {total:.6} ms up to {task:?}, the SLO is {}", pipeline.slo_ms);
+/// Adds a finding if the longest way takes longer than the SLO.
+fn report_longest(pipeline: &Pipeline, longest: LongestWay, findings: &mut Vec<Finding>) {
+    let LongestWay { total_ms, task } = longest;
+    if !at_most(total_ms, pipeline.slo_ms) {
+        let evidence = format!("a query may take {total_ms:.6} ms up to {task:?}, the SLO is {}", pipeline.slo_ms);
         findings.push(Finding::new(rules::LATENCY, &pipeline.name, evidence));
     }
 }

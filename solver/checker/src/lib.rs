@@ -1,14 +1,15 @@
-//! The independent checker: does a plan obey every rule of the file formats' "Meaning"?
+//! Does a plan obey every rule of the file formats' "Meaning"? The independent checker.
 //!
-//! What belongs here: rules that a plan must obey, computed from the problem and the plan alone. What never does: anything
-//! shared with a planner (it would share the planner's mistakes), search, I/O. The crate knows `domain` only.
+//! What belongs here: rules that a plan must obey, computed from the problem and the plan alone. What never does: search,
+//! input and output, and code that a planner uses too, because both would share its mistakes. The crate knows `domain`
+//! only.
 //!
 //! A plan without flows splits each task's traffic in proportion to `replicas * q`. Comparisons allow
 //! [`apportion_domain::SLACK`], relative above 1: budgets sit exactly on profile values.
 //!
 //! The commonest addition is a rule. Add its name to [`rules`], and a fixture that it must reject to `tests/rejects.rs`.
-//! The check goes where its evidence is: names and devices in `groups`, traffic in `traffic`, time in `latency`, sums that
-//! the plan claims in `claims`, scaling plans in `scaling`.
+//! The check goes to the module of its evidence. Names are in `groups`, traffic in `traffic`, time in `latency`, devices
+//! and claimed sums in `claims`, scaling plans in `scaling`.
 
 mod claims;
 mod compare;
@@ -51,6 +52,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<Finding> {
     findings
 }
 
+/// Checks one pipeline's part of a plan.
 fn check_pipeline(problem: &Problem, pipeline: &Pipeline, part: &PipelinePlan, findings: &mut Vec<Finding>) {
     let before = findings.len();
     let groups = ResolvedGroups::resolve(problem, pipeline, part, findings);

@@ -1,4 +1,4 @@
-//! Rules of scaling plans (INFaaS section 4.2.1, constraints 1 to 4).
+//! Does a scaling plan obey its rules (INFaaS section 4.2.1, constraints 1 to 4)?
 
 use crate::compare::{agrees, at_most};
 use crate::finding::Finding;
@@ -6,10 +6,10 @@ use crate::rules;
 use apportion_domain::{Application, ScalingAction, ScalingPlan, ScalingProblem, ScalingVariant};
 use std::collections::BTreeMap;
 
-/// Everything that is wrong with `plan` as an answer to a scaling problem; empty if it obeys every rule.
+/// All rules that `plan` violates for a scaling problem; empty if it obeys every rule.
 ///
-/// Where the plan names what the problem does not know, or lists a variant not once, only that is reported: loads and
-/// resources cannot be computed.
+/// If the plan has an unknown name, or does not list each variant once, only these are reported. Loads and resources cannot
+/// be computed then.
 #[must_use]
 pub fn check_scaling(problem: &ScalingProblem, plan: &ScalingPlan) -> Vec<Finding> {
     let mut findings = Vec::new();
@@ -22,7 +22,7 @@ pub fn check_scaling(problem: &ScalingProblem, plan: &ScalingPlan) -> Vec<Findin
     findings
 }
 
-/// The actions in the problem's order; `None` if they are not one for each variant.
+/// The actions in the problem's order; `None` with findings if a variant does not have exactly one action.
 fn resolve<'a>(
     problem: &ScalingProblem,
     plan: &'a ScalingPlan,
@@ -59,7 +59,8 @@ fn resolve<'a>(
     (findings.len() == before).then_some(resolved)
 }
 
-/// The arithmetic of each action, constraint 2 (what is too slow may not grow) and constraint 1 (the load).
+/// Checks the arithmetic of each action, constraint 2 (a variant that is too slow must not grow) and constraint 1 (the
+/// load).
 fn check_application(application: &Application, actions: &[&ScalingAction], findings: &mut Vec<Finding>) {
     let mut capacity = 0.0;
     for (variant, action) in application.variants.iter().zip(actions) {
@@ -85,10 +86,10 @@ fn check_application(application: &Application, actions: &[&ScalingAction], find
     }
 }
 
-/// Constraint 3: all replicas together use no more than there is of any resource.
+/// Checks constraint 3: all replicas together keep to the total of every resource.
 fn check_resources(problem: &ScalingProblem, actions: &[Vec<&ScalingAction>], findings: &mut Vec<Finding>) {
     for (name, &total) in &problem.resources {
-        let used: f64 = pairs(problem, actions)
+        let used: f64 = variants_with_actions(problem, actions)
             .map(|(v, a)| v.resources.get(name).copied().unwrap_or(0.0) * f64::from(a.running))
             .sum();
         if !at_most(used, total) {
@@ -97,19 +98,20 @@ fn check_resources(problem: &ScalingProblem, actions: &[Vec<&ScalingAction>], fi
     }
 }
 
-/// The objective, computed here from the running replicas and not by the problem's own function.
+/// Checks the claimed objective. It is computed here from the running replicas, not by the problem's own function.
 fn check_value(problem: &ScalingProblem, plan: &ScalingPlan, actions: &[Vec<&ScalingAction>], findings: &mut Vec<Finding>) {
     let cost = |(v, a): (&ScalingVariant, &ScalingAction)| {
         let delta = f64::from(a.running) - f64::from(v.running);
         v.cost_per_s * delta + problem.lambda * v.load_s * v.cost_per_s * delta.max(0.0)
     };
-    let value: f64 = pairs(problem, actions).map(cost).sum();
+    let value: f64 = variants_with_actions(problem, actions).map(cost).sum();
     if !agrees(plan.value, value) {
         findings.push(Finding::new(rules::CLAIMED_VALUE, "plan", format!("claims {}, computed {value}", plan.value)));
     }
 }
 
-fn pairs<'a>(
+/// All variants with their actions.
+fn variants_with_actions<'a>(
     problem: &'a ScalingProblem,
     actions: &'a [Vec<&'a ScalingAction>],
 ) -> impl Iterator<Item = (&'a ScalingVariant, &'a ScalingAction)> {
@@ -117,6 +119,7 @@ fn pairs<'a>(
     lists.flat_map(|(a, actions)| a.variants.iter().zip(actions.iter().copied()))
 }
 
+/// The place of a variant in a finding.
 fn place(application: &str, variant: &str) -> String {
     format!("{application}/{variant}")
 }

@@ -1,8 +1,8 @@
-//! Where the queries go: load of every group, and the accuracy that the paths add up to.
+//! Where do the queries go? The load of every group, and the accuracy of all paths together.
 
 use crate::compare::{CLAIM_SLACK, at_most};
 use crate::finding::Finding;
-use crate::groups::ResolvedGroups;
+use crate::groups::{ResolvedGroup, ResolvedGroups};
 use crate::rules;
 use apportion_domain::{AccuracyModel, Edge, GroupName, Pipeline, PipelinePlan, SLACK, TaskIndex, VariantIndex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -55,7 +55,7 @@ impl Traffic {
     }
 }
 
-/// The traffic of a part, by its flows or in proportion to capacity; `None` with findings if its flows make no sense.
+/// The traffic of a part, by its flows or in proportion to capacity. `None` with findings if its flows are not valid.
 pub(crate) fn traffic(
     pipeline: &Pipeline,
     part: &PipelinePlan,
@@ -73,24 +73,31 @@ pub(crate) fn traffic(
 /// A prefix of group positions, from the root on.
 type Prefix = Vec<usize>;
 
+/// A prefix, or a whole path, with its share of the root's queries.
+struct PathShare {
+    path: Prefix,
+    share: f64,
+}
+
 /// Root shares f(prefix) of all prefixes that carry traffic.
 struct Trie {
     shares: BTreeMap<Prefix, f64>,
 }
 
 impl Trie {
-    /// Each task's traffic in proportion to `replicas * q`, whatever came before.
+    /// Each task's traffic in proportion to `replicas * q`, for all prefixes alike.
     fn in_proportion(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) -> Option<Trie> {
         let mut fractions = vec![0.0; groups.groups.len()];
         for t in (0..pipeline.tasks.len()).map(TaskIndex) {
-            let capacity = |(_, g): (usize, &crate::groups::ResolvedGroup<'_>)| f64::from(g.replicas) * g.replica_qps;
-            let total: f64 = groups.of(t).map(capacity).sum();
-            groups.of(t).for_each(|(i, g)| fractions[i] = capacity((i, g)) / total);
+            let capacity = |g: &ResolvedGroup<'_>| f64::from(g.replicas) * g.replica_qps;
+            let total: f64 = groups.of(t).map(|(_, g)| capacity(g)).sum();
+            groups.of(t).for_each(|(i, g)| fractions[i] = capacity(g) / total);
         }
         let mut shares = BTreeMap::new();
-        let mut open: Vec<(Prefix, f64)> = groups.of(pipeline.root()).map(|(i, _)| (vec![i], fractions[i])).collect();
+        let root = groups.of(pipeline.root());
+        let mut open: Vec<PathShare> = root.map(|(i, _)| PathShare { path: vec![i], share: fractions[i] }).collect();
         let mut stages = 0;
-        while let Some((prefix, share)) = open.pop() {
+        while let Some(PathShare { path: prefix, share }) = open.pop() {
             stages += prefix.len();
             if stages > PREFIX_STAGES_MAX {
                 let evidence =
@@ -102,7 +109,7 @@ impl Trie {
             for edge in pipeline.children(last.task).filter(|e| pipeline.fanout(e, last.variant) > 0.0) {
                 for (i, _) in groups.of(edge.to) {
                     let longer = [prefix.as_slice(), &[i]].concat();
-                    open.push((longer, share * fractions[i]));
+                    open.push(PathShare { path: longer, share: share * fractions[i] });
                 }
             }
             shares.insert(prefix, share);
@@ -110,7 +117,7 @@ impl Trie {
         Some(Trie { shares })
     }
 
-    /// What the flows say, each sink's own view of a prefix agreeing with the others'.
+    /// The shares of the flows. The shares of a prefix must agree for all sinks.
     fn of_flows(
         pipeline: &Pipeline,
         part: &PipelinePlan,
@@ -118,11 +125,13 @@ impl Trie {
         findings: &mut Vec<Finding>,
     ) -> Option<Trie> {
         let before = findings.len();
-        let mut paths: Vec<(Prefix, f64)> = Vec::new();
+        let mut paths: Vec<PathShare> = Vec::new();
         for flow in &part.flows {
             let shown = || flow.path.iter().map(ToString::to_string).collect::<Vec<_>>().join(" > ");
             match resolve_path(pipeline, groups, &flow.path) {
-                Ok(path) if flow.share >= -SLACK && flow.share.is_finite() => paths.push((path, flow.share)),
+                Ok(path) if flow.share >= -SLACK && flow.share.is_finite() => {
+                    paths.push(PathShare { path, share: flow.share });
+                }
                 Ok(_) => {
                     let evidence = format!("{} is no share", flow.share);
                     findings.push(Finding::new(rules::FLOW_PATH, format!("{}: {}", part.name, shown()), evidence));
@@ -143,19 +152,19 @@ impl Trie {
         (findings.len() == before).then_some(trie)
     }
 
-    /// Sums one sink's paths by prefix and compares with what other sinks said of the same prefixes.
+    /// Sums one sink's paths by prefix. Compares the sums with the shares of the same prefixes on the way to other sinks.
     fn add_sink(
         &mut self,
         pipeline: &Pipeline,
         groups: &ResolvedGroups<'_>,
         sink: TaskIndex,
-        paths: &[(Prefix, f64)],
+        paths: &[PathShare],
         findings: &mut Vec<Finding>,
     ) {
         let route = route_to(pipeline, sink);
         let mut own: BTreeMap<Prefix, f64> = BTreeMap::new();
         let mut total = 0.0;
-        for (path, share) in paths.iter().filter(|(path, _)| serves(pipeline, groups, &route, path)) {
+        for PathShare { path, share } in paths.iter().filter(|p| serves(pipeline, groups, &route, &p.path)) {
             total += share;
             for end in 1..=path.len() {
                 *own.entry(path[..end].to_vec()).or_default() += share;
@@ -182,6 +191,7 @@ impl Trie {
         }
     }
 
+    /// Loads, shares and accuracy.
     fn traffic(&self, pipeline: &Pipeline, groups: &ResolvedGroups<'_>) -> Traffic {
         let mut load_qps = vec![0.0; groups.groups.len()];
         let mut share_of = vec![0.0; groups.groups.len()];
@@ -252,7 +262,8 @@ fn route_to(pipeline: &Pipeline, sink: TaskIndex) -> Vec<TaskIndex> {
     route
 }
 
-/// Whether a path counts for the sink at the end of `route`: it ends there, or where no more queries are made towards it.
+/// Whether a path counts for the sink at the end of `route`. It ends at the sink, or at a variant that makes no queries
+/// towards the sink.
 fn serves(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, route: &[TaskIndex], path: &[usize]) -> bool {
     let on_route = path.len() <= route.len() && path.iter().zip(route).all(|(&g, &t)| groups.groups[g].task == t);
     on_route
@@ -263,8 +274,8 @@ fn serves(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, route: &[TaskIndex],
         })
 }
 
-/// Queries at the last stage of a prefix per root query: the product over its **ancestors** (Loki equation 1, without the
-/// node's own factor, which the paper prints).
+/// Queries at the last stage of a prefix for one query of the root: the product over its **ancestors**. Loki's equation 1
+/// also has the node's own factor.
 fn multiplier(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, prefix: &[usize]) -> f64 {
     let step = |pair: &[usize]| {
         let (parent, child) = (&groups.groups[pair[0]], &groups.groups[pair[1]]);
@@ -274,7 +285,7 @@ fn multiplier(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, prefix: &[usize]
     prefix.windows(2).map(step).product()
 }
 
-/// What one unit of f(prefix) adds to the pipeline's accuracy.
+/// The accuracy that one unit of f(prefix) adds to the pipeline.
 fn accuracy_weight(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, prefix: &[usize]) -> f64 {
     let stages: Vec<(TaskIndex, VariantIndex)> =
         prefix.iter().map(|&g| (groups.groups[g].task, groups.groups[g].variant)).collect();

@@ -116,7 +116,7 @@ fn plan() -> Plan {
     Plan { pipelines: vec![part], cost_per_hour: 12.0 }
 }
 
-/// The plan without what it claims and without flows.
+/// The plan without its claims and without flows.
 fn bare() -> Plan {
     let mut plan = plan();
     plan.cost_per_hour = 0.0;

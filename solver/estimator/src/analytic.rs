@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_formulas_agree_where_they_must() {
+    fn formulas_agree_in_their_common_special_cases() {
         // One server: C is the load, and M/M/1 waits twice as long as M/D/1.
         assert!((erlang_c(1, 0.7) - 0.7).abs() < 1e-12);
         assert!((mmc_wait(1, 0.7, 1.0) - 2.0 * md1_wait(0.7, 1.0)).abs() < 1e-12);

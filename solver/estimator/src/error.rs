@@ -1,6 +1,6 @@
 //! Why does a run have no result?
 
-use crate::state::bounds::Cut;
+use crate::state::bounds::CutReason;
 use apportion_domain::GroupName;
 
 /// Why a run has no result.
@@ -28,7 +28,7 @@ pub enum SimulateError {
     /// The run would be too large.
     #[error("{found:.0} {what} are more than {most:.0}")]
     TooLarge {
-        /// What there is too much of.
+        /// The things of which there are too many.
         what: &'static str,
         /// How much there is.
         found: f64,
@@ -37,7 +37,7 @@ pub enum SimulateError {
     },
     /// The run ended before each of its requests had an outcome, so it has no estimate.
     #[error("the run was cut short: {0}")]
-    Cut(#[from] Cut),
+    Cut(#[from] CutReason),
 }
 
 impl SimulateError {
@@ -47,7 +47,7 @@ impl SimulateError {
     }
 
     /// A plan that changes the slots of a serving replica.
-    pub(crate) fn changed_slots(pipeline: &str, task: &str, (before, after): (u32, u32)) -> Self {
+    pub(crate) fn changed_slots(pipeline: &str, task: &str, before: u32, after: u32) -> Self {
         let what = format!("a change of the slots of the continuous task {task:?} from {before} to {after} during a run");
         Self::Unsupported { pipeline: pipeline.to_owned(), what }
     }

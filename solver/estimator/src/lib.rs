@@ -2,13 +2,13 @@
 //! events.
 //!
 //! What belongs here: the agenda, arrivals, devices that take their profiled time, the network that takes its delay, and
-//! the statistics. What never does: a serving policy. The machines of the crate `serving` decide about queues, batches,
-//! drops and routes. The agents run the same machines, so a plan is checked against the code that will serve it.
+//! the statistics. The crate never contains a serving policy. The machines of the crate `serving` decide about queues,
+//! batches, drops and routes. The agents run the same machines, so a plan is checked against the code that will serve it.
 //!
-//! The rooms: `input` (which requests come, and when?), `compile` (problem and plan as numbers), `state` (everything that a
-//! run holds at one moment), `run` (which event is next?), `change` (which replicas and plans change during a run?) and
-//! [`controllers`] (policies that scale replicas between plans, as baselines). `docs/glossary.md` says each noun in one
-//! line.
+//! The rooms are `input` (which requests come, and when?), `compile` (problem and plan as numbers) and `state` (everything
+//! that a run holds at one moment). Then follow `run` (which event is next?), `change` (which replicas and plans change
+//! during a run?) and [`controllers`] (policies that scale replicas between plans, as baselines). `docs/glossary.md` says
+//! each noun in one line.
 //!
 //! The commonest addition is a policy: write it in `serving`, and construct it in `compile`.
 
@@ -25,21 +25,21 @@ pub mod scenario;
 mod simulate;
 mod state;
 
-pub use apportion_serving::modules::Foresight;
-pub use apportion_serving::monitor::{Entry, Kept};
-pub use apportion_serving::{DropReason, Late, Outcome};
+pub use apportion_serving::modules::StatePlannerSettings;
+pub use apportion_serving::monitor::{BatchEntry, QueryRecords};
+pub use apportion_serving::{DropReason, LateQueries, RequestOutcome};
 pub use compile::size::{expected_requests, expected_visits};
 pub use error::SimulateError;
 pub use input::options::SimulateOptions;
 pub use input::workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 pub use result::{ModulePeriod, Replay, RequestRecord, Simulation, Window};
-pub use scenario::{Controller, Event, GroupSeen, Observation, OnFailure, Scenario};
+pub use scenario::{BinCount, Controller, GroupObservation, Observation, OnFailure, Scenario, ScenarioEvent};
 pub use simulate::{replay, simulate};
-pub use state::bounds::{Cut, Stop};
+pub use state::bounds::{CutReason, Stop};
 pub use state::durations::ServiceTimes;
 
 /// The bounds of a run.
 pub mod bounds {
     pub use crate::compile::size::{PLACES_MAX, check_places, expected_requests, expected_visits};
-    pub use crate::state::bounds::{BYTES_MAX, Cut, LOOK_EVERY, Stop};
+    pub use crate::state::bounds::{BYTES_MAX, CutReason, LOOK_EVERY, Stop};
 }

@@ -10,9 +10,9 @@ use std::sync::LazyLock;
 
 /// A stream of random numbers.
 #[derive(Clone, Debug)]
-pub struct Stream(Xoshiro256PlusPlus);
+pub struct RandomStream(Xoshiro256PlusPlus);
 
-impl Stream {
+impl RandomStream {
     /// The stream of this name under this root seed: FNV-1a of the name, mixed with the seed.
     #[must_use]
     pub fn new(seed: u64, name: &str) -> Self {
@@ -90,9 +90,9 @@ fn by_series(x: f64) -> f64 {
     2.0 * z * sum
 }
 
-/// Natural logarithm of a positive normal number to within 2^-51 of the larger of 1 and its size: from a table, and for
-/// what is left, which is at most 2^-8, by the first terms of its series. It is the same on every machine, where the last
-/// bit of the C library's depends on the processor, and inlined it costs less.
+/// Natural logarithm of a positive normal number to within 2^-51 of the larger of 1 and its size. A table gives the
+/// logarithm of a number nearby. The first terms of the series give the rest, which is at most 2^-8. It is the same on
+/// every machine, where the last bit of the C library's depends on the processor, and inlined it costs less.
 #[inline(always)]
 fn ln(x: f64) -> f64 {
     const MANTISSA_BITS: u32 = f64::MANTISSA_DIGITS - 1;
@@ -121,15 +121,15 @@ mod tests {
 
     #[test]
     fn streams_depend_on_name_and_seed() {
-        let bits = |seed, name| Stream::new(seed, name).bits();
+        let bits = |seed, name| RandomStream::new(seed, name).bits();
         assert_eq!(bits(1, "a"), bits(1, "a"));
         assert_ne!(bits(1, "a"), bits(1, "b"));
         assert_ne!(bits(1, "a"), bits(2, "a"));
     }
 
     #[test]
-    fn logarithms_are_the_libraries_to_the_last_bits() {
-        let mut stream = Stream::new(1, "logarithms");
+    fn logarithms_equal_the_librarys_but_for_the_last_bits() {
+        let mut stream = RandomStream::new(1, "logarithms");
         let edges = (0..=53).flat_map(|n| [0.5f64.powi(n), 1.0 - 0.5f64.powi(n.max(1))]);
         let drawn: Vec<f64> = (0..500_000).map(|n| stream.positive() * 0.5f64.powi(n % 40)).collect();
         for x in edges.chain(drawn) {
@@ -140,7 +140,7 @@ mod tests {
 
     #[test]
     fn draws_have_the_moments_of_their_distributions() {
-        let mut s = Stream::new(7, "moments");
+        let mut s = RandomStream::new(7, "moments");
         let close = |(mean, variance): (f64, f64), (m, v): (f64, f64)| {
             assert!((mean - m).abs() < 0.02 * m.max(1.0), "mean {mean}, expected {m}");
             assert!((variance - v).abs() < 0.05 * v, "variance {variance}, expected {v}");

@@ -1,8 +1,8 @@
 //! What does a run find out?
 
-use apportion_domain::{Estimate, Moment, PipelineIndex, Span, TaskIndex};
-use apportion_serving::monitor::Kept;
-use apportion_serving::{DropReason, Late, Outcome, Priority};
+use apportion_domain::{Estimate, Moment, PipelineIndex, TaskIndex, TimeSpan};
+use apportion_serving::monitor::QueryRecords;
+use apportion_serving::{DropReason, LateQueries, Priority, RequestOutcome};
 
 /// Windows of one time series.
 pub const WINDOWS_MAX: usize = 8_192;
@@ -19,7 +19,7 @@ pub struct RequestRecord {
     /// When its last leaf ended; `None` unless it was answered.
     pub finish: Option<Moment>,
     /// Its outcome.
-    pub outcome: Outcome,
+    pub outcome: RequestOutcome,
     /// Where its first dropped query was dropped.
     pub drop_task: Option<TaskIndex>,
     /// Why it was dropped.
@@ -47,7 +47,7 @@ pub struct Window {
     /// When it starts.
     pub start: Moment,
     /// How long it is.
-    pub length: Span,
+    pub length: TimeSpan,
     /// Requests that arrived in it.
     pub arrived: u64,
     /// Requests that were answered in it, within the SLO.
@@ -115,18 +115,18 @@ pub struct ModulePeriod {
     /// Queries that arrived, refused queries included.
     pub arrived: u64,
     /// Every query that entered a batch or whose batch started.
-    pub queries: Kept,
+    pub queries: QueryRecords,
     /// The priority that the task's stations get at the end of the period.
     pub priority: Priority,
 }
 
 impl ModulePeriod {
     pub(crate) fn new(at: Moment, pipeline: PipelineIndex, task: TaskIndex) -> Self {
-        Self { at, pipeline, task, arrived: 0, queries: Kept::default(), priority: Priority::default() }
+        Self { at, pipeline, task, arrived: 0, queries: QueryRecords::default(), priority: Priority::default() }
     }
 
     /// One station more.
-    pub(crate) fn add(&mut self, arrived: u64, queries: Kept) {
+    pub(crate) fn add(&mut self, arrived: u64, queries: QueryRecords) {
         self.arrived += arrived;
         self.queries.entries.extend(queries.entries);
         self.queries.waits.extend(queries.waits);
@@ -152,7 +152,7 @@ pub struct Replay {
     pub invalid_rate: f64,
     /// Queries that were behind when they left a task, and how many of them were rerouted. Only policies with task budgets
     /// count them.
-    pub late: Late,
+    pub late: LateQueries,
     /// Changes of replica counts that were carried out.
     pub changes: u64,
     /// Plans that came into force during the run.

@@ -1,12 +1,12 @@
 //! Which replicas and plans change during a run, and which controllers cause the changes?
 
 pub use crate::result::WINDOWS_MAX;
-use apportion_domain::{GroupName, Moment, Plan, Span};
+use apportion_domain::{GroupName, Moment, Plan, TimeSpan};
 use apportion_serving::steward::{PERIOD, TUNE};
 
 /// A change of replicas or plans.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Event {
+pub enum ScenarioEvent {
     /// A group is to have this many replicas, at least one. More replicas serve after their variant's `load_ms`, as soon as
     /// there are devices for them. Of fewer replicas, those that load are given up first; others finish their queries.
     Replicas {
@@ -50,7 +50,7 @@ pub enum Event {
     },
 }
 
-impl Event {
+impl ScenarioEvent {
     /// Its pipeline and its group, if it is about one group.
     #[must_use]
     pub fn group(&self) -> Option<(&str, &GroupName)> {
@@ -75,7 +75,7 @@ pub enum OnFailure {
 
 /// One group as it was at the end of a reporting period.
 #[derive(Clone, Debug, PartialEq)]
-pub struct GroupSeen {
+pub struct GroupObservation {
     /// Its pipeline.
     pub pipeline: String,
     /// Which.
@@ -92,35 +92,54 @@ pub struct GroupSeen {
     pub utilisation: f64,
 }
 
+/// Requests of one bin of time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BinCount {
+    /// The start of the bin.
+    pub bin: Moment,
+    /// How many requests were offered in it.
+    pub count: u32,
+}
+
+impl BinCount {
+    /// Counts one request of `bin`, which is not before the last bin of `bins`.
+    pub(crate) fn add_one(bins: &mut Vec<Self>, bin: Moment) {
+        match bins.last_mut() {
+            Some(last) if last.bin == bin => last.count += 1,
+            _ => bins.push(Self { bin, count: 1 }),
+        }
+    }
+}
+
 /// The report of one period to one controller.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Observation {
     /// The end of the period; the report arrives [`Scenario::report_delay`] later.
     pub at: Moment,
-    /// By pipeline in the problem's order: the offered requests as (bin, count), in order, without empty bins.
-    pub arrivals: Vec<Vec<(Moment, u32)>>,
+    /// By pipeline in the problem's order: the offered requests by bin, in order, without empty bins.
+    pub arrivals: Vec<Vec<BinCount>>,
     /// All groups of the first plan, then those that later plans brought; positions stay.
-    pub groups: Vec<GroupSeen>,
+    pub groups: Vec<GroupObservation>,
 }
 
 /// A policy that watches a run and changes it.
 pub trait Controller {
     /// How often it gets a report.
-    fn period(&self) -> Span;
+    fn period(&self) -> TimeSpan;
 
     /// Its commands after a report. Each has its own delay (for planning, say), on top of [`Scenario::command_delay`].
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)>;
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)>;
 }
 
 /// A run's changes.
 pub struct Scenario<'a> {
     /// Events and their moments, in any order.
-    pub events: Vec<(Moment, Event)>,
+    pub events: Vec<(Moment, ScenarioEvent)>,
     /// The controllers.
     pub controllers: Vec<Box<dyn Controller + 'a>>,
-    /// Whether each pipeline has a steward (the crate `serving`): once a second it recomputes the tables of
-    /// `most_accurate_first` from the load that was offered and the fan-out that was seen (Loki section 5.1), and the
-    /// module states (PARD section 4.1).
+    /// Whether each pipeline has a steward (the crate `serving`). Once a second it recomputes the tables of
+    /// `most_accurate_first` from the offered load and the seen fan-out (Loki section 5.1), and the module states (PARD
+    /// section 4.1).
     pub steward: bool,
     /// Keep the measurements of tasks of pipelines that PARD serves, query by query ([`modules`](crate::Replay::modules)).
     /// Only stations of the first plan are measured, and only without a steward. Memory grows with the trace.
@@ -129,20 +148,20 @@ pub struct Scenario<'a> {
     /// `steward` says. A later plan's ladder starts with the load that the former one has seen. Replicas that the former
     /// had added to groups of both plans stay until the new ladder decides.
     pub ladders: bool,
-    /// Whether stewards follow the tuner if a plan has no ladder, as agents do: on spare devices, never below the plan,
-    /// with a steady load of the plan's demand as the tuner's sample. Each pipeline then has a steward, whatever `steward`
-    /// says. Replicas that were added to groups of both plans stay under a later plan, as far as it leaves room.
+    /// Whether stewards follow the tuner if a plan has no ladder, as agents do. The tuner uses spare devices and never goes
+    /// below the plan. Its sample is a steady load of the plan's demand. Each pipeline then has a steward, whatever
+    /// `steward` says. Replicas that were added to groups of both plans stay under a later plan, as far as it leaves room.
     pub tuners: bool,
     /// From the end of a period to the controller, and to the steward.
-    pub report_delay: Span,
+    pub report_delay: TimeSpan,
     /// From the controller, and the steward, to the agents.
-    pub command_delay: Span,
+    pub command_delay: TimeSpan,
     /// From a replica's death to its senders.
-    pub detection: Span,
+    pub detection: TimeSpan,
     /// The rule for a dead replica's queries.
     pub on_failure: OnFailure,
     /// Length of the windows of the time series; it doubles whenever there would be more than [`WINDOWS_MAX`].
-    pub window: Span,
+    pub window: TimeSpan,
 }
 
 impl Scenario<'_> {
@@ -158,7 +177,7 @@ impl Scenario<'_> {
 
     /// How often stewards get a report of arrivals. Stewards that scale get one each time that they act, others once in a
     /// period.
-    pub(crate) const fn report_period(&self) -> Span {
+    pub(crate) const fn report_period(&self) -> TimeSpan {
         if self.scales() { TUNE } else { PERIOD }
     }
 }
@@ -172,20 +191,20 @@ impl Default for Scenario<'_> {
             modules: false,
             ladders: false,
             tuners: false,
-            report_delay: Span::from_nanos(100_000_000),
-            command_delay: Span::from_nanos(100_000_000),
-            detection: Span::from_nanos(1_000_000_000),
+            report_delay: TimeSpan::from_nanos(100_000_000),
+            command_delay: TimeSpan::from_nanos(100_000_000),
+            detection: TimeSpan::from_nanos(1_000_000_000),
             on_failure: OnFailure::default(),
-            window: Span::from_nanos(1_000_000_000),
+            window: TimeSpan::from_nanos(1_000_000_000),
         }
     }
 }
 
-impl GroupSeen {
+impl GroupObservation {
     /// The event that gives it this many replicas.
     #[must_use]
-    pub fn to_have(&self, replicas: u32) -> Event {
-        Event::Replicas { pipeline: self.pipeline.clone(), group: self.group.clone(), replicas }
+    pub fn to_have(&self, replicas: u32) -> ScenarioEvent {
+        ScenarioEvent::Replicas { pipeline: self.pipeline.clone(), group: self.group.clone(), replicas }
     }
 }
 
@@ -194,6 +213,6 @@ impl GroupSeen {
 pub(crate) fn seen(at: Moment, ready: u32, loading: u32, queued: u64, utilisation: f64) -> Observation {
     let share = apportion_domain::Share::WHOLE;
     let group = GroupName { task: "t".into(), variant: "v".into(), hardware: "h".into(), share };
-    let group = GroupSeen { pipeline: "p".into(), group, ready, loading, queued, running: 0, utilisation };
+    let group = GroupObservation { pipeline: "p".into(), group, ready, loading, queued, running: 0, utilisation };
     Observation { at, arrivals: vec![Vec::new()], groups: vec![group] }
 }

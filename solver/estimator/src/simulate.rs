@@ -1,22 +1,22 @@
 //! How does a whole run go? Problem and plan are compiled, events follow each other, and the results are summed up.
 
-use crate::change::{ChangeResult, Changes};
+use crate::change::{ChangeResult, Changes, PolicySource};
 use crate::compile::CompiledPlan;
 use crate::error::SimulateError;
 use crate::input::options::SimulateOptions;
 use crate::input::workload::{Arrivals, Workload};
 use crate::result::{Replay, Simulation};
-use crate::run::Run;
+use crate::run::SimulationRun;
 use crate::scenario::Scenario;
 use apportion_domain::{Plan, Problem};
-use apportion_serving::Late;
+use apportion_serving::LateQueries;
 
 /// Replays `workload` through `plan`. All replicas of the plan are warm and idle at the start. The run ends when the last
 /// request has an outcome. The same arguments give the same result.
 ///
 /// # Errors
-/// If the plan or the workload does not fit the problem, or asks for what is not simulated; if the run is too large, or cut
-/// short.
+/// If the plan or the workload does not fit the problem, or asks for a feature that is not simulated; if the run
+/// is too large, or cut short.
 pub fn simulate(
     problem: &Problem,
     plan: &Plan,
@@ -24,7 +24,7 @@ pub fn simulate(
     options: &SimulateOptions,
 ) -> Result<Simulation, SimulateError> {
     let state = CompiledPlan::new(problem, plan, workload, options)?.into_state(options);
-    let mut run = Run::new(state, arrivals(problem, workload), None);
+    let mut run = SimulationRun::new(state, arrivals(problem, workload), None);
     run.run();
     if let Some(cut) = run.state.cut() {
         return Err(cut.into());
@@ -46,14 +46,15 @@ pub fn replay(
 ) -> Result<Replay, SimulateError> {
     let mut compiled = CompiledPlan::new(problem, plan, workload, options)?;
     let keeps_modules = scenario.modules;
-    let mut changes = Changes::new(problem, &mut compiled, scenario, options.serving.is_some())?;
+    let policies = if options.serving.is_some() { PolicySource::Caller } else { PolicySource::Plan };
+    let mut changes = Changes::new(problem, &mut compiled, scenario, policies)?;
     let mut state = compiled.into_state(options);
     state.has_changes = true;
     changes.prepare(&mut state)?;
     if keeps_modules {
         state.modules.keep_measurements(&mut state.serving);
     }
-    let mut run = Run::new(state, arrivals(problem, workload), Some(changes));
+    let mut run = SimulationRun::new(state, arrivals(problem, workload), Some(changes));
     run.run();
     if let Some(cut) = run.state.cut() {
         return Err(cut.into());
@@ -64,7 +65,7 @@ pub fn replay(
     }
     let mut state = run.state;
     let ChangeResult { windows, cost, served_ms, counts } = changes.finish(&state);
-    let mut late = Late::default();
+    let mut late = LateQueries::default();
     state.serving.routers.iter().flatten().for_each(|router| late += router.late());
     state.statistics.fail_unfinished();
     let hours = state.now.as_millis() / 3_600_000.0;

@@ -2,18 +2,18 @@
 
 mod common;
 
+use apportion_domain::Dropping;
 use apportion_domain::Queueing::{Central, PerReplica};
-use apportion_domain::{Dropping, Plan, Problem};
 use apportion_estimator::bounds::{BYTES_MAX, LOOK_EVERY};
 use apportion_estimator::{
-    ArrivalProcess, Cut, Scenario, SimulateError, SimulateOptions, Stop, expected_visits, replay, simulate,
+    ArrivalProcess, CutReason, Scenario, SimulateError, SimulateOptions, Stop, expected_visits, replay, simulate,
 };
-use common::{Fan, Stage, build, rate, run, stage};
+use common::{Built, Fan, Stage, build, rate, run, stage};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A detector that finds so many objects, and a classifier that is much too slow for them.
-fn detector(objects: f64) -> (Problem, Plan) {
+fn detector(objects: f64) -> Built {
     let classifier = Stage { fanout: Fan::Mean(objects), ..stage(0, 2, 8, 1.0, 1.0) };
     build(&[stage(0, 2, 4, 1.0, 1.0), classifier], PerReplica, 0.0, 250.0)
 }
@@ -27,13 +27,13 @@ fn at_question(n: u64) -> (Stop, Arc<AtomicU64>) {
 
 #[test]
 fn a_run_that_is_stopped_has_no_estimate() {
-    let (problem, plan) = detector(1e6);
+    let Built { problem, plan } = detector(1e6);
     let workload = rate(40.0, 60, ArrivalProcess::Poisson, 1);
     for n in [1, 3] {
         let (stop, asked) = at_question(n);
         let options = SimulateOptions { stop, ..SimulateOptions::default() };
         let cut = simulate(&problem, &plan, &workload, &options).expect_err("no estimate");
-        assert!(matches!(cut, SimulateError::Cut(Cut::Stopped)), "{cut}");
+        assert!(matches!(cut, SimulateError::Cut(CutReason::Stopped)), "{cut}");
         assert_eq!(asked.load(Ordering::Relaxed), n, "nothing is done after the answer");
     }
 }
@@ -43,7 +43,7 @@ fn a_run_checks_its_stop_signal_regularly() {
     // of a million children of one query, of a batch that passes on, and of arrivals that only queue up
     let passing = build(&[stage(0, 8, 64, 1.0, 0.01), stage(0, 8, 64, 1.0, 0.01)], Central, 0.0, 250.0);
     let stuck = build(&[stage(0, 1, 1, 1e5, 0.0)], Central, 0.0, 1e9);
-    for (name, (problem, plan), qps, seconds) in
+    for (name, Built { problem, plan }, qps, seconds) in
         [("children", detector(1e6), 1.0, 1), ("passing", passing, 10_000.0, 20), ("arrivals", stuck, 100_000.0, 4)]
     {
         let workload = rate(qps, seconds, ArrivalProcess::Uniform, 1);
@@ -59,21 +59,21 @@ fn a_run_checks_its_stop_signal_regularly() {
 
 #[test]
 fn a_run_with_changes_can_be_stopped_too() {
-    let (problem, plan) = detector(1e5);
+    let Built { problem, plan } = detector(1e5);
     let (stop, asked) = at_question(4);
     let options = SimulateOptions { stop, ..SimulateOptions::default() };
     let workload = rate(40.0, 60, ArrivalProcess::Poisson, 1);
     let cut = replay(&problem, &plan, &workload, &options, Scenario::default()).expect_err("no estimate");
-    assert!(matches!(cut, SimulateError::Cut(Cut::Stopped)), "{cut}");
+    assert!(matches!(cut, SimulateError::Cut(CutReason::Stopped)), "{cut}");
     assert_eq!(asked.load(Ordering::Relaxed), 4);
 }
 
 #[test]
 fn queries_in_flight_take_bounded_memory() {
-    let (problem, plan) = detector(1e6);
+    let Built { problem, plan } = detector(1e6);
     let workload = rate(1_000.0, 60, ArrivalProcess::Poisson, 1);
     let cut = simulate(&problem, &plan, &workload, &SimulateOptions::default()).expect_err("no estimate");
-    assert!(matches!(cut, SimulateError::Cut(Cut::Memory)), "{cut}");
+    assert!(matches!(cut, SimulateError::Cut(CutReason::Memory)), "{cut}");
     let status = std::fs::read_to_string("/proc/self/status").expect("a status");
     let peak = status.lines().find_map(|l| l.strip_prefix("VmHWM:")).expect("a peak").trim();
     let peak_kib: usize = peak.trim_end_matches(" kB").trim().parse().expect("a number");
@@ -82,8 +82,8 @@ fn queries_in_flight_take_bounded_memory() {
 }
 
 #[test]
-fn too_long_runs_do_not_begin() {
-    let (problem, plan) = detector(1e6);
+fn a_run_with_too_many_expected_queries_does_not_begin() {
+    let Built { problem, plan } = detector(1e6);
     let workload = rate(40.0, 60, ArrivalProcess::Poisson, 1);
     let expected = expected_visits(&problem, &plan, &workload.traces);
     assert_eq!(expected, 2_400.0 * 1_000_001.0);
@@ -96,7 +96,7 @@ fn too_long_runs_do_not_begin() {
 
 #[test]
 fn replicas_whose_routers_do_not_fit_into_memory_are_refused() {
-    let (problem, mut plan) = detector(2.0);
+    let Built { problem, mut plan } = detector(2.0);
     plan.pipelines[0].assignments.iter_mut().for_each(|a| a.replicas = 100_000);
     let workload = rate(1.0, 1, ArrivalProcess::Poisson, 1);
     let refused = simulate(&problem, &plan, &workload, &SimulateOptions::default()).expect_err("too many");
@@ -104,18 +104,18 @@ fn replicas_whose_routers_do_not_fit_into_memory_are_refused() {
 }
 
 #[test]
-fn bounds_that_do_not_strike_change_nothing() {
+fn bounds_that_are_not_reached_change_nothing() {
     let fork =
         [stage(0, 2, 4, 3.0, 1.0), Stage { fanout: Fan::Mean(2.7), ..stage(0, 4, 8, 2.0, 1.0) }, stage(0, 3, 2, 1.0, 2.0)];
     for (queueing, network_ms) in [(Central, 0.0), (PerReplica, 0.0), (PerReplica, 0.7)] {
         for dropping in [Dropping::Naive, Dropping::LastTask] {
-            let (problem, mut plan) = build(&fork, queueing, network_ms, 60.0);
+            let Built { problem, mut plan } = build(&fork, queueing, network_ms, 60.0);
             plan.pipelines[0].serving.dropping = dropping;
             let workload = rate(400.0, 60, ArrivalProcess::Poisson, 5);
             let (stop, asked) = at_question(u64::MAX);
             let options = SimulateOptions { requests: true, stop, visits_max: Some(1 << 40), ..SimulateOptions::default() };
             let bounded = simulate(&problem, &plan, &workload, &options).expect("a run");
-            let free = run(&(problem, plan), &workload);
+            let free = run(&Built { problem, plan }, &workload);
             assert_eq!((&bounded.total, &bounded.pipelines, bounded.visits), (&free.total, &free.pipelines, free.visits));
             assert_eq!(bounded.requests, free.requests);
             assert!(asked.load(Ordering::Relaxed) > 1, "{asked:?}");

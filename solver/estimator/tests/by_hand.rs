@@ -4,21 +4,25 @@ mod common;
 
 use apportion_domain::Queueing::{Central, PerReplica};
 use apportion_domain::{Batching, Dropping, TaskIndex};
-use apportion_estimator::{Cut, DropReason, Outcome, SimulateError, SimulateOptions, simulate};
-use common::{Fan, Stage, arrivals, build, finishes, run, stage};
+use apportion_estimator::{CutReason, DropReason, RequestOutcome, SimulateError, SimulateOptions, simulate};
+use common::{Built, Fan, Stage, arrivals, build, finishes, run, stage};
 
 const MS: u64 = 1_000_000;
 
 #[test]
-fn a_free_replica_starts_with_what_waits() {
-    // A batch takes 10 ms + 2 ms for each query. The first query runs alone from 0 to 12; 1, 2 and 3 wait, two of them
-    // start together at 12 and end at 26; the last runs alone until 38.
+fn a_free_replica_starts_with_the_waiting_queries() {
+    // A batch takes 10 ms + 2 ms for each query. The first query runs alone from 0 to 12, while 1, 2 and 3 wait. Two of
+    // them start together at 12 and end at 26. The last runs alone until 38.
     for queueing in [Central, PerReplica] {
         let built = build(&[stage(0, 1, 2, 10.0, 2.0)], queueing, 0.0, 26.0);
         let simulation = run(&built, &arrivals(&[0, MS, 2 * MS, 3 * MS]));
         assert_eq!(finishes(&simulation), [12 * MS, 26 * MS, 26 * MS, 38 * MS], "{queueing}");
         let outcomes: Vec<_> = simulation.requests.iter().map(|r| r.outcome).collect();
-        assert_eq!(outcomes, [Outcome::Ok, Outcome::Ok, Outcome::Ok, Outcome::Late], "{queueing}");
+        assert_eq!(
+            outcomes,
+            [RequestOutcome::Ok, RequestOutcome::Ok, RequestOutcome::Ok, RequestOutcome::Late],
+            "{queueing}"
+        );
         let e = &simulation.total;
         assert_eq!((e.requests, e.ok, e.late, e.attainment, e.cost_per_hour), (4, 3, 1, 0.75, 7.0));
         let w = &e.waiting[0];
@@ -94,7 +98,7 @@ fn queries_go_to_the_first_free_replica_or_by_turns() {
 
 #[test]
 fn a_plan_that_does_not_fit_is_refused_by_name() {
-    let (problem, mut plan) = build(&[stage(0, 1, 1, 1.0, 0.0)], Central, 0.0, 9.0);
+    let Built { problem, mut plan } = build(&[stage(0, 1, 1, 1.0, 0.0)], Central, 0.0, 9.0);
     plan.pipelines[0].assignments[0].group.variant = "w".into();
     let error = simulate(&problem, &plan, &arrivals(&[0]), &SimulateOptions::default()).expect_err("refused");
     assert!(matches!(error, SimulateError::Plan(_)) && error.to_string().contains("t0/w/h"), "{error}");
@@ -103,20 +107,20 @@ fn a_plan_that_does_not_fit_is_refused_by_name() {
 #[test]
 fn the_next_batch_forms_while_one_runs() {
     // A batch takes 10 ms for each query; with room for two, 1 and 2 enter the next batch and 3 waits for the one after.
-    let (problem, mut plan) = build(&[stage(0, 1, 2, 0.0, 10.0)], PerReplica, 0.0, 1e6);
+    let Built { problem, mut plan } = build(&[stage(0, 1, 2, 0.0, 10.0)], PerReplica, 0.0, 1e6);
     plan.pipelines[0].serving.batching = Batching::Forming;
-    let simulation = run(&(problem, plan), &arrivals(&[0, MS, 2 * MS, 3 * MS]));
+    let simulation = run(&Built { problem, plan }, &arrivals(&[0, MS, 2 * MS, 3 * MS]));
     assert_eq!(finishes(&simulation), [10 * MS, 30 * MS, 30 * MS, 40 * MS]);
 }
 
 #[test]
 fn wait_until_waits_while_the_oldest_query_is_on_time() {
     // Batches of two take 4 ms, single ones 3 ms. t1 is granted 2 * 4 ms after t0, so at t0 the first query starts alone at
-    // 20 - 8 - 3 = 9 ms, and at t1, where nothing comes after, at 20 - 3 = 17 ms. The second and third fill a batch each
+    // 20 - 8 - 3 = 9 ms. At t1, which is the last task, it starts at 20 - 3 = 17 ms. The second and third fill a batch each
     // time.
-    let (problem, mut plan) = build(&[stage(0, 1, 2, 2.0, 1.0), stage(0, 1, 2, 2.0, 1.0)], PerReplica, 0.0, 20.0);
+    let Built { problem, mut plan } = build(&[stage(0, 1, 2, 2.0, 1.0), stage(0, 1, 2, 2.0, 1.0)], PerReplica, 0.0, 20.0);
     plan.pipelines[0].serving.batching = Batching::WaitUntil;
-    let built = (problem, plan);
+    let built = Built { problem, plan };
     assert_eq!(finishes(&run(&built, &arrivals(&[0]))), [20 * MS]);
     assert_eq!(finishes(&run(&built, &arrivals(&[0, 30 * MS, 33 * MS]))), [20 * MS, 41 * MS, 41 * MS]);
 }
@@ -124,19 +128,19 @@ fn wait_until_waits_while_the_oldest_query_is_on_time() {
 #[test]
 fn the_last_task_drops_late_queries_with_a_reason() {
     // 10 ms at t0, one at a time; 10 ms at t1. The second request would end at 30 ms, 1 ms after its deadline.
-    let (problem, mut plan) = build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)], PerReplica, 0.0, 28.0);
+    let Built { problem, mut plan } = build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)], PerReplica, 0.0, 28.0);
     plan.pipelines[0].serving.dropping = Dropping::LastTask;
-    let simulation = run(&(problem, plan), &arrivals(&[0, MS]));
+    let simulation = run(&Built { problem, plan }, &arrivals(&[0, MS]));
     let seen: Vec<_> = simulation.requests.iter().map(|r| (r.outcome, r.drop_task, r.reason, r.finish)).collect();
-    let ok = (Outcome::Ok, None, None, Some(apportion_domain::Moment::from_nanos(20 * MS)));
-    assert_eq!(seen, [ok, (Outcome::Dropped, Some(TaskIndex(1)), Some(DropReason::Deadline), None)]);
+    let ok = (RequestOutcome::Ok, None, None, Some(apportion_domain::Moment::from_nanos(20 * MS)));
+    assert_eq!(seen, [ok, (RequestOutcome::Dropped, Some(TaskIndex(1)), Some(DropReason::Deadline), None)]);
 }
 
 #[test]
 fn a_run_stops_once_enough_have_missed() {
-    let (problem, plan) = build(&[stage(0, 1, 1, 10.0, 0.0)], Central, 0.0, 1.0);
+    let Built { problem, plan } = build(&[stage(0, 1, 1, 10.0, 0.0)], Central, 0.0, 1.0);
     let options = SimulateOptions { misses_max: Some(2), ..SimulateOptions::default() };
     let workload = arrivals(&(0..1000).map(|i| i * 100 * MS).collect::<Vec<_>>());
     let cut = simulate(&problem, &plan, &workload, &options).expect_err("no estimate of a run that was cut short");
-    assert!(matches!(cut, SimulateError::Cut(Cut::Missed { missed: 3 })), "{cut}");
+    assert!(matches!(cut, SimulateError::Cut(CutReason::Missed { missed: 3 })), "{cut}");
 }

@@ -2,12 +2,12 @@
 
 mod common;
 
-use apportion_domain::{Batching, Dropping, GroupName, Moment, Plan, Problem, Queueing, RoutingPolicy, Share, Span};
+use apportion_domain::{Batching, Dropping, GroupName, Moment, Queueing, RoutingPolicy, Share, TimeSpan};
 use apportion_estimator::controllers::{Hpa, HpaConfig, RayServe, RayServeConfig, tuner};
 use apportion_estimator::{
-    ArrivalProcess, Event, OnFailure, Outcome, Replay, Scenario, SimulateOptions, Workload, replay, simulate,
+    ArrivalProcess, OnFailure, Replay, RequestOutcome, Scenario, ScenarioEvent, SimulateOptions, Workload, replay, simulate,
 };
-use common::{Fan, Stage, arrivals, build_loading, finishes, rate, stage};
+use common::{Built, Fan, Stage, Times, arrivals, build_loading, finishes, rate, stage};
 use proptest::prelude::*;
 
 fn ms(ms: f64) -> Moment {
@@ -18,36 +18,36 @@ fn group(task: usize) -> GroupName {
     GroupName { task: format!("t{task}"), variant: "v".into(), hardware: "h".into(), share: Share::WHOLE }
 }
 
-fn to_have(replicas: u32) -> Event {
-    Event::Replicas { pipeline: "p".into(), group: group(0), replicas }
+fn to_have(replicas: u32) -> ScenarioEvent {
+    ScenarioEvent::Replicas { pipeline: "p".into(), group: group(0), replicas }
 }
 
-fn run(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) -> Replay {
+fn run(built: &Built, workload: &Workload, scenario: Scenario<'_>) -> Replay {
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
-    replay(&built.0, &built.1, workload, &options, scenario).expect("a run")
+    replay(&built.problem, &built.plan, workload, &options, scenario).expect("a run")
 }
 
-/// One task of 10 ms, batch 1, so many replicas that take so long to load.
-fn one(queueing: Queueing, replicas: u32, load_ms: f64, count: Option<u32>) -> (Problem, Plan) {
-    build_loading(&[stage(0, replicas, 1, 10.0, 0.0)], queueing, (0.0, 1_000.0), load_ms, count)
+/// One task of 10 ms, batch 1, on `count` devices.
+fn one(queueing: Queueing, replicas: u32, load_ms: f64, count: Option<u32>) -> Built {
+    build_loading(&[stage(0, replicas, 1, 10.0, 0.0)], queueing, Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms }, count)
 }
 
 fn at_ms(moments: &[u64]) -> Workload {
     arrivals(&moments.iter().map(|m| m * 1_000_000).collect::<Vec<_>>())
 }
 
-fn script(built: &(Problem, Plan), moments: &[u64], events: Vec<(Moment, Event)>) -> (Vec<u64>, Replay) {
-    let detection = Span::from_millis(3.0);
+fn script(built: &Built, moments: &[u64], events: Vec<(Moment, ScenarioEvent)>) -> (Vec<u64>, Replay) {
+    let detection = TimeSpan::from_millis(3.0);
     let replay = run(built, &at_ms(moments), Scenario { events, detection, ..Scenario::default() });
     let ended = finishes(&replay.simulation).into_iter().map(|f| f / 1_000_000).collect();
     (ended, replay)
 }
 
 #[test]
-fn without_changes_it_is_the_plain_run() {
+fn a_replay_without_changes_equals_the_plain_run() {
     let stages = [stage(0, 2, 4, 5.0, 2.0), stage(0, 3, 2, 4.0, 1.0)];
     for queueing in [Queueing::Central, Queueing::PerReplica] {
-        let built = build_loading(&stages, queueing, (1.0, 60.0), 100.0, None);
+        let built = build_loading(&stages, queueing, Times { network_ms: 1.0, slo_ms: 60.0, load_ms: 100.0 }, None);
         let workload = rate(150.0, 20, ArrivalProcess::Poisson, 3);
         let replay = run(&built, &workload, Scenario::default());
         let plain = common::run(&built, &workload);
@@ -70,7 +70,7 @@ fn a_new_replica_serves_after_its_load_time() {
 }
 
 #[test]
-fn a_replica_that_goes_finishes_what_it_has() {
+fn a_leaving_replica_finishes_its_queries() {
     let events = vec![(ms(5.0), to_have(1))];
     let (ended, replay) = script(&one(Queueing::PerReplica, 2, 0.0, None), &[0, 0, 0, 0, 15, 15], events.clone());
     assert_eq!(ended, [10, 10, 20, 20, 30, 40]);
@@ -84,7 +84,7 @@ fn a_replica_that_goes_finishes_what_it_has() {
 
 #[test]
 fn queries_of_a_dead_replica_are_sent_again() {
-    let fail = || vec![(ms(5.0), Event::Fail { pipeline: "p".into(), group: group(0), replica: 1 })];
+    let fail = || vec![(ms(5.0), ScenarioEvent::Fail { pipeline: "p".into(), group: group(0), replica: 1 })];
     for queueing in [Queueing::PerReplica, Queueing::Central] {
         // Noticed at 8 ms; the other replica is free at 10 ms.
         assert_eq!(script(&one(queueing, 2, 100.0, None), &[0, 0], fail()).0, [10, 20], "{queueing}");
@@ -94,7 +94,7 @@ fn queries_of_a_dead_replica_are_sent_again() {
         let on_failure = OnFailure::Lose;
         let scenario = Scenario { events: fail(), on_failure, ..Scenario::default() };
         let lost = run(&one(queueing, 2, 100.0, None), &at_ms(&[0, 0]), scenario);
-        assert_eq!(lost.simulation.requests[1].outcome, Outcome::Failed, "{queueing}");
+        assert_eq!(lost.simulation.requests[1].outcome, RequestOutcome::Failed, "{queueing}");
         assert_eq!((lost.simulation.total.ok, lost.simulation.total.failed), (1, 1));
         assert!((lost.invalid_rate - 0.5).abs() < 1e-9, "one of two batches: {}", lost.invalid_rate);
     }
@@ -103,7 +103,7 @@ fn queries_of_a_dead_replica_are_sent_again() {
 #[test]
 fn the_last_replicas_queries_wait_for_its_replacement() {
     for queueing in [Queueing::PerReplica, Queueing::Central] {
-        let events = vec![(ms(5.0), Event::Fail { pipeline: "p".into(), group: group(0), replica: 0 })];
+        let events = vec![(ms(5.0), ScenarioEvent::Fail { pipeline: "p".into(), group: group(0), replica: 0 })];
         let (ended, _) = script(&one(queueing, 1, 100.0, None), &[0, 0, 50], events);
         let mut sorted = ended.clone();
         sorted.sort_unstable();
@@ -113,45 +113,53 @@ fn the_last_replicas_queries_wait_for_its_replacement() {
 
 #[test]
 fn a_slow_replica_takes_longer_for_a_while() {
-    let slow = Event::Slow { pipeline: "p".into(), group: group(0), replica: 0, factor: 3.0, until: ms(15.0) };
+    let slow = ScenarioEvent::Slow { pipeline: "p".into(), group: group(0), replica: 0, factor: 3.0, until: ms(15.0) };
     assert_eq!(script(&one(Queueing::Central, 1, 0.0, None), &[0, 40], vec![(ms(0.0), slow)]).0, [30, 50]);
 }
 
 #[test]
-fn without_a_spare_device_a_replica_waits() {
+fn a_new_replica_waits_for_a_free_device() {
     let stages = [stage(0, 2, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)];
-    let built = build_loading(&stages, Queueing::Central, (0.0, 1_000.0), 20.0, Some(3));
-    let more = Event::Replicas { pipeline: "p".into(), group: group(1), replicas: 2 };
+    let built =
+        build_loading(&stages, Queueing::Central, Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms: 20.0 }, Some(3));
+    let more = ScenarioEvent::Replicas { pipeline: "p".into(), group: group(1), replicas: 2 };
     let events = vec![(ms(0.0), more.clone()), (ms(100.0), to_have(1))];
     let moments: Vec<u64> = (0..40).map(|i| i * 10).collect();
-    let window = Span::from_millis(10.0);
+    let window = TimeSpan::from_millis(10.0);
     let replay = run(&built, &at_ms(&moments), Scenario { events, window, ..Scenario::default() });
     assert!(replay.windows.iter().all(|w| w.cost <= 3.0 * 2.0 * 10.0 / 3_600_000.0 + 1e-12), "three devices at most");
     assert!((replay.windows[5].replicas - 3.0).abs() < 1e-9);
     assert!(replay.windows[11].replicas < 2.5, "one goes, one loads");
     assert!((replay.windows[20].replicas - 3.0).abs() < 1e-9);
-    let unknown = Event::Replicas { pipeline: "p".into(), group: group(7), replicas: 2 };
+    let unknown = ScenarioEvent::Replicas { pipeline: "p".into(), group: group(7), replicas: 2 };
     let scenario = Scenario { events: vec![(ms(0.0), unknown)], ..Scenario::default() };
-    let error = apportion_estimator::replay(&built.0, &built.1, &at_ms(&[0]), &SimulateOptions::default(), scenario);
+    let error =
+        apportion_estimator::replay(&built.problem, &built.plan, &at_ms(&[0]), &SimulateOptions::default(), scenario);
     assert!(error.expect_err("no such group").to_string().contains("t7/v/h"));
 }
 
 /// 20 queries per second, then 60, then 20 again.
 fn step() -> Workload {
     let rows = (0..240).map(|s| (s, if (60..150).contains(&s) { 60.0 } else { 20.0 })).collect();
-    let trace = apportion_domain::Trace::rates(rows).expect("rates");
+    let trace = apportion_domain::ArrivalTrace::rates(rows).expect("rates");
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 2 }
 }
 
 #[test]
 fn controllers_follow_a_step_cheaper_than_its_peak() {
-    let built =
-        |replicas| build_loading(&[stage(0, replicas, 1, 50.0, 0.0)], Queueing::Central, (0.0, 400.0), 2_000.0, Some(20));
+    let built = |replicas| {
+        build_loading(
+            &[stage(0, replicas, 1, 50.0, 0.0)],
+            Queueing::Central,
+            Times { network_ms: 0.0, slo_ms: 400.0, load_ms: 2_000.0 },
+            Some(20),
+        )
+    };
     let plan = built(2);
     let none = run(&plan, &step(), Scenario::default());
     let peak = run(&built(5), &step(), Scenario::default());
     let sample = rate(20.0, 60, ArrivalProcess::Poisson, 9);
-    let tuned = tuner(&plan.0, &plan.1, &sample).expect("a plan that fits");
+    let tuned = tuner(&plan.problem, &plan.plan, &sample).expect("a plan that fits");
     let tuned = run(&plan, &step(), Scenario { controllers: vec![tuned], ..Scenario::default() });
     let hpa = Hpa::new(HpaConfig::default());
     let hpa = run(&plan, &step(), Scenario { controllers: vec![Box::new(hpa)], ..Scenario::default() });
@@ -168,20 +176,21 @@ fn controllers_follow_a_step_cheaper_than_its_peak() {
 
 #[test]
 fn new_replicas_get_queries_like_planned_ones() {
-    // 12 replicas of 40 ms make three queries each for 24 of 10 ms, in batches of 4. Planned from the start, or grown from
-    // a third in two steps before the load comes: then senders were once copies of each other, and sent to the same replica
-    // at once.
+    // 12 replicas of 40 ms make three queries each for 24 of 10 ms, in batches of 4. They are planned from the start, or
+    // grow from a third in two steps before the load comes. New senders must not be copies of each other, which would all
+    // send to the same replica at once.
     let child = || Stage { fanout: Fan::Mean(3.0), ..stage(0, 24, 4, 7.0, 0.75) };
-    let wait = |replicas: [u32; 2], events: Vec<(Moment, Event)>| {
+    let wait = |replicas: [u32; 2], events: Vec<(Moment, ScenarioEvent)>| {
         let stages = [stage(0, replicas[0], 1, 40.0, 0.0), Stage { replicas: replicas[1], ..child() }];
-        let built = build_loading(&stages, Queueing::PerReplica, (0.0, 1_000.0), 0.0, None);
+        let built =
+            build_loading(&stages, Queueing::PerReplica, Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms: 0.0 }, None);
         let rates = (0..40).map(|s| (s, if s < 5 { 1.0 } else { 200.0 })).collect();
-        let trace = apportion_domain::Trace::rates(rates).expect("rates");
+        let trace = apportion_domain::ArrivalTrace::rates(rates).expect("rates");
         let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 4 };
         run(&built, &workload, Scenario { events, ..Scenario::default() }).simulation.total.waiting[1].mean_ms
     };
     let to_have = |at: f64, task: usize, replicas: u32| {
-        (ms(at), Event::Replicas { pipeline: "p".into(), group: group(task), replicas })
+        (ms(at), ScenarioEvent::Replicas { pipeline: "p".into(), group: group(task), replicas })
     };
     let planned = wait([12, 24], vec![]);
     let grown = vec![to_have(1e3, 0, 8), to_have(1.5e3, 1, 16), to_have(2e3, 0, 12), to_have(2.5e3, 1, 24)];
@@ -192,14 +201,14 @@ fn new_replicas_get_queries_like_planned_ones() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
     #[test]
-    fn whatever_happens_every_request_has_one_outcome(
+    fn every_request_has_one_outcome_under_any_events(
         events in prop::collection::vec((0_u64..4_000, 0_usize..3, 0_u32..6, 0_u8..4), 0..25),
         central: bool, jsq: bool, batching in 0_usize..3, dropping in 0_usize..5, lose: bool, seed in 0_u64..1_000,
     ) {
         let queueing = if central { Queueing::Central } else { Queueing::PerReplica };
         let stages = [stage(0, 2, 4, 5.0, 2.0), stage(0, 3, 2, 4.0, 1.0), stage(0, 1, 8, 5.0, 1.0)];
-        let mut built = build_loading(&stages, queueing, (1.0, 120.0), 150.0, Some(9));
-        let serving = &mut built.1.pipelines[0].serving;
+        let mut built = build_loading(&stages, queueing, Times { network_ms: 1.0, slo_ms: 120.0, load_ms: 150.0 }, Some(9));
+        let serving = &mut built.plan.pipelines[0].serving;
         serving.routing = if jsq { RoutingPolicy::Jsq } else { RoutingPolicy::Stride };
         serving.batching = [Batching::AtStart, Batching::Forming, Batching::WaitUntil][batching];
         serving.dropping =
@@ -207,9 +216,9 @@ proptest! {
         let event = |&(at, task, number, kind): &(u64, usize, u32, u8)| {
             let (pipeline, group) = ("p".to_owned(), group(task));
             let event = match kind {
-                0 => Event::Fail { pipeline, group, replica: number },
-                1 => Event::Slow { pipeline, group, replica: number, factor: 2.5, until: ms(at as f64 + 500.0) },
-                _ => Event::Replicas { pipeline, group, replicas: number },
+                0 => ScenarioEvent::Fail { pipeline, group, replica: number },
+                1 => ScenarioEvent::Slow { pipeline, group, replica: number, factor: 2.5, until: ms(at as f64 + 500.0) },
+                _ => ScenarioEvent::Replicas { pipeline, group, replicas: number },
             };
             (ms(at as f64), event)
         };
@@ -217,7 +226,7 @@ proptest! {
         let scenario = || Scenario {
             events: events.iter().map(event).collect(),
             on_failure,
-            detection: Span::from_millis(100.0),
+            detection: TimeSpan::from_millis(100.0),
             ..Scenario::default()
         };
         let workload = rate(120.0, 5, ArrivalProcess::Poisson, seed);
@@ -233,7 +242,7 @@ proptest! {
         prop_assert_eq!(&again.simulation.requests, &replay.simulation.requests);
         if events.is_empty() {
             let options = SimulateOptions::default();
-            let plain = simulate(&built.0, &built.1, &workload, &options).expect("a run");
+            let plain = simulate(&built.problem, &built.plan, &workload, &options).expect("a run");
             prop_assert_eq!(&plain.total, total);
         }
     }

@@ -4,11 +4,11 @@ mod common;
 
 use apportion_domain::Queueing::{Central, PerReplica};
 use apportion_domain::{
-    BackupEntry, Batching, Dropping, GroupName, Moment, Partial, PipelineDraft, Plan, Problem, RoutingEntry, RoutingTable,
-    Share, Span, TaskIndex,
+    BackupEntry, Batching, Dropping, GroupName, Moment, Partial, PipelineDraft, Problem, RoutingEntry, RoutingTable, Share,
+    TaskIndex, TimeSpan,
 };
-use apportion_estimator::{ArrivalProcess, DropReason, Outcome, Simulation};
-use common::{Fan, Stage, arrivals, assignment, build, finishes, rate, run, stage};
+use apportion_estimator::{ArrivalProcess, DropReason, RequestOutcome, Simulation};
+use common::{Built, Fan, Stage, arrivals, assignment, build, finishes, rate, run, stage};
 
 const MS: u64 = 1_000_000;
 
@@ -17,24 +17,25 @@ fn changed(problem: &Problem, change: impl FnOnce(&mut PipelineDraft)) -> Proble
     problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem")
 }
 
-fn with_policy((problem, mut plan): (Problem, Plan), dropping: Dropping) -> (Problem, Plan) {
+fn with_policy(Built { problem, mut plan }: Built, dropping: Dropping) -> Built {
     plan.pipelines[0].serving.dropping = dropping;
-    (problem, plan)
+    Built { problem, plan }
 }
 
 /// End in ms or, of a dropped request, task and reason.
 fn ends(simulation: &Simulation) -> Vec<Result<u64, (usize, &'static str)>> {
     let of = |r: &apportion_estimator::RequestRecord| match r.outcome {
-        Outcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
+        RequestOutcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
         _ => Ok(r.finish.expect("answered").as_nanos() / MS),
     };
     simulation.requests.iter().map(of).collect()
 }
 
-/// t0 takes 10 ms, one at a time, and t1 has a variant of 20 ms and a less accurate one, `w`, of 8 ms; the table knows only
-/// the first.
-fn two_ways() -> (Problem, Plan) {
-    let (problem, mut plan) = build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 2, 1, 20.0, 0.0)], PerReplica, 0.0, 100.0);
+/// t0 takes 10 ms, one at a time. t1 has a variant of 20 ms and a less accurate one, `w`, of 8 ms. The table knows only the
+/// first.
+fn two_ways() -> Built {
+    let Built { problem, mut plan } =
+        build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 2, 1, 20.0, 0.0)], PerReplica, 0.0, 100.0);
     let problem = changed(&problem, |draft| {
         draft.queue_factor = 1.0;
         let mut faster = draft.tasks[1].variants[0].clone();
@@ -55,7 +56,7 @@ fn two_ways() -> (Problem, Plan) {
     let entries = vec![RoutingEntry { to: group("t1", "v"), fraction: 1.0 }];
     part.routing.tables = vec![RoutingTable { from: Some(group("t0", "v")), to_task: "t1".into(), entries }];
     part.routing.backup = vec![BackupEntry { group: group("t1", "w"), capacity_qps: 5.0 }];
-    (problem, plan)
+    Built { problem, plan }
 }
 
 #[test]
@@ -71,16 +72,16 @@ fn late_queries_are_dropped_or_rerouted() {
     let accuracy = reroute.requests.iter().map(|r| r.accuracy).collect::<Vec<_>>();
     assert!((accuracy[0] - 0.81).abs() < 1e-12 && (accuracy[1] - 0.405).abs() < 1e-12, "{accuracy:?}");
     // Without tables, the backup is what Algorithm 1 leaves over at the demand: here all of `w`.
-    let (problem, mut plan) = with_policy(two_ways(), Dropping::Reroute);
+    let Built { problem, mut plan } = with_policy(two_ways(), Dropping::Reroute);
     plan.pipelines[0].routing = apportion_domain::Routing::default();
     plan.pipelines[0].serving.routing = apportion_domain::RoutingPolicy::MostAccurateFirst;
-    assert_eq!(ends(&run(&(problem, plan), &at)), [Ok(30), Ok(28), Err((0, budget))]);
+    assert_eq!(ends(&run(&Built { problem, plan }, &at)), [Ok(30), Ok(28), Err((0, budget))]);
 }
 
 #[test]
 fn ahead_policies_drop_queries_that_would_overrun() {
     // Of the SLO of 100 ms t0 has 46.7 (10 beside 11.4, the mean of 20 and 8 by capacity), though 10 ms is where a query is
-    // behind. The fourth runs from 30 to 40, 37 ms; the fifth would run from 40 to 50, 47 ms: it is dropped before, and the
+    // behind. The fourth runs from 30 to 40, 37 ms. The fifth would run from 40 to 50, 47 ms, so it is dropped before. The
     // sixth (from 30 on) ends at 50 instead of 60.
     let at = arrivals(&[0, MS, 2 * MS, 3 * MS, 3 * MS, 30 * MS]);
     let late = || Err((0, "budget"));
@@ -107,8 +108,9 @@ fn a_dropped_query_cancels_its_siblings() {
     assert_eq!(ends(&dropped), [Err((2, "deadline"))]);
     let queries = |s: &Simulation| s.total.waiting.iter().map(|w| w.queries).collect::<Vec<_>>();
     assert_eq!(queries(&dropped), [1, 1, 0], "the two that waited at t1 were cancelled");
-    let (problem, plan) = with_policy(built(), Dropping::LastTask);
-    let allowed = run(&(changed(&problem, |d| d.partial = Partial::Allow), plan), &arrivals(&[0]));
+    let Built { problem, plan } = with_policy(built(), Dropping::LastTask);
+    let problem = changed(&problem, |d| d.partial = Partial::Allow);
+    let allowed = run(&Built { problem, plan }, &arrivals(&[0]));
     assert_eq!(ends(&allowed), [Ok(21)], "two of the three are answered");
     assert_eq!(queries(&allowed), [1, 2, 0]);
     assert_eq!((allowed.total.ok, allowed.total.dropped), (1, 0));
@@ -128,16 +130,16 @@ fn a_sibling_on_its_way_is_cancelled_where_it_arrives() {
 
 /// t0 makes one query at t1 and `fanout` at t2; t3 is made by t1 and waits for t2. Two replicas of each, one query at a
 /// time.
-fn join(fanout: f64, latencies_ms: [f64; 4], network_ms: f64) -> (Problem, Plan) {
+fn join(fanout: f64, latencies_ms: [f64; 4], network_ms: f64) -> Built {
     let of = |t: usize, parent: usize| stage(parent, 2, 1, latencies_ms[t], 0.0);
     let second = Stage { fanout: Fan::Mean(fanout), ..of(2, 0) };
-    let (problem, plan) = build(&[of(0, 0), of(1, 0), second, of(3, 1)], Central, network_ms, 100.0);
+    let Built { problem, plan } = build(&[of(0, 0), of(1, 0), second, of(3, 1)], Central, network_ms, 100.0);
     let problem = changed(&problem, |d| {
         let mut delays = d.edges[0].clone();
         (delays.from, delays.to, delays.primary) = (TaskIndex(2), TaskIndex(3), false);
         d.edges.push(delays);
     });
-    (problem, plan)
+    Built { problem, plan }
 }
 
 #[test]
@@ -161,18 +163,18 @@ fn a_join_handles_dropped_siblings() {
     // t2 takes 200 ms and is a leaf: its query is dropped as it would start.
     let built = || with_policy(join(1.0, [1.0, 2.0, 200.0, 5.0], 0.0), Dropping::LastTask);
     assert_eq!(ends(&run(&built(), &arrivals(&[0]))), [Err((2, "deadline"))]);
-    let (problem, plan) = built();
-    let allowed = changed(&problem, |d| d.partial = Partial::Allow);
-    assert_eq!(ends(&run(&(allowed, plan), &arrivals(&[0]))), [Ok(8)]);
+    let Built { problem, plan } = built();
+    let problem = changed(&problem, |d| d.partial = Partial::Allow);
+    assert_eq!(ends(&run(&Built { problem, plan }, &arrivals(&[0]))), [Ok(8)]);
 }
 
 #[test]
 fn a_held_query_is_cancelled_with_its_request() {
-    // t2's two replicas run 10 ms; the third query at t2 would start at 11 and end at 21, late: the request falls while
-    // t3's query is held, and nothing of it is left.
-    let (problem, plan) = with_policy(join(3.0, [1.0, 2.0, 10.0, 5.0], 0.0), Dropping::LastTask);
+    // t2's two replicas run 10 ms. The third query at t2 would start at 11 and end at 21, late. So the request is dropped
+    // while t3's query is held, and no query of it remains.
+    let Built { problem, plan } = with_policy(join(3.0, [1.0, 2.0, 10.0, 5.0], 0.0), Dropping::LastTask);
     let problem = changed(&problem, |d| d.slo_ms = 20.0);
-    let simulation = run(&(problem, plan), &arrivals(&[0, 50 * MS]));
+    let simulation = run(&Built { problem, plan }, &arrivals(&[0, 50 * MS]));
     assert_eq!(ends(&simulation), [Err((2, "deadline")), Err((2, "deadline"))]);
     assert_eq!(simulation.total.waiting.iter().map(|w| w.queries).collect::<Vec<_>>(), [2, 2, 4, 0]);
 }
@@ -194,15 +196,15 @@ fn pard_drops_late_queries_at_the_first_task() {
 }
 
 #[test]
-fn every_policy_by_name_accounts_for_every_request_and_repeats() {
+fn every_dropping_policy_accounts_for_every_request_and_repeats() {
     let stages = [stage(0, 2, 4, 4.0, 2.0), stage(0, 3, 4, 5.0, 3.0), stage(1, 2, 4, 3.0, 2.0)];
     for name in Dropping::NAMES {
         let dropping = Dropping::from_name(name).expect("a name");
         for batching in [Batching::AtStart, Batching::Forming, Batching::WaitUntil] {
-            let (problem, mut plan) = with_policy(build(&stages, PerReplica, 0.5, 60.0), dropping);
+            let Built { problem, mut plan } = with_policy(build(&stages, PerReplica, 0.5, 60.0), dropping);
             plan.pipelines[0].serving.batching = batching;
             let workload = rate(700.0, 8, ArrivalProcess::Gamma(2.0), 3);
-            let built = (problem, plan);
+            let built = Built { problem, plan };
             let (first, second) = (run(&built, &workload), run(&built, &workload));
             assert_eq!(first.requests, second.requests, "{name}");
             let e = &first.total;
@@ -219,9 +221,9 @@ fn looking_ahead_answers_more_than_looking_back_in_an_overload() {
     // is made.
     let stages: Vec<Stage> = (0..5).map(|t: usize| stage(t.saturating_sub(1), 4, 8, 8.0, 4.0)).collect();
     let ok = |dropping| {
-        let (problem, mut plan) = with_policy(build(&stages, PerReplica, 0.0, 400.0), dropping);
+        let Built { problem, mut plan } = with_policy(build(&stages, PerReplica, 0.0, 400.0), dropping);
         plan.pipelines[0].serving.batching = Batching::Forming;
-        run(&(problem, plan), &rate(900.0, 60, ArrivalProcess::Gamma(3.0), 1)).total.ok as f64
+        run(&Built { problem, plan }, &rate(900.0, 60, ArrivalProcess::Gamma(3.0), 1)).total.ok as f64
     };
     let pard = ok(Dropping::Pard);
     for name in ["naive", "nexus"] {
@@ -239,6 +241,6 @@ fn views_reach_stations_after_a_hop() {
     // Two requests, a day apart: the run has a day's periods to skip.
     let built =
         with_policy(build(&[stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 10.0, 0.0)], PerReplica, 1.0, 60.0), Dropping::Pard);
-    let far = Moment::ZERO + Span::from_nanos(10_000_000 * 1_000 * MS);
+    let far = Moment::ZERO + TimeSpan::from_nanos(10_000_000 * 1_000 * MS);
     assert_eq!(finishes(&run(&built, &arrivals(&[0, far.as_nanos()]))), [22 * MS, far.as_nanos() + 22 * MS]);
 }

@@ -2,34 +2,35 @@
 
 mod common;
 
-use apportion_domain::{Dropping, Moment, Plan, Problem, Profile, Queueing, Span, TaskKind};
+use apportion_domain::{Dropping, Moment, Plan, Profile, Queueing, TaskKind, TimeSpan};
 use apportion_estimator::analytic::mmc_wait;
 use apportion_estimator::{
-    ArrivalProcess, Event, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Workload, replay, simulate,
+    ArrivalProcess, Replay, Scenario, ScenarioEvent, ServiceTimes, SimulateOptions, Simulation, Workload, replay, simulate,
 };
-use common::{arrivals, assignment, build, finishes, rate, stage};
+use common::{Built, arrivals, assignment, build, finishes, rate, stage};
 
 /// One task, batches of up to 4 of `5 + size` ms, with this 99th percentile over the median.
-fn spread(p99_over_median: Option<f64>) -> (Problem, Plan) {
-    let (problem, plan) = build(&[stage(0, 1, 4, 5.0, 1.0)], Queueing::Central, 0.0, 1_000.0);
+fn spread(p99_over_median: Option<f64>) -> Built {
+    let Built { problem, plan } = build(&[stage(0, 1, 4, 5.0, 1.0)], Queueing::Central, 0.0, 1_000.0);
     let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| {
         let variant = &mut d.tasks[0].variants[0];
         let mut rows = variant.profile.rows().to_vec();
         rows.iter_mut().for_each(|r| r.p99_ms = p99_over_median.map(|factor| r.latency_ms * factor));
         variant.profile = Profile::new(rows);
     });
-    (problem.changed(|d| d.pipelines[0] = pipeline.expect("a valid pipeline")).expect("a valid problem"), plan)
+    let problem = problem.changed(|d| d.pipelines[0] = pipeline.expect("a valid pipeline")).expect("a valid problem");
+    Built { problem, plan }
 }
 
-/// The same with a `continuous` task whose replicas have so many slots.
-fn continuous((problem, mut plan): (Problem, Plan), slots: u32, replicas: u32) -> (Problem, Plan) {
+/// The same with a `continuous` task, whose replicas have this number of slots.
+fn continuous(Built { problem, mut plan }: Built, slots: u32, replicas: u32) -> Built {
     let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| d.tasks[0].kind = TaskKind::Continuous);
     let problem = problem.changed(|d| d.pipelines[0] = pipeline.expect("a valid pipeline")).expect("a valid problem");
     plan.pipelines[0].assignments = vec![assignment(0, "v", slots, replicas)];
-    (problem, plan)
+    Built { problem, plan }
 }
 
-fn run((problem, plan): &(Problem, Plan), workload: &Workload, service: ServiceTimes) -> Simulation {
+fn run(Built { problem, plan }: &Built, workload: &Workload, service: ServiceTimes) -> Simulation {
     let options = SimulateOptions { requests: true, service, ..SimulateOptions::default() };
     simulate(problem, plan, workload, &options).expect("a plan that can be simulated")
 }
@@ -89,65 +90,65 @@ fn each_slot_starts_and_ends_on_its_own() {
     // Two replicas of two slots with a queue each: four of five start at once, whatever they take.
     for queueing in [Queueing::PerReplica, Queueing::Central] {
         let mut built = continuous(spread(Some(2.0)), 2, 2);
-        built.1.pipelines[0].serving.queueing = queueing;
+        built.plan.pipelines[0].serving.queueing = queueing;
         let simulation = run(&built, &arrivals(&[0; 5]), ServiceTimes::Median);
         let ends = latencies(&simulation);
         assert!(ends[..4].windows(2).all(|w| w[0] < w[1]), "{queueing}: {ends:?}");
         let of_task = &simulation.total.waiting[0];
         assert!(of_task.mean_ms > 0.0 && of_task.queries == 5, "the fifth waits: {}", of_task.mean_ms);
         // A dropping policy that looks ahead reckons with a slot's expected time, 7 ms, of 1,000.
-        built.1.pipelines[0].serving.dropping = Dropping::PardSf;
+        built.plan.pipelines[0].serving.dropping = Dropping::PardSf;
         assert_eq!(run(&built, &arrivals(&[0; 5]), ServiceTimes::Median).total.dropped, 0);
     }
 }
 
 /// A `continuous` task of 7 ms for each query, on replicas of two slots.
-fn pairs(queueing: Queueing, replicas: u32) -> (Problem, Plan) {
+fn pairs(queueing: Queueing, replicas: u32) -> Built {
     // As good as no spread: without any, times would be exponential.
-    let (problem, mut plan) = continuous(spread(Some(1.0 + 1e-6)), 2, replicas);
+    let Built { problem, mut plan } = continuous(spread(Some(1.0 + 1e-6)), 2, replicas);
     plan.pipelines[0].serving.queueing = queueing;
-    (problem, plan)
+    Built { problem, plan }
 }
 
-/// When each query ends, in ms in ascending order, and the run.
-fn changed(built: &(Problem, Plan), moments_ms: &[u64], event: (f64, Event)) -> (Vec<u64>, Replay) {
+/// A run with one event. Returns when each query ends, in ms in ascending order, and the run.
+fn run_with(built: &Built, moments_ms: &[u64], (at_ms, event): (f64, ScenarioEvent)) -> (Vec<u64>, Replay) {
     let workload = arrivals(&moments_ms.iter().map(|m| m * 1_000_000).collect::<Vec<_>>());
-    let events = vec![(Moment::from_millis(event.0), event.1)];
-    let scenario = Scenario { events, detection: Span::from_millis(3.0), ..Scenario::default() };
+    let events = vec![(Moment::from_millis(at_ms), event)];
+    let scenario = Scenario { events, detection: TimeSpan::from_millis(3.0), ..Scenario::default() };
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
-    let replay = replay(&built.0, &built.1, &workload, &options, scenario).expect("a run");
+    let replay = replay(&built.problem, &built.plan, &workload, &options, scenario).expect("a run");
     let mut ends: Vec<u64> = finishes(&replay.simulation).into_iter().map(|f| (f + 500_000) / 1_000_000).collect();
     ends.sort_unstable();
     (ends, replay)
 }
 
-/// So many replicas, by command and by plan.
-fn to_have((_, plan): &(Problem, Plan), replicas: u32) -> [Event; 2] {
+/// Events that change the number of replicas: a command, and a plan.
+fn to_have(Built { plan, .. }: &Built, replicas: u32) -> [ScenarioEvent; 2] {
     let group = plan.pipelines[0].assignments[0].group.clone();
     let mut other = plan.clone();
     other.pipelines[0].assignments[0].replicas = replicas;
-    [Event::Replicas { pipeline: "p".into(), group, replicas }, Event::Plan { plan: other }]
+    [ScenarioEvent::Replicas { pipeline: "p".into(), group, replicas }, ScenarioEvent::Plan { plan: other }]
 }
 
 #[test]
 fn continuous_replicas_follow_commands_slot_by_slot() {
     let (one, two) = (pairs(Queueing::Central, 1), pairs(Queueing::Central, 2));
     for event in to_have(&one, 2) {
-        assert_eq!(changed(&one, &[0; 6], (1.0, event)).0, [7, 7, 8, 8, 14, 14]);
+        assert_eq!(run_with(&one, &[0; 6], (1.0, event)).0, [7, 7, 8, 8, 14, 14]);
     }
     for event in to_have(&two, 1) {
-        let (ends, replay) = changed(&two, &[0; 8], (1.0, event));
+        let (ends, replay) = run_with(&two, &[0; 8], (1.0, event));
         assert_eq!(ends, [7, 7, 7, 7, 14, 14, 21, 21]);
         let expected = 2.0 * (2.0 * 7.0 + 14.0) / 3_600_000.0;
         assert!((replay.cost / expected - 1.0).abs() < 1e-4, "both until 7 ms: {}", replay.cost);
     }
     let (one, two) = (pairs(Queueing::PerReplica, 1), pairs(Queueing::PerReplica, 2));
     for event in to_have(&one, 2) {
-        assert_eq!(changed(&one, &[0, 0, 0, 0, 2, 2, 2, 2], (1.0, event)).0, [7, 7, 9, 9, 14, 14, 21, 21]);
+        assert_eq!(run_with(&one, &[0, 0, 0, 0, 2, 2, 2, 2], (1.0, event)).0, [7, 7, 9, 9, 14, 14, 21, 21]);
     }
     for event in to_have(&two, 1) {
         // What was sent to the one that goes stays there; what comes after goes to the other.
-        assert_eq!(changed(&two, &[0, 0, 0, 0, 0, 0, 2], (1.0, event)).0, [7, 7, 7, 7, 14, 14, 14]);
+        assert_eq!(run_with(&two, &[0, 0, 0, 0, 0, 0, 2], (1.0, event)).0, [7, 7, 7, 7, 14, 14, 14]);
     }
 }
 
@@ -155,25 +156,25 @@ fn continuous_replicas_follow_commands_slot_by_slot() {
 fn a_continuous_replica_fails_with_all_its_slots() {
     for queueing in [Queueing::Central, Queueing::PerReplica] {
         let two = pairs(queueing, 2);
-        let (pipeline, group) = ("p".to_owned(), two.1.pipelines[0].assignments[0].group.clone());
-        let fail = Event::Fail { pipeline: pipeline.clone(), group: group.clone(), replica: 1 };
+        let (pipeline, group) = ("p".to_owned(), two.plan.pipelines[0].assignments[0].group.clone());
+        let fail = ScenarioEvent::Fail { pipeline: pipeline.clone(), group: group.clone(), replica: 1 };
         // Noticed at 4 ms, when a replacement serves at once; with queues of their own the lost ones are with the other by
         // then.
-        let ends = changed(&two, &[0; 4], (1.0, fail)).0;
+        let ends = run_with(&two, &[0; 4], (1.0, fail)).0;
         let expected = if queueing == Queueing::Central { [7, 7, 11, 11] } else { [7, 7, 14, 14] };
         assert_eq!(ends, expected, "{queueing}");
-        let slow = Event::Slow { pipeline, group, replica: 0, factor: 3.0, until: Moment::from_millis(5.0) };
-        assert_eq!(changed(&two, &[1; 4], (0.0, slow)).0, [8, 8, 22, 22], "{queueing}");
+        let slow = ScenarioEvent::Slow { pipeline, group, replica: 0, factor: 3.0, until: Moment::from_millis(5.0) };
+        assert_eq!(run_with(&two, &[1; 4], (0.0, slow)).0, [8, 8, 22, 22], "{queueing}");
     }
 }
 
 #[test]
 fn other_slots_of_a_continuous_task_are_refused() {
-    let (problem, plan) = continuous(spread(None), 4, 2);
+    let Built { problem, plan } = continuous(spread(None), 4, 2);
     let workload = rate(300.0, 5, ArrivalProcess::Poisson, 1);
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
     let go = |next: Plan| {
-        let events = vec![(Moment::from_millis(100.0), Event::Plan { plan: next })];
+        let events = vec![(Moment::from_millis(100.0), ScenarioEvent::Plan { plan: next })];
         replay(&problem, &plan, &workload, &options, Scenario { events, ..Scenario::default() })
     };
     let plain = simulate(&problem, &plan, &workload, &options).expect("a run");

@@ -2,10 +2,10 @@
 
 mod common;
 
-use apportion_domain::{LadderStep, Moment, Plan, Problem, Queueing, Span, Trace};
-use apportion_estimator::controllers::{Offered, Replanner, ReplannerConfig};
-use apportion_estimator::{ArrivalProcess, Event, Replay, RequestRecord, Scenario, Workload};
-use common::{build_loading, run_scenario, stage};
+use apportion_domain::{ArrivalTrace, LadderStep, Moment, Queueing, TimeSpan};
+use apportion_estimator::controllers::{OfferedLoad, Replanner, ReplannerConfig};
+use apportion_estimator::{ArrivalProcess, Replay, RequestRecord, Scenario, ScenarioEvent, Workload};
+use common::{Built, Times, build_loading, run_scenario, stage};
 use std::cell::RefCell;
 use std::rc::Rc;
 
@@ -14,15 +14,20 @@ fn ms(ms: f64) -> Moment {
 }
 
 /// One task of 10 ms in a central queue, loads in 1 s; the ladder: a replica for each 50 queries per second.
-fn climbing(replicas: u32) -> (Problem, Plan) {
-    let mut built = build_loading(&[stage(0, replicas, 1, 10.0, 0.0)], Queueing::Central, (0.0, 5_000.0), 1_000.0, None);
+fn climbing(replicas: u32) -> Built {
+    let mut built = build_loading(
+        &[stage(0, replicas, 1, 10.0, 0.0)],
+        Queueing::Central,
+        Times { network_ms: 0.0, slo_ms: 5_000.0, load_ms: 1_000.0 },
+        None,
+    );
     let step = |n: u32| LadderStep { rate_qps: 50.0 * f64::from(n), replicas: vec![n] };
-    built.1.pipelines[0].ladder = (1..=6).map(step).collect();
+    built.plan.pipelines[0].ladder = (1..=6).map(step).collect();
     built
 }
 
 fn rates(of: impl Fn(u64) -> f64, seconds: u64) -> Workload {
-    let trace = Trace::rates((0..seconds).map(|s| (s, of(s))).collect()).expect("rates");
+    let trace = ArrivalTrace::rates((0..seconds).map(|s| (s, of(s))).collect()).expect("rates");
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Uniform, seed: 1 }
 }
 
@@ -47,7 +52,7 @@ fn a_ladder_removes_and_restores_planned_replicas() {
     assert!(replay.cost < 0.8 * as_planned, "{} of {as_planned}", replay.cost);
     // A ladder that begins at the plan gives nothing up.
     let mut kept = climbing(4);
-    kept.1.pipelines[0].ladder.retain(|s| s.replicas[0] >= 4);
+    kept.plan.pipelines[0].ladder.retain(|s| s.replicas[0] >= 4);
     assert_eq!(serving(&run_scenario(&kept, &workload, Scenario { ladders: true, ..Scenario::default() }), 125), 4.0);
 }
 
@@ -55,7 +60,9 @@ fn a_ladder_removes_and_restores_planned_replicas() {
 fn a_new_ladder_inherits_the_seen_load() {
     // 180/s from the start; at 40 s a plan for one replica comes, at 80 s one for six.
     let built = climbing(2);
-    let plan = |replicas| (Event::Plan { plan: climbing(replicas).1 }, ms(if replicas == 1 { 40_000.0 } else { 80_000.0 }));
+    let plan = |replicas| {
+        (ScenarioEvent::Plan { plan: climbing(replicas).plan }, ms(if replicas == 1 { 40_000.0 } else { 80_000.0 }))
+    };
     let events = [plan(1), plan(6)].map(|(event, at)| (at, event)).to_vec();
     let scenario = Scenario { events, ladders: true, ..Scenario::default() };
     let replay = run_scenario(&built, &rates(|_| 180.0, 120), scenario);
@@ -64,34 +71,39 @@ fn a_new_ladder_inherits_the_seen_load() {
         "{:?}",
         replay.windows.iter().map(|w| w.replicas).collect::<Vec<_>>()
     );
-    assert!(serving(&replay, 85) <= 4.0, "what the load does not call for has not to be loaded");
-    let waits = |r: &RequestRecord| r.finish.is_none_or(|finish| finish.since(r.arrival) > Span::from_millis(50.0));
+    assert!(serving(&replay, 85) <= 4.0, "replicas that the load does not need are not loaded");
+    let waits = |r: &RequestRecord| r.finish.is_none_or(|finish| finish.since(r.arrival) > TimeSpan::from_millis(50.0));
     assert!(!replay.simulation.requests.iter().any(waits));
 }
 
 #[test]
 fn a_replanner_follows_the_reported_load() {
     // One replica serves 100 queries per second; the load is 50, and 150 from 30 s on.
-    let built = build_loading(&[stage(0, 1, 1, 10.0, 0.0)], Queueing::Central, (0.0, 100.0), 0.0, None);
+    let built = build_loading(
+        &[stage(0, 1, 1, 10.0, 0.0)],
+        Queueing::Central,
+        Times { network_ms: 0.0, slo_ms: 100.0, load_ms: 0.0 },
+        None,
+    );
     let rows = (0..60).map(|s| (s, if s < 30 { 50.0 } else { 150.0 })).collect();
-    let trace = Trace::rates(rows).expect("rates");
+    let trace = ArrivalTrace::rates(rows).expect("rates");
     let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Uniform, seed: 1 };
     let told = Rc::new(RefCell::new(Vec::new()));
-    let config = ReplannerConfig { planning_delay: Span::from_millis(500.0), ..ReplannerConfig::default() };
-    let plan = built.1.clone();
+    let config = ReplannerConfig { planning_delay: TimeSpan::from_millis(500.0), ..ReplannerConfig::default() };
+    let plan = built.plan.clone();
     let planner = Replanner::new(config, {
         let told = told.clone();
-        move |offered: &Offered| {
-            told.borrow_mut().push((offered.at, offered.qps[0].round(), offered.ewma_qps[0].round()));
+        move |offered: &OfferedLoad| {
+            let (qps, ewma_qps) = (offered.qps[0].round(), offered.ewma_qps[0].round());
+            told.borrow_mut().push((offered.at.as_millis() / 1e3, qps, ewma_qps));
             let mut plan = plan.clone();
             plan.pipelines[0].assignments[0].replicas = (offered.qps[0] / 100.0).ceil() as u32;
             Some(plan)
         }
     });
     let replay = run_scenario(&built, &workload, Scenario { controllers: vec![Box::new(planner)], ..Scenario::default() });
-    let seconds: Vec<(f64, f64, f64)> = told.borrow().iter().map(|t| (t.0.as_millis() / 1e3, t.1, t.2)).collect();
     let expected = [(10.0, 50.0, 50.0), (20.0, 50.0, 50.0), (30.0, 50.0, 50.0), (40.0, 150.0, 100.0), (50.0, 150.0, 125.0)];
-    assert_eq!(seconds[..5], expected);
+    assert_eq!(told.borrow()[..5], expected, "second, load, mean load");
     // The first plan changes nothing. That for the load from 40 s on: reported 0.1 s late, planned for 0.5 s, carried out
     // 0.1 s later.
     assert_eq!((replay.plans, replay.changes), (2, 1));

@@ -2,13 +2,13 @@
 
 mod common;
 
-use apportion_domain::{Batching, Dropping, Moment, Plan, Problem, Queueing, RoutingPolicy};
+use apportion_domain::{Batching, Dropping, Moment, Queueing, RoutingPolicy};
 use apportion_estimator::{ArrivalProcess, Scenario, SimulateOptions, Simulation, Workload, replay, simulate};
-use common::{Fan, Stage, arrivals, build, rate, run, stage};
+use common::{Built, Fan, Stage, arrivals, build, rate, run, stage};
 use proptest::prelude::*;
 
-/// All times of a problem and a workload, so many times as long.
-fn stretched(stages: &[Stage], queueing: Queueing, (network_ms, slo_ms): (u32, u32), factor: u32) -> (Problem, Plan) {
+/// A problem and a plan whose times are all `factor` times as long.
+fn stretched(stages: &[Stage], queueing: Queueing, network_ms: u32, slo_ms: u32, factor: u32) -> Built {
     let f = f64::from(factor);
     let stage = |s: &Stage| Stage { base_ms: s.base_ms * f, each_ms: s.each_ms * f, ..s.clone() };
     let stages: Vec<Stage> = stages.iter().map(stage).collect();
@@ -48,8 +48,8 @@ proptest! {
             let mut at = 0;
             let at: Vec<u64> =
                 gaps_ms.iter().map(|gap| { at += gap * 1_000_000 * u64::from(factor); at }).collect();
-            let mut built = stretched(&stages, queueing, (network_ms, slo_ms), factor);
-            let serving = &mut built.1.pipelines[0].serving;
+            let mut built = stretched(&stages, queueing, network_ms, slo_ms, factor);
+            let serving = &mut built.plan.pipelines[0].serving;
             serving.batching = [Batching::AtStart, Batching::Forming, Batching::WaitUntil][batching];
             serving.dropping = [
                 Dropping::Naive, Dropping::LastTask, Dropping::PerTask, Dropping::Reroute, Dropping::Nexus,
@@ -69,8 +69,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(60))]
 
-    // Noise: a replica more may turn two full batches into three, which then meet differently at the next task; what that
-    // can cost is less than a full batch of each task.
+    // Noise: one more replica may turn two full batches into three, which then meet differently at the next task. The cost
+    // of this is less than a full batch of each task.
     #[test]
     fn more_replicas_never_raise_the_tail_under_a_central_queue(
         stages in stages(), qps in 20.0_f64..400.0, seed in 0_u64..1_000, at in 0_usize..4,
@@ -89,15 +89,15 @@ proptest! {
 #[test]
 fn runs_are_the_same_in_any_number_of_threads() {
     let stages = [stage(0, 2, 4, 5.0, 2.0), Stage { fanout: Fan::Mean(1.7), ..stage(0, 3, 4, 4.0, 1.0) }];
-    let job = |n: u64| -> (Problem, Plan, Workload) {
+    let job = |n: u64| -> (Built, Workload) {
         let queueing = if n.is_multiple_of(2) { Queueing::Central } else { Queueing::PerReplica };
-        let (problem, mut plan) = build(&stages, queueing, 1.0, 80.0);
+        let Built { problem, mut plan } = build(&stages, queueing, 1.0, 80.0);
         let serving = &mut plan.pipelines[0].serving;
         (serving.batching, serving.dropping) = (Batching::Forming, Dropping::Pard);
-        (problem, plan, rate(180.0, 10, ArrivalProcess::Gamma(2.0), n / 2))
+        (Built { problem, plan }, rate(180.0, 10, ArrivalProcess::Gamma(2.0), n / 2))
     };
     let go = |n: u64| -> Simulation {
-        let (problem, plan, workload) = job(n);
+        let (Built { problem, plan }, workload) = job(n);
         let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
         if n.is_multiple_of(3) {
             let scenario = Scenario { steward: true, ..Scenario::default() };
@@ -112,7 +112,7 @@ fn runs_are_the_same_in_any_number_of_threads() {
             let handles: Vec<std::thread::ScopedJoinHandle<'_, Vec<_>>> = (0..threads).map(of).collect();
             handles.into_iter().flat_map(|h| h.join().expect("it ends")).collect()
         });
-        together.sort_by_key(|t| t.0);
+        together.sort_by_key(|&(n, _)| n);
         for (one, (_, other)) in alone.iter().zip(&together) {
             assert_eq!(one.total, other.total, "{threads} threads");
             assert_eq!(one.requests, other.requests, "{threads} threads");

@@ -4,11 +4,12 @@ mod common;
 
 use apportion_domain::{Batching, Dropping, Queueing};
 use apportion_estimator::{Replay, Scenario, SimulateOptions, Workload, replay};
-use common::{arrivals, build, stage};
+use common::{Built, arrivals, build, stage};
 
+/// A run that keeps measurements, if `modules` says so.
 fn run(workload: &Workload, modules: bool) -> Replay {
     let stages = [stage(0, 1, 4, 10.0, 2.0), stage(0, 2, 4, 8.0, 1.0)];
-    let (problem, mut plan) = build(&stages, Queueing::PerReplica, 1.0, 200.0);
+    let Built { problem, mut plan } = build(&stages, Queueing::PerReplica, 1.0, 200.0);
     let serving = &mut plan.pipelines[0].serving;
     (serving.batching, serving.dropping) = (Batching::Forming, Dropping::Pard);
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
@@ -29,7 +30,8 @@ fn kept_measurements_add_up_to_the_estimate() {
     for (task, waiting) in kept.simulation.total.waiting.iter().enumerate() {
         let of_task = || kept.modules.iter().filter(move |p| p.task.get() == task);
         let entries: Vec<_> = of_task().flat_map(|p| &p.queries.entries).collect();
-        let millis = |spans: &mut dyn Iterator<Item = apportion_domain::Span>| spans.map(|s| s.as_millis()).sum::<f64>();
+        let millis =
+            |spans: &mut dyn Iterator<Item = apportion_domain::TimeSpan>| spans.map(|s| s.as_millis()).sum::<f64>();
         // the last request's period never ends; it enters and starts at once, alone
         let last_ms = [12.0, 9.0][task];
         let queries = waiting.queries as f64;
@@ -42,7 +44,7 @@ fn kept_measurements_add_up_to_the_estimate() {
         near(queued, waiting.queueing_ms, 0.02 * waiting.mean_ms);
         near(waited, waiting.batch_wait_ms, 1e-6);
         near(ran, waiting.service_ms, 1e-6);
-        let in_time = |e: &&apportion_estimator::Entry| (e.left + e.queued).as_millis() <= 200.0;
+        let in_time = |e: &&apportion_estimator::BatchEntry| (e.left + e.queued).as_millis() <= 200.0;
         assert!(entries.iter().all(in_time), "nothing has more left than the SLO");
         assert!(of_task().map(|p| p.arrived).sum::<u64>() >= entries.len() as u64);
     }

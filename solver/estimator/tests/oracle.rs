@@ -1,12 +1,12 @@
-//! A second simulator, slow and obvious, that agrees with the first on the end of every request of small random cases, on
-//! where and why the others were dropped, and on queueing, batch wait and execution at each task.
+//! A second simulator, slow and obvious, agrees with the first on small random cases. The simulators agree on the end of
+//! every request, or on where and why it was dropped. They also agree on queueing, batch wait and execution at each task.
 
 mod common;
 mod slow;
 
 use apportion_domain::{Batching, Dropping, Partial, Queueing, TaskIndex, TaskWaiting};
-use apportion_estimator::Outcome;
-use common::{Fan, Stage, arrivals, build, run};
+use apportion_estimator::RequestOutcome;
+use common::{Built, Fan, Stage, arrivals, build, run};
 use proptest::prelude::*;
 use slow::{Case, Fate, Oracle, Spent};
 
@@ -59,10 +59,10 @@ prop_compose! {
     }
 }
 
-/// What became of each request (its end, or where and why it was dropped), and what was spent at each task.
+/// The fate of each request (its end, or where and why it was dropped), and the time that was spent at each task.
 fn fast(case: &Case, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
     let queueing = if case.central { Queueing::Central } else { Queueing::PerReplica };
-    let (problem, mut plan) = build(&case.stages, queueing, case.network_ms as f64, case.slo_ms as f64);
+    let Built { problem, mut plan } = build(&case.stages, queueing, case.network_ms as f64, case.slo_ms as f64);
     let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| {
         d.partial = if case.partial { Partial::Allow } else { Partial::Deny };
         for &(from, to) in &case.delays {
@@ -75,10 +75,10 @@ fn fast(case: &Case, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
     let serving = &mut plan.pipelines[0].serving;
     (serving.batching, serving.dropping) = (case.batching, case.dropping);
     let of = |r: &apportion_estimator::RequestRecord| match r.outcome {
-        Outcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
+        RequestOutcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
         _ => Ok(r.finish.expect("answered").as_nanos()),
     };
-    let simulation = run(&(problem, plan), &arrivals(at));
+    let simulation = run(&Built { problem, plan }, &arrivals(at));
     let spent = |w: &TaskWaiting| {
         let sum = |mean_ms: f64| (mean_ms * w.queries as f64 * 1e6).round() as u64;
         let (queueing, batch_wait, execution) = (sum(w.queueing_ms), sum(w.batch_wait_ms), sum(w.service_ms));

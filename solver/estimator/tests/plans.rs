@@ -3,12 +3,14 @@
 mod common;
 
 use apportion_domain::{
-    Assignment, Batching, Dropping, GroupName, Moment, Plan, Problem, Queueing, RoutingPolicy, Share, Span, TaskIndex,
+    Assignment, Batching, Dropping, GroupName, Moment, Plan, Queueing, RoutingPolicy, Share, TaskIndex, TimeSpan,
 };
 use apportion_estimator::{
-    ArrivalProcess, Controller, Event, Observation, Replay, Scenario, SimulateOptions, Workload, replay,
+    ArrivalProcess, Controller, Observation, Replay, Scenario, ScenarioEvent, SimulateOptions, Workload, replay,
 };
-use common::{Fan, Stage, arrivals, assignment, build_loading, finishes, rate, run_scenario, stage, with_faster};
+use common::{
+    Built, Fan, Stage, Times, arrivals, assignment, build_loading, finishes, rate, run_scenario, stage, with_faster,
+};
 use proptest::prelude::*;
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,25 +24,30 @@ fn at_ms(moments: &[u64]) -> Workload {
 }
 
 /// The plan with these assignments.
-fn to(plan: &Plan, assignments: Vec<Assignment>) -> Event {
+fn to(plan: &Plan, assignments: Vec<Assignment>) -> ScenarioEvent {
     let mut plan = plan.clone();
     plan.pipelines[0].assignments = assignments;
-    Event::Plan { plan }
+    ScenarioEvent::Plan { plan }
 }
 
-fn script(built: &(Problem, Plan), moments: &[u64], events: Vec<(Moment, Event)>) -> (Vec<u64>, Replay) {
+fn script(built: &Built, moments: &[u64], events: Vec<(Moment, ScenarioEvent)>) -> (Vec<u64>, Replay) {
     let replay = run_scenario(built, &at_ms(moments), Scenario { events, ..Scenario::default() });
     let ended = finishes(&replay.simulation);
     assert!(ended.iter().all(|f| f % 1_000_000 == 0), "whole milliseconds: {ended:?}");
     (ended.into_iter().map(|f| f / 1_000_000).collect(), replay)
 }
 
-/// One task of 20 ms (`w`: 10 ms), batch 1, so many replicas, 15 ms to load, so many devices at 2.0 per hour.
-fn one(queueing: Queueing, replicas: u32, count: Option<u32>) -> (Problem, Plan) {
-    with_faster(build_loading(&[stage(0, replicas, 1, 20.0, 0.0)], queueing, (0.0, 1_000.0), 15.0, count))
+/// One task of 20 ms (`w`: 10 ms), batch 1, 15 ms to load, on `count` devices at 2.0 per hour.
+fn one(queueing: Queueing, replicas: u32, count: Option<u32>) -> Built {
+    with_faster(build_loading(
+        &[stage(0, replicas, 1, 20.0, 0.0)],
+        queueing,
+        Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms: 15.0 },
+        count,
+    ))
 }
 
-/// What so many device-milliseconds cost.
+/// The cost of this number of device-milliseconds.
 fn device_ms(ms: f64) -> f64 {
     2.0 * ms / 3_600_000.0
 }
@@ -51,7 +58,7 @@ const BOTH: [Queueing; 2] = [Queueing::PerReplica, Queueing::Central];
 fn new_replicas_load_beside_old_ones() {
     for queueing in BOTH {
         let built = one(queueing, 1, None);
-        let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
+        let events = vec![(ms(2.0), to(&built.plan, vec![assignment(0, "w", 1, 1)]))];
         // `w` serves from 17 ms on; what was sent to `v` until then stays there.
         let (ended, replay) = script(&built, &[0, 5, 10, 20, 30, 40], events);
         assert_eq!(ended, [20, 40, 60, 30, 40, 50], "{queueing}");
@@ -63,10 +70,10 @@ fn new_replicas_load_beside_old_ones() {
 }
 
 #[test]
-fn the_old_goes_as_soon_as_it_has_nothing_left() {
+fn an_old_replica_leaves_after_its_last_query() {
     for queueing in BOTH {
         let built = one(queueing, 1, None);
-        let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
+        let events = vec![(ms(2.0), to(&built.plan, vec![assignment(0, "w", 1, 1)]))];
         let (ended, replay) = script(&built, &[0, 90], events);
         assert_eq!(ended, [20, 100], "{queueing}");
         assert!((replay.cost - device_ms(20.0 + 98.0)).abs() < 1e-12, "`v` until 20 ms: {}", replay.cost);
@@ -77,7 +84,7 @@ fn the_old_goes_as_soon_as_it_has_nothing_left() {
 fn on_one_device_queries_wait_for_the_new_replica() {
     for queueing in BOTH {
         let built = one(queueing, 1, Some(1));
-        let events = vec![(ms(2.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
+        let events = vec![(ms(2.0), to(&built.plan, vec![assignment(0, "w", 1, 1)]))];
         // `v` ends at 20 ms, `w` serves from 35 ms on.
         let (ended, replay) = script(&built, &[0, 5, 30, 50], events);
         assert_eq!(ended, [20, 45, 55, 65], "{queueing}");
@@ -89,7 +96,7 @@ fn on_one_device_queries_wait_for_the_new_replica() {
 fn a_full_cluster_swaps_replicas_one_by_one() {
     for queueing in BOTH {
         let built = one(queueing, 2, Some(2));
-        let events = vec![(ms(5.0), to(&built.1, vec![assignment(0, "w", 1, 2)]))];
+        let events = vec![(ms(5.0), to(&built.plan, vec![assignment(0, "w", 1, 2)]))];
         // One `v` goes at 20 ms, its `w` serves from 35 ms on; the other `v` has work until 60 ms, its `w` serves from 75
         // ms on.
         let (ended, replay) = script(&built, &[0, 0, 10, 25, 36, 40, 60, 60], events);
@@ -102,10 +109,11 @@ fn a_full_cluster_swaps_replicas_one_by_one() {
 fn groups_in_both_plans_keep_their_replicas() {
     for queueing in BOTH {
         let stages = [stage(0, 1, 2, 10.0, 0.0)];
-        let mut built = build_loading(&stages, queueing, (0.0, 1_000.0), 1_000.0, Some(1));
-        let pair = built.1.pipelines[0].assignments.clone();
-        built.1.pipelines[0].assignments[0].batch = 1;
-        let events = |at| vec![(ms(at), to(&built.1, pair.clone()))];
+        let mut built =
+            build_loading(&stages, queueing, Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms: 1_000.0 }, Some(1));
+        let pair = built.plan.pipelines[0].assignments.clone();
+        built.plan.pipelines[0].assignments[0].batch = 1;
+        let events = |at| vec![(ms(at), to(&built.plan, pair.clone()))];
         assert_eq!(script(&built, &[0, 1, 2, 3], events(5.0)).0, [10, 20, 20, 30], "{queueing}");
         assert_eq!(script(&built, &[0, 1, 2, 3], events(15.0)).0, [10, 20, 30, 30], "{queueing}");
     }
@@ -114,19 +122,20 @@ fn groups_in_both_plans_keep_their_replicas() {
 #[test]
 fn a_smaller_batch_returns_queries_to_the_queue() {
     let stages = [stage(0, 1, 4, 10.0, 0.0)];
-    let mut built = build_loading(&stages, Queueing::PerReplica, (0.0, 1_000.0), 0.0, None);
-    built.1.pipelines[0].serving.batching = Batching::Forming;
-    let mut smaller = built.1.pipelines[0].assignments.clone();
+    let mut built =
+        build_loading(&stages, Queueing::PerReplica, Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms: 0.0 }, None);
+    built.plan.pipelines[0].serving.batching = Batching::Forming;
+    let mut smaller = built.plan.pipelines[0].assignments.clone();
     smaller[0].batch = 2;
-    let events = vec![(ms(5.0), to(&built.1, smaller))];
+    let events = vec![(ms(5.0), to(&built.plan, smaller))];
     assert_eq!(script(&built, &[0, 1, 2, 3, 4], events).0, [10, 20, 20, 30, 30]);
 }
 
 #[test]
-fn tables_hold_as_replicas_become_ready() {
+fn tables_take_effect_as_replicas_become_ready() {
     // Half of the plan is `w`, twice as fast: two thirds of the queries. It loads for 15 ms.
     let built = one(Queueing::PerReplica, 1, None);
-    let events = vec![(ms(1.0), to(&built.1, vec![assignment(0, "v", 1, 1), assignment(0, "w", 1, 1)]))];
+    let events = vec![(ms(1.0), to(&built.plan, vec![assignment(0, "v", 1, 1), assignment(0, "w", 1, 1)]))];
     let moments: Vec<u64> = (0..10).map(|i| i * 100).collect();
     let (_, replay) = script(&built, &moments, events);
     let fast = replay.simulation.requests.iter().filter(|r| r.accuracy == 0.45).count();
@@ -138,8 +147,12 @@ fn queries_wait_for_a_tasks_first_replica() {
     for queueing in BOTH {
         let mut leaf = stage(0, 0, 1, 4.0, 0.0);
         leaf.fanout = Fan::Mean(0.0);
-        let (problem, plan) =
-            with_faster(build_loading(&[stage(0, 1, 1, 20.0, 0.0), leaf], queueing, (0.0, 1_000.0), 15.0, None));
+        let Built { problem, plan } = with_faster(build_loading(
+            &[stage(0, 1, 1, 20.0, 0.0), leaf],
+            queueing,
+            Times { network_ms: 0.0, slo_ms: 1_000.0, load_ms: 15.0 },
+            None,
+        ));
         // `w` asks the second task, which takes 50 ms to load.
         let pipeline = problem.pipelines[0].changed(&problem.hardware, |draft| {
             draft.tasks[0].variants[1].fanout_to = [(TaskIndex(1), 1.0)].into();
@@ -150,7 +163,7 @@ fn queries_wait_for_a_tasks_first_replica() {
         let next = vec![assignment(0, "w", 1, 1), assignment(1, "v", 1, 1)];
         let events = vec![(ms(2.0), to(&plan, next))];
         // `w` serves from 17 ms on, the second task from 52 ms on.
-        let (ended, replay) = script(&(problem, plan), &[0, 20, 60], events);
+        let (ended, replay) = script(&Built { problem, plan }, &[0, 20, 60], events);
         assert_eq!(ended, [20, 56, 74], "{queueing}");
         let accuracies: Vec<f64> = replay.simulation.requests.iter().map(|r| r.accuracy).collect();
         assert!(accuracies.iter().zip([0.9, 0.45 * 0.9, 0.45 * 0.9]).all(|(a, b)| (a - b).abs() < 1e-9), "{accuracies:?}");
@@ -160,20 +173,20 @@ fn queries_wait_for_a_tasks_first_replica() {
 #[test]
 fn a_plan_that_does_not_fit_ends_the_run() {
     let built = one(Queueing::Central, 1, None);
-    let fails = |event: Event| {
+    let fails = |event: ScenarioEvent| {
         let scenario = Scenario { events: vec![(ms(1.0), event)], ..Scenario::default() };
-        let error = replay(&built.0, &built.1, &at_ms(&[0, 10]), &SimulateOptions::default(), scenario);
+        let error = replay(&built.problem, &built.plan, &at_ms(&[0, 10]), &SimulateOptions::default(), scenario);
         error.expect_err("a plan that does not fit").to_string()
     };
-    assert!(fails(to(&built.1, vec![])).contains("\"t0\" has no replicas"));
-    assert!(fails(to(&built.1, vec![assignment(0, "x", 1, 1)])).contains("no such variant"));
-    assert!(fails(to(&built.1, vec![assignment(0, "v", 1, 1); 2])).contains("twice"));
-    let mut other = built.1.clone();
+    assert!(fails(to(&built.plan, vec![])).contains("\"t0\" has no replicas"));
+    assert!(fails(to(&built.plan, vec![assignment(0, "x", 1, 1)])).contains("no such variant"));
+    assert!(fails(to(&built.plan, vec![assignment(0, "v", 1, 1); 2])).contains("twice"));
+    let mut other = built.plan.clone();
     other.pipelines[0].serving.queueing = Queueing::PerReplica;
-    assert!(fails(Event::Plan { plan: other }).contains("queueing"));
-    let mut other = built.1.clone();
+    assert!(fails(ScenarioEvent::Plan { plan: other }).contains("queueing"));
+    let mut other = built.plan.clone();
     other.pipelines[0].name = "q".into();
-    assert!(fails(Event::Plan { plan: other }).contains("no pipeline \"q\""));
+    assert!(fails(ScenarioEvent::Plan { plan: other }).contains("no pipeline \"q\""));
 }
 
 fn stages() -> [Stage; 3] {
@@ -189,15 +202,22 @@ fn the_same_plan_again_changes_nothing() {
     for queueing in BOTH {
         for dropping in DROPPINGS {
             for routing in [RoutingPolicy::Stride, RoutingPolicy::Jsq, RoutingPolicy::MostAccurateFirst] {
-                let mut built = with_faster(build_loading(&stages(), queueing, (1.0, 60.0), 100.0, Some(20)));
-                let part = &mut built.1.pipelines[0];
+                let mut built = with_faster(build_loading(
+                    &stages(),
+                    queueing,
+                    Times { network_ms: 1.0, slo_ms: 60.0, load_ms: 100.0 },
+                    Some(20),
+                ));
+                let part = &mut built.plan.pipelines[0];
                 part.assignments.extend((0..3).map(|task| assignment(task, "w", 2, 2)));
                 part.assignments.sort_by(|a, b| a.group.cmp(&b.group));
                 part.demand_qps = 200.0;
                 part.serving.dropping = dropping;
                 part.serving.routing = routing;
                 let workload = rate(230.0, 4, ArrivalProcess::Poisson, 5);
-                let again = || (1..9).map(|n| (ms(400.0 * f64::from(n)), Event::Plan { plan: built.1.clone() })).collect();
+                let again = || {
+                    (1..9).map(|n| (ms(400.0 * f64::from(n)), ScenarioEvent::Plan { plan: built.plan.clone() })).collect()
+                };
                 let replay = run_scenario(&built, &workload, Scenario { events: again(), ..Scenario::default() });
                 let plain = common::run(&built, &workload);
                 assert_eq!(replay.simulation.requests, plain.requests, "{queueing} {dropping:?} {routing:?}");
@@ -211,11 +231,11 @@ fn the_same_plan_again_changes_nothing() {
 struct Watcher(Rc<RefCell<Vec<u32>>>);
 
 impl Controller for Watcher {
-    fn period(&self) -> Span {
-        Span::from_millis(1.0)
+    fn period(&self) -> TimeSpan {
+        TimeSpan::from_millis(1.0)
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         for (task, least) in self.0.borrow_mut().iter_mut().enumerate() {
             let of_task = seen.groups.iter().filter(|g| g.group.task == format!("t{task}"));
             *least = (*least).min(of_task.map(|g| g.ready).sum());
@@ -234,9 +254,9 @@ fn drawn(numbers: &[(u32, u32, u32)]) -> Vec<Assignment> {
 }
 
 /// `v` serves 50 queries per second and `w` 100; the plan was made for 30, which go to `v` alone.
-fn for_thirty() -> (Problem, Plan) {
+fn for_thirty() -> Built {
     let mut built = one(Queueing::PerReplica, 1, None);
-    let part = &mut built.1.pipelines[0];
+    let part = &mut built.plan.pipelines[0];
     part.assignments = vec![assignment(0, "v", 1, 1), assignment(0, "w", 1, 1)];
     part.serving.routing = RoutingPolicy::MostAccurateFirst;
     part.demand_qps = 30.0;
@@ -247,8 +267,8 @@ fn for_thirty() -> (Problem, Plan) {
 fn steward_tables_follow_the_reported_load() {
     let workload = rate(120.0, 4, ArrivalProcess::Uniform, 1);
     let steered = run_scenario(&for_thirty(), &workload, Scenario { steward: true, ..Scenario::default() });
-    // The first second is reported at 1.1 s, and the answer arrives at 1.2 s: a third of 120 to `v`, by capacity, as the
-    // plan fills both to a fifth.
+    // The first second is reported at 1.1 s, and the answer arrives at 1.2 s. A third of 120 goes to `v`, by capacity, as
+    // the plan fills both to a fifth.
     let (before, after): (Vec<_>, Vec<_>) = steered.simulation.requests.iter().partition(|r| r.arrival <= ms(1_200.0));
     assert!(before.iter().all(|r| r.accuracy == 0.9));
     let fast = after.iter().filter(|r| r.accuracy == 0.45).count() as f64;
@@ -260,13 +280,13 @@ fn steward_tables_follow_the_reported_load() {
 }
 
 #[test]
-fn while_the_old_stands_in_a_stewards_tables_wait() {
+fn steward_tables_wait_while_old_replicas_stand_in() {
     // From 500 ms on `w` alone is wanted, and loads for two seconds: until then `v` serves all that comes.
     let mut built = for_thirty();
-    built.1.pipelines[0].assignments.truncate(1);
-    let slow = built.0.pipelines[0].changed(&built.0.hardware, |d| d.tasks[0].variants[1].load_ms = 2_000.0);
-    built.0 = built.0.changed(|d| d.pipelines[0] = slow.expect("a valid pipeline")).expect("a valid problem");
-    let events = vec![(ms(500.0), to(&built.1, vec![assignment(0, "w", 1, 1)]))];
+    built.plan.pipelines[0].assignments.truncate(1);
+    let slow = built.problem.pipelines[0].changed(&built.problem.hardware, |d| d.tasks[0].variants[1].load_ms = 2_000.0);
+    built.problem = built.problem.changed(|d| d.pipelines[0] = slow.expect("a valid pipeline")).expect("a valid problem");
+    let events = vec![(ms(500.0), to(&built.plan, vec![assignment(0, "w", 1, 1)]))];
     let scenario = Scenario { events, steward: true, ..Scenario::default() };
     let replay = run_scenario(&built, &rate(40.0, 6, ArrivalProcess::Uniform, 1), scenario);
     for r in &replay.simulation.requests {
@@ -275,14 +295,15 @@ fn while_the_old_stands_in_a_stewards_tables_wait() {
 }
 
 #[test]
-fn a_stewards_module_states_do_what_the_estimators_own_do() {
+fn module_states_of_stewards_perform_like_the_estimators_own() {
     let pipeline = [stage(0, 1, 4, 6.0, 2.0), stage(0, 1, 4, 4.0, 2.0), stage(0, 1, 4, 5.0, 2.0)];
-    let mut built = build_loading(&pipeline, Queueing::PerReplica, (1.0, 150.0), 0.0, None);
-    let serving = &mut built.1.pipelines[0].serving;
+    let mut built =
+        build_loading(&pipeline, Queueing::PerReplica, Times { network_ms: 1.0, slo_ms: 150.0, load_ms: 0.0 }, None);
+    let serving = &mut built.plan.pipelines[0].serving;
     (serving.batching, serving.dropping) = (Batching::Forming, Dropping::Pard);
-    built.1.pipelines[0].demand_qps = 250.0;
+    built.plan.pipelines[0].demand_qps = 250.0;
     let rows = (0..40).map(|s| (s, if s % 4 < 2 { 150.0 } else { 450.0 })).collect();
-    let trace = apportion_domain::Trace::rates(rows).expect("rates");
+    let trace = apportion_domain::ArrivalTrace::rates(rows).expect("rates");
     let workload = Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 };
     let own = run_scenario(&built, &workload, Scenario::default()).simulation.total;
     let steered = run_scenario(&built, &workload, Scenario { steward: true, ..Scenario::default() }).simulation.total;
@@ -293,12 +314,27 @@ fn a_stewards_module_states_do_what_the_estimators_own_do() {
 /// Replicas of `v` and of `w` and their batch, by task.
 type Numbers = [(u32, u32, u32); 3];
 
-/// A drawn run: what is asked of each task, in the words of [`drawn`], and from when on in milliseconds; deaths of replicas
-/// as (ms, task, whether of `w`, replica).
+/// A plan in the words of [`drawn`], and when it comes into force.
+#[derive(Clone, Debug)]
+struct DrawnPlan {
+    at_ms: u64,
+    tasks: Numbers,
+}
+
+/// The death of a replica.
+#[derive(Clone, Debug)]
+struct Death {
+    at_ms: u64,
+    task: usize,
+    variant: &'static str,
+    replica: u32,
+}
+
+/// A drawn run.
 #[derive(Debug)]
 struct Case {
-    plans: Vec<(u64, Numbers)>,
-    fails: Vec<(u64, usize, bool, u32)>,
+    plans: Vec<DrawnPlan>,
+    fails: Vec<Death>,
     central: bool,
     routing: usize,
     batching: usize,
@@ -314,18 +350,23 @@ impl Case {
         // Plans need at most twelve devices.
         let count = if self.spare { 13 } else { 12 };
         let stages = stages().map(|s| Stage { batch: 4, ..s });
-        let mut built = with_faster(build_loading(&stages, queueing, (1.0, 120.0), 150.0, Some(count)));
-        let part = &mut built.1.pipelines[0];
-        part.assignments = drawn(&self.plans[0].1);
+        let mut built = with_faster(build_loading(
+            &stages,
+            queueing,
+            Times { network_ms: 1.0, slo_ms: 120.0, load_ms: 150.0 },
+            Some(count),
+        ));
+        let part = &mut built.plan.pipelines[0];
+        part.assignments = drawn(&self.plans[0].tasks);
         part.demand_qps = 150.0;
         part.serving.routing = [RoutingPolicy::Stride, RoutingPolicy::Jsq, RoutingPolicy::MostAccurateFirst][self.routing];
         part.serving.batching = BATCHINGS[self.batching];
         part.serving.dropping = DROPPINGS[self.dropping];
         let least = Rc::new(RefCell::new(vec![u32::MAX; 3]));
         let scenario = || Scenario {
-            events: self.events(&built.1),
-            detection: Span::from_millis(100.0),
-            window: Span::from_millis(1.0),
+            events: self.events(&built.plan),
+            detection: TimeSpan::from_millis(100.0),
+            window: TimeSpan::from_millis(1.0),
             steward: self.steward,
             controllers: vec![Box::new(Watcher(least.clone())) as Box<dyn Controller>],
             ..Scenario::default()
@@ -352,31 +393,31 @@ impl Case {
     }
 
     /// The plans after the first, and deaths in groups that some plan has.
-    fn events(&self, first: &Plan) -> Vec<(Moment, Event)> {
-        let of_plan = |(at, numbers): &(u64, Numbers)| (ms(*at as f64), to(first, drawn(numbers)));
-        let of_fail = |&(at, task, is_fast, replica): &(u64, usize, bool, u32)| {
-            let (task, variant) = (format!("t{task}"), if is_fast { "w" } else { "v" }.to_owned());
+    fn events(&self, first: &Plan) -> Vec<(Moment, ScenarioEvent)> {
+        let of_plan = |plan: &DrawnPlan| (ms(plan.at_ms as f64), to(first, drawn(&plan.tasks)));
+        let of_fail = |death: &Death| {
+            let (task, variant) = (format!("t{}", death.task), death.variant.to_owned());
             let group = GroupName { task, variant, hardware: "h".into(), share: Share::WHOLE };
-            (ms(at as f64), Event::Fail { pipeline: "p".into(), group, replica })
+            (ms(death.at_ms as f64), ScenarioEvent::Fail { pipeline: "p".into(), group, replica: death.replica })
         };
-        let known = |e: &(Moment, Event)| {
-            let named = |g: &GroupName| self.plans.iter().any(|p| drawn(&p.1).iter().any(|a| a.group == *g));
-            e.1.group().is_none_or(|(_, g)| named(g))
+        let known = |(_, event): &(Moment, ScenarioEvent)| {
+            let named = |g: &GroupName| self.plans.iter().any(|p| drawn(&p.tasks).iter().any(|a| a.group == *g));
+            event.group().is_none_or(|(_, g)| named(g))
         };
         self.plans[1..].iter().map(of_plan).chain(self.fails.iter().map(of_fail)).filter(known).collect()
     }
 }
 
-/// Cases that went wrong once.
+/// Cases that failed before a repair.
 #[test]
-fn plans_that_once_went_wrong() {
+fn former_counterexamples_give_each_request_one_outcome() {
     let stuck = Case {
         plans: vec![
-            (1430, [(2, 0, 1), (1, 2, 2), (1, 2, 2)]),
-            (791, [(1, 0, 3), (0, 1, 0), (2, 1, 2)]),
-            (3910, [(0, 2, 0), (0, 0, 2), (0, 0, 1)]),
+            DrawnPlan { at_ms: 1430, tasks: [(2, 0, 1), (1, 2, 2), (1, 2, 2)] },
+            DrawnPlan { at_ms: 791, tasks: [(1, 0, 3), (0, 1, 0), (2, 1, 2)] },
+            DrawnPlan { at_ms: 3910, tasks: [(0, 2, 0), (0, 0, 2), (0, 0, 1)] },
         ],
-        fails: vec![(3746, 2, true, 0)],
+        fails: vec![Death { at_ms: 3746, task: 2, variant: "w", replica: 0 }],
         central: true,
         routing: 2,
         batching: 1,
@@ -387,7 +428,10 @@ fn plans_that_once_went_wrong() {
     };
     // A plan and the end of a steward's period at one moment.
     let at_once = Case {
-        plans: vec![(0, [(0, 0, 0); 3]), (1000, [(0, 0, 0), (0, 1, 0), (0, 0, 0)])],
+        plans: vec![
+            DrawnPlan { at_ms: 0, tasks: [(0, 0, 0); 3] },
+            DrawnPlan { at_ms: 1000, tasks: [(0, 0, 0), (0, 1, 0), (0, 0, 0)] },
+        ],
         fails: Vec::new(),
         routing: 0,
         batching: 0,
@@ -401,12 +445,28 @@ fn plans_that_once_went_wrong() {
     }
 }
 
+prop_compose! {
+    fn plan()(
+        at_ms in 0_u64..4_000, tasks in prop::array::uniform3((0_u32..3, 0_u32..3, 0_u32..4)),
+    ) -> DrawnPlan {
+        DrawnPlan { at_ms, tasks }
+    }
+}
+
+prop_compose! {
+    fn death()(
+        at_ms in 0_u64..4_000, task in 0_usize..3, is_fast in any::<bool>(), replica in 0_u32..3,
+    ) -> Death {
+        Death { at_ms, task, variant: if is_fast { "w" } else { "v" }, replica }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(100))]
     #[test]
-    fn whatever_the_plans_every_request_has_one_outcome(
-        plans in prop::collection::vec((0_u64..4_000, prop::array::uniform3((0_u32..3, 0_u32..3, 0_u32..4))), 1..12),
-        fails in prop::collection::vec((0_u64..4_000, 0_usize..3, any::<bool>(), 0_u32..3), 0..4),
+    fn every_request_has_one_outcome_under_any_plans(
+        plans in prop::collection::vec(plan(), 1..12),
+        fails in prop::collection::vec(death(), 0..4),
         central: bool, routing in 0_usize..3, batching in 0_usize..3, dropping in 0_usize..5, spare: bool, steward: bool,
         seed in 0_u64..1_000,
     ) {

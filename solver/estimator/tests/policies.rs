@@ -2,9 +2,11 @@
 
 mod common;
 
-use apportion_domain::{Batching, Dropping, Moment, Plan, Problem, Queueing, RoutingPolicy, ServingPolicy, Trace};
-use apportion_estimator::{ArrivalProcess, Event, Outcome, Replay, Scenario, SimulateOptions, Workload, replay};
-use common::{arrivals, assignment, build_loading, rate, stage, with_faster};
+use apportion_domain::{ArrivalTrace, Batching, Dropping, Moment, Plan, Queueing, RoutingPolicy, ServingPolicy};
+use apportion_estimator::{
+    ArrivalProcess, Replay, RequestOutcome, Scenario, ScenarioEvent, SimulateOptions, Workload, replay,
+};
+use common::{Built, Times, arrivals, assignment, build_loading, rate, stage, with_faster};
 use proptest::prelude::*;
 
 const BATCHINGS: [Batching; 3] = [Batching::AtStart, Batching::Forming, Batching::WaitUntil];
@@ -22,17 +24,19 @@ const DROPPINGS: [Dropping; 10] = [
     Dropping::PardFcfs,
 ];
 
-fn served(queueing: Queueing, numbers: (usize, usize, usize)) -> ServingPolicy {
-    let (batching, routing, dropping) = (BATCHINGS[numbers.0], ROUTINGS[numbers.1], DROPPINGS[numbers.2]);
+/// Policies by their positions in the lists above: batching, routing, dropping.
+fn served(queueing: Queueing, (batching, routing, dropping): (usize, usize, usize)) -> ServingPolicy {
+    let (batching, routing, dropping) = (BATCHINGS[batching], ROUTINGS[routing], DROPPINGS[dropping]);
     ServingPolicy { queueing, batching, routing, dropping }
 }
 
 /// Three tasks of two groups each; queries of the first make two.
-fn built(serving: ServingPolicy) -> (Problem, Plan) {
+fn built(serving: ServingPolicy) -> Built {
     let mut stages = [stage(0, 2, 4, 5.0, 2.0), stage(0, 3, 2, 4.0, 1.0), stage(0, 1, 4, 5.0, 1.0)];
     stages[1].fanout = common::Fan::Mean(2.0);
-    let mut built = with_faster(build_loading(&stages, serving.queueing, (1.0, 60.0), 0.0, None));
-    let part = &mut built.1.pipelines[0];
+    let mut built =
+        with_faster(build_loading(&stages, serving.queueing, Times { network_ms: 1.0, slo_ms: 60.0, load_ms: 0.0 }, None));
+    let part = &mut built.plan.pipelines[0];
     part.assignments.extend((0..3).map(|task| assignment(task, "w", 2, 2)));
     part.assignments.sort_by(|a, b| a.group.cmp(&b.group));
     part.demand_qps = 200.0;
@@ -40,33 +44,38 @@ fn built(serving: ServingPolicy) -> (Problem, Plan) {
     built
 }
 
-fn to(plan: &Plan, serving: ServingPolicy) -> Event {
+fn to(plan: &Plan, serving: ServingPolicy) -> ScenarioEvent {
     let mut plan = plan.clone();
     plan.pipelines[0].serving = serving;
-    Event::Plan { plan }
+    ScenarioEvent::Plan { plan }
 }
 
-fn run(built: &(Problem, Plan), workload: &Workload, events: Vec<(Moment, Event)>) -> Replay {
+fn run(built: &Built, workload: &Workload, events: Vec<(Moment, ScenarioEvent)>) -> Replay {
     run_in(built, workload, Scenario { events, ..Scenario::default() })
 }
 
-fn run_in(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) -> Replay {
+fn run_in(built: &Built, workload: &Workload, scenario: Scenario<'_>) -> Replay {
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
-    replay(&built.0, &built.1, workload, &options, scenario).expect("a run")
+    replay(&built.problem, &built.plan, workload, &options, scenario).expect("a run")
 }
 
 #[test]
 fn the_new_policy_judges_waiting_queries_only() {
     for queueing in [Queueing::PerReplica, Queueing::Central] {
         // One replica, 20 ms, an SLO of 50 ms: of four queries two end in time.
-        let built = build_loading(&[stage(0, 1, 1, 20.0, 0.0)], queueing, (0.0, 50.0), 0.0, None);
-        let other = ServingPolicy { dropping: Dropping::LastTask, ..built.1.pipelines[0].serving };
-        let at = |ms| vec![(Moment::from_millis(ms), to(&built.1, other))];
+        let built = build_loading(
+            &[stage(0, 1, 1, 20.0, 0.0)],
+            queueing,
+            Times { network_ms: 0.0, slo_ms: 50.0, load_ms: 0.0 },
+            None,
+        );
+        let other = ServingPolicy { dropping: Dropping::LastTask, ..built.plan.pipelines[0].serving };
+        let at = |ms| vec![(Moment::from_millis(ms), to(&built.plan, other))];
         let outcomes = |events| {
             let replay = run(&built, &arrivals(&[0; 4]), events);
             replay.simulation.requests.iter().map(|r| r.outcome).collect::<Vec<_>>()
         };
-        use Outcome::{Dropped, Late, Ok};
+        use RequestOutcome::{Dropped, Late, Ok};
         assert_eq!(outcomes(vec![]), [Ok, Ok, Late, Late], "{queueing}");
         assert_eq!(outcomes(at(5.0)), [Ok, Ok, Dropped, Dropped], "{queueing}");
         assert_eq!(outcomes(at(45.0)), [Ok, Ok, Late, Dropped], "{queueing}");
@@ -80,12 +89,12 @@ fn changing_policies_while_idle_equals_starting_with_them() {
             let second = served(queueing, (b, r, d));
             // Nobody comes in the first second, and the change is in the middle of it.
             let mut workload = rate(230.0, 3, ArrivalProcess::Poisson, 5);
-            workload.traces = vec![Trace::rates(vec![(0, 0.0), (1, 230.0), (2, 230.0)]).expect("rates")];
+            workload.traces = vec![ArrivalTrace::rates(vec![(0, 0.0), (1, 230.0), (2, 230.0)]).expect("rates")];
             let from_start = run(&built(second), &workload, vec![]);
             let (other_b, other_r, other_d) = ((b + 1) % 3, (r + 1) % 3, (d + 1) % 10);
             for first in [(other_b, other_r, other_d), (other_b, r, d), (b, other_r, d), (b, r, other_d)] {
                 let first = served(queueing, first);
-                let change = (Moment::from_millis(500.0), to(&built(first).1, second));
+                let change = (Moment::from_millis(500.0), to(&built(first).plan, second));
                 let changed = run(&built(first), &workload, vec![change]);
                 assert_eq!(changed.simulation.requests, from_start.simulation.requests, "{first:?} to {second:?}");
             }
@@ -98,19 +107,20 @@ proptest! {
 
     // Assertions of the machines (counts of open queries among them) hold whatever changes when, and no request is lost.
     #[test]
-    fn every_request_has_one_outcome_whatever_policies_follow_each_other(
+    fn every_request_has_one_outcome_under_changing_policies(
         is_central in any::<bool>(),
         steward in any::<bool>(),
         policies in prop::collection::vec(((0_usize..3, 0_usize..3, 0_usize..10), 20_u64..400), 2..8),
         seed in 0_u64..1_000,
     ) {
         let queueing = if is_central { Queueing::Central } else { Queueing::PerReplica };
-        let built = built(served(queueing, policies[0].0));
+        let (first, _) = policies[0];
+        let built = built(served(queueing, first));
         let workload = rate(230.0, 2, ArrivalProcess::Poisson, seed);
         let mut at = 0;
         let events = policies[1..].iter().map(|(numbers, after)| {
             at += after;
-            (Moment::from_millis(at as f64), to(&built.1, served(queueing, *numbers)))
+            (Moment::from_millis(at as f64), to(&built.plan, served(queueing, *numbers)))
         });
         let replay = run_in(&built, &workload, Scenario { events: events.collect(), steward, ..Scenario::default() });
         let total = &replay.simulation.total;

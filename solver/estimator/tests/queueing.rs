@@ -8,7 +8,7 @@ use apportion_estimator::analytic::{md1_wait, mmc_wait};
 use common::{Fan, Stage, build, rate, run, stage};
 
 /// Mean wait at the first task over several seeds, in ms.
-fn wait_ms(built: &(apportion_domain::Problem, apportion_domain::Plan), qps: f64) -> f64 {
+fn wait_ms(built: &common::Built, qps: f64) -> f64 {
     const SEEDS: u64 = 4;
     let wait = |seed| run(built, &rate(qps, 2_000, Poisson, seed)).total.waiting[0].mean_ms;
     (1..=SEEDS).map(wait).sum::<f64>() / SEEDS as f64
@@ -40,8 +40,8 @@ fn a_central_queue_waits_as_m_d_c() {
 
 #[test]
 fn constant_times_make_turns_equal_a_central_queue() {
-    // Batches end in the order in which they start, so the replica whose turn it is is the one that is free first
-    // (Crommelin 1932 reduces M/D/c to E_c/D/1 in this way).
+    // Batches end in the order in which they start, so the next replica in turn is also the first free one. Crommelin
+    // (1932) reduces M/D/c to E_c/D/1 in this way.
     let workload = rate(360.0, 100, Poisson, 2);
     let ends = |queueing| common::finishes(&run(&build(&[stage(0, 4, 1, 10.0, 0.0)], queueing, 0.0, 1e6), &workload));
     assert_eq!(ends(Central), ends(PerReplica));
@@ -58,7 +58,7 @@ fn own_queues_wait_longer_at_low_load() {
 #[test]
 fn even_arrivals_settle_in_batches_that_keep_up() {
     // D/D/1: a batch takes 8 ms + 1 ms each, a query comes every 2 ms. A batch of n lasts 8 + n ms and finds (8 + n) / 2
-    // waiting at its end, so sizes settle at 8, where a batch lasts exactly 16 ms.
+    // waiting at its end. So sizes settle at 8, where a batch lasts exactly 16 ms.
     let simulation = run(&build(&[stage(0, 1, 16, 8.0, 1.0)], Central, 0.0, 1e6), &rate(500.0, 60, Uniform, 1));
     let w = &simulation.total.waiting[0];
     assert!((w.batch - 8.0).abs() < 0.05, "{}", w.batch);

@@ -2,29 +2,34 @@
 
 mod common;
 
-use apportion_domain::{Moment, Plan, Problem, Queueing, Trace};
-use apportion_estimator::{ArrivalProcess, Event, Replay, Scenario, SimulateOptions, Workload, replay};
-use common::{assignment, build_loading, stage, with_faster};
+use apportion_domain::{ArrivalTrace, Moment, Queueing};
+use apportion_estimator::{ArrivalProcess, Replay, Scenario, ScenarioEvent, SimulateOptions, Workload, replay};
+use common::{Built, Times, assignment, build_loading, stage, with_faster};
 
 const BOTH: [Queueing; 2] = [Queueing::PerReplica, Queueing::Central];
 
 /// One task of 10 ms (`w`: 5 ms), two replicas planned for 100 queries per second, four devices, loads in 1 s.
-fn planned(queueing: Queueing) -> (Problem, Plan) {
-    let mut built = with_faster(build_loading(&[stage(0, 2, 1, 10.0, 0.0)], queueing, (0.0, 400.0), 1_000.0, Some(4)));
-    built.1.pipelines[0].demand_qps = 100.0;
+fn planned(queueing: Queueing) -> Built {
+    let mut built = with_faster(build_loading(
+        &[stage(0, 2, 1, 10.0, 0.0)],
+        queueing,
+        Times { network_ms: 0.0, slo_ms: 400.0, load_ms: 1_000.0 },
+        Some(4),
+    ));
+    built.plan.pipelines[0].demand_qps = 100.0;
     built
 }
 
 /// The load triples for a while.
 fn tripled(from: u64, to: u64, seconds: u64) -> Workload {
     let rate = |s| (s, if (from..to).contains(&s) { 300.0 } else { 80.0 });
-    let trace = Trace::rates((0..seconds).map(rate).collect()).expect("rates");
+    let trace = ArrivalTrace::rates((0..seconds).map(rate).collect()).expect("rates");
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
 }
 
-fn run(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) -> Replay {
+fn run(built: &Built, workload: &Workload, scenario: Scenario<'_>) -> Replay {
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
-    replay(&built.0, &built.1, workload, &options, scenario).expect("a run")
+    replay(&built.problem, &built.plan, workload, &options, scenario).expect("a run")
 }
 
 /// Replicas that served in a second.
@@ -48,14 +53,14 @@ fn a_tuner_uses_spare_devices_while_the_load_is_high() {
 }
 
 #[test]
-fn what_was_added_makes_room_for_the_next_plan() {
+fn added_replicas_make_room_for_the_next_plan() {
     for queueing in BOTH {
         let (built, workload) = (planned(queueing), tripled(20, 60, 60));
         let next = |assignments| {
-            let mut plan = built.1.clone();
+            let mut plan = built.plan.clone();
             plan.pipelines[0].assignments = assignments;
             plan.pipelines[0].demand_qps = 300.0;
-            vec![(Moment::from_millis(30_000.0), Event::Plan { plan })]
+            vec![(Moment::from_millis(30_000.0), ScenarioEvent::Plan { plan })]
         };
         let scenario = |events| Scenario { events, tuners: true, ..Scenario::default() };
         // No room is left: one of `v`, three of `w`.

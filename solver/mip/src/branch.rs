@@ -4,8 +4,8 @@
 //! its time at the root (cuts, heuristics, symmetry), and they need none of it. Here a node is a copy of a tableau and a
 //! few pivots. Programmes that are too large, or take too many nodes, are left to HiGHS.
 
-use crate::tableau::{End, Tableau};
-use crate::{Ending, Formulation, Limits, Solved};
+use crate::tableau::{PivotEnd, Tableau};
+use crate::{Ending, Formulation, RunLimits, SolveResult};
 
 /// Most entries of a tableau that is copied for every node.
 const ENTRIES_MAX: usize = 100_000;
@@ -26,17 +26,24 @@ const TRIALS_MAX: usize = 6;
 /// Largest distance from an integer that counts as integral.
 const INTEGRAL: f64 = 1e-7;
 
+/// The best solution so far.
+struct BestSolution {
+    cost: f64,
+    /// By column.
+    values: Vec<f64>,
+}
+
+/// The state of one search.
 struct Tree<'a> {
     formulation: &'a Formulation,
     integers: Vec<usize>,
     gap: f64,
     /// Whether every solution has a whole cost. Then bounds round up.
     whole_costs: bool,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
     /// Nodes between two checks of the limits.
     check_every: usize,
-    /// Cost and values of the best solution.
-    best: Option<(f64, Vec<f64>)>,
+    best: Option<BestSolution>,
     /// Only solutions that cost less are searched for.
     cutoff: f64,
     /// Least cost bound of all nodes that were pruned because of the cutoff.
@@ -53,7 +60,7 @@ struct Tree<'a> {
 /// Solves a formulation; `None` if it is too large or too hard for this search.
 ///
 /// `gap` is relative. Only solutions that cost less than `cutoff` count.
-pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &Limits) -> Option<Solved> {
+pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &RunLimits) -> Option<SolveResult> {
     let entries = formulation.columns.len() * formulation.rows.len();
     if entries > ENTRIES_MAX {
         return None;
@@ -82,21 +89,21 @@ pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &Limits) 
     };
     tree.cutoff = if cutoff.is_finite() { tree.cutoff_below(cutoff) } else { cutoff };
     match root.reoptimise(f64::INFINITY, 5 * PIVOTS_MAX) {
-        End::Optimal => tree.enter(root),
-        End::Infeasible => {}
-        End::Cutoff | End::PivotLimit => return None,
+        PivotEnd::Optimal => tree.enter(root),
+        PivotEnd::Infeasible => {}
+        PivotEnd::Cutoff | PivotEnd::PivotLimit => return None,
     }
     match (tree.ending, tree.best) {
         (Some(Ending::Failed), _) => None,
         (Some(ending), best) => {
-            let cost = best.as_ref().map_or(f64::INFINITY, |b| b.0);
-            Some(Solved { ending, values: best.map(|b| b.1), cost, bound: f64::NEG_INFINITY })
+            let cost = best.as_ref().map_or(f64::INFINITY, |b| b.cost);
+            Some(SolveResult { ending, values: best.map(|b| b.values), cost, bound: f64::NEG_INFINITY })
         }
-        (None, Some((cost, values))) => {
-            Some(Solved { ending: Ending::Optimal, values: Some(values), cost, bound: tree.pruned_bound.min(cost) })
+        (None, Some(BestSolution { cost, values })) => {
+            Some(SolveResult { ending: Ending::Optimal, values: Some(values), cost, bound: tree.pruned_bound.min(cost) })
         }
         (None, None) => {
-            Some(Solved { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: tree.pruned_bound })
+            Some(SolveResult { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: tree.pruned_bound })
         }
     }
 }
@@ -107,6 +114,7 @@ impl Tree<'_> {
         if self.whole_costs { cost - 1.0 + 1e-6 } else { cost - (self.gap * cost.abs()).max(1e-9) }
     }
 
+    /// Records the cost bound of a node that was pruned because of the cutoff.
     fn record_pruned(&mut self, cost: f64) {
         self.pruned_bound = self.pruned_bound.min(cost);
     }
@@ -121,6 +129,7 @@ impl Tree<'_> {
         self.depth -= 1;
     }
 
+    /// Explores the subtree of an optimal tableau.
     fn explore(&mut self, mut at: Tableau) {
         loop {
             if self.ending.is_some() {
@@ -176,9 +185,9 @@ impl Tree<'_> {
             return false;
         }
         let cost: f64 = values.iter().zip(&self.formulation.costs).map(|(v, c)| v * c).sum();
-        if cost < self.best.as_ref().map_or(f64::INFINITY, |b| b.0).min(self.cutoff) {
+        if cost < self.best.as_ref().map_or(f64::INFINITY, |b| b.cost).min(self.cutoff) {
             self.cutoff = self.cutoff.min(self.cutoff_below(cost));
-            self.best = Some((cost, values));
+            self.best = Some(BestSolution { cost, values });
         }
         let is_done = cost <= at.cost + 1e-9 || at.cost >= self.cutoff;
         if is_done && cost > at.cost + 1e-9 {
@@ -212,11 +221,11 @@ impl Tree<'_> {
 
     /// Tries columns and branches on the best one; `None` if nothing is left below the node.
     fn branch_on_best_column(&mut self, at: &mut Tableau) -> Option<Next> {
-        let mut fractional: Vec<(f64, usize)> = Vec::new();
+        let mut fractional: Vec<FractionalColumn> = Vec::new();
         for &c in &self.integers {
             let distance = (at.value_of(c) - at.value_of(c).round()).abs();
             if distance > INTEGRAL {
-                fractional.push((distance, c));
+                fractional.push(FractionalColumn { column: c, distance });
             }
         }
         if fractional.is_empty() {
@@ -224,15 +233,15 @@ impl Tree<'_> {
             self.ending = Some(Ending::Failed);
             return None;
         }
-        fractional.sort_by(|a, b| b.0.total_cmp(&a.0));
+        fractional.sort_by(|a, b| b.distance.total_cmp(&a.distance));
         fractional.truncate(TRIALS_MAX);
-        let mut best: Option<(f64, Trial, Trial)> = None;
-        for (_, c) in fractional {
+        let mut best: Option<BranchTrial> = None;
+        for FractionalColumn { column: c, .. } in fractional {
             let (lower, upper) = at.bounds_of(c);
             let floor = at.value_of(c).floor();
-            let down = self.trial(at, c, lower, floor);
-            let up = self.trial(at, c, floor + 1.0, upper);
-            match (down.alive, up.alive) {
+            let down = self.try_bounds(at, c, lower, floor);
+            let up = self.try_bounds(at, c, floor + 1.0, upper);
+            match (down.is_alive, up.is_alive) {
                 (false, false) => return None,
                 (false, true) => return self.continue_on(at, up),
                 (true, false) => return self.continue_on(at, down),
@@ -240,25 +249,26 @@ impl Tree<'_> {
             }
             let gain = |t: &Trial| (t.tableau.cost - at.cost).max(1e-7);
             let score = gain(&down) * gain(&up);
-            if best.as_ref().is_none_or(|(most, _, _)| score > *most) {
-                best = Some((score, down, up));
+            if best.as_ref().is_none_or(|b| score > b.score) {
+                best = Some(BranchTrial { score, down, up });
             }
         }
-        let (_, down, up) = best?;
+        let BranchTrial { down, up, .. } = best?;
         let (first, second) = if down.tableau.cost <= up.tableau.cost { (down, up) } else { (up, down) };
         Some(Next::Branch(self.complete(first), self.complete(second)))
     }
 
-    fn trial(&mut self, at: &Tableau, c: usize, lower: f64, upper: f64) -> Trial {
+    /// A node with narrower bounds of one column, after a few pivots.
+    fn try_bounds(&mut self, at: &Tableau, c: usize, lower: f64, upper: f64) -> Trial {
         let mut tableau = at.clone();
         tableau.narrow_bounds(c, lower, upper);
         let end = tableau.reoptimise(self.cutoff, TRIAL_PIVOTS_MAX);
-        if end == End::Cutoff {
+        if end == PivotEnd::Cutoff {
             self.record_pruned(tableau.cost);
         }
         Trial {
-            alive: matches!(end, End::Optimal | End::PivotLimit),
-            optimal: end == End::Optimal,
+            is_alive: matches!(end, PivotEnd::Optimal | PivotEnd::PivotLimit),
+            is_optimal: end == PivotEnd::Optimal,
             tableau: Box::new(tableau),
         }
     }
@@ -273,17 +283,17 @@ impl Tree<'_> {
     /// Pivots a trial to its optimum; `None` if nothing is left below it.
     fn complete(&mut self, trial: Trial) -> Option<Box<Tableau>> {
         let mut tableau = trial.tableau;
-        if trial.optimal {
+        if trial.is_optimal {
             return Some(tableau);
         }
         match tableau.reoptimise(self.cutoff, PIVOTS_MAX) {
-            End::Optimal => Some(tableau),
-            End::Infeasible => None,
-            End::Cutoff => {
+            PivotEnd::Optimal => Some(tableau),
+            PivotEnd::Infeasible => None,
+            PivotEnd::Cutoff => {
                 self.record_pruned(tableau.cost);
                 None
             }
-            End::PivotLimit => {
+            PivotEnd::PivotLimit => {
                 self.ending = Some(Ending::Failed);
                 None
             }
@@ -291,12 +301,27 @@ impl Tree<'_> {
     }
 }
 
+/// An integer column with a fractional value.
+struct FractionalColumn {
+    column: usize,
+    /// Distance of the value from the nearest integer.
+    distance: f64,
+}
+
+/// Both sides of a branch on one column.
+struct BranchTrial {
+    /// Product of the gains in cost of both sides.
+    score: f64,
+    down: Trial,
+    up: Trial,
+}
+
 /// A node after a few pivots.
 struct Trial {
     /// Whether the node may contain a better solution.
-    alive: bool,
+    is_alive: bool,
     /// Whether its tableau is optimal.
-    optimal: bool,
+    is_optimal: bool,
     tableau: Box<Tableau>,
 }
 
@@ -312,12 +337,12 @@ enum Next {
 mod tests {
     use super::*;
     use crate::ColumnId;
-    use crate::highs::{self, Settings};
+    use crate::highs::{self, SolveSettings};
     use std::sync::Arc;
     use std::time::Duration;
 
-    fn unlimited() -> Limits {
-        Limits::new(Arc::new(|| Duration::ZERO))
+    fn unlimited() -> RunLimits {
+        RunLimits::new(Arc::new(|| Duration::ZERO))
     }
 
     /// A packing programme with equations, drawn from a seed. It has shares of two or three items of each kind, and
@@ -354,7 +379,7 @@ mod tests {
         for seed in 0..200 {
             let f = drawn(seed);
             let ours = solve(&f, 0.0, f64::INFINITY, &unlimited()).expect("small enough");
-            let theirs = highs::solve(&f, Settings::mip(0.0), &unlimited(), None);
+            let theirs = highs::solve(&f, SolveSettings::mip(0.0), &unlimited(), None);
             assert_eq!(ours.ending, theirs.ending, "seed {seed}");
             if ours.ending == Ending::Optimal {
                 assert!((ours.cost - theirs.cost).abs() < 1e-6, "seed {seed}: {} for {}", ours.cost, theirs.cost);
@@ -388,7 +413,7 @@ mod tests {
     fn a_cancelled_solve_stops() {
         let limits = unlimited();
         limits.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
-        let solved = highs::solve(&drawn(5), Settings::mip(0.0), &limits, None);
+        let solved = highs::solve(&drawn(5), SolveSettings::mip(0.0), &limits, None);
         assert_eq!(solved.ending, Ending::Stopped);
     }
 }

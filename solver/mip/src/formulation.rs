@@ -17,7 +17,7 @@ pub struct ColumnRange {
 
 /// `lower <= sum of coefficient * column <= upper`.
 #[derive(Clone, Debug)]
-pub struct Row {
+pub struct ConstraintRow {
     /// May be minus infinity.
     pub lower: f64,
     /// May be infinity.
@@ -34,7 +34,7 @@ pub struct Formulation {
     /// Cost of each column; the sum is minimised.
     pub costs: Vec<f64>,
     /// The rows.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ConstraintRow>,
 }
 
 impl Formulation {
@@ -57,17 +57,17 @@ impl Formulation {
 
     /// Adds `sum = value`.
     pub fn equal(&mut self, value: f64, terms: Vec<(ColumnId, f64)>) {
-        self.rows.push(Row { lower: value, upper: value, terms });
+        self.rows.push(ConstraintRow { lower: value, upper: value, terms });
     }
 
     /// Adds `sum <= upper`.
     pub fn at_most(&mut self, upper: f64, terms: Vec<(ColumnId, f64)>) {
-        self.rows.push(Row { lower: f64::NEG_INFINITY, upper, terms });
+        self.rows.push(ConstraintRow { lower: f64::NEG_INFINITY, upper, terms });
     }
 
     /// Adds `sum >= lower`.
     pub fn at_least(&mut self, lower: f64, terms: Vec<(ColumnId, f64)>) {
-        self.rows.push(Row { lower, upper: f64::INFINITY, terms });
+        self.rows.push(ConstraintRow { lower, upper: f64::INFINITY, terms });
     }
 
     /// Adds to the cost of a column.
@@ -97,7 +97,7 @@ pub enum Ending {
 
 /// Result of a solve.
 #[derive(Clone, Debug)]
-pub struct Solved {
+pub struct SolveResult {
     /// How the solve ended.
     pub ending: Ending,
     /// The best solution found: one value for each column.

@@ -9,7 +9,7 @@
 
 #![expect(unsafe_code, reason = "the interrupt callback exists only in the C interface")]
 
-use crate::{ColumnRange, Ending, Formulation, Limits, Solved};
+use crate::{ColumnRange, Ending, Formulation, RunLimits, SolveResult};
 use highs::{Col, HighsModelStatus, HighsSolutionStatus, Model, RowProblem, Sense, SolvedModel};
 use std::any::Any;
 use std::cell::Cell;
@@ -24,7 +24,7 @@ const INTEGER_MAX: f64 = 1e6;
 
 /// Settings of one solve.
 #[derive(Clone, Copy, Debug)]
-pub struct Settings {
+pub struct SolveSettings {
     /// Relative gap of a MIP.
     pub gap: f64,
     /// Absolute gap of a MIP.
@@ -46,7 +46,7 @@ pub struct ReportedGoal {
     pub factor: f64,
 }
 
-impl Settings {
+impl SolveSettings {
     /// Settings for a MIP.
     pub fn mip(gap: f64) -> Self {
         Self { gap, gap_absolute: 1e-9, tolerance: 1e-8, nodes_max: None, reported_goal: None }
@@ -59,10 +59,10 @@ impl Settings {
 }
 
 /// Solves a formulation with HiGHS on one thread. `start` is a complete solution to begin with.
-pub fn solve(formulation: &Formulation, settings: Settings, limits: &Limits, start: Option<&[f64]>) -> Solved {
-    let failed = Solved { ending: Ending::Failed, values: None, cost: f64::INFINITY, bound: f64::NEG_INFINITY };
+pub fn solve(formulation: &Formulation, settings: SolveSettings, limits: &RunLimits, start: Option<&[f64]>) -> SolveResult {
+    let failed = SolveResult { ending: Ending::Failed, values: None, cost: f64::INFINITY, bound: f64::NEG_INFINITY };
     if limits.exceeded() {
-        return Solved { ending: Ending::Stopped, ..failed };
+        return SolveResult { ending: Ending::Stopped, ..failed };
     }
     if let Some(solved) = solve_without_columns(formulation) {
         return solved;
@@ -97,7 +97,7 @@ pub fn solve(formulation: &Formulation, settings: Settings, limits: &Limits, sta
         Ending::Optimal => cost,
         _ => f64::NEG_INFINITY,
     };
-    Solved { ending, values, cost, bound }
+    SolveResult { ending, values, cost, bound }
 }
 
 /// Whether a column is an integer with a bound beyond [`INTEGER_MAX`].
@@ -116,12 +116,12 @@ pub struct LinearOptimum {
 }
 
 /// Solves a formulation without integers; `None` if it has no optimum, or if the limits ended the solve.
-pub fn solve_linear(formulation: &Formulation, limits: &Limits) -> Option<LinearOptimum> {
+pub fn solve_linear(formulation: &Formulation, limits: &RunLimits) -> Option<LinearOptimum> {
     debug_assert!(formulation.columns.iter().all(|c| !c.is_integer), "a linear programme has no integers");
     if limits.exceeded() {
         return None;
     }
-    let tight = Settings { tolerance: 1e-9, ..Settings::mip(0.0) };
+    let tight = SolveSettings { tolerance: 1e-9, ..SolveSettings::mip(0.0) };
     let solved = InterruptibleSolver::new(formulation, tight, limits)?.solve()?;
     let optimal = solved.status() == HighsModelStatus::Optimal;
     optimal.then(|| {
@@ -130,19 +130,21 @@ pub fn solve_linear(formulation: &Formulation, limits: &Limits) -> Option<Linear
     })
 }
 
-/// Solves a formulation without columns; `None` if there are columns. HiGHS reports "empty" for it, whatever its rows say.
-fn solve_without_columns(formulation: &Formulation) -> Option<Solved> {
+/// Solves a formulation without columns; `None` if there are columns. HiGHS reports "empty" for it without a look at its
+/// rows.
+fn solve_without_columns(formulation: &Formulation) -> Option<SolveResult> {
     if !formulation.columns.is_empty() {
         return None;
     }
     let holds = formulation.rows.iter().all(|r| r.lower <= 0.0 && r.upper >= 0.0);
     Some(if holds {
-        Solved { ending: Ending::Optimal, values: Some(Vec::new()), cost: 0.0, bound: 0.0 }
+        SolveResult { ending: Ending::Optimal, values: Some(Vec::new()), cost: 0.0, bound: 0.0 }
     } else {
-        Solved { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: f64::INFINITY }
+        SolveResult { ending: Ending::Infeasible, values: None, cost: f64::INFINITY, bound: f64::INFINITY }
     })
 }
 
+/// The formulation in the form that HiGHS reads.
 fn to_row_problem(formulation: &Formulation) -> RowProblem {
     let mut problem = RowProblem::default();
     let columns: Vec<Col> = formulation
@@ -157,7 +159,8 @@ fn to_row_problem(formulation: &Formulation) -> RowProblem {
     problem
 }
 
-fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
+/// Sets the options of HiGHS. Whether HiGHS accepts them all.
+fn configure(solver: &mut Model, settings: SolveSettings, limits: &RunLimits) -> bool {
     let mut ok = solver.try_set_option("output_flag", false).is_ok();
     ok &= solver.try_set_option("threads", 1).is_ok();
     ok &= solver.try_set_option("parallel", "off").is_ok();
@@ -176,36 +179,53 @@ fn configure(solver: &mut Model, settings: Settings, limits: &Limits) -> bool {
 
 /// State that the callback reads and writes.
 struct CallbackState<'a> {
-    limits: &'a Limits,
+    limits: &'a RunLimits,
     reported_goal: Option<ReportedGoal>,
-    /// Cost and bound of the last report.
-    last_reported: Cell<(f64, f64)>,
+    last_reported: Cell<Progress>,
     /// Payload of a panic of the clock or the listener.
     panic_payload: Cell<Option<Box<dyn Any + Send>>>,
 }
 
+/// How far a search is, as HiGHS says it.
+#[derive(Clone, Copy)]
+struct Progress {
+    /// Cost of the best solution.
+    cost: f64,
+    /// No solution costs less.
+    bound: f64,
+}
+
+impl Progress {
+    /// Before the first report. It differs from every report of HiGHS.
+    const NONE: Self = Self { cost: f64::NAN, bound: f64::NAN };
+
+    /// Whether two reports have the same bits.
+    fn is_same(self, other: Self) -> bool {
+        self.cost.to_bits() == other.cost.to_bits() && self.bound.to_bits() == other.bound.to_bits()
+    }
+}
+
 impl<'a> CallbackState<'a> {
-    fn new(limits: &'a Limits, reported_goal: Option<ReportedGoal>) -> Self {
-        Self { limits, reported_goal, last_reported: Cell::new((f64::NAN, f64::NAN)), panic_payload: Cell::new(None) }
+    fn new(limits: &'a RunLimits, reported_goal: Option<ReportedGoal>) -> Self {
+        Self { limits, reported_goal, last_reported: Cell::new(Progress::NONE), panic_payload: Cell::new(None) }
     }
 
-    /// Reports cost and bound to the listener, if they differ from the last report.
-    fn report(&self, cost: f64, bound: f64) {
+    /// Reports progress to the listener, if it differs from the last report.
+    fn report(&self, now: Progress) {
         let Some(ReportedGoal { name, factor }) = self.reported_goal else { return };
-        let (known, now) = (self.last_reported.get(), (cost, bound));
-        if known.0.to_bits() != now.0.to_bits() || known.1.to_bits() != now.1.to_bits() {
+        if !self.last_reported.get().is_same(now) {
             self.last_reported.set(now);
-            self.limits.report_progress(name, factor * cost, factor * bound);
+            self.limits.report_progress(name, factor * now.cost, factor * now.bound);
         }
     }
 
-    /// Whether HiGHS must stop. `found` holds the costs of the best solution and of the bound.
+    /// Whether HiGHS must stop. `progress` is that of a branch and bound.
     ///
     /// A panic of the caller's clock or listener must not unwind into C++. So it stops the solve, and continues after it.
-    fn must_stop(&self, found: Option<(f64, f64)>) -> bool {
+    fn must_stop(&self, progress: Option<Progress>) -> bool {
         let report_and_check = || {
-            if let Some((cost, bound)) = found {
-                self.report(cost, bound);
+            if let Some(progress) = progress {
+                self.report(progress);
             }
             self.limits.exceeded()
         };
@@ -227,7 +247,7 @@ struct InterruptibleSolver<'a> {
 
 impl<'a> InterruptibleSolver<'a> {
     /// Loads a formulation, ready to be solved; `None` if HiGHS refuses it.
-    fn new(formulation: &Formulation, settings: Settings, limits: &'a Limits) -> Option<Self> {
+    fn new(formulation: &Formulation, settings: SolveSettings, limits: &'a RunLimits) -> Option<Self> {
         let model = to_row_problem(formulation).try_optimise(Sense::Minimise).ok()?;
         let state = Box::pin(CallbackState::new(limits, settings.reported_goal));
         let mut solver = Self { model, state };
@@ -282,8 +302,8 @@ unsafe extern "C" fn interrupt(
     unsafe {
         let state = &*data.cast::<CallbackState<'_>>();
         let is_mip = kind == highs_sys::kHighsCallbackMipInterrupt as c_int && !out.is_null();
-        let found = is_mip.then(|| ((*out).mip_primal_bound, (*out).mip_dual_bound));
-        if state.must_stop(found) {
+        let progress = is_mip.then(|| Progress { cost: (*out).mip_primal_bound, bound: (*out).mip_dual_bound });
+        if state.must_stop(progress) {
             (*input).user_interrupt = 1;
         }
     }
@@ -297,14 +317,24 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
+    /// The kind of all columns of a programme.
+    #[derive(Clone, Copy)]
+    enum Columns {
+        Integer,
+        Continuous,
+    }
+
     /// A transport programme with `n` sources and `n` sinks. It is dense, so simplex needs many steps.
-    fn transport(n: usize, integer: bool) -> Formulation {
+    fn transport(n: usize, columns: Columns) -> Formulation {
         let mut f = Formulation::default();
         let cost = |i: usize, j: usize| ((i * 7919 + j * 104_729 + i * j * 31) % 97 + 1) as f64;
         let flow: Vec<Vec<ColumnId>> = (0..n)
             .map(|i| {
                 let of = |j: usize| {
-                    let column = if integer { f.integer(0.0, 9.0) } else { f.continuous(0.0, 9.0) };
+                    let column = match columns {
+                        Columns::Integer => f.integer(0.0, 9.0),
+                        Columns::Continuous => f.continuous(0.0, 9.0),
+                    };
                     f.add_cost(column, cost(i, j));
                     column
                 };
@@ -319,17 +349,17 @@ mod tests {
     }
 
     /// A clock that returns zero for `n - 1` calls, and then calls `then`. Also the counter of its calls.
-    fn clock_after(n: u32, then: impl Fn() -> Duration + Send + Sync + 'static) -> (Limits, Arc<AtomicU32>) {
+    fn clock_after(n: u32, then: impl Fn() -> Duration + Send + Sync + 'static) -> (RunLimits, Arc<AtomicU32>) {
         let calls = Arc::new(AtomicU32::new(0));
         let counter = calls.clone();
         let clock = move || if counter.fetch_add(1, Ordering::Relaxed) + 1 < n { Duration::ZERO } else { then() };
-        (Limits { deadline: Some(Duration::from_secs(3_600)), ..Limits::new(Arc::new(clock)) }, calls)
+        (RunLimits { deadline: Some(Duration::from_secs(3_600)), ..RunLimits::new(Arc::new(clock)) }, calls)
     }
 
     #[test]
     fn solving_a_linear_programme_reads_the_clock() {
         let (limits, calls) = clock_after(u32::MAX, Duration::default);
-        let solved = solve_linear(&transport(40, false), &limits).expect("an optimum");
+        let solved = solve_linear(&transport(40, Columns::Continuous), &limits).expect("an optimum");
         assert!(solved.cost > 0.0 && solved.duals.len() == 80);
         // one call before the solve, one for the option; all further calls come from the callback
         assert!(calls.load(Ordering::Relaxed) > 4, "{calls:?}");
@@ -343,7 +373,7 @@ mod tests {
             f.add_cost(x, 2.0);
             f.add_cost(y, 3.0);
             f.at_least(0.7 * upper, vec![(x, 1.0), (y, 1.4)]);
-            solve(&f, Settings::mip(0.0), &Limits::new(Arc::new(Duration::default)), None).ending
+            solve(&f, SolveSettings::mip(0.0), &RunLimits::new(Arc::new(Duration::default)), None).ending
         };
         assert_eq!((solved(1e6), solved(1e12)), (Ending::Optimal, Ending::Failed));
     }
@@ -351,17 +381,17 @@ mod tests {
     #[test]
     fn a_linear_programme_stops_at_its_deadline() {
         let (limits, _) = clock_after(4, || Duration::from_secs(7_200));
-        assert!(solve_linear(&transport(40, false), &limits).is_none());
+        assert!(solve_linear(&transport(40, Columns::Continuous), &limits).is_none());
     }
 
     #[test]
     fn a_panic_of_the_clock_leaves_the_solve() {
-        for integer in [false, true] {
+        for columns in [Columns::Continuous, Columns::Integer] {
             let (limits, _) = clock_after(4, || panic!("the clock is broken"));
-            let formulation = transport(40, integer);
-            let solve = || match integer {
-                true => drop(solve(&formulation, Settings::mip(0.0), &limits, None)),
-                false => drop(solve_linear(&formulation, &limits)),
+            let formulation = transport(40, columns);
+            let solve = || match columns {
+                Columns::Integer => drop(solve(&formulation, SolveSettings::mip(0.0), &limits, None)),
+                Columns::Continuous => drop(solve_linear(&formulation, &limits)),
             };
             let payload = catch_unwind(AssertUnwindSafe(solve)).expect_err("a panic");
             assert_eq!(payload.downcast_ref::<&str>(), Some(&"the clock is broken"));
@@ -371,8 +401,8 @@ mod tests {
     #[test]
     fn a_moved_solver_keeps_its_callback_state() {
         let (limits, calls) = clock_after(u32::MAX, Duration::default);
-        let formulation = transport(30, false);
-        let new_solver = |_| InterruptibleSolver::new(&formulation, Settings::mip(0.0), &limits).expect("a solver");
+        let formulation = transport(30, Columns::Continuous);
+        let new_solver = |_| InterruptibleSolver::new(&formulation, SolveSettings::mip(0.0), &limits).expect("a solver");
         // the growing vector moves all solvers
         let mut solvers: Vec<InterruptibleSolver<'_>> = (0..9).map(new_solver).collect();
         solvers.reverse();

@@ -1,12 +1,12 @@
-//! Mixed-integer linear programmes: how are they stated, and how are they solved?
+//! How are mixed-integer linear programmes stated and solved?
 //!
 //! What belongs here: programmes as data ([`Formulation`]), the two solvers for them, and the limits of a run
-//! ([`Limits`]). What never does: pipelines, plans, or the meaning of a column. The callers know those.
+//! ([`RunLimits`]). What never does: pipelines, plans, or the meaning of a column. The callers know those.
 //!
 //! Small programmes go to [`branch`], a branch and bound on the dense dual simplex of [`tableau`]. All others go to
 //! HiGHS. The module [`highs`] is the only file of the project that names HiGHS.
 //!
-//! The commonest addition is a setting of HiGHS: add a field to [`highs::Settings`], and set the option where the
+//! The commonest addition is a setting of HiGHS: add a field to [`highs::SolveSettings`], and set the option where the
 //! solver is configured.
 
 pub mod branch;
@@ -15,5 +15,5 @@ pub mod highs;
 mod limits;
 pub mod tableau;
 
-pub use formulation::{ColumnId, ColumnRange, Ending, Formulation, Row, Solved};
-pub use limits::{Incumbent, Limits, Listener};
+pub use formulation::{ColumnId, ColumnRange, ConstraintRow, Ending, Formulation, SolveResult};
+pub use limits::{Incumbent, Listener, RunLimits};

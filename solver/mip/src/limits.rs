@@ -24,7 +24,7 @@ const SEARCH_SHARE: f64 = 0.8;
 
 /// Limits of one run. The caller passes the clock: this crate reads none.
 #[derive(Clone)]
-pub struct Limits {
+pub struct RunLimits {
     /// Monotonic time since the run started.
     pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
     /// The caller sets it to stop the run.
@@ -37,7 +37,7 @@ pub struct Limits {
     pub listener: Option<Listener>,
 }
 
-impl Limits {
+impl RunLimits {
     /// A clock without limits.
     pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
         Self { elapsed, cancel: Arc::default(), deadline: None, finish_deadline: None, listener: None }

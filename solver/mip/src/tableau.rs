@@ -14,7 +14,7 @@ const PIVOT_MIN: f64 = 1e-7;
 
 /// How a re-optimisation ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum End {
+pub enum PivotEnd {
     /// The basis is optimal.
     Optimal,
     /// There is no solution.
@@ -23,6 +23,22 @@ pub enum End {
     Cutoff,
     /// The pivots are used up. The cost is still a valid bound.
     PivotLimit,
+}
+
+/// A row whose basic variable leaves the basis.
+struct LeavingRow {
+    row: usize,
+    /// The violated bound: the variable's value after the pivot.
+    target: f64,
+}
+
+/// A column that may enter the basis.
+struct EnteringColumn {
+    column: usize,
+    /// Its reduced cost over its pivot.
+    ratio: f64,
+    /// Absolute value of its pivot.
+    size: f64,
 }
 
 /// The tableau `x_basic = value - T x_nonbasic` of a formulation, minimising.
@@ -92,7 +108,7 @@ impl Tableau {
         Some(tableau)
     }
 
-    /// Bounds of a variable.
+    /// Lower and upper bound of a variable.
     pub fn bounds_of(&self, variable: usize) -> (f64, f64) {
         (self.lower[variable], self.upper[variable])
     }
@@ -138,31 +154,31 @@ impl Tableau {
     }
 
     /// Pivots until the basis is also primal feasible, the cost reaches `cutoff`, or `pivots_max` pivots are done.
-    pub fn reoptimise(&mut self, cutoff: f64, pivots_max: usize) -> End {
+    pub fn reoptimise(&mut self, cutoff: f64, pivots_max: usize) -> PivotEnd {
         for _ in 0..pivots_max {
             if self.cost >= cutoff {
-                return End::Cutoff;
+                return PivotEnd::Cutoff;
             }
-            let Some((row, target)) = self.leaving_row() else { return End::Optimal };
-            let Some(column) = self.entering_column(row, target) else { return End::Infeasible };
+            let Some(LeavingRow { row, target }) = self.leaving_row() else { return PivotEnd::Optimal };
+            let Some(column) = self.entering_column(row, target) else { return PivotEnd::Infeasible };
             self.pivot(row, column, target);
         }
-        End::PivotLimit
+        PivotEnd::PivotLimit
     }
 
-    /// The row that violates its bounds most, with the violated bound.
-    fn leaving_row(&self) -> Option<(usize, f64)> {
+    /// The row that violates its bounds most; `None` if no row does.
+    fn leaving_row(&self) -> Option<LeavingRow> {
         let mut worst = FEASIBLE;
         let mut found = None;
         for (r, (&value, &variable)) in self.values.iter().zip(&self.basis).enumerate() {
             let (lower, upper) = (self.lower[variable], self.upper[variable]);
             if lower - value > worst {
                 worst = lower - value;
-                found = Some((r, lower));
+                found = Some(LeavingRow { row: r, target: lower });
             }
             if value - upper > worst {
                 worst = value - upper;
-                found = Some((r, upper));
+                found = Some(LeavingRow { row: r, target: upper });
             }
         }
         found
@@ -172,7 +188,7 @@ impl Tableau {
     fn entering_column(&self, row: usize, target: f64) -> Option<usize> {
         let rises = self.values[row] < target;
         let entries = &self.entries[row * self.columns..(row + 1) * self.columns];
-        let mut best: Option<(f64, f64, usize)> = None;
+        let mut best: Option<EnteringColumn> = None;
         for (c, &entry) in entries.iter().enumerate() {
             let size = entry.abs();
             let variable = self.nonbasic[c];
@@ -185,15 +201,16 @@ impl Tableau {
                 continue;
             }
             let ratio = self.reduced[c].abs() / size;
-            let better =
-                best.is_none_or(|(least, largest, _)| ratio < least - 1e-12 || (ratio < least + 1e-12 && size > largest));
-            if better {
-                best = Some((ratio, size, c));
+            let is_better =
+                best.as_ref().is_none_or(|b| ratio < b.ratio - 1e-12 || (ratio < b.ratio + 1e-12 && size > b.size));
+            if is_better {
+                best = Some(EnteringColumn { column: c, ratio, size });
             }
         }
-        best.map(|(_, _, c)| c)
+        best.map(|b| b.column)
     }
 
+    /// Exchanges the basic variable of a row and the non-basic variable of a column.
     fn pivot(&mut self, row: usize, column: usize, target: f64) {
         let n = self.columns;
         let pivot = self.entries[row * n + column];
@@ -244,7 +261,7 @@ mod tests {
     #[test]
     fn reoptimise_finds_the_optimum_from_the_slack_basis() {
         let mut tableau = Tableau::new(&small().0).expect("boxed");
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Optimal);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Optimal);
         assert!((tableau.cost + 11.0).abs() < 1e-9);
         assert!((tableau.value_of(0) - 3.0).abs() < 1e-9 && (tableau.value_of(1) - 1.0).abs() < 1e-9);
     }
@@ -254,14 +271,14 @@ mod tests {
         let (mut f, x) = small();
         f.at_least(5.0, vec![(x, 2.0), (ColumnId(1), 1.0)]);
         let mut tableau = Tableau::new(&f).expect("boxed");
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Optimal);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Optimal);
         tableau.narrow_bounds(0, 0.0, 2.0);
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Optimal);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Optimal);
         // x = 2, y = 4/3
         assert!((tableau.cost + 6.0 + 8.0 / 3.0).abs() < 1e-9);
-        assert_eq!(tableau.clone().reoptimise(-9.0, 100), End::Cutoff);
+        assert_eq!(tableau.clone().reoptimise(-9.0, 100), PivotEnd::Cutoff);
         tableau.narrow_bounds(0, 0.0, 1.0);
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Infeasible);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Infeasible);
     }
 
     #[test]
@@ -269,7 +286,7 @@ mod tests {
         let (mut f, x) = small();
         f.equal(1.0, vec![(x, 1.0), (ColumnId(1), -1.0)]);
         let mut tableau = Tableau::new(&f).expect("boxed");
-        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), End::Optimal);
+        assert_eq!(tableau.reoptimise(f64::INFINITY, 100), PivotEnd::Optimal);
         // x - y = 1, x + 3y = 6: x = 2.25, y = 1.25
         assert!((tableau.value_of(0) - 2.25).abs() < 1e-9 && (tableau.cost + 9.25).abs() < 1e-9);
     }

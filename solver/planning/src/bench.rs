@@ -8,7 +8,7 @@ use crate::exact::model::tightening::Tightening;
 use crate::exact::search::modes::{SearchResult, search};
 use crate::exact::stage::enumerate;
 use apportion_domain::{ObjectiveStep, Problem, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,7 +67,7 @@ impl Bench {
 /// # Errors
 /// If the largest servable demand is not found, why.
 pub fn demand_levels(problem: &Problem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> Result<Bench, StopReason> {
-    let limits = Limits::new(now.clone());
+    let limits = RunLimits::new(now.clone());
     let demand_max_qps = demand_max(problem, &limits)?;
     let mut rows = Vec::with_capacity(LEVELS);
     for i in 0..LEVELS {
@@ -99,7 +99,7 @@ fn with_demand(problem: &Problem, demand_qps: f64) -> Problem {
 }
 
 /// The largest demand at which there is a plan, to 1e-3, by doubling and bisection.
-fn demand_max(problem: &Problem, limits: &Limits) -> Result<f64, StopReason> {
+fn demand_max(problem: &Problem, limits: &RunLimits) -> Result<f64, StopReason> {
     let servable = |demand: f64| {
         let at = with_demand(problem, demand);
         match search(&at, &Tightening::none(&at), 0.5, limits) {
@@ -135,7 +135,7 @@ pub fn hardware_step(
 ) -> Option<Duration> {
     let problem = with_demand(problem, 0.5 * demand_max_qps);
     let tightening = Tightening::none(&problem);
-    let limits = Limits::new(now.clone());
+    let limits = RunLimits::new(now.clone());
     let mut times = Vec::with_capacity(HARDWARE_STEPS);
     for _ in 0..HARDWARE_STEPS {
         let start = now();

@@ -41,6 +41,6 @@ mod trace_check;
 
 pub use along::{change, compare, frontier};
 pub use apportion_mip::{Incumbent, Listener};
-pub use options::{PlanOptions, Planner};
+pub use options::{Planner, PlanningOptions};
 pub use planners::plan;
 pub use replay::REPLAY_VISITS_MAX;

@@ -1,7 +1,7 @@
 //! Which planner runs, on what, and within which limits?
 
 use apportion_estimator::Workload;
-use apportion_mip::{Limits, Listener};
+use apportion_mip::{Listener, RunLimits};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -65,7 +65,7 @@ impl Planner {
 
 /// Settings of one run. Planning reads no clock; the caller passes `elapsed`.
 #[derive(Clone)]
-pub struct PlanOptions {
+pub struct PlanningOptions {
     /// Which planner.
     pub planner: Planner,
     /// Relative gap at which a plan counts as optimal.
@@ -89,7 +89,7 @@ pub struct PlanOptions {
     pub ladder: Option<f64>,
 }
 
-impl PlanOptions {
+impl PlanningOptions {
     /// The exact planner with a gap of 1e-4, with explanations, without a limit and a trace.
     #[must_use]
     pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
@@ -108,9 +108,9 @@ impl PlanOptions {
         }
     }
 
-    pub(crate) fn limits(&self) -> Limits {
+    pub(crate) fn limits(&self) -> RunLimits {
         let finish_deadline = self.time_limit.map(|limit| limit + FINISH_TIME);
-        Limits {
+        RunLimits {
             elapsed: self.elapsed.clone(),
             cancel: self.cancel.clone(),
             deadline: self.time_limit,

@@ -1,10 +1,11 @@
 //! Which plan does each planner give, with its ladders?
 
 use crate::baselines::{coarse, hardware_only, proteus};
-use crate::options::{PlanOptions, Planner};
+use crate::greedy;
+use crate::ladder::{self, PlanWithLadders};
+use crate::options::{Planner, PlanningOptions};
 use crate::trace_check::check_loop::plan_on_trace;
 use crate::trace_check::unchecked::plan_unchecked;
-use crate::{greedy, ladder};
 use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
 use std::sync::Arc;
 
@@ -15,33 +16,33 @@ const FIRST_SHARE: f64 = 0.5;
 ///
 /// The run ends within the time limit, or soon after it was cancelled. A plan whose replay was cut short is
 /// [`PlanOutcome::Feasible`] with the reason, and has no estimate.
-pub fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+pub fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let Some(up_to) = options.ladder else { return plan_without_ladders(problem, options) };
     let has_rival = options.planner == Planner::Milp && options.trace.is_some() && problem.objective.mode == Mode::MinCost;
     if !has_rival {
         return with_ladders(problem, options, up_to);
     }
-    let exact = with_ladders(problem, &options.with_share_of_time(FIRST_SHARE), up_to);
-    let Some(plan) = exact.0.plan().filter(|_| !options.limits().exceeded()) else { return exact };
+    let (exact, exact_report) = with_ladders(problem, &options.with_share_of_time(FIRST_SHARE), up_to);
+    let Some(plan) = exact.plan().filter(|_| !options.limits().exceeded()) else { return (exact, exact_report) };
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
     let time_limit = options.limits().time_left();
-    let rival = PlanOptions { planner: Planner::Greedy, elapsed, time_limit, listener: None, ..options.clone() };
-    let greedy = with_ladders(problem, &rival, up_to);
+    let rival = PlanningOptions { planner: Planner::Greedy, elapsed, time_limit, listener: None, ..options.clone() };
+    let (greedy, greedy_report) = with_ladders(problem, &rival, up_to);
     let price = |plan: &Plan| ladder::price_at_demand(problem, plan);
     // A plan without ladders has a price at its demand only.
     let has_ladders = |plan: &&Plan| plan.pipelines.iter().all(|part| !part.ladder.is_empty());
-    let is_cheaper = greedy.0.plan().filter(has_ladders).is_some_and(|found| price(found) < price(plan) * (1.0 - SLACK));
+    let is_cheaper = greedy.plan().filter(has_ladders).is_some_and(|found| price(found) < price(plan) * (1.0 - SLACK));
     // A plan without an estimate is not known to hold.
-    if is_cheaper && greedy.1.estimate.is_some() { greedy } else { exact }
+    if is_cheaper && greedy_report.estimate.is_some() { (greedy, greedy_report) } else { (exact, exact_report) }
 }
 
 /// The plan of one planner, with ladders.
-fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
+fn with_ladders(problem: &Problem, options: &PlanningOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
     let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_SHARE));
     let limits = options.limits();
     let outcome = outcome.map(|plan| {
-        let (plan, left_out) = ladder::with_ladders(problem, plan, up_to, &limits);
+        let PlanWithLadders { plan, left_out } = ladder::with_ladders(problem, plan, up_to, &limits);
         report.explanation.left_out.extend(left_out);
         plan
     });
@@ -49,13 +50,13 @@ fn with_ladders(problem: &Problem, options: &PlanOptions, up_to: f64) -> (PlanOu
 }
 
 /// The plan of one planner, without ladders.
-fn plan_without_ladders(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+fn plan_without_ladders(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     match (options.planner, &options.trace) {
         (Planner::Greedy, _) => greedy::plan(problem, options),
         (Planner::HardwareOnly, _) => hardware_only::plan(problem, options),
         (Planner::Proteus, _) => proteus::plan(problem, options),
-        (Planner::CgMean, _) => coarse::plan(problem, options, coarse::Rate::Mean),
-        (Planner::CgPeak, _) => coarse::plan(problem, options, coarse::Rate::Peak),
+        (Planner::CgMean, _) => coarse::plan(problem, options, coarse::PlannedRate::Mean),
+        (Planner::CgPeak, _) => coarse::plan(problem, options, coarse::PlannedRate::Peak),
         (Planner::Milp, Some(workload)) => plan_on_trace(problem, options, workload),
         (Planner::Milp, None) => plan_unchecked(problem, options),
     }

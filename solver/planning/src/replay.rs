@@ -2,9 +2,9 @@
 
 use apportion_domain::{Estimate, Plan, Problem, StopReason};
 use apportion_estimator::{
-    Arrivals, Cut, SimulateError, SimulateOptions, Simulation, Stop, Workload, expected_requests, simulate,
+    Arrivals, CutReason, SimulateError, SimulateOptions, Simulation, Stop, Workload, expected_requests, simulate,
 };
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most queries that one replay serves, over all tasks. They take one core about a minute.
 pub const REPLAY_VISITS_MAX: u64 = 1_000_000_000;
@@ -21,11 +21,11 @@ pub(crate) struct ReplayFailure {
 }
 
 impl ReplayFailure {
-    fn of(error: &SimulateError, limits: &Limits) -> Self {
+    fn new(error: &SimulateError, limits: &RunLimits) -> Self {
         tracing::warn!(%error, "the plan could not be replayed");
         let stopped = match error {
-            SimulateError::Cut(Cut::Stopped) => Some(limits.stop_reason_or_time_limit()),
-            SimulateError::Cut(Cut::Visits { .. } | Cut::Memory) | SimulateError::TooLarge { .. } => {
+            SimulateError::Cut(CutReason::Stopped) => Some(limits.stop_reason_or_time_limit()),
+            SimulateError::Cut(CutReason::Visits { .. } | CutReason::Memory) | SimulateError::TooLarge { .. } => {
                 Some(StopReason::ReplayTooLarge)
             }
             _ => None,
@@ -46,7 +46,7 @@ impl ReplayFailure {
 
 /// Does a plan meet all percentiles on a load?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum ReplayVerdict {
     Holds,
     Misses,
     /// The replay ended early.
@@ -59,13 +59,14 @@ pub(crate) fn default_workload(problem: &Problem) -> Workload {
 }
 
 /// The stop condition of a simulation that runs within these limits.
-fn stop_of(limits: &Limits) -> Stop {
+fn stop_condition(limits: &RunLimits) -> Stop {
     let limits = limits.without_listener();
     Stop::when(move || limits.exceeded())
 }
 
-fn options(limits: &Limits) -> SimulateOptions {
-    SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), stop: stop_of(limits), ..SimulateOptions::default() }
+/// The options of a replay within these limits.
+fn replay_options(limits: &RunLimits) -> SimulateOptions {
+    SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), stop: stop_condition(limits), ..SimulateOptions::default() }
 }
 
 /// Replays a plan to its end. The error is why the replay ended early.
@@ -73,15 +74,15 @@ pub(crate) fn replay(
     problem: &Problem,
     plan: &Plan,
     workload: &Workload,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Result<Simulation, ReplayFailure> {
-    simulate(problem, plan, workload, &options(limits)).map_err(|error| ReplayFailure::of(&error, limits))
+    simulate(problem, plan, workload, &replay_options(limits)).map_err(|error| ReplayFailure::new(&error, limits))
 }
 
 /// Requests of a workload that may miss, over all pipelines. If more miss, at least one pipeline misses its percentile.
 ///
 /// The error is why they were not counted: there are too many for a replay, or the time is up.
-pub(crate) fn misses_max(problem: &Problem, workload: &Workload, limits: &Limits) -> Result<u64, StopReason> {
+pub(crate) fn misses_max(problem: &Problem, workload: &Workload, limits: &RunLimits) -> Result<u64, StopReason> {
     let expected: f64 = workload.traces.iter().map(expected_requests).sum();
     if expected.is_nan() || expected > REPLAY_VISITS_MAX as f64 {
         return Err(StopReason::ReplayTooLarge);
@@ -120,13 +121,13 @@ pub(crate) fn check_percentiles(
     plan: &Plan,
     workload: &Workload,
     misses_max: u64,
-    limits: &Limits,
-) -> Verdict {
-    let options = SimulateOptions { misses_max: Some(misses_max), ..options(limits) };
+    limits: &RunLimits,
+) -> ReplayVerdict {
+    let options = SimulateOptions { misses_max: Some(misses_max), ..replay_options(limits) };
     match simulate(problem, plan, workload, &options) {
-        Ok(run) if percentile_misses(problem, &run.pipelines).iter().all(|&miss| miss <= 0.0) => Verdict::Holds,
-        Ok(_) | Err(SimulateError::Cut(Cut::Missed { .. })) => Verdict::Misses,
-        Err(error) => ReplayFailure::of(&error, limits).stopped.map_or(Verdict::Misses, Verdict::Unknown),
+        Ok(run) if percentile_misses(problem, &run.pipelines).iter().all(|&miss| miss <= 0.0) => ReplayVerdict::Holds,
+        Ok(_) | Err(SimulateError::Cut(CutReason::Missed { .. })) => ReplayVerdict::Misses,
+        Err(error) => ReplayFailure::new(&error, limits).stopped.map_or(ReplayVerdict::Misses, ReplayVerdict::Unknown),
     }
 }
 

@@ -4,8 +4,8 @@ use apportion_domain::{ObjectiveStep, Plan};
 
 /// Most prefixes of groups in one pipeline: each is a variable, and under rule `path` nearly each has a row.
 pub const PREFIXES_MAX: usize = 20_000;
-/// Most replicas or devices of one kind. HiGHS counts steps between the bounds of integers in 32 bits, and its root
-/// node has been seen not to end far beyond this.
+/// Most replicas or devices of one kind. HiGHS counts steps between the bounds of integers in 32 bits. Far beyond this
+/// limit its root node may never end.
 pub const INTEGER_MAX: f64 = 1e6;
 /// How much accuracy the last stage may give up for fewer replicas or less cost, relative.
 pub const ACCURACY_SLACK: f64 = 1e-6;
@@ -29,7 +29,7 @@ pub enum ReferenceError {
 
 /// An optimal plan.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct OptimalPlan {
     /// Replicas by (task, variant, hardware, batch), with the paths that carry traffic. It has no routing tables.
     pub plan: Plan,
     /// Which of Loki's two steps found it; `None` in other modes.
@@ -43,9 +43,9 @@ pub struct Found {
 
 /// The answer to a problem.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub enum ReferenceAnswer {
     /// Optimal within the gap of the settings.
-    Optimal(Box<Found>),
+    Optimal(Box<OptimalPlan>),
     /// No plan exists.
     Infeasible,
 }

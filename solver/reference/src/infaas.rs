@@ -11,7 +11,7 @@
 //! - INFaaS (4) `N + delta >= 0`.
 
 use crate::answer::{INTEGER_MAX, ReferenceError};
-use crate::solver::{self, Direction, Settings};
+use crate::solver::{self, Direction, ReferenceSettings};
 use apportion_domain::{Application, SLACK, ScalingAction, ScalingPlan, ScalingProblem, ScalingVariant};
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, variable};
 
@@ -19,7 +19,10 @@ use good_lp::{Constraint, Expression, ProblemVariables, Variable, constraint, va
 ///
 /// # Errors
 /// As [`crate::solve`].
-pub fn solve_scaling(problem: &ScalingProblem, settings: &Settings) -> Result<Option<ScalingPlan>, ReferenceError> {
+pub fn solve_scaling(
+    problem: &ScalingProblem,
+    settings: &ReferenceSettings,
+) -> Result<Option<ScalingPlan>, ReferenceError> {
     let mut variables = ProblemVariables::new();
     let mut constraints: Vec<Constraint> = Vec::new();
     let mut cost = Expression::default();
@@ -64,8 +67,8 @@ pub fn solve_scaling(problem: &ScalingProblem, settings: &Settings) -> Result<Op
     }))
 }
 
-/// The most replicas that are worth loading: what the load needs of this variant alone, and none where it is slower
-/// than its SLO.
+/// The most useful replicas to load: enough for the load with this variant alone. It is 0 if the variant is slower than its
+/// SLO.
 fn delta_max(application: &Application, variant: &ScalingVariant) -> f64 {
     let useful = (application.needed_qps() / variant.saturation_qps).ceil() - f64::from(variant.running);
     if application.may_grow(variant) { useful.max(0.0) } else { 0.0 }

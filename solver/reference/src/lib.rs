@@ -1,4 +1,4 @@
-//! The planners' programmes, written in `good_lp` as plainly as the algebra: the slow, obvious version of the exact
+//! How do the planners' programmes look in `good_lp`, as plain as the algebra? The slow, obvious version of the exact
 //! planner.
 //!
 //! What belongs here: one short file for each mode and one for each latency rule. Each constraint stands with its
@@ -37,17 +37,17 @@ mod sets;
 mod solver;
 mod task_budget;
 
-pub use answer::{Answer, Found, INTEGER_MAX, PREFIXES_MAX, ReferenceError};
+pub use answer::{INTEGER_MAX, OptimalPlan, PREFIXES_MAX, ReferenceAnswer, ReferenceError};
 use apportion_domain::{Mode, Problem};
 pub use infaas::solve_scaling;
 use solver::Programme;
-pub use solver::{Settings, Solver};
+pub use solver::{ReferenceSettings, Solver};
 
 /// Solves a problem in its mode, under its latency rule, at the demands of its pipelines.
 ///
 /// # Errors
-/// If the problem is too large, the time limit struck, or the solver failed: nothing is known then.
-pub fn solve(problem: &Problem, settings: &Settings) -> Result<Answer, ReferenceError> {
+/// If the problem is too large, the time limit is reached, or the solver failed. Then nothing is proven.
+pub fn solve(problem: &Problem, settings: &ReferenceSettings) -> Result<ReferenceAnswer, ReferenceError> {
     let programme = Programme { problem, settings };
     let found = match problem.objective.mode {
         Mode::HardwareThenAccuracy => match hardware_scaling::solve(programme)? {
@@ -57,5 +57,5 @@ pub fn solve(problem: &Problem, settings: &Settings) -> Result<Answer, Reference
         Mode::MinCost => min_cost::solve(programme)?,
         Mode::MaxAccuracy => max_accuracy::solve(programme)?,
     };
-    Ok(found.map_or(Answer::Infeasible, |found| Answer::Optimal(Box::new(found))))
+    Ok(found.map_or(ReferenceAnswer::Infeasible, |found| ReferenceAnswer::Optimal(Box::new(found))))
 }

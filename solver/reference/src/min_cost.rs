@@ -1,18 +1,18 @@
 //! Mode `min_cost`: the least cost of devices and of switching, with every floor met.
 
-use crate::answer::{Found, ReferenceError};
+use crate::answer::{OptimalPlan, ReferenceError};
 use crate::model::Model;
 use crate::solver::Programme;
 use apportion_domain::Deployed;
 use good_lp::{Expression, constraint, variable};
 
 /// The least cost; `None` if there is no plan.
-pub fn solve(programme: Programme<'_>) -> Result<Option<Found>, ReferenceError> {
+pub fn solve(programme: Programme<'_>) -> Result<Option<OptimalPlan>, ReferenceError> {
     let mut model = programme.model()?;
     let switching = add_switching(&mut model);
     let cost = model.cost() + switching; // (25)
     let Some(least) = programme.minimise(model, cost)? else { return Ok(None) };
-    Ok(Some(Found { plan: programme.plan(&least.choice)?, step: None, value: least.value, bound: least.bound }))
+    Ok(Some(OptimalPlan { plan: programme.plan(&least.choice)?, step: None, value: least.value, bound: least.bound }))
 }
 
 /// (24) `a(g) >= sum over b of x(g, b) - deployed(g)` and `a(g) >= 0`: loading is paid for, unloading is free. The

@@ -1,4 +1,4 @@
-//! The variables of a programme, and the sums that several constraints and objectives are made of.
+//! Which variables does a programme have? The sums for several constraints and objectives are here too.
 //!
 //! | in the algebra | here | meaning |
 //! |---|---|---|
@@ -11,12 +11,12 @@
 //! | a(g) | `loaded` | replicas of g that must be loaded, for the cost of switching |
 
 use crate::answer::{INTEGER_MAX, ReferenceError};
-use crate::sets::{BatchSize, Group, Sets};
+use crate::sets::{BatchSize, ReferenceGroup, Sets};
 use apportion_domain::{HardwareIndex, Pipeline, PipelineIndex, Problem, TaskIndex};
 use good_lp::{Constraint, Expression, ProblemVariables, Variable, variable};
 
 /// The variables of one pipeline; those of groups by group and batch size.
-pub struct Part {
+pub struct PipelineVariables {
     pub index: PipelineIndex,
     pub sets: Sets,
     /// The pipeline's weight over the sum of all weights.
@@ -38,7 +38,7 @@ pub struct Model<'a> {
     pub problem: &'a Problem,
     pub variables: ProblemVariables,
     pub constraints: Vec<Constraint>,
-    pub parts: Vec<Part>,
+    pub parts: Vec<PipelineVariables>,
     /// By hardware type.
     pub devices: Vec<Variable>,
 }
@@ -50,7 +50,7 @@ pub fn sum(terms: impl IntoIterator<Item = (f64, Variable)>) -> Expression {
     sum
 }
 
-impl Part {
+impl PipelineVariables {
     fn new(problem: &Problem, index: PipelineIndex, variables: &mut ProblemVariables) -> Result<Self, ReferenceError> {
         let pipeline = problem.pipeline(index);
         let sets = Sets::new(problem, index)?;
@@ -95,10 +95,10 @@ impl Part {
     }
 }
 
-/// U(g, b) for each batch size of a group: what carries the largest load, beside what may be lost, or what
-/// `min_replicas` asks for; within the devices that there are. No plan is better for having more.
+/// U(g, b) for each batch size of a group: enough replicas for the largest load after losses, and at least `min_replicas`.
+/// The existing devices limit them. More replicas never make a plan better.
 fn replicas_max(problem: &Problem, pipeline: &Pipeline, sets: &Sets, g: usize) -> Vec<f64> {
-    let group: &Group = &sets.groups[g];
+    let group: &ReferenceGroup = &sets.groups[g];
     let load_qps = sets.ending_at(g).map(|p| sets.prefixes[p].load_qps).fold(0.0, f64::max);
     let least = f64::from(pipeline.task(group.task).min_replicas);
     let there = problem.hardware_at(group.hardware).count.map(|count| f64::from(count) / group.share.value());
@@ -111,7 +111,8 @@ impl<'a> Model<'a> {
     pub fn new(problem: &'a Problem) -> Result<Self, ReferenceError> {
         let mut variables = ProblemVariables::new();
         let indices = (0..problem.pipelines.len()).map(PipelineIndex);
-        let parts = indices.map(|index| Part::new(problem, index, &mut variables)).collect::<Result<Vec<_>, _>>()?;
+        let parts =
+            indices.map(|index| PipelineVariables::new(problem, index, &mut variables)).collect::<Result<Vec<_>, _>>()?;
         let mut devices = Vec::new();
         for (h, hardware) in problem.hardware.iter().enumerate() {
             let most: f64 = parts.iter().map(|part| eighths_max(part, HardwareIndex(h)) / 8.0).sum();
@@ -129,7 +130,7 @@ impl<'a> Model<'a> {
         sum(self.parts.iter().flat_map(|part| part.replicas.iter().flatten()).map(|&x| (1.0, x)))
     }
 
-    /// `sum of price(h) d(h)`: what the devices cost per hour.
+    /// `sum of price(h) d(h)`: the cost of the devices per hour.
     pub fn cost(&self) -> Expression {
         sum(self.problem.hardware.iter().zip(&self.devices).map(|(h, &d)| (h.price_per_hour, d)))
     }
@@ -149,7 +150,7 @@ impl<'a> Model<'a> {
 
 /// Eighths of a device that all groups of a pipeline may use of a hardware type: the groups' shares, each with its
 /// largest U.
-fn eighths_max(part: &Part, hardware: HardwareIndex) -> f64 {
+fn eighths_max(part: &PipelineVariables, hardware: HardwareIndex) -> f64 {
     let groups = part.sets.groups.iter().zip(&part.replicas_max).filter(|(g, _)| g.hardware == hardware);
     groups.map(|(g, most)| f64::from(g.share.eighths()) * most.iter().copied().fold(0.0, f64::max)).sum()
 }

@@ -1,8 +1,8 @@
-//! From replicas to a plan: the shares of the paths are solved once more, and everything gets its name.
+//! How do replicas become a plan? The shares of the paths are solved again, and groups get their names.
 
 use crate::answer::ReferenceError;
-use crate::choice::Choice;
-use crate::model::{Model, Part};
+use crate::choice::RoundedSolution;
+use crate::model::{Model, PipelineVariables};
 use crate::solver::Programme;
 use apportion_domain::{Assignment, Flow, PipelinePlan, Plan, Problem, Routing};
 use good_lp::constraint;
@@ -11,8 +11,8 @@ use good_lp::constraint;
 const SHARE_MIN: f64 = 1e-9;
 
 impl Programme<'_> {
-    /// The plan of a choice. (27) `x(g, b)` is what was chosen, and the accuracy is as high as its replicas allow.
-    pub fn plan(self, choice: &Choice) -> Result<Plan, ReferenceError> {
+    /// The plan of a choice. (27) `x(g, b)` is the chosen number, and the accuracy is as high as these replicas allow.
+    pub fn plan(self, choice: &RoundedSolution) -> Result<Plan, ReferenceError> {
         let mut model = self.model()?;
         for (part, chosen) in model.parts.iter().zip(&choice.replicas) {
             let pairs = part.replicas.iter().flatten().zip(chosen.iter().flatten());
@@ -22,7 +22,7 @@ impl Programme<'_> {
         let solved = self.maximise(model, accuracy)?;
         let solved = solved.ok_or_else(|| ReferenceError::Solver("its replicas carry no queries".to_owned()))?;
         let Model { parts, .. } = Model::new(self.problem)?;
-        let of = |(part, (replicas, share)): (&Part, (&Vec<Vec<u32>>, &Vec<f64>))| {
+        let of = |(part, (replicas, share)): (&PipelineVariables, (&Vec<Vec<u32>>, &Vec<f64>))| {
             part_of_plan(self.problem, part, replicas, &consistent(part, share))
         };
         let choices = choice.replicas.iter().zip(&solved.choice.share);
@@ -37,7 +37,7 @@ impl Programme<'_> {
 }
 
 /// The shares without the solver's tolerance: the shares over each split sum to the share that arrives there.
-fn consistent(part: &Part, share: &[f64]) -> Vec<f64> {
+fn consistent(part: &PipelineVariables, share: &[f64]) -> Vec<f64> {
     let mut exact = vec![0.0; share.len()];
     // a split comes after the split that made the prefix it goes on from
     for split in &part.sets.splits {
@@ -51,7 +51,7 @@ fn consistent(part: &Part, share: &[f64]) -> Vec<f64> {
     exact
 }
 
-fn part_of_plan(problem: &Problem, part: &Part, replicas: &[Vec<u32>], share: &[f64]) -> PipelinePlan {
+fn part_of_plan(problem: &Problem, part: &PipelineVariables, replicas: &[Vec<u32>], share: &[f64]) -> PipelinePlan {
     let (sets, pipeline) = (&part.sets, problem.pipeline(part.index));
     let load = |g: usize| sets.ending_at(g).map(|p| sets.prefixes[p].load_qps * share[p]).sum::<f64>();
     let mut assignments = Vec::new();

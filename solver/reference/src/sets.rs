@@ -1,4 +1,4 @@
-//! The index sets of one pipeline: groups, their batch sizes, and the prefixes that queries may take.
+//! Which index sets does a pipeline have? Groups, their batch sizes, and the prefixes of paths of queries.
 
 use crate::answer::{PREFIXES_MAX, ReferenceError};
 use apportion_domain::{
@@ -10,7 +10,7 @@ use apportion_domain::{
 pub struct BatchSize {
     /// Queries in the batch.
     pub batch: u32,
-    /// e(g, b) in milliseconds: what a query spends at the group, waiting and network included.
+    /// e(g, b) in milliseconds: the time of a query at the group, with waiting and network.
     pub charge_ms: f64,
     /// q(g, b): queries per second of one replica.
     pub qps: f64,
@@ -18,7 +18,7 @@ pub struct BatchSize {
 
 /// A group g = (task i, variant k, hardware h, share s of a device).
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct ReferenceGroup {
     pub task: TaskIndex,
     pub variant: VariantIndex,
     pub hardware: HardwareIndex,
@@ -41,7 +41,7 @@ pub struct Prefix {
 
 /// The prefixes that continue one prefix over one edge. Without a prefix they begin at the root's frontend.
 #[derive(Clone, Debug)]
-pub struct Split {
+pub struct PrefixBranches {
     pub from: Option<usize>,
     pub to: Vec<usize>,
 }
@@ -49,9 +49,9 @@ pub struct Split {
 /// The sets of one pipeline.
 #[derive(Clone, Debug)]
 pub struct Sets {
-    pub groups: Vec<Group>,
+    pub groups: Vec<ReferenceGroup>,
     pub prefixes: Vec<Prefix>,
-    pub splits: Vec<Split>,
+    pub splits: Vec<PrefixBranches>,
 }
 
 impl Sets {
@@ -87,7 +87,7 @@ impl Sets {
 
 /// Every group that was profiled and fits into its device's memory, with (5): `l = batch / q`, `e = queue_factor l +
 /// network`.
-fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<Group> {
+fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<ReferenceGroup> {
     let mut groups = Vec::new();
     for (t, task) in pipeline.tasks.iter().enumerate() {
         for (v, variant) in task.variants.iter().enumerate() {
@@ -102,7 +102,7 @@ fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<Group> {
                     qps: row.throughput_qps(),
                 });
                 let (task, variant) = (TaskIndex(t), VariantIndex(v));
-                groups.push(Group { task, variant, hardware, share, batches: batches.collect() });
+                groups.push(ReferenceGroup { task, variant, hardware, share, batches: batches.collect() });
             }
         }
     }
@@ -111,8 +111,8 @@ fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<Group> {
 
 /// Every prefix, with (1): m(p) is the product of the fan-outs of the **ancestors**. Loki's equation, as printed,
 /// multiplies the factor of the last variant too. A child that gets no queries ends the path.
-fn prefixes(pipeline: &Pipeline, groups: &[Group]) -> Result<(Vec<Prefix>, Vec<Split>), ReferenceError> {
-    let (mut prefixes, mut splits): (Vec<Prefix>, Vec<Split>) = (Vec::new(), Vec::new());
+fn prefixes(pipeline: &Pipeline, groups: &[ReferenceGroup]) -> Result<(Vec<Prefix>, Vec<PrefixBranches>), ReferenceError> {
+    let (mut prefixes, mut splits): (Vec<Prefix>, Vec<PrefixBranches>) = (Vec::new(), Vec::new());
     let mut open = vec![(None, pipeline.root(), pipeline.demand_qps)];
     while let Some((from, task, load_qps)) = open.pop() {
         let stem: Vec<usize> = from.map_or(Vec::new(), |p: usize| prefixes[p].groups.clone());
@@ -136,14 +136,14 @@ fn prefixes(pipeline: &Pipeline, groups: &[Group]) -> Result<(Vec<Prefix>, Vec<S
             prefixes.push(Prefix { groups: path, load_qps, accuracy, is_path: ends });
             to.push(p);
         }
-        splits.push(Split { from, to });
+        splits.push(PrefixBranches { from, to });
     }
     Ok((prefixes, splits))
 }
 
 /// The accuracy that a whole share of a prefix adds to the pipeline: A(p) times the weights of the sinks that its path
 /// ends for. Under `task_mean` each task adds its own accuracy over the number of tasks.
-fn accuracy(pipeline: &Pipeline, groups: &[Group], path: &[usize]) -> f64 {
+fn accuracy(pipeline: &Pipeline, groups: &[ReferenceGroup], path: &[usize]) -> f64 {
     let stages: Vec<_> = path.iter().map(|&g| (groups[g].task, groups[g].variant)).collect();
     let (task, variant) = stages[stages.len() - 1];
     if pipeline.accuracy_model == AccuracyModel::TaskMean {

@@ -1,7 +1,7 @@
-//! The solvers, and how a programme is handed to one: the only file of this crate that names HiGHS.
+//! How is a programme given to a solver? This is the only file of the crate that names HiGHS.
 
 use crate::answer::ReferenceError;
-use crate::choice::Choice;
+use crate::choice::RoundedSolution;
 use crate::model::Model;
 use apportion_domain::{LatencyRule, Problem};
 use good_lp::solvers::SolutionStatus;
@@ -46,7 +46,7 @@ impl Solver {
 
 /// Settings of [`crate::solve`].
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Settings {
+pub struct ReferenceSettings {
     /// Who solves.
     pub solver: Solver,
     /// Relative gap at which a stage counts as optimal.
@@ -55,7 +55,7 @@ pub struct Settings {
     pub time_limit: Option<Duration>,
 }
 
-impl Default for Settings {
+impl Default for ReferenceSettings {
     fn default() -> Self {
         Self { solver: Solver::default(), gap: 1e-7, time_limit: None }
     }
@@ -72,7 +72,7 @@ pub enum Direction {
 #[derive(Clone, Copy)]
 pub struct Programme<'a> {
     pub problem: &'a Problem,
-    pub settings: &'a Settings,
+    pub settings: &'a ReferenceSettings,
 }
 
 /// One stage's optimum.
@@ -80,11 +80,11 @@ pub struct Optimum {
     pub value: f64,
     /// No value is better: the value and the gap that was asked for.
     pub bound: f64,
-    pub choice: Choice,
+    pub choice: RoundedSolution,
 }
 
 impl<'a> Programme<'a> {
-    /// The variables and constraints of the problem under its latency rule: what all stages have in common.
+    /// The variables and constraints of the problem under its latency rule. All stages have them.
     pub fn model(self) -> Result<Model<'a>, ReferenceError> {
         let mut model = Model::new(self.problem)?;
         model.add_allocation();
@@ -119,7 +119,7 @@ impl<'a> Programme<'a> {
             let value = eval(objective, &values);
             let gap = self.settings.gap * value.abs();
             let bound = if direction == Direction::Minimise { value - gap } else { value + gap };
-            Optimum { value, bound, choice: Choice::read(&parts, &values) }
+            Optimum { value, bound, choice: RoundedSolution::read(&parts, &values) }
         }))
     }
 }
@@ -138,7 +138,7 @@ pub fn optimise(
     constraints: Vec<Constraint>,
     objective: &Expression,
     direction: Direction,
-    settings: &Settings,
+    settings: &ReferenceSettings,
 ) -> Result<Option<Values>, ReferenceError> {
     let unsolved = match direction {
         Direction::Minimise => variables.minimise(objective),
@@ -158,7 +158,7 @@ pub fn optimise(
     }
 }
 
-fn prove<M>(model: M, constraints: Vec<Constraint>, settings: &Settings) -> Result<Option<Values>, ReferenceError>
+fn prove<M>(model: M, constraints: Vec<Constraint>, settings: &ReferenceSettings) -> Result<Option<Values>, ReferenceError>
 where
     M: SolverModel<Error = ResolutionError> + WithTimeLimit,
     M::Solution: 'static,

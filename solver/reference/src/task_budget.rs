@@ -3,7 +3,7 @@
 //! With e(g, b) from (5), t(i) the budget of task i and F(i) the time by which a query is done with it at the latest:
 //!
 //! - (20) `t(i) >= sum over b of e(g, b) y(g, b)` for each group g of task i;
-//! - (21) `F(root) >= t(root)`, and `F(j) >= F(i) + t(j)` for each edge from i to j, those that only delay included;
+//! - (21) `F(root) >= t(root)`, and `F(j) >= F(i) + t(j)` for each edge from i to j, also for edges that only delay;
 //! - (22) `F(i) <= SLO`.
 //!
 //! They stand for Loki's (6) and (7). Times are parts of the SLO.

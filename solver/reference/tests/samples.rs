@@ -3,8 +3,8 @@
 
 use apportion_domain::{LatencyRule, ObjectiveStep, PlanOutcome, Problem};
 use apportion_needs::{Need, counted};
-use apportion_planning::PlanOptions;
-use apportion_reference::{Answer, ReferenceError, Settings, solve, solve_scaling};
+use apportion_planning::PlanningOptions;
+use apportion_reference::{ReferenceAnswer, ReferenceError, ReferenceSettings, solve, solve_scaling};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::path::Path;
 use std::sync::Arc;
@@ -37,9 +37,9 @@ fn file(folder: &Path, name: &str) -> ProblemFile {
     read_problem(name, &text).expect("a valid sample")
 }
 
-fn options() -> PlanOptions {
+fn options() -> PlanningOptions {
     let start = Instant::now();
-    PlanOptions { gap: GAP, explain: false, ..PlanOptions::new(Arc::new(move || start.elapsed())) }
+    PlanningOptions { gap: GAP, explain: false, ..PlanningOptions::new(Arc::new(move || start.elapsed())) }
 }
 
 fn production(problem: &Problem) -> Option<(Option<ObjectiveStep>, f64)> {
@@ -54,12 +54,12 @@ fn production(problem: &Problem) -> Option<(Option<ObjectiveStep>, f64)> {
 /// What is wrong with the answers to a sample, if anything; the error is why the reference has no answer.
 fn compare(row: &Row, problem: &Problem) -> Result<Option<String>, ReferenceError> {
     let start = Instant::now();
-    let settings = Settings { gap: GAP, time_limit: Some(TIME_LIMIT), ..Settings::default() };
+    let settings = ReferenceSettings { gap: GAP, time_limit: Some(TIME_LIMIT), ..ReferenceSettings::default() };
     let answer = solve(problem, &settings);
     eprintln!("{} {}: {:.2} s", row.name, row.rule, start.elapsed().as_secs_f64());
     let reference = match answer? {
-        Answer::Infeasible => None,
-        Answer::Optimal(found) => {
+        ReferenceAnswer::Infeasible => None,
+        ReferenceAnswer::Optimal(found) => {
             let findings = apportion_checker::check(problem, &found.plan);
             if !findings.is_empty() {
                 return Ok(Some(format!("{} {}: {findings:?}", row.name, row.rule)));
@@ -107,7 +107,7 @@ fn samples_under_path_have_equal_objectives() {
 fn scaling_samples_have_equal_objectives() {
     for (row, file) in rows("scaling") {
         let ProblemFile::Scaling(problem) = file else { panic!("{} is no scaling problem", row.name) };
-        let reference = solve_scaling(&problem, &Settings::default()).expect("an answer");
+        let reference = solve_scaling(&problem, &ReferenceSettings::default()).expect("an answer");
         let (outcome, _) = apportion_planning::scaling::plan(&problem, &options());
         let values = [reference.as_ref(), outcome.plan()].map(|plan| plan.map(|p| p.value));
         eprintln!("{}: {values:?}", row.name);

@@ -1,8 +1,8 @@
 //! INFaaS's scaling problem: production planner, HiGHS and `microlp` on drawn problems.
 
 use apportion_domain::{Application, ScalingOutcome, ScalingProblem, ScalingVariant};
-use apportion_planning::PlanOptions;
-use apportion_reference::{Settings, Solver, solve_scaling};
+use apportion_planning::PlanningOptions;
+use apportion_reference::{ReferenceSettings, Solver, solve_scaling};
 use apportion_serving::mix::SplitMix;
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,7 +55,7 @@ fn problem(seed: u64) -> ScalingProblem {
 }
 
 fn production(problem: &ScalingProblem) -> Option<f64> {
-    let options = PlanOptions::new(Arc::new(|| Duration::ZERO));
+    let options = PlanningOptions::new(Arc::new(|| Duration::ZERO));
     match apportion_planning::scaling::plan(problem, &options).0 {
         ScalingOutcome::Optimal(plan) => Some(plan.value),
         ScalingOutcome::Infeasible { .. } => None,
@@ -64,7 +64,7 @@ fn production(problem: &ScalingProblem) -> Option<f64> {
 }
 
 fn reference(problem: &ScalingProblem, solver: Solver) -> Option<f64> {
-    let plan = solve_scaling(problem, &Settings { solver, ..Settings::default() }).expect("an answer");
+    let plan = solve_scaling(problem, &ReferenceSettings { solver, ..ReferenceSettings::default() }).expect("an answer");
     let findings = plan.as_ref().map(|plan| apportion_checker::check_scaling(problem, plan)).unwrap_or_default();
     assert!(findings.is_empty(), "{solver:?}: {findings:?}");
     plan.map(|plan| plan.value)

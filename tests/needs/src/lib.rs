@@ -50,6 +50,11 @@ impl Need {
         }
     }
 
+    /// All words for `APPORTION_SKIP`, separated by commas.
+    fn names() -> String {
+        Self::ALL.map(Self::name).join(", ")
+    }
+
     /// What provides it.
     fn remedy(self) -> &'static str {
         match self {
@@ -61,6 +66,26 @@ impl Need {
             Self::ProcessorTimes => "run on a Linux that counts them",
         }
     }
+}
+
+/// Why a test must fail.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NeedError {
+    /// The variable [`SKIP_VARIABLE`] has this word, which names no need.
+    #[error("{SKIP_VARIABLE} names {0:?}: expected some of {known}, separated by commas", known = Need::names())]
+    UnknownWord(String),
+    /// A need is absent under continuous integration, and [`SKIP_VARIABLE`] does not name it.
+    #[error(
+        "this test needs {name}: {why}. Under CI=true that is a failure: {remedy}, or set {SKIP_VARIABLE}={name}",
+        name = .need.name(),
+        remedy = .need.remedy()
+    )]
+    Absent {
+        /// The need.
+        need: Need,
+        /// Why it is absent.
+        why: String,
+    },
 }
 
 /// What the environment says about absent needs.
@@ -76,34 +101,27 @@ impl Terms {
     /// Reads the values of `CI` and `APPORTION_SKIP`.
     ///
     /// # Errors
-    /// `APPORTION_SKIP` names something that is no need.
-    pub fn read(ci: Option<&str>, skip: Option<&str>) -> Result<Self, String> {
+    /// [`NeedError::UnknownWord`].
+    pub fn read(ci: Option<&str>, skip: Option<&str>) -> Result<Self, NeedError> {
         let words = skip.unwrap_or_default().split(',').map(str::trim).filter(|word| !word.is_empty());
+        let unknown = |word: &str| NeedError::UnknownWord(word.to_owned());
         let known = |word: &str| Need::ALL.into_iter().find(|need| need.name() == word).ok_or_else(|| unknown(word));
         let is_ci = !matches!(ci.unwrap_or_default().trim(), "" | "0" | "false");
         Ok(Self { is_ci, skipped: words.map(known).collect::<Result<_, _>>()? })
     }
 
-    /// What comes of a need that is absent because of `why`.
+    /// The words of a test that skips because a need is absent, for the reason `why`.
     ///
     /// # Errors
-    /// The test must fail; the text says why and what would be right.
-    pub fn absent(&self, need: Need, why: &str) -> Result<String, String> {
+    /// [`NeedError::Absent`] if the test must fail.
+    pub fn absent(&self, need: Need, why: &str) -> Result<String, NeedError> {
         let name = need.name();
         match (self.skipped.contains(&need), self.is_ci) {
             (true, _) => Ok(format!("skipped: {why} ({SKIP_VARIABLE} names {name})")),
             (false, false) => Ok(format!("skipped: {why}; {}", need.remedy())),
-            (false, true) => Err(format!(
-                "this test needs {name}: {why}. Under CI=true that is a failure: {}, or set {SKIP_VARIABLE}={name}",
-                need.remedy()
-            )),
+            (false, true) => Err(NeedError::Absent { need, why: why.to_owned() }),
         }
     }
-}
-
-fn unknown(word: &str) -> String {
-    let known = Need::ALL.map(Need::name).join(", ");
-    format!("{SKIP_VARIABLE} names {word:?}: expected some of {known}, separated by commas")
 }
 
 /// What was found of a need, or `None` where the test may be skipped; it has then said so.

@@ -1,6 +1,6 @@
 //! A test whose need is absent fails under continuous integration, unless the need is named.
 
-use apportion_needs::{LOG_VARIABLE, Need, SKIP_VARIABLE, Terms, counted, need};
+use apportion_needs::{LOG_VARIABLE, Need, NeedError, SKIP_VARIABLE, Terms, counted, need};
 use std::process::Command;
 
 /// The variable that tells this program that it is the child of `absent_needs_fail_in_a_process_of_their_own`.
@@ -23,14 +23,14 @@ fn absent_needs_fail_under_ci_unless_named() {
     for (ci, skip, may_skip) in cases {
         let said = Terms::read(ci, skip).expect("known words").absent(Need::Data, "no folder");
         assert_eq!(said.is_ok(), may_skip, "CI={ci:?} {SKIP_VARIABLE}={skip:?}: {said:?}");
-        let text = said.unwrap_or_else(|error| error);
+        let text = said.unwrap_or_else(|error| error.to_string());
         assert!(text.contains("no folder") && text.contains("data"), "{text}");
     }
 }
 
 #[test]
 fn unknown_words_are_refused() {
-    let error = Terms::read(None, Some("data,onyx")).expect_err("no such need");
+    let error = Terms::read(None, Some("data,onyx")).expect_err("no such need").to_string();
     assert!(error.contains("\"onyx\"") && error.contains("data, clients, onnx"), "{error}");
 }
 
@@ -45,7 +45,7 @@ fn zero_rows_are_a_failure() {
 fn child() {
     if std::env::var_os(CHILD).is_some() {
         assert_eq!(need::<()>(Need::Clients, Err("no index")), None);
-        assert_eq!(need(Need::Data, Ok::<_, String>(7)), Some(7));
+        assert_eq!(need(Need::Data, Ok::<_, NeedError>(7)), Some(7));
         assert_eq!(counted(Need::Data, vec![1, 2, 3]).len(), 3);
     }
 }

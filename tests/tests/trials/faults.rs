@@ -84,7 +84,7 @@ fn is_excused(sent: &Sent, faults: &[(Fault, Duration, Duration)]) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn every_request_is_answered_once_whoever_is_killed_or_paused() {
+async fn faults_leave_each_request_one_answer() {
     let length = seconds(60);
     let mut cluster = Cluster::start(AGENTS, 2).await;
     cluster.register(&chain(&["v"], json!({})), &profile(&["v"])).await;
@@ -133,7 +133,7 @@ async fn every_request_is_answered_once_whoever_is_killed_or_paused() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn memory_and_threads_stay_where_they_were() {
+async fn memory_and_threads_do_not_grow() {
     let cluster = Cluster::start(2, 2).await;
     cluster.register(&chain(&["v"], json!({})), &profile(&["v"])).await;
     let plan = cluster.plan(&json!({"pipelines": [{"name": "chain", "demand_qps": 100.0}]})).await;

@@ -1,6 +1,6 @@
 //! Whole clusters of processes under load: what is promised in production must hold here.
 //!
-//! Each trial takes about a minute; `APPORTION_TRIAL_S` sets the length of those that can go on for longer, and
+//! Each trial takes about a minute. `APPORTION_TRIAL_S` sets the length of those that can go on for longer.
 //! `APPORTION_TRIAL_SHAPE` names the loads of `fidelity` that are run, by a part of their names.
 
 mod changes;

@@ -58,7 +58,7 @@ async fn hang(cluster: &mut Cluster, ingresses: &Arc<Ingresses>, what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_fails_while_an_agent_hangs_with_the_service_or_without() {
+async fn a_hanging_agent_fails_no_request() {
     let (mut cluster, ingresses) = served().await;
     hang(&mut cluster, &ingresses, "with the service").await;
     cluster.live(AGENTS).await;
@@ -68,7 +68,7 @@ async fn no_request_fails_while_an_agent_hangs_with_the_service_or_without() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn no_request_fails_while_the_service_refuses_or_is_another_program() {
+async fn a_misbehaving_service_fails_no_request() {
     let (mut cluster, ingresses) = served().await;
     let processes: Vec<_> = (0..AGENTS).map(|at| cluster.process(at)).collect();
     let length = seconds(12);

@@ -11,7 +11,7 @@ const AGENTS: usize = 2;
 const CAPACITY_QPS: f64 = 2.0 * 4.0 / 0.035;
 
 #[tokio::test(flavor = "multi_thread")]
-async fn at_four_times_the_capacity_goodput_stays_near_it_and_memory_where_it_was() {
+async fn goodput_and_memory_hold_at_four_times_the_capacity() {
     let length = seconds(20);
     let cluster = Cluster::start(AGENTS, 2).await;
     let serving = json!({"serving": {"batching": "forming", "dropping": "pard"}});

@@ -1,5 +1,5 @@
-//! The service is stopped, its database stalls, its clock is set, another process takes over, a backup is restored: the
-//! fleet serves on with the same replicas, and no request is lost.
+//! The fleet serves on with the same replicas, and no request is lost, while the service fails: it is stopped, its database
+//! stalls, its clock is set, another process takes over, or a backup is restored.
 
 use crate::{chain, inputs, profile};
 use apportion_needs::{Need, need};
@@ -164,7 +164,7 @@ fn copy(from: &Path, to: &Path) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_restored_database_takes_the_fleet_over_when_the_restore_is_finished() {
+async fn a_finished_restore_takes_the_fleet_over() {
     let mut cluster = in_force(|_| ()).await;
     cluster.stop_service().await;
     let data = cluster.data_dir();

@@ -15,8 +15,8 @@ const LENGTH: Duration = Duration::from_secs(30);
 /// The variant's load time and two seconds.
 const BACK: Duration = Duration::from_millis(2_200);
 
-/// A cluster that serves the base load, with what is asked for in its rounds.
-async fn begun(ladder: Option<f64>, objective: Option<&str>) -> Cluster {
+/// Starts a cluster that serves the base load. Its rounds make plans with this ladder and objective.
+async fn start_cluster(ladder: Option<f64>, objective: Option<&str>) -> Cluster {
     let cluster = Cluster::start(AGENTS, 2).await;
     let objective = objective.map(|mode| json!({"mode": mode}));
     let replan = json!({
@@ -32,19 +32,26 @@ async fn begun(ladder: Option<f64>, objective: Option<&str>) -> Cluster {
     cluster
 }
 
-async fn stepped(cluster: &Cluster) -> Vec<Sent> {
+async fn play_step(cluster: &Cluster) -> Vec<Sent> {
     let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
     let rates = vec![(Duration::ZERO, BASE_QPS), (STEP, STEP_QPS)];
     let load = Load { pipeline: "chain".into(), inputs: inputs(), rates, length: LENGTH, seed: 1 };
     load.run(ingresses, Instant::now()).await
 }
 
-async fn step(is_away: bool, ladder: Option<f64>) -> Vec<Sent> {
-    let mut cluster = begun(ladder, None).await;
-    if is_away {
+/// Whether the service runs during the step.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ControlPlane {
+    Running,
+    Away,
+}
+
+async fn step_on_new_cluster(control_plane: ControlPlane, ladder: Option<f64>) -> Vec<Sent> {
+    let mut cluster = start_cluster(ladder, None).await;
+    if control_plane == ControlPlane::Away {
         cluster.kill_service();
     }
-    stepped(&cluster).await
+    play_step(&cluster).await
 }
 
 fn judge(sent: &[Sent], what: &str) {
@@ -60,26 +67,26 @@ fn judge(sent: &[Sent], what: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_step_that_the_cluster_can_serve_is_served_two_seconds_later() {
-    judge(&step(false, None).await, "with the control plane");
+async fn a_step_is_served_two_seconds_later() {
+    judge(&step_on_new_cluster(ControlPlane::Running, None).await, "with the control plane");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn so_it_is_with_the_control_plane_away() {
-    judge(&step(true, None).await, "without the control plane");
+async fn a_step_is_served_without_the_control_plane() {
+    judge(&step_on_new_cluster(ControlPlane::Away, None).await, "without the control plane");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn and_with_the_plans_ladder_in_place_of_the_tuner() {
-    judge(&step(true, Some(6.0)).await, "on the plan's ladder, without the control plane");
+async fn a_step_is_served_by_the_ladder_alone() {
+    judge(&step_on_new_cluster(ControlPlane::Away, Some(6.0)).await, "on the plan's ladder, without the control plane");
 }
 
 /// The system "ours" of `reproduce headline`, with real agents: least cost, a ladder, and a control plane that weighs each
 /// change.
 #[tokio::test(flavor = "multi_thread")]
-async fn at_least_cost_the_ladder_serves_the_step_and_the_rounds_weigh_their_plans() {
-    let cluster = begun(Some(6.0), Some("min_cost")).await;
-    judge(&stepped(&cluster).await, "at least cost, on the plan's ladder");
+async fn rounds_at_least_cost_weigh_the_change() {
+    let cluster = start_cluster(Some(6.0), Some("min_cost")).await;
+    judge(&play_step(&cluster).await, "at least cost, on the plan's ladder");
     let decisions = cluster.get("/v1/decisions").await;
     let risen = |d: &&Value| d["demand_qps"].as_f64() > Some(2.0 * BASE_QPS);
     let risen: Vec<&Value> = decisions.as_array().expect("a list").iter().filter(risen).collect();

@@ -1,8 +1,12 @@
-//! Which rules hold for all sources and documents? Arrows between crates, pure crates, words, sizes, complete documents.
+//! Which rules hold for all sources and documents? Arrows between crates, pure crates, words, sizes, typed errors, complete
+//! documents.
 //!
 //! What belongs here: rules of ARCHITECTURE.md and STYLE.md that a program can check and clippy does not. Tests of
 //! behaviour never belong here. The commonest addition is a crate: give it a row in `tests/arrows.rs`.
 
+pub mod booleans;
+pub mod errors;
+pub mod names;
 pub mod prose;
 pub mod repeats;
 pub mod shape;
@@ -25,7 +29,7 @@ pub fn root() -> PathBuf {
 }
 
 /// All files of the repository with one of these extensions, as (path from the root, text), sorted. Hidden folders, build
-/// outputs and what is not UTF-8 are left out.
+/// outputs and files that are not UTF-8 are left out.
 ///
 /// # Panics
 /// If a folder cannot be read.

@@ -61,7 +61,7 @@ impl<'a> Visit<'a> for Functions {
 /// Path of a module in its crate; the crate itself is the empty path.
 pub type Module = Vec<String>;
 
-/// The modules of a crate and what each uses.
+/// The modules of a crate, and the modules that each of them uses.
 #[derive(Debug, Default)]
 pub struct Crate {
     /// Modules that a module names in its imports and paths, each with one line that does so. Tests are left out.
@@ -121,7 +121,7 @@ impl Crate {
         Some(module)
     }
 
-    /// Pairs of modules (the upper one first) where the lower one uses what its own ancestor defines.
+    /// Pairs of modules (the upper one first) where the lower module uses an item of its own ancestor.
     #[must_use]
     pub fn upward(&self) -> Vec<(Module, Module, usize)> {
         let pairs = self.uses.iter().flat_map(|(from, used)| used.iter().map(move |(to, line)| (to, from, *line)));
@@ -171,6 +171,13 @@ fn module_of(path: &str) -> Module {
     module
 }
 
+/// Whether other modules can use an import.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Import {
+    Private,
+    Exported,
+}
+
 /// The paths of a file that begin with `crate`, `super` or `self`.
 struct Paths {
     module: Module,
@@ -196,19 +203,20 @@ impl Paths {
         Some(base)
     }
 
-    fn tree(&mut self, tree: &syn::UseTree, before: &[String], is_export: bool) {
+    fn add_tree(&mut self, tree: &syn::UseTree, before: &[String], import: Import) {
         match tree {
-            syn::UseTree::Path(path) => self.tree(&path.tree, &[before, &[path.ident.to_string()]].concat(), is_export),
-            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(item, before, is_export)),
-            syn::UseTree::Name(name) => self.leaf(before, &name.ident, &name.ident, is_export),
-            syn::UseTree::Rename(rename) => self.leaf(before, &rename.ident, &rename.rename, is_export),
+            syn::UseTree::Path(path) => self.add_tree(&path.tree, &[before, &[path.ident.to_string()]].concat(), import),
+            syn::UseTree::Group(group) => group.items.iter().for_each(|item| self.add_tree(item, before, import)),
+            syn::UseTree::Name(name) => self.add_leaf(before, &name.ident, &name.ident, import),
+            syn::UseTree::Rename(rename) => self.add_leaf(before, &rename.ident, &rename.rename, import),
             syn::UseTree::Glob(glob) => self.add(before, glob.span().start().line),
         }
     }
 
-    fn leaf(&mut self, before: &[String], name: &syn::Ident, exported: &syn::Ident, is_export: bool) {
+    fn add_leaf(&mut self, before: &[String], name: &syn::Ident, exported: &syn::Ident, import: Import) {
         let path = if name == "self" { before.to_vec() } else { [before, &[name.to_string()]].concat() };
-        // A module re-exports what its children have without `self`.
+        // A module re-exports the items of its children without `self`.
+        let is_export = import == Import::Exported;
         let local = is_export && !["crate", "self", "super", "std"].contains(&path[0].as_str());
         let path = if local { [vec!["self".to_owned()], path].concat() } else { path };
         if is_export && let Some(target) = self.absolute(&path) {
@@ -224,7 +232,8 @@ impl Paths {
     }
 }
 
-fn is_test(attributes: &[syn::Attribute]) -> bool {
+/// Whether an item is compiled for tests only.
+pub(crate) fn is_test(attributes: &[syn::Attribute]) -> bool {
     let text = |a: &syn::Attribute| a.meta.require_list().map(|l| l.tokens.to_string()).unwrap_or_default();
     attributes.iter().any(|a| a.path().is_ident("test") || (a.path().is_ident("cfg") && text(a).contains("test")))
 }
@@ -232,8 +241,11 @@ fn is_test(attributes: &[syn::Attribute]) -> bool {
 impl<'a> Visit<'a> for Paths {
     fn visit_item_use(&mut self, item: &'a syn::ItemUse) {
         if !is_test(&item.attrs) {
-            let is_export = !matches!(item.vis, syn::Visibility::Inherited);
-            self.tree(&item.tree, &[], is_export);
+            let import = match item.vis {
+                syn::Visibility::Inherited => Import::Private,
+                _ => Import::Exported,
+            };
+            self.add_tree(&item.tree, &[], import);
         }
     }
 

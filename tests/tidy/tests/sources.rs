@@ -1,4 +1,4 @@
-//! What no source file may have, and what each must.
+//! Which words, marks and attributes must a source file not have, and which must it have?
 
 use apportion_tidy::{GENERATED, files, root};
 
@@ -23,7 +23,7 @@ const BANNED: [(&str, &str, &[&str]); 2] = [
     ("scheduler", "jobs, substrate, batcher or planner", &["kube-scheduler"]),
     ("instance", "replica", &["for instance", "instance_length"]),
 ];
-/// Rust sources but these, which hold what they forbid, and those that a program wrote.
+/// All Rust sources except these tests, which name the forbidden words, and generated files.
 fn sources() -> Vec<(String, String)> {
     let ours = |path: &str| !path.starts_with("tests/tidy/") && !GENERATED.contains(&path);
     files(&["rs"]).into_iter().filter(|(path, _)| ours(path)).collect()

@@ -1,13 +1,13 @@
 //! Has the fleet changed, and does the target follow it?
 
 use crate::act::apply::{
-    Applied, ApplyError, Duplicates, MissingDevices, Proposal, Specs, agent_facts, apply_to, describe,
+    ApplyError, DuplicatePipelines, MissingDevices, Proposal, ProposalResult, SpecSource, agent_facts, apply_to, describe,
 };
 use crate::app::{App, now};
 use crate::decide::broken_variants::BrokenVariants;
 use crate::decide::fleet::{AgentSignature, Fleet};
-use crate::decide::heartbeat::{GracePeriod, Judgement, ProcessHeartbeats};
-use crate::decide::membership::{Disruption, Members, Membership};
+use crate::decide::heartbeat::{GracePeriod, LossJudgement, ProcessHeartbeats};
+use crate::decide::membership::{AgentStatus, Disruption, FleetMembers, Membership};
 use crate::store::{self, agents::AgentRow, target::TargetRow};
 use apportion_protocol::v1;
 use apportion_wire::PipelineSpec;
@@ -17,6 +17,15 @@ use std::time::{Duration, Instant};
 
 /// If an agent was silent for longer, its reports are missing: the arrivals of these seconds are unknown.
 const REPORT_DELAY_MAX: Duration = Duration::from_secs(2);
+
+/// Whether the reports of all agents have come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reports {
+    /// They have.
+    Complete,
+    /// Some may be missing: the arrivals of the last seconds are unknown.
+    MayBeMissing,
+}
 
 /// The facts on which the placement depends.
 #[derive(Clone, PartialEq)]
@@ -31,10 +40,10 @@ pub(super) struct FleetWatch {
     grace: GracePeriod,
     processes: ProcessHeartbeats,
     membership: Membership,
-    members: Members,
+    members: FleetMembers,
     /// Pipelines of the previous leader's target. They are not planned before their load could be observed.
     inherited: BTreeSet<String>,
-    is_blind: bool,
+    reports: Reports,
     fleet: Fleet,
     signature: Option<Signature>,
     broken: BrokenVariants,
@@ -47,9 +56,9 @@ impl FleetWatch {
             grace: GracePeriod::longest(at),
             processes: ProcessHeartbeats::default(),
             membership: Membership::default(),
-            members: Members::default(),
+            members: FleetMembers::default(),
             inherited: BTreeSet::new(),
-            is_blind: true,
+            reports: Reports::MayBeMissing,
             fleet: Fleet::default(),
             signature: None,
             broken: BrokenVariants::default(),
@@ -61,9 +70,9 @@ impl FleetWatch {
         &self.fleet
     }
 
-    /// Whether reports may be missing.
-    pub(super) fn is_blind(&self) -> bool {
-        self.is_blind
+    /// Whether the reports of all members have come.
+    pub(super) fn reports(&self) -> Reports {
+        self.reports
     }
 
     /// Whether all members are live. Lost agents that may come back are no reason to plan with fewer devices.
@@ -79,17 +88,17 @@ impl FleetWatch {
     /// The spec without variants that cannot be loaded.
     pub(super) fn without_broken(&mut self, spec: PipelineSpec) -> PipelineSpec {
         self.broken.expire(Instant::now());
-        self.broken.left_out_of(spec)
+        self.broken.remove_from(spec)
     }
 
     /// Finds lost and new agents, and places the plans in force on the fleet. Returns why pipelines must be planned again,
     /// if they must.
-    pub(super) async fn follow(&mut self) -> Result<Option<String>, ApplyError> {
+    pub(super) async fn follow_changes(&mut self) -> Result<Option<String>, ApplyError> {
         let at = Instant::now();
         let judgement = self.grace.observe(at);
         let mut db = self.app.pool.acquire().await?;
         let live = self.processes.observe(at, &store::processes::beats(&mut db).await?);
-        if judgement == Judgement::Allowed {
+        if judgement == LossJudgement::Allowed {
             for name in store::agents::mark_unheld_lost(&mut db, &live).await? {
                 let why = "the process that held this agent's stream is gone, and the agent joined no other: it is lost";
                 tracing::warn!(agent = name, why);
@@ -100,12 +109,13 @@ impl FleetWatch {
         drop(db);
         self.decide_members(at, &agents, &target);
         let fleet = Fleet::members(agents.iter().map(agent_facts).collect(), &self.members.agents);
-        self.is_blind = self.grace.has_gap() || fleet.longest_silence(now()) > REPORT_DELAY_MAX;
+        let are_late = self.grace.has_gap() || fleet.longest_silence(now()) > REPORT_DELAY_MAX;
+        self.reports = if are_late { Reports::MayBeMissing } else { Reports::Complete };
         let signature = Signature { agents: fleet.signature(), failed: fleet.failed() };
         if self.signature.as_ref() == Some(&signature) {
             return Ok(None);
         }
-        self.place_on(fleet, signature, target).await
+        self.place_plans_in_force(fleet, signature, target).await
     }
 
     fn decide_members(&mut self, at: Instant, agents: &[AgentRow], target: &TargetRow) {
@@ -113,8 +123,8 @@ impl FleetWatch {
             self.members.agents = agents_of(target);
             self.inherited = pipelines_of(target);
         }
-        let states: Vec<_> = agents.iter().map(|a| (a.number as u64, a.state)).collect();
-        let members = self.membership.decide(at, &states, &self.members.agents);
+        let statuses: Vec<_> = agents.iter().map(|a| AgentStatus { number: a.number as u64, state: a.state }).collect();
+        let members = self.membership.decide(at, &statuses, &self.members.agents);
         if members.disruption != self.members.disruption {
             let (disruption, members, kept) = (members.disruption, members.agents.len(), members.kept);
             match disruption {
@@ -127,7 +137,7 @@ impl FleetWatch {
     }
 
     /// Places the plans in force on a fleet that has changed.
-    async fn place_on(
+    async fn place_plans_in_force(
         &mut self,
         fleet: Fleet,
         signature: Signature,
@@ -159,19 +169,19 @@ impl FleetWatch {
     }
 
     /// Notes the variants that could be loaded on no device of their hardware type; returns the new ones.
-    fn note_broken(&mut self, applied: &Applied) -> Vec<String> {
+    fn note_broken(&mut self, applied: &ProposalResult) -> Vec<String> {
         let broken = applied.shortages.iter().filter(|s| s.placed == 0 && s.refused > 0).map(|s| &s.key);
         let new = broken.filter(|key| self.broken.add((*key).clone(), Instant::now()));
         new.map(|key| format!("{}/{}", key.pipeline, key.group)).collect()
     }
 
-    async fn apply_plans_in_force(&self, plans: Vec<uuid::Uuid>, why: &str) -> Result<Applied, ApplyError> {
+    async fn apply_plans_in_force(&self, plans: Vec<uuid::Uuid>, why: &str) -> Result<ProposalResult, ApplyError> {
         let proposal = Proposal {
             plans,
-            duplicates: Duplicates::LastWins,
+            duplicates: DuplicatePipelines::LastWins,
             replaces: None,
             missing_devices: MissingDevices::Allowed,
-            specs: Specs::InForce,
+            specs: SpecSource::InForce,
             reason: why.to_owned(),
         };
         apply_to(&self.app, &proposal, Some(&self.fleet.numbers())).await

@@ -1,9 +1,9 @@
 //! Which load do the replanned pipelines have, and which of them are due?
 
-use super::fleet::FleetWatch;
+use super::fleet::{FleetWatch, Reports};
 use crate::act::apply::ApplyError;
 use crate::app::{App, now};
-use crate::decide::replan::{Cause, Watched, Wish};
+use crate::decide::replan::{ReplanCause, ReplanInput, WatchedPipeline};
 use crate::decide::seconds::ObservedSeconds;
 use crate::documents;
 use crate::store::{self, arrivals::ArrivalsRow};
@@ -17,11 +17,19 @@ const REPORTED_AFTER_MS: i64 = 1_150;
 /// Most seconds that one turn observes.
 const SECONDS_MAX: i64 = 60;
 
+/// A registered pipeline that is replanned and has a profile.
+pub(super) struct ReplannedPipeline {
+    /// Its spec with its profile.
+    spec: PipelineSpec,
+    /// Its replan settings.
+    settings: ReplanSpec,
+}
+
 /// The leader's view of the load.
 pub(super) struct LoadWatch {
     app: App,
     seconds: ObservedSeconds,
-    watched: BTreeMap<String, Watched>,
+    watched: BTreeMap<String, WatchedPipeline>,
 }
 
 impl LoadWatch {
@@ -31,7 +39,7 @@ impl LoadWatch {
 
     /// Makes every pipeline due at once.
     pub(super) fn make_all_due(&mut self) {
-        self.watched.values_mut().for_each(Watched::make_due);
+        self.watched.values_mut().for_each(WatchedPipeline::make_due);
     }
 
     /// Whether a pipeline is due.
@@ -49,10 +57,7 @@ impl LoadWatch {
     }
 
     /// The registered pipelines that are replanned and have a profile.
-    pub(super) async fn read_pipelines(
-        &mut self,
-        fleet: &mut FleetWatch,
-    ) -> Result<Vec<(PipelineSpec, ReplanSpec)>, ApplyError> {
+    pub(super) async fn read_pipelines(&mut self, fleet: &mut FleetWatch) -> Result<Vec<ReplannedPipeline>, ApplyError> {
         let rows = store::pipelines::list(&mut *self.app.pool.acquire().await?).await?;
         let is_off = |mode: &str| mode == ReplanMode::Off.name();
         let mut pipelines = Vec::new();
@@ -68,31 +73,27 @@ impl LoadWatch {
                 continue;
             }
             let spec = fleet.without_broken(spec);
-            let replan = spec.replan.clone().unwrap_or_default();
+            let settings = spec.replan.clone().unwrap_or_default();
             let watched = self.watched.entry(row.name.clone()).or_default();
             if watched.version != row.version {
                 watched.version = row.version;
                 watched.make_due();
                 if fleet.take_inherited(&row.name) {
-                    watched.inherit_plan(Instant::now(), &replan);
+                    watched.inherit_plan(Instant::now(), &settings);
                 }
             }
-            pipelines.push((spec, replan));
+            pipelines.push(ReplannedPipeline { spec, settings });
         }
-        self.watched.retain(|name, _| pipelines.iter().any(|(spec, _)| &spec.name == name));
+        self.watched.retain(|name, _| pipelines.iter().any(|p| &p.spec.name == name));
         Ok(pipelines)
     }
 
     /// Takes the seconds into account that are complete by now; returns whether a load has changed so much that its
     /// pipeline is due.
-    pub(super) async fn observe(
-        &mut self,
-        pipelines: &[(PipelineSpec, ReplanSpec)],
-        is_blind: bool,
-    ) -> Result<bool, ApplyError> {
+    pub(super) async fn observe(&mut self, pipelines: &[ReplannedPipeline], reports: Reports) -> Result<bool, ApplyError> {
         let complete = (now().timestamp_millis() - REPORTED_AFTER_MS).div_euclid(1_000);
         let is_known = self.seconds.observe(Instant::now(), complete);
-        if is_blind || !is_known {
+        if reports == Reports::MayBeMissing || !is_known {
             // Missing reports do not mean a load of zero.
             self.watched.values_mut().for_each(|w| w.observed_until = complete);
             return Ok(false);
@@ -103,7 +104,7 @@ impl LoadWatch {
         }
         let rows = store::arrivals::between(&mut *self.app.pool.acquire().await?, None, first, complete).await?;
         let mut has_changed = false;
-        for (spec, replan) in pipelines {
+        for ReplannedPipeline { spec, settings } in pipelines {
             let Some(watched) = self.watched.get_mut(&spec.name) else { continue };
             let rows: Vec<&ArrivalsRow> = rows.iter().filter(|r| r.pipeline == spec.name).collect();
             if watched.observed_until == 0 {
@@ -113,7 +114,7 @@ impl LoadWatch {
             for second in watched.observed_until.max(first)..complete {
                 let offered = rows.iter().find(|r| r.second == second).map_or(0, |r| r.offered.max(0) as u64);
                 let planned = watched.planned_qps();
-                if watched.observe(Instant::now(), offered, replan) {
+                if watched.observe(Instant::now(), offered, settings) {
                     let rate = watched.demand.rate_qps();
                     tracing::info!(pipeline = spec.name, rate, planned, "large change of the load");
                     has_changed = true;
@@ -128,12 +129,12 @@ impl LoadWatch {
     pub(super) fn begin_round(
         &mut self,
         at: Instant,
-        pipelines: Vec<(PipelineSpec, ReplanSpec)>,
-        cause: Cause,
-    ) -> Vec<Wish> {
-        let wish = |(spec, replan): (PipelineSpec, ReplanSpec)| {
+        pipelines: Vec<ReplannedPipeline>,
+        cause: ReplanCause,
+    ) -> Vec<ReplanInput> {
+        let wish = |ReplannedPipeline { spec, settings }: ReplannedPipeline| {
             let watched = self.watched.get_mut(&spec.name)?;
-            Some(watched.begin_round(at, spec, &replan, cause))
+            Some(watched.begin_round(at, spec, &settings, cause))
         };
         pipelines.into_iter().filter_map(wish).collect()
     }

@@ -7,14 +7,13 @@ mod fleet;
 mod load;
 
 use super::apply::ApplyError;
-use super::replan::{Round, run_round};
-use crate::app::parts::Part;
+use super::replan::{ReplanRound, run_round};
+use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::replan::Cause;
+use crate::decide::replan::ReplanCause;
 use crate::store;
-use apportion_wire::{PipelineSpec, ReplanSpec};
 use fleet::FleetWatch;
-use load::LoadWatch;
+use load::{LoadWatch, ReplannedPipeline};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -71,7 +70,7 @@ async fn lead(app: &App) -> Result<(), ApplyError> {
         if is_leader {
             break;
         }
-        app.parts.sign(Part::Leader);
+        app.parts.note_alive(ServicePart::Leader);
         tokio::time::sleep(Duration::from_secs(1)).await;
     }
     tracing::info!("leading the fleet");
@@ -80,7 +79,7 @@ async fn lead(app: &App) -> Result<(), ApplyError> {
     loop {
         let turn = tokio::time::timeout(TURN_MAX, leader.take_turn()).await;
         turn.unwrap_or(Err(ApplyError::Database(store::Error::PoolTimedOut)))?;
-        app.parts.sign(Part::Leader);
+        app.parts.note_alive(ServicePart::Leader);
         if last_checked.elapsed() > Duration::from_secs(1) {
             sqlx::query("select 1").execute(&mut lock).await?;
             last_checked = Instant::now();
@@ -130,12 +129,12 @@ impl Leader {
     }
 
     async fn take_turn(&mut self) -> Result<(), ApplyError> {
-        if let Some(why) = self.fleet.follow().await? {
+        if let Some(why) = self.fleet.follow_changes().await? {
             self.round = None;
             self.replan_now(&why);
         }
         let pipelines = self.load.read_pipelines(&mut self.fleet).await?;
-        if self.load.observe(&pipelines, self.fleet.is_blind()).await? {
+        if self.load.observe(&pipelines, self.fleet.reports()).await? {
             self.why = Some("the load has changed".into());
         }
         self.end_round().await;
@@ -162,19 +161,19 @@ impl Leader {
     }
 
     /// Begins a round if a pipeline is due and no round runs. Every pipeline takes part, because they share the devices.
-    fn begin_round(&mut self, pipelines: Vec<(PipelineSpec, ReplanSpec)>) {
+    fn begin_round(&mut self, pipelines: Vec<ReplannedPipeline>) {
         let at = Instant::now();
         let is_due = self.load.is_due(at);
         if self.round.is_some() || !is_due || pipelines.is_empty() || !self.fleet.is_complete() {
             return;
         }
         let why = self.why.take();
-        let cause = if why.is_some() { Cause::Change } else { Cause::Period };
+        let cause = if why.is_some() { ReplanCause::Change } else { ReplanCause::Period };
         let wishes = self.load.begin_round(at, pipelines, cause);
         let cancel = Arc::new(AtomicBool::new(false));
-        let round = Round { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };
+        let round = ReplanRound { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
-        let task = self.app.spawn(Part::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
+        let task = self.app.spawn(ServicePart::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
         self.round = Some(RunningRound { task, cancel });
     }
 

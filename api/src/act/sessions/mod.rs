@@ -6,12 +6,12 @@ use super::connections::Guest;
 use super::messages::{arrivals, devices_json};
 use super::model_files;
 use crate::app::heartbeats::StreamEnd;
-use crate::app::parts::Part;
+use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::report_delay::ReportDelay;
 use crate::store;
 use apportion_protocol::v1::{self, agent_message, control_message, control_server::Control, refused::Reason};
-use registration::{RegisterError, Registered, register};
+use registration::{RegisterError, RegisteredAgent, register};
 use std::pin::Pin;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
@@ -43,7 +43,7 @@ impl Control for Sessions {
         let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
         let guest = request.extensions().get::<Guest>().cloned();
         let session = run_session(self.0.clone(), request.into_inner(), outbox, guest);
-        self.0.spawn(Part::Session, session);
+        self.0.spawn(ServicePart::Session, session);
         Ok(Response::new(Box::pin(ReceiverStream::new(messages))))
     }
 }
@@ -55,7 +55,7 @@ async fn run_session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: O
         _ => return refuse(&outbox, Reason::Invalid, "the first message of a stream must be Register").await,
     };
     let name = request.name.clone();
-    let Registered { session, welcome } = match register(&app, request).await {
+    let RegisteredAgent { session, welcome } = match register(&app, request).await {
         Ok(registered) => registered,
         Err(RegisterError::Refused { reason, detail }) => {
             tracing::warn!(agent = name, ?reason, detail, "an agent was refused");

@@ -3,6 +3,7 @@
 use crate::app::{App, now};
 use crate::decide::heartbeat::SILENCE_MAX;
 use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
+use apportion_domain::{Fence, Generation};
 use apportion_protocol::v1::{self, refused::Reason};
 use apportion_protocol::{DEVICES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX};
 use apportion_wire::AgentState;
@@ -35,7 +36,7 @@ fn refused<T>(reason: Reason, detail: impl Into<String>) -> Result<T, RegisterEr
 }
 
 /// A registered agent.
-pub(super) struct Registered {
+pub(super) struct RegisteredAgent {
     /// The identifier of its new stream.
     pub(super) session: Uuid,
     /// The service's answer.
@@ -43,7 +44,7 @@ pub(super) struct Registered {
 }
 
 /// Checks a registration and stores it.
-pub(super) async fn register(app: &App, register: v1::Register) -> Result<Registered, RegisterError> {
+pub(super) async fn register(app: &App, register: v1::Register) -> Result<RegisteredAgent, RegisterError> {
     check_fields(app, &register)?;
     let mut tx = app.pool.begin().await?;
     check_name(app, &mut tx, &register).await?;
@@ -54,7 +55,7 @@ pub(super) async fn register(app: &App, register: v1::Register) -> Result<Regist
     app.heartbeats.open_stream(session);
     let welcome =
         v1::Welcome { agent: number as u64, report_ms: REPORT_EVERY.as_millis() as u32, files_url: app.files_url.clone() };
-    Ok(Registered { session, welcome })
+    Ok(RegisteredAgent { session, welcome })
 }
 
 /// Refuses an agent whose name another live agent has; the name is locked until the transaction ends.
@@ -93,17 +94,20 @@ fn agent_row(register: &v1::Register, session: Uuid) -> AgentRow {
 /// Refuses an agent that has a later target than this database: it would take no target from here.
 fn check_fence(target: &TargetRow, register: &v1::Register) -> Result<(), RegisterError> {
     let Some(fence) = register.fence.filter(|fence| fence.incarnation > 0) else { return Ok(()) };
-    let (theirs, ours) = ((fence.incarnation, fence.generation), (target.incarnation as u64, target.generation as u64));
+    let theirs = Fence::from(fence);
+    let ours = Fence { incarnation: target.incarnation as u64, generation: Generation(target.generation as u64) };
+    let shown = |fence: Fence| format!("{}.{}", fence.incarnation, fence.generation.0);
     if theirs > ours {
         let detail = format!(
-            "this agent has obeyed target {}.{}, but the service's is {}.{}: its database is older than the fleet. \
+            "this agent has obeyed target {}, but the service's is {}: its database is older than the fleet. \
              If it was restored, run `apportion restore-finish`",
-            theirs.0, theirs.1, ours.0, ours.1
+            shown(theirs),
+            shown(ours)
         );
         return refused(Reason::Stale, detail);
     }
-    if theirs.0 < ours.0 && target.generation == 0 {
-        let (agent, target) = (&register.name, format!("{}.{}", theirs.0, theirs.1));
+    if theirs.incarnation < ours.incarnation && target.generation == 0 {
+        let (agent, target) = (&register.name, shown(theirs));
         tracing::warn!(agent, target, "the agent serves the target of another database; it does so until one is made here");
     }
     Ok(())

@@ -2,8 +2,8 @@
 
 use crate::args;
 use apportion_domain::{HardwareIndex, PipelineIndex, Problem};
-use apportion_planning::PlanOptions;
-use apportion_planning::frontier::{self, NoRange, POINTS_MAX, Sweep};
+use apportion_planning::PlanningOptions;
+use apportion_planning::frontier::{self, NoRange, POINTS_MAX, Sweep, SweepRange};
 use apportion_support::exit::Failure;
 use apportion_support::output::number;
 use apportion_support::progress::spinner;
@@ -127,10 +127,10 @@ pub fn range(
     args: &FrontierArgs,
     problem: &Problem,
     sweep: Sweep,
-    options: &PlanOptions,
-) -> Result<Result<(f64, f64), NoRange>, Failure> {
+    options: &PlanningOptions,
+) -> Result<Result<SweepRange, NoRange>, Failure> {
     let default = match (args.from, args.to) {
-        (Some(from), Some(to)) => Ok((from, to)),
+        (Some(from), Some(to)) => Ok(SweepRange { from, to }),
         _ => {
             let bar = spinner("looking for the range");
             let found = frontier::default_range(problem, sweep, options);
@@ -138,10 +138,10 @@ pub fn range(
             found
         }
     };
-    let Ok((from, to)) = default else { return Ok(default) };
+    let Ok(SweepRange { from, to }) = default else { return Ok(default) };
     let (from, to) = (args.from.unwrap_or(from), args.to.unwrap_or(to));
     if from <= to {
-        return Ok(Ok((from, to)));
+        return Ok(Ok(SweepRange { from, to }));
     }
     match args.to {
         Some(_) => Err(refused("--to", number(to), format!("at least {}, the first value", number(from)))),

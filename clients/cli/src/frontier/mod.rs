@@ -8,35 +8,35 @@ mod show;
 pub use args::FrontierArgs;
 
 use apportion_domain::PlanStatus;
-use apportion_planning::PlanOptions;
+use apportion_planning::PlanningOptions;
 use apportion_planning::frontier::{self, FrontierPoint, NoRange, Sweep};
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output;
 use apportion_support::progress::bar;
 use apportion_wire::BadInput;
 use args::{FrontierFormat, range, sweep};
 use result::Frontier;
-use show::{blame, text};
+use show::{describe_shortfall, text};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 /// Runs the command.
-pub fn run(args: &FrontierArgs) -> Outcome {
+pub fn run(args: &FrontierArgs) -> CommandResult {
     let problem = input::read_allocation_problem(&args.problem)?;
     let sweep = sweep(args, &problem)?;
     let start = Instant::now();
-    let options = PlanOptions {
+    let options = PlanningOptions {
         gap: args.gap,
         time_limit: Some(args.time_limit),
-        ..PlanOptions::new(Arc::new(move || start.elapsed()))
+        ..PlanningOptions::new(Arc::new(move || start.elapsed()))
     };
-    let (from, to) = match range(args, &problem, sweep, &options)? {
+    let range = match range(args, &problem, sweep, &options)? {
         Ok(range) => range,
         Err(NoRange::Infeasible(shortfalls)) => {
-            let why = shortfalls.iter().map(blame).collect::<Vec<_>>().join("; ");
+            let why = shortfalls.iter().map(describe_shortfall).collect::<Vec<_>>().join("; ");
             eprintln!("{}: infeasible at every {}: {why}", args.problem, sweep.name());
             return Ok(Exit::Infeasible);
         }
@@ -45,7 +45,7 @@ pub fn run(args: &FrontierArgs) -> Outcome {
             return Ok(Exit::NoAnswer);
         }
     };
-    let values = frontier::values(sweep, (from, to), args.points as usize);
+    let values = frontier::values(sweep, range, args.points as usize);
     let bar = bar(values.len() as u64, "{bar:40} {pos}/{len} points ({elapsed})");
     let points = frontier::frontier(&problem, sweep, &values, &options, &|| bar.inc(1));
     bar.finish_and_clear();

@@ -41,6 +41,22 @@ const PANELS: [Panel; 3] = [
     Panel { title: "cost per hour", value: FrontierPoint::cost_per_hour, from_zero: true },
 ];
 
+/// Whether a panel has the labels of the common horizontal axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AxisLabels {
+    Shown,
+    Hidden,
+}
+
+/// How a dot of the legend is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Dot {
+    /// A proven plan.
+    Filled,
+    /// A plan that may not be the best.
+    Hollow,
+}
+
 /// The plot as SVG.
 pub fn svg(frontier: &Frontier) -> Result<String, Failure> {
     let mut text = String::new();
@@ -65,14 +81,14 @@ fn draw(root: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
     let height = (HEIGHT - HEAD - 46) / PANELS.len() as u32;
     let mut rest = body;
     for (i, panel) in PANELS.iter().enumerate() {
-        let area = if i < last {
+        let (area, labels) = if i < last {
             let (area, below) = rest.split_vertically(height);
             rest = below;
-            area
+            (area, AxisLabels::Hidden)
         } else {
-            rest.clone()
+            (rest.clone(), AxisLabels::Shown)
         };
-        draw_panel(&area, frontier, panel, i == last)?;
+        draw_panel(&area, frontier, panel, labels)?;
     }
     Ok(())
 }
@@ -99,24 +115,24 @@ fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
         x += 44 + 6 * text.chars().count() as i32;
         Ok(())
     };
-    let dot = |color: RGBColor, filled: bool| {
+    let dot = |color: RGBColor, dot: Dot| {
         move |at: (i32, i32)| -> anyhow::Result<()> {
-            let style = if filled { color.filled() } else { color.stroke_width(2) };
+            let style = if dot == Dot::Filled { color.filled() } else { color.stroke_width(2) };
             area.draw(&Circle::new(at, 4, style)).map_err(plot_error)
         }
     };
     let has = |test: &dyn Fn(&FrontierPoint) -> bool| frontier.points.iter().any(test);
     if has(&|p| p.step() == Some(ObjectiveStep::Hardware)) {
-        entry("most accurate variants, fewest replicas", &dot(BLUE, true))?;
+        entry("most accurate variants, fewest replicas", &dot(BLUE, Dot::Filled))?;
     }
     if has(&|p| p.step() == Some(ObjectiveStep::Accuracy)) {
-        entry("highest accuracy on the devices there are", &dot(ORANGE, true))?;
+        entry("highest accuracy on the devices there are", &dot(ORANGE, Dot::Filled))?;
     }
     if has(&|p| p.plan.is_some() && p.step().is_none()) {
-        entry("best plan", &dot(BLUE, true))?;
+        entry("best plan", &dot(BLUE, Dot::Filled))?;
     }
     if has(&|p| p.status == PlanStatus::Feasible) {
-        entry("not proven best", &dot(INK, false))?;
+        entry("not proven best", &dot(INK, Dot::Hollow))?;
     }
     if has(&|p| p.plan.is_none()) {
         entry("no plan", &|(x, y)| {
@@ -156,14 +172,14 @@ fn y_range(points: &[FrontierPoint], panel: &Panel) -> Range<f64> {
     below..most + margin
 }
 
-fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -> anyhow::Result<()> {
+fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, labels: AxisLabels) -> anyhow::Result<()> {
     let points = &frontier.points;
     let (x, y) = (x_range(points), y_range(points, panel));
     let mut chart = ChartBuilder::on(area)
         .margin_right(24)
         .margin_left(12)
         .margin_top(22)
-        .x_label_area_size(if last { 46 } else { 6 })
+        .x_label_area_size(if labels == AxisLabels::Shown { 46 } else { 6 })
         .y_label_area_size(64)
         .build_cartesian_2d(x.clone(), y.clone())
         .map_err(plot_error)?;
@@ -174,7 +190,7 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
     let mut mesh = chart.configure_mesh();
     mesh.bold_line_style(GRID).light_line_style(TRANSPARENT).axis_style(FAINT).y_labels(5).label_style(style.clone());
     mesh.x_labels(10).y_label_formatter(&label);
-    if last {
+    if labels == AxisLabels::Shown {
         mesh.x_desc(axis(frontier.sweep)).axis_desc_style((FONT, 14).into_font().color(&INK)).x_label_formatter(&label);
     } else {
         mesh.x_label_formatter(&no_label);
@@ -184,8 +200,8 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
         let line = PathElement::new([(present, y.start), (present, y.end)], FAINT.stroke_width(1));
         chart.draw_series([line]).map_err(plot_error)?;
     }
-    for (step, run) in runs(points, panel) {
-        chart.draw_series(LineSeries::new(run, color(step).stroke_width(2))).map_err(plot_error)?;
+    for Line { step, points } in lines(points, panel) {
+        chart.draw_series(LineSeries::new(points, color(step).stroke_width(2))).map_err(plot_error)?;
     }
     let shown = points.iter().filter_map(|p| Some(((p.value, (panel.value)(p)?), p)));
     let dots = shown.map(|(at, p)| {
@@ -200,22 +216,30 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, last: bool) -
     Ok(())
 }
 
-/// Unbroken runs of points with a plan. If the step changes, the new run starts at the last point of the old one.
-fn runs(points: &[FrontierPoint], panel: &Panel) -> Vec<(Step, Vec<(f64, f64)>)> {
-    let mut runs: Vec<(Step, Vec<(f64, f64)>)> = Vec::new();
+/// An unbroken line of points with a plan.
+struct Line {
+    /// The step of its plans.
+    step: Step,
+    /// The varied value and the panel's value.
+    points: Vec<(f64, f64)>,
+}
+
+/// The lines of a panel. If the step changes, the new line starts at the last point of the old one.
+fn lines(points: &[FrontierPoint], panel: &Panel) -> Vec<Line> {
+    let mut lines: Vec<Line> = Vec::new();
     let mut before: Option<(f64, f64)> = None;
     for p in points {
         let here = (panel.value)(p).map(|y| (p.value, y));
         if let Some(at) = here {
-            match (before, runs.last_mut()) {
-                (Some(_), Some((step, run))) if *step == p.step() => run.push(at),
-                (Some(from), _) => runs.push((p.step(), vec![from, at])),
-                (None, _) => runs.push((p.step(), vec![at])),
+            match (before, lines.last_mut()) {
+                (Some(_), Some(line)) if line.step == p.step() => line.points.push(at),
+                (Some(from), _) => lines.push(Line { step: p.step(), points: vec![from, at] }),
+                (None, _) => lines.push(Line { step: p.step(), points: vec![at] }),
             }
         }
         before = here;
     }
-    runs
+    lines
 }
 
 /// Rectangles where there is no plan, from half-way to the neighbour on each side.

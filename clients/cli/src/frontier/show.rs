@@ -6,7 +6,7 @@ use super::result::Frontier;
 use apportion_domain::{Binding, ObjectiveStep, Shortfall};
 use apportion_planning::frontier::FrontierPoint;
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, Table, number, optional};
+use apportion_support::output::{self, TextTable, number, optional};
 use serde_json::{Value, json};
 
 /// The frontier in a format.
@@ -33,19 +33,19 @@ fn binding(b: &Binding) -> String {
 }
 
 /// A limit that cannot be met.
-pub fn blame(s: &Shortfall) -> String {
+pub fn describe_shortfall(s: &Shortfall) -> String {
     let change = s.relax.as_ref().map_or_else(String::new, |r| format!(" (would do: {} {})", r.pointer, number(r.to)));
     format!("{} of {}{change}", s.constraint, s.place)
 }
 
 fn limits(point: &FrontierPoint) -> String {
     let binding: Vec<String> = point.binding.iter().map(binding).collect();
-    let missing: Vec<String> = point.shortfalls.iter().map(blame).collect();
+    let missing: Vec<String> = point.shortfalls.iter().map(describe_shortfall).collect();
     [binding, missing].concat().join("; ")
 }
 
 fn table(frontier: &Frontier) -> String {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         frontier.sweep.unit(),
         "status",
         "step",

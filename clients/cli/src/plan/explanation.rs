@@ -1,6 +1,6 @@
 //! How is the explanation of a plan shown to people?
 
-use apportion_support::output::{Table, number, optional};
+use apportion_support::output::{TextTable, number, optional};
 use apportion_wire::explanation::{BindingFile, DecisionFile, ExplanationFile, PriceFile, ShortfallFile};
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ pub fn text(e: &ExplanationFile) -> String {
         e.decisions.iter().for_each(|d| decision(d, &mut text));
     }
     if !e.binding.is_empty() {
-        let mut table = Table::new(&["without room", "of", "used", "limit"]);
+        let mut table = TextTable::new(&["without room", "of", "used", "limit"]);
         e.binding.iter().for_each(|b| table.row(binding(b).to_vec()));
         text.push('\n');
         text.push_str(&table.text(""));
@@ -38,7 +38,7 @@ fn decision(d: &DecisionFile, text: &mut String) {
     if d.alternatives.is_empty() {
         return;
     }
-    let mut table = Table::new(&["instead", "", "effect"]);
+    let mut table = TextTable::new(&["instead", "", "effect"]);
     for a in &d.alternatives {
         table.row(vec![a.kind.clone(), a.to.clone(), a.effect.clone()]);
     }
@@ -53,7 +53,7 @@ fn prices(prices: &[PriceFile], text: &mut String) {
     if prices.is_empty() {
         return;
     }
-    let mut table = Table::new(&["more", "of", "gain", "buys"]);
+    let mut table = TextTable::new(&["more", "of", "gain", "buys"]);
     for p in prices {
         table.row(vec![p.unit.clone(), p.place.clone(), optional(p.gain), p.effect.clone()]);
     }

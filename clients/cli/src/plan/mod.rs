@@ -4,15 +4,15 @@ mod explanation;
 mod reference;
 pub mod scaling;
 
-use self::reference::{Formulation, FormulationArgs, Request};
-use crate::args::{self, Format};
+use self::reference::{FormulationArgs, FormulationFlag, ReferenceArguments};
+use crate::args::{self, FormatFlag};
 use crate::workload;
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_planning::{Incumbent, Listener, PlanOptions, Planner};
-use apportion_support::exit::{Exit, Outcome};
+use apportion_planning::{Incumbent, Listener, Planner, PlanningOptions};
+use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::input;
-use apportion_support::output::{self, Table, number, optional};
+use apportion_support::output::{self, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::plan::LadderStepFile;
 use apportion_wire::{BadInput, PlanFile, ProblemFile};
@@ -56,14 +56,14 @@ pub struct PlanArgs {
     ladder: Option<f64>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FormatFlag,
     /// Also write the plan file here.
     #[arg(long)]
     out: Option<String>,
 }
 
 /// Runs the command.
-pub fn run(args: &PlanArgs) -> Outcome {
+pub fn run(args: &PlanArgs) -> CommandResult {
     args.formulation.check(&request(args))?;
     let problem = match input::read_problem(&args.problem)? {
         ProblemFile::Allocation(problem) => with_latency_rule(args, workload::with_demands(problem, &args.demand)?),
@@ -75,7 +75,7 @@ pub fn run(args: &PlanArgs) -> Outcome {
     };
     let mut options = options(args, trace);
     let progress = spinner(&format!("planning {}", args.problem));
-    if args.formulation.formulation == Formulation::Reference {
+    if args.formulation.formulation == FormulationFlag::Reference {
         let (outcome, report) = reference::plan(&args.formulation.settings(&request(args)), &problem)?;
         progress.finish_and_clear();
         return finish(args, &problem, &outcome, &report);
@@ -86,26 +86,26 @@ pub fn run(args: &PlanArgs) -> Outcome {
     finish(args, &problem, &outcome, &report)
 }
 
-fn request(args: &PlanArgs) -> Request<'_> {
+fn request(args: &PlanArgs) -> ReferenceArguments<'_> {
     let PlanArgs { planner, trace, ladder, gap, time_limit, .. } = args;
-    Request { planner, trace, ladder: *ladder, gap: *gap, time_limit: *time_limit }
+    ReferenceArguments { planner, trace, ladder: *ladder, gap: *gap, time_limit: *time_limit }
 }
 
-fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanOptions {
+fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanningOptions {
     let start = Instant::now();
-    PlanOptions {
+    PlanningOptions {
         planner: Planner::from_name(&args.planner).unwrap_or_default(),
         gap: args.gap,
         time_limit: args.time_limit,
         cancel: Arc::new(AtomicBool::new(false)),
         trace,
         ladder: args.ladder,
-        ..PlanOptions::new(Arc::new(move || start.elapsed()))
+        ..PlanningOptions::new(Arc::new(move || start.elapsed()))
     }
 }
 
 /// Plans a scaling problem. It has one rule of its own, and no requests that a trace could replay.
-fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
+fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> CommandResult {
     if let Some(trace) = args.trace.first() {
         let expected = "no --trace: a scaling problem has loads, and no requests to replay";
         return Err(BadInput::one("--trace", trace, format!("{} is a scaling problem", args.problem), expected).into());
@@ -128,8 +128,8 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> Outcome {
     let print = scaling::Print { format: args.format, out: args.out.as_deref() };
     let progress = spinner(&format!("planning {}", args.problem));
     let (outcome, report) = match args.formulation.formulation {
-        Formulation::Production => apportion_planning::scaling::plan(problem, &options(args, None)),
-        Formulation::Reference => reference::plan_scaling(&args.formulation.settings(&request(args)), problem)?,
+        FormulationFlag::Production => apportion_planning::scaling::plan(problem, &options(args, None)),
+        FormulationFlag::Reference => reference::plan_scaling(&args.formulation.settings(&request(args)), problem)?,
     };
     progress.finish_and_clear();
     scaling::finish(problem, &outcome, &report, &print)
@@ -140,14 +140,14 @@ fn with_latency_rule(args: &PlanArgs, problem: Problem) -> Problem {
     problem.changed(|draft| draft.objective.latency_rule = rule).expect("the rule alone makes no problem invalid")
 }
 
-fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &PlanningReport) -> Outcome {
+fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &PlanningReport) -> CommandResult {
     let file = PlanFile::from_outcome(problem, outcome, report);
     if let Some(out) = &args.out {
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }
     match args.format {
-        Format::Json => output::print(&file.to_json())?,
-        Format::Table => output::print(&table(&file))?,
+        FormatFlag::Json => output::print(&file.to_json())?,
+        FormatFlag::Table => output::print(&table(&file))?,
     }
     Ok(match outcome {
         PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => Exit::Done,
@@ -205,9 +205,9 @@ fn table(file: &PlanFile) -> String {
     text
 }
 
-fn assignments(p: &apportion_wire::plan::PipelinePlanFile) -> Table {
+fn assignments(p: &apportion_wire::plan::PipelinePlanFile) -> TextTable {
     let mut table =
-        Table::new(&["task", "variant", "hardware", "share", "batch", "replicas", "traffic", "budget ms", "busy"]);
+        TextTable::new(&["task", "variant", "hardware", "share", "batch", "replicas", "traffic", "budget ms", "busy"]);
     for a in &p.assignments {
         table.row(vec![
             a.task.clone(),
@@ -226,7 +226,7 @@ fn assignments(p: &apportion_wire::plan::PipelinePlanFile) -> Table {
 
 fn add_reasons(file: &PlanFile, text: &mut String) {
     if !file.planner.rounds.is_empty() {
-        let mut rounds = Table::new(&["round", "objective", "replicas", "attainment", "p99 ms"]);
+        let mut rounds = TextTable::new(&["round", "objective", "replicas", "attainment", "p99 ms"]);
         for r in &file.planner.rounds {
             rounds.row(vec![
                 r.round.to_string(),

@@ -7,7 +7,7 @@ use apportion_domain::{
 };
 use apportion_estimator::{SimulateOptions, Workload, simulate};
 use apportion_planning::{Planner, REPLAY_VISITS_MAX};
-use apportion_reference::{Answer, ReferenceError, Settings, Solver};
+use apportion_reference::{ReferenceAnswer, ReferenceError, ReferenceSettings, Solver};
 use apportion_support::exit::Failure;
 use apportion_wire::BadInput;
 use clap::builder::PossibleValuesParser;
@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 
 /// Which statement of a problem is solved.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum Formulation {
+pub enum FormulationFlag {
     /// The planner's own, with its searches.
     #[default]
     Production,
@@ -29,14 +29,14 @@ pub enum Formulation {
 pub struct FormulationArgs {
     /// Which statement of the problem is solved.
     #[arg(long, value_enum, default_value_t)]
-    pub formulation: Formulation,
+    pub formulation: FormulationFlag,
     /// Which solver solves the reference formulation. Default: highs.
     #[arg(long, value_name = "SOLVER", value_parser = PossibleValuesParser::new(Solver::ALL.map(Solver::name)))]
     pub reference_solver: Option<String>,
 }
 
 /// Arguments of `plan` that the reference formulations do not support, and those that they use.
-pub struct Request<'a> {
+pub struct ReferenceArguments<'a> {
     /// Name of the planner.
     pub planner: &'a str,
     /// Traces on which the plan must hold.
@@ -54,35 +54,35 @@ impl FormulationArgs {
     ///
     /// # Errors
     /// The argument, and the permitted values.
-    pub fn check(&self, request: &Request<'_>) -> Result<(), BadInput> {
+    pub fn check(&self, request: &ReferenceArguments<'_>) -> Result<(), BadInput> {
         let refuse = |flag: &str, value: &str, formulation: &str, expected: &str| {
             Err(BadInput::one(flag, format!("with --formulation {formulation}"), value, expected))
         };
         match self.formulation {
-            Formulation::Production => match &self.reference_solver {
+            FormulationFlag::Production => match &self.reference_solver {
                 Some(solver) => refuse("--reference-solver", solver, "production", "--formulation reference beside it"),
                 None => Ok(()),
             },
-            Formulation::Reference if request.planner != Planner::Milp.name() => {
+            FormulationFlag::Reference if request.planner != Planner::Milp.name() => {
                 refuse("--planner", request.planner, "reference", Planner::Milp.name())
             }
-            Formulation::Reference if !request.trace.is_empty() => {
+            FormulationFlag::Reference if !request.trace.is_empty() => {
                 let expected = "no --trace: the reference formulations have no check loop";
                 refuse("--trace", &request.trace[0], "reference", expected)
             }
-            Formulation::Reference if request.ladder.is_some() => {
+            FormulationFlag::Reference if request.ladder.is_some() => {
                 let expected = "no --ladder: the reference formulations plan for one demand";
                 refuse("--ladder", &request.ladder.unwrap_or_default().to_string(), "reference", expected)
             }
-            Formulation::Reference => Ok(()),
+            FormulationFlag::Reference => Ok(()),
         }
     }
 
     /// How the reference formulations are solved.
     #[must_use]
-    pub fn settings(&self, request: &Request<'_>) -> Settings {
+    pub fn settings(&self, request: &ReferenceArguments<'_>) -> ReferenceSettings {
         let solver = self.reference_solver.as_deref().and_then(Solver::from_name).unwrap_or_default();
-        Settings { solver, gap: request.gap, time_limit: request.time_limit }
+        ReferenceSettings { solver, gap: request.gap, time_limit: request.time_limit }
     }
 }
 
@@ -90,18 +90,18 @@ impl FormulationArgs {
 ///
 /// # Errors
 /// If the problem is too large, the solver failed, or the checker rejects the plan.
-pub fn plan(settings: &Settings, problem: &Problem) -> Result<(PlanOutcome, PlanningReport), Failure> {
+pub fn plan(settings: &ReferenceSettings, problem: &Problem) -> Result<(PlanOutcome, PlanningReport), Failure> {
     let start = Instant::now();
     let answer = apportion_reference::solve(problem, settings);
     let mut report = report(settings, start.elapsed());
     let outcome = match answer {
-        Ok(Answer::Optimal(found)) => {
+        Ok(ReferenceAnswer::Optimal(found)) => {
             report.objective = ObjectiveValue { step: found.step, value: Some(found.value), bound: Some(found.bound) };
             let plan = with_routing(problem, found.plan)?;
             report.estimate = replayed(problem, &plan, &mut report.explanation);
             PlanOutcome::Optimal(plan)
         }
-        Ok(Answer::Infeasible) => {
+        Ok(ReferenceAnswer::Infeasible) => {
             report.explanation.left_out.push(reason_for_missing_shortfalls());
             PlanOutcome::Infeasible { shortfalls: Vec::new() }
         }
@@ -114,7 +114,10 @@ pub fn plan(settings: &Settings, problem: &Problem) -> Result<(PlanOutcome, Plan
 ///
 /// # Errors
 /// As [`plan`].
-pub fn plan_scaling(settings: &Settings, problem: &ScalingProblem) -> Result<(ScalingOutcome, PlanningReport), Failure> {
+pub fn plan_scaling(
+    settings: &ReferenceSettings,
+    problem: &ScalingProblem,
+) -> Result<(ScalingOutcome, PlanningReport), Failure> {
     let start = Instant::now();
     let answer = apportion_reference::solve_scaling(problem, settings);
     let mut report = report(settings, start.elapsed());
@@ -134,7 +137,7 @@ pub fn plan_scaling(settings: &Settings, problem: &ScalingProblem) -> Result<(Sc
     Ok((outcome, report))
 }
 
-fn report(settings: &Settings, took: Duration) -> PlanningReport {
+fn report(settings: &ReferenceSettings, took: Duration) -> PlanningReport {
     PlanningReport {
         planner: format!("reference-{}", settings.solver.name()),
         objective: ObjectiveValue { step: None, value: None, bound: None },

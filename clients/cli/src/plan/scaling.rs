@@ -1,10 +1,10 @@
 //! How do `plan` and `diff` treat scaling problems (INFaaS section 4.2.1)?
 
-use crate::args::Format;
+use crate::args::FormatFlag;
 use apportion_domain::{PlanningReport, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
 use apportion_planning::Planner;
-use apportion_support::exit::{Exit, Outcome};
-use apportion_support::output::{self, Table, number, optional};
+use apportion_support::exit::{CommandResult, Exit};
+use apportion_support::output::{self, TextTable, number, optional};
 use apportion_wire::PlanFile;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -16,20 +16,25 @@ pub const PLANNERS: [&str; 2] = [Planner::Milp.name(), Planner::Greedy.name()];
 /// The format and the file of a result.
 pub struct Print<'a> {
     /// How it is printed.
-    pub format: Format,
+    pub format: FormatFlag,
     /// Also write the plan file here.
     pub out: Option<&'a str>,
 }
 
 /// Writes and prints what a planner answered.
-pub fn finish(problem: &ScalingProblem, outcome: &ScalingOutcome, report: &PlanningReport, print: &Print<'_>) -> Outcome {
+pub fn finish(
+    problem: &ScalingProblem,
+    outcome: &ScalingOutcome,
+    report: &PlanningReport,
+    print: &Print<'_>,
+) -> CommandResult {
     let file = PlanFile::from_scaling(problem, outcome, report);
     if let Some(out) = print.out {
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }
     match print.format {
-        Format::Json => output::print(&file.to_json())?,
-        Format::Table => output::print(&table(&file))?,
+        FormatFlag::Json => output::print(&file.to_json())?,
+        FormatFlag::Table => output::print(&table(&file))?,
     }
     Ok(match outcome {
         ScalingOutcome::Optimal(_) | ScalingOutcome::Feasible { .. } => Exit::Done,
@@ -57,7 +62,7 @@ fn table(file: &PlanFile) -> String {
         line("binding", format!("{} of {}: {} of {}", b.constraint, b.place, optional(b.used), optional(b.limit)));
     }
     let entries = file.scaling.iter().flatten().filter(|e| e.running > 0 || e.delta != 0);
-    let mut actions = Table::new(&["application", "variant", "running", "change"]);
+    let mut actions = TextTable::new(&["application", "variant", "running", "change"]);
     for e in entries {
         let change = if e.delta == 0 { "-".to_owned() } else { format!("{:+}", e.delta) };
         actions.row(vec![e.application.clone(), e.variant.clone(), e.running.to_string(), change]);
@@ -81,15 +86,15 @@ fn table(file: &PlanFile) -> String {
 }
 
 /// Prints the changes between two plans.
-pub fn diff(from: &ScalingPlan, to: &ScalingPlan, format: Format) -> Outcome {
+pub fn diff(from: &ScalingPlan, to: &ScalingPlan, format: FormatFlag) -> CommandResult {
     let changes = from.diff(to);
     match format {
-        Format::Json => {
+        FormatFlag::Json => {
             let list: Vec<Value> = changes.iter().map(change_json).collect();
             output::print(&output::json(&json!({ "changes": list }))?)?;
         }
-        Format::Table if changes.is_empty() => eprintln!("no changes"),
-        Format::Table => output::print(&changes_table(&changes))?,
+        FormatFlag::Table if changes.is_empty() => eprintln!("no changes"),
+        FormatFlag::Table => output::print(&changes_table(&changes))?,
     }
     Ok(Exit::Done)
 }
@@ -101,7 +106,7 @@ fn change_json(c: &ScalingChange) -> Value {
 
 fn changes_table(changes: &[ScalingChange]) -> String {
     let running_text = |running: Option<u32>| running.map_or_else(|| "-".to_owned(), |running| running.to_string());
-    let mut table = Table::new(&["application", "variant", "before", "after"]);
+    let mut table = TextTable::new(&["application", "variant", "before", "after"]);
     for c in changes {
         table.row(vec![c.application.clone(), c.variant.clone(), running_text(c.from), running_text(c.to)]);
     }

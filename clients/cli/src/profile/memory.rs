@@ -3,8 +3,8 @@
 
 use anyhow::Context;
 use apportion_profiler::memory::{peak_memory_mib, read_inputs, write_inputs};
-use apportion_profiler::{BackendError, Provider, Running, Tensor};
-use apportion_support::exit::{Exit, Outcome};
+use apportion_profiler::{BackendError, ExecutionSettings, Provider, Tensor};
+use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::output;
 use clap::Args;
 use std::io::BufWriter;
@@ -34,9 +34,9 @@ pub struct MemoryArgs {
 }
 
 /// Runs the command: prints the peak in MiB, or `null` if the device does not report it.
-pub fn run(args: &MemoryArgs) -> Outcome {
+pub fn run(args: &MemoryArgs) -> CommandResult {
     let inputs = read_inputs(&mut std::io::stdin().lock()).context("reading the batch")?;
-    let running = Running { provider: args.provider, device: args.device, threads: args.threads };
+    let running = ExecutionSettings { provider: args.provider, device: args.device, threads: args.threads };
     let peak = peak_memory_mib(&args.library, running, &args.file, &inputs).context("measuring memory")?;
     output::print(&output::json(&peak)?)?;
     Ok(Exit::Done)
@@ -46,7 +46,12 @@ pub fn run(args: &MemoryArgs) -> Outcome {
 ///
 /// # Errors
 /// If that process cannot be started, or ends without a figure, for example for lack of memory.
-pub fn measure(library: &Path, running: Running, file: &Path, inputs: &[Tensor]) -> Result<Option<f64>, BackendError> {
+pub fn measure(
+    library: &Path,
+    running: ExecutionSettings,
+    file: &Path,
+    inputs: &[Tensor],
+) -> Result<Option<f64>, BackendError> {
     let fail = |detail: String| BackendError::Run(format!("its memory could not be measured: {detail}"));
     let program = std::env::current_exe().map_err(|e| fail(e.to_string()))?;
     let mut command = Command::new(program);

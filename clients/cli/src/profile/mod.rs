@@ -9,12 +9,12 @@ pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
 use anyhow::{Context, Result};
 use apportion_profiler::{
-    Clock, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, Running, THREADS_DEFAULT, TaskFiles,
-    Tensor, ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
+    Clock, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, THREADS_DEFAULT,
+    TaskFiles, Tensor, ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
 };
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, Table, number};
+use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
 use apportion_wire::{
     BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, parse_tree,
@@ -37,8 +37,8 @@ pub struct ProfileArgs {
     /// Factor on all latencies, for devices that hold their slots for a multiple of the measured time.
     #[arg(long, default_value_t = 1.0)]
     multiple: f64,
-    /// Source of times: the `wall` clock, or the `processor` time of the thread, which other work on this machine does not
-    /// lengthen (for emulated devices; only if variants run on processors).
+    /// Source of times: the `wall` clock, or the `processor` time of the thread. Other work on this machine does not
+    /// lengthen processor time. It is for emulated devices, and only if variants run on processors.
     #[arg(long, default_value = "wall", value_parser = ["wall", "processor"])]
     clock: String,
     /// Largest batch size; measured are the powers of two up to it.
@@ -63,11 +63,11 @@ pub struct ProfileArgs {
     onnxruntime: Option<PathBuf>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: crate::args::Format,
+    format: crate::args::FormatFlag,
 }
 
 /// Runs the command.
-pub fn run(args: &ProfileArgs) -> Outcome {
+pub fn run(args: &ProfileArgs) -> CommandResult {
     if !(args.multiple > 0.0 && args.multiple <= 1e6) {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
@@ -83,10 +83,11 @@ pub fn run(args: &ProfileArgs) -> Outcome {
         return Err(BadInput::one("--clock", "", &args.clock, "wall: with this provider a device computes").into());
     }
     let options = MeasureOptions { batches, multiple: args.multiple, clock, ..MeasureOptions::default() };
-    let running = Running { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
+    let running = ExecutionSettings { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
     warn_if_busy();
     let bar = spinner("profiling");
-    let mut report = |p: &apportion_profiler::Progress| bar.set_message(format!("{}/{} {}", p.done, p.total, p.what));
+    let mut report =
+        |p: &apportion_profiler::ProfilingProgress| bar.set_message(format!("{}/{} {}", p.done, p.total, p.what));
     let probe = |file: &Path, batch: &[Tensor]| memory::measure(&library, running, file, batch);
     let measured = profile_pipeline(&files, &onnx_loader(library.clone(), running), &probe, &options, &mut report);
     bar.finish_and_clear();
@@ -100,8 +101,8 @@ pub fn run(args: &ProfileArgs) -> Outcome {
         problem::write(out, &pipeline, &set, &args.hardware)?;
     }
     match args.format {
-        crate::args::Format::Json => output::print(&output::json(&set)?)?,
-        crate::args::Format::Table => output::print(&tables(&set))?,
+        crate::args::FormatFlag::Json => output::print(&output::json(&set)?)?,
+        crate::args::FormatFlag::Table => output::print(&tables(&set))?,
     }
     Ok(Exit::Done)
 }
@@ -137,7 +138,7 @@ fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles
 fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
     let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for task in &measured.tasks {
-        let tensor = |t: &apportion_profiler::TensorSpec| TensorSpec {
+        let tensor = |t: &apportion_profiler::TensorSignature| TensorSpec {
             name: t.name.clone(),
             datatype: t.datatype.name().to_owned(),
             shape: t.shape.clone(),
@@ -198,13 +199,13 @@ fn warn_if_busy() {
 }
 
 fn tables(set: &ProfileSet) -> String {
-    let mut rows = Table::new(&["task", "variant", "batch", "latency_ms", "p99_ms", "queries/s"]);
+    let mut rows = TextTable::new(&["task", "variant", "batch", "latency_ms", "p99_ms", "queries/s"]);
     for r in &set.rows {
         let qps = 1000.0 * f64::from(r.batch) / r.latency_ms;
         let p99 = output::optional(r.p99_ms);
         rows.row(vec![r.task.clone(), r.variant.clone(), r.batch.to_string(), number(r.latency_ms), p99, number(qps)]);
     }
-    let mut paths = Table::new(&["path", "accuracy"]);
+    let mut paths = TextTable::new(&["path", "accuracy"]);
     for (path, accuracy) in &set.path_accuracy {
         paths.row(vec![path.clone(), number(*accuracy)]);
     }

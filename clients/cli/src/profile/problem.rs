@@ -1,7 +1,8 @@
 //! Which problem file does `profile --out` write? `plan` reads it, the service takes it, and another `profile` on other
 //! hardware adds to it.
 
-use super::settings::complete;
+use super::settings::add_missing_settings;
+use apportion_domain::Mode;
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_support::output;
@@ -19,12 +20,12 @@ const DEMAND_QPS: f64 = 1.0;
 /// # Errors
 /// If there is another file in the way, or it cannot be written.
 pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> Result<(), Failure> {
-    let mut problem = existing(out, &pipeline["name"])?;
+    let mut problem = read_existing(out, &pipeline["name"])?;
     let mut sent = pipeline.clone();
     let list = problem["pipelines"].as_array_mut().expect("a problem has pipelines");
     let had = list.iter().find(|p| p["name"] == sent["name"]).cloned();
     if let Some(had) = &had {
-        complete(&mut sent, &without_measurements(had.clone()));
+        add_missing_settings(&mut sent, &without_measurements(had.clone()));
     }
     if sent.get("demand_qps").is_none_or(Value::is_null) {
         eprintln!("{out}: demand_qps is {DEMAND_QPS}, for the pipeline names none: change it, or plan with --demand");
@@ -50,10 +51,10 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
 }
 
 /// The problem file at `out`, or an empty one.
-fn existing(out: &str, pipeline: &Value) -> Result<Value, Failure> {
+fn read_existing(out: &str, pipeline: &Value) -> Result<Value, Failure> {
     let is_empty = Path::new(out).metadata().is_ok_and(|m| m.is_file() && m.len() == 0);
     if !Path::new(out).exists() || is_empty {
-        return Ok(json!({"version": 1, "objective": {"mode": "hardware_then_accuracy"}, "hardware": [], "pipelines": []}));
+        return Ok(json!({"version": 1, "objective": {"mode": Mode::default().name()}, "hardware": [], "pipelines": []}));
     }
     let expected = format!("a problem file with the pipeline {pipeline}, or no file");
     let refused = |found: String| Failure::from(BadInput::one(out, "", found, expected.clone()));

@@ -1,6 +1,6 @@
 //! How is a profiled pipeline registered with a service?
 
-use super::settings::complete;
+use super::settings::add_missing_settings;
 use anyhow::{Context, Result};
 use apportion_profiler::PipelineFiles;
 use apportion_wire::ProfileSet;
@@ -50,7 +50,7 @@ async fn put_pipeline(client: &Client, url: &reqwest::Url, pipeline: &Value) -> 
             if let Some(tag) = had.headers().get(ETAG) {
                 put = put.header(IF_MATCH, tag);
             }
-            complete(&mut sent, &had.json().await.context("reading the registered pipeline")?);
+            add_missing_settings(&mut sent, &had.json().await.context("reading the registered pipeline")?);
         }
         let answer = send(put.json(&sent)).await?;
         if answer.status() != StatusCode::PRECONDITION_FAILED {

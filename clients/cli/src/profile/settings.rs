@@ -11,13 +11,13 @@ const NOT_KEPT: [&str; 5] = ["edges", "validation", "model", "model_digest", "pr
 
 /// Adds the settings of the registered pipeline that the sent pipeline leaves out. Tasks and variants keep the settings
 /// of their namesakes. The lists of tasks, variants and edges are as sent. Null is a value and stays.
-pub fn complete(sent: &mut Value, had: &Value) {
+pub fn add_missing_settings(sent: &mut Value, had: &Value) {
     let (Some(sent), Some(had)) = (sent.as_object_mut(), had.as_object()) else { return };
-    complete_object(sent, had);
+    add_missing_keys(sent, had);
     keep_known_names(sent);
 }
 
-fn complete_object(sent: &mut Map<String, Value>, had: &Map<String, Value>) {
+fn add_missing_keys(sent: &mut Map<String, Value>, had: &Map<String, Value>) {
     for (key, old) in had {
         match sent.get_mut(key) {
             None if !NOT_KEPT.contains(&key.as_str()) => {
@@ -25,14 +25,14 @@ fn complete_object(sent: &mut Map<String, Value>, had: &Map<String, Value>) {
             }
             Some(Value::Object(new)) if BLOCKS.contains(&key.as_str()) => {
                 if let Some(old) = old.as_object() {
-                    complete_object(new, old);
+                    add_missing_keys(new, old);
                 }
             }
             Some(Value::Array(new)) if NAMED.contains(&key.as_str()) => {
                 for member in new.iter_mut().filter_map(Value::as_object_mut) {
                     let same = |o: &&Value| o.get("name") == member.get("name");
                     if let Some(old) = old.as_array().into_iter().flatten().find(same).and_then(Value::as_object) {
-                        complete_object(member, old);
+                        add_missing_keys(member, old);
                     }
                 }
             }
@@ -78,7 +78,7 @@ mod tests {
             "name": "p", "slo_ms": 200, "min_accuracy": null, "replan": {"mode": "off"},
             "tasks": [{"name": "a", "variants": [{"name": "x"}, {"name": "y"}]}, {"name": "b", "variants": [{"name": "z"}]}],
         });
-        complete(&mut sent, &had);
+        add_missing_settings(&mut sent, &had);
         let expected = json!({
             "name": "p", "slo_ms": 200, "weight": 2.0, "min_accuracy": null, "replan": {"mode": "off", "period_s": 5.0},
             "leaf_weights": {"b": 1.0}, "path_accuracy": {"a:x>b:z": 0.5},
@@ -93,7 +93,7 @@ mod tests {
     fn a_missing_replan_block_keeps_replanning() {
         let had = json!({"name": "p", "replan": {"mode": "apply"}, "tasks": []});
         let mut sent = json!({"name": "p", "tasks": []});
-        complete(&mut sent, &had);
+        add_missing_settings(&mut sent, &had);
         assert_eq!(sent["replan"], json!({"mode": "apply"}));
     }
 }

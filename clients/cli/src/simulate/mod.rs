@@ -2,15 +2,15 @@
 
 mod requests;
 
-use crate::args::{self, Format};
+use crate::args::{self, FormatFlag};
 use crate::workload::{WorkloadArgs, read_workload};
 use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing};
 use apportion_estimator::{
     Controller, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Window, Workload, controllers,
 };
-use apportion_support::exit::{Exit, Failure, Outcome};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, Table, number, optional};
+use apportion_support::output::{self, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::EstimateFile;
 use clap::builder::PossibleValuesParser;
@@ -43,8 +43,8 @@ pub struct SimulateArgs {
     #[arg(long)]
     requests: Option<String>,
     /// The scaler of replicas during the run: `plan` (its own ladder, if it has one), `none`, `tuner` (InferLine's), `hpa`
-    /// (Kubernetes, by utilisation), `ray-serve`, or `coarse` (whole pipelines, once they are overloaded: the baseline of
-    /// InferLine's evaluation).
+    /// (Kubernetes, by utilisation), `ray-serve`, or `coarse`. `coarse` scales whole pipelines once they are overloaded; it
+    /// is the baseline of InferLine's evaluation.
     #[arg(long, value_enum, default_value_t)]
     autoscaler: Autoscaler,
     /// The load that the plan was made for, as --trace. The tuner compares arrivals with it. Without one: the demand, for
@@ -63,7 +63,7 @@ pub struct SimulateArgs {
     windows: Option<String>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: Format,
+    format: FormatFlag,
 }
 
 /// Times of batches.
@@ -94,13 +94,14 @@ enum Autoscaler {
     Coarse,
 }
 
-/// Runs the simulation. The replay is there if the run has scalers, a steward or windows.
-fn simulated(
-    args: &SimulateArgs,
-    problem: &Problem,
-    plan: &Plan,
-    workload: &Workload,
-) -> Result<(Simulation, Option<Replay>), Failure> {
+/// A simulated run.
+struct Run {
+    simulation: Simulation,
+    /// The replay, if the run has scalers, a steward or windows.
+    replay: Option<Replay>,
+}
+
+fn run_simulation(args: &SimulateArgs, problem: &Problem, plan: &Plan, workload: &Workload) -> Result<Run, Failure> {
     let bad = |e: apportion_estimator::SimulateError| Failure::BadInput(format!("{}: {e}", args.plan));
     let service = match args.service {
         Service::Median => ServiceTimes::Median,
@@ -110,7 +111,8 @@ fn simulated(
     let ladders = args.autoscaler == Autoscaler::Plan && plan.pipelines.iter().any(|part| !part.ladder.is_empty());
     let scales = ladders || !matches!(args.autoscaler, Autoscaler::Plan | Autoscaler::None);
     if !scales && args.windows.is_none() && !args.steward {
-        return Ok((apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?, None));
+        let simulation = apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?;
+        return Ok(Run { simulation, replay: None });
     }
     let controllers: Vec<Box<dyn Controller>> = match args.autoscaler {
         Autoscaler::Plan | Autoscaler::None => Vec::new(),
@@ -129,7 +131,7 @@ fn simulated(
     };
     let scenario = Scenario { controllers, steward: args.steward, ladders, ..Scenario::default() };
     let replay = apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(bad)?;
-    Ok((replay.simulation.clone(), Some(replay)))
+    Ok(Run { simulation: replay.simulation.clone(), replay: Some(replay) })
 }
 
 /// One row per window.
@@ -160,7 +162,7 @@ fn replay_json(replay: &Replay) -> Value {
 }
 
 fn replay_table(replay: &Replay) -> String {
-    let mut table = Table::new(&["changes", "steerings", "cost", "cost per hour", "utilisation", "invalid rate"]);
+    let mut table = TextTable::new(&["changes", "steerings", "cost", "cost per hour", "utilisation", "invalid rate"]);
     table.row(vec![
         replay.changes.to_string(),
         replay.steerings.to_string(),
@@ -173,14 +175,14 @@ fn replay_table(replay: &Replay) -> String {
 }
 
 /// Runs the command.
-pub fn run(args: &SimulateArgs) -> Outcome {
+pub fn run(args: &SimulateArgs) -> CommandResult {
     let problem = input::read_allocation_problem(&args.problem)?;
     let plan = with_serving_arguments(input::read_plan_for(&problem, &args.plan)?, args);
     let workload = args.workload.read(&problem)?;
     let progress = spinner("simulating");
-    let result = simulated(args, &problem, &plan, &workload);
+    let result = run_simulation(args, &problem, &plan, &workload);
     progress.finish_and_clear();
-    let (simulation, replay) = result?;
+    let Run { simulation, replay } = result?;
     if let (Some(file), Some(replay)) = (&args.windows, &replay) {
         output::write_file(file, |out| write_windows(&replay.windows, out))?;
     }
@@ -188,14 +190,14 @@ pub fn run(args: &SimulateArgs) -> Outcome {
         output::write_file(file, |out| requests::write(&problem, &simulation, out))?;
     }
     match args.format {
-        Format::Json => {
+        FormatFlag::Json => {
             let mut document = document(&problem, &simulation);
             if let Some(replay) = &replay {
                 document["replay"] = replay_json(replay);
             }
             output::print(&output::json(&document)?)?;
         }
-        Format::Table => {
+        FormatFlag::Table => {
             let more = replay.as_ref().map_or(String::new(), |replay| format!("\n{}", replay_table(replay)));
             output::print(&(table(&problem, &simulation) + &more))?;
         }
@@ -228,7 +230,7 @@ fn document(problem: &Problem, simulation: &Simulation) -> Value {
 
 fn table(problem: &Problem, simulation: &Simulation) -> String {
     let header = ["pipeline", "requests", "ok", "late", "dropped", "failed", "attainment", "p50 ms", "p99 ms", "accuracy"];
-    let mut table = Table::new(&header);
+    let mut table = TextTable::new(&header);
     let mut row = |name: &str, estimate: &Estimate| {
         let e = EstimateFile::from(estimate);
         table.row(vec![
@@ -251,7 +253,7 @@ fn table(problem: &Problem, simulation: &Simulation) -> String {
         row("all", &simulation.total);
     }
     let header = ["pipeline", "task", "queries", "queue ms", "batch wait", "wait p99", "exec ms", "batch", "busy"];
-    let mut waiting = Table::new(&header);
+    let mut waiting = TextTable::new(&header);
     for w in simulation.pipelines.iter().flat_map(|e| &e.waiting) {
         waiting.row(vec![
             w.pipeline.clone(),

@@ -1,8 +1,8 @@
 //! How are the results of each request written as CSV?
 
 use apportion_domain::Problem;
-use apportion_estimator::{DropReason, Outcome, RequestRecord, Simulation};
-use apportion_wire::{RequestOutcome, RequestRow, write_requests};
+use apportion_estimator::{DropReason, RequestOutcome, RequestRecord, Simulation};
+use apportion_wire::{RecordedOutcome, RequestRow, write_requests};
 use std::io::{self, Write};
 
 /// Writes one row per request, by pipeline, then by arrival, numbered from 0.
@@ -17,10 +17,10 @@ fn row_of<'a>(number: u64, r: &RequestRecord, drop_task: Option<&'a str>) -> Req
         arrival: r.arrival,
         finish: r.finish,
         outcome: match r.outcome {
-            Outcome::Ok => RequestOutcome::Ok,
-            Outcome::Late => RequestOutcome::Late,
-            Outcome::Dropped => RequestOutcome::Dropped,
-            Outcome::Failed => RequestOutcome::Failed,
+            RequestOutcome::Ok => RecordedOutcome::Ok,
+            RequestOutcome::Late => RecordedOutcome::Late,
+            RequestOutcome::Dropped => RecordedOutcome::Dropped,
+            RequestOutcome::Failed => RecordedOutcome::Failed,
         },
         drop_task,
         reason: r.reason.map(DropReason::name),

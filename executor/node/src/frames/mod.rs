@@ -4,8 +4,8 @@
 //! few chunks of large ones. This module does no I/O: [`Cutter`] makes the bytes to write, and [`Joiner`] takes the bytes
 //! that were read.
 //!
-//! A chunk has a head of three numbers of 4 bytes, big-endian: the stream's number, how many bytes of the message are
-//! still to come (this chunk included), and the chunk's own length. The first chunk of a stream so gives the message's
+//! A chunk has a head of three numbers of 4 bytes, big-endian. They are the stream's number, how many bytes of the message
+//! are still to come (this chunk included), and the chunk's own length. The first chunk of a stream so gives the message's
 //! length. The last chunk is the one whose two lengths are equal. A stream's number is free again when the stream has
 //! ended.
 
@@ -202,7 +202,8 @@ fn head(stream: u32, rest: usize, length: usize) -> Bytes {
 pub enum JoinError {
     /// The head of a chunk contradicts itself or a bound.
     #[error(
-        "a chunk of {length} bytes of a message that needs {rest} more: expected 1 to {CHUNK_BYTES_MAX} of at most {MESSAGE_BYTES_MAX}"
+        "a chunk of {length} bytes of a message that needs {rest} more: expected 1 to {CHUNK_BYTES_MAX} of at most \
+         {MESSAGE_BYTES_MAX}"
     )]
     Head {
         /// Bytes that the message still needs.
@@ -295,8 +296,8 @@ impl Joiner {
         }
     }
 
-    /// Where the bytes of the chunk that has begun belong, and how many are to come; they may be read into it at once
-    /// instead of into the buffer, if that is empty. [`Joiner::came`] must follow.
+    /// The place of the bytes of the chunk that has begun, and how many are to come. While the buffer is empty, they may be
+    /// read into this place at once. [`Joiner::came`] must follow.
     pub fn space(&mut self) -> Option<(&mut BytesMut, usize)> {
         let (stream, left) = self.current?;
         Some((&mut self.open.get_mut(&stream).expect("its chunk has begun").bytes, left))
@@ -316,8 +317,8 @@ impl Joiner {
         Some(message)
     }
 
-    /// How many bytes should be read into `buffer` next, if not into [`Joiner::space`]: while large messages are under way
-    /// only as many as are sure to belong there, so that those of the next large chunk need not be copied.
+    /// How many bytes should be read into `buffer` next, if not into [`Joiner::space`]. While large messages are under way,
+    /// these are only bytes that are sure to belong there. So the bytes of the next large chunk need not be copied.
     #[must_use]
     pub fn wants(&self, buffer: &[u8], most: usize) -> usize {
         if self.open.is_empty() {

@@ -38,7 +38,8 @@ pub enum PipelineError {
     Paths(Dropping, TooManyPaths),
     /// Agents do not serve continuous tasks.
     #[error(
-        "task {0}: kind continuous: agents run queries in batches and have no slots of their own for each: expected kind batch"
+        "task {0}: kind continuous: agents run queries in batches and have no slots of their own for each: \
+         expected kind batch"
     )]
     Continuous(String),
     /// A tensor has a datatype that agents do not know.

@@ -5,18 +5,18 @@
 //! query of the fork.
 
 use super::error::PipelineError;
-use super::model::{Task, WAITS_MAX, Wait};
+use super::model::{JoinWait, LayoutTask, WAITS_MAX};
 
 /// What the queries at joins wait for.
 ///
 /// # Errors
 /// If the tasks have a cycle, one cannot be reached, or there are too many edges into joins.
-pub(super) fn waits(tasks: &[Task], root: usize) -> Result<Vec<Wait>, PipelineError> {
+pub(super) fn waits(tasks: &[LayoutTask], root: usize) -> Result<Vec<JoinWait>, PipelineError> {
     let mut makers = vec![None; tasks.len()];
     for (parent, task) in tasks.iter().enumerate() {
         task.children.iter().for_each(|edge| makers[edge.to] = Some(parent));
     }
-    let mut waits: Vec<Wait> = Vec::new();
+    let mut waits: Vec<JoinWait> = Vec::new();
     for (parent, task) in tasks.iter().enumerate() {
         let way = lineage(&makers, parent).filter(|way| way.last() == Some(&root));
         let way = way.ok_or_else(|| PipelineError::Unreachable(task.name.clone()))?;
@@ -29,10 +29,10 @@ pub(super) fn waits(tasks: &[Task], root: usize) -> Result<Vec<Wait>, PipelineEr
                 continue;
             }
             let (join, fork) = (edge.to, way[at]);
-            waits.push(Wait { join, fork, parent, makes: false, counted: way[..at].to_vec() });
+            waits.push(JoinWait { join, fork, parent, makes: false, counted: way[..at].to_vec() });
             if !waits.iter().any(|w| w.makes && (w.join, w.fork) == (join, fork)) {
                 let counted: Vec<usize> = above[1..].iter().copied().take_while(|t| *t != fork).collect();
-                waits.push(Wait { join, fork, parent: above[1], makes: true, counted });
+                waits.push(JoinWait { join, fork, parent: above[1], makes: true, counted });
             }
         }
     }
@@ -57,17 +57,17 @@ fn lineage(makers: &[Option<usize>], task: usize) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::Edge;
+    use crate::layout::LayoutEdge;
 
     /// Tasks from (makes queries, from, to).
-    fn tasks(count: usize, edges: &[(bool, usize, usize)]) -> Vec<Task> {
+    fn tasks(count: usize, edges: &[(bool, usize, usize)]) -> Vec<LayoutTask> {
         let task = |at: usize| {
             let of = |makes: bool| {
-                let edge = |&(_, _, to): &(bool, usize, usize)| Edge { to, map: vec![], ratio: 1.0 };
+                let edge = |&(_, _, to): &(bool, usize, usize)| LayoutEdge { to, map: vec![], ratio: 1.0 };
                 edges.iter().filter(|(m, from, _)| (*m, *from) == (makes, at)).map(edge).collect()
             };
             let (children, delays) = (of(true), of(false));
-            Task { name: at.to_string(), inputs: vec![], outputs: vec![], children, delays, one_of: false }
+            LayoutTask { name: at.to_string(), inputs: vec![], outputs: vec![], children, delays, one_of: false }
         };
         (0..count).map(task).collect()
     }
@@ -76,7 +76,8 @@ mod tests {
     fn the_fork_is_the_nearest_common_ancestor() {
         // 0 -> 1 -> {2 -> 4, 3}; 4 waits for 3 and, without a map, for its ancestor 1.
         let tasks = tasks(5, &[(true, 0, 1), (true, 1, 2), (true, 1, 3), (true, 2, 4), (false, 3, 4), (false, 1, 4)]);
-        let wait = |parent, makes, counted: &[usize]| Wait { join: 4, fork: 1, parent, makes, counted: counted.to_vec() };
+        let wait =
+            |parent, makes, counted: &[usize]| JoinWait { join: 4, fork: 1, parent, makes, counted: counted.to_vec() };
         assert_eq!(waits(&tasks, 0), Ok(vec![wait(3, false, &[3]), wait(2, true, &[2])]));
         assert!(wait(2, true, &[2]).leads(2, 4) && !wait(3, false, &[3]).leads(3, 4));
     }
@@ -85,7 +86,8 @@ mod tests {
     fn what_an_ancestor_brings_comes_from_the_fork_itself() {
         let mut tasks = tasks(3, &[(true, 0, 1), (true, 1, 2), (false, 0, 2)]);
         tasks[0].delays[0].map = vec![("x".into(), "y".into())];
-        let wait = |parent, makes, counted: &[usize]| Wait { join: 2, fork: 0, parent, makes, counted: counted.to_vec() };
+        let wait =
+            |parent, makes, counted: &[usize]| JoinWait { join: 2, fork: 0, parent, makes, counted: counted.to_vec() };
         assert_eq!(waits(&tasks, 0), Ok(vec![wait(0, false, &[]), wait(1, true, &[1])]));
     }
 

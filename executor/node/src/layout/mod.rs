@@ -6,7 +6,10 @@ mod model;
 mod read;
 
 pub use error::{LayoutError, PipelineError};
-pub use model::{Choice, Difference, Edge, Entries, Group, Layout, Pipeline, Replica, Task, Wait, difference};
+pub use model::{
+    AgentDevices, JoinWait, Layout, LayoutEdge, LayoutGroup, LayoutPipeline, LayoutReplica, LayoutTask, TableEntries,
+    TargetDifference, VariantCombination, difference,
+};
 pub use read::lay_out;
 
 #[cfg(test)]
@@ -60,9 +63,9 @@ pub(crate) mod tests {
     #[test]
     fn a_replica_is_loaded_kept_or_retired_by_its_number() {
         let layout = lay_out(&chain()).expect("a valid target");
-        let expected = Difference { load: vec![1], keep: vec![], retire: vec![7] };
+        let expected = TargetDifference { load: vec![1], keep: vec![], retire: vec![7] };
         assert_eq!(difference(&[7].into(), &layout, 1), expected);
-        let expected = Difference { load: vec![], keep: vec![2], retire: vec![] };
+        let expected = TargetDifference { load: vec![], keep: vec![2], retire: vec![] };
         assert_eq!(difference(&[2].into(), &layout, 2), expected);
     }
 

@@ -1,8 +1,8 @@
 //! What does a checked target consist of?
 
-use crate::tensor::TensorSpec;
+use crate::tensor::TensorSignature;
 use apportion_domain::{Fence, ServingPolicy};
-use apportion_serving::ladder::Step;
+use apportion_serving::ladder::LadderStep;
 use apportion_serving::router::Within;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,16 +16,25 @@ pub struct Layout {
     /// Which target.
     pub fence: Option<Fence>,
     /// By name.
-    pub pipelines: BTreeMap<String, Arc<Pipeline>>,
+    pub pipelines: BTreeMap<String, Arc<LayoutPipeline>>,
     /// Data addresses of all agents, by number.
     pub agents: BTreeMap<u64, String>,
-    /// Hardware type and number of the devices of each agent, where the target says.
-    pub devices: BTreeMap<u64, (String, u32)>,
+    /// The devices of each agent, where the target says.
+    pub devices: BTreeMap<u64, AgentDevices>,
+}
+
+/// The devices of one agent, all of one type.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentDevices {
+    /// Their hardware type.
+    pub hardware: String,
+    /// How many.
+    pub count: u32,
 }
 
 /// One pipeline of a target.
 #[derive(Clone, Debug)]
-pub struct Pipeline {
+pub struct LayoutPipeline {
     /// Deadline of a request, in nanoseconds from its arrival.
     pub slo_ns: u64,
     /// Time of a hop between agents in the plan's model, in nanoseconds.
@@ -39,37 +48,37 @@ pub struct Pipeline {
     /// How a replica is chosen within a group.
     pub within: Within,
     /// In the target's order.
-    pub tasks: Vec<Task>,
+    pub tasks: Vec<LayoutTask>,
     /// Position of the root.
     pub root: usize,
     /// By number.
-    pub groups: BTreeMap<u64, Group>,
+    pub groups: BTreeMap<u64, LayoutGroup>,
     /// All replicas.
-    pub replicas: Vec<Replica>,
+    pub replicas: Vec<LayoutReplica>,
     /// Groups and fractions for (sender's group or none for the gateway, task).
-    pub tables: BTreeMap<(Option<u64>, usize), Entries>,
+    pub tables: BTreeMap<(Option<u64>, usize), TableEntries>,
     /// Groups with capacity to spare (the backup table of Loki section 5.1).
     pub backup: BTreeSet<u64>,
     /// What queries at joins wait for.
-    pub waits: Vec<Wait>,
+    pub waits: Vec<JoinWait>,
     /// The demand that the plan was made for, in requests per second; 0 if it is not known.
     pub demand_qps: f64,
     /// The choices for requests that say their needs.
-    pub choices: Vec<Choice>,
+    pub choices: Vec<VariantCombination>,
     /// The plan's ladder, by rising rate: replicas of each of `groups` in the order of their numbers.
-    pub ladder: Vec<Step>,
+    pub ladder: Vec<LadderStep>,
 }
 
 /// A variant for each task.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Choice {
+pub struct VariantCombination {
     /// A group of each task, by its position.
     pub groups: Vec<u64>,
     /// The pipeline's accuracy with them, 0 to 1.
     pub accuracy: f64,
 }
 
-impl Pipeline {
+impl LayoutPipeline {
     /// Position of the task of this name.
     #[must_use]
     pub fn position(&self, task: &str) -> Option<usize> {
@@ -78,26 +87,26 @@ impl Pipeline {
 }
 
 /// Groups of a table with their fractions.
-pub type Entries = Vec<(u64, f64)>;
+pub type TableEntries = Vec<(u64, f64)>;
 
 /// A task.
 #[derive(Clone, Debug)]
-pub struct Task {
+pub struct LayoutTask {
     /// Its name.
     pub name: String,
     /// Inputs of a query.
-    pub inputs: Vec<TensorSpec>,
+    pub inputs: Vec<TensorSignature>,
     /// Outputs of a query.
-    pub outputs: Vec<TensorSpec>,
+    pub outputs: Vec<TensorSignature>,
     /// The tasks whose queries are made from its results.
-    pub children: Vec<Edge>,
+    pub children: Vec<LayoutEdge>,
     /// Joins whose queries wait for its results without being made by them.
-    pub delays: Vec<Edge>,
+    pub delays: Vec<LayoutEdge>,
     /// Whether a row goes to one of the children instead of to all.
     pub one_of: bool,
 }
 
-impl Task {
+impl LayoutTask {
     /// Whether its results are part of the answer.
     #[must_use]
     pub fn is_sink(&self) -> bool {
@@ -107,7 +116,7 @@ impl Task {
 
 /// An edge from a task to one of its children.
 #[derive(Clone, Debug)]
-pub struct Edge {
+pub struct LayoutEdge {
     /// The child's position.
     pub to: usize,
     /// (child's input, parent's output).
@@ -118,7 +127,7 @@ pub struct Edge {
 
 /// A variant on a hardware type.
 #[derive(Clone, Debug)]
-pub struct Group {
+pub struct LayoutGroup {
     /// Position of its task.
     pub task: usize,
     /// Its variant's name.
@@ -144,7 +153,7 @@ pub struct Group {
     pub fanout: Vec<(usize, Vec<(u32, f64)>)>,
 }
 
-impl Group {
+impl LayoutGroup {
     /// Latency of a batch in nanoseconds, as the estimator has it: linear between profiled sizes, rounded half to even, the
     /// smallest's below and the largest's above.
     #[must_use]
@@ -164,7 +173,7 @@ impl Group {
 
 /// A replica of a group, with its place.
 #[derive(Clone, Debug)]
-pub struct Replica {
+pub struct LayoutReplica {
     /// Unique in the fleet.
     pub id: u64,
     /// Its group.
@@ -177,7 +186,7 @@ pub struct Replica {
 
 /// What an agent must do for a target.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Difference {
+pub struct TargetDifference {
     /// Replicas to load.
     pub load: Vec<u64>,
     /// Replicas that stay, loaded as they are.
@@ -189,10 +198,10 @@ pub struct Difference {
 /// From the loaded replicas to those of agent `agent` in `layout`. A replica's number is never used again for another group
 /// or place, so equal numbers are equal replicas.
 #[must_use]
-pub fn difference(loaded: &BTreeSet<u64>, layout: &Layout, agent: u64) -> Difference {
+pub fn difference(loaded: &BTreeSet<u64>, layout: &Layout, agent: u64) -> TargetDifference {
     let all = layout.pipelines.values().flat_map(|p| &p.replicas);
     let wanted: BTreeSet<u64> = all.filter(|r| r.agent == agent).map(|r| r.id).collect();
-    Difference {
+    TargetDifference {
         load: wanted.difference(loaded).copied().collect(),
         keep: wanted.intersection(loaded).copied().collect(),
         retire: loaded.difference(&wanted).copied().collect(),
@@ -201,7 +210,7 @@ pub fn difference(loaded: &BTreeSet<u64>, layout: &Layout, agent: u64) -> Differ
 
 /// One edge into a join, as seen from one fork.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Wait {
+pub struct JoinWait {
     /// Position of the join.
     pub join: usize,
     /// Position of the fork.
@@ -214,7 +223,7 @@ pub struct Wait {
     pub counted: Vec<usize>,
 }
 
-impl Wait {
+impl JoinWait {
     /// Whether a query of `child`, made by one of `parent`, may still bring something over this edge.
     #[must_use]
     pub fn leads(&self, parent: usize, child: usize) -> bool {

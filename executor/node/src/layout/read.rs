@@ -2,11 +2,13 @@
 
 use super::error::{LayoutError, PipelineError};
 use super::joins::waits;
-use super::model::{Choice, Edge, Group, Layout, Pipeline, Replica, Task};
-use crate::tensor::{Datatype, TensorSpec};
+use super::model::{
+    AgentDevices, Layout, LayoutEdge, LayoutGroup, LayoutPipeline, LayoutReplica, LayoutTask, VariantCombination,
+};
+use crate::tensor::{Datatype, TensorSignature};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
 use apportion_protocol::v1;
-use apportion_serving::ladder::Step;
+use apportion_serving::ladder::LadderStep;
 use apportion_serving::router::Within;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,11 +29,12 @@ pub fn lay_out(target: &v1::Target) -> Result<Layout, LayoutError> {
         pipelines.insert(pipeline.name.clone(), Arc::new(laid));
     }
     let agents = target.agents.iter().map(|a| (a.agent, a.data_address.clone())).collect();
-    let devices = target.agents.iter().map(|a| (a.agent, (a.hardware.clone(), a.devices))).collect();
+    let devices = target.agents.iter().map(|a| (a.agent, AgentDevices { hardware: a.hardware.clone(), count: a.devices }));
+    let devices = devices.collect();
     Ok(Layout { fence: Some(fence.into()), pipelines, agents, devices })
 }
 
-fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, PipelineError> {
+fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<LayoutPipeline, PipelineError> {
     let (tasks, root) = tasks(from)?;
     let groups = groups(from, tasks.len())?;
     let mut replicas = Vec::new();
@@ -39,7 +42,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, PipelineError
         if !groups.contains_key(&r.group) {
             return Err(PipelineError::ReplicaOfNoGroup(r.replica));
         }
-        replicas.push(Replica { id: r.replica, group: r.group, agent: r.agent, device: r.device });
+        replicas.push(LayoutReplica { id: r.replica, group: r.group, agent: r.agent, device: r.device });
     }
     let entries = |t: &v1::Table| t.entries.iter().map(|e| (e.group, e.fraction)).collect();
     let tables = from.tables.iter().map(|t| ((t.from, t.to_task as usize), entries(t))).collect();
@@ -49,7 +52,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, PipelineError
         RoutingPolicy::Stride | RoutingPolicy::MostAccurateFirst => Within::Turns,
     };
     let waits = waits(&tasks, root)?;
-    let pipeline = Pipeline {
+    let pipeline = LayoutPipeline {
         slo_ns: from.slo_ns,
         network_ns: from.network_ns,
         serving,
@@ -74,7 +77,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<Pipeline, PipelineError
 }
 
 /// The tasks with their edges, and the root's position.
-fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), PipelineError> {
+fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<LayoutTask>, usize), PipelineError> {
     let mut tasks = Vec::new();
     for task in &from.tasks {
         if task.continuous {
@@ -83,7 +86,7 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), PipelineError>
         let inputs = specs(&task.name, &task.inputs)?;
         let outputs = specs(&task.name, &task.outputs)?;
         let (name, one_of) = (task.name.clone(), task.one_of);
-        tasks.push(Task { name, inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of });
+        tasks.push(LayoutTask { name, inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of });
     }
     let (mut makers, mut parents) = (vec![0; tasks.len()], vec![0; tasks.len()]);
     for edge in &from.edges {
@@ -95,7 +98,7 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), PipelineError>
         let mut map: Vec<_> = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
         // The message's map has no order, and the same target must mean the same everywhere.
         map.sort_unstable();
-        let edge_of = Edge { to, map, ratio: if edge.ratio > 0.0 { edge.ratio } else { 1.0 } };
+        let edge_of = LayoutEdge { to, map, ratio: if edge.ratio > 0.0 { edge.ratio } else { 1.0 } };
         if edge.delays {
             tasks[parent].delays.push(edge_of);
         } else {
@@ -113,7 +116,7 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<Task>, usize), PipelineError>
     Ok((tasks, root))
 }
 
-fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Group>, PipelineError> {
+fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, LayoutGroup>, PipelineError> {
     let mut groups = BTreeMap::new();
     for g in &from.groups {
         let fanout: Vec<_> = g.fanout.iter().map(|f| (f.to_task as usize, chances(f))).collect();
@@ -124,7 +127,7 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Group
         if service.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
             return Err(PipelineError::ServicePoints(g.group));
         }
-        let group = Group {
+        let group = LayoutGroup {
             task: g.task as usize,
             variant: g.variant.clone(),
             hardware: g.hardware.clone(),
@@ -143,17 +146,19 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Group
 }
 
 /// A choice names a group of each task, in their order.
-fn choices(from: &v1::PipelineTarget) -> Result<Vec<Choice>, PipelineError> {
+fn choices(from: &v1::PipelineTarget) -> Result<Vec<VariantCombination>, PipelineError> {
     let task_of = |group: &u64| from.groups.iter().find(|g| g.group == *group).map(|g| g.task);
     let is_whole = |c: &v1::Choice| c.groups.iter().map(task_of).eq((0..from.tasks.len() as u32).map(Some));
     match from.choices.iter().find(|c| !is_whole(c)) {
         Some(wrong) => Err(PipelineError::Choice(wrong.groups.clone())),
-        None => Ok(from.choices.iter().map(|c| Choice { groups: c.groups.clone(), accuracy: c.accuracy }).collect()),
+        None => {
+            Ok(from.choices.iter().map(|c| VariantCombination { groups: c.groups.clone(), accuracy: c.accuracy }).collect())
+        }
     }
 }
 
 /// The ladder, its counts in the order of the groups' numbers.
-fn ladder(from: &v1::PipelineTarget) -> Result<Vec<Step>, PipelineError> {
+fn ladder(from: &v1::PipelineTarget) -> Result<Vec<LadderStep>, PipelineError> {
     if from.ladder.windows(2).any(|pair| pair[0].rate_qps >= pair[1].rate_qps) {
         return Err(PipelineError::LadderRates);
     }
@@ -164,7 +169,7 @@ fn ladder(from: &v1::PipelineTarget) -> Result<Vec<Step>, PipelineError> {
         }
         let by_number: BTreeMap<u64, u32> =
             from.groups.iter().map(|g| g.group).zip(step.replicas.iter().copied()).collect();
-        Ok(Step { rate_qps: step.rate_qps, replicas: by_number.into_values().collect() })
+        Ok(LadderStep { rate_qps: step.rate_qps, replicas: by_number.into_values().collect() })
     };
     from.ladder.iter().map(step).collect()
 }
@@ -200,14 +205,14 @@ fn serving(from: Option<&v1::Serving>) -> Result<ServingPolicy, PipelineError> {
     })
 }
 
-fn specs(task: &str, from: &[v1::TensorSpec]) -> Result<Vec<TensorSpec>, PipelineError> {
+fn specs(task: &str, from: &[v1::TensorSpec]) -> Result<Vec<TensorSignature>, PipelineError> {
     let spec = |s: &v1::TensorSpec| {
         let datatype = Datatype::from_name(&s.datatype).ok_or_else(|| PipelineError::Datatype {
             task: task.to_owned(),
             tensor: s.name.clone(),
             datatype: s.datatype.clone(),
         })?;
-        Ok(TensorSpec { name: s.name.clone(), datatype, shape: s.shape.clone() })
+        Ok(TensorSignature { name: s.name.clone(), datatype, shape: s.shape.clone() })
     };
     from.iter().map(spec).collect()
 }

@@ -23,16 +23,16 @@ pub struct Labels {
 
 /// Since the last report.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct ReportCounts {
     /// By pipeline.
-    pub pipelines: BTreeMap<String, Requests>,
+    pub pipelines: BTreeMap<String, RequestCounts>,
     /// By pipeline and group.
     pub groups: BTreeMap<(String, u64), Batches>,
 }
 
 /// Requests at this agent's gateway.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Requests {
+pub struct RequestCounts {
     /// Offered root queries by bin of the agent's clock.
     pub bins: BTreeMap<u64, u32>,
     /// Answered in time.
@@ -66,11 +66,28 @@ pub struct Batches {
     pub failed: u64,
     /// Queries that ran alone because their batch had failed.
     pub alone: u64,
-    /// Batches that ended, by how many queries they had: how many, and their time in nanoseconds.
-    pub sizes: BTreeMap<usize, (u64, u64)>,
+    /// Batches that ended, by how many queries they had.
+    pub sizes: BTreeMap<usize, SizeCount>,
 }
 
-impl Counts {
+/// Batches of one size that ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SizeCount {
+    /// How many.
+    pub batches: u64,
+    /// Their time, in nanoseconds.
+    pub busy_ns: u64,
+}
+
+impl SizeCount {
+    /// Adds batches of this size that ended later.
+    pub fn add(&mut self, batches: u64, busy_ns: u64) {
+        self.batches += batches;
+        self.busy_ns += busy_ns;
+    }
+}
+
+impl ReportCounts {
     /// Whether nothing was counted.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -78,7 +95,7 @@ impl Counts {
     }
 
     /// Adds what was counted later.
-    pub fn add(&mut self, later: Counts) {
+    pub fn add(&mut self, later: ReportCounts) {
         for (name, more) in later.pipelines {
             let sum = self.pipelines.entry(name).or_default();
             more.bins.into_iter().for_each(|(bin, n)| *sum.bins.entry(bin).or_default() += n);
@@ -108,9 +125,8 @@ impl Batches {
         self.alone += later.alone;
         later.children.iter().for_each(|(task, n)| *self.children.entry(task.clone()).or_default() += n);
         later.drops.iter().for_each(|(reason, n)| *self.drops.entry(reason).or_default() += n);
-        for (size, (batches, ns)) in &later.sizes {
-            let sum = self.sizes.entry(*size).or_default();
-            *sum = (sum.0 + batches, sum.1 + ns);
+        for (size, more) in &later.sizes {
+            self.sizes.entry(*size).or_default().add(more.batches, more.busy_ns);
         }
     }
 }

@@ -1,17 +1,17 @@
 //! What can happen to a node, and what can it ask its loop to do?
 
-use super::request::{Answer, Terms};
+use super::request::{RequestAnswer, RequestTerms};
 use crate::layout::Layout;
 use crate::replica_event::ReplicaEvent;
 use crate::tensor::Tensor;
-use crate::trace::Span;
+use crate::trace::TraceSpan;
 use crate::wire::Message;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What can happen to an agent.
 #[derive(Debug)]
-pub enum Event {
+pub enum NodeEvent {
     /// A target that the loop has checked. It is newer than the one in force.
     Target(Arc<Layout>),
     /// The control plane gives this agent another number. It holds from the next target on.
@@ -23,7 +23,7 @@ pub enum Event {
         /// Its inputs.
         inputs: Vec<Tensor>,
         /// What the request says beyond its inputs.
-        terms: Terms,
+        terms: RequestTerms,
         /// The loop's number of the client, which [`Action::Answer`] repeats.
         caller: u64,
     },
@@ -70,9 +70,9 @@ pub enum Action {
     /// Acknowledge the target: it, or the state of a replica, has changed.
     Acknowledge,
     /// Export a span that has ended.
-    Span(Box<Span>),
+    Span(Box<TraceSpan>),
     /// Give the answer of its request to the client with this number.
-    Answer(u64, Answer),
+    Answer(u64, RequestAnswer),
     /// Count a refused message of another agent.
     CountRefused(RefusedMessage),
 }

@@ -3,15 +3,15 @@
 //! The target's tables give a fraction to each group, over the replicas that are ready now. The policies of crate
 //! `serving` choose.
 
-use crate::layout::Pipeline;
+use crate::layout::{LayoutGroup, LayoutPipeline};
 use crate::wire::Announced;
-use apportion_domain::Span;
+use apportion_domain::TimeSpan;
 use apportion_serving::router::{Router, Within};
 use std::collections::BTreeMap;
 
 /// A ready replica and its agent.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Place {
+pub struct ReadyReplica {
     /// Its agent.
     pub agent: u64,
     /// The replica.
@@ -29,24 +29,30 @@ pub struct Ticket {
     slot: u32,
 }
 
-/// A sender of queries: a group here (none: the gateway), and the group that its queries have chosen, if they have.
-type Sender = (Option<u64>, Option<u64>);
+/// A sender of queries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Sender {
+    /// Its group here; none: the gateway.
+    from: Option<u64>,
+    /// The group that its queries have chosen, if they have.
+    only: Option<u64>,
+}
 
 /// Where a query goes.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Choice {
+pub enum RouteDecision {
     /// To this replica.
-    Place(Place, Ticket),
+    Place(ReadyReplica, Ticket),
     /// Nowhere: the query is too late for every replica.
     Behind,
     /// No replica is ready.
     Nowhere,
 }
 
-impl Choice {
+impl RouteDecision {
     /// The replica and the ticket, if there is one.
     #[must_use]
-    pub fn place(self) -> Option<(Place, Ticket)> {
+    pub fn place(self) -> Option<(ReadyReplica, Ticket)> {
         if let Self::Place(place, ticket) = self { Some((place, ticket)) } else { None }
     }
 }
@@ -54,13 +60,13 @@ impl Choice {
 /// The ready replicas of one task, and the router of each sender to it.
 #[derive(Default)]
 struct Ready {
-    places: Vec<Place>,
+    places: Vec<ReadyReplica>,
     senders: BTreeMap<Sender, Router>,
 }
 
 /// Ready replicas of all tasks.
 #[derive(Default)]
-pub struct Routes {
+pub struct ReadyRoutes {
     /// The agent whose senders use these routes.
     agent: u64,
     tasks: BTreeMap<String, BTreeMap<String, Ready>>,
@@ -70,7 +76,7 @@ pub struct Routes {
     epoch: u64,
 }
 
-impl Routes {
+impl ReadyRoutes {
     /// Empty routes for the senders of one agent.
     #[must_use]
     pub fn of(agent: u64) -> Self {
@@ -133,9 +139,12 @@ impl Routes {
     /// says. A sender without a table has the mean of all others'. If no group of the table is ready, the task's most
     /// accurate ready group, be it of an earlier target. A query that has chosen a group (`only`) goes there and nowhere
     /// else.
-    pub fn place(&mut self, name: &str, of: Option<&Pipeline>, task: &str, way: &Way) -> Choice {
-        let (epoch, sender, phase) = (self.epoch, (way.from, way.only), phase(self.agent, way.from));
-        let Some(ready) = self.tasks.get_mut(name).and_then(|tasks| tasks.get_mut(task)) else { return Choice::Nowhere };
+    pub fn place(&mut self, name: &str, of: Option<&LayoutPipeline>, task: &str, way: &RouteConstraints) -> RouteDecision {
+        let sender = Sender { from: way.from, only: way.only };
+        let (epoch, phase) = (self.epoch, phase(self.agent, way.from));
+        let Some(ready) = self.tasks.get_mut(name).and_then(|tasks| tasks.get_mut(task)) else {
+            return RouteDecision::Nowhere;
+        };
         let router = match ready.senders.entry(sender) {
             std::collections::btree_map::Entry::Occupied(known) => known.into_mut(),
             std::collections::btree_map::Entry::Vacant(new) => {
@@ -143,15 +152,15 @@ impl Routes {
                     Some(group) => router_to(&ready.places, group, of, phase),
                     None => router(&ready.places, of, task, way.from, phase),
                 };
-                let Some(router) = made else { return Choice::Nowhere };
+                let Some(router) = made else { return RouteDecision::Nowhere };
                 new.insert(router)
             }
         };
         match router.pick_behind(way.behind) {
             Some(picked) => {
-                Choice::Place(ready.places[picked.target as usize], Ticket { epoch, sender, slot: picked.slot })
+                RouteDecision::Place(ready.places[picked.target as usize], Ticket { epoch, sender, slot: picked.slot })
             }
-            None => Choice::Behind,
+            None => RouteDecision::Behind,
         }
     }
 
@@ -168,21 +177,21 @@ impl Routes {
 
 /// What the choice of a replica depends on, beyond the task.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct Way {
+pub struct RouteConstraints {
     /// The group that sends it; none: the gateway.
     pub from: Option<u64>,
     /// The group that it must go to, if its request has chosen one.
     pub only: Option<u64>,
     /// By how much it is behind.
-    pub behind: Span,
+    pub behind: TimeSpan,
 }
 
-fn place(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> Place {
-    Place { agent, replica, group, accuracy_ppm }
+fn place(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> ReadyReplica {
+    ReadyReplica { agent, replica, group, accuracy_ppm }
 }
 
 /// The places of a group, by position.
-fn of_group(places: &[Place], group: u64) -> Vec<u32> {
+fn of_group(places: &[ReadyReplica], group: u64) -> Vec<u32> {
     (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
 }
 
@@ -193,32 +202,47 @@ fn phase(agent: u64, from: Option<u64>) -> u32 {
 }
 
 /// The router of one sender over the places of one group.
-fn router_to(places: &[Place], group: u64, pipeline: Option<&Pipeline>, phase: u32) -> Option<Router> {
+fn router_to(places: &[ReadyReplica], group: u64, pipeline: Option<&LayoutPipeline>, phase: u32) -> Option<Router> {
     let within = pipeline.map_or(Within::Turns, |p| p.within);
     let places = of_group(places, group);
     if places.is_empty() { None } else { Router::new(within, &[(1.0, &places)], phase) }
 }
 
+/// A group of a task, as backup tables order it.
+struct Candidate {
+    group: u64,
+    execution: TimeSpan,
+    accuracy: f64,
+}
+
 /// The router of one sender over the places of one task.
-fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Option<u64>, phase: u32) -> Option<Router> {
+fn router(
+    places: &[ReadyReplica],
+    pipeline: Option<&LayoutPipeline>,
+    task: &str,
+    from: Option<u64>,
+    phase: u32,
+) -> Option<Router> {
     let of_group = |group: u64| of_group(places, group);
     let position = pipeline.and_then(|p| p.tasks.iter().position(|t| t.name == task));
     let planned = pipeline.zip(position).and_then(|(pipeline, task)| {
         let table = table(pipeline, task, from);
         let of_task = pipeline.groups.iter().filter(|(_, g)| g.task == task);
-        let groups: Vec<(u64, Span)> = of_task.map(|(id, g)| (*id, g.execution())).collect();
-        let weights = groups.iter().map(|(id, _)| (table.get(id).copied().unwrap_or(0.0), of_group(*id)));
+        let candidate =
+            |(group, g): (&u64, &LayoutGroup)| Candidate { group: *group, execution: g.execution(), accuracy: g.accuracy };
+        let groups: Vec<Candidate> = of_task.map(candidate).collect();
+        let weights = groups.iter().map(|c| (table.get(&c.group).copied().unwrap_or(0.0), of_group(c.group)));
         let weights: Vec<(f64, Vec<u32>)> = weights.collect();
         let weights: Vec<(f64, &[u32])> = weights.iter().map(|(w, positions)| (*w, positions.as_slice())).collect();
         let router = Router::new(pipeline.within, &weights, phase)?;
         if !pipeline.serving.dropping.reroutes() {
             return Some(router);
         }
-        let accuracy = |at: &u32| pipeline.groups[&groups[*at as usize].0].accuracy;
-        let mut backup: Vec<u32> =
-            (0..).zip(&groups).filter(|(_, g)| pipeline.backup.contains(&g.0)).map(|b| b.0).collect();
+        let accuracy = |at: &u32| groups[*at as usize].accuracy;
+        let backup = (0..).zip(&groups).filter(|(_, c)| pipeline.backup.contains(&c.group));
+        let mut backup: Vec<u32> = backup.map(|(at, _)| at).collect();
         backup.sort_by(|a, b| accuracy(b).total_cmp(&accuracy(a)));
-        Some(router.with_backup(groups.iter().map(|g| g.1).collect(), backup))
+        Some(router.with_backup(groups.iter().map(|c| c.execution).collect(), backup))
     });
     planned.or_else(|| {
         let best = of_group(places.iter().max_by_key(|p| p.accuracy_ppm)?.group);
@@ -227,7 +251,7 @@ fn router(places: &[Place], pipeline: Option<&Pipeline>, task: &str, from: Optio
 }
 
 /// The fractions of one sender's table; for a sender without one, the mean of all others', by what the senders can send.
-fn table(pipeline: &Pipeline, task: usize, from: Option<u64>) -> BTreeMap<u64, f64> {
+fn table(pipeline: &LayoutPipeline, task: usize, from: Option<u64>) -> BTreeMap<u64, f64> {
     if let Some(own) = pipeline.tables.get(&(from, task)) {
         return own.iter().copied().collect();
     }
@@ -251,17 +275,17 @@ mod tests {
         (agent, Announced { replica, group, pipeline: "p".into(), task: "b".into(), accuracy_ppm })
     }
 
-    fn to_b(routes: &mut Routes, of: Option<&Pipeline>, from: Option<u64>, behind_ns: u64) -> Choice {
-        routes.place("p", of, "b", &Way { from, only: None, behind: Span::from_nanos(behind_ns) })
+    fn to_b(routes: &mut ReadyRoutes, of: Option<&LayoutPipeline>, from: Option<u64>, behind_ns: u64) -> RouteDecision {
+        routes.place("p", of, "b", &RouteConstraints { from, only: None, behind: TimeSpan::from_nanos(behind_ns) })
     }
 
     #[test]
     fn a_query_with_a_chosen_group_goes_only_there() {
         let pipeline = pipeline();
-        let mut routes = Routes::default();
+        let mut routes = ReadyRoutes::default();
         routes.set(0, [ready(1, 20, 2, 5), ready(1, 30, 3, 6), ready(2, 31, 3, 6)].into_iter());
         let mut to = |group: u64| {
-            let way = Way { only: Some(group), ..Way::default() };
+            let way = RouteConstraints { only: Some(group), ..RouteConstraints::default() };
             routes.place("p", Some(&pipeline), "b", &way).place().map(|(place, _)| place.replica)
         };
         let mut seen = [to(3), to(3)];
@@ -269,8 +293,8 @@ mod tests {
         assert_eq!((seen, to(2), to(4)), ([Some(30), Some(31)], Some(20), None));
     }
 
-    fn pipeline() -> Pipeline {
-        Pipeline::clone(&lay_out(&chain()).expect("valid").pipelines["p"])
+    fn pipeline() -> LayoutPipeline {
+        LayoutPipeline::clone(&lay_out(&chain()).expect("valid").pipelines["p"])
     }
 
     #[test]
@@ -278,7 +302,7 @@ mod tests {
         let mut pipeline = pipeline();
         pipeline.groups.insert(3, pipeline.groups[&2].clone());
         pipeline.tables.insert((Some(1), 1), vec![(2, 0.75), (3, 0.25)]);
-        let mut routes = Routes::default();
+        let mut routes = ReadyRoutes::default();
         routes.set(0, [ready(1, 20, 2, 5), ready(2, 21, 2, 5), ready(2, 30, 3, 6)].into_iter());
         let mut count = BTreeMap::new();
         for _ in 0..800 {
@@ -292,7 +316,7 @@ mod tests {
     fn agents_begin_with_different_replicas() {
         let pipeline = pipeline();
         let first = |agent: u64| {
-            let mut routes = Routes::of(agent);
+            let mut routes = ReadyRoutes::of(agent);
             routes.set(0, (0..3).map(|n| ready(1, 20 + n, 2, 5)));
             let senders = [Some(1), None];
             senders.map(|from| to_b(&mut routes, Some(&pipeline), from, 0).place().expect("ready").0.replica)
@@ -303,20 +327,20 @@ mod tests {
     #[test]
     fn without_a_ready_group_the_most_accurate_one_serves() {
         let pipeline = pipeline();
-        let mut routes = Routes::default();
+        let mut routes = ReadyRoutes::default();
         routes.set(0, [ready(1, 80, 8, 5), ready(2, 90, 9, 6)].into_iter());
         assert_eq!(to_b(&mut routes, Some(&pipeline), Some(1), 0).place().map(|(p, _)| p.replica), Some(90));
         assert_eq!(to_b(&mut routes, None, None, 0).place().map(|(p, _)| p.replica), Some(90));
-        assert_eq!(routes.place("p", Some(&pipeline), "a", &Way::default()), Choice::Nowhere);
+        assert_eq!(routes.place("p", Some(&pipeline), "a", &RouteConstraints::default()), RouteDecision::Nowhere);
     }
 
     #[test]
     fn jsq_takes_the_replica_with_the_least_outstanding_queries() {
         let mut pipeline = pipeline();
         pipeline.within = Within::LeastOutstanding;
-        let mut routes = Routes::default();
+        let mut routes = ReadyRoutes::default();
         routes.set(0, [ready(1, 20, 2, 5), ready(2, 21, 2, 5)].into_iter());
-        let pick = |routes: &mut Routes| to_b(routes, Some(&pipeline), Some(1), 0).place().expect("ready");
+        let pick = |routes: &mut ReadyRoutes| to_b(routes, Some(&pipeline), Some(1), 0).place().expect("ready");
         let tickets: Vec<_> = (0..4).map(|_| pick(&mut routes)).collect();
         assert_eq!(tickets.iter().filter(|(p, _)| p.replica == 20).count(), 2);
         let of_20 = tickets.iter().filter(|(p, _)| p.replica == 20).map(|(_, ticket)| *ticket);
@@ -331,7 +355,7 @@ mod tests {
 
     #[test]
     fn a_draining_replica_is_the_last_choice() {
-        let mut routes = Routes::default();
+        let mut routes = ReadyRoutes::default();
         routes.set(0, [ready(1, 20, 2, 5)].into_iter());
         routes.add_last(1, ready(1, 30, 3, 9).1);
         assert_eq!(routes.replicas("p", "b").collect::<Vec<_>>(), [20]);
@@ -345,21 +369,21 @@ mod tests {
         let mut pipeline = pipeline();
         // Batches of group 2 take 20 ns, those of group 3 take 5 ns; group 3 is not in the table, but has capacity to
         // spare.
-        pipeline.groups.insert(3, crate::layout::Group { service: vec![(4, 5)], ..pipeline.groups[&2].clone() });
+        pipeline.groups.insert(3, crate::layout::LayoutGroup { service: vec![(4, 5)], ..pipeline.groups[&2].clone() });
         pipeline.serving.dropping = Dropping::Reroute;
         pipeline.backup = [3].into();
-        let mut routes = Routes::default();
+        let mut routes = ReadyRoutes::default();
         let all = || [ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter();
         routes.set(0, all());
-        let mut pick = |of: &Pipeline, behind| {
+        let mut pick = |of: &LayoutPipeline, behind| {
             let choice = to_b(&mut routes, Some(of), Some(1), behind);
-            (choice.place().map(|(place, _)| place.replica), choice == Choice::Behind)
+            (choice.place().map(|(place, _)| place.replica), choice == RouteDecision::Behind)
         };
         assert_eq!([0, 15, 16].map(|b| pick(&pipeline, b)), [(Some(20), false), (Some(30), false), (None, true)]);
         pipeline.serving.dropping = Dropping::PerTask;
         routes.set(0, all());
         let choice = to_b(&mut routes, Some(&pipeline), Some(1), 1);
-        assert_eq!(choice, Choice::Behind, "without rerouting there is no backup");
+        assert_eq!(choice, RouteDecision::Behind, "without rerouting there is no backup");
     }
 
     #[test]
@@ -367,9 +391,9 @@ mod tests {
         let mut pipeline = pipeline();
         pipeline.groups.insert(3, pipeline.groups[&2].clone());
         pipeline.groups.insert(4, pipeline.groups[&1].clone());
-        pipeline.replicas.push(crate::layout::Replica { id: 9, group: 4, agent: 1, device: 0 });
+        pipeline.replicas.push(crate::layout::LayoutReplica { id: 9, group: 4, agent: 1, device: 0 });
         pipeline.tables.insert((Some(4), 1), vec![(2, 0.5), (3, 0.5)]);
-        let mut routes = Routes::default();
+        let mut routes = ReadyRoutes::default();
         routes.set(0, [ready(1, 20, 2, 5), ready(2, 30, 3, 4)].into_iter());
         let picks = (0..400).map(|_| to_b(&mut routes, Some(&pipeline), None, 0).place().expect("ready").0);
         assert_eq!(picks.filter(|place| place.replica == 30).count(), 100);

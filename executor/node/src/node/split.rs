@@ -1,8 +1,8 @@
 //! What do a batch's outputs mean for each member: rows for its gateway, or children for the next tasks?
 
-use crate::layout::Task;
+use crate::layout::LayoutTask;
 use crate::tensor::{Tensor, concatenate, int64s};
-use crate::wire::{Credit, End};
+use crate::wire::{Credit, PartEnd};
 use apportion_serving::Stride;
 
 /// Name of the output that says from which row of the batch each output row comes.
@@ -12,7 +12,7 @@ pub const CHILD: &str = "child";
 
 /// Why a batch's outputs cannot be sent on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum OutputError {
+pub enum BatchOutputError {
     /// The output [`CHILD`] has another datatype.
     #[error("the output `child` is not INT64")]
     ChildType,
@@ -62,7 +62,7 @@ pub enum OutputError {
 
 /// A child query before it has a place.
 #[derive(Debug, PartialEq)]
-pub struct Child {
+pub struct ChildQuery {
     /// Position of its task.
     pub to: usize,
     /// Its part of the request.
@@ -84,16 +84,16 @@ impl<'a> Branching<'a> {
     /// (`turns`), or without it to all.
     ///
     /// # Errors
-    /// [`OutputError`] if `child` is of another datatype.
-    pub fn of(outputs: &[Tensor], turns: Option<&'a mut Stride>) -> Result<Self, OutputError> {
+    /// [`BatchOutputError`] if `child` is of another datatype.
+    pub fn of(outputs: &[Tensor], turns: Option<&'a mut Stride>) -> Result<Self, BatchOutputError> {
         let chosen = match outputs.iter().find(|t| t.name == CHILD) {
-            Some(child) => Some(int64s(child).ok_or(OutputError::ChildType)?),
+            Some(child) => Some(int64s(child).ok_or(BatchOutputError::ChildType)?),
             None => None,
         };
         Ok(Self { chosen, turns })
     }
 
-    fn children(&mut self, task: &Task, row: usize) -> Result<std::ops::Range<usize>, OutputError> {
+    fn children(&mut self, task: &LayoutTask, row: usize) -> Result<std::ops::Range<usize>, BatchOutputError> {
         let count = task.children.len();
         let chosen = self.chosen.as_ref().and_then(|all| all.get(row));
         let at = match (chosen, &mut self.turns) {
@@ -101,80 +101,85 @@ impl<'a> Branching<'a> {
             (None, Some(turns)) => Some(turns.pick() as usize),
             (None, None) => return Ok(0..count),
         };
-        let at = at.ok_or_else(|| OutputError::Child { task: task.name.clone(), children: count })?;
+        let at = at.ok_or_else(|| BatchOutputError::Child { task: task.name.clone(), children: count })?;
         Ok(at..at + 1)
     }
 }
 
 /// What becomes of one member.
 #[derive(Debug, PartialEq)]
-pub enum Fate {
+pub enum MemberResult {
     /// Its part goes back to its gateway.
-    End(End),
+    End(PartEnd),
     /// Its part goes on.
-    Children(Vec<Child>),
+    Children(Vec<ChildQuery>),
 }
 
 /// Rows of the outputs by member: by the int64 output `parent` if there is one, else one row for each member.
 ///
 /// # Errors
-/// [`OutputError`] if the outputs do not fit a batch of `members`.
-pub fn rows_of(outputs: &[Tensor], members: usize) -> Result<Vec<Vec<usize>>, OutputError> {
+/// [`BatchOutputError`] if the outputs do not fit a batch of `members`.
+pub fn rows_of(outputs: &[Tensor], members: usize) -> Result<Vec<Vec<usize>>, BatchOutputError> {
     let parents = match outputs.iter().find(|t| t.name == PARENT) {
-        Some(parent) => int64s(parent).ok_or(OutputError::ParentType)?,
+        Some(parent) => int64s(parent).ok_or(BatchOutputError::ParentType)?,
         None => (0..members as i64).collect(),
     };
     if let Some(wrong) = outputs.iter().find(|t| t.rows() != parents.len()) {
         let (output, rows) = (wrong.name.clone(), wrong.rows());
-        return Err(OutputError::Rows { output, rows, expected: parents.len() });
+        return Err(BatchOutputError::Rows { output, rows, expected: parents.len() });
     }
     let mut rows = vec![Vec::new(); members];
     for (row, parent) in parents.iter().enumerate() {
         let member = usize::try_from(*parent).ok().and_then(|p| rows.get_mut(p));
-        member.ok_or(OutputError::Parent { row: *parent, members })?.push(row);
+        member.ok_or(BatchOutputError::Parent { row: *parent, members })?.push(row);
     }
     Ok(rows)
 }
 
 /// A batch that has ended, from which its members' fates follow.
-pub struct Ended<'a> {
+pub struct SplitInput<'a> {
     /// The task that ran it.
-    pub task: &'a Task,
+    pub task: &'a LayoutTask,
     /// All tasks of the pipeline.
-    pub tasks: &'a [Task],
+    pub tasks: &'a [LayoutTask],
     /// What it made.
     pub outputs: &'a [Tensor],
     /// To which children its rows go.
     pub branching: Branching<'a>,
 }
 
-impl Ended<'_> {
+impl SplitInput<'_> {
     /// The fate of a member whose output rows are `rows`.
     #[must_use]
-    pub fn fate(&mut self, credit: Credit, rows: &[usize]) -> Fate {
+    pub fn fate(&mut self, credit: Credit, rows: &[usize]) -> MemberResult {
         if self.task.is_sink() {
             let mine = self.outputs.iter().filter(|t| t.name != PARENT).map(|t| pick(t, rows)).collect();
-            return Fate::End(End::Leaf { task: self.task.name.clone(), outputs: mine });
+            return MemberResult::End(PartEnd::Leaf { task: self.task.name.clone(), outputs: mine });
         }
         if rows.is_empty() || self.task.children.is_empty() {
-            return Fate::End(End::Leaf { task: String::new(), outputs: Vec::new() });
+            return MemberResult::End(PartEnd::Leaf { task: String::new(), outputs: Vec::new() });
         }
         match self.children(credit, rows) {
-            Ok(children) => Fate::Children(children),
-            Err(error) => Fate::End(End::Failed(error.to_string())),
+            Ok(children) => MemberResult::Children(children),
+            Err(error) => MemberResult::End(PartEnd::Failed(error.to_string())),
         }
     }
 
-    fn children(&mut self, credit: Credit, rows: &[usize]) -> Result<Vec<Child>, OutputError> {
+    fn children(&mut self, credit: Credit, rows: &[usize]) -> Result<Vec<ChildQuery>, BatchOutputError> {
         let Self { task, tasks, outputs, branching } = self;
         let mut places = Vec::with_capacity(rows.len() * task.children.len());
         for row in rows {
             places.extend(branching.children(task, *row)?.map(|edge| (*row, &task.children[edge])));
         }
-        let child = |(i, (row, edge)): (usize, &(usize, &crate::layout::Edge))| {
+        let child = |(i, (row, edge)): (usize, &(usize, &crate::layout::LayoutEdge))| {
             let credit = credit.part(i as u64, places.len() as u64);
-            let credit = credit.ok_or_else(|| OutputError::Credit(task.name.clone()))?;
-            Ok(Child { to: edge.to, credit, row: *row, inputs: child_inputs(&tasks[edge.to], &edge.map, outputs, *row)? })
+            let credit = credit.ok_or_else(|| BatchOutputError::Credit(task.name.clone()))?;
+            Ok(ChildQuery {
+                to: edge.to,
+                credit,
+                row: *row,
+                inputs: child_inputs(&tasks[edge.to], &edge.map, outputs, *row)?,
+            })
         };
         places.iter().enumerate().map(child).collect()
     }
@@ -183,16 +188,16 @@ impl Ended<'_> {
 /// Inputs of a child from one row of its parent's outputs.
 ///
 /// # Errors
-/// [`OutputError`] if the parent has no such output.
+/// [`BatchOutputError`] if the parent has no such output.
 pub fn child_inputs(
-    child: &Task,
+    child: &LayoutTask,
     map: &[(String, String)],
     outputs: &[Tensor],
     row: usize,
-) -> Result<Vec<Tensor>, OutputError> {
+) -> Result<Vec<Tensor>, BatchOutputError> {
     let input = |(input, output): &(String, String)| {
         let from = outputs.iter().find(|t| t.name == *output);
-        let from = from.ok_or_else(|| OutputError::Missing {
+        let from = from.ok_or_else(|| BatchOutputError::Missing {
             child: child.name.clone(),
             input: input.clone(),
             output: output.clone(),
@@ -217,7 +222,7 @@ fn pick(tensor: &Tensor, rows: &[usize]) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::{Edge, tests::chain};
+    use crate::layout::{LayoutEdge, tests::chain};
     use crate::tensor::Datatype;
 
     fn int64(name: &str, values: &[i64]) -> Tensor {
@@ -236,11 +241,11 @@ mod tests {
     #[test]
     fn children_share_their_parents_credit_without_a_gap() {
         let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
-        tasks[0].children = vec![Edge { to: 1, map: vec![("x".into(), "y".into())], ratio: 1.0 }];
+        tasks[0].children = vec![LayoutEdge { to: 1, map: vec![("x".into(), "y".into())], ratio: 1.0 }];
         let outputs = [int64("y", &[5, 6, 7]), int64(PARENT, &[0, 0, 0])];
         let branching = Branching::of(&outputs, None).expect("all");
-        let mut ended = Ended { task: &tasks[0], tasks: &tasks, outputs: &outputs, branching };
-        let Fate::Children(children) = ended.fate(Credit::WHOLE, &[0, 1, 2]) else {
+        let mut ended = SplitInput { task: &tasks[0], tasks: &tasks, outputs: &outputs, branching };
+        let MemberResult::Children(children) = ended.fate(Credit::WHOLE, &[0, 1, 2]) else {
             panic!("no children");
         };
         let mut next = 0;
@@ -255,7 +260,7 @@ mod tests {
     #[test]
     fn rows_go_to_the_named_child_or_take_turns() {
         let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
-        let edge = |ratio| Edge { to: 1, map: vec![("x".into(), "y".into())], ratio };
+        let edge = |ratio| LayoutEdge { to: 1, map: vec![("x".into(), "y".into())], ratio };
         tasks[0].children = vec![edge(0.75), edge(0.25)];
         let mut outputs = vec![int64("y", &[5, 6, 7, 8])];
         let rows_to = |outputs: &[Tensor], turns: Option<&mut Stride>| {

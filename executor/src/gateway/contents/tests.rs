@@ -1,7 +1,8 @@
 use super::super::inference::inputs;
 use super::super::proto::model_infer_request::InferRequestedOutputTensor;
+use super::super::refusal::GatewayRefusal;
 use super::*;
-use apportion_node::tensor::{TensorSpec, holds};
+use apportion_node::tensor::{TensorSignature, holds};
 use proptest::prelude::*;
 use prost::Message;
 
@@ -20,9 +21,14 @@ fn request(input: InferInputTensor, raw: &[&'static [u8]]) -> ModelInferRequest 
     ModelInferRequest { inputs: vec![input], raw_input_contents, ..ModelInferRequest::default() }
 }
 
-fn tensors(message: ModelInferRequest, datatype: Datatype) -> Result<Vec<Tensor>, String> {
-    let spec = TensorSpec { name: "x".into(), datatype, shape: vec![-1] };
-    inputs(read(message)?.inputs, &[spec])
+fn tensors(message: ModelInferRequest, datatype: Datatype) -> Result<Vec<Tensor>, GatewayRefusal> {
+    let spec = TensorSignature { name: "x".into(), datatype, shape: vec![-1] };
+    Ok(inputs(read(message)?.inputs, &[spec])?)
+}
+
+/// The line that the client reads.
+fn refused(message: ModelInferRequest) -> String {
+    GatewayRefusal::from(read(message).err().expect("a refusal")).error
 }
 
 fn choice(value: ParameterChoice) -> InferParameter {
@@ -43,12 +49,12 @@ fn what_is_wrong_is_named_with_what_is_expected() {
         (request(input("INT32", &[1], None), &[&[1]]), Datatype::Int32, "1 bytes: expected 4"),
     ];
     for (message, datatype, expected) in cases {
-        let error = tensors(message, datatype).expect_err(expected);
+        let error = tensors(message, datatype).expect_err(expected).error;
         assert!(error.contains(expected), "{expected}: {error}");
     }
     let mut long = request(input("INT32", &[1], ints(&[1])), &[]);
     long.id = "i".repeat(ID_BYTES_MAX + 1);
-    assert!(read(long).err().expect("too long").contains("id: 1025"));
+    assert!(refused(long).contains("id: 1025"));
 }
 
 #[test]
@@ -58,19 +64,22 @@ fn parameters_and_outputs_are_read() {
     message.parameters.insert("priority".into(), choice(ParameterChoice::Uint64Param(1)));
     message.outputs.push(InferRequestedOutputTensor { name: "o".into(), ..Default::default() });
     let read_back = read(message.clone()).expect("valid");
-    assert_eq!(read_back.settings, Settings { timeout_ns: Some(7_000), priority: 1, ..Settings::default() });
-    assert_eq!((read_back.outputs[0].name.as_str(), read_back.raw), ("o", true));
+    assert_eq!(
+        read_back.settings,
+        RequestParameters { timeout_ns: Some(7_000), priority: 1, ..RequestParameters::default() }
+    );
+    assert_eq!((read_back.outputs[0].name.as_str(), read_back.form), ("o", ElementForm::Raw));
     let mut wrong = message.clone();
     wrong.parameters.insert("timeout".into(), choice(ParameterChoice::StringParam("soon".into())));
-    assert!(read(wrong).err().expect("a text").contains("microseconds"));
+    assert!(refused(wrong).contains("microseconds"));
     let mut wrong = message.clone();
     wrong.parameters.insert("mine".into(), InferParameter { parameter_choice: None });
-    assert!(read(wrong).err().expect("nothing").contains("mine has no value"));
+    assert!(refused(wrong).contains("mine has no value"));
     let mut wrong = message.clone();
     wrong.outputs[0].parameters.insert("classification".into(), choice(ParameterChoice::Int64Param(3)));
-    assert!(read(wrong).err().expect("classes").contains("output o: parameter classification"));
+    assert!(refused(wrong).contains("output o: parameter classification"));
     message.inputs[0].parameters.insert("shared_memory_region".into(), choice(ParameterChoice::StringParam("r".into())));
-    assert!(read(message).err().expect("shared").contains("input x: parameter shared_memory_region"));
+    assert!(refused(message).contains("input x: parameter shared_memory_region"));
 }
 
 proptest! {
@@ -98,9 +107,9 @@ proptest! {
             let message = request(input(datatype.name(), &[count as i64], Some(contents)), &[]);
             let decoded = ModelInferRequest::decode(&message.encode_to_vec()[..]).expect("a message");
             prop_assert_eq!(tensors(decoded, datatype), Ok(vec![tensor.clone()]));
-            let (outputs, raws) = write(vec![tensor.clone()], false);
+            let (outputs, raws) = write(vec![tensor.clone()], ElementForm::Typed);
             prop_assert!(raws.is_empty() && outputs[0].contents.is_some());
-            let (outputs, raws) = write(vec![tensor.clone()], true);
+            let (outputs, raws) = write(vec![tensor.clone()], ElementForm::Raw);
             prop_assert!(outputs[0].contents.is_none());
             prop_assert_eq!(&raws[0], &tensor.data);
         }

@@ -1,11 +1,12 @@
 use super::super::inference::inputs;
 use super::*;
-use apportion_node::tensor::TensorSpec;
+use crate::causes::describe;
+use apportion_node::tensor::{Tensor, TensorSignature};
 use proptest::prelude::*;
 use serde_json::Value;
 
-fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSpec {
-    TensorSpec { name: name.into(), datatype, shape: shape.to_vec() }
+fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSignature {
+    TensorSignature { name: name.into(), datatype, shape: shape.to_vec() }
 }
 
 fn body(json: &str, tail: &[u8]) -> (Bytes, String) {
@@ -14,7 +15,7 @@ fn body(json: &str, tail: &[u8]) -> (Bytes, String) {
 
 fn refused(json: &str, tail: &[u8]) -> String {
     let (body, length) = body(json, tail);
-    read(&body, Some(&length)).err().unwrap_or_else(|| panic!("not refused: {json}"))
+    read(&body, Some(&length)).err().map_or_else(|| panic!("not refused: {json}"), |e| describe(&e))
 }
 
 #[test]
@@ -27,8 +28,11 @@ fn json_and_binary_inputs_are_mixed_in_their_order() {
     let (body, length) = body(json, &[1, 2, 3, 4]);
     let request = read(&body, Some(&length)).expect("valid");
     assert_eq!(request.id.as_deref(), Some("a"));
-    assert_eq!(request.settings, Settings { timeout_ns: Some(5_000), binary: true, ..Settings::default() });
-    assert_eq!(request.outputs.iter().map(|o| o.binary).collect::<Vec<_>>(), [Some(false), None]);
+    assert_eq!(
+        request.settings,
+        RequestParameters { timeout_ns: Some(5_000), form: ElementForm::Raw, ..RequestParameters::default() }
+    );
+    assert_eq!(request.outputs.iter().map(|o| o.form).collect::<Vec<_>>(), [Some(ElementForm::Typed), None]);
     let specs = [spec("z", Datatype::Bf16, &[-1]), spec("x", Datatype::Uint8, &[-1, 2]), spec("y", Datatype::Fp32, &[-1])];
     let tensors = inputs(request.inputs, &specs).expect("valid");
     let data: Vec<&[u8]> = tensors.iter().map(|t| &t.data[..]).collect();
@@ -57,21 +61,23 @@ fn what_is_wrong_is_named_with_what_is_expected() {
     assert!(refused(classes, &[]).contains("output o: parameter classification"));
     assert!(refused("{}", &[]).contains("inputs"));
     let sized = Bytes::from(sized("2"));
-    assert!(read(&sized, None).err().expect("no header").contains(HEADER_LENGTH));
+    let refused = |header: Option<&str>| describe(&read(&sized, header).err().expect("no length"));
+    assert!(refused(None).contains(HEADER_LENGTH));
     for length in ["x", "-1", "99999", "", "18446744073709551616"] {
-        assert!(read(&sized, Some(length)).err().expect(length).contains(HEADER_LENGTH), "{length}");
+        assert!(refused(Some(length)).contains(HEADER_LENGTH), "{length}");
     }
 }
 
 #[test]
 fn outputs_without_a_json_form_are_refused_early() {
     let specs = [("h".to_string(), spec("h", Datatype::Fp16, &[-1])), ("y".to_string(), spec("y", Datatype::Fp32, &[-1]))];
-    let want = |name: &str, binary| vec![Wanted { name: name.into(), binary }];
-    assert!(check_forms(&[], false, &specs).expect_err("all as JSON").contains("output h is FP16"));
-    assert!(check_forms(&want("h", Some(false)), true, &specs).is_err());
-    assert_eq!(check_forms(&[], true, &specs), Ok(()));
-    assert_eq!(check_forms(&want("h", Some(true)), false, &specs), Ok(()));
-    assert_eq!(check_forms(&want("y", None), false, &specs), Ok(()));
+    let want = |name: &str, form| vec![RequestedOutput { name: name.into(), form }];
+    let error = check_forms(&[], ElementForm::Typed, &specs).expect_err("all as JSON");
+    assert!(error.to_string().contains("output h is FP16"), "{error}");
+    assert!(check_forms(&want("h", Some(ElementForm::Typed)), ElementForm::Raw, &specs).is_err());
+    assert_eq!(check_forms(&[], ElementForm::Raw, &specs), Ok(()));
+    assert_eq!(check_forms(&want("h", Some(ElementForm::Raw)), ElementForm::Typed, &specs), Ok(()));
+    assert_eq!(check_forms(&want("y", None), ElementForm::Typed, &specs), Ok(()));
 }
 
 /// An answer as a client reads it: name, and the bytes or the JSON of each output.
@@ -95,18 +101,17 @@ fn client(body: &[u8], length: Option<usize>) -> Vec<(String, Result<Vec<u8>, Va
 
 #[test]
 fn an_answer_is_read_by_the_protocols_rules() {
-    let tensor = |name: &str, datatype, data: &[u8]| Tensor {
-        name: name.into(),
-        datatype,
-        shape: vec![1],
-        data: Bytes::copy_from_slice(data),
+    let output = |name: &str, datatype, data: &[u8], form| {
+        let (name, data) = (name.into(), Bytes::copy_from_slice(data));
+        AnswerOutput { tensor: Tensor { name, datatype, shape: vec![1], data }, form }
     };
     let outputs = [
-        (tensor("a\"b", Datatype::Uint16, &[1, 0]), false),
-        (tensor("h", Datatype::Fp16, &[7, 8]), true),
-        (tensor("t", Datatype::Bytes, &[1, 0, 0, 0, 9]), true),
+        output("a\"b", Datatype::Uint16, &[1, 0], ElementForm::Typed),
+        output("h", Datatype::Fp16, &[7, 8], ElementForm::Raw),
+        output("t", Datatype::Bytes, &[1, 0, 0, 0, 9], ElementForm::Raw),
     ];
-    let head = Head { name: "p", version: "3", id: Some("i\"d"), outcome: "ok", latency_us: 5, dropped: 0, chosen: None };
+    let head =
+        AnswerHead { name: "p", version: "3", id: Some("i\"d"), outcome: "ok", latency_us: 5, dropped: 0, chosen: None };
     let (body, length) = write(&head, &outputs).expect("written");
     let read = client(&body, length);
     assert_eq!(read[0], ("a\"b".into(), Err(json!([1]))));
@@ -115,7 +120,8 @@ fn an_answer_is_read_by_the_protocols_rules() {
     assert_eq!((&about["id"], &about["model_version"]), (&json!("i\"d"), &json!("3")));
     let (body, length) = write(&head, &outputs[..1]).expect("written");
     assert_eq!((client(&body, length).len(), length), (1, None));
-    assert!(write(&head, &[(outputs[1].0.clone(), false)]).expect_err("FP16").contains("binary"));
+    let error = write(&head, &[AnswerOutput { form: ElementForm::Typed, ..outputs[1].clone() }]).expect_err("FP16");
+    assert!(error.to_string().contains("binary"), "{error}");
 }
 
 proptest! {

@@ -1,7 +1,7 @@
 use super::*;
-use crate::peers::Peers;
+use crate::peers::PeerLinks;
 use apportion_node::tensor::{Datatype, Tensor};
-use apportion_node::wire::{Credit, End, Message, Return};
+use apportion_node::wire::{Credit, CreditReturn, Message, PartEnd};
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 
@@ -15,26 +15,26 @@ const SMALL_COUNT: u64 = 50;
 fn part(request: u64, bytes: usize) -> Message {
     let data = Bytes::from(vec![request as u8; bytes]);
     let output = Tensor { name: "y".into(), datatype: Datatype::Uint8, shape: vec![1, bytes], data };
-    let end = End::Leaf { task: "t".into(), outputs: vec![output] };
-    Message::Return(Return { request, row: 0, attempt: 0, credit: Credit::WHOLE, end })
+    let end = PartEnd::Leaf { task: "t".into(), outputs: vec![output] };
+    Message::Return(CreditReturn { request, row: 0, attempt: 0, credit: Credit::WHOLE, end })
 }
 
 /// Number and bytes of what came.
-fn came(event: Event) -> (u64, usize) {
-    let Event::Message(Message::Return(part)) = event else { panic!("a part was sent: {event:?}") };
-    let End::Leaf { outputs, .. } = part.end else { panic!("a leaf was sent") };
+fn came(event: NodeEvent) -> (u64, usize) {
+    let NodeEvent::Message(Message::Return(part)) = event else { panic!("a part was sent: {event:?}") };
+    let PartEnd::Leaf { outputs, .. } = part.end else { panic!("a leaf was sent") };
     assert!(outputs[0].data.iter().all(|b| *b == part.request as u8), "the bytes of one tensor");
     (part.request, outputs[0].data.len())
 }
 
-async fn until_up(events: &mut mpsc::Receiver<Event>) {
-    assert!(matches!(events.recv().await, Some(Event::PeerUp(2))));
+async fn until_up(events: &mut mpsc::Receiver<NodeEvent>) {
+    assert!(matches!(events.recv().await, Some(NodeEvent::PeerUp(2))));
 }
 
 /// A way of agent 1 to agent 2, which is at this address.
-fn way(address: String) -> (Peers, mpsc::Receiver<Event>) {
+fn way(address: String) -> (PeerLinks, mpsc::Receiver<NodeEvent>) {
     let (events, told) = mpsc::channel(16);
-    let mut peers = Peers::new(events);
+    let mut peers = PeerLinks::new(events);
     peers.set(&BTreeMap::from([(2, address)]), 1);
     (peers, told)
 }
@@ -77,8 +77,8 @@ async fn small_tensors_pass_large_ones_on_a_real_connection() {
 }
 
 /// [`receive_messages`], without the exchange of versions.
-async fn listen_on(stream: TcpStream, events: mpsc::Sender<Event>) {
-    read_messages(stream, events, Arc::<Claims>::default().open()).await.expect("messages only");
+async fn listen_on(stream: TcpStream, events: mpsc::Sender<NodeEvent>) {
+    read_messages(stream, events, Arc::<AgentClaims>::default().open()).await.expect("messages only");
 }
 
 #[tokio::test]
@@ -88,7 +88,8 @@ async fn other_versions_are_refused_and_both_ends_say_so() {
     let address = listener.local_addr().expect("an address");
     let (events, _heard) = mpsc::channel(1);
     let hearing = tokio::spawn(async move {
-        receive_messages(listener.accept().await.expect("a connection").0, events, Arc::<Claims>::default().open()).await
+        receive_messages(listener.accept().await.expect("a connection").0, events, Arc::<AgentClaims>::default().open())
+            .await
     });
     let mut old = TcpStream::connect(address).await.expect("a connection");
     old.write_all(b"apport02").await.expect("it greets");
@@ -122,7 +123,7 @@ async fn malformed_messages_end_the_connection_with_a_reason() {
         let address = listener.local_addr().expect("an address");
         let (events, _heard) = mpsc::channel(1);
         let hearing = tokio::spawn(async move {
-            receive_messages(listener.accept().await.expect("a connection").0, events, Arc::<Claims>::default().open())
+            receive_messages(listener.accept().await.expect("a connection").0, events, Arc::<AgentClaims>::default().open())
                 .await
         });
         let mut stream = TcpStream::connect(address).await.expect("a connection");

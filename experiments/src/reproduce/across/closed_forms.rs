@@ -1,13 +1,13 @@
 //! Does the estimator agree with queueing theory, for constant service times, Poisson arrivals, and one to four replicas?
 
 use crate::reproduce::lab::{BuiltIn, Lab, constant};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use anyhow::anyhow;
 use apportion_domain::{Assignment, GroupName, PipelinePlan, Plan, Queueing, Routing, ServingPolicy, Share};
 use apportion_estimator::analytic::{md1_wait, mmc_wait};
 use apportion_estimator::{ArrivalProcess, SimulateOptions, simulate};
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number};
+use apportion_support::output::{TextTable, number};
 
 const SERVICE_MS: f64 = 10.0;
 
@@ -54,7 +54,7 @@ fn expected_ms(servers: u32, utilisation: f64) -> f64 {
 /// Runs the comparison.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let problem = (BuiltIn { name: "closed forms", text: PROBLEM }).problem()?;
-    let mut table = Table::new(&["queue", "utilisation", "formula ms", "M/M/c ms", "simulated ms", "error"]);
+    let mut table = TextTable::new(&["queue", "utilisation", "formula ms", "M/M/c ms", "simulated ms", "error"]);
     let (mut theory, mut seen, mut worst) = (Vec::new(), Vec::new(), 0.0_f64);
     for servers in [1, 2, 4] {
         for utilisation in [0.5, 0.7, 0.8, 0.9] {
@@ -92,7 +92,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         claims: vec![Claim {
             claimed: format!("Mean waits within {:.0} % of the closed forms (aim)", 100.0 * ERROR_MAX),
             seen: format!("largest error {:.2} %", 100.0 * worst),
-            verdict: Verdict::of(worst <= ERROR_MAX),
+            verdict: ClaimVerdict::of(worst <= ERROR_MAX),
             why: "The error is sampling noise: at 0.9 the waits of neighbours are strongly correlated.".into(),
         }],
         tables: vec![TitledTable { title: "Mean wait".into(), table }],

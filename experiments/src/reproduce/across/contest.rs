@@ -6,12 +6,14 @@ use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, constant, load, mean, most_accurate, rate_quantile, with_pipeline};
 use crate::reproduce::replanning::PlansByDemand;
 use anyhow::anyhow;
-use apportion_domain::{Batching, Dropping, GroupName, Plan, Problem, RoutingPolicy, Span};
+use apportion_domain::{Batching, Dropping, GroupName, Plan, Problem, RoutingPolicy, TimeSpan};
 use apportion_estimator::controllers::{Hpa, HpaConfig, RayServe, RayServeConfig, TUNER_PERIOD, tuner};
-use apportion_estimator::{ArrivalProcess, Controller, Event, Observation, Scenario, SimulateOptions, Workload, replay};
+use apportion_estimator::{
+    ArrivalProcess, Controller, Observation, Scenario, ScenarioEvent, SimulateOptions, Workload, replay,
+};
 use apportion_planning::{Planner, ladder};
 use apportion_serving::Ladder;
-use apportion_serving::ladder::Step;
+use apportion_serving::ladder::LadderStep;
 use apportion_support::exit::Failure;
 use std::time::Duration;
 
@@ -36,7 +38,7 @@ const REPLICAS_MAX: u32 = 10;
 
 /// A scaler of replicas with its setting.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Scaler {
+pub enum ContestScaler {
     /// The plan's replicas times this.
     Fixed(f64),
     /// InferLine's tuner, with this factor on the replicas that it asks for.
@@ -51,7 +53,7 @@ pub enum Scaler {
     Ray(f64, f64),
 }
 
-impl Scaler {
+impl ContestScaler {
     /// The setting, for tables.
     pub fn setting(self) -> String {
         let least = |floor: f64| if floor > 0.0 { format!(", at least {floor} of the plan") } else { String::new() };
@@ -68,7 +70,7 @@ impl Scaler {
 
 /// The result of one run.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Point {
+pub struct ContestPoint {
     /// Share of the requests that were answered in time.
     pub attainment: f64,
     /// Cost of all devices, including devices that load or finish.
@@ -86,19 +88,19 @@ pub struct Contest<'a> {
     problem: Problem,
     plan: Plan,
     sample: Workload,
-    steps: Vec<Step>,
+    steps: Vec<LadderStep>,
     /// The system's plans by demand.
     plans: PlansByDemand<'a>,
 }
 
 /// A load that scalers are judged on.
-pub struct Load {
+pub struct ContestLoad {
     workload: Workload,
     /// The mean rate of its first seconds.
     first_qps: f64,
 }
 
-impl Load {
+impl ContestLoad {
     /// Poisson arrivals at these rates, one for each second.
     pub fn new(rates: &[f64], seed: u64) -> Self {
         let first_qps = mean(&rates[..rates.len().min(FIRST_SECONDS)]);
@@ -123,14 +125,14 @@ const FIRST_SECONDS: usize = 10;
 struct LadderController(Ladder);
 
 impl Controller for LadderController {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         TUNER_PERIOD
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
-        seen.arrivals.iter().flatten().for_each(|&(at, count)| self.0.arrived(at, count));
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
+        seen.arrivals.iter().flatten().for_each(|a| self.0.arrived(a.bin, a.count));
         let Some(replicas) = self.0.decide(seen.at) else { return Vec::new() };
-        seen.groups.iter().zip(replicas).map(|(group, &n)| (Span::ZERO, group.to_have(n))).collect()
+        seen.groups.iter().zip(replicas).map(|(group, &n)| (TimeSpan::ZERO, group.to_have(n))).collect()
     }
 }
 
@@ -158,15 +160,23 @@ struct ScalerSetup {
     floor: f64,
 }
 
+/// The start of a run.
+struct RunStart<'a> {
+    /// The first plan.
+    plan: Plan,
+    /// The controller that changes it, if any.
+    controller: Option<Box<dyn Controller + 'a>>,
+}
+
 impl Controller for BoundedController {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         self.inner.period()
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         let mut commands = self.inner.observe(seen);
         for (_, event) in &mut commands {
-            if let Event::Replicas { group, replicas, .. } = event {
+            if let ScenarioEvent::Replicas { group, replicas, .. } = event {
                 let bounds = self.bounds.iter().find(|b| b.group == *group);
                 let (least, most) = bounds.map_or((1, u32::MAX), |b| (b.least, b.most));
                 *replicas = ((f64::from(*replicas) * self.factor - 1e-9).ceil() as u32).clamp(least, most);
@@ -227,14 +237,14 @@ impl<'a> Contest<'a> {
     }
 
     /// Runs a load under one scaler.
-    pub fn run(&self, load: &Load, scaler: Scaler) -> Result<Point, Failure> {
-        let (plan, controller) = self.start_of_run(load.first_qps, scaler)?;
-        let is_system = matches!(scaler, Scaler::System(_));
+    pub fn run(&self, load: &ContestLoad, scaler: ContestScaler) -> Result<ContestPoint, Failure> {
+        let RunStart { plan, controller } = self.start_of_run(load.first_qps, scaler)?;
+        let is_system = matches!(scaler, ContestScaler::System(_));
         let controllers = controller.into_iter().collect();
         let scenario = Scenario { controllers, ladders: is_system, ..Scenario::default() };
         let run = replay(&self.problem, &plan, &load.workload, &SimulateOptions::default(), scenario)
             .map_err(|e| anyhow!("{}: {e}", self.name))?;
-        Ok(Point {
+        Ok(ContestPoint {
             attainment: run.simulation.total.attainment,
             cost_per_hour: run.cost_per_hour,
             utilisation: run.utilisation,
@@ -242,39 +252,38 @@ impl<'a> Contest<'a> {
         })
     }
 
-    /// The first plan of a run, and the controller that changes it.
-    fn start_of_run(&self, first_qps: f64, scaler: Scaler) -> Result<(Plan, Option<Box<dyn Controller + '_>>), Failure> {
+    fn start_of_run(&self, first_qps: f64, scaler: ContestScaler) -> Result<RunStart<'_>, Failure> {
         let mut plan = self.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;
         let setup = |controller: Box<dyn Controller>, factor, floor| Some(ScalerSetup { controller, factor, floor });
         let inner: Option<ScalerSetup> = match scaler {
-            Scaler::Fixed(factor) => {
+            ContestScaler::Fixed(factor) => {
                 assignments.iter_mut().for_each(|a| a.replicas = (f64::from(a.replicas) * factor).ceil().max(1.0) as u32);
                 None
             }
-            Scaler::Tuner(factor) => {
+            ContestScaler::Tuner(factor) => {
                 let tuner = tuner(&self.problem, &self.plan, &self.sample).map_err(|e| anyhow!("{e}"))?;
                 setup(tuner, factor, 0.0)
             }
-            Scaler::System(setting) => {
+            ContestScaler::System(setting) => {
                 let system = System::new(&self.plans, setting, first_qps);
                 let system = system.ok_or_else(|| anyhow!("{}: no plan for {first_qps} queries/s", self.name))?;
-                return Ok((system.plan().clone(), Some(Box::new(system))));
+                return Ok(RunStart { plan: system.plan().clone(), controller: Some(Box::new(system)) });
             }
-            Scaler::Ladder(headroom) => {
+            ContestScaler::Ladder(headroom) => {
                 let start = assignments.iter().map(|a| a.replicas).collect();
                 setup(Box::new(LadderController(Ladder::new(self.steps.clone(), start, headroom))), 1.0, 0.0)
             }
-            Scaler::Hpa(target, floor) => {
+            ContestScaler::Hpa(target, floor) => {
                 setup(Box::new(Hpa::new(HpaConfig { target, ..HpaConfig::default() })), 1.0, floor)
             }
-            Scaler::Ray(target_ongoing, floor) => {
+            ContestScaler::Ray(target_ongoing, floor) => {
                 let config = RayServeConfig { target_ongoing, ..RayServeConfig::default() };
                 setup(Box::new(RayServe::new(config)), 1.0, floor)
             }
         };
         let controller = inner.map(|setup| -> Box<dyn Controller + '_> { Box::new(self.bounded(setup)) });
-        Ok((plan, controller))
+        Ok(RunStart { plan, controller })
     }
 
     /// A controller kept within bounds around the plan's replicas.

@@ -4,19 +4,25 @@ use crate::reproduce::inferline::cost::MISSES_MAX;
 use crate::reproduce::lab::{
     CHAIN, INFERLINE, Lab, Records, TRAFFIC, constant, drop_rate, geometric_mean, most_accurate, replay, with_pipeline,
 };
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use anyhow::anyhow;
 use apportion_domain::{Assignment, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 use apportion_support::input;
-use apportion_support::output::{Table, optional, percent};
+use apportion_support::output::{TextTable, optional, percent};
 use apportion_wire::ProblemFile;
 use std::path::PathBuf;
 
+/// A problem with its name.
+struct NamedProblem {
+    name: String,
+    problem: Problem,
+}
+
 /// The problems of the comparison: the most accurate variant of each task, least cost, no limits on devices.
-fn read_problems(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
+fn read_problems(lab: &Lab) -> Result<Vec<NamedProblem>, Failure> {
     let mut found = Vec::new();
     if let Some(folder) = lab.data_file("problems") {
         let entries = std::fs::read_dir(&folder).map_err(|e| anyhow!("{}: {e}", folder.display()))?;
@@ -26,20 +32,21 @@ fn read_problems(lab: &Lab) -> Result<Vec<(String, Problem)>, Failure> {
         for file in files {
             if let ProblemFile::Allocation(problem) = input::read_problem(&file.display().to_string())? {
                 let name = file.file_stem().map_or_else(String::new, |n| n.to_string_lossy().into_owned());
-                found.push((name, problem));
+                found.push(NamedProblem { name, problem });
             }
         }
     } else {
-        found.push(("traffic".into(), TRAFFIC.problem()?));
-        found.push(("chain".into(), CHAIN.problem()?));
+        found.push(NamedProblem { name: "traffic".into(), problem: TRAFFIC.problem()? });
+        found.push(NamedProblem { name: "chain".into(), problem: CHAIN.problem()? });
         let all = INFERLINE.problem()?;
         for (i, p) in all.pipelines.iter().enumerate() {
-            found.push((p.name.clone(), with_pipeline(&all, i, |_| ())?));
+            found.push(NamedProblem { name: p.name.clone(), problem: with_pipeline(&all, i, |_| ())? });
         }
     }
-    found.retain(|(_, p)| p.pipelines.len() == 1);
+    found.retain(|of| of.problem.pipelines.len() == 1);
     found.truncate(lab.full_or_quick(usize::MAX, 1));
-    found.into_iter().map(|(name, p)| Ok((name, most_accurate(&p)?))).collect()
+    let reduce = |of: NamedProblem| Ok(NamedProblem { problem: most_accurate(&of.problem)?, ..of });
+    found.into_iter().map(reduce).collect()
 }
 
 /// A plan with its missed share on a load that it was not planned on.
@@ -73,6 +80,20 @@ struct Row {
     loose: Option<JudgedPlan>,
 }
 
+/// A difference between two plans.
+struct Difference {
+    /// Its kind: one of [`KINDS`].
+    kind: &'static str,
+    /// Its size in words; empty if the kind has none.
+    size: String,
+}
+
+impl Difference {
+    fn without_size(kind: &'static str) -> Self {
+        Self { kind, size: String::new() }
+    }
+}
+
 fn both_hold(a: &Option<JudgedPlan>, b: &Option<JudgedPlan>) -> bool {
     [a, b].iter().all(|c| c.as_ref().is_some_and(JudgedPlan::holds))
 }
@@ -84,13 +105,13 @@ impl Row {
         (other.plan.cost_per_hour > 0.0).then(|| greedy.plan.cost_per_hour / other.plan.cost_per_hour)
     }
 
-    /// The difference between the greedy plan and the exact one: its kind and its size.
-    fn difference(&self) -> (&'static str, String) {
+    /// The difference between the greedy plan and the exact one.
+    fn difference(&self) -> Difference {
         match (&self.greedy, &self.exact) {
             (Some(g), Some(e)) => difference(&g.plan, &e.plan),
-            (None, Some(_)) => ("no plan in time", String::new()),
-            (Some(_), None) => ("a plan where the rule allows none", String::new()),
-            (None, None) => ("neither has a plan", String::new()),
+            (None, Some(_)) => Difference::without_size("no plan in time"),
+            (Some(_), None) => Difference::without_size("a plan where the rule allows none"),
+            (None, None) => Difference::without_size("neither has a plan"),
         }
     }
 
@@ -98,15 +119,15 @@ impl Row {
         let cost = |c: &Option<JudgedPlan>| optional(c.as_ref().map(|c| c.plan.cost_per_hour));
         let missed = |c: &Option<JudgedPlan>| c.as_ref().map_or_else(|| "-".into(), |c| percent(c.missed));
         let ratio = self.ratio_to(&self.exact).map_or_else(|| "-".into(), |r| format!("{r:.2}"));
-        let (kind, by) = self.difference();
+        let Difference { kind, size } = self.difference();
         let plans = [&self.greedy, &self.exact, &self.loose].into_iter().flat_map(|c| [cost(c), missed(c)]);
-        let difference = if by.is_empty() { kind.to_owned() } else { format!("{kind} ({by})") };
+        let difference = if size.is_empty() { kind.to_owned() } else { format!("{kind} ({size})") };
         std::iter::once(self.name.clone()).chain(plans).chain([ratio, difference]).collect()
     }
 }
 
-/// The kind and size of the difference between two plans.
-fn difference(greedy: &Plan, exact: &Plan) -> (&'static str, String) {
+/// The difference between two plans.
+fn difference(greedy: &Plan, exact: &Plan) -> Difference {
     let hardware = |plan: &Plan| -> Vec<String> {
         let describe_group = |a: &Assignment| format!("{}/{}", a.group.task, a.group.hardware);
         let mut names: Vec<String> = plan.pipelines[0].assignments.iter().map(describe_group).collect();
@@ -121,35 +142,37 @@ fn difference(greedy: &Plan, exact: &Plan) -> (&'static str, String) {
     let batches = format!("{own:.1} to {other:.1} on the mean");
     let replicas = format!("{} to {}", greedy.replicas(), exact.replicas());
     match () {
-        () if hardware(greedy) != hardware(exact) => ("other hardware", String::new()),
-        () if own > other => ("larger batches", batches),
-        () if own < other => ("smaller batches", batches),
-        () if greedy.replicas() != exact.replicas() => ("same batches, other replicas", replicas),
-        () => ("the same", String::new()),
+        () if hardware(greedy) != hardware(exact) => Difference::without_size("other hardware"),
+        () if own > other => Difference { kind: "larger batches", size: batches },
+        () if own < other => Difference { kind: "smaller batches", size: batches },
+        () if greedy.replicas() != exact.replicas() => Difference { kind: "same batches, other replicas", size: replicas },
+        () => Difference::without_size("the same"),
     }
 }
 
+/// The kinds of differences, each with its reason.
+const KINDS: [(&str, &str); 8] = [
+    ("the same", "both end at one plan"),
+    (
+        "same batches, other replicas",
+        "the rule charges each task queue_factor batches of waiting; the estimator sees what it is",
+    ),
+    (
+        "smaller batches",
+        "greedy stops where no single step saves: a larger batch pays only together with fewer replicas elsewhere",
+    ),
+    ("larger batches", "greedy took a batch that the rule's charge forbids, and from there no single step saves"),
+    ("other hardware", "a task moved to cheaper hardware by one planner only"),
+    ("no plan in time", "greedy simulates the load for each step; 5 s are too few at the largest demands"),
+    ("a plan where the rule allows none", "the rule's charge alone exceeds the SLO; the estimator says that it holds"),
+    ("neither has a plan", "the SLO is below what any plan reaches"),
+];
+
 /// The number of problems and the ratio of costs for each kind of difference.
-fn table_of_kinds(rows: &[Row]) -> Table {
-    const KINDS: [(&str, &str); 8] = [
-        ("the same", "both end at one plan"),
-        (
-            "same batches, other replicas",
-            "the rule charges each task queue_factor batches of waiting; the estimator sees what it is",
-        ),
-        (
-            "smaller batches",
-            "greedy stops where no single step saves: a larger batch pays only together with fewer replicas elsewhere",
-        ),
-        ("larger batches", "greedy took a batch that the rule's charge forbids, and from there no single step saves"),
-        ("other hardware", "a task moved to cheaper hardware by one planner only"),
-        ("no plan in time", "greedy simulates the load for each step; 5 s are too few at the largest demands"),
-        ("a plan where the rule allows none", "the rule's charge alone exceeds the SLO; the estimator says that it holds"),
-        ("neither has a plan", "the SLO is below what any plan reaches"),
-    ];
-    let mut table = Table::new(&["greedy has", "problems", "both hold", "greedy/milp, mean where both hold", "why"]);
+fn table_of_kinds(rows: &[Row]) -> TextTable {
+    let mut table = TextTable::new(&["greedy has", "problems", "both hold", "greedy/milp, mean where both hold", "why"]);
     for (kind, why) in KINDS {
-        let of_kind: Vec<&Row> = rows.iter().filter(|r| r.difference().0 == kind).collect();
+        let of_kind: Vec<&Row> = rows.iter().filter(|r| r.difference().kind == kind).collect();
         if of_kind.is_empty() {
             continue;
         }
@@ -164,7 +187,7 @@ fn table_of_kinds(rows: &[Row]) -> Table {
 /// The greedy planner against the exact one after the same check, and where the gap comes from.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let mut rows = Vec::new();
-    for (name, problem) in read_problems(lab)? {
+    for NamedProblem { name, problem } in read_problems(lab)? {
         lab.show_step(format!("greedy-vs-milp: {name}"));
         let loose = with_pipeline(&problem, 0, |d| d.queue_factor = 1.0)?;
         let greedy = plan_and_judge(lab, &problem, Planner::Greedy)?;
@@ -183,7 +206,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         "greedy/milp",
         "greedy has",
     ];
-    let mut table = Table::new(&header);
+    let mut table = TextTable::new(&header);
     rows.iter().for_each(|r| table.row(r.cells()));
     let mut ratios: Vec<f64> = rows.iter().filter_map(|r| r.ratio_to(&r.exact)).collect();
     ratios.sort_by(f64::total_cmp);
@@ -191,19 +214,14 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "greedy-vs-milp",
         title: "The greedy planner against the exact one",
         source: "InferLine, section 4.3; our own aim",
-        method: "Every problem of one pipeline, reduced to the most accurate variant of each task, least cost, no counts, \
-                 so that both \
-                 choose hardware, batches and replicas alone. Both are held to the SLO's percentile on one Poisson sample \
-                 at the \
-                 demand and judged on the next: a plan holds if at most 1 % of that misses. The exact planner solves a \
-                 formulation that charges \
-                 each query a fixed wait (its queue factor, 2 batches) and is held to the estimator by the check loop; \
-                 the greedy one \
-                 knows the estimator alone. Neither bounds the other: a ratio below 1 is a plan that the formulation's \
-                 charge forbids. The \
-                 third plan is exact with queue factor 1: the formulation then charges a query no wait, and the check \
-                 loop alone finds the \
-                 headroom."
+        method: "Every problem of one pipeline, reduced to the most accurate variant of each task, for least cost and \
+                 without limits on devices. So both planners choose hardware, batches and replicas alone. Both must \
+                 keep the SLO's percentile on one Poisson sample at the demand. The next sample judges them: a plan \
+                 holds if at most 1 % of it misses. The formulation of the exact planner charges each query a fixed \
+                 wait (its queue factor, 2 batches), and the check loop compares its plans with the estimator. The \
+                 greedy planner knows the estimator alone. Neither bounds the other: a ratio below 1 is a plan that the \
+                 formulation's charge forbids. The third plan is exact with queue factor 1. Its formulation charges a \
+                 query no wait, and the check loop alone finds the headroom."
             .into(),
         claims: vec![claim(&rows)],
         tables: vec![
@@ -220,34 +238,40 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
+/// The mean ratio of the greedy plans' costs to those of other plans.
+struct MeanRatio {
+    /// The geometric mean; `None` without a problem.
+    mean: Option<f64>,
+    /// The number of problems on which both plans hold.
+    problems: usize,
+}
+
 fn claim(rows: &[Row]) -> Claim {
     let mean = |of: fn(&Row) -> &Option<JudgedPlan>| {
         let held: Vec<f64> =
             rows.iter().filter(|r| both_hold(&r.greedy, of(r))).filter_map(|r| r.ratio_to(of(r))).collect();
-        (geometric_mean(&held), held.len())
+        MeanRatio { mean: geometric_mean(&held), problems: held.len() }
     };
     let count_holding =
         |of: fn(&Row) -> &Option<JudgedPlan>| rows.iter().filter(|r| of(r).as_ref().is_some_and(JudgedPlan::holds)).count();
-    let (all, both) = mean(|r| &r.exact);
+    let MeanRatio { mean: all, problems: both } = mean(|r| &r.exact);
     Claim {
         claimed: "After the same check the greedy planner's cost is near the exact one's, and the gap is explained (aim)"
             .into(),
         seen: format!(
-            "greedy costs {} times the exact plan on the mean of the {both} problems where both hold, {} times against \
-             queue factor 1; held \
-             out, at most 1 % missed: greedy {} of {total}, exact {} of {total}",
+            "greedy costs {} times the exact plan on the mean of the {both} problems where both hold, and {} times with \
+             queue factor 1. Held out, at most 1 % missed: greedy {} of {total}, exact {} of {total}",
             optional(all),
-            optional(mean(|r| &r.loose).0),
+            optional(mean(|r| &r.loose).mean),
             count_holding(|r| &r.greedy),
             count_holding(|r| &r.exact),
             total = rows.len()
         ),
-        verdict: Verdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),
-        why: "The first table says in what plans differ. Problems where a plan misses are left out of the mean: at a \
-              fifth of a minute of \
-              load, one that just holds on one sample may miss on the next, and a plan that is too small is cheap. That \
-              is why greedy plans hold \
-              less often: they are taken down to the last replica that the sample bears."
+        verdict: ClaimVerdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),
+        why: "The first table shows how the plans differ. Problems where a plan misses are left out of the mean, \
+              because a plan that is too small is cheap. A plan that just holds on one short sample may miss on the \
+              next. That is why greedy plans hold less often: the planner removes every replica that its sample does \
+              not need."
             .into(),
     }
 }

@@ -4,9 +4,9 @@
 //! stretch of the trace. The settings of the others (target, least replicas) are the best in hindsight on the reported
 //! load.
 
-use super::contest::{Contest, Load, STEP_FACTOR};
+use super::contest::{Contest, ContestLoad, STEP_FACTOR};
 use super::headline_claims::claims;
-use super::headline_inputs::{read_pipelines, read_stretches};
+use super::headline_inputs::{HeadlinePipeline, read_pipelines, read_stretches};
 use super::headline_trials::{
     ATTAINMENT, HPA_TARGETS, RAY_TARGETS, SYSTEM_HEADROOMS, StretchResult, run_settings, run_stretch,
 };
@@ -14,7 +14,7 @@ use super::{overload, system};
 use crate::reproduce::lab::Lab;
 use crate::reproduce::report::{Report, TitledTable};
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, percent};
+use apportion_support::output::{TextTable, percent};
 
 const HEADER: [&str; 12] = [
     "pipeline and trace",
@@ -33,35 +33,24 @@ const HEADER: [&str; 12] = [
 
 fn method() -> String {
     format!(
-        "Pipelines of the problem files, the most accurate variants alone, prices as given, no limit of devices, replicas \
-         that load in 5 s \
-         (the file's time where it has one), on stretches of a real Twitter stream whose rates are multiplied by one \
-         number for each \
-         pipeline. All contenders start from the same plan, for the median rate of an earlier stretch with a burst in it, \
-         and keep its \
-         hardware and batch sizes; queries are served alike (batches at start, per-task dropping), reports come 100 ms \
-         late and commands \
-         take 100 ms. Ours is the whole system: every 10 s the load is looked at and, if it has reached another demand of \
-         a grid \
-         (factor {}), planned for again, which takes {} s: by the exact planner with its check loop and by the greedy \
-         one, whichever has the cheaper \
-         ladder at the demand. The new plan replaces the last where it would have been cheaper over the last minute, by \
-         the prices of their \
-         ladders, by more than ten seconds of it. Each plan has a ladder of \
+        "Pipelines of the problem files with their most accurate variants alone, at the given prices, without a limit \
+         on devices. Replicas load in 5 s, or in the file's time if it has one. The load is a stretch of a real Twitter \
+         stream, with one factor on the rates for each pipeline. All contenders start from the same plan, for the \
+         median rate of an earlier stretch with a burst in it. They keep its hardware and batch sizes. Queries are \
+         served alike: batches close at start, and dropping is per task. Reports come 100 ms late, and commands take \
+         100 ms. Ours is the whole system. Every 10 s it measures the load. If the load has reached another demand of a \
+         grid (factor {}), it plans again, which takes {} s. The exact planner with its check loop and the greedy one \
+         both plan, and the cheaper ladder at the demand wins. The new plan replaces the last if it saves more than ten \
+         seconds of its own cost over the last minute, by the prices of their ladders. Each plan has a ladder of \
          replica counts, from its demand over {} to {} times it, found by the estimator. Stewards, the machines that \
-         agents run, climb it: up at once \
-         when arrivals are more than chance explains, down after half a minute, below the plan as well; under a new plan \
-         they go on \
-         from what they have seen. It begins with the replicas of its first plan's ladder for the first load, and has {} \
-         settings: what the rates \
-         of ladders are divided by. The ladder alone has one plan for all of the run and no steward. HPA and Ray Serve \
-         are the documented algorithms with \
-         {} targets and {} targets, with and without a floor on the replicas. Each contender has every setting tried; the \
-         cheapest that \
-         reaches {} on the reported load is compared, and beside it what the earlier stretch would have chosen. The last \
-         column is the same \
-         load, but {} times as much in its last third, under the cheapest setting, and for ours under that of the earlier \
-         stretch.",
+         agents run, follow the ladder. They go up at once when arrivals are more than chance explains, and down after \
+         half a minute, below the plan as well. Under a new plan a steward goes on from the load that it has measured. \
+         The run begins with the replicas of the first plan's ladder for the first load. Ours has {} settings: the \
+         divisors of the ladders' rates. The ladder alone has one plan for the whole run and no steward. HPA and Ray \
+         Serve are the documented algorithms with {} targets and {} targets, with and without a floor on the replicas. \
+         Every contender runs with every setting. The cheapest setting that reaches {} on the reported load is \
+         compared, and beside it the setting that the earlier stretch chooses. The last column is the same load with {} \
+         times the rates in its last third, under the cheapest setting; ours has that of the earlier stretch.",
         system::GRID,
         system::PLANNING.as_millis() / 1e3,
         system::UP_TO,
@@ -78,8 +67,8 @@ fn method() -> String {
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let stretches = read_stretches(lab)?;
     let mut all = Vec::new();
-    let mut plans = Table::new(&["pipeline and trace", "the plan that all start from"]);
-    for (pipeline, problem, factor) in read_pipelines(lab)? {
+    let mut plans = TextTable::new(&["pipeline and trace", "the plan that all start from"]);
+    for HeadlinePipeline { name: pipeline, problem, factor } in read_pipelines(lab)? {
         let scaled = |rates: &[f64]| rates.iter().map(|r| r * factor).collect::<Vec<_>>();
         lab.show_step(format!("headline: {pipeline}, the earlier stretch"));
         let seen = scaled(&stretches.seen);
@@ -87,14 +76,14 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
             plans.row(vec![pipeline, "none holds".into()]);
             continue;
         };
-        let before = run_settings(lab, &contest, &Load::new(&seen, lab.seed))?;
-        for (stretch, rates) in &stretches.judged {
-            let name = format!("{pipeline}, {stretch}");
+        let before = run_settings(lab, &contest, &ContestLoad::new(&seen, lab.seed))?;
+        for stretch in &stretches.judged {
+            let name = format!("{pipeline}, {}", stretch.name);
             lab.show_step(format!("headline: {name}"));
-            all.push(run_stretch(lab, &contest, &before, name, &scaled(rates))?);
+            all.push(run_stretch(lab, &contest, &before, name, &scaled(&stretch.rates))?);
         }
     }
-    let mut table = Table::new(&HEADER);
+    let mut table = TextTable::new(&HEADER);
     for tried in &all {
         tried.rows(&mut table);
         plans.row(vec![tried.name.clone(), tried.plan.clone()]);

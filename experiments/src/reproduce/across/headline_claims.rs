@@ -2,7 +2,7 @@
 
 use super::headline_trials::{ATTAINMENT, HPA, NAMES, OURS, RAY, StretchResult};
 use crate::reproduce::lab::geometric_mean;
-use crate::reproduce::report::{Claim, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict};
 use apportion_support::output::{optional, percent};
 
 /// The claim against one contender over all contests.
@@ -22,7 +22,7 @@ fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
             percent(ATTAINMENT),
             if below.is_empty() { String::new() } else { format!("; less than twice: {}", below.join(", ")) }
         ),
-        verdict: Verdict::of(halved == all.len()),
+        verdict: ClaimVerdict::of(halved == all.len()),
         why: why.into(),
     }
 }
@@ -30,8 +30,8 @@ fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
 /// The claim on settings of an earlier stretch.
 fn earlier_settings_claim(all: &[StretchResult]) -> Claim {
     let count_reached =
-        |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.1.attainment >= ATTAINMENT)).count();
-    let cost = |t: &StretchResult, i: usize| t.set_before[i].map(|b| b.1.cost_per_hour);
+        |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.point.attainment >= ATTAINMENT)).count();
+    let cost = |t: &StretchResult, i: usize| t.set_before[i].map(|b| b.point.cost_per_hour);
     let ratios: Vec<f64> = all.iter().filter_map(|t| Some(cost(t, HPA)? / cost(t, OURS)?)).collect();
     Claim {
         claimed: "What was set on an earlier stretch holds on the one that is reported (aim)".into(),
@@ -43,10 +43,9 @@ fn earlier_settings_claim(all: &[StretchResult]) -> Claim {
             count_reached(HPA),
             optional(geometric_mean(&ratios))
         ),
-        verdict: Verdict::of(count_reached(OURS) == all.len()),
-        why: "While replicas load, a burst that starts within a second is lost beyond what the replicas of before serve: \
-              its height and how \
-              often it comes decide, and these differ between stretches."
+        verdict: ClaimVerdict::of(count_reached(OURS) == all.len()),
+        why: "Replicas take time to load. Until then, a burst that starts within a second is lost as far as it exceeds \
+              the present replicas. The height and the number of bursts decide, and these differ between stretches."
             .into(),
     }
 }
@@ -64,10 +63,9 @@ fn fair_claim(all: &[StretchResult]) -> Claim {
             optional(geometric_mean(&ratios)),
             shown.join("; ")
         ),
-        verdict: Verdict::of(halved == all.len()),
-        why: "The hindsight is HPA's alone. Where the load is steady, the best fixed number of replicas is what everybody \
-              ends up with, and \
-              no one can cost half of it."
+        verdict: ClaimVerdict::of(halved == all.len()),
+        why: "The hindsight is HPA's alone. Where the load is steady, every contender ends with the best fixed number \
+              of replicas. None can cost half of that."
             .into(),
     }
 }
@@ -88,8 +86,8 @@ fn surprised_claim(all: &[StretchResult]) -> Claim {
             percent(mean(HPA)),
             percent(mean(RAY))
         ),
-        verdict: Verdict::of(better > 0 && better == pairs.clone().count()),
-        why: "A low target of utilisation is room for a burst as well: where HPA had to be set low, it has paid for the \
+        verdict: ClaimVerdict::of(better > 0 && better == pairs.clone().count()),
+        why: "A low target of utilisation is also room for a burst. Where HPA needed a low target, it has paid for the \
               step beforehand."
             .into(),
     }
@@ -101,12 +99,10 @@ pub fn claims(all: &[StretchResult]) -> Vec<Claim> {
         against_claim(
             all,
             HPA,
-            "HPA looks every 15 s and then waits for replicas to load, so the load must fit what is there until then: its \
-             target must be low \
-             all the time. What it adds it keeps for five minutes. And it sees how busy replicas are, not how much more \
-             they would serve \
-             with fuller batches. Where the load is steady none of this costs anything, and there is next to nothing to \
-             save.",
+            "HPA measures every 15 s and then waits until replicas are loaded. Until then the present replicas must \
+             serve the load, so its target must be low all the time. It keeps added replicas for five minutes. It sees \
+             how busy replicas are, and not how much more they can serve with fuller batches. Where the load is steady, \
+             none of this costs anything, and there is almost nothing to save.",
         ),
         against_claim(
             all,

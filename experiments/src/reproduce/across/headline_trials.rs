@@ -1,11 +1,11 @@
 //! Which result did each setting of each contender have?
 
-use super::contest::{Contest, Load, Point, Scaler, with_late_step};
+use super::contest::{Contest, ContestLoad, ContestPoint, ContestScaler, with_late_step};
 use super::system::Setting;
 use crate::reproduce::lab::{Lab, in_parallel};
 use crate::reproduce::report::{Plot, Series};
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, optional, percent};
+use apportion_support::output::{TextTable, optional, percent};
 
 /// The attainment that all contenders must reach.
 pub const ATTAINMENT: f64 = 0.99;
@@ -46,117 +46,127 @@ pub const HPA: usize = 3;
 /// See [`OURS`].
 pub const RAY: usize = 4;
 
+/// A setting of a contender with its result on one load.
+#[derive(Clone, Copy)]
+pub struct Trial {
+    /// The scaler with its setting.
+    pub scaler: ContestScaler,
+    /// The result.
+    pub point: ContestPoint,
+}
+
 /// The results of all settings on one stretch, by contender in the order of [`NAMES`].
 pub struct StretchResult {
     /// Pipeline and stretch.
     pub name: String,
     /// The plan that all start from, in words.
     pub plan: String,
-    curves: Curves,
+    curves: ContenderCurves,
     /// The results of the settings that were the cheapest to reach the attainment on the earlier stretch.
-    pub set_before: [Option<(Scaler, Point)>; CONTENDERS],
+    pub set_before: [Option<Trial>; CONTENDERS],
     /// The results if the load then steps up, under the best setting in hindsight; ours has the setting of the earlier
     /// stretch.
-    pub surprised: [Option<Point>; CONTENDERS],
+    pub surprised: [Option<ContestPoint>; CONTENDERS],
 }
 
-fn all_settings(lab: &Lab) -> [Vec<Scaler>; CONTENDERS] {
-    let floored = |targets: &[f64], of: fn(f64, f64) -> Scaler| -> Vec<Scaler> {
+fn all_settings(lab: &Lab) -> [Vec<ContestScaler>; CONTENDERS] {
+    let floored = |targets: &[f64], of: fn(f64, f64) -> ContestScaler| -> Vec<ContestScaler> {
         FLOORS.iter().flat_map(|&floor| targets.iter().map(move |&target| of(target, floor))).collect()
     };
     let mut all = [
-        SYSTEM_HEADROOMS.map(|headroom| Scaler::System(Setting { headroom })).to_vec(),
-        HEADROOMS.map(Scaler::Ladder).to_vec(),
-        TUNER_FACTORS.map(Scaler::Tuner).to_vec(),
-        floored(&HPA_TARGETS, Scaler::Hpa),
-        floored(&RAY_TARGETS, Scaler::Ray),
-        FIXED.map(Scaler::Fixed).to_vec(),
+        SYSTEM_HEADROOMS.map(|headroom| ContestScaler::System(Setting { headroom })).to_vec(),
+        HEADROOMS.map(ContestScaler::Ladder).to_vec(),
+        TUNER_FACTORS.map(ContestScaler::Tuner).to_vec(),
+        floored(&HPA_TARGETS, ContestScaler::Hpa),
+        floored(&RAY_TARGETS, ContestScaler::Ray),
+        FIXED.map(ContestScaler::Fixed).to_vec(),
     ];
     all.iter_mut().for_each(|tried| tried.truncate(lab.full_or_quick(tried.len(), 1)));
     all
 }
 
 /// Every setting of every contender on one load.
-pub type Curves = [Vec<(Scaler, Point)>; CONTENDERS];
+pub type ContenderCurves = [Vec<Trial>; CONTENDERS];
 
 /// Runs every setting of every contender on one load.
-pub fn run_settings(lab: &Lab, contest: &Contest<'_>, load: &Load) -> Result<Curves, Failure> {
+pub fn run_settings(lab: &Lab, contest: &Contest<'_>, load: &ContestLoad) -> Result<ContenderCurves, Failure> {
     let all = all_settings(lab);
-    let scalers: Vec<Scaler> = all.iter().flatten().copied().collect();
+    let scalers: Vec<ContestScaler> = all.iter().flatten().copied().collect();
     let mut points = in_parallel(&scalers, |scaler| contest.run(load, *scaler))?.into_iter();
-    Ok(all.map(|scalers| scalers.into_iter().zip(points.by_ref()).collect()))
+    let trial = |(scaler, point)| Trial { scaler, point };
+    Ok(all.map(|scalers| scalers.into_iter().zip(points.by_ref()).map(trial).collect()))
 }
 
 /// Position of the cheapest that reaches the attainment.
-fn cheapest_reaching(curve: &[(Scaler, Point)]) -> Option<usize> {
-    let reaching = (0..curve.len()).filter(|&at| curve[at].1.attainment >= ATTAINMENT);
-    reaching.min_by(|&a, &b| curve[a].1.cost_per_hour.total_cmp(&curve[b].1.cost_per_hour))
+fn cheapest_reaching(curve: &[Trial]) -> Option<usize> {
+    let reaching = (0..curve.len()).filter(|&at| curve[at].point.attainment >= ATTAINMENT);
+    reaching.min_by(|&a, &b| curve[a].point.cost_per_hour.total_cmp(&curve[b].point.cost_per_hour))
 }
 
 /// Runs one stretch. `before` are the results of the earlier stretch.
 pub fn run_stretch(
     lab: &Lab,
     contest: &Contest<'_>,
-    before: &Curves,
+    before: &ContenderCurves,
     name: String,
     rates: &[f64],
 ) -> Result<StretchResult, Failure> {
-    let curves = run_settings(lab, contest, &Load::new(rates, lab.held_out_seed()))?;
+    let curves = run_settings(lab, contest, &ContestLoad::new(rates, lab.held_out_seed()))?;
     let mut set_before = [None; CONTENDERS];
     for (i, set) in set_before.iter_mut().enumerate() {
         *set = cheapest_reaching(&before[i]).map(|at| curves[i][at]);
     }
     let mut tried =
         StretchResult { name, plan: contest.plan_in_words(), curves, set_before, surprised: [None; CONTENDERS] };
-    let stepped = Load::new(&with_late_step(rates), lab.held_out_seed());
+    let stepped = ContestLoad::new(&with_late_step(rates), lab.held_out_seed());
     for i in 0..CONTENDERS {
         let best = if i == OURS { tried.set_before[i] } else { tried.cheapest(i).copied() };
-        tried.surprised[i] = best.map(|(scaler, _)| contest.run(&stepped, scaler)).transpose()?;
+        tried.surprised[i] = best.map(|trial| contest.run(&stepped, trial.scaler)).transpose()?;
     }
     Ok(tried)
 }
 
 impl StretchResult {
     /// The cheapest setting of a contender that reaches the attainment.
-    pub fn cheapest(&self, contender: usize) -> Option<&(Scaler, Point)> {
+    pub fn cheapest(&self, contender: usize) -> Option<&Trial> {
         cheapest_reaching(&self.curves[contender]).map(|at| &self.curves[contender][at])
     }
 
     /// The cost of a contender over ours, both at their cheapest setting that reaches the attainment.
     pub fn ratio(&self, contender: usize) -> Option<f64> {
-        Some(self.cheapest(contender)?.1.cost_per_hour / self.cheapest(OURS)?.1.cost_per_hour)
+        Some(self.cheapest(contender)?.point.cost_per_hour / self.cheapest(OURS)?.point.cost_per_hour)
     }
 
     /// The same ratio with our setting of the earlier stretch, if that reaches the attainment.
     pub fn ratio_set_before(&self, contender: usize) -> Option<f64> {
-        let ours = self.set_before[OURS].filter(|(_, p)| p.attainment >= ATTAINMENT)?.1;
-        Some(self.cheapest(contender)?.1.cost_per_hour / ours.cost_per_hour)
+        let ours = self.set_before[OURS].filter(|trial| trial.point.attainment >= ATTAINMENT)?.point;
+        Some(self.cheapest(contender)?.point.cost_per_hour / ours.cost_per_hour)
     }
 
     /// The best attainment of a contender at no more than our cost.
     pub fn at_our_cost(&self, contender: usize) -> Option<f64> {
-        let ours = self.cheapest(OURS)?.1.cost_per_hour;
-        let affordable = self.curves[contender].iter().filter(|(_, p)| p.cost_per_hour <= ours);
-        affordable.map(|(_, p)| p.attainment).max_by(f64::total_cmp)
+        let ours = self.cheapest(OURS)?.point.cost_per_hour;
+        let affordable = self.curves[contender].iter().map(|trial| trial.point).filter(|p| p.cost_per_hour <= ours);
+        affordable.map(|p| p.attainment).max_by(f64::total_cmp)
     }
 
     /// Adds a row for each contender.
-    pub fn rows(&self, table: &mut Table) {
+    pub fn rows(&self, table: &mut TextTable) {
         for (i, name) in NAMES.iter().enumerate() {
             let (best, before) = (self.cheapest(i), self.set_before[i]);
             let share = |p: Option<f64>| p.map_or_else(|| "-".into(), percent);
             table.row(vec![
                 self.name.clone(),
                 (*name).into(),
-                best.map_or_else(|| "none reaches it".into(), |b| b.0.setting()),
-                optional(best.map(|b| b.1.cost_per_hour)),
-                share(best.map(|b| b.1.attainment)),
+                best.map_or_else(|| "none reaches it".into(), |b| b.scaler.setting()),
+                optional(best.map(|b| b.point.cost_per_hour)),
+                share(best.map(|b| b.point.attainment)),
                 self.ratio(i).map_or_else(|| "-".into(), |r| format!("{r:.2}")),
                 share(self.at_our_cost(i)),
-                share(best.map(|b| b.1.utilisation)),
-                before.map_or_else(|| "none reached it".into(), |b| b.0.setting()),
-                optional(before.map(|b| b.1.cost_per_hour)),
-                share(before.map(|b| b.1.attainment)),
+                share(best.map(|b| b.point.utilisation)),
+                before.map_or_else(|| "none reached it".into(), |b| b.scaler.setting()),
+                optional(before.map(|b| b.point.cost_per_hour)),
+                share(before.map(|b| b.point.attainment)),
                 share(self.surprised[i].map(|p| p.attainment)),
             ]);
         }
@@ -164,18 +174,19 @@ impl StretchResult {
 
     /// Attainment by cost.
     pub fn plot(&self) -> Plot {
-        let curve = |(name, points): (&&str, &Vec<(Scaler, Point)>)| {
-            let mut points: Vec<(f64, f64)> = points.iter().map(|(_, p)| (p.cost_per_hour, 100.0 * p.attainment)).collect();
-            points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let curve = |(name, trials): (&&str, &Vec<Trial>)| {
+            let point = |trial: &Trial| (trial.point.cost_per_hour, 100.0 * trial.point.attainment);
+            let mut points: Vec<(f64, f64)> = trials.iter().map(point).collect();
+            points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
             // A setting that costs more and attains less than another is not on the curve.
             let mut best = f64::NEG_INFINITY;
-            points.retain(|p| {
-                p.1 > best && {
-                    best = p.1;
+            points.retain(|&(_, percent)| {
+                percent > best && {
+                    best = percent;
                     true
                 }
             });
-            points.retain(|p| p.1 >= SHOWN_MIN);
+            points.retain(|&(_, percent)| percent >= SHOWN_MIN);
             Series { name: (*name).into(), points }
         };
         Plot {

@@ -2,16 +2,16 @@
 //! ladder between two plans, both with realistic delays.
 
 use crate::reproduce::replanning::PlansByDemand;
-use apportion_domain::{Plan, Span};
-use apportion_estimator::{Controller, Event, Observation};
+use apportion_domain::{Plan, TimeSpan};
+use apportion_estimator::{Controller, Observation, ScenarioEvent};
 use apportion_planning::change::{Loads, PERIOD_SECONDS};
 use apportion_planning::ladder;
 
 /// The time between two measurements of the load by the control plane: the service's default.
-const PERIOD: Span = Span::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64);
+const PERIOD: TimeSpan = TimeSpan::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64);
 
 /// The time from a measurement to the plan with its ladder. Planning took less than this.
-pub const PLANNING: Span = Span::from_nanos(5_000_000_000);
+pub const PLANNING: TimeSpan = TimeSpan::from_nanos(5_000_000_000);
 
 /// Weight of the youngest period in the moving average of the load.
 const WEIGHT: f64 = 0.5;
@@ -60,12 +60,12 @@ impl<'a> System<'a> {
 }
 
 impl Controller for System<'_> {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         PERIOD
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
-        let offered: u64 = seen.arrivals.iter().flatten().map(|&(_, count)| u64::from(count)).sum();
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
+        let offered: u64 = seen.arrivals.iter().flatten().map(|a| u64::from(a.count)).sum();
         let qps = offered as f64 * 1e3 / PERIOD.as_millis();
         self.ewma_qps += WEIGHT * (qps - self.ewma_qps);
         self.loads.push(qps);
@@ -83,6 +83,6 @@ impl Controller for System<'_> {
         }
         self.step = step;
         self.plan = plan.clone();
-        vec![(PLANNING, Event::Plan { plan })]
+        vec![(PLANNING, ScenarioEvent::Plan { plan })]
     }
 }

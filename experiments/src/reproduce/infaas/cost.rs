@@ -1,13 +1,13 @@
 //! Is a variant that is chosen by the load cheaper than any fixed one (INFaaS sections 6.1 and 6.2)?
 
-use crate::reproduce::contenders::Contender;
+use crate::reproduce::contenders::PaperContender;
 use crate::reproduce::lab::{INFERLINE, Lab, drop_rate, with_pipeline};
 use crate::reproduce::replanning::{PlansByDemand, run_with_least_headroom};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Problem, Profile};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, optional, percent};
+use apportion_support::output::{TextTable, number, optional, percent};
 
 /// The classifier. It has variants of the same accuracy for a CPU and two GPUs, which INFaaS calls variants of one
 /// architecture.
@@ -21,8 +21,8 @@ const LOAD_MS: f64 = 3000.0;
 /// A variant serves a load if no more than this share misses.
 const MISSES_MAX: f64 = 0.01;
 
-const CHOOSER: Contender =
-    Contender { name: "chosen", planner: Planner::Milp, floor: None, dropping: &[Dropping::PerTask] };
+const CHOOSER: PaperContender =
+    PaperContender { name: "chosen", planner: Planner::Milp, floor: None, dropping: &[Dropping::PerTask] };
 
 /// One application: a single task, on some of the hardware or on all.
 fn application(hardware: Option<usize>) -> Result<Problem, Failure> {
@@ -42,14 +42,21 @@ fn application(hardware: Option<usize>) -> Result<Problem, Failure> {
     })
 }
 
-fn loads(lab: &Lab) -> Vec<(&'static str, Vec<f64>)> {
+/// A load with a name.
+struct NamedLoad {
+    name: &'static str,
+    /// Rates by second.
+    rates: Vec<f64>,
+}
+
+fn loads(lab: &Lab) -> Vec<NamedLoad> {
     let seconds = lab.full_or_quick(300, 12);
     let wave = |s: usize| 155.0 - 145.0 * (s as f64 / 100.0 * std::f64::consts::TAU).cos();
     vec![
-        ("low: 4 queries/s", vec![4.0; seconds]),
-        ("medium: 60 queries/s", vec![60.0; seconds]),
-        ("high: 600 queries/s", vec![600.0; seconds]),
-        ("between 10 and 300 queries/s", (0..seconds).map(wave).collect()),
+        NamedLoad { name: "low: 4 queries/s", rates: vec![4.0; seconds] },
+        NamedLoad { name: "medium: 60 queries/s", rates: vec![60.0; seconds] },
+        NamedLoad { name: "high: 600 queries/s", rates: vec![600.0; seconds] },
+        NamedLoad { name: "between 10 and 300 queries/s", rates: (0..seconds).map(wave).collect() },
     ]
 }
 
@@ -57,12 +64,12 @@ fn loads(lab: &Lab) -> Vec<(&'static str, Vec<f64>)> {
 pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     let whole = application(None)?;
     let hardware = whole.hardware.len();
-    let mut table = Table::new(&["load", "variant", "cost/h", "missed", "headroom", "utilisation"]);
+    let mut table = TextTable::new(&["load", "variant", "cost/h", "missed", "headroom", "utilisation"]);
     let names: Vec<String> =
         whole.hardware.iter().map(|h| format!("fixed: {}", h.name)).chain(["chosen by load".into()]).collect();
     let mut series: Vec<Series> = names.iter().map(|n| Series { name: n.clone(), points: vec![] }).collect();
     let (mut places, mut factors, mut best) = (Vec::new(), Vec::new(), 0);
-    for (load, rates) in loads(lab) {
+    for NamedLoad { name: load, rates } in loads(lab) {
         let mut costs: Vec<Option<f64>> = Vec::new();
         for (i, name) in names.iter().enumerate() {
             lab.show_step(format!("infaas-cost: {name}, {load}"));
@@ -96,11 +103,10 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
         title: "Choosing the variant by the load against fixed variants",
         source: "INFaaS, sections 6.1 and 6.2",
         method: format!(
-            "One application with variants for a CPU and two GPUs of invented profiles, SLO {SLO_MS:.0} ms, replicas that \
-             load in {LOAD_MS:.0} ms. \
-             Every contender replans each 10 s for least cost by plans that hold on a sample of their demand, with the \
-             least headroom that keeps misses at {} on one seed; figures are of the \
-             next. A fixed variant may only change its replicas and batch.",
+            "One application with variants for a CPU and two GPUs of invented profiles, SLO {SLO_MS:.0} ms, replicas \
+             that load in {LOAD_MS:.0} ms. Every contender plans again each 10 s for least cost, by plans that hold on \
+             a sample of their demand. It uses the least headroom that keeps misses at {} on one seed; figures are of \
+             the next. A fixed variant may only change its replicas and batch.",
             percent(MISSES_MAX)
         ),
         claims: vec![claim(best, n, &factors)],
@@ -127,10 +133,9 @@ fn claim(best: usize, n: usize, factors: &[f64]) -> Claim {
              times as much at most",
             optional(factors.iter().copied().reduce(f64::max))
         ),
-        verdict: Verdict::of(best == n),
-        why: "The cheapest plan for the present load is not the cheapest over a load that changes: whole GPUs have room \
-              to spare that a \
-              row of CPUs has not, and choosing again means loading again."
+        verdict: ClaimVerdict::of(best == n),
+        why: "The cheapest plan for the present load is not the cheapest over a load that changes. Whole GPUs have room \
+              to spare that several CPUs do not have, and each new choice loads replicas again."
             .into(),
     }
 }

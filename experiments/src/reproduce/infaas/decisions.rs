@@ -2,15 +2,15 @@
 
 use crate::bench::serving::{ChoiceTimes, choice_times};
 use crate::reproduce::lab::Lab;
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number};
+use apportion_support::output::{TextTable, number};
 
 /// INFaaS section 6.4: how long it takes to choose a variant and a worker for a query.
 pub fn decisions(lab: &Lab) -> Result<Report, Failure> {
     lab.show_step("infaas-decisions");
     let states = [("active", 0.3), ("overloaded", 1.5)];
-    let mut table = Table::new(&["the variants that fit are", "choice us", "search of everything us", "times faster"]);
+    let mut table = TextTable::new(&["the variants that fit are", "choice us", "search of everything us", "times faster"]);
     let mut factors = Vec::new();
     let series = |name: &str| Series { name: name.into(), points: vec![] };
     let mut series = vec![series("choice"), series("search of everything")];
@@ -33,10 +33,9 @@ pub fn decisions(lab: &Lab) -> Result<Report, Failure> {
             claimed: "Choices take 2.2 ms (active) and 3.5 ms (else), up to 44 times faster than a brute-force search"
                 .into(),
             seen: format!("{} and {} times faster than a search of everything", number(factors[0]), number(factors[1])),
-            verdict: Verdict::of(factors[0] >= 44.0),
-            why: "The paper's choice asks a database over the network; ours looks at tables in memory, which are as old \
-                  as the last \
-                  reports. What we compare with is a search in memory too."
+            verdict: ClaimVerdict::of(factors[0] >= 44.0),
+            why: "The paper's choice asks a database over the network. Ours reads tables in memory, which are as old as \
+                  the last reports. The compared search is in memory too."
                 .into(),
         }],
         tables: vec![TitledTable { title: "Decision times".into(), table }],

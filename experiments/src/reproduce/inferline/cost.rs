@@ -1,12 +1,12 @@
 //! How much does planning by task save against planning the pipeline as one box (InferLine section 7.1, Fig. 5 and 9)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, drop_rate, geometric_mean, replay, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, optional, percent};
+use apportion_support::output::{TextTable, number, optional, percent};
 
 const PLANNERS: [Planner; 3] = [Planner::Greedy, Planner::CgMean, Planner::CgPeak];
 
@@ -26,7 +26,7 @@ struct Row {
 }
 
 /// Runs every planner on one pipeline at one burstiness and SLO.
-fn compared(lab: &Lab, problem: &Problem, cv: f64, seconds: usize) -> Result<Vec<Row>, Failure> {
+fn compare_planners(lab: &Lab, problem: &Problem, cv: f64, seconds: usize) -> Result<Vec<Row>, Failure> {
     let p = &problem.pipelines[0];
     lab.show_step(format!("inferline-cost: {} CV {cv}, SLO {} ms", p.name, p.slo_ms));
     let load = |seed| constant(p.demand_qps, seconds, ArrivalProcess::Gamma(cv), seed);
@@ -52,14 +52,14 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     for pipeline in 0..pipelines {
         for cv in lab.full_or_quick(vec![1.0, 4.0], vec![4.0]) {
             for slo_ms in lab.full_or_quick(vec![200.0, 300.0, 450.0, 600.0], vec![450.0]) {
-                rows.extend(compared(lab, &with_pipeline(&all, pipeline, |d| d.slo_ms = slo_ms)?, cv, seconds)?);
+                rows.extend(compare_planners(lab, &with_pipeline(&all, pipeline, |d| d.slo_ms = slo_ms)?, cv, seconds)?);
             }
         }
     }
-    let mut table = Table::new(&["pipeline", "CV", "SLO ms", "planner", "cost/h", "of greedy", "missed"]);
+    let mut table = TextTable::new(&["pipeline", "CV", "SLO ms", "planner", "cost/h", "of greedy", "missed"]);
     let mut costs: Vec<Series> = Vec::new();
     for r in &rows {
-        add(&mut costs, &format!("{} {}, CV {}", r.pipeline, r.planner.name(), r.cv), r.slo_ms, r.cost);
+        add_point(&mut costs, &format!("{} {}, CV {}", r.pipeline, r.planner.name(), r.cv), r.slo_ms, r.cost);
         table.row(vec![
             r.pipeline.clone(),
             number(r.cv),
@@ -76,8 +76,8 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
         source: "InferLine, Fig. 5 and 9",
         method: format!(
             "Two pipelines of invented profiles on a CPU and two GPUs, 150 queries/s, gamma gaps of coefficient of \
-             variation CV, \
-             {seconds} s; planned on one seed, missed is of the next. No dropping, no change during the run."
+             variation CV, {seconds} s. Plans are made on one seed, and the missed share is of the next. No dropping, \
+             no change during the run."
         ),
         claims: cost_claims(&rows),
         tables: vec![TitledTable { title: "Cost and missed requests".into(), table }],
@@ -85,7 +85,7 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
     })
 }
 
-fn add(series: &mut Vec<Series>, name: &str, x: f64, y: Option<f64>) {
+fn add_point(series: &mut Vec<Series>, name: &str, x: f64, y: Option<f64>) {
     let Some(y) = y else { return };
     match series.iter_mut().find(|s| s.name == name) {
         Some(line) => line.points.push((x, y)),
@@ -111,9 +111,9 @@ fn cost_claims(rows: &[Row]) -> Vec<Claim> {
     let rows_of = |planner: Planner| rows.iter().filter(move |r| r.planner == planner);
     let missed_by = |planner| rows_of(planner).filter_map(|r| r.missed).collect::<Vec<f64>>();
     let (greedy_missed, mean_missed) = (&missed_by(Planner::Greedy), &missed_by(Planner::CgMean));
-    let peak_over: Vec<(f64, f64)> = rows_of(Planner::CgPeak).filter_map(|r| Some((r.cv, r.ratio?))).collect();
-    let of_cv = |cv: f64| peak_over.iter().filter(|p| p.0 == cv).map(|p| p.1).collect::<Vec<_>>();
-    let most = peak_over.iter().map(|p| p.1).fold(0.0, f64::max);
+    let peak_ratios = || rows_of(Planner::CgPeak).filter(|r| r.ratio.is_some());
+    let of_cv = |cv: f64| peak_ratios().filter(|r| r.cv == cv).filter_map(|r| r.ratio).collect::<Vec<_>>();
+    let most = peak_ratios().filter_map(|r| r.ratio).fold(0.0, f64::max);
     let mean = |cv| optional(geometric_mean(&of_cv(cv)));
     let missing = |missed: &[f64]| missed.iter().filter(|m| **m > MISSES_MAX).count();
     let worst = |missed: &[f64]| percent(missed.iter().copied().fold(0.0, f64::max));
@@ -126,10 +126,10 @@ fn cost_claims(rows: &[Row]) -> Vec<Claim> {
                 mean(1.0),
                 mean(4.0)
             ),
-            verdict: Verdict::of(most >= 2.0),
-            why: "The factor is one of profiles and prices: it grows with how differently the stages use the hardware. A \
-                  batch of \
-                  one size for all stages and the fastest hardware for each cost most where one stage is cheap on a CPU."
+            verdict: ClaimVerdict::of(most >= 2.0),
+            why: "The factor depends on profiles and prices: it grows with the differences between the stages' use of \
+                  hardware. One batch size for all stages on the fastest hardware costs most where one stage is cheap \
+                  on a CPU."
                 .into(),
         },
         Claim {
@@ -141,10 +141,9 @@ fn cost_claims(rows: &[Row]) -> Vec<Claim> {
                 greedy_missed.len(),
                 worst(greedy_missed)
             ),
-            verdict: Verdict::of(missing(greedy_missed) == 0),
-            why: "Planned to just hold on one sample of half a minute, a plan may just miss on the next: the percentile \
-                  of a short \
-                  bursty sample is itself uncertain. A longer sample narrows it."
+            verdict: ClaimVerdict::of(missing(greedy_missed) == 0),
+            why: "A plan that just holds on one sample of half a minute may just miss on the next: the percentile of a \
+                  short bursty sample is itself uncertain. A longer sample narrows it."
                 .into(),
         },
         Claim {
@@ -155,7 +154,7 @@ fn cost_claims(rows: &[Row]) -> Vec<Claim> {
                 mean_missed.len(),
                 worst(mean_missed)
             ),
-            verdict: Verdict::of(missing(mean_missed) > 0),
+            verdict: ClaimVerdict::of(missing(mean_missed) > 0),
             why: String::new(),
         },
     ]

@@ -1,12 +1,12 @@
 //! How close is the tail latency of a plan on new loads to its planned tail latency (InferLine section 7.2, Fig. 8)?
 
 use crate::reproduce::lab::{INFERLINE, Lab, Records, constant, in_parallel, quantile, replay, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number};
+use apportion_support::output::{TextTable, number};
 
 /// The SLO: the middle of Fig. 5.
 const SLO_MS: f64 = 300.0;
@@ -64,15 +64,12 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "inferline-estimator",
         title: "The tail that a plan was made with, and the tail that it has",
         source: "InferLine, Fig. 8",
-        method: "Greedy plans of two pipelines for a minute of 150 queries/s at two burstinesses. Estimated is the 99th \
-                 percentile of latency on \
-                 that minute; the other is that of minutes that the plan was not made on. The paper measures a running \
-                 system; this command \
-                 starts none, so that what is compared here is how well one sample stands for the next, and not how well \
-                 the estimator \
-                 knows devices and networks. Agents that serve the same plans are compared with it by a trial in the \
-                 repository and by \
-                 `apportion bench fidelity`: docs/benchmarks.md has the tails of both."
+        method: "Greedy plans of two pipelines for a minute of 150 queries/s at two burstinesses. The estimate is the \
+                 99th percentile of latency on that minute. The other figure is that of minutes that the plan was not \
+                 made on. The paper measures a running system, and this command starts none. So it compares how well \
+                 one sample stands for the next, and not how well the estimator knows devices and networks. A trial in \
+                 the repository and `apportion bench fidelity` compare agents that serve the same plans with the \
+                 estimator: docs/benchmarks.md has the tails of both."
             .into(),
         claims: claims(&found),
         tables: vec![TitledTable { title: "99th percentile of latency".into(), table: tails_table(&found) }],
@@ -92,8 +89,8 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
 }
 
 /// One row for each experiment.
-fn tails_table(found: &[Experiment]) -> Table {
-    let mut table = Table::new(&[
+fn tails_table(found: &[Experiment]) -> TextTable {
+    let mut table = TextTable::new(&[
         "experiment",
         "SLO ms",
         "estimated p99 ms",
@@ -133,17 +130,16 @@ fn claims(found: &[Experiment]) -> Vec<Claim> {
                 found.len(),
                 100.0 * worst
             ),
-            verdict: Verdict::of(close == found.len()),
-            why: "The 99th percentile of a minute of bursts is that of its few worst bursts, which differ from one minute \
-                  to the next; the planner \
-                  takes the plan down to what its own minute bears."
+            verdict: ClaimVerdict::of(close == found.len()),
+            why: "The few worst bursts of a minute make its 99th percentile, and they differ from one minute to the \
+                  next. The planner removes every replica that its own minute does not need."
                 .into(),
         },
         Claim {
             claimed: "The P99 of plans that the estimator calls feasible is below the objective (section 7.2, Fig. 8)"
                 .into(),
             seen: format!("by the median in {below} of {}; above it in {above} of {draws} draws", found.len()),
-            verdict: Verdict::of(above == 0),
+            verdict: ClaimVerdict::of(above == 0),
             why: "A plan that just holds on one sample may as well not hold on the next. A tighter SLO for planning, or a \
                   longer sample, would cover it."
                 .into(),

@@ -5,12 +5,12 @@ use super::tuner_runs::{LOAD_MS, PLANNED_QPS, SLO_MS, run_pipeline};
 use crate::reproduce::lab::{INFERLINE, Lab, with_pipeline};
 use crate::reproduce::report::{Report, TitledTable};
 use apportion_support::exit::Failure;
-use apportion_support::output::Table;
+use apportion_support::output::TextTable;
 
 /// InferLine Fig. 6, 7, 10 to 12: the tuner on ramps and bursts.
 pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
     let all = INFERLINE.problem()?;
-    let mut table = Table::new(&["pipeline", "load", "who", "missed", "cost/h", "plan/h", "changes"]);
+    let mut table = TextTable::new(&["pipeline", "load", "who", "missed", "cost/h", "plan/h", "changes"]);
     let (mut plots, mut seen) = (Vec::new(), Vec::new());
     for pipeline in 0..lab.full_or_quick(all.pipelines.len(), 1) {
         let problem = with_pipeline(&all, pipeline, |d| {
@@ -26,10 +26,9 @@ pub fn tuner(lab: &Lab) -> Result<Report, Failure> {
         source: "InferLine, Fig. 6, 7, 10 to 12",
         method: format!(
             "The pipelines of inferline-cost, SLO {SLO_MS:.0} ms, planned for {PLANNED_QPS:.0} queries/s of Poisson \
-             arrivals; replicas load in 5 s. \
-             Then the load changes. The oracle plans on the very load, and keeps that plan; the coarse tuner scales whole \
-             pipelines once they \
-             are overloaded (section 6, after AutoScale; the rule is our reading)."
+             arrivals. Replicas load in 5 s. Then the load changes. The oracle plans on the judged load itself, and \
+             keeps that plan. The coarse tuner scales whole pipelines once they are overloaded (section 6, after \
+             AutoScale; the rule is our reading)."
         ),
         claims: claims(&seen),
         tables: vec![TitledTable { title: "Missed and paid".into(), table }],

@@ -2,7 +2,7 @@
 
 use super::tuner_runs::{LoadResult, TunerContender};
 use crate::reproduce::lab::mean;
-use crate::reproduce::report::{Claim, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict};
 use apportion_support::output::percent;
 
 /// The mean missed share over the loads on which a contender has a plan.
@@ -10,15 +10,31 @@ fn mean_missed(seen: &[&LoadResult], who: TunerContender) -> f64 {
     mean(&seen.iter().filter_map(|s| s.missed(who)).collect::<Vec<_>>())
 }
 
-/// Least, mean and largest ratio of two contenders' costs.
-fn cost_ratios(
-    seen: &[&LoadResult],
-    cost: impl Fn(&LoadResult, TunerContender) -> Option<f64>,
-    (over, under): (TunerContender, TunerContender),
-) -> (f64, f64, f64) {
-    let ratios: Vec<f64> = seen.iter().filter_map(|s| Some(cost(s, over)? / cost(s, under)?)).collect();
-    let least = ratios.iter().copied().fold(f64::INFINITY, f64::min);
-    (least, mean(&ratios), ratios.iter().copied().fold(0.0, f64::max))
+/// A ratio of two contenders' costs.
+struct CostRatio {
+    /// The contender whose cost is divided.
+    of: TunerContender,
+    /// The contender by whose cost it is divided.
+    to: TunerContender,
+}
+
+/// The ratios of two contenders' costs over the loads.
+struct CostRatios {
+    least: f64,
+    mean: f64,
+    most: f64,
+}
+
+impl CostRatio {
+    /// The ratios over the loads on which both have a cost.
+    fn over(&self, seen: &[&LoadResult], cost: impl Fn(&LoadResult, TunerContender) -> Option<f64>) -> CostRatios {
+        let ratios: Vec<f64> = seen.iter().filter_map(|s| Some(cost(s, self.of)? / cost(s, self.to)?)).collect();
+        CostRatios {
+            least: ratios.iter().copied().fold(f64::INFINITY, f64::min),
+            mean: mean(&ratios),
+            most: ratios.iter().copied().fold(0.0, f64::max),
+        }
+    }
 }
 
 /// The claims of sections 7.1 to 7.3.
@@ -39,32 +55,34 @@ fn tuner_claim(all: &[&LoadResult]) -> Claim {
     Claim {
         claimed: "With the tuner few queries miss on ramps and bursts for which the plan alone fails (section 7.2)".into(),
         seen: format!("on the mean over the loads {} missed with the tuner, {} without", percent(tuned), percent(alone)),
-        verdict: Verdict::of(tuned < 0.5 * alone),
+        verdict: ClaimVerdict::of(tuned < 0.5 * alone),
         why: "What still misses is what arrives while replicas load.".into(),
     }
 }
 
 fn peak_claim(all: &[&LoadResult]) -> Claim {
-    let (_, _, most) = cost_ratios(all, LoadResult::cost, (TunerContender::Peak, TunerContender::Ours));
+    let ratio = CostRatio { of: TunerContender::Peak, to: TunerContender::Ours };
+    let CostRatios { most, .. } = ratio.over(all, LoadResult::cost);
     Claim {
         claimed: "It costs less than coarse-grained plans provisioned for the peak (section 7.2)".into(),
         seen: format!("cg-peak costs up to {most:.1} times as much, on the load that it was planned for included"),
-        verdict: Verdict::of(most > 1.0),
+        verdict: ClaimVerdict::of(most > 1.0),
         why: "The tuner scales by its busiest short window, so that a rise costs more than the new rate needs.".into(),
     }
 }
 
 fn coarse_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
     let describe_contender = |who| {
-        let (least, mean, most) = cost_ratios(all, LoadResult::cost, (who, TunerContender::Ours));
+        let ratio = CostRatio { of: who, to: TunerContender::Ours };
+        let CostRatios { least, mean, most } = ratio.over(all, LoadResult::cost);
         format!("{} missed at {mean:.2} times the cost ({least:.2} to {most:.2})", percent(mean_missed(all, who)))
     };
     let (ours, mean_coarse) = (mean_missed(rising, TunerContender::Ours), mean_missed(rising, TunerContender::MeanCoarse));
-    let (_, _, most) = cost_ratios(all, LoadResult::cost, (TunerContender::PeakCoarse, TunerContender::Ours));
+    let ratio = CostRatio { of: TunerContender::PeakCoarse, to: TunerContender::Ours };
+    let CostRatios { most, .. } = ratio.over(all, LoadResult::cost);
     Claim {
-        claimed: "Against coarse-grained pipelines with their own tuner it misses less, as that one reacts when it is \
-                  overloaded, and costs \
-                  up to 4.2 times less (section 7.1, Fig. 6 and 7)"
+        claimed: "Coarse-grained pipelines with their own tuner react when they are overloaded. The tuner misses less, \
+                  and costs up to 4.2 times less (section 7.1, Fig. 6 and 7)"
             .into(),
         seen: format!(
             "{} missed; from cg-mean {}, from cg-peak {}; on rising loads {} against {}",
@@ -74,13 +92,14 @@ fn coarse_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
             percent(ours),
             percent(mean_coarse)
         ),
-        verdict: Verdict::of(ours < mean_coarse && most > 1.0),
+        verdict: ClaimVerdict::of(ours < mean_coarse && most > 1.0),
         why: String::new(),
     }
 }
 
 fn oracle_claim(rising: &[&LoadResult]) -> Claim {
-    let (least, mean, most) = cost_ratios(rising, LoadResult::cost, (TunerContender::Oracle, TunerContender::Ours));
+    let ratio = CostRatio { of: TunerContender::Oracle, to: TunerContender::Ours };
+    let CostRatios { least, mean, most } = ratio.over(rising, LoadResult::cost);
     let (ours, oracle) = (mean_missed(rising, TunerContender::Ours), mean_missed(rising, TunerContender::Oracle));
     Claim {
         claimed: "It matches or beats a planner that knows the whole load, which pays for the peak all the time (section \
@@ -92,16 +111,17 @@ fn oracle_claim(rising: &[&LoadResult]) -> Claim {
             percent(ours),
             percent(oracle)
         ),
-        verdict: Verdict::of(ours <= oracle && mean >= 1.0),
-        why: "The oracle chooses hardware and batches for the peak, and one faster device costs little more here; the \
-              tuner replicates the plan \
-              that it has, by the rate of its busiest short window, and lets go after that window is long past."
+        verdict: ClaimVerdict::of(ours <= oracle && mean >= 1.0),
+        why: "The oracle chooses hardware and batches for the peak, and one faster device costs little more here. The \
+              tuner adds replicas to its plan, by the rate of its busiest short window. It removes them long after that \
+              window."
             .into(),
     }
 }
 
 fn attribution_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
-    let (least, _, most) = cost_ratios(all, LoadResult::planned_cost, (TunerContender::Peak, TunerContender::Plan));
+    let ratio = CostRatio { of: TunerContender::Peak, to: TunerContender::Plan };
+    let CostRatios { least, most, .. } = ratio.over(all, LoadResult::planned_cost);
     let by = [TunerContender::Plan, TunerContender::PlanCoarse, TunerContender::Ours].map(|who| mean_missed(rising, who));
     Claim {
         claimed: "The planner makes the first plan cheaper by more than three, the baseline's tuner on it adapts too \
@@ -109,14 +129,13 @@ fn attribution_claim(all: &[&LoadResult], rising: &[&LoadResult]) -> Claim {
                   time (section 7.3, Fig. 12)"
             .into(),
         seen: format!(
-            "cg-peak's plan costs {least:.1} to {most:.1} times the planner's; on rising loads {} missed by the plan, {} \
-             with the baseline's tuner, {} with \
-             the tuner",
+            "cg-peak's plan costs {least:.1} to {most:.1} times the planner's. On rising loads {} missed by the plan, \
+             {} with the baseline's tuner, {} with the tuner",
             percent(by[0]),
             percent(by[1]),
             percent(by[2])
         ),
-        verdict: Verdict::of(most > 3.0 && by[2] < by[1] && by[1] < by[0]),
+        verdict: ClaimVerdict::of(most > 3.0 && by[2] < by[1] && by[1] < by[0]),
         why: String::new(),
     }
 }

@@ -8,7 +8,7 @@ use apportion_estimator::controllers::{Coarse, CoarseConfig};
 use apportion_estimator::{ArrivalProcess, Controller, Replay, Scenario, SimulateOptions, Workload, controllers, replay};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// The planned rate.
 pub const PLANNED_QPS: f64 = 150.0;
@@ -97,6 +97,13 @@ struct ContenderResult {
     planned_cost_per_hour: f64,
 }
 
+/// One contender's run of one load.
+struct ContenderRun {
+    run: Replay,
+    /// Cost per hour of the first plan.
+    planned_cost_per_hour: f64,
+}
+
 /// The results of all contenders on one load.
 pub struct LoadResult {
     /// Whether its rate exceeds the planned rate.
@@ -177,7 +184,7 @@ fn over_time(run: &Replay) -> Vec<(f64, f64)> {
 pub fn run_pipeline(
     lab: &Lab,
     problem: &Problem,
-    table: &mut Table,
+    table: &mut TextTable,
     plots: &mut Vec<Plot>,
 ) -> Result<Vec<LoadResult>, Failure> {
     let name = &problem.pipelines[0].name;
@@ -195,25 +202,25 @@ pub fn run_pipeline(
             let plan = if who == TunerContender::Oracle { plan_for_change() } else { plans[who as usize].clone() };
             let Some(plan) = plan else { return Ok(None) };
             let run = replay_contender(lab, problem, who, &plan, &change, &sample)?;
-            Ok(Some((run, plan.cost_per_hour)))
+            Ok(Some(ContenderRun { run, planned_cost_per_hour: plan.cost_per_hour }))
         })?;
         let mut series = Vec::new();
         for (who, run) in TunerContender::ALL.iter().zip(&runs) {
-            let Some((run, planned)) = run else { continue };
+            let Some(ContenderRun { run, planned_cost_per_hour }) = run else { continue };
             table.row(vec![
                 name.clone(),
                 change.name.clone(),
                 who.name().into(),
                 percent(drop_rate(&run.simulation.total)),
                 number(run.cost_per_hour),
-                number(*planned),
+                number(*planned_cost_per_hour),
                 run.changes.to_string(),
             ]);
             series.push(Series { name: who.name().into(), points: over_time(run) });
         }
         let title = format!("{name}, {}: missed over time", change.name);
         plots.push(Plot { title, x: "time (s)".into(), y: "missed (%)".into(), series, places: vec![] });
-        let result = |(run, planned_cost_per_hour): (Replay, f64)| ContenderResult {
+        let result = |ContenderRun { run, planned_cost_per_hour }: ContenderRun| ContenderResult {
             missed: drop_rate(&run.simulation.total),
             cost_per_hour: run.cost_per_hour,
             planned_cost_per_hour,

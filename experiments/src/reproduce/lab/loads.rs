@@ -1,13 +1,13 @@
 //! Which loads do comparisons play?
 
 use super::measures::quantile;
-use apportion_domain::Trace;
+use apportion_domain::ArrivalTrace;
 use apportion_estimator::{ArrivalProcess, Workload};
 
 /// A load with one rate for each second.
 pub fn load(rates: &[f64], arrivals: ArrivalProcess, seed: u64) -> Workload {
     let rows = (0..).zip(rates.iter().copied()).collect();
-    Workload { traces: vec![Trace::Rates(rows)], arrivals, seed }
+    Workload { traces: vec![ArrivalTrace::Rates(rows)], arrivals, seed }
 }
 
 /// A constant load.

@@ -1,7 +1,7 @@
 //! Which measures do comparisons report? Those of PARD's evaluation (section 5.1), and means and quantiles.
 
-use apportion_domain::{Estimate, Span, nearest_rank};
-use apportion_estimator::{Outcome, RequestRecord};
+use apportion_domain::{Estimate, TimeSpan, nearest_rank};
+use apportion_estimator::{RequestOutcome, RequestRecord};
 
 /// Counts of requests by the second of their arrival.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -24,7 +24,7 @@ impl Seconds {
                 seconds.ok.resize(second + 1, 0);
             }
             seconds.offered[second] += 1;
-            seconds.ok[second] += u64::from(r.outcome == Outcome::Ok);
+            seconds.ok[second] += u64::from(r.outcome == RequestOutcome::Ok);
         }
         seconds
     }
@@ -71,7 +71,7 @@ pub fn mean(values: &[f64]) -> f64 {
 }
 
 /// The mean of some times, in ms; 0 without any.
-pub fn mean_ms(spans: impl Iterator<Item = Span>) -> f64 {
+pub fn mean_ms(spans: impl Iterator<Item = TimeSpan>) -> f64 {
     let (sum, n) = spans.fold((0.0, 0_u64), |(sum, n), span| (sum + span.as_millis(), n + 1));
     sum / n.max(1) as f64
 }
@@ -89,26 +89,35 @@ pub fn geometric_mean(ratios: &[f64]) -> Option<f64> {
     (!logs.is_empty()).then(|| (logs.iter().sum::<f64>() / logs.len() as f64).exp())
 }
 
-/// The mean of some values and half the width of its 95 % interval, by Student's t.
-pub fn interval(values: &[f64]) -> (f64, f64) {
+/// A mean with its 95 % interval.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Interval {
+    /// The mean.
+    pub mean: f64,
+    /// Half the width of the interval; infinite for a single value.
+    pub half: f64,
+}
+
+/// The mean of some values and its 95 % interval, by Student's t.
+pub fn interval(values: &[f64]) -> Interval {
     let n = values.len() as f64;
     if values.is_empty() {
-        return (0.0, 0.0);
+        return Interval { mean: 0.0, half: 0.0 };
     }
     let mean = values.iter().sum::<f64>() / n;
     if values.len() < 2 {
-        return (mean, f64::INFINITY);
+        return Interval { mean, half: f64::INFINITY };
     }
     let variance = values.iter().map(|v| (v - mean).powi(2)).sum::<f64>() / (n - 1.0);
     // quantiles of Student's t at 97.5 % for 1, 2, ... degrees of freedom
     const STUDENT: [f64; 10] = [12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228];
     let t = STUDENT.get(values.len() - 2).copied().unwrap_or(1.96 + 2.5 / (n - 1.0));
-    (mean, t * (variance / n).sqrt())
+    Interval { mean, half: t * (variance / n).sqrt() }
 }
 
 /// A mean difference in percent with its interval, for tables.
 pub fn with_interval(values: &[f64]) -> String {
-    let (mean, half) = interval(values);
+    let Interval { mean, half } = interval(values);
     if half.is_finite() {
         format!("{:+.1} ± {:.1} %", 100.0 * mean, 100.0 * half)
     } else {
@@ -121,7 +130,7 @@ mod tests {
     use super::*;
     use apportion_domain::{Moment, PipelineIndex, TaskWaiting};
 
-    fn record(ms: f64, outcome: Outcome) -> RequestRecord {
+    fn record(ms: f64, outcome: RequestOutcome) -> RequestRecord {
         RequestRecord {
             pipeline: PipelineIndex(0),
             request: 0,
@@ -138,13 +147,13 @@ mod tests {
     fn goodput_counts_the_seconds_that_require_dropping() {
         // second 0: 1 of 1 in time; second 1: 2 of 4; second 2: 0 of 1; second 3: 1 of 1
         let rows = [
-            (10.0, Outcome::Ok),
-            (1000.0, Outcome::Ok),
-            (1200.0, Outcome::Late),
-            (1500.0, Outcome::Dropped),
-            (1999.0, Outcome::Ok),
-            (2500.0, Outcome::Late),
-            (3500.0, Outcome::Ok),
+            (10.0, RequestOutcome::Ok),
+            (1000.0, RequestOutcome::Ok),
+            (1200.0, RequestOutcome::Late),
+            (1500.0, RequestOutcome::Dropped),
+            (1999.0, RequestOutcome::Ok),
+            (2500.0, RequestOutcome::Late),
+            (3500.0, RequestOutcome::Ok),
         ];
         let records: Vec<_> = rows.iter().map(|&(ms, outcome)| record(ms, outcome)).collect();
         let seconds = Seconds::of(&records);
@@ -170,9 +179,9 @@ mod tests {
     #[test]
     fn an_interval_uses_students_t() {
         // mean 2, standard deviation 1, three values: 4.303 / sqrt(3)
-        let (mean, half) = interval(&[1.0, 2.0, 3.0]);
+        let Interval { mean, half } = interval(&[1.0, 2.0, 3.0]);
         assert!((mean - 2.0).abs() < 1e-12 && (half - 4.303 / 3.0_f64.sqrt()).abs() < 1e-9, "{mean} {half}");
-        assert_eq!(interval(&[]), (0.0, 0.0));
+        assert_eq!(interval(&[]), Interval { mean: 0.0, half: 0.0 });
         assert_eq!(with_interval(&[0.1]), "+10.0 %");
         assert_eq!(with_interval(&[0.1, 0.1]), "+10.0 ± 0.0 %");
     }
@@ -184,7 +193,7 @@ mod tests {
         assert!((geometric_mean(&[2.0, 8.0]).expect("two") - 4.0).abs() < 1e-12);
         assert_eq!(geometric_mean(&[]), None);
         assert_eq!((variance(&[1.0, 3.0, 5.0]), variance(&[7.0]), variance(&[])), (8.0 / 3.0, 0.0, 0.0));
-        let times = [1.0, 4.0].map(Span::from_millis);
+        let times = [1.0, 4.0].map(TimeSpan::from_millis);
         assert_eq!((mean_ms(times.into_iter()), mean_ms(std::iter::empty())), (2.5, 0.0));
     }
 }

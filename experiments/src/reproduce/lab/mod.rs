@@ -9,7 +9,7 @@ mod settings;
 
 pub use loads::{bursts, bursts_between, constant, day_ramp, load, rate_quantile, scaled};
 pub use measures::{
-    Seconds, drop_rate, geometric_mean, interval, invalid_rate, mean, mean_ms, quantile, variance, with_interval,
+    Interval, Seconds, drop_rate, geometric_mean, interval, invalid_rate, mean, mean_ms, quantile, variance, with_interval,
 };
 pub use parallel::in_parallel;
 pub use problems::{BuiltIn, CHAIN, INFERLINE, PARD, TRAFFIC, most_accurate, with_pipeline};

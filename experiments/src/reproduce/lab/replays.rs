@@ -2,7 +2,8 @@
 
 use apportion_domain::{Dropping, Plan, Problem, ServingPolicy};
 use apportion_estimator::{
-    Cut, Foresight, Replay, Scenario, SimulateError, SimulateOptions, Simulation, Workload, expected_requests, simulate,
+    CutReason, Replay, Scenario, SimulateError, SimulateOptions, Simulation, StatePlannerSettings, Workload,
+    expected_requests, simulate,
 };
 use apportion_support::exit::Failure;
 
@@ -26,7 +27,7 @@ pub fn replay_unless_hopeless(
     let options = SimulateOptions { misses_max: Some(misses_max), serving, ..SimulateOptions::default() };
     match simulate(problem, plan, workload, &options) {
         Ok(run) => Ok(Some(run)),
-        Err(SimulateError::Cut(Cut::Missed { .. })) => Ok(None),
+        Err(SimulateError::Cut(CutReason::Missed { .. })) => Ok(None),
         Err(error) => Err(anyhow::Error::new(error).into()),
     }
 }
@@ -65,7 +66,7 @@ pub fn replay_foreseeing(
     problem: &Problem,
     plan: &Plan,
     workload: &Workload,
-    foresight: Foresight,
+    foresight: StatePlannerSettings,
 ) -> Result<Simulation, Failure> {
     let options = SimulateOptions { requests: true, foresight, ..SimulateOptions::default() };
     replay_with(problem, plan, workload, Dropping::Pard, options)

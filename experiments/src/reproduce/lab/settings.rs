@@ -2,9 +2,9 @@
 
 use super::problems::BuiltIn;
 use anyhow::anyhow;
-use apportion_domain::{Plan, Problem, Trace};
+use apportion_domain::{ArrivalTrace, Plan, Problem};
 use apportion_estimator::Workload;
-use apportion_planning::{PlanOptions, Planner, plan};
+use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use indicatif::ProgressBar;
@@ -65,8 +65,8 @@ impl Lab {
     /// If the file holds no trace of rates.
     pub fn rates(&self, file: &Path, column: Option<&str>, seconds: usize) -> Result<Vec<f64>, Failure> {
         match input::read_trace(&file.display().to_string(), column)? {
-            Trace::Rates(rows) => Ok(rows.into_iter().take(seconds).map(|(_, qps)| qps).collect()),
-            Trace::Arrivals(_) => Err(anyhow!("{}: a trace of rates is needed", file.display()).into()),
+            ArrivalTrace::Rates(rows) => Ok(rows.into_iter().take(seconds).map(|(_, qps)| qps).collect()),
+            ArrivalTrace::Arrivals(_) => Err(anyhow!("{}: a trace of rates is needed", file.display()).into()),
         }
     }
 
@@ -83,7 +83,7 @@ impl Lab {
         trace: Option<Workload>,
         ladder: Option<f64>,
     ) -> Option<Plan> {
-        plan(problem, &PlanOptions { ladder, ..options(PLAN_TIME_MAX, planner, trace) }).0.plan().cloned()
+        plan(problem, &PlanningOptions { ladder, ..options(PLAN_TIME_MAX, planner, trace) }).0.plan().cloned()
     }
 
     /// The same plan with another limit on the planning time.
@@ -99,8 +99,8 @@ impl Lab {
 }
 
 /// Options of a search that ends `time_max` from now.
-fn options(time_max: Duration, planner: Planner, trace: Option<Workload>) -> PlanOptions {
+fn options(time_max: Duration, planner: Planner, trace: Option<Workload>) -> PlanningOptions {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    PlanOptions { planner, time_limit: Some(time_max), trace, explain: false, ..PlanOptions::new(elapsed) }
+    PlanningOptions { planner, time_limit: Some(time_max), trace, explain: false, ..PlanningOptions::new(elapsed) }
 }

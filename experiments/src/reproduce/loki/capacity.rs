@@ -1,14 +1,14 @@
 //! How much load can one cluster take (Loki Fig. 1 and 5)?
 
 use super::traffic::{DEVICES, MISSES_MAX, traffic_problem};
-use crate::reproduce::contenders::{ACCURACY_FLOOR, CONTENDERS, Contender};
+use crate::reproduce::contenders::{ACCURACY_FLOOR, CONTENDERS, PaperContender};
 use crate::reproduce::lab::{Lab, constant, drop_rate, replay_unless_hopeless, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Estimate, Plan, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// On the load that it is planned on, a plan may miss only this part of the allowed share. A plan that just holds there
 /// would often miss on the next load.
@@ -36,7 +36,7 @@ struct Candidate {
 }
 
 /// Plans with growing headroom until the plan holds, and judges the best plan on the held-out load. `None` without a plan.
-fn serve_demand(lab: &Lab, problem: &Problem, who: &Contender, demand: f64) -> Result<Option<ServedDemand>, Failure> {
+fn serve_demand(lab: &Lab, problem: &Problem, who: &PaperContender, demand: f64) -> Result<Option<ServedDemand>, Failure> {
     let seconds = lab.full_or_quick(10, 2);
     let seen = constant(demand, seconds, ArrivalProcess::Poisson, lab.seed);
     let judged = constant(demand, seconds, ArrivalProcess::Poisson, lab.held_out_seed());
@@ -80,9 +80,17 @@ const DEMANDS: usize = 13;
 /// quarter misses.
 const HOPELESS_MAX: u32 = 2;
 
-/// The index of the largest served demand, and all demands of which at most a quarter misses. The search goes on after a
-/// demand that misses: the plan for a larger demand may hold.
-fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Option<usize>, Vec<ServedDemand>), Failure> {
+/// The result of a search for the capacity.
+struct CapacitySearch {
+    /// All demands of which at most a quarter misses, ascending.
+    tried: Vec<ServedDemand>,
+    /// The position of the largest of them that is served.
+    held: Option<usize>,
+}
+
+/// Searches for the largest served demand. The search goes on after a demand that misses: the plan for a larger demand may
+/// hold.
+fn search_capacity(lab: &Lab, problem: &Problem, who: &PaperContender) -> Result<CapacitySearch, Failure> {
     let (mut hopeless, mut tried) = (0, Vec::new());
     for step in 0..lab.full_or_quick(DEMANDS, 2) {
         let demand = DEMAND_LEAST * DEMAND_RATIO.powi(step as i32);
@@ -96,17 +104,24 @@ fn search_capacity(lab: &Lab, problem: &Problem, who: &Contender) -> Result<(Opt
         }
     }
     let held = tried.iter().rposition(|s| drop_rate(&s.estimate) <= MISSES_MAX);
-    Ok((held, tried))
+    Ok(CapacitySearch { tried, held })
 }
 
 /// Loki Fig. 1 and 5: how much load one cluster can take.
 pub fn capacity(lab: &Lab) -> Result<Report, Failure> {
     let problem = traffic_problem(lab)?;
-    let mut table =
-        Table::new(&["planner", "capacity qps", "times hardware-only", "misses", "accuracy", "planned for", "dropping"]);
+    let mut table = TextTable::new(&[
+        "planner",
+        "capacity qps",
+        "times hardware-only",
+        "misses",
+        "accuracy",
+        "planned for",
+        "dropping",
+    ]);
     let (mut misses, mut accuracy, mut found) = (Vec::new(), Vec::new(), Vec::new());
     for who in &CONTENDERS {
-        let (held, mut tried) = search_capacity(lab, &problem, who)?;
+        let CapacitySearch { mut tried, held } = search_capacity(lab, &problem, who)?;
         let line = |of: fn(&ServedDemand) -> f64| Series {
             name: who.name.into(),
             points: tried.iter().map(|s| (s.demand, of(s))).collect(),
@@ -159,7 +174,7 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
         Claim {
             claimed: "2.5 times the effective capacity of hardware scaling alone (Fig. 5); our aim is at least that".into(),
             seen: format!("{:.2} times", times[0]),
-            verdict: Verdict::of(times[0] >= 2.5),
+            verdict: ClaimVerdict::of(times[0] >= 2.5),
             why: "Without a floor on accuracy the two-step planner may go down to the fastest variants, so that the \
                       factor is mostly theirs."
                 .into(),
@@ -167,17 +182,16 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
         Claim {
             claimed: "2.7 times with 13 % less accuracy, at the end of phase 2 (section 2.2)".into(),
             seen: format!("{:.2} times with accuracy at least {ACCURACY_FLOOR}", times[1]),
-            verdict: Verdict::of(times[1] >= 2.5),
+            verdict: ClaimVerdict::of(times[1] >= 2.5),
             why: "The factor is a property of the profiles: how much faster the next variants are for that accuracy."
                 .into(),
         },
         Claim {
             claimed: "More than pipeline-agnostic accuracy scaling serves (Fig. 5: 10 times fewer violations)".into(),
             seen: format!("{:.0} against {:.0} queries/s", qps[0], qps[1]),
-            verdict: Verdict::of(qps[0] > qps[1]),
-            why: "At their capacity both run the fastest variants, and steps of 40 % do not tell them apart; before \
-                      it, the \
-                      accuracies differ."
+            verdict: ClaimVerdict::of(qps[0] > qps[1]),
+            why: "At their capacity both run the fastest variants, and steps of 40 % show no difference. Below it, the \
+                  accuracies differ."
                 .into(),
         },
         Claim {
@@ -185,9 +199,9 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
                           these devices"
                 .into(),
             seen: format!("a static plan holds 1 % up to {:.0} queries/s; loki-phases replays that trace", qps[0]),
-            verdict: Verdict::Open,
-            why: "That code drops by stage deadlines with its reroute test inverted; and it replans as it goes, which \
-                      these static plans do not."
+            verdict: ClaimVerdict::Open,
+            why: "That code drops by stage deadlines with its reroute test inverted. It also plans again during the \
+                  run, and these static plans do not."
                 .into(),
         },
     ]
@@ -196,14 +210,11 @@ fn capacity_claims(times: [f64; 2], qps: [f64; 2]) -> Vec<Claim> {
 /// The method, in words.
 fn method() -> String {
     format!(
-        "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. Capacity is the largest demand of \
-         which at most \
-         1 % of the root requests miss, each with a plan of its own that does not change during the run; demands are \
-         tried in steps of 40 %. \
-         Every contender may plan for up to {} times the demand if its plan misses otherwise, and is served with the \
-         best \
-         dropping that it has on the load it planned on; the figures are from the next seed. \
-         Demands of which more than a quarter misses are not in the plots.",
+        "The traffic pipeline, SLO 250 ms, {DEVICES} devices, Poisson arrivals. The capacity is the largest demand of \
+         which at most 1 % of the root requests miss. Each demand has a plan of its own that does not change during the \
+         run. Demands are tried in steps of 40 %. Every contender may plan for up to {} times the demand if its plan \
+         misses otherwise. It has the dropping policy that is best on the load that it planned on; the figures are from \
+         the next seed. Demands of which more than a quarter misses are not in the plots.",
         HEADROOMS[HEADROOMS.len() - 1]
     )
 }

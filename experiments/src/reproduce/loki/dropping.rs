@@ -1,25 +1,32 @@
 //! How much do Loki's early dropping and rerouting help while plans change (section 6.3)?
 
 use super::rerouting::{compare_hand_made_plans, percent_of};
-use super::traffic::{Shape, loading_traffic_problem, shapes};
+use super::traffic::{LoadShape, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, mean, with_pipeline};
 use crate::reproduce::replanning::PlansByDemand;
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use anyhow::anyhow;
 use apportion_domain::{Dropping, Estimate, Plan, Problem, RoutingPolicy};
-use apportion_estimator::{Late, Replay};
+use apportion_estimator::{LateQueries, Replay};
 use apportion_serving::most_accurate_first;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// One reading of the paper's four policies, from no dropping to rerouting.
 struct Reading {
     name: &'static str,
     policies: [Dropping; 4],
-    /// Whether tables and backup tables are made each second from the measured load (section 5.1), or are those of the
-    /// plan.
-    follows: bool,
+    tables: TableSource,
+}
+
+/// The source of tables and backup tables.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TableSource {
+    /// They are those of the plan.
+    Plan,
+    /// They are made each second from the measured load (section 5.1).
+    MeasuredLoad,
 }
 
 const BACK: [Dropping; 4] = [Dropping::Naive, Dropping::LastTask, Dropping::PerTask, Dropping::Reroute];
@@ -27,9 +34,13 @@ const BACK: [Dropping; 4] = [Dropping::Naive, Dropping::LastTask, Dropping::PerT
 const AHEAD: [Dropping; 4] = [Dropping::Naive, Dropping::LastTask, Dropping::PerTaskAhead, Dropping::RerouteAhead];
 
 const READINGS: [Reading; 3] = [
-    Reading { name: "after a task (section 5.2)", policies: BACK, follows: false },
-    Reading { name: "after a task, tables by the second (sections 5.1, 5.2)", policies: BACK, follows: true },
-    Reading { name: "before a task (section 6.3)", policies: AHEAD, follows: false },
+    Reading { name: "after a task (section 5.2)", policies: BACK, tables: TableSource::Plan },
+    Reading {
+        name: "after a task, tables by the second (sections 5.1, 5.2)",
+        policies: BACK,
+        tables: TableSource::MeasuredLoad,
+    },
+    Reading { name: "before a task (section 6.3)", policies: AHEAD, tables: TableSource::Plan },
 ];
 
 /// The least difference at which rerouting misses less: a tenth of a point.
@@ -43,7 +54,7 @@ struct PolicySums {
     late: [Vec<f64>; 4],
     accuracy: [Vec<f64>; 4],
     /// The fates of late queries in the runs with rerouting.
-    behind: Late,
+    behind: LateQueries,
     /// Requests in time with rerouting, minus those with per-task dropping.
     saved: i64,
     requests: u64,
@@ -79,13 +90,17 @@ impl PolicySums {
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let headrooms = lab.full_or_quick(vec![1.0, 1.3, 1.7, 2.2], vec![1.3]);
     let shapes = shapes(lab)?;
-    let mut table = Table::new(&["judged", "load", "headroom", "none", "last-task", "per-task", "rerouting"]);
+    let mut table = TextTable::new(&["judged", "load", "headroom", "none", "last-task", "per-task", "rerouting"]);
     let mut summed: Vec<PolicySums> = Vec::new();
     let mut plots = Vec::new();
     let mut ways = RerouteChances::default();
     for reading in &READINGS {
         let problem = problem_of_reading(lab, reading)?;
-        let planned = PlansByDemand::new(lab, &problem, CONTENDERS[TWO_STEP]).with_steward(reading.follows);
+        let planned = PlansByDemand::new(lab, &problem, CONTENDERS[TWO_STEP]);
+        let planned = match reading.tables {
+            TableSource::Plan => planned,
+            TableSource::MeasuredLoad => planned.with_steward(),
+        };
         let mut of_reading = PolicySums::default();
         for shape in &shapes {
             for &headroom in &headrooms {
@@ -127,16 +142,18 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
 
 fn problem_of_reading(lab: &Lab, reading: &Reading) -> Result<Problem, Failure> {
     let problem = loading_traffic_problem(lab)?;
-    match reading.follows {
-        true => with_pipeline(&problem, 0, |d| d.serving.routing = Some(RoutingPolicy::MostAccurateFirst)),
-        false => Ok(problem),
+    match reading.tables {
+        TableSource::MeasuredLoad => {
+            with_pipeline(&problem, 0, |d| d.serving.routing = Some(RoutingPolicy::MostAccurateFirst))
+        }
+        TableSource::Plan => Ok(problem),
     }
 }
 
 fn run_policies_of(
     lab: &Lab,
     planned: &PlansByDemand<'_>,
-    shape: &Shape,
+    shape: &LoadShape,
     headroom: f64,
     reading: &Reading,
 ) -> Result<Vec<Replay>, Failure> {
@@ -145,13 +162,13 @@ fn run_policies_of(
     runs.into_iter().map(require_run).collect()
 }
 
-fn table_row(reading: &Reading, shape: &Shape, headroom: f64, rows: &[Replay]) -> Vec<String> {
+fn table_row(reading: &Reading, shape: &LoadShape, headroom: f64, rows: &[Replay]) -> Vec<String> {
     let missed = rows.iter().map(|run| percent(drop_rate(&run.simulation.total)));
     [reading.name.into(), shape.name.into(), number(headroom)].into_iter().chain(missed).collect()
 }
 
-fn table_of_means(summed: &[PolicySums]) -> Table {
-    let mut table = Table::new(&["judged", "policy", "missed", "late", "accuracy", "runs"]);
+fn table_of_means(summed: &[PolicySums]) -> TextTable {
+    let mut table = TextTable::new(&["judged", "policy", "missed", "late", "accuracy", "runs"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
         for (i, policy) in reading.policies.iter().enumerate() {
             let missed = &of_reading.missed[i];
@@ -169,8 +186,8 @@ fn table_of_means(summed: &[PolicySums]) -> Table {
 }
 
 /// The fates of late queries.
-fn table_of_late_queries(summed: &[PolicySums]) -> Table {
-    let mut table = Table::new(&["judged", "requests", "behind", "beyond any group", "rerouted", "requests saved"]);
+fn table_of_late_queries(summed: &[PolicySums]) -> TextTable {
+    let mut table = TextTable::new(&["judged", "requests", "behind", "beyond any group", "rerouted", "requests saved"]);
     for (reading, of_reading) in READINGS.iter().zip(summed) {
         let late = of_reading.behind;
         table.row(vec![
@@ -185,12 +202,12 @@ fn table_of_late_queries(summed: &[PolicySums]) -> Table {
     table
 }
 
-fn plot(reading: &Reading, shapes: &[Shape], headrooms: &[f64], of_reading: &PolicySums) -> Plot {
+fn plot(reading: &Reading, shapes: &[LoadShape], headrooms: &[f64], of_reading: &PolicySums) -> Plot {
     let line = |(policy, missed): (&Dropping, &Vec<f64>)| Series {
         name: policy.name().into(),
         points: missed.iter().enumerate().map(|(run, missed)| (run as f64, 100.0 * missed)).collect(),
     };
-    let short = |shape: &Shape| shape.name.split(' ').next().unwrap_or_default().to_owned();
+    let short = |shape: &LoadShape| shape.name.split(' ').next().unwrap_or_default().to_owned();
     Plot {
         title: format!("Missed root requests, judged {}", reading.name),
         x: "load and headroom".into(),
@@ -256,16 +273,15 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
                 reading.name
             ),
             seen: format!("on the mean {}; {}", shown.join(", "), describe_order("this order", 0..3)),
-            verdict: Verdict::of(means[..3].windows(2).all(|m| m[0] >= m[1])),
-            why: match (reading.policies[2], reading.follows) {
-                (Dropping::PerTask, false) => {
-                    "The pipeline has two levels, so that a query is judged once, after the first. Where that is \
-                     overloaded, the time is spent by then: both \
-                     policies have served the same queries, and per-task dropping gives up more of them. Where the second \
-                     is overloaded, it drops \
-                     nothing there (those late in the table), and last-task dropping does."
+            verdict: ClaimVerdict::of(means[..3].windows(2).all(|m| m[0] >= m[1])),
+            why: match (reading.policies[2], reading.tables) {
+                (Dropping::PerTask, TableSource::Plan) => {
+                    "The pipeline has two levels, so a query is judged once, after the first. Where the first is \
+                     overloaded, the time is spent by then: both policies have served the same queries, and per-task \
+                     dropping gives up more of them. Where the second is overloaded, per-task dropping drops nothing \
+                     there (the late ones in the table), and last-task dropping does."
                 }
-                (Dropping::PerTask, true) => "As above: tables do not change when a query is judged.",
+                (Dropping::PerTask, TableSource::MeasuredLoad) => "As above: tables do not change when a query is judged.",
                 _ => "Dropped before they run, queries that will be late leave their time to others.",
             }
             .into(),
@@ -273,20 +289,18 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
         claims.push(Claim {
             claimed: format!("Rerouting misses less than per-task dropping (section 6.3); here judged {}", reading.name),
             seen: format!("{} against {}; {}", percent(means[3]), percent(means[2]), describe_order("no more", 2..4)),
-            verdict: Verdict::of(means[3] < means[2] - LESS_MIN),
-            why: match reading.follows {
-                true => format!(
+            verdict: ClaimVerdict::of(means[3] < means[2] - LESS_MIN),
+            why: match reading.tables {
+                TableSource::MeasuredLoad => format!(
                     "As above; of the queries behind {}, and {} were rerouted.",
                     beyond(of_reading),
                     rerouted(of_reading)
                 ),
-                false => format!(
-                    "Hardly anything can be rerouted. Counted here: of the queries behind {}, which no faster batch makes \
-                     up for, and {} were rerouted. \
-                     Of {} plans {} have a single variant for each task below the root, and {} a backup group whose batch \
-                     takes less than another's: \
-                     batches are as large as the latency budget allows whatever the variant, so that a faster variant has \
-                     larger batches, not shorter ones.",
+                TableSource::Plan => format!(
+                    "Hardly anything can be rerouted. Of the queries behind {}, which no faster batch makes up for, and \
+                     {} were rerouted. Of {} plans {} have a single variant for each task below the root, and {} a \
+                     backup group whose batch takes less than another's. Batches are as large as the latency budget \
+                     allows, whatever the variant. So a faster variant has larger batches, and not shorter ones.",
                     beyond(of_reading),
                     rerouted(of_reading),
                     ways.plans,
@@ -301,19 +315,14 @@ fn claims(summed: &[PolicySums], ways: &RerouteChances) -> Vec<Claim> {
 
 /// The method, in words.
 fn method() -> String {
-    "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs. \
-             The paper defines \
-             per-task dropping and rerouting twice: by its section 5.2 a query is judged when it leaves a task, by \
-             the time that it took \
-             there (`per_task`, `reroute`); by section 6.3 it is dropped at a task that it is expected to overrun, \
-             which is before it runs \
-             (`per_task-ahead`, `reroute-ahead`: the same rule on leaving a task, and before it the task's part of \
-             the SLO in proportion to \
-             batch times). Both are here, and section 5.2 also with tables and backup tables made each second from \
-             the load that is seen \
-             (section 5.1). The second and the third were added after the first had not given the paper's order. The \
-             plans made by hand are for a chain of two tasks; \
-             tables send nothing to the second task's faster variant."
+    "The runs of loki-phases with two-step planning, at several headrooms; only the dropping policy differs. The paper \
+     defines per-task dropping and rerouting twice. By its section 5.2 a query is judged when it leaves a task, by the \
+     time that it took there (`per_task`, `reroute`). By section 6.3 a query is dropped before a task that it is \
+     expected to overrun (`per_task-ahead`, `reroute-ahead`). The rule on leaving a task is the same; before it, the \
+     task's part of the SLO is in proportion to batch times. Both are here. Section 5.2 also runs with tables and \
+     backup tables that are made each second from the measured load (section 5.1). The second and the third were added \
+     because the first did not give the paper's order. The plans made by hand are for a chain of two tasks; tables send \
+     nothing to the second task's faster variant."
         .into()
 }
 

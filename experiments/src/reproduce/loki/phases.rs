@@ -1,13 +1,13 @@
 //! How do planners compare under a changing load, if they plan again every 10 s (Loki section 6.2)?
 
-use super::traffic::{DEVICES, LOAD_MS, MISSES_MAX, Shape, loading_traffic_problem, shapes};
+use super::traffic::{DEVICES, LOAD_MS, LoadShape, MISSES_MAX, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{AGNOSTIC, CONTENDERS, HARDWARE_ONLY, TWO_STEP};
 use crate::reproduce::lab::{Lab, day_ramp, drop_rate, geometric_mean, mean};
 use crate::reproduce::replanning::{HEADROOMS, PlansByDemand};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_estimator::Replay;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// Headrooms of the search for the capacity.
 const HEADROOMS_OF_CAPACITY: [f64; 3] = [1.5, 2.2, 2.8];
@@ -15,7 +15,20 @@ const HEADROOMS_OF_CAPACITY: [f64; 3] = [1.5, 2.2, 2.8];
 /// Length of the points of the time series.
 const POINT_SECONDS: usize = 10;
 
-/// Points of a run over time: missed in percent, accuracy, replicas.
+/// The figures that are plotted over time.
+const TITLES: [PlotTitle; 3] = [
+    PlotTitle { title: "missed root requests", unit: "missed (%)" },
+    PlotTitle { title: "accuracy of answers", unit: "accuracy" },
+    PlotTitle { title: "replicas that serve", unit: "replicas" },
+];
+
+/// The title and the vertical axis of a plot.
+struct PlotTitle {
+    title: &'static str,
+    unit: &'static str,
+}
+
+/// Points of a run over time, in the order of [`TITLES`].
 fn over_time(run: &Replay) -> [Vec<(f64, f64)>; 3] {
     let mut points: [Vec<(f64, f64)>; 3] = Default::default();
     let requests_at = |at: usize| {
@@ -25,7 +38,7 @@ fn over_time(run: &Replay) -> [Vec<(f64, f64)>; 3] {
     for at in 0..length {
         let x = (at * POINT_SECONDS) as f64;
         let n = requests_at(at).count();
-        let ok = requests_at(at).filter(|r| r.outcome == apportion_estimator::Outcome::Ok).count();
+        let ok = requests_at(at).filter(|r| r.outcome == apportion_estimator::RequestOutcome::Ok).count();
         let answered = || requests_at(at).filter(|r| r.outcome.is_answered());
         if n > 0 {
             points[0].push((x, 100.0 * (1.0 - ok as f64 / n as f64)));
@@ -48,8 +61,16 @@ fn replicas(run: &Replay) -> f64 {
 /// Loki Fig. 5 and 6: three phases of scaling, replanning every 10 s.
 pub fn phases(lab: &Lab) -> Result<Report, Failure> {
     let problem = loading_traffic_problem(lab)?;
-    let mut table =
-        Table::new(&["load", "planner", "missed", "accuracy", "replicas", "headroom", "dropping", "published code missed"]);
+    let mut table = TextTable::new(&[
+        "load",
+        "planner",
+        "missed",
+        "accuracy",
+        "replicas",
+        "headroom",
+        "dropping",
+        "published code missed",
+    ]);
     let mut plots = Vec::new();
     let (mut missed, mut accuracy) = (Vec::new(), Vec::new());
     let planned = [TWO_STEP, HARDWARE_ONLY, AGNOSTIC].map(|i| PlansByDemand::new(lab, &problem, CONTENDERS[i]));
@@ -100,13 +121,11 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
 }
 
 /// One plot for each of the series of [`over_time`].
-fn plots_of(shape: &Shape, lines: [Vec<Series>; 3]) -> impl Iterator<Item = Plot> {
-    const TITLES: [(&str, &str); 3] =
-        [("missed root requests", "missed (%)"), ("accuracy of answers", "accuracy"), ("replicas that serve", "replicas")];
-    TITLES.into_iter().zip(lines).map(|((title, y), series)| Plot {
-        title: format!("{}: {title}", shape.name),
+fn plots_of(shape: &LoadShape, lines: [Vec<Series>; 3]) -> impl Iterator<Item = Plot> {
+    TITLES.into_iter().zip(lines).map(|(of, series)| Plot {
+        title: format!("{}: {}", shape.name, of.title),
         x: "time (s)".into(),
-        y: y.into(),
+        y: of.unit.into(),
         series,
         places: vec![],
     })
@@ -129,11 +148,10 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 shown(times(1)),
                 shown(times(2))
             ),
-            verdict: Verdict::of(least == missed.len()),
-            why: "Between two plans nothing but headroom and early dropping meets a rise of the load. Pipeline-agnostic \
-                  planning fills the cluster \
-                  with fast variants at every load, so it has capacity in hand when the load rises, and pays for it in \
-                  accuracy."
+            verdict: ClaimVerdict::of(least == missed.len()),
+            why: "Between two plans, only headroom and early dropping meet a rise of the load. Pipeline-agnostic \
+                  planning fills the cluster with fast variants at every load. So it has spare capacity when the load \
+                  rises, and pays for it in accuracy."
                 .into(),
         },
         Claim {
@@ -142,7 +160,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 "mean accuracies of two-step and pipeline-agnostic planning: {}",
                 accuracy.iter().map(|a| format!("{:.3} and {:.3}", a[0], a[2])).collect::<Vec<_>>().join(", ")
             ),
-            verdict: Verdict::of(accuracy.iter().all(|a| a[0] > a[2])),
+            verdict: ClaimVerdict::of(accuracy.iter().all(|a| a[0] > a[2])),
             why: String::new(),
         },
         Claim {
@@ -151,7 +169,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 "{factor:.2} times with replanning: peaks of {:.0} and {:.0} queries/s",
                 capacity[0], capacity[1]
             ),
-            verdict: Verdict::of(factor >= 2.5),
+            verdict: ClaimVerdict::of(factor >= 2.5),
             why: "The factor is that of the fastest variants over the most accurate ones, less what each change of plan \
                   costs."
                 .into(),
@@ -159,12 +177,10 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
         Claim {
             claimed: "The published code of that system lost 53.5 % on the Twitter day and 58.7 % on the stairs".into(),
             seen: format!("ours loses {} at worst", percent(worst)),
-            verdict: Verdict::of(worst < 0.5),
-            why: "That code orders the groups below the root from the least accurate on, reroutes to backups when there \
-                  is no time left for \
-                  them, and gives each stage a deadline of its own; ours follows the paper's text. And ours plans for \
-                  more than the load \
-                  that it saw, which a rise within 10 s needs."
+            verdict: ClaimVerdict::of(worst < 0.5),
+            why: "That code orders the groups below the root from the least accurate on, reroutes to backups when they \
+                  have no time left, and gives each stage its own deadline. Ours follows the paper's text. Ours also \
+                  plans for more than the measured load, which a rise within 10 s needs."
                 .into(),
         },
     ]
@@ -172,9 +188,9 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
 
 /// The largest peak of the ramp's shape with at most 1 % missed, by contender: a table, and the peaks in queries per
 /// second.
-fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Table, [f64; 3]), Failure> {
+fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(TextTable, [f64; 3]), Failure> {
     const STEP: f64 = 1.25;
-    let mut table = Table::new(&["planner", "peak qps", "missed", "accuracy"]);
+    let mut table = TextTable::new(&["planner", "peak qps", "missed", "accuracy"]);
     let mut capacity = [0.0; 3];
     let shape = day_ramp(lab.full_or_quick(300, 24));
     let top = shape.iter().copied().fold(0.0, f64::max);
@@ -201,7 +217,7 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Ta
         }
         let cells = found.as_ref().map(|(peak, e)| [number(peak.round()), percent(drop_rate(e)), number(e.accuracy)]);
         table.row([vec![planned.contender.name.to_owned()], cells.map_or_else(|| vec!["-".into(); 3], Vec::from)].concat());
-        *capacity = found.map_or(0.0, |f| f.0);
+        *capacity = found.map_or(0.0, |(peak, _)| peak);
     }
     Ok((table, capacity))
 }
@@ -210,14 +226,11 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Ta
 fn method() -> String {
     format!(
         "The traffic pipeline, SLO 250 ms, {DEVICES} devices, replicas that load in {LOAD_MS:.0} ms. Every 10 s the \
-         load of the last 10 s \
-         and its moving average are seen, the larger is planned for, and the plan comes into force half a second \
-         later while the \
-         old one serves. Each planner has the headroom ({} to {} times that load) and, of its dropping policies, the \
-         one that miss least \
-         on one seed; figures are of the next. The list of headrooms was made longer twice after figures of a shorter \
-         one had been seen \
-         (up to 2.2, two-step planning missed 6.29 % on the Twitter day); it is the same for all planners.",
+         planner reads the load of the last 10 s and its moving average, and plans for the larger. The plan comes into \
+         force half a second later, while the old one serves. Each planner has the headroom ({} to {} times that load) \
+         and the dropping policy that miss least on one seed; figures are of the next. The list of headrooms was made \
+         longer twice after figures of a shorter one had been seen (up to 2.2, two-step planning missed 6.29 % on the \
+         Twitter day). It is the same for all planners.",
         HEADROOMS[0],
         HEADROOMS[HEADROOMS.len() - 1]
     )

@@ -3,15 +3,15 @@
 use crate::reproduce::lab::{
     BuiltIn, Lab, bursts_between, drop_rate, in_parallel, load, mean, replay_with_scenario, with_pipeline,
 };
-use crate::reproduce::report::{Claim, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, TitledTable};
 use anyhow::anyhow;
 use apportion_domain::{
     Assignment, Dropping, GroupName, PipelinePlan, Plan, Problem, Profile, ProfileRow, ServingPolicy, Share,
 };
-use apportion_estimator::{ArrivalProcess, Late, Scenario};
+use apportion_estimator::{ArrivalProcess, LateQueries, Scenario};
 use apportion_serving::most_accurate_first;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// Two tasks. The second has two variants; the large one takes 80 ms for four queries.
 const PROBLEM: &str = "
@@ -77,6 +77,14 @@ struct Case {
     load: Bursts,
 }
 
+/// The results of one case.
+struct CaseRun {
+    /// The missed shares, in the order of [`POLICIES`].
+    missed: [f64; 4],
+    /// The fates of late queries under the last policy.
+    late: LateQueries,
+}
+
 impl Case {
     fn all() -> Vec<Self> {
         let cases_of =
@@ -131,20 +139,20 @@ impl Case {
         Ok(Plan { pipelines: vec![part], cost_per_hour: 0.0 })
     }
 
-    /// The missed shares by policy, and the fates of late queries under the last policy.
-    fn run(self, lab: &Lab) -> Result<([f64; 4], Late), Failure> {
+    /// Runs all policies.
+    fn run(self, lab: &Lab) -> Result<CaseRun, Failure> {
         let problem = self.problem()?;
         let plan = self.plan(&problem)?;
         let capacity_qps = f64::from(BATCH * FIRST_REPLICAS) * 1e3 / FIRST_MS;
         let (calm, burst) = (self.load.calm * capacity_qps, self.load.burst * capacity_qps);
         let workload =
             load(&bursts_between(lab.full_or_quick(200, 20), calm, burst), ArrivalProcess::Poisson, lab.held_out_seed());
-        let (mut missed, mut late) = ([0.0; 4], Late::default());
+        let (mut missed, mut late) = ([0.0; 4], LateQueries::default());
         for (missed, policy) in missed.iter_mut().zip(POLICIES) {
             let run = replay_with_scenario(&problem, &plan, &workload, policy, Scenario::default())?;
             (*missed, late) = (drop_rate(&run.simulation.total), run.late);
         }
-        Ok((missed, late))
+        Ok(CaseRun { missed, late })
     }
 }
 
@@ -159,8 +167,8 @@ pub fn compare_hand_made_plans(lab: &Lab) -> Result<(TitledTable, Claim), Failur
     lab.show_step("loki-dropping: plans by hand");
     let runs = in_parallel(&cases, |case| case.run(lab))?;
     let header = ["first", "small", "load", "none", "last-task", "per-task", "rerouting", "behind", "beyond", "rerouted"];
-    let mut table = Table::new(&header);
-    for (case, (missed, late)) in cases.iter().zip(&runs) {
+    let mut table = TextTable::new(&header);
+    for (case, CaseRun { missed, late }) in cases.iter().zip(&runs) {
         let name =
             [number(case.first_ms()), number(case.small * LARGE_MS), format!("{} / {}", case.load.calm, case.load.burst)];
         let shares = [percent_of(late.beyond, late.behind), percent_of(late.rerouted, late.behind)];
@@ -170,10 +178,10 @@ pub fn compare_hand_made_plans(lab: &Lab) -> Result<(TitledTable, Claim), Failur
     Ok((TitledTable { title: "Plans made by hand (times in ms)".into(), table }, claim(&cases, &runs)))
 }
 
-fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
+fn claim(cases: &[Case], runs: &[CaseRun]) -> Claim {
     let runs_of = |first: u32, small: f64| -> Vec<&[f64; 4]> {
         let is_so = |case: &Case| case.first == first && case.small == small;
-        cases.iter().zip(runs).filter(|(case, _)| is_so(case)).map(|(_, run)| &run.0).collect()
+        cases.iter().zip(runs).filter(|(case, _)| is_so(case)).map(|(_, run)| &run.missed).collect()
     };
     let is_best = |missed: &&[f64; 4]| missed[..3].iter().all(|m| missed[3] <= *m);
     let line = |first: u32, small: f64| {
@@ -202,11 +210,10 @@ fn claim(cases: &[Case], runs: &[([f64; 4], Late)]) -> Claim {
                        dropping's): {}",
             lines.join("; ")
         ),
-        verdict: Verdict::of(is_reached),
-        why: "What a query is behind by must be less than what the faster batch saves: the first task's batches must be \
-              short beside the \
-              second's, and the small variant's too. No planner made such a plan here: it would leave the small variant \
-              idle."
+        verdict: ClaimVerdict::of(is_reached),
+        why: "The delay of a query must be less than the time that the faster batch saves. So the first task's batches \
+              must be short beside the second's, and the small variant's too. No planner made such a plan here: it \
+              would leave the small variant idle."
             .into(),
     }
 }
@@ -227,7 +234,7 @@ mod tests {
         assert_eq!(spare, [("detect", 115.0), ("small", 1000.0)]);
         assert!((problem.pipelines[0].slo_ms - 186.0).abs() < 1e-9);
         let lab = Lab { data: None, quick: true, seed: 1, bar: indicatif::ProgressBar::hidden() };
-        let (missed, late) = case.run(&lab).expect("a run");
+        let CaseRun { missed, late } = case.run(&lab).expect("a run");
         assert!(late.rerouted > 0 && late.rerouted + late.beyond <= late.behind, "{late:?}");
         assert!(missed[3] < missed[2], "{missed:?}");
     }

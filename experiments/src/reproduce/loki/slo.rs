@@ -2,12 +2,12 @@
 
 use super::traffic::traffic_problem;
 use crate::reproduce::lab::{Lab, Records, day_ramp, drop_rate, load, rate_quantile, replay, scaled, with_pipeline};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, percent};
+use apportion_support::output::{TextTable, number, percent};
 
 /// The shape of a day in a few minutes, from 50 to 425 queries per second.
 fn day(lab: &Lab) -> Result<Vec<f64>, Failure> {
@@ -28,7 +28,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
     let rates: Vec<f64> = rates.into_iter().step_by(5).collect();
     let seen: Workload = load(&rates, ArrivalProcess::Poisson, lab.seed);
     let judged = load(&rates, ArrivalProcess::Poisson, lab.held_out_seed());
-    let mut table = Table::new(&["SLO ms", "accuracy", "drop from best", "missed", "replicas"]);
+    let mut table = TextTable::new(&["SLO ms", "accuracy", "drop from best", "missed", "replicas"]);
     let (mut accuracy, mut missed) = (Vec::new(), Vec::new());
     for slo_ms in lab.full_or_quick(vec![150.0, 200.0, 250.0, 300.0, 350.0, 400.0], vec![250.0]) {
         lab.show_step(format!("loki-slo: {slo_ms} ms"));
@@ -69,7 +69,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
         claims: vec![Claim {
             claimed: "Accuracy rises with the SLO, sharply at first, then less and less (section 6.4)".into(),
             seen: format!("rises or stays at {rises} of {steps} steps"),
-            verdict: Verdict::of(rises == steps),
+            verdict: ClaimVerdict::of(rises == steps),
             why: "Among plans that hold, the check loop may stop at one that is not the most accurate.".into(),
         }],
         tables: vec![TitledTable { title: "By SLO".into(), table }],
@@ -82,8 +82,8 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
 
 /// The method, in words.
 fn method() -> String {
-    "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s; one static \
-             two-step \
-             plan per SLO, made by the check loop on one seed, judged on the next, served with rerouting."
+    "The traffic pipeline on 20 devices with a day's shape whose 95th percentile is 300 queries/s. Each SLO has one \
+     static two-step plan. The check loop makes it on one seed, the next seed judges it, and it is served with \
+     rerouting."
         .into()
 }

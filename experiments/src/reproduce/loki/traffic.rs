@@ -29,7 +29,7 @@ pub fn loading_traffic_problem(lab: &Lab) -> Result<Problem, Failure> {
 }
 
 /// A shape of load, with the shares of root requests that the published code lost on it.
-pub struct Shape {
+pub struct LoadShape {
     /// Its name in tables.
     pub name: &'static str,
     /// Queries per second, for each second.
@@ -39,16 +39,16 @@ pub struct Shape {
 }
 
 /// The loads of the comparisons: a ramp, and the traces of the data folder.
-pub fn shapes(lab: &Lab) -> Result<Vec<Shape>, Failure> {
+pub fn shapes(lab: &Lab) -> Result<Vec<LoadShape>, Failure> {
     let seconds = lab.full_or_quick(300, 24);
-    let mut all = vec![Shape { name: "ramp 50 to 425", rates: day_ramp(seconds), published: None }];
+    let mut all = vec![LoadShape { name: "ramp 50 to 425", rates: day_ramp(seconds), published: None }];
     let files = [
         ("traces/anchor_ta300.csv", "Twitter day in 300 s", [0.535, 0.579, 0.719]),
         ("traces/anchor_stair120.csv", "stairs 100 to 400", [0.587, 0.911, 0.694]),
     ];
     for (file, name, published) in files.into_iter().take(lab.full_or_quick(2, 0)) {
         if let Some(path) = lab.data_file(file) {
-            all.push(Shape { name, rates: lab.rates(&path, None, seconds)?, published: Some(published) });
+            all.push(LoadShape { name, rates: lab.rates(&path, None, seconds)?, published: Some(published) });
         }
     }
     Ok(all)

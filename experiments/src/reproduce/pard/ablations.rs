@@ -1,11 +1,13 @@
 //! How much does each part of PARD help, in pairs of runs on the same arrivals (section 5.3)?
 
 use super::case::{first_names, make_case, ratio, run_policies, seeds, traces};
-use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, in_parallel, interval, invalid_rate, mean, with_interval};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::lab::{
+    Interval, Lab, drop_rate, geometric_mean, in_parallel, interval, invalid_rate, mean, with_interval,
+};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, optional, percent};
+use apportion_support::output::{TextTable, optional, percent};
 
 const ABLATIONS: [Dropping; 11] = [
     Dropping::PardBack,
@@ -62,7 +64,7 @@ fn run_ablations(lab: &Lab, policies: &[Dropping]) -> Result<Vec<AblationRuns>, 
 pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
     let policies: Vec<Dropping> = std::iter::once(Dropping::Pard).chain(ABLATIONS).collect();
     let all = run_ablations(lab, &policies)?;
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "policy",
         "drop rate",
         "more than pard (95 %)",
@@ -73,7 +75,7 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
     ]);
     let (mut better, mut open) = (Vec::new(), Vec::new());
     for (policy, runs) in policies.iter().zip(&all) {
-        let (difference, half) = interval(&runs.worse);
+        let Interval { mean: difference, half } = interval(&runs.worse);
         if difference < 0.0 {
             better.push(format!("{} ({})", policy.name(), with_interval(&runs.worse)));
         } else if difference < half {
@@ -98,9 +100,9 @@ pub fn ablations(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-ablations",
         title: "What each part of PARD is worth",
         source: "PARD, Fig. 11 and Table 1",
-        method: "Pipelines, plans, traces and draws as in pard-goodput. Each ablation meets the same arrivals as the full \
-                 policy; the \
-                 difference of the drop rates is run by run, with the 95 % interval of its mean over all runs."
+        method: "Pipelines, plans, traces and draws as in pard-goodput. Each ablation meets the same arrivals as the \
+                 full policy. The difference of the drop rates is taken run by run, with the 95 % interval of its mean \
+                 over all runs."
             .into(),
         claims: vec![claim(&better, &open)],
         tables: vec![TitledTable { title: "Means over the runs".into(), table }],
@@ -125,13 +127,12 @@ fn claim(better: &[String], open: &[String]) -> Claim {
             ),
             false => format!("these drop less on the mean: {}", first_names(better)),
         },
-        verdict: Verdict::of(better.is_empty()),
+        verdict: ClaimVerdict::of(better.is_empty()),
         why: match better.is_empty() {
             true => String::new(),
-            false => "Parts that decide the order of the queue are worth the least here: a delayed change of order guards \
-                      against \
-                      loads that swing around the capacity, and with a static plan and exact profiles an early change \
-                      costs little."
+            false => "The parts that decide the order of the queue are worth the least here. A delayed change of order \
+                      guards against loads that swing around the capacity. With a static plan and exact profiles, an \
+                      early change costs little."
                 .into(),
         },
     }

@@ -3,7 +3,7 @@
 use crate::reproduce::lab;
 use crate::reproduce::lab::{Lab, PARD, Records, Seconds, bursts, load, replay, replay_foreseeing};
 use apportion_domain::{Assignment, Dropping, Estimate, Plan, Problem};
-use apportion_estimator::{ArrivalProcess, Foresight, Workload};
+use apportion_estimator::{ArrivalProcess, StatePlannerSettings, Workload};
 use apportion_planning::Planner;
 use apportion_support::exit::Failure;
 
@@ -62,26 +62,31 @@ pub fn capacities_qps(problem: &Problem, plan: &Plan) -> Vec<f64> {
 
 /// A pipeline with its plan, and a load that exceeds the plan's capacity in a quarter of the seconds.
 #[derive(Clone)]
-pub struct Case {
+pub struct OverloadCase {
     pub problem: Problem,
     pub plan: Plan,
     pub capacity_qps: f64,
     pub rates: Vec<f64>,
 }
 
-impl Case {
+impl OverloadCase {
     pub fn workload(&self, seed: u64) -> Workload {
         load(&self.rates, ArrivalProcess::Poisson, seed)
     }
 }
 
-pub fn make_case(lab: &Lab, pipeline: usize, slo_ms: Option<f64>, trace: &BurstyTrace) -> Result<Option<Case>, Failure> {
+pub fn make_case(
+    lab: &Lab,
+    pipeline: usize,
+    slo_ms: Option<f64>,
+    trace: &BurstyTrace,
+) -> Result<Option<OverloadCase>, Failure> {
     let Some((problem, plan)) = planned(lab, pipeline, slo_ms, PLANNED_QPS)? else { return Ok(None) };
     // every request visits every task once
     let capacity_qps = capacities_qps(&problem, &plan).into_iter().fold(f64::INFINITY, f64::min);
     let at = lab::rate_quantile(&trace.rates, PROVISIONED);
     let rates: Vec<f64> = trace.rates.iter().map(|r| r * capacity_qps / at).collect();
-    Ok(Some(Case { problem, plan, capacity_qps, rates }))
+    Ok(Some(OverloadCase { problem, plan, capacity_qps, rates }))
 }
 
 /// One of the four pipelines, with a plan for a rate.
@@ -102,7 +107,7 @@ pub struct PolicyResult {
 }
 
 /// Runs policies on one draw of a case's load. Results are in their order.
-pub fn run_policies(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec<PolicyResult>, Failure> {
+pub fn run_policies(case: &OverloadCase, policies: &[Dropping], seed: u64) -> Result<Vec<PolicyResult>, Failure> {
     let workload = case.workload(seed);
     let run_policy = |&policy: &Dropping| {
         let run = replay(&case.problem, &case.plan, &workload, policy, Records::Keep)?;
@@ -114,7 +119,11 @@ pub fn run_policies(case: &Case, policies: &[Dropping], seed: u64) -> Result<Vec
 }
 
 /// Runs PARD on one draw of a case's load, with these settings of its estimate.
-pub fn run_with_foresight(case: &Case, foresight: Foresight, seed: u64) -> Result<PolicyResult, Failure> {
+pub fn run_with_foresight(
+    case: &OverloadCase,
+    foresight: StatePlannerSettings,
+    seed: u64,
+) -> Result<PolicyResult, Failure> {
     let run = replay_foreseeing(&case.problem, &case.plan, &case.workload(seed), foresight)?;
     let seconds = Seconds::of(&run.requests);
     let overloaded = seconds.overloaded(case.capacity_qps, DRAIN_SECONDS);

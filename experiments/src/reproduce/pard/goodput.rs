@@ -5,10 +5,10 @@ use super::case::{
     traces,
 };
 use crate::reproduce::lab::{Lab, drop_rate, geometric_mean, in_parallel, invalid_rate, with_interval};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::{Dropping, Estimate};
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, optional, percent};
+use apportion_support::output::{TextTable, optional, percent};
 
 /// The means of one policy over all draws of one case, against the paper's policy.
 struct PolicyMeans {
@@ -34,7 +34,7 @@ fn means_of_policy(draws: &[Vec<PolicyResult>], policy: usize) -> PolicyMeans {
 /// PARD Fig. 8 and 10: goodput, drop rate and invalid rate.
 pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
     let mut table =
-        Table::new(&["pipeline", "trace", "policy", "goodput qps", "pard's over it", "drop rate", "invalid rate"]);
+        TextTable::new(&["pipeline", "trace", "policy", "goodput qps", "pard's over it", "drop rate", "invalid rate"]);
     let mut duels = Vec::new();
     let mut series: Vec<Series> = POLICIES.iter().map(|p| Series { name: p.name().into(), points: vec![] }).collect();
     let mut places = Vec::new();
@@ -70,11 +70,11 @@ pub fn goodput(lab: &Lab) -> Result<Report, Failure> {
         source: "PARD, Fig. 8 and 10",
         method: format!(
             "Four pipelines of invented profiles in the shape of the paper's (three chains and a DAG), planned for \
-             {PLANNED_QPS} queries/s; every              trace is scaled so that {:.0} % of its seconds stay below what \
-             the plan serves with full batches. Batching is `forming` for all; only              the dropping policy \
-             differs. Means over {} draws of the arrivals; gains are draw by draw, with 95 % intervals. Goodput is over \
-             the              seconds above that rate and the {DRAIN_SECONDS} after each; drop rate (late counts as \
-             dropped) and invalid rate (device time              of requests not in time) are over the whole run.",
+             {PLANNED_QPS} queries/s. Every trace is scaled so that {:.0} % of its seconds stay below the plan's \
+             capacity with full batches. Batching is `forming` for all; only the dropping policy differs. Means are \
+             over {} draws of the arrivals; gains are draw by draw, with 95 % intervals. Goodput is over the seconds \
+             above that rate and the {DRAIN_SECONDS} after each. Drop rate (late counts as dropped) and invalid rate \
+             (device time of requests not in time) are over the whole run.",
             100.0 * PROVISIONED,
             seeds(lab).len()
         ),
@@ -131,7 +131,7 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
         [] => format!("{what} in all {} comparisons", duels.len()),
         _ => format!("not {what} in {} of {}: {}", behind.len(), duels.len(), first_names(&names_of_duels(behind))),
     };
-    let open_or = |holds: bool| if required.is_empty() { Verdict::Open } else { Verdict::of(holds) };
+    let open_or = |holds: bool| if required.is_empty() { ClaimVerdict::Open } else { ClaimVerdict::of(holds) };
     vec![
         Claim {
             claimed: "Goodput 16 % to 176 % above nexus and clipper++ (abstract)".into(),
@@ -153,9 +153,9 @@ fn goodput_claims(duels: &[Duel]) -> Vec<Claim> {
                 None => "the others drop less than 5 % everywhere".into(),
             },
             verdict: open_or(below.is_empty()),
-            why: "No policy's goodput exceeds what the plan serves. Where bursts are short spikes of four times the rate \
-                  most of what is \
-                  lost is lost to everybody, and in the three modules of tm fewer go wrong late than in the five of lv."
+            why: "No policy's goodput exceeds the plan's capacity. Where bursts are short spikes of four times the \
+                  rate, every policy loses most of the same requests. In the three modules of tm fewer requests go \
+                  wrong late than in the five of lv."
                 .into(),
         },
         Claim {
@@ -183,15 +183,12 @@ fn explain_losses(behind: &[&Duel]) -> String {
     match behind {
         [] => String::new(),
         _ => format!(
-            "On those the other policy loses {} at most. The estimate is not the reason: without any of what comes later \
-             (pard-back), or \
-             without batch waits (pard-lower), PARD drops the same. The priority is: where a second or two exceed the \
-             capacity by little, \
-             queries could wait until there is room for all, but while those with most time left are served first \
-             (section 4.3) the \
-             others do not live to see it. With the other order throughout (pard-lbf) it drops less than nexus. The \
-             paper's formula for when \
-             the order changes is lost in our copy; none of the readings that were tried is ahead here.",
+            "On those the other policy loses {} at most. The estimate is not the reason: PARD drops the same without \
+             any of the later times (pard-back) and without batch waits (pard-lower). The reason is the priority. Where \
+             a second or two exceed the capacity by little, queries could wait until there is room for all. But queries \
+             with most time left are served first (section 4.3), and the others expire. With the other order throughout \
+             (pard-lbf) it drops less than nexus. The paper's formula for the change of order is lost in our copy; none \
+             of the readings that were tried is ahead here.",
             percent(most)
         ),
     }

@@ -3,6 +3,7 @@
 use crate::reproduce::lab::{mean_ms, variance};
 use apportion_estimator::ModulePeriod;
 use apportion_serving::Priority;
+use apportion_serving::monitor::BatchEntry;
 
 /// The reports of the modules of one pipeline.
 pub struct ModuleTimes {
@@ -12,13 +13,22 @@ pub struct ModuleTimes {
 }
 
 /// Standard deviations over queries in ms, summed over the modules as if modules were independent.
-pub struct Spread {
+pub struct TimeSpread {
     /// Of the time in queues.
     pub queueing: f64,
     /// Of the time in batches that have not started.
     pub wait: f64,
     /// Of the time in batches that run.
     pub execution: f64,
+}
+
+/// An arrival of a query at a module.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ModuleArrival {
+    /// Its moment in ms.
+    pub at_ms: f64,
+    /// The rest of the query's SLO in ms.
+    pub left_ms: f64,
 }
 
 impl ModuleTimes {
@@ -76,22 +86,25 @@ impl ModuleTimes {
     }
 
     /// The spread of each part of the queries' time, over the chosen seconds.
-    pub fn spread(&self, is_chosen: impl Fn(usize) -> bool) -> Spread {
+    pub fn spread(&self, is_chosen: impl Fn(usize) -> bool) -> TimeSpread {
         let mut sums = [0.0; 3];
         for module in 0..self.modules {
             sums.iter_mut().zip(self.samples(module, &is_chosen)).for_each(|(sum, values)| *sum += variance(&values));
         }
         let [queueing, wait, execution] = sums.map(f64::sqrt);
-        Spread { queueing, wait, execution }
+        TimeSpread { queueing, wait, execution }
     }
 
-    /// Arrivals at a module in the chosen seconds, in order: the moment and the rest of the query's SLO, both in ms.
-    pub fn remaining(&self, module: usize, is_chosen: impl Fn(usize) -> bool) -> Vec<(f64, f64)> {
+    /// Arrivals at a module in the chosen seconds, in order.
+    pub fn arrivals(&self, module: usize, is_chosen: impl Fn(usize) -> bool) -> Vec<ModuleArrival> {
         let chosen = (0..self.seconds()).filter(|s| is_chosen(*s));
         let entries = chosen.flat_map(|s| &self.at(s, module).queries.entries);
-        let mut arrivals: Vec<(f64, f64)> =
-            entries.map(|e| (e.at.as_millis() - e.queued.as_millis(), (e.left + e.queued).as_millis())).collect();
-        arrivals.sort_by(|a, b| a.0.total_cmp(&b.0));
+        let arrival = |e: &BatchEntry| ModuleArrival {
+            at_ms: e.at.as_millis() - e.queued.as_millis(),
+            left_ms: (e.left + e.queued).as_millis(),
+        };
+        let mut arrivals: Vec<ModuleArrival> = entries.map(arrival).collect();
+        arrivals.sort_by(|a, b| a.at_ms.total_cmp(&b.at_ms));
         arrivals
     }
 
@@ -147,12 +160,12 @@ pub fn aggregates(times: &ModuleTimes) -> [Vec<f64>; 3] {
 pub const NEAR: usize = 20;
 
 /// The share of near pairs of arrivals at different moments in which the later one has less time left.
-pub fn inversions(arrivals: &[(f64, f64)]) -> f64 {
+pub fn inversions(arrivals: &[ModuleArrival]) -> f64 {
     let (mut pairs, mut inverted) = (0_u64, 0_u64);
     for (at, first) in arrivals.iter().enumerate() {
-        for later in arrivals[at + 1..].iter().take(NEAR).filter(|later| later.0 > first.0) {
+        for later in arrivals[at + 1..].iter().take(NEAR).filter(|later| later.at_ms > first.at_ms) {
             pairs += 1;
-            inverted += u64::from(later.1 < first.1);
+            inverted += u64::from(later.left_ms < first.left_ms);
         }
     }
     inverted as f64 / pairs.max(1) as f64
@@ -161,19 +174,25 @@ pub fn inversions(arrivals: &[(f64, f64)]) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_domain::{Moment, PipelineIndex, Span, TaskIndex};
-    use apportion_serving::monitor::{Entry, Kept};
+    use apportion_domain::{Moment, PipelineIndex, TaskIndex, TimeSpan};
+    use apportion_serving::monitor::QueryRecords;
 
     fn period(second: u64, module: usize, queued_ms: &[f64], priority: Priority) -> ModulePeriod {
         let at = Moment::from_millis(1000.0 * second as f64);
-        let entry = |&ms: &f64| Entry { at, queued: Span::from_millis(ms), left: Span::from_millis(100.0 - ms) };
-        let queries = Kept {
+        let entry =
+            |&ms: &f64| BatchEntry { at, queued: TimeSpan::from_millis(ms), left: TimeSpan::from_millis(100.0 - ms) };
+        let queries = QueryRecords {
             entries: queued_ms.iter().map(entry).collect(),
-            waits: vec![Span::from_millis(4.0); queued_ms.len()],
-            executions: vec![Span::from_millis(10.0 * (module + 1) as f64); queued_ms.len()],
+            waits: vec![TimeSpan::from_millis(4.0); queued_ms.len()],
+            executions: vec![TimeSpan::from_millis(10.0 * (module + 1) as f64); queued_ms.len()],
         };
         let arrived = queued_ms.len() as u64;
         ModulePeriod { at, pipeline: PipelineIndex(0), task: TaskIndex(module), arrived, queries, priority }
+    }
+
+    /// Arrivals from pairs of moment and time left, both in ms.
+    fn arrivals(pairs: &[(f64, f64)]) -> Vec<ModuleArrival> {
+        pairs.iter().map(|&(at_ms, left_ms)| ModuleArrival { at_ms, left_ms }).collect()
     }
 
     #[test]
@@ -199,7 +218,7 @@ mod tests {
         let spread = times.spread(|_| true);
         assert!((spread.queueing - (8.0_f64 / 3.0).sqrt()).abs() < 1e-9 && spread.wait == 0.0 && spread.execution == 0.0);
         // in order of arrival: 3 ms queued came first
-        assert_eq!(times.remaining(0, |s| s == 0), [(997.0, 100.0), (999.0, 100.0)]);
+        assert_eq!(times.arrivals(0, |s| s == 0), arrivals(&[(997.0, 100.0), (999.0, 100.0)]));
         let [queueing, wait, execution] = aggregates(&times);
         assert!(wait.iter().all(|w| (w - 8.0).abs() < 1e-9) && execution.iter().all(|e| (e - 30.0).abs() < 1e-9));
         let mean = queueing.iter().sum::<f64>() / queueing.len() as f64;
@@ -208,9 +227,9 @@ mod tests {
 
     #[test]
     fn inversions_ignore_arrivals_at_one_moment() {
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 6.0), (3.0, 7.0)]), 0.0);
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (2.0, 3.0)]), 1.0);
-        assert_eq!(inversions(&[(1.0, 5.0), (2.0, 4.0), (3.0, 6.0)]), 1.0 / 3.0);
+        assert_eq!(inversions(&arrivals(&[(1.0, 5.0), (2.0, 6.0), (3.0, 7.0)])), 0.0);
+        assert_eq!(inversions(&arrivals(&[(1.0, 5.0), (2.0, 4.0), (2.0, 3.0)])), 1.0);
+        assert_eq!(inversions(&arrivals(&[(1.0, 5.0), (2.0, 4.0), (3.0, 6.0)])), 1.0 / 3.0);
         assert_eq!(inversions(&[]), 0.0);
     }
 }

@@ -1,14 +1,14 @@
 //! How do budgets, waits, queues and orders change over time under PARD (section 5.3, Fig. 12 and 13)?
 
-use super::case::{BurstyTrace, Case, DRAIN_SECONDS, capacities_qps, make_case, traces};
-use super::module_times::{ModuleTimes, NEAR, Spread, aggregates, inversions};
+use super::case::{BurstyTrace, DRAIN_SECONDS, OverloadCase, capacities_qps, make_case, traces};
+use super::module_times::{ModuleTimes, NEAR, TimeSpread, aggregates, inversions};
 use crate::reproduce::lab;
 use crate::reproduce::lab::{Lab, Seconds, drop_rate, geometric_mean, in_parallel, mean, quantile};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_estimator::Scenario;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, optional, percent};
+use apportion_support::output::{TextTable, number, optional, percent};
 
 /// The policies that differ in the order of the queue alone, the paper's first.
 const ORDERS: [Dropping; 5] =
@@ -32,7 +32,7 @@ struct PolicyRun {
     overloaded: Vec<bool>,
 }
 
-fn run_policy(lab: &Lab, made: &Case, policy: Dropping) -> Result<PolicyRun, Failure> {
+fn run_policy(lab: &Lab, made: &OverloadCase, policy: Dropping) -> Result<PolicyRun, Failure> {
     let scenario = Scenario { modules: true, ..Scenario::default() };
     let workload = made.workload(lab.held_out_seed());
     let run = lab::replay_with_scenario(&made.problem, &made.plan, &workload, policy, scenario)?;
@@ -41,14 +41,23 @@ fn run_policy(lab: &Lab, made: &Case, policy: Dropping) -> Result<PolicyRun, Fai
     Ok(PolicyRun { policy, times, missed: drop_rate(&run.simulation.total), overloaded })
 }
 
+/// A choice of seconds of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SecondsOf {
+    /// The overloaded seconds.
+    Overload,
+    /// All others.
+    Rest,
+}
+
 impl PolicyRun {
     fn is_overloaded(&self, second: usize) -> bool {
         self.overloaded.get(second).copied().unwrap_or(false)
     }
 
-    /// The mean queueing time in all modules together in ms, over the overloaded seconds or over the others.
-    fn queueing_ms(&self, is_overloaded: bool) -> f64 {
-        let chosen = (0..self.times.seconds()).filter(|&s| self.is_overloaded(s) == is_overloaded);
+    /// The mean queueing time in all modules together in ms, over these seconds.
+    fn queueing_ms(&self, seconds: SecondsOf) -> f64 {
+        let chosen = (0..self.times.seconds()).filter(|&s| self.is_overloaded(s) == (seconds == SecondsOf::Overload));
         mean(&chosen.map(|s| self.times.queueing_ms(s)).collect::<Vec<_>>())
     }
 }
@@ -56,7 +65,7 @@ impl PolicyRun {
 /// All policies on one load.
 struct OrderRuns {
     trace: String,
-    case: Case,
+    case: OverloadCase,
     runs: Vec<PolicyRun>,
 }
 
@@ -119,14 +128,10 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         title: "PARD over time: budgets, waits, queues, remaining time, changes of order",
         source: "PARD, Fig. 12 and 13",
         method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Every second the stations of each \
-                 module report every \
-                 query: how long it queued, how long it waited in its batch, how long the batch takes, what was left of \
-                 its SLO. The policies \
-                 differ in the order of the queue alone. The paper's runs scale while they serve, so that its peaks in \
-                 Fig. 12(a) are cold \
-                 starts; here the plan stands still and peaks are bursts. Its figures are pictures that our copy does not \
-                 have: what is held \
-                 against it is what its text says of them."
+                 module report every query: its time in the queue, its wait in the batch, the time of the batch, and \
+                 the rest of its SLO. The policies differ in the order of the queue alone. The paper's runs scale while \
+                 they serve, so its peaks in Fig. 12(a) are cold starts. Here the plan does not change, and peaks are \
+                 bursts. Our copy lacks the paper's figures, so its text is compared."
             .into(),
         claims,
         tables,
@@ -136,7 +141,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
 
 /// Fig. 12(a): the part of the SLO that each module takes, by second.
 fn budgets(shown: &[&OrderRuns]) -> Panel {
-    let mut table = Table::new(&[
+    let mut table = TextTable::new(&[
         "load",
         "module",
         "mean ms",
@@ -147,7 +152,7 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
         "seconds above it",
     ]);
     let mut panel = Panel::default();
-    let (mut movable, mut above_any) = (0, 0);
+    let mut sum = SecondsAbove::default();
     for load in shown {
         let run = load.of(Dropping::Pard);
         let slo_ms = load.case.problem.pipelines[0].slo_ms;
@@ -168,16 +173,16 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
             ]);
             series.push(Series { name, points: (0..).map(f64::from).zip(needs).collect() });
         }
-        let (above, could_move) = seconds_above(run, &parts, slo_ms);
-        above_any += above;
-        movable += could_move;
+        let seconds = seconds_above(run, &parts, slo_ms);
+        sum.all += seconds.all;
+        sum.movable += seconds.movable;
         panel.plots.push(load.plot(
             "what each module takes of the SLO (queueing, batch wait, execution)",
             "mean of the second (ms)",
             series,
         ));
     }
-    panel.claims.push(budgets_claim(above_any, movable));
+    panel.claims.push(budgets_claim(&sum));
     panel.tables.push(TitledTable {
         title: "Fig. 12(a): what each module takes of the SLO under pard, by second (the fixed part: in proportion to \
                 execution times)"
@@ -187,45 +192,58 @@ fn budgets(shown: &[&OrderRuns]) -> Panel {
     panel
 }
 
-/// The claim of Fig. 12(a), for the seconds of [`seconds_above`].
-fn budgets_claim(above_any: usize, movable: usize) -> Claim {
+/// The claim of Fig. 12(a).
+fn budgets_claim(seconds: &SecondsAbove) -> Claim {
+    let SecondsAbove { all, movable } = seconds;
     Claim {
         claimed: "Modules' demands on the latency budget change quickly, and a fixed split cannot move budget to where it \
                   is needed (section \
                   5.3, Fig. 12(a))"
             .into(),
         seen: format!(
-            "in {above_any} seconds a module takes more than its fixed part of the SLO, in {movable} of them while all \
+            "in {all} seconds a module takes more than its fixed part of the SLO, in {movable} of them while all \
              together stay within it"
         ),
-        verdict: Verdict::of(movable > 0),
+        verdict: ClaimVerdict::of(*movable > 0),
         why: "Where the parts of all modules together exceed the SLO in the same second, no split would help either."
             .into(),
     }
 }
 
-/// Seconds in which a module takes more than its part of the SLO, and those of them in which all modules together stay
-/// within it.
-fn seconds_above(run: &PolicyRun, parts: &[f64], slo_ms: f64) -> (usize, usize) {
-    let (mut above_any, mut movable) = (0, 0);
+/// Numbers of seconds in which a module takes more than its part of the SLO.
+#[derive(Default)]
+struct SecondsAbove {
+    /// All of them.
+    all: usize,
+    /// Those of them in which all modules together stay within the SLO.
+    movable: usize,
+}
+
+fn seconds_above(run: &PolicyRun, parts: &[f64], slo_ms: f64) -> SecondsAbove {
+    let mut seconds = SecondsAbove::default();
     for second in 0..run.times.seconds() {
         let needs: Vec<f64> = (0..parts.len()).map(|m| run.times.need_ms(second, m)).collect();
         let is_above = needs.iter().zip(parts).any(|(need, part)| need > part);
-        above_any += usize::from(is_above);
-        movable += usize::from(is_above && needs.iter().sum::<f64>() <= slo_ms);
+        seconds.all += usize::from(is_above);
+        seconds.movable += usize::from(is_above && needs.iter().sum::<f64>() <= slo_ms);
     }
-    (above_any, movable)
+    seconds
 }
 
 /// Fig. 12(b): the uncertain part of the later time.
 fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
-    let mut table =
-        Table::new(&["load", "seconds", "sum of queueing, sd ms", "sum of batch waits, sd ms", "sum of executions, sd ms"]);
+    let mut table = TextTable::new(&[
+        "load",
+        "seconds",
+        "sum of queueing, sd ms",
+        "sum of batch waits, sd ms",
+        "sum of executions, sd ms",
+    ]);
     let (mut most, mut over) = ([0; 2], Vec::new());
     for load in loads {
         let run = load.of(Dropping::Pard);
         for (i, name) in ["all", "not overloaded"].into_iter().enumerate() {
-            let Spread { queueing, wait, execution } = run.times.spread(|s| i == 0 || !run.is_overloaded(s));
+            let TimeSpread { queueing, wait, execution } = run.times.spread(|s| i == 0 || !run.is_overloaded(s));
             most[i] += usize::from(wait > queueing && wait > execution);
             if i == 0 {
                 over.push((wait / queueing.max(execution)).powi(2));
@@ -259,10 +277,10 @@ fn uncertainty(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
                 optional(geometric_mean(&over)),
                 most[1]
             ),
-            verdict: Verdict::of(most[0] == loads.len() && over.iter().all(|factor| *factor >= FAR_GREATER)),
-            why: "A batch here is of whatever entered it, and its time is that of its size: with less load batches get \
-                  smaller, which makes execution times \
-                  differ as much as batch waits. The paper's batch sizes are set beforehand."
+            verdict: ClaimVerdict::of(most[0] == loads.len() && over.iter().all(|factor| *factor >= FAR_GREATER)),
+            why: "A batch here holds the queries that entered it, and its time is that of its size. With less load \
+                  batches get smaller, so execution times differ as much as batch waits. The paper's batch sizes are \
+                  set beforehand."
                 .into(),
         }],
         tables: vec![TitledTable {
@@ -280,18 +298,18 @@ fn distribution(name: String, values: &[f64]) -> Series {
 
 /// Fig. 12(c): the growth of queues under other orders.
 fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
-    let mut table = Table::new(&["load", "order", "queueing under overload ms", "otherwise ms", "missed"]);
+    let mut table = TextTable::new(&["load", "order", "queueing under overload ms", "otherwise ms", "missed"]);
     let mut longer = [0; 2];
     let mut judged = 0;
     for load in loads.iter().filter(|l| l.of(Dropping::Pard).overloaded.contains(&true)) {
         judged += 1;
-        let own = load.of(Dropping::Pard).queueing_ms(true);
+        let own = load.of(Dropping::Pard).queueing_ms(SecondsOf::Overload);
         for run in &load.runs {
             let other = [Dropping::PardFcfs, Dropping::PardLbf].iter().position(|p| *p == run.policy);
             if let Some(at) = other {
-                longer[at] += usize::from(run.queueing_ms(true) > own);
+                longer[at] += usize::from(run.queueing_ms(SecondsOf::Overload) > own);
             }
-            let [over, otherwise] = [true, false].map(|o| number(run.queueing_ms(o)));
+            let [over, otherwise] = [SecondsOf::Overload, SecondsOf::Rest].map(|of| number(run.queueing_ms(of)));
             table.row(vec![load.trace.clone(), run.policy.name().into(), over, otherwise, percent(run.missed)]);
         }
     }
@@ -316,10 +334,10 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
                       than under the full policy (section 5.3, Fig. 12(c))"
                 .into(),
             seen: format!("pard-fcfs queues longer on {} of {judged} loads, pard-lbf on {}", longer[0], longer[1]),
-            verdict: Verdict::of(longer.iter().all(|n| *n == judged)),
-            why: "Queueing is that of queries that enter a batch. Those that are given up while others pass them are not \
-                  in it. Where all that queues \
-                  queues at the first module, pard-fcfs and pard-lbf are the same: who came first has the least time left."
+            verdict: ClaimVerdict::of(longer.iter().all(|n| *n == judged)),
+            why: "Queueing is measured on queries that enter a batch. Queries that are given up while others pass them \
+                  are not in it. Where all queries queue at the first module, pard-fcfs and pard-lbf are the same: the \
+                  oldest query has the least time left."
                 .into(),
         }],
         tables: vec![TitledTable {
@@ -333,15 +351,15 @@ fn queueing(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
 fn remaining(shown: &[&OrderRuns]) -> Panel {
     const POINTS: usize = 40;
     let mut table =
-        Table::new(&["load", "module", "mean ms", "5 % below ms", "95 % below ms", "a later arrival has less left"]);
+        TextTable::new(&["load", "module", "mean ms", "5 % below ms", "95 % below ms", "a later arrival has less left"]);
     let (mut plots, mut inverted) = (Vec::new(), Vec::new());
     for load in shown {
         let run = load.of(Dropping::Pard);
         let names = load.task_names();
         let mut series = Vec::new();
         for module in [1, names.len() - 1] {
-            let arrivals = run.times.remaining(module, |s| !run.is_overloaded(s));
-            let left: Vec<f64> = arrivals.iter().map(|a| a.1).collect();
+            let arrivals = run.times.arrivals(module, |s| !run.is_overloaded(s));
+            let left: Vec<f64> = arrivals.iter().map(|a| a.left_ms).collect();
             let share = inversions(&arrivals);
             inverted.push(share);
             let [mean, low, high] = [mean(&left), quantile(&left, 0.05), quantile(&left, 0.95)].map(number);
@@ -372,7 +390,7 @@ fn remaining(shown: &[&OrderRuns]) -> Panel {
                  nothing)",
                 shown.join(", ")
             ),
-            verdict: Verdict::of(inverted.iter().all(|s| (0.25..=0.75).contains(s))),
+            verdict: ClaimVerdict::of(inverted.iter().all(|s| (0.25..=0.75).contains(s))),
             why: "Queries of one batch arrive at the next module at one moment; such pairs are not counted.".into(),
         }],
         tables: vec![TitledTable {
@@ -385,7 +403,7 @@ fn remaining(shown: &[&OrderRuns]) -> Panel {
 /// Fig. 13: the number of changes of order with and without delayed transition.
 fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
     const COMPARED: [Dropping; 2] = [Dropping::Pard, Dropping::PardInstant];
-    let mut table = Table::new(&["load", "policy", "changes of order", "of module seconds: most left first", "missed"]);
+    let mut table = TextTable::new(&["load", "policy", "changes of order", "of module seconds: most left first", "missed"]);
     let (mut more, mut worse) = (0, 0);
     for load in loads {
         let [own, instant] = COMPARED.map(|p| load.of(p));
@@ -416,10 +434,10 @@ fn switches(loads: &[OrderRuns], shown: &[&OrderRuns]) -> Panel {
                       dropped (section 5.3, Fig. 13)"
                 .into(),
             seen: format!("changes more often on {more} of {} loads, drops more on {worse}", loads.len()),
-            verdict: Verdict::of(more == loads.len() && worse == loads.len()),
-            why: "The band of section 4.3 is as wide as the load varies about its mean, so that in a burst it delays the \
-                  change to the order that bursts need \
-                  as well as it spares a change that noise asks for; pard-ablations has the difference with its interval."
+            verdict: ClaimVerdict::of(more == loads.len() && worse == loads.len()),
+            why: "The band of section 4.3 is as wide as the load varies about its mean. So it delays the change to the \
+                  order that a burst needs, and it prevents a change that noise causes. pard-ablations has the \
+                  difference with its interval."
                 .into(),
         }],
         tables: vec![TitledTable { title: "Fig. 13: changes of order".into(), table }],

@@ -1,11 +1,11 @@
 //! Where along the pipeline are requests dropped (PARD sections 3.2 and 5.3, Fig. 2(c) and 11(b))?
 
-use super::case::{Case, make_case, traces};
+use super::case::{OverloadCase, make_case, traces};
 use crate::reproduce::lab::{Lab, Records, in_parallel, invalid_rate, mean, replay};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, percent};
+use apportion_support::output::{TextTable, percent};
 
 const POLICIES: [Dropping; 8] = [
     Dropping::Pard,
@@ -43,18 +43,25 @@ impl LossPlaces {
     }
 }
 
-/// The shares of one policy's losses on one load by module, with late requests last, and its invalid rate. `None` without
-/// losses.
-fn losses_by_module(lab: &Lab, made: &Case, policy: Dropping) -> Result<Option<(Vec<f64>, f64)>, Failure> {
+/// The losses of one policy on one load.
+struct Losses {
+    /// Shares by module; the last entry is late requests.
+    shares: Vec<f64>,
+    /// The invalid rate.
+    invalid: f64,
+}
+
+/// Runs one policy on one load. `None` without losses.
+fn losses_by_module(lab: &Lab, made: &OverloadCase, policy: Dropping) -> Result<Option<Losses>, Failure> {
     let run = replay(&made.problem, &made.plan, &made.workload(lab.held_out_seed()), policy, Records::Keep)?;
     let modules = made.problem.pipelines[0].tasks.len();
     let mut counts = vec![0_u64; modules + 1];
-    for record in run.requests.iter().filter(|r| r.outcome != apportion_estimator::Outcome::Ok) {
+    for record in run.requests.iter().filter(|r| r.outcome != apportion_estimator::RequestOutcome::Ok) {
         counts[record.drop_task.map_or(modules, |t| t.get())] += 1;
     }
     let all: u64 = counts.iter().sum();
     let shares = || counts.iter().map(|n| *n as f64 / all as f64).collect();
-    Ok((all > 0).then(|| (shares(), invalid_rate(&run.total))))
+    Ok((all > 0).then(|| Losses { shares: shares(), invalid: invalid_rate(&run.total) }))
 }
 
 /// PARD Fig. 2(c) and 11(b).
@@ -66,7 +73,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         lab.show_step(format!("pard-where: {}", trace.name));
         names = made.problem.pipelines[0].tasks.iter().map(|t| t.name.clone()).collect();
         for (sum, one) in all.iter_mut().zip(in_parallel(&POLICIES, |&policy| losses_by_module(lab, &made, policy))?) {
-            let Some((shares, invalid)) = one else { continue };
+            let Some(Losses { shares, invalid }) = one else { continue };
             sum.shares.push(shares);
             sum.invalid.push(invalid);
         }
@@ -74,7 +81,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     names.push("late".into());
     let header: Vec<&str> =
         std::iter::once("policy").chain(names.iter().map(String::as_str)).chain(["invalid rate"]).collect();
-    let mut table = Table::new(&header);
+    let mut table = TextTable::new(&header);
     for (policy, lost) in POLICIES.iter().zip(&all) {
         let shares = (0..names.len()).map(|place| percent(lost.at(place)));
         table.row(std::iter::once(policy.name().to_owned()).chain(shares).chain([percent(mean(&lost.invalid))]).collect());
@@ -87,9 +94,9 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         name: "pard-where",
         title: "Where requests are dropped",
         source: "PARD, Fig. 2(c) and 11(b)",
-        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Shares of the requests that were not \
-                 answered in time, by the \
-                 module that dropped them; late is what came through all modules too late. Means over the traces."
+        method: "Pipeline lv with the plan and the traces of pard-goodput, one draw. Shares of the requests that were \
+                 not answered in time, by the module that dropped them. Late requests came through all modules too \
+                 late. Means over the traces."
             .into(),
         claims: claims(&all, names.len() - 1),
         tables: vec![TitledTable { title: "Shares of what is lost".into(), table }],
@@ -108,7 +115,7 @@ fn concentration_claim(claimed: &str, share: f64) -> Claim {
     Claim {
         claimed: claimed.into(),
         seen: format!("{} of them", percent(share)),
-        verdict: Verdict::of(share >= MOST),
+        verdict: ClaimVerdict::of(share >= MOST),
         why: String::new(),
     }
 }
@@ -125,7 +132,7 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
         Claim {
             claimed: "Most of what nexus drops is dropped in the latter half (sections 3.2 and 5.2)".into(),
             seen: format!("{} from the middle module on, late ones included", percent(later(Dropping::Nexus))),
-            verdict: Verdict::of(later(Dropping::Nexus) >= MOST),
+            verdict: ClaimVerdict::of(later(Dropping::Nexus) >= MOST),
             why: String::new(),
         },
         Claim {
@@ -135,10 +142,10 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                 percent(later(Dropping::ClipperPlusPlus)),
                 percent(early(Dropping::ClipperPlusPlus))
             ),
-            verdict: Verdict::of(later(Dropping::ClipperPlusPlus) >= MOST / 2.0),
-            why: "The second module has a small part of the SLO, for it is fast, and the queries of one batch of the \
-                  first arrive there at once: while they wait \
-                  for each other they overrun it. What passes has time enough for the rest."
+            verdict: ClaimVerdict::of(later(Dropping::ClipperPlusPlus) >= MOST / 2.0),
+            why: "The second module is fast, so it has a small part of the SLO. The queries of one batch of the first \
+                  module arrive there at once. They wait for each other and overrun that part. The remaining queries \
+                  have time enough for the other modules."
                 .into(),
         },
         Claim {
@@ -155,15 +162,14 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                 percent(invalid(Dropping::PardSf)),
                 percent(invalid(Dropping::PardOc))
             ),
-            verdict: Verdict::of(
+            verdict: ClaimVerdict::of(
                 last(Dropping::PardBack) >= last(Dropping::PardSf)
                     && last(Dropping::PardSf) > last(Dropping::PardOc)
                     && invalid(Dropping::PardBack) >= invalid(Dropping::PardSf).max(invalid(Dropping::PardOc)),
             ),
-            why: "More is offered to the first module than it serves, and the later ones can serve what it lets through: \
-                  queues grow there, and whoever judges at \
-                  all judges there first. In the paper replicas are added while they serve, and cold starts move the \
-                  place where queues grow."
+            why: "The first module receives more than it serves, and the later ones can serve its output. So queues \
+                  grow there, and every policy judges there first. In the paper replicas are added while they serve, \
+                  and cold starts move the place where queues grow."
                 .into(),
         },
     ]

@@ -1,11 +1,11 @@
 //! How do PARD's results change with its settings, the SLO and the load (section 5.4)?
 
-use super::case::{BurstyTrace, Case, POLICIES, PolicyResult, make_case, run_policies, run_with_foresight, traces};
+use super::case::{BurstyTrace, OverloadCase, POLICIES, PolicyResult, make_case, run_policies, run_with_foresight, traces};
 use crate::reproduce::lab::{Lab, drop_rate, in_parallel, invalid_rate};
-use crate::reproduce::report::{Claim, Plot, Report, Series, TitledTable, Verdict};
-use apportion_estimator::Foresight;
+use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
+use apportion_estimator::StatePlannerSettings;
 use apportion_support::exit::Failure;
-use apportion_support::output::{Table, number, optional, percent};
+use apportion_support::output::{TextTable, number, optional, percent};
 
 /// One value of a sweep, and the results of the policies.
 struct Swept {
@@ -13,8 +13,8 @@ struct Swept {
     rows: Vec<PolicyResult>,
 }
 
-fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
-    let mut table = Table::new(&[unit, "policy", "drop rate", "invalid rate", "goodput qps"]);
+fn swept_report(rows: &[Swept], unit: &str) -> (TextTable, Vec<Series>) {
+    let mut table = TextTable::new(&[unit, "policy", "drop rate", "invalid rate", "goodput qps"]);
     let mut series: Vec<Series> = Vec::new();
     for swept in rows {
         for (i, row) in swept.rows.iter().enumerate() {
@@ -34,16 +34,33 @@ fn swept_report(rows: &[Swept], unit: &str) -> (Table, Vec<Series>) {
     (table, series)
 }
 
-/// Runs settings of PARD's estimate on pipeline lv and one bursty trace. Returns the trace's name and the results.
-fn sweep_foresight(lab: &Lab, name: &str, ways: &[(f64, Foresight)]) -> Result<(String, Vec<Swept>), Failure> {
+/// A setting of PARD's estimate.
+#[derive(Clone, Copy)]
+struct ForesightSetting {
+    /// The value of the swept setting.
+    value: f64,
+    foresight: StatePlannerSettings,
+}
+
+/// The results of a sweep on one trace.
+struct Sweep {
+    /// The name of the trace.
+    trace: String,
+    rows: Vec<Swept>,
+}
+
+/// Runs settings of PARD's estimate on pipeline lv and one bursty trace.
+fn sweep_foresight(lab: &Lab, name: &str, settings: &[ForesightSetting]) -> Result<Sweep, Failure> {
     let trace = traces(lab)?.remove(lab.full_or_quick(1, 0));
-    let Some(made) = make_case(lab, 1, None, &trace)? else { return Ok((trace.name, Vec::new())) };
-    let run_setting = |&(value, foresight): &(f64, Foresight)| {
+    let Some(made) = make_case(lab, 1, None, &trace)? else {
+        return Ok(Sweep { trace: trace.name, rows: Vec::new() });
+    };
+    let run_setting = |&ForesightSetting { value, foresight }: &ForesightSetting| {
         lab.show_step(format!("{name}: {value}"));
         Ok(Swept { value, rows: vec![run_with_foresight(&made, foresight, lab.held_out_seed())?] })
     };
-    let rows = in_parallel(ways, run_setting)?;
-    Ok((trace.name, rows))
+    let rows = in_parallel(settings, run_setting)?;
+    Ok(Sweep { trace: trace.name, rows })
 }
 
 fn drop_rates(rows: &[Swept]) -> Vec<f64> {
@@ -53,8 +70,12 @@ fn drop_rates(rows: &[Swept]) -> Vec<f64> {
 /// PARD Fig. 14(c): the quantile of the later batch waits.
 pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
     let values = lab.full_or_quick(vec![0.0, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0], vec![0.0, 0.1, 1.0]);
-    let ways: Vec<_> = values.iter().map(|&lambda| (lambda, Foresight { lambda, ..Foresight::default() })).collect();
-    let (trace, rows) = sweep_foresight(lab, "pard-lambda", &ways)?;
+    let setting = |&lambda: &f64| ForesightSetting {
+        value: lambda,
+        foresight: StatePlannerSettings { lambda, ..StatePlannerSettings::default() },
+    };
+    let settings: Vec<_> = values.iter().map(setting).collect();
+    let Sweep { trace, rows } = sweep_foresight(lab, "pard-lambda", &settings)?;
     let (table, mut series) = swept_report(&rows, "lambda");
     series.iter_mut().for_each(|s| s.name = "drop rate".into());
     let rates = drop_rates(&rows);
@@ -70,11 +91,10 @@ pub fn lambda(lab: &Lab) -> Result<Report, Failure> {
             claimed: "The best quantile lies between 0.075 and 0.15 (section 5.4)".into(),
             seen: shown,
             verdict: match rates.iter().any(|r| *r > 0.0) {
-                true => Verdict::of(best.iter().any(|value| (0.075..=0.15).contains(value))),
-                false => Verdict::Open,
+                true => ClaimVerdict::of(best.iter().any(|value| (0.075..=0.15).contains(value))),
+                false => ClaimVerdict::Open,
             },
-            why: "How much of the later batch wait should be reckoned with depends on how full batches are: nearly full \
-                  ones leave \
+            why: "The useful share of the later batch wait depends on how full batches are: nearly full ones leave \
                   little to wait for."
                 .into(),
         }],
@@ -95,14 +115,17 @@ const WINDOW_GAP: f64 = 0.01;
 /// PARD Fig. 14(d): the window of queueing delays.
 pub fn window(lab: &Lab) -> Result<Report, Failure> {
     let values = lab.full_or_quick(vec![1, 2, 3, 5, 7, 10, 20], vec![1, 5]);
-    let way = |&seconds: &usize| (seconds as f64, Foresight { window_periods: seconds, ..Foresight::default() });
-    let ways: Vec<_> = values.iter().map(way).collect();
-    let (trace, rows) = sweep_foresight(lab, "pard-window", &ways)?;
+    let setting = |&seconds: &usize| ForesightSetting {
+        value: seconds as f64,
+        foresight: StatePlannerSettings { window_periods: seconds, ..StatePlannerSettings::default() },
+    };
+    let settings: Vec<_> = values.iter().map(setting).collect();
+    let Sweep { trace, rows } = sweep_foresight(lab, "pard-window", &settings)?;
     let (table, mut series) = swept_report(&rows, "window s");
     series.iter_mut().for_each(|s| s.name = "drop rate".into());
     let rates = drop_rates(&rows);
     let best = (0..rates.len()).min_by(|&a, &b| rates[a].total_cmp(&rates[b]));
-    let usual = values.iter().position(|seconds| *seconds == Foresight::default().window_periods);
+    let usual = values.iter().position(|seconds| *seconds == StatePlannerSettings::default().window_periods);
     let seen = best.zip(usual).filter(|_| !rates.is_empty());
     let gap = seen.map(|(best, usual)| rates[usual] - rates[best]);
     let shown = seen.map(|(best, usual)| {
@@ -124,7 +147,7 @@ pub fn window(lab: &Lab) -> Result<Report, Failure> {
         claims: vec![Claim {
             claimed: "The best window depends on the trace, and the default is close to it (section 5.4)".into(),
             seen: shown.unwrap_or_else(|| "no run".into()),
-            verdict: gap.map_or(Verdict::Open, |gap| Verdict::of(gap <= WINDOW_GAP)),
+            verdict: gap.map_or(ClaimVerdict::Open, |gap| ClaimVerdict::of(gap <= WINDOW_GAP)),
             why: "A short window follows bursts and their noise, a long one averages over them.".into(),
         }],
         tables: vec![TitledTable { title: "Windows".into(), table }],
@@ -161,10 +184,9 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
         claims: vec![Claim {
             claimed: "The lowest drop rate at every SLO from 200 to 600 ms (section 5.4)".into(),
             seen: format!("lowest at {wins} of {} SLOs", rows.len()),
-            verdict: Verdict::of(wins == rows.len()),
-            why: "clipper++ rises and falls with how its fixed parts of the SLO fall beside the batch times of the plan; \
-                  where they \
-                  fall well it drops at the first tasks only, as early as PARD does."
+            verdict: ClaimVerdict::of(wins == rows.len()),
+            why: "clipper++ depends on how its fixed parts of the SLO match the batch times of the plan. Where they \
+                  match, it drops at the first tasks only, as early as PARD does."
                 .into(),
         }],
         tables: vec![TitledTable { title: "By SLO".into(), table }],
@@ -186,12 +208,13 @@ pub fn stress(lab: &Lab) -> Result<Report, Failure> {
     let mut rows = Vec::new();
     if let Some(made) = make_case(lab, 1, None, &flat)? {
         let capacity = made.capacity_qps;
-        let loads: Vec<Case> = values.iter().map(|v| Case { rates: vec![v * capacity; seconds], ..made.clone() }).collect();
+        let loads: Vec<OverloadCase> =
+            values.iter().map(|v| OverloadCase { rates: vec![v * capacity; seconds], ..made.clone() }).collect();
         let fared = in_parallel(&loads, |made| run_policies(made, &POLICIES, lab.held_out_seed()))?;
         rows.extend(values.iter().zip(fared).map(|(&value, rows)| Swept { value, rows }));
     }
     let goodput = |row: &PolicyResult| row.estimate.ok as f64 / seconds as f64;
-    let mut table = Table::new(&["load over capacity", "policy", "goodput qps", "drop rate", "invalid rate"]);
+    let mut table = TextTable::new(&["load over capacity", "policy", "goodput qps", "drop rate", "invalid rate"]);
     let mut series: Vec<Series> = POLICIES.iter().map(|p| Series { name: p.name().into(), points: vec![] }).collect();
     for swept in &rows {
         for (row, line) in swept.rows.iter().zip(&mut series) {
@@ -214,9 +237,9 @@ pub fn stress(lab: &Lab) -> Result<Report, Failure> {
         claims: vec![Claim {
             claimed: "Under heavy load the highest goodput, which stays where it is as the load grows (section 5.4)".into(),
             seen: format!("highest at {wins} of {} loads above the capacity", above.len()),
-            verdict: Verdict::of(wins == above.len()),
-            why: "Under a steady overload every module is in the same state all the time, which an even split of the SLO \
-                  (clipper++) can fit by chance."
+            verdict: ClaimVerdict::of(wins == above.len()),
+            why: "Under a steady overload every module is in the same state all the time. An even split of the SLO \
+                  (clipper++) can fit that state by chance."
                 .into(),
         }],
         tables: vec![TitledTable { title: "By load".into(), table }],

@@ -1,12 +1,12 @@
 //! What did a comparison find? Tables, plots, and results beside the paper's claims.
 
 use super::plot::Plot;
-use apportion_support::output::Table;
+use apportion_support::output::TextTable;
 use std::fmt::Write as _;
 
 /// The relation of a result to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ClaimVerdict {
     /// The claim holds here.
     Agrees,
     /// The claim does not hold here; the report has a reason.
@@ -15,7 +15,7 @@ pub enum Verdict {
     Open,
 }
 
-impl Verdict {
+impl ClaimVerdict {
     /// `Agrees` if the claim holds, else `Differs`.
     pub fn of(holds: bool) -> Self {
         if holds { Self::Agrees } else { Self::Differs }
@@ -39,7 +39,7 @@ pub struct Claim {
     /// The result of this run.
     pub seen: String,
     /// Whether the two agree.
-    pub verdict: Verdict,
+    pub verdict: ClaimVerdict,
     /// The probable reason of a difference, or a caution.
     pub why: String,
 }
@@ -49,7 +49,7 @@ pub struct TitledTable {
     /// The heading.
     pub title: String,
     /// The rows.
-    pub table: Table,
+    pub table: TextTable,
 }
 
 /// The result of one comparison.

@@ -4,6 +4,6 @@ mod findings;
 mod page;
 mod plot;
 
-pub use findings::{Claim, Report, TitledTable, Verdict};
+pub use findings::{Claim, ClaimVerdict, Report, TitledTable};
 pub use page::html;
 pub use plot::{Plot, Series};

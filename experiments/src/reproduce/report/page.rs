@@ -110,14 +110,14 @@ fn escape(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::report::{Claim, Verdict};
-    use apportion_support::output::Table;
+    use crate::reproduce::report::{Claim, ClaimVerdict};
+    use apportion_support::output::TextTable;
 
     #[test]
     fn a_page_loads_nothing_from_elsewhere() {
-        let mut rows = Table::new(&["policy", "a < b"]);
+        let mut rows = TextTable::new(&["policy", "a < b"]);
         rows.row(vec!["x & y".into(), "1.5".into()]);
-        let claim = Claim { claimed: "c".into(), seen: "s".into(), verdict: Verdict::Differs, why: "w".into() };
+        let claim = Claim { claimed: "c".into(), seen: "s".into(), verdict: ClaimVerdict::Differs, why: "w".into() };
         let report = Report {
             name: "n",
             title: "t",

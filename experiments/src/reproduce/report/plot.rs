@@ -7,6 +7,15 @@ use plotters::coord::Shift;
 use plotters::prelude::*;
 use std::ops::Range;
 
+/// Where an axis begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum AxisStart {
+    /// Just below the least value.
+    Least,
+    /// At zero, or just below the least value if that is negative.
+    Zero,
+}
+
 type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
 type DrawError = DrawingAreaErrorKind<std::io::Error>;
 
@@ -77,12 +86,13 @@ impl Plot {
         (labels + 110).clamp(WIDTH, WIDTH_MAX)
     }
 
-    fn range(&self, of: fn(&(f64, f64)) -> f64, from_zero: bool) -> Range<f64> {
+    fn range(&self, of: fn(&(f64, f64)) -> f64, start: AxisStart) -> Range<f64> {
         let values = || self.series.iter().flat_map(|s| &s.points).map(of).filter(|v| v.is_finite());
         let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
         if !least.is_finite() {
             return 0.0..1.0;
         }
+        let from_zero = start == AxisStart::Zero;
         let least = if from_zero { least.min(0.0) } else { least };
         let margin = if most > least { 0.05 * (most - least) } else { 0.5 * most.abs().max(1.0) };
         let below = if from_zero && least >= 0.0 { 0.0 } else { least - margin };
@@ -91,7 +101,7 @@ impl Plot {
 
     fn x_range(&self) -> Range<f64> {
         match self.places.len() {
-            0 => self.range(|p| p.0, false),
+            0 => self.range(|&(x, _)| x, AxisStart::Least),
             n => -0.5..n as f64 - 0.5,
         }
     }
@@ -106,7 +116,7 @@ impl Plot {
             .margin_top(6)
             .x_label_area_size(46)
             .y_label_area_size(68)
-            .build_cartesian_2d(self.x_range(), self.range(|p| p.1, true))?;
+            .build_cartesian_2d(self.x_range(), self.range(|&(_, y)| y, AxisStart::Zero))?;
         let x_label = |v: &f64| self.x_label(*v);
         let y_label = |v: &f64| tick_label(*v);
         let mut mesh = chart.configure_mesh();
@@ -117,7 +127,7 @@ impl Plot {
         mesh.draw()?;
         for (i, series) in self.series.iter().enumerate() {
             let color = COLORS[i % COLORS.len()];
-            let points = || series.points.iter().copied().filter(|p| p.0.is_finite() && p.1.is_finite());
+            let points = || series.points.iter().copied().filter(|(x, y)| x.is_finite() && y.is_finite());
             if self.places.is_empty() {
                 chart.draw_series(LineSeries::new(points(), color.stroke_width(2)))?;
             }

@@ -3,21 +3,21 @@
 use super::deployment::Deployment;
 use super::schedule::ChangeEvent;
 use crate::error::SimulateError;
-use crate::scenario::{Controller, GroupSeen, Observation};
+use crate::scenario::{BinCount, Controller, GroupObservation, Observation};
 use crate::state::RunState;
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::scaling::tuner::BIN_MIN;
 
-/// Resolution of the arrivals that controllers are told.
-const BIN: Span = BIN_MIN;
+/// Resolution of the arrivals in the reports of controllers.
+const BIN: TimeSpan = BIN_MIN;
 
-/// What happened since a controller's last report.
+/// Counts since a controller's last report.
 #[derive(Default)]
 struct SinceReport {
     /// Offered requests, by pipeline and bin.
-    arrivals: Vec<Vec<(Moment, u32)>>,
+    arrivals: Vec<Vec<BinCount>>,
     /// Busy time of each group up to the last report.
-    busy: Vec<Span>,
+    busy: Vec<TimeSpan>,
 }
 
 /// All controllers of one run.
@@ -35,7 +35,7 @@ impl std::fmt::Debug for Controllers<'_> {
 impl<'a> Controllers<'a> {
     /// Of a run with this many pipelines.
     pub fn new(controllers: Vec<Box<dyn Controller + 'a>>, pipelines: usize, groups: usize) -> Self {
-        let since = |_| SinceReport { arrivals: vec![Vec::new(); pipelines], busy: vec![Span::ZERO; groups] };
+        let since = |_| SinceReport { arrivals: vec![Vec::new(); pipelines], busy: vec![TimeSpan::ZERO; groups] };
         Self { since: (0..controllers.len()).map(since).collect(), controllers }
     }
 
@@ -45,19 +45,15 @@ impl<'a> Controllers<'a> {
     }
 
     /// How often a controller gets a report.
-    pub fn period(&self, controller: usize) -> Span {
-        Span::from_nanos(self.controllers[controller].period().as_nanos().max(BIN.as_nanos()))
+    pub fn period(&self, controller: usize) -> TimeSpan {
+        TimeSpan::from_nanos(self.controllers[controller].period().as_nanos().max(BIN.as_nanos()))
     }
 
     /// A request was offered.
     pub fn count_arrival(&mut self, pipeline: usize, now: Moment) {
         let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
         for since in &mut self.since {
-            let log = &mut since.arrivals[pipeline];
-            match log.last_mut() {
-                Some((last, count)) if *last == bin => *count += 1,
-                _ => log.push((bin, 1)),
-            }
+            BinCount::add_one(&mut since.arrivals[pipeline], bin);
         }
     }
 
@@ -66,7 +62,7 @@ impl<'a> Controllers<'a> {
         let (now, period) = (run.now, self.period(controller));
         let since = &mut self.since[controller];
         let mut groups = Vec::with_capacity(deployment.replicas.groups.len());
-        since.busy.resize(deployment.replicas.groups.len(), Span::ZERO);
+        since.busy.resize(deployment.replicas.groups.len(), TimeSpan::ZERO);
         for (group, before) in deployment.replicas.groups.iter().zip(&mut since.busy) {
             let stations = || group.stations.iter().map(|&s| &run.serving.stations[s as usize]);
             let servers = |&s: &u32| {
@@ -76,7 +72,7 @@ impl<'a> Controllers<'a> {
             let busy = run.statistics.busy(group.stations.iter().flat_map(servers));
             let spent = busy.as_nanos().saturating_sub(before.as_nanos()) as f64;
             *before = busy;
-            groups.push(GroupSeen {
+            groups.push(GroupObservation {
                 pipeline: group.pipeline_name.clone(),
                 group: group.name.clone(),
                 ready: group.ready.len() as u32,

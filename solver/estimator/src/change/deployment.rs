@@ -19,6 +19,15 @@ pub struct ChangeCounts {
     pub steerings: u64,
 }
 
+/// Who chooses the serving policies of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PolicySource {
+    /// The plan in force.
+    Plan,
+    /// The caller of the run: the policies of plans have no effect.
+    Caller,
+}
+
 /// The plan in force and its replicas.
 pub struct Deployment<'a> {
     /// The replicas of each group.
@@ -31,8 +40,8 @@ pub struct Deployment<'a> {
     pub schedule: Schedule,
     /// Delays and rules of the run; its events and controllers have been taken out.
     pub scenario: Scenario<'a>,
-    /// Whether the caller chose the policies, so that the policies of plans have no effect.
-    pub is_served_as_asked: bool,
+    /// Who chose the policies.
+    pub policies: PolicySource,
     /// Changes so far.
     pub counts: ChangeCounts,
 }

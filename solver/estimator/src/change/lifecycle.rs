@@ -2,14 +2,14 @@
 
 use super::deployment::Deployment;
 use super::reconcile::Step;
-use super::replicas::{DeadReplica, Departure, GroupReplicas, LeavingReplica, Replica};
+use super::replicas::{DeadReplica, Departure, GroupReplicas, LeavingReplica, ReplicaLocation};
 use super::schedule::ChangeEvent;
 use super::stations::NewStations;
 use crate::scenario::OnFailure;
-use crate::state::query::{Dispatch, Query};
-use crate::state::serving::Dropped;
+use crate::state::query::{Dispatch, SimulatedQuery};
+use crate::state::serving::SimulatedDrop;
 use crate::state::{RunState, ServerId};
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, Partial, TimeSpan};
 use apportion_serving::{DropReason, Waiting};
 
 /// A task of a pipeline, by number.
@@ -25,7 +25,7 @@ impl TaskId {
     }
 }
 
-/// Carries out what happens to replicas.
+/// Lets replicas begin, leave, fail and return.
 pub struct Lifecycle<'s, 'a> {
     /// The run.
     pub run: &'s mut RunState,
@@ -64,14 +64,14 @@ impl<'a> Lifecycle<'_, 'a> {
     }
 
     /// A replica dies. Its senders notice that later.
-    pub fn fail(&mut self, group: usize, replica: Replica) {
+    pub fn fail(&mut self, group: usize, replica: ReplicaLocation) {
         let of_group = &mut self.deployment.replicas.groups[group];
         of_group.ready.retain(|r| *r != replica);
         let station = replica.station;
         let mut lost = Vec::new();
         for server in of_group.servers(replica) {
             if self.run.serving.stations[station as usize].fail(server, &mut lost) {
-                self.run.stale.push(ServerId { station, server });
+                self.run.stale.add(ServerId { station, server });
             }
         }
         of_group.dead.push(DeadReplica { replica, is_known: false, quiet: None, lost, is_closed: false });
@@ -80,7 +80,7 @@ impl<'a> Lifecycle<'_, 'a> {
     }
 
     /// Senders notice that a replica is dead. Its queries go elsewhere as soon as another replica serves.
-    pub fn notice_failure(&mut self, group: usize, replica: Replica) {
+    pub fn notice_failure(&mut self, group: usize, replica: ReplicaLocation) {
         for dead in &mut self.group(group).dead {
             dead.is_known |= dead.replica == replica;
         }
@@ -94,7 +94,7 @@ impl<'a> Lifecycle<'_, 'a> {
             return;
         }
         let task = TaskId::of(&self.deployment.replicas.groups[group]);
-        let (now, hop) = (self.run.now, self.run.hop(task.pipeline));
+        let (now, hop) = (self.run.now, self.run.hop_delay(task.pipeline));
         for at in 0..self.deployment.replicas.groups.len() {
             let of_group = &mut self.deployment.replicas.groups[at];
             if TaskId::of(of_group) != task {
@@ -114,7 +114,7 @@ impl<'a> Lifecycle<'_, 'a> {
                 }
             }
             of_group.dead.retain(|d| d.quiet.is_none_or(|quiet| quiet > now));
-            if hop > Span::ZERO {
+            if hop > TimeSpan::ZERO {
                 later.into_iter().for_each(|event| self.deployment.schedule.push(now + hop, event));
             }
             moved.into_iter().for_each(|waiting| self.resend(waiting, task, OnFailure::SendAgain));
@@ -141,14 +141,14 @@ impl<'a> Lifecycle<'_, 'a> {
         }
     }
 
-    fn resend(&mut self, waiting: Waiting<Query>, TaskId { pipeline, task }: TaskId, on_failure: OnFailure) {
+    fn resend(&mut self, waiting: Waiting<SimulatedQuery>, TaskId { pipeline, task }: TaskId, on_failure: OnFailure) {
         let Waiting { query, deadline, .. } = waiting;
         let run = &mut *self.run;
         let state = &run.pipelines[pipeline as usize];
         let is_dropped = run.requests.get_mut(query.request).drop_task.is_some();
-        if is_dropped && !state.partial {
+        if is_dropped && state.partial == Partial::Deny {
             let reason = DropReason::Cancelled;
-            run.serving.dropped.push(Dropped { pipeline, at: task, task, query, reason });
+            run.serving.dropped.push(SimulatedDrop { pipeline, at: task, task, query, reason });
             return;
         }
         if on_failure == OnFailure::Lose {
@@ -158,7 +158,7 @@ impl<'a> Lifecycle<'_, 'a> {
         if state.counts_outstanding {
             run.serving.query_ended(&query);
         }
-        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: Span::ZERO });
+        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: TimeSpan::ZERO });
         debug_assert!(is_sent, "a query that is not behind is sent");
     }
 
@@ -182,7 +182,7 @@ impl<'a> Lifecycle<'_, 'a> {
                 self.resend_from_dead(at);
                 // Queries that were sent before may still arrive where no replica is.
                 let pipeline = self.group(at).pipeline;
-                let hop = self.run.hop(pipeline);
+                let hop = self.run.hop_delay(pipeline);
                 self.wait_for_transit(now + hop, hop);
             }
         }
@@ -190,8 +190,8 @@ impl<'a> Lifecycle<'_, 'a> {
     }
 
     /// Looks again at replicas that leave, when the queries in transit have arrived.
-    fn wait_for_transit(&mut self, at: Moment, hop: Span) {
-        if hop > Span::ZERO {
+    fn wait_for_transit(&mut self, at: Moment, hop: TimeSpan) {
+        if hop > TimeSpan::ZERO {
             self.deployment.schedule.push(at, ChangeEvent::InTransitArrived);
         }
     }
@@ -203,14 +203,14 @@ impl<'a> Lifecycle<'_, 'a> {
         let last = if of_group.is_central {
             // Idle servers go first: their leaving is felt least.
             let is_idle = |station: u32, server: u32| serving.stations[station as usize].is_idle(server);
-            let idle = |r: Replica| of_group.servers(r).filter(|&server| is_idle(r.station, server)).count();
+            let idle = |r: ReplicaLocation| of_group.servers(r).filter(|&server| is_idle(r.station, server)).count();
             (0..of_group.ready.len()).max_by_key(|&at| (idle(of_group.ready[at]), of_group.ready[at].server))
         } else {
             // The youngest goes first.
             of_group.ready.len().checked_sub(1)
         };
         let Some(replica) = last.map(|at| of_group.ready.swap_remove(at)) else { return };
-        let hop = self.run.hop(of_group.pipeline);
+        let hop = self.run.hop_delay(of_group.pipeline);
         let quiet = self.run.now + hop;
         of_group.leaving.push(LeavingReplica { replica, quiet, departure });
         if departure == Departure::Close {
@@ -244,7 +244,7 @@ impl<'a> Lifecycle<'_, 'a> {
             let group = &mut self.deployment.replicas.groups[at];
             let queued = |s: u32| serving.stations[s as usize].queued();
             let drained = group.leaving.iter_mut().filter(|l| l.departure == Departure::Drain && now >= l.quiet);
-            let mut ended: Vec<Replica> = Vec::new();
+            let mut ended: Vec<ReplicaLocation> = Vec::new();
             for left in drained.filter(|l| queued(l.replica.station) == 0) {
                 left.departure = Departure::Finish;
                 ended.push(left.replica);

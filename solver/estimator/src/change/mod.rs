@@ -1,8 +1,9 @@
 //! What changes while a run goes on: which replicas serve, and under which plan?
 //!
-//! [`Changes`] takes what is due and hands it on. [`lifecycle`] carries out what happens to replicas, [`plan`] brings
-//! another plan into force, [`stewards`] and [`controllers`] carry reports and decisions, [`time_series`] notes the results
-//! over time.
+//! Example: a plan comes at 40 s, its replicas load until 55 s, and the former plan's replicas then finish their queries.
+//! [`Changes`] takes the changes that are due and hands them on. [`lifecycle`] lets replicas begin, leave and fail,
+//! [`plan`] brings another plan into force, [`stewards`] and [`controllers`] carry reports and decisions, [`time_series`]
+//! notes the results over time.
 
 mod controllers;
 mod deployment;
@@ -21,20 +22,21 @@ mod time_series;
 use crate::compile::CompiledPlan;
 use crate::error::SimulateError;
 use crate::result::Window;
-use crate::scenario::{Event, Scenario};
+use crate::scenario::{Scenario, ScenarioEvent};
 use crate::state::{RunState, SlowReplica};
-use apportion_domain::{GroupName, Moment, Problem, Span};
+use apportion_domain::{GroupName, Moment, Problem, TimeSpan};
 use controllers::Controllers;
+pub use deployment::PolicySource;
 use deployment::{ChangeCounts, Deployment};
 use lifecycle::Lifecycle;
 use plan::PlanSwitch;
-use replicas::{Replica, Replicas};
+use replicas::{ReplicaLocation, Replicas};
 use schedule::{ChangeEvent, Schedule};
 use stewards::Stewardship;
 use time_series::TimeSeries;
 
 /// A run whose replicas change gives up the requests in flight when nothing else has happened for this long.
-const STALL_MAX: Span = Span::from_nanos(3_600_000_000_000);
+const STALL_MAX: TimeSpan = TimeSpan::from_nanos(3_600_000_000_000);
 
 /// The changes of one run.
 #[derive(Debug)]
@@ -49,8 +51,7 @@ pub struct Changes<'a> {
 }
 
 impl<'a> Changes<'a> {
-    /// Before the first event of a run that starts with this plan. `is_served_as_asked`: whether the caller chose the
-    /// policies.
+    /// Before the first event of a run that starts with this plan.
     ///
     /// # Errors
     /// If an event names a group that no plan assigns.
@@ -58,7 +59,7 @@ impl<'a> Changes<'a> {
         problem: &Problem,
         compiled: &mut CompiledPlan<'a>,
         mut scenario: Scenario<'a>,
-        is_served_as_asked: bool,
+        policies: PolicySource,
     ) -> Result<Self, SimulateError> {
         let replicas = Replicas::new(problem, compiled);
         let plans = std::mem::take(&mut compiled.compilers);
@@ -66,7 +67,7 @@ impl<'a> Changes<'a> {
         refuse_unknown_groups(&replicas, &events)?;
         let controllers = std::mem::take(&mut scenario.controllers);
         let controllers = Controllers::new(controllers, plans.len(), replicas.groups.len());
-        let series = TimeSeries::new(Span::from_nanos(scenario.window.as_nanos().max(1)));
+        let series = TimeSeries::new(TimeSpan::from_nanos(scenario.window.as_nanos().max(1)));
         let mut schedule = Schedule::default();
         events.into_iter().for_each(|(at, event)| schedule.push(at, ChangeEvent::Event(event)));
         for at in 0..controllers.count() {
@@ -74,7 +75,7 @@ impl<'a> Changes<'a> {
         }
         schedule.push(series.window_end(), ChangeEvent::WindowEnd);
         let (stewards, counts) = (Vec::new(), ChangeCounts::default());
-        let deployment = Deployment { replicas, plans, stewards, schedule, scenario, is_served_as_asked, counts };
+        let deployment = Deployment { replicas, plans, stewards, schedule, scenario, policies, counts };
         Ok(Self { deployment, controllers, series, last_work: Moment::ZERO, failed: None })
     }
 
@@ -145,33 +146,32 @@ impl<'a> Changes<'a> {
         Ok(())
     }
 
-    fn apply_event(&mut self, run: &mut RunState, event: &Event) -> Result<(), SimulateError> {
+    fn apply_event(&mut self, run: &mut RunState, event: &ScenarioEvent) -> Result<(), SimulateError> {
         let deployment = &mut self.deployment;
-        if let Event::Plan { plan } = event {
+        if let ScenarioEvent::Plan { plan } = event {
             return PlanSwitch { run, deployment }.switch_to(plan);
         }
         let found = event.group().and_then(|(pipeline, group)| deployment.replicas.find(pipeline, group));
         let Some(at) = found else { return Ok(()) };
         let group = &mut deployment.replicas.groups[at];
-        let nth_ready = |number: u32| -> Option<Replica> {
+        let nth_ready = |number: u32| -> Option<ReplicaLocation> {
             group.ready.get(number.checked_rem(group.ready.len() as u32)? as usize).copied()
         };
         match *event {
-            Event::Plan { .. } => {}
+            ScenarioEvent::Plan { .. } => {}
             // A command that was given before the plan changed may name a group that the plan does not have.
-            Event::Replicas { .. } if !group.is_planned => {}
-            Event::Replicas { replicas, .. } => {
+            ScenarioEvent::Replicas { .. } if !group.is_planned => {}
+            ScenarioEvent::Replicas { replicas, .. } => {
                 deployment.counts.replicas += u64::from(group.wanted != replicas.max(1));
                 group.wanted = replicas.max(1);
             }
-            Event::Slow { replica, factor, until, .. } => {
+            ScenarioEvent::Slow { replica, factor, until, .. } => {
                 if let Some(replica) = nth_ready(replica) {
                     let (station, servers) = (replica.station, group.servers(replica));
-                    run.slow.retain(|s| s.until > run.now);
-                    run.slow.push(SlowReplica { station, servers, factor, until });
+                    run.slow.add(run.now, SlowReplica { station, servers, factor, until });
                 }
             }
-            Event::Fail { replica, .. } => {
+            ScenarioEvent::Fail { replica, .. } => {
                 if let Some(replica) = nth_ready(replica) {
                     Lifecycle { run, deployment }.fail(at, replica);
                 }
@@ -188,7 +188,7 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// What the changes of a run came to.
+/// The results of the changes of a run.
 #[derive(Debug)]
 pub struct ChangeResult {
     /// The time series.
@@ -202,9 +202,9 @@ pub struct ChangeResult {
 }
 
 /// Refuses events about groups that no plan of the scenario assigns.
-fn refuse_unknown_groups(replicas: &Replicas, events: &[(Moment, Event)]) -> Result<(), SimulateError> {
+fn refuse_unknown_groups(replicas: &Replicas, events: &[(Moment, ScenarioEvent)]) -> Result<(), SimulateError> {
     let is_planned = |pipeline: &str, group: &GroupName| {
-        let plans = events.iter().filter_map(|(_, e)| if let Event::Plan { plan } = e { Some(plan) } else { None });
+        let plans = events.iter().filter_map(|(_, e)| if let ScenarioEvent::Plan { plan } = e { Some(plan) } else { None });
         let mut parts = plans.filter_map(|plan| plan.pipeline(pipeline));
         parts.any(|part| part.assignments.iter().any(|a| a.group == *group))
     };

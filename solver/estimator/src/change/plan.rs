@@ -1,8 +1,8 @@
 //! Another plan comes into force during a run.
 
-use super::deployment::Deployment;
+use super::deployment::{Deployment, PolicySource};
 use super::policies::change_policies;
-use super::replicas::{DeadReplica, GroupReplicas, Replica};
+use super::replicas::{DeadReplica, GroupReplicas, ReplicaLocation};
 use super::stations::NewStations;
 use super::stewards::Stewardship;
 use crate::compile::PipelineCompiler;
@@ -10,7 +10,7 @@ use crate::compile::size::check_plan;
 use crate::error::SimulateError;
 use crate::state::RunState;
 use crate::state::serving::StationInfo;
-use apportion_domain::{Assignment, Plan, Span, TaskIndex};
+use apportion_domain::{Assignment, Plan, TaskIndex, TimeSpan};
 
 /// Replicas that a group keeps beyond its plan.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +49,15 @@ impl<'a> PlanSwitch<'_, 'a> {
             check_plan(old.problem, plan)?;
             let Some(part) = plan.pipeline(&old.pipeline.name) else { continue };
             let name = &old.pipeline.name;
-            let serving = if self.deployment.is_served_as_asked { old.serving } else { part.serving };
+            let serving = match self.deployment.policies {
+                PolicySource::Caller => old.serving,
+                PolicySource::Plan => part.serving,
+            };
             if serving.queueing != old.serving.queueing {
                 let what = format!("pipeline {name:?}: another plan may not change where queries wait (`queueing`)");
                 return Err(SimulateError::Plan(what));
             }
-            let new = old.another(part, serving)?;
+            let new = old.with_part(part, serving)?;
             // Later steps rely on these two.
             new.state_planner()?;
             for (task, (was, is)) in old.by_task().iter().zip(new.by_task()).enumerate() {
@@ -71,35 +74,35 @@ impl<'a> PlanSwitch<'_, 'a> {
         Ok(parts)
     }
 
-    fn install(&mut self, pipeline: usize, b: PipelineCompiler<'a>) -> Result<(), SimulateError> {
+    fn install(&mut self, pipeline: usize, compiler: PipelineCompiler<'a>) -> Result<(), SimulateError> {
         let replicas = &self.deployment.replicas;
         let old = self.deployment.plans[pipeline].as_ref();
-        let has_other_policies = old.is_some_and(|old| old.serving != b.serving);
+        let has_other_policies = old.is_some_and(|old| old.serving != compiler.serving);
         let before: Vec<(u32, u32)> = replicas.groups.iter().map(|c| (c.wanted, c.batch)).collect();
-        let extras = extras(self.deployment, pipeline, &b);
+        let extras = extras(self.deployment, pipeline, &compiler);
         let replicas = &mut self.deployment.replicas;
         for group in replicas.groups.iter_mut().filter(|c| c.pipeline as usize == pipeline) {
             group.wanted = 0;
             group.is_planned = false;
         }
-        for (task, of_task) in b.by_task().into_iter().enumerate() {
+        for (task, of_task) in compiler.by_task().into_iter().enumerate() {
             for a in of_task {
-                match self.deployment.replicas.find(&b.pipeline.name, &a.group) {
-                    Some(group) => self.keep_group(group, TaskIndex(task), &b, a),
-                    None => self.add_group(pipeline, TaskIndex(task), &b, a)?,
+                match self.deployment.replicas.find(&compiler.pipeline.name, &a.group) {
+                    Some(group) => self.keep_group(group, TaskIndex(task), &compiler, a),
+                    None => self.add_group(pipeline, TaskIndex(task), &compiler, a)?,
                 }
             }
         }
-        let extras = if b.part.ladder.is_empty() { fitting(extras, self.deployment) } else { extras };
+        let extras = if compiler.part.ladder.is_empty() { fitting(extras, self.deployment) } else { extras };
         extras.into_iter().for_each(|e| self.deployment.replicas.groups[e.group].wanted += e.replicas);
         self.open_tasks(pipeline);
         if has_other_policies {
-            change_policies(self.run, self.deployment, pipeline, &b)?;
+            change_policies(self.run, self.deployment, pipeline, &compiler)?;
         }
         let groups = self.deployment.replicas.groups.iter().enumerate();
         self.deployment.counts.replicas +=
             groups.filter(|(at, c)| before.get(*at) != Some(&(c.wanted, c.batch))).count() as u64;
-        self.deployment.plans[pipeline] = Some(b);
+        self.deployment.plans[pipeline] = Some(compiler);
         let mut routers = self.deployment.routers(self.run);
         routers.plan_pipeline(pipeline);
         routers.plan_modules(pipeline)?;
@@ -119,7 +122,7 @@ impl<'a> PlanSwitch<'_, 'a> {
             }
             let is_central = group.is_central;
             let replica = if is_central {
-                Replica { station: group.stations[0], server: 0 }
+                ReplicaLocation { station: group.stations[0], server: 0 }
             } else {
                 NewStations { run: self.run, deployment: self.deployment }.add_station(at)
             };
@@ -132,20 +135,20 @@ impl<'a> PlanSwitch<'_, 'a> {
     }
 
     /// A group that had replicas before gets its count and its batch.
-    fn keep_group(&mut self, group: usize, task: TaskIndex, b: &PipelineCompiler<'a>, a: &Assignment) {
+    fn keep_group(&mut self, group: usize, task: TaskIndex, compiler: &PipelineCompiler<'a>, a: &Assignment) {
         let replicas = &mut self.deployment.replicas.groups[group];
         replicas.wanted = a.replicas;
         replicas.is_planned = true;
-        let batcher = b.batcher(task, a.batch);
+        let batcher = compiler.batcher(task, a.batch);
         let is_same = replicas.prototype.batcher() == batcher;
-        let Some(service) = b.service(a).filter(|_| !is_same) else { return };
+        let Some(service) = compiler.service(a).filter(|_| !is_same) else { return };
         replicas.batch = a.batch;
-        replicas.execution = service.last().copied().unwrap_or(Span::ZERO);
+        replicas.execution = service.last().copied().unwrap_or(TimeSpan::ZERO);
         let compiled = &mut self.run.groups[replicas.group as usize];
-        compiled.budget = b.budget(replicas.execution);
+        compiled.budget = compiler.budget(replicas.execution);
         compiled.service.clone_from(&service);
-        if let (Some(spread), Some(law)) = (&mut compiled.spread, b.law(task, a)) {
-            spread.law = law;
+        if let (Some(spread), Some(distribution)) = (&mut compiled.spread, compiler.time_distribution(task, a)) {
+            spread.distribution = distribution;
         }
         replicas.prototype.reconfigure(batcher, service.clone());
         for &station in &replicas.stations {
@@ -159,19 +162,20 @@ impl<'a> PlanSwitch<'_, 'a> {
         &mut self,
         pipeline: usize,
         task: TaskIndex,
-        b: &PipelineCompiler<'a>,
+        compiler: &PipelineCompiler<'a>,
         a: &Assignment,
     ) -> Result<(), SimulateError> {
         let run = &mut *self.run;
-        let compiled = b.group((pipeline as u32, &run.pipelines[pipeline]), task, a, &mut run.streams)?;
+        let compiled = compiler.group(&run.pipelines[pipeline], task, a, &mut run.streams)?;
         let (number, group) = (run.groups.len() as u32, self.deployment.replicas.groups.len());
-        let prototype = b.station(&compiled, task, a, if b.is_central() { 0 } else { compiled.slots });
-        let mut replicas = self.deployment.replicas.without_replicas(b.problem, &compiled, number, prototype.clone());
-        replicas.is_central = b.is_central();
+        let prototype = compiler.station(&compiled, task, a, if compiler.is_central() { 0 } else { compiled.slots });
+        let mut replicas =
+            self.deployment.replicas.without_replicas(compiler.problem, &compiled, number, prototype.clone());
+        replicas.is_central = compiler.is_central();
         replicas.wanted = a.replicas;
         run.groups.push(compiled);
         self.deployment.replicas.groups.push(replicas);
-        if b.is_central() {
+        if compiler.is_central() {
             let station = run.serving.stations.len() as u32;
             let router = run.serving.routers.len() as u32;
             let edges = run.groups[number as usize].edges.len();
@@ -185,8 +189,8 @@ impl<'a> PlanSwitch<'_, 'a> {
     }
 }
 
-/// Replicas that stay, beyond the next plan's, until its steward decides: those that the last steward had added and, under
-/// a plan with a ladder, those of the last plan that the next one lacks.
+/// Replicas beyond the next plan's that stay until its steward decides. The last steward had added them. Under a plan with
+/// a ladder, replicas of the last plan that the next one lacks stay too.
 fn extras(deployment: &Deployment<'_>, pipeline: usize, next: &PipelineCompiler<'_>) -> Vec<Extra> {
     let has_ladder = !next.part.ladder.is_empty();
     let scales = if has_ladder { deployment.scenario.ladders } else { deployment.scenario.tuners };
@@ -202,7 +206,7 @@ fn extras(deployment: &Deployment<'_>, pipeline: usize, next: &PipelineCompiler<
 
 /// As many of the extra replicas as the plan leaves room for: a plan's own replicas come first.
 fn fitting(extras: Vec<Extra>, deployment: &Deployment<'_>) -> Vec<Extra> {
-    let mut room = deployment.replicas.room();
+    let mut room = deployment.replicas.free_eighths();
     let fits = |extra: Extra| {
         let group = &deployment.replicas.groups[extra.group];
         let Some(free) = &mut room[group.hardware] else { return extra };
@@ -219,9 +223,10 @@ fn refuse_other_slots(deployment: &Deployment<'_>, new: &PipelineCompiler<'_>) -
     for (task, of_task) in new.by_task().into_iter().enumerate().filter(|(t, _)| new.is_continuous(TaskIndex(*t))) {
         let group = |a: &Assignment| replicas.find(&new.pipeline.name, &a.group).map(|at| &replicas.groups[at]);
         let pairs = of_task.iter().filter_map(|a| group(a).map(|c| (c.batch, a.batch)));
-        let mut others = pairs.filter(|(was, is)| was != is);
-        if let Some(slots) = others.next() {
-            return Err(SimulateError::changed_slots(&new.pipeline.name, &new.pipeline.tasks[task].name, slots));
+        let mut others = pairs.filter(|(before, after)| before != after);
+        if let Some((before, after)) = others.next() {
+            let (pipeline, task) = (&new.pipeline.name, &new.pipeline.tasks[task].name);
+            return Err(SimulateError::changed_slots(pipeline, task, before, after));
         }
     }
     Ok(())

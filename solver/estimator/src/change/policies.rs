@@ -15,12 +15,12 @@ pub fn change_policies(
     run: &mut RunState,
     deployment: &mut Deployment<'_>,
     pipeline: usize,
-    b: &PipelineCompiler<'_>,
+    compiler: &PipelineCompiler<'_>,
 ) -> Result<(), SimulateError> {
     let state = &mut run.pipelines[pipeline];
     // Queries that are counted now must be counted off later, whatever plan comes.
-    state.counts_outstanding |= b.within() == Within::LeastOutstanding;
-    let is_tracked = is_tracked(b.pipeline, b.serving);
+    state.counts_outstanding |= compiler.within() == Within::LeastOutstanding;
+    let is_tracked = is_tracked(compiler.pipeline, compiler.serving);
     if is_tracked && !state.is_tracked {
         state.untracked_until = Some(run.now);
     }
@@ -28,24 +28,24 @@ pub fn change_policies(
     for replicas in deployment.replicas.groups.iter_mut().filter(|c| c.pipeline as usize == pipeline) {
         let task = TaskIndex(replicas.task as usize);
         let group = &mut run.groups[replicas.group as usize];
-        group.budget = b.budget(replicas.execution);
-        let batcher = b.batcher(task, replicas.batch);
+        group.budget = compiler.budget(replicas.execution);
+        let batcher = compiler.batcher(task, replicas.batch);
         replicas.prototype.reconfigure(batcher, group.service.clone());
-        b.set_policy_of(task, &mut replicas.prototype);
+        compiler.set_policy_of(task, &mut replicas.prototype);
         for &station in &replicas.stations {
             let machine = &mut run.serving.stations[station as usize];
             machine.reconfigure(batcher, group.service.clone());
-            b.set_policy_of(task, machine);
+            compiler.set_policy_of(task, machine);
             run.serving.take_outputs(run.now, station, |_, _, _| {});
         }
     }
-    let root = b.pipeline.root().get() as u32;
-    for task in 0..b.pipeline.tasks.len() as u32 {
+    let root = compiler.pipeline.root().get() as u32;
+    for task in 0..compiler.pipeline.tasks.len() as u32 {
         for router in run.routers_to(pipeline as u32, task, root) {
-            run.serving.routers[router as usize].iter_mut().for_each(|r| r.choose_by(b.within()));
+            run.serving.routers[router as usize].iter_mut().for_each(|r| r.choose_by(compiler.within()));
         }
     }
-    let modules = b.module_states(pipeline as u32, run.pipelines[pipeline].stations.clone())?;
+    let modules = compiler.module_states(pipeline as u32, run.pipelines[pipeline].stations.clone())?;
     if let Some(modules) = &modules {
         modules.send_views(run.now, &mut run.serving);
     }

@@ -2,7 +2,7 @@
 
 use super::replicas::{Departure, GroupReplicas, Replicas};
 use apportion_domain::Moment;
-use apportion_serving::staffing::{Want, share_out};
+use apportion_serving::staffing::{GroupDemand, share_out};
 
 /// One step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,12 +26,12 @@ impl Replicas {
         for group in &mut self.groups {
             while group.counted() > group.wanted as usize && group.loading.pop().is_some() {}
         }
-        let is_short = self.load(now);
+        let is_short = self.start_loading(now);
         self.next_removal(&is_short)
     }
 
     /// Loads as many replicas as fit, each group its part. Returns for each hardware type whether it has too few devices.
-    fn load(&mut self, now: Moment) -> Vec<bool> {
+    fn start_loading(&mut self, now: Moment) -> Vec<bool> {
         let mut free = self.devices.clone();
         for group in &self.groups {
             if let Some(free) = &mut free[group.hardware] {
@@ -47,17 +47,21 @@ impl Replicas {
         };
         // A task without replicas comes first, then a group without replicas, then groups that want more.
         for at in 0..self.groups.len() {
-            let is_bare = |c: &GroupReplicas| !c.is_sibling(&self.groups[at]) || c.counted() == 0;
-            if self.groups[at].wanted > 0 && self.groups.iter().all(is_bare) {
+            let has_none = |c: &GroupReplicas| !c.is_sibling(&self.groups[at]) || c.counted() == 0;
+            if self.groups[at].wanted > 0 && self.groups.iter().all(has_none) {
                 start(&mut self.groups[at]);
             }
         }
         for group in self.groups.iter_mut().filter(|c| c.wanted > 0 && c.counted() == 0) {
             start(group);
         }
-        let want =
-            |c: &GroupReplicas| Want { has: c.counted() as u32, wanted: c.wanted, pool: c.hardware, eighths: c.eighths };
-        let wants: Vec<Want> = self.groups.iter().map(want).collect();
+        let want = |c: &GroupReplicas| GroupDemand {
+            has: c.counted() as u32,
+            wanted: c.wanted,
+            pool: c.hardware,
+            eighths: c.eighths,
+        };
+        let wants: Vec<GroupDemand> = self.groups.iter().map(want).collect();
         let mut is_short = vec![false; self.devices.len()];
         for (group, count) in self.groups.iter_mut().zip(share_out(&wants, free)) {
             while group.counted() < count as usize {

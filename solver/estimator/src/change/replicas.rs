@@ -2,13 +2,14 @@
 
 use crate::compile::CompiledPlan;
 use crate::state::group::CompiledGroup;
-use crate::state::query::Query;
-use apportion_domain::{GroupName, Moment, Problem, Span};
+use crate::state::query::SimulatedQuery;
+use crate::state::serving::StartRank;
+use apportion_domain::{GroupName, Moment, Problem, TimeSpan};
 use apportion_serving::{Station, Waiting};
 
 /// Where a replica serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Replica {
+pub struct ReplicaLocation {
     /// The station.
     pub station: u32,
     /// The server there; where a replica has several, the first.
@@ -19,7 +20,7 @@ pub struct Replica {
 #[derive(Clone, Copy, Debug)]
 pub struct LeavingReplica {
     /// Where.
-    pub replica: Replica,
+    pub replica: ReplicaLocation,
     /// No query that was sent to it can arrive after this moment.
     pub quiet: Moment,
     /// How it leaves.
@@ -41,20 +42,20 @@ pub enum Departure {
 #[derive(Clone, Debug)]
 pub struct DeadReplica {
     /// Where.
-    pub replica: Replica,
+    pub replica: ReplicaLocation,
     /// Whether its senders know.
     pub is_known: bool,
     /// When the last query that was sent to it has arrived, once none is sent any more.
     pub quiet: Option<Moment>,
     /// The queries that it ran or was about to run.
-    pub lost: Vec<Waiting<Query>>,
+    pub lost: Vec<Waiting<SimulatedQuery>>,
     /// Whether it was closed and did not die: none of its queries is lost.
     pub is_closed: bool,
 }
 
 impl DeadReplica {
     /// A closed replica. It only holds the queries that arrive until another replica serves.
-    pub const fn closed(replica: Replica) -> Self {
+    pub const fn closed(replica: ReplicaLocation) -> Self {
         Self { replica, is_known: true, quiet: None, lost: Vec::new(), is_closed: true }
     }
 }
@@ -81,19 +82,19 @@ pub struct GroupReplicas {
     /// Price of one replica per hour.
     pub price: f64,
     /// How long a replica takes to load.
-    pub load: Span,
+    pub load: TimeSpan,
     /// Its batch in the last plan that had it.
     pub batch: u32,
     /// Servers of each replica: more than one in a `continuous` task.
     pub slots: u32,
     /// Time of such a batch.
-    pub execution: Span,
+    pub execution: TimeSpan,
     /// Whether the plan in force has it.
     pub is_planned: bool,
     /// Whether its replicas share one queue.
     pub is_central: bool,
     /// An empty station with one replica.
-    pub prototype: Station<Query>,
+    pub prototype: Station<SimulatedQuery>,
     /// All stations that it ever had.
     pub stations: Vec<u32>,
     /// Servers that are numbered for its central station.
@@ -101,7 +102,7 @@ pub struct GroupReplicas {
     /// How many replicas it should have.
     pub wanted: u32,
     /// Replicas that serve.
-    pub ready: Vec<Replica>,
+    pub ready: Vec<ReplicaLocation>,
     /// For each replica that loads, when it is ready.
     pub loading: Vec<Moment>,
     /// Replicas that finish their queries.
@@ -114,7 +115,7 @@ pub struct GroupReplicas {
 
 impl GroupReplicas {
     /// The servers of one of its replicas.
-    pub fn servers(&self, replica: Replica) -> std::ops::Range<u32> {
+    pub fn servers(&self, replica: ReplicaLocation) -> std::ops::Range<u32> {
         replica.server..replica.server + self.slots
     }
 
@@ -153,6 +154,11 @@ impl GroupReplicas {
         self.wanted == 0 && self.counted() == 0
     }
 
+    /// The place of its station number `at` in the order in which stations start.
+    pub fn rank(&self, at: usize) -> StartRank {
+        StartRank { pipeline: self.pipeline, task: self.task, position: self.position as u32, replica: at as u32 }
+    }
+
     /// Whether another group is of the same task.
     pub fn is_sibling(&self, other: &Self) -> bool {
         (self.pipeline, self.task) == (other.pipeline, other.task)
@@ -188,9 +194,10 @@ impl Replicas {
                 .collect();
             let station = |s: u32| &compiled.serving.stations[s as usize];
             let servers = |s: u32| (0..station(s).servers() as u32).step_by(group.slots as usize);
-            let of_station = |&s: &u32| servers(s).map(move |server| Replica { station: s, server });
-            let ready: Vec<Replica> = stations.iter().flat_map(of_station).collect();
-            let is_central = compiled.compilers[group.pipeline as usize].as_ref().is_some_and(|b| b.is_central());
+            let of_station = |&s: &u32| servers(s).map(move |server| ReplicaLocation { station: s, server });
+            let ready: Vec<ReplicaLocation> = stations.iter().flat_map(of_station).collect();
+            let is_central =
+                compiled.compilers[group.pipeline as usize].as_ref().is_some_and(|compiler| compiler.is_central());
             let mut replicas = all.without_replicas(problem, group, at as u32, station(stations[0]).clone());
             replicas.is_central = is_central;
             replicas.numbered = ready.len() as u32 * group.slots;
@@ -208,7 +215,7 @@ impl Replicas {
         problem: &Problem,
         group: &CompiledGroup,
         group_at: u32,
-        prototype: Station<Query>,
+        prototype: Station<SimulatedQuery>,
     ) -> GroupReplicas {
         let hardware = problem.hardware_at(group.hardware);
         GroupReplicas {
@@ -228,7 +235,7 @@ impl Replicas {
             load: group.load,
             batch: group.batch,
             slots: group.slots,
-            execution: group.service.last().copied().unwrap_or(Span::ZERO),
+            execution: group.service.last().copied().unwrap_or(TimeSpan::ZERO),
             is_planned: true,
             is_central: false,
             prototype,
@@ -265,7 +272,7 @@ impl Replicas {
 
     /// Eighths of devices that the wanted replicas leave free, by hardware; `None` without a limit.
     #[must_use]
-    pub fn room(&self) -> Vec<Option<u64>> {
+    pub fn free_eighths(&self) -> Vec<Option<u64>> {
         let mut room = self.devices.clone();
         for group in &self.groups {
             if let Some(room) = &mut room[group.hardware] {
@@ -278,7 +285,7 @@ impl Replicas {
     /// Whether one more replica of one of these groups would fit.
     #[must_use]
     pub fn has_spare(&self, groups: &[usize]) -> bool {
-        let room = self.room();
+        let room = self.free_eighths();
         let fits = |&at: &usize| room[self.groups[at].hardware].is_none_or(|room| room >= self.groups[at].eighths);
         groups.iter().any(fits)
     }

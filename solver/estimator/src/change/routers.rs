@@ -1,22 +1,20 @@
 //! Routers and module states follow the plan in force and the replicas that serve.
 
 use super::replicas::{GroupReplicas, Replicas};
-use crate::compile::PipelineCompiler;
+use crate::compile::{Backup, PipelineCompiler, TaskGroup};
 use crate::error::SimulateError;
 use crate::state::RunState;
-use apportion_domain::{GroupName, Span, TaskIndex};
+use apportion_domain::{GroupName, TaskIndex};
 use apportion_serving::Router;
-use apportion_serving::outline::provided;
-use apportion_serving::router::{Part, Serving};
+use apportion_serving::modules::Staffing;
+use apportion_serving::router::{GroupUse, Serving};
 
-/// What the plan has one sender do with the groups of one task.
+/// The use that a plan makes of the groups of one task, for one sender.
 pub struct SenderPlan {
     /// By group.
-    pub parts: Vec<Part>,
-    /// Times of full batches; empty without rerouting.
-    pub execution: Vec<Span>,
-    /// Positions of groups with capacity to spare.
-    pub backup: Vec<u32>,
+    pub parts: Vec<GroupUse>,
+    /// Where queries go that are behind.
+    pub backup: Backup,
 }
 
 /// Targets of a group's queries, and how many replicas they stand for.
@@ -53,18 +51,18 @@ impl<'a> RouterUpdates<'_, 'a> {
 
     /// Gives all routers of a pipeline the plan in force.
     pub fn plan_pipeline(&mut self, pipeline: usize) {
-        let Some(b) = &self.plans[pipeline] else { return };
+        let Some(compiler) = &self.plans[pipeline] else { return };
         let number = pipeline as u32;
-        let root = b.pipeline.root().get() as u32;
+        let root = compiler.pipeline.root().get() as u32;
         if let Some(router) = self.run.pipelines[pipeline].frontend
-            && let Some(plan) = self.sender_plan(b, None, number, root)
+            && let Some(plan) = self.sender_plan(compiler, None, number, root)
         {
             self.set_plan(router, &plan);
         }
         for group in self.replicas.groups.iter().filter(|c| c.pipeline == number) {
             for at in 0..self.run.groups[group.group as usize].edges.len() {
                 let to = self.run.groups[group.group as usize].edges[at].to;
-                let Some(plan) = self.sender_plan(b, Some(&group.name), number, to) else { continue };
+                let Some(plan) = self.sender_plan(compiler, Some(&group.name), number, to) else { continue };
                 for &station in &group.stations {
                     self.set_plan(self.run.serving.infos[station as usize].router + at as u32, &plan);
                 }
@@ -88,38 +86,38 @@ impl<'a> RouterUpdates<'_, 'a> {
 
     fn set_plan(&mut self, router: u32, plan: &SenderPlan) {
         if let Some(router) = &mut self.run.serving.routers[router as usize] {
-            router.plan(plan.parts.clone(), plan.execution.clone(), plan.backup.clone());
+            router.plan(plan.parts.clone(), plan.backup.execution.clone(), plan.backup.groups.clone());
         }
     }
 
-    /// What the plan in force has a sender do with the groups of a task.
+    /// The use that the plan in force makes of the groups of a task, for a sender.
     fn sender_plan(
         &self,
-        b: &PipelineCompiler<'a>,
+        compiler: &PipelineCompiler<'a>,
         from: Option<&GroupName>,
         pipeline: u32,
         to: u32,
     ) -> Option<SenderPlan> {
-        let groups: Vec<(&GroupName, f64)> =
-            self.replicas.of_task(pipeline, to).map(|c| (&c.name, c.capacity_qps(1))).collect();
-        let names: Vec<&GroupName> = groups.iter().map(|g| g.0).collect();
+        let of_task = self.replicas.of_task(pipeline, to);
+        let groups: Vec<TaskGroup<'_>> =
+            of_task.map(|c| TaskGroup { name: &c.name, replica_qps: c.capacity_qps(1) }).collect();
+        let names: Vec<&GroupName> = groups.iter().map(|g| g.name).collect();
         // The tables fit: they were checked when the plan came.
-        let routes = b.routes().ok()?;
-        let parts = b.parts(from, &routes, &groups);
-        let is_rerouted = b.serving.dropping.reroutes();
-        let (execution, backup) =
-            if is_rerouted { b.backup(&routes, TaskIndex(to as usize), &names) } else { Default::default() };
-        Some(SenderPlan { parts, execution, backup })
+        let routes = compiler.routes().ok()?;
+        let parts = compiler.parts(from, &routes, &groups);
+        let is_rerouted = compiler.serving.dropping.reroutes();
+        let backup = if is_rerouted { compiler.backup(&routes, TaskIndex(to as usize), &names) } else { Backup::default() };
+        Some(SenderPlan { parts, backup })
     }
 
-    /// Senders to a group's task learn which of the task's replicas serve. The module states learn what these replicas can
-    /// do.
+    /// Senders to a group's task learn which of the task's replicas serve. The module states learn the throughput of these
+    /// replicas.
     pub fn retarget_task(&mut self, group: usize) {
         let (pipeline, task) = (self.replicas.groups[group].pipeline, self.replicas.groups[group].task);
-        let Some(b) = &self.plans[pipeline as usize] else { return };
+        let Some(compiler) = &self.plans[pipeline as usize] else { return };
         let targets: Vec<GroupTargets> = self.replicas.of_task(pipeline, task).map(GroupTargets::of).collect();
         let groups = GroupTargets::serving(&targets);
-        for router in self.run.routers_to(pipeline, task, b.pipeline.root().get() as u32) {
+        for router in self.run.routers_to(pipeline, task, compiler.pipeline.root().get() as u32) {
             if let Some(router) = &mut self.run.serving.routers[router as usize] {
                 // Without any target, queries keep their way and wait for the next replica.
                 let _ = router.retarget(&groups);
@@ -143,8 +141,8 @@ impl<'a> RouterUpdates<'_, 'a> {
         let is_served = self.replicas.of_task(pipeline, task).any(|c| c.known_to_senders() > 0);
         let replicas = |c: &GroupReplicas| if is_served { c.known_to_senders() } else { c.wanted };
         let of_task = self.replicas.of_task(pipeline, task).filter(|c| replicas(c) > 0);
-        let (execution, throughput_qps) = provided(of_task.map(|c| (c.execution, c.capacity_qps(replicas(c)))));
-        modules.planner.staff(task as usize, execution, throughput_qps);
+        let staffing = |c: &GroupReplicas| Staffing { execution: c.execution, throughput_qps: c.capacity_qps(replicas(c)) };
+        modules.planner.staff(task as usize, Staffing::together(of_task.map(staffing)));
     }
 
     /// Module states that only change with the plan follow the plan in force.
@@ -152,10 +150,10 @@ impl<'a> RouterUpdates<'_, 'a> {
     /// # Errors
     /// If the pipeline has too many paths for them.
     pub fn plan_modules(&mut self, pipeline: usize) -> Result<(), SimulateError> {
-        let Some(b) = &self.plans[pipeline] else { return Ok(()) };
+        let Some(compiler) = &self.plans[pipeline] else { return Ok(()) };
         let now = self.run.now;
         let Some(modules) = self.run.modules.of_pipeline(pipeline as u32).filter(|s| s.is_fixed) else { return Ok(()) };
-        let Some(planner) = b.state_planner()? else { return Ok(()) };
+        let Some(planner) = compiler.state_planner()? else { return Ok(()) };
         modules.planner = planner;
         modules.send_views(now, &mut self.run.serving);
         Ok(())
@@ -166,14 +164,14 @@ impl<'a> RouterUpdates<'_, 'a> {
     #[must_use]
     pub fn new_router(&self, group: usize, to: u32) -> Option<Router> {
         let group = &self.replicas.groups[group];
-        let b = self.plans[group.pipeline as usize].as_ref()?;
+        let compiler = self.plans[group.pipeline as usize].as_ref()?;
         let of_task = || self.replicas.of_task(group.pipeline, to);
         let targets: Vec<GroupTargets> = of_task().map(GroupTargets::of).collect();
         let waits = || of_task().flat_map(|c| c.dead.iter().map(|d| d.replica.station)).next();
         let first: Vec<u32> = targets.iter().flat_map(|t| &t.targets).copied().next().or_else(waits).into_iter().collect();
-        let mut router = Router::new(b.within(), &[(1.0, &first)], 0)?;
-        let plan = self.sender_plan(b, Some(&group.name), group.pipeline, to)?;
-        router.plan(plan.parts, plan.execution, plan.backup);
+        let mut router = Router::new(compiler.within(), &[(1.0, &first)], 0)?;
+        let plan = self.sender_plan(compiler, Some(&group.name), group.pipeline, to)?;
+        router.plan(plan.parts, plan.backup.execution, plan.backup.groups);
         let _ = router.retarget(&GroupTargets::serving(&targets));
         Some(router)
     }

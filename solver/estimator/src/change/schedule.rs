@@ -1,7 +1,7 @@
 //! What will change during the run, and when?
 
-use super::replicas::Replica;
-use crate::scenario::{Event, Observation};
+use super::replicas::ReplicaLocation;
+use crate::scenario::{BinCount, Observation, ScenarioEvent};
 use apportion_domain::Moment;
 use apportion_serving::{Monitor, Steering};
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 #[derive(Debug)]
 pub enum ChangeEvent {
     /// An event of the scenario, or a command that has arrived.
-    Event(Event),
+    Event(ScenarioEvent),
     /// A controller's period ends.
     ControllerPeriod(usize),
     /// A report reaches its controller.
@@ -20,7 +20,7 @@ pub enum ChangeEvent {
         /// Its group.
         group: usize,
         /// The replica.
-        replica: Replica,
+        replica: ReplicaLocation,
     },
     /// The stewards' period ends.
     StewardPeriod,
@@ -34,7 +34,7 @@ pub enum ChangeEvent {
     WindowEnd,
 }
 
-/// The measurements of one group that its steward is told.
+/// The measurements of one group, for its steward.
 #[derive(Debug)]
 pub struct GroupReport {
     /// The group.
@@ -47,17 +47,26 @@ pub struct GroupReport {
     pub replicas: u32,
 }
 
-/// The measurements of one pipeline that its steward is told.
+/// The measurements of one station.
+#[derive(Debug)]
+pub struct TaskMonitor {
+    /// The station's task.
+    pub task: usize,
+    /// The counts.
+    pub monitor: Monitor,
+}
+
+/// The measurements of one pipeline, for its steward.
 #[derive(Debug)]
 pub struct StewardReport {
     /// The pipeline.
     pub pipeline: usize,
     /// Requests that were offered, by bin.
-    pub offered: Vec<(Moment, u32)>,
+    pub offered: Vec<BinCount>,
     /// By group.
     pub groups: Vec<GroupReport>,
-    /// Monitors of stations, each with its task.
-    pub monitors: Vec<(usize, Monitor)>,
+    /// Monitors of stations.
+    pub monitors: Vec<TaskMonitor>,
 }
 
 /// A steward's decision on its way to the agents.
@@ -71,10 +80,17 @@ pub struct SteeringCommand {
     pub steering: Steering,
 }
 
+/// The place of a change among the changes to come. The order is by moment, then by sequence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    at: Moment,
+    sequence: u64,
+}
+
 /// The changes to come, by moment; changes of one moment in the order in which they were added.
 #[derive(Debug, Default)]
 pub struct Schedule {
-    events: BTreeMap<(Moment, u64), ChangeEvent>,
+    events: BTreeMap<Place, ChangeEvent>,
     sequence: u64,
 }
 
@@ -82,17 +98,17 @@ impl Schedule {
     /// Adds a change.
     pub fn push(&mut self, at: Moment, event: ChangeEvent) {
         self.sequence += 1;
-        self.events.insert((at, self.sequence), event);
+        self.events.insert(Place { at, sequence: self.sequence }, event);
     }
 
     /// When the next change happens; `NEVER` if there is none.
     pub fn next(&self) -> Moment {
-        self.events.first_key_value().map_or(Moment::NEVER, |(key, _)| key.0)
+        self.events.first_key_value().map_or(Moment::NEVER, |(place, _)| place.at)
     }
 
     /// Takes the next change, if it is due by `now`.
     pub fn pop(&mut self, now: Moment) -> Option<ChangeEvent> {
         let first = self.events.first_entry()?;
-        (first.key().0 <= now).then(|| first.remove())
+        (first.key().at <= now).then(|| first.remove())
     }
 }

@@ -1,9 +1,9 @@
 //! New stations and servers, for replicas that begin to serve.
 
 use super::deployment::Deployment;
-use super::replicas::Replica;
-use crate::state::query::Query;
-use crate::state::serving::StationInfo;
+use super::replicas::ReplicaLocation;
+use crate::state::query::SimulatedQuery;
+use crate::state::serving::{StartRank, StationInfo};
 use crate::state::{RunState, ServerId};
 use apportion_serving::Station;
 
@@ -16,33 +16,34 @@ pub struct NewStations<'s, 'a> {
 }
 
 impl NewStations<'_, '_> {
-    /// A server more, or as many as a replica has slots, at a group's central queue.
-    pub fn add_server(&mut self, group: usize) -> Replica {
+    /// Adds the servers of one replica, one for each of its slots, at a group's central queue.
+    pub fn add_server(&mut self, group: usize) -> ReplicaLocation {
         let group = &mut self.deployment.replicas.groups[group];
         let station = group.stations[0];
         let run = &mut *self.run;
         let machine = &run.serving.stations[station as usize];
         let slots = group.slots;
-        let is_free = |server: u32| machine.is_gone(server) && !run.stale.contains(&ServerId { station, server });
+        let is_free = |server: u32| machine.is_gone(server) && !run.stale.contains(ServerId { station, server });
         // The station knows no more servers than were ever numbered, so one of the first numbers is free.
         let mut firsts = (0..group.numbered).step_by(slots as usize);
         let first = firsts.find(|&s| (s..s + slots).all(is_free)).unwrap_or(group.numbered);
         if first >= group.numbered {
             let info: &mut StationInfo = &mut run.serving.infos[station as usize];
-            info.server = run.statistics.more_servers(info.server, group.numbered, 2 * group.numbered + slots);
-            group.numbered = 2 * group.numbered + slots;
+            let (old, numbered) = (info.server..info.server + group.numbered, 2 * group.numbered + slots);
+            info.server = run.statistics.add_servers(old, numbered);
+            group.numbered = numbered;
         }
         for server in first..first + slots {
             run.serving.add_server(run.now, station, server);
         }
-        Replica { station, server: first }
+        ReplicaLocation { station, server: first }
     }
 
-    /// A station more for a group whose replicas have queues of their own; one without a replica is used again.
-    pub fn add_station(&mut self, group: usize) -> Replica {
+    /// Adds a station to a group whose replicas have queues of their own. A station without a replica is used again.
+    pub fn add_station(&mut self, group: usize) -> ReplicaLocation {
         let of_group = &mut self.deployment.replicas.groups[group];
         if let Some(station) = of_group.free.pop() {
-            return Replica { station, server: 0 };
+            return ReplicaLocation { station, server: 0 };
         }
         let station = self.run.serving.stations.len() as u32;
         let router = self.run.serving.routers.len() as u32;
@@ -59,31 +60,30 @@ impl NewStations<'_, '_> {
             self.run.serving.routers.push(copy);
         }
         let of_group = &mut self.deployment.replicas.groups[group];
-        let server = self.run.statistics.more_servers(0, 0, of_group.slots);
+        let server = self.run.statistics.add_servers(0..0, of_group.slots);
         of_group.stations.push(station);
         let (pipeline, task_in_pipeline) = (of_group.pipeline, of_group.task);
         let info = StationInfo { group: of_group.group, pipeline, task_in_pipeline, router, server };
         let prototype = of_group.prototype.clone();
         self.put_station(group, prototype, info);
-        Replica { station, server: 0 }
+        ReplicaLocation { station, server: 0 }
     }
 
     /// Puts the newest station of a group where it belongs in the order in which stations start.
-    pub fn put_station(&mut self, group: usize, machine: Station<Query>, info: StationInfo) {
+    pub fn put_station(&mut self, group: usize, machine: Station<SimulatedQuery>, info: StationInfo) {
         let station = self.run.serving.stations.len() as u32;
         let groups = &self.deployment.replicas.groups;
         if self.run.serving.ranks.is_empty() {
-            let ranked = groups.iter().flat_map(|c| {
-                let rank = |(at, &station): (usize, &u32)| (station, [c.pipeline, c.task, c.position as u32, at as u32]);
-                c.stations.iter().enumerate().map(rank).collect::<Vec<_>>()
+            let ranked = groups.iter().flat_map(|g| {
+                let rank = |(at, &station): (usize, &u32)| (station, g.rank(at));
+                g.stations.iter().enumerate().map(rank).collect::<Vec<_>>()
             });
-            let mut ranked: Vec<(u32, [u32; 4])> = ranked.filter(|r| r.0 < station).collect();
+            let mut ranked: Vec<(u32, StartRank)> = ranked.filter(|(ranked, _)| *ranked < station).collect();
             ranked.sort_unstable();
-            self.run.serving.ranks = ranked.into_iter().map(|r| r.1).collect();
+            self.run.serving.ranks = ranked.into_iter().map(|(_, rank)| rank).collect();
         }
         let group = &groups[group];
-        let rank = [group.pipeline, group.task, group.position as u32, group.stations.len() as u32 - 1];
-        self.run.serving.ranks.push(rank);
+        self.run.serving.ranks.push(group.rank(group.stations.len() - 1));
         self.run.serving.stations.push(machine);
         self.run.serving.infos.push(info);
         self.run.pipelines[info.pipeline as usize].stations.push(station);

@@ -1,11 +1,12 @@
-//! The steward of one pipeline, and what the run knows about it.
+//! The steward of one pipeline, and the run's data about it.
 
-use apportion_domain::{Moment, Span};
+use crate::scenario::BinCount;
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::scaling::tuner::BIN_MAX;
-use apportion_serving::{Steering, Steward, View};
+use apportion_serving::{StationView, Steering, Steward};
 
-/// Resolution of the arrivals that a steward is told: the resolution of the agents' reports.
-const BIN: Span = BIN_MAX;
+/// Resolution of the arrivals in a steward's reports: the resolution of the agents' reports.
+const BIN: TimeSpan = BIN_MAX;
 
 /// The steward of one pipeline.
 #[derive(Debug)]
@@ -19,25 +20,22 @@ pub struct StewardState {
     /// Number of the pipeline's plan: a decision about a former plan has no effect.
     pub generation: u64,
     /// Requests that were offered since the last report, by bin.
-    pub offered: Vec<(Moment, u32)>,
+    pub offered: Vec<BinCount>,
     /// The views that stations were given last; empty before the first.
-    pub views: Vec<View>,
+    pub views: Vec<StationView>,
     /// A decision that waits until no replica of the former plan stands in.
     pub pending: Option<Steering>,
 }
 
 impl StewardState {
     /// The view that the stations of a task were given last.
-    pub fn view(&self, task: u32) -> Option<View> {
+    pub fn view(&self, task: u32) -> Option<StationView> {
         self.views.get(task as usize).copied()
     }
 
     /// A request was offered.
     pub fn count_arrival(&mut self, now: Moment) {
         let bin = Moment::from_nanos(now.as_nanos() / BIN.as_nanos() * BIN.as_nanos());
-        match self.offered.last_mut() {
-            Some((last, count)) if *last == bin => *count += 1,
-            _ => self.offered.push((bin, 1)),
-        }
+        BinCount::add_one(&mut self.offered, bin);
     }
 }

@@ -3,31 +3,31 @@
 use super::deployment::Deployment;
 use super::replicas::GroupReplicas;
 use super::routers::SenderPlan;
-use super::schedule::{ChangeEvent, GroupReport, SteeringCommand, StewardReport};
+use super::schedule::{ChangeEvent, GroupReport, SteeringCommand, StewardReport, TaskMonitor};
 use super::steward_state::StewardState;
-use crate::compile::PipelineCompiler;
+use crate::compile::{Backup, PipelineCompiler};
 use crate::error::SimulateError;
-use crate::scenario::Scenario;
+use crate::scenario::{BinCount, Scenario};
 use crate::state::RunState;
 use apportion_domain::{LadderStep, Moment};
-use apportion_serving::router::Part;
-use apportion_serving::steward::{Config, Input, PERIOD, Scaler, Steering, Steward};
-use apportion_serving::{Envelope, Ladder, Outline};
+use apportion_serving::router::GroupUse;
+use apportion_serving::steward::{PERIOD, Scaler, Steering, Steward, StewardConfig, StewardInput};
+use apportion_serving::{Ladder, Outline, TrafficEnvelope};
 
 /// The scaler of a plan, which starts with the present replicas: its ladder, or the tuner if it has none and devices are
 /// spare.
 fn scaler(
-    b: &PipelineCompiler<'_>,
+    compiler: &PipelineCompiler<'_>,
     deployment: &Deployment<'_>,
     groups: &[usize],
 ) -> Result<Option<Scaler>, SimulateError> {
     let Scenario { ladders, tuners, .. } = deployment.scenario;
-    let planned = b.part.assignments.iter().filter(|a| a.replicas > 0);
+    let planned = compiler.part.assignments.iter().filter(|a| a.replicas > 0);
     let mut has_more = planned.zip(groups).map(|(a, &group)| deployment.replicas.groups[group].wanted > a.replicas);
-    match b.part.ladder.is_empty() {
-        false if ladders => ladder_of(b, deployment, groups),
+    match compiler.part.ladder.is_empty() {
+        false if ladders => ladder_of(compiler, deployment, groups),
         true if tuners && (deployment.replicas.has_spare(groups) || has_more.any(|more| more)) => {
-            tuner_of(b, deployment, groups)
+            tuner_of(compiler, deployment, groups)
         }
         _ => Ok(None),
     }
@@ -35,41 +35,41 @@ fn scaler(
 
 /// The tuner of a plan, as agents have it. Agents have no trace, so a steady load replaces the sample.
 fn tuner_of(
-    b: &PipelineCompiler<'_>,
+    compiler: &PipelineCompiler<'_>,
     deployment: &Deployment<'_>,
     groups: &[usize],
 ) -> Result<Option<Scaler>, SimulateError> {
-    let outline = Outline::of(b.pipeline, &b.problem.hardware, &b.part);
-    let outline = outline.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", b.pipeline.name)))?;
+    let outline = Outline::of(compiler.pipeline, &compiler.problem.hardware, &compiler.part);
+    let outline = outline.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", compiler.pipeline.name)))?;
     if outline.demand_qps <= 0.0 {
         return Ok(None);
     }
-    let mut replicas = vec![0; b.pipeline.tasks.len()];
+    let mut replicas = vec![0; compiler.pipeline.tasks.len()];
     outline
         .groups
         .iter()
         .zip(groups)
         .for_each(|(planned, &group)| replicas[planned.task] += deployment.replicas.groups[group].wanted);
-    let sample = Envelope::of_rate(outline.service(), outline.demand_qps);
+    let sample = TrafficEnvelope::of_rate(outline.service(), outline.demand_qps);
     Ok(Some(Scaler::Tuner(outline.tuner(&sample, outline.demand_qps, replicas))))
 }
 
 /// The plan's ladder, if it has one, which starts with the present replicas.
 fn ladder_of(
-    b: &PipelineCompiler<'_>,
+    compiler: &PipelineCompiler<'_>,
     deployment: &Deployment<'_>,
     groups: &[usize],
 ) -> Result<Option<Scaler>, SimulateError> {
-    if b.part.ladder.is_empty() {
+    if compiler.part.ladder.is_empty() {
         return Ok(None);
     }
-    let planned = || b.part.assignments.iter();
+    let planned = || compiler.part.assignments.iter();
     let of = |step: &LadderStep| {
         let counts = planned().zip(&step.replicas).filter(|(a, _)| a.replicas > 0);
         LadderStep { rate_qps: step.rate_qps, replicas: counts.map(|(_, &n)| n.max(1)).collect() }
     };
     let replicas = groups.iter().map(|&c| deployment.replicas.groups[c].wanted).collect();
-    Ok(Some(Scaler::Ladder(Ladder::new(b.part.ladder.iter().map(of).collect(), replicas, 1.0))))
+    Ok(Some(Scaler::Ladder(Ladder::new(compiler.part.ladder.iter().map(of).collect(), replicas, 1.0))))
 }
 
 /// Starts stewards, and carries their reports and decisions.
@@ -106,14 +106,16 @@ impl Stewardship<'_, '_> {
     pub fn start(&mut self, pipeline: usize) -> Result<(), SimulateError> {
         let deployment = &mut *self.deployment;
         let is_steered = deployment.scenario.is_steered();
-        let Some(b) = deployment.plans[pipeline].as_ref().filter(|_| is_steered) else { return Ok(()) };
-        let fails = |e: &dyn std::fmt::Display| SimulateError::Plan(format!("pipeline {:?}: {e}", b.pipeline.name));
-        let planned = || b.part.assignments.iter().filter(|a| a.replicas > 0);
-        let groups: Vec<usize> = planned().filter_map(|a| deployment.replicas.find(&b.pipeline.name, &a.group)).collect();
-        let scaler = scaler(b, deployment, &groups)?;
-        let is_tuned = b.part.ladder.is_empty();
+        let Some(compiler) = deployment.plans[pipeline].as_ref().filter(|_| is_steered) else { return Ok(()) };
+        let fails = |e: &dyn std::fmt::Display| SimulateError::Plan(format!("pipeline {:?}: {e}", compiler.pipeline.name));
+        let planned = || compiler.part.assignments.iter().filter(|a| a.replicas > 0);
+        let groups: Vec<usize> =
+            planned().filter_map(|a| deployment.replicas.find(&compiler.pipeline.name, &a.group)).collect();
+        let scaler = scaler(compiler, deployment, &groups)?;
+        let is_tuned = compiler.part.ladder.is_empty();
         let replicas_min = planned().map(|a| if is_tuned { a.replicas } else { 1 }).collect();
-        let config = Config::of(b.pipeline, &b.problem.hardware, &b.part, scaler).map_err(|e| fails(&e))?;
+        let config = StewardConfig::of(compiler.pipeline, &compiler.problem.hardware, &compiler.part, scaler)
+            .map_err(|e| fails(&e))?;
         let mut steward = Steward::new(config, self.run.now, 0).map_err(|e| fails(&e))?;
         let old = deployment.stewards[pipeline].take();
         if let Some(old) = &old {
@@ -158,18 +160,18 @@ impl Stewardship<'_, '_> {
         let (now, pipeline) = (self.run.now, report.pipeline);
         let Some(state) = &mut self.deployment.stewards[pipeline] else { return };
         let steward = &mut state.steward;
-        for &(bin, count) in &report.offered {
-            steward.handle(now, Input::Offered { bin, count });
+        for &BinCount { bin, count } in &report.offered {
+            steward.handle(now, StewardInput::Offered { bin, count });
         }
         for of_group in &report.groups {
             let Some(group) = state.groups.iter().position(|g| *g == of_group.group) else { continue };
-            steward.handle(now, Input::Made { group, queries: of_group.ended, children: &of_group.made });
-            steward.handle(now, Input::Ready { group, replicas: of_group.replicas });
+            steward.handle(now, StewardInput::Made { group, queries: of_group.ended, children: &of_group.made });
+            steward.handle(now, StewardInput::Ready { group, replicas: of_group.replicas });
         }
-        for (task, monitor) in &mut report.monitors {
-            steward.handle(now, Input::Measured { task: *task, monitor });
+        for TaskMonitor { task, monitor } in &mut report.monitors {
+            steward.handle(now, StewardInput::Measured { task: *task, monitor });
         }
-        steward.handle(now, Input::Tick);
+        steward.handle(now, StewardInput::Tick);
         let steering = steward.poll_output().or_else(|| state.pending.take());
         let generation = state.generation;
         if let Some(steering) = steering {
@@ -217,17 +219,20 @@ impl Stewardship<'_, '_> {
         for table in &steering.tables {
             let from = table.from.map(|g| state.groups[g as usize]);
             let part = |(at, group): (usize, &GroupReplicas)| {
-                let fraction = table.entries.iter().find(|e| Some(e.0) == group_of(at)).map_or(0.0, |e| e.1);
+                let entry = table.entries.iter().find(|(to, _)| Some(*to) == group_of(at));
+                let fraction = entry.map_or(0.0, |&(_, fraction)| fraction);
                 let stand_in = if group.is_planned { 0.0 } else { group.capacity_qps(1) };
-                Part { fraction, planned: group.known_to_senders().max(1), stand_in }
+                GroupUse { fraction, planned: group.known_to_senders().max(1), stand_in }
             };
             let is_of_task = |c: &GroupReplicas| (c.pipeline as usize, c.task) == (pipeline, table.to_task);
             let of_task = || replicas.groups.iter().enumerate().filter(|(_, c)| is_of_task(c));
             let position = |g: u32| of_task().position(|(at, _)| group_of(at) == Some(g));
             let plan = SenderPlan {
                 parts: of_task().map(part).collect(),
-                execution: of_task().map(|(_, c)| c.execution).collect(),
-                backup: steering.backup.iter().filter_map(|b| position(b.0)).map(|p| p as u32).collect(),
+                backup: Backup {
+                    execution: of_task().map(|(_, c)| c.execution).collect(),
+                    groups: steering.backup.iter().filter_map(|&(group, _)| position(group)).map(|p| p as u32).collect(),
+                },
             };
             routers.plan_sender(pipeline, from, table.to_task, &plan);
         }
@@ -251,7 +256,7 @@ fn report_of(
         made.iter_mut().zip(counts).for_each(|(sum, count)| *sum += std::mem::take(count));
         ended += std::mem::take(&mut run.serving.done[station as usize]);
         if let Some(monitor) = run.serving.stations[station as usize].monitor() {
-            report.monitors.push((group.task as usize, std::mem::take(monitor)));
+            report.monitors.push(TaskMonitor { task: group.task as usize, monitor: std::mem::take(monitor) });
         }
     }
     GroupReport { group: number, ended, made, replicas: group.known_to_senders() }

@@ -3,7 +3,7 @@
 use super::replicas::Replicas;
 use crate::result::{WINDOWS_MAX, Window};
 use crate::state::statistics::{RunSums, Statistics};
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 
 /// Sums of a run at one moment.
 #[derive(Clone, Copy, Debug, Default)]
@@ -18,13 +18,13 @@ struct Sums {
 pub struct TimeSeries {
     windows: Vec<Window>,
     start: Moment,
-    length: Span,
+    length: TimeSpan,
     before: Sums,
 }
 
 impl TimeSeries {
     /// Before the first window.
-    pub fn new(length: Span) -> Self {
+    pub fn new(length: TimeSpan) -> Self {
         Self { windows: Vec::new(), start: Moment::ZERO, length, before: Sums::default() }
     }
 

@@ -7,27 +7,28 @@ mod pipeline;
 mod routes;
 pub mod size;
 
-pub use pipeline::PipelineCompiler;
+pub use pipeline::{Backup, PipelineCompiler, TaskGroup};
 
 use crate::error::SimulateError;
 use crate::input::options::SimulateOptions;
 use crate::input::workload::Workload;
-use crate::random::Stream;
-use crate::state::RunState;
+use crate::random::RandomStream;
 use crate::state::bounds::RunBounds;
 use crate::state::group::CompiledGroup;
 use crate::state::joins::{Joins, Scopes};
 use crate::state::module_states::{ModuleStates, PipelineModules};
 use crate::state::paths::PathAccuracies;
 use crate::state::pipeline::PipelineState;
-use crate::state::requests::Requests;
+use crate::state::requests::RequestSlots;
 use crate::state::serving::{ServingState, StationInfo};
-use crate::state::statistics::{KeptResults, Statistics};
+use crate::state::statistics::{KeptResults, Statistics, TaskName};
+use crate::state::{RunState, SlowReplicas, StaleServers};
 use apportion_domain::{
-    AccuracyModel, Assignment, Dropping, Edge, GroupName, Moment, Partial, Pipeline, Plan, Problem, Route, RoutingPolicy,
-    ServingPolicy, Span, TaskIndex, Trace, VariantIndex,
+    AccuracyModel, ArrivalTrace, Assignment, Dropping, Edge, Moment, Partial, Pipeline, Plan, Problem, Route,
+    RoutingPolicy, ServingPolicy, TaskIndex, TimeSpan, VariantIndex,
 };
-use routes::Routes;
+use pipeline::{GroupStations, TimeSource};
+use routes::PlannedRoutes;
 use size::{check_plan, check_size, refuse_traffic};
 
 /// Problem and plan as numbers, before the first event.
@@ -40,11 +41,11 @@ pub struct CompiledPlan<'a> {
     /// Stations, routers and network.
     pub serving: ServingState,
     /// Random streams of edges and choices.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<RandomStream>,
     /// All servers.
     pub servers: u32,
-    /// Name of each task with its pipeline's number.
-    pub tasks: Vec<(u32, String)>,
+    /// All tasks of the problem.
+    pub tasks: Vec<TaskName>,
     /// Pipelines whose stations use module states.
     pub modules: Vec<PipelineModules>,
     /// By pipeline; `None` for pipelines that the plan does not serve.
@@ -68,7 +69,7 @@ impl<'a> CompiledPlan<'a> {
         for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
             let first_task = compiled.tasks.len() as u32;
             let number = compiled.pipelines.len() as u32;
-            compiled.tasks.extend(pipeline.tasks.iter().map(|t| (number, t.name.clone())));
+            compiled.tasks.extend(pipeline.tasks.iter().map(|t| TaskName { pipeline: number, task: t.name.clone() }));
             let part = plan.pipeline(&pipeline.name);
             let serving = options.serving.or(part.map(|part| part.serving)).unwrap_or_default();
             let streams = compiled.streams_of(pipeline, w.seed);
@@ -77,7 +78,7 @@ impl<'a> CompiledPlan<'a> {
             let compiler = match part {
                 None => refuse_traffic(pipeline, trace, "the plan has no part for it").map(|()| None)?,
                 Some(part) => {
-                    let times = (options.service, w.seed);
+                    let times = TimeSource { times: options.service, seed: w.seed };
                     let mut compiler = PipelineCompiler::new(p, pipeline, serving, part, times)?;
                     compiler.foresight = options.foresight;
                     compiled.compile(compiler, trace)?
@@ -100,43 +101,48 @@ impl<'a> CompiledPlan<'a> {
             groups: self.groups,
             serving: self.serving,
             streams: self.streams,
-            requests: Requests::new(channels_max),
+            requests: RequestSlots::new(channels_max),
             scopes: Scopes::default(),
             modules: ModuleStates::new(self.modules),
             statistics,
             has_changes: false,
-            slow: Vec::new(),
-            stale: Vec::new(),
+            slow: SlowReplicas::default(),
+            stale: StaleServers::default(),
         }
     }
 
     /// Compiles one pipeline; `None` if its root has no replicas and nothing arrives.
-    fn compile(&mut self, b: PipelineCompiler<'a>, trace: &Trace) -> Result<Option<PipelineCompiler<'a>>, SimulateError> {
+    fn compile(
+        &mut self,
+        compiler: PipelineCompiler<'a>,
+        trace: &ArrivalTrace,
+    ) -> Result<Option<PipelineCompiler<'a>>, SimulateError> {
         let number = self.pipelines.len() as u32 - 1;
-        let root = b.pipeline.root();
-        let by_task = b.by_task();
+        let root = compiler.pipeline.root();
+        let by_task = compiler.by_task();
         if by_task[root.get()].is_empty() {
-            return refuse_traffic(b.pipeline, trace, "its root has no replicas").map(|()| None);
+            return refuse_traffic(compiler.pipeline, trace, "its root has no replicas").map(|()| None);
         }
         let first_station = self.serving.stations.len() as u32;
-        let routes = b.routes()?;
-        let targets = self.targets(&b, &by_task);
+        let routes = compiler.routes()?;
+        let wiring = Wiring { compiler: &compiler, routes: &routes, targets: self.targets(&compiler, &by_task) };
         for (task, assignments) in by_task.iter().enumerate() {
             let mut senders = 0;
             for a in assignments {
-                let state = (number, &self.pipelines[number as usize]);
-                let group = b.group(state, TaskIndex(task), a, &mut self.streams)?;
+                let state = &self.pipelines[number as usize];
+                let group = compiler.group(state, TaskIndex(task), a, &mut self.streams)?;
                 self.groups.push(group);
-                self.stations(&b, (TaskIndex(task), a), &routes, &targets, &mut senders)?;
+                self.add_stations(&wiring, TaskIndex(task), a, &mut senders)?;
             }
         }
         self.pipelines[number as usize].frontend = Some(self.serving.routers.len() as u32);
-        let router = b.router(None, root, &routes, &targets[root.get()], 0);
+        let router = compiler.router(None, root, &routes, &wiring.targets[root.get()], 0);
         self.serving.routers.push(router);
         self.pipelines[number as usize].stations = (first_station..self.serving.stations.len() as u32).collect();
-        self.add_module_states(&b, number)?;
-        drop((by_task, routes, targets));
-        Ok(Some(b))
+        self.add_module_states(&compiler, number)?;
+        drop(wiring);
+        drop((by_task, routes));
+        Ok(Some(compiler))
     }
 
     fn pipeline_state(
@@ -146,7 +152,7 @@ impl<'a> CompiledPlan<'a> {
         first_task: u32,
         streams: Vec<u32>,
     ) -> PipelineState {
-        let network = Span::from_millis(p.network_ms);
+        let network = TimeSpan::from_millis(p.network_ms);
         let by_task = p.accuracy_model == AccuracyModel::TaskMean && p.path_accuracy.is_empty();
         let is_sink = |t: TaskIndex| p.children(t).next().is_none();
         let mut weights = Vec::new();
@@ -158,9 +164,10 @@ impl<'a> CompiledPlan<'a> {
         };
         let channels = (0..p.tasks.len()).map(TaskIndex).map(&mut channel).collect();
         PipelineState {
-            slo: Span::from_millis(p.slo_ms),
-            network: (network > Span::ZERO).then(|| self.serving.network.link(network)),
-            partial: p.partial == Partial::Allow,
+            number: self.pipelines.len() as u32,
+            slo: TimeSpan::from_millis(p.slo_ms),
+            network: (network > TimeSpan::ZERO).then(|| self.serving.network.link(network)),
+            partial: p.partial,
             is_tracked: is_tracked(p, serving),
             is_single: !has_siblings(p) && weights.len() == 1 && !by_task,
             untracked_until: None,
@@ -182,55 +189,52 @@ impl<'a> CompiledPlan<'a> {
         let mut first = Vec::with_capacity(p.tasks.len());
         for (t, task) in p.tasks.iter().enumerate() {
             first.push(self.streams.len() as u32);
-            self.streams.push(Stream::new(seed, &format!("route/{}/{}", p.name, task.name)));
+            self.streams.push(RandomStream::new(seed, &format!("route/{}/{}", p.name, task.name)));
             for edge in p.children(TaskIndex(t)) {
                 let child = &p.task(edge.to).name;
-                self.streams.push(Stream::new(seed, &format!("fanout/{}/{}/{child}", p.name, task.name)));
+                self.streams.push(RandomStream::new(seed, &format!("fanout/{}/{}/{child}", p.name, task.name)));
             }
         }
         first
     }
 
     /// Numbers of the stations that each group is about to get.
-    fn targets<'p>(
-        &self,
-        b: &PipelineCompiler<'_>,
-        by_task: &[Vec<&'p Assignment>],
-    ) -> Vec<Vec<(&'p GroupName, Vec<u32>)>> {
+    fn targets<'p>(&self, compiler: &PipelineCompiler<'_>, by_task: &[Vec<&'p Assignment>]) -> Vec<Vec<GroupStations<'p>>> {
         let mut next = self.serving.stations.len() as u32;
         let mut of_group = |a: &&'p Assignment| {
-            let count = if b.is_central() { 1 } else { a.replicas };
+            let count = if compiler.is_central() { 1 } else { a.replicas };
             next += count;
-            (&a.group, (next - count..next).collect())
+            GroupStations { name: &a.group, stations: (next - count..next).collect() }
         };
         by_task.iter().map(|task| task.iter().map(&mut of_group).collect()).collect()
     }
 
-    /// The stations of the group that was compiled last.
-    fn stations(
+    /// Adds the stations of the group that was compiled last. `senders` counts the stations of its task: each sender starts
+    /// its turns at another replica.
+    fn add_stations(
         &mut self,
-        b: &PipelineCompiler<'_>,
-        (task, a): (TaskIndex, &Assignment),
-        routes: &Routes<'_>,
-        targets: &[Vec<(&GroupName, Vec<u32>)>],
+        wiring: &Wiring<'_>,
+        task: TaskIndex,
+        a: &Assignment,
         senders: &mut u32,
     ) -> Result<(), SimulateError> {
+        let Wiring { compiler, routes, targets } = wiring;
         let group_at = self.groups.len() as u32 - 1;
-        let slots = b.slots(task, a);
-        let (stations, servers) = if b.is_central() { (1, a.replicas * slots) } else { (a.replicas, slots) };
+        let slots = compiler.slots(task, a);
+        let (stations, servers) = if compiler.is_central() { (1, a.replicas * slots) } else { (a.replicas, slots) };
         for _ in 0..stations {
             let router = self.serving.routers.len() as u32;
             let group = &self.groups[group_at as usize];
             let CompiledGroup { pipeline, task_in_pipeline, .. } = *group;
             let info = StationInfo { group: group_at, pipeline, task_in_pipeline, router, server: self.servers };
-            for (at, edge) in b.pipeline.children(task).enumerate() {
-                let router = b.router(Some(&a.group), edge.to, routes, &targets[edge.to.get()], *senders);
+            for (at, edge) in compiler.pipeline.children(task).enumerate() {
+                let router = compiler.router(Some(&a.group), edge.to, routes, &targets[edge.to.get()], *senders);
                 if !group.edges[at].fanout.is_zero() && router.is_none() && edge.ratio > 0.0 {
-                    return Err(b.without_replicas(edge.to));
+                    return Err(compiler.without_replicas(edge.to));
                 }
                 self.serving.routers.push(router);
             }
-            self.serving.stations.push(b.station(group, task, a, servers));
+            self.serving.stations.push(compiler.station(group, task, a, servers));
             self.serving.infos.push(info);
             self.servers += servers;
             *senders += 1;
@@ -239,13 +243,21 @@ impl<'a> CompiledPlan<'a> {
     }
 
     /// Adds the module states of a pipeline whose policy uses them, and sends the stations their first views.
-    fn add_module_states(&mut self, b: &PipelineCompiler<'_>, number: u32) -> Result<(), SimulateError> {
+    fn add_module_states(&mut self, compiler: &PipelineCompiler<'_>, number: u32) -> Result<(), SimulateError> {
         let stations = self.pipelines[number as usize].stations.clone();
-        let Some(modules) = b.module_states(number, stations)? else { return Ok(()) };
+        let Some(modules) = compiler.module_states(number, stations)? else { return Ok(()) };
         modules.send_views(Moment::ZERO, &mut self.serving);
         self.modules.push(modules);
         Ok(())
     }
+}
+
+/// The destinations of one pipeline's queries.
+struct Wiring<'r> {
+    compiler: &'r PipelineCompiler<'r>,
+    routes: &'r PlannedRoutes<'r>,
+    /// By task: the stations of its groups.
+    targets: Vec<Vec<GroupStations<'r>>>,
 }
 
 /// Whether the other queries of a request must be found when one of them is dropped.

@@ -1,27 +1,64 @@
 //! Builds groups, stations, routers and module states from one pipeline's part of a plan.
 
-use super::routes::{Routes, variant_named};
+use super::routes::{PlannedRoutes, variant_named};
 use crate::error::SimulateError;
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::state::durations::{ServiceTimes, TimeDistribution, TimeVariation, sigma};
 use crate::state::fanout::{Fanout, threshold};
 use crate::state::group::{CompiledGroup, NO_BUDGET, OneOf, OutEdge};
 use crate::state::module_states::PipelineModules;
 use crate::state::pipeline::PipelineState;
-use crate::state::query::Query;
+use crate::state::query::SimulatedQuery;
 use apportion_domain::{
-    Assignment, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, Span, TaskIndex,
-    TaskKind,
+    Assignment, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, TaskIndex,
+    TaskKind, TimeSpan,
 };
 use apportion_serving::batcher::Batcher;
-use apportion_serving::modules::Foresight;
-use apportion_serving::router::{Part, Within};
+use apportion_serving::modules::StatePlannerSettings;
+use apportion_serving::router::{GroupUse, Within};
 use apportion_serving::station::QueuePolicy;
 use apportion_serving::{Dropper, Outline, Router, StatePlanner, Station, group_capacity_qps, most_accurate_first};
 use std::collections::BTreeMap;
 
 /// Queries that one queue may hold: a guard of memory. More queries are dropped, with the reason `queue_full`.
 pub const QUEUE_LEN_MAX: usize = 1 << 22;
+
+/// Where the times of batches come from.
+#[derive(Clone, Copy, Debug)]
+pub struct TimeSource {
+    /// The profile's times, or draws around them.
+    pub times: ServiceTimes,
+    /// The root seed of draws.
+    pub seed: u64,
+}
+
+/// The stations of one group.
+#[derive(Clone, Debug)]
+pub struct GroupStations<'p> {
+    /// The group.
+    pub name: &'p GroupName,
+    /// Its stations, by number.
+    pub stations: Vec<u32>,
+}
+
+/// A group of a task that senders may send to.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskGroup<'p> {
+    /// The group.
+    pub name: &'p GroupName,
+    /// The throughput of one of its replicas with full batches, in queries per second.
+    pub replica_qps: f64,
+}
+
+/// The backup table of senders to one task (Loki section 5.1).
+#[derive(Clone, Debug, Default)]
+pub struct Backup {
+    /// Times of full batches of the task's groups; empty without rerouting.
+    pub execution: Vec<TimeSpan>,
+    /// Positions of the groups with capacity to spare, most accurate first.
+    pub groups: Vec<u32>,
+}
+
 /// Compiles one pipeline's part of a plan, which was checked against the pipeline.
 #[derive(Clone, Debug)]
 pub struct PipelineCompiler<'a> {
@@ -36,24 +73,23 @@ pub struct PipelineCompiler<'a> {
     /// Throughput of each group with full batches, in queries per second.
     capacities: BTreeMap<GroupName, f64>,
     /// By task, the time that the plan grants the later tasks.
-    reserves: Vec<Span>,
-    /// Where times of batches come from, and the root seed of draws.
-    times: (ServiceTimes, u64),
+    reserves: Vec<TimeSpan>,
+    times: TimeSource,
     /// How PARD looks ahead.
-    pub foresight: Foresight,
+    pub foresight: StatePlannerSettings,
 }
 
 impl<'a> PipelineCompiler<'a> {
     /// Checks the part and computes its tables.
     ///
     /// # Errors
-    /// If it names what the pipeline does not have, or assigns a group twice.
+    /// If it has a name that the pipeline does not know, or assigns a group twice.
     pub fn new(
         problem: &'a Problem,
         pipeline: &'a Pipeline,
         serving: ServingPolicy,
         part: &PipelinePlan,
-        times: (ServiceTimes, u64),
+        times: TimeSource,
     ) -> Result<Self, SimulateError> {
         let fails = |e: &dyn std::fmt::Display| SimulateError::Plan(format!("pipeline {:?}: {e}", pipeline.name));
         let mut capacities = BTreeMap::new();
@@ -70,8 +106,8 @@ impl<'a> PipelineCompiler<'a> {
         let asks = serving.routing == RoutingPolicy::MostAccurateFirst;
         let needs_backup = serving.dropping.reroutes() && part.routing.backup.is_empty();
         if part.routing.tables.is_empty() && (asks || needs_backup) {
-            // The part with the tables of `most_accurate_first`, where it asks for them and has none, and with its backup
-            // table, where queries are rerouted and the part has no tables at all.
+            // A part that asks for the tables of `most_accurate_first` and has none gets them. A part without any tables
+            // whose queries are rerouted gets its backup table.
             let demand_qps = if part.demand_qps > 0.0 { part.demand_qps } else { pipeline.demand_qps };
             let routing = most_accurate_first(pipeline, &problem.hardware, &part.assignments, demand_qps);
             part.routing = routing.map_err(|e| fails(&e))?;
@@ -79,7 +115,7 @@ impl<'a> PipelineCompiler<'a> {
                 part.routing.tables.clear();
             }
         }
-        let foresight = Foresight::default();
+        let foresight = StatePlannerSettings::default();
         let mut compiler = Self { problem, pipeline, serving, part, capacities, reserves: Vec::new(), times, foresight };
         compiler.reserves = compiler.outline()?.reserves();
         Ok(compiler)
@@ -89,7 +125,7 @@ impl<'a> PipelineCompiler<'a> {
     ///
     /// # Errors
     /// As [`PipelineCompiler::new`].
-    pub fn another(&self, part: &PipelinePlan, serving: ServingPolicy) -> Result<Self, SimulateError> {
+    pub fn with_part(&self, part: &PipelinePlan, serving: ServingPolicy) -> Result<Self, SimulateError> {
         let other = Self::new(self.problem, self.pipeline, serving, part, self.times)?;
         Ok(Self { foresight: self.foresight, ..other })
     }
@@ -109,9 +145,9 @@ impl<'a> PipelineCompiler<'a> {
     /// How times of a group spread: in a `continuous` task each query's own, lognormal if the profile has a 99th
     /// percentile, else exponential; elsewhere as the run was asked.
     #[must_use]
-    pub fn law(&self, task: TaskIndex, a: &Assignment) -> Option<TimeDistribution> {
+    pub fn time_distribution(&self, task: TaskIndex, a: &Assignment) -> Option<TimeDistribution> {
         let is_continuous = self.is_continuous(task);
-        if !is_continuous && self.times.0 == ServiceTimes::Median {
+        if !is_continuous && self.times.times == ServiceTimes::Median {
             return None;
         }
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
@@ -145,8 +181,8 @@ impl<'a> PipelineCompiler<'a> {
     ///
     /// # Errors
     /// If a table or a flow names a group that the plan does not assign.
-    pub fn routes(&self) -> Result<Routes<'_>, SimulateError> {
-        Routes::new(self.pipeline, &self.part, &self.capacities)
+    pub fn routes(&self) -> Result<PlannedRoutes<'_>, SimulateError> {
+        PlannedRoutes::new(self.pipeline, &self.part, &self.capacities)
     }
 
     /// The error for a task without replicas to which queries are sent.
@@ -159,13 +195,13 @@ impl<'a> PipelineCompiler<'a> {
     /// A group.
     ///
     /// # Errors
-    /// If it names what the problem does not have, or its fan-out cannot be drawn.
+    /// If it has a name that the problem does not know, or its fan-out cannot be drawn.
     pub fn group(
         &self,
-        (number, state): (u32, &PipelineState),
+        state: &PipelineState,
         task: TaskIndex,
         a: &Assignment,
-        streams: &mut Vec<Stream>,
+        streams: &mut Vec<RandomStream>,
     ) -> Result<CompiledGroup, SimulateError> {
         let p = self.pipeline;
         let unknown = |what: &str| SimulateError::Plan(format!("pipeline {:?}: {}: {what}", p.name, a.group));
@@ -179,30 +215,30 @@ impl<'a> PipelineCompiler<'a> {
             let fanout = Fanout::of(p, edge, v).map_err(|mean| unknown(&format!("a fan-out of {mean}")))?;
             edges.push(OutEdge { fanout, stream: stream + 1 + at as u32, to: edge.to.get() as u32 });
         }
-        let spread = self.law(task, a).map(|law| {
-            streams.push(Stream::new(self.times.1, &format!("service/{}/{}", p.name, a.group)));
-            TimeVariation { law, stream: streams.len() as u32 - 1 }
+        let spread = self.time_distribution(task, a).map(|distribution| {
+            streams.push(RandomStream::new(self.times.seed, &format!("service/{}/{}", p.name, a.group)));
+            TimeVariation { distribution, stream: streams.len() as u32 - 1 }
         });
         let stage_channel = state.channels[task.get()].filter(|_| state.by_task);
         let closes = if state.by_task { Vec::new() } else { closes(p, task, &edges, &state.channels) };
         let is_scored = stage_channel.is_some() || !closes.is_empty();
         Ok(CompiledGroup {
-            pipeline: number,
+            pipeline: state.number,
             batch: a.batch,
             slots: self.slots(task, a),
             spread,
             name: a.group.clone(),
             hardware,
-            load: Span::from_millis(v.load_ms),
+            load: TimeSpan::from_millis(v.load_ms),
             task: state.first_task + task.get() as u32,
             task_in_pipeline: task.get() as u32,
             stage_channel,
             is_scored,
-            passes_on: CompiledGroup::passes_on(&edges, is_scored),
+            passes_on: !is_scored && CompiledGroup::makes_one_child(&edges),
             accuracy: v.accuracy,
             depth: depth(p, task),
             step: state.paths.step(task, variant),
-            budget: self.budget(service.last().copied().unwrap_or(Span::ZERO)),
+            budget: self.budget(service.last().copied().unwrap_or(TimeSpan::ZERO)),
             service,
             closes,
             edges,
@@ -212,7 +248,7 @@ impl<'a> PipelineCompiler<'a> {
 
     /// Time of a batch of `i + 1` queries of a group; of a single query where each runs on its own, with all slots taken.
     #[must_use]
-    pub fn service(&self, a: &Assignment) -> Option<Vec<Span>> {
+    pub fn service(&self, a: &Assignment) -> Option<Vec<TimeSpan>> {
         let task = self.pipeline.task_named(&a.group.task)?;
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
         let hardware = self.problem.hardware_named(&a.group.hardware)?;
@@ -226,9 +262,9 @@ impl<'a> PipelineCompiler<'a> {
     /// How long a query may take at a group before it is behind (Loki section 5.2): its wait and its batch together,
     /// `queue_factor` batches as in the latency rules. The network is not part of it.
     #[must_use]
-    pub fn budget(&self, execution: Span) -> Span {
+    pub fn budget(&self, execution: TimeSpan) -> TimeSpan {
         match self.serving.dropping.looks_back() {
-            true => Span::from_millis(self.pipeline.queue_factor * execution.as_millis()),
+            true => TimeSpan::from_millis(self.pipeline.queue_factor * execution.as_millis()),
             false => NO_BUDGET,
         }
     }
@@ -243,17 +279,17 @@ impl<'a> PipelineCompiler<'a> {
     }
 
     /// Sets how a station of a task orders, drops and measures, by the plan's policies.
-    pub fn set_policy_of(&self, task: TaskIndex, station: &mut Station<Query>) {
+    pub fn set_policy_of(&self, task: TaskIndex, station: &mut Station<SimulatedQuery>) {
         let is_last = self.pipeline.children(task).next().is_none();
         let dropping = self.serving.dropping;
-        let is_monitored = StatePlanner::needs(dropping).1;
+        let is_monitored = StatePlanner::needs_measurements(dropping);
         let dropper = Dropper::of(dropping, is_last);
         station.set_policy(QueuePolicy { dropper, is_by_remaining_time: StatePlanner::sorts(dropping), is_monitored });
     }
 
     /// A station of a group with this many servers.
     #[must_use]
-    pub fn station(&self, group: &CompiledGroup, task: TaskIndex, a: &Assignment, servers: u32) -> Station<Query> {
+    pub fn station(&self, group: &CompiledGroup, task: TaskIndex, a: &Assignment, servers: u32) -> Station<SimulatedQuery> {
         let station = Station::new(servers, self.batcher(task, a.batch), Dropper::Never, QUEUE_LEN_MAX);
         let mut station = station.with_service(group.service.clone());
         self.set_policy_of(task, &mut station);
@@ -262,7 +298,7 @@ impl<'a> PipelineCompiler<'a> {
 
     /// Time of a full batch of a group.
     #[must_use]
-    pub fn execution(&self, a: &Assignment) -> Option<Span> {
+    pub fn execution(&self, a: &Assignment) -> Option<TimeSpan> {
         let task = self.pipeline.task_named(&a.group.task)?;
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
         let hardware = self.problem.hardware_named(&a.group.hardware)?;
@@ -284,17 +320,18 @@ impl<'a> PipelineCompiler<'a> {
         &self,
         from: Option<&GroupName>,
         to: TaskIndex,
-        routes: &Routes<'_>,
-        targets: &[(&GroupName, Vec<u32>)],
+        routes: &PlannedRoutes<'_>,
+        targets: &[GroupStations<'_>],
         phase: u32,
     ) -> Option<Router> {
-        let names: Vec<&GroupName> = targets.iter().map(|t| t.0).collect();
+        let names: Vec<&GroupName> = targets.iter().map(|t| t.name).collect();
         let weights = routes.weights(from, &names);
-        let groups: Vec<(f64, &[u32])> = weights.into_iter().zip(targets).map(|(w, t)| (w, t.1.as_slice())).collect();
+        let groups: Vec<(f64, &[u32])> =
+            weights.into_iter().zip(targets).map(|(w, t)| (w, t.stations.as_slice())).collect();
         let router = Router::new(self.within(), &groups, phase)?;
         Some(if self.serving.dropping.reroutes() {
-            let (execution, backup) = self.backup(routes, to, &names);
-            router.with_backup(execution, backup)
+            let Backup { execution, groups } = self.backup(routes, to, &names);
+            router.with_backup(execution, groups)
         } else {
             router
         })
@@ -303,32 +340,32 @@ impl<'a> PipelineCompiler<'a> {
     /// The use of each group of a task for one sender. Groups that the plan does not have stand in, with the throughput of
     /// one of their replicas as weight.
     #[must_use]
-    pub fn parts(&self, from: Option<&GroupName>, routes: &Routes<'_>, groups: &[(&GroupName, f64)]) -> Vec<Part> {
-        let planned: Vec<&GroupName> = groups.iter().map(|g| g.0).filter(|g| self.capacities.contains_key(*g)).collect();
+    pub fn parts(&self, from: Option<&GroupName>, routes: &PlannedRoutes<'_>, groups: &[TaskGroup<'_>]) -> Vec<GroupUse> {
+        let names = groups.iter().map(|g| g.name);
+        let planned: Vec<&GroupName> = names.filter(|name| self.capacities.contains_key(*name)).collect();
         let mut weights = planned.iter().zip(routes.weights(from, &planned));
-        let part = |&(name, each_qps): &(&GroupName, f64)| match self.part.assignments.iter().find(|a| a.group == *name) {
+        let part = |group: &TaskGroup<'_>| match self.part.assignments.iter().find(|a| a.group == *group.name) {
             Some(a) if a.replicas > 0 => {
-                let fraction = weights.next().map_or(0.0, |w| w.1);
-                Part { fraction, planned: a.replicas, stand_in: 0.0 }
+                let fraction = weights.next().map_or(0.0, |(_, weight)| weight);
+                GroupUse { fraction, planned: a.replicas, stand_in: 0.0 }
             }
-            _ => Part { fraction: 0.0, planned: 0, stand_in: each_qps },
+            _ => GroupUse { fraction: 0.0, planned: 0, stand_in: group.replica_qps },
         };
         groups.iter().map(part).collect()
     }
 
-    /// Times of full batches of the groups of a task and, most accurate first, the positions of those with capacity to
-    /// spare.
+    /// The backup table for senders to a task with these groups.
     #[must_use]
-    pub fn backup(&self, routes: &Routes<'_>, to: TaskIndex, groups: &[&GroupName]) -> (Vec<Span>, Vec<u32>) {
+    pub fn backup(&self, routes: &PlannedRoutes<'_>, to: TaskIndex, groups: &[&GroupName]) -> Backup {
         let assigned = |g: &&GroupName| routes.assignments().iter().find(|a| a.group == **g);
-        let execution = |g: &&GroupName| assigned(g).and_then(|a| self.execution(a)).unwrap_or(Span::ZERO);
+        let execution = |g: &&GroupName| assigned(g).and_then(|a| self.execution(a)).unwrap_or(TimeSpan::ZERO);
         let accuracy = |g: &GroupName| {
             let variant = variant_named(self.pipeline, to, &g.variant);
             variant.map_or(0.0, |v| self.pipeline.variant(to, v).accuracy)
         };
         let mut backup: Vec<u32> = (0..groups.len() as u32).filter(|&g| routes.is_backup(groups[g as usize])).collect();
         backup.sort_by(|&a, &b| accuracy(groups[b as usize]).total_cmp(&accuracy(groups[a as usize])));
-        (groups.iter().map(execution).collect(), backup)
+        Backup { execution: groups.iter().map(execution).collect(), groups: backup }
     }
 
     /// The planner of the module states; `None` if the policy does not use them.
@@ -348,8 +385,8 @@ impl<'a> PipelineCompiler<'a> {
     /// # Errors
     /// If the pipeline has too many paths for them.
     pub fn module_states(&self, pipeline: u32, stations: Vec<u32>) -> Result<Option<PipelineModules>, SimulateError> {
-        let network = Span::from_millis(self.pipeline.network_ms);
-        let is_fixed = !StatePlanner::needs(self.serving.dropping).1;
+        let network = TimeSpan::from_millis(self.pipeline.network_ms);
+        let is_fixed = !StatePlanner::needs_measurements(self.serving.dropping);
         let modules = |planner| PipelineModules { pipeline, planner, stations, delay: network + network, is_fixed };
         Ok(self.state_planner()?.map(modules))
     }

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 
 /// Weights of the groups of a task for one sender.
 #[derive(Debug)]
-pub struct Routes<'a> {
+pub struct PlannedRoutes<'a> {
     plan: &'a PipelinePlan,
     capacities: &'a BTreeMap<GroupName, f64>,
     flows: BTreeMap<(Option<&'a GroupName>, &'a GroupName), f64>,
 }
 
-impl<'a> Routes<'a> {
+impl<'a> PlannedRoutes<'a> {
     /// `capacities` in queries per second, of every group of the plan.
     ///
     /// # Errors

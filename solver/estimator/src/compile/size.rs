@@ -4,7 +4,7 @@ use crate::error::SimulateError;
 use crate::input::options::SimulateOptions;
 use crate::input::workload::Workload;
 use apportion_domain::{
-    Assignment, Pipeline, PipelinePlan, Plan, Problem, Queueing, TaskIndex, TaskKind, Trace, VariantIndex,
+    ArrivalTrace, Assignment, Pipeline, PipelinePlan, Plan, Problem, Queueing, TaskIndex, TaskKind, VariantIndex,
 };
 
 /// Replicas of one plan that a run can simulate, and slots of its `continuous` tasks.
@@ -16,18 +16,18 @@ pub const PLACES_MAX: u64 = 1 << 26;
 
 /// The number of requests of a trace: its listed arrivals, or the mean number of its rates.
 #[must_use]
-pub fn expected_requests(trace: &Trace) -> f64 {
+pub fn expected_requests(trace: &ArrivalTrace) -> f64 {
     match trace {
-        Trace::Arrivals(moments) => moments.len() as f64,
-        Trace::Rates(rows) => rows.iter().map(|row| row.1).sum(),
+        ArrivalTrace::Arrivals(moments) => moments.len() as f64,
+        ArrivalTrace::Rates(rows) => rows.iter().map(|&(_, qps)| qps).sum(),
     }
 }
 
 /// The mean number of queries that a run of `plan` serves, over all tasks. Its time grows with them. `traces` has one trace
 /// for each pipeline of the problem. Pipelines that the plan does not have count nothing.
 #[must_use]
-pub fn expected_visits(problem: &Problem, plan: &Plan, traces: &[Trace]) -> f64 {
-    let of = |(pipeline, trace): (&Pipeline, &Trace)| {
+pub fn expected_visits(problem: &Problem, plan: &Plan, traces: &[ArrivalTrace]) -> f64 {
+    let of = |(pipeline, trace): (&Pipeline, &ArrivalTrace)| {
         let part = plan.pipeline(&pipeline.name)?;
         Some(expected_requests(trace) * visits(pipeline, part).iter().sum::<f64>())
     };
@@ -51,16 +51,16 @@ fn visits(pipeline: &Pipeline, part: &PipelinePlan) -> Vec<f64> {
 
 /// The shares of a task's queries by variant: the plan's shares, otherwise in proportion to replicas and batch.
 fn shares(pipeline: &Pipeline, part: &PipelinePlan, task: TaskIndex) -> Vec<(VariantIndex, f64)> {
-    let of = |t: TaskIndex| &pipeline.task(t).name;
-    let assigned = || part.assignments.iter().filter(|a| a.group.task == *of(task) && a.replicas > 0);
+    let name = &pipeline.task(task).name;
+    let assigned = || part.assignments.iter().filter(|a| a.group.task == *name && a.replicas > 0);
     let planned: f64 = assigned().map(|a| a.traffic_share).sum();
-    let weight = |a: &apportion_domain::Assignment| match planned > 0.0 {
+    let weight = |a: &Assignment| match planned > 0.0 {
         true => a.traffic_share,
         false => f64::from(a.replicas) * f64::from(a.batch),
     };
     let total: f64 = assigned().map(weight).sum();
     let variants = &pipeline.task(task).variants;
-    let share = |a: &apportion_domain::Assignment| {
+    let share = |a: &Assignment| {
         let at = variants.iter().position(|v| v.name == a.group.variant)?;
         Some((VariantIndex(at), weight(a) / total))
     };
@@ -148,10 +148,14 @@ fn too_large(what: &'static str, found: f64, most: u64) -> SimulateError {
     SimulateError::TooLarge { what, found, most: most as f64 }
 }
 
-pub fn refuse_traffic(p: &Pipeline, trace: &Trace, why: &str) -> Result<(), SimulateError> {
-    let silent = match trace {
-        Trace::Arrivals(moments) => moments.is_empty(),
-        Trace::Rates(rows) => rows.iter().all(|r| r.1 == 0.0),
+/// Refuses a pipeline to which requests come although no replica can serve them.
+///
+/// # Errors
+/// If requests come.
+pub fn refuse_traffic(p: &Pipeline, trace: &ArrivalTrace, why: &str) -> Result<(), SimulateError> {
+    let is_silent = match trace {
+        ArrivalTrace::Arrivals(moments) => moments.is_empty(),
+        ArrivalTrace::Rates(rows) => rows.iter().all(|&(_, qps)| qps == 0.0),
     };
-    if silent { Ok(()) } else { Err(SimulateError::Plan(format!("pipeline {:?}: {why}", p.name))) }
+    if is_silent { Ok(()) } else { Err(SimulateError::Plan(format!("pipeline {:?}: {why}", p.name))) }
 }

@@ -11,24 +11,24 @@
 
 use super::positions::report_positions;
 use crate::error::SimulateError;
-use crate::scenario::{Controller, Event, Observation};
-use apportion_domain::{Moment, Pipeline, Plan, Problem, Span};
+use crate::scenario::{Controller, Observation, ScenarioEvent};
+use apportion_domain::{Moment, Pipeline, Plan, Problem, TimeSpan};
 use apportion_serving::Outline;
-use apportion_serving::outline::staffed;
+use apportion_serving::modules::Staffing;
 use std::collections::VecDeque;
 
-/// What is held counts as so many times what arrives, at most.
+/// The load of held queries is at most this many times the load of arrivals.
 const QUEUE_MAX: f64 = 2.0;
 
 /// Settings.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct CoarseConfig {
     /// How often it looks.
-    pub period: Span,
+    pub period: TimeSpan,
     /// Looks whose mean the load is.
     pub looks: usize,
     /// How long replicas must have been too many before they go.
-    pub wait_down: Span,
+    pub wait_down: TimeSpan,
     /// The most replicas of a group.
     pub replicas_max: u32,
 }
@@ -36,9 +36,9 @@ pub struct CoarseConfig {
 impl Default for CoarseConfig {
     fn default() -> Self {
         Self {
-            period: Span::from_nanos(1_000_000_000),
+            period: TimeSpan::from_nanos(1_000_000_000),
             looks: 5,
-            wait_down: Span::from_nanos(120_000_000_000),
+            wait_down: TimeSpan::from_nanos(120_000_000_000),
             replicas_max: 1 << 16,
         }
     }
@@ -55,12 +55,29 @@ struct Boxed {
     held: f64,
     /// Position of each of its groups in the reports.
     places: Vec<usize>,
-    /// What arrived and what was held at the last looks, oldest first.
-    looks: VecDeque<(u64, u64)>,
-    /// Loads in plans within the wait, oldest first.
-    loads: VecDeque<(Moment, f64)>,
-    /// What it asked for last, in plans.
+    /// The last looks, oldest first.
+    looks: VecDeque<Look>,
+    /// Loads within the wait, oldest first.
+    loads: VecDeque<Load>,
+    /// The number of plans that it asked for last.
     target: f64,
+}
+
+/// The queries of one period.
+#[derive(Clone, Copy, Debug, Default)]
+struct Look {
+    /// Queries that arrived.
+    arrived: u64,
+    /// Queries that waited or ran at its end.
+    held: u64,
+}
+
+/// The load at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Load {
+    at: Moment,
+    /// The number of plans that would serve it.
+    plans: f64,
 }
 
 impl Boxed {
@@ -68,9 +85,11 @@ impl Boxed {
         let planned: Vec<u32> = outline.groups.iter().map(|g| g.replicas).collect();
         let scales = outline.scales();
         let tasks = scales.iter().enumerate().filter(|(_, scale)| **scale > 0.0);
-        let tasks = tasks.map(|(task, scale)| (staffed(&outline.groups, &planned, task), scale));
-        let capacity_qps = tasks.clone().map(|((_, qps), scale)| qps / scale).fold(f64::INFINITY, f64::min);
-        let time_ms: f64 = tasks.map(|((execution, _), scale)| scale * outline.queue_factor * execution.as_millis()).sum();
+        let tasks = tasks.map(|(task, scale)| (outline.staffing(&planned, task), scale));
+        let capacity_qps =
+            tasks.clone().map(|(staffing, scale)| staffing.throughput_qps / scale).fold(f64::INFINITY, f64::min);
+        let charge_ms = |(staffing, scale): (Staffing, &f64)| scale * outline.queue_factor * staffing.execution.as_millis();
+        let time_ms: f64 = tasks.map(charge_ms).sum();
         Self {
             name: pipeline.name.clone(),
             planned,
@@ -84,34 +103,35 @@ impl Boxed {
     }
 
     /// The load of the last looks, in plans.
-    fn load(&self, period: Span) -> f64 {
-        let (arrived, held) = self.looks.iter().fold((0, 0), |(a, h), look| (a + look.0, h + look.1));
+    fn load(&self, period: TimeSpan) -> f64 {
+        let arrived: u64 = self.looks.iter().map(|look| look.arrived).sum();
+        let held: u64 = self.looks.iter().map(|look| look.held).sum();
         let n = self.looks.len() as f64;
         let arriving = arrived as f64 * 1e3 / (n * period.as_millis()) / self.capacity_qps;
         arriving.max((held as f64 / n / self.held).min(QUEUE_MAX * arriving))
     }
 
-    /// Replicas of a group for so many plans, at least one.
+    /// Replicas of a group for this number of plans, at least one.
     fn replicas(&self, group: usize, plans: f64, replicas_max: u32) -> u32 {
         let wanted = (f64::from(self.planned[group]) * plans - 1e-9).ceil();
         wanted.clamp(1.0, f64::from(replicas_max)) as u32
     }
 
-    /// Looks once more; what it wants from now on, in plans.
-    fn decide(&mut self, config: &CoarseConfig, now: Moment, look: (u64, u64)) -> f64 {
+    /// Takes one more look. Returns the number of plans that it wants from now on.
+    fn decide(&mut self, config: &CoarseConfig, now: Moment, look: Look) -> f64 {
         self.looks.push_back(look);
         if self.looks.len() > config.looks {
             self.looks.pop_front();
         }
         let load = self.load(config.period);
-        self.loads.push_back((now, load));
+        self.loads.push_back(Load { at: now, plans: load });
         let mut knows_all = false;
-        while self.loads.front().is_some_and(|l| now.since(l.0) >= config.wait_down) {
+        while self.loads.front().is_some_and(|l| now.since(l.at) >= config.wait_down) {
             self.loads.pop_front();
             knows_all = true;
         }
-        let highest = self.loads.iter().map(|l| l.1).fold(load, f64::max);
-        // While the wait is not over, what was asked for stays.
+        let highest = self.loads.iter().map(|l| l.plans).fold(load, f64::max);
+        // Until the wait is over, the target does not fall.
         if load > self.target || knows_all {
             self.target = highest;
         }
@@ -149,22 +169,22 @@ impl Coarse {
 }
 
 impl Controller for Coarse {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         self.config.period
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         let mut commands = Vec::new();
         for (boxed, arrivals) in self.pipelines.iter_mut().zip(&seen.arrivals) {
             let Some(boxed) = boxed else { continue };
-            let arrived = arrivals.iter().map(|a| u64::from(a.1)).sum();
+            let arrived = arrivals.iter().map(|a| u64::from(a.count)).sum();
             let own = seen.groups.iter().filter(|g| g.pipeline == boxed.name);
             let held = own.map(|g| g.queued + g.running).sum();
-            let plans = boxed.decide(&self.config, seen.at, (arrived, held));
+            let plans = boxed.decide(&self.config, seen.at, Look { arrived, held });
             for (group, &at) in boxed.places.iter().enumerate() {
                 let replicas = boxed.replicas(group, plans, self.config.replicas_max);
                 if replicas != seen.groups[at].ready + seen.groups[at].loading {
-                    commands.push((Span::ZERO, seen.groups[at].to_have(replicas)));
+                    commands.push((TimeSpan::ZERO, seen.groups[at].to_have(replicas)));
                 }
             }
         }
@@ -190,14 +210,14 @@ mod tests {
         }
     }
 
-    /// Once a second (arrived, held), and the replicas wanted.
+    /// A script: in each second the queries that arrived, the queries that were held, and the replicas wanted.
     fn check(script: &[(u64, u64, u32)]) {
-        let wait_down = Span::from_millis(10_000.0);
+        let wait_down = TimeSpan::from_millis(10_000.0);
         let config = CoarseConfig { looks: 2, wait_down, replicas_max: 9, ..CoarseConfig::default() };
         let mut boxed = boxed();
         for (turn, &(arrived, held, expected)) in script.iter().enumerate() {
             let now = Moment::from_millis(1e3 * (turn + 1) as f64);
-            let plans = boxed.decide(&config, now, (arrived, held));
+            let plans = boxed.decide(&config, now, Look { arrived, held });
             assert_eq!(boxed.replicas(0, plans, config.replicas_max), expected, "second {}", turn + 1);
         }
     }
@@ -210,12 +230,13 @@ mod tests {
 
     #[test]
     fn a_queue_counts_as_load() {
-        // 20 held is the plan's own load; 20 and 40 are 1.5 plans; more than twice what arrives, 1.6 plans, does not count.
+        // 20 held is the plan's own load, and 20 and 40 are 1.5 plans. More than twice the arrivals, 1.6 plans, does not
+        // count.
         check(&[(80, 20, 2), (80, 20, 2), (80, 40, 3), (80, 40, 4), (80, 4_000, 4)]);
     }
 
     #[test]
-    fn it_scales_down_to_the_highest_load_of_the_wait() {
+    fn scale_down_follows_the_highest_load_of_the_wait() {
         let mut script = vec![(200, 0, 4)];
         // Means of 150 and then 100: the first second counts until the 10th, the second until the 11th.
         script.extend([(100, 0, 4); 9]);

@@ -5,8 +5,8 @@
 //! reverses the direction, nothing changes. On the way down, the highest recommendation of the stabilisation window counts.
 //! By default at most 4 pods or 100 % are added in 15 s, whichever is more, and any number may be removed.
 
-use crate::scenario::{Controller, Event, GroupSeen, Observation};
-use apportion_domain::{Moment, Span};
+use crate::scenario::{Controller, GroupObservation, Observation, ScenarioEvent};
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// Settings; the defaults are the documented ones, and a target of 0.7.
@@ -15,9 +15,9 @@ pub struct HpaConfig {
     /// Utilisation to keep to.
     pub target: f64,
     /// How often it looks.
-    pub sync: Span,
+    pub sync: TimeSpan,
     /// How long the highest recommendation is kept on the way down.
-    pub stabilisation_down: Span,
+    pub stabilisation_down: TimeSpan,
     /// Ratios this close to 1 change nothing.
     pub tolerance: f64,
     /// Pods that one sync may add at least.
@@ -30,8 +30,8 @@ impl Default for HpaConfig {
     fn default() -> Self {
         Self {
             target: 0.7,
-            sync: Span::from_nanos(15_000_000_000),
-            stabilisation_down: Span::from_nanos(300_000_000_000),
+            sync: TimeSpan::from_nanos(15_000_000_000),
+            stabilisation_down: TimeSpan::from_nanos(300_000_000_000),
             tolerance: 0.1,
             pods_up_max: 4,
             replicas_max: 1 << 16,
@@ -44,7 +44,14 @@ impl Default for HpaConfig {
 pub struct Hpa {
     config: HpaConfig,
     /// By group: recommendations within the window of stabilisation, oldest first.
-    recommended: Vec<VecDeque<(Moment, u32)>>,
+    recommended: Vec<VecDeque<Recommendation>>,
+}
+
+/// The replicas that the formula gave at one moment.
+#[derive(Clone, Copy, Debug)]
+struct Recommendation {
+    at: Moment,
+    replicas: u32,
 }
 
 impl Hpa {
@@ -54,8 +61,8 @@ impl Hpa {
         Self { config, recommended: Vec::new() }
     }
 
-    /// What the formula gives before stabilisation.
-    fn formula(&self, group: &GroupSeen) -> u32 {
+    /// The replicas that the formula gives, before stabilisation.
+    fn recommend(&self, group: &GroupObservation) -> u32 {
         let current = group.ready + group.loading;
         let ratio = group.utilisation / self.config.target;
         let is_tolerated = |ratio: f64| (ratio - 1.0).abs() <= self.config.tolerance + 1e-9;
@@ -71,35 +78,36 @@ impl Hpa {
         ceil(ratio * f64::from(group.ready))
     }
 
-    fn desired(&mut self, at: usize, now: Moment, group: &GroupSeen) -> u32 {
-        let formula = self.formula(group);
+    /// The replicas that a group should have, after stabilisation and the limits.
+    fn desired(&mut self, at: usize, now: Moment, group: &GroupObservation) -> u32 {
+        let newest = self.recommend(group);
         let kept = &mut self.recommended[at];
-        kept.push_back((now, formula));
-        while kept.front().is_some_and(|r| now.since(r.0) > self.config.stabilisation_down) {
+        kept.push_back(Recommendation { at: now, replicas: newest });
+        while kept.front().is_some_and(|r| now.since(r.at) > self.config.stabilisation_down) {
             kept.pop_front();
         }
         let current = group.ready + group.loading;
-        let highest = kept.iter().map(|r| r.1).max().unwrap_or(formula);
-        // On the way up the window is 0 s: the last recommendation counts; on the way down the highest, which never turns
-        // up.
-        let wanted = if formula >= current { formula } else { highest.min(current) };
+        let highest = kept.iter().map(|r| r.replicas).max().unwrap_or(newest);
+        // On the way up the window is 0 s: the last recommendation counts. On the way down the highest one counts. It never
+        // turns the way up.
+        let wanted = if newest >= current { newest } else { highest.min(current) };
         let up_max = current.saturating_add(self.config.pods_up_max.max(current));
         wanted.min(up_max).clamp(1, self.config.replicas_max)
     }
 }
 
 impl Controller for Hpa {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         self.config.sync
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         self.recommended.resize(seen.groups.len(), VecDeque::new());
         let mut commands = Vec::new();
         for (at, group) in seen.groups.iter().enumerate() {
             let replicas = self.desired(at, seen.at, group);
             if replicas != group.ready + group.loading {
-                commands.push((Span::ZERO, group.to_have(replicas)));
+                commands.push((TimeSpan::ZERO, group.to_have(replicas)));
             }
         }
         commands
@@ -118,7 +126,7 @@ mod tests {
             let at = Moment::from_millis(15_000.0 * (turn + 1) as f64);
             let commands = hpa.observe(&seen(at, ready, loading, 0, utilisation));
             let asked = commands.first().map_or(ready + loading, |(_, event)| match event {
-                Event::Replicas { replicas, .. } => *replicas,
+                ScenarioEvent::Replicas { replicas, .. } => *replicas,
                 _ => 0,
             });
             assert_eq!(asked, expected, "turn {turn}");
@@ -126,12 +134,12 @@ mod tests {
     }
 
     #[test]
-    fn it_scales_in_proportion_and_tolerates_a_tenth() {
+    fn replicas_follow_utilisation_beyond_a_tolerance_of_a_tenth() {
         check(&[(4, 0, 0.5, 4), (4, 0, 0.55, 4), (4, 0, 0.56, 5), (4, 0, 1.0, 8)]);
     }
 
     #[test]
-    fn it_adds_at_most_four_pods_or_doubles() {
+    fn a_sync_adds_at_most_four_pods_or_doubles() {
         check(&[(2, 0, 2.0, 6), (10, 0, 2.0, 20)]);
     }
 
@@ -142,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn it_scales_down_to_the_highest_recommendation_of_five_minutes() {
+    fn scale_down_follows_the_highest_recommendation_of_five_minutes() {
         // 8 are recommended at 15 s; until 315 s this keeps them, then 4 of the later ones.
         let mut script = vec![(8, 0, 0.5, 8)];
         script.extend([(8, 0, 0.25, 8); 20]);

@@ -13,5 +13,5 @@ mod tuner;
 pub use coarse::{Coarse, CoarseConfig};
 pub use hpa::{Hpa, HpaConfig};
 pub use ray_serve::{RayServe, RayServeConfig};
-pub use replanner::{Offered, Replanner, ReplannerConfig};
+pub use replanner::{OfferedLoad, Replanner, ReplannerConfig};
 pub use tuner::{TUNER_PERIOD, tuner};

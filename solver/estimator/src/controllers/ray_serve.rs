@@ -4,8 +4,8 @@
 //! ongoing per replica / target)`, of the mean over the look-back period. A change is made when all decisions during the
 //! delay agree on its direction.
 
-use crate::scenario::{Controller, Event, Observation};
-use apportion_domain::{Moment, Span};
+use crate::scenario::{Controller, Observation, ScenarioEvent};
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// Settings; the defaults are the documented ones.
@@ -14,14 +14,14 @@ pub struct RayServeConfig {
     /// `target_ongoing_requests`: running and waiting queries for each replica.
     pub target_ongoing: f64,
     /// `upscale_delay_s`.
-    pub upscale_delay: Span,
+    pub upscale_delay: TimeSpan,
     /// `downscale_delay_s`.
-    pub downscale_delay: Span,
+    pub downscale_delay: TimeSpan,
     /// `look_back_period_s`.
-    pub look_back: Span,
+    pub look_back: TimeSpan,
     /// How often it decides. Ray decides ten times a second; its metrics are pushed every ten seconds and averaged over
     /// thirty.
-    pub period: Span,
+    pub period: TimeSpan,
     /// The most replicas of a group.
     pub replicas_max: u32,
 }
@@ -30,10 +30,10 @@ impl Default for RayServeConfig {
     fn default() -> Self {
         Self {
             target_ongoing: 2.0,
-            upscale_delay: Span::from_nanos(30_000_000_000),
-            downscale_delay: Span::from_nanos(600_000_000_000),
-            look_back: Span::from_nanos(30_000_000_000),
-            period: Span::from_nanos(1_000_000_000),
+            upscale_delay: TimeSpan::from_nanos(30_000_000_000),
+            downscale_delay: TimeSpan::from_nanos(600_000_000_000),
+            look_back: TimeSpan::from_nanos(30_000_000_000),
+            period: TimeSpan::from_nanos(1_000_000_000),
             replicas_max: 1 << 16,
         }
     }
@@ -41,13 +41,34 @@ impl Default for RayServeConfig {
 
 #[derive(Clone, Debug, Default)]
 struct Deployment {
-    /// Ongoing queries at the last decisions, oldest first, and their sum.
-    ongoing: VecDeque<(Moment, u64)>,
+    /// Ongoing queries at the last decisions, oldest first.
+    ongoing: VecDeque<OngoingQueries>,
+    /// The sum of their counts.
     sum: u64,
     /// The count that was asked for last: Ray's target, which its replicas may not have reached.
     target: u32,
-    /// Since when it has wanted more (`true`) or fewer.
-    since: Option<(bool, Moment)>,
+    /// The change that it has wanted lately.
+    wanted: Option<WantedChange>,
+}
+
+/// The queries that waited or ran at one decision.
+#[derive(Clone, Copy, Debug)]
+struct OngoingQueries {
+    at: Moment,
+    count: u64,
+}
+
+/// A change that all decisions since a moment wanted.
+#[derive(Clone, Copy, Debug)]
+struct WantedChange {
+    direction: Direction,
+    since: Moment,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Direction {
+    Up,
+    Down,
 }
 
 /// One autoscaler for each group of a plan.
@@ -67,45 +88,47 @@ impl RayServe {
 
 impl Deployment {
     fn decide(&mut self, config: &RayServeConfig, now: Moment, ongoing: u64) -> Option<u32> {
-        self.ongoing.push_back((now, ongoing));
+        self.ongoing.push_back(OngoingQueries { at: now, count: ongoing });
         self.sum += ongoing;
-        while self.ongoing.front().is_some_and(|o| now.since(o.0) >= config.look_back) {
-            self.sum -= self.ongoing.pop_front().map_or(0, |o| o.1);
+        while self.ongoing.front().is_some_and(|o| now.since(o.at) >= config.look_back) {
+            self.sum -= self.ongoing.pop_front().map_or(0, |o| o.count);
         }
         let mean = self.sum as f64 / self.ongoing.len() as f64;
         let desired = ((mean / config.target_ongoing - 1e-9).ceil().max(1.0) as u32).min(config.replicas_max);
         if desired == self.target {
-            self.since = None;
+            self.wanted = None;
             return None;
         }
-        let is_up = desired > self.target;
-        let since = self.since.filter(|s| s.0 == is_up).map_or(now, |s| s.1);
-        self.since = Some((is_up, since));
-        let delay = if is_up { config.upscale_delay } else { config.downscale_delay };
+        let (direction, delay) = match desired > self.target {
+            true => (Direction::Up, config.upscale_delay),
+            false => (Direction::Down, config.downscale_delay),
+        };
+        let since = self.wanted.filter(|w| w.direction == direction).map_or(now, |w| w.since);
+        self.wanted = Some(WantedChange { direction, since });
         if now.since(since) < delay {
             return None;
         }
-        self.since = None;
+        self.wanted = None;
         self.target = desired;
         Some(desired)
     }
 }
 
 impl Controller for RayServe {
-    fn period(&self) -> Span {
+    fn period(&self) -> TimeSpan {
         self.config.period
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(Span, Event)> {
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         if self.deployments.is_empty() {
             let target =
-                |g: &crate::scenario::GroupSeen| Deployment { target: g.ready + g.loading, ..Deployment::default() };
+                |g: &crate::scenario::GroupObservation| Deployment { target: g.ready + g.loading, ..Deployment::default() };
             self.deployments = seen.groups.iter().map(target).collect();
         }
         let mut commands = Vec::new();
         for (deployment, group) in self.deployments.iter_mut().zip(&seen.groups) {
             if let Some(replicas) = deployment.decide(&self.config, seen.at, group.queued + group.running) {
-                commands.push((Span::ZERO, group.to_have(replicas)));
+                commands.push((TimeSpan::ZERO, group.to_have(replicas)));
             }
         }
         commands
@@ -124,7 +147,7 @@ mod tests {
         for second in 1..=seconds {
             let at = Moment::from_millis(second as f64 * 1e3);
             for (_, event) in ray.observe(&seen(at, start, 0, ongoing(second), 0.0)) {
-                if let Event::Replicas { replicas, .. } = event {
+                if let ScenarioEvent::Replicas { replicas, .. } = event {
                     changes.push((second, replicas));
                 }
             }
@@ -133,15 +156,15 @@ mod tests {
     }
 
     #[test]
-    fn it_scales_up_by_the_mean_of_thirty_seconds() {
-        // 4 ongoing on 2 replicas is the target; 10 from second 41 on: the mean is above 4 from then, and is 10 at second
-        // 70; the decision falls at second 71.
+    fn scale_up_follows_the_mean_of_thirty_seconds() {
+        // 4 ongoing on 2 replicas is the target. From second 41 on there are 10, so the mean is above 4. It is 10 at second
+        // 70, and the decision falls at second 71.
         let ongoing = |second| if second <= 40 { 4 } else { 10 };
         assert_eq!(changes(2, ongoing, 200), [(71, 5)]);
     }
 
     #[test]
-    fn it_scales_down_after_ten_minutes_without_an_interruption() {
+    fn scale_down_needs_ten_minutes_without_interruption() {
         assert_eq!(changes(5, |_| 2, 700), [(601, 1)]);
         // One burst that wants as many as there are starts the ten minutes again.
         assert_eq!(changes(2, |second| if second == 300 { 200 } else { 2 }, 700), []);

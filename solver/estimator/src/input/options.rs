@@ -3,7 +3,7 @@
 use crate::state::bounds::Stop;
 use crate::state::durations::ServiceTimes;
 use apportion_domain::ServingPolicy;
-use apportion_serving::modules::Foresight;
+use apportion_serving::modules::StatePlannerSettings;
 
 /// Options of a run.
 #[derive(Clone, Debug, Default)]
@@ -15,12 +15,13 @@ pub struct SimulateOptions {
     /// Where the times of batches come from.
     pub service: ServiceTimes,
     /// How PARD looks ahead.
-    pub foresight: Foresight,
-    /// End with [`Cut::Missed`](crate::Cut::Missed) once more requests than this have missed (late, dropped or failed).
+    pub foresight: StatePlannerSettings,
+    /// End with [`CutReason::Missed`](crate::CutReason::Missed) once more requests than this have missed (late, dropped or
+    /// failed).
     pub misses_max: Option<u64>,
-    /// End with [`Cut::Visits`](crate::Cut::Visits) once more queries than this have been made, over all tasks. A run that
-    /// is expected to make more ([`expected_visits`](crate::expected_visits)) does not begin.
+    /// End with [`CutReason::Visits`](crate::CutReason::Visits) once more queries than this have been made, over all tasks.
+    /// A run that is expected to make more ([`expected_visits`](crate::expected_visits)) does not begin.
     pub visits_max: Option<u64>,
-    /// End with [`Cut::Stopped`](crate::Cut::Stopped) once it says so.
+    /// End with [`CutReason::Stopped`](crate::CutReason::Stopped) once it says so.
     pub stop: Stop,
 }

@@ -1,7 +1,7 @@
 //! When queries enter each pipeline's root.
 
-use crate::random::Stream;
-use apportion_domain::{Moment, Problem, Trace};
+use crate::random::RandomStream;
+use apportion_domain::{ArrivalTrace, Moment, Problem};
 
 /// Length of the default trace in seconds.
 pub const DEFAULT_SECONDS: u64 = 60;
@@ -25,7 +25,7 @@ pub enum ArrivalProcess {
 #[derive(Clone, Debug)]
 pub struct Workload {
     /// One trace per pipeline, in the problem's order.
-    pub traces: Vec<Trace>,
+    pub traces: Vec<ArrivalTrace>,
     /// How arrivals are drawn from rates.
     pub arrivals: ArrivalProcess,
     /// Root seed.
@@ -36,7 +36,7 @@ impl Workload {
     /// The default trace: Poisson at each pipeline's demand, 60 s, seed 1.
     #[must_use]
     pub fn default_for(problem: &Problem) -> Self {
-        let constant = |qps: f64| Trace::Rates((0..DEFAULT_SECONDS).map(|second| (second, qps)).collect());
+        let constant = |qps: f64| ArrivalTrace::Rates((0..DEFAULT_SECONDS).map(|second| (second, qps)).collect());
         let traces = problem.pipelines.iter().map(|p| constant(p.demand_qps)).collect();
         Self { traces, arrivals: ArrivalProcess::Poisson, seed: DEFAULT_SEED }
     }
@@ -45,14 +45,14 @@ impl Workload {
 /// All arrivals of a trace. `name` names the random stream under `seed`: a pipeline's name gives the arrivals that a
 /// simulation of the pipeline would see.
 #[must_use]
-pub fn draw(trace: &Trace, process: ArrivalProcess, seed: u64, name: &str) -> Vec<Moment> {
+pub fn draw(trace: &ArrivalTrace, process: ArrivalProcess, seed: u64, name: &str) -> Vec<Moment> {
     Arrivals::new(trace, process, seed, name).collect()
 }
 
 /// The arrivals of one trace, drawn lazily: a trace of rates costs no memory per query.
 ///
-/// Each process is a renewal process in operational time, the number of queries expected so far: gaps of mean 1 there are
-/// stretched by the rate in force, so that a gap may span seconds of different rates.
+/// Each process is a renewal process in operational time, which is the number of queries expected so far. Gaps have the
+/// mean 1 there, and the rate in force stretches them. So a gap may span seconds of different rates.
 #[derive(Clone, Debug)]
 pub struct Arrivals<'a> {
     source: Source<'a>,
@@ -64,14 +64,14 @@ enum Source<'a> {
     Drawn(Drawn<'a>),
 }
 
-/// How many arrivals are drawn at once: enough that what a draw needs stays in registers.
+/// Number of arrivals that are drawn at once: enough that the data of a draw stays in registers.
 const DRAWN_AT_ONCE: usize = 64;
 
 #[derive(Clone, Debug)]
 struct Drawn<'a> {
     seconds: std::slice::Iter<'a, (u64, f64)>,
     gap: Gap,
-    stream: Stream,
+    stream: RandomStream,
     second: u64,
     qps: f64,
     /// Part of the second gone by, 0 to 1.
@@ -93,17 +93,17 @@ enum Gap {
 impl<'a> Arrivals<'a> {
     /// The arrivals of the pipeline called `name` under this root seed.
     #[must_use]
-    pub fn new(trace: &'a Trace, process: ArrivalProcess, seed: u64, name: &str) -> Self {
+    pub fn new(trace: &'a ArrivalTrace, process: ArrivalProcess, seed: u64, name: &str) -> Self {
         let rows = match trace {
-            Trace::Arrivals(moments) => return Self { source: Source::Listed(moments.iter()) },
-            Trace::Rates(rows) => rows.iter(),
+            ArrivalTrace::Arrivals(moments) => return Self { source: Source::Listed(moments.iter()) },
+            ArrivalTrace::Rates(rows) => rows.iter(),
         };
         let gap = match process {
             ArrivalProcess::Poisson => Gap::Exponential,
             ArrivalProcess::Gamma(cv) if cv > 0.0 => Gap::Gamma { shape: 1.0 / (cv * cv) },
             ArrivalProcess::Uniform | ArrivalProcess::Gamma(_) => Gap::Equal,
         };
-        let stream = Stream::new(seed, &format!("arrivals/{name}"));
+        let stream = RandomStream::new(seed, &format!("arrivals/{name}"));
         let (buffer, given) = (Vec::with_capacity(DRAWN_AT_ONCE), 0);
         let mut drawn = Drawn { seconds: rows, gap, stream, second: 0, qps: 0.0, gone: 1.0, ahead: 0.0, buffer, given };
         if !matches!(gap, Gap::Equal) {
@@ -115,7 +115,7 @@ impl<'a> Arrivals<'a> {
 
 impl Gap {
     #[inline(always)]
-    fn draw(self, stream: &mut Stream) -> f64 {
+    fn draw(self, stream: &mut RandomStream) -> f64 {
         match self {
             Self::Exponential => stream.exponential(),
             Self::Equal => 1.0,
@@ -188,14 +188,14 @@ mod tests {
     use super::*;
 
     fn drawn(rows: &[(u64, f64)], process: ArrivalProcess, seed: u64) -> Vec<Moment> {
-        let trace = Trace::rates(rows.to_vec()).expect("rates");
+        let trace = ArrivalTrace::rates(rows.to_vec()).expect("rates");
         Arrivals::new(&trace, process, seed, "p").collect()
     }
 
     #[test]
-    fn moments_are_rounded_as_floats_are() {
+    fn fast_rounding_equals_round_ties_even() {
         let halves = (0..2_000).map(|n| f64::from(n) / 2.0);
-        let mut stream = Stream::new(1, "rounded");
+        let mut stream = RandomStream::new(1, "rounded");
         let drawn: Vec<f64> = (0..100_000).map(|n| stream.exponential() * 10f64.powi(n % 15)).collect();
         for x in halves.chain(drawn).chain([1e9, 2f64.powi(51) - 0.5]) {
             assert_eq!(rounded(x), x.round_ties_even() as u64, "{x}");
@@ -242,7 +242,7 @@ mod tests {
     #[test]
     fn listed_arrivals_pass_through() {
         let moments = vec![Moment::from_nanos(3), Moment::from_nanos(3), Moment::from_nanos(9)];
-        let trace = Trace::arrivals(moments.clone()).expect("arrivals");
+        let trace = ArrivalTrace::arrivals(moments.clone()).expect("arrivals");
         assert_eq!(Arrivals::new(&trace, ArrivalProcess::Poisson, 1, "p").collect::<Vec<_>>(), moments);
     }
 }

@@ -30,27 +30,28 @@ impl Far {
     }
 }
 
-/// How many of the running batches are kept sorted.
+/// Number of running batches that are kept sorted.
 const NEAR_MAX: usize = 64;
 /// Room for them to move in, so that taking the first moves none.
 const NEAR_ROOM: usize = 4 * NEAR_MAX;
 
-/// The running batches by their end, then by the order in which they started: those that end next in an array, the others
-/// in a heap.
+/// The running batches by their end, then by the order in which they started. The batches that end next are in an array,
+/// the others in a heap.
 ///
-/// A batch that starts usually ends after most that run. So its place is found from the back of the array within a few
-/// steps, and the next batch is taken from the front. That costs less than a heap as long as there are few, and no more
-/// when there are many.
+/// Example: four batches run and end at 10, 12, 15 and 19 ms; a batch that starts and ends at 17 ms passes one of them. A
+/// batch that starts usually ends after most running ones, so its place is found from the back of the array within a few
+/// steps. The next batch is taken from the front. This costs less than a heap while few batches run, and no more when many
+/// run.
 #[derive(Debug)]
 pub struct Agenda {
-    /// What is `front..back` comes before all that is in `far`.
+    /// The batches in `front..back` come before all batches in `far`.
     near: Box<[RunningBatch; NEAR_ROOM]>,
     front: usize,
     back: usize,
     far: BinaryHeap<Reverse<Far>>,
-    /// Batches that moved from near to far: they come before far batches that end at the same moment. `pushed` ones come
-    /// after.
+    /// Counts batches that moved from near to far. They come before far batches that end at the same moment.
     moved: i64,
+    /// Counts batches that started as far ones. They come after far batches that end at the same moment.
     pushed: i64,
     /// When the first one ends; `NEVER` if none runs.
     next: Moment,
@@ -59,7 +60,7 @@ pub struct Agenda {
 impl Default for Agenda {
     fn default() -> Self {
         let none = RunningBatch { end: Moment::NEVER, station: 0, server: 0 };
-        let near = vec![none; NEAR_ROOM].into_boxed_slice().try_into().expect("as many as that");
+        let near = vec![none; NEAR_ROOM].into_boxed_slice().try_into().expect("NEAR_ROOM places");
         Self { near, front: 0, back: 0, far: BinaryHeap::new(), moved: 0, pushed: 0, next: Moment::NEVER }
     }
 }
@@ -153,11 +154,11 @@ impl Agenda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::random::Stream;
+    use crate::random::RandomStream;
 
     #[test]
     fn batches_that_end_together_end_in_start_order() {
-        let mut stream = Stream::new(1, "agenda");
+        let mut stream = RandomStream::new(1, "agenda");
         let mut agenda = Agenda::default();
         let mut expected = std::collections::BTreeSet::new();
         let mut started = 0;
@@ -174,9 +175,9 @@ mod tests {
                 agenda.start(end, started, 0);
                 expected.insert((end, started));
             }
-            // `next_end` must not change what comes next.
+            // `next_end` must not change the next batch.
             if stream.bits().is_multiple_of(3) {
-                assert_eq!(agenda.next_end(), expected.first().map_or(Moment::NEVER, |e| e.0));
+                assert_eq!(agenda.next_end(), expected.first().map_or(Moment::NEVER, |&(end, _)| end));
             }
         }
     }

@@ -1,12 +1,12 @@
 //! The queries that a finished query makes.
 
-use crate::random::Stream;
+use crate::random::RandomStream;
 use crate::state::drops::send_released;
 use crate::state::group::CompiledGroup;
-use crate::state::joins::{Joins, Scopes};
+use crate::state::joins::{Joins, MadeQuery, Scopes};
 use crate::state::pipeline::PipelineState;
-use crate::state::query::{Dispatch, NO_PICK, Query};
-use crate::state::serving::{Dropped, ServingState, StationInfo};
+use crate::state::query::{Dispatch, NO_PICK, SimulatedQuery};
+use crate::state::serving::{ServingState, SimulatedDrop, StationInfo};
 use apportion_domain::Moment;
 use apportion_serving::DropReason;
 
@@ -14,16 +14,16 @@ use apportion_serving::DropReason;
 #[derive(Clone, Copy, Debug)]
 pub struct FinishedQuery {
     /// The query, with the fields that its children inherit.
-    pub query: Query,
+    pub query: SimulatedQuery,
     /// The dispatch of its children.
     pub to: Dispatch,
-    /// Whether it may make queries.
-    pub makes: bool,
+    /// Whether it may make queries: not if its task is the last, or its request has lost another query.
+    pub may_make: bool,
 }
 
 /// The station where a query has finished.
 #[derive(Clone, Copy, Debug)]
-pub struct Origin<'a> {
+pub struct QueryOrigin<'a> {
     /// Its pipeline.
     pub state: &'a PipelineState,
     /// Its group.
@@ -34,24 +34,24 @@ pub struct Origin<'a> {
     pub now: Moment,
 }
 
-impl Origin<'_> {
+impl QueryOrigin<'_> {
     /// Makes the children of a query. Each child is sent, or dropped. Returns their number. A run that is cut short makes
     /// no more.
     #[inline]
-    pub fn make_children(&self, serving: &mut ServingState, streams: &mut [Stream], parent: FinishedQuery) -> u64 {
+    pub fn make_children(&self, serving: &mut ServingState, streams: &mut [RandomStream], parent: FinishedQuery) -> u64 {
         let mut made = 0;
         for at in self.group.chosen(streams) {
             let edge = &self.group.edges[at];
             let count = edge.fanout.draw(&mut streams[edge.stream as usize]);
-            let child = Query { router: self.info.router + at as u32, ..parent.query };
+            let child = SimulatedQuery { router: self.info.router + at as u32, ..parent.query };
             let mut left = u64::from(count);
             while left > 0 {
-                let now = serving.bounds.count_made(left);
-                if now == 0 {
+                let allowed = serving.bounds.count_made(left);
+                if allowed == 0 {
                     return made;
                 }
-                (0..now).for_each(|_| self.send(serving, child, parent.to, edge.to));
-                left -= now;
+                (0..allowed).for_each(|_| self.send(serving, child, parent.to, edge.to));
+                left -= allowed;
             }
             made += u64::from(count);
             if let Some(of_edge) = serving.made.get_mut(child.router as usize) {
@@ -62,26 +62,26 @@ impl Origin<'_> {
     }
 
     #[inline(always)]
-    fn send(&self, serving: &mut ServingState, child: Query, to: Dispatch, task: u32) {
+    fn send(&self, serving: &mut ServingState, child: SimulatedQuery, to: Dispatch, task: u32) {
         if !serving.send(self.now, self.state.network, child, to) {
             drop_child(serving, self.info, child, task);
         }
     }
 
-    /// As [`Origin::make_children`], in a pipeline with joins. First all children are counted. Then the parent is counted
-    /// off, which may release held queries. Then children are sent, or held at their join.
+    /// As [`QueryOrigin::make_children`], in a pipeline with joins. First all children are counted. Then the parent is
+    /// counted off, which may release held queries. Then children are sent, or held at their join.
     pub fn make_joined(
         &self,
         joins: &Joins,
         scopes: &mut Scopes,
         serving: &mut ServingState,
-        streams: &mut [Stream],
+        streams: &mut [RandomStream],
         parent: FinishedQuery,
     ) -> u64 {
         let task = self.group.task_in_pipeline;
-        if !parent.makes {
-            scopes.ended(joins, parent.query.scope, task);
-            send_released(scopes, serving, (self.state, self.group.pipeline), self.now);
+        if !parent.may_make {
+            scopes.count_ended(joins, parent.query.scope, task);
+            send_released(scopes, serving, self.state, self.now);
             return 0;
         }
         let scope = scopes.enter(joins, task, parent.query.scope);
@@ -95,27 +95,28 @@ impl Origin<'_> {
             if let Some(of_edge) = serving.made.get_mut(self.info.router as usize + edge_at) {
                 *of_edge += u64::from(count);
             }
-            scopes.made(joins, scope, edge.to, count);
+            scopes.count_made(joins, scope, edge.to, count);
             made += u64::from(count);
         }
-        scopes.ended(joins, parent.query.scope, task);
-        send_released(scopes, serving, (self.state, self.group.pipeline), self.now);
+        scopes.count_ended(joins, parent.query.scope, task);
+        send_released(scopes, serving, self.state, self.now);
         let first = chosen.start;
         for at in chosen {
             let edge = &self.group.edges[at];
-            let child = Query { router: self.info.router + at as u32, scope, pick: NO_PICK, ..parent.query };
+            let child = SimulatedQuery { router: self.info.router + at as u32, scope, pick: NO_PICK, ..parent.query };
             let mut left = u64::from(scopes.counts[at - first]);
             while left > 0 {
-                let now = serving.bounds.count_made(left);
-                if now == 0 {
+                let allowed = serving.bounds.count_made(left);
+                if allowed == 0 {
                     return made;
                 }
-                for _ in 0..now {
-                    if !(joins.waits(edge.to) && scopes.hold_if_waiting(joins, child, parent.to, (task, edge.to))) {
+                let made_query = MadeQuery { query: child, to: parent.to, maker: task, task: edge.to };
+                for _ in 0..allowed {
+                    if !(joins.waits(edge.to) && scopes.hold_if_waiting(joins, made_query)) {
                         self.send(serving, child, parent.to, edge.to);
                     }
                 }
-                left -= now;
+                left -= allowed;
             }
         }
         scopes.leave(scope);
@@ -124,8 +125,8 @@ impl Origin<'_> {
 }
 
 #[cold]
-fn drop_child(serving: &mut ServingState, info: StationInfo, query: Query, task: u32) {
+fn drop_child(serving: &mut ServingState, info: StationInfo, query: SimulatedQuery, task: u32) {
     let StationInfo { pipeline, task_in_pipeline: at, .. } = info;
-    let query = Query { pick: NO_PICK, ..query };
-    serving.dropped.push(Dropped { pipeline, at, task, query, reason: DropReason::Budget });
+    let query = SimulatedQuery { pick: NO_PICK, ..query };
+    serving.dropped.push(SimulatedDrop { pipeline, at, task, query, reason: DropReason::Budget });
 }

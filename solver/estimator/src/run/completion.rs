@@ -1,33 +1,33 @@
 //! What follows when a batch has ended: its members make queries for the next tasks, or answer their requests.
 
 use super::agenda::RunningBatch;
-use super::children::{FinishedQuery, Origin};
+use super::children::{FinishedQuery, QueryOrigin};
 use crate::state::group::NO_BUDGET;
-use crate::state::query::{Dispatch, Query};
+use crate::state::query::{Dispatch, SimulatedQuery};
+use crate::state::requests::ClosedRequest;
 use crate::state::serving::StationInfo;
+use crate::state::statistics::AnsweredRequest;
 use crate::state::{RunState, ServerId};
+use apportion_domain::Partial;
 use apportion_serving::Waiting;
-use apportion_serving::station::Input;
+use apportion_serving::station::StationInput;
 
 /// Ends batches.
 #[derive(Debug, Default)]
 pub struct Completion {
     /// Members of the batch that ends: a buffer.
-    members: Vec<Waiting<Query>>,
+    members: Vec<Waiting<SimulatedQuery>>,
 }
 
 impl Completion {
     /// A batch has ended.
     #[inline]
     pub fn end_batch(&mut self, run: &mut RunState, RunningBatch { station, server, .. }: RunningBatch) {
-        if !run.stale.is_empty()
-            && let Some(at) = run.stale.iter().position(|s| *s == ServerId { station, server })
-        {
-            run.stale.swap_remove(at);
+        if run.stale.take(ServerId { station, server }) {
             return;
         }
         let machine = &mut run.serving.stations[station as usize];
-        machine.handle(run.now, Input::BatchFinished { server });
+        machine.handle(run.now, StationInput::BatchFinished { server });
         machine.swap_batch(server, &mut self.members);
         run.serving.bounds.count_ended(self.members.len() as u64);
         run.serving.take_outputs(run.now, station, |_, _, _| {});
@@ -35,7 +35,7 @@ impl Completion {
         let group = &run.groups[info.group as usize];
         let state = &run.pipelines[group.pipeline as usize];
         // A request that lost a query makes no more of them, unless partial answers are allowed.
-        let are_wanted = state.partial || !run.requests.has_dropped();
+        let are_wanted = state.partial == Partial::Allow || !run.requests.has_dropped();
         let is_done = match are_wanted {
             true if group.passes_on && state.passes_on() => self.pass_on_all(run, info),
             true if state.is_single && group.edges.is_empty() && !state.counts_outstanding => self.answer_all(run, info),
@@ -51,7 +51,7 @@ impl Completion {
     #[inline(always)]
     fn pass_on_all(&self, run: &mut RunState, info: StationInfo) -> bool {
         let (group, now) = (&run.groups[info.group as usize], run.now);
-        let is_on_time = |m: &Waiting<Query>| m.arrived + group.budget >= now;
+        let is_on_time = |m: &Waiting<SimulatedQuery>| m.arrived + group.budget >= now;
         if run.serving.is_watched() || !(group.budget == NO_BUDGET || self.members.iter().all(is_on_time)) {
             return false;
         }
@@ -72,11 +72,11 @@ impl Completion {
         let step = paths.stage(group.step, group.accuracy);
         let requests = &mut run.requests;
         let answers = self.members.iter().map(|m| {
-            let (node, stages) = step.pass(&m.query);
+            let point = step.pass(&m.query);
             let arrival = requests.close_single(m.query.request);
-            (arrival, m.deadline, paths.accuracy(node, stages, group.depth))
+            AnsweredRequest { arrival, deadline: m.deadline, accuracy: paths.accuracy(point, group.depth) }
         });
-        run.statistics.answered(group.pipeline as usize, run.now, answers);
+        run.statistics.count_answers(group.pipeline as usize, run.now, answers);
         true
     }
 
@@ -92,18 +92,19 @@ impl Completion {
             if state.counts_outstanding {
                 run.serving.query_ended(&query);
             }
-            let (node, stages) = state.paths.stage(group.step, group.accuracy).pass(&query);
+            let point = state.paths.stage(group.step, group.accuracy).pass(&query);
             let request = run.requests.get_mut(query.request);
-            let makes = !group.edges.is_empty() && (state.partial || request.drop_task.is_none());
+            let is_wanted = state.partial == Partial::Allow || request.drop_task.is_none();
+            let may_make = !group.edges.is_empty() && is_wanted;
             let mut made = 0;
-            if makes && let Some(done) = run.serving.done.get_mut(station as usize) {
+            if may_make && let Some(done) = run.serving.done.get_mut(station as usize) {
                 *done += 1;
             }
-            if makes || state.joins.is_some() {
-                let behind = run.now.since(arrived + group.budget);
-                let parent =
-                    FinishedQuery { query: Query { node, stages, ..query }, to: Dispatch { deadline, behind }, makes };
-                let origin = Origin { state, group, info, now: run.now };
+            if may_make || state.joins.is_some() {
+                let to = Dispatch { deadline, behind: run.now.since(arrived + group.budget) };
+                let query = SimulatedQuery { node: point.node, stages: point.stages, ..query };
+                let parent = FinishedQuery { query, to, may_make };
+                let origin = QueryOrigin { state, group, info, now: run.now };
                 made = match &state.joins {
                     None => origin.make_children(&mut run.serving, &mut run.streams, parent),
                     Some(joins) => origin.make_joined(joins, &mut run.scopes, &mut run.serving, &mut run.streams, parent),
@@ -116,19 +117,19 @@ impl Completion {
             }
             let is_complete = request.progress.is_complete();
             if made == 0 || group.is_scored {
-                let accuracy = state.paths.accuracy(node, stages, group.depth);
+                let accuracy = state.paths.accuracy(point, group.depth);
                 // The only path of a request with one sink.
                 if is_complete && !request.is_scored && state.weights.len() == 1 && group.stage_channel.is_none() {
                     let request = run.requests.close_unscored(query.request);
-                    run.statistics.completed(request, state.partial, Some(accuracy));
+                    run.statistics.count_outcome(ClosedRequest { request, accuracy: Some(accuracy) }, state.partial);
                     continue;
                 }
                 request.is_scored = true;
                 run.requests.score(query.request, group, accuracy);
             }
             if is_complete {
-                let (request, accuracy) = run.requests.close(query.request, &state.weights);
-                run.statistics.completed(request, state.partial, accuracy);
+                let closed = run.requests.close(query.request, &state.weights);
+                run.statistics.count_outcome(closed, state.partial);
             }
         }
     }

@@ -1,13 +1,15 @@
 //! Requests enter their pipelines.
 
+use crate::change::Changes;
 use crate::input::workload::Arrivals;
 use crate::state::RunState;
 use crate::state::joins::NO_SCOPE;
-use crate::state::query::{Dispatch, NO_PICK, Query};
+use crate::state::paths::PathPoint;
+use crate::state::query::{Dispatch, NO_PICK, SimulatedQuery};
 use crate::state::requests::NewRequest;
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::Router;
-use apportion_serving::station::Input;
+use apportion_serving::station::StationInput;
 
 /// Arrivals between two looks at other events.
 const ARRIVALS_AT_ONCE: u64 = 1 << 12;
@@ -54,25 +56,54 @@ impl<'a> Ingress<'a> {
 
     /// The next request of a pipeline arrives now, and its root query leaves the frontend.
     #[inline]
-    pub fn arrive(&mut self, run: &mut RunState, pipeline: usize) {
+    pub fn arrive(&mut self, run: &mut RunState, changes: Option<&mut Changes<'_>>, pipeline: usize) {
+        if let Some(changes) = changes {
+            changes.count_arrival(pipeline, run.now);
+        }
         self.next[pipeline] = self.arrivals[pipeline].next().unwrap_or(Moment::NEVER);
         let state = &run.pipelines[pipeline];
-        let (node, stages) = state.paths.start();
+        let PathPoint { node, stages } = state.paths.start();
         let router = state.frontend.expect(HAS_ROUTER);
         let deadline = run.now + state.slo;
-        let number = run.statistics.arrived(pipeline, run.now);
+        let number = run.statistics.count_arrival(pipeline, run.now);
         let request = run.requests.open(NewRequest { pipeline, number, arrival: run.now, deadline });
         run.serving.track(request, state.is_tracked);
-        let query = Query { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
-        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: Span::ZERO });
+        let query = SimulatedQuery { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
+        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: TimeSpan::ZERO });
         debug_assert!(is_sent, "a query that is not behind is sent");
+    }
+
+    /// Requests arrive until a station wants a tick, a query is on its way, or `moment` comes. No other event is earlier.
+    #[inline]
+    pub fn arrive_before(&mut self, run: &mut RunState, mut changes: Option<&mut Changes<'_>>, moment: Moment) {
+        let is_quiet = run.serving.is_quiet();
+        if is_quiet && self.arrive_in_bulk(run, moment) && self.next().at > run.now {
+            return;
+        }
+        loop {
+            let arrival = self.next();
+            run.now = arrival.at;
+            self.arrive(run, changes.as_deref_mut(), arrival.pipeline);
+            run.serving.bounds.count_work(1);
+            let is_quiet = run.serving.is_quiet();
+            if !is_quiet {
+                run.account_for_drops();
+            }
+            let next = self.next().at;
+            let serving = &run.serving;
+            let may_go_on =
+                is_quiet && !serving.bounds.is_due() && serving.next_wake().min(serving.network.next_due()) >= moment;
+            if next > arrival.at && !(may_go_on && next < moment) {
+                return;
+            }
+        }
     }
 
     /// Fast path: one pipeline, whose root queries all join one queue at once, and nothing else depends on them. Data that
     /// does not depend on the request is read once for all of them. Returns `false`, with nothing done, where the path does
     /// not apply. It may stop while more requests arrive at the same moment.
     #[inline]
-    pub fn arrive_in_bulk(&mut self, run: &mut RunState, before: Moment) -> bool {
+    fn arrive_in_bulk(&mut self, run: &mut RunState, before: Moment) -> bool {
         let ([state], [arrivals], [next]) = (&*run.pipelines, &mut *self.arrivals, &mut *self.next) else {
             return false;
         };
@@ -80,16 +111,16 @@ impl<'a> Ingress<'a> {
         let only = run.serving.routers[router as usize].as_ref().and_then(Router::only);
         let is_unobserved = state.passes_on() && !state.is_tracked && !run.serving.is_watched() && !run.has_changes;
         let Some(picked) = only.filter(|_| is_unobserved) else { return false };
-        let (node, stages) = state.paths.start();
+        let PathPoint { node, stages } = state.paths.start();
         let station = &mut run.serving.stations[picked.target as usize];
         let mut arrived = 0;
         loop {
             let now = *next;
             let deadline = now + state.slo;
-            let number = run.statistics.arrived(0, now);
+            let number = run.statistics.count_arrival(0, now);
             let request = run.requests.open(NewRequest { pipeline: 0, number, arrival: now, deadline });
-            let query = Query { request, node, stages, router, pick: picked.slot, scope: NO_SCOPE };
-            station.handle(now, Input::Arrive { query, deadline });
+            let query = SimulatedQuery { request, node, stages, router, pick: picked.slot, scope: NO_SCOPE };
+            station.handle(now, StationInput::Arrive { query, deadline });
             run.now = now;
             *next = arrivals.next().unwrap_or(Moment::NEVER);
             arrived += 1;

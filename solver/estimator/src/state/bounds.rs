@@ -1,9 +1,9 @@
 //! The bounds of a run: how long its caller lets it go on, how many queries it serves, and how much memory it holds.
 //!
 //! A run checks its bounds every [`LOOK_EVERY`] queries, so that the check costs nothing that can be measured. A run that
-//! is cut short has no estimate: it ends with a [`Cut`].
+//! is cut short has no estimate: it ends with a [`CutReason`].
 
-use super::query::Query;
+use super::query::SimulatedQuery;
 use apportion_serving::Waiting;
 use std::fmt;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ pub const BYTES_MAX: usize = 1 << 29;
 /// Queries between two looks at the bounds: some milliseconds.
 pub const LOOK_EVERY: u64 = 1 << 15;
 /// Memory of a query in flight: buffers double when they grow.
-const QUERY_BYTES: usize = 2 * size_of::<Waiting<Query>>();
+const QUERY_BYTES: usize = 2 * size_of::<Waiting<SimulatedQuery>>();
 
 /// Says when a run is to end early; it is asked every [`LOOK_EVERY`] queries, from the run's thread.
 #[derive(Clone, Default)]
@@ -41,7 +41,7 @@ impl fmt::Debug for Stop {
 
 /// Why a run ended before each of its requests had an outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Cut {
+pub enum CutReason {
     /// Its caller's [`Stop`] said so.
     #[error("it was stopped")]
     Stopped,
@@ -76,7 +76,7 @@ pub struct RunBounds {
     other_bytes: usize,
     visits_max: u64,
     stop: Stop,
-    cut: Option<Cut>,
+    cut: Option<CutReason>,
 }
 
 impl Default for RunBounds {
@@ -163,9 +163,9 @@ impl RunBounds {
         let in_flight = begun.saturating_sub(self.ended) as usize;
         let bytes = in_flight.saturating_mul(QUERY_BYTES).saturating_add(self.other_bytes);
         self.cut = match () {
-            () if self.stop.is_asked() => Some(Cut::Stopped),
-            () if begun > self.visits_max => Some(Cut::Visits { visits_max: self.visits_max }),
-            () if bytes > BYTES_MAX => Some(Cut::Memory),
+            () if self.stop.is_asked() => Some(CutReason::Stopped),
+            () if begun > self.visits_max => Some(CutReason::Visits { visits_max: self.visits_max }),
+            () if bytes > BYTES_MAX => Some(CutReason::Memory),
             () => None,
         };
         self.left = if self.cut.is_some() { 0 } else { LOOK_EVERY };
@@ -174,7 +174,7 @@ impl RunBounds {
     /// Why the run is cut short, if it is.
     #[inline(always)]
     #[must_use]
-    pub fn cut(&self) -> Option<Cut> {
+    pub fn cut(&self) -> Option<CutReason> {
         self.cut
     }
 }

@@ -1,11 +1,11 @@
 //! What follows when a query is dropped or lost.
 
-use super::joins::Scopes;
+use super::joins::{MadeQuery, Scopes};
 use super::pipeline::PipelineState;
-use super::query::Query;
+use super::query::SimulatedQuery;
 use super::run_state::RunState;
-use super::serving::{Dropped, ServingState};
-use apportion_domain::Moment;
+use super::serving::{ServingState, SimulatedDrop};
+use apportion_domain::{Moment, Partial};
 use apportion_serving::DropReason;
 
 impl RunState {
@@ -25,7 +25,7 @@ impl RunState {
     }
 
     #[cold]
-    fn account_for_drop(&mut self, Dropped { pipeline, at, task, query, reason }: Dropped) {
+    fn account_for_drop(&mut self, SimulatedDrop { pipeline, at, task, query, reason }: SimulatedDrop) {
         let state = &self.pipelines[pipeline as usize];
         if state.counts_outstanding {
             self.serving.query_ended(&query);
@@ -33,7 +33,7 @@ impl RunState {
         let is_first = self.requests.drop_at(query.request, at);
         let request = self.requests.get_mut(query.request);
         request.progress.dropped(self.now, 1, reason);
-        if is_first && !state.partial && !request.progress.is_complete() {
+        if is_first && state.partial == Partial::Deny && !request.progress.is_complete() {
             if state.is_tracked && state.untracked_until.is_none_or(|until| request.arrival > until) {
                 self.serving.cancel_tracked(self.now, query, request.deadline);
             } else {
@@ -43,9 +43,8 @@ impl RunState {
                 self.serving.bounds.count_work(self.scopes.held_count() as u64);
                 while let Some(held) = self.scopes.cancel(query.request) {
                     self.serving.bounds.count_work(self.scopes.held_count() as u64);
-                    let reason = DropReason::Cancelled;
-                    let dropped = Dropped { pipeline, at: held.task, task: held.task, query: held.query, reason };
-                    self.serving.dropped.push(dropped);
+                    let (query, reason) = (held.query, DropReason::Cancelled);
+                    self.serving.dropped.push(SimulatedDrop { pipeline, at: held.task, task: held.task, query, reason });
                 }
             }
         }
@@ -54,7 +53,7 @@ impl RunState {
 
     /// A query is lost with the replica that held it: its request fails.
     #[cold]
-    pub fn lose(&mut self, pipeline: u32, task: u32, query: Query) {
+    pub fn lose(&mut self, pipeline: u32, task: u32, query: SimulatedQuery) {
         if self.pipelines[pipeline as usize].counts_outstanding {
             self.serving.query_ended(&query);
         }
@@ -63,31 +62,27 @@ impl RunState {
     }
 
     /// Nobody waits any more for a query that was lost or dropped. This may send other queries, or end its request.
-    fn stop_waiting_for(&mut self, pipeline: u32, task: u32, query: Query) {
+    fn stop_waiting_for(&mut self, pipeline: u32, task: u32, query: SimulatedQuery) {
         self.serving.bounds.count_ended(1);
         let state = &self.pipelines[pipeline as usize];
         if let Some(joins) = &state.joins {
-            self.scopes.ended(joins, query.scope, task);
-            send_released(&mut self.scopes, &mut self.serving, (state, pipeline), self.now);
+            self.scopes.count_ended(joins, query.scope, task);
+            send_released(&mut self.scopes, &mut self.serving, state, self.now);
         }
         if self.requests.get_mut(query.request).progress.is_complete() {
-            let (request, accuracy) = self.requests.close(query.request, &state.weights);
-            self.statistics.completed(request, state.partial, accuracy);
+            let closed = self.requests.close(query.request, &state.weights);
+            self.statistics.count_outcome(closed, state.partial);
         }
     }
 }
 
 /// Sends the queries that need not wait any longer at a join of this pipeline.
-pub fn send_released(
-    scopes: &mut Scopes,
-    serving: &mut ServingState,
-    (state, pipeline): (&PipelineState, u32),
-    now: Moment,
-) {
+pub fn send_released(scopes: &mut Scopes, serving: &mut ServingState, state: &PipelineState, now: Moment) {
     for held in scopes.released.drain(..) {
-        if !serving.send(now, state.network, held.query, held.to) {
-            let (at, task, query) = (held.maker, held.task, held.query);
-            serving.dropped.push(Dropped { pipeline, at, task, query, reason: DropReason::Budget });
+        let MadeQuery { query, to, maker, task } = held.made;
+        if !serving.send(now, state.network, query, to) {
+            let (at, pipeline) = (maker, state.number);
+            serving.dropped.push(SimulatedDrop { pipeline, at, task, query, reason: DropReason::Budget });
         }
     }
 }

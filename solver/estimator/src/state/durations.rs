@@ -1,7 +1,7 @@
 //! How long does a batch run? The profile's time, or a draw around it from the group's own stream.
 
-use crate::random::Stream;
-use apportion_domain::Span;
+use crate::random::RandomStream;
+use apportion_domain::TimeSpan;
 
 /// The 99th percentile of the standard normal distribution.
 const NORMAL_P99: f64 = 2.326_347_874_040_841;
@@ -28,32 +28,32 @@ pub enum TimeDistribution {
 
 /// The standard deviation of the logarithm that gives this 99th percentile with this median.
 #[must_use]
-pub fn sigma(median: Span, p99: Span) -> f64 {
+pub fn sigma(median: TimeSpan, p99: TimeSpan) -> f64 {
     let ratio = p99.as_nanos() as f64 / median.as_nanos().max(1) as f64;
     ratio.max(1.0).ln() / NORMAL_P99
 }
 
-/// A law and the number of the stream that it draws from.
+/// A distribution, and the stream that its draws come from.
 #[derive(Clone, Debug)]
 pub struct TimeVariation {
-    /// The law.
-    pub law: TimeDistribution,
-    /// The stream.
+    /// The distribution.
+    pub distribution: TimeDistribution,
+    /// The number of the stream.
     pub stream: u32,
 }
 
 impl TimeVariation {
     /// The time of a batch of this size, whose profile says `time`; at least a nanosecond.
     #[cold]
-    pub fn draw(&self, streams: &mut [Stream], size: u32, time: Span) -> Span {
+    pub fn draw(&self, streams: &mut [RandomStream], size: u32, time: TimeSpan) -> TimeSpan {
         let stream = &mut streams[self.stream as usize];
-        let factor = match &self.law {
+        let factor = match &self.distribution {
             TimeDistribution::Lognormal(sigmas) => match sigmas.get(size as usize - 1).copied().unwrap_or(0.0) {
                 0.0 => return time,
                 sigma => (sigma * stream.normal()).exp(),
             },
             TimeDistribution::Exponential => stream.exponential(),
         };
-        Span::from_nanos(((time.as_nanos() as f64 * factor).round_ties_even() as u64).max(1))
+        TimeSpan::from_nanos(((time.as_nanos() as f64 * factor).round_ties_even() as u64).max(1))
     }
 }

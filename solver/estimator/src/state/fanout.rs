@@ -1,10 +1,19 @@
 //! How many queries does a query make?
 
-use crate::random::Stream;
+use crate::random::RandomStream;
 use apportion_domain::{Edge, FanoutCounts, Pipeline, Route, Variant};
 
 /// Most queries that one query may make at one child in a run: a guard of memory, far above any real detector.
 pub const CHILDREN_MAX: f64 = 1_000_000.0;
+
+/// One possible number of children, with the probability of at most this number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CumulatedCount {
+    /// The probability in 2^-64.
+    pub threshold: u64,
+    /// The number.
+    pub count: u32,
+}
 
 /// The distribution of the children of one query at one child task.
 #[derive(Clone, Debug, PartialEq)]
@@ -18,8 +27,8 @@ pub enum Fanout {
         /// Fractional part of the mean in 2^-64.
         threshold: u64,
     },
-    /// The first count whose cumulated probability, in 2^-64, exceeds a draw.
-    Counts(Vec<(u64, u32)>),
+    /// The first count whose cumulated probability exceeds a draw.
+    Counts(Vec<CumulatedCount>),
 }
 
 /// A probability in parts of 2^64, so that draws are compared as whole numbers.
@@ -44,15 +53,15 @@ impl Fanout {
         let possible: Vec<_> = counts.0.iter().filter(|&&(_, p)| p > 0.0).collect();
         let total: f64 = possible.iter().map(|&&(_, p)| p).sum();
         let mut sum = 0.0;
-        let mut cumulated: Vec<(u64, u32)> = Vec::with_capacity(possible.len());
+        let mut cumulated: Vec<CumulatedCount> = Vec::with_capacity(possible.len());
         for &&(count, probability) in &possible {
             sum += probability;
-            cumulated.push((threshold(sum / total), count));
+            cumulated.push(CumulatedCount { threshold: threshold(sum / total), count });
         }
         match cumulated.as_mut_slice() {
-            [only] => Self::Fixed(only.1),
+            [only] => Self::Fixed(only.count),
             [.., last] => {
-                last.0 = u64::MAX;
+                last.threshold = u64::MAX;
                 Self::Counts(cumulated)
             }
             [] => Self::Fixed(0),
@@ -63,7 +72,7 @@ impl Fanout {
     /// large.
     pub fn of(pipeline: &Pipeline, edge: &Edge, variant: &Variant) -> Result<Self, f64> {
         if let Some(counts) = variant.fanout_counts.get(&edge.to) {
-            let most = counts.0.iter().map(|c| c.0).max().unwrap_or(0);
+            let most = counts.0.iter().map(|&(count, _)| count).max().unwrap_or(0);
             return if f64::from(most) > CHILDREN_MAX { Err(f64::from(most)) } else { Ok(Self::counts(counts)) };
         }
         let chosen = match pipeline.task(edge.from).route {
@@ -83,14 +92,14 @@ impl Fanout {
 
     /// One draw.
     #[inline]
-    pub fn draw(&self, stream: &mut Stream) -> u32 {
+    pub fn draw(&self, stream: &mut RandomStream) -> u32 {
         match self {
             Self::Fixed(count) => *count,
             Self::Mean { floor, threshold } => floor + u32::from(stream.bits() < *threshold),
             Self::Counts(cumulated) => {
                 let bits = stream.bits();
-                let at = cumulated.partition_point(|c| c.0 <= bits).min(cumulated.len() - 1);
-                cumulated[at].1
+                let at = cumulated.partition_point(|c| c.threshold <= bits).min(cumulated.len() - 1);
+                cumulated[at].count
             }
         }
     }
@@ -102,7 +111,7 @@ mod tests {
 
     fn mean_of(fanout: &Fanout) -> f64 {
         const DRAWS: u32 = 100_000;
-        let mut stream = Stream::new(5, "fanout");
+        let mut stream = RandomStream::new(5, "fanout");
         (0..DRAWS).map(|_| f64::from(fanout.draw(&mut stream))).sum::<f64>() / f64::from(DRAWS)
     }
 

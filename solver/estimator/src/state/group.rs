@@ -2,11 +2,11 @@
 
 use super::durations::TimeVariation;
 use super::fanout::Fanout;
-use crate::random::Stream;
-use apportion_domain::{GroupName, HardwareIndex, Span};
+use crate::random::RandomStream;
+use apportion_domain::{GroupName, HardwareIndex, TimeSpan};
 
 /// The budget of a group whose queries are never behind.
-pub const NO_BUDGET: Span = Span::from_nanos(u64::MAX);
+pub const NO_BUDGET: TimeSpan = TimeSpan::from_nanos(u64::MAX);
 
 /// One group of a plan.
 #[derive(Debug)]
@@ -24,7 +24,7 @@ pub struct CompiledGroup {
     /// Its hardware.
     pub hardware: HardwareIndex,
     /// How long a replica of it takes to load.
-    pub load: Span,
+    pub load: TimeSpan,
     /// Its task, among all tasks of the problem.
     pub task: u32,
     /// Its task in its pipeline.
@@ -38,9 +38,9 @@ pub struct CompiledGroup {
     /// Its step in the table of path accuracies.
     pub step: Option<u32>,
     /// Time of a batch of `i + 1` queries.
-    pub service: Vec<Span>,
+    pub service: Vec<TimeSpan>,
     /// How long a query may take here before it is behind; [`NO_BUDGET`] for policies without task budgets.
-    pub budget: Span,
+    pub budget: TimeSpan,
     /// Channels for which a path ends here for certain.
     pub closes: Vec<u32>,
     /// Whether every query counts for some channel, leaf or not.
@@ -54,14 +54,14 @@ pub struct CompiledGroup {
 }
 
 impl CompiledGroup {
-    /// Whether each query makes exactly one query at the only child, and has no other effect on its request.
-    pub fn passes_on(edges: &[OutEdge], is_scored: bool) -> bool {
-        !is_scored && matches!(edges, [edge] if matches!(edge.fanout, Fanout::Fixed(1)))
+    /// Whether a query with these edges makes exactly one query at the only child.
+    pub fn makes_one_child(edges: &[OutEdge]) -> bool {
+        matches!(edges, [edge] if matches!(edge.fanout, Fanout::Fixed(1)))
     }
 
     /// The edges that a query takes.
     #[inline]
-    pub fn chosen(&self, streams: &mut [Stream]) -> std::ops::Range<usize> {
+    pub fn chosen(&self, streams: &mut [RandomStream]) -> std::ops::Range<usize> {
         match &self.one_of {
             None => 0..self.edges.len(),
             Some(choice) => {

@@ -1,6 +1,6 @@
 //! Percentiles of spans in memory that does not grow with their number.
 
-use apportion_domain::Span;
+use apportion_domain::TimeSpan;
 
 /// Bits of a value that its bin keeps below the leading one: bins are at most 2^-10 of their value wide.
 const PRECISION_BITS: u32 = 10;
@@ -11,19 +11,19 @@ pub struct Histogram {
     counts: Vec<u64>,
     total: u64,
     sum_ns: u128,
-    max: Span,
+    max: TimeSpan,
 }
 
 impl Histogram {
     /// Counts one span.
     #[inline]
-    pub fn add(&mut self, span: Span) {
+    pub fn add(&mut self, span: TimeSpan) {
         self.add_all(std::iter::once(span));
     }
 
     /// Counts several.
     #[inline]
-    pub fn add_all(&mut self, spans: impl ExactSizeIterator<Item = Span>) {
+    pub fn add_all(&mut self, spans: impl ExactSizeIterator<Item = TimeSpan>) {
         self.total += spans.len() as u64;
         // In a register: the counts might be anywhere.
         let mut sum_ns = self.sum_ns;
@@ -50,7 +50,7 @@ impl Histogram {
 
     /// Counts a span in the last bin, or in one behind it.
     #[inline(never)]
-    fn add_last(&mut self, span: Span, bin: usize) {
+    fn add_last(&mut self, span: TimeSpan, bin: usize) {
         self.max = self.max.max(span);
         if bin >= self.counts.len() {
             self.counts.resize(bin + 1, 0);
@@ -79,15 +79,15 @@ impl Histogram {
         if self.total == 0 { 0.0 } else { self.sum_ns as f64 / self.total as f64 / 1e6 }
     }
 
-    /// The smallest span that a part `p` of all spans does not exceed, in milliseconds, rounded up within its bin (at most
-    /// 0.1 %, never above the largest span); 0 without spans.
+    /// The smallest span that a part `p` of all spans does not exceed, in milliseconds; 0 without spans. It is rounded up
+    /// within its bin: by at most 0.1 %, and never above the largest span.
     pub fn percentile_ms(&self, p: f64) -> f64 {
         let rank = ((p * self.total as f64).ceil() as u64).max(1);
         let mut seen = 0;
         for (bin, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= rank {
-                return Span::from_nanos(bin_end(bin)).min(self.max).as_millis();
+                return TimeSpan::from_nanos(bin_end(bin)).min(self.max).as_millis();
             }
         }
         0.0
@@ -122,7 +122,7 @@ mod tests {
     #[test]
     fn percentiles_are_within_a_thousandth() {
         let mut h = Histogram::default();
-        (1..=1000).for_each(|i| h.add(Span::from_nanos(i * 1_000_000)));
+        (1..=1000).for_each(|i| h.add(TimeSpan::from_nanos(i * 1_000_000)));
         assert!((h.percentile_ms(0.5) / 500.0 - 1.0).abs() < 1e-3, "{}", h.percentile_ms(0.5));
         assert!((h.percentile_ms(0.99) / 990.0 - 1.0).abs() < 1e-3);
         assert_eq!(h.percentile_ms(1.0), 1000.0);

@@ -1,11 +1,11 @@
 //! Joins: a query that the primary edge makes waits for the queries of its siblings over the other edges.
 //!
 //! The edges that make queries form a tree of tasks. For each other edge into a join there is a nearest common ancestor of
-//! both parents in that tree, and a path of tasks from there (excluded) to the edge's parent (included). Each query that
+//! both parents in that tree. A path of tasks leads from there (excluded) to the edge's parent (included). Each query that
 //! ends at such an ancestor opens a *scope*, which counts for each edge the queries on that path that stem from it and have
 //! not ended. While a count is above 0, there are queries over that edge to wait for, or there still may be.
 
-use super::query::{Dispatch, Query};
+use super::query::{Dispatch, SimulatedQuery};
 use apportion_domain::{Pipeline, TaskIndex};
 
 /// No scope.
@@ -69,17 +69,24 @@ fn lineage(pipeline: &Pipeline, task: TaskIndex) -> Vec<TaskIndex> {
     all
 }
 
-/// A query that waits at a join before it is sent.
+/// A query that was made and has not been sent.
 #[derive(Clone, Copy, Debug)]
-pub struct HeldQuery {
+pub struct MadeQuery {
     /// The query.
-    pub query: Query,
+    pub query: SimulatedQuery,
     /// Its dispatch.
     pub to: Dispatch,
     /// The task of the query that made it, in its pipeline.
     pub maker: u32,
     /// Its own task, in its pipeline.
     pub task: u32,
+}
+
+/// A query that waits at a join before it is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldQuery {
+    /// The query, where it came from and where it goes.
+    pub made: MadeQuery,
     /// Edges that it waits for.
     edges: u32,
     /// Its number among all queries that were ever held.
@@ -177,7 +184,7 @@ impl Scopes {
     }
 
     /// `count` queries of a task were made in a scope.
-    pub fn made(&mut self, joins: &Joins, scope: u32, task: u32, count: u32) {
+    pub fn count_made(&mut self, joins: &Joins, scope: u32, task: u32, count: u32) {
         self.take(scope, count);
         for &edge in &joins.counted[task as usize] {
             let at = self.find(joins, scope, edge);
@@ -186,7 +193,7 @@ impl Scopes {
     }
 
     /// A query of a task that was made in a scope has ended, after its children were counted, or was dropped.
-    pub fn ended(&mut self, joins: &Joins, scope: u32, task: u32) {
+    pub fn count_ended(&mut self, joins: &Joins, scope: u32, task: u32) {
         for &edge in &joins.counted[task as usize] {
             let at = self.find(joins, scope, edge);
             let of = &mut self.scopes[at as usize];
@@ -214,11 +221,11 @@ impl Scopes {
     }
 
     /// Holds a query if it has to wait for others. Returns whether it is held.
-    pub fn hold_if_waiting(&mut self, joins: &Joins, query: Query, to: Dispatch, (maker, task): (u32, u32)) -> bool {
+    pub fn hold_if_waiting(&mut self, joins: &Joins, made: MadeQuery) -> bool {
         let mut edges = 0;
         let next = self.free_held.last().copied().unwrap_or(self.held.len() as u32);
-        for &edge in &joins.awaited[task as usize] {
-            let at = self.find(joins, query.scope, edge);
+        for &edge in &joins.awaited[made.task as usize] {
+            let at = self.find(joins, made.query.scope, edge);
             let of = &mut self.scopes[at as usize];
             if of.counts[edge as usize] > 0 {
                 of.held[edge as usize].push(next);
@@ -228,7 +235,7 @@ impl Scopes {
         if edges == 0 {
             return false;
         }
-        let held = HeldQuery { query, to, maker, task, edges, sequence: self.sequence, is_cancelled: false };
+        let held = HeldQuery { made, edges, sequence: self.sequence, is_cancelled: false };
         self.sequence += 1;
         match self.free_held.pop() {
             Some(at) => self.held[at as usize] = held,
@@ -238,10 +245,10 @@ impl Scopes {
     }
 
     /// Cancels the next held query of a request.
-    pub fn cancel(&mut self, request: u32) -> Option<HeldQuery> {
-        let wanted = |h: &&mut HeldQuery| h.edges > 0 && !h.is_cancelled && h.query.request == request;
+    pub fn cancel(&mut self, request: u32) -> Option<MadeQuery> {
+        let wanted = |h: &&mut HeldQuery| h.edges > 0 && !h.is_cancelled && h.made.query.request == request;
         let held = self.held.iter_mut().find(wanted)?;
         held.is_cancelled = true;
-        Some(*held)
+        Some(held.made)
     }
 }

@@ -8,6 +8,7 @@ pub mod bounds;
 pub mod drops;
 pub mod durations;
 pub mod fanout;
+mod faults;
 pub mod group;
 mod histogram;
 pub mod joins;
@@ -22,4 +23,5 @@ pub mod serving;
 pub mod statistics;
 mod timers;
 
-pub use run_state::{RunState, ServerId, SlowReplica};
+pub use faults::{ServerId, SlowReplica, SlowReplicas, StaleServers};
+pub use run_state::RunState;

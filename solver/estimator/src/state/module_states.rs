@@ -2,9 +2,9 @@
 
 use super::serving::ServingState;
 use crate::result::ModulePeriod;
-use apportion_domain::{Moment, PipelineIndex, Span, TaskIndex};
+use apportion_domain::{Moment, PipelineIndex, TaskIndex, TimeSpan};
 use apportion_serving::modules::{PERIOD, WINDOW_PERIODS_MAX};
-use apportion_serving::{StatePlanner, View};
+use apportion_serving::{StatePlanner, StationView};
 use std::collections::VecDeque;
 
 /// The states of one pipeline.
@@ -17,7 +17,7 @@ pub struct PipelineModules {
     /// Its stations.
     pub stations: Vec<u32>,
     /// From a station's report to the view that follows from it: a hop each way.
-    pub delay: Span,
+    pub delay: TimeSpan,
     /// Whether views only change with the plan.
     pub is_fixed: bool,
 }
@@ -37,7 +37,7 @@ impl PipelineModules {
 struct ViewDelivery {
     at: Moment,
     steered: usize,
-    views: Vec<View>,
+    views: Vec<StationView>,
 }
 
 /// All pipelines whose policies use module states.
@@ -48,7 +48,7 @@ pub struct ModuleStates {
     /// Earliest first.
     due: VecDeque<ViewDelivery>,
     /// Buffers of views that have arrived.
-    spare: Vec<Vec<View>>,
+    spare: Vec<Vec<StationView>>,
     /// Periods since a query arrived.
     silent: usize,
     /// The reports of the modules, if they are kept.
@@ -118,7 +118,7 @@ impl ModuleStates {
         self.due.front().map_or(self.period_end, |due| due.at.min(self.period_end))
     }
 
-    /// Ends the period if it ends now, and delivers what arrives now.
+    /// Ends the period if it ends now, and delivers the views that arrive now.
     pub fn act(&mut self, now: Moment, serving: &mut ServingState) {
         if self.period_end <= now {
             self.period_end = self.period_end + PERIOD;

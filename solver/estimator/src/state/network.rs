@@ -1,7 +1,7 @@
 //! Queries on their way between stations.
 
-use super::query::Query;
-use apportion_domain::{Moment, Span};
+use super::query::SimulatedQuery;
+use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
 
 /// A query on its way to a station.
@@ -12,16 +12,32 @@ pub struct QueryInTransit {
     /// Where.
     pub station: u32,
     /// The query.
-    pub query: Query,
+    pub query: SimulatedQuery,
     /// When its request should be answered.
     pub deadline: Moment,
+}
+
+/// All hops of one delay.
+#[derive(Debug)]
+struct Link {
+    delay: TimeSpan,
+    /// Its queries, in the order in which they arrive.
+    queue: VecDeque<QueryInTransit>,
+}
+
+impl Link {
+    /// When its next query arrives; `NEVER` if none is on its way.
+    #[inline]
+    fn next_due(&self) -> Moment {
+        self.queue.front().map_or(Moment::NEVER, |transit| transit.due)
+    }
 }
 
 /// Network hops. Each link has a constant delay. So queries arrive in the order in which they were sent, and a queue
 /// replaces a heap.
 #[derive(Debug)]
 pub struct Network {
-    links: Vec<(Span, VecDeque<QueryInTransit>)>,
+    links: Vec<Link>,
     next: Moment,
 }
 
@@ -33,21 +49,21 @@ impl Default for Network {
 
 impl Network {
     /// The link with this delay, which is not 0.
-    pub fn link(&mut self, delay: Span) -> usize {
-        self.links.iter().position(|l| l.0 == delay).unwrap_or_else(|| {
-            self.links.push((delay, VecDeque::new()));
+    pub fn link(&mut self, delay: TimeSpan) -> usize {
+        self.links.iter().position(|link| link.delay == delay).unwrap_or_else(|| {
+            self.links.push(Link { delay, queue: VecDeque::new() });
             self.links.len() - 1
         })
     }
 
     /// How long queries of a link are on their way.
-    pub fn delay(&self, link: usize) -> Span {
-        self.links[link].0
+    pub fn delay(&self, link: usize) -> TimeSpan {
+        self.links[link].delay
     }
 
     /// Sends a query at `now`.
-    pub fn send(&mut self, link: usize, now: Moment, station: u32, query: Query, deadline: Moment) {
-        let (delay, queue) = &mut self.links[link];
+    pub fn send(&mut self, link: usize, now: Moment, station: u32, query: SimulatedQuery, deadline: Moment) {
+        let Link { delay, queue } = &mut self.links[link];
         let due = now + *delay;
         queue.push_back(QueryInTransit { due, station, query, deadline });
         self.next = self.next.min(due);
@@ -65,10 +81,9 @@ impl Network {
         if self.next_due() > now {
             return None;
         }
-        let due = |l: &(Span, VecDeque<QueryInTransit>)| l.1.front().map_or(Moment::NEVER, |t| t.due);
-        let link = self.links.iter_mut().min_by_key(|l| due(l))?;
-        let transit = link.1.pop_front();
-        self.next = self.links.iter().map(due).min().unwrap_or(Moment::NEVER);
+        let link = self.links.iter_mut().min_by_key(|link| link.next_due())?;
+        let transit = link.queue.pop_front();
+        self.next = self.links.iter().map(Link::next_due).min().unwrap_or(Moment::NEVER);
         transit
     }
 }

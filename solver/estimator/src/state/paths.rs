@@ -1,6 +1,6 @@
 //! The accuracy of a query's path.
 
-use super::query::Query;
+use super::query::SimulatedQuery;
 use apportion_domain::{AccuracyModel, Pipeline, TaskIndex, VariantIndex};
 use std::collections::BTreeMap;
 
@@ -32,16 +32,25 @@ pub struct PathStep<'a> {
     product: bool,
 }
 
+/// How far a query has come on its path.
+#[derive(Clone, Copy, Debug)]
+pub struct PathPoint {
+    /// Its node in the table.
+    pub node: u32,
+    /// Accuracy accumulated over the tasks that it has passed.
+    pub stages: f64,
+}
+
 impl PathStep<'_> {
-    /// Node and accumulated accuracy of a query after it.
+    /// The point of a query after it.
     #[inline(always)]
     #[must_use]
-    pub fn pass(self, query: &Query) -> (u32, f64) {
+    pub fn pass(self, query: &SimulatedQuery) -> PathPoint {
         let stages = if self.product { query.stages * self.accuracy } else { query.stages + self.accuracy };
         if query.node == OFF || self.step == usize::MAX {
-            return (OFF, stages);
+            return PathPoint { node: OFF, stages };
         }
-        (self.next[query.node as usize * self.width + self.step], stages)
+        PathPoint { node: self.next[query.node as usize * self.width + self.step], stages }
     }
 }
 
@@ -79,10 +88,11 @@ impl PathAccuracies {
         self.steps.get(&(task, variant)).copied()
     }
 
-    /// Node and accumulated accuracy of a query before the root.
+    /// The point of a query before the root.
     #[must_use]
-    pub fn start(&self) -> (u32, f64) {
-        (if self.steps.is_empty() { OFF } else { START }, if self.product { 1.0 } else { 0.0 })
+    pub fn start(&self) -> PathPoint {
+        let node = if self.steps.is_empty() { OFF } else { START };
+        PathPoint { node, stages: if self.product { 1.0 } else { 0.0 } }
     }
 
     /// The effect of a step on a query's node and accuracy. `step` is its number here.
@@ -93,14 +103,15 @@ impl PathAccuracies {
         PathStep { next: &self.next, width: self.steps.len(), step, accuracy, product: self.product }
     }
 
-    /// Accuracy of a path that ends here and is `depth` tasks long: the table's, otherwise by the pipeline's formula.
+    /// Accuracy of a path that ends at this point and is `depth` tasks long: the table's, otherwise by the pipeline's
+    /// formula.
     #[inline]
     #[must_use]
-    pub fn accuracy(&self, node: u32, stages: f64, depth: u32) -> f64 {
-        match self.accuracy[node as usize] {
+    pub fn accuracy(&self, point: PathPoint, depth: u32) -> f64 {
+        match self.accuracy[point.node as usize] {
             Some(measured) => measured,
-            None if self.product => stages,
-            None => stages / f64::from(depth),
+            None if self.product => point.stages,
+            None => point.stages / f64::from(depth),
         }
     }
 }

@@ -2,17 +2,19 @@
 
 use super::joins::Joins;
 use super::paths::PathAccuracies;
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, Partial, TimeSpan};
 
 /// One pipeline of a run, with its settings and its stations.
 #[derive(Debug)]
 pub struct PipelineState {
+    /// Its number, in the problem's order.
+    pub number: u32,
     /// How long a request may take.
-    pub slo: Span,
-    /// PipelineState of the network that its hops take; `None` if they take no time.
+    pub slo: TimeSpan,
+    /// The link of the network that its hops take; `None` if they take no time.
     pub network: Option<usize>,
     /// Whether dropped parts are left out of the answer.
-    pub partial: bool,
+    pub partial: Partial,
     /// Whether the other queries of a request must be found when one of them is dropped.
     pub is_tracked: bool,
     /// Whether a request never has more than one query, and its accuracy is that query's path's.

@@ -1,12 +1,12 @@
 //! A query of a run, and its dispatch.
 
-use apportion_domain::{Moment, Span};
+use apportion_domain::{Moment, TimeSpan};
 
 /// A query in a run.
 ///
 /// To a station, queries of the same request are equal, so that one input cancels them all.
 #[derive(Clone, Copy, Debug)]
-pub struct Query {
+pub struct SimulatedQuery {
     /// Slot of its request.
     pub request: u32,
     /// Its node in the table of path accuracies.
@@ -21,7 +21,7 @@ pub struct Query {
     pub scope: u32,
 }
 
-impl PartialEq for Query {
+impl PartialEq for SimulatedQuery {
     fn eq(&self, other: &Self) -> bool {
         self.request == other.request
     }
@@ -33,7 +33,7 @@ pub struct Dispatch {
     /// When its request should be answered.
     pub deadline: Moment,
     /// By how much the part of the SLO of the sender's task was overrun.
-    pub behind: Span,
+    pub behind: TimeSpan,
 }
 
 /// No slot of a router: the query was not sent.

@@ -1,12 +1,12 @@
 //! Requests in flight: a slab whose slots are reused, so that memory follows the load and not the trace.
 
 use super::group::CompiledGroup;
-use apportion_domain::{Moment, Span};
-use apportion_serving::Progress;
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::RequestProgress;
 
 /// One request in flight.
 #[derive(Clone, Copy, Debug)]
-pub struct Request {
+pub struct SimulatedRequest {
     /// Its position among all arrivals of the run.
     pub number: u64,
     /// Its pipeline.
@@ -18,9 +18,9 @@ pub struct Request {
     /// When it should be answered.
     pub deadline: Moment,
     /// Its queries in flight, and its outcome so far.
-    pub progress: Progress,
+    pub progress: RequestProgress,
     /// Device time spent on it; 0 in runs without changes.
-    pub spent: Span,
+    pub spent: TimeSpan,
     /// Whether any path of it was scored.
     pub is_scored: bool,
 }
@@ -38,6 +38,15 @@ pub struct NewRequest {
     pub deadline: Moment,
 }
 
+/// A request whose slot is free again.
+#[derive(Clone, Copy, Debug)]
+pub struct ClosedRequest<'a> {
+    /// The request.
+    pub request: &'a SimulatedRequest,
+    /// Its accuracy; `None` if nothing of it was scored.
+    pub accuracy: Option<f64>,
+}
+
 /// Sum and number of accuracies.
 #[derive(Clone, Copy, Debug, Default)]
 struct Score {
@@ -50,8 +59,8 @@ struct Score {
 /// Each request has one score for each *channel* (a sink, or a task under `task_mean`). Before them is a score for paths
 /// that ended because a draw made no queries; it counts only if no channel has a score.
 #[derive(Debug)]
-pub struct Requests {
-    slots: Vec<Request>,
+pub struct RequestSlots {
+    slots: Vec<SimulatedRequest>,
     scores: Vec<Score>,
     width: usize,
     free: Vec<u32>,
@@ -59,7 +68,7 @@ pub struct Requests {
     dropped: usize,
 }
 
-impl Requests {
+impl RequestSlots {
     /// For pipelines with at most `channels_max` channels.
     #[must_use]
     pub fn new(channels_max: usize) -> Self {
@@ -70,7 +79,7 @@ impl Requests {
     #[inline(always)]
     pub fn open(&mut self, new: NewRequest) -> u32 {
         let NewRequest { pipeline, number, arrival, deadline } = new;
-        let slot = self.free.pop().unwrap_or_else(|| self.another());
+        let slot = self.free.pop().unwrap_or_else(|| self.add_slot());
         // Field by field: a struct that is put together first would be read again before it has arrived in memory.
         let request = &mut self.slots[slot as usize];
         request.number = number;
@@ -78,23 +87,23 @@ impl Requests {
         request.drop_task = None;
         request.arrival = arrival;
         request.deadline = deadline;
-        request.progress = Progress::new(1);
-        request.spent = Span::ZERO;
+        request.progress = RequestProgress::new(1);
+        request.spent = TimeSpan::ZERO;
         request.is_scored = false;
         slot
     }
 
     #[cold]
     #[inline(never)]
-    fn another(&mut self) -> u32 {
-        self.slots.push(Request {
+    fn add_slot(&mut self) -> u32 {
+        self.slots.push(SimulatedRequest {
             number: 0,
             pipeline: 0,
             drop_task: None,
             arrival: Moment::ZERO,
             deadline: Moment::ZERO,
-            progress: Progress::new(1),
-            spent: Span::ZERO,
+            progress: RequestProgress::new(1),
+            spent: TimeSpan::ZERO,
             is_scored: false,
         });
         self.scores.resize(self.scores.len() + self.width, Score::default());
@@ -103,7 +112,7 @@ impl Requests {
 
     /// Memory of all slots, in bytes: buffers double when they grow.
     pub fn bytes(&self) -> usize {
-        2 * self.slots.len() * (size_of::<Request>() + self.width * size_of::<Score>() + size_of::<u32>())
+        2 * self.slots.len() * (size_of::<SimulatedRequest>() + self.width * size_of::<Score>() + size_of::<u32>())
     }
 
     /// Requests without an outcome.
@@ -136,7 +145,7 @@ impl Requests {
 
     /// The request of a slot.
     #[inline]
-    pub fn get_mut(&mut self, slot: u32) -> &mut Request {
+    pub fn get_mut(&mut self, slot: u32) -> &mut SimulatedRequest {
         &mut self.slots[slot as usize]
     }
 
@@ -160,7 +169,7 @@ impl Requests {
 
     /// Frees the slot of a request of which nothing was scored.
     #[inline]
-    pub fn close_unscored(&mut self, slot: u32) -> &Request {
+    pub fn close_unscored(&mut self, slot: u32) -> &SimulatedRequest {
         self.free(slot);
         &self.slots[slot as usize]
     }
@@ -175,10 +184,10 @@ impl Requests {
         request.arrival
     }
 
-    /// Frees the slot. The request's accuracy is the mean over channels, by `weights`, of the mean over what ended there;
-    /// `None` if nothing did.
+    /// Frees the slot. The request's accuracy is the mean over channels, by `weights`, of the mean over the paths that
+    /// ended there; `None` if nothing did.
     #[inline]
-    pub fn close(&mut self, slot: u32, weights: &[f64]) -> (&Request, Option<f64>) {
+    pub fn close(&mut self, slot: u32, weights: &[f64]) -> ClosedRequest<'_> {
         let scores = &mut self.scores[slot as usize * self.width..][..=weights.len()];
         let accuracy = match scores {
             [_, only] if only.count == 1 => Some(only.sum),
@@ -187,7 +196,7 @@ impl Requests {
         };
         scores.fill(Score::default());
         self.free(slot);
-        (&self.slots[slot as usize], accuracy)
+        ClosedRequest { request: &self.slots[slot as usize], accuracy }
     }
 }
 

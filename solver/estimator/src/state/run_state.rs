@@ -1,37 +1,16 @@
 //! All parts of a run's state together.
 
-use super::bounds::Cut;
+use super::bounds::CutReason;
+use super::faults::{SlowReplicas, StaleServers};
 use super::group::CompiledGroup;
 use super::joins::Scopes;
 use super::module_states::ModuleStates;
 use super::pipeline::PipelineState;
-use super::requests::Requests;
-use super::serving::ServingState;
+use super::requests::RequestSlots;
+use super::serving::{JoinedQueue, ServingState};
 use super::statistics::Statistics;
-use crate::random::Stream;
-use apportion_domain::{Moment, Span};
-
-/// A replica that is slow for a while.
-#[derive(Clone, Debug)]
-pub struct SlowReplica {
-    /// Its station.
-    pub station: u32,
-    /// Its servers there.
-    pub servers: std::ops::Range<u32>,
-    /// Its batches take longer by this factor.
-    pub factor: f64,
-    /// When it is as fast as before.
-    pub until: Moment,
-}
-
-/// A server of a station.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ServerId {
-    /// The station.
-    pub station: u32,
-    /// The server there.
-    pub server: u32,
-}
+use crate::random::RandomStream;
+use apportion_domain::{Moment, TimeSpan};
 
 /// Everything that a run holds at one moment, apart from the events to come.
 #[derive(Debug)]
@@ -45,9 +24,9 @@ pub struct RunState {
     /// Stations, routers and network.
     pub serving: ServingState,
     /// Random streams of edges, choices and service times.
-    pub streams: Vec<Stream>,
+    pub streams: Vec<RandomStream>,
     /// Requests in flight.
-    pub requests: Requests,
+    pub requests: RequestSlots,
     /// Queries that wait at joins.
     pub scopes: Scopes,
     /// PARD's module states.
@@ -57,39 +36,31 @@ pub struct RunState {
     /// Whether replicas or plans may change during the run.
     pub has_changes: bool,
     /// Replicas that were slow at some time.
-    pub slow: Vec<SlowReplica>,
+    pub slow: SlowReplicas,
     /// Servers that died while they ran a batch, whose end is still among the events.
-    pub stale: Vec<ServerId>,
+    pub stale: StaleServers,
 }
 
 impl RunState {
     /// Why the run was cut short, if it was.
     #[must_use]
-    pub fn cut(&self) -> Option<Cut> {
-        self.serving.bounds.cut().or_else(|| self.statistics.too_many_missed().map(|missed| Cut::Missed { missed }))
+    pub fn cut(&self) -> Option<CutReason> {
+        self.serving.bounds.cut().or_else(|| self.statistics.too_many_missed().map(|missed| CutReason::Missed { missed }))
     }
 
     /// Whether the run goes on, by its bounds.
     #[inline]
     pub fn is_within_bounds(&mut self) -> bool {
         !self.serving.bounds.is_due() || {
-            let tracked = self.serving.joined_count * 2 * size_of::<(u32, Moment)>();
+            let tracked = self.serving.joined_count * 2 * size_of::<JoinedQueue>();
             let other_bytes = self.requests.bytes() + self.scopes.bytes() + tracked;
             self.serving.bounds.check(self.statistics.sums().arrived, other_bytes)
         }
     }
 
     /// How long a query of a pipeline travels between two stations.
-    pub fn hop(&self, pipeline: u32) -> Span {
-        self.pipelines[pipeline as usize].network.map_or(Span::ZERO, |link| self.serving.network.delay(link))
-    }
-
-    /// The time of a batch that a server starts now, given its time without slow replicas.
-    #[cold]
-    pub fn slowed(slow: &[SlowReplica], now: Moment, id: ServerId, service: Span) -> Span {
-        let of_server = slow.iter().filter(|s| s.station == id.station && s.servers.contains(&id.server) && s.until > now);
-        let factor: f64 = of_server.map(|s| s.factor).product();
-        Span::from_nanos((service.as_nanos() as f64 * factor).round_ties_even() as u64)
+    pub fn hop_delay(&self, pipeline: u32) -> TimeSpan {
+        self.pipelines[pipeline as usize].network.map_or(TimeSpan::ZERO, |link| self.serving.network.delay(link))
     }
 
     /// Servers of a station end their batches and leave.

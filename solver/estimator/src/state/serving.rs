@@ -2,16 +2,16 @@
 
 use super::bounds::RunBounds;
 use super::network::Network;
-use super::paths::PathStep;
-use super::query::{Dispatch, NO_PICK, Query};
+use super::paths::{PathPoint, PathStep};
+use super::query::{Dispatch, NO_PICK, SimulatedQuery};
 use super::timers::StationTimers;
-use apportion_domain::{Moment, Span};
-use apportion_serving::station::{Input, Output};
-use apportion_serving::{DropReason, Picked, Router, Station, View, Waiting};
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::station::{StationInput, StationOutput};
+use apportion_serving::{DropReason, RouteChoice, Router, Station, StationView, Waiting};
 
 /// A query that was dropped.
 #[derive(Clone, Copy, Debug)]
-pub struct Dropped {
+pub struct SimulatedDrop {
     /// Its pipeline.
     pub pipeline: u32,
     /// The task at which it was dropped, in its pipeline.
@@ -19,9 +19,31 @@ pub struct Dropped {
     /// Its own task. It differs from `at` for a query that was dropped before it was sent.
     pub task: u32,
     /// The query.
-    pub query: Query,
+    pub query: SimulatedQuery,
     /// Why.
     pub reason: DropReason,
+}
+
+/// A queue that a query joined. The order is by station, then by moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct JoinedQueue {
+    /// The station.
+    pub station: u32,
+    /// When.
+    pub at: Moment,
+}
+
+/// The place of a station in the order in which stations start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StartRank {
+    /// Its pipeline.
+    pub pipeline: u32,
+    /// Its task, in its pipeline.
+    pub task: u32,
+    /// The position of its group among the groups of its task.
+    pub position: u32,
+    /// Its position among the stations of its group.
+    pub replica: u32,
 }
 
 /// Room that a request's list of joined queues keeps for the next request of its slot.
@@ -44,16 +66,16 @@ pub struct StationInfo {
     pub server: u32,
 }
 
-/// All stations and what connects them.
+/// All stations, their routers, and the network between them.
 #[derive(Debug, Default)]
 pub struct ServingState {
     /// The stations of the first plan, in the order in which free replicas start (groups in order, replicas by index), then
     /// later stations.
-    pub stations: Vec<Station<Query>>,
+    pub stations: Vec<Station<SimulatedQuery>>,
     /// The group and the numbers of each station.
     pub infos: Vec<StationInfo>,
-    /// The order in which stations start, once stations were added: by pipeline, task, position of the group, replica.
-    pub ranks: Vec<[u32; 4]>,
+    /// The order in which stations start, by station; empty while no station was added.
+    pub ranks: Vec<StartRank>,
     /// Routers, one for each sender and child task; `None` for a sender that never sends to the task.
     pub routers: Vec<Option<Router>>,
     /// Queries on their way.
@@ -64,13 +86,13 @@ pub struct ServingState {
     pub done: Vec<u64>,
     /// By request: the stations whose queues its queries joined, and when. So the other queries of a request that lost one
     /// are found without a search. Empty if no pipeline needs it.
-    pub joined: Vec<Vec<(u32, Moment)>>,
+    pub joined: Vec<Vec<JoinedQueue>>,
     /// The number of entries in `joined`.
     pub joined_count: usize,
     /// The bounds of the run.
     pub bounds: RunBounds,
     /// Queries that were dropped and have not been accounted for.
-    pub dropped: Vec<Dropped>,
+    pub dropped: Vec<SimulatedDrop>,
     /// Stations that asked to be ticked now.
     due: Vec<u32>,
     /// Those that are being ticked.
@@ -85,7 +107,7 @@ impl ServingState {
     /// would make up for it.
     #[inline(always)]
     #[must_use]
-    pub fn send(&mut self, now: Moment, network: Option<usize>, mut query: Query, to: Dispatch) -> bool {
+    pub fn send(&mut self, now: Moment, network: Option<usize>, mut query: SimulatedQuery, to: Dispatch) -> bool {
         let router = self.routers[query.router as usize].as_mut();
         let Some(picked) = router.expect("a sender with children has a router").pick_behind(to.behind) else {
             return false;
@@ -100,12 +122,12 @@ impl ServingState {
 
     /// A query joins the queue of a station.
     #[inline(always)]
-    pub fn join(&mut self, now: Moment, station: u32, query: Query, deadline: Moment) {
+    pub fn join(&mut self, now: Moment, station: u32, query: SimulatedQuery, deadline: Moment) {
         if let Some(joined) = self.joined.get_mut(query.request as usize) {
-            joined.push((station, now));
+            joined.push(JoinedQueue { station, at: now });
             self.joined_count += 1;
         }
-        self.stations[station as usize].handle(now, Input::Arrive { query, deadline });
+        self.stations[station as usize].handle(now, StationInput::Arrive { query, deadline });
         self.take_outputs(now, station, |_, _, _| {});
     }
 
@@ -119,42 +141,48 @@ impl ServingState {
     /// Queries that ended at `stage` go on from one sender at one moment, as by [`ServingState::send`] one after the other.
     /// None is behind, hops take no time, and queries are not watched.
     #[inline(always)]
-    pub fn pass_on(&mut self, now: Moment, router: u32, stage: PathStep<'_>, queries: &[Waiting<Query>]) {
+    pub fn pass_on(&mut self, now: Moment, router: u32, stage: PathStep<'_>, queries: &[Waiting<SimulatedQuery>]) {
         let of_sender = self.routers[router as usize].as_mut().expect("a sender with children has a router");
-        let child = |query: &Query, pick: u32| {
-            let (node, stages) = stage.pass(query);
-            Query { request: query.request, scope: query.scope, node, stages, router, pick }
+        let child = |query: &SimulatedQuery, pick: u32| {
+            let PathPoint { node, stages } = stage.pass(query);
+            SimulatedQuery { request: query.request, scope: query.scope, node, stages, router, pick }
         };
-        if let Some(Picked { target, slot }) = of_sender.only() {
+        if let Some(RouteChoice { target, slot }) = of_sender.only() {
             self.stations[target as usize]
                 .handle_arrivals(now, queries.iter().map(|m| (child(&m.query, slot), m.deadline)));
             return self.take_outputs(now, target, |_, _, _| {});
         }
         for &Waiting { query, deadline, .. } in queries {
-            let is_sent = self.send(now, None, child(&query, NO_PICK), Dispatch { deadline, behind: Span::ZERO });
-            debug_assert!(is_sent, "whoever is not behind is sent");
+            let is_sent = self.send(now, None, child(&query, NO_PICK), Dispatch { deadline, behind: TimeSpan::ZERO });
+            debug_assert!(is_sent, "a query that is not behind is sent");
         }
     }
 
     /// Takes the outputs of a station, and notes whether it wants a tick. `start` is called with the server and the size of
     /// each batch that starts.
     #[inline(always)]
-    pub fn take_outputs(&mut self, now: Moment, station: u32, mut start: impl FnMut(&Station<Query>, u32, u32)) {
+    pub fn take_outputs(&mut self, now: Moment, station: u32, mut start: impl FnMut(&Station<SimulatedQuery>, u32, u32)) {
         let at = station as usize;
         let machine = &mut self.stations[at];
         while let Some(output) = machine.poll_output() {
             match output {
-                Output::StartBatch { server, size } => start(machine, server, size),
-                Output::Drop { query, reason } => {
+                StationOutput::StartBatch { server, size } => start(machine, server, size),
+                StationOutput::Drop { query, reason } => {
                     let StationInfo { pipeline, task_in_pipeline, .. } = self.infos[at];
-                    self.dropped.push(Dropped { pipeline, at: task_in_pipeline, task: task_in_pipeline, query, reason });
+                    self.dropped.push(SimulatedDrop {
+                        pipeline,
+                        at: task_in_pipeline,
+                        task: task_in_pipeline,
+                        query,
+                        reason,
+                    });
                 }
-                Output::ServerGone { .. } => {}
+                StationOutput::ServerGone { .. } => {}
             }
         }
-        let Some((at_moment, _)) = machine.poll_timeout() else { return };
-        if at_moment > now {
-            self.wakes.set(station, at_moment);
+        let Some((wanted, _)) = machine.poll_timeout() else { return };
+        if wanted > now {
+            self.wakes.set(station, wanted);
         } else {
             self.tick_now(station);
         }
@@ -247,25 +275,25 @@ impl ServingState {
     }
 
     /// Cancels all waiting queries of a tracked request, in all queues that they joined.
-    pub fn cancel_tracked(&mut self, now: Moment, query: Query, deadline: Moment) {
+    pub fn cancel_tracked(&mut self, now: Moment, query: SimulatedQuery, deadline: Moment) {
         let at = query.request as usize;
         let mut joined = std::mem::take(&mut self.joined[at]);
         self.joined_count -= joined.len();
         joined.sort_unstable();
         joined.dedup();
         self.bounds.count_work(joined.len() as u64);
-        for (station, arrived) in joined.drain(..) {
-            self.stations[station as usize].handle(now, Input::CancelJoined { query, arrived, deadline });
+        for JoinedQueue { station, at: arrived } in joined.drain(..) {
+            self.stations[station as usize].handle(now, StationInput::CancelJoined { query, arrived, deadline });
             self.take_outputs(now, station, |_, _, _| {});
         }
         self.joined[at] = joined;
     }
 
     /// Cancels all waiting queries of a request, by a search at these stations.
-    pub fn cancel(&mut self, now: Moment, stations: &[u32], query: Query) {
+    pub fn cancel(&mut self, now: Moment, stations: &[u32], query: SimulatedQuery) {
         for &station in stations {
             self.bounds.count_work(1 + self.stations[station as usize].queued() as u64 / CANCELLED_AT_ONCE);
-            self.stations[station as usize].handle(now, Input::Cancel { query });
+            self.stations[station as usize].handle(now, StationInput::Cancel { query });
             self.take_outputs(now, station, |_, _, _| {});
         }
     }
@@ -286,25 +314,25 @@ impl ServingState {
 
     /// A server joins a station.
     pub fn add_server(&mut self, now: Moment, station: u32, server: u32) {
-        self.stations[station as usize].handle(now, Input::AddServer { server });
+        self.stations[station as usize].handle(now, StationInput::AddServer { server });
         self.take_outputs(now, station, |_, _, _| {});
     }
 
     /// A server of a station leaves once its batch has ended.
     pub fn remove_server(&mut self, now: Moment, station: u32, server: u32) {
-        self.stations[station as usize].handle(now, Input::RemoveServer { server });
+        self.stations[station as usize].handle(now, StationInput::RemoveServer { server });
         self.take_outputs(now, station, |_, _, _| {});
     }
 
-    /// A station is told of the module states.
-    pub fn set_view(&mut self, now: Moment, station: u32, view: View) {
-        self.stations[station as usize].handle(now, Input::Steer { view });
+    /// A station gets new module states.
+    pub fn set_view(&mut self, now: Moment, station: u32, view: StationView) {
+        self.stations[station as usize].handle(now, StationInput::Steer { view });
         self.take_outputs(now, station, |_, _, _| {});
     }
 
     /// A query has ended. Its router counts it off.
     #[inline]
-    pub fn query_ended(&mut self, query: &Query) {
+    pub fn query_ended(&mut self, query: &SimulatedQuery) {
         if let Some(router) = &mut self.routers[query.router as usize] {
             router.ended(query.pick);
         }

@@ -1,11 +1,14 @@
 //! The results of a run, in memory that does not grow with the trace.
 
 use super::histogram::Histogram;
-use super::query::Query;
-use super::requests::Request;
+use super::query::SimulatedQuery;
+use super::requests::ClosedRequest;
 use crate::result::{RequestRecord, Simulation};
-use apportion_domain::{Estimate, EstimateMethod, Moment, PipelineIndex, Plan, Problem, Span, TaskIndex, TaskWaiting};
-use apportion_serving::{Outcome, Waiting};
+use apportion_domain::{
+    Estimate, EstimateMethod, Moment, Partial, PipelineIndex, Plan, Problem, TaskIndex, TaskWaiting, TimeSpan,
+};
+use apportion_serving::{RequestOutcome, Waiting};
+use std::ops::Range;
 
 /// Requests of one pipeline, or of several.
 #[derive(Clone, Debug, Default)]
@@ -25,6 +28,43 @@ struct TaskStatistics {
     batch_wait_ns: u128,
 }
 
+/// A task of the problem, by name.
+#[derive(Clone, Debug)]
+pub struct TaskName {
+    /// The number of its pipeline.
+    pub pipeline: u32,
+    /// Its name there.
+    pub task: String,
+}
+
+/// The use of one server.
+#[derive(Clone, Copy, Debug, Default)]
+struct ServerUse {
+    busy: TimeSpan,
+    /// The task that it serves.
+    task: u32,
+}
+
+/// Device time of a run with changes.
+#[derive(Clone, Copy, Debug, Default)]
+struct DeviceTime {
+    /// Of all batches.
+    all: TimeSpan,
+    /// Of requests that were not answered in time.
+    invalid: TimeSpan,
+}
+
+/// A request that has its last answer, and of which nothing was dropped.
+#[derive(Clone, Copy, Debug)]
+pub struct AnsweredRequest {
+    /// When it arrived.
+    pub arrival: Moment,
+    /// When it should be answered.
+    pub deadline: Moment,
+    /// The accuracy of its answer.
+    pub accuracy: f64,
+}
+
 /// A batch that starts.
 #[derive(Clone, Copy, Debug)]
 pub struct StartedBatch {
@@ -35,9 +75,9 @@ pub struct StartedBatch {
     /// The present.
     pub now: Moment,
     /// How long it runs.
-    pub service: Span,
+    pub service: TimeSpan,
     /// PARD's batch wait, summed over its members.
-    pub batch_wait: Span,
+    pub batch_wait: TimeSpan,
 }
 
 /// Sums of a run so far.
@@ -48,7 +88,7 @@ pub struct RunSums {
     /// Requests by outcome.
     pub counts: [u64; 4],
     /// Device time spent on batches; 0 in runs without changes.
-    pub busy: Span,
+    pub busy: TimeSpan,
 }
 
 /// The choices of a caller that concern results.
@@ -65,12 +105,10 @@ pub struct KeptResults {
 pub struct Statistics {
     pipelines: Vec<RequestStatistics>,
     tasks: Vec<TaskStatistics>,
-    task_names: Vec<(u32, String)>,
-    /// Busy time of each server, and the task that it serves.
-    busy: Vec<(Span, u32)>,
+    task_names: Vec<TaskName>,
+    servers: Vec<ServerUse>,
     records: Option<Vec<RequestRecord>>,
-    /// Device time of all batches, and device time of requests that were not answered in time.
-    spent: (Span, Span),
+    spent: DeviceTime,
     misses: u64,
     misses_max: u64,
     first: Moment,
@@ -80,14 +118,14 @@ pub struct Statistics {
 impl Statistics {
     /// Nothing yet.
     #[must_use]
-    pub fn new(pipelines: usize, tasks: Vec<(u32, String)>, servers: u32, kept: KeptResults) -> Self {
+    pub fn new(pipelines: usize, tasks: Vec<TaskName>, servers: u32, kept: KeptResults) -> Self {
         Self {
             pipelines: vec![RequestStatistics::default(); pipelines],
             tasks: vec![TaskStatistics::default(); tasks.len()],
             task_names: tasks,
-            busy: vec![(Span::ZERO, 0); servers as usize],
+            servers: vec![ServerUse::default(); servers as usize],
             records: kept.has_requests.then(Vec::new),
-            spent: (Span::ZERO, Span::ZERO),
+            spent: DeviceTime::default(),
             misses: 0,
             misses_max: kept.misses_max.unwrap_or(u64::MAX),
             first: Moment::NEVER,
@@ -95,9 +133,9 @@ impl Statistics {
         }
     }
 
-    /// A request of this pipeline arrived; its number among those of the pipeline, from 0.
+    /// A request of this pipeline arrived. Returns its number among the requests of the pipeline, from 0.
     #[inline]
-    pub fn arrived(&mut self, pipeline: usize, now: Moment) -> u64 {
+    pub fn count_arrival(&mut self, pipeline: usize, now: Moment) -> u64 {
         self.first = self.first.min(now);
         let of_pipeline = &mut self.pipelines[pipeline];
         of_pipeline.arrived += 1;
@@ -106,28 +144,29 @@ impl Statistics {
 
     /// A server started a batch.
     #[inline]
-    pub fn started(&mut self, batch: StartedBatch, members: &[Waiting<Query>]) {
+    pub fn count_start(&mut self, batch: StartedBatch, members: &[Waiting<SimulatedQuery>]) {
         let StartedBatch { task, server, now, service, batch_wait } = batch;
-        let (busy, serves) = &mut self.busy[server as usize];
-        *busy = *busy + service;
-        *serves = task;
+        let of_server = &mut self.servers[server as usize];
+        of_server.busy = of_server.busy + service;
+        of_server.task = task;
         self.last = self.last.max(now + service);
         let of_task = &mut self.tasks[task as usize];
         of_task.batches += 1;
         of_task.batch_wait_ns += u128::from(batch_wait.as_nanos());
         of_task.service_ns += members.len() as u128 * u128::from(service.as_nanos());
-        of_task.waiting.add_all(members.iter().map(|m| gone_since(m.arrived, now)));
+        of_task.waiting.add_all(members.iter().map(|m| elapsed(m.arrived, now)));
     }
 
     /// A request has its outcome.
     #[inline]
-    pub fn completed(&mut self, request: &Request, partial: bool, accuracy: Option<f64>) {
+    pub fn count_outcome(&mut self, closed: ClosedRequest<'_>, partial: Partial) {
+        let ClosedRequest { request, accuracy } = closed;
         let outcome = request.progress.outcome(request.deadline, partial);
         let of_pipeline = &mut self.pipelines[request.pipeline as usize];
         of_pipeline.counts[outcome as usize] += 1;
-        if outcome != Outcome::Ok {
+        if outcome != RequestOutcome::Ok {
             self.misses += 1;
-            self.spent.1 = self.spent.1 + request.spent;
+            self.spent.invalid = self.spent.invalid + request.spent;
         }
         let finish = request.progress.end();
         if outcome.is_answered() {
@@ -154,36 +193,30 @@ impl Statistics {
         self.records.is_none()
     }
 
-    /// Requests of one pipeline of which nothing was dropped have their last answer `now`: by arrival, deadline and
-    /// accuracy.
+    /// Requests of one pipeline have their last answer `now`.
     #[inline(always)]
-    pub fn answered(
-        &mut self,
-        pipeline: usize,
-        now: Moment,
-        answers: impl ExactSizeIterator<Item = (Moment, Moment, f64)>,
-    ) {
+    pub fn count_answers(&mut self, pipeline: usize, now: Moment, answers: impl ExactSizeIterator<Item = AnsweredRequest>) {
         let of_pipeline = &mut self.pipelines[pipeline];
         let (all, mut ok, mut accuracy_sum) = (answers.len() as u64, 0, of_pipeline.accuracy_sum);
-        of_pipeline.latency.add_all(answers.map(|(arrival, deadline, accuracy)| {
+        of_pipeline.latency.add_all(answers.map(|AnsweredRequest { arrival, deadline, accuracy }| {
             ok += u64::from(now <= deadline);
             accuracy_sum += accuracy;
-            gone_since(arrival, now)
+            elapsed(arrival, now)
         }));
         of_pipeline.accuracy_sum = accuracy_sum;
-        of_pipeline.counts[Outcome::Ok as usize] += ok;
-        of_pipeline.counts[Outcome::Late as usize] += all - ok;
+        of_pipeline.counts[RequestOutcome::Ok as usize] += ok;
+        of_pipeline.counts[RequestOutcome::Late as usize] += all - ok;
         self.misses += all - ok;
     }
 
     /// Device time was spent on a batch. Only runs with changes count it.
-    pub fn spent(&mut self, service: Span) {
-        self.spent.0 = self.spent.0 + service;
+    pub fn count_device_time(&mut self, service: TimeSpan) {
+        self.spent.all = self.spent.all + service;
     }
 
     /// Device time spent on requests that were not answered in time, over all that was spent.
     pub fn invalid_rate(&self) -> f64 {
-        let (all, invalid) = (self.spent.0.as_nanos(), self.spent.1.as_nanos());
+        let (all, invalid) = (self.spent.all.as_nanos(), self.spent.invalid.as_nanos());
         if all == 0 { 0.0 } else { invalid as f64 / all as f64 }
     }
 
@@ -191,28 +224,30 @@ impl Statistics {
     pub fn sums(&self) -> RunSums {
         let mut counts = [0; 4];
         self.pipelines.iter().for_each(|p| counts.iter_mut().zip(p.counts).for_each(|(a, b)| *a += b));
-        RunSums { arrived: self.pipelines.iter().map(|p| p.arrived).sum(), counts, busy: self.spent.0 }
+        RunSums { arrived: self.pipelines.iter().map(|p| p.arrived).sum(), counts, busy: self.spent.all }
     }
 
     /// Requests that never got an outcome, because no replica was left for them, have failed.
     pub fn fail_unfinished(&mut self) {
         for of_pipeline in &mut self.pipelines {
             let ended: u64 = of_pipeline.counts.iter().sum();
-            of_pipeline.counts[Outcome::Failed as usize] += of_pipeline.arrived - ended;
+            of_pipeline.counts[RequestOutcome::Failed as usize] += of_pipeline.arrived - ended;
         }
     }
 
     /// Busy time of these servers.
-    pub fn busy(&self, servers: impl Iterator<Item = u32>) -> Span {
-        servers.fold(Span::ZERO, |sum, server| sum + self.busy[server as usize].0)
+    pub fn busy(&self, servers: impl Iterator<Item = u32>) -> TimeSpan {
+        servers.fold(TimeSpan::ZERO, |sum, server| sum + self.servers[server as usize].busy)
     }
 
-    /// Numbers for `count` servers, the first `old_count` of which were numbered from `old` on. Returns the first number.
-    pub fn more_servers(&mut self, old: u32, old_count: u32, count: u32) -> u32 {
-        let first = self.busy.len();
+    /// Numbers for `count` servers, of which the first ones had the numbers `old`. Returns the first number.
+    pub fn add_servers(&mut self, old: Range<u32>, count: u32) -> u32 {
+        let first = self.servers.len();
         for at in 0..count {
-            let moved = if at < old_count { std::mem::take(&mut self.busy[(old + at) as usize]) } else { (Span::ZERO, 0) };
-            self.busy.push(moved);
+            let before = old.start + at;
+            let is_old = old.contains(&before);
+            let moved = if is_old { std::mem::take(&mut self.servers[before as usize]) } else { ServerUse::default() };
+            self.servers.push(moved);
         }
         first as u32
     }
@@ -220,13 +255,13 @@ impl Statistics {
     /// How many requests have missed their SLO, if these are more than the caller's bound.
     #[must_use]
     pub fn too_many_missed(&self) -> Option<u64> {
-        self.is_enough().then_some(self.misses)
+        self.has_too_many_misses().then_some(self.misses)
     }
 
     /// Whether more requests have missed their SLO than the caller's bound.
     #[inline]
     #[must_use]
-    pub fn is_enough(&self) -> bool {
+    pub fn has_too_many_misses(&self) -> bool {
         self.misses > self.misses_max
     }
 
@@ -251,17 +286,17 @@ impl Statistics {
 
     fn waiting(&self, problem: &Problem) -> Vec<TaskWaiting> {
         let length = self.last.since(self.first.min(self.last)).as_nanos().max(1) as f64;
-        let mut busiest = vec![Span::ZERO; self.tasks.len()];
-        for &(busy, task) in &self.busy {
+        let mut busiest = vec![TimeSpan::ZERO; self.tasks.len()];
+        for &ServerUse { busy, task } in &self.servers {
             busiest[task as usize] = busiest[task as usize].max(busy);
         }
         let mean = |sum: f64, n: u64| if n == 0 { 0.0 } else { sum / n as f64 };
-        let of_task = |(t, (pipeline, name)): (usize, &(u32, String))| {
+        let of_task = |(t, name): (usize, &TaskName)| {
             let task = &self.tasks[t];
             let queries = task.waiting.total();
             TaskWaiting {
-                pipeline: problem.pipelines[*pipeline as usize].name.clone(),
-                task: name.clone(),
+                pipeline: problem.pipelines[name.pipeline as usize].name.clone(),
+                task: name.task.clone(),
                 queries,
                 mean_ms: task.waiting.mean_ms(),
                 p99_ms: task.waiting.percentile_ms(0.99),
@@ -278,9 +313,9 @@ impl Statistics {
 
 /// The time since an earlier moment, without a check.
 #[inline(always)]
-fn gone_since(then: Moment, now: Moment) -> Span {
+fn elapsed(then: Moment, now: Moment) -> TimeSpan {
     debug_assert!(then <= now, "{then} is after {now}");
-    Span::from_nanos(now.as_nanos().wrapping_sub(then.as_nanos()))
+    TimeSpan::from_nanos(now.as_nanos().wrapping_sub(then.as_nanos()))
 }
 
 /// Price of the shares of devices that one pipeline has.
@@ -299,16 +334,16 @@ impl RequestStatistics {
     }
 
     fn estimate(&self, seed: u64, cost_per_hour: f64, waiting: Vec<TaskWaiting>) -> Estimate {
-        let ok = self.counts[Outcome::Ok as usize];
+        let ok = self.counts[RequestOutcome::Ok as usize];
         let answered = self.latency.total();
         Estimate {
             method: EstimateMethod::Simulation,
             seed,
             requests: self.arrived,
             ok,
-            late: self.counts[Outcome::Late as usize],
-            dropped: self.counts[Outcome::Dropped as usize],
-            failed: self.counts[Outcome::Failed as usize],
+            late: self.counts[RequestOutcome::Late as usize],
+            dropped: self.counts[RequestOutcome::Dropped as usize],
+            failed: self.counts[RequestOutcome::Failed as usize],
             attainment: if self.arrived == 0 { 1.0 } else { ok as f64 / self.arrived as f64 },
             p50_ms: self.latency.percentile_ms(0.5),
             p99_ms: self.latency.percentile_ms(0.99),

@@ -2,9 +2,9 @@
 #![allow(dead_code)]
 
 use apportion_domain::{
-    AccuracyModel, Assignment, Edge, FanoutCounts, GroupName, Hardware, HardwareIndex, Moment, Partial, Pipeline,
-    PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing, ServingPolicy,
-    ServingWishes, Share, Task, TaskIndex, TaskKind, Trace, Variant,
+    AccuracyModel, ArrivalTrace, Assignment, Edge, FanoutCounts, GroupName, Hardware, HardwareIndex, Moment, Partial,
+    Pipeline, PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Queueing, Route, Routing,
+    ServingPolicy, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant,
 };
 use apportion_estimator::{ArrivalProcess, Replay, Scenario, SimulateOptions, Simulation, Workload, replay, simulate};
 use std::collections::BTreeMap;
@@ -37,14 +37,32 @@ pub enum Fan {
     Counts(Vec<(u32, f64)>),
 }
 
+/// A problem of one pipeline, and a plan for it.
+#[derive(Clone, Debug)]
+pub struct Built {
+    pub problem: Problem,
+    pub plan: Plan,
+}
+
+/// Times of a pipeline in ms.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Time of one hop.
+    pub network_ms: f64,
+    /// The SLO.
+    pub slo_ms: f64,
+    /// Time to load a replica.
+    pub load_ms: f64,
+}
+
 /// A stage with one query for each of its parent's.
 pub fn stage(parent: usize, replicas: u32, batch: u32, base_ms: f64, each_ms: f64) -> Stage {
     Stage { parent, fanout: Fan::Mean(1.0), replicas, batch, base_ms, each_ms, accuracy: 0.9 }
 }
 
 /// Pipeline `p` of these stages, called `t0`, `t1` and so on, and the plan that runs them.
-pub fn build(stages: &[Stage], queueing: Queueing, network_ms: f64, slo_ms: f64) -> (Problem, Plan) {
-    build_loading(stages, queueing, (network_ms, slo_ms), 0.0, None)
+pub fn build(stages: &[Stage], queueing: Queueing, network_ms: f64, slo_ms: f64) -> Built {
+    build_loading(stages, queueing, Times { network_ms, slo_ms, load_ms: 0.0 }, None)
 }
 
 /// Task `t` of a pipeline of these stages.
@@ -78,14 +96,9 @@ fn task_of(stages: &[Stage], t: usize, s: &Stage, load_ms: f64) -> Task {
     Task { name: format!("t{t}"), kind: TaskKind::Batch, route: Route::All, min_replicas: 0, variants: vec![variant] }
 }
 
-/// The same with variants that take so long to load, and so many devices.
-pub fn build_loading(
-    stages: &[Stage],
-    queueing: Queueing,
-    (network_ms, slo_ms): (f64, f64),
-    load_ms: f64,
-    count: Option<u32>,
-) -> (Problem, Plan) {
+/// The same with variants that take time to load, on `count` devices.
+pub fn build_loading(stages: &[Stage], queueing: Queueing, times: Times, count: Option<u32>) -> Built {
+    let Times { network_ms, slo_ms, load_ms } = times;
     let hardware = vec![Hardware { name: "h".into(), price_per_hour: 2.0, count, memory_mib: None }];
     let task = |(t, s): (usize, &Stage)| task_of(stages, t, s, load_ms);
     let edge = |(t, s): (usize, &Stage)| Edge {
@@ -125,7 +138,8 @@ pub fn build_loading(
         routing: Routing::default(),
         ladder: vec![],
     };
-    (Problem::new(problem).expect("a valid problem"), Plan { pipelines: vec![part], cost_per_hour: 7.0 })
+    let problem = Problem::new(problem).expect("a valid problem");
+    Built { problem, plan: Plan { pipelines: vec![part], cost_per_hour: 7.0 } }
 }
 
 /// A group's assignment.
@@ -143,21 +157,21 @@ pub fn assignment(task: usize, variant: &str, batch: u32, replicas: u32) -> Assi
 
 /// Arrivals at these moments, in ns.
 pub fn arrivals(nanos: &[u64]) -> Workload {
-    let trace = Trace::arrivals(nanos.iter().map(|&n| Moment::from_nanos(n)).collect()).expect("arrivals in order");
+    let trace = ArrivalTrace::arrivals(nanos.iter().map(|&n| Moment::from_nanos(n)).collect()).expect("arrivals in order");
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 1 }
 }
 
 /// A constant rate for some seconds.
 pub fn rate(qps: f64, seconds: u64, process: ArrivalProcess, seed: u64) -> Workload {
-    let trace = Trace::rates((0..seconds).map(|s| (s, qps)).collect()).expect("rates");
+    let trace = ArrivalTrace::rates((0..seconds).map(|s| (s, qps)).collect()).expect("rates");
     Workload { traces: vec![trace], arrivals: process, seed }
 }
 
 /// A run with a record of each request. A run that keeps sums alone takes fast paths, and must give the same sums.
-pub fn run(built: &(Problem, Plan), workload: &Workload) -> Simulation {
+pub fn run(built: &Built, workload: &Workload) -> Simulation {
     let run = |requests| {
         let options = SimulateOptions { requests, ..SimulateOptions::default() };
-        simulate(&built.0, &built.1, workload, &options).expect("a plan that can be simulated")
+        simulate(&built.problem, &built.plan, workload, &options).expect("a plan that can be simulated")
     };
     let (with_records, sums) = (run(true), run(false));
     assert_eq!((&sums.pipelines, &sums.total), (&with_records.pipelines, &with_records.total));
@@ -170,7 +184,7 @@ pub fn finishes(simulation: &Simulation) -> Vec<u64> {
 }
 
 /// Each task has a second variant `w`, twice as fast and half as accurate.
-pub fn with_faster((problem, plan): (Problem, Plan)) -> (Problem, Plan) {
+pub fn with_faster(Built { problem, plan }: Built) -> Built {
     let pipeline = problem.pipelines[0].changed(&problem.hardware, |draft| {
         for task in &mut draft.tasks {
             let mut faster = task.variants[0].clone();
@@ -183,11 +197,12 @@ pub fn with_faster((problem, plan): (Problem, Plan)) -> (Problem, Plan) {
         }
     });
     let pipeline = pipeline.expect("a valid pipeline");
-    (problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem"), plan)
+    let problem = problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem");
+    Built { problem, plan }
 }
 
 /// A run with changes that keeps one record per request.
-pub fn run_scenario(built: &(Problem, Plan), workload: &Workload, scenario: Scenario<'_>) -> Replay {
+pub fn run_scenario(built: &Built, workload: &Workload, scenario: Scenario<'_>) -> Replay {
     let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
-    replay(&built.0, &built.1, workload, &options, scenario).expect("a run")
+    replay(&built.problem, &built.plan, workload, &options, scenario).expect("a run")
 }

@@ -5,7 +5,7 @@ use apportion_domain::{Batching, Dropping};
 
 pub const MS: u64 = 1_000_000;
 
-/// What is simulated.
+/// A case for both simulators.
 #[derive(Clone, Debug)]
 pub struct Case {
     pub stages: Vec<Stage>,
@@ -37,13 +37,13 @@ impl Case {
         (1..self.stages.len()).filter(|&c| self.stages[c].parent == task).collect()
     }
 
-    /// Over all edges.
+    /// The tasks after a task, over all edges.
     pub fn followers(&self, task: usize) -> Vec<usize> {
-        let delayed = self.delays.iter().filter(|d| d.0 == task).map(|d| d.1);
+        let delayed = self.delays.iter().filter(|&&(from, _)| from == task).map(|&(_, to)| to);
         self.children(task).into_iter().chain(delayed).collect()
     }
 
-    /// The longest way after a task, with what `charge` says of each task on it.
+    /// The longest way after a task, by the `charge` of each task on it.
     pub fn after(&self, task: usize, charge: &dyn Fn(usize) -> u64) -> u64 {
         self.followers(task).into_iter().map(|t| charge(t) + self.after(t, charge)).max().unwrap_or(0)
     }

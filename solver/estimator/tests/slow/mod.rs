@@ -1,13 +1,15 @@
 //! The slow simulator. It holds all future events in one list, searches the list for the earliest, and knows no serving
-//! machine: queues are vectors, turns are counted by hand, and what a join waits for is found by following every query's
-//! ancestors. Fan-outs are whole, so that nothing is drawn.
+//! machine. Queues are vectors, and turns are counted by hand. The queries that a join waits for are found by following
+//! every query's ancestors. Fan-outs are whole, so that nothing is drawn.
 
 mod case;
+mod events;
 
 use crate::common::Fan;
 use apportion_domain::{Batching, Dropping};
 pub use case::Case;
 use case::MS;
+use events::{EventKind, Filling, GivenUp, Pace, SlowEvent};
 
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum State {
@@ -30,7 +32,7 @@ struct Query {
     joined: u64,
     entered: u64,
     deadline: u64,
-    behind: bool,
+    pace: Pace,
     target: usize,
 }
 
@@ -51,18 +53,9 @@ struct Request {
     dropped: Option<(usize, &'static str)>,
 }
 
-#[derive(Clone, Debug)]
-enum What {
-    BatchEnds { replica: usize },
-    Arrives { request: usize },
-    Joins { query: usize },
-    Nothing,
-}
-
 pub struct Oracle<'a> {
     case: &'a Case,
-    /// `(time, order of making, what)`.
-    events: Vec<(u64, u64, What)>,
+    events: Vec<SlowEvent>,
     made: u64,
     replicas: Vec<Replica>,
     /// Next turn of each sender (a replica, or the frontend at the end) for each task.
@@ -70,15 +63,14 @@ pub struct Oracle<'a> {
     queries: Vec<Query>,
     requests: Vec<Request>,
     held: Vec<usize>,
-    /// `(query, where, why)`.
-    given_up: Vec<(usize, usize, &'static str)>,
+    given_up: Vec<GivenUp>,
     spent: Vec<Spent>,
 }
 
 /// A request's end, or where and why it was dropped.
 pub type Fate = Result<u64, (usize, &'static str)>;
 
-/// What the queries of one task spent there, summed in nanoseconds.
+/// The time that the queries of one task spent there, summed in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Spent {
     pub queries: u64,
@@ -108,31 +100,32 @@ impl<'a> Oracle<'a> {
         (0..self.replicas.len()).filter(|&r| self.replicas[r].task == task).collect()
     }
 
-    fn later(&mut self, at: u64, what: What) {
+    fn push_event(&mut self, at: u64, what: EventKind) {
         self.made += 1;
-        self.events.push((at, self.made, what));
+        self.events.push(SlowEvent { at, order: self.made, what });
     }
 
-    /// What became of each request, and what was spent at each task.
+    /// The fate of each request, and the time that was spent at each task.
     pub fn play(mut self, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
         for (request, &moment) in at.iter().enumerate() {
             self.requests.push(Request { open: 1, end: 0, leaves: 0, dropped: None });
-            self.later(moment, What::Arrives { request });
+            self.push_event(moment, EventKind::Arrives { request });
         }
-        while let Some(now) = self.events.iter().map(|e| e.0).min() {
-            while let Some(What::BatchEnds { replica }) = self.next(now, |w| matches!(w, What::BatchEnds { .. })) {
+        while let Some(now) = self.events.iter().map(|e| e.at).min() {
+            while let Some(EventKind::BatchEnds { replica }) = self.next(now, |w| matches!(w, EventKind::BatchEnds { .. }))
+            {
                 self.end(now, replica);
             }
             let mut is_first = true;
             loop {
-                let arrival = self.next(now, |w| matches!(w, What::Arrives { .. }));
+                let arrival = self.next(now, |w| matches!(w, EventKind::Arrives { .. }));
                 let is_last = arrival.is_none();
-                if let Some(What::Arrives { request }) = arrival {
+                if let Some(EventKind::Arrives { request }) = arrival {
                     let deadline = now + self.case.slo_ms * MS;
-                    let query = self.make(request, 0, None, deadline, false);
+                    let query = self.make(request, 0, None, deadline, Pace::OnTime);
                     self.send(now, query, self.replicas.len());
                 }
-                while let Some(What::Joins { query }) = self.next(now, |w| matches!(w, What::Joins { .. })) {
+                while let Some(EventKind::Joins { query }) = self.next(now, |w| matches!(w, EventKind::Joins { .. })) {
                     self.join(now, query);
                 }
                 if is_first || !is_last {
@@ -143,7 +136,7 @@ impl<'a> Oracle<'a> {
                     break;
                 }
             }
-            self.events.retain(|e| e.0 > now);
+            self.events.retain(|e| e.at > now);
             loop {
                 let before = (self.events.len(), self.given_up.len());
                 self.start(now);
@@ -162,13 +155,13 @@ impl<'a> Oracle<'a> {
         (self.requests.iter().map(result).collect(), self.spent)
     }
 
-    fn next(&mut self, now: u64, is: impl Fn(&What) -> bool) -> Option<What> {
-        let due = (0..self.events.len()).filter(|&i| self.events[i].0 == now && is(&self.events[i].2));
-        let earliest = due.min_by_key(|&i| self.events[i].1)?;
-        Some(self.events.remove(earliest).2)
+    fn next(&mut self, now: u64, is: impl Fn(&EventKind) -> bool) -> Option<EventKind> {
+        let due = (0..self.events.len()).filter(|&i| self.events[i].at == now && is(&self.events[i].what));
+        let earliest = due.min_by_key(|&i| self.events[i].order)?;
+        Some(self.events.remove(earliest).what)
     }
 
-    fn make(&mut self, request: usize, task: usize, maker: Option<usize>, deadline: u64, behind: bool) -> usize {
+    fn make(&mut self, request: usize, task: usize, maker: Option<usize>, deadline: u64, pace: Pace) -> usize {
         self.queries.push(Query {
             request,
             task,
@@ -177,15 +170,15 @@ impl<'a> Oracle<'a> {
             joined: 0,
             entered: 0,
             deadline,
-            behind,
+            pace,
             target: 0,
         });
         self.queries.len() - 1
     }
 
     fn send(&mut self, now: u64, query: usize, sender: usize) {
-        let Query { task, behind, maker, .. } = self.queries[query];
-        if behind {
+        let Query { task, pace, maker, .. } = self.queries[query];
+        if pace == Pace::Behind {
             self.give_up(query, self.queries[maker.expect("it has one")].task, "budget");
             return;
         }
@@ -196,7 +189,7 @@ impl<'a> Oracle<'a> {
         if self.case.network() == 0 {
             self.join(now, query);
         } else {
-            self.later(now + self.case.network(), What::Joins { query });
+            self.push_event(now + self.case.network(), EventKind::Joins { query });
         }
     }
 
@@ -212,20 +205,21 @@ impl<'a> Oracle<'a> {
 
     fn give_up(&mut self, query: usize, at: usize, why: &'static str) {
         self.queries[query].state = State::GivenUp;
-        self.given_up.push((query, at, why));
+        self.given_up.push(GivenUp { query, at, why });
     }
 
     fn end(&mut self, now: u64, replica: usize) {
         for query in self.replicas[replica].running.take().expect("a batch ends once") {
             let Query { request, task, joined, deadline, .. } = self.queries[query];
-            let behind = matches!(self.case.dropping, Dropping::PerTask | Dropping::Reroute)
+            let is_behind = matches!(self.case.dropping, Dropping::PerTask | Dropping::Reroute)
                 && now - joined > 2 * self.case.full(task);
+            let pace = if is_behind { Pace::Behind } else { Pace::OnTime };
             let mut children = Vec::new();
             if self.case.partial || self.requests[request].dropped.is_none() {
                 for child in self.case.children(task) {
                     let Fan::Mean(count) = self.case.stages[child].fanout else { panic!("whole means only") };
                     for _ in 0..count as usize {
-                        children.push(self.make(request, child, Some(query), deadline, behind));
+                        children.push(self.make(request, child, Some(query), deadline, pace));
                     }
                 }
             }
@@ -262,8 +256,8 @@ impl<'a> Oracle<'a> {
         }
     }
 
-    /// A query and those that it stems from.
-    fn line(&self, query: usize) -> Vec<usize> {
+    /// A query and its ancestors, itself first.
+    fn ancestors(&self, query: usize) -> Vec<usize> {
         let mut line = vec![query];
         while let Some(maker) = self.queries[line[line.len() - 1]].maker {
             line.push(maker);
@@ -280,7 +274,7 @@ impl<'a> Oracle<'a> {
     }
 
     fn waits(&self, query: usize) -> bool {
-        let line = self.line(query);
+        let line = self.ancestors(query);
         let waits_over = |&(from, _): &(usize, usize)| {
             let way = self.lineage(from);
             let above = |t: &usize| self.lineage(self.queries[query].task).contains(t);
@@ -289,16 +283,16 @@ impl<'a> Oracle<'a> {
             let counts = |&q: &usize| {
                 self.queries[q].state != State::Gone
                     && way[..at].contains(&self.queries[q].task)
-                    && self.line(q).contains(&ancestor)
+                    && self.ancestors(q).contains(&ancestor)
             };
             (0..self.queries.len()).any(|q| counts(&q))
         };
-        self.case.delays.iter().filter(|d| d.1 == self.queries[query].task).any(waits_over)
+        self.case.delays.iter().filter(|&&(_, to)| to == self.queries[query].task).any(waits_over)
     }
 
     fn account(&mut self, now: u64) {
         while !self.given_up.is_empty() {
-            let (query, at, why) = self.given_up.remove(0);
+            let GivenUp { query, at, why } = self.given_up.remove(0);
             let request = self.queries[query].request;
             let of_request = &mut self.requests[request];
             of_request.open -= 1;
@@ -346,7 +340,8 @@ impl<'a> Oracle<'a> {
     }
 
     /// Moves queries from a queue into a batch that has `batch` already.
-    fn fill(&mut self, now: u64, holder: usize, mut batch: Vec<usize>, start: u64, may_grow: bool) -> Vec<usize> {
+    fn fill(&mut self, now: u64, holder: usize, mut batch: Vec<usize>, start: u64, filling: Filling) -> Vec<usize> {
+        let may_grow = filling == Filling::NextBatch;
         let task = self.replicas[holder].task;
         let most = self.case.stages[task].batch as usize;
         let mut queue = std::mem::take(&mut self.replicas[holder].queue);
@@ -383,7 +378,7 @@ impl<'a> Oracle<'a> {
         batch
     }
 
-    /// When a free replica starts with what waits in this queue, under `wait_until`.
+    /// When a free replica starts with the queries in this queue, under `wait_until`.
     fn due(&self, now: u64, holder: usize) -> u64 {
         let Replica { task, queue, .. } = &self.replicas[holder];
         if self.case.batching != Batching::WaitUntil || queue.len() >= self.case.stages[*task].batch as usize {
@@ -408,7 +403,7 @@ impl<'a> Oracle<'a> {
             if self.replicas[replica].running.is_none() {
                 let mut batch = std::mem::take(&mut self.replicas[replica].forming);
                 if !self.replicas[holder].queue.is_empty() && self.due(now, holder) <= now {
-                    batch = self.fill(now, holder, batch, now, false);
+                    batch = self.fill(now, holder, batch, now, Filling::ThisBatch);
                 }
                 self.run(now, replica, batch);
             }
@@ -434,10 +429,10 @@ impl<'a> Oracle<'a> {
         }
         batch.iter().for_each(|&q| self.queries[q].state = State::Running);
         (self.replicas[replica].running, self.replicas[replica].ends) = (Some(batch), ends);
-        self.later(ends, What::BatchEnds { replica });
+        self.push_event(ends, EventKind::BatchEnds { replica });
     }
 
-    /// What waits in a queue enters the batches that start soonest.
+    /// Waiting queries of a queue enter the batches that start soonest.
     fn form(&mut self, now: u64, holder: usize) {
         let task = self.replicas[holder].task;
         while !self.replicas[holder].queue.is_empty() {
@@ -449,7 +444,7 @@ impl<'a> Oracle<'a> {
             let Some(replica) = open else { return };
             let batch = std::mem::take(&mut self.replicas[replica].forming);
             let start = self.replicas[replica].ends;
-            let batch = self.fill(now, holder, batch, start, true);
+            let batch = self.fill(now, holder, batch, start, Filling::NextBatch);
             batch.iter().for_each(|&q| self.queries[q].state = State::Forming);
             self.replicas[replica].forming = batch;
         }
@@ -461,7 +456,7 @@ impl<'a> Oracle<'a> {
             if self.replicas[replica].running.is_none() && !self.replicas[holder].queue.is_empty() {
                 let due = self.due(now, holder);
                 assert!(due > now, "it would have started");
-                self.later(due, What::Nothing);
+                self.push_event(due, EventKind::Nothing);
             }
         }
     }

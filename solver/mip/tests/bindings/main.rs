@@ -54,7 +54,7 @@ fn include() -> PathBuf {
 fn differences(text: &str, include: &Path) -> Vec<String> {
     match Bindings::read(text) {
         Ok(bindings) => header::differences(&bindings, include),
-        Err(error) => vec![error],
+        Err(error) => vec![error.to_string()],
     }
 }
 

@@ -40,16 +40,18 @@ pub struct Bindings {
     pub functions: Vec<Function>,
 }
 
+/// The bindings have an item of another kind, which begins with this text.
+#[derive(Debug, thiserror::Error)]
+#[error("this test cannot read the bindings from: {0}")]
+pub struct UnknownItem(String);
+
 impl Bindings {
     /// Reads the text of a file of bindings; an item of another kind is an error.
-    pub fn read(text: &str) -> Result<Self, String> {
+    pub fn read(text: &str) -> Result<Self, UnknownItem> {
         let (mut bindings, text) = (Self::default(), flat(text));
         let mut rest = text.trim();
         while !rest.is_empty() {
-            rest = bindings.item(rest).ok_or_else(|| {
-                let start: String = rest.chars().take(120).collect();
-                format!("this test cannot read the bindings from: {start}")
-            })?;
+            rest = bindings.item(rest).ok_or_else(|| UnknownItem(rest.chars().take(120).collect()))?;
         }
         Ok(bindings)
     }

@@ -36,15 +36,15 @@ impl Loads {
     /// Compares the costs of the plan in force and of a new plan, each by its price per hour at a load. An infinite price
     /// means that the plan does not fit.
     #[must_use]
-    pub fn compare(&self, in_force: impl Fn(f64) -> f64, new: impl Fn(f64) -> f64) -> Comparison {
+    pub fn compare(&self, in_force: impl Fn(f64) -> f64, new: impl Fn(f64) -> f64) -> CostComparison {
         let loads: Vec<f64> = self.qps.iter().copied().collect();
-        let Some(&present) = loads.last() else { return Comparison::default() };
+        let Some(&present) = loads.last() else { return CostComparison::default() };
         let kept = KEPT.min(loads.len());
         let sum = |price: &dyn Fn(f64) -> f64| -> f64 {
             loads.windows(kept).map(|kept| price(kept.iter().copied().fold(0.0, f64::max))).sum()
         };
         let periods = loads.len() + 1 - kept;
-        Comparison { periods, in_force: sum(&in_force), new: sum(&new), change: CHANGE * new(present) }
+        CostComparison { periods, in_force: sum(&in_force), new: sum(&new), change: CHANGE * new(present) }
     }
 }
 
@@ -58,14 +58,14 @@ impl FromIterator<f64> for Loads {
 
 /// Costs of two plans under the same loads, in periods times a price per hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Comparison {
+pub struct CostComparison {
     periods: usize,
     in_force: f64,
     new: f64,
     change: f64,
 }
 
-impl Comparison {
+impl CostComparison {
     /// Whether the new plan would have been cheaper by more than the change costs. Never if no load was seen.
     #[must_use]
     pub fn is_worth_it(&self) -> bool {
@@ -157,7 +157,7 @@ mod tests {
                 periods += 1;
             }
             let change = new(loads[count - 1]);
-            let by_hand = Comparison { periods, in_force: sums[0], new: sums[1], change };
+            let by_hand = CostComparison { periods, in_force: sums[0], new: sums[1], change };
             assert_eq!(loads.iter().copied().collect::<Loads>().compare(old, new), by_hand, "{loads:?}");
             assert_eq!(by_hand.is_worth_it(), sums[0] > sums[1] + change);
         }

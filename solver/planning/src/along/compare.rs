@@ -2,7 +2,7 @@
 //!
 //! The planners run one after the other, so the measured time belongs to one planner.
 
-use crate::options::{PlanOptions, Planner};
+use crate::options::{Planner, PlanningOptions};
 use crate::planners::plan;
 use crate::replay;
 use apportion_domain::{Estimate, Plan, PlanOutcome, PlanningReport, Problem};
@@ -53,7 +53,7 @@ impl Contender {
 
 /// Result of one contender.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Comparison {
+pub struct PlannerComparison {
     /// The contender.
     pub contender: Contender,
     /// Its outcome.
@@ -66,7 +66,7 @@ pub struct Comparison {
     pub holds: bool,
 }
 
-impl Comparison {
+impl PlannerComparison {
     /// The plan.
     #[must_use]
     pub fn plan(&self) -> Option<&Plan> {
@@ -77,22 +77,32 @@ impl Comparison {
 /// Plans with each contender and replays its plan on `workload`, which replaces the trace of `options`. The time limit of
 /// `options` holds for each contender.
 #[must_use]
-pub fn compare(problem: &Problem, contenders: &[Contender], options: &PlanOptions, workload: &Workload) -> Vec<Comparison> {
+pub fn compare(
+    problem: &Problem,
+    contenders: &[Contender],
+    options: &PlanningOptions,
+    workload: &Workload,
+) -> Vec<PlannerComparison> {
     contenders.iter().map(|&contender| compare_one(problem, contender, options, workload)).collect()
 }
 
-fn compare_one(problem: &Problem, contender: Contender, options: &PlanOptions, workload: &Workload) -> Comparison {
+fn compare_one(
+    problem: &Problem,
+    contender: Contender,
+    options: &PlanningOptions,
+    workload: &Workload,
+) -> PlannerComparison {
     let (planner, trace) = match contender {
         Contender::OnTrace(planner) => (planner, Some(workload.clone())),
         Contender::WithoutCheckLoop => (Planner::Milp, None),
     };
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
-    let options = PlanOptions { planner, trace, elapsed, ..options.clone() };
+    let options = PlanningOptions { planner, trace, elapsed, ..options.clone() };
     let (outcome, report) = plan(problem, &options.with_share_of_time(PLAN_PART));
     let limits = options.limits().for_finishing();
     let replayed = outcome.plan().and_then(|plan| replay::replay(problem, plan, workload, &limits).ok());
     let holds =
         replayed.as_ref().is_some_and(|s| replay::percentile_misses(problem, &s.pipelines).iter().all(|&miss| miss <= 0.0));
-    Comparison { contender, outcome, report, estimate: replayed.map(|s| s.total), holds }
+    PlannerComparison { contender, outcome, report, estimate: replayed.map(|s| s.total), holds }
 }

@@ -1,13 +1,15 @@
 //! Which outcome and which report do callers get?
 
 use super::{explain, infeasible};
-use crate::exact::search::attempt::Candidate;
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::CheckedPlan;
+use crate::options::PlanningOptions;
 use crate::replay::ReplayFailure;
-use apportion_domain::{Estimate, Explanation, ObjectiveValue, PlanOutcome, PlanningReport, Problem, Round, StopReason};
+use apportion_domain::{
+    CheckRound, Estimate, Explanation, ObjectiveValue, PlanOutcome, PlanningReport, Problem, StopReason,
+};
 
 /// A report without a plan and an explanation.
-pub(crate) fn empty_report(options: &PlanOptions) -> PlanningReport {
+pub(crate) fn empty_report(options: &PlanningOptions) -> PlanningReport {
     PlanningReport {
         planner: options.planner.name().into(),
         objective: ObjectiveValue { step: None, value: None, bound: None },
@@ -21,12 +23,12 @@ pub(crate) fn empty_report(options: &PlanOptions) -> PlanningReport {
 /// Outcome and report for a plan, with its estimate or with the reason why the estimate is missing.
 pub(crate) fn report_plan(
     problem: &Problem,
-    options: &PlanOptions,
-    candidate: Candidate,
+    options: &PlanningOptions,
+    candidate: CheckedPlan,
     replayed: Result<Estimate, ReplayFailure>,
-    rounds: Vec<Round>,
+    rounds: Vec<CheckRound>,
 ) -> (PlanOutcome, PlanningReport) {
-    let Candidate { plan, objective, stopped, provenance } = candidate;
+    let CheckedPlan { plan, objective, stopped, provenance } = candidate;
     // the time of the explanation does not count as planning time
     let seconds = (options.elapsed)().as_secs_f64();
     let mut explanation = explain::explain(problem, &plan, objective, provenance.as_ref(), options);
@@ -46,7 +48,7 @@ pub(crate) fn report_plan(
 }
 
 /// Outcome and report for an infeasible problem.
-pub(crate) fn report_infeasible(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+pub(crate) fn report_infeasible(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let shortfalls = infeasible::shortfalls(problem, &options.limits());
     let mut report = empty_report(options);
     report.explanation.shortfalls = shortfalls.clone();
@@ -55,10 +57,10 @@ pub(crate) fn report_infeasible(problem: &Problem, options: &PlanOptions) -> (Pl
 }
 
 /// Outcome and report without a plan and without a proof.
-pub(crate) fn report_unknown(options: &PlanOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
+pub(crate) fn report_unknown(options: &PlanningOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
     let mut report = empty_report(options);
     report.seconds = (options.elapsed)().as_secs_f64();
-    // a cancelled run reports the cancellation, whatever else went wrong
+    // a cancelled run reports the cancellation before any other reason
     let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { stopped };
     (PlanOutcome::Unknown { stopped }, report)
 }

@@ -1,8 +1,8 @@
 //! What do all baselines share: parts of the demand, shortfalls, the report?
 
 use crate::answer::{infeasible, report};
-use crate::exact::search::attempt::Candidate;
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::CheckedPlan;
+use crate::options::PlanningOptions;
 use crate::replay;
 use apportion_domain::{
     Constraint, Mode, ObjectiveStep, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, Relaxation, Shortfall,
@@ -23,7 +23,15 @@ pub(super) struct BaselinePlan {
     pub rates: Vec<f64>,
 }
 
-/// The demand of every pipeline.
+/// The largest served part of the demand, with its plan.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LargestPart<T> {
+    /// From 0 to 1.
+    pub part: f64,
+    pub plan: T,
+}
+
+/// The demand of every pipeline, in queries per second.
 pub(super) fn demands(problem: &Problem) -> Vec<f64> {
     problem.pipelines.iter().map(|p| p.demand_qps).collect()
 }
@@ -38,14 +46,14 @@ pub(super) fn with_part(problem: &Problem, part: f64) -> Problem {
 pub(super) fn largest_part<T>(
     precision: f64,
     mut plan_for: impl FnMut(f64) -> Result<Option<T>, StopReason>,
-) -> Result<Option<(f64, T)>, StopReason> {
+) -> Result<Option<LargestPart<T>>, StopReason> {
     if let Some(plan) = plan_for(1.0)? {
-        return Ok(Some((1.0, plan)));
+        return Ok(Some(LargestPart { part: 1.0, plan }));
     }
     let (mut low, mut high) = (0.5, 1.0);
     let mut best = loop {
         if let Some(plan) = plan_for(low)? {
-            break (low, plan);
+            break LargestPart { part: low, plan };
         }
         high = low;
         low *= 0.5;
@@ -53,12 +61,12 @@ pub(super) fn largest_part<T>(
             return Ok(None);
         }
     };
-    while high - best.0 > precision * high {
-        let middle = 0.5 * (best.0 + high);
+    while high - best.part > precision * high {
+        let middle = 0.5 * (best.part + high);
         match plan_for(middle) {
-            Ok(Some(plan)) => best = (middle, plan),
+            Ok(Some(plan)) => best = LargestPart { part: middle, plan },
             Ok(None) => high = middle,
-            // what was found is good enough to go on with
+            // the largest part so far is good enough
             Err(_) => break,
         }
     }
@@ -66,12 +74,12 @@ pub(super) fn largest_part<T>(
 }
 
 /// The answer with a baseline's plan, replayed on the trace of the options or on the default trace.
-pub(super) fn answer(problem: &Problem, options: &PlanOptions, found: BaselinePlan) -> (PlanOutcome, PlanningReport) {
+pub(super) fn answer(problem: &Problem, options: &PlanningOptions, found: BaselinePlan) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);
     let estimate = replay::replay(problem, &found.plan, workload, &options.limits().for_finishing()).map(|s| s.total);
     let stopped = if found.part < 1.0 { StopReason::DemandNotMet } else { StopReason::Finished };
-    let candidate = Candidate {
+    let candidate = CheckedPlan {
         objective: objective(problem, &found.plan),
         plan: found.plan,
         stopped: Some(stopped),
@@ -79,32 +87,31 @@ pub(super) fn answer(problem: &Problem, options: &PlanOptions, found: BaselinePl
     };
     let (outcome, mut report) = report::report_plan(problem, options, candidate, estimate, Vec::new());
     if found.part < 1.0 {
-        report.explanation.shortfalls = missing(problem, &found.rates, found.part);
+        report.explanation.shortfalls = unserved_load(problem, &found.rates, found.part);
     }
     (outcome, report)
 }
 
-/// The load that a plan for a share of these rates leaves unserved.
-pub(super) fn missing(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortfall> {
-    let shortfall = |(p, (pipeline, &asked)): (usize, (&apportion_domain::Pipeline, &f64))| Shortfall {
-        constraint: Constraint::Capacity,
-        place: pipeline.name.clone(),
-        asked,
-        best: part * asked,
+/// The shortfalls of a plan for a part of these rates, in queries per second by pipeline.
+pub(super) fn unserved_load(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortfall> {
+    let mut shortfalls = Vec::with_capacity(rates.len());
+    for (p, (pipeline, &asked)) in problem.pipelines.iter().zip(rates).enumerate() {
         // the rate of a trace is not in the problem, and with several pipelines no single demand would do
-        relax: (problem.pipelines.len() == 1 && asked == pipeline.demand_qps).then(|| Relaxation {
+        let relax = (problem.pipelines.len() == 1 && asked == pipeline.demand_qps).then(|| Relaxation {
             pointer: format!("/pipelines/{p}/demand_qps"),
             from: asked,
             to: part * asked,
-        }),
-    };
-    problem.pipelines.iter().zip(rates).enumerate().map(shortfall).collect()
+        });
+        let place = pipeline.name.clone();
+        shortfalls.push(Shortfall { constraint: Constraint::Capacity, place, asked, best: part * asked, relax });
+    }
+    shortfalls
 }
 
 /// Outcome and report if a baseline has no plan at any load. It is infeasible only if the exact planner can prove that.
 pub(super) fn no_plan(
     problem: &Problem,
-    options: &PlanOptions,
+    options: &PlanningOptions,
     shortfalls: Vec<Shortfall>,
 ) -> (PlanOutcome, PlanningReport) {
     if infeasible::is_hopeless(problem) {
@@ -133,6 +140,7 @@ pub(super) fn objective(problem: &Problem, plan: &Plan) -> ObjectiveValue {
     ObjectiveValue { step, value: Some(value), bound: None }
 }
 
+/// Whether a plan runs only the most accurate variants of its tasks.
 fn only_most_accurate(problem: &Problem, plan: &Plan) -> bool {
     problem.pipelines.iter().zip(&plan.pipelines).all(|(pipeline, part)| {
         part.assignments.iter().all(|a| {

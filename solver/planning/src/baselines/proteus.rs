@@ -16,17 +16,17 @@
 
 use super::assemble;
 use super::assemble::BaselineGroup;
-use super::common::{BaselinePlan, answer, demands, largest_part, no_plan, with_part};
+use super::common::{BaselinePlan, LargestPart, answer, demands, largest_part, no_plan, with_part};
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{
     AccuracyModel, HardwareIndex, Mode, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, PlanOutcome, PlanningReport,
     Problem, SLACK, Share, StopReason, Task, TaskIndex, Variant, VariantIndex,
 };
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::collections::BTreeMap;
 
 /// Most rounds of planning and observing.
@@ -42,19 +42,19 @@ const FILLED_AT_ONCE: u64 = 256;
 const SETTLED: f64 = 1e-6;
 
 /// Plans each task by itself.
-pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+pub(crate) fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits().for_search();
     let whole = match plan_until(problem, options.gap, &limits, StopRule::Settled) {
         Ok(whole) => whole,
         Err(stopped) => return report::report_unknown(options, stopped),
     };
     let found = match whole {
-        Some(groups) => Ok(Some((1.0, groups))),
+        Some(groups) => Ok(Some(LargestPart { part: 1.0, plan: groups })),
         None => {
             largest_part(PART_PRECISION, |part| plan_until(&with_part(problem, part), PART_GAP, &limits, StopRule::Carried))
         }
     };
-    let (part, mut groups) = match found {
+    let LargestPart { part, plan: mut groups } = match found {
         Ok(Some(found)) => found,
         Ok(None) => return no_plan(problem, options, Vec::new()),
         Err(stopped) => return report::report_unknown(options, stopped),
@@ -65,7 +65,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, Pl
     {
         groups = better;
     }
-    fill_devices(&served, &observed(&served, &groups), &mut groups, &limits);
+    fill_devices(&served, &observed_visits(&served, &groups), &mut groups, &limits);
     match assemble::plan(problem, &groups, &demands(&served)) {
         Some(plan) => answer(problem, options, BaselinePlan { plan, part, rates: demands(problem) }),
         None => report::report_unknown(options, StopReason::Unsupported),
@@ -94,18 +94,18 @@ enum StopRule {
 fn plan_until(
     problem: &Problem,
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
     rule: StopRule,
 ) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
     for start in [StartVariants::MostAccurate, StartVariants::LeastAccurate] {
         let mut visits: Vec<Vec<f64>> = problem.pipelines.iter().map(|p| first_estimate(p, start)).collect();
         let mut kept = None;
         for _ in 0..ROUNDS_MAX {
-            let Some(groups) = plan_tasks_alone(problem, &visits, gap, limits)? else { break };
-            let seen = observed(problem, &groups);
+            let Some(groups) = plan_each_task(problem, &visits, gap, limits)? else { break };
+            let seen = observed_visits(problem, &groups);
             let changed = visits.iter().flatten().zip(seen.iter().flatten());
             let same = changed.into_iter().all(|(a, b)| (a - b).abs() <= SETTLED * a.max(*b));
-            let carried = busiest(problem, &seen, &groups) <= 1.0 + SLACK;
+            let carried = utilisation_max(problem, &seen, &groups) <= 1.0 + SLACK;
             if carried {
                 kept = Some(groups);
             }
@@ -122,12 +122,12 @@ fn plan_until(
 }
 
 /// Queries at each task for one query of the root, by pipeline.
-fn observed(problem: &Problem, groups: &[Vec<BaselineGroup>]) -> Vec<Vec<f64>> {
+fn observed_visits(problem: &Problem, groups: &[Vec<BaselineGroup>]) -> Vec<Vec<f64>> {
     problem.pipelines.iter().zip(groups).map(|(p, own)| assemble::visits(p, own)).collect()
 }
 
 /// The largest utilisation of any group.
-fn busiest(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<BaselineGroup>]) -> f64 {
+fn utilisation_max(problem: &Problem, visits: &[Vec<f64>], groups: &[Vec<BaselineGroup>]) -> f64 {
     let of = |(p, own): (usize, &Vec<BaselineGroup>)| {
         own.iter().map(|g| utilisation(problem, PipelineIndex(p), visits[p][g.task.get()], g)).fold(0.0, f64::max)
     };
@@ -167,13 +167,13 @@ pub(super) fn longest_path(pipeline: &Pipeline) -> Vec<usize> {
 }
 
 /// The problem in which each task is a pipeline: pipelines in order, their tasks in order.
-pub(super) fn tasks_alone(problem: &Problem, visits: &[Vec<f64>]) -> Problem {
+pub(super) fn split_into_tasks(problem: &Problem, visits: &[Vec<f64>]) -> Problem {
     let mut pipelines = Vec::new();
     for (pipeline, visits) in problem.pipelines.iter().zip(visits) {
         let lengths = longest_path(pipeline);
         for (t, task) in pipeline.tasks.iter().enumerate() {
             let demand_qps = pipeline.demand_qps * visits[t];
-            pipelines.push(alone_pipeline(problem, pipeline, task, demand_qps, pipeline.slo_ms / lengths[t] as f64));
+            pipelines.push(pipeline_of_task(problem, pipeline, task, demand_qps, pipeline.slo_ms / lengths[t] as f64));
         }
     }
     let change = |d: &mut apportion_domain::ProblemDraft| {
@@ -184,7 +184,8 @@ pub(super) fn tasks_alone(problem: &Problem, visits: &[Vec<f64>]) -> Problem {
     problem.changed(change).expect("names of tasks differ, and their numbers are the pipelines'")
 }
 
-fn alone_pipeline(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64, slo_ms: f64) -> Pipeline {
+/// A task of pipeline `of` as a pipeline of its own.
+fn pipeline_of_task(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64, slo_ms: f64) -> Pipeline {
     let variant = |v: &Variant| Variant { fanout_to: BTreeMap::new(), fanout_counts: BTreeMap::new(), ..v.clone() };
     let task = Task { variants: task.variants.iter().map(variant).collect(), ..task.clone() };
     let draft = PipelineDraft {
@@ -204,23 +205,23 @@ fn alone_pipeline(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64
 }
 
 /// The groups of each task if it is planned alone, by pipeline.
-fn plan_tasks_alone(
+fn plan_each_task(
     problem: &Problem,
     visits: &[Vec<f64>],
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Result<Option<Vec<Vec<BaselineGroup>>>, StopReason> {
     // The demand of a task may exceed the largest demand of a pipeline.
     let is_beyond = |(p, of): (&Pipeline, &Vec<f64>)| of.iter().any(|visits| p.demand_qps * visits > NUMBER_MAX);
     if problem.pipelines.iter().zip(visits).any(is_beyond) {
         return Err(StopReason::Unsupported);
     }
-    let sub = tasks_alone(problem, visits);
+    let sub = split_into_tasks(problem, visits);
     let plan = match attempt(&sub, &Tightening::none(&sub), gap, limits) {
-        Attempt::Plan(candidate) => candidate.plan,
-        Attempt::Infeasible => return Ok(None),
-        Attempt::Unknown(stopped) if limits.exceeded() => return Err(stopped),
-        Attempt::Unknown(_) => return Ok(None),
+        SearchOutcome::Plan(candidate) => candidate.plan,
+        SearchOutcome::Infeasible => return Ok(None),
+        SearchOutcome::Unknown(stopped) if limits.exceeded() => return Err(stopped),
+        SearchOutcome::Unknown(_) => return Ok(None),
     };
     let mut parts = plan.pipelines.iter();
     let of_pipeline = |pipeline: &Pipeline| {
@@ -230,7 +231,7 @@ fn plan_tasks_alone(
     Ok(Some(problem.pipelines.iter().map(of_pipeline).collect()))
 }
 
-/// The groups of a task's own plan; without traffic, the first takes what may come.
+/// The groups of a task's own plan. Without traffic, the first group gets all queries that may come.
 fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &PipelinePlan) -> Vec<BaselineGroup> {
     let idle = part.assignments.iter().all(|a| a.traffic_share <= 0.0);
     let group = |(i, a): (usize, &apportion_domain::Assignment)| {
@@ -249,9 +250,16 @@ fn groups_of(problem: &Problem, pipeline: &Pipeline, task: TaskIndex, part: &Pip
     part.assignments.iter().enumerate().map(group).collect()
 }
 
-/// Gives devices that are left to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. A
-/// budget is a wish for fewer: then they stay unused.
-fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &Limits) {
+/// The group of the highest utilisation, by position.
+struct BusiestGroup {
+    utilisation: f64,
+    pipeline: usize,
+    group: usize,
+}
+
+/// Gives unused devices to the busiest groups, up to [`FILLED_MAX`] of each type and as long as there is time. With a
+/// budget they stay unused.
+fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<BaselineGroup>], limits: &RunLimits) {
     if problem.objective.budget_per_hour.is_some() {
         return;
     }
@@ -263,26 +271,28 @@ fn fill_devices(problem: &Problem, visits: &[Vec<f64>], groups: &mut [Vec<Baseli
             if filled.is_multiple_of(FILLED_AT_ONCE) && limits.exceeded() {
                 return;
             }
-            let mut busiest: Option<(f64, usize, usize)> = None;
+            let mut busiest: Option<BusiestGroup> = None;
             for (p, own) in groups.iter().enumerate() {
                 for (i, g) in own.iter().enumerate().filter(|(_, g)| on(g)) {
                     let busy = utilisation(problem, PipelineIndex(p), visits[p][g.task.get()], g);
-                    if busiest.is_none_or(|(most, ..)| busy > most) {
-                        busiest = Some((busy, p, i));
+                    if busiest.as_ref().is_none_or(|b| busy > b.utilisation) {
+                        busiest = Some(BusiestGroup { utilisation: busy, pipeline: p, group: i });
                     }
                 }
             }
-            let Some((_, p, i)) = busiest else { break };
-            let group = &mut groups[p][i];
+            let Some(busiest) = busiest else { break };
+            let group = &mut groups[busiest.pipeline][busiest.group];
             group.replicas += 8 / u32::from(group.share.eighths());
         }
     }
 }
 
+/// Devices of a group, in eighths.
 fn eighths(g: &BaselineGroup) -> u64 {
     u64::from(g.replicas) * u64::from(Share::eighths(g.share))
 }
 
+/// Load of a group over its capacity. `visits` are the queries at its task for one query of the root.
 fn utilisation(problem: &Problem, p: PipelineIndex, visits: f64, g: &BaselineGroup) -> f64 {
     let pipeline = problem.pipeline(p);
     let row = pipeline.variant(g.task, g.variant).profile.row(g.hardware, g.share, g.batch);

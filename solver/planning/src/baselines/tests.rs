@@ -1,15 +1,15 @@
 //! Rates, units and tasks of the baselines, against values worked out by hand.
 
-use super::coarse::{Rate, mean_rate, peak_rate, rate_of, units};
-use super::common::{PART_PRECISION, largest_part};
+use super::coarse::{PlannedRate, mean_rate, peak_rate, rate_of, units};
+use super::common::{LargestPart, PART_PRECISION, largest_part};
 use super::hardware_only::most_accurate_only;
-use super::proteus::{longest_path, tasks_alone};
+use super::proteus::{longest_path, split_into_tasks};
 use crate::fixtures::{chain, draft, problem, task, variant};
-use apportion_domain::{Mode, Moment, PathAccuracy, StopReason, TaskIndex, Trace, VariantIndex};
+use apportion_domain::{ArrivalTrace, Mode, Moment, PathAccuracy, StopReason, TaskIndex, VariantIndex};
 use apportion_estimator::{ArrivalProcess, Workload};
 
-fn unlimited() -> apportion_mip::Limits {
-    apportion_mip::Limits::new(std::sync::Arc::new(std::time::Duration::default))
+fn unlimited() -> apportion_mip::RunLimits {
+    apportion_mip::RunLimits::new(std::sync::Arc::new(std::time::Duration::default))
 }
 
 #[test]
@@ -44,16 +44,16 @@ fn mean_and_peak_of_a_trace() {
     assert!((peak_rate(arrivals.into_iter(), 100.0) - 50.0).abs() < 1e-9, "the sixth is outside the first window");
     assert!((peak_rate(arrivals.into_iter(), 100.1) - 6.0 / 0.1001).abs() < 1e-6);
     assert_eq!(peak_rate(std::iter::empty(), 100.0), 0.0);
-    let trace = Trace::arrivals(arrivals.to_vec()).expect("in order");
+    let trace = ArrivalTrace::arrivals(arrivals.to_vec()).expect("in order");
     assert!((mean_rate(&trace) - 2.0).abs() < 1e-12, "8 in 4 s");
     // seconds that are not listed have no queries
-    let rates = Trace::rates(vec![(0, 30.0), (1, 10.0), (3, 20.0)]).expect("increasing");
+    let rates = ArrivalTrace::rates(vec![(0, 30.0), (1, 10.0), (3, 20.0)]).expect("increasing");
     assert!((mean_rate(&rates) - 15.0).abs() < 1e-12);
     let problem = problem(chain(100.0));
     let workload = Workload { traces: vec![rates], arrivals: ArrivalProcess::Uniform, seed: 1 };
     // evenly, 30 in the first second: 3 in each window of 100 ms
-    assert!((rate_of(&workload, 0, &problem.pipelines[0], Rate::Peak, &unlimited()) - 30.0).abs() < 1e-9);
-    assert!((rate_of(&workload, 0, &problem.pipelines[0], Rate::Mean, &unlimited()) - 15.0).abs() < 1e-12);
+    assert!((rate_of(&workload, 0, &problem.pipelines[0], PlannedRate::Peak, &unlimited()) - 30.0).abs() < 1e-9);
+    assert!((rate_of(&workload, 0, &problem.pipelines[0], PlannedRate::Mean, &unlimited()) - 15.0).abs() < 1e-12);
 }
 
 #[test]
@@ -63,7 +63,7 @@ fn each_task_alone_gets_an_even_share_of_the_slo() {
     let tasks = vec![one("r"), one("s"), one("u"), one("v")];
     let problem = problem(draft(90.0, tasks, &[(0, 1), (1, 2), (0, 3)]));
     assert_eq!(longest_path(&problem.pipelines[0]), [3, 3, 3, 2]);
-    let alone = tasks_alone(&problem, &[vec![1.0, 3.0, 9.0, 3.0]]);
+    let alone = split_into_tasks(&problem, &[vec![1.0, 3.0, 9.0, 3.0]]);
     let seen: Vec<_> = alone.pipelines.iter().map(|p| (p.name.as_str(), p.demand_qps, p.slo_ms, p.weight)).collect();
     let expected = [
         ("p/r", 300.0, 30.0, 300.0),
@@ -91,9 +91,9 @@ fn most_accurate_only_keeps_path_accuracies_of_kept_variants() {
 #[test]
 fn the_largest_part_is_found_from_above_and_below() {
     let up_to = |most: f64| largest_part(PART_PRECISION, |part| Ok((part <= most).then_some(part)));
-    assert_eq!(up_to(1.0), Ok(Some((1.0, 1.0))));
+    assert_eq!(up_to(1.0), Ok(Some(LargestPart { part: 1.0, plan: 1.0 })));
     for most in [0.9, 0.31, 0.004] {
-        let (part, plan) = up_to(most).expect("an answer").expect("a part");
+        let LargestPart { part, plan } = up_to(most).expect("an answer").expect("a part");
         assert!(part == plan && part <= most && part >= most * (1.0 - 2.0 * PART_PRECISION), "{most}: {part}");
     }
     assert_eq!(up_to(0.0), Ok(None));

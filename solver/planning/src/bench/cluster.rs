@@ -1,12 +1,12 @@
 //! Many pipelines compete for the devices of one cluster. How long does the division take, and how good is the proof?
 
-use super::drawn::{Draw, Shape, problem as drawn_problem};
+use super::drawn::{Draw, ProblemShape, ShapeHardware, problem as drawn_problem};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::modes::{SearchResult, search};
 use crate::exact::stage::enumerate;
 use apportion_domain::{Hardware, Mode, Objective, ObjectiveValue, Pipeline, Problem, ProblemDraft};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -43,12 +43,12 @@ pub fn cluster(templates: &[Problem], pipelines: usize, devices: u32, seed: u64)
     let mut templates: Vec<Pipeline> = templates.iter().filter(usable).map(|p| p.pipelines[0].clone()).collect();
     let hardware = Hardware { name: "device".into(), price_per_hour: 1.0, count: Some(devices), memory_mib: None };
     if templates.is_empty() {
-        let shape = Shape {
+        let shape = ProblemShape {
             pipelines,
             tasks_max: 3,
             variants_max: 5,
             batches: 6,
-            hardware: vec![(1.0, Some(devices), 1.0)],
+            hardware: vec![ShapeHardware { price_per_hour: 1.0, count: Some(devices), speed: 1.0 }],
             halves: false,
             demand_qps: PROBE_QPS,
             min_accuracy: None,
@@ -61,7 +61,7 @@ pub fn cluster(templates: &[Problem], pipelines: usize, devices: u32, seed: u64)
     let total: f64 = parts.iter().sum();
     let pipeline = |(p, part): (usize, &f64)| {
         let template = &templates[p % templates.len()];
-        let demand_qps = demand(template, &hardware, part / total * f64::from(devices));
+        let demand_qps = tight_demand(template, &hardware, part / total * f64::from(devices));
         let weight = 1.0 + draw.below(3) as f64;
         let changed = template.changed(std::slice::from_ref(&hardware), |d| {
             d.name = format!("{}-{p}", template.name);
@@ -76,15 +76,16 @@ pub fn cluster(templates: &[Problem], pipelines: usize, devices: u32, seed: u64)
     Problem::new(draft).expect("pipelines of valid problems on one kind of device")
 }
 
-/// The demand at which a pipeline wants [`WANTED`] times these devices for its highest accuracy.
-fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
+/// The demand in queries per second at which a pipeline wants [`WANTED`] times these devices for its highest
+/// accuracy.
+fn tight_demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
     let draft = ProblemDraft {
         hardware: vec![hardware.clone()],
         pipelines: vec![pipeline.with_demand(PROBE_QPS)],
         ..ProblemDraft::default()
     };
     let problem = Problem::new(draft).expect("one pipeline on one kind of device");
-    let limits = Limits::new(Arc::new(Duration::default));
+    let limits = RunLimits::new(Arc::new(Duration::default));
     let Ok(space) = Space::new(&problem, &Tightening::none(&problem), &limits) else { return pipeline.demand_qps };
     let candidates = enumerate::budget_candidates(&problem, &space.parts[0], f64::INFINITY, &limits).unwrap_or_default();
     let most = candidates.iter().map(|c| c.accuracy_max).fold(0.0, f64::max);
@@ -100,7 +101,7 @@ fn demand(pipeline: &Pipeline, hardware: &Hardware, devices: f64) -> f64 {
 #[must_use]
 pub fn divide(problem: &Problem, gap: f64, limit: Duration, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ClusterRow {
     let start = now();
-    let limits = Limits::new(now.clone()).ending_at(start + limit);
+    let limits = RunLimits::new(now.clone()).ending_at(start + limit);
     let result = search(problem, &Tightening::none(problem), gap, &limits);
     let elapsed = now().saturating_sub(start);
     let none = ObjectiveValue { step: None, value: None, bound: None };

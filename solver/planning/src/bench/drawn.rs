@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 /// The kinds of problems that can be drawn.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Shape {
+pub struct ProblemShape {
     /// How many pipelines.
     pub pipelines: usize,
     /// Most tasks of a pipeline; each has between one and this many, as a chain or a star.
@@ -17,8 +17,8 @@ pub struct Shape {
     pub variants_max: usize,
     /// Batch sizes 1, 2, 4, ...: how many of them.
     pub batches: u32,
-    /// Hardware: `(price per hour, count, speed)`.
-    pub hardware: Vec<(f64, Option<u32>, f64)>,
+    /// Hardware types, at least one.
+    pub hardware: Vec<ShapeHardware>,
     /// Whether every variant also runs on half a device.
     pub halves: bool,
     /// Mean demand in queries per second.
@@ -27,6 +27,17 @@ pub struct Shape {
     pub min_accuracy: Option<f64>,
     /// Mode, rule and budget.
     pub objective: Objective,
+}
+
+/// A hardware type of drawn problems.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ShapeHardware {
+    /// Price of a device per hour.
+    pub price_per_hour: f64,
+    /// Devices that exist; `None` is unlimited.
+    pub count: Option<u32>,
+    /// Factor on the speed of all variants.
+    pub speed: f64,
 }
 
 /// A small generator of numbers (a linear congruence; Knuth's constants), so that a failure is repeated from its seed.
@@ -42,6 +53,7 @@ impl Draw {
         draw
     }
 
+    /// The next 31 bits of the stream.
     fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         self.0 >> 33
@@ -61,18 +73,18 @@ impl Draw {
 /// Draws a problem.
 ///
 /// # Panics
-/// If the shape asks for what no problem may have (no pipelines, no hardware, an accuracy above 1).
+/// If no valid problem has the shape: no pipelines, no hardware, or an accuracy above 1.
 #[must_use]
-pub fn problem(seed: u64, shape: &Shape) -> Problem {
+pub fn problem(seed: u64, shape: &ProblemShape) -> Problem {
     let mut draw = Draw::new(seed);
     let hardware: Vec<Hardware> = shape
         .hardware
         .iter()
         .enumerate()
-        .map(|(h, &(price_per_hour, count, _))| Hardware {
+        .map(|(h, shape)| Hardware {
             name: format!("hardware{h}"),
-            price_per_hour,
-            count,
+            price_per_hour: shape.price_per_hour,
+            count: shape.count,
             memory_mib: None,
         })
         .collect();
@@ -81,7 +93,7 @@ pub fn problem(seed: u64, shape: &Shape) -> Problem {
     Problem::new(draft).expect("a shape within the ranges of problems")
 }
 
-fn pipeline(draw: &mut Draw, index: usize, shape: &Shape, hardware: &[Hardware]) -> Pipeline {
+fn pipeline(draw: &mut Draw, index: usize, shape: &ProblemShape, hardware: &[Hardware]) -> Pipeline {
     let tasks = 1 + draw.below(shape.tasks_max);
     let star = draw.below(2) == 0;
     let tasks: Vec<Task> = (0..tasks).map(|t| task(draw, t, shape)).collect();
@@ -110,7 +122,7 @@ fn pipeline(draw: &mut Draw, index: usize, shape: &Shape, hardware: &[Hardware])
 }
 
 /// Variants by falling accuracy, each faster than the one before and with a fan-out of its own.
-fn task(draw: &mut Draw, index: usize, shape: &Shape) -> Task {
+fn task(draw: &mut Draw, index: usize, shape: &ProblemShape) -> Task {
     let count = 2 + draw.below(shape.variants_max.max(2) - 1);
     let mut accuracy = 1.0;
     let mut latency = draw.between(8.0, 40.0);
@@ -134,13 +146,13 @@ fn task(draw: &mut Draw, index: usize, shape: &Shape) -> Task {
 }
 
 /// A batch of b takes `latency * (a + (1 - a) b)`, with a device's own a.
-fn rows(draw: &mut Draw, latency: f64, shape: &Shape) -> Vec<ProfileRow> {
+fn rows(draw: &mut Draw, latency: f64, shape: &ProblemShape) -> Vec<ProfileRow> {
     let mut rows = Vec::new();
-    for (h, &(_, _, speed)) in shape.hardware.iter().enumerate() {
+    for (h, hardware) in shape.hardware.iter().enumerate() {
         let fixed = draw.between(0.2, 0.6);
         for b in 0..shape.batches {
             let batch = 1_u32 << b;
-            let latency_ms = latency / speed * (fixed + (1.0 - fixed) * f64::from(batch));
+            let latency_ms = latency / hardware.speed * (fixed + (1.0 - fixed) * f64::from(batch));
             let row = |share: Share, latency_ms: f64| ProfileRow {
                 hardware: HardwareIndex(h),
                 share,

@@ -6,7 +6,7 @@
 mod nasty;
 
 use crate::fixtures::{chain, problem, variant};
-use crate::options::{PlanOptions, Planner};
+use crate::options::{Planner, PlanningOptions};
 use crate::planners::plan;
 use apportion_domain::{Mode, PlanOutcome, PlanningReport, Problem, StopReason};
 use apportion_estimator::Workload;
@@ -20,12 +20,19 @@ const BUSY: u32 = 20;
 /// Most memory of a test, in MiB.
 const PEAK_MIB_MAX: u64 = 1_536;
 
-/// Plans, and answers how long that took.
-fn planned(problem: &Problem, options: impl FnOnce(PlanOptions) -> PlanOptions) -> (PlanOutcome, PlanningReport, Duration) {
+/// Result of one run.
+struct TimedPlan {
+    outcome: PlanOutcome,
+    report: PlanningReport,
+    took: Duration,
+}
+
+/// Plans, and measures the time.
+fn plan_timed(problem: &Problem, options: impl FnOnce(PlanningOptions) -> PlanningOptions) -> TimedPlan {
     let start = Instant::now();
-    let base = PlanOptions { time_limit: Some(LIMIT), ..PlanOptions::new(Arc::new(move || start.elapsed())) };
+    let base = PlanningOptions { time_limit: Some(LIMIT), ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, report) = plan(problem, &options(base));
-    (outcome, report, start.elapsed())
+    TimedPlan { outcome, report, took: start.elapsed() }
 }
 
 /// The most memory that this process has had, in MiB.
@@ -35,7 +42,9 @@ fn peak_mib() -> u64 {
     peak.trim().trim_end_matches(" kB").trim().parse::<u64>().expect("a number") >> 10
 }
 
-fn judge(name: &str, problem: &Problem, (outcome, report, took): &(PlanOutcome, PlanningReport, Duration)) {
+/// Checks the time, the memory and the plan of one run.
+fn judge(name: &str, problem: &Problem, planned: &TimedPlan) {
+    let TimedPlan { outcome, report, took } = planned;
     let stopped = outcome.stopped().map_or("-", StopReason::name);
     eprintln!("{name}: {} ({stopped}) in {:.2} s, peak {} MiB", outcome.status(), took.as_secs_f64(), peak_mib());
     assert!(*took < LIMIT * BUSY, "{name}: {took:?}");
@@ -58,7 +67,7 @@ fn judge(name: &str, problem: &Problem, (outcome, report, took): &(PlanOutcome, 
 #[test]
 fn the_exact_planner_ends_within_its_limit() {
     for (name, problem) in nasty::problems() {
-        judge(name, &problem, &planned(&problem, |options| options));
+        judge(name, &problem, &plan_timed(&problem, |options| options));
     }
 }
 
@@ -66,32 +75,33 @@ fn the_exact_planner_ends_within_its_limit() {
 fn the_exact_planner_with_trace_and_ladder_ends_within_its_limit() {
     for (name, problem) in nasty::problems() {
         let trace = Some(Workload::default_for(&problem));
-        judge(name, &problem, &planned(&problem, |options| PlanOptions { trace, ladder: Some(4.0), ..options }));
+        judge(name, &problem, &plan_timed(&problem, |options| PlanningOptions { trace, ladder: Some(4.0), ..options }));
     }
 }
 
-fn others_end(planner: Planner) {
+/// Another planner than the exact one ends within its limit.
+fn judge_planner(planner: Planner) {
     for (name, problem) in nasty::problems() {
         let name = format!("{}, {name}", planner.name());
-        judge(&name, &problem, &planned(&problem, |options| PlanOptions { planner, ..options }));
+        judge(&name, &problem, &plan_timed(&problem, |options| PlanningOptions { planner, ..options }));
     }
 }
 
 #[test]
 fn the_greedy_planner_ends_within_its_limit() {
-    others_end(Planner::Greedy);
+    judge_planner(Planner::Greedy);
 }
 
 #[test]
 fn the_baselines_of_loki_end_within_their_limit() {
-    others_end(Planner::HardwareOnly);
-    others_end(Planner::Proteus);
+    judge_planner(Planner::HardwareOnly);
+    judge_planner(Planner::Proteus);
 }
 
 #[test]
 fn the_baselines_of_inferline_end_within_their_limit() {
-    others_end(Planner::CgMean);
-    others_end(Planner::CgPeak);
+    judge_planner(Planner::CgMean);
+    judge_planner(Planner::CgPeak);
 }
 
 #[test]
@@ -100,8 +110,8 @@ fn a_cancelled_run_ends_soon() {
         let cancel = Arc::new(AtomicBool::new(false));
         let start = Instant::now();
         let (trace, ladder) = (Some(Workload::default_for(&problem)), Some(4.0));
-        let base = PlanOptions::new(Arc::new(move || start.elapsed()));
-        let options = PlanOptions { cancel: cancel.clone(), trace, ladder, ..base };
+        let base = PlanningOptions::new(Arc::new(move || start.elapsed()));
+        let options = PlanningOptions { cancel: cancel.clone(), trace, ladder, ..base };
         let (outcome, took) = std::thread::scope(|scope| {
             let planning = scope.spawn(|| plan(&problem, &options).0);
             while start.elapsed() < LIMIT / 3 && !planning.is_finished() {
@@ -130,7 +140,7 @@ fn a_plan_too_large_to_replay_has_no_estimate() {
     draft.tasks[0].variants = vec![variant("a", 1.0, 1e6, &[(0, 1, 4.0)])];
     draft.demand_qps = 40.0;
     let problem = problem(draft).changed(|d| d.objective.mode = Mode::MinCost).expect("valid");
-    let (outcome, report, _) = planned(&problem, |options| PlanOptions { time_limit: None, ..options });
+    let TimedPlan { outcome, report, .. } = plan_timed(&problem, |options| PlanningOptions { time_limit: None, ..options });
     assert!(matches!(outcome, PlanOutcome::Feasible { stopped: StopReason::ReplayTooLarge, .. }), "{outcome:?}");
     assert_eq!(report.estimate, None);
     let said = report.explanation.left_out.join("; ");
@@ -143,7 +153,7 @@ fn a_replay_cut_short_gives_a_plan_without_estimate() {
     draft.tasks[0].variants = vec![variant("a", 1.0, 1e4, &[(0, 8, 4.0)])];
     draft.tasks[1].variants = vec![variant("b", 1.0, 1.0, &[(0, 1024, 4.0)])];
     let problem = problem(draft);
-    let (outcome, report, took) = planned(&problem, |options| options);
+    let TimedPlan { outcome, report, took } = plan_timed(&problem, |options| options);
     assert!(matches!(outcome, PlanOutcome::Feasible { stopped: StopReason::TimeLimit, .. }), "{:?}", outcome.stopped());
     assert_eq!(report.estimate, None);
     assert!(report.objective.value.is_some() && took < LIMIT * BUSY, "{took:?}");

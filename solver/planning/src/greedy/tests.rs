@@ -1,41 +1,49 @@
 //! The search against the plain algorithm: every action of every round judged by a run of the whole workload.
 
-use super::search::{GreedySearch, TaskSetting};
+use super::assemble::assemble;
+use super::initialise::{bottleneck, initialise};
+use super::judge::SettingJudge;
+use super::minimise::{MinimiseResult, minimise};
+use super::settings::{SettingArithmetic, TaskSetting};
 use crate::fixtures::{chain, draft, problem, task, variant};
 use crate::replay;
-use apportion_domain::Trace;
+use apportion_domain::ArrivalTrace;
 use apportion_domain::{HardwareIndex, PipelineIndex, Problem, SLACK, Share, StopReason, TaskIndex};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The plain algorithm, as slow and obvious as it can be.
-struct Plain<'a>(&'a GreedySearch<'a>);
+struct Plain<'a> {
+    arithmetic: SettingArithmetic<'a>,
+    workload: &'a Workload,
+    limits: &'a RunLimits,
+}
 
 impl Plain<'_> {
     fn is_feasible(&self, settings: &[TaskSetting]) -> bool {
-        let greedy = self.0;
-        greedy.within_devices(settings)
-            && greedy.plan(settings).is_some_and(|plan| {
-                replay::replay(greedy.problem, &plan, greedy.workload, greedy.limits)
-                    .is_ok_and(|s| replay::percentile_misses(greedy.problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
+        let problem = self.arithmetic.problem;
+        self.arithmetic.within_devices(settings)
+            && assemble(&self.arithmetic, settings).is_some_and(|plan| {
+                replay::replay(problem, &plan, self.workload, self.limits)
+                    .is_ok_and(|s| replay::percentile_misses(problem, &s.pipelines).iter().all(|&miss| miss <= 0.0))
             })
     }
 
     fn initialise(&self) -> Option<Vec<TaskSetting>> {
-        let greedy = self.0;
+        let problem = self.arithmetic.problem;
         let mut settings = Vec::new();
-        for p in (0..greedy.problem.pipelines.len()).map(PipelineIndex) {
-            for t in (0..greedy.problem.pipeline(p).tasks.len()).map(TaskIndex) {
-                settings.push(greedy.fastest(p, t)?);
+        for p in (0..problem.pipelines.len()).map(PipelineIndex) {
+            for t in (0..problem.pipeline(p).tasks.len()).map(TaskIndex) {
+                settings.push(self.arithmetic.fastest_setting(p, t)?);
             }
-            if greedy.service_ms(p, &settings) > greedy.problem.pipeline(p).slo_ms {
+            if self.arithmetic.service_ms(p, &settings) > problem.pipeline(p).slo_ms {
                 return None;
             }
         }
         while !self.is_feasible(&settings) {
-            let bottleneck = greedy.bottleneck(&settings)?;
+            let bottleneck = bottleneck(&self.arithmetic, &settings)?;
             settings[bottleneck].replicas += 1;
         }
         Some(settings)
@@ -43,11 +51,11 @@ impl Plain<'_> {
 
     fn minimise(&self, mut settings: Vec<TaskSetting>) -> Vec<TaskSetting> {
         loop {
-            let before = self.0.cost(&settings);
+            let before = self.arithmetic.cost_per_hour(&settings);
             let mut best: Option<(f64, Vec<TaskSetting>)> = None;
             for i in 0..settings.len() {
                 for candidate in self.actions(&settings, i) {
-                    let saving = before - self.0.cost(&candidate);
+                    let saving = before - self.arithmetic.cost_per_hour(&candidate);
                     let saves_more = saving >= 0.0 && best.as_ref().is_none_or(|(most, _)| saving > *most);
                     if self.is_feasible(&candidate) && saves_more {
                         best = Some((saving, candidate));
@@ -69,12 +77,12 @@ impl Plain<'_> {
         };
         let mut actions: Vec<Vec<TaskSetting>> = Vec::new();
         let s = &settings[i];
-        if s.replicas > self.0.least(s) {
+        if s.replicas > self.arithmetic.replicas_min(s) {
             actions.push(with(TaskSetting { replicas: s.replicas - 1, ..s.clone() }));
         }
-        let variant = self.0.problem.pipeline(s.pipeline).variant(s.task, s.variant);
+        let variant = self.arithmetic.problem.pipeline(s.pipeline).variant(s.task, s.variant);
         for (hardware, share) in variant.profile.places().filter(|&place| place != (s.hardware, s.share)) {
-            if self.0.problem.fits_memory(variant.memory_mib, hardware, share) {
+            if self.arithmetic.problem.fits_memory(variant.memory_mib, hardware, share) {
                 actions.extend(self.moved(settings, i, hardware, share));
             }
         }
@@ -87,24 +95,25 @@ impl Plain<'_> {
 
     /// Every batch and count on another place by increasing cost, until one holds.
     fn moved(&self, settings: &[TaskSetting], i: usize, hardware: HardwareIndex, share: Share) -> Option<Vec<TaskSetting>> {
-        let (greedy, s) = (self.0, &settings[i]);
-        let pipeline = greedy.problem.pipeline(s.pipeline);
+        let (arithmetic, s) = (self.arithmetic, &settings[i]);
+        let pipeline = arithmetic.problem.pipeline(s.pipeline);
         let rows = pipeline.variant(s.task, s.variant).profile.on(hardware, share);
-        for replicas in greedy.least(s).. {
+        for replicas in arithmetic.replicas_min(s).. {
             let mut batch = rows[0].batch;
             loop {
                 let mut all = settings.to_vec();
                 all[i] = TaskSetting { hardware, share, batch, replicas, ..s.clone() };
-                if greedy.cost(&all) >= greedy.cost(settings) || !greedy.within_devices(&all) {
+                if arithmetic.cost_per_hour(&all) >= arithmetic.cost_per_hour(settings) || !arithmetic.within_devices(&all)
+                {
                     return None;
                 }
-                let capacity = f64::from(replicas - pipeline.survive) * greedy.row(&all[i]).throughput_qps();
-                if capacity + SLACK >= greedy.load(&all[i], &all) && self.is_feasible(&all) {
+                let capacity = f64::from(replicas - pipeline.survive) * arithmetic.profile_row(&all[i]).throughput_qps();
+                if capacity + SLACK >= arithmetic.load_qps(&all[i], &all) && self.is_feasible(&all) {
                     return Some(all);
                 }
                 let Some(larger) = rows.iter().rfind(|r| r.batch > batch && r.batch <= 2 * batch) else { break };
                 all[i].batch = larger.batch;
-                if greedy.service_ms(s.pipeline, &all) > pipeline.slo_ms {
+                if arithmetic.service_ms(s.pipeline, &all) > pipeline.slo_ms {
                     break;
                 }
                 batch = larger.batch;
@@ -116,18 +125,19 @@ impl Plain<'_> {
 
 /// Both searches on one load; how many settings were simulated at most once.
 fn check(problem: &Problem, workload: &Workload, what: &str) {
-    let limits = Limits::new(Arc::new(Duration::default));
-    let greedy = GreedySearch::new(problem, workload, &limits).expect("few requests");
-    let plain = Plain(&greedy);
+    let limits = RunLimits::new(Arc::new(Duration::default));
+    let judge = SettingJudge::new(problem, workload, &limits).expect("few requests");
+    let plain = Plain { arithmetic: judge.arithmetic, workload, limits: &limits };
     let expected = plain.initialise();
-    let found = greedy.initialise().ok();
+    let found = initialise(&judge).ok();
     assert_eq!(found, expected, "{what}: Algorithm 1");
     let Some(start) = found else { return };
-    assert_eq!(greedy.minimise(start.clone()), (plain.minimise(start), StopReason::Finished), "{what}: Algorithm 2");
+    let expected = MinimiseResult { settings: plain.minimise(start.clone()), stopped: StopReason::Finished };
+    assert_eq!(minimise(&judge, start), expected, "{what}: Algorithm 2");
 }
 
 fn rates(qps: &[f64], seed: u64) -> Workload {
-    let trace = Trace::Rates((0..).zip(qps.iter().copied()).collect());
+    let trace = ArrivalTrace::Rates((0..).zip(qps.iter().copied()).collect());
     Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed }
 }
 
@@ -162,13 +172,13 @@ fn the_search_agrees_on_several_hardware_types_and_few_devices() {
 fn a_second_thread_changes_nothing() {
     let problem = problem(chain(120.0));
     let workload = rates(&[300.0, 100.0, 500.0], 7);
-    let limits = Limits::new(Arc::new(Duration::default));
+    let limits = RunLimits::new(Arc::new(Duration::default));
     let found = |threads: usize| {
         let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().expect("threads");
         pool.install(|| {
-            let greedy = GreedySearch::new(&problem, &workload, &limits).expect("few requests");
-            let start = greedy.initialise().ok().expect("a start");
-            greedy.minimise(start)
+            let judge = SettingJudge::new(&problem, &workload, &limits).expect("few requests");
+            let start = initialise(&judge).ok().expect("a start");
+            minimise(&judge, start)
         })
     };
     assert_eq!(found(1), found(2));

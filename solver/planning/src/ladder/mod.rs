@@ -5,11 +5,11 @@
 //! they are removed where they save most.
 
 use crate::replay;
-use crate::replay::Verdict;
-use apportion_domain::{Assignment, Pipeline, PipelinePlan, Plan, Problem, StopReason, TaskKind, Trace};
+use crate::replay::ReplayVerdict;
+use apportion_domain::{ArrivalTrace, Assignment, Pipeline, PipelinePlan, Plan, Problem, StopReason, TaskKind};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_mip::Limits;
-use apportion_serving::ladder::Step;
+use apportion_mip::RunLimits;
+use apportion_serving::ladder::LadderStep;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +28,7 @@ const SAMPLE_SECONDS: u64 = 30;
 /// Root seed of that load.
 const SEED: u64 = 1;
 
+/// The search for the step of one rate.
 struct StepSearch<'a> {
     problem: &'a Problem,
     pipeline: &'a Pipeline,
@@ -35,34 +36,41 @@ struct StepSearch<'a> {
     workload: Workload,
     /// Its requests that may miss.
     misses_max: u64,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl<'a> StepSearch<'a> {
-    fn new(problem: &'a Problem, plan: &'a Plan, workload: Workload, limits: &'a Limits) -> Result<Self, StopReason> {
+    fn new(problem: &'a Problem, plan: &'a Plan, workload: Workload, limits: &'a RunLimits) -> Result<Self, StopReason> {
         let misses_max = replay::misses_max(problem, &workload, limits)?;
         Ok(Self { problem, pipeline: &problem.pipelines[0], plan, workload, misses_max, limits })
     }
+}
+
+/// A plan with ladders.
+pub(crate) struct PlanWithLadders {
+    pub plan: Plan,
+    /// A sentence for each ladder that the limits cut short.
+    pub left_out: Vec<String>,
 }
 
 /// Adds a ladder to each pipeline of a plan, from its demand divided by `up_to` to `up_to` times its demand.
 ///
 /// Below the demand, groups may have fewer replicas than in the plan, except if the pipeline must survive losses. Each
 /// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
-/// no ladder. The second result has a sentence for each ladder that the limits cut short. A ladder that does not reach
-/// the demand is left out; another ends at its last searched rate.
-pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &Limits) -> (Plan, Vec<String>) {
+/// no ladder. The limits may cut a ladder short: it ends at its last searched rate, or it is left out if it does not reach
+/// the demand.
+pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &RunLimits) -> PlanWithLadders {
     let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
         let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
         if part.demand_qps <= 0.0 || p.tasks.iter().any(|t| t.kind == TaskKind::Continuous) {
             continue;
         }
-        let alone = problem.changed(|draft| {
+        let of_pipeline = problem.changed(|draft| {
             draft.pipelines = vec![p.clone()];
             draft.deployed.clear();
         });
-        let Ok(alone) = alone else { continue };
+        let Ok(of_pipeline) = of_pipeline else { continue };
         let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
         let first = if p.survive > 0 { 0 } else { -count };
         let rates: Vec<f64> = (first..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
@@ -73,27 +81,26 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
         };
         let least: Vec<u32> = part.assignments.iter().map(kept).collect();
         let steady = |qps: f64| {
-            let trace = Trace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
+            let trace = ArrivalTrace::Rates((0..SAMPLE_SECONDS).map(|second| (second, qps)).collect());
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
-        let (steps, stopped) = steps_within(&alone, &of_part, rates, &least, steady, limits);
-        // A ladder that ends before the demand is of no use at the demand.
-        let is_of_use = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
+        let FoundSteps { steps, stopped } = find_steps(&of_pipeline, &of_part, rates, &least, steady, limits);
+        let reaches_demand = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
         if let Some(why) = stopped {
             let had = steps
                 .last()
-                .filter(|_| is_of_use)
+                .filter(|_| reaches_demand)
                 .map_or_else(|| "is left out".into(), |s| format!("ends at {:.1}", s.rate_qps));
             left_out.push(format!("the ladder of {:?} up to {last_qps:.1} queries/s {had}: {why}", part.name));
         }
-        part.ladder = if is_of_use { steps } else { Vec::new() };
+        part.ladder = if reaches_demand { steps } else { Vec::new() };
     }
-    (plan, left_out)
+    PlanWithLadders { plan, left_out }
 }
 
-/// Cost per hour of a pipeline's part of a plan at a rate, with the replicas of its ladder's step. Beyond the last step it
-/// grows in proportion. `None` without a ladder.
+/// Cost per hour of a pipeline's part of a plan at a rate in queries per second, with the replicas of its ladder's step.
+/// Beyond the last step it grows in proportion. `None` without a ladder.
 #[must_use]
 pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> Option<f64> {
     let of = |replicas: &[u32]| -> f64 {
@@ -149,7 +156,8 @@ pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
     plan.pipelines.iter().map(|part| price_at(problem, part, part.demand_qps)).sum()
 }
 
-/// A step for each of these rising rates, for a problem of one pipeline and its plan. `workload` makes the load of a rate.
+/// A step for each of these rising rates in queries per second, for a problem of one pipeline and its plan. `workload`
+/// makes the load of a rate.
 ///
 /// No group has fewer replicas than `least`, and replicas never fall from one step to the next. The ladder ends before the
 /// first rate that no number of replicas holds, or that needs too many devices. Below the demand such a rate is left out:
@@ -161,44 +169,53 @@ pub fn steps(
     rates_qps: impl IntoIterator<Item = f64>,
     least: &[u32],
     workload: impl Fn(f64) -> Workload,
-) -> Vec<Step> {
-    let limits = Limits::new(Arc::new(Duration::default));
-    steps_within(problem, plan, rates_qps, least, workload, &limits).0
+) -> Vec<LadderStep> {
+    let limits = RunLimits::new(Arc::new(Duration::default));
+    find_steps(problem, plan, rates_qps, least, workload, &limits).steps
 }
 
-/// The same within limits. The second result is why the limits ended it before the last rate.
-fn steps_within(
+/// Steps of a ladder.
+struct FoundSteps {
+    steps: Vec<LadderStep>,
+    /// Why the limits ended the ladder before its last rate.
+    stopped: Option<StopReason>,
+}
+
+/// The same as [`steps`], within limits.
+fn find_steps(
     problem: &Problem,
     plan: &Plan,
     rates_qps: impl IntoIterator<Item = f64>,
     least: &[u32],
     workload: impl Fn(f64) -> Workload,
-    limits: &Limits,
-) -> (Vec<Step>, Option<StopReason>) {
-    let mut steps: Vec<Step> = Vec::new();
-    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else { return (steps, None) };
+    limits: &RunLimits,
+) -> FoundSteps {
+    let mut steps: Vec<LadderStep> = Vec::new();
+    let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else {
+        return FoundSteps { steps, stopped: None };
+    };
     for rate_qps in rates_qps {
         let least = steps.last().map_or(least, |s| &s.replicas);
         let fewest = StepSearch::new(problem, plan, workload(rate_qps), limits).and_then(|search| {
-            let fewest = search.fewest(rate_qps, least)?;
-            Ok(fewest.filter(|replicas| fits(problem, &search.with(replicas))))
+            let fewest = search.find_fewest_replicas(rate_qps, least)?;
+            Ok(fewest.filter(|replicas| fits(problem, &search.plan_with(replicas))))
         });
         match fewest {
-            Ok(Some(replicas)) => steps.push(Step { rate_qps, replicas }),
+            Ok(Some(replicas)) => steps.push(LadderStep { rate_qps, replicas }),
             Ok(None) if rate_qps < pipeline.demand_qps => {}
             Ok(None) => break,
-            Err(stopped) => return (steps, Some(stopped)),
+            Err(stopped) => return FoundSteps { steps, stopped: Some(stopped) },
         }
     }
-    (steps, None)
+    FoundSteps { steps, stopped: None }
 }
 
 impl StepSearch<'_> {
     /// The fewest replicas that hold the rate; `None` if no number does. The error is why the search ended early.
-    fn fewest(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
+    fn find_fewest_replicas(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
         let assignments = &self.plan.pipelines[0].assignments;
         let busy = |replicas: &[u32]| -> Vec<f64> {
-            let one = |(a, &n): (&apportion_domain::Assignment, &u32)| {
+            let one = |(a, &n): (&Assignment, &u32)| {
                 a.utilisation * f64::from(a.replicas) * rate_qps / (self.pipeline.demand_qps * f64::from(n))
             };
             assignments.iter().zip(replicas).map(one).collect()
@@ -231,17 +248,25 @@ impl StepSearch<'_> {
         Ok(Some(replicas))
     }
 
-    fn with(&self, replicas: &[u32]) -> Plan {
+    /// The plan with these replicas.
+    fn plan_with(&self, replicas: &[u32]) -> Plan {
         let mut plan = self.plan.clone();
         plan.pipelines[0].assignments.iter_mut().zip(replicas).for_each(|(a, &n)| a.replicas = n);
         plan
     }
 
+    /// Whether these replicas meet the percentile. The error is why there is no verdict.
     fn holds(&self, replicas: &[u32]) -> Result<bool, StopReason> {
-        match replay::check_percentiles(self.problem, &self.with(replicas), &self.workload, self.misses_max, self.limits) {
-            Verdict::Holds => Ok(true),
-            Verdict::Misses => Ok(false),
-            Verdict::Unknown(stopped) => Err(stopped),
+        match replay::check_percentiles(
+            self.problem,
+            &self.plan_with(replicas),
+            &self.workload,
+            self.misses_max,
+            self.limits,
+        ) {
+            ReplayVerdict::Holds => Ok(true),
+            ReplayVerdict::Misses => Ok(false),
+            ReplayVerdict::Unknown(stopped) => Err(stopped),
         }
     }
 }
@@ -250,23 +275,23 @@ impl StepSearch<'_> {
 mod tests {
     use super::*;
     use crate::fixtures::{chain, problem};
-    use crate::options::{PlanOptions, Planner};
+    use crate::options::{Planner, PlanningOptions};
     use apportion_domain::Mode;
     use apportion_estimator::ArrivalProcess;
 
-    fn unlimited() -> Limits {
-        Limits::new(Arc::new(Duration::default))
+    fn unlimited() -> RunLimits {
+        RunLimits::new(Arc::new(Duration::default))
     }
 
     fn steady(qps: f64) -> Workload {
-        let trace = Trace::Rates((0..10).map(|s| (s, qps)).collect());
+        let trace = ArrivalTrace::Rates((0..10).map(|s| (s, qps)).collect());
         Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
     }
 
     #[test]
     fn every_step_holds_its_rate_with_the_fewest_replicas() {
         let problem = problem(chain(120.0));
-        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
         let plan = outcome.plan().expect("a plan");
         let rates = [50.0, 100.0, 200.0, 400.0, 800.0];
@@ -298,7 +323,7 @@ mod tests {
     fn a_rate_that_nothing_holds_ends_the_ladder() {
         // batches take 10 ms and then 5 ms at least, which no number of replicas fits into 14 ms
         let problem = problem(chain(120.0));
-        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
         let tight = crate::fixtures::problem(chain(14.0));
         assert_eq!(steps(&tight, outcome.plan().expect("a plan"), [50.0, 100.0], &[1, 1], steady), []);
@@ -314,12 +339,12 @@ mod tests {
             .expect("valid");
         let options = |planner, ladder| {
             let elapsed = Arc::new(Duration::default);
-            PlanOptions { planner, ladder, trace: Some(steady(90.0)), explain: false, ..PlanOptions::new(elapsed) }
+            PlanningOptions { planner, ladder, trace: Some(steady(90.0)), explain: false, ..PlanningOptions::new(elapsed) }
         };
         let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
         let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
             let (outcome, _) = crate::plan(&problem, &options(planner, None));
-            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).0)
+            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).plan)
         });
         let (outcome, _) = crate::plan(&problem, &options(Planner::Milp, Some(2.0)));
         assert_eq!(price(outcome.plan().expect("a plan")), alone[0].min(alone[1]), "{alone:?}");
@@ -328,7 +353,7 @@ mod tests {
     #[test]
     fn a_ladder_is_priced_by_its_step() {
         let problem = problem(chain(120.0));
-        let options = PlanOptions { planner: Planner::Greedy, ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
         let (outcome, _) = crate::plan(&problem, &options);
         let mut plan = outcome.plan().expect("a plan").clone();
         assert_eq!(price_per_hour(&problem, &plan.pipelines[0], 10.0), None);
@@ -336,7 +361,8 @@ mod tests {
         let part = &mut plan.pipelines[0];
         let one = |a: &Assignment| replica_price(&problem, a);
         let (first, second) = (one(&part.assignments[0]), one(&part.assignments[1]));
-        part.ladder = vec![Step { rate_qps: 10.0, replicas: vec![1, 2] }, Step { rate_qps: 20.0, replicas: vec![3, 2] }];
+        part.ladder =
+            vec![LadderStep { rate_qps: 10.0, replicas: vec![1, 2] }, LadderStep { rate_qps: 20.0, replicas: vec![3, 2] }];
         let asked = [1.0, 10.0, 15.0, 20.0, 40.0].map(|rate| price_per_hour(&problem, part, rate).expect("a ladder"));
         let (low, high) = (first + 2.0 * second, 3.0 * first + 2.0 * second);
         assert!(
@@ -358,8 +384,11 @@ mod tests {
         let problem = problem(chain(120.0))
             .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 30.0).expect("valid"))
             .expect("valid");
-        let options =
-            PlanOptions { planner: Planner::Greedy, ladder: Some(8.0), ..PlanOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions {
+            planner: Planner::Greedy,
+            ladder: Some(8.0),
+            ..PlanningOptions::new(Arc::new(Duration::default))
+        };
         let ladder = |problem: &Problem| {
             let (outcome, _) = crate::plan(problem, &options);
             let part = outcome.plan().expect("a plan").pipelines[0].clone();

@@ -2,9 +2,9 @@
 
 use super::greedy;
 use super::program::{Program, plan_of};
-use super::search::{MinimumResult, by_highs, minimise};
+use super::search::{MinimumResult, minimise, minimise_with_highs};
 use apportion_domain::{Application, PlanStatus, ScalingProblem, ScalingVariant};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use apportion_serving::mix::SplitMix;
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,11 +41,15 @@ pub struct ScalingRow {
 /// read from the clock `now`.
 #[must_use]
 pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> ScalingRow {
-    let limits = Limits::new(now.clone());
-    let value = |search: MinimumResult| match search {
-        MinimumResult::Found { counts, .. } => (PlanStatus::Optimal, Some(plan_of(problem, &counts).value)),
-        MinimumResult::Infeasible => (PlanStatus::Infeasible, None),
-        MinimumResult::Unknown(_) => (PlanStatus::Unknown, None),
+    let limits = RunLimits::new(now.clone());
+    let status = |result: &MinimumResult| match result {
+        MinimumResult::Found { .. } => PlanStatus::Optimal,
+        MinimumResult::Infeasible => PlanStatus::Infeasible,
+        MinimumResult::Unknown(_) => PlanStatus::Unknown,
+    };
+    let value = |result: &MinimumResult| match result {
+        MinimumResult::Found { counts, .. } => Some(plan_of(problem, counts).value),
+        MinimumResult::Infeasible | MinimumResult::Unknown(_) => None,
     };
     let start = now();
     let program = Program::new(problem);
@@ -54,11 +58,17 @@ pub fn scaling_row(problem: &ScalingProblem, now: &Arc<dyn Fn() -> Duration + Se
     let found = minimise(&program, heuristic.as_ref(), &limits);
     let exact = now().saturating_sub(start);
     let begun = now();
-    let highs_found = by_highs(&program, None, f64::NEG_INFINITY, &limits);
+    let highs_found = minimise_with_highs(&program, None, f64::NEG_INFINITY, &limits);
     let highs = now().saturating_sub(begun);
-    let (status, optimum) = value(found);
-    let greedy_value = heuristic.map(|counts| plan_of(problem, &counts).value);
-    ScalingRow { status, value: optimum, highs_value: value(highs_found).1, greedy_value, exact, highs, greedy }
+    ScalingRow {
+        status: status(&found),
+        value: value(&found),
+        highs_value: value(&highs_found),
+        greedy_value: heuristic.map(|counts| plan_of(problem, &counts).value),
+        exact,
+        highs,
+        greedy,
+    }
 }
 
 /// A problem in the proportions of the sample files.

@@ -6,10 +6,10 @@
 //! fractions of replicas. The master programme mixes the proposals so far. It has one row for each resource and one for
 //! the mixture, so a pivot is cheap. Its duals are the next prices.
 
-use super::knapsack::{Ended, Knapsack, LoadCover};
+use super::knapsack::{Knapsack, LoadCover, SearchStopped};
 use super::program::{Program, fits};
-use apportion_mip::Limits;
-use apportion_mip::tableau::{End, Tableau};
+use apportion_mip::RunLimits;
+use apportion_mip::tableau::{PivotEnd, Tableau};
 use apportion_mip::{ColumnId, Formulation};
 
 /// Most rounds of prices. The bound is valid after each of them.
@@ -54,7 +54,7 @@ struct Proposal {
 }
 
 /// Finds the best prices.
-pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
+pub(crate) fn find_prices(program: &Program, limits: &RunLimits) -> Dual {
     let mut knapsack = Knapsack::default();
     let Some(most) = price_max(program) else { return Dual::Infeasible };
     let mut proposals: Vec<Proposal> = Vec::new();
@@ -64,10 +64,10 @@ pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
         if round > 0 && limits.exceeded() {
             break;
         }
-        let choices = match cheapest(program, &mut knapsack, &prices, limits) {
+        let choices = match cheapest_covers(program, &mut knapsack, &prices, limits) {
             Ok(Some(choices)) => choices,
             Ok(None) => return Dual::Infeasible,
-            Err(Ended) => break,
+            Err(SearchStopped) => break,
         };
         let proposal = Proposal::of(&choices, prices.len());
         // differences first, because the prices of scarce resources are large
@@ -85,24 +85,25 @@ pub(crate) fn price(program: &Program, limits: &Limits) -> Dual {
             break;
         }
         proposals.push(proposal);
-        let Some((value, next)) = master(program, &proposals, most) else { break };
-        if best.as_ref().is_some_and(|b| value - b.bound <= TIGHT * value.abs().max(1.0)) {
+        let Some(mixture) = mix_proposals(program, &proposals, most) else { break };
+        let is_tight = |b: &Prices| mixture.price - b.bound <= TIGHT * mixture.price.abs().max(1.0);
+        if best.as_ref().is_some_and(is_tight) {
             break;
         }
-        prices = next;
+        prices = mixture.resource_prices;
     }
     best.map_or(Dual::Unknown, Dual::Priced)
 }
 
 /// The cheapest cover of every application; `None` if no variant can cover some load.
-fn cheapest(
+fn cheapest_covers(
     program: &Program,
     knapsack: &mut Knapsack,
     prices: &[f64],
-    limits: &Limits,
-) -> Result<Option<Vec<LoadCover>>, Ended> {
+    limits: &RunLimits,
+) -> Result<Option<Vec<LoadCover>>, SearchStopped> {
     let each = program.covers.iter().map(|cover| knapsack.cheapest(cover, prices, limits).transpose());
-    each.collect::<Option<Result<Vec<LoadCover>, Ended>>>().transpose()
+    each.collect::<Option<Result<Vec<LoadCover>, SearchStopped>>>().transpose()
 }
 
 /// An upper bound of the price of any cover that needs every replica. Its capacity is below the needed load plus one
@@ -120,9 +121,16 @@ fn price_max(program: &Program) -> Option<f64> {
     Some(sum)
 }
 
-/// Mixes the proposals within the resources; exceeding a resource has a high price. Returns the mixture's price and the
-/// duals of the resources.
-fn master(program: &Program, proposals: &[Proposal], most: f64) -> Option<(f64, Vec<f64>)> {
+/// The cheapest mixture of proposals.
+struct Mixture {
+    price: f64,
+    /// Duals of the resources: the next prices.
+    resource_prices: Vec<f64>,
+}
+
+/// Mixes the proposals within the resources. Exceeding a resource has a high price, which depends on `most`, an upper bound
+/// of a plan's price. `None` if the pivots are used up.
+fn mix_proposals(program: &Program, proposals: &[Proposal], most: f64) -> Option<Mixture> {
     let rows: Vec<usize> = (0..program.totals.len()).filter(|&t| program.totals[t].is_finite()).collect();
     let scale = |t: usize| if program.totals[t] > 0.0 { program.totals[t] } else { 1.0 };
     let mut formulation = Formulation::default();
@@ -139,14 +147,14 @@ fn master(program: &Program, proposals: &[Proposal], most: f64) -> Option<(f64, 
         formulation.at_most(program.totals[t] / scale(t), mixed.chain([(excess, -1.0)]).collect());
     }
     let mut tableau = Tableau::new(&formulation)?;
-    if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != End::Optimal {
+    if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != PivotEnd::Optimal {
         return None;
     }
     let mut prices = vec![0.0; program.totals.len()];
     for (row, &t) in rows.iter().enumerate() {
         prices[t] = tableau.reduced_cost(formulation.columns.len() + 1 + row).max(0.0) / scale(t);
     }
-    Some((tableau.cost, prices))
+    Some(Mixture { price: tableau.cost, resource_prices: prices })
 }
 
 impl Proposal {

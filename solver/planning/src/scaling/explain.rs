@@ -19,18 +19,18 @@ pub(crate) fn explain(problem: &ScalingProblem, plan: &ScalingPlan) -> Explanati
         let changed = both().filter(|(_, a)| a.delta != 0);
         explanation.decisions.extend(changed.map(|(v, a)| decision(problem, application, v, a)));
         let capacity: f64 = both().map(|(v, a)| v.saturation_qps * f64::from(a.running)).sum();
-        bind(&mut explanation, Constraint::Load, &application.name, application.needed_qps(), capacity);
+        add_if_binding(&mut explanation, Constraint::Load, &application.name, application.needed_qps(), capacity);
         for (used, name) in used.iter_mut().zip(problem.resources.keys()) {
             *used += both().map(|(v, a)| v.uses(name) * f64::from(a.running)).sum::<f64>();
         }
     }
     for ((name, &total), used) in problem.resources.iter().zip(used) {
-        bind(&mut explanation, Constraint::Capacity, name, used, total);
+        add_if_binding(&mut explanation, Constraint::Capacity, name, used, total);
     }
     explanation
 }
 
-fn bind(explanation: &mut Explanation, constraint: Constraint, place: &str, used: f64, limit: f64) {
+fn add_if_binding(explanation: &mut Explanation, constraint: Constraint, place: &str, used: f64, limit: f64) {
     if used > 0.0 && used >= limit * BINDING {
         explanation.binding.push(Binding { constraint, place: place.into(), used, limit });
     }

@@ -1,12 +1,12 @@
 //! Which replicas cover the load of one application most cheaply, at given prices of the resources?
 //!
-//! At prices `u` a replica costs `C + u R` where it is kept and `C (1 + lambda T_load) + u R` where it is added: a
-//! covering knapsack of at most two items for each variant, the kept one first. A depth-first search takes items by
-//! price for each query per second; what is still missing costs at least what it costs at the items left, taken in that
-//! order in fractions.
+//! At prices `u` a kept replica costs `C + u R`, and an added replica `C (1 + lambda T_load) + u R`. This is a covering
+//! knapsack with at most two items for each variant: the kept replicas first, then the added ones. A depth-first search
+//! takes items by their price for each query per second. The missing load has a bound: its price if the remaining items
+//! are taken in that order, in fractions.
 
-use super::program::{ApplicationNumbers, Counts};
-use apportion_mip::Limits;
+use super::program::{ApplicationNumbers, ReplicaCounts};
+use apportion_mip::RunLimits;
 use std::ops::ControlFlow;
 
 /// A search covers a load that exceeds the needed one by this, relative. So sums in another order stay above the needed
@@ -20,16 +20,16 @@ const STEPS_PER_CHECK: u64 = 1_024;
 
 /// The limits, or the count of steps, ended a search before its result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Ended;
+pub(crate) struct SearchStopped;
 
 /// The steps of one search.
 struct Steps<'a> {
     taken: u64,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl<'a> Steps<'a> {
-    fn new(limits: &'a Limits) -> Self {
+    fn new(limits: &'a RunLimits) -> Self {
         Self { taken: 0, limits }
     }
 
@@ -83,7 +83,7 @@ pub(crate) struct Knapsack {
 }
 
 /// The least price of the missing load, by items taken in order and in fractions.
-fn fractional(items: &[Item], mut missing: f64) -> f64 {
+fn price_of_fractions(items: &[Item], mut missing: f64) -> f64 {
     let mut price = 0.0;
     for item in items {
         let room = item.qps * f64::from(item.most);
@@ -97,7 +97,8 @@ fn fractional(items: &[Item], mut missing: f64) -> f64 {
 }
 
 impl Knapsack {
-    fn load(&mut self, cover: &ApplicationNumbers, prices: &[f64]) -> f64 {
+    /// Lists the items of an application at these prices, the cheapest query per second first. Returns the load to cover.
+    fn load_items(&mut self, cover: &ApplicationNumbers, prices: &[f64]) -> f64 {
         self.items.clear();
         for (kind, k) in cover.kinds.iter().enumerate() {
             let resources: f64 = k.uses.iter().zip(prices).map(|(r, u)| r * u).sum();
@@ -125,9 +126,9 @@ impl Knapsack {
         &mut self,
         cover: &ApplicationNumbers,
         prices: &[f64],
-        limits: &Limits,
-    ) -> Result<Option<LoadCover>, Ended> {
-        let needed = self.load(cover, prices);
+        limits: &RunLimits,
+    ) -> Result<Option<LoadCover>, SearchStopped> {
+        let needed = self.load_items(cover, prices);
         let mut best = std::mem::take(&mut self.best);
         best.clear();
         best.resize(self.items.len(), 0);
@@ -138,23 +139,23 @@ impl Knapsack {
             ControlFlow::Continue(priced)
         };
         let steps = &mut Steps::new(limits);
-        let ended = descend(&self.items, &mut self.counts, Position::start(needed), f64::INFINITY, steps, &mut visit);
-        let choice = least.is_finite().then(|| choice(&self.items, cover, &best, least));
+        let ended = visit_covers(&self.items, &mut self.counts, Position::start(needed), f64::INFINITY, steps, &mut visit);
+        let choice = least.is_finite().then(|| cover_of_items(&self.items, cover, &best, least));
         self.best = best;
-        if ended.is_break() { Err(Ended) } else { Ok(choice) }
+        if ended.is_break() { Err(SearchStopped) } else { Ok(choice) }
     }
 
     /// All covers below a price that need every replica. No listed cover is dominated by another in price and in the use of
     /// every resource. `None` if there are too many, or if the limits end the search.
-    pub fn within(
+    pub fn list_covers(
         &mut self,
         cover: &ApplicationNumbers,
         prices: &[f64],
         list: ListLimits,
-        limits: &Limits,
+        limits: &RunLimits,
     ) -> Option<Vec<LoadCover>> {
         let ListLimits { price_below: limit, covers_max: most } = list;
-        let needed = self.load(cover, prices);
+        let needed = self.load_items(cover, prices);
         let mut found = Vec::new();
         let items = &self.items;
         let mut steps = 0_usize;
@@ -162,11 +163,12 @@ impl Knapsack {
             steps += 1;
             let spare = items.iter().zip(counts).any(|(item, &n)| n > 0 && missing + item.qps <= 0.0);
             if !spare {
-                found.push(choice(items, cover, counts, priced));
+                found.push(cover_of_items(items, cover, counts, priced));
             }
             if found.len() > most || steps > 16 * most { ControlFlow::Break(()) } else { ControlFlow::Continue(limit) }
         };
-        let ended = descend(items, &mut self.counts, Position::start(needed), limit, &mut Steps::new(limits), &mut visit);
+        let ended =
+            visit_covers(items, &mut self.counts, Position::start(needed), limit, &mut Steps::new(limits), &mut visit);
         ended.is_continue().then(|| undominated(found))
     }
 }
@@ -190,7 +192,7 @@ impl Position {
 
 /// Visits the covers below a position. A visit returns the price that further covers must stay below. A break comes from a
 /// visit, or from the limit of steps.
-fn descend(
+fn visit_covers(
     items: &[Item],
     counts: &mut [u32],
     at: Position,
@@ -212,12 +214,12 @@ fn descend(
         }
         let (missing, price) = (missing - f64::from(n) * item.qps, price + f64::from(n) * item.price);
         // fewer of this item means more of dearer items, so the bound only rises
-        let bound = price + if missing > 0.0 { fractional(&items[j + 1..], missing) } else { 0.0 };
+        let bound = price + if missing > 0.0 { price_of_fractions(&items[j + 1..], missing) } else { 0.0 };
         if bound >= limit && missing > 0.0 {
             break;
         }
         counts[j] = n;
-        limit = match descend(items, counts, Position { item: j + 1, missing, price }, limit, steps, visit) {
+        limit = match visit_covers(items, counts, Position { item: j + 1, missing, price }, limit, steps, visit) {
             ControlFlow::Continue(limit) => limit,
             ended => {
                 counts[j] = 0;
@@ -229,7 +231,7 @@ fn descend(
     ControlFlow::Continue(limit)
 }
 
-fn choice(items: &[Item], cover: &ApplicationNumbers, of_items: &[u32], priced: f64) -> LoadCover {
+fn cover_of_items(items: &[Item], cover: &ApplicationNumbers, of_items: &[u32], priced: f64) -> LoadCover {
     let mut counts = vec![0; cover.kinds.len()];
     for (item, &n) in items.iter().zip(of_items) {
         counts[item.kind] += n;
@@ -254,7 +256,7 @@ fn undominated(mut choices: Vec<LoadCover>) -> Vec<LoadCover> {
 }
 
 /// The replicas of covers, one cover for each application.
-pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a LoadCover>) -> Counts {
+pub(crate) fn counts_of<'a>(choices: impl Iterator<Item = &'a LoadCover>) -> ReplicaCounts {
     choices.map(|c| c.counts.clone()).collect()
 }
 
@@ -263,8 +265,8 @@ mod tests {
     use super::*;
     use crate::scaling::drawn::{Draw, program};
 
-    fn unlimited() -> Limits {
-        Limits::new(std::sync::Arc::new(std::time::Duration::default))
+    fn unlimited() -> RunLimits {
+        RunLimits::new(std::sync::Arc::new(std::time::Duration::default))
     }
 
     #[test]
@@ -275,12 +277,12 @@ mod tests {
             crate::scaling::program::VariantNumbers { qps, keep: qps, add: qps, uses: vec![], running: 0, most: 7 }
         };
         let cover = ApplicationNumbers { needed: 100.000_5, kinds: (0..40).map(kind).collect() };
-        let limits = Limits::new(std::sync::Arc::new(std::time::Duration::default));
+        let limits = RunLimits::new(std::sync::Arc::new(std::time::Duration::default));
         limits.cancel.store(true, std::sync::atomic::Ordering::Relaxed);
-        assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(Ended));
+        assert_eq!(Knapsack::default().cheapest(&cover, &[], &limits), Err(SearchStopped));
     }
 
-    /// Every vector of counts up to what one variant alone would need.
+    /// Every vector of counts up to the need of one variant alone.
     fn all(cover: &ApplicationNumbers) -> Vec<Vec<u32>> {
         let mut all = vec![Vec::new()];
         for kind in &cover.kinds {
@@ -329,7 +331,7 @@ mod tests {
                 let Ok(Some(best)) = knapsack.cheapest(cover, &prices, &unlimited()) else { continue };
                 let limit = best.priced * 1.4 + 0.1;
                 let listed = knapsack
-                    .within(cover, &prices, ListLimits { price_below: limit, covers_max: 100_000 }, &unlimited())
+                    .list_covers(cover, &prices, ListLimits { price_below: limit, covers_max: 100_000 }, &unlimited())
                     .expect("few");
                 for n in all(cover).iter().filter(|n| priced(cover, &prices, n) < limit - 1e-9) {
                     let no_worse = |c: &LoadCover| {

@@ -31,41 +31,42 @@ mod shortfalls;
 mod tests;
 
 use crate::answer::report;
-use crate::options::{PlanOptions, Planner};
+use crate::options::{Planner, PlanningOptions};
 use apportion_domain::{ObjectiveValue, PlanningReport, ScalingOutcome, ScalingPlan, ScalingProblem, StopReason};
-use apportion_mip::Limits;
-use program::{Counts, Program, plan_of};
+use apportion_mip::RunLimits;
+use program::{Program, ReplicaCounts, plan_of};
 use search::MinimumResult;
 
 pub use explain::GREEDY;
 
 /// Plans a scaling problem. Returns the outcome and a report on the run.
 ///
-/// The exact planner proves optima to the last bit of a float, whatever the gap. The gap only decides what counts as
+/// The exact planner proves optima to the last bit of a float, for every gap. The gap only decides which plan counts as
 /// optimal if the time limit ends the proof.
-pub fn plan(problem: &ScalingProblem, options: &PlanOptions) -> (ScalingOutcome, PlanningReport) {
+pub fn plan(problem: &ScalingProblem, options: &PlanningOptions) -> (ScalingOutcome, PlanningReport) {
     let program = Program::new(problem);
     let limits = options.limits();
     let (outcome, mut report) = match options.planner {
-        Planner::Greedy => heuristic(problem, &program, options, &limits),
+        Planner::Greedy => plan_by_heuristic(problem, &program, options, &limits),
         // baselines place pipelines, and a scaling problem has none: callers refuse them by name
-        _ => exact(problem, &program, options, &limits),
+        _ => plan_exactly(problem, &program, options, &limits),
     };
     report.seconds = (options.elapsed)().as_secs_f64();
     (outcome, report)
 }
 
-fn exact(
+/// Plans with the exact search.
+fn plan_exactly(
     problem: &ScalingProblem,
     program: &Program,
-    options: &PlanOptions,
-    limits: &Limits,
+    options: &PlanningOptions,
+    limits: &RunLimits,
 ) -> (ScalingOutcome, PlanningReport) {
     let mut report = report::empty_report(options);
     let greedy = greedy::counts(program, &limits.for_finishing()).ok();
     let (counts, bound, stopped) = match search::minimise(program, greedy.as_ref(), limits) {
         MinimumResult::Found { counts, bound, stopped } => (counts, bound, stopped),
-        MinimumResult::Infeasible => return infeasible(problem, program, report, limits),
+        MinimumResult::Infeasible => return report_infeasible(problem, program, report, limits),
         MinimumResult::Unknown(stopped) => return (ScalingOutcome::Unknown { stopped }, report),
     };
     let counts = prefer_running(program, counts);
@@ -89,17 +90,18 @@ fn exact(
     (outcome, report)
 }
 
-fn heuristic(
+/// Plans with the heuristic of INFaaS section 4.2.2.
+fn plan_by_heuristic(
     problem: &ScalingProblem,
     program: &Program,
-    options: &PlanOptions,
-    limits: &Limits,
+    options: &PlanningOptions,
+    limits: &RunLimits,
 ) -> (ScalingOutcome, PlanningReport) {
     let mut report = report::empty_report(options);
     let Ok(counts) = greedy::counts(program, &limits.for_finishing()) else {
         // without a plan the heuristic proves nothing, so the exact search decides whether there is a plan
         return match search::minimise(program, None, limits) {
-            MinimumResult::Infeasible => infeasible(problem, program, report, limits),
+            MinimumResult::Infeasible => report_infeasible(problem, program, report, limits),
             _ => (ScalingOutcome::Unknown { stopped: limits.stop_reason().unwrap_or(StopReason::Finished) }, report),
         };
     };
@@ -112,20 +114,21 @@ fn heuristic(
     (ScalingOutcome::Feasible { plan, stopped: StopReason::Finished }, report)
 }
 
-fn infeasible(
+/// Outcome and report of an infeasible problem.
+fn report_infeasible(
     problem: &ScalingProblem,
     program: &Program,
     mut report: PlanningReport,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> (ScalingOutcome, PlanningReport) {
     let shortfalls = shortfalls::shortfalls(problem, program, limits);
     report.explanation.shortfalls.clone_from(&shortfalls);
     (ScalingOutcome::Infeasible { shortfalls }, report)
 }
 
-/// The running replicas, if they are as good as the new plan. So planning again after a plan changes nothing. (After a plan
-/// was carried out, staying is optimal by the triangle inequality of load costs, but other plans may tie.)
-fn prefer_running(program: &Program, counts: Counts) -> Counts {
+/// The running replicas, if they are as good as the new plan. So planning again after a plan changes nothing. After a plan
+/// was carried out, staying is optimal by the triangle inequality of load costs. But other plans may be as good.
+fn prefer_running(program: &Program, counts: ReplicaCounts) -> ReplicaCounts {
     let running = program.running();
     let (stay, found) = (program.price(&running), program.price(&counts));
     let ties = stay <= found + 1e-9 * found.abs().max(1.0);

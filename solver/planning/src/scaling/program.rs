@@ -1,8 +1,8 @@
 //! What does one replica of each variant serve, cost and use? A scaling problem as numbers by index, for searches.
 //!
-//! With `n = N + delta` replicas after the actions, `k = min(n, N)` of them kept and `a = max(n - N, 0)` added, the
-//! objective of INFaaS section 4.2.1 is `sum C k + C (1 + lambda T_load) a - sum C N`: two linear prices for each
-//! variant, the lower one first, and a constant.
+//! After the actions a variant has `n = N + delta` replicas: `k = min(n, N)` kept and `a = max(n - N, 0)` added. The
+//! objective of INFaaS section 4.2.1 is then `sum C k + C (1 + lambda T_load) a - sum C N`. So each variant has two linear
+//! prices, the lower one first, and there is a constant.
 
 use apportion_domain::{Application, SLACK, ScalingAction, ScalingPlan, ScalingProblem};
 
@@ -45,14 +45,14 @@ pub(crate) struct Program {
 }
 
 /// Replicas after the actions, by application and variant.
-pub(crate) type Counts = Vec<Vec<u32>>;
+pub(crate) type ReplicaCounts = Vec<Vec<u32>>;
 
 impl Program {
     /// The problem with its own objective.
     pub fn new(problem: &ScalingProblem) -> Self {
         Self {
             totals: problem.resources.values().copied().collect(),
-            covers: problem.applications.iter().map(|a| cover(problem, a)).collect(),
+            covers: problem.applications.iter().map(|a| application_numbers(problem, a)).collect(),
         }
     }
 
@@ -67,23 +67,23 @@ impl Program {
     }
 
     /// Price of all replicas, without the constant `- sum C N`.
-    pub fn price(&self, counts: &Counts) -> f64 {
+    pub fn price(&self, counts: &ReplicaCounts) -> f64 {
         self.covers.iter().zip(counts).map(|(cover, n)| cover.price(n)).sum()
     }
 
     /// Use of resource `t`.
-    pub fn used(&self, counts: &Counts, t: usize) -> f64 {
+    pub fn used(&self, counts: &ReplicaCounts, t: usize) -> f64 {
         self.covers.iter().zip(counts).map(|(cover, n)| cover.used(n, t)).sum()
     }
 
     /// Whether counts obey every constraint.
-    pub fn admits(&self, counts: &Counts) -> bool {
+    pub fn admits(&self, counts: &ReplicaCounts) -> bool {
         let covered = self.covers.iter().zip(counts).all(|(cover, n)| cover.admits(n));
         covered && self.totals.iter().enumerate().all(|(t, &total)| fits(self.used(counts, t), total))
     }
 
     /// The running replicas.
-    pub fn running(&self) -> Counts {
+    pub fn running(&self) -> ReplicaCounts {
         self.covers.iter().map(|c| c.kinds.iter().map(|k| k.running).collect()).collect()
     }
 
@@ -134,7 +134,8 @@ pub(crate) fn fits(used: f64, total: f64) -> bool {
     used <= total + SLACK * total.abs().max(1.0)
 }
 
-fn cover(problem: &ScalingProblem, application: &Application) -> ApplicationNumbers {
+/// The numbers of one application.
+fn application_numbers(problem: &ScalingProblem, application: &Application) -> ApplicationNumbers {
     let needed = application.needed_qps();
     let kind = |v: &apportion_domain::ScalingVariant| VariantNumbers {
         qps: v.saturation_qps,
@@ -149,7 +150,7 @@ fn cover(problem: &ScalingProblem, application: &Application) -> ApplicationNumb
 }
 
 /// The plan of counts, with its value by the problem's own objective.
-pub(crate) fn plan_of(problem: &ScalingProblem, counts: &Counts) -> ScalingPlan {
+pub(crate) fn plan_of(problem: &ScalingProblem, counts: &ReplicaCounts) -> ScalingPlan {
     let mut actions = Vec::new();
     let mut deltas = Vec::with_capacity(counts.len());
     for (a, counts) in problem.applications.iter().zip(counts) {

@@ -12,12 +12,12 @@
 use super::greedy;
 use super::ilp;
 use super::ilp::IlpGoal;
-use super::program::{Counts, Program};
+use super::program::{Program, ReplicaCounts};
 use super::search::{MinimumResult, minimise};
 use apportion_domain::pipeline::escape;
 use apportion_domain::{Application, Constraint, Relaxation, ScalingProblem, Shortfall};
 use apportion_mip::Ending;
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::time::Duration;
 
 /// Most applications whose load and SLO are relaxed. Those with the largest loads come first.
@@ -29,23 +29,33 @@ const TIME_MIN: Duration = Duration::from_millis(300);
 const TIME_SHARE: f64 = 0.1;
 
 /// The shortfalls of an infeasible problem; never empty.
-pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &Limits) -> Vec<Shortfall> {
+pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &RunLimits) -> Vec<Shortfall> {
     let left = limits.time_left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
     let limits = limits.without_listener().ending_at((limits.elapsed)() + left);
     let relax = ScalingRelaxations { problem, program, limits: &limits };
     let hopeless: Vec<usize> =
         (0..program.covers.len()).filter(|&i| program.covers[i].capacity_max() < program.covers[i].needed).collect();
     match hopeless.as_slice() {
-        [] => relax.scarce(),
-        [i] => relax.alone(*i),
-        _ => hopeless.into_iter().map(|i| relax.slow(i)).collect(),
+        [] => relax.relax_scarce_resources(),
+        [i] => relax.relax_application(*i),
+        _ => hopeless.into_iter().map(|i| relax.too_slow(i)).collect(),
     }
 }
 
+/// What a larger total of one resource does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum LargerTotal {
+    /// It makes the problem feasible, without any other change.
+    GivesPlan,
+    /// Other values must change too.
+    IsNotEnough,
+}
+
+/// Searches for single changes of a scaling problem that make it feasible.
 struct ScalingRelaxations<'a> {
     problem: &'a ScalingProblem,
     program: &'a Program,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 impl ScalingRelaxations<'_> {
@@ -54,15 +64,15 @@ impl ScalingRelaxations<'_> {
     }
 
     /// Every load can be covered, but not all within the resources.
-    fn scarce(&self) -> Vec<Shortfall> {
-        let mut found: Vec<Shortfall> = (0..self.program.totals.len()).filter_map(|t| self.resource(t)).collect();
+    fn relax_scarce_resources(&self) -> Vec<Shortfall> {
+        let mut found: Vec<Shortfall> = (0..self.program.totals.len()).filter_map(|t| self.relax_resource(t)).collect();
         let mut applications: Vec<usize> = (0..self.program.covers.len()).collect();
         applications.sort_by(|&a, &b| self.program.covers[b].needed.total_cmp(&self.program.covers[a].needed));
         applications.truncate(APPLICATIONS_MAX);
-        found.extend(applications.iter().filter_map(|&i| self.load(i)));
-        found.extend(applications.iter().filter_map(|&i| self.slo(i)));
+        found.extend(applications.iter().filter_map(|&i| self.relax_load(i)));
+        found.extend(applications.iter().filter_map(|&i| self.relax_slo(i)));
         if found.is_empty() {
-            found = (0..self.program.totals.len()).filter_map(|t| self.lone_resource(t)).collect();
+            found = (0..self.program.totals.len()).filter_map(|t| self.resource_without_others(t)).collect();
         }
         if found.is_empty() {
             let asked = self.problem.applications.iter().map(Application::needed_qps).sum();
@@ -73,13 +83,13 @@ impl ScalingRelaxations<'_> {
     }
 
     /// No variant can cover the load of one application, so changes elsewhere cannot help.
-    fn alone(&self, i: usize) -> Vec<Shortfall> {
-        let found: Vec<Shortfall> = [self.slo(i), self.load(i)].into_iter().flatten().collect();
-        if found.is_empty() { vec![self.slow(i)] } else { found }
+    fn relax_application(&self, i: usize) -> Vec<Shortfall> {
+        let found: Vec<Shortfall> = [self.relax_slo(i), self.relax_load(i)].into_iter().flatten().collect();
+        if found.is_empty() { vec![self.too_slow(i)] } else { found }
     }
 
     /// No variant is within the SLO, the running replicas are not enough, and no single change helps.
-    fn slow(&self, i: usize) -> Shortfall {
+    fn too_slow(&self, i: usize) -> Shortfall {
         let application = self.application(i);
         let fastest = application.variants.iter().map(|v| v.latency_ms).fold(f64::INFINITY, f64::min);
         Shortfall {
@@ -92,21 +102,22 @@ impl ScalingRelaxations<'_> {
     }
 
     /// The least total of a resource.
-    fn resource(&self, t: usize) -> Option<Shortfall> {
+    fn relax_resource(&self, t: usize) -> Option<Shortfall> {
         let counts = self.solve(&self.program.least_use(t))?;
-        self.short_of(t, self.program.used(&counts, t), true)
+        self.resource_shortfall(t, self.program.used(&counts, t), LargerTotal::GivesPlan)
     }
 
     /// The least total of a resource if no other resource is limited. No single change helps, but this resource is too
     /// small.
-    fn lone_resource(&self, t: usize) -> Option<Shortfall> {
+    fn resource_without_others(&self, t: usize) -> Option<Shortfall> {
         let mut program = self.program.least_use(t);
         program.totals.fill(f64::INFINITY);
         let counts = self.solve(&program)?;
-        self.short_of(t, self.program.used(&counts, t), false)
+        self.resource_shortfall(t, self.program.used(&counts, t), LargerTotal::IsNotEnough)
     }
 
-    fn short_of(&self, t: usize, needed: f64, alone: bool) -> Option<Shortfall> {
+    /// The shortfall of a resource of which `needed` is used; `None` if its total is enough.
+    fn resource_shortfall(&self, t: usize, needed: f64, larger: LargerTotal) -> Option<Shortfall> {
         let (name, &total) = self.problem.resources.iter().nth(t)?;
         let pointer = format!("/scaling/resources/{}", escape(name));
         (needed > total).then(|| Shortfall {
@@ -114,13 +125,13 @@ impl ScalingRelaxations<'_> {
             place: name.clone(),
             asked: needed,
             best: total,
-            relax: alone.then_some(Relaxation { pointer, from: total, to: needed }),
+            relax: (larger == LargerTotal::GivesPlan).then_some(Relaxation { pointer, from: total, to: needed }),
         })
     }
 
     /// The largest load of an application: its largest capacity beside the others, less its slack. If the slack alone
     /// is larger, the slack is relaxed.
-    fn load(&self, i: usize) -> Option<Shortfall> {
+    fn relax_load(&self, i: usize) -> Option<Shortfall> {
         if self.limits.exceeded() || !self.is_feasible(&self.without_load(i)) {
             return None;
         }
@@ -152,7 +163,7 @@ impl ScalingRelaxations<'_> {
 
     /// The least SLO of an application that gives a plan. It is the latency of one of its variants. A longer SLO lets more
     /// variants grow, so bisection over the latencies finds it.
-    fn slo(&self, i: usize) -> Option<Shortfall> {
+    fn relax_slo(&self, i: usize) -> Option<Shortfall> {
         let application = self.application(i);
         let mut latencies: Vec<f64> =
             application.variants.iter().filter(|v| !application.may_grow(v)).map(|v| v.latency_ms).collect();
@@ -161,7 +172,7 @@ impl ScalingRelaxations<'_> {
         if !works(*latencies.last()?) {
             return None;
         }
-        let first = partition(&latencies, works);
+        let first = first_that_works(&latencies, works);
         let best = latencies[first];
         Some(Shortfall {
             constraint: Constraint::Latency,
@@ -186,7 +197,7 @@ impl ScalingRelaxations<'_> {
         greedy::counts(program, self.limits).is_ok() || self.solve(program).is_some()
     }
 
-    fn solve(&self, program: &Program) -> Option<Counts> {
+    fn solve(&self, program: &Program) -> Option<ReplicaCounts> {
         if self.limits.exceeded() {
             return None;
         }
@@ -199,7 +210,7 @@ impl ScalingRelaxations<'_> {
 }
 
 /// Position of the first value that works, where the last one does and all after the first do.
-fn partition(values: &[f64], works: impl Fn(f64) -> bool) -> usize {
+fn first_that_works(values: &[f64], works: impl Fn(f64) -> bool) -> usize {
     let (mut low, mut high) = (0, values.len() - 1);
     while low < high {
         let middle = low.midpoint(high);

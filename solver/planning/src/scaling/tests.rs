@@ -1,16 +1,16 @@
-//! The planner as its callers see it, on drawn problems: every plan is clean, the heuristic is never better, planning again
-//! changes nothing, and every relaxation does what it says.
+//! The planner on drawn problems. Every plan is clean, and the heuristic is never better. Planning again changes nothing,
+//! and every relaxation gives a plan.
 
 use super::drawn::{Draw, problem};
 use super::plan;
-use crate::options::{PlanOptions, Planner};
+use crate::options::{Planner, PlanningOptions};
 use apportion_domain::{Constraint, Relaxation, ScalingOutcome, ScalingProblem};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-fn options(planner: Planner) -> PlanOptions {
-    PlanOptions { planner, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) }
+fn options(planner: Planner) -> PlanningOptions {
+    PlanningOptions { planner, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) }
 }
 
 #[test]

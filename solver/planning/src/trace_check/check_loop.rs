@@ -8,20 +8,21 @@
 use super::tighten::{MissedPlan, tighten};
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, Candidate, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{CheckedPlan, SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use crate::replay;
-use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, Round, StopReason};
+use apportion_domain::{CheckRound, Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, StopReason};
 use apportion_estimator::{Simulation, Workload};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most rounds of the check loop.
 pub(crate) const ROUNDS_MAX: u32 = 8;
 /// Most rounds spent on a better plan once one holds.
 const REFINEMENTS_MAX: u32 = 3;
+
 /// A plan with its replay.
 struct Replayed {
-    candidate: Candidate,
+    candidate: CheckedPlan,
     simulation: Simulation,
     tightening: Tightening,
 }
@@ -35,14 +36,14 @@ struct Progress {
     low: Option<Tightening>,
     high: Option<Tightening>,
     refinements: u32,
-    rounds: Vec<Round>,
+    rounds: Vec<CheckRound>,
     stopped: Option<StopReason>,
 }
 
 /// Plans so that the percentile of every pipeline is met on `workload`.
 pub(crate) fn plan_on_trace(
     problem: &Problem,
-    options: &PlanOptions,
+    options: &PlanningOptions,
     workload: &Workload,
 ) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits();
@@ -51,14 +52,14 @@ pub(crate) fn plan_on_trace(
     let mut tightening = Tightening::none(problem);
     for round in 1..=ROUNDS_MAX {
         match attempt(problem, &tightening, options.gap, &search) {
-            Attempt::Infeasible if round == 1 => return report::report_infeasible(problem, options),
-            Attempt::Unknown(stopped) if round == 1 => return report::report_unknown(options, stopped),
-            Attempt::Infeasible => progress.high = Some(tightening.clone()),
-            Attempt::Unknown(stopped) => {
+            SearchOutcome::Infeasible if round == 1 => return report::report_infeasible(problem, options),
+            SearchOutcome::Unknown(stopped) if round == 1 => return report::report_unknown(options, stopped),
+            SearchOutcome::Infeasible => progress.high = Some(tightening.clone()),
+            SearchOutcome::Unknown(stopped) => {
                 progress.stopped = Some(stopped);
                 break;
             }
-            Attempt::Plan(candidate) => {
+            SearchOutcome::Plan(candidate) => {
                 let simulation = match replay::replay(problem, &candidate.plan, workload, &limits.for_finishing()) {
                     Ok(simulation) => simulation,
                     // a replayed plan of an earlier round is worth more than a plan without a replay
@@ -68,7 +69,7 @@ pub(crate) fn plan_on_trace(
                     }
                     Err(no) => return report::report_plan(problem, options, *candidate, Err(no), progress.rounds),
                 };
-                progress.rounds.push(record(problem, round, &tightening, &candidate, &simulation));
+                progress.rounds.push(round_of(problem, round, &tightening, &candidate, &simulation));
                 let replayed = Replayed { candidate: *candidate, simulation, tightening: tightening.clone() };
                 progress.record_replay(problem, replayed);
             }
@@ -99,7 +100,7 @@ impl Progress {
     }
 
     /// The next tightening to try; `None` if no better plan is expected.
-    fn next_tightening(&self, problem: &Problem, workload: &Workload, limits: &Limits) -> Option<Tightening> {
+    fn next_tightening(&self, problem: &Problem, workload: &Workload, limits: &RunLimits) -> Option<Tightening> {
         if limits.exceeded() {
             return None;
         }
@@ -118,7 +119,7 @@ impl Progress {
         }
     }
 
-    fn into_report(self, problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+    fn into_report(self, problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
         match (self.held, self.missed) {
             (Some(held), _) => {
                 report::report_plan(problem, options, held.candidate, Ok(held.simulation.total), self.rounds)
@@ -127,7 +128,7 @@ impl Progress {
                 let reason = self.stopped.unwrap_or(StopReason::TraceNotMet);
                 // a cancelled run has not tried everything
                 let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { StopReason::TraceNotMet };
-                let candidate = Candidate { stopped: Some(stopped), ..missed.candidate };
+                let candidate = CheckedPlan { stopped: Some(stopped), ..missed.candidate };
                 tracing::info!(%reason, "no plan holds on the trace");
                 report::report_plan(problem, options, candidate, Ok(missed.simulation.total), self.rounds)
             }
@@ -136,27 +137,36 @@ impl Progress {
     }
 }
 
+/// By how much the worst pipeline misses its percentile, as a share of the requests: 0 if the plan holds.
 fn worst_miss(problem: &Problem, simulation: &Simulation) -> f64 {
     replay::percentile_misses(problem, &simulation.pipelines).into_iter().fold(0.0, f64::max)
 }
 
 /// Whether plan `a` is kept instead of `b`, if both hold: cheaper or more accurate, then fewer replicas.
-fn is_better(problem: &Problem, a: &Candidate, b: &Candidate) -> bool {
-    let value = |c: &Candidate| c.objective.value.unwrap_or(f64::NEG_INFINITY);
-    let score = |c: &Candidate| -> (f64, f64) {
-        match (problem.objective.mode, c.objective.step) {
-            (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => (1.0, -value(c)),
-            (Mode::HardwareThenAccuracy, _) => (0.0, value(c)),
-            (Mode::MaxAccuracy, _) => (0.0, value(c)),
-            (Mode::MinCost, _) => (0.0, -value(c)),
-        }
+fn is_better(problem: &Problem, a: &CheckedPlan, b: &CheckedPlan) -> bool {
+    let value = |c: &CheckedPlan| c.objective.value.unwrap_or(f64::NEG_INFINITY);
+    let is_hardware_step = |c: &CheckedPlan| {
+        problem.objective.mode == Mode::HardwareThenAccuracy && c.objective.step == Some(ObjectiveStep::Hardware)
     };
-    let (left, right) = (score(a), score(b));
-    let order = left.0.total_cmp(&right.0).then(left.1.total_cmp(&right.1));
-    order.then(b.plan.replicas().cmp(&a.plan.replicas())).is_gt()
+    // more is better: accuracy, or else minus the replicas or minus the cost
+    let worth = |c: &CheckedPlan| match problem.objective.mode {
+        Mode::HardwareThenAccuracy if is_hardware_step(c) => -value(c),
+        Mode::HardwareThenAccuracy | Mode::MaxAccuracy => value(c),
+        Mode::MinCost => -value(c),
+    };
+    let by_step = is_hardware_step(a).cmp(&is_hardware_step(b));
+    let by_worth = worth(a).total_cmp(&worth(b));
+    by_step.then(by_worth).then(b.plan.replicas().cmp(&a.plan.replicas())).is_gt()
 }
 
-fn record(problem: &Problem, round: u32, tightening: &Tightening, candidate: &Candidate, simulation: &Simulation) -> Round {
+/// The report of one round.
+fn round_of(
+    problem: &Problem,
+    round: u32,
+    tightening: &Tightening,
+    candidate: &CheckedPlan,
+    simulation: &Simulation,
+) -> CheckRound {
     let mut headroom = Vec::new();
     let mut charge_ms = Vec::new();
     for (pipeline, part) in problem.pipelines.iter().zip(&tightening.parts) {
@@ -166,7 +176,7 @@ fn record(problem: &Problem, round: u32, tightening: &Tightening, candidate: &Ca
             charge_ms.push((name, part.charge_ms[t]));
         }
     }
-    Round {
+    CheckRound {
         round,
         headroom,
         charge_ms,

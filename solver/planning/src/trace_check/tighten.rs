@@ -2,12 +2,13 @@
 
 use crate::exact::model::tightening::Tightening;
 use crate::replay;
-use apportion_domain::{Moment, Pipeline, PipelinePlan, Plan, Problem, TaskWaiting, Trace};
+use apportion_domain::{ArrivalTrace, Moment, Pipeline, PipelinePlan, Plan, Problem, TaskWaiting};
 use apportion_estimator::{Simulation, Workload};
 
-/// Least and most that one round adds to a task's headroom, relative. The least is too small to overshoot by a whole
-/// variant. The most is large enough to reach twice the load within the rounds.
-const HEADROOM_STEP: (f64, f64) = (0.06, 0.5);
+/// Least that one round adds to a task's headroom, relative. It is too small to overshoot by a whole variant.
+const HEADROOM_STEP_MIN: f64 = 0.06;
+/// Most that one round adds, relative. It is large enough to reach twice the load within the rounds.
+const HEADROOM_STEP_MAX: f64 = 0.5;
 /// Queries that wait at replicas below this utilisation wait because of bursts, not because of missing capacity.
 const BUSY: f64 = 0.75;
 /// Length of the window over which a trace's peak is taken: InferLine's tuner looks at 5 s (section 5).
@@ -33,11 +34,11 @@ pub(super) fn tighten(problem: &Problem, workload: &Workload, low: &Tightening, 
         let own = &mut next.parts[i];
         for (t, task) in pipeline.tasks.iter().enumerate() {
             own.headroom[t] *= peak;
-            // the worst task is always tightened: the percentile was missed, whatever the budgets say
+            // the worst task is always tightened, because the percentile was missed even if all budgets hold
             if ratios[t] <= 1.0 && ratios[t] < worst {
                 continue;
             }
-            let step = (0.1 * (ratios[t] - 1.0)).clamp(HEADROOM_STEP.0, HEADROOM_STEP.1);
+            let step = (0.1 * (ratios[t] - 1.0)).clamp(HEADROOM_STEP_MIN, HEADROOM_STEP_MAX);
             own.headroom[t] *= 1.0 + step;
             if let Some(w) = waiting.iter().find(|w| w.task == task.name && w.utilisation < BUSY) {
                 let beyond = (w.p99_ms - allowed_ms(pipeline, part, &task.name)).max(0.0);
@@ -63,18 +64,18 @@ fn overrun(pipeline: &Pipeline, part: &PipelinePlan, waiting: &[TaskWaiting], ta
 }
 
 /// By how much the busiest window of a trace exceeds the demand, at least 1.
-fn peak_over(trace: &Trace, demand_qps: f64) -> f64 {
+fn peak_over(trace: &ArrivalTrace, demand_qps: f64) -> f64 {
     if demand_qps <= 0.0 {
         return 1.0;
     }
     let window = PEAK_WINDOW_SECONDS as usize;
     let peak = match trace {
-        Trace::Rates(rows) => {
+        ArrivalTrace::Rates(rows) => {
             let rates: Vec<f64> = rows.iter().map(|&(_, qps)| qps).collect();
             let sums = rates.windows(window.min(rates.len())).map(|w| w.iter().sum::<f64>() / w.len() as f64);
             sums.fold(0.0, f64::max)
         }
-        Trace::Arrivals(moments) => {
+        ArrivalTrace::Arrivals(moments) => {
             let nanos = PEAK_WINDOW_SECONDS * 1_000_000_000;
             let mut first = 0;
             let mut most = 0;

@@ -2,21 +2,21 @@
 
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use crate::replay;
 use apportion_domain::{PlanOutcome, PlanningReport, Problem};
 
 /// Searches once and replays the plan on the default trace. The percentile is reported, but not enforced.
-pub(crate) fn plan_unchecked(problem: &Problem, options: &PlanOptions) -> (PlanOutcome, PlanningReport) {
+pub(crate) fn plan_unchecked(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits();
     match attempt(problem, &Tightening::none(problem), options.gap, &limits.for_search()) {
-        Attempt::Plan(candidate) => {
+        SearchOutcome::Plan(candidate) => {
             let workload = replay::default_workload(problem);
             let replayed = replay::replay(problem, &candidate.plan, &workload, &limits.for_finishing());
             report::report_plan(problem, options, *candidate, replayed.map(|s| s.total), Vec::new())
         }
-        Attempt::Infeasible => report::report_infeasible(problem, options),
-        Attempt::Unknown(stopped) => report::report_unknown(options, stopped),
+        SearchOutcome::Infeasible => report::report_infeasible(problem, options),
+        SearchOutcome::Unknown(stopped) => report::report_unknown(options, stopped),
     }
 }

@@ -31,6 +31,13 @@ impl Draw {
     }
 }
 
+/// Where a variant may run a second group.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SecondPlace {
+    HalfDevice,
+    OtherHardware,
+}
+
 /// The problem of a seed.
 pub fn problem(seed: u64, rule: LatencyRule) -> Problem {
     let mut d = Draw::new(seed);
@@ -44,9 +51,9 @@ pub fn problem(seed: u64, rule: LatencyRule) -> Problem {
             memory_mib: d.once_in(3).then(|| d.pick(&[1000.0, 2000.0, 4000.0])),
         })
         .collect();
-    let fractional = d.once_in(4);
+    let second = if d.once_in(4) { SecondPlace::HalfDevice } else { SecondPlace::OtherHardware };
     let drafts: Vec<PipelineDraft> =
-        (0..pipelines).map(|p| pipeline(&mut d, p, &hardware, fractional, if pipelines == 2 { 3 } else { 4 })).collect();
+        (0..pipelines).map(|p| pipeline(&mut d, p, &hardware, second, if pipelines == 2 { 3 } else { 4 })).collect();
     let pipelines: Vec<Pipeline> = drafts
         .into_iter()
         .enumerate()
@@ -84,55 +91,86 @@ fn deployed(d: &mut Draw, pipelines: &[Pipeline]) -> Vec<Deployed> {
     all
 }
 
-/// A number of tasks with the edges between them: `(from, to, primary)`.
-type Shape = (usize, &'static [(usize, usize, bool)]);
+/// Tasks with the edges between them.
+struct Shape {
+    tasks: usize,
+    edges: &'static [ShapeEdge],
+}
+
+/// An edge between two tasks, by position.
+struct ShapeEdge {
+    from: usize,
+    to: usize,
+    role: EdgeRole,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EdgeRole {
+    /// The edge makes queries.
+    MakesQueries,
+    /// The edge only delays queries.
+    Delays,
+}
+
+/// An edge that makes queries.
+const fn makes(from: usize, to: usize) -> ShapeEdge {
+    ShapeEdge { from, to, role: EdgeRole::MakesQueries }
+}
+
+/// An edge that only delays queries.
+const fn delays(from: usize, to: usize) -> ShapeEdge {
+    ShapeEdge { from, to, role: EdgeRole::Delays }
+}
+
+impl Shape {
+    /// The edges of a task that make queries.
+    fn children(&self, task: usize) -> impl Iterator<Item = TaskIndex> {
+        let edges = self.edges.iter().filter(move |e| e.role == EdgeRole::MakesQueries && e.from == task);
+        edges.map(|e| TaskIndex(e.to))
+    }
+}
 
 /// The ways that tasks hang together.
 const SHAPES: [Shape; 6] = [
-    (1, &[]),
-    (2, &[(0, 1, true)]),
-    (3, &[(0, 1, true), (1, 2, true)]),
-    (3, &[(0, 1, true), (0, 2, true)]),
-    (3, &[(0, 1, true), (0, 2, true), (1, 2, false)]),
-    (3, &[(0, 1, true), (1, 2, true), (0, 2, false)]),
+    Shape { tasks: 1, edges: &[] },
+    Shape { tasks: 2, edges: &[makes(0, 1)] },
+    Shape { tasks: 3, edges: &[makes(0, 1), makes(1, 2)] },
+    Shape { tasks: 3, edges: &[makes(0, 1), makes(0, 2)] },
+    Shape { tasks: 3, edges: &[makes(0, 1), makes(0, 2), delays(1, 2)] },
+    Shape { tasks: 3, edges: &[makes(0, 1), makes(1, 2), delays(0, 2)] },
 ];
 
-fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], fractional: bool, groups_max: usize) -> PipelineDraft {
-    let (count, shape) = SHAPES[d.below(if groups_max < 4 { 4 } else { SHAPES.len() as u64 }) as usize];
+fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], second: SecondPlace, groups_max: usize) -> PipelineDraft {
+    let shape = &SHAPES[d.below(if groups_max < 4 { 4 } else { SHAPES.len() as u64 }) as usize];
     let one_of = d.once_in(4);
-    let making = |t: usize| shape.iter().filter(|e| e.2 && e.0 == t).count();
+    let making = |t: usize| shape.children(t).count();
     let ratio = |d: &mut Draw, from: usize, to: usize| match (one_of && from == 0, making(from)) {
         (true, 1) => 1.0,
         (true, _) => [0.25, 0.75][to % 2],
         (false, _) => d.pick(&[0.5, 1.0, 1.5]),
     };
-    let edges = shape
-        .iter()
-        .map(|&(from, to, primary)| Edge {
-            from: TaskIndex(from),
-            to: TaskIndex(to),
-            ratio: if primary { ratio(d, from, to) } else { 1.0 },
-            primary,
-            map: BTreeMap::new(),
-        })
-        .collect();
-    let children = |t: usize| shape.iter().filter(|e| e.2 && e.0 == t).map(|e| TaskIndex(e.1)).collect::<Vec<_>>();
-    let mut left = groups_max - count;
-    let tasks: Vec<Task> = (0..count)
+    let edge = |&ShapeEdge { from, to, role }: &ShapeEdge| {
+        let primary = role == EdgeRole::MakesQueries;
+        let ratio = if primary { ratio(d, from, to) } else { 1.0 };
+        Edge { from: TaskIndex(from), to: TaskIndex(to), ratio, primary, map: BTreeMap::new() }
+    };
+    let edges = shape.edges.iter().map(edge).collect();
+    let mut left = groups_max - shape.tasks;
+    let tasks: Vec<Task> = (0..shape.tasks)
         .map(|t| Task {
             name: format!("t{t}"),
             kind: TaskKind::Batch,
             route: if t == 0 && one_of { Route::OneOf } else { Route::All },
             min_replicas: if d.once_in(6) { 2 } else { 1 },
-            variants: variants(d, &children(t), hardware, fractional, &mut left),
+            variants: variants(d, &shape.children(t).collect::<Vec<_>>(), hardware, second, &mut left),
         })
         .collect();
-    let sinks: Vec<usize> = (0..count).filter(|&t| making(t) == 0).collect();
+    let sinks: Vec<usize> = (0..shape.tasks).filter(|&t| making(t) == 0).collect();
     let path_accuracy = if d.once_in(5) { table(d, &tasks, shape) } else { Vec::new() };
     PipelineDraft {
         name: format!("p{p}"),
         demand_qps: 10.0 + d.below(110) as f64,
-        slo_ms: slo(d, count as f64),
+        slo_ms: slo(d, shape.tasks as f64),
         percentile: 99.0,
         queue_factor: d.pick(&[1.0, 2.0]),
         network_ms: d.pick(&[0.0, 1.5]),
@@ -164,10 +202,13 @@ fn slo(d: &mut Draw, tasks: f64) -> f64 {
 }
 
 /// The accuracy of one path in place of the model's.
-fn table(d: &mut Draw, tasks: &[Task], shape: &[(usize, usize, bool)]) -> Vec<PathAccuracy> {
-    let mut path = vec![(TaskIndex(0), VariantIndex(d.below(tasks[0].variants.len() as u64) as usize))];
-    while let Some(edge) = shape.iter().find(|e| e.2 && e.0 == path[path.len() - 1].0.0) {
-        path.push((TaskIndex(edge.1), VariantIndex(d.below(tasks[edge.1].variants.len() as u64) as usize)));
+fn table(d: &mut Draw, tasks: &[Task], shape: &Shape) -> Vec<PathAccuracy> {
+    let mut variant = |t: TaskIndex| VariantIndex(d.below(tasks[t.get()].variants.len() as u64) as usize);
+    let mut task = TaskIndex(0);
+    let mut path = vec![(task, variant(task))];
+    while let Some(child) = shape.children(task.get()).next() {
+        task = child;
+        path.push((task, variant(task)));
     }
     vec![PathAccuracy { path, accuracy: d.pick(&[0.55, 0.85, 1.0]) }]
 }
@@ -177,7 +218,7 @@ fn variants(
     d: &mut Draw,
     children: &[TaskIndex],
     hardware: &[Hardware],
-    fractional: bool,
+    second: SecondPlace,
     left: &mut usize,
 ) -> Vec<Variant> {
     let count = if *left > 0 && !d.once_in(4) { 2 } else { 1 };
@@ -204,7 +245,7 @@ fn variants(
         place(d, first, Share::WHOLE, scale);
         if *left > 0 && d.once_in(2) {
             let half = Share::new(0.5).expect("a share");
-            if fractional {
+            if second == SecondPlace::HalfDevice {
                 *left -= 1;
                 place(d, first, half, 1.6 * scale);
             } else if hardware.len() > 1 {

@@ -8,7 +8,7 @@ use apportion_domain::{
     Deployed, LatencyRule, Mode, ObjectiveStep, PipelineDraft, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem,
     Relaxation, VariantIndex,
 };
-use apportion_planning::{PlanOptions, plan};
+use apportion_planning::{PlanningOptions, plan};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const PROBLEMS: u64 = 400;
 const SEEDS: &[u64] = &[1057, 2255, 2821, 4303];
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
-    let options = PlanOptions { gap: 1e-6, explain: false, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) };
+    let options = PlanningOptions { gap: 1e-6, explain: false, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
     plan(problem, &options)
 }
 

@@ -1,5 +1,5 @@
-//! Every way to choose batch sizes and replicas of a tiny problem, with the best flows for each: written from the file
-//! formats' "Meaning", sharing nothing with the planner.
+//! Every way to choose batch sizes and replicas of a tiny problem, with the best flows for each. It is written from the
+//! file formats' "Meaning", sharing nothing with the planner.
 
 use crate::simplex::{Row, maximise};
 use apportion_domain::{
@@ -227,13 +227,27 @@ struct Prefix {
     accuracy: f64,
 }
 
+/// The prefixes that continue one prefix over one edge, by position.
+struct Split {
+    /// `None` at the root.
+    from: Option<usize>,
+    to: Vec<usize>,
+}
+
+/// A split without its prefixes.
+struct OpenSplit {
+    from: Option<usize>,
+    task: TaskIndex,
+    /// Queries per second at the task if all root queries came this way.
+    load_qps: f64,
+}
+
 /// The highest accuracy that these replicas can carry; `None` if they cannot carry the demand.
 fn most_accurate(problem: &Problem, pipeline: &Pipeline, running: &[Running]) -> Option<f64> {
     let mut prefixes: Vec<Prefix> = Vec::new();
-    // (position of the parent, task of the children, the parent's load)
-    let mut splits: Vec<(Option<usize>, Vec<usize>)> = Vec::new();
-    let mut open = vec![(None, pipeline.root(), pipeline.demand_qps)];
-    while let Some((from, task, load_qps)) = open.pop() {
+    let mut splits: Vec<Split> = Vec::new();
+    let mut open = vec![OpenSplit { from: None, task: pipeline.root(), load_qps: pipeline.demand_qps }];
+    while let Some(OpenSplit { from, task, load_qps }) = open.pop() {
         let stem: Vec<usize> = from.map_or(Vec::new(), |f: usize| prefixes[f].groups.clone());
         let mut to = Vec::new();
         for g in (0..running.len()).filter(|&g| running[g].place.task == task) {
@@ -248,23 +262,23 @@ fn most_accurate(problem: &Problem, pipeline: &Pipeline, running: &[Running]) ->
             for edge in pipeline.children(task) {
                 let factor = pipeline.fanout(edge, running[g].place.variant);
                 if factor > 0.0 {
-                    open.push((Some(position), edge.to, load_qps * factor));
+                    open.push(OpenSplit { from: Some(position), task: edge.to, load_qps: load_qps * factor });
                 }
             }
         }
-        splits.push((from, to));
+        splits.push(Split { from, to });
     }
     let mut rows: Vec<Row> = Vec::new();
-    for (from, to) in &splits {
+    for Split { from, to } in &splits {
         let mut coefficients = vec![0.0; prefixes.len()];
         to.iter().for_each(|&n| coefficients[n] = 1.0);
         from.iter().for_each(|&n| coefficients[n] = -1.0);
-        rows.push(Row { coefficients, right: if from.is_none() { 1.0 } else { 0.0 }, equal: true });
+        rows.push(Row::equal(if from.is_none() { 1.0 } else { 0.0 }, coefficients));
     }
     for (g, r) in running.iter().enumerate() {
         let capacity = f64::from(r.replicas.saturating_sub(pipeline.survive)) * r.qps;
         let here = |p: &Prefix| if p.groups.last() == Some(&g) { p.load_qps / r.qps } else { 0.0 };
-        rows.push(Row { coefficients: prefixes.iter().map(here).collect(), right: capacity / r.qps, equal: false });
+        rows.push(Row::at_most(capacity / r.qps, prefixes.iter().map(here).collect()));
     }
     maximise(&prefixes.iter().map(|p| p.accuracy).collect::<Vec<_>>(), &rows)
 }

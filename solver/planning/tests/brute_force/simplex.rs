@@ -3,11 +3,29 @@
 /// Right-hand sides below this are 0, and so are reduced costs.
 const ZERO: f64 = 1e-9;
 
-/// `coefficients . x <= right` or, with `equal`, `= right`; `right >= 0`.
+/// `coefficients . x <= right` or `coefficients . x = right`, with `right >= 0`.
 pub struct Row {
-    pub coefficients: Vec<f64>,
-    pub right: f64,
-    pub equal: bool,
+    coefficients: Vec<f64>,
+    right: f64,
+    relation: Relation,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Relation {
+    AtMost,
+    Equal,
+}
+
+impl Row {
+    /// `coefficients . x <= right`.
+    pub fn at_most(right: f64, coefficients: Vec<f64>) -> Self {
+        Self { coefficients, right, relation: Relation::AtMost }
+    }
+
+    /// `coefficients . x = right`.
+    pub fn equal(right: f64, coefficients: Vec<f64>) -> Self {
+        Self { coefficients, right, relation: Relation::Equal }
+    }
 }
 
 /// The largest `gains . x` over `x >= 0` within the rows; `None` if nothing is within them.
@@ -26,7 +44,7 @@ pub fn maximise(gains: &[f64], rows: &[Row]) -> Option<f64> {
         })
         .collect();
     let mut basis: Vec<usize> = (n..n + m).collect();
-    let artificial: Vec<bool> = (0..n + m).map(|c| c >= n && rows[c - n].equal).collect();
+    let artificial: Vec<bool> = (0..n + m).map(|c| c >= n && rows[c - n].relation == Relation::Equal).collect();
     let first: Vec<f64> = artificial.iter().map(|&a| if a { -1.0 } else { 0.0 }).collect();
     run(&mut table, &mut basis, &first, &vec![false; n + m]);
     let wrong: f64 = (0..m).filter(|&i| artificial[basis[i]]).map(|i| table[i][n + m]).sum();
@@ -84,10 +102,9 @@ fn pivot(table: &mut [Vec<f64>], row: usize, column: usize) {
 
 #[test]
 fn a_programme_by_hand() {
-    let row = |coefficients: &[f64], right: f64, equal: bool| Row { coefficients: coefficients.to_vec(), right, equal };
     // x + y = 1, 2 x <= 1: the better x goes to one half
-    let rows = [row(&[1.0, 1.0], 1.0, true), row(&[2.0, 0.0], 1.0, false)];
+    let rows = [Row::equal(1.0, vec![1.0, 1.0]), Row::at_most(1.0, vec![2.0, 0.0])];
     assert!((maximise(&[1.0, 0.6], &rows).expect("feasible") - 0.8).abs() < 1e-12);
-    let rows = [row(&[1.0, 1.0], 1.0, true), row(&[2.0, 2.0], 1.0, false)];
+    let rows = [Row::equal(1.0, vec![1.0, 1.0]), Row::at_most(1.0, vec![2.0, 2.0])];
     assert_eq!(maximise(&[1.0, 0.6], &rows), None);
 }

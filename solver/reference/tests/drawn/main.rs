@@ -10,8 +10,8 @@ mod oracle;
 mod simplex;
 
 use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Plan, PlanOutcome, Problem};
-use apportion_planning::PlanOptions;
-use apportion_reference::{Answer, ReferenceError, Settings, Solver, solve};
+use apportion_planning::PlanningOptions;
+use apportion_reference::{ReferenceAnswer, ReferenceError, ReferenceSettings, Solver, solve};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
 use std::time::Duration;
@@ -52,7 +52,7 @@ fn second(problem: &Problem, plan: &Plan, value: f64) -> f64 {
 
 /// The production planner's answer; `None` where it proves that there is no plan.
 fn production(problem: &Problem) -> Option<Optimum> {
-    let options = PlanOptions { gap: 1e-6, explain: false, ..PlanOptions::new(Arc::new(|| Duration::ZERO)) };
+    let options = PlanningOptions { gap: 1e-6, explain: false, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
     let (outcome, report) = apportion_planning::plan(problem, &options);
     match outcome {
         PlanOutcome::Infeasible { .. } => None,
@@ -69,10 +69,10 @@ const TIME_LIMIT: Duration = Duration::from_secs(10);
 
 /// The reference's answer, whose plan the checker accepts.
 fn reference(problem: &Problem, solver: Solver) -> Result<Option<Optimum>, ReferenceError> {
-    let settings = Settings { solver, time_limit: Some(TIME_LIMIT), ..Settings::default() };
+    let settings = ReferenceSettings { solver, time_limit: Some(TIME_LIMIT), ..ReferenceSettings::default() };
     match solve(problem, &settings)? {
-        Answer::Infeasible => Ok(None),
-        Answer::Optimal(found) => {
+        ReferenceAnswer::Infeasible => Ok(None),
+        ReferenceAnswer::Optimal(found) => {
             let findings = apportion_checker::check(problem, &found.plan);
             assert!(findings.is_empty(), "{solver:?}: the checker rejects the plan: {findings:?}");
             let second = second(problem, &found.plan, found.value);

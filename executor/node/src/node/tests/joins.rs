@@ -34,7 +34,7 @@ fn a_join_has_the_results_of_both_branches() {
         world.pass(60 * MS);
         assert_eq!(outcome(&answer), Ok(vec![110.0, 220.0, 330.0]), "b takes {b_ms} ms, c {c_ms}");
         assert_eq!(world.unfinished(), [0; 4]);
-        let joined = world.batches.iter().find(|b| b.1 > 3).expect("a batch of the join").0 - begun;
+        let joined = world.batches.iter().find(|b| b.replica > 3).expect("a batch of the join").begun_ns - begun;
         assert!(joined >= 21 * MS, "not before both have ended: {joined}");
     }
 }
@@ -66,7 +66,7 @@ fn a_meeting_at_a_lost_agent_happens_again_elsewhere() {
     for (n, answer) in answers.iter().enumerate() {
         let n = n as f32;
         let done = answer.try_recv().expect("an answer");
-        let Answer::Done { pieces, .. } = done else { panic!("{done:?}") };
+        let RequestAnswer::Done { pieces, .. } = done else { panic!("{done:?}") };
         assert_eq!(values(&pieces[0].outputs[0]), [110.0 * n]);
     }
     assert_eq!(world.unfinished(), [0; 3]);
@@ -81,7 +81,7 @@ fn an_unfinished_meeting_is_forgotten_with_its_request() {
     world.lose(3);
     world.pass(4_000 * MS);
     let done = answer.try_recv().expect("an answer");
-    assert!(matches!(done, Answer::NotReady(_) | Answer::GivenUp), "{done:?}");
+    assert!(matches!(done, RequestAnswer::NotReady(_) | RequestAnswer::GivenUp), "{done:?}");
     assert_eq!(world.unfinished(), [0; 3]);
 }
 

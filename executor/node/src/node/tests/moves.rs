@@ -43,7 +43,7 @@ fn stands(world: &World) -> BTreeSet<(u64, bool)> {
 }
 
 fn disturbed(world: &World) -> Vec<u64> {
-    world.nodes.values().flat_map(Node::replicas).filter(|r| r.load.is_disturbed).map(|r| r.id).collect()
+    world.nodes.values().flat_map(Node::replicas).filter(|r| r.load().is_disturbed).map(|r| r.id).collect()
 }
 
 #[test]

@@ -5,8 +5,8 @@ use super::*;
 use crate::policies::LEVEL_OFFLINE;
 use std::sync::mpsc::Receiver;
 
-fn offline() -> Terms {
-    Terms { level: LEVEL_OFFLINE, ..Terms::default() }
+fn offline() -> RequestTerms {
+    RequestTerms { level: LEVEL_OFFLINE, ..RequestTerms::default() }
 }
 
 /// One task, one replica, batches of at most 4 in 10 ms.
@@ -25,17 +25,17 @@ fn online(world: &mut World, every_ms: u64, for_ms: u64) -> Vec<u64> {
         world.pass(every_ms * MS);
     }
     world.pass(200 * MS);
-    let latency = |a: Receiver<Answer>| match a.try_recv().expect("an answer") {
-        Answer::Done { latency_ns, .. } => latency_ns / MS,
+    let latency = |a: Receiver<RequestAnswer>| match a.try_recv().expect("an answer") {
+        RequestAnswer::Done { latency_ns, .. } => latency_ns / MS,
         other => panic!("{other:?}"),
     };
     answers.into_iter().map(latency).collect()
 }
 
 /// How many have been answered since they were last asked after.
-fn done(answers: &mut Vec<Receiver<Answer>>) -> usize {
+fn done(answers: &mut Vec<Receiver<RequestAnswer>>) -> usize {
     let before = answers.len();
-    answers.retain_mut(|a| !matches!(a.try_recv(), Ok(Answer::Done { .. })));
+    answers.retain_mut(|a| !matches!(a.try_recv(), Ok(RequestAnswer::Done { .. })));
     before - answers.len()
 }
 
@@ -82,7 +82,7 @@ fn a_draining_replica_passes_its_offline_queries_on() {
     let mut world = World::new(2, sums);
     world.apply_target(&target(1, "a", &[], &[(1, 0, 1, 10, &[(1, 1)])]));
     world.pass(5 * MS);
-    let timed = Terms { timeout_ns: Some(50 * MS), ..offline() };
+    let timed = RequestTerms { timeout_ns: Some(50 * MS), ..offline() };
     let mut short: Vec<_> = (0..20).map(|_| world.ask_on(1, "p", &[1.0], timed)).collect();
     world.pass(100 * MS);
     let answered = done(&mut short);

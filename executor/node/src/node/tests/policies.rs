@@ -19,10 +19,10 @@ fn five(world: &mut World) -> Vec<String> {
     let answers: Vec<_> = (0..5).map(|n| world.ask(1, "p", &[n as f32])).collect();
     world.pass(2_500 * MS);
     assert_eq!(world.unfinished(), [0]);
-    let name = |answer: &Receiver<Answer>| match answer.try_recv().expect("an answer") {
-        Answer::Done { late: false, .. } => "ok".to_string(),
-        Answer::Done { .. } => "late".to_string(),
-        Answer::Dropped(reason) => reason,
+    let name = |answer: &Receiver<RequestAnswer>| match answer.try_recv().expect("an answer") {
+        RequestAnswer::Done { late: false, .. } => "ok".to_string(),
+        RequestAnswer::Done { .. } => "late".to_string(),
+        RequestAnswer::Dropped(reason) => reason,
         other => format!("{other:?}"),
     };
     answers.iter().map(name).collect()
@@ -66,12 +66,13 @@ fn a_batch_starts_as_late_as_its_oldest_query_allows() {
     let second = world.ask(1, "p", &[2.0]);
     world.pass(60 * MS);
     // 25 ms less the batch's own 10.
-    assert_eq!(world.batches, [(start + 15 * MS, 1, 2)]);
+    assert_eq!(world.batches, [Started { begun_ns: start + 15 * MS, replica: 1, size: 2 }]);
     assert_eq!((outcome(&first), outcome(&second)), (Ok(vec![1.0]), Ok(vec![2.0])));
     let start = world.now_ns;
     let full: Vec<_> = (0..4).map(|n| world.ask(1, "p", &[n as f32])).collect();
     world.pass(MS);
-    assert_eq!((full.len(), world.batches.last()), (4, Some(&(start, 1, 4))), "a full batch waits for nothing");
+    let started = Started { begun_ns: start, replica: 1, size: 4 };
+    assert_eq!((full.len(), world.batches.last()), (4, Some(&started)), "a full batch waits for nothing");
 }
 
 /// `a` at agent 1, then `b` at agent 2: slow and accurate, or fast.
@@ -97,7 +98,7 @@ fn a_late_query_is_rerouted_or_dropped() {
         assert_eq!(world.unfinished(), [0, 0]);
         let seen: Vec<bool> = answers.iter().map(|a| outcome(a).is_ok()).collect();
         assert_eq!(seen, [true, true, third, false], "{dropping}");
-        assert_eq!(world.batches.iter().filter(|b| b.1 == 3).count(), usize::from(third));
+        assert_eq!(world.batches.iter().filter(|b| b.replica == 3).count(), usize::from(third));
         let fourth = world.nodes.get_mut(&1).expect("there").take_counts().pipelines["p"].dropped;
         assert_eq!(fourth, 2 - u64::from(third));
     }
@@ -133,8 +134,10 @@ fn one_dropped_part_cancels_the_rest_of_its_request() {
         let four = world.ask(1, "p", &[4.0]);
         let mut waiting = 0;
         while let Err(TryRecvError::Empty) = four.try_recv().inspect(|answer| match answer {
-            Answer::Done { pieces, dropped, .. } => assert!(partial && (pieces.len(), *dropped) == (2, 2), "{answer:?}"),
-            Answer::Dropped(reason) => assert!(!partial && reason == "task b: deadline"),
+            RequestAnswer::Done { pieces, dropped, .. } => {
+                assert!(partial && (pieces.len(), *dropped) == (2, 2), "{answer:?}")
+            }
+            RequestAnswer::Dropped(reason) => assert!(!partial && reason == "task b: deadline"),
             _ => panic!("{answer:?}"),
         }) {
             waiting += 1;
@@ -145,7 +148,11 @@ fn one_dropped_part_cancels_the_rest_of_its_request() {
         assert_eq!(took < 10 * MS, !partial, "without partial answers the first drop answers: {took}");
         world.pass(100 * MS);
         assert_eq!(world.unfinished(), [0, 0, 0]);
-        assert_eq!(world.batches.iter().filter(|b| b.1 > 1).count(), 2, "what runs is finished, the rest is not begun");
+        assert_eq!(
+            world.batches.iter().filter(|b| b.replica > 1).count(),
+            2,
+            "what runs is finished, the rest is not begun"
+        );
     }
 }
 
@@ -163,12 +170,12 @@ fn what_waits_elsewhere_is_cancelled_by_the_first_drop() {
     let mut answers: Vec<_> = (0..3).map(|n| world.ask(1, "p", &[n as f32])).collect();
     world.pass(10 * MS);
     for answer in &mut answers {
-        assert!(outcome(answer).expect_err("dropped").contains("task c: deadline"));
+        assert!(outcome(answer).expect_err("dropped").to_string().contains("task c: deadline"));
     }
-    let running = world.nodes[&2].replicas().map(Replica::len).sum::<usize>();
+    let running = world.nodes[&2].replicas().map(LocalReplica::len).sum::<usize>();
     assert_eq!(running, 1, "only what runs is left");
     world.pass(100 * MS);
-    assert_eq!((world.unfinished(), world.batches.iter().filter(|b| b.1 == 2).count()), (vec![0, 0, 0], 1));
+    assert_eq!((world.unfinished(), world.batches.iter().filter(|b| b.replica == 2).count()), (vec![0, 0, 0], 1));
 }
 
 #[test]
@@ -180,6 +187,6 @@ fn a_kept_replica_follows_the_new_targets_batch_and_policies() {
     larger.pipelines[0].slo_ns = 25 * MS;
     world.apply_target(&larger);
     world.pass(100 * MS);
-    let sizes: Vec<usize> = world.batches.iter().map(|b| b.2).collect();
+    let sizes: Vec<usize> = world.batches.iter().map(|b| b.size).collect();
     assert_eq!((begun.len(), sizes, world.unfinished()), (5, vec![1, 4], vec![0]));
 }

@@ -77,7 +77,7 @@ fn a_renumbered_agent_answers_the_requests_that_it_began() {
     let mut next = plan(2, [(1, "x"), (2, "y")]);
     next.pipelines[0].replicas.iter_mut().for_each(|r| r.agent = 5);
     next.agents[0].agent = 5;
-    world.send_event(1, Event::AgentNumber(5));
+    world.send_event(1, NodeEvent::AgentNumber(5));
     world.apply_target(&next);
     world.pass(50 * MS);
     assert_eq!(outcome(&answer), Ok(vec![4.0]));

@@ -13,7 +13,7 @@ fn plan(generation: u64, b: (u64, u64)) -> v1::Target {
 }
 
 /// One request every 10 ms for so long.
-fn ask(world: &mut World, ms: u64, answers: &mut Vec<Receiver<Answer>>) {
+fn ask(world: &mut World, ms: u64, answers: &mut Vec<Receiver<RequestAnswer>>) {
     for _ in 0..ms / 10 {
         answers.push(world.ask(1, "p", &[1.0]));
         world.pass(10 * MS);
@@ -37,8 +37,8 @@ fn the_next_plan_serves_queries_parked_since_the_loss() {
     world.apply_target(&plan(2, (3, 3)));
     ask(&mut world, 200, &mut answers);
     world.pass(500 * MS);
-    let failures: Vec<String> = answers.iter().filter_map(|a| outcome(a).err()).collect();
-    assert_eq!(failures, Vec::<String>::new());
+    let failures: Vec<Missed> = answers.iter().filter_map(|a| outcome(a).err()).collect();
+    assert_eq!(failures, []);
 }
 
 #[test]
@@ -48,7 +48,7 @@ fn without_a_next_plan_parked_queries_fail_after_a_while() {
     world.pass(REPAIR_NS - 200 * MS);
     assert!(waiting.try_recv().is_err(), "it waits");
     world.pass(300 * MS);
-    let told = Ok(Answer::NotReady("no replica of task b is ready".into()));
+    let told = Ok(RequestAnswer::NotReady("no replica of task b is ready".into()));
     assert_eq!(waiting.try_recv(), told);
     let later = world.ask(1, "p", &[1.0]);
     world.pass(5 * MS);

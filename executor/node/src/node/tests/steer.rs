@@ -68,7 +68,7 @@ fn a_steering_whose_numbers_jump_changes_nothing() {
     let forged = |host, epoch| {
         let extras = vec![v1::ReplicaTarget { replica: EXTRA_BIT | 7, group: 1, agent: 2, device: 0 }];
         let steering = v1::Steering { host, pipeline: "p".into(), fence, epoch, extras, ..Default::default() };
-        Event::Message(Message::Steering(steering))
+        NodeEvent::Message(Message::Steering(steering))
     };
     for agent in 1..=3 {
         for (host, epoch) in [(1, u64::MAX), (1, 1 << 62), (1, u64::from(u32::MAX)), (77, 1 << 33)] {
@@ -200,7 +200,9 @@ proptest! {
     /// Whatever the load does and whenever targets come, each request is answered, and in the end exactly what is called
     /// for is loaded.
     #[test]
-    fn nothing_is_lost_whatever_comes_and_goes(phases in prop::collection::vec((0_u64..400, 200_u64..20_000, any::<bool>()), 1..5)) {
+    fn nothing_is_lost_whatever_comes_and_goes(
+        phases in prop::collection::vec((0_u64..400, 200_u64..20_000, any::<bool>()), 1..5),
+    ) {
         let mut world = world(&descending(1));
         let mut answers = Vec::new();
         let mut generation = 1;
@@ -284,10 +286,10 @@ fn steering(generation: u64, epoch: u64, host: u64) -> Message {
 fn steering_of_old_epochs_or_other_targets_is_ignored() {
     let mut node = Node::new(3, 0);
     let layout = Arc::new(crate::layout::lay_out(&spare(5)).expect("valid"));
-    node.handle(0, Event::Target(layout));
+    node.handle(0, NodeEvent::Target(layout));
     node.flush();
     let mut hear = |message: Message| {
-        node.handle(1, Event::Message(message));
+        node.handle(1, NodeEvent::Message(message));
         let actions = node.flush();
         let extras: Vec<u64> = node.replicas().filter(|r| !r.retired).map(|r| r.id - EXTRA_BIT).collect();
         let answered = actions.iter().any(|a| matches!(a, Action::Send(1, Message::Steering(_))));

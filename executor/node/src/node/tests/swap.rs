@@ -19,13 +19,13 @@ fn plan(generation: u64, group: u64, replicas: &[(u64, u64)]) -> v1::Target {
 }
 
 /// Asks every millisecond for so long; the answers that were not in time, and the fewest replicas that were up at any time.
-fn load(world: &mut World, ms: u64) -> (Vec<String>, usize) {
+fn load(world: &mut World, ms: u64) -> (Vec<Missed>, usize) {
     let mut answers = Vec::new();
     let mut fewest = usize::MAX;
     for n in 0..ms {
         answers.push(world.ask(1, "p", &[n as f32]));
         world.pass(MS);
-        let ready = world.nodes.values().flat_map(Node::replicas).filter(|r| r.takes()).count();
+        let ready = world.nodes.values().flat_map(Node::replicas).filter(|r| r.takes_queries()).count();
         fewest = fewest.min(ready);
         for loaded in world.loaded.values() {
             assert!(loaded.len() <= 1, "a device has room for one: {loaded:?}");
@@ -109,23 +109,24 @@ fn requests_before_the_first_ready_replica_are_refused() {
     world.pass(MS);
     let early = world.ask(1, "p", &[1.0]);
     world.pass(MS);
-    assert!(outcome(&early).expect_err("refused").contains("NotReady"));
+    assert!(outcome(&early).expect_err("refused").to_string().contains("NotReady"));
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
-    /// Any plans, one after the other, on four full devices, each before or after the last is complete: no request fails,
-    /// no device holds two, and in the end the last plan is there.
+    /// Any plans come one after the other to four full devices, each before or after the last is complete. No request
+    /// fails, no device holds two, and in the end the last plan is there.
     #[test]
     fn no_sequence_of_plans_fails_a_request(
         plans in proptest::collection::vec((Just(vec![1_u64, 2, 3, 4]).prop_shuffle(), 1_usize..4, 200_u64..3_000), 2..6),
     ) {
         let edges = [(true, 0, 1)];
         let place = |generation: u64, agents: &[u64], of_first: usize| {
-            let numbered: Vec<(u64, u64)> = (1_u64..).zip(agents).map(|(n, agent)| (100 * generation + n, *agent)).collect();
+            let numbered = (1_u64..).zip(agents).map(|(n, agent)| (100 * generation + n, *agent));
+            let numbered: Vec<(u64, u64)> = numbered.collect();
             let (one, two) = numbered.split_at(of_first);
-            let mut plan =
-                full(target(generation, "ab", &edges, &[(10 * generation, 0, 4, 1, one), (10 * generation + 1, 1, 4, 1, two)]));
+            let crews = [(10 * generation, 0, 4, 1, one), (10 * generation + 1, 1, 4, 1, two)];
+            let mut plan = full(target(generation, "ab", &edges, &crews));
             plan.pipelines[0].slo_ns = 1_000 * MS;
             plan
         };
@@ -147,7 +148,7 @@ proptest! {
         world.pass(15_000 * MS);
         for answer in &mut answers {
             let answer = answer.try_recv().expect("an answer");
-            prop_assert!(matches!(answer, Answer::Done { .. }), "{answer:?}");
+            prop_assert!(matches!(answer, RequestAnswer::Done { .. }), "{answer:?}");
         }
         prop_assert_eq!(world.loaded.values().flatten().copied().collect::<BTreeSet<u64>>(), last);
         prop_assert_eq!(world.unfinished(), [0; 4]);

@@ -2,13 +2,13 @@
 
 use super::world::*;
 use super::*;
-use crate::chooser::Needs;
+use crate::chooser::RequestNeeds;
 use crate::policies::LEVEL_DEFAULT;
 use apportion_protocol::v1;
 use std::sync::mpsc::Receiver;
 
-fn level(level: u32) -> Terms {
-    Terms { level, ..Terms::default() }
+fn level(level: u32) -> RequestTerms {
+    RequestTerms { level, ..RequestTerms::default() }
 }
 
 /// One task with one replica, batches of one in 10 ms, 100 ms for each request.
@@ -20,7 +20,7 @@ fn one() -> World {
 }
 
 /// When each of these requests is answered, in whole milliseconds from now.
-fn answered(world: &mut World, answers: Vec<Receiver<Answer>>) -> Vec<u64> {
+fn answered(world: &mut World, answers: Vec<Receiver<RequestAnswer>>) -> Vec<u64> {
     let (start_ns, mut times) = (world.now_ns, vec![0; answers.len()]);
     while times.contains(&0) {
         world.pass(MS);
@@ -88,9 +88,9 @@ fn choosing() -> v1::Target {
     target
 }
 
-fn needing(accuracy: f64, latency_ms: u64) -> Terms {
-    let needs = Needs { accuracy_ppm_min: (accuracy * 1e6) as u32, latency_ns_max: latency_ms * MS };
-    Terms { needs: Some(needs), ..Terms::default() }
+fn needing(accuracy: f64, latency_ms: u64) -> RequestTerms {
+    let needs = RequestNeeds { accuracy_ppm_min: (accuracy * 1e6) as u32, latency_ns_max: latency_ms * MS };
+    RequestTerms { needs: Some(needs), ..RequestTerms::default() }
 }
 
 #[test]
@@ -98,13 +98,13 @@ fn what_is_needed_decides_which_variants_serve_on_all_agents() {
     let mut world = World::new(2, sums);
     world.apply_target(&choosing());
     world.pass(50 * MS);
-    let mut ask = |agent: u64, terms: Terms| {
+    let mut ask = |agent: u64, terms: RequestTerms| {
         let answer = world.ask_on(agent, "p", &[1.0], terms);
         let before = world.batches.len();
         world.pass(200 * MS);
-        let replicas: Vec<u64> = world.batches[before..].iter().map(|b| b.1).collect();
+        let replicas: Vec<u64> = world.batches[before..].iter().map(|b| b.replica).collect();
         match answer.try_recv().expect("an answer") {
-            Answer::Done { chosen, late, .. } => {
+            RequestAnswer::Done { chosen, late, .. } => {
                 Ok((chosen.map(|c| (c.variants, c.accuracy)).expect("it said what it needs"), late, replicas))
             }
             other => Err(other),
@@ -115,7 +115,7 @@ fn what_is_needed_decides_which_variants_serve_on_all_agents() {
         assert_eq!(fast, (("a:only,b:fast".into(), 0.5), false, vec![1, 3]), "agent {agent}");
         let accurate = ask(agent, needing(0.8, 90)).expect("served");
         assert_eq!(accurate, (("a:only,b:slow".into(), 0.9), false, vec![1, 2]), "agent {agent}");
-        let Err(Answer::Unmet(why)) = ask(agent, needing(0.8, 12)) else { panic!("nothing does both") };
+        let Err(RequestAnswer::Unmet(why)) = ask(agent, needing(0.8, 12)) else { panic!("nothing does both") };
         assert!(why.contains("nearest are a:only,b:"), "{why}");
     }
 }
@@ -128,8 +128,8 @@ fn requests_with_equal_needs_spread_and_survive_a_lost_agent() {
     // Both choices do; queues that nobody has reported yet count.
     let answers: Vec<_> = (0..20).map(|_| world.ask_on(1, "p", &[1.0], needing(0.0, 60))).collect();
     world.pass(400 * MS);
-    let served = |a: Receiver<Answer>| match a.try_recv().expect("an answer") {
-        Answer::Done { chosen: Some(chosen), .. } => chosen.variants,
+    let served = |a: Receiver<RequestAnswer>| match a.try_recv().expect("an answer") {
+        RequestAnswer::Done { chosen: Some(chosen), .. } => chosen.variants,
         other => panic!("{other:?}"),
     };
     let seen: BTreeSet<String> = answers.into_iter().map(served).collect();
@@ -140,7 +140,7 @@ fn requests_with_equal_needs_spread_and_survive_a_lost_agent() {
     world.pass(6 * MS);
     world.lose(2);
     world.pass(3_000 * MS);
-    assert!(matches!(lost.try_recv(), Ok(Answer::Failed(_) | Answer::NotReady(_) | Answer::GivenUp)));
-    assert!(matches!(either.try_recv(), Ok(Answer::Done { .. })));
+    assert!(matches!(lost.try_recv(), Ok(RequestAnswer::Failed(_) | RequestAnswer::NotReady(_) | RequestAnswer::GivenUp)));
+    assert!(matches!(either.try_recv(), Ok(RequestAnswer::Done { .. })));
     assert_eq!(world.unfinished(), [0]);
 }

@@ -5,10 +5,10 @@ use crate::layout::lay_out;
 use crate::replica_event::BatchFault;
 use crate::tensor::Datatype;
 use crate::tensor::concatenate;
-use crate::trace::Trace;
+use crate::trace::TraceContext;
 use apportion_protocol::v1;
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 
 pub const MS: u64 = 1_000_000;
 /// How long a message takes.
@@ -19,15 +19,23 @@ const ANNOUNCE_NS: u64 = 1_000 * MS;
 /// What a batch of a task makes of its inputs.
 pub type Runs = fn(&str, &[Tensor]) -> Vec<Tensor>;
 
+/// A batch that has started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Started {
+    pub begun_ns: u64,
+    pub replica: u64,
+    pub size: usize,
+}
+
 pub struct World {
     pub now_ns: u64,
     pub nodes: BTreeMap<u64, Node>,
     pub load_ns: u64,
-    agenda: BTreeMap<(u64, u64), (u64, Event)>,
+    agenda: BTreeMap<(u64, u64), (u64, NodeEvent)>,
     sequence: u64,
     runs: Runs,
-    /// Every batch: when it started, its replica, its size.
-    pub batches: Vec<(u64, u64, usize)>,
+    /// Every batch, in the order in which they started.
+    pub batches: Vec<Started>,
     /// Replicas that are loaded, by agent.
     pub loaded: BTreeMap<u64, BTreeSet<u64>>,
     /// How much longer than profiled a batch takes where so many replicas are loaded.
@@ -37,19 +45,19 @@ pub struct World {
     /// Where that was tried.
     pub failures: Vec<u64>,
     /// Agents that hang, and what has come to them meanwhile.
-    hung: BTreeMap<u64, Vec<Event>>,
+    hung: BTreeMap<u64, Vec<NodeEvent>>,
     /// Whether messages between agents are lost.
     pub is_cut: bool,
     /// Why a batch fails, if it does.
     pub fails: fn(&[Tensor]) -> Option<BatchFault>,
     /// Clients that wait for an answer, by agent and number.
-    callers: BTreeMap<(u64, u64), Sender<Answer>>,
+    callers: BTreeMap<(u64, u64), Sender<RequestAnswer>>,
     /// Messages that an agent has counted as refused.
     pub refused: Vec<(u64, RefusedMessage)>,
     /// The trace of the requests to come.
-    pub trace: Option<Trace>,
+    pub trace: Option<TraceContext>,
     /// Spans, and of which agent they are.
-    pub spans: Vec<(u64, Span)>,
+    pub spans: Vec<(u64, TraceSpan)>,
 }
 
 /// Numbers as a tensor of one column.
@@ -94,22 +102,22 @@ impl World {
             spans: Vec::new(),
         };
         for agent in 1..=agents {
-            this.put(TICK_NS, agent, Event::Tick);
-            this.put(ANNOUNCE_NS, agent, Event::Announce);
+            this.put(TICK_NS, agent, NodeEvent::Tick);
+            this.put(ANNOUNCE_NS, agent, NodeEvent::Announce);
             for peer in (1..=agents).filter(|peer| *peer != agent) {
-                this.put(0, agent, Event::PeerUp(peer));
+                this.put(0, agent, NodeEvent::PeerUp(peer));
             }
         }
         this
     }
 
-    fn put(&mut self, after_ns: u64, agent: u64, event: Event) {
+    fn put(&mut self, after_ns: u64, agent: u64, event: NodeEvent) {
         self.sequence += 1;
         self.agenda.insert((self.now_ns + after_ns, self.sequence), (agent, event));
     }
 
     /// Something happens to an agent.
-    pub fn send_event(&mut self, agent: u64, event: Event) {
+    pub fn send_event(&mut self, agent: u64, event: NodeEvent) {
         self.put(0, agent, event);
     }
 
@@ -117,26 +125,26 @@ impl World {
     pub fn apply_target(&mut self, target: &v1::Target) {
         let layout = Arc::new(lay_out(target).expect("a valid target"));
         let agents: Vec<u64> = self.nodes.keys().copied().collect();
-        agents.into_iter().for_each(|agent| self.put(0, agent, Event::Target(layout.clone())));
+        agents.into_iter().for_each(|agent| self.put(0, agent, NodeEvent::Target(layout.clone())));
     }
 
     /// A request at an agent's gateway, with these rows of `x`.
-    pub fn ask(&mut self, agent: u64, pipeline: &str, rows: &[f32]) -> Receiver<Answer> {
-        self.ask_on(agent, pipeline, rows, Terms::default())
+    pub fn ask(&mut self, agent: u64, pipeline: &str, rows: &[f32]) -> Receiver<RequestAnswer> {
+        self.ask_on(agent, pipeline, rows, RequestTerms::default())
     }
 
     /// The same on these terms.
-    pub fn ask_on(&mut self, agent: u64, pipeline: &str, rows: &[f32], terms: Terms) -> Receiver<Answer> {
+    pub fn ask_on(&mut self, agent: u64, pipeline: &str, rows: &[f32], terms: RequestTerms) -> Receiver<RequestAnswer> {
         self.ask_for(agent, pipeline, numbers("x", rows), terms)
     }
 
     /// The same with this input.
-    pub fn ask_for(&mut self, agent: u64, pipeline: &str, input: Tensor, terms: Terms) -> Receiver<Answer> {
+    pub fn ask_for(&mut self, agent: u64, pipeline: &str, input: Tensor, terms: RequestTerms) -> Receiver<RequestAnswer> {
         let (reply, answer) = channel();
         let caller = self.sequence;
         self.callers.insert((agent, caller), reply);
-        let (inputs, terms) = (vec![input], Terms { trace: self.trace, ..terms });
-        self.put(0, agent, Event::Arrive { pipeline: pipeline.into(), inputs, terms, caller });
+        let (inputs, terms) = (vec![input], RequestTerms { trace: self.trace, ..terms });
+        self.put(0, agent, NodeEvent::Arrive { pipeline: pipeline.into(), inputs, terms, caller });
         answer
     }
 
@@ -144,7 +152,7 @@ impl World {
     pub fn lose(&mut self, agent: u64) {
         self.nodes.remove(&agent);
         let others: Vec<u64> = self.nodes.keys().copied().collect();
-        others.into_iter().for_each(|other| self.put(0, other, Event::PeerDown(agent)));
+        others.into_iter().for_each(|other| self.put(0, other, NodeEvent::PeerDown(agent)));
     }
 
     /// An agent stops where it is; its connections stay.
@@ -179,12 +187,12 @@ impl World {
         while let Some(entry) = self.agenda.first_entry().filter(|e| e.key().0 <= self.now_ns) {
             let (agent, event) = entry.remove();
             match event {
-                Event::Tick => self.put(TICK_NS, agent, Event::Tick),
-                Event::Announce => self.put(ANNOUNCE_NS, agent, Event::Announce),
+                NodeEvent::Tick => self.put(TICK_NS, agent, NodeEvent::Tick),
+                NodeEvent::Announce => self.put(ANNOUNCE_NS, agent, NodeEvent::Announce),
                 _ => {}
             }
             if let Some(missed) = self.hung.get_mut(&agent) {
-                let is_clock = matches!(event, Event::Tick | Event::Announce);
+                let is_clock = matches!(event, NodeEvent::Tick | NodeEvent::Announce);
                 missed.extend(Some(event).filter(|_| !is_clock));
                 continue;
             }
@@ -195,7 +203,7 @@ impl World {
         }
         for (agent, node) in self.nodes.iter_mut().filter(|(agent, _)| !self.hung.contains_key(agent)) {
             if node.wake_ns().is_some_and(|at| at <= self.now_ns) {
-                node.handle(self.now_ns, Event::Wake);
+                node.handle(self.now_ns, NodeEvent::Wake);
                 touched.insert(*agent);
             }
         }
@@ -208,24 +216,24 @@ impl World {
     fn act(&mut self, agent: u64, action: Action) {
         match action {
             Action::Send(..) if self.is_cut => {}
-            Action::Send(to, message) => self.put(HOP_NS, to, Event::Message(message)),
+            Action::Send(to, message) => self.put(HOP_NS, to, NodeEvent::Message(message)),
             Action::Load(replica, _) if (self.broken)(agent) => {
                 self.failures.push(agent);
-                self.put(self.load_ns, agent, Event::Replica(replica, ReplicaEvent::Failed("it does not load".into())));
+                self.put(self.load_ns, agent, NodeEvent::Replica(replica, ReplicaEvent::Failed("it does not load".into())));
             }
             Action::Load(replica, _) => {
                 self.loaded.entry(agent).or_default().insert(replica);
-                self.put(self.load_ns, agent, Event::Replica(replica, ReplicaEvent::Ready));
+                self.put(self.load_ns, agent, NodeEvent::Replica(replica, ReplicaEvent::Ready));
             }
             Action::Run(replica, inputs, hold) => {
                 let rows = inputs[0].rows();
-                self.batches.push((self.now_ns, replica, rows));
+                self.batches.push(Started { begun_ns: self.now_ns, replica, size: rows });
                 let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
                 let result = (self.fails)(&inputs).map_or_else(|| Ok((self.runs)(&of.task().name, &inputs)), Err);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
                 let took = hold.mul_f64((self.slowness)(self.loaded[&agent].len()));
                 let happened = ReplicaEvent::BatchEnded(result, took);
-                self.put(took.as_nanos() as u64, agent, Event::Replica(replica, happened));
+                self.put(took.as_nanos() as u64, agent, NodeEvent::Replica(replica, happened));
             }
             Action::Unload(replica) => {
                 self.loaded.entry(agent).or_default().remove(&replica);
@@ -235,7 +243,7 @@ impl World {
                 let loaded = self.loaded.entry(agent).or_default();
                 *loaded = loaded.iter().map(|id| renamed(*id)).collect();
                 for (_, event) in self.agenda.values_mut().filter(|(of, _)| *of == agent) {
-                    if let Event::Replica(id, _) = event {
+                    if let NodeEvent::Replica(id, _) = event {
                         *id = renamed(*id);
                     }
                 }
@@ -319,11 +327,24 @@ pub fn served(mut target: v1::Target, batching: &str, dropping: &str) -> v1::Tar
     target
 }
 
-/// What an answer has come to: its numbers in order if it is one and in time, else why not.
-pub fn outcome(answer: &Receiver<Answer>) -> Result<Vec<f32>, String> {
+/// Why a request has no numbers.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub enum Missed {
+    /// It has another answer, or a late one.
+    #[error("{0:?}")]
+    Answered(RequestAnswer),
+    /// It has no answer yet.
+    #[error("{0}")]
+    Unanswered(TryRecvError),
+}
+
+/// The numbers of a request's answer in their order, if it came in time.
+pub fn outcome(answer: &Receiver<RequestAnswer>) -> Result<Vec<f32>, Missed> {
     match answer.try_recv() {
-        Ok(Answer::Done { pieces, late: false, .. }) => Ok(pieces.iter().flat_map(|p| values(&p.outputs[0])).collect()),
-        Ok(other) => Err(format!("{other:?}")),
-        Err(error) => Err(error.to_string()),
+        Ok(RequestAnswer::Done { pieces, late: false, .. }) => {
+            Ok(pieces.iter().flat_map(|p| values(&p.outputs[0])).collect())
+        }
+        Ok(other) => Err(Missed::Answered(other)),
+        Err(error) => Err(Missed::Unanswered(error)),
     }
 }

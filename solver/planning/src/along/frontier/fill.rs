@@ -1,16 +1,21 @@
 //! Which points of a frontier must be solved, and which follow from others?
 
-use super::point::{FrontierPoint, Origin, settle};
+use super::point::{FrontierPoint, PointOrigin, update_status};
+use super::sweep::SweptProblem;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, Candidate, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{CheckedPlan, SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use crate::routing;
 use apportion_domain::{ObjectiveValue, Plan, PlanStatus, Problem, SLACK, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::sync::OnceLock;
 
 /// The points of problems that are ordered from the easiest to the hardest.
-pub(super) fn fill(problems: &[(f64, Problem)], options: &PlanOptions, on_point: &(dyn Fn() + Sync)) -> Vec<FrontierPoint> {
+pub(super) fn fill(
+    problems: &[SweptProblem],
+    options: &PlanningOptions,
+    on_point: &(dyn Fn() + Sync),
+) -> Vec<FrontierPoint> {
     let known = problems.iter().map(|_| OnceLock::new()).collect();
     let fill = Fill { problems, options, known, on_point };
     if let Some(last) = problems.len().checked_sub(1) {
@@ -22,44 +27,44 @@ pub(super) fn fill(problems: &[(f64, Problem)], options: &PlanOptions, on_point:
                 }
             },
         );
-        fill.between(0, last);
+        fill.fill_between(0, last);
     }
     fill.known.into_iter().map(|point| point.into_inner().expect("every point between two known ones is filled")).collect()
 }
 
 /// Limits of one search: the time limit counts from now.
-pub(super) fn limits(options: &PlanOptions) -> Limits {
+pub(super) fn limits(options: &PlanningOptions) -> RunLimits {
     let limits = options.limits().without_listener();
     options.time_limit.map_or(limits.clone(), |limit| limits.ending_at((options.elapsed)() + limit))
 }
 
 struct Fill<'a> {
-    problems: &'a [(f64, Problem)],
-    options: &'a PlanOptions,
+    problems: &'a [SweptProblem],
+    options: &'a PlanningOptions,
     known: Vec<OnceLock<FrontierPoint>>,
     on_point: &'a (dyn Fn() + Sync),
 }
 
 impl Fill<'_> {
     /// Fills the points between two known points.
-    fn between(&self, easy: usize, hard: usize) {
+    fn fill_between(&self, easy: usize, hard: usize) {
         if hard - easy < 2 {
             return;
         }
         let (from, to) = (self.point(easy), self.point(hard));
         if from.status == PlanStatus::Infeasible {
             for i in easy + 1..hard {
-                let origin = Origin::Implied;
-                self.set(i, FrontierPoint { origin, ..blank(self.problems[i].0, PlanStatus::Infeasible) });
+                let origin = PointOrigin::Implied;
+                self.set(i, FrontierPoint { origin, ..without_plan(self.problems[i].value, PlanStatus::Infeasible) });
             }
             return;
         }
         let middle = easy + (hard - easy) / 2;
-        match agree(from, to).then(|| taken_over(&self.problems[middle], to)).flatten() {
+        match agree(from, to).then(|| take_over(&self.problems[middle], to)).flatten() {
             Some(point) => self.set(middle, point),
             None => self.solve(middle),
         }
-        rayon::join(|| self.between(easy, middle), || self.between(middle, hard));
+        rayon::join(|| self.fill_between(easy, middle), || self.fill_between(middle, hard));
     }
 
     fn point(&self, i: usize) -> &FrontierPoint {
@@ -72,19 +77,21 @@ impl Fill<'_> {
     }
 
     fn solve(&self, i: usize) {
-        let (value, problem) = &self.problems[i];
+        let SweptProblem { value, problem } = &self.problems[i];
         let limits = limits(self.options);
         let point = match attempt(problem, &Tightening::none(problem), self.options.gap, &limits) {
-            Attempt::Plan(candidate) => solved(problem, *value, *candidate, self.options.gap),
-            Attempt::Infeasible => blank(*value, PlanStatus::Infeasible),
-            Attempt::Unknown(stopped) => FrontierPoint { stopped: Some(stopped), ..blank(*value, PlanStatus::Unknown) },
+            SearchOutcome::Plan(candidate) => with_plan(problem, *value, *candidate, self.options.gap),
+            SearchOutcome::Infeasible => without_plan(*value, PlanStatus::Infeasible),
+            SearchOutcome::Unknown(stopped) => {
+                FrontierPoint { stopped: Some(stopped), ..without_plan(*value, PlanStatus::Unknown) }
+            }
         };
         self.set(i, point);
     }
 }
 
 /// A point without a plan.
-fn blank(value: f64, status: PlanStatus) -> FrontierPoint {
+fn without_plan(value: f64, status: PlanStatus) -> FrontierPoint {
     FrontierPoint {
         value,
         status,
@@ -94,20 +101,21 @@ fn blank(value: f64, status: PlanStatus) -> FrontierPoint {
         binding: Vec::new(),
         shortfalls: Vec::new(),
         stopped: None,
-        origin: Origin::Solved,
+        origin: PointOrigin::Solved,
     }
 }
 
-fn solved(problem: &Problem, value: f64, candidate: Candidate, gap: f64) -> FrontierPoint {
-    let Candidate { plan, objective, stopped, provenance: _ } = candidate;
+/// A point with the plan of its own search.
+fn with_plan(problem: &Problem, value: f64, candidate: CheckedPlan, gap: f64) -> FrontierPoint {
+    let CheckedPlan { plan, objective, stopped, provenance: _ } = candidate;
     let mut point = FrontierPoint {
         objective,
         accuracy: Some(accuracy(problem, &plan)),
         plan: Some(plan),
         stopped: stopped.filter(|s| *s != StopReason::Finished),
-        ..blank(value, PlanStatus::Feasible)
+        ..without_plan(value, PlanStatus::Feasible)
     };
-    settle(&mut point, gap);
+    update_status(&mut point, gap);
     point
 }
 
@@ -136,7 +144,8 @@ fn agree(easy: &FrontierPoint, hard: &FrontierPoint) -> bool {
 }
 
 /// The point with the plan of a harder one; `None` if the checker does not accept it there.
-pub(super) fn taken_over((value, problem): &(f64, Problem), harder: &FrontierPoint) -> Option<FrontierPoint> {
+pub(super) fn take_over(at: &SweptProblem, harder: &FrontierPoint) -> Option<FrontierPoint> {
+    let problem = &at.problem;
     let mut plan = harder.plan.clone()?;
     for (pipeline, part) in problem.pipelines.iter().zip(&mut plan.pipelines) {
         let factor = if part.demand_qps > 0.0 { pipeline.demand_qps / part.demand_qps } else { 1.0 };
@@ -145,6 +154,6 @@ pub(super) fn taken_over((value, problem): &(f64, Problem), harder: &FrontierPoi
     }
     routing::add_tables(problem, &mut plan, &vec![1.0; problem.pipelines.len()]);
     let clean = apportion_checker::check(problem, &plan).is_empty();
-    let taken = FrontierPoint { value: *value, plan: Some(plan), origin: Origin::Harder, ..harder.clone() };
+    let taken = FrontierPoint { value: at.value, plan: Some(plan), origin: PointOrigin::Harder, ..harder.clone() };
     clean.then_some(taken)
 }

@@ -19,15 +19,16 @@ mod sweep;
 #[cfg(test)]
 mod tests;
 
-pub use point::{FrontierPoint, Origin};
-pub use ranges::{NoRange, POINTS_MAX, default_range, values};
+pub use point::{FrontierPoint, PointOrigin};
+pub use ranges::{NoRange, POINTS_MAX, SweepRange, default_range, values};
 pub use sweep::Sweep;
 
 use crate::answer::{explain, infeasible};
 use crate::exact::model::tolerances::ACCURACY_SLACK;
-use crate::options::PlanOptions;
+use crate::options::PlanningOptions;
 use apportion_domain::{Invalids, Mode, ObjectiveStep, PlanStatus, Problem, SLACK};
-use point::settle;
+use point::update_status;
+use sweep::SweptProblem;
 
 /// Plans a problem at every value of a sweep, in parallel. The points have the order of `values`.
 ///
@@ -40,7 +41,7 @@ pub fn frontier(
     problem: &Problem,
     sweep: Sweep,
     values: &[f64],
-    options: &PlanOptions,
+    options: &PlanningOptions,
     on_point: &(dyn Fn() + Sync),
 ) -> Result<Vec<FrontierPoint>, Invalids> {
     let mut order: Vec<usize> = (0..values.len()).collect();
@@ -48,30 +49,30 @@ pub fn frontier(
     if !sweep.more_is_harder() {
         order.reverse();
     }
-    let at = |&i: &usize| Ok((values[i], sweep.at(problem, values[i])?));
-    let problems: Vec<(f64, Problem)> = order.iter().map(at).collect::<Result<_, Invalids>>()?;
+    let at = |&i: &usize| Ok(SweptProblem { value: values[i], problem: sweep.problem_at(problem, values[i])? });
+    let problems: Vec<SweptProblem> = order.iter().map(at).collect::<Result<_, Invalids>>()?;
     let mut points = fill::fill(&problems, options, on_point);
     pass_plans_on(&problems, &mut points, options.gap);
     pass_bounds_on(&mut points, options.gap);
     add_reasons(&problems, &mut points, options);
     let mut placed: Vec<(usize, FrontierPoint)> = order.into_iter().zip(points).collect();
-    placed.sort_by_key(|(i, _)| *i);
+    placed.sort_by_key(|(position, _)| *position);
     Ok(placed.into_iter().map(|(_, point)| point).collect())
 }
 
 /// Moves plans from harder to easier points if they are better than the plans there.
-fn pass_plans_on(problems: &[(f64, Problem)], points: &mut [FrontierPoint], gap: f64) {
+fn pass_plans_on(problems: &[SweptProblem], points: &mut [FrontierPoint], gap: f64) {
     for i in (1..points.len()).rev() {
         let (easier, harder) = points.split_at_mut(i);
         let (here, from) = (&mut easier[i - 1], &harder[0]);
-        let problem = &problems[i - 1].1;
-        if is_better(problem, from, here)
-            && let Some(mut taken) = fill::taken_over(&problems[i - 1], from)
+        let at = &problems[i - 1];
+        if is_better(&at.problem, from, here)
+            && let Some(mut taken) = fill::take_over(at, from)
         {
             // a bound of this point's own search still holds, if it speaks of the same step
             let own = here.objective;
             taken.objective.bound = own.bound.filter(|_| own.step == taken.objective.step);
-            settle(&mut taken, gap);
+            update_status(&mut taken, gap);
             *here = taken;
         }
     }
@@ -89,20 +90,20 @@ fn pass_bounds_on(points: &mut [FrontierPoint], gap: f64) {
         let tighter = here.objective.bound.is_none_or(|own| (bound - value).abs() < (own - value).abs());
         if tighter {
             here.objective.bound = Some(bound);
-            settle(here, gap);
+            update_status(here, gap);
         }
     }
 }
 
 /// Adds binding limits, and the shortfalls of the easiest infeasible point.
-fn add_reasons(problems: &[(f64, Problem)], points: &mut [FrontierPoint], options: &PlanOptions) {
-    for ((_, problem), point) in problems.iter().zip(points.iter_mut()) {
+fn add_reasons(problems: &[SweptProblem], points: &mut [FrontierPoint], options: &PlanningOptions) {
+    for (at, point) in problems.iter().zip(points.iter_mut()) {
         if let Some(plan) = &point.plan {
-            point.binding = explain::binding(problem, plan);
+            point.binding = explain::binding(&at.problem, plan);
         }
     }
     if let Some(first) = points.iter().position(|p| p.status == PlanStatus::Infeasible) {
-        points[first].shortfalls = infeasible::shortfalls(&problems[first].1, &fill::limits(options));
+        points[first].shortfalls = infeasible::shortfalls(&problems[first].problem, &fill::limits(options));
     }
 }
 
@@ -110,20 +111,29 @@ fn add_reasons(problems: &[(f64, Problem)], points: &mut [FrontierPoint], option
 fn is_better(problem: &Problem, a: &FrontierPoint, b: &FrontierPoint) -> bool {
     let (Some(left), Some(right)) = (score(problem, a), score(problem, b)) else { return a.plan.is_some() };
     // the accuracy that the last stage may give up for fewer replicas is no difference
-    let least = 2.0 * ACCURACY_SLACK * right.0.abs().max(SLACK);
-    let first = left.0 - right.0;
-    first > least || (first.abs() <= least && left.1 > right.1 + SLACK * right.1.abs().max(1.0))
+    let least = 2.0 * ACCURACY_SLACK * right.first.abs().max(SLACK);
+    let gain = left.first - right.first;
+    gain > least || (gain.abs() <= least && left.second > right.second + SLACK * right.second.abs().max(1.0))
 }
 
-/// First and second criterion of a mode; more is better. In `hardware_then_accuracy` the step `hardware` comes first.
-fn score(problem: &Problem, point: &FrontierPoint) -> Option<(f64, f64)> {
+/// The two criteria of a mode; more is better.
+struct Score {
+    first: f64,
+    /// Decides between equal first criteria.
+    second: f64,
+}
+
+/// The score of a point; `None` without a plan. In `hardware_then_accuracy`, plans of the step `hardware` are better than
+/// all plans of the step `accuracy`, whose first criterion is at most 1.
+fn score(problem: &Problem, point: &FrontierPoint) -> Option<Score> {
     let plan = point.plan.as_ref()?;
     let (accuracy, replicas) = (point.accuracy?, plan.replicas() as f64);
-    Some(match problem.objective.mode {
+    let (first, second) = match problem.objective.mode {
         Mode::HardwareThenAccuracy if point.step() == Some(ObjectiveStep::Hardware) => (2.0, -replicas),
         Mode::HardwareThenAccuracy => (accuracy, -replicas),
         Mode::MaxAccuracy => (accuracy, -plan.cost_per_hour),
         // the tie break is the fewest changes, which a harder point does not know
         Mode::MinCost => (-point.objective.value?, 0.0),
-    })
+    };
+    Some(Score { first, second })
 }

@@ -4,7 +4,7 @@ use apportion_domain::{Binding, ObjectiveStep, ObjectiveValue, Plan, PlanStatus,
 
 /// Origin of the result at a point.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
+pub enum PointOrigin {
     /// It was searched for.
     Solved,
     /// From a harder point, whose plan is at least as good as anything that was found here.
@@ -13,7 +13,7 @@ pub enum Origin {
     Implied,
 }
 
-impl Origin {
+impl PointOrigin {
     /// The name in files.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -45,7 +45,7 @@ pub struct FrontierPoint {
     /// Why the search ended before its proof.
     pub stopped: Option<StopReason>,
     /// Origin of the result.
-    pub origin: Origin,
+    pub origin: PointOrigin,
 }
 
 impl FrontierPoint {
@@ -74,7 +74,7 @@ impl FrontierPoint {
 }
 
 /// Updates the status after a plan or a bound has changed.
-pub(super) fn settle(point: &mut FrontierPoint, gap: f64) {
+pub(super) fn update_status(point: &mut FrontierPoint, gap: f64) {
     if point.objective.gap().is_some_and(|g| g <= gap) {
         point.status = PlanStatus::Optimal;
         point.stopped = None;

@@ -3,19 +3,21 @@
 use super::fill::limits;
 use super::sweep::Sweep;
 use crate::answer::infeasible;
-use crate::exact::model::groups::fastest;
+use crate::exact::model::groups::least_latency_ms;
 use crate::exact::model::latency::finish_times;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, attempt};
+use crate::exact::search::attempt::{SearchOutcome, attempt};
 use crate::exact::search::modes::{SearchResult, search};
-use crate::options::PlanOptions;
+use crate::options::PlanningOptions;
 use apportion_domain::{HardwareIndex, Mode, PipelineIndex, Plan, Problem, Shortfall, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most points of one frontier.
 pub const POINTS_MAX: usize = 10_000;
-/// Default range of demands, as parts of the largest that can be served.
-const DEMAND: (f64, f64) = (0.10, 1.15);
+/// First demand of the default range, as a part of the largest demand that can be served.
+const DEMAND_FIRST: f64 = 0.10;
+/// Last demand of the default range, as a part of the same.
+const DEMAND_LAST: f64 = 1.15;
 /// Most doublings or halvings in the search for the largest demand. Beyond them the servable demand counts as unlimited.
 const DOUBLINGS_MAX: u32 = 12;
 /// Relative precision of the largest demand.
@@ -36,9 +38,19 @@ pub enum NoRange {
     Stopped(StopReason),
 }
 
-/// `points` values from `from` to `to`, evenly spaced; whole numbers, each once, for a count.
+/// The first and the last value of a sweep, in the unit of [`Sweep::unit`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct SweepRange {
+    /// The first value.
+    pub from: f64,
+    /// The last value; at least `from`.
+    pub to: f64,
+}
+
+/// `points` values of a range, evenly spaced. A count has whole numbers, each of them once.
 #[must_use]
-pub fn values(sweep: Sweep, (from, to): (f64, f64), points: usize) -> Vec<f64> {
+pub fn values(sweep: Sweep, range: SweepRange, points: usize) -> Vec<f64> {
+    let SweepRange { from, to } = range;
     let points = points.clamp(1, POINTS_MAX);
     let last = (points - 1).max(1) as f64;
     let at = |i: usize| if i + 1 == points && points > 1 { to } else { from + (to - from) * i as f64 / last };
@@ -54,20 +66,20 @@ pub fn values(sweep: Sweep, (from, to): (f64, f64), points: usize) -> Vec<f64> {
 ///
 /// # Errors
 /// Why there is no such range.
-pub fn default_range(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
+pub fn default_range(problem: &Problem, sweep: Sweep, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
     match sweep {
-        Sweep::Demand(_) => demand(problem, sweep, options),
-        Sweep::Slo(p) => slo(problem, p, options),
-        Sweep::Budget => budget(problem, options),
-        Sweep::Count(h) => count(problem, h, options),
+        Sweep::Demand(_) => demand_range(problem, sweep, options),
+        Sweep::Slo(p) => slo_range(problem, p, options),
+        Sweep::Budget => budget_range(problem, options),
+        Sweep::Count(h) => count_range(problem, h, options),
     }
 }
 
 /// From 10 to 115 % of the largest demand that can be served; to twice the present one if there is no largest.
-fn demand(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
-    let servable = |demand: f64| match sweep.at(problem, demand) {
+fn demand_range(problem: &Problem, sweep: Sweep, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
+    let servable = |demand: f64| match sweep.problem_at(problem, demand) {
         Ok(at) => is_feasible(&at, &limits(options)),
-        // beyond what a problem file can say
+        // the demand is too large for a problem file
         Err(_) => Ok(false),
     };
     let present = sweep.present(problem).filter(|d| *d > 0.0).unwrap_or(1.0);
@@ -76,7 +88,7 @@ fn demand(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<(f64
         let mut doublings = 0;
         while servable(high)? {
             if doublings == DOUBLINGS_MAX {
-                return Ok((DEMAND.0 * present, 2.0 * present));
+                return Ok(SweepRange { from: DEMAND_FIRST * present, to: 2.0 * present });
             }
             doublings += 1;
             low = high;
@@ -99,10 +111,10 @@ fn demand(problem: &Problem, sweep: Sweep, options: &PlanOptions) -> Result<(f64
         let middle = 0.5 * (low + high);
         if servable(middle)? { low = middle } else { high = middle }
     }
-    Ok((DEMAND.0 * low, DEMAND.1 * low))
+    Ok(SweepRange { from: DEMAND_FIRST * low, to: DEMAND_LAST * low })
 }
 
-fn is_feasible(problem: &Problem, limits: &Limits) -> Result<bool, NoRange> {
+fn is_feasible(problem: &Problem, limits: &RunLimits) -> Result<bool, NoRange> {
     match search(problem, &Tightening::none(problem), ANY_GAP, limits) {
         SearchResult::Found(_) => Ok(true),
         SearchResult::Infeasible => Ok(false),
@@ -110,9 +122,10 @@ fn is_feasible(problem: &Problem, limits: &Limits) -> Result<bool, NoRange> {
     }
 }
 
-/// From the smallest SLO that is possible at any load to where every batch is admitted, but at most four times the SLO.
-fn slo(problem: &Problem, p: PipelineIndex, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
-    let Ok(smallest) = fastest(problem, p) else {
+/// From the smallest possible SLO, at any load, to an SLO that admits every batch size. The last value is at most
+/// [`SLO_FACTOR`] times the SLO.
+fn slo_range(problem: &Problem, p: PipelineIndex, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
+    let Ok(smallest) = least_latency_ms(problem, p) else {
         return Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits(options))));
     };
     let pipeline = problem.pipeline(p);
@@ -125,33 +138,35 @@ fn slo(problem: &Problem, p: PipelineIndex, options: &PlanOptions) -> Result<(f6
     let most = SLO_FACTOR * pipeline.slo_ms.max(smallest);
     // a whole hundredth above, so that rounding does not make the first point impossible
     let from = (smallest * 100.0).ceil() / 100.0;
-    Ok((from, loosest.min(most).max(from)))
+    Ok(SweepRange { from, to: loosest.min(most).max(from) })
 }
 
-/// From a little less than the cheapest plan costs to a little more than the best one does.
-fn budget(problem: &Problem, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
+/// From 90 % of the cost of the cheapest plan to 110 % of the cost of the best plan.
+fn budget_range(problem: &Problem, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
     let free = problem.changed(|d| d.objective.budget_per_hour = None).expect("no budget makes no problem invalid");
     let cheapest = free.changed(|d| d.objective.mode = Mode::MinCost).expect("a mode makes no problem invalid");
-    let least = best(&cheapest, options)?.cost_per_hour;
-    let most = best(&free, options)?.cost_per_hour.max(least);
-    Ok((0.9 * least, 1.1 * most))
+    let least = best_plan(&cheapest, options)?.cost_per_hour;
+    let most = best_plan(&free, options)?.cost_per_hour.max(least);
+    Ok(SweepRange { from: 0.9 * least, to: 1.1 * most })
 }
 
-/// From one device (none, if that is enough) to what the best plan takes of an unlimited number.
-fn count(problem: &Problem, h: HardwareIndex, options: &PlanOptions) -> Result<(f64, f64), NoRange> {
+/// From one device, or none if no device is needed, to one more than the best plan takes of an unlimited number.
+fn count_range(problem: &Problem, h: HardwareIndex, options: &PlanningOptions) -> Result<SweepRange, NoRange> {
     let free = problem.changed(|d| d.hardware[h.get()].count = None).expect("no count makes no problem invalid");
-    let plan = best(&free, options)?;
+    let plan = best_plan(&free, options)?;
     let most = plan.devices().get(problem.hardware_at(h).name.as_str()).copied().unwrap_or(0) as f64;
-    let none = Sweep::Count(h).at(problem, 0.0).is_ok_and(|at| matches!(is_feasible(&at, &limits(options)), Ok(true)));
+    let none = Sweep::Count(h).problem_at(problem, 0.0);
+    let none = none.is_ok_and(|at| matches!(is_feasible(&at, &limits(options)), Ok(true)));
     let from = if none { 0.0 } else { 1.0 };
-    Ok((from, (most + 1.0).max(from)))
+    Ok(SweepRange { from, to: (most + 1.0).max(from) })
 }
 
-fn best(problem: &Problem, options: &PlanOptions) -> Result<Plan, NoRange> {
+/// The best plan of a problem, without a replay.
+fn best_plan(problem: &Problem, options: &PlanningOptions) -> Result<Plan, NoRange> {
     let limits = limits(options);
     match attempt(problem, &Tightening::none(problem), options.gap, &limits) {
-        Attempt::Plan(candidate) => Ok(candidate.plan),
-        Attempt::Infeasible => Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits))),
-        Attempt::Unknown(stopped) => Err(NoRange::Stopped(stopped)),
+        SearchOutcome::Plan(candidate) => Ok(candidate.plan),
+        SearchOutcome::Infeasible => Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits))),
+        SearchOutcome::Unknown(stopped) => Err(NoRange::Stopped(stopped)),
     }
 }

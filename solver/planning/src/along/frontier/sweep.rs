@@ -15,6 +15,13 @@ pub enum Sweep {
     Count(HardwareIndex),
 }
 
+/// A problem with one value of a sweep.
+pub(super) struct SweptProblem {
+    /// In the unit of [`Sweep::unit`].
+    pub value: f64,
+    pub problem: Problem,
+}
+
 impl Sweep {
     /// The name in files and commands.
     #[must_use]
@@ -60,7 +67,7 @@ impl Sweep {
     ///
     /// # Errors
     /// A value out of range, with its pointer in the problem file.
-    pub fn at(self, problem: &Problem, value: f64) -> Result<Problem, Invalids> {
+    pub fn problem_at(self, problem: &Problem, value: f64) -> Result<Problem, Invalids> {
         match self {
             Self::Demand(Some(p)) => changed(problem, p, |d| d.demand_qps = value),
             Self::Demand(None) => in_proportion(problem, value),

@@ -11,7 +11,7 @@ pub(crate) fn binding(problem: &Problem, plan: &Plan) -> Vec<Binding> {
     let mut all = Vec::new();
     for (pipeline, part) in problem.pipelines.iter().zip(&plan.pipelines) {
         let longest = longest_ms(problem.objective.latency_rule, pipeline, part, None);
-        bind(&mut all, Constraint::Latency, &pipeline.name, longest, pipeline.slo_ms);
+        add_if_binding(&mut all, Constraint::Latency, &pipeline.name, longest, pipeline.slo_ms);
         if let Some(floor) = pipeline.min_accuracy.filter(|floor| part.accuracy <= floor * (2.0 - BINDING)) {
             let (place, used) = (pipeline.name.clone(), part.accuracy);
             all.push(Binding { constraint: Constraint::Accuracy, place, used, limit: floor });
@@ -20,16 +20,17 @@ pub(crate) fn binding(problem: &Problem, plan: &Plan) -> Vec<Binding> {
     for (name, devices) in plan.devices() {
         let count = problem.hardware_named(name).and_then(|h| problem.hardware_at(h).count);
         if let Some(count) = count {
-            bind(&mut all, Constraint::Capacity, name, devices as f64, f64::from(count));
+            add_if_binding(&mut all, Constraint::Capacity, name, devices as f64, f64::from(count));
         }
     }
     if let Some(budget) = problem.objective.budget_per_hour {
-        bind(&mut all, Constraint::Budget, "plan", plan.cost_per_hour, budget);
+        add_if_binding(&mut all, Constraint::Budget, "plan", plan.cost_per_hour, budget);
     }
     all
 }
 
-fn bind(all: &mut Vec<Binding>, constraint: Constraint, place: &str, used: f64, limit: f64) {
+/// Adds a limit of which more than [`BINDING`] is used.
+fn add_if_binding(all: &mut Vec<Binding>, constraint: Constraint, place: &str, used: f64, limit: f64) {
     if used >= limit * BINDING {
         all.push(Binding { constraint, place: place.into(), used, limit });
     }

@@ -1,24 +1,32 @@
-//! Which task and variant does a group belong to, and how long may a query take?
+//! Which task and variant does a group belong to? How long may a query take?
 
 use crate::exact::model::latency::finish_times;
 use apportion_domain::{Assignment, GroupName, LatencyRule, Pipeline, PipelinePlan, SLACK, TaskIndex, VariantIndex};
 
-/// Task and variant of a group.
-pub(super) fn located(pipeline: &Pipeline, group: &GroupName) -> Option<(TaskIndex, VariantIndex)> {
+/// Task and variant of a group; `None` if the pipeline does not have them.
+pub(super) fn task_and_variant(pipeline: &Pipeline, group: &GroupName) -> Option<(TaskIndex, VariantIndex)> {
     let task = pipeline.task_named(&group.task)?;
     let variant = pipeline.task(task).variants.iter().position(|v| v.name == group.variant)?;
     Some((task, VariantIndex(variant)))
 }
 
-/// The longest that a query may take under the latency rule, in milliseconds; with `swap` as if that group charged so much.
+/// Another charge for one group.
+#[derive(Clone, Copy)]
+pub(super) struct ChangedCharge<'a> {
+    pub group: &'a GroupName,
+    pub charge_ms: f64,
+}
+
+/// The longest time that a query may take under the latency rule, in milliseconds. With `changed`, one group has another
+/// charge.
 pub(super) fn longest_ms(
     rule: LatencyRule,
     pipeline: &Pipeline,
     part: &PipelinePlan,
-    swap: Option<(&GroupName, f64)>,
+    changed: Option<ChangedCharge<'_>>,
 ) -> f64 {
-    let charge = |a: &Assignment| match swap {
-        Some((group, charge)) if *group == a.group => charge,
+    let charge = |a: &Assignment| match changed {
+        Some(changed) if *changed.group == a.group => changed.charge_ms,
         _ => a.latency_budget_ms,
     };
     if rule == LatencyRule::Path && !part.flows.is_empty() {

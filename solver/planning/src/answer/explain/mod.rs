@@ -13,7 +13,7 @@ mod variations;
 pub(crate) use binding::binding;
 
 use crate::exact::search::attempt::Provenance;
-use crate::options::PlanOptions;
+use crate::options::PlanningOptions;
 use apportion_domain::{Explanation, ObjectiveValue, Plan, Problem};
 
 /// Explains a plan. Without a `provenance` (a planner that does not search) nothing is searched again.
@@ -22,7 +22,7 @@ pub(crate) fn explain(
     plan: &Plan,
     objective: ObjectiveValue,
     provenance: Option<&Provenance>,
-    options: &PlanOptions,
+    options: &PlanningOptions,
 ) -> Explanation {
     let mut explanation = Explanation { binding: binding(problem, plan), ..Explanation::default() };
     let limits = options.limits().for_finishing();

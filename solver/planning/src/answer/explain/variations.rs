@@ -1,17 +1,17 @@
-//! What would change if one thing were different? The problem is planned searches with one variation.
+//! What would change if one thing were different? The problem is planned again with one variation.
 //!
 //! A price is a finite difference and not a dual value. Replicas are whole, so the dual of a linear relaxation would state
 //! only a fraction of the gain of one more device. All searches share one deadline and run in parallel.
 
-use super::latency::located;
+use super::latency::task_and_variant;
 use crate::answer::infeasible;
-use crate::exact::search::attempt::{Attempt, Candidate, Provenance, attempt};
-use crate::options::PlanOptions;
+use crate::exact::search::attempt::{CheckedPlan, Provenance, SearchOutcome, attempt};
+use crate::options::PlanningOptions;
 use apportion_domain::{
-    Alternative, AlternativeKind, Change, Consequence, Explanation, HardwareIndex, Mode, ObjectiveStep, ObjectiveValue,
-    PipelineIndex, Plan, Price, Problem, Profile, ProfileRow, Relaxation, TaskIndex, VariantIndex,
+    Alternative, AlternativeKind, Change, Consequence, Explanation, GroupName, HardwareIndex, Mode, ObjectiveStep,
+    ObjectiveValue, PipelineIndex, Plan, Price, Problem, Profile, ProfileRow, Relaxation, TaskIndex, VariantIndex,
 };
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use rayon::prelude::*;
 use std::time::Duration;
 
@@ -43,20 +43,28 @@ enum Variation {
 /// Result of one search.
 enum VariationResult {
     Price(Price),
-    Instead(PipelineIndex, TaskIndex, Alternative),
+    Alternative(TaskAlternative),
     /// The change does not apply.
-    Void,
+    NotApplicable,
     /// The time was up.
-    None,
+    NotSearched,
 }
 
+/// An alternative for one task.
+struct TaskAlternative {
+    pipeline: PipelineIndex,
+    task: TaskIndex,
+    alternative: Alternative,
+}
+
+/// The searches for variations of one plan.
 struct Variations<'a> {
     problem: &'a Problem,
     plan: &'a Plan,
     objective: ObjectiveValue,
     provenance: &'a Provenance,
     gap: f64,
-    limits: Limits,
+    limits: RunLimits,
 }
 
 /// Adds prices, and alternatives in other variants and hardware, as far as time allows.
@@ -65,10 +73,10 @@ pub(super) fn add_variations(
     plan: &Plan,
     objective: ObjectiveValue,
     provenance: Option<&Provenance>,
-    options: &PlanOptions,
+    options: &PlanningOptions,
     explanation: &mut Explanation,
 ) {
-    let mut all = variations(problem, plan);
+    let mut all = list_variations(problem, plan);
     let total = all.len();
     let reason = match provenance {
         None => Some("this planner does not search".to_owned()),
@@ -81,7 +89,7 @@ pub(super) fn add_variations(
         Some(_) => None,
     };
     let (Some(provenance), None) = (provenance, &reason) else {
-        explanation.left_out.extend(reason.map(|why| sentence(total, &why)));
+        explanation.left_out.extend(reason.map(|why| left_out(total, &why)));
         return;
     };
     all.truncate(SEARCHES_MAX);
@@ -90,20 +98,21 @@ pub(super) fn add_variations(
     let limits = options.limits().without_listener().ending_at(until);
     let searches = Variations { problem, plan, objective, provenance, gap: options.gap, limits };
     let answers: Vec<VariationResult> = all.into_par_iter().map(|variation| searches.search(variation)).collect();
-    let found = answers.iter().filter(|a| !matches!(a, VariationResult::None)).count();
+    let found = answers.iter().filter(|a| !matches!(a, VariationResult::NotSearched)).count();
     if found < total {
-        explanation.left_out.push(sentence(total - found, "time was up"));
+        explanation.left_out.push(left_out(total - found, "time was up"));
     }
-    searches.enter(answers, explanation);
+    searches.add_to_explanation(answers, explanation);
 }
 
-fn sentence(count: usize, why: &str) -> String {
+/// The sentence about searches that were left out.
+fn left_out(count: usize, why: &str) -> String {
     format!("{count} alternatives and prices that take a search each: {why}")
 }
 
-/// All variations: one more device of each counted type, one more currency unit of budget, 10 ms more for each
-/// pipeline, and every other variant and hardware type for each task of the plan.
-fn variations(problem: &Problem, plan: &Plan) -> Vec<Variation> {
+/// All variations. The prices are one more device of each counted type, 1 per hour more budget, and [`MORE_MS`] more for
+/// each pipeline. The alternatives are every other variant and hardware type for each task of the plan.
+fn list_variations(problem: &Problem, plan: &Plan) -> Vec<Variation> {
     let counted = (0..problem.hardware.len()).map(HardwareIndex).filter(|&h| problem.hardware_at(h).count.is_some());
     let mut all: Vec<Variation> = counted.map(Variation::Count).collect();
     all.extend(problem.objective.budget_per_hour.map(|_| Variation::Budget));
@@ -147,36 +156,58 @@ fn more_devices(count: u32) -> u32 {
     count.saturating_add(1)
 }
 
-/// Place, unit and change of a price; `None` for a variation that is no price.
-fn priced(problem: &Problem, variation: Variation) -> Option<(String, String, Relaxation)> {
+/// One more unit of a resource.
+struct OneMore {
+    /// Hardware type, `budget`, or pipeline.
+    place: String,
+    unit: String,
+    change: Relaxation,
+}
+
+/// The unit of a price; `None` if the variation is not a price.
+fn one_more(problem: &Problem, variation: Variation) -> Option<OneMore> {
     let change = |pointer: String, from: f64, to: f64| Relaxation { pointer, from, to };
     match variation {
         Variation::Count(h) => {
             let hardware = problem.hardware_at(h);
             let count = hardware.count?;
             let change = change(format!("/hardware/{}/count", h.get()), f64::from(count), f64::from(more_devices(count)));
-            Some((hardware.name.clone(), "1 device".into(), change))
+            Some(OneMore { place: hardware.name.clone(), unit: "1 device".into(), change })
         }
         Variation::Budget => {
             let budget = problem.objective.budget_per_hour?;
-            Some(("budget".into(), "1 per hour".into(), change("/objective/budget_per_hour".into(), budget, budget + 1.0)))
+            let change = change("/objective/budget_per_hour".into(), budget, budget + 1.0);
+            Some(OneMore { place: "budget".into(), unit: "1 per hour".into(), change })
         }
         Variation::Slo(p) => {
             let slo_ms = problem.pipeline(p).slo_ms;
             let change = change(format!("/pipelines/{}/slo_ms", p.get()), slo_ms, slo_ms + MORE_MS);
-            Some((problem.pipeline(p).name.clone(), format!("{MORE_MS} ms"), change))
+            Some(OneMore { place: problem.pipeline(p).name.clone(), unit: format!("{MORE_MS} ms"), change })
         }
         Variation::Variant(..) | Variation::Hardware(..) => None,
     }
 }
 
-/// The alternative of a variation; `None` for a price.
-fn alternative(problem: &Problem, variation: Variation) -> Option<(PipelineIndex, TaskIndex, AlternativeKind, String)> {
+/// The variant or hardware that a task runs instead.
+struct Replacement {
+    pipeline: PipelineIndex,
+    task: TaskIndex,
+    kind: AlternativeKind,
+    /// Name of the variant or of the hardware type.
+    to: String,
+}
+
+/// The replacement of a variation; `None` if the variation is a price.
+fn replacement(problem: &Problem, variation: Variation) -> Option<Replacement> {
     match variation {
         Variation::Variant(p, t, v) => {
-            Some((p, t, AlternativeKind::Variant, problem.pipeline(p).variant(t, v).name.clone()))
+            let to = problem.pipeline(p).variant(t, v).name.clone();
+            Some(Replacement { pipeline: p, task: t, kind: AlternativeKind::Variant, to })
         }
-        Variation::Hardware(p, t, h) => Some((p, t, AlternativeKind::Hardware, problem.hardware_at(h).name.clone())),
+        Variation::Hardware(p, t, h) => {
+            let to = problem.hardware_at(h).name.clone();
+            Some(Replacement { pipeline: p, task: t, kind: AlternativeKind::Hardware, to })
+        }
         Variation::Count(_) | Variation::Budget | Variation::Slo(_) => None,
     }
 }
@@ -206,23 +237,41 @@ fn restricted(
     problem.changed(|d| d.pipelines[p.get()] = changed.expect("slower rows are valid")).ok()
 }
 
+/// The gain of a looser problem.
+struct Gain {
+    /// The improvement of the objective; `None` if the objectives cannot be compared.
+    value: Option<f64>,
+    buys: Change,
+}
+
+/// The task of one decision.
+struct DecisionPlace<'a> {
+    pipeline: PipelineIndex,
+    /// `None` if the group has no traffic.
+    task: Option<TaskIndex>,
+    group: &'a GroupName,
+}
+
 impl Variations<'_> {
+    /// Plans the problem with one variation.
     fn search(&self, variation: Variation) -> VariationResult {
         if self.limits.exceeded() {
-            return VariationResult::None;
+            return VariationResult::NotSearched;
         }
-        let Some(changed) = changed(self.problem, variation) else { return VariationResult::Void };
+        let Some(changed) = changed(self.problem, variation) else { return VariationResult::NotApplicable };
         let attempted = attempt(&changed, &self.provenance.tightening, self.gap, &self.limits);
-        match (attempted, priced(self.problem, variation), alternative(self.problem, variation)) {
-            (Attempt::Unknown(_), ..) => VariationResult::None,
-            (Attempt::Plan(candidate), ..) if candidate.stopped.is_some_and(|s| s.is_limit()) => VariationResult::None,
-            (Attempt::Plan(candidate), Some((place, unit, change)), _) => {
-                let (gain, buys) = self.gain(&candidate);
-                VariationResult::Price(Price { place, unit, change, gain, buys })
+        match (attempted, one_more(self.problem, variation), replacement(self.problem, variation)) {
+            (SearchOutcome::Unknown(_), ..) => VariationResult::NotSearched,
+            (SearchOutcome::Plan(candidate), ..) if candidate.stopped.is_some_and(|s| s.is_limit()) => {
+                VariationResult::NotSearched
             }
-            (attempt, _, Some((pipeline, task, kind, to))) => {
+            (SearchOutcome::Plan(candidate), Some(OneMore { place, unit, change }), _) => {
+                let Gain { value, buys } = self.gain(&candidate);
+                VariationResult::Price(Price { place, unit, change, gain: value, buys })
+            }
+            (attempt, _, Some(Replacement { pipeline, task, kind, to })) => {
                 let consequence = match attempt {
-                    Attempt::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
+                    SearchOutcome::Plan(candidate) => Consequence::Plan(self.difference(&candidate.plan)),
                     _ => match infeasible::misses_by(&changed, pipeline) {
                         // only a removed row is this slow: the remaining rows do not fit into memory
                         Some(by_ms) if by_ms >= 0.5 * NEVER_MS => Consequence::TooLittleMemory,
@@ -230,26 +279,29 @@ impl Variations<'_> {
                         None => Consequence::NoPlan,
                     },
                 };
-                VariationResult::Instead(pipeline, task, Alternative { kind, to, consequence })
+                let alternative = Alternative { kind, to, consequence };
+                VariationResult::Alternative(TaskAlternative { pipeline, task, alternative })
             }
             // more of a resource cannot make the problem infeasible, so this result of a solver is ignored
-            (Attempt::Infeasible, ..) => VariationResult::None,
-            (Attempt::Plan(_), None, None) => VariationResult::Void,
+            (SearchOutcome::Infeasible, ..) => VariationResult::NotSearched,
+            (SearchOutcome::Plan(_), None, None) => VariationResult::NotApplicable,
         }
     }
 
     /// Gain of a looser problem's plan over ours. Our plan is valid there too, so a difference within the gap is no gain.
-    fn gain(&self, other: &Candidate) -> (Option<f64>, Change) {
+    fn gain(&self, other: &CheckedPlan) -> Gain {
         let change = self.difference(&other.plan);
-        let (Some(ours), Some(theirs)) = (self.objective.value, other.objective.value) else { return (None, change) };
+        let (Some(ours), Some(theirs)) = (self.objective.value, other.objective.value) else {
+            return Gain { value: None, buys: change };
+        };
         if self.objective.step != other.objective.step {
-            return (None, change);
+            return Gain { value: None, buys: change };
         }
         let mode = self.problem.objective.mode;
         let by_accuracy = mode == Mode::MaxAccuracy || self.objective.step == Some(ObjectiveStep::Accuracy);
         let gain = if by_accuracy { theirs - ours } else { ours - theirs };
         if gain > Change::NOISE.max(self.gap * ours.abs()) {
-            return (Some(gain), change);
+            return Gain { value: Some(gain), buys: change };
         }
         // the objective is equal, so only a better tie break is a gain
         let tie = match mode {
@@ -257,9 +309,10 @@ impl Variations<'_> {
             Mode::HardwareThenAccuracy => by_accuracy && change.replicas < 0,
             Mode::MinCost => false,
         };
-        (Some(0.0), if tie { Change { accuracy: 0.0, ..change } } else { Change::default() })
+        Gain { value: Some(0.0), buys: if tie { Change { accuracy: 0.0, ..change } } else { Change::default() } }
     }
 
+    /// The difference of another plan from ours.
     fn difference(&self, other: &Plan) -> Change {
         let weights: f64 = self.problem.pipelines.iter().map(|p| p.weight).sum();
         let weight = |w: f64| if weights > 0.0 { w / weights } else { 1.0 / self.problem.pipelines.len() as f64 };
@@ -274,30 +327,31 @@ impl Variations<'_> {
     }
 
     /// Puts prices into their list and alternatives beside the decisions on the groups of their task.
-    fn enter(&self, answers: Vec<VariationResult>, explanation: &mut Explanation) {
+    fn add_to_explanation(&self, answers: Vec<VariationResult>, explanation: &mut Explanation) {
         let mut places = Vec::new();
         for (p, part) in self.plan.pipelines.iter().enumerate() {
             let pipeline = self.problem.pipeline(PipelineIndex(p));
             places.extend(part.assignments.iter().map(|a| {
-                let task = located(pipeline, &a.group).map(|(t, _)| t).filter(|_| a.traffic_share > 0.0);
-                (PipelineIndex(p), task, &a.group)
+                let task = task_and_variant(pipeline, &a.group).map(|(t, _)| t).filter(|_| a.traffic_share > 0.0);
+                DecisionPlace { pipeline: PipelineIndex(p), task, group: &a.group }
             }));
         }
         for answer in answers {
             match answer {
                 VariationResult::Price(price) => explanation.prices.push(price),
-                VariationResult::Instead(p, t, alternative) => {
-                    for (decision, (pipeline, task, group)) in explanation.decisions.iter_mut().zip(&places) {
+                VariationResult::Alternative(TaskAlternative { pipeline, task, alternative }) => {
+                    for (decision, place) in explanation.decisions.iter_mut().zip(&places) {
                         let own = match alternative.kind {
-                            AlternativeKind::Variant => &group.variant,
-                            AlternativeKind::Hardware | AlternativeKind::Batch => &group.hardware,
+                            AlternativeKind::Variant => &place.group.variant,
+                            AlternativeKind::Hardware | AlternativeKind::Batch => &place.group.hardware,
                         };
-                        if (*pipeline, *task) == (p, Some(t)) && *own != alternative.to {
+                        let is_of_task = place.pipeline == pipeline && place.task == Some(task);
+                        if is_of_task && *own != alternative.to {
                             decision.alternatives.push(alternative.clone());
                         }
                     }
                 }
-                VariationResult::Void | VariationResult::None => {}
+                VariationResult::NotApplicable | VariationResult::NotSearched => {}
             }
         }
     }

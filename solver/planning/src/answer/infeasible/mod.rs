@@ -8,9 +8,9 @@
 mod relax;
 mod values;
 
-use crate::exact::model::groups::fastest;
+use crate::exact::model::groups::least_latency_ms;
 use apportion_domain::{Constraint, Pipeline, PipelineIndex, Problem, Relaxation, SLACK, Share, Shortfall, TaskIndex};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use relax::RelaxationSearch;
 use std::time::Duration;
 use values::ProblemValue;
@@ -22,8 +22,17 @@ const TIME_MIN: Duration = Duration::from_millis(300);
 /// Largest share of the remaining time for one value.
 const VALUE_SHARE: f64 = 0.25;
 
+/// Result of a search with any number of devices and any budget.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum MoreDevices {
+    /// There is a plan.
+    GivePlan,
+    /// No plan was found.
+    GiveNoPlan,
+}
+
 /// The shortfalls of an infeasible problem; never empty.
-pub(crate) fn shortfalls(problem: &Problem, limits: &Limits) -> Vec<Shortfall> {
+pub(crate) fn shortfalls(problem: &Problem, limits: &RunLimits) -> Vec<Shortfall> {
     let left = limits.time_left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
     let limits = limits.without_listener().ending_at((limits.elapsed)() + left);
     let relax = RelaxationSearch::new(problem, &limits);
@@ -33,17 +42,18 @@ pub(crate) fn shortfalls(problem: &Problem, limits: &Limits) -> Vec<Shortfall> {
         add_relaxations(problem, &relax, &mut found);
         return found;
     }
-    let by_devices = relax.is_feasible(&unlimited(problem), &limits.with_share_of_time(VALUE_SHARE)) == Some(true);
-    for limit in values::all(problem) {
+    let without_limits = relax.is_feasible(&unlimited(problem), &limits.with_share_of_time(VALUE_SHARE));
+    let more_devices = if without_limits == Some(true) { MoreDevices::GivePlan } else { MoreDevices::GiveNoPlan };
+    for limit in values::limiting_values(problem) {
         if limits.exceeded() {
             tracing::info!("out of time for further shortfalls");
             break;
         }
-        let to = relax.least(limit, &limits.with_share_of_time(VALUE_SHARE));
-        found.extend(to.map(|to| shortfall(problem, limit, to, by_devices)));
+        let to = relax.nearest_feasible(limit, &limits.with_share_of_time(VALUE_SHARE));
+        found.extend(to.map(|to| shortfall(problem, limit, to, more_devices)));
     }
     if found.is_empty() {
-        found.push(unexplained(problem, by_devices));
+        found.push(unexplained_shortfall(problem, more_devices));
     }
     found
 }
@@ -56,7 +66,7 @@ pub(crate) fn is_hopeless(problem: &Problem) -> bool {
 /// By how much the fastest path of a pipeline misses its SLO, in milliseconds; `None` if it meets the SLO.
 pub(crate) fn misses_by(problem: &Problem, p: PipelineIndex) -> Option<f64> {
     let slo = problem.pipeline(p).slo_ms;
-    fastest(problem, p).ok().filter(|&best| best > slo + SLACK * slo.max(1.0)).map(|best| best - slo)
+    least_latency_ms(problem, p).ok().filter(|&best| best > slo + SLACK * slo.max(1.0)).map(|best| best - slo)
 }
 
 /// The problem without device counts and without a budget.
@@ -71,8 +81,8 @@ fn unlimited(problem: &Problem) -> Problem {
 /// The shortfall of a pipeline that no number of replicas can fix, without a relaxation.
 fn unfixable_by_replicas(problem: &Problem, p: PipelineIndex) -> Option<Shortfall> {
     let pipeline = problem.pipeline(p);
-    match fastest(problem, p) {
-        Err(task) => Some(memory(problem, pipeline, task)),
+    match least_latency_ms(problem, p) {
+        Err(task) => Some(memory_shortfall(problem, pipeline, task)),
         Ok(best) if best > pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0) => Some(Shortfall {
             constraint: Constraint::Latency,
             place: pipeline.name.clone(),
@@ -84,22 +94,31 @@ fn unfixable_by_replicas(problem: &Problem, p: PipelineIndex) -> Option<Shortfal
     }
 }
 
-/// The device memory that a task needs if it fits nowhere: the least increase over its measured places.
-fn memory(problem: &Problem, pipeline: &Pipeline, task: TaskIndex) -> Shortfall {
-    let mut best: Option<(f64, f64)> = None;
+/// The memory of a device at one place of a variant.
+#[derive(Clone, Copy, Default)]
+struct MemoryNeed {
+    /// Of a whole device, so that the variant fits into its share.
+    needed_mib: f64,
+    /// Of a whole device as it is.
+    device_mib: f64,
+}
+
+/// The shortfall of a task that fits into no device: the least increase of memory over its measured places.
+fn memory_shortfall(problem: &Problem, pipeline: &Pipeline, task: TaskIndex) -> Shortfall {
+    let mut best: Option<MemoryNeed> = None;
     for variant in &pipeline.task(task).variants {
         let needed = variant.memory_mib.unwrap_or(0.0);
         for (hardware, share) in variant.profile.places() {
-            let there = problem.hardware_at(hardware).memory_mib.unwrap_or(f64::INFINITY);
-            let whole = needed / Share::value(share);
-            if best.is_none_or(|(asked, had)| whole - there < asked - had) {
-                best = Some((whole, there));
+            let device_mib = problem.hardware_at(hardware).memory_mib.unwrap_or(f64::INFINITY);
+            let needed_mib = needed / Share::value(share);
+            if best.is_none_or(|b| needed_mib - device_mib < b.needed_mib - b.device_mib) {
+                best = Some(MemoryNeed { needed_mib, device_mib });
             }
         }
     }
-    let (asked, there) = best.unwrap_or((0.0, 0.0));
+    let best = best.unwrap_or_default();
     let place = format!("{}/{}", pipeline.name, pipeline.task(task).name);
-    Shortfall { constraint: Constraint::Memory, place, asked, best: there, relax: None }
+    Shortfall { constraint: Constraint::Memory, place, asked: best.needed_mib, best: best.device_mib, relax: None }
 }
 
 /// Adds relaxations to the shortfalls that no replicas can fix: an SLO that is long enough at the demand, or a memory
@@ -107,11 +126,13 @@ fn memory(problem: &Problem, pipeline: &Pipeline, task: TaskIndex) -> Shortfall 
 fn add_relaxations(problem: &Problem, relax: &RelaxationSearch<'_>, found: &mut Vec<Shortfall>) {
     let change = |limit: ProblemValue, to: f64| Relaxation { pointer: limit.pointer(), from: limit.now(problem), to };
     let mut others = Vec::new();
-    for limit in values::all(problem).into_iter().filter(|k| matches!(k, ProblemValue::Slo(_) | ProblemValue::Memory(_))) {
+    for limit in
+        values::limiting_values(problem).into_iter().filter(|k| matches!(k, ProblemValue::Slo(_) | ProblemValue::Memory(_)))
+    {
         if relax.limits.exceeded() {
             break;
         }
-        let Some(to) = relax.least(limit, &relax.limits.with_share_of_time(VALUE_SHARE)) else { continue };
+        let Some(to) = relax.nearest_feasible(limit, &relax.limits.with_share_of_time(VALUE_SHARE)) else { continue };
         let open = |s: &&mut Shortfall| s.relax.is_none();
         let own = found.iter_mut().filter(open).find(|s| match limit {
             ProblemValue::Slo(p) => s.constraint == Constraint::Latency && s.place == problem.pipeline(p).name,
@@ -119,19 +140,19 @@ fn add_relaxations(problem: &Problem, relax: &RelaxationSearch<'_>, found: &mut 
         });
         match own {
             Some(own) => own.relax = Some(change(limit, to)),
-            None => others.push(shortfall(problem, limit, to, false)),
+            None => others.push(shortfall(problem, limit, to, MoreDevices::GiveNoPlan)),
         }
     }
     found.extend(others);
 }
 
 /// The shortfall of a value that must be relaxed.
-fn shortfall(problem: &Problem, limit: ProblemValue, to: f64, by_devices: bool) -> Shortfall {
+fn shortfall(problem: &Problem, limit: ProblemValue, to: f64, more_devices: MoreDevices) -> Shortfall {
     let constraint = match limit {
         ProblemValue::Count(_) | ProblemValue::Demand(_) | ProblemValue::MinReplicas(..) | ProblemValue::Survive(_) => {
             Constraint::Capacity
         }
-        ProblemValue::Slo(_) if by_devices => Constraint::Capacity,
+        ProblemValue::Slo(_) if more_devices == MoreDevices::GivePlan => Constraint::Capacity,
         ProblemValue::Slo(_) => Constraint::Latency,
         ProblemValue::Floor(_) => Constraint::Accuracy,
         ProblemValue::Budget => Constraint::Budget,
@@ -148,10 +169,10 @@ fn shortfall(problem: &Problem, limit: ProblemValue, to: f64, by_devices: bool) 
 }
 
 /// The shortfall if no single change helps, or if the time was too short to find one.
-fn unexplained(problem: &Problem, by_devices: bool) -> Shortfall {
+fn unexplained_shortfall(problem: &Problem, more_devices: MoreDevices) -> Shortfall {
     let place = problem.pipelines.iter().map(|p| p.name.as_str()).collect::<Vec<_>>().join(", ");
     let floored = problem.pipelines.iter().filter_map(|p| p.min_accuracy).fold(0.0, f64::max);
-    if !by_devices && floored > 0.0 {
+    if more_devices == MoreDevices::GiveNoPlan && floored > 0.0 {
         return Shortfall { constraint: Constraint::Accuracy, place, asked: floored, best: 0.0, relax: None };
     }
     let demand: f64 = problem.pipelines.iter().map(|p| p.demand_qps).sum();

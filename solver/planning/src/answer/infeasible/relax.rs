@@ -9,10 +9,10 @@ use super::values::ProblemValue;
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{Attempt, attempt};
+use crate::exact::search::attempt::{SearchOutcome, attempt};
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{LatencyRule, Mode, Problem};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Relative gap of the formulations.
 const GAP: f64 = 1e-6;
@@ -25,20 +25,29 @@ const WIDTH: f64 = 1e-6;
 /// Most halvings and doublings.
 const STEPS_MAX: usize = 60;
 
+/// The values that a bisection tries.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Values {
+    /// Whole numbers.
+    Whole,
+    /// Real numbers.
+    Real,
+}
+
 /// Searches for relaxations of one problem.
 pub(super) struct RelaxationSearch<'a> {
     problem: &'a Problem,
     /// Limits of all searches together.
-    pub limits: &'a Limits,
+    pub limits: &'a RunLimits,
 }
 
 impl<'a> RelaxationSearch<'a> {
-    pub fn new(problem: &'a Problem, limits: &'a Limits) -> Self {
+    pub fn new(problem: &'a Problem, limits: &'a RunLimits) -> Self {
         Self { problem, limits }
     }
 
     /// Whether there is a plan; `None` if the search ends without an answer.
-    pub fn is_feasible(&self, changed: &Problem, limits: &Limits) -> Option<bool> {
+    pub fn is_feasible(&self, changed: &Problem, limits: &RunLimits) -> Option<bool> {
         // feasibility does not depend on the mode, and least cost is the fastest search for several pipelines
         let mode = match changed.objective.mode {
             Mode::HardwareThenAccuracy if changed.pipelines.len() == 1 => Mode::HardwareThenAccuracy,
@@ -51,46 +60,47 @@ impl<'a> RelaxationSearch<'a> {
         });
         let plain = plain.ok()?;
         match attempt(&plain, &Tightening::none(&plain), ANY_GAP, limits) {
-            Attempt::Plan(_) => Some(true),
-            Attempt::Infeasible => Some(false),
-            Attempt::Unknown(_) => None,
+            SearchOutcome::Plan(_) => Some(true),
+            SearchOutcome::Infeasible => Some(false),
+            SearchOutcome::Unknown(_) => None,
         }
     }
 
     /// The value nearest to the present one that makes a plan possible. `None` if no value does, or if the time is up.
-    pub fn least(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
+    pub fn nearest_feasible(&self, limit: ProblemValue, limits: &RunLimits) -> Option<f64> {
         if let Some(steps) = limit.steps(self.problem) {
             return self.first_step(limit, &steps, limits);
         }
         if !self.works(limit, limit.loosest(self.problem), limits) {
             return None;
         }
-        let hint = self.hint(limit, limits);
-        let whole = matches!(limit, ProblemValue::Count(_));
+        let hint = self.value_by_formulation(limit, limits);
+        let values = if matches!(limit, ProblemValue::Count(_)) { Values::Whole } else { Values::Real };
         let safe = |value: f64, by: f64| match limit {
             ProblemValue::Count(_) => value,
             ProblemValue::Demand(_) | ProblemValue::Floor(_) => value * (1.0 - by),
             _ => value * (1.0 + by),
         };
         let confirmed = hint.and_then(|hint| {
-            let values = SAFE.iter().map(|&by| safe(hint, by));
-            values.into_iter().find(|&value| self.works(limit, value, limits))
+            let mut candidates = SAFE.iter().map(|&by| safe(hint, by));
+            candidates.find(|&value| self.works(limit, value, limits))
         });
         match confirmed {
             // under rule `path` no formulation minimises the SLO, so its value is only an upper end
-            Some(value) if self.by_tasks() || !matches!(limit, ProblemValue::Slo(_)) => Some(value),
-            Some(value) => self.bisect(limit, value, whole, limits),
-            None => self.bisect(limit, self.some_end(limit, hint, limits)?, whole, limits),
+            Some(value) if self.uses_task_budgets() || !matches!(limit, ProblemValue::Slo(_)) => Some(value),
+            Some(value) => self.bisect(limit, value, values, limits),
+            None => self.bisect(limit, self.feasible_end(limit, hint, limits)?, values, limits),
         }
         .filter(|&value| value > 0.0 || !matches!(limit, ProblemValue::Demand(_)))
     }
 
-    fn works(&self, limit: ProblemValue, value: f64, limits: &Limits) -> bool {
+    /// Whether the problem with this value has a plan. Also `false` if the search ends without an answer.
+    fn works(&self, limit: ProblemValue, value: f64, limits: &RunLimits) -> bool {
         limit.set(self.problem, value).and_then(|changed| self.is_feasible(&changed, limits)) == Some(true)
     }
 
     /// The first of a few values that works, by bisection.
-    fn first_step(&self, limit: ProblemValue, steps: &[f64], limits: &Limits) -> Option<f64> {
+    fn first_step(&self, limit: ProblemValue, steps: &[f64], limits: &RunLimits) -> Option<f64> {
         if !steps.last().is_some_and(|&last| self.works(limit, last, limits)) {
             return None;
         }
@@ -102,19 +112,20 @@ impl<'a> RelaxationSearch<'a> {
         Some(steps[works])
     }
 
-    fn by_tasks(&self) -> bool {
+    /// Whether the latency rule is `task_budget`.
+    fn uses_task_budgets(&self) -> bool {
         self.problem.objective.latency_rule == LatencyRule::TaskBudget
     }
 
     /// The value that the formulation gives.
-    fn hint(&self, limit: ProblemValue, limits: &Limits) -> Option<f64> {
+    fn value_by_formulation(&self, limit: ProblemValue, limits: &RunLimits) -> Option<f64> {
         let now = limit.now(self.problem);
         let free = limit.loosest(self.problem);
-        let solve = |value: f64, goal: Goal| self.value(&limit.set(self.problem, value)?, goal, limits);
+        let solve = |value: f64, goal: Goal| self.goal_value(&limit.set(self.problem, value)?, goal, limits);
         match limit {
             ProblemValue::Count(h) => Some((solve(free, Goal::Devices(h))? - 1e-6).ceil()),
             ProblemValue::Demand(p) => Some(-now * solve(now, Goal::Demand(p))?),
-            ProblemValue::Slo(p) if self.by_tasks() => Some(free * solve(free, Goal::Slo(p))?),
+            ProblemValue::Slo(p) if self.uses_task_budgets() => Some(free * solve(free, Goal::Slo(p))?),
             ProblemValue::Floor(p) => Some(-solve(free, Goal::AccuracyOf(p))?),
             ProblemValue::Budget => solve(free, Goal::Cost),
             ProblemValue::Slo(_) | ProblemValue::Memory(_) | ProblemValue::MinReplicas(..) | ProblemValue::Survive(_) => {
@@ -132,7 +143,7 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// The value of a goal on a changed problem.
-    fn value(&self, changed: &Problem, goal: Goal, limits: &Limits) -> Option<f64> {
+    fn goal_value(&self, changed: &Problem, goal: Goal, limits: &RunLimits) -> Option<f64> {
         let space = Space::new(changed, &Tightening::none(changed), limits).ok()?;
         match solve_stage(changed, &space, Stage::new(goal), GAP, limits, None) {
             StageResult::Found { value, stopped: None, .. } => Some(value),
@@ -141,7 +152,7 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// A finite value that works, as the start of a bisection.
-    fn some_end(&self, limit: ProblemValue, hint: Option<f64>, limits: &Limits) -> Option<f64> {
+    fn feasible_end(&self, limit: ProblemValue, hint: Option<f64>, limits: &RunLimits) -> Option<f64> {
         let free = limit.loosest(self.problem);
         if free.is_finite() {
             return Some(free);
@@ -160,11 +171,12 @@ impl<'a> RelaxationSearch<'a> {
     }
 
     /// Between the value now, which fails, and one that works.
-    fn bisect(&self, limit: ProblemValue, mut works: f64, whole: bool, limits: &Limits) -> Option<f64> {
+    fn bisect(&self, limit: ProblemValue, mut works: f64, values: Values, limits: &RunLimits) -> Option<f64> {
+        let is_whole = values == Values::Whole;
         let mut fails = limit.now(self.problem);
         for _ in 0..STEPS_MAX {
             let width = (works - fails).abs();
-            if (whole && width <= 1.0) || width <= WIDTH * works.abs().max(1e-9) {
+            if (is_whole && width <= 1.0) || width <= WIDTH * works.abs().max(1e-9) {
                 break;
             }
             if limits.exceeded() {
@@ -172,7 +184,7 @@ impl<'a> RelaxationSearch<'a> {
                 break;
             }
             let middle = 0.5 * (fails + works);
-            let middle = if whole { middle.floor() } else { middle };
+            let middle = if is_whole { middle.floor() } else { middle };
             if self.works(limit, middle, limits) { works = middle } else { fails = middle }
         }
         Some(works)

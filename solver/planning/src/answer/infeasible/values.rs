@@ -27,7 +27,7 @@ pub(super) enum ProblemValue {
 const SLO_FREE_MS: f64 = 1e12;
 
 /// All values of a problem that limit its plans.
-pub(super) fn all(problem: &Problem) -> Vec<ProblemValue> {
+pub(super) fn limiting_values(problem: &Problem) -> Vec<ProblemValue> {
     let hardware = || (0..problem.hardware.len()).map(HardwareIndex);
     let pipelines = || (0..problem.pipelines.len()).map(PipelineIndex);
     let mut values: Vec<ProblemValue> = Vec::new();

@@ -27,6 +27,19 @@ pub(super) struct Strategy {
     taken: Vec<usize>,
 }
 
+/// A strategy with replicas rounded up.
+pub(super) struct RoundedStrategy {
+    /// The choice of each group.
+    pub groups: Vec<GroupChoice>,
+    pub accuracy: f64,
+}
+
+/// The node of a split that costs least, with everything below it.
+struct CheapestNode {
+    cost: f64,
+    node: usize,
+}
+
 impl Strategy {
     /// `None` if the points admit no strategy.
     pub fn cheapest(part: &PipelineSpace, points: &[Option<usize>], tariff: &Tariff) -> Option<Self> {
@@ -34,14 +47,14 @@ impl Strategy {
         let mut whole = Some(0.0);
         let mut taken = vec![usize::MAX; part.trie.splits.len()];
         for (s, split) in part.trie.splits.iter().enumerate().rev() {
-            let mut best: Option<(f64, usize)> = None;
+            let mut best: Option<CheapestNode> = None;
             for &n in &split.to {
                 let node = &part.trie.nodes[n];
                 let group = cheapest_group(part, points, tariff, node.task, node.variant.get());
-                if let (Some(under), Some((rate, _))) = (below[n], group) {
-                    let cost = under + node.load_qps * rate - tariff.reward * node.accuracy;
-                    if best.is_none_or(|(least, _)| cost < least) {
-                        best = Some((cost, n));
+                if let (Some(under), Some(group)) = (below[n], group) {
+                    let cost = under + node.load_qps * group.rate - tariff.reward * node.accuracy;
+                    if best.as_ref().is_none_or(|b| cost < b.cost) {
+                        best = Some(CheapestNode { cost, node: n });
                     }
                 }
             }
@@ -50,9 +63,9 @@ impl Strategy {
                 None => &mut whole,
             };
             *target = match (*target, best) {
-                (Some(sum), Some((cost, n))) => {
-                    taken[s] = n;
-                    Some(sum + cost)
+                (Some(sum), Some(best)) => {
+                    taken[s] = best.node;
+                    Some(sum + best.cost)
                 }
                 _ => None,
             };
@@ -60,15 +73,14 @@ impl Strategy {
         whole.map(|cost| Self { cost, taken })
     }
 
-    /// The strategy with replicas rounded up: the choice of each group, and the accuracy. `None` if a task that must have
-    /// replicas has no group within the budgets.
-    pub fn rounded(
+    /// Rounds replicas up. `None` if a task that must have replicas has no group within the budgets.
+    pub fn round_up(
         &self,
         pipeline: &Pipeline,
         part: &PipelineSpace,
         points: &[Option<usize>],
         tariff: &Tariff,
-    ) -> Option<(Vec<GroupChoice>, f64)> {
+    ) -> Option<RoundedStrategy> {
         let mut visited = vec![false; part.trie.nodes.len()];
         let mut load: Vec<Vec<f64>> = part.by_variant.iter().map(|v| vec![-1.0; v.len()]).collect();
         let mut accuracy = 0.0;
@@ -85,7 +97,7 @@ impl Strategy {
         for (t, task) in pipeline.tasks.iter().enumerate() {
             let mut largest: Option<usize> = None;
             for (v, &qps) in load[t].iter().enumerate().filter(|(_, l)| **l >= 0.0) {
-                let (_, g) = cheapest_group(part, points, tariff, TaskIndex(t), v)?;
+                let g = cheapest_group(part, points, tariff, TaskIndex(t), v)?.group;
                 let point = points[g]?;
                 let replicas = replicas_for(qps, part.groups[g].points[point].qps) + pipeline.survive;
                 groups[g] = GroupChoice { replicas, point };
@@ -100,24 +112,30 @@ impl Strategy {
                 groups[g] = GroupChoice { replicas, point: points[g]? };
             }
         }
-        Some((groups, accuracy))
+        Some(RoundedStrategy { groups, accuracy })
     }
 }
 
-/// The group of a variant that serves a query per second at the lowest price: the price, and the group.
+/// A group with the price at which it serves one query per second.
+struct GroupRate {
+    rate: f64,
+    group: usize,
+}
+
+/// The group of a variant that serves a query per second at the lowest price. `None` if no group has an operating point.
 fn cheapest_group(
     part: &PipelineSpace,
     points: &[Option<usize>],
     tariff: &Tariff,
     task: TaskIndex,
     variant: usize,
-) -> Option<(f64, usize)> {
-    let mut best: Option<(f64, usize)> = None;
+) -> Option<GroupRate> {
+    let mut best: Option<GroupRate> = None;
     for &g in &part.by_variant[task.get()][variant] {
         let Some(point) = points[g] else { continue };
         let rate = tariff.replica[g] / part.groups[g].points[point].qps;
-        if best.is_none_or(|(least, _)| rate < least) {
-            best = Some((rate, g));
+        if best.as_ref().is_none_or(|b| rate < b.rate) {
+            best = Some(GroupRate { rate, group: g });
         }
     }
     best

@@ -5,7 +5,7 @@
 //! are new columns of the master programme, and its duals are the next prices. If prices swing, they are drawn towards
 //! the best prices so far (Wentges 1997).
 
-use super::joint::JointProblem;
+use super::joint::{JointBounds, JointProblem, PriceBound};
 use super::master::MasterGoal;
 use super::sub::{PricedColumn, PricedQuestion};
 use crate::exact::model::goal::Goal;
@@ -33,98 +33,111 @@ pub(super) enum PhaseEnd {
 
 /// Result of one round of prices.
 struct RoundResult {
+    /// A bound on every joint plan.
     bound: f64,
+    /// New columns.
     new: usize,
 }
 
-impl JointProblem<'_> {
-    /// Adds columns until some of them fit together, whatever their cost.
-    pub fn find_fitting_columns(&mut self) -> PhaseEnd {
-        self.run_phase(MasterGoal::Shortage)
-    }
+/// Prices with their bound.
+struct BoundAtPrices {
+    bound: f64,
+    /// Price of a device of each hardware type.
+    lambda: Vec<f64>,
+}
 
-    /// Raises the bound and adds columns until the relaxation is solved.
-    pub fn generate_columns(&mut self) -> PhaseEnd {
-        self.run_phase(MasterGoal::Cost)
-    }
+/// Adds columns until some of them fit together, at any cost.
+pub(super) fn find_fitting_columns(joint: &JointProblem<'_>, known: &mut JointBounds) -> PhaseEnd {
+    run_phase(joint, known, MasterGoal::Shortage)
+}
 
-    fn run_phase(&mut self, goal: MasterGoal) -> PhaseEnd {
-        let is_shortage = goal == MasterGoal::Shortage;
-        // (bound, prices) of the best round
-        let mut center: Option<(f64, Vec<f64>)> = None;
-        let mut pull = 0.0;
-        for round in 0..ROUNDS_MAX {
-            let Some(duals) = self.master.relax(goal, self.limits) else { return PhaseEnd::Stopped };
-            let best = center.as_ref().map_or(f64::NEG_INFINITY, |c| c.0);
-            let best = if is_shortage { best } else { best.max(self.bound) };
-            tracing::debug!(round, ?goal, value = duals.value, bound = best, lambda = ?duals.lambda, "columns");
-            if is_shortage && duals.value <= 1e-9 {
-                return PhaseEnd::Solved;
-            }
-            if !is_shortage && duals.value - best <= (BOUND_GAP * self.gap * duals.value.abs()).max(1e-9) {
-                return PhaseEnd::Solved;
-            }
-            let lambda = match &center {
-                Some((_, at)) => duals.lambda.iter().zip(at).map(|(l, c)| pull * c + (1.0 - pull) * l).collect(),
-                None => duals.lambda,
-            };
-            let Some(found) = self.price_pipelines(&lambda, goal) else { return PhaseEnd::Infeasible };
-            if is_shortage && found.bound > SHORTAGE_MIN {
-                return PhaseEnd::Infeasible;
-            }
-            if center.as_ref().is_none_or(|c| found.bound > c.0) {
-                center = Some((found.bound, lambda));
-            }
-            if !is_shortage {
-                self.bound = self.bound.max(found.bound);
-            }
-            if self.limits.exceeded() {
-                return PhaseEnd::Stopped;
-            }
-            match (found.new, pull > 0.0) {
-                (0, true) => pull = 0.0,
-                (0, false) => return if is_shortage { PhaseEnd::Stopped } else { PhaseEnd::Solved },
-                _ => pull = PULL,
-            }
+/// Raises the bound and adds columns until the relaxation is solved.
+pub(super) fn generate_columns(joint: &JointProblem<'_>, known: &mut JointBounds) -> PhaseEnd {
+    run_phase(joint, known, MasterGoal::Cost)
+}
+
+/// Prices the pipelines until the phase ends.
+fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal) -> PhaseEnd {
+    let is_shortage = goal == MasterGoal::Shortage;
+    // the round of the highest bound
+    let mut center: Option<BoundAtPrices> = None;
+    let mut pull = 0.0;
+    for round in 0..ROUNDS_MAX {
+        let Some(duals) = known.master.relax(goal, joint.limits) else { return PhaseEnd::Stopped };
+        let best = center.as_ref().map_or(f64::NEG_INFINITY, |c| c.bound);
+        let best = if is_shortage { best } else { best.max(known.bound) };
+        tracing::debug!(round, ?goal, value = duals.value, bound = best, lambda = ?duals.lambda, "columns");
+        if is_shortage && duals.value <= 1e-9 {
+            return PhaseEnd::Solved;
         }
-        PhaseEnd::Stopped
-    }
-
-    /// Solves every pipeline at these prices; `None` if one of them has no plan at all.
-    fn price_pipelines(&mut self, lambda: &[f64], master_goal: MasterGoal) -> Option<RoundResult> {
-        let is_shortage = master_goal == MasterGoal::Shortage;
-        let goal = if is_shortage { Goal::Nothing } else { self.goal };
-        let question = PricedQuestion {
-            goal,
-            worth: self.goal,
-            prices: lambda,
-            accuracy_min: None,
-            room: None,
-            free: None,
-            gap: self.gap,
+        if !is_shortage && duals.value - best <= (BOUND_GAP * joint.gap * duals.value.abs()).max(1e-9) {
+            return PhaseEnd::Solved;
+        }
+        let lambda = match &center {
+            Some(center) => duals.lambda.iter().zip(&center.lambda).map(|(l, c)| pull * c + (1.0 - pull) * l).collect(),
+            None => duals.lambda,
         };
-        let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| sub.solve(question, self.limits)).collect();
-        let mut shared = self.master.shared.clone();
-        if is_shortage {
-            shared.cost.iter_mut().for_each(|c| *c = 0.0);
+        let Some(found) = price_pipelines(joint, known, &lambda, goal) else { return PhaseEnd::Infeasible };
+        if is_shortage && found.bound > SHORTAGE_MIN {
+            return PhaseEnd::Infeasible;
         }
-        let mut bound = shared.least(lambda);
-        let mut new = 0;
-        for (p, answer) in answers.into_iter().enumerate() {
-            if answer.bound == f64::INFINITY {
-                return None;
-            }
-            bound += answer.bound;
-            if !is_shortage {
-                self.cuts[p].push((lambda.to_vec(), answer.bound));
-            }
-            new += usize::from(answer.column.is_some_and(|c| self.master.add(p, c)));
+        if center.as_ref().is_none_or(|c| found.bound > c.bound) {
+            center = Some(BoundAtPrices { bound: found.bound, lambda });
         }
-        if is_shortage {
-            // prices above a type's own weight in the violation bound nothing
-            let over = lambda.iter().zip(&shared.most).any(|(l, most)| *l > 1.0 / most.max(1.0) + 1e-12);
-            bound = if over { f64::NEG_INFINITY } else { bound };
+        if !is_shortage {
+            known.bound = known.bound.max(found.bound);
         }
-        Some(RoundResult { bound, new })
+        if joint.limits.exceeded() {
+            return PhaseEnd::Stopped;
+        }
+        match (found.new, pull > 0.0) {
+            (0, true) => pull = 0.0,
+            (0, false) => return if is_shortage { PhaseEnd::Stopped } else { PhaseEnd::Solved },
+            _ => pull = PULL,
+        }
     }
+    PhaseEnd::Stopped
+}
+
+/// Solves every pipeline at these prices; `None` if one of them has no plan at all.
+fn price_pipelines(
+    joint: &JointProblem<'_>,
+    known: &mut JointBounds,
+    lambda: &[f64],
+    master_goal: MasterGoal,
+) -> Option<RoundResult> {
+    let is_shortage = master_goal == MasterGoal::Shortage;
+    let goal = if is_shortage { Goal::Nothing } else { joint.goal };
+    let question = PricedQuestion {
+        goal,
+        worth: joint.goal,
+        prices: lambda,
+        accuracy_min: None,
+        room: None,
+        free: None,
+        gap: joint.gap,
+    };
+    let answers: Vec<PricedColumn> = joint.subs.par_iter().map(|sub| sub.solve(question, joint.limits)).collect();
+    let mut shared = joint.shared.clone();
+    if is_shortage {
+        shared.cost.iter_mut().for_each(|c| *c = 0.0);
+    }
+    let mut bound = shared.lagrangian_min(lambda);
+    let mut new = 0;
+    for (p, answer) in answers.into_iter().enumerate() {
+        if answer.bound == f64::INFINITY {
+            return None;
+        }
+        bound += answer.bound;
+        if !is_shortage {
+            known.cuts[p].push(PriceBound { prices: lambda.to_vec(), cost_min: answer.bound });
+        }
+        new += usize::from(answer.column.is_some_and(|c| known.master.add(p, c)));
+    }
+    if is_shortage {
+        // prices above a type's own weight in the violation bound nothing
+        let over = lambda.iter().zip(&shared.most).any(|(l, most)| *l > 1.0 / most.max(1.0) + 1e-12);
+        bound = if over { f64::NEG_INFINITY } else { bound };
+    }
+    Some(RoundResult { bound, new })
 }

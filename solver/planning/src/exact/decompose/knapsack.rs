@@ -40,7 +40,7 @@ impl Division {
     }
 
     /// The division of a total; `None` if there is none.
-    pub fn of(&self, total: usize) -> Option<Vec<usize>> {
+    pub fn shares_of(&self, total: usize) -> Option<Vec<usize>> {
         if !self.worth[total].is_finite() {
             return None;
         }
@@ -54,7 +54,7 @@ impl Division {
     }
 
     /// The fewest devices of at least this value.
-    pub fn fewest(&self, least: f64) -> Option<usize> {
+    pub fn fewest_devices(&self, least: f64) -> Option<usize> {
         self.worth.iter().position(|&w| w >= least)
     }
 }
@@ -96,12 +96,12 @@ mod tests {
             let division = Division::new(&values, devices);
             let best = brute(&values, devices);
             assert_eq!(division.worth[devices], best);
-            match division.of(devices) {
+            match division.shares_of(devices) {
                 Some(shares) => {
                     assert!(shares.iter().sum::<usize>() <= devices);
                     let sum: f64 = shares.iter().zip(&values).map(|(&n, v)| v[n]).sum();
                     assert_eq!(sum, best);
-                    let fewest = division.fewest(best).expect("some total is worth it");
+                    let fewest = division.fewest_devices(best).expect("some total is worth it");
                     assert!(fewest <= devices && (fewest == 0 || brute(&values, fewest - 1) < best));
                 }
                 None => none += 1,

@@ -6,13 +6,12 @@
 //! `min sum v_gc y_gc + sum cost_h d_h`, `sum over c of y_gc = 1`,
 //! `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`.
 //!
-//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem, whose optimum is that
-//! of the Lagrangian dual: the duals `lambda_h` of the device rows are the prices at which pipelines are asked for new
-//! columns.
+//! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem. Its optimum is that of the
+//! Lagrangian dual. The duals `lambda_h` of the device rows are the prices at which the pipelines give new columns.
 
 use super::sub::{Column, is_no_worse};
-use apportion_mip::Limits;
-use apportion_mip::highs::{self, Settings};
+use apportion_mip::RunLimits;
+use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{ColumnId, Ending, Formulation};
 
 /// Most nodes of a search for the best combination.
@@ -20,7 +19,7 @@ const NODES_MAX: i32 = 1_000;
 
 /// The resources that pipelines share.
 #[derive(Clone, Debug)]
-pub(super) struct Shared {
+pub(super) struct SharedResources {
     /// Existing devices of each type, or the most that can be useful.
     pub most: Vec<f64>,
     /// Cost of a device in the objective; 0 if the goal does not count devices.
@@ -33,10 +32,10 @@ pub(super) struct Shared {
     pub split: Vec<bool>,
 }
 
-impl Shared {
+impl SharedResources {
     /// The devices' part of the Lagrangian: `min sum (cost_h - lambda_h) d_h` over `0 <= d <= most`,
     /// `sum price d <= budget`.
-    pub fn least(&self, lambda: &[f64]) -> f64 {
+    pub fn lagrangian_min(&self, lambda: &[f64]) -> f64 {
         let gain = |h: usize| lambda[h] - self.cost[h];
         let mut order: Vec<usize> = (0..self.most.len()).filter(|&h| gain(h) > 0.0 && self.most[h] > 0.0).collect();
         order.sort_by(|&a, &b| (gain(b) * self.price[a]).total_cmp(&(gain(a) * self.price[b])));
@@ -87,14 +86,29 @@ enum Integrality {
     Relaxed,
 }
 
-/// The columns known, by pipeline.
+/// One known column for each pipeline.
+pub(super) struct ColumnCombination {
+    /// Positions of the columns, by pipeline.
+    pub chosen: Vec<usize>,
+    /// The goal's value with the devices' cost.
+    pub value: f64,
+}
+
+/// The master programme over the known columns.
+struct MasterProgramme {
+    formulation: Formulation,
+    /// Position of the row of each hardware type.
+    device_rows: Vec<usize>,
+}
+
+/// The known columns, by pipeline.
 pub(super) struct Master {
-    pub shared: Shared,
+    pub shared: SharedResources,
     pub columns: Vec<Vec<Column>>,
 }
 
 impl Master {
-    pub fn new(shared: Shared, pipelines: usize) -> Self {
+    pub fn new(shared: SharedResources, pipelines: usize) -> Self {
         Self { shared, columns: vec![Vec::new(); pipelines] }
     }
 
@@ -110,18 +124,22 @@ impl Master {
     }
 
     /// Prices at the optimum of the relaxation. `None` if some pipeline has no column, or the relaxation has no solution.
-    pub fn relax(&self, goal: MasterGoal, limits: &Limits) -> Option<Duals> {
-        let (formulation, rows) = self.write(Integrality::Relaxed, goal)?;
+    pub fn relax(&self, goal: MasterGoal, limits: &RunLimits) -> Option<Duals> {
+        let MasterProgramme { formulation, device_rows } = self.formulate(Integrality::Relaxed, goal)?;
         let solved = highs::solve_linear(&formulation, limits)?;
-        let lambda = rows.iter().map(|&r| (-solved.duals[r]).max(0.0)).collect();
+        let lambda = device_rows.iter().map(|&r| (-solved.duals[r]).max(0.0)).collect();
         Some(Duals { value: solved.cost, lambda })
     }
 
-    /// The best combination of known columns: positions by pipeline, and its value. `None` if no combination was found.
-    pub fn combine(&self, gap: f64, limits: &Limits) -> Option<(Vec<usize>, f64)> {
-        let (formulation, _) = self.write(Integrality::Whole, MasterGoal::Cost)?;
-        let solved =
-            highs::solve(&formulation, Settings { nodes_max: Some(NODES_MAX), ..Settings::mip(gap) }, limits, None);
+    /// The best combination of known columns; `None` if no combination was found.
+    pub fn combine(&self, gap: f64, limits: &RunLimits) -> Option<ColumnCombination> {
+        let MasterProgramme { formulation, .. } = self.formulate(Integrality::Whole, MasterGoal::Cost)?;
+        let solved = highs::solve(
+            &formulation,
+            SolveSettings { nodes_max: Some(NODES_MAX), ..SolveSettings::mip(gap) },
+            limits,
+            None,
+        );
         let values = match solved.ending {
             Ending::Optimal | Ending::Stopped => solved.values?,
             Ending::Infeasible | Ending::Failed => return None,
@@ -134,11 +152,12 @@ impl Master {
         }
         let picked: Vec<&Column> = chosen.iter().zip(&self.columns).map(|(&c, known)| &known[c]).collect();
         let devices = self.shared.fits(&picked)?;
-        Some((chosen, devices + picked.iter().map(|c| c.goal).sum::<f64>()))
+        let value = devices + picked.iter().map(|c| c.goal).sum::<f64>();
+        Some(ColumnCombination { chosen, value })
     }
 
-    /// The programme, and the positions of the device rows in it.
-    fn write(&self, integrality: Integrality, goal: MasterGoal) -> Option<(Formulation, Vec<usize>)> {
+    /// The programme; `None` if some pipeline has no column.
+    fn formulate(&self, integrality: Integrality, goal: MasterGoal) -> Option<MasterProgramme> {
         let is_whole = integrality == Integrality::Whole;
         if self.columns.iter().any(Vec::is_empty) {
             return None;
@@ -180,7 +199,7 @@ impl Master {
         if let Some(budget) = self.shared.budget {
             f.at_most(budget, priced);
         }
-        Some((f, rows))
+        Some(MasterProgramme { formulation: f, device_rows: rows })
     }
 }
 
@@ -194,13 +213,14 @@ mod tests {
         Column { groups: Vec::new(), goal, devices: vec![devices] }
     }
 
-    fn limits() -> Limits {
-        Limits::new(Arc::new(|| Duration::ZERO))
+    fn limits() -> RunLimits {
+        RunLimits::new(Arc::new(|| Duration::ZERO))
     }
 
     #[test]
     fn duals_are_the_value_of_one_more_device() {
-        let shared = Shared { most: vec![5.0], cost: vec![0.0], price: vec![1.0], budget: None, split: vec![false] };
+        let shared =
+            SharedResources { most: vec![5.0], cost: vec![0.0], price: vec![1.0], budget: None, split: vec![false] };
         let mut master = Master::new(shared, 2);
         for p in 0..2 {
             for (goal, devices) in [(-1.0, 1.0), (-5.0, 3.0), (-6.0, 5.0)] {
@@ -211,13 +231,13 @@ mod tests {
         // both take 2 devices of slope 2 beyond the first, one of them only half: 3 + 2 devices
         let duals = master.relax(MasterGoal::Cost, &limits()).expect("a relaxation");
         assert!((duals.value + 8.0).abs() < 1e-9 && (duals.lambda[0] - 2.0).abs() < 1e-9, "{}", duals.value);
-        let (chosen, value) = master.combine(0.0, &limits()).expect("a combination");
+        let ColumnCombination { chosen, value } = master.combine(0.0, &limits()).expect("a combination");
         assert!((value + 6.0).abs() < 1e-9, "3 + 1 devices: {chosen:?} {value}");
     }
 
     #[test]
     fn the_devices_part_of_the_lagrangian_is_a_fractional_knapsack() {
-        let shared = Shared {
+        let shared = SharedResources {
             most: vec![4.0, 10.0],
             cost: vec![0.0, 1.0],
             price: vec![2.0, 1.0],
@@ -225,7 +245,7 @@ mod tests {
             split: vec![false, false],
         };
         // gains 6 and 2: per price 3 and 2, so 4 of the first (8 of the budget) and 2 of the second
-        assert!((shared.least(&[6.0, 3.0]) + 28.0).abs() < 1e-12);
-        assert!(shared.least(&[0.0, 0.5]).abs() < 1e-12);
+        assert!((shared.lagrangian_min(&[6.0, 3.0]) + 28.0).abs() < 1e-12);
+        assert!(shared.lagrangian_min(&[0.0, 0.5]).abs() < 1e-12);
     }
 }

@@ -6,7 +6,7 @@
 //! 1. Solve each pipeline alone. If the best plans fit together, they are optimal, and their bounds add up.
 //! 2. Price the devices ([`generate`]). Every set of prices gives a bound, and columns for the master programme
 //!    ([`master`]).
-//! 3. Take the best combination of the columns, and improve it with the devices that are left ([`improve`]).
+//! 3. Take the best combination of the columns, and improve it with the devices that are left ([`mod@improve`]).
 //! 4. If all devices are equal, the commonest case: divide them exactly by dynamic programming. The value of each number of
 //!    devices to each pipeline is solved only where it matters ([`shares`]).
 //! 5. If a gap is left and the problem is small: solve the whole formulation between the bound and the best plan.
@@ -32,10 +32,11 @@ use crate::exact::solution::choice::read_choice;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::solve::StageResult;
 use apportion_domain::{Problem, StopReason};
-use apportion_mip::highs::{self, Settings};
-use apportion_mip::{Ending, Limits};
-use generate::PhaseEnd;
-use joint::{FINISH_MAX, JointPlan, JointProblem, size};
+use apportion_mip::highs::{self, SolveSettings};
+use apportion_mip::{Ending, RunLimits};
+use generate::{PhaseEnd, find_fitting_columns, generate_columns};
+use improve::{break_ties_of_column, improve};
+use joint::{FINISH_MAX, JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
 use rayon::prelude::*;
 use sub::{Column, PricedColumn, PricedQuestion, Subproblem};
 
@@ -45,9 +46,10 @@ const PIPELINES_MIN: usize = 3;
 const WHOLE_MAX: usize = 4_000;
 /// Most nodes of the whole formulation that closes a gap.
 const FINISH_NODES_MAX: i32 = 20_000;
+
 /// Whether a problem is taken apart.
-fn applies(space: &Space) -> bool {
-    space.parts.len() >= PIPELINES_MIN || (space.parts.len() == 2 && size(space) > WHOLE_MAX)
+fn is_taken_apart(space: &Space) -> bool {
+    space.parts.len() >= PIPELINES_MIN || (space.parts.len() == 2 && hard_columns(space) > WHOLE_MAX)
 }
 
 /// Solves one stage over several pipelines, and breaks its ties by `second`. `None` if the whole formulation is better.
@@ -57,73 +59,74 @@ pub(crate) fn solve_apart(
     goal: Goal,
     second: Option<Goal>,
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Option<StageResult> {
-    if !applies(space) {
+    if !is_taken_apart(space) {
         return None;
     }
     // a small problem is solved as closely as one whole formulation would be
-    let gap = if size(space) <= FINISH_MAX { STAGE_GAP_SHARE * gap } else { gap };
+    let gap = if hard_columns(space) <= FINISH_MAX { STAGE_GAP_SHARE * gap } else { gap };
     let quiet = limits.without_listener();
     Some(JointProblem::new(problem, space, goal, second, gap, &quiet)?.solve(limits))
 }
 
 impl JointProblem<'_> {
     /// Solves the stage. `progress` receives the progress; the questions to single pipelines are not reported.
-    fn solve(&mut self, progress: &Limits) -> StageResult {
-        let alone = match self.solve_separately() {
-            Ok(alone) => alone,
+    fn solve(&self, progress: &RunLimits) -> StageResult {
+        let mut known = JointBounds::new(self);
+        let separate = match self.solve_separately(&mut known) {
+            Ok(separate) => separate,
             Err(answer) => return answer,
         };
-        if let Some(whole) = &alone
-            && self.is_proven(whole)
+        if let Some(whole) = &separate
+            && known.is_proven(whole, self.gap)
         {
-            return self.to_result(whole.clone(), None);
+            return known.to_result(whole.clone(), self.gap, None);
         }
-        self.add_rounded_columns();
-        match self.find_fitting_columns() {
+        self.add_rounded_columns(&mut known);
+        match find_fitting_columns(self, &mut known) {
             PhaseEnd::Infeasible => return StageResult::Infeasible,
             PhaseEnd::Solved | PhaseEnd::Stopped => {}
         }
-        let ended = self.generate_columns();
+        let ended = generate_columns(self, &mut known);
         if ended == PhaseEnd::Infeasible {
             return StageResult::Infeasible;
         }
-        let mut best = better(alone, self.best_combination());
-        self.report_progress(progress, best.as_ref());
-        best = match shares::refine(self, best.as_ref()) {
-            Some(refined) => better(best, Some(refined)),
-            None => best.map(|whole| self.improve(whole)),
+        let mut best = cheaper_plan(separate, known.best_combination(self));
+        self.report_progress(progress, &known, best.as_ref());
+        best = match shares::refine(self, &mut known, best.as_ref()) {
+            Some(refined) => cheaper_plan(best, Some(refined)),
+            None => best.map(|whole| improve(self, &mut known, whole)),
         };
-        self.report_progress(progress, best.as_ref());
-        if !best.as_ref().is_some_and(|whole| self.is_proven(whole))
-            && size(self.space) <= self.finish_max
+        self.report_progress(progress, &known, best.as_ref());
+        if !best.as_ref().is_some_and(|whole| known.is_proven(whole, self.gap))
+            && hard_columns(self.space) <= self.finish_max
             && !self.limits.exceeded()
         {
-            match self.solve_whole(best.as_ref()) {
+            match self.solve_whole(&known, best.as_ref()) {
                 Some(StageResult::Infeasible) if best.is_none() => return StageResult::Infeasible,
                 Some(StageResult::Found { choice, value, bound, stopped }) => {
-                    self.bound = self.bound.max(bound);
+                    known.bound = known.bound.max(bound);
                     if best.as_ref().is_none_or(|b| value < b.value) {
-                        let whole = self.whole(choice, value);
-                        return self.to_result(whole, stopped);
+                        let whole = self.plan_of_choice(choice, value);
+                        return known.to_result(whole, self.gap, stopped);
                     }
                 }
                 // no plan is better than the best known one
-                Some(StageResult::Infeasible) => self.bound = best.as_ref().map_or(self.bound, |b| b.value),
+                Some(StageResult::Infeasible) => known.bound = best.as_ref().map_or(known.bound, |b| b.value),
                 _ => {}
             }
         }
         match best {
-            Some(whole) => self.to_result(whole, self.limits.stop_reason()),
+            Some(whole) => known.to_result(whole, self.gap, self.limits.stop_reason()),
             None => StageResult::Unknown(self.limits.stop_reason().unwrap_or(StopReason::Finished)),
         }
     }
 
     /// Solves each pipeline alone. The bounds add up, and the plans are joined if they fit together.
-    fn solve_separately(&mut self) -> Result<Option<JointPlan>, StageResult> {
+    fn solve_separately(&self, known: &mut JointBounds) -> Result<Option<JointPlan>, StageResult> {
         let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| self.solve_one(sub)).collect();
-        let cost = self.master.shared.cost.clone();
+        let cost = self.shared.cost.clone();
         let mut bound = 0.0;
         let mut columns = Vec::with_capacity(answers.len());
         for (p, answer) in answers.into_iter().enumerate() {
@@ -131,18 +134,19 @@ impl JointProblem<'_> {
                 return Err(StageResult::Infeasible);
             }
             bound += answer.bound;
-            self.cuts[p].push((cost.clone(), answer.bound));
+            known.cuts[p].push(PriceBound { prices: cost.clone(), cost_min: answer.bound });
             if let Some(column) = answer.column {
-                self.master.add(p, column.clone());
+                known.master.add(p, column.clone());
                 columns.push(column);
             }
         }
-        self.bound = bound;
-        Ok((columns.len() == self.subs.len()).then(|| self.joined(columns)).flatten())
+        known.bound = bound;
+        Ok((columns.len() == self.subs.len()).then(|| self.join(columns)).flatten())
     }
 
+    /// The best plan of one pipeline that has all devices to itself.
     fn solve_one(&self, sub: &Subproblem) -> PricedColumn {
-        let prices = &self.master.shared.cost;
+        let prices = &self.shared.cost;
         if self.goal == Goal::Accuracy
             && sub.weight > 0.0
             && let Some(answer) = enumerate::most_accurate(&sub.problem, &sub.space, self.gap, self.limits)
@@ -166,13 +170,13 @@ impl JointProblem<'_> {
             gap: self.gap,
         };
         let answer = sub.solve(question, self.limits);
-        let column = answer.column.map(|column| self.cheaper(sub, column, None));
+        let column = answer.column.map(|column| break_ties_of_column(self, sub, column, None));
         PricedColumn { column, ..answer }
     }
 
     /// Adds plans that need no solver: those of fewest devices, and the best ones for the goal.
-    fn add_rounded_columns(&mut self) {
-        let shared = &self.master.shared;
+    fn add_rounded_columns(&self, known: &mut JointBounds) {
+        let shared = &self.shared;
         let few: Vec<f64> = shared.most.iter().map(|m| 1.0 / m.max(1.0)).collect();
         let cost = shared.cost.clone();
         let columns: Vec<Vec<Column>> = self
@@ -186,25 +190,25 @@ impl JointProblem<'_> {
             .collect();
         for (p, of) in columns.into_iter().enumerate() {
             for column in of {
-                self.master.add(p, column);
+                known.master.add(p, column);
             }
         }
     }
 
     /// Solves the whole formulation between the bound and the best plan. `Infeasible`: no plan is better.
-    fn solve_whole(&self, best: Option<&JointPlan>) -> Option<StageResult> {
+    fn solve_whole(&self, known: &JointBounds, best: Option<&JointPlan>) -> Option<StageResult> {
         let goal = if self.goal == Goal::Switching { Goal::CostAndSwitching } else { self.goal };
         let mut built = build(self.problem, self.space, Stage::new(goal));
         let f = &mut built.formulation;
         let terms = f.cost_terms();
-        if self.bound.is_finite() {
-            f.at_least(self.bound - 1e-7 * self.bound.abs().max(1.0), terms.clone());
+        if known.bound.is_finite() {
+            f.at_least(known.bound - 1e-7 * known.bound.abs().max(1.0), terms.clone());
         }
         if let Some(best) = best {
             let margin = if goal == Goal::Replicas { 1.0 } else { (0.5 * self.gap * best.value.abs()).max(1e-9) };
             f.at_most(best.value - margin, terms);
         }
-        let settings = Settings { nodes_max: Some(FINISH_NODES_MAX), ..Settings::mip(0.5 * self.gap) };
+        let settings = SolveSettings { nodes_max: Some(FINISH_NODES_MAX), ..SolveSettings::mip(0.5 * self.gap) };
         let solved = highs::solve(f, settings, self.limits, None);
         match (solved.ending, solved.values) {
             (Ending::Infeasible, _) => Some(StageResult::Infeasible),
@@ -220,7 +224,7 @@ impl JointProblem<'_> {
 }
 
 /// The cheaper of two plans.
-fn better(a: Option<JointPlan>, b: Option<JointPlan>) -> Option<JointPlan> {
+fn cheaper_plan(a: Option<JointPlan>, b: Option<JointPlan>) -> Option<JointPlan> {
     match (a, b) {
         (Some(a), Some(b)) => Some(if b.value < a.value { b } else { a }),
         (a, b) => a.or(b),

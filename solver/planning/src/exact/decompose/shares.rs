@@ -6,17 +6,16 @@
 //! that division are exact, it is a best plan. So the points of the optimistic division are solved exactly. The bounds fall
 //! there, and to the left of them, because `v_g` is monotone. The devices are divided again, until both bounds meet.
 
-use super::joint::{JointPlan, JointProblem};
+use super::joint::{JointBounds, JointPlan, JointProblem, PriceBound};
 use super::knapsack::Division;
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
-use crate::exact::solution::choice::Choice;
-use crate::exact::stage::enumerate;
-use crate::exact::stage::enumerate::Candidate;
+use crate::exact::solution::choice::PlanIntegers;
+use crate::exact::stage::enumerate::{self, CandidateBudgets};
 use crate::exact::stage::solve::StageResult;
 use apportion_domain::{PipelineIndex, Problem, SLACK};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use rayon::prelude::*;
 
 /// Most divisions. Then the best plan is returned with its bound.
@@ -29,7 +28,7 @@ const DIVIDED_MAX: f64 = 1e9;
 
 /// Bounds of `v_g`.
 struct ValueCurve {
-    candidates: Vec<Candidate>,
+    candidates: Vec<CandidateBudgets>,
     /// Upper bound of the value of n devices; minus infinity if there is no plan.
     above: Vec<f64>,
     /// The best known plan on at most n devices.
@@ -39,7 +38,9 @@ struct ValueCurve {
 }
 
 impl ValueCurve {
-    fn new(sub: &Subproblem, devices: usize, cuts: &[(Vec<f64>, f64)], hardware: usize, limits: &Limits) -> Option<Self> {
+    /// The curve up to all devices; `None` if there is no envelope, or if the time is up.
+    fn new(sub: &Subproblem, equal: EqualDevices, cuts: &[PriceBound], limits: &RunLimits) -> Option<Self> {
+        let EqualDevices { hardware, count: devices } = equal;
         if sub.part().trie.merged {
             return None;
         }
@@ -49,8 +50,10 @@ impl ValueCurve {
             let best = candidates.iter().filter_map(|c| c.envelope.accuracy_at(n as f64)).reduce(f64::max);
             best.filter(|a| *a >= floor - SLACK).map(|a| a * sub.weight)
         };
-        let line =
-            |n: usize| cuts.iter().map(|(prices, bound)| prices[hardware] * n as f64 - bound).fold(f64::INFINITY, f64::min);
+        let line = |n: usize| {
+            let lines = cuts.iter().map(|cut| cut.prices[hardware] * n as f64 - cut.cost_min);
+            lines.fold(f64::INFINITY, f64::min)
+        };
         let mut above: Vec<f64> =
             (0..=devices).map(|n| envelope(n).map_or(f64::NEG_INFINITY, |v| v.min(line(n)))).collect();
         for n in (0..devices).rev() {
@@ -75,13 +78,22 @@ impl ValueCurve {
         self.solved[devices] = true;
     }
 
+    /// The value of the best known plan, by number of devices; minus infinity without a plan.
     fn worth(&self) -> Vec<f64> {
         self.below.iter().map(|c| c.as_ref().map_or(f64::NEG_INFINITY, |c| -c.goal)).collect()
     }
 }
 
-/// The devices, if all pipelines compete for the accuracy of one counted kind of whole devices: its position and count.
-fn equal_devices(joint: &JointProblem<'_>) -> Option<(usize, usize)> {
+/// The only kind of device for which all pipelines compete.
+#[derive(Clone, Copy)]
+struct EqualDevices {
+    /// Position of the hardware type.
+    hardware: usize,
+    count: usize,
+}
+
+/// The devices, if all pipelines compete for the accuracy of one counted kind of whole devices.
+fn equal_devices(joint: &JointProblem<'_>) -> Option<EqualDevices> {
     if joint.goal != Goal::Accuracy {
         return None;
     }
@@ -89,24 +101,24 @@ fn equal_devices(joint: &JointProblem<'_>) -> Option<(usize, usize)> {
     let alike = |sub: &Subproblem| {
         sub.part().groups[0].hardware == hardware && enumerate::devices_if_applicable(&sub.problem, &sub.space).is_some()
     };
-    let most = joint.master.shared.most[hardware.get()];
+    let most = joint.shared.most[hardware.get()];
     let pairs = most * most * joint.subs.len() as f64;
     if pairs.is_nan() || pairs > DIVIDED_MAX {
         return None;
     }
-    joint.subs.iter().all(alike).then_some((hardware.get(), most as usize))
+    joint.subs.iter().all(alike).then_some(EqualDevices { hardware: hardware.get(), count: most as usize })
 }
 
 /// Divides equal devices until the division is proven or the limits are exceeded. Raises the joint bound. `None` if devices
 /// are not equal, or if no plan was found.
-pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> Option<JointPlan> {
-    let (hardware, devices) = equal_devices(joint)?;
+pub(super) fn refine(joint: &JointProblem<'_>, known: &mut JointBounds, best: Option<&JointPlan>) -> Option<JointPlan> {
+    let equal = equal_devices(joint)?;
+    let EqualDevices { hardware, count: devices } = equal;
     let mut curves = Vec::with_capacity(joint.subs.len());
-    for (sub, cuts) in joint.subs.iter().zip(&joint.cuts) {
-        curves.push(ValueCurve::new(sub, devices, cuts, hardware, &joint.limits.for_finishing())?);
+    for (sub, cuts) in joint.subs.iter().zip(&known.cuts) {
+        curves.push(ValueCurve::new(sub, equal, cuts, &joint.limits.for_finishing())?);
     }
-    let known = joint.master.columns.iter().zip(&mut curves);
-    for (columns, curve) in known {
+    for (columns, curve) in known.master.columns.iter().zip(&mut curves) {
         columns.iter().for_each(|c| curve.record_plan(c, c.devices[hardware] as usize));
     }
     if let Some(best) = best {
@@ -117,10 +129,10 @@ pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> 
         let optimistic = Division::new(&above, devices);
         let worth: Vec<Vec<f64>> = curves.iter().map(ValueCurve::worth).collect();
         let most = Division::new(&worth, devices).worth[devices];
-        joint.bound = joint.bound.max(-optimistic.worth[devices]);
-        tracing::debug!(round, most, bound = -joint.bound, "division");
-        let Some(shares) = optimistic.of(devices) else { break };
-        if -joint.bound - most <= joint.gap * most.abs() || joint.limits.exceeded() {
+        known.bound = known.bound.max(-optimistic.worth[devices]);
+        tracing::debug!(round, most, bound = -known.bound, "division");
+        let Some(shares) = optimistic.shares_of(devices) else { break };
+        if -known.bound - most <= joint.gap * most.abs() || joint.limits.exceeded() {
             break;
         }
         let open: Vec<usize> = (0..shares.len()).filter(|&p| !curves[p].solved[shares[p]]).collect();
@@ -140,7 +152,7 @@ pub(super) fn refine(joint: &mut JointProblem<'_>, best: Option<&JointPlan>) -> 
             }
         }
     }
-    divided(joint, &curves, hardware, devices)
+    best_division(joint, &curves, equal)
 }
 
 /// Result for one number of devices.
@@ -150,9 +162,17 @@ struct Measured {
     most: Option<f64>,
 }
 
-fn measure(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize, gap: f64, limits: &Limits) -> Measured {
-    let (room, candidates) = within(sub, curve, hardware, devices);
-    match enumerate::search_highest_accuracy(&room, &sub.space, &candidates, POINT_GAP * gap, limits) {
+/// Searches the highest accuracy of one pipeline on this many devices.
+fn measure(
+    sub: &Subproblem,
+    curve: &ValueCurve,
+    hardware: usize,
+    devices: usize,
+    gap: f64,
+    limits: &RunLimits,
+) -> Measured {
+    let SmallerProblem { problem, candidates } = with_devices(sub, curve, hardware, devices);
+    match enumerate::search_highest_accuracy(&problem, &sub.space, &candidates, POINT_GAP * gap, limits) {
         StageResult::Found { choice, value, bound, stopped: _ } => {
             let column = sub.column(choice, Goal::Accuracy, Some(-value), limits);
             Measured { column, most: Some(-bound * sub.weight) }
@@ -162,33 +182,41 @@ fn measure(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize
     }
 }
 
-/// The problem of one pipeline on this many devices, and the budget vectors that carry its demand there.
-fn within(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize) -> (Problem, Vec<Candidate>) {
+/// The problem of one pipeline on a number of devices.
+struct SmallerProblem {
+    problem: Problem,
+    /// The budget vectors that carry its demand there.
+    candidates: Vec<CandidateBudgets>,
+}
+
+/// The problem of one pipeline on this many devices.
+fn with_devices(sub: &Subproblem, curve: &ValueCurve, hardware: usize, devices: usize) -> SmallerProblem {
     let counts = sub.problem.hardware.iter().enumerate();
     let counts: Vec<Option<u32>> =
         counts.map(|(h, d)| if h == hardware { Some(devices as u32) } else { d.count }).collect();
-    let there = |c: &Candidate| {
+    let there = |c: &CandidateBudgets| {
         let accuracy_max = c.envelope.accuracy_at(devices as f64)?;
-        Some(Candidate { accuracy_max, ..c.clone() })
+        Some(CandidateBudgets { accuracy_max, ..c.clone() })
     };
-    let mut candidates: Vec<Candidate> = curve.candidates.iter().filter_map(there).collect();
+    let mut candidates: Vec<CandidateBudgets> = curve.candidates.iter().filter_map(there).collect();
     candidates.sort_by(|a, b| b.accuracy_max.total_cmp(&a.accuracy_max));
-    (sub.with_room(&counts, None), candidates)
+    SmallerProblem { problem: sub.with_room(&counts, None), candidates }
 }
 
 /// The best division of the known plans, on as few devices as possible.
-fn divided(joint: &JointProblem<'_>, curves: &[ValueCurve], hardware: usize, devices: usize) -> Option<JointPlan> {
+fn best_division(joint: &JointProblem<'_>, curves: &[ValueCurve], equal: EqualDevices) -> Option<JointPlan> {
+    let EqualDevices { hardware, count: devices } = equal;
     let worth: Vec<Vec<f64>> = curves.iter().map(ValueCurve::worth).collect();
     let division = Division::new(&worth, devices);
     let most = division.worth[devices];
-    let total = division.fewest(most - 0.5 * ACCURACY_SLACK * most.abs())?;
-    let shares = division.of(total)?;
+    let total = division.fewest_devices(most - 0.5 * ACCURACY_SLACK * most.abs())?;
+    let shares = division.shares_of(total)?;
     let fewest = |(p, &share): (usize, &usize)| {
         let column = curves[p].below[share].clone()?;
         Some(with_fewer_replicas(joint, p, &curves[p], column, hardware))
     };
     let columns: Option<Vec<Column>> = shares.par_iter().enumerate().map(fewest).collect();
-    joint.joined(columns?)
+    joint.join(columns?)
 }
 
 /// A plan of the same value with fewer replicas, if one exists.
@@ -197,10 +225,10 @@ fn with_fewer_replicas(joint: &JointProblem<'_>, p: usize, curve: &ValueCurve, c
     if joint.second.is_none() || joint.limits.exceeded() || sub.weight <= 0.0 {
         return column;
     }
-    let (room, candidates) = within(sub, curve, hardware, column.devices[hardware] as usize);
+    let SmallerProblem { problem, candidates } = with_devices(sub, curve, hardware, column.devices[hardware] as usize);
     let accuracy = -column.goal / sub.weight;
-    let choice = Choice { groups: vec![column.groups.clone()] };
-    let choice = enumerate::reduce_replicas(&room, &sub.space, &candidates, accuracy, choice, joint.limits);
+    let choice = PlanIntegers { groups: vec![column.groups.clone()] };
+    let choice = enumerate::reduce_replicas(&problem, &sub.space, &candidates, accuracy, choice, joint.limits);
     if choice.groups[0] == column.groups {
         return column;
     }

@@ -5,22 +5,20 @@
 //! the bounds of [`Strategy`]. Otherwise some of them give a plan, and HiGHS searches the formulation with level
 //! binaries for a better one.
 
-use super::floor::{Strategy, Tariff};
+use super::floor::{RoundedStrategy, Strategy, Tariff};
 use crate::exact::model::budgets;
 use crate::exact::model::columns::replicas_max;
 use crate::exact::model::constraints::build;
 use crate::exact::model::goal::{Goal, Stage};
-use crate::exact::model::groups::Group;
+use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tolerances::STAGE_GAP_SHARE;
-use crate::exact::solution::choice::Choice;
-use crate::exact::solution::choice::{GroupChoice, read_choice};
+use crate::exact::solution::choice::{GroupChoice, PlanIntegers, read_choice};
 use crate::exact::solution::flows::{accuracy, flows};
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{LatencyRule, PipelineIndex, Problem, ProblemDraft, SLACK, StopReason};
-use apportion_mip::Ending;
-use apportion_mip::Limits;
-use apportion_mip::highs::{self, Settings};
+use apportion_mip::highs::{self, SolveSettings};
+use apportion_mip::{Ending, RunLimits};
 
 /// Most budget vectors that are searched for each question. The bound of each takes some microseconds.
 const VECTORS_MAX: usize = 4_000;
@@ -68,6 +66,19 @@ pub(super) struct PricedQuestion<'a> {
     pub gap: f64,
 }
 
+/// A budget vector with a bound on its plans.
+struct BoundedVector<'a> {
+    /// No plan within the budgets costs less.
+    cost_min: f64,
+    budgets: &'a [f64],
+}
+
+/// A choice with its cost.
+struct PricedChoice {
+    cost: f64,
+    choice: PlanIntegers,
+}
+
 /// One pipeline with all hardware to itself.
 pub(super) struct Subproblem {
     pub problem: Problem,
@@ -76,13 +87,13 @@ pub(super) struct Subproblem {
     /// The maximal budget vectors, or some of them.
     vectors: Vec<Vec<f64>>,
     /// Whether these are all.
-    complete: bool,
+    is_complete: bool,
     /// Weight of this pipeline's accuracy in the joint problem.
     pub weight: f64,
 }
 
 impl Subproblem {
-    pub fn new(problem: &Problem, space: &Space, p: usize, limits: &Limits) -> Self {
+    pub fn new(problem: &Problem, space: &Space, p: usize, limits: &RunLimits) -> Self {
         let index = PipelineIndex(p);
         let deployed = problem.deployed.iter().filter(|d| d.pipeline == index).cloned();
         let draft = ProblemDraft {
@@ -95,14 +106,15 @@ impl Subproblem {
         let problem = Problem::new(draft).expect("a part of a valid problem is valid");
         let part = PipelineSpace { index: PipelineIndex(0), weight: 1.0, ..space.parts[p].clone() };
         let pipeline = problem.pipeline(PipelineIndex(0));
-        let (vectors, complete) = match budgets::at_most(VECTORS_MAX, pipeline, &part, limits) {
+        let (vectors, is_complete) = match budgets::list_at_most(VECTORS_MAX, pipeline, &part, limits) {
             // under rule `path` there are plans beyond those of any budgets
             Some(all) => (all, part.rule == LatencyRule::TaskBudget),
-            None => (budgets::some(pipeline, &part), false),
+            None => (budgets::list_some(pipeline, &part), false),
         };
-        Self { weight: space.parts[p].weight, space: Space { parts: vec![part] }, problem, vectors, complete }
+        Self { weight: space.parts[p].weight, space: Space { parts: vec![part] }, problem, vectors, is_complete }
     }
 
+    /// The space of the only pipeline.
     pub fn part(&self) -> &PipelineSpace {
         &self.space.parts[0]
     }
@@ -128,7 +140,7 @@ impl Subproblem {
     }
 
     /// Solves a question.
-    pub fn solve(&self, question: PricedQuestion<'_>, limits: &Limits) -> PricedColumn {
+    pub fn solve(&self, question: PricedQuestion<'_>, limits: &RunLimits) -> PricedColumn {
         // solved for the pipeline's own accuracy, so prices are divided by its weight
         let (goal, scale) = match question.goal {
             Goal::Accuracy if self.weight <= 0.0 => (Goal::Nothing, 1.0),
@@ -139,12 +151,12 @@ impl Subproblem {
         let problem = question.room.unwrap_or(&self.problem);
         let stage =
             Stage { accuracy_min: question.accuracy_min, prices: Some(&prices), free: question.free, ..Stage::new(goal) };
-        let listed = self.by_vectors(problem, stage, question.gap, limits);
+        let listed = self.search_listed_budgets(problem, stage, question.gap, limits);
         let answer =
-            if self.complete { listed } else { self.search_all_budgets(problem, stage, listed, question.gap, limits) };
+            if self.is_complete { listed } else { self.search_all_budgets(problem, stage, listed, question.gap, limits) };
         match answer {
             StageResult::Found { choice, value, bound, .. } => {
-                let own = (goal == Goal::Accuracy).then(|| self.spent(&choice.groups[0], &prices) - value);
+                let own = (goal == Goal::Accuracy).then(|| self.price_of_devices(&choice.groups[0], &prices) - value);
                 PricedColumn { column: self.column(choice, question.worth, own, limits), bound: bound * scale }
             }
             StageResult::Infeasible => PricedColumn { column: None, bound: f64::INFINITY },
@@ -155,8 +167,8 @@ impl Subproblem {
     }
 
     /// A bound on any answer, without a solver.
-    fn bound_without_solver(&self, goal: Goal, prices: &[f64], limits: &Limits) -> f64 {
-        if !self.complete || limits.for_finishing().exceeded() {
+    fn bound_without_solver(&self, goal: Goal, prices: &[f64], limits: &RunLimits) -> f64 {
+        if !self.is_complete || limits.for_finishing().exceeded() {
             return if goal == Goal::Accuracy { -1.0 } else { 0.0 };
         }
         let tariff = self.tariff(goal, prices);
@@ -165,7 +177,7 @@ impl Subproblem {
     }
 
     /// Price of the devices of a choice.
-    fn spent(&self, groups: &[GroupChoice], prices: &[f64]) -> f64 {
+    fn price_of_devices(&self, groups: &[GroupChoice], prices: &[f64]) -> f64 {
         let each = self.part().groups.iter().zip(groups);
         each.map(|(g, c)| f64::from(c.replicas) * g.share.value() * prices[g.hardware.get()]).sum()
     }
@@ -175,29 +187,32 @@ impl Subproblem {
         let own = f64::from(u8::from(goal == Goal::Replicas));
         let priced = f64::from(u8::from(goal == Goal::CostAndSwitching));
         let rate = |h: usize| prices[h] + priced * self.problem.hardware[h].price_per_hour;
-        let price = |g: &Group| own + rate(g.hardware.get()) * g.share.value();
+        let price = |g: &FeasibleGroup| own + rate(g.hardware.get()) * g.share.value();
         let reward = if goal == Goal::Accuracy { 1.0 } else { 0.0 };
         Tariff { replica: self.part().groups.iter().map(price).collect(), reward }
     }
 
+    /// The operating point of each group within these budgets.
     fn points(&self, budgets: &[f64]) -> Vec<Option<usize>> {
         self.part().groups.iter().map(|g| g.best_within(budgets[g.task.get()])).collect()
     }
 
-    fn by_vectors(&self, problem: &Problem, stage: Stage<'_>, gap: f64, limits: &Limits) -> StageResult {
+    /// Searches the listed budget vectors in the order of their bounds.
+    fn search_listed_budgets(&self, problem: &Problem, stage: Stage<'_>, gap: f64, limits: &RunLimits) -> StageResult {
         if let Some(reason) = limits.for_finishing().stop_reason() {
             return StageResult::Unknown(reason);
         }
         let tariff = self.tariff(stage.goal, stage.prices.unwrap_or_default());
         // the tariff has charged the free parts of devices
         let rebate = self.rebate(&stage);
-        let floor = |b: &Vec<f64>| Strategy::cheapest(self.part(), &self.points(b), &tariff).map(|s| s.cost - rebate);
-        let mut order: Vec<(f64, &Vec<f64>)> = self.vectors.iter().filter_map(|b| Some((floor(b)?, b))).collect();
-        order.sort_by(|a, b| a.0.total_cmp(&b.0));
-        let mut best: Option<(f64, Choice)> = None;
+        let floor = |b: &[f64]| Strategy::cheapest(self.part(), &self.points(b), &tariff).map(|s| s.cost - rebate);
+        let bounded = self.vectors.iter().filter_map(|b| Some(BoundedVector { cost_min: floor(b)?, budgets: b }));
+        let mut order: Vec<BoundedVector<'_>> = bounded.collect();
+        order.sort_by(|a, b| a.cost_min.total_cmp(&b.cost_min));
+        let mut best: Option<PricedChoice> = None;
         let mut bound = f64::INFINITY;
         let mut stopped = None;
-        for (least, budgets) in order {
+        for BoundedVector { cost_min: least, budgets } in order {
             if let Some(reason) = limits.stop_reason()
                 && (best.is_some() || limits.for_finishing().exceeded())
             {
@@ -205,19 +220,19 @@ impl Subproblem {
                 stopped = Some(reason);
                 break;
             }
-            let incumbent = best.as_ref().map(|b| b.0);
+            let incumbent = best.as_ref().map(|b| b.cost);
             // a better plan must cost less than this
             let cutoff = incumbent.map_or(f64::INFINITY, |i| i - (0.5 * gap * i.abs()).max(1e-9));
             if least >= cutoff {
                 bound = bound.min(least);
                 break;
             }
-            match solve_stage(problem, &self.space, stage.within(budgets), gap, limits, incumbent) {
+            match solve_stage(problem, &self.space, stage.within_budgets(budgets), gap, limits, incumbent) {
                 StageResult::Found { choice, value, bound: own, stopped: why } => {
                     bound = bound.min(own.max(least));
                     stopped = stopped.or(why);
                     if incumbent.is_none_or(|i| value < i) {
-                        best = Some((value, choice));
+                        best = Some(PricedChoice { cost: value, choice });
                     }
                 }
                 StageResult::Infeasible => {
@@ -231,7 +246,9 @@ impl Subproblem {
             }
         }
         match best {
-            Some((value, choice)) => StageResult::Found { choice, value, bound: bound.min(value), stopped },
+            Some(PricedChoice { cost, choice }) => {
+                StageResult::Found { choice, value: cost, bound: bound.min(cost), stopped }
+            }
             None => stopped.map_or(StageResult::Infeasible, StageResult::Unknown),
         }
     }
@@ -244,7 +261,7 @@ impl Subproblem {
         stage: Stage<'_>,
         listed: StageResult,
         gap: f64,
-        limits: &Limits,
+        limits: &RunLimits,
     ) -> StageResult {
         let (known, value) = match listed {
             StageResult::Found { choice, value, .. } => (Some(choice), value),
@@ -259,7 +276,7 @@ impl Subproblem {
             let terms = built.formulation.cost_terms();
             built.formulation.at_most(cutoff, terms);
         }
-        let settings = Settings { nodes_max: Some(LEVEL_NODES_MAX), ..Settings::mip(gap) };
+        let settings = SolveSettings { nodes_max: Some(LEVEL_NODES_MAX), ..SolveSettings::mip(gap) };
         // only a share of the time: the other pipelines and the master programme need time too
         let solved = highs::solve(&built.formulation, settings, &limits.with_share_of_time(LEVEL_TIME), None);
         let stopped = || limits.stop_reason().unwrap_or(StopReason::Finished);
@@ -289,7 +306,7 @@ impl Subproblem {
     }
 
     /// A bound on a stage without a solver.
-    fn stage_bound(&self, stage: &Stage<'_>, limits: &Limits) -> f64 {
+    fn stage_bound(&self, stage: &Stage<'_>, limits: &RunLimits) -> f64 {
         self.bound_without_solver(stage.goal, stage.prices.unwrap_or_default(), limits) - self.rebate(stage)
     }
 
@@ -300,7 +317,7 @@ impl Subproblem {
     }
 
     /// A choice as a column; `own` is the pipeline's accuracy where it is known.
-    pub fn column(&self, choice: Choice, goal: Goal, own: Option<f64>, limits: &Limits) -> Option<Column> {
+    pub fn column(&self, choice: PlanIntegers, goal: Goal, own: Option<f64>, limits: &RunLimits) -> Option<Column> {
         let finishing = limits.for_finishing();
         let value = match goal {
             Goal::Accuracy => {
@@ -335,7 +352,7 @@ impl Subproblem {
 
     /// Plans without a solver: for each budget vector the cheapest strategy for the goal at these prices, rounded up. They
     /// are valued by `worth`.
-    pub fn rounded_columns(&self, goal: Goal, prices: &[f64], worth: Goal, limits: &Limits) -> Vec<Column> {
+    pub fn rounded_columns(&self, goal: Goal, prices: &[f64], worth: Goal, limits: &RunLimits) -> Vec<Column> {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let tariff = self.tariff(goal, prices);
         let mut columns: Vec<Column> = Vec::new();
@@ -345,11 +362,12 @@ impl Subproblem {
             }
             let points = self.points(budgets);
             let Some(strategy) = Strategy::cheapest(self.part(), &points, &tariff) else { continue };
-            let Some((groups, accuracy)) = strategy.rounded(pipeline, self.part(), &points, &tariff) else { continue };
+            let rounded = strategy.round_up(pipeline, self.part(), &points, &tariff);
+            let Some(RoundedStrategy { groups, accuracy }) = rounded else { continue };
             if pipeline.min_accuracy.is_some_and(|floor| accuracy < floor - SLACK) {
                 continue;
             }
-            let column = self.column(Choice { groups: vec![groups] }, worth, Some(accuracy), limits);
+            let column = self.column(PlanIntegers { groups: vec![groups] }, worth, Some(accuracy), limits);
             columns.extend(column.filter(|c| self.fits(c) && !columns.iter().any(|o| is_no_worse(o, c))));
         }
         columns

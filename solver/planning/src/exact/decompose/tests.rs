@@ -2,13 +2,13 @@
 
 use super::*;
 use crate::bench::drawn;
-use crate::bench::drawn::Shape;
+use crate::bench::drawn::{ProblemShape, ShapeHardware};
 use crate::exact::model::goal::Stage;
 use crate::exact::model::space::SpaceError;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
 use crate::exact::search::modes::{LastStage, ModeSearch, SearchResult};
-use crate::exact::solution::choice::Choice;
+use crate::exact::solution::choice::PlanIntegers;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
 use crate::exact::solution::worth::worth;
@@ -18,8 +18,8 @@ use std::time::Duration;
 
 const GAP: f64 = 1e-3;
 
-fn unlimited() -> Limits {
-    Limits::new(Arc::new(|| Duration::ZERO))
+fn unlimited() -> RunLimits {
+    RunLimits::new(Arc::new(|| Duration::ZERO))
 }
 
 fn space_of(problem: &Problem, tightening: &Tightening, goal: Goal) -> Result<Space, SpaceError> {
@@ -29,13 +29,18 @@ fn space_of(problem: &Problem, tightening: &Tightening, goal: Goal) -> Result<Sp
     Space::new(problem, tightening, &unlimited())
 }
 
-fn shape(mode: Mode) -> Shape {
-    Shape {
+/// A hardware type with a price per hour, a count and a speed.
+fn kind(price_per_hour: f64, count: Option<u32>, speed: f64) -> ShapeHardware {
+    ShapeHardware { price_per_hour, count, speed }
+}
+
+fn shape(mode: Mode) -> ProblemShape {
+    ProblemShape {
         pipelines: 3,
         tasks_max: 2,
         variants_max: 3,
         batches: 3,
-        hardware: vec![(1.0, Some(8), 1.0)],
+        hardware: vec![kind(1.0, Some(8), 1.0)],
         halves: false,
         demand_qps: 60.0,
         min_accuracy: None,
@@ -51,9 +56,18 @@ struct Tally {
     short: usize,
 }
 
-/// Compares one stage over `seeds`. With `exact` the whole formulation may close the gap, and must; without, the parts
-/// stand by themselves.
-fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) -> Tally {
+/// Who closes the gap of a decomposition?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum GapCloser {
+    /// The whole formulation may close it, and it must be closed.
+    WholeFormulation,
+    /// Nobody: the parts stand by themselves.
+    Nobody,
+}
+
+/// Compares one stage over `seeds`.
+fn compare(shape: &ProblemShape, seeds: std::ops::Range<u64>, goal: Goal, closer: GapCloser) -> Tally {
+    let must_close = closer == GapCloser::WholeFormulation;
     let limits = unlimited();
     let mut tally = Tally::default();
     for seed in seeds {
@@ -63,7 +77,7 @@ fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) 
         let whole = crate::exact::stage::solve::solve_stage(&problem, &space, Stage::new(goal), 1e-6, &limits, None);
         let second = (goal == Goal::Accuracy).then_some(Goal::Cost);
         let mut joint = JointProblem::new(&problem, &space, goal, second, GAP, &limits).expect("a goal of stages");
-        joint.finish_max = if exact { FINISH_MAX } else { 0 };
+        joint.finish_max = if must_close { FINISH_MAX } else { 0 };
         let parts = joint.solve(&unlimited());
         match (whole, parts) {
             (StageResult::Infeasible, StageResult::Infeasible) => tally.infeasible += 1,
@@ -73,12 +87,12 @@ fn compare(shape: &Shape, seeds: std::ops::Range<u64>, goal: Goal, exact: bool) 
                 assert!(value >= best - slack, "seed {seed}: {value} better than the optimum {best}");
                 assert!(bound <= value, "seed {seed}");
                 let reached = value - best <= GAP * best.abs() + slack;
-                assert!(reached || !exact, "seed {seed}: {value} for {best}");
+                assert!(reached || !must_close, "seed {seed}: {value} for {best}");
                 tally.short += usize::from(!reached);
                 tally.feasible += 1;
                 accepted(&problem, space, choice, goal, value, seed);
             }
-            (_, StageResult::Unknown(_)) if !exact => tally.short += 1,
+            (_, StageResult::Unknown(_)) if !must_close => tally.short += 1,
             (whole, parts) => panic!("seed {seed}: {} by the whole, {} by parts", named(&whole), named(&parts)),
         }
     }
@@ -94,7 +108,7 @@ fn named(answer: &StageResult) -> String {
 }
 
 /// The plan of a choice has the claimed value, and the checker accepts it.
-fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: f64, seed: u64) {
+fn accepted(problem: &Problem, space: Space, choice: PlanIntegers, goal: Goal, value: f64, seed: u64) {
     let step = match (problem.objective.mode, goal) {
         (Mode::HardwareThenAccuracy, Goal::Replicas) => Some(apportion_domain::ObjectiveStep::Hardware),
         (Mode::HardwareThenAccuracy, _) => Some(apportion_domain::ObjectiveStep::Accuracy),
@@ -119,61 +133,61 @@ fn accepted(problem: &Problem, space: Space, choice: Choice, goal: Goal, value: 
 
 #[test]
 fn division_of_equal_devices_matches_the_whole_formulation() {
-    let shape = Shape { hardware: vec![(1.0, Some(6), 1.0)], demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
-    let tally = compare(&shape, 0..40, Goal::Accuracy, false);
+    let shape = ProblemShape { hardware: vec![kind(1.0, Some(6), 1.0)], demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..40, Goal::Accuracy, GapCloser::Nobody);
     assert!(tally.feasible > 15 && tally.infeasible > 2 && tally.short == 0, "{tally:?}");
 }
 
 #[test]
 fn floors_hold_while_devices_are_divided() {
-    let shape = Shape { min_accuracy: Some(0.85), ..shape(Mode::MaxAccuracy) };
-    let tally = compare(&shape, 40..60, Goal::Accuracy, true);
+    let shape = ProblemShape { min_accuracy: Some(0.85), ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 40..60, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 5, "{tally:?}");
 }
 
 #[test]
 fn fewest_replicas_add_up() {
-    let shape = Shape { hardware: vec![(1.0, Some(7), 1.0)], ..shape(Mode::HardwareThenAccuracy) };
-    let tally = compare(&shape, 0..20, Goal::Replicas, false);
+    let shape = ProblemShape { hardware: vec![kind(1.0, Some(7), 1.0)], ..shape(Mode::HardwareThenAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Replicas, GapCloser::Nobody);
     assert!(tally.feasible > 2 && tally.infeasible > 2 && tally.short == 0, "{tally:?}");
 }
 
 #[test]
 fn several_kinds_of_devices_are_priced() {
-    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(3), 2.5)];
-    let shape = Shape { hardware, ..shape(Mode::MaxAccuracy) };
-    let tally = compare(&shape, 0..20, Goal::Accuracy, true);
+    let hardware = vec![kind(1.0, Some(4), 1.0), kind(2.2, Some(3), 2.5)];
+    let shape = ProblemShape { hardware, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 8, "{tally:?}");
 }
 
 #[test]
 fn a_budget_is_shared() {
     let objective = Objective { mode: Mode::MaxAccuracy, budget_per_hour: Some(11.0), ..Objective::default() };
-    let hardware = vec![(1.0, None, 1.0), (2.2, None, 2.5)];
-    let shape = Shape { hardware, objective, ..shape(Mode::MaxAccuracy) };
-    let tally = compare(&shape, 0..20, Goal::Accuracy, true);
+    let hardware = vec![kind(1.0, None, 1.0), kind(2.2, None, 2.5)];
+    let shape = ProblemShape { hardware, objective, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&shape, 0..20, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 8, "{tally:?}");
 }
 
 #[test]
 fn cost_is_least_within_shared_counts() {
-    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(4), 2.5), (3.0, Some(12), 2.5)];
-    let shape = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
-    let tally = compare(&shape, 0..20, Goal::CostAndSwitching, true);
+    let hardware = vec![kind(1.0, Some(4), 1.0), kind(2.2, Some(4), 2.5), kind(3.0, Some(12), 2.5)];
+    let shape = ProblemShape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let tally = compare(&shape, 0..20, Goal::CostAndSwitching, GapCloser::WholeFormulation);
     assert!(tally.feasible > 8, "{tally:?}");
 }
 
 #[test]
 fn parts_of_devices_are_counted_whole_at_the_end() {
-    let hardware = vec![(1.0, Some(5), 1.0), (2.2, Some(4), 2.5)];
-    let shape = Shape { hardware, halves: true, min_accuracy: Some(0.9), demand_qps: 40.0, ..shape(Mode::MinCost) };
-    let tally = compare(&shape, 0..8, Goal::CostAndSwitching, true);
+    let hardware = vec![kind(1.0, Some(5), 1.0), kind(2.2, Some(4), 2.5)];
+    let shape = ProblemShape { hardware, halves: true, min_accuracy: Some(0.9), demand_qps: 40.0, ..shape(Mode::MinCost) };
+    let tally = compare(&shape, 0..8, Goal::CostAndSwitching, GapCloser::WholeFormulation);
     assert!(tally.feasible > 3, "{tally:?}");
 }
 
 #[test]
 fn the_same_seed_gives_the_same_plan() {
-    let problem = drawn::problem(3, &Shape { pipelines: 4, ..shape(Mode::MaxAccuracy) });
+    let problem = drawn::problem(3, &ProblemShape { pipelines: 4, ..shape(Mode::MaxAccuracy) });
     let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
     let solve = || solve_apart(&problem, &space, Goal::Accuracy, Some(Goal::Cost), GAP, &unlimited());
     match (solve(), solve()) {
@@ -184,27 +198,27 @@ fn the_same_seed_gives_the_same_plan() {
 
 #[test]
 fn the_parts_alone_come_near() {
-    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(3), 2.5)];
-    let accuracy = Shape { hardware: hardware.clone(), demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
-    let cost = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let hardware = vec![kind(1.0, Some(4), 1.0), kind(2.2, Some(3), 2.5)];
+    let accuracy = ProblemShape { hardware: hardware.clone(), demand_qps: 110.0, ..shape(Mode::MaxAccuracy) };
+    let cost = ProblemShape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
     for (shape, goal) in [(accuracy, Goal::Accuracy), (cost, Goal::CostAndSwitching)] {
-        let tally = compare(&shape, 100..120, goal, false);
+        let tally = compare(&shape, 100..120, goal, GapCloser::Nobody);
         assert!(tally.short * 4 <= tally.feasible + tally.infeasible, "{tally:?}");
     }
 }
 
 #[test]
 fn halves_of_devices_are_shared_by_pipelines() {
-    let hardware = vec![(1.0, Some(3), 1.0), (2.2, Some(2), 2.5)];
-    let small = Shape { halves: true, batches: 2, variants_max: 2, demand_qps: 90.0, ..shape(Mode::MaxAccuracy) };
-    let tally = compare(&Shape { hardware, ..small }, 0..8, Goal::Accuracy, true);
+    let hardware = vec![kind(1.0, Some(3), 1.0), kind(2.2, Some(2), 2.5)];
+    let small = ProblemShape { halves: true, batches: 2, variants_max: 2, demand_qps: 90.0, ..shape(Mode::MaxAccuracy) };
+    let tally = compare(&ProblemShape { hardware, ..small }, 0..8, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 2, "{tally:?}");
 }
 
 #[test]
 fn switching_is_paid_by_each_pipeline_for_itself() {
-    let hardware = vec![(1.0, Some(4), 1.0), (2.2, Some(4), 2.5)];
-    let shape = Shape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let hardware = vec![kind(1.0, Some(4), 1.0), kind(2.2, Some(4), 2.5)];
+    let shape = ProblemShape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
     for seed in 0..8 {
         let plain = drawn::problem(seed, &shape);
         // one replica of the first variant of each task runs now
@@ -237,33 +251,56 @@ fn switching_is_paid_by_each_pipeline_for_itself() {
     }
 }
 
-/// The best that `n` devices do for a pipeline of one task, every way to use them tried: minus infinity if they do not
-/// suffice.
-fn by_hand(pipeline: &apportion_domain::Pipeline, n: u32) -> f64 {
+/// One way to use some variants of a task.
+#[derive(Clone, Copy)]
+struct Way {
+    /// Devices that are left.
+    devices: u32,
+    /// Load that is left.
+    left_qps: f64,
+    accuracy: f64,
+}
+
+/// The highest accuracy of a pipeline of one task on `n` devices. Every way to use them is tried. Minus infinity if they do
+/// not suffice.
+fn accuracy_by_brute_force(pipeline: &apportion_domain::Pipeline, n: u32) -> f64 {
     let fastest = |v: &apportion_domain::Variant| {
         let rows = v.profile.rows().iter().filter(|r| 2.0 * r.latency_ms <= pipeline.slo_ms + 1e-9);
         rows.map(apportion_domain::ProfileRow::throughput_qps).fold(0.0, f64::max)
     };
-    let mut ways = vec![(n, pipeline.demand_qps, 0.0)];
+    let mut ways = vec![Way { devices: n, left_qps: pipeline.demand_qps, accuracy: 0.0 }];
     for variant in &pipeline.tasks[0].variants {
         let served = |x: u32, left: f64| left.min(f64::from(x) * fastest(variant));
         let accuracy = |x: u32, left: f64| served(x, left) / pipeline.demand_qps * variant.accuracy;
-        let one = |&(devices, left, sum): &(u32, f64, f64)| -> Vec<(u32, f64, f64)> {
-            (0..=devices).map(|x| (devices - x, left - served(x, left), sum + accuracy(x, left))).collect()
+        let with_variant = |way: &Way| -> Vec<Way> {
+            let &Way { devices, left_qps, accuracy: sum } = way;
+            let on = |x: u32| Way {
+                devices: devices - x,
+                left_qps: left_qps - served(x, left_qps),
+                accuracy: sum + accuracy(x, left_qps),
+            };
+            (0..=devices).map(on).collect()
         };
-        ways = ways.iter().flat_map(one).collect();
+        ways = ways.iter().flat_map(with_variant).collect();
     }
-    ways.iter().filter(|w| w.1 <= 1e-9 * pipeline.demand_qps).map(|w| w.2).fold(f64::NEG_INFINITY, f64::max)
+    let enough = ways.iter().filter(|w| w.left_qps <= 1e-9 * pipeline.demand_qps);
+    enough.map(|w| w.accuracy).fold(f64::NEG_INFINITY, f64::max)
 }
 
 #[test]
 fn tiny_clusters_are_divided_as_by_brute_force() {
-    let tiny = Shape { tasks_max: 1, hardware: vec![(1.0, Some(5), 1.0)], demand_qps: 120.0, ..shape(Mode::MaxAccuracy) };
+    let tiny = ProblemShape {
+        tasks_max: 1,
+        hardware: vec![kind(1.0, Some(5), 1.0)],
+        demand_qps: 120.0,
+        ..shape(Mode::MaxAccuracy)
+    };
     let (mut feasible, mut infeasible) = (0, 0);
     for seed in 0..60 {
         let problem = drawn::problem(seed, &tiny);
         let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
-        let worth = |p: usize, n: u32| problem.pipelines[p].weight / total * by_hand(&problem.pipelines[p], n);
+        let worth =
+            |p: usize, n: u32| problem.pipelines[p].weight / total * accuracy_by_brute_force(&problem.pipelines[p], n);
         let mut best = f64::NEG_INFINITY;
         for a in 0..=5 {
             for b in 0..=5 - a {
@@ -287,24 +324,27 @@ fn tiny_clusters_are_divided_as_by_brute_force() {
 }
 
 /// A clock that goes on by a tenth of a millisecond whenever somebody looks at it.
-fn counted(until_ms: u64) -> Limits {
+fn counted(until_ms: u64) -> RunLimits {
     let looks = std::sync::atomic::AtomicU64::new(0);
     let elapsed = move || Duration::from_micros(100 * looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    Limits { deadline: Some(Duration::from_millis(until_ms)), ..Limits::new(Arc::new(elapsed)) }
+    RunLimits { deadline: Some(Duration::from_millis(until_ms)), ..RunLimits::new(Arc::new(elapsed)) }
 }
 
 #[test]
 fn a_search_at_its_limit_returns_plan_and_bound() {
     let equal = crate::bench::cluster::cluster(&[], 8, 60, 2);
-    let hardware = vec![(1.0, Some(14), 1.0), (2.2, Some(10), 2.5)];
-    let mixed = drawn::problem(2, &Shape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });
+    let hardware = vec![kind(1.0, Some(14), 1.0), kind(2.2, Some(10), 2.5)];
+    let mixed = drawn::problem(2, &ProblemShape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });
     for problem in [equal, mixed] {
-        let solve =
-            |limits: &Limits| match crate::exact::search::modes::search(&problem, &Tightening::none(&problem), GAP, limits)
-            {
-                SearchResult::Found(found) => found,
-                _ => panic!("a plan, whatever the limit"),
-            };
+        let solve = |limits: &RunLimits| match crate::exact::search::modes::search(
+            &problem,
+            &Tightening::none(&problem),
+            GAP,
+            limits,
+        ) {
+            SearchResult::Found(found) => found,
+            _ => panic!("a plan, whatever the limit"),
+        };
         let best = solve(&unlimited());
         let mut stopped = 0;
         for until_ms in [0, 2, 10, 50, 250] {

@@ -1,6 +1,6 @@
-//! Which bound holds without a search? The sum of what each task alone can reach at best.
+//! Which bound holds without a search? The sum of the best values that each task can reach alone.
 
-use super::groups::{Group, usable_groups};
+use super::groups::{FeasibleGroup, usable_groups};
 use super::tightening::Tightening;
 use apportion_domain::{
     AccuracyModel, Mode, ObjectiveStep, Pipeline, PipelineIndex, Problem, SLACK, TaskIndex, VariantIndex,
@@ -12,15 +12,15 @@ pub(crate) fn is_maximised(problem: &Problem, step: Option<ObjectiveStep>) -> bo
 }
 
 /// The bound of a mode and step: the highest accuracy of any path, or a sum over tasks. Each task counts the cost of its
-/// least load at its best throughput, whatever the latency.
+/// least load at its best throughput, at any latency.
 pub(crate) fn bound(problem: &Problem, tightening: &Tightening, step: Option<ObjectiveStep>) -> f64 {
     if is_maximised(problem, step) {
         let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
         let weight = |p: &Pipeline| if total > 0.0 { p.weight / total } else { 1.0 / problem.pipelines.len() as f64 };
         return problem.pipelines.iter().map(|p| weight(p) * accuracy_max(p)).sum();
     }
-    let replicas = step == Some(ObjectiveStep::Hardware);
-    (0..problem.pipelines.len()).map(|p| least(problem, tightening, PipelineIndex(p), replicas)).sum()
+    let quantity = if step == Some(ObjectiveStep::Hardware) { Quantity::Replicas } else { Quantity::Cost };
+    (0..problem.pipelines.len()).map(|p| least(problem, tightening, PipelineIndex(p), quantity)).sum()
 }
 
 /// The highest accuracy of any path.
@@ -57,8 +57,17 @@ pub(crate) fn accuracy_max(pipeline: &Pipeline) -> f64 {
     pipeline.sinks().map(of_sink).sum()
 }
 
+/// The quantity that a bound adds up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Quantity {
+    /// Whole replicas.
+    Replicas,
+    /// Price of the devices per hour.
+    Cost,
+}
+
 /// Fewest replicas or least cost of one pipeline, its tasks added up.
-fn least(problem: &Problem, tightening: &Tightening, index: PipelineIndex, replicas: bool) -> f64 {
+fn least(problem: &Problem, tightening: &Tightening, index: PipelineIndex, quantity: Quantity) -> f64 {
     let pipeline = problem.pipeline(index);
     let groups = usable_groups(problem, index, tightening, |_, _| true);
     let mut load = vec![0.0; pipeline.tasks.len()];
@@ -73,13 +82,17 @@ fn least(problem: &Problem, tightening: &Tightening, index: PipelineIndex, repli
         };
         let headroom = tightening.parts[index.0].headroom[t.get()];
         let points = groups.iter().filter(|g| g.task == t).flat_map(|g| g.points.iter().map(move |p| (g, p)));
-        let price = |g: &Group| {
-            if replicas { 1.0 } else { g.share.value() * problem.hardware_at(g.hardware).price_per_hour }
+        let price = |g: &FeasibleGroup| match quantity {
+            Quantity::Replicas => 1.0,
+            Quantity::Cost => g.share.value() * problem.hardware_at(g.hardware).price_per_hour,
         };
         let each = points.map(|(g, p)| price(g) / p.qps).fold(f64::INFINITY, f64::min);
         if load[t.get()] > 0.0 && each.is_finite() {
             let needed = load[t.get()] * headroom * each;
-            sum += if replicas { (needed - SLACK * needed.max(1.0)).ceil().max(1.0) } else { needed };
+            sum += match quantity {
+                Quantity::Replicas => (needed - SLACK * needed.max(1.0)).ceil().max(1.0),
+                Quantity::Cost => needed,
+            };
         }
     }
     sum

@@ -5,7 +5,7 @@
 use super::latency::{finish_times, optional_tasks};
 use super::space::PipelineSpace;
 use apportion_domain::{LatencyRule, Pipeline, SLACK, TaskIndex};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most vectors that are enumerated. Beyond it the formulation chooses budgets with binaries.
 pub(crate) const VECTORS_MAX: usize = 400;
@@ -16,16 +16,16 @@ const CANDIDATES_MAX: usize = 200_000;
 const CANDIDATES_PER_CHECK: usize = 256;
 
 /// All maximal budget vectors in charges by task, or `None` if there are more than [`VECTORS_MAX`], or time is up first.
-pub(crate) fn maximal(pipeline: &Pipeline, part: &PipelineSpace, limits: &Limits) -> Option<Vec<Vec<f64>>> {
-    at_most(VECTORS_MAX, pipeline, part, limits)
+pub(crate) fn list_maximal(pipeline: &Pipeline, part: &PipelineSpace, limits: &RunLimits) -> Option<Vec<Vec<f64>>> {
+    list_at_most(VECTORS_MAX, pipeline, part, limits)
 }
 
 /// All maximal budget vectors, or `None` if there are more than `vectors_max`, or time is up first.
-pub(crate) fn at_most(
+pub(crate) fn list_at_most(
     vectors_max: usize,
     pipeline: &Pipeline,
     part: &PipelineSpace,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Option<Vec<Vec<f64>>> {
     if optional_tasks(pipeline).iter().any(|&o| o) {
         return None;
@@ -42,7 +42,7 @@ pub(crate) fn at_most(
         if code.is_multiple_of(CANDIDATES_PER_CHECK) && limits.exceeded() {
             return None;
         }
-        if let Some(vector) = complete(pipeline, part, &inner, code)
+        if let Some(vector) = vector_of_code(pipeline, part, &inner, code)
             && is_maximal(pipeline, part, &inner, &vector)
         {
             vectors.push(vector);
@@ -56,7 +56,7 @@ pub(crate) fn at_most(
 
 /// A few maximal vectors, if there are too many to list. From the least charges on, each task in turn is raised as far as
 /// possible before the others, and then all tasks level by level. Optional tasks keep a budget too.
-pub(crate) fn some(pipeline: &Pipeline, part: &PipelineSpace) -> Vec<Vec<f64>> {
+pub(crate) fn list_some(pipeline: &Pipeline, part: &PipelineSpace) -> Vec<Vec<f64>> {
     let tasks = pipeline.tasks.len();
     let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
     let fits = |charges: &[f64]| finish_times(pipeline, LatencyRule::TaskBudget, charges).iter().all(|&f| f <= slo);
@@ -84,7 +84,7 @@ pub(crate) fn some(pipeline: &Pipeline, part: &PipelineSpace) -> Vec<Vec<f64>> {
 }
 
 /// The vector whose inner levels have this code in the mixed radix of their counts. Tasks at the end take the rest.
-fn complete(pipeline: &Pipeline, part: &PipelineSpace, inner: &[TaskIndex], mut code: usize) -> Option<Vec<f64>> {
+fn vector_of_code(pipeline: &Pipeline, part: &PipelineSpace, inner: &[TaskIndex], mut code: usize) -> Option<Vec<f64>> {
     let mut charges = vec![0.0; pipeline.tasks.len()];
     for t in inner {
         let levels = &part.levels[t.get()];

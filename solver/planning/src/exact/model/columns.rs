@@ -1,6 +1,6 @@
 //! Which columns does the formulation have?
 
-use super::groups::Group;
+use super::groups::FeasibleGroup;
 use super::space::PipelineSpace;
 use apportion_domain::{LatencyRule, Problem, SLACK};
 use apportion_mip::{ColumnId, Formulation};
@@ -31,7 +31,7 @@ pub(crate) struct Columns {
 }
 
 /// The largest load that a group can get.
-pub(crate) fn load_max(part: &PipelineSpace, group: &Group) -> f64 {
+pub(crate) fn load_max(part: &PipelineSpace, group: &FeasibleGroup) -> f64 {
     let of_group = part.trie.nodes.iter().filter(|n| n.lane == group.lane);
     if part.trie.merged {
         return of_group.map(|n| n.load_qps).sum();
@@ -41,7 +41,7 @@ pub(crate) fn load_max(part: &PipelineSpace, group: &Group) -> f64 {
 }
 
 /// Most replicas of a group that can be useful at a point of throughput `qps`, within the device counts.
-pub(crate) fn replicas_max(problem: &Problem, part: &PipelineSpace, group: &Group, qps: f64) -> f64 {
+pub(crate) fn replicas_max(problem: &Problem, part: &PipelineSpace, group: &FeasibleGroup, qps: f64) -> f64 {
     let pipeline = problem.pipeline(part.index);
     let needed = (load_max(part, group) / qps - SLACK).ceil().max(1.0) + f64::from(pipeline.survive);
     let needed = needed.max(f64::from(pipeline.task(group.task).min_replicas));

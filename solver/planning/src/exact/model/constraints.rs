@@ -21,13 +21,13 @@ use apportion_domain::{HardwareIndex, LatencyRule, Pipeline, Problem, Share, Tas
 use apportion_mip::{ColumnId, Formulation};
 
 /// A formulation with the meaning of its columns.
-pub(crate) struct Built {
+pub(crate) struct ExactFormulation {
     pub formulation: Formulation,
     pub columns: Columns,
 }
 
 /// Writes the formulation of one stage.
-pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built {
+pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> ExactFormulation {
     let mut formulation = Formulation::default();
     let parts: Vec<PartColumns> =
         space.parts.iter().map(|part| add_part(problem, part, stage.budgets, &mut formulation)).collect();
@@ -41,7 +41,9 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
         add_links(problem, part, own, &mut formulation);
         match part.rule {
             LatencyRule::TaskBudget => {
-                add_latency(pipeline, part, own, stage.goal == Goal::Slo(part.index), &mut formulation);
+                let is_goal = stage.goal == Goal::Slo(part.index);
+                let slo = if is_goal { SloRole::Minimised } else { SloRole::Limit };
+                add_latency(pipeline, part, own, slo, &mut formulation);
             }
             // within budgets every path is in time
             LatencyRule::Path if own.fixed.is_some() => {}
@@ -76,7 +78,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Built
             formulation.add_cost(x, price * group.share.value());
         }
     }
-    Built { formulation, columns }
+    ExactFormulation { formulation, columns }
 }
 
 /// `sum of A(p) f(p)`, the objective of Loki's equation 12: A is a coefficient, so tables and products cost nothing.
@@ -268,25 +270,29 @@ fn add_links(problem: &Problem, part: &PipelineSpace, own: &PartColumns, formula
     }
 }
 
+/// The role of a pipeline's SLO in a formulation.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum SloRole {
+    /// No path takes longer.
+    Limit,
+    /// The time of the longest path, as a share of the SLO, is minimised. It has no limit.
+    Minimised,
+}
+
 /// Rule `task_budget`: `sum over theta of w_i(theta) = 1`, `F_j >= F_i + sum of theta w_j(theta) / SLO` over every
 /// edge, `F <= 1`. It replaces Loki's equations 5 to 7, with the slowest group of each task in place of each path's
 /// own.
-///
-/// With `minimise`, the SLO is the objective and not a limit.
-fn add_latency(
-    pipeline: &Pipeline,
-    part: &PipelineSpace,
-    own: &PartColumns,
-    minimise: bool,
-    formulation: &mut Formulation,
-) {
+fn add_latency(pipeline: &Pipeline, part: &PipelineSpace, own: &PartColumns, slo: SloRole, formulation: &mut Formulation) {
     if own.fixed.is_some() {
         return;
     }
     let optional = optional_tasks(pipeline);
-    let last = if minimise { f64::INFINITY } else { 1.0 };
+    let last = match slo {
+        SloRole::Limit => 1.0,
+        SloRole::Minimised => f64::INFINITY,
+    };
     let finish: Vec<ColumnId> = pipeline.tasks.iter().map(|_| formulation.continuous(0.0, last)).collect();
-    if minimise {
+    if slo == SloRole::Minimised {
         let worst = formulation.continuous(0.0, f64::INFINITY);
         formulation.add_cost(worst, 1.0);
         finish.iter().for_each(|&f| formulation.at_most(0.0, vec![(f, 1.0), (worst, -1.0)]));

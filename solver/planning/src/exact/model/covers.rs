@@ -12,10 +12,10 @@
 //! multiplies a path's latency, itself a variable, by a binary. A vector that is late at the parent already is the
 //! parent's row.
 
-use super::groups::Group;
+use super::groups::FeasibleGroup;
 use super::trie::Trie;
 use apportion_domain::{Pipeline, SLACK, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most latency rows of one pipeline.
 pub(crate) const COVERS_MAX: usize = 60_000;
@@ -41,7 +41,7 @@ pub(crate) enum CoversError {
 pub(crate) struct PathView<'a> {
     pub trie: &'a Trie,
     pub lanes: &'a [Vec<usize>],
-    pub groups: &'a [Group],
+    pub groups: &'a [FeasibleGroup],
 }
 
 /// A late combination: the prefix carries traffic only if one of these groups runs a batch before its position.
@@ -49,8 +49,16 @@ pub(crate) struct PathView<'a> {
 pub(crate) struct LateCombination {
     /// The last node of the prefix.
     pub node: usize,
-    /// The groups of the prefix, each with the position that its batch would have to be before.
-    pub faster_than: Vec<(usize, usize)>,
+    /// One entry for each group of the prefix.
+    pub faster_than: Vec<FasterThan>,
+}
+
+/// A group that would have to run a faster batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct FasterThan {
+    pub group: usize,
+    /// The position of its batch must be before this one.
+    pub position: usize,
 }
 
 /// The group of a node: its lane's only one.
@@ -84,10 +92,10 @@ fn slo(pipeline: &Pipeline) -> f64 {
 }
 
 /// All latency rows.
-pub(crate) fn covers(
+pub(crate) fn late_combinations(
     pipeline: &Pipeline,
     view: &PathView<'_>,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Result<Vec<LateCombination>, CoversError> {
     let mut tested = 0;
     let mut check_limits = || {
@@ -112,9 +120,11 @@ pub(crate) fn covers(
         let rest_of_parent = parents[node].map_or(f64::NEG_INFINITY, |p| rests[p]);
         let late = Late { slo: slo(pipeline), rest: rests[node], rest_of_parent, most: COVERS_MAX - covers.len() };
         let levels = minimal_late(view, &path, &late, &mut check_limits)?;
-        covers.extend(
-            levels.into_iter().map(|l| LateCombination { node, faster_than: path.iter().copied().zip(l).collect() }),
-        );
+        let late_combination = |levels: Vec<usize>| {
+            let faster = path.iter().zip(levels).map(|(&group, position)| FasterThan { group, position });
+            LateCombination { node, faster_than: faster.collect() }
+        };
+        covers.extend(levels.into_iter().map(late_combination));
     }
     Ok(covers)
 }
@@ -178,7 +188,7 @@ fn minimal_late(
 
 /// Whether a query may be at each node of the trie if the groups run at these points. It is in time so far, and some path
 /// below stays in time.
-pub(crate) fn in_time(pipeline: &Pipeline, view: &PathView<'_>, points: &[Option<usize>]) -> Vec<bool> {
+pub(crate) fn nodes_in_time(pipeline: &Pipeline, view: &PathView<'_>, points: &[Option<usize>]) -> Vec<bool> {
     let parents = parents(view);
     let charge = |g: usize| points[g].map_or(f64::INFINITY, |point| view.groups[g].points[point].charge_ms);
     let rests = rests(view, charge);

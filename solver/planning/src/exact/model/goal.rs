@@ -60,6 +60,7 @@ impl Goal {
 }
 
 impl<'a> Stage<'a> {
+    /// A stage with a goal and without conditions.
     pub fn new(goal: Goal) -> Self {
         Self { goal, budgets: None, accuracy_min: None, prices: None, free: None, totals: None }
     }
@@ -69,7 +70,8 @@ impl<'a> Stage<'a> {
         self.goal == Goal::Replicas && self.prices.is_none()
     }
 
-    pub fn within(self, budgets: &'a [f64]) -> Self {
+    /// The same stage within these budgets.
+    pub fn within_budgets(self, budgets: &'a [f64]) -> Self {
         Self { budgets: Some(budgets), ..self }
     }
 }

@@ -8,7 +8,7 @@ use apportion_domain::{
 
 /// A batch size of a group. No other batch size of the group is better in both latency and throughput.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct Point {
+pub(crate) struct OperatingPoint {
     pub batch: u32,
     pub latency_ms: f64,
     /// `queue_factor * latency + network`, plus the charge of the check loop.
@@ -18,13 +18,13 @@ pub(crate) struct Point {
 
 /// A (task, variant, hardware, share) that fits into memory and into the SLO.
 #[derive(Clone, Debug)]
-pub(crate) struct Group {
+pub(crate) struct FeasibleGroup {
     pub task: TaskIndex,
     pub variant: VariantIndex,
     pub hardware: HardwareIndex,
     pub share: Share,
     /// By increasing charge, and so by increasing throughput; never empty.
-    pub points: Vec<Point>,
+    pub points: Vec<OperatingPoint>,
     /// Position of its lane.
     pub lane: usize,
     /// Deployed replicas.
@@ -35,7 +35,7 @@ pub(crate) struct Group {
     pub switch_cost: f64,
 }
 
-impl Group {
+impl FeasibleGroup {
     /// The point of highest throughput that a budget admits.
     pub fn best_within(&self, budget_ms: f64) -> Option<usize> {
         let slack = SLACK * budget_ms.abs().max(1.0);
@@ -49,7 +49,7 @@ pub(crate) fn usable_groups(
     index: PipelineIndex,
     tightening: &Tightening,
     wanted: impl Fn(TaskIndex, VariantIndex) -> bool,
-) -> Vec<Group> {
+) -> Vec<FeasibleGroup> {
     let pipeline = problem.pipeline(index);
     let mut groups = all_groups(problem, index, tightening);
     groups.retain(|g| wanted(g.task, g.variant));
@@ -57,9 +57,9 @@ pub(crate) fn usable_groups(
     groups
 }
 
-/// The least time in which a pipeline can answer, at any load and with any number of replicas. The error is a task that
-/// fits into no memory.
-pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
+/// The least time in which a pipeline can answer, in milliseconds, at any load and with any number of replicas. The error
+/// is a task that fits into no memory.
+pub(crate) fn least_latency_ms(problem: &Problem, index: PipelineIndex) -> Result<f64, TaskIndex> {
     let pipeline = problem.pipeline(index);
     let optional = optional_tasks(pipeline);
     let groups = all_groups(problem, index, &Tightening::none(problem));
@@ -70,7 +70,8 @@ pub(crate) fn fastest(problem: &Problem, index: PipelineIndex) -> Result<f64, Ta
     }
 }
 
-fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) -> Vec<Group> {
+/// Every group of a pipeline that fits into memory.
+fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) -> Vec<FeasibleGroup> {
     let pipeline = problem.pipeline(index);
     let mut groups = Vec::new();
     for (t, task) in pipeline.tasks.iter().enumerate() {
@@ -80,12 +81,12 @@ fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) 
                     continue;
                 }
                 let extra = tightening.parts[index.0].charge_ms[t];
-                let points = frontier(pipeline, variant.profile.on(hardware, share), extra);
+                let points = undominated_points(pipeline, variant.profile.on(hardware, share), extra);
                 let runs = problem.deployed.iter().find(|d| {
                     (d.pipeline, d.task.get(), d.variant.get(), d.hardware, d.share) == (index, t, v, hardware, share)
                 });
                 let price = problem.hardware_at(hardware).price_per_hour;
-                groups.push(Group {
+                groups.push(FeasibleGroup {
                     task: TaskIndex(t),
                     variant: VariantIndex(v),
                     hardware,
@@ -103,14 +104,14 @@ fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) 
 }
 
 /// The points that no other point beats. Latency and throughput both increase along them.
-fn frontier(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<Point> {
-    let point = |r: &ProfileRow| Point {
+fn undominated_points(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<OperatingPoint> {
+    let point = |r: &ProfileRow| OperatingPoint {
         batch: r.batch,
         latency_ms: r.latency_ms,
         charge_ms: pipeline.hop_charge_ms(r.latency_ms) + extra_ms,
         qps: r.throughput_qps(),
     };
-    let mut points: Vec<Point> = rows.iter().map(point).collect();
+    let mut points: Vec<OperatingPoint> = rows.iter().map(point).collect();
     points.sort_by(|a, b| a.charge_ms.total_cmp(&b.charge_ms).then(b.qps.total_cmp(&a.qps)));
     let mut best = 0.0;
     points.retain(|p| {
@@ -122,7 +123,7 @@ fn frontier(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<Poin
 }
 
 /// The least charge of each task: its fastest point, or 0 if the task is optional.
-pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[Group]) -> Vec<f64> {
+pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[FeasibleGroup]) -> Vec<f64> {
     let mut least = vec![f64::INFINITY; pipeline.tasks.len()];
     for group in groups {
         let charge = &mut least[group.task.get()];
@@ -133,7 +134,7 @@ pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[Gr
 }
 
 /// Removes the points that miss the SLO even if all other tasks run at their fastest, and then the groups without points.
-fn prune_slow(pipeline: &Pipeline, optional: &[bool], rule: LatencyRule, groups: &mut Vec<Group>) {
+fn prune_slow(pipeline: &Pipeline, optional: &[bool], rule: LatencyRule, groups: &mut Vec<FeasibleGroup>) {
     let least = least_charges(pipeline, optional, groups);
     let finish = finish_times(pipeline, rule, &least);
     let remaining = remaining_times(pipeline, rule, &least);

@@ -1,4 +1,4 @@
-//! When do the tasks of a pipeline finish, given what each of them charges?
+//! When do the tasks of a pipeline finish, given the charge of each task?
 
 use apportion_domain::{Edge, LatencyRule, Pipeline, VariantIndex};
 
@@ -7,14 +7,14 @@ pub(crate) fn optional_tasks(pipeline: &Pipeline) -> Vec<bool> {
     let mut optional = vec![false; pipeline.tasks.len()];
     for &t in pipeline.order() {
         let Some(edge) = pipeline.primary_parent(t) else { continue };
-        let none = (0..pipeline.task(edge.from).variants.len()).any(|v| makes_none(pipeline, edge, VariantIndex(v)));
+        let none = (0..pipeline.task(edge.from).variants.len()).any(|v| makes_no_queries(pipeline, edge, VariantIndex(v)));
         optional[t.get()] = none || optional[edge.from.get()];
     }
     optional
 }
 
 /// Whether a variant makes no queries over an edge.
-pub(crate) fn makes_none(pipeline: &Pipeline, edge: &Edge, variant: VariantIndex) -> bool {
+pub(crate) fn makes_no_queries(pipeline: &Pipeline, edge: &Edge, variant: VariantIndex) -> bool {
     pipeline.fanout(edge, variant) <= 0.0
 }
 

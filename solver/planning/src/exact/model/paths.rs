@@ -36,8 +36,8 @@ pub(crate) fn add_latency(part: &PipelineSpace, own: &PartColumns, formulation: 
     }
     for cover in &part.covers {
         let mut terms = vec![(own.flow[cover.node], 1.0)];
-        for &(g, first) in &cover.faster_than {
-            terms.extend(own.batch[g][..first].iter().map(|&z| (z, -1.0)));
+        for faster in &cover.faster_than {
+            terms.extend(own.batch[faster.group][..faster.position].iter().map(|&z| (z, -1.0)));
         }
         formulation.at_most(0.0, terms);
     }

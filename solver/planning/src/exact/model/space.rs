@@ -1,17 +1,17 @@
 //! What may a plan consist of? The groups that can meet the SLO, their operating points, and the paths of queries.
 
-use super::covers::{CoversError, LateCombination, PathView, covers};
-use super::groups::{Group, usable_groups};
+use super::covers::{CoversError, LateCombination, PathView, late_combinations};
+use super::groups::{FeasibleGroup, usable_groups};
 use super::tightening::Tightening;
 use super::trie::{TRIE_NODES_ALL_MAX, Trie, TrieError, TrieInputs};
 use apportion_domain::{LatencyRule, Pipeline, PipelineIndex, Problem, StopReason, TaskIndex, VariantIndex};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// The search space of one pipeline.
 #[derive(Clone, Debug)]
 pub(crate) struct PipelineSpace {
     pub index: PipelineIndex,
-    pub groups: Vec<Group>,
+    pub groups: Vec<FeasibleGroup>,
     /// Positions of the groups of each variant of each task.
     pub by_variant: Vec<Vec<Vec<usize>>>,
     /// By lane, the groups that share the queries of a node in proportion to their capacity. Under rule `task_budget` a
@@ -79,19 +79,19 @@ impl From<CoversError> for SpaceError {
 
 impl Space {
     /// The space of a problem, tightened.
-    pub fn new(problem: &Problem, tightening: &Tightening, limits: &Limits) -> Result<Self, SpaceError> {
+    pub fn new(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> Result<Self, SpaceError> {
         Self::of_variants(problem, tightening, limits, |_, _, _| true)
     }
 
     /// The space of the most accurate variants of each task: step 1 of `hardware_then_accuracy`.
-    pub fn of_most_accurate(problem: &Problem, tightening: &Tightening, limits: &Limits) -> Result<Self, SpaceError> {
+    pub fn of_most_accurate(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> Result<Self, SpaceError> {
         Self::of_variants(problem, tightening, limits, |p, t, v| problem.pipeline(p).most_accurate(t).any(|best| best == v))
     }
 
     fn of_variants(
         problem: &Problem,
         tightening: &Tightening,
-        limits: &Limits,
+        limits: &RunLimits,
         wanted: impl Fn(PipelineIndex, TaskIndex, VariantIndex) -> bool,
     ) -> Result<Self, SpaceError> {
         let all = (0..problem.pipelines.len()).map(|i| {
@@ -109,8 +109,8 @@ impl Space {
     pub fn of_groups(
         problem: &Problem,
         tightening: &Tightening,
-        all: Vec<Vec<Group>>,
-        limits: &Limits,
+        all: Vec<Vec<FeasibleGroup>>,
+        limits: &RunLimits,
     ) -> Result<Self, SpaceError> {
         let mut nodes_left = TRIE_NODES_ALL_MAX;
         let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
@@ -148,7 +148,7 @@ impl Space {
                 headroom,
             };
             if rule == LatencyRule::Path {
-                part.covers = covers(pipeline, &part.path_view(), limits)?;
+                part.covers = late_combinations(pipeline, &part.path_view(), limits)?;
             }
             parts.push(part);
         }
@@ -156,7 +156,7 @@ impl Space {
     }
 }
 
-fn by_variant(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<Vec<usize>>> {
+fn by_variant(pipeline: &Pipeline, groups: &[FeasibleGroup]) -> Vec<Vec<Vec<usize>>> {
     let mut positions: Vec<Vec<Vec<usize>>> = pipeline.tasks.iter().map(|t| vec![Vec::new(); t.variants.len()]).collect();
     for (g, group) in groups.iter().enumerate() {
         positions[group.task.get()][group.variant.get()].push(g);
@@ -165,7 +165,7 @@ fn by_variant(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<Vec<usize>>> {
 }
 
 /// Makes the lanes and sets the lane of every group.
-fn lanes(rule: LatencyRule, by_variant: &[Vec<Vec<usize>>], groups: &mut [Group]) -> Vec<Vec<usize>> {
+fn lanes(rule: LatencyRule, by_variant: &[Vec<Vec<usize>>], groups: &mut [FeasibleGroup]) -> Vec<Vec<usize>> {
     let of_variants = by_variant.iter().flatten().filter(|of| !of.is_empty());
     let lanes: Vec<Vec<usize>> = match rule {
         LatencyRule::TaskBudget => of_variants.cloned().collect(),
@@ -177,7 +177,7 @@ fn lanes(rule: LatencyRule, by_variant: &[Vec<Vec<usize>>], groups: &mut [Group]
     lanes
 }
 
-fn levels(pipeline: &Pipeline, groups: &[Group]) -> Vec<Vec<f64>> {
+fn levels(pipeline: &Pipeline, groups: &[FeasibleGroup]) -> Vec<Vec<f64>> {
     let mut levels = vec![Vec::new(); pipeline.tasks.len()];
     for group in groups {
         levels[group.task.get()].extend(group.points.iter().map(|p| p.charge_ms));

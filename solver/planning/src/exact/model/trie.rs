@@ -7,11 +7,11 @@
 //! If accuracy is additive over tasks and no factor depends on the variant, the history of a query does not matter. Then
 //! one node for each (task, variant) is enough.
 
-use super::latency::makes_none;
+use super::latency::makes_no_queries;
 use apportion_domain::{AccuracyModel, Edge, LatencyRule, Pipeline, StopReason, TaskIndex, VariantIndex};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
-/// Most nodes of one pipeline's trie: about what HiGHS takes as columns within seconds.
+/// Most nodes of one pipeline's trie: about as many columns as HiGHS reads within seconds.
 pub(crate) const TRIE_NODES_MAX: usize = 20_000;
 
 /// Most nodes of all tries of one problem: some hundred bytes each.
@@ -34,7 +34,7 @@ pub(crate) enum TrieError {
 
 /// A prefix of variants, by its last one.
 #[derive(Clone, Debug)]
-pub(crate) struct Node {
+pub(crate) struct PrefixNode {
     pub task: TaskIndex,
     pub variant: VariantIndex,
     /// The groups that its queries go to.
@@ -49,9 +49,21 @@ pub(crate) struct Node {
 
 /// `sum of the shares of to = share of from`, or 1 for the root.
 #[derive(Clone, Debug)]
-pub(crate) struct Split {
+pub(crate) struct PrefixSplit {
     pub from: Option<usize>,
     pub to: Vec<usize>,
+}
+
+/// A split that is not in the trie yet.
+struct OpenSplit {
+    /// Its parent; `None` at the root.
+    from: Option<usize>,
+    /// The task of its nodes.
+    task: TaskIndex,
+    /// Queries at that task for one query of the root.
+    per_root: f64,
+    /// The prefix of the parent.
+    stages: Vec<(TaskIndex, VariantIndex)>,
 }
 
 /// Inputs of a trie.
@@ -67,9 +79,9 @@ pub(crate) struct TrieInputs<'a> {
 #[derive(Clone, Debug)]
 pub(crate) struct Trie {
     /// Parents before children.
-    pub nodes: Vec<Node>,
+    pub nodes: Vec<PrefixNode>,
     /// Parents before children.
-    pub splits: Vec<Split>,
+    pub splits: Vec<PrefixSplit>,
     /// Whether nodes are (task, variant) without history.
     pub merged: bool,
     /// Nodes that queries may go to from each node.
@@ -81,7 +93,7 @@ impl Trie {
     pub fn new(
         inputs: TrieInputs<'_>,
         lanes: impl Fn(TaskIndex, VariantIndex) -> Vec<usize>,
-        limits: &Limits,
+        limits: &RunLimits,
     ) -> Result<Self, TrieError> {
         let TrieInputs { pipeline, rule, headroom, nodes_max } = inputs;
         // under rule `path` the time that a query has taken is its history
@@ -93,9 +105,8 @@ impl Trie {
         let compared = COMPARED_MAX / pipeline.path_accuracy.len().max(1);
         let nodes_max = nodes_max.min(TRIE_NODES_MAX).min(compared);
         let mut trie = Self { nodes: Vec::new(), splits: Vec::new(), merged: false, next: Vec::new() };
-        // (node or none for the root, task of the children, queries there per root query, stages so far)
-        let mut open = vec![(None, pipeline.root(), 1.0, Vec::new())];
-        while let Some((from, task, per_root, stages)) = open.pop() {
+        let mut open = vec![OpenSplit { from: None, task: pipeline.root(), per_root: 1.0, stages: Vec::new() }];
+        while let Some(OpenSplit { from, task, per_root, stages }) = open.pop() {
             let mut to = Vec::new();
             let variants = (0..pipeline.task(task).variants.len()).map(VariantIndex);
             for (v, lane) in variants.flat_map(|v| lanes(task, v).into_iter().map(move |lane| (v, lane))) {
@@ -108,19 +119,20 @@ impl Trie {
                     limits.stop_reason().map_or(Ok(()), |reason| Err(TrieError::Stopped(reason)))?;
                 }
                 to.push(node);
-                trie.nodes.push(Node {
+                trie.nodes.push(PrefixNode {
                     task,
                     variant: v,
                     lane,
                     load_qps: pipeline.demand_qps * headroom[task.get()] * per_root,
-                    accuracy: accuracy(pipeline, &stages),
-                    ends: ends(pipeline, task, v),
+                    accuracy: prefix_accuracy(pipeline, &stages),
+                    ends: is_end_of_path(pipeline, task, v),
                 });
-                for edge in pipeline.children(task).filter(|e| !makes_none(pipeline, e, v)) {
-                    open.push((Some(node), edge.to, per_root * pipeline.fanout(edge, v), stages.clone()));
+                for edge in pipeline.children(task).filter(|e| !makes_no_queries(pipeline, e, v)) {
+                    let per_root = per_root * pipeline.fanout(edge, v);
+                    open.push(OpenSplit { from: Some(node), task: edge.to, per_root, stages: stages.clone() });
                 }
             }
-            trie.splits.push(Split { from, to });
+            trie.splits.push(PrefixSplit { from, to });
         }
         trie.next = vec![Vec::new(); trie.nodes.len()];
         for split in &trie.splits {
@@ -142,7 +154,7 @@ impl Trie {
             let variants = (0..pipeline.task(task).variants.len()).map(VariantIndex);
             for (v, lane) in variants.flat_map(|v| lanes(task, v).into_iter().map(move |lane| (v, lane))) {
                 to.push(trie.nodes.len());
-                trie.nodes.push(Node {
+                trie.nodes.push(PrefixNode {
                     task,
                     variant: v,
                     lane,
@@ -151,9 +163,9 @@ impl Trie {
                     ends: pipeline.children(task).next().is_none(),
                 });
             }
-            trie.splits.push(Split { from: None, to });
+            trie.splits.push(PrefixSplit { from: None, to });
         }
-        let follows = |node: &Node| {
+        let follows = |node: &PrefixNode| {
             let nodes = trie.nodes.iter().enumerate();
             let ahead = nodes.filter(|(_, n)| pipeline.children(node.task).any(|e| e.to == n.task));
             ahead.map(|(i, _)| i).collect()
@@ -208,13 +220,13 @@ fn additive_weight(pipeline: &Pipeline, task: TaskIndex) -> f64 {
 }
 
 /// Whether the path of some sink ends at this stage.
-fn ends(pipeline: &Pipeline, task: TaskIndex, variant: VariantIndex) -> bool {
+fn is_end_of_path(pipeline: &Pipeline, task: TaskIndex, variant: VariantIndex) -> bool {
     let mut children = pipeline.children(task).peekable();
-    children.peek().is_none() || children.any(|e| makes_none(pipeline, e, variant))
+    children.peek().is_none() || children.any(|e| makes_no_queries(pipeline, e, variant))
 }
 
 /// The accuracy that the prefix `stages` adds: the path accuracy, weighted by the sinks whose paths end there.
-pub(crate) fn accuracy(pipeline: &Pipeline, stages: &[(TaskIndex, VariantIndex)]) -> f64 {
+fn prefix_accuracy(pipeline: &Pipeline, stages: &[(TaskIndex, VariantIndex)]) -> f64 {
     let (task, variant) = stages[stages.len() - 1];
     if pipeline.accuracy_model == AccuracyModel::TaskMean {
         return pipeline.variant(task, variant).accuracy / pipeline.tasks.len() as f64;
@@ -222,15 +234,16 @@ pub(crate) fn accuracy(pipeline: &Pipeline, stages: &[(TaskIndex, VariantIndex)]
     let weight = if pipeline.children(task).next().is_none() {
         pipeline.leaf_weight(task)
     } else {
-        let ended = pipeline.children(task).filter(|e| makes_none(pipeline, e, variant));
-        ended.map(|e| sinks_below(pipeline, e.to)).sum()
+        let ended = pipeline.children(task).filter(|e| makes_no_queries(pipeline, e, variant));
+        ended.map(|e| leaf_weight_below(pipeline, e.to)).sum()
     };
     if weight > 0.0 { weight * pipeline.path_accuracy(stages) } else { 0.0 }
 }
 
-fn sinks_below(pipeline: &Pipeline, task: TaskIndex) -> f64 {
+/// Weights of all sinks at or below a task, summed.
+fn leaf_weight_below(pipeline: &Pipeline, task: TaskIndex) -> f64 {
     if pipeline.children(task).next().is_none() {
         return pipeline.leaf_weight(task);
     }
-    pipeline.children(task).map(|e| sinks_below(pipeline, e.to)).sum()
+    pipeline.children(task).map(|e| leaf_weight_below(pipeline, e.to)).sum()
 }

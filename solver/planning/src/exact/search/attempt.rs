@@ -6,7 +6,7 @@ use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
 use crate::routing;
 use apportion_domain::{ObjectiveValue, Plan, Problem, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::time::Duration;
 
 /// How a plan was found. It allows the same search on a changed problem.
@@ -21,7 +21,7 @@ pub(crate) struct Provenance {
 
 /// A plan that the checker accepts, with its proven bound.
 #[derive(Clone, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct CheckedPlan {
     pub plan: Plan,
     pub objective: ObjectiveValue,
     /// Why the search ended before its proof.
@@ -32,36 +32,37 @@ pub(crate) struct Candidate {
 
 /// Result of one search, as a plan.
 #[derive(Clone, Debug)]
-pub(crate) enum Attempt {
-    Plan(Box<Candidate>),
+pub(crate) enum SearchOutcome {
+    Plan(Box<CheckedPlan>),
     Infeasible,
     Unknown(StopReason),
 }
 
 /// Searches once. The plan has routing tables, and the checker accepts it.
-pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> Attempt {
+pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchOutcome {
     if let Some(reason) = limits.for_finishing().stop_reason() {
-        return Attempt::Unknown(reason);
+        return SearchOutcome::Unknown(reason);
     }
     let start = (limits.elapsed)();
     let search = search(problem, tightening, gap, limits);
     let took = (limits.elapsed)().saturating_sub(start);
     match search {
-        SearchResult::Unknown(stopped) => Attempt::Unknown(stopped),
-        SearchResult::Infeasible => Attempt::Infeasible,
-        SearchResult::Found(found) => match candidate(problem, tightening, &found, took) {
-            Ok(candidate) => Attempt::Plan(Box::new(candidate)),
-            Err(stopped) => Attempt::Unknown(stopped),
+        SearchResult::Unknown(stopped) => SearchOutcome::Unknown(stopped),
+        SearchResult::Infeasible => SearchOutcome::Infeasible,
+        SearchResult::Found(found) => match check_solution(problem, tightening, &found, took) {
+            Ok(candidate) => SearchOutcome::Plan(Box::new(candidate)),
+            Err(stopped) => SearchOutcome::Unknown(stopped),
         },
     }
 }
 
-fn candidate(
+/// The plan of a solution. The error is why it is not a candidate.
+fn check_solution(
     problem: &Problem,
     tightening: &Tightening,
     found: &BestFound,
     took: Duration,
-) -> Result<Candidate, StopReason> {
+) -> Result<CheckedPlan, StopReason> {
     let plan = plan_of(problem, &found.space, &found.choice, &found.flows);
     let mut plan = plan.ok_or(StopReason::Unsupported)?;
     let headroom: Vec<f64> = tightening.parts.iter().map(|p| p.headroom.iter().copied().fold(1.0, f64::max)).collect();
@@ -71,7 +72,7 @@ fn candidate(
     }
     let objective = ObjectiveValue { step: found.step, value: Some(found.value), bound: Some(found.bound) };
     let provenance = Provenance { tightening: tightening.clone(), took, complete: found.stopped.is_none() };
-    Ok(Candidate { plan, objective, stopped: found.stopped, provenance: Some(provenance) })
+    Ok(CheckedPlan { plan, objective, stopped: found.stopped, provenance: Some(provenance) })
 }
 
 /// Whether the checker accepts our plan. It always should.

@@ -7,7 +7,7 @@ use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
-use crate::exact::solution::choice::Choice;
+use crate::exact::solution::choice::PlanIntegers;
 use crate::exact::solution::deployed::prefer_deployed;
 use crate::exact::solution::flows::flows;
 use crate::exact::solution::found::BestFound;
@@ -16,7 +16,7 @@ use crate::exact::solution::worth::worth;
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use crate::exact::stage::{enumerate, paths};
 use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// How a search ended.
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ pub(crate) enum SearchResult {
 ///
 /// If the time is up, or the formulation would be too large, a local search finds some plan instead. Only a cancelled run
 /// gets none.
-pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &Limits) -> SearchResult {
+pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchResult {
     match (ModeSearch { problem, tightening, gap, limits }).search_exactly() {
         SearchResult::Unknown(reason) if reason != StopReason::Cancelled => {
             match fallback::plan_by_local_search(problem, tightening, limits, reason) {
@@ -48,12 +48,12 @@ pub(crate) struct ModeSearch<'a> {
     pub tightening: &'a Tightening,
     /// Relative gap at which a plan counts as optimal.
     pub gap: f64,
-    pub limits: &'a Limits,
+    pub limits: &'a RunLimits,
 }
 
-/// The integers of the last stage, with what is known about the mode's objective.
+/// The integers of the last stage, with the value and the bound of the mode's objective.
 pub(crate) struct LastStage {
-    pub choice: Choice,
+    pub choice: PlanIntegers,
     pub step: Option<ObjectiveStep>,
     pub value: f64,
     pub bound: f64,
@@ -61,6 +61,7 @@ pub(crate) struct LastStage {
 }
 
 impl ModeSearch<'_> {
+    /// Searches in the stages of the mode.
     fn search_exactly(&self) -> SearchResult {
         // Every plan needs a space, also that of the local search. So it is made even in the last of the time.
         let space = match Space::new(self.problem, self.tightening, &self.limits.for_finishing()) {
@@ -73,9 +74,9 @@ impl ModeSearch<'_> {
             }
         };
         let found = match self.problem.objective.mode {
-            Mode::HardwareThenAccuracy => self.hardware_then_accuracy(space),
-            Mode::MinCost => self.stages(space, Goal::CostAndSwitching, None),
-            Mode::MaxAccuracy => self.stages(space, Goal::Accuracy, Some(Goal::Cost)),
+            Mode::HardwareThenAccuracy => self.search_hardware_then_accuracy(space),
+            Mode::MinCost => self.search_stages(space, Goal::CostAndSwitching, None),
+            Mode::MaxAccuracy => self.search_stages(space, Goal::Accuracy, Some(Goal::Cost)),
         };
         match found {
             SearchResult::Found(found) => SearchResult::Found(Box::new(prefer_deployed(self.problem, *found, self.limits))),
@@ -83,7 +84,8 @@ impl ModeSearch<'_> {
         }
     }
 
-    fn hardware_then_accuracy(&self, space: Space) -> SearchResult {
+    /// Loki: the fewest replicas of the most accurate variants, or else the highest accuracy.
+    fn search_hardware_then_accuracy(&self, space: Space) -> SearchResult {
         let &Self { problem, tightening, gap, limits } = self;
         if let Ok(best) = Space::of_most_accurate(problem, tightening, &limits.for_finishing()) {
             let result = match enumerate::fewest_replicas(problem, &best, &limits.for_finishing()) {
@@ -109,12 +111,12 @@ impl ModeSearch<'_> {
             }
             Some(StageResult::Infeasible) => SearchResult::Infeasible,
             Some(StageResult::Unknown(reason)) => SearchResult::Unknown(reason),
-            None => self.stages(space, Goal::Accuracy, Some(Goal::Replicas)),
+            None => self.search_stages(space, Goal::Accuracy, Some(Goal::Replicas)),
         }
     }
 
     /// Solves `goal` first, and then `second` among the plans of the same accuracy.
-    fn stages(&self, space: Space, goal: Goal, second: Option<Goal>) -> SearchResult {
+    fn search_stages(&self, space: Space, goal: Goal, second: Option<Goal>) -> SearchResult {
         let &Self { problem, gap, limits, .. } = self;
         let apart = decompose::solve_apart(problem, &space, goal, second, gap, limits);
         // the decomposition has broken the ties already

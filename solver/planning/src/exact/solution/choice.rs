@@ -1,7 +1,7 @@
 //! Which integers of a solution decide the plan?
 
 use crate::exact::model::columns::PartColumns;
-use crate::exact::model::groups::Group;
+use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::Problem;
 
@@ -15,12 +15,12 @@ pub(crate) struct GroupChoice {
 
 /// The integers of a plan: replicas and operating point of every group of every pipeline.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Choice {
+pub(crate) struct PlanIntegers {
     /// By pipeline and group.
     pub groups: Vec<Vec<GroupChoice>>,
 }
 
-impl Choice {
+impl PlanIntegers {
     /// All replicas.
     pub fn replicas(&self) -> u64 {
         self.groups.iter().flatten().map(|c| u64::from(c.replicas)).sum()
@@ -28,14 +28,14 @@ impl Choice {
 }
 
 /// Reads the integers of a solution. Budgets without a binary are those of the fixed points.
-pub(crate) fn read_choice(space: &Space, columns: &[PartColumns], values: &[f64]) -> Choice {
+pub(crate) fn read_choice(space: &Space, columns: &[PartColumns], values: &[f64]) -> PlanIntegers {
     let of_part = |(part, own): (&PipelineSpace, &PartColumns)| {
         let budget = |t: usize| {
             let chosen = own.level[t].iter().zip(&part.levels[t]).filter(|(w, _)| values[w.0] > 0.5);
             chosen.map(|(_, &theta)| theta).fold(0.0, f64::max)
         };
         let budgets: Vec<f64> = (0..own.level.len()).map(budget).collect();
-        let group = |(g, group): (usize, &Group)| {
+        let group = |(g, group): (usize, &FeasibleGroup)| {
             let point = match (&own.fixed, own.batch.get(g)) {
                 (Some(fixed), _) => fixed[g],
                 (None, Some(batches)) => batches.iter().position(|z| values[z.0] > 0.5),
@@ -46,7 +46,7 @@ pub(crate) fn read_choice(space: &Space, columns: &[PartColumns], values: &[f64]
         };
         part.groups.iter().enumerate().map(group).collect()
     };
-    Choice { groups: space.parts.iter().zip(columns).map(of_part).collect() }
+    PlanIntegers { groups: space.parts.iter().zip(columns).map(of_part).collect() }
 }
 
 /// Reliable capacity of a group in queries per second: `(replicas - survive) * q`.

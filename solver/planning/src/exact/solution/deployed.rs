@@ -1,6 +1,6 @@
 //! Is the deployed plan as good as the new one? Then it stays: planning again from a plan changes nothing.
 
-use super::choice::{Choice, GroupChoice};
+use super::choice::{GroupChoice, PlanIntegers};
 use super::flows::{accuracy, flows};
 use super::found::BestFound;
 use super::worth::{cost, devices, worth};
@@ -8,10 +8,10 @@ use crate::exact::model::latency::finish_times;
 use crate::exact::model::space::Space;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
 use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Problem, SLACK, TaskIndex};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Replaces the solution by the deployed plan, if that is as good.
-pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &Limits) -> BestFound {
+pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &RunLimits) -> BestFound {
     let Some(choice) = deployed_choice(problem, &found.space) else { return found };
     if choice == found.choice || !fits(problem, &found.space, &choice) {
         return found;
@@ -27,8 +27,9 @@ pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &Limi
         (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => value <= found.value,
         (Mode::HardwareThenAccuracy, _) => value >= found.value - slack && choice.replicas() <= found.choice.replicas(),
         (Mode::MaxAccuracy, _) => {
-            let costs = (cost(problem, &found.space, &choice), cost(problem, &found.space, &found.choice));
-            value >= found.value - slack && costs.0 <= costs.1 + slack
+            let deployed_cost = cost(problem, &found.space, &choice);
+            let found_cost = cost(problem, &found.space, &found.choice);
+            value >= found.value - slack && deployed_cost <= found_cost + slack
         }
         (Mode::MinCost, _) => value <= found.value + slack,
     };
@@ -36,7 +37,7 @@ pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &Limi
 }
 
 /// The deployed groups as a choice; `None` if one of them is not in the space, or if nothing is deployed.
-fn deployed_choice(problem: &Problem, space: &Space) -> Option<Choice> {
+fn deployed_choice(problem: &Problem, space: &Space) -> Option<PlanIntegers> {
     let running: u64 = problem.deployed.iter().map(|d| u64::from(d.replicas)).sum();
     if running == 0 {
         return None;
@@ -53,12 +54,12 @@ fn deployed_choice(problem: &Problem, space: &Space) -> Option<Choice> {
         }
         groups.push(of_part);
     }
-    let choice = Choice { groups };
+    let choice = PlanIntegers { groups };
     (choice.replicas() == running).then_some(choice)
 }
 
 /// Whether a choice keeps to counts, budget, least replicas and the latency rule.
-fn fits(problem: &Problem, space: &Space, choice: &Choice) -> bool {
+fn fits(problem: &Problem, space: &Space, choice: &PlanIntegers) -> bool {
     let devices = devices(problem, space, choice);
     let counts = problem.hardware.iter().zip(devices).all(|(h, n)| h.count.is_none_or(|count| n <= u64::from(count)));
     let budget = problem.objective.budget_per_hour.is_none_or(|b| cost(problem, space, choice) <= b + SLACK * b.max(1.0));

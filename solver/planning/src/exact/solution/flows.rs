@@ -1,11 +1,11 @@
 //! How much traffic does each path carry, given the integers of a plan?
 
-use super::choice::{Choice, GroupChoice, capacity};
-use crate::exact::model::covers::in_time;
+use super::choice::{GroupChoice, PlanIntegers, capacity};
+use crate::exact::model::covers::nodes_in_time;
 use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::{LatencyRule, Problem, StopReason};
-use apportion_mip::highs::{self, Settings};
-use apportion_mip::{Ending, Formulation, Limits};
+use apportion_mip::highs::{self, SolveSettings};
+use apportion_mip::{Ending, Formulation, RunLimits};
 
 /// Shares below this are noise of the solver.
 pub(crate) const FLOW_MIN: f64 = 1e-12;
@@ -14,8 +14,8 @@ pub(crate) const FLOW_MIN: f64 = 1e-12;
 pub(crate) fn flows(
     problem: &Problem,
     space: &Space,
-    choice: &Choice,
-    limits: &Limits,
+    choice: &PlanIntegers,
+    limits: &RunLimits,
 ) -> Result<Option<Vec<Vec<f64>>>, StopReason> {
     let mut all = Vec::with_capacity(space.parts.len());
     for (part, groups) in space.parts.iter().zip(&choice.groups) {
@@ -29,7 +29,7 @@ fn part_flows(
     problem: &Problem,
     part: &PipelineSpace,
     groups: &[GroupChoice],
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Result<Option<Vec<f64>>, StopReason> {
     let mut formulation = Formulation::default();
     let of_lane = |lane: &Vec<usize>| lane.iter().map(|&g| capacity(problem, part, g, groups[g])).sum();
@@ -38,7 +38,7 @@ fn part_flows(
         LatencyRule::TaskBudget => vec![true; part.trie.nodes.len()],
         LatencyRule::Path => {
             let points: Vec<_> = groups.iter().map(|c| (c.replicas > 0).then_some(c.point)).collect();
-            in_time(problem.pipeline(part.index), &part.path_view(), &points)
+            nodes_in_time(problem.pipeline(part.index), &part.path_view(), &points)
         }
     };
     let flow: Vec<_> = part
@@ -64,7 +64,7 @@ fn part_flows(
         let here = part.trie.nodes.iter().zip(&flow).filter(|(n, _)| n.lane == lane);
         formulation.at_most(1.0, here.map(|(n, &f)| (f, n.load_qps / capacity)).collect());
     }
-    let solved = highs::solve(&formulation, Settings::flows(), limits, None);
+    let solved = highs::solve(&formulation, SolveSettings::flows(), limits, None);
     match (solved.ending, solved.values) {
         (Ending::Optimal, Some(values)) => {
             let mut shares: Vec<f64> = flow.iter().map(|f| values[f.0].clamp(0.0, 1.0)).collect();

@@ -1,6 +1,6 @@
 //! Which plan follows from the integers and the flows of a solution?
 
-use super::choice::{Choice, GroupChoice, capacity};
+use super::choice::{GroupChoice, PlanIntegers, capacity};
 use super::flows::{FLOW_MIN, accuracy};
 use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem, Routing};
@@ -8,8 +8,9 @@ use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem,
 /// Most stages of all paths that a plan lists for one pipeline. Each stage is a name of about a hundred bytes, and the
 /// checker follows it.
 pub(crate) const FLOW_STAGES_MAX: usize = 50_000;
+
 /// The plan of a choice with its flows; `None` if it would list too many paths.
-pub(crate) fn plan_of(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>]) -> Option<Plan> {
+pub(crate) fn plan_of(problem: &Problem, space: &Space, choice: &PlanIntegers, flows: &[Vec<f64>]) -> Option<Plan> {
     let parts = space.parts.iter().zip(&choice.groups).zip(flows);
     let pipelines = parts.map(|((part, groups), shares)| part_plan(problem, part, groups, shares));
     let mut plan = Plan { pipelines: pipelines.collect::<Option<_>>()?, cost_per_hour: 0.0 };
@@ -81,6 +82,15 @@ fn group_fractions(problem: &Problem, part: &PipelineSpace, groups: &[GroupChoic
     fractions
 }
 
+/// A path of groups that may go on.
+struct OpenPath {
+    groups: Vec<usize>,
+    /// The node of its last group.
+    node: usize,
+    /// Share of the root's queries.
+    share: f64,
+}
+
 /// Shares of paths of groups from shares of prefixes of variants; `None` beyond [`FLOW_STAGES_MAX`].
 fn group_flows(
     part: &PipelineSpace,
@@ -91,19 +101,18 @@ fn group_flows(
     let mut flows = Vec::new();
     let mut stages = 0;
     let root = &part.trie.splits[0];
-    // (path of groups, its node, its share)
-    let mut open: Vec<(Vec<usize>, usize, f64)> = Vec::new();
-    let extend = |path: &[usize], node: usize, share: f64, open: &mut Vec<(Vec<usize>, usize, f64)>| {
+    let mut open: Vec<OpenPath> = Vec::new();
+    let extend = |path: &[usize], node: usize, share: f64, open: &mut Vec<OpenPath>| {
         for &g in part.lanes[part.trie.nodes[node].lane].iter().rev() {
             if share * splits[g] > FLOW_MIN {
-                open.push(([path, &[g]].concat(), node, share * splits[g]));
+                open.push(OpenPath { groups: [path, &[g]].concat(), node, share: share * splits[g] });
             }
         }
     };
     for &node in root.to.iter().rev() {
         extend(&[], node, shares[node], &mut open);
     }
-    while let Some((path, node, share)) = open.pop() {
+    while let Some(OpenPath { groups: path, node, share }) = open.pop() {
         stages += path.len();
         if stages > FLOW_STAGES_MAX {
             return None;

@@ -1,11 +1,11 @@
 //! Which replicas of a choice do its flows not need?
 
-use super::choice::{Choice, GroupChoice, capacity};
+use super::choice::{GroupChoice, PlanIntegers, capacity};
 use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::{Problem, SLACK};
 
 /// Load of each group of a part under the flows, split in proportion to `(replicas - survive) q`.
-fn loads(problem: &Problem, space: &Space, choice: &Choice, flows: &[Vec<f64>], p: usize) -> Vec<f64> {
+fn group_loads(problem: &Problem, space: &Space, choice: &PlanIntegers, flows: &[Vec<f64>], p: usize) -> Vec<f64> {
     let part = &space.parts[p];
     let capacity = |g: usize| capacity(problem, part, g, choice.groups[p][g]);
     let mut loads = vec![0.0; part.groups.len()];
@@ -25,10 +25,10 @@ pub(crate) fn replicas_for(load: f64, qps: f64) -> u32 {
 }
 
 /// Removes replicas that the flows do not need, but keeps `survive` and `min_replicas`.
-pub(crate) fn trim(problem: &Problem, space: &Space, mut choice: Choice, flows: &[Vec<f64>]) -> Choice {
+pub(crate) fn trim(problem: &Problem, space: &Space, mut choice: PlanIntegers, flows: &[Vec<f64>]) -> PlanIntegers {
     for (p, part) in space.parts.iter().enumerate() {
         let pipeline = problem.pipeline(part.index);
-        let loads = loads(problem, space, &choice, flows, p);
+        let loads = group_loads(problem, space, &choice, flows, p);
         let shares = lane_shares(part, &flows[p]);
         for g in (0..part.groups.len()).rev() {
             let group = &part.groups[g];
@@ -44,6 +44,7 @@ pub(crate) fn trim(problem: &Problem, space: &Space, mut choice: Choice, flows: 
     choice
 }
 
+/// Share of the root queries at each lane.
 fn lane_shares(part: &PipelineSpace, flows: &[f64]) -> Vec<f64> {
     let mut shares = vec![0.0; part.lanes.len()];
     part.trie.nodes.iter().zip(flows).for_each(|(node, share)| shares[node.lane] += share);

@@ -1,6 +1,6 @@
 //! Which value does a choice have by the problem's objective?
 
-use super::choice::Choice;
+use super::choice::PlanIntegers;
 use super::flows::accuracy;
 use crate::exact::model::space::Space;
 use apportion_domain::{Mode, ObjectiveStep, Problem};
@@ -9,7 +9,7 @@ use apportion_domain::{Mode, ObjectiveStep, Problem};
 pub(crate) fn worth(
     problem: &Problem,
     space: &Space,
-    choice: &Choice,
+    choice: &PlanIntegers,
     flows: &[Vec<f64>],
     step: Option<ObjectiveStep>,
 ) -> f64 {
@@ -25,7 +25,7 @@ fn weighted_accuracy(space: &Space, flows: &[Vec<f64>]) -> f64 {
 }
 
 /// Whole devices of each hardware type.
-pub(crate) fn devices(problem: &Problem, space: &Space, choice: &Choice) -> Vec<u64> {
+pub(crate) fn devices(problem: &Problem, space: &Space, choice: &PlanIntegers) -> Vec<u64> {
     let mut eighths = vec![0_u64; problem.hardware.len()];
     for (part, groups) in space.parts.iter().zip(&choice.groups) {
         for (group, choice) in part.groups.iter().zip(groups) {
@@ -36,12 +36,12 @@ pub(crate) fn devices(problem: &Problem, space: &Space, choice: &Choice) -> Vec<
 }
 
 /// Price of the devices of a choice.
-pub(crate) fn cost(problem: &Problem, space: &Space, choice: &Choice) -> f64 {
+pub(crate) fn cost(problem: &Problem, space: &Space, choice: &PlanIntegers) -> f64 {
     let of = devices(problem, space, choice);
     problem.hardware.iter().zip(of).map(|(h, devices)| h.price_per_hour * devices as f64).sum()
 }
 
-fn switching(space: &Space, choice: &Choice) -> f64 {
+fn switching(space: &Space, choice: &PlanIntegers) -> f64 {
     let groups = space.parts.iter().zip(&choice.groups).flat_map(|(p, c)| p.groups.iter().zip(c));
     groups.map(|(g, c)| g.switch_cost * f64::from(c.replicas.saturating_sub(g.deployed))).sum()
 }

@@ -1,25 +1,25 @@
 //! How is one pipeline on one kind of device solved? By its maximal budget vectors, in the order of their bounds.
 //!
 //! A budget vector fixes the operating point of every variant. The rest is a small programme over replicas and flows. Its
-//! linear relaxation has a closed form ([`Envelope`]). A vector is solved only if its bound beats the incumbent, so most
-//! vectors are never solved.
+//! linear relaxation has a closed form ([`AccuracyEnvelope`]). A vector is solved only if its bound beats the incumbent, so
+//! most vectors are never solved.
 
-use super::envelope::Envelope;
+use super::envelope::AccuracyEnvelope;
 use super::solve::{StageResult, solve_stage};
 use crate::exact::model::budgets;
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
-use crate::exact::solution::choice::{Choice, GroupChoice};
+use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::solution::trim::replicas_for;
 use apportion_domain::{LatencyRule, Problem, Share, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// One budget vector with its bound.
 #[derive(Clone, Debug)]
-pub(crate) struct Candidate {
+pub(crate) struct CandidateBudgets {
     pub budgets: Vec<f64>,
-    pub envelope: Envelope,
+    pub envelope: AccuracyEnvelope,
     /// No plan within the devices is more accurate.
     pub accuracy_max: f64,
 }
@@ -46,13 +46,14 @@ pub(crate) fn one_kind_of_device(problem: &Problem, space: &Space) -> Option<f64
     (alike && single && plain).then(|| problem.hardware_at(first.hardware).count.map_or(f64::INFINITY, f64::from))
 }
 
-fn points(part: &PipelineSpace, budgets: &[f64]) -> Vec<Option<usize>> {
+/// The operating point of each group within these budgets.
+fn points_within(part: &PipelineSpace, budgets: &[f64]) -> Vec<Option<usize>> {
     part.groups.iter().map(|g| g.best_within(budgets[g.task.get()])).collect()
 }
 
 /// Step 1 in closed form: with one best variant for each task, a vector needs `sum of ceil(D m_i / q_i)` replicas.
 /// `None` if enumeration does not apply.
-pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits) -> Option<StageResult> {
+pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &RunLimits) -> Option<StageResult> {
     let devices = devices_if_applicable(problem, space)?;
     let part = &space.parts[0];
     let pipeline = problem.pipeline(part.index);
@@ -60,8 +61,8 @@ pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits)
     if !one_each || part.trie.nodes.len() != pipeline.tasks.len() || pipeline.min_accuracy.is_some() {
         return None;
     }
-    let mut best: Option<(u64, Choice)> = None;
-    for budgets in budgets::maximal(pipeline, part, limits)? {
+    let mut best: Option<(u64, PlanIntegers)> = None;
+    for budgets in budgets::list_maximal(pipeline, part, limits)? {
         let mut groups = vec![GroupChoice::default(); part.groups.len()];
         for node in &part.trie.nodes {
             let g = part.by_variant[node.task.get()][node.variant.get()][0];
@@ -70,7 +71,7 @@ pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits)
             let replicas = needed.max(pipeline.task(node.task).min_replicas);
             groups[g] = GroupChoice { replicas, point };
         }
-        let choice = Choice { groups: vec![groups] };
+        let choice = PlanIntegers { groups: vec![groups] };
         let replicas = choice.replicas();
         if replicas as f64 <= devices && best.as_ref().is_none_or(|(fewest, _)| replicas < *fewest) {
             best = Some((replicas, choice));
@@ -86,7 +87,7 @@ pub(crate) fn fewest_replicas(problem: &Problem, space: &Space, limits: &Limits)
 
 /// Steps 2 and 3: the highest accuracy, then the fewest replicas that keep it. Value and bound are negated accuracies.
 /// `None` if enumeration does not apply.
-pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: &Limits) -> Option<StageResult> {
+pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: &RunLimits) -> Option<StageResult> {
     let devices = devices_if_applicable(problem, space)?;
     let part = &space.parts[0];
     if part.trie.merged {
@@ -107,11 +108,11 @@ pub(crate) fn most_accurate(problem: &Problem, space: &Space, gap: f64, limits: 
 pub(crate) fn search_highest_accuracy(
     problem: &Problem,
     space: &Space,
-    candidates: &[Candidate],
+    candidates: &[CandidateBudgets],
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> StageResult {
-    let mut incumbent: Option<(f64, Choice)> = None;
+    let mut incumbent: Option<(f64, PlanIntegers)> = None;
     let mut bound = f64::NEG_INFINITY;
     let mut stopped = None;
     let small = STAGE_GAP_SHARE * gap;
@@ -128,7 +129,7 @@ pub(crate) fn search_highest_accuracy(
             stopped = Some(reason);
             break;
         }
-        let stage = Stage::new(Goal::Accuracy).within(&candidate.budgets);
+        let stage = Stage::new(Goal::Accuracy).within_budgets(&candidate.budgets);
         match solve_stage(problem, space, stage, gap, limits, best.map(|a| -a)) {
             StageResult::Found { choice, value, bound: own, stopped: why } => {
                 bound = bound.max((-own).min(candidate.accuracy_max));
@@ -160,16 +161,16 @@ pub(crate) fn budget_candidates(
     problem: &Problem,
     part: &PipelineSpace,
     devices: f64,
-    limits: &Limits,
-) -> Option<Vec<Candidate>> {
+    limits: &RunLimits,
+) -> Option<Vec<CandidateBudgets>> {
     let mut candidates = Vec::new();
-    for budgets in budgets::maximal(problem.pipeline(part.index), part, limits)? {
+    for budgets in budgets::list_maximal(problem.pipeline(part.index), part, limits)? {
         if limits.exceeded() {
             return None;
         }
-        let Some(envelope) = Envelope::new(part, &points(part, &budgets)) else { continue };
+        let Some(envelope) = AccuracyEnvelope::new(part, &points_within(part, &budgets)) else { continue };
         if let Some(accuracy_max) = envelope.accuracy_at(devices) {
-            candidates.push(Candidate { budgets, envelope, accuracy_max });
+            candidates.push(CandidateBudgets { budgets, envelope, accuracy_max });
         }
     }
     candidates.sort_by(|a, b| b.accuracy_max.total_cmp(&a.accuracy_max));
@@ -180,11 +181,11 @@ pub(crate) fn budget_candidates(
 pub(crate) fn reduce_replicas(
     problem: &Problem,
     space: &Space,
-    candidates: &[Candidate],
+    candidates: &[CandidateBudgets],
     accuracy: f64,
-    mut choice: Choice,
-    limits: &Limits,
-) -> Choice {
+    mut choice: PlanIntegers,
+    limits: &RunLimits,
+) -> PlanIntegers {
     let least = accuracy * (1.0 - ACCURACY_SLACK);
     for candidate in candidates {
         let fewest = choice.replicas() as f64;
@@ -192,7 +193,7 @@ pub(crate) fn reduce_replicas(
         if workers.is_none_or(|w| (w - 1e-6).ceil() >= fewest) {
             continue;
         }
-        let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas).within(&candidate.budgets) };
+        let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas).within_budgets(&candidate.budgets) };
         match solve_stage(problem, space, stage, 0.0, limits, Some(fewest)) {
             StageResult::Found { choice: other, .. } if other.replicas() < choice.replicas() => choice = other,
             StageResult::Unknown(StopReason::TimeLimit | StopReason::Cancelled) => break,

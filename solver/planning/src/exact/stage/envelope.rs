@@ -8,19 +8,45 @@
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::SLACK;
 
-/// The most accuracy for every number of workers: a concave chain of `(workers, accuracy)`, both increasing.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Envelope(pub Vec<(f64, f64)>);
+/// A mix of paths: its price in workers, and its accuracy.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+struct EnvelopePoint {
+    workers: f64,
+    accuracy: f64,
+}
 
-impl Envelope {
+impl EnvelopePoint {
+    /// The sum of two points.
+    fn plus(self, other: Self) -> Self {
+        Self { workers: self.workers + other.workers, accuracy: self.accuracy + other.accuracy }
+    }
+
+    /// The step from `self` to another point.
+    fn step_to(self, other: Self) -> Self {
+        Self { workers: other.workers - self.workers, accuracy: other.accuracy - self.accuracy }
+    }
+}
+
+/// The most accuracy for every number of workers: a concave chain of points. Workers and accuracy both increase along it.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct AccuracyEnvelope {
+    chain: Vec<EnvelopePoint>,
+}
+
+impl AccuracyEnvelope {
+    /// The envelope of nothing: no workers, no accuracy.
+    fn zero() -> Self {
+        Self { chain: vec![EnvelopePoint::default()] }
+    }
+
     /// The envelope of a part whose groups run at `points` (one group for each variant; `None` may not run).
     /// `None` if no path can be taken.
-    pub fn new(part: &PipelineSpace, points: &[Option<usize>]) -> Option<Envelope> {
+    pub fn new(part: &PipelineSpace, points: &[Option<usize>]) -> Option<AccuracyEnvelope> {
         debug_assert!(!part.trie.merged || part.trie.splits.iter().all(|s| s.from.is_none()));
         let nodes = part.trie.nodes.len();
         // the envelope below each node; `None`: some child task has no path
-        let mut below: Vec<Option<Envelope>> = vec![Some(Envelope(vec![(0.0, 0.0)])); nodes];
-        let mut whole = Some(Envelope(vec![(0.0, 0.0)]));
+        let mut below: Vec<Option<AccuracyEnvelope>> = vec![Some(AccuracyEnvelope::zero()); nodes];
+        let mut whole = Some(AccuracyEnvelope::zero());
         for split in part.trie.splits.iter().rev() {
             let mut union = Vec::new();
             for &n in &split.to {
@@ -28,7 +54,8 @@ impl Envelope {
                 let group = part.by_variant[node.task.get()][node.variant.get()][0];
                 if let (Some(envelope), Some(point)) = (&below[n], points[group]) {
                     let workers = node.load_qps / part.groups[group].points[point].qps;
-                    union.extend(envelope.0.iter().map(|&(w, a)| (w + workers, a + node.accuracy)));
+                    let own = EnvelopePoint { workers, accuracy: node.accuracy };
+                    union.extend(envelope.chain.iter().map(|p| p.plus(own)));
                 }
             }
             let target = match split.from {
@@ -45,7 +72,7 @@ impl Envelope {
 
     /// Fewest workers of any strategy.
     pub fn workers_min(&self) -> f64 {
-        self.0[0].0
+        self.chain[0].workers
     }
 
     /// Most accuracy with this many workers; `None` if they carry no strategy.
@@ -53,85 +80,94 @@ impl Envelope {
         if self.workers_min() > workers + SLACK * workers.max(1.0) {
             return None;
         }
-        let after = self.0.partition_point(|&(w, _)| w <= workers).max(1);
-        let (w0, a0) = self.0[after - 1];
-        Some(match self.0.get(after) {
-            Some(&(w1, a1)) => a0 + (a1 - a0) * ((workers - w0) / (w1 - w0)).clamp(0.0, 1.0),
-            None => a0,
+        let after = self.chain.partition_point(|p| p.workers <= workers).max(1);
+        let left = self.chain[after - 1];
+        Some(match self.chain.get(after) {
+            Some(right) => {
+                let part = ((workers - left.workers) / (right.workers - left.workers)).clamp(0.0, 1.0);
+                left.accuracy + (right.accuracy - left.accuracy) * part
+            }
+            None => left.accuracy,
         })
     }
 
     /// Fewest workers for at least this accuracy; `None` if no number reaches it.
     pub fn workers_for(&self, accuracy: f64) -> Option<f64> {
-        let at = self.0.iter().position(|&(_, a)| a >= accuracy)?;
+        let at = self.chain.iter().position(|p| p.accuracy >= accuracy)?;
         if at == 0 {
-            return Some(self.0[0].0);
+            return Some(self.workers_min());
         }
-        let ((w0, a0), (w1, a1)) = (self.0[at - 1], self.0[at]);
-        Some(w0 + (w1 - w0) * (accuracy - a0) / (a1 - a0))
+        let (left, right) = (self.chain[at - 1], self.chain[at]);
+        let step = left.step_to(right);
+        Some(left.workers + step.workers * (accuracy - left.accuracy) / step.accuracy)
     }
 
     /// Minkowski sum: steepest steps first.
-    fn plus(&self, other: &Envelope) -> Envelope {
-        let steps = |chain: &[(f64, f64)]| -> Vec<(f64, f64)> {
-            chain.windows(2).map(|p| (p[1].0 - p[0].0, p[1].1 - p[0].1)).collect()
+    fn plus(&self, other: &AccuracyEnvelope) -> AccuracyEnvelope {
+        let steps = |envelope: &AccuracyEnvelope| -> Vec<EnvelopePoint> {
+            envelope.chain.windows(2).map(|pair| pair[0].step_to(pair[1])).collect()
         };
-        let mut all = steps(&self.0);
-        all.extend(steps(&other.0));
-        all.sort_by(|a, b| (b.1 * a.0).total_cmp(&(a.1 * b.0)));
-        let mut at = (self.0[0].0 + other.0[0].0, self.0[0].1 + other.0[0].1);
+        let mut all = steps(self);
+        all.extend(steps(other));
+        all.sort_by(|a, b| (b.accuracy * a.workers).total_cmp(&(a.accuracy * b.workers)));
+        let mut at = self.chain[0].plus(other.chain[0]);
         let mut chain = vec![at];
-        for (workers, accuracy) in all {
-            at = (at.0 + workers, at.1 + accuracy);
+        for step in all {
+            at = at.plus(step);
             chain.push(at);
         }
-        Envelope(chain)
+        AccuracyEnvelope { chain }
     }
 }
 
 /// The increasing part of the upper concave hull.
-fn hull(mut points: Vec<(f64, f64)>) -> Envelope {
-    points.sort_by(|a, b| a.0.total_cmp(&b.0).then(b.1.total_cmp(&a.1)));
-    let mut chain: Vec<(f64, f64)> = Vec::new();
+fn hull(mut points: Vec<EnvelopePoint>) -> AccuracyEnvelope {
+    points.sort_by(|a, b| a.workers.total_cmp(&b.workers).then(b.accuracy.total_cmp(&a.accuracy)));
+    let mut chain: Vec<EnvelopePoint> = Vec::new();
     for p in points {
-        if chain.last().is_some_and(|last| p.1 <= last.1) {
+        if chain.last().is_some_and(|last| p.accuracy <= last.accuracy) {
             continue;
         }
         while let [.., a, b] = chain[..] {
-            let below = (b.1 - a.1) * (p.0 - a.0) <= (p.1 - a.1) * (b.0 - a.0);
-            if !below {
+            let (to_b, to_p) = (a.step_to(b), a.step_to(p));
+            let is_below = to_b.accuracy * to_p.workers <= to_p.accuracy * to_b.workers;
+            if !is_below {
                 break;
             }
             chain.pop();
         }
         // of two points with equal workers the first, more accurate one stays
-        if chain.last().is_some_and(|last| p.0 <= last.0) {
+        if chain.last().is_some_and(|last| p.workers <= last.workers) {
             chain.pop();
         }
         chain.push(p);
     }
-    Envelope(chain)
+    AccuracyEnvelope { chain }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn points<const N: usize>(points: [(f64, f64); N]) -> Vec<EnvelopePoint> {
+        points.map(|(workers, accuracy)| EnvelopePoint { workers, accuracy }).into()
+    }
+
     #[test]
     fn a_hull_keeps_points_above_every_mix() {
-        let points = vec![(4.0, 1.0), (1.0, 0.5), (2.0, 0.6), (2.5, 0.9), (3.0, 0.8), (1.0, 0.4)];
-        assert_eq!(hull(points).0, [(1.0, 0.5), (2.5, 0.9), (4.0, 1.0)]);
+        let all = points([(4.0, 1.0), (1.0, 0.5), (2.0, 0.6), (2.5, 0.9), (3.0, 0.8), (1.0, 0.4)]);
+        assert_eq!(hull(all).chain, points([(1.0, 0.5), (2.5, 0.9), (4.0, 1.0)]));
     }
 
     #[test]
     fn sums_take_the_steepest_step_first() {
-        let a = Envelope(vec![(1.0, 0.5), (2.0, 0.9)]);
-        let b = Envelope(vec![(1.0, 0.2), (2.0, 0.8), (4.0, 1.0)]);
+        let a = AccuracyEnvelope { chain: points([(1.0, 0.5), (2.0, 0.9)]) };
+        let b = AccuracyEnvelope { chain: points([(1.0, 0.2), (2.0, 0.8), (4.0, 1.0)]) };
         let sum = a.plus(&b);
-        let expected = [(2.0, 0.7), (3.0, 1.3), (4.0, 1.7), (6.0, 1.9)];
-        assert_eq!(sum.0.len(), expected.len());
-        for (p, e) in sum.0.iter().zip(expected) {
-            assert!((p.0 - e.0).abs() < 1e-12 && (p.1 - e.1).abs() < 1e-12);
+        let expected = points([(2.0, 0.7), (3.0, 1.3), (4.0, 1.7), (6.0, 1.9)]);
+        assert_eq!(sum.chain.len(), expected.len());
+        for (p, e) in sum.chain.iter().zip(expected) {
+            assert!((p.workers - e.workers).abs() < 1e-12 && (p.accuracy - e.accuracy).abs() < 1e-12);
         }
         assert_eq!(sum.accuracy_at(1.5), None);
         assert!((sum.accuracy_at(5.0).unwrap() - 1.8).abs() < 1e-12);

@@ -4,16 +4,16 @@ use crate::exact::model::constraints::build;
 use crate::exact::model::goal::Stage;
 use crate::exact::model::space::Space;
 use crate::exact::model::tolerances::STAGE_GAP_SHARE;
-use crate::exact::solution::choice::{Choice, read_choice};
+use crate::exact::solution::choice::{PlanIntegers, read_choice};
 use apportion_domain::{Problem, StopReason};
-use apportion_mip::highs::{self, Settings};
-use apportion_mip::{Ending, Limits, Solved, branch};
+use apportion_mip::highs::{self, SolveSettings};
+use apportion_mip::{Ending, RunLimits, SolveResult, branch};
 
 /// Result of one stage.
 pub(crate) enum StageResult {
     /// A choice; its goal's value and bound, both to be minimised; why it ended early.
     Found {
-        choice: Choice,
+        choice: PlanIntegers,
         value: f64,
         bound: f64,
         stopped: Option<StopReason>,
@@ -30,7 +30,7 @@ pub(crate) fn solve_stage(
     space: &Space,
     stage: Stage<'_>,
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
     incumbent: Option<f64>,
 ) -> StageResult {
     // a stage with given budgets is small, and may give the only solution of the run
@@ -49,9 +49,14 @@ pub(crate) fn solve_stage(
             built.formulation.at_most(if stage.is_whole() { incumbent - 1.0 } else { incumbent }, terms);
         }
         let reported_goal = stage.goal.reported().filter(|_| stage.budgets.is_none());
-        highs::solve(&built.formulation, Settings { reported_goal, ..Settings::mip(STAGE_GAP_SHARE * gap) }, limits, None)
+        highs::solve(
+            &built.formulation,
+            SolveSettings { reported_goal, ..SolveSettings::mip(STAGE_GAP_SHARE * gap) },
+            limits,
+            None,
+        )
     });
-    let Solved { ending, values, cost, bound } = solved;
+    let SolveResult { ending, values, cost, bound } = solved;
     let reason = || limits.stop_reason_or_time_limit();
     match (ending, values) {
         (Ending::Infeasible, _) => StageResult::Infeasible,

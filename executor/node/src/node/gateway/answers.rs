@@ -1,0 +1,144 @@
+//! How do the parts of a request become its one answer?
+
+use super::pending::RequestAttempt;
+use super::requests::{ATTEMPTS_MAX, CompletedRequest};
+use super::state::GatewayState;
+use crate::node::cancelled::CancelledRequests;
+use crate::node::fleet::FleetState;
+use crate::node::request::{Piece, RequestAnswer};
+use crate::node::site::Site;
+use crate::node::tallies::Tallies;
+use crate::wire::{CreditReturn, Message, PartEnd};
+
+impl GatewayState {
+    /// A part of a request of this gateway has come back.
+    pub fn receive_return(
+        &mut self,
+        part: CreditReturn,
+        site: &mut Site,
+        fleet: &FleetState,
+        tallies: &mut Tallies,
+        cancelled: &mut CancelledRequests,
+    ) {
+        let request = part.request;
+        if let Some(result) = self.add_part(part, site.now_ns(), fleet) {
+            self.finish(request, result, site, fleet, tallies, cancelled);
+        }
+    }
+
+    /// Adds a part to its run. Returns the result of the request if it has one now.
+    fn add_part(
+        &mut self,
+        part: CreditReturn,
+        now_ns: u64,
+        fleet: &FleetState,
+    ) -> Option<Result<CompletedRequest, RequestAnswer>> {
+        let pending = self.requests.get_mut(part.request)?;
+        let is_partial = fleet.pipeline(&pending.pipeline).is_some_and(|p| p.partial);
+        let attempt = pending.attempts.get_mut(usize::from(part.attempt))?;
+        if attempt.is_spoiled {
+            return None;
+        }
+        if attempt.covered.cuts(part.credit) {
+            attempt.is_spoiled = true;
+            if pending.attempts.len() >= ATTEMPTS_MAX {
+                let reason = "it was run several times, in parts that do not fit together";
+                return Some(Err(RequestAnswer::Failed(reason.into())));
+            }
+            pending.again_ns = Some(now_ns);
+            self.requests.make_due(now_ns);
+            return None;
+        }
+        if !attempt.covered.add(part.credit) {
+            return None;
+        }
+        match part.end {
+            PartEnd::Leaf { task, outputs } => {
+                attempt.leaves += 1;
+                if !task.is_empty() {
+                    attempt.pieces.push(Piece { row: part.row, order: part.credit.start, task, outputs });
+                }
+            }
+            PartEnd::Dropped(reason) if is_partial => {
+                attempt.dropped.parts += 1;
+                attempt.dropped.first_reason.get_or_insert(reason);
+            }
+            PartEnd::Dropped(reason) => return Some(Err(RequestAnswer::Dropped(reason))),
+            PartEnd::Failed(reason) => return Some(Err(RequestAnswer::Failed(reason))),
+            PartEnd::NotReady(reason) => return Some(Err(RequestAnswer::NotReady(reason))),
+            PartEnd::Harmful(reason) => {
+                self.suspects.note(pending.terms.sender, now_ns);
+                return Some(Err(RequestAnswer::Failed(reason)));
+            }
+        }
+        attempt.covered.is_whole().then(|| result_of(attempt))
+    }
+
+    /// Answers the requests that were not answered in time.
+    pub fn expire_requests(
+        &mut self,
+        site: &mut Site,
+        fleet: &FleetState,
+        tallies: &mut Tallies,
+        cancelled: &mut CancelledRequests,
+    ) {
+        for request in self.requests.expired(site.now_ns()) {
+            let is_timed = self.requests.get(request).is_some_and(|pending| pending.is_timed);
+            let answer = if is_timed { RequestAnswer::TimedOut } else { RequestAnswer::GivenUp };
+            self.finish(request, Err(answer), site, fleet, tallies, cancelled);
+        }
+    }
+
+    /// Answers a request, and cancels the parts of it that are still under way.
+    fn finish(
+        &mut self,
+        request: u64,
+        result: Result<CompletedRequest, RequestAnswer>,
+        site: &mut Site,
+        fleet: &FleetState,
+        tallies: &mut Tallies,
+        cancelled: &mut CancelledRequests,
+    ) {
+        let pending = self.requests.remove(request).expect("it is pending");
+        let late = site.now_ns() > pending.deadline_ns;
+        let counts = tallies.requests_of(pending.pipeline);
+        let count = match &result {
+            Ok(_) if late => &mut counts.late,
+            Ok(_) => &mut counts.ok,
+            Err(RequestAnswer::TimedOut) => &mut counts.late,
+            Err(RequestAnswer::Dropped(_)) => &mut counts.dropped,
+            Err(_) => &mut counts.failed,
+        };
+        *count += 1;
+        if pending.attempts.iter().any(|a| !a.covered.is_whole()) {
+            cancel_everywhere(request, site, fleet, cancelled);
+        }
+        let answer = result.map_or_else(
+            |failure| failure,
+            |CompletedRequest { mut pieces, dropped }| {
+                pieces.sort_by_key(|p| (p.row, p.order));
+                let (latency_ns, chosen) = (site.now_ns() - pending.arrived_ns, pending.chosen);
+                RequestAnswer::Done { pieces, late, latency_ns, dropped, chosen }
+            },
+        );
+        site.answer(pending.caller, answer);
+    }
+}
+
+/// A request of this gateway is answered although parts of it are still under way: all agents forget them.
+fn cancel_everywhere(request: u64, site: &mut Site, fleet: &FleetState, cancelled: &mut CancelledRequests) {
+    let origin = site.agent();
+    for (agent, _) in fleet.peers().connected() {
+        site.send(agent, Message::Cancel { origin, request });
+    }
+    cancelled.insert(origin, request);
+}
+
+/// The result of a run that has come back as a whole: dropped parts are left out, unless nothing else is left.
+fn result_of(attempt: &mut RequestAttempt) -> Result<CompletedRequest, RequestAnswer> {
+    let dropped = attempt.dropped.parts;
+    match &mut attempt.dropped.first_reason {
+        Some(reason) if attempt.leaves == 0 => Err(RequestAnswer::Dropped(std::mem::take(reason))),
+        _ => Ok(CompletedRequest { pieces: std::mem::take(&mut attempt.pieces), dropped }),
+    }
+}

@@ -1,0 +1,122 @@
+//! Which queries wait or run at a replica, and in which order?
+//!
+//! Example: an important query comes while three unimportant ones wait. It passes the ones that are not about to be late,
+//! and joins the queue before them.
+
+use super::replica::LocalReplica;
+use super::single_run::QueuedMember;
+use crate::node::work::LocalQuery;
+use crate::policies::{LEVEL_OFFLINE, QueryHandle};
+use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::replica::StationInput;
+
+/// A query with its deadline, as it joins the queue of a station.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuedQuery {
+    /// Its handle.
+    pub query: QueryHandle,
+    /// Its deadline.
+    pub deadline: Moment,
+}
+
+/// A member that has left its batch.
+#[derive(Debug)]
+pub struct EndedMember {
+    /// The query.
+    pub work: LocalQuery,
+    /// By how much it overran its part of the SLO.
+    pub behind: TimeSpan,
+}
+
+impl LocalReplica {
+    /// How many waiting queries a new query of this level passes: the last ones that are less important. A query that would
+    /// be on time where it stands, and late one place further back, is not passed. A query that is late by more than the
+    /// SLO is not passed either: its turn has come.
+    fn passes(&self, level: u32, now: Moment) -> u32 {
+        let waiting = self.station.waiting();
+        if waiting.last().is_none_or(|last| last.query.level <= level) {
+            return 0;
+        }
+        let (execution_ns, batch) = (self.group.execution().as_nanos(), self.group.batch);
+        // Full batches for those before and its own one; the batch that runs may be about to end, or have just begun.
+        let done = |place: usize, running: usize| {
+            now + TimeSpan::from_nanos(execution_ns.saturating_mul((place / batch + 1 + running) as u64))
+        };
+        let slo = TimeSpan::from_nanos(self.of.slo_ns);
+        let keeps_place = |place: usize, deadline: Moment| {
+            (done(place, 0) <= deadline && deadline < done(place + 1, 1)) || deadline + slo < now
+        };
+        let from_last = waiting.iter().enumerate().rev();
+        from_last.take_while(|(at, w)| w.query.level > level && !keeps_place(*at, w.deadline)).count() as u32
+    }
+
+    /// A query joins the queue, before those that are less important.
+    pub fn enqueue(&mut self, queued: QueuedQuery, now: Moment) {
+        let QueuedQuery { query, deadline } = queued;
+        let input = match self.passes(query.level, now) {
+            0 => StationInput::Arrive { query, deadline },
+            passes => StationInput::Overtake { query, deadline, passes },
+        };
+        self.station.handle(now, input);
+    }
+
+    /// Takes the queries of a request out of the station's queue.
+    pub fn cancel_queued(&mut self, origin: u64, request: u64, now: Moment) {
+        let query = QueryHandle { key: 0, origin, request, level: 0, kind: 0 };
+        self.station.handle(now, StationInput::Cancel { query });
+    }
+
+    /// The members of the batch that runs.
+    pub fn batch_members(&self) -> impl Iterator<Item = QueuedMember> {
+        self.station.batch(0).iter().map(|w| QueuedMember { key: w.query.key, arrived: w.arrived })
+    }
+
+    /// Takes out a member of the batch that has ended.
+    pub fn take_member(&mut self, member: QueuedMember, now: Moment) -> Option<EndedMember> {
+        let budget = self.of.budget(&self.group);
+        Some(EndedMember { work: self.works.remove(&member.key)?, behind: now.since(member.arrived + budget) })
+    }
+
+    /// Replaces the station if it is of an earlier target and runs no batch. Returns the queries that wait on, in their
+    /// order; offline ones wait for a gap again.
+    pub fn replace_stale_station(&mut self) -> Option<Vec<QueuedQuery>> {
+        if !self.is_stale || self.station.running() > 0 {
+            return None;
+        }
+        self.renew_station();
+        self.offline = self.works.iter().filter(|(_, w)| w.is_offline()).map(|(key, _)| *key).collect();
+        let online = self.works.iter().filter(|(_, w)| !w.is_offline());
+        Some(online.map(|(key, work)| QueuedQuery { query: work.handle(*key), deadline: work.deadline() }).collect())
+    }
+
+    /// Takes out all queries: the replica is lost.
+    pub fn take_works(&mut self) -> impl Iterator<Item = LocalQuery> + use<> {
+        let works = std::mem::take(&mut self.works);
+        self.offline.clear();
+        self.renew_station();
+        works.into_values()
+    }
+
+    /// An offline query that the station has refused waits for another gap. False if the query is not offline.
+    pub fn take_back_offline(&mut self, query: QueryHandle) -> bool {
+        if query.level == LEVEL_OFFLINE {
+            self.offline.push_front(query.key);
+            return true;
+        }
+        false
+    }
+
+    /// Takes out the offline queries of a request that wait for a gap.
+    pub fn take_offline_of(&mut self, origin: u64, request: u64) -> Vec<LocalQuery> {
+        let works = &self.works;
+        let (gone, kept): (Vec<u64>, Vec<u64>) = self.offline.iter().partition(|key| works[*key].is_of(origin, request));
+        self.offline = kept.into();
+        gone.iter().filter_map(|key| self.works.remove(key)).collect()
+    }
+
+    /// Takes out all offline queries that wait for a gap.
+    pub fn take_offline(&mut self) -> Vec<LocalQuery> {
+        let keys: Vec<u64> = self.offline.drain(..).collect();
+        keys.iter().filter_map(|key| self.works.remove(key)).collect()
+    }
+}
