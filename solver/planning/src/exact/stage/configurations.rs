@@ -12,7 +12,7 @@ use crate::exact::model::covers::rests;
 use crate::exact::model::latency::optional_tasks;
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::{Pipeline, SLACK};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -85,7 +85,7 @@ struct Walk {
 
 impl Configurations {
     /// Lists them; `None` if there are more than `CONFIGURATIONS_MAX`, or if time is up first.
-    pub fn new(pipeline: &Pipeline, part: &PipelineSpace, limits: &Limits) -> Option<Self> {
+    pub fn new(pipeline: &Pipeline, part: &PipelineSpace, limits: &RunLimits) -> Option<Self> {
         let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
         let trie = &part.trie;
         let rests = rests(&part.path_view(), |g| part.groups[g].points[0].charge_ms);

@@ -8,7 +8,7 @@
 //! way improves it (column generation).
 
 use super::configurations::{Configurations, Way, Worth};
-use apportion_mip::tableau::{End, Tableau};
+use apportion_mip::tableau::{PivotEnd, Tableau};
 use apportion_mip::{ColumnId, Formulation};
 
 /// Most ways that one relaxation may add.
@@ -116,7 +116,7 @@ impl Master {
         programme.at_most(replicas, numbers.iter().map(|&n| (n, 1.0)).collect());
         programme.equal(1.0, shares.iter().map(|&share| (share, 1.0)).collect());
         let mut tableau = Tableau::new(&programme)?;
-        if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != End::Optimal {
+        if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != PivotEnd::Optimal {
             return None;
         }
         let columns = programme.columns.len();

@@ -17,13 +17,13 @@ use super::divisions::{Relaxations, Relaxed};
 use super::enumerate::{self, one_kind_of_device};
 use super::solve::{StageResult, solve_stage};
 use crate::exact::model::goal::{Goal, Stage};
-use crate::exact::model::groups::Group;
+use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
-use crate::exact::solution::choice::{Choice, GroupChoice};
+use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use apportion_domain::{LatencyRule, Problem, StopReason};
-use apportion_mip::Limits;
+use apportion_mip::RunLimits;
 
 /// Most batch sizes of a node that is solved although it could be split.
 const POINTS_MAX: usize = 16;
@@ -37,11 +37,11 @@ struct PathSearch<'a> {
     space: &'a Space,
     configurations: &'a Configurations,
     gap: f64,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
 }
 
 /// The best plan so far, with its accuracy.
-type Incumbent = Option<(f64, Choice)>;
+type Incumbent = Option<(f64, PlanIntegers)>;
 
 /// Least and most replicas of each task.
 type Totals = Vec<(u32, u32)>;
@@ -65,7 +65,7 @@ pub(crate) fn most_accurate(
     tightening: &Tightening,
     space: &Space,
     gap: f64,
-    limits: &Limits,
+    limits: &RunLimits,
 ) -> Option<StageResult> {
     let devices = one_kind_of_device(problem, space).filter(|devices| devices.is_finite())?;
     let part = &space.parts[0];
@@ -101,7 +101,7 @@ impl PathSearch<'_> {
     }
 
     /// The fewest replicas with accuracy of at least `accuracy * (1 - 1e-6)`.
-    fn reduce_replicas(&self, relaxations: &mut Relaxations<'_>, accuracy: f64, choice: Choice) -> Choice {
+    fn reduce_replicas(&self, relaxations: &mut Relaxations<'_>, accuracy: f64, choice: PlanIntegers) -> PlanIntegers {
         let accuracy_min = accuracy * (1.0 - ACCURACY_SLACK);
         let replicas_max = choice.replicas() as f64 - 1.0;
         let all = self.all_totals(replicas_max);
@@ -196,19 +196,19 @@ impl PathSearch<'_> {
     /// The space of the batch sizes to keep; `None` if they carry no query.
     fn narrow(&self, keep: &[Vec<bool>]) -> Option<Space> {
         let part = &self.space.parts[0];
-        let kept = |(group, keep): (&Group, &Vec<bool>)| {
+        let kept = |(group, keep): (&FeasibleGroup, &Vec<bool>)| {
             let points = group.points.iter().zip(keep).filter(|(_, keep)| **keep).map(|(p, _)| *p).collect();
-            Group { points, ..group.clone() }
+            FeasibleGroup { points, ..group.clone() }
         };
-        let groups: Vec<Group> = part.groups.iter().zip(keep).map(kept).filter(|g| !g.points.is_empty()).collect();
+        let groups: Vec<FeasibleGroup> = part.groups.iter().zip(keep).map(kept).filter(|g| !g.points.is_empty()).collect();
         let limits = self.limits.for_finishing();
         Space::of_groups(self.problem, self.tightening, vec![groups], &limits).ok()
     }
 
     /// A choice over the groups of another space, over the groups of this one.
-    fn translate(&self, from: &PipelineSpace, choice: &Choice) -> Choice {
-        let of_group = |group: &Group| {
-            let is_same = |other: &Group| {
+    fn translate(&self, from: &PipelineSpace, choice: &PlanIntegers) -> PlanIntegers {
+        let of_group = |group: &FeasibleGroup| {
+            let is_same = |other: &FeasibleGroup| {
                 (other.task, other.variant, other.hardware, other.share)
                     == (group.task, group.variant, group.hardware, group.share)
             };
@@ -219,11 +219,11 @@ impl PathSearch<'_> {
             (chosen.replicas > 0).then_some(GroupChoice { replicas: chosen.replicas, point })
         };
         let groups = self.space.parts[0].groups.iter().map(|group| of_group(group).unwrap_or_default()).collect();
-        Choice { groups: vec![groups] }
+        PlanIntegers { groups: vec![groups] }
     }
 
     /// The best plan of rule `task_budget`, with its accuracy. It keeps rule `path` too.
-    fn most_accurate_within_budgets(&self) -> Option<(f64, Choice)> {
+    fn most_accurate_within_budgets(&self) -> Option<(f64, PlanIntegers)> {
         let problem = self.problem.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget).ok()?;
         let limits = self.limits.without_listener();
         let space = Space::new(&problem, self.tightening, &limits).ok()?;

@@ -1,7 +1,7 @@
 //! The search with exclusions against the whole formulation, which excludes nothing.
 
 use super::*;
-use crate::bench::drawn::{self, Shape};
+use crate::bench::drawn::{self, ProblemShape, ShapeHardware};
 use crate::exact::model::goal::Stage;
 use apportion_domain::{Mode, Objective};
 use std::sync::Arc;
@@ -10,17 +10,17 @@ use std::time::Duration;
 const GAP: f64 = 1e-6;
 const DRAWN: u64 = 60;
 
-fn unlimited() -> Limits {
-    Limits::new(Arc::new(|| Duration::ZERO))
+fn unlimited() -> RunLimits {
+    RunLimits::new(Arc::new(|| Duration::ZERO))
 }
 
-fn shape(devices: u32, tasks_max: usize, demand_qps: f64) -> Shape {
-    Shape {
+fn shape(devices: u32, tasks_max: usize, demand_qps: f64) -> ProblemShape {
+    ProblemShape {
         pipelines: 1,
         tasks_max,
         variants_max: 4,
         batches: 4,
-        hardware: vec![(1.0, Some(devices), 1.0)],
+        hardware: vec![ShapeHardware { price_per_hour: 1.0, count: Some(devices), speed: 1.0 }],
         halves: false,
         demand_qps,
         min_accuracy: None,
@@ -46,7 +46,7 @@ fn slow(problem: &Problem, space: &Space) -> Option<(f64, u64)> {
 
 /// Compares both over drawn problems. Returns how many had a plan, how many had none, and in how many rule `path` is more
 /// accurate than rule `task_budget`.
-fn compare(shape: &Shape) -> (usize, usize, usize) {
+fn compare(shape: &ProblemShape) -> (usize, usize, usize) {
     let (mut feasible, mut infeasible, mut better) = (0, 0, 0);
     for seed in 0..DRAWN {
         let problem = drawn::problem(seed, shape);
