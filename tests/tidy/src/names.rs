@@ -14,8 +14,8 @@ pub struct TypeName {
     pub line: usize,
 }
 
-/// Types of a source text that other modules can use, outside tests. A type that a macro makes is found if its definition is
-/// written out in the call of the macro.
+/// Types of a source text that other modules can use, outside tests. A type that a macro makes is found if its definition
+/// is written out in the call of the macro.
 ///
 /// # Panics
 /// If the text is no Rust.

@@ -4,7 +4,7 @@ use apportion_tidy::repeats::{BLOCK_LINES, repeats};
 use apportion_tidy::{GENERATED, files};
 
 /// Most pairs of places with the same lines. What is there was looked at: tables of cases, and set-up of tests.
-const PAIRS_MAX: usize = 60;
+const PAIRS_MAX: usize = 40;
 
 #[test]
 fn few_blocks_stand_twice() {

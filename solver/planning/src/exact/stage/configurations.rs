@@ -16,7 +16,7 @@ use apportion_mip::RunLimits;
 use std::collections::VecDeque;
 use std::ops::Range;
 
-/// Most configurations of a pipeline. A walk over so many takes about a millisecond.
+/// Most configurations of a pipeline. A walk over all of them takes about a millisecond.
 const CONFIGURATIONS_MAX: usize = 200_000;
 /// Configurations between two checks of the limits.
 const CONFIGURATIONS_PER_CHECK: usize = 1_024;

@@ -24,7 +24,8 @@ pub(crate) enum StageResult {
 
 /// Builds and solves one stage. With the cost of an `incumbent`, only cheaper solutions count.
 ///
-/// Stages with given budgets and stages with given numbers of replicas are small. They go to our own branch and bound first, and then to HiGHS.
+/// Stages with given budgets or given numbers of replicas are small. They go to our own branch and bound first, and then
+/// to HiGHS.
 pub(crate) fn solve_stage(
     problem: &Problem,
     space: &Space,
