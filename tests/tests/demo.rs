@@ -43,6 +43,11 @@ fn number(value: &Value) -> f64 {
     value.as_f64().unwrap_or_else(|| panic!("a number: {value}"))
 }
 
+/// Largest distance of the measured attainment of the steady load from the estimator's interval.
+const STEADY_NEAR: f64 = 0.1;
+/// The same of the whole load. In the seconds after a step the queue decides, and small differences of capacity grow.
+const NEAR: f64 = 0.2;
+
 /// What holds however busy the machine is.
 fn check_counts(Ran { summary, said, .. }: &Ran) {
     let outcomes: u64 = ["ok", "late", "dropped", "failed"].map(|key| count(summary, key)).iter().sum();
@@ -69,8 +74,10 @@ fn cheaper_variants_serve_the_doubled_load_only() {
     assert_eq!((steps.first(), steps.last()), (Some(&"hardware"), Some(&"hardware")), "{plans:?}");
     assert!(steps.contains(&"accuracy"), "{plans:?}");
     let of = &ran.summary["estimate"]["compared"];
-    let [measured, from, to] = ["measured", "from", "to"].map(|key| number(&of["attainment"][key]));
-    assert!(measured > from - 0.1 && measured < to + 0.1, "far from the estimate: {of}");
+    for (figure, near) in [("attainment_steady", STEADY_NEAR), ("attainment", NEAR)] {
+        let [measured, from, to] = ["measured", "from", "to"].map(|key| number(&of[figure][key]));
+        assert!(measured > from - near && measured < to + near, "{figure} is far from the estimate: {of}");
+    }
 }
 
 #[test]

@@ -170,11 +170,6 @@ fn sources(folders: &[&str]) -> String {
     files(&["rs"]).into_iter().filter(|(path, _)| is_source(path)).map(|(_, text)| code(text)).collect()
 }
 
-/// Text between `before` and the next double quote, everywhere.
-fn quoted_after<'a>(text: &'a str, before: &'a str) -> impl Iterator<Item = &'a str> {
-    text.split(before).skip(1).filter_map(|rest| rest.split('"').next())
-}
-
 #[test]
 fn the_metrics_page_has_every_metric() {
     let page = read("docs/reference/metrics.md");
@@ -233,17 +228,12 @@ fn properties(schema: &serde_json::Value, found: &mut BTreeSet<String>) {
     }
 }
 
-/// The keys of all files: from the committed schemas where there are some, else from the tables of the reader.
+/// The keys of all files, from the committed schemas.
 fn keys() -> BTreeSet<String> {
     let is_schema = |path: &str| path.starts_with("docs/schemas/") && path.ends_with(".schema.json");
     let mut found = BTreeSet::new();
     for (path, text) in files(&["json"]).into_iter().filter(|(path, _)| is_schema(path)) {
         properties(&serde_json::from_str(&text).unwrap_or_else(|e| panic!("{path}: {e}")), &mut found);
-    }
-    if found.is_empty() {
-        let tables = read("api/wire/src/keys.rs");
-        let quoted = quoted_after(&tables, "required(\"").chain(quoted_after(&tables, "optional(\""));
-        found.extend(quoted.map(str::to_owned));
     }
     found
 }
