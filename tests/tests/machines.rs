@@ -35,10 +35,10 @@ fn within(namespace: &str, program: impl AsRef<OsStr>) -> Command {
 enum NetworkError {
     /// The system does not start this command.
     #[error("{0:?}: {1}")]
-    Start(Command, std::io::Error),
+    Start(Box<Command>, std::io::Error),
     /// This command fails, with these words.
     #[error("{0:?}: {1}")]
-    Failed(Command, String),
+    Failed(Box<Command>, String),
 }
 
 /// Why a call of the service or of an agent has no good answer.
@@ -54,9 +54,12 @@ enum CallError {
 
 fn succeed(mut command: Command) -> Result<(), NetworkError> {
     match command.output() {
-        Err(error) => Err(NetworkError::Start(command, error)),
+        Err(error) => Err(NetworkError::Start(Box::new(command), error)),
         Ok(done) if done.status.success() => Ok(()),
-        Ok(done) => Err(NetworkError::Failed(command, String::from_utf8_lossy(&done.stderr).trim().to_owned())),
+        Ok(done) => {
+            let words = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+            Err(NetworkError::Failed(Box::new(command), words))
+        }
     }
 }
 

@@ -200,7 +200,7 @@ mod tests {
         let now = Instant::now();
         assert_eq!(parts.silent(now), BTreeMap::new());
         let later = parts.silent(now + 2 * SIGN_MAX);
-        assert_eq!(later.iter().map(|(part, _)| *part).collect::<Vec<_>>(), [ServicePart::Push]);
+        assert_eq!(later.keys().copied().collect::<Vec<_>>(), [ServicePart::Push]);
     }
 
     #[test]

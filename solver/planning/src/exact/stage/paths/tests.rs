@@ -81,7 +81,7 @@ fn compare(shape: &ProblemShape) -> (usize, usize, usize) {
 fn exclusions_lose_no_better_plan() {
     for (devices, tasks_max, demand_qps) in [(4, 3, 90.0), (12, 3, 300.0), (40, 2, 1_500.0)] {
         let (feasible, infeasible, better) = compare(&shape(devices, tasks_max, demand_qps));
-        println!("{devices} devices: {feasible} feasible, {infeasible} infeasible, rule path better in {better}");
+        eprintln!("{devices} devices: {feasible} feasible, {infeasible} infeasible, rule path better in {better}");
         assert!(feasible >= 40, "{feasible} of {DRAWN} drawn problems have a plan");
     }
 }
