@@ -11,8 +11,8 @@ use clap::{Args, Subcommand};
 /// The measured part.
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
-    /// Times of the exact planner. Each problem file is solved at 20 demand levels, from 10 to 115 % of the largest demand
-    /// that can be served. The first file is also solved on clusters of other sizes, and many pipelines on one cluster.
+    /// Times of the exact planner. Each problem file is solved under both latency rules at 20 demand levels, from 10 to
+    /// 115 % of the largest demand that can be served. The first file is also solved on clusters of other sizes, and many pipelines on one cluster.
     /// Scaling problems are solved as they stand, beside 20 generated ones of 100 applications with 8 variants.
     Solver {
         /// Problem files of one pipeline, or scaling problems.

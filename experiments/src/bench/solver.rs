@@ -2,7 +2,7 @@
 
 use super::clock::{milliseconds, wall_clock};
 use super::scaling::{self, ProblemSet};
-use apportion_domain::Problem;
+use apportion_domain::{LatencyRule, Problem};
 pub use apportion_planning::bench::cluster::{DEVICES, PIPELINES};
 use apportion_planning::bench::{cluster, with_devices};
 use apportion_support::exit::Failure;
@@ -61,7 +61,8 @@ pub fn run(files: &[String], sizes: &[u32], shared: &Cluster) -> Result<(), Fail
 
 fn demand_levels(problems: &[NamedProblem], sizes: &[u32]) -> Result<(), Failure> {
     let clock = wall_clock();
-    let mut table = TextTable::new(&["problem", "largest qps", "median ms", "worst ms", "hardware step ms"]);
+    let mut table =
+        TextTable::new(&["problem", "latency rule", "largest qps", "median ms", "worst ms", "hardware step ms"]);
     let first = problems.first().into_iter();
     let with_size = |of: &NamedProblem, devices: u32| NamedProblem {
         name: format!("{}, {devices} devices", of.name),
@@ -69,14 +70,17 @@ fn demand_levels(problems: &[NamedProblem], sizes: &[u32]) -> Result<(), Failure
     };
     let sized = first.flat_map(|of| sizes.iter().map(move |&devices| with_size(of, devices)));
     for NamedProblem { name, problem } in problems.iter().cloned().chain(sized) {
-        let bar = spinner(&format!("solving {name}"));
-        let bench = apportion_planning::bench::demand_levels(&problem, &clock);
-        bar.finish_and_clear();
-        let bench = bench.map_err(|stopped| anyhow::anyhow!("{name}: stopped without an answer: {stopped}"))?;
-        let (median, worst) = (milliseconds(bench.median()), milliseconds(bench.worst()));
-        let step = apportion_planning::bench::hardware_step(&problem, bench.demand_max_qps, &clock);
-        let step = step.map_or_else(|| "no closed form".into(), milliseconds);
-        table.row(vec![name, number(bench.demand_max_qps), median, worst, step]);
+        for rule in [LatencyRule::TaskBudget, LatencyRule::Path] {
+            let problem = problem.changed(|d| d.objective.latency_rule = rule).expect("a rule changes no validity");
+            let bar = spinner(&format!("solving {name}, rule {}", rule.name()));
+            let bench = apportion_planning::bench::demand_levels(&problem, &clock);
+            bar.finish_and_clear();
+            let bench = bench.map_err(|stopped| anyhow::anyhow!("{name}: stopped without an answer: {stopped}"))?;
+            let (median, worst) = (milliseconds(bench.median()), milliseconds(bench.worst()));
+            let step = apportion_planning::bench::hardware_step(&problem, bench.demand_max_qps, &clock);
+            let step = step.map_or_else(|| "no closed form".into(), milliseconds);
+            table.row(vec![name.clone(), rule.name().into(), number(bench.demand_max_qps), median, worst, step]);
+        }
     }
     output::print(&table.text(""))
 }
