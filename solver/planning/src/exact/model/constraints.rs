@@ -13,7 +13,7 @@
 //! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`.
 
 use super::columns::{Columns, PartColumns, add_part, load_max, replicas_max};
-use super::goal::{Goal, Stage};
+use super::goal::{Goal, ReplicaRange, Stage};
 use super::latency::optional_tasks;
 use super::paths;
 use super::space::{PipelineSpace, Space};
@@ -327,12 +327,12 @@ fn add_minimum(pipeline: &Pipeline, part: &PipelineSpace, own: &PartColumns, for
     }
 }
 
-/// `low <= sum of X_g over the groups of a task <= high`.
-fn add_totals(part: &PipelineSpace, own: &PartColumns, totals: &[(u32, u32)], formulation: &mut Formulation) {
-    for (t, &(low, high)) in totals.iter().enumerate() {
+/// `least <= sum of X_g over the groups of a task <= most`.
+fn add_totals(part: &PipelineSpace, own: &PartColumns, totals: &[ReplicaRange], formulation: &mut Formulation) {
+    for (t, total) in totals.iter().enumerate() {
         let of_task = part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.task.get() == t);
         let terms: Vec<_> = of_task.map(|(_, &x)| (x, 1.0)).collect();
-        formulation.at_most(f64::from(high), terms.clone());
-        formulation.at_least(f64::from(low), terms);
+        formulation.at_most(f64::from(total.most), terms.clone());
+        formulation.at_least(f64::from(total.least), terms);
     }
 }

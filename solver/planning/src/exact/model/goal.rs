@@ -28,6 +28,13 @@ pub(crate) enum Goal {
     Nothing,
 }
 
+/// The numbers of replicas that a task may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ReplicaRange {
+    pub least: u32,
+    pub most: u32,
+}
+
 /// One stage: its goal and its conditions.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Stage<'a> {
@@ -43,7 +50,7 @@ pub(crate) struct Stage<'a> {
     /// count for nothing.
     pub free: Option<&'a [f64]>,
     /// Least and most replicas of each task, of the only pipeline.
-    pub totals: Option<&'a [(u32, u32)]>,
+    pub totals: Option<&'a [ReplicaRange]>,
 }
 
 impl Goal {

@@ -8,6 +8,7 @@
 //! way improves it (column generation).
 
 use super::configurations::{Configurations, Way, Worth};
+use crate::exact::model::goal::ReplicaRange;
 use apportion_mip::tableau::{PivotEnd, Tableau};
 use apportion_mip::{ColumnId, Formulation};
 
@@ -47,16 +48,19 @@ impl<'a> Relaxations<'a> {
         Self { configurations, ways: vec![accurate, thrifty] }
     }
 
-    /// The best relaxed plan with `totals` (least and most) replicas of each task and at most `replicas` together. `None`
-    /// if there is none.
-    pub fn solve(&mut self, totals: &[(u32, u32)], replicas: f64) -> Option<Relaxed> {
-        let least: f64 = totals.iter().map(|&(low, _)| f64::from(low)).sum();
-        if least > replicas || totals.iter().any(|(low, high)| low > high) {
+    /// The best relaxed plan with these numbers of replicas of each task and at most `replicas` together. `None` if there
+    /// is none.
+    pub fn solve(&mut self, totals: &[ReplicaRange], replicas: f64) -> Option<Relaxed> {
+        let least: f64 = totals.iter().map(|of| f64::from(of.least)).sum();
+        if least > replicas || totals.iter().any(|of| of.least > of.most) {
             return None;
         }
         let mut best: Option<Relaxed> = None;
         for _ in 0..WAYS_ADDED_MAX {
-            let master = Master::solve(&self.ways, totals, replicas)?;
+            let Some(master) = Master::solve(&self.ways, totals, replicas) else {
+                // a programme that the simplex cannot solve proves nothing: the bound without prices holds
+                return Some(best.unwrap_or_else(|| self.without_prices(totals)));
+            };
             let (value, way) = self.configurations.best_way(Worth { accuracy: 1.0, prices: &master.prices });
             let bound = value + spent_max(&master.prices, totals, replicas);
             if best.as_ref().is_none_or(|best| bound < best.bound) {
@@ -71,16 +75,23 @@ impl<'a> Relaxations<'a> {
         }
         best
     }
+
+    /// The bound if replicas are free.
+    fn without_prices(&self, totals: &[ReplicaRange]) -> Relaxed {
+        let prices = vec![0.0; totals.len()];
+        let (bound, _) = self.configurations.best_way(Worth { accuracy: 1.0, prices: &prices });
+        Relaxed { prices, bound, needed: totals.iter().map(|of| f64::from(of.least)).collect() }
+    }
 }
 
 /// The most that replicas within these numbers can be worth at these prices.
-fn spent_max(prices: &[f64], totals: &[(u32, u32)], replicas: f64) -> f64 {
-    let mut left = replicas - totals.iter().map(|&(low, _)| f64::from(low)).sum::<f64>();
-    let mut worth: f64 = prices.iter().zip(totals).map(|(price, &(low, _))| price * f64::from(low)).sum();
+fn spent_max(prices: &[f64], totals: &[ReplicaRange], replicas: f64) -> f64 {
+    let mut left = replicas - totals.iter().map(|of| f64::from(of.least)).sum::<f64>();
+    let mut worth: f64 = prices.iter().zip(totals).map(|(price, of)| price * f64::from(of.least)).sum();
     let mut order: Vec<usize> = (0..prices.len()).collect();
     order.sort_by(|&a, &b| prices[b].total_cmp(&prices[a]));
     for t in order {
-        let more = f64::from(totals[t].1 - totals[t].0).min(left);
+        let more = f64::from(totals[t].most - totals[t].least).min(left);
         worth += more * prices[t];
         left -= more;
     }
@@ -97,12 +108,12 @@ struct Master {
 }
 
 impl Master {
-    fn solve(ways: &[Way], totals: &[(u32, u32)], replicas: f64) -> Option<Self> {
+    fn solve(ways: &[Way], totals: &[ReplicaRange], replicas: f64) -> Option<Self> {
         let mut programme = Formulation::default();
         let shares: Vec<ColumnId> = ways.iter().map(|_| programme.continuous(0.0, 1.0)).collect();
         let most = |t: usize| ways.iter().map(|w| w.replicas[t]).fold(1.0, f64::max);
         let numbers: Vec<ColumnId> =
-            totals.iter().map(|&(low, high)| programme.continuous(f64::from(low), f64::from(high))).collect();
+            totals.iter().map(|of| programme.continuous(f64::from(of.least), f64::from(of.most))).collect();
         let missing: Vec<ColumnId> = (0..totals.len()).map(|t| programme.continuous(0.0, most(t))).collect();
         for (&share, way) in shares.iter().zip(ways) {
             programme.add_cost(share, -way.accuracy);
@@ -122,7 +133,7 @@ impl Master {
         let columns = programme.columns.len();
         let taken = |t: usize| shares.iter().zip(ways).map(move |(share, way)| (share.0, way.replicas[t]));
         let load = |t: usize| taken(t).map(|(share, replicas)| tableau.value_of(share) * replicas).sum::<f64>();
-        let needed = |t: usize| load(t).clamp(f64::from(totals[t].0), f64::from(totals[t].1));
+        let needed = |t: usize| load(t).clamp(f64::from(totals[t].least), f64::from(totals[t].most));
         Some(Self {
             value: -tableau.cost,
             prices: (0..totals.len()).map(|t| tableau.reduced_cost(columns + t).max(0.0)).collect(),

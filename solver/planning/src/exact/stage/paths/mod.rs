@@ -16,9 +16,9 @@ use super::configurations::Configurations;
 use super::divisions::{Relaxations, Relaxed};
 use super::enumerate::{self, one_kind_of_device};
 use super::solve::{StageResult, solve_stage};
-use crate::exact::model::goal::{Goal, Stage};
+use crate::exact::model::goal::{Goal, ReplicaRange, Stage};
 use crate::exact::model::groups::FeasibleGroup;
-use crate::exact::model::space::{PipelineSpace, Space};
+use crate::exact::model::space::{PipelineSpace, Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
@@ -40,11 +40,14 @@ struct PathSearch<'a> {
     limits: &'a RunLimits,
 }
 
-/// The best plan so far, with its accuracy.
-type Incumbent = Option<(f64, PlanIntegers)>;
+/// A plan with its accuracy.
+struct AccuratePlan {
+    accuracy: f64,
+    choice: PlanIntegers,
+}
 
-/// Least and most replicas of each task.
-type Totals = Vec<(u32, u32)>;
+/// The numbers of replicas of each task.
+type Totals = Vec<ReplicaRange>;
 
 /// One tree search: its goal, and the best plan so far.
 struct Tree {
@@ -54,7 +57,7 @@ struct Tree {
     replicas_max: f64,
     /// The fewest replicas, or else the highest accuracy.
     goal: Goal,
-    best: Incumbent,
+    best: Option<AccuratePlan>,
     stopped: Option<StopReason>,
 }
 
@@ -84,11 +87,11 @@ impl PathSearch<'_> {
         let Some(root) = relaxations.solve(&all, devices) else { return StageResult::Infeasible };
         let small = 1.0 + STAGE_GAP_SHARE * self.gap;
         let best = self.most_accurate_within_budgets();
-        let accuracy_min = best.as_ref().map_or(f64::NEG_INFINITY, |(accuracy, _)| accuracy * small);
+        let accuracy_min = best.as_ref().map_or(f64::NEG_INFINITY, |best| best.accuracy * small);
         let bound = root.bound;
         let mut tree = Tree { accuracy_min, replicas_max: devices, goal: Goal::Accuracy, best, stopped: None };
         self.explore(&mut tree, &mut relaxations, all, root);
-        let Some((accuracy, choice)) = tree.best else {
+        let Some(AccuratePlan { accuracy, choice }) = tree.best else {
             return tree.stopped.map_or(StageResult::Infeasible, StageResult::Unknown);
         };
         let bound = if tree.stopped.is_some() { bound } else { bound.min(accuracy * small) };
@@ -106,16 +109,17 @@ impl PathSearch<'_> {
         let replicas_max = choice.replicas() as f64 - 1.0;
         let all = self.all_totals(replicas_max);
         let Some(root) = relaxations.solve(&all, replicas_max) else { return choice };
-        let best = Some((accuracy, choice));
+        let best = Some(AccuratePlan { accuracy, choice });
         let mut tree = Tree { accuracy_min, replicas_max, goal: Goal::Replicas, best, stopped: None };
         self.explore(&mut tree, relaxations, all, root);
-        tree.best.expect("a tree search keeps its incumbent").1
+        tree.best.expect("a tree search keeps its incumbent").choice
     }
 
     /// The numbers of replicas that each task may have.
     fn all_totals(&self, devices: f64) -> Totals {
         let pipeline = self.problem.pipeline(self.space.parts[0].index);
-        pipeline.tasks.iter().map(|task| (task.min_replicas, devices.max(0.0) as u32)).collect()
+        let most = devices.max(0.0) as u32;
+        pipeline.tasks.iter().map(|task| ReplicaRange { least: task.min_replicas, most }).collect()
     }
 
     /// Searches the plans with these numbers of replicas. `relaxed` is their relaxation.
@@ -135,8 +139,8 @@ impl PathSearch<'_> {
         match widest.filter(|&t| fraction(&relaxed.needed[t]) > WHOLE && kept > POINTS_MAX) {
             Some(t) => {
                 let (mut fewer, mut more) = (totals.clone(), totals);
-                fewer[t].1 = fewer[t].1.min(relaxed.needed[t].floor().max(0.0) as u32);
-                more[t].0 = more[t].0.max(relaxed.needed[t].ceil() as u32);
+                fewer[t].most = fewer[t].most.min(relaxed.needed[t].floor().max(0.0) as u32);
+                more[t].least = more[t].least.max(relaxed.needed[t].ceil() as u32);
                 let mut nodes: Vec<(Totals, Relaxed)> = [fewer, more]
                     .into_iter()
                     .filter_map(|totals| relaxations.solve(&totals, tree.replicas_max).map(|relaxed| (totals, relaxed)))
@@ -146,21 +150,33 @@ impl PathSearch<'_> {
                     self.explore(tree, relaxations, totals, relaxed);
                 }
             }
-            None => self.solve(tree, &totals, &keep),
+            None => self.solve_node(tree, &totals, &keep),
         }
     }
 
     /// By group and point: whether a plan of this node that counts may have a replica there.
     fn worthwhile(&self, tree: &Tree, totals: &Totals, relaxed: &Relaxed) -> Vec<Vec<bool>> {
         let loss_max = relaxed.bound - tree.accuracy_min + 1e-9;
-        let most: Vec<f64> = totals.iter().map(|&(_, most)| f64::from(most)).collect();
+        let most: Vec<f64> = totals.iter().map(|of| f64::from(of.most)).collect();
         let losses = self.configurations.losses(&self.space.parts[0], &relaxed.prices, &most);
         losses.iter().map(|losses| losses.iter().map(|&loss| loss <= loss_max).collect()).collect()
     }
 
     /// Solves the formulation over the batch sizes to keep, within numbers of replicas.
-    fn solve(&self, tree: &mut Tree, totals: &Totals, keep: &[Vec<bool>]) {
-        let Some(narrow) = self.narrow(keep) else { return };
+    fn solve_node(&self, tree: &mut Tree, totals: &Totals, keep: &[Vec<bool>]) {
+        let narrow = match self.narrow(keep) {
+            Ok(narrow) => narrow,
+            // these batch sizes carry no query
+            Err(SpaceError::Latency(_)) => return,
+            Err(SpaceError::Stopped(reason)) => {
+                tree.stopped = Some(reason);
+                return;
+            }
+            Err(SpaceError::TooLarge(_)) => {
+                tree.stopped = Some(StopReason::Unsupported);
+                return;
+            }
+        };
         let kept = narrow.parts[0].groups.iter().map(|g| g.points.len()).sum::<usize>();
         tracing::debug!(?totals, kept, nodes = narrow.parts[0].trie.nodes.len(), "a division of the devices");
         let by_accuracy = tree.goal == Goal::Accuracy;
@@ -169,9 +185,9 @@ impl PathSearch<'_> {
             totals: Some(totals),
             ..Stage::new(tree.goal)
         };
-        let incumbent = tree.best.as_ref().map(|(accuracy, choice)| match tree.goal {
-            Goal::Accuracy => -accuracy,
-            _ => choice.replicas() as f64,
+        let incumbent = tree.best.as_ref().map(|best| match tree.goal {
+            Goal::Accuracy => -best.accuracy,
+            _ => best.choice.replicas() as f64,
         });
         let gap = if by_accuracy { self.gap } else { 0.0 };
         match solve_stage(self.problem, &narrow, stage, gap, self.limits, incumbent) {
@@ -180,12 +196,12 @@ impl PathSearch<'_> {
                 tree.stopped = stopped;
                 if by_accuracy {
                     tree.accuracy_min = tree.accuracy_min.max(-value * (1.0 + STAGE_GAP_SHARE * self.gap));
-                    if tree.best.as_ref().is_none_or(|(accuracy, _)| -value > *accuracy) {
-                        tree.best = Some((-value, choice));
+                    if tree.best.as_ref().is_none_or(|best| -value > best.accuracy) {
+                        tree.best = Some(AccuratePlan { accuracy: -value, choice });
                     }
-                } else if let Some((_, best)) = tree.best.as_mut().filter(|(_, best)| choice.replicas() < best.replicas()) {
+                } else if let Some(best) = tree.best.as_mut().filter(|best| choice.replicas() < best.choice.replicas()) {
                     tree.replicas_max = choice.replicas() as f64 - 1.0;
-                    *best = choice;
+                    best.choice = choice;
                 }
             }
             StageResult::Infeasible => {}
@@ -193,8 +209,8 @@ impl PathSearch<'_> {
         }
     }
 
-    /// The space of the batch sizes to keep; `None` if they carry no query.
-    fn narrow(&self, keep: &[Vec<bool>]) -> Option<Space> {
+    /// The space of the batch sizes to keep.
+    fn narrow(&self, keep: &[Vec<bool>]) -> Result<Space, SpaceError> {
         let part = &self.space.parts[0];
         let kept = |(group, keep): (&FeasibleGroup, &Vec<bool>)| {
             let points = group.points.iter().zip(keep).filter(|(_, keep)| **keep).map(|(p, _)| *p).collect();
@@ -202,7 +218,7 @@ impl PathSearch<'_> {
         };
         let groups: Vec<FeasibleGroup> = part.groups.iter().zip(keep).map(kept).filter(|g| !g.points.is_empty()).collect();
         let limits = self.limits.for_finishing();
-        Space::of_groups(self.problem, self.tightening, vec![groups], &limits).ok()
+        Space::of_groups(self.problem, self.tightening, vec![groups], &limits)
     }
 
     /// A choice over the groups of another space, over the groups of this one.
@@ -223,12 +239,14 @@ impl PathSearch<'_> {
     }
 
     /// The best plan of rule `task_budget`, with its accuracy. It keeps rule `path` too.
-    fn most_accurate_within_budgets(&self) -> Option<(f64, PlanIntegers)> {
+    fn most_accurate_within_budgets(&self) -> Option<AccuratePlan> {
         let problem = self.problem.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget).ok()?;
         let limits = self.limits.without_listener();
         let space = Space::new(&problem, self.tightening, &limits).ok()?;
         match enumerate::most_accurate(&problem, &space, self.gap, &limits)? {
-            StageResult::Found { choice, value, .. } => Some((-value, self.translate(&space.parts[0], &choice))),
+            StageResult::Found { choice, value, .. } => {
+                Some(AccuratePlan { accuracy: -value, choice: self.translate(&space.parts[0], &choice) })
+            }
             _ => None,
         }
     }
