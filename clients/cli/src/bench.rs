@@ -12,8 +12,9 @@ use clap::{Args, Subcommand};
 #[derive(Subcommand, Debug)]
 pub enum BenchCommand {
     /// Times of the exact planner. Each problem file is solved under both latency rules at 20 demand levels, from 10 to
-    /// 115 % of the largest demand that can be served. The first file is also solved on clusters of other sizes, and many pipelines on one cluster.
-    /// Scaling problems are solved as they stand, beside 20 generated ones of 100 applications with 8 variants.
+    /// 115 % of the largest demand that can be served. The first file is also solved on clusters of other sizes, and many
+    /// pipelines on one cluster. Scaling problems are solved as they stand, beside 20 generated ones of 100 applications
+    /// with 8 variants.
     Solver {
         /// Problem files of one pipeline, or scaling problems.
         problems: Vec<String>,
