@@ -20,6 +20,7 @@ use std::ops::Range;
 const CONFIGURATIONS_MAX: usize = 200_000;
 /// Configurations between two checks of the limits.
 const CONFIGURATIONS_PER_CHECK: usize = 1_024;
+
 /// A group with a batch size at the end of a prefix.
 struct Configuration {
     task: usize,
