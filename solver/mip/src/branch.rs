@@ -9,7 +9,9 @@ use crate::{Ending, Formulation, RunLimits, SolveResult};
 
 /// Most entries of a tableau that is copied for every node.
 const ENTRIES_MAX: usize = 100_000;
-/// Most tableau entries of all nodes before HiGHS takes over: about a second.
+/// Most nodes before HiGHS takes over.
+const NODES_MAX: usize = 60_000;
+/// Most tableau entries of all nodes before HiGHS takes over. So larger programmes get fewer nodes.
 const ENTRIES_ALL_MAX: usize = 1_800_000_000;
 /// Deepest tree: the number of waiting nodes, each with a tableau. A deeper search is left to HiGHS.
 const DEPTH_MAX: usize = 400;
@@ -83,7 +85,7 @@ pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &RunLimit
         cutoff: f64::INFINITY,
         pruned_bound: f64::INFINITY,
         nodes: 0,
-        nodes_max: ENTRIES_ALL_MAX / entries.max(1),
+        nodes_max: (ENTRIES_ALL_MAX / entries.max(1)).min(NODES_MAX),
         depth: 0,
         ending: None,
     };
