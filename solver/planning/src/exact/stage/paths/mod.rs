@@ -26,7 +26,7 @@ use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
 use crate::exact::model::trie::TrieError;
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
-use apportion_domain::{LatencyRule, PipelineIndex, Problem, SLACK, StopReason};
+use apportion_domain::{LatencyRule, PipelineIndex, Problem, SLACK, Share, StopReason};
 use apportion_mip::RunLimits;
 use relaxation::{Bounds, Relaxations, RelaxedAnswer, RelaxedGoal};
 use tree::{KnownPlan, Tree};
@@ -63,8 +63,9 @@ pub(crate) fn applies(problem: &Problem) -> bool {
     problem.pipelines.len() == 1 && problem.objective.latency_rule == LatencyRule::Path
 }
 
-/// The best plan by `goal`, and of those the best one by `second`, over these groups of the only pipeline. `None` if there
-/// are too many ways.
+/// The best plan by the first goal, and of those the best one by the second, over these groups of the only pipeline. `None`
+/// if the whole formulation is better: there are too many ways, or parts of devices are bought whole. The relaxation buys
+/// them in parts, so its bound is far below every plan.
 pub(crate) fn search(
     problem: &Problem,
     tightening: &Tightening,
@@ -73,6 +74,10 @@ pub(crate) fn search(
     gap: f64,
     limits: &RunLimits,
 ) -> Option<PathResult> {
+    let buys_devices = matches!(goals.first, Goal::Cost | Goal::CostAndSwitching);
+    if buys_devices && groups.iter().any(|group| group.share != Share::WHOLE) {
+        return None;
+    }
     let pipeline = problem.pipeline(PipelineIndex(0));
     let ways = match Ways::new(pipeline, groups, &tightening.parts[0].headroom, &limits.for_finishing()) {
         Ok(ways) => ways,

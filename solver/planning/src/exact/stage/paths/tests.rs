@@ -165,13 +165,13 @@ fn several_hardware_types_lose_no_better_plan() {
 
 #[test]
 fn shares_budgets_and_floors_lose_no_better_plan() {
-    let base = mixed(Mode::MinCost, [Some(30), None, Some(10)], 2, 150.0);
-    let halves = ProblemShape { halves: true, min_accuracy: Some(0.8), ..base };
-    let budget = ProblemShape {
-        objective: Objective { budget_per_hour: Some(6.0), ..mixed(Mode::MaxAccuracy, [None; 3], 2, 150.0).objective },
-        ..mixed(Mode::MaxAccuracy, [None; 3], 2, 150.0)
+    let budget = |mode, budget_per_hour| {
+        let shape = mixed(mode, [None; 3], 2, 150.0);
+        ProblemShape { objective: Objective { budget_per_hour, ..shape.objective.clone() }, ..shape }
     };
-    for shape in [halves, budget] {
+    let floor = ProblemShape { min_accuracy: Some(0.8), ..budget(Mode::MinCost, None) };
+    let halves = ProblemShape { halves: true, ..mixed(Mode::HardwareThenAccuracy, [Some(4), Some(3), Some(2)], 2, 90.0) };
+    for shape in [floor, halves, budget(Mode::MaxAccuracy, Some(6.0))] {
         let counts = compare(&shape, DRAWN_MIXED);
         eprintln!("{counts:?}");
         assert!(counts.feasible >= 10, "{} of {DRAWN_MIXED} drawn problems have a plan", counts.feasible);
