@@ -1,92 +1,117 @@
 //! Which claims does the headline make, and do they hold?
 
-use super::headline_trials::{ATTAINMENT, HPA, NAMES, OURS, RAY, StretchResult};
-use crate::reproduce::lab::geometric_mean;
+use super::cases::{CaseSet, Row, RowSummary};
+use super::report::Findings;
 use crate::reproduce::report::{Claim, ClaimVerdict};
-use apportion_support::output::{optional, percent};
+use apportion_support::output::percent;
 
-/// The claim against one contender over all contests.
-fn against_claim(all: &[StretchResult], contender: usize, why: &str) -> Claim {
-    let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio(contender)).collect();
-    let reached_by_ours_only = all.iter().filter(|t| t.cheapest(contender).is_none() && t.cheapest(OURS).is_some()).count();
-    let halved = ratios.iter().filter(|r| **r >= 2.0).count() + reached_by_ours_only;
-    let below = all.iter().filter_map(|t| t.ratio(contender).filter(|r| *r < 2.0).map(|r| format!("{} ({r:.2})", t.name)));
-    let below: Vec<String> = below.collect();
-    let unreached = all.iter().filter(|t| t.at_our_cost(contender).is_none_or(|a| a < ATTAINMENT)).count();
-    Claim {
-        claimed: format!("At most half the cost of {} at equal attainment (aim)", NAMES[contender]),
-        seen: format!(
-            "so in {halved} of {}; it costs {} times as much on the mean; at our cost it stays below {} in {unreached}{}",
-            all.len(),
-            optional(geometric_mean(&ratios)),
-            percent(ATTAINMENT),
-            if below.is_empty() { String::new() } else { format!("; less than twice: {}", below.join(", ")) }
-        ),
-        verdict: ClaimVerdict::of(halved == all.len()),
-        why: why.into(),
+/// The claim that what was set before holds on each set of traces.
+fn set_before_claim(findings: &Findings) -> Claim {
+    let ours = findings.ours();
+    let mut seen = Vec::new();
+    for set in findings.sets() {
+        let cases = findings.cases_of(Some(set));
+        let held = |contender: usize, row| cases.summary(contender, row).held.in_words();
+        let others: Vec<String> = (0..findings.protocol.contenders.len())
+            .filter(|&at| at != ours)
+            .map(|at| {
+                let row = if findings.protocol.contenders[at].is_tuned() { Row::Chosen } else { Row::Default };
+                format!("{} {}", findings.name(at), held(at, row))
+            })
+            .collect();
+        seen.push(format!("{set}: ours {}, {}", held(ours, Row::Chosen), others.join(", ")));
     }
-}
-
-/// The claim on settings of an earlier stretch.
-fn earlier_settings_claim(all: &[StretchResult]) -> Claim {
-    let count_reached =
-        |i: usize| all.iter().filter(|t| t.set_before[i].is_some_and(|b| b.point.attainment >= ATTAINMENT)).count();
-    let cost = |t: &StretchResult, i: usize| t.set_before[i].map(|b| b.point.cost_per_hour);
-    let ratios: Vec<f64> = all.iter().filter_map(|t| Some(cost(t, HPA)? / cost(t, OURS)?)).collect();
+    let all = findings.cases_of(None).summary(ours, Row::Chosen).held;
     Claim {
-        claimed: "What was set on an earlier stretch holds on the one that is reported (aim)".into(),
-        seen: format!(
-            "{} reached by ours in {} of {}, by HPA in {}; HPA then costs {} times as much on the mean",
-            percent(ATTAINMENT),
-            count_reached(OURS),
-            all.len(),
-            count_reached(HPA),
-            optional(geometric_mean(&ratios))
+        claimed: format!(
+            "What was set on one stretch reaches {} on others (aim)",
+            percent(findings.protocol.attainment)
         ),
-        verdict: ClaimVerdict::of(count_reached(OURS) == all.len()),
+        seen: format!("runs that hold: {}", seen.join("; ")),
+        verdict: ClaimVerdict::of_cases(all.held, all.of),
         why: "Replicas take time to load. Until then, a burst that starts within a second is lost as far as it exceeds \
               the present replicas. The height and the number of bursts decide, and these differ between stretches."
             .into(),
     }
 }
 
-/// The claim on our setting of the earlier stretch, against HPA at its best in hindsight.
-fn fair_claim(all: &[StretchResult]) -> Claim {
-    let ratios: Vec<f64> = all.iter().filter_map(|t| t.ratio_set_before(HPA)).collect();
-    let halved = ratios.iter().filter(|r| **r >= 2.0).count();
-    let shown: Vec<String> = all.iter().map(|t| format!("{} {}", t.name, optional(t.ratio_set_before(HPA)))).collect();
+/// The ratios of one row of a contender, in words, over each set.
+fn ratios(findings: &Findings, contender: usize, row: Row) -> String {
+    let of = |set: &&str| {
+        let summary: RowSummary = findings.cases_of(Some(set)).summary(contender, row);
+        format!("{set} {}", summary.to_ours.in_words())
+    };
+    findings.sets().iter().map(of).collect::<Vec<_>>().join(", ")
+}
+
+/// Cases in which a rival costs at least twice as much as ours, or never reaches the attainment where ours does.
+fn halved(findings: &Findings, cases: &CaseSet<'_>, rivals: &[usize]) -> usize {
+    let attainment = findings.protocol.attainment;
+    let is_halved = |case: &&&super::cases::Case| {
+        let cost = |of: usize| case.contenders[of].cost(Row::Hindsight, attainment);
+        let rival = rivals.iter().filter_map(|&of| cost(of)).min_by(f64::total_cmp);
+        cost(findings.ours()).is_some_and(|ours| rival.is_none_or(|rival| rival >= 2.0 * ours))
+    };
+    cases.cases.iter().filter(is_halved).count()
+}
+
+/// The claim against rivals at their best in hindsight.
+fn hindsight_claim(findings: &Findings, name: &str, rivals: &[usize], why: &str) -> Claim {
+    let cases = findings.cases_of(None);
+    let halved = halved(findings, &cases, rivals);
+    let shown: Vec<String> =
+        rivals.iter().map(|&at| format!("{}: {}", findings.name(at), ratios(findings, at, Row::Hindsight))).collect();
     Claim {
-        claimed: "Set on the earlier stretch, ours costs at most half of HPA at its best in hindsight (aim)".into(),
+        claimed: format!("At most half the cost of {name} at equal attainment, both at their best in hindsight (aim)"),
         seen: format!(
-            "in {halved} of {}; where ours holds, HPA costs {} times as much on the mean: {}",
-            all.len(),
-            optional(geometric_mean(&ratios)),
+            "so in {halved} of {} cases against the cheapest of them; cost over ours: {}",
+            cases.cases.len(),
             shown.join("; ")
         ),
-        verdict: ClaimVerdict::of(halved == all.len()),
-        why: "The hindsight is HPA's alone. Where the load is steady, every contender ends with the best fixed number \
-              of replicas. None can cost half of that."
+        verdict: ClaimVerdict::of_cases(halved, cases.cases.len()),
+        why: why.into(),
+    }
+}
+
+/// The claim on the distance to the bound.
+fn bound_claim(findings: &Findings) -> Claim {
+    let (ours, hpas) = (findings.ours(), findings.hpas());
+    let of = |set: &&str| {
+        let cases = findings.cases_of(Some(set));
+        let summary = cases.summary(ours, Row::Chosen);
+        let saved = cases.saved_share(ours, Row::Chosen, &hpas);
+        let saved = saved.map_or_else(|| "-".into(), |share| format!("{:.0} %", 100.0 * share));
+        format!("{set} {}, saved {saved}", summary.to_bound.in_words())
+    };
+    Claim {
+        claimed: "Ours as set before costs little more than a scheduler that knows all arrivals (aim, without a number)"
+            .into(),
+        seen: format!(
+            "cost over the bound, and what is saved of the cheapest HPA's cost in hindsight above it: {}",
+            findings.sets().iter().map(of).collect::<Vec<_>>().join("; ")
+        ),
+        verdict: ClaimVerdict::Open,
+        why: "The scheduler of the bound adds replicas before a burst, and gives up the requests that are dearest to serve."
             .into(),
     }
 }
 
 /// The claim on a load that steps up.
-fn surprised_claim(all: &[StretchResult]) -> Claim {
-    let attainment = |i: usize| all.iter().filter_map(move |t| t.surprised[i].map(|p| p.attainment));
-    let mean = |i: usize| attainment(i).sum::<f64>() / attainment(i).count().max(1) as f64;
-    let pairs = all.iter().filter_map(|t| Some((t.surprised[OURS]?.attainment, t.surprised[HPA]?.attainment)));
-    let better = pairs.clone().filter(|(ours, hpa)| ours > hpa).count();
+fn surprise_claim(findings: &Findings) -> Claim {
+    let (ours, hpas) = (findings.ours(), findings.hpas());
+    let attained = |outcomes: &[Option<super::contest::RunOutcome>], at: usize| outcomes[at].map(|o| o.attainment());
+    let (mut better, mut of) = (0, 0);
+    for surprise in &findings.surprised {
+        let rival = hpas.iter().filter_map(|&at| attained(&surprise.outcomes, at)).max_by(f64::total_cmp);
+        if let (Some(own), Some(rival)) = (attained(&surprise.outcomes, ours), rival) {
+            better += usize::from(own > rival);
+            of += 1;
+        }
+    }
     Claim {
-        claimed: "Where the load then doubles for good, ours loses less than HPA as it was set for the load before (aim)"
-            .into(),
-        seen: format!(
-            "in {better} of {}; {} answered in time by ours on the mean, {} by HPA, {} by Ray Serve",
-            pairs.clone().count(),
-            percent(mean(OURS)),
-            percent(mean(HPA)),
-            percent(mean(RAY))
-        ),
-        verdict: ClaimVerdict::of(better > 0 && better == pairs.clone().count()),
+        claimed: "Where the load then doubles for good, ours loses less than any HPA, all as set before (aim)".into(),
+        seen: format!("in {better} of {of}"),
+        verdict: ClaimVerdict::of_cases(better, of),
         why: "A low target of utilisation is also room for a burst. Where HPA needed a low target, it has paid for the \
               step beforehand."
             .into(),
@@ -94,23 +119,31 @@ fn surprised_claim(all: &[StretchResult]) -> Claim {
 }
 
 /// All claims.
-pub fn claims(all: &[StretchResult]) -> Vec<Claim> {
+pub fn claims(findings: &Findings) -> Vec<Claim> {
+    let hpas = findings.hpas();
+    let is_other = |at: &usize| {
+        let kind = findings.protocol.contenders[*at].scaler;
+        use super::protocol::ScalerKind::{KpaConcurrency, KpaRate, Ray};
+        [KpaConcurrency, KpaRate, Ray].contains(&kind)
+    };
+    let others: Vec<usize> = (0..findings.protocol.contenders.len()).filter(is_other).collect();
     vec![
-        against_claim(
-            all,
-            HPA,
+        set_before_claim(findings),
+        hindsight_claim(
+            findings,
+            "HPA",
+            &hpas,
             "HPA measures every 15 s and then waits until replicas are loaded. Until then the present replicas must \
-             serve the load, so its target must be low all the time. It keeps added replicas for five minutes. It sees \
-             how busy replicas are, and not how much more they can serve with fuller batches. Where the load is steady, \
-             none of this costs anything, and there is almost nothing to save.",
+             serve the load, so its target must be low all the time. Where the load is steady, this costs nothing, and there \
+             is almost nothing to save.",
         ),
-        against_claim(
-            all,
-            RAY,
-            "Ray Serve decides on means of half a minute, half a minute late, and keeps what it added for ten minutes.",
+        hindsight_claim(
+            findings,
+            "Knative's autoscaler and Ray Serve",
+            &others,
+            "Both decide on means over a window and know nothing of batches. Ray Serve pushes its means every 10 s.",
         ),
-        earlier_settings_claim(all),
-        fair_claim(all),
-        surprised_claim(all),
+        bound_claim(findings),
+        surprise_claim(findings),
     ]
 }

@@ -1,105 +1,198 @@
-//! How much does the system cost at equal attainment, against HPA and Ray Serve's autoscaler for each task, on real traces?
-//!
-//! All start from the same plan, on the same devices, under the same serving policies. Our setting is chosen on an earlier
-//! stretch of the trace. The settings of the others (target, least replicas) are the best in hindsight on the reported
-//! load.
+//! How does a run of the headline go? Plans, training, judging, bounds, and the report.
 
-use super::contest::{Contest, ContestLoad, STEP_FACTOR};
-use super::headline_claims::claims;
-use super::headline_inputs::{HeadlinePipeline, read_pipelines, read_stretches};
-use super::headline_trials::{
-    ATTAINMENT, HPA_TARGETS, RAY_TARGETS, SYSTEM_HEADROOMS, StretchResult, run_settings, run_stretch,
-};
-use super::{overload, system};
-use crate::reproduce::lab::Lab;
-use crate::reproduce::report::{Report, TitledTable};
+use super::cases::{Case, CaseName, ContenderCase, PolicyPoint};
+use super::contest::{Contest, ContestInput, RunOutcome, contest_problem, plans_by_demand};
+use super::protocol::{HeadlineProtocol, hash};
+use super::scalers::ContestScaler;
+use super::traces::{TraceSet, read_sets};
+use super::trials::{self, ContenderScalers};
+use super::{claims, overload, tables};
+use crate::reproduce::lab::{Lab, TRAFFIC};
+use crate::reproduce::report::Report;
+use apportion_domain::Problem;
 use apportion_support::exit::Failure;
-use apportion_support::output::{TextTable, percent};
+use apportion_support::output::percent;
 
-const HEADER: [&str; 12] = [
-    "pipeline and trace",
-    "who",
-    "cheapest setting",
-    "cost/h",
-    "attainment",
-    "of ours",
-    "attainment at our cost",
-    "utilisation",
-    "set on the earlier stretch",
-    "cost/h",
-    "attainment",
-    "if the load doubles",
-];
+/// All results of a run.
+pub struct Findings {
+    /// What was compared.
+    pub protocol: HeadlineProtocol,
+    /// All cases, by pipeline, set and stretch.
+    pub cases: Vec<Case>,
+    /// The settings that were chosen, by pipeline and set.
+    pub chosen: Vec<ChosenSettings>,
+    /// By case with a plan: the chosen settings after a step of the load.
+    pub surprised: Vec<Surprise>,
+    /// By case with a plan: the chosen settings under other dropping policies.
+    pub policies: Vec<CasePolicies>,
+}
 
-fn method() -> String {
+/// The settings that a stretch chose for a pipeline.
+pub struct ChosenSettings {
+    /// The pipeline and the stretch.
+    pub name: CaseName,
+    /// By contender; `None` if it is not tuned.
+    pub settings: Vec<Option<ContestScaler>>,
+}
+
+/// The chosen settings on a load that steps up.
+pub struct Surprise {
+    /// The case.
+    pub name: CaseName,
+    /// By contender.
+    pub outcomes: Vec<Option<RunOutcome>>,
+}
+
+/// The chosen settings of a case under other dropping policies.
+pub struct CasePolicies {
+    /// The case, by position.
+    pub case: usize,
+    /// The results.
+    pub points: Vec<PolicyPoint>,
+}
+
+/// A pipeline of the headline.
+struct HeadlinePipeline {
+    name: String,
+    problem: Problem,
+    factor: f64,
+}
+
+fn read_pipelines(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<HeadlinePipeline>, Failure> {
+    let load_ms = protocol.constants.load_ms;
+    if lab.data.is_none() {
+        let (name, factor) = (protocol.built_in.name.clone(), protocol.built_in.factor);
+        return Ok(vec![HeadlinePipeline { name, problem: contest_problem(&TRAFFIC.problem()?, load_ms)?, factor }]);
+    }
+    let entries = protocol.pipelines.iter().take(lab.full_or_quick(usize::MAX, 1));
+    let read = |entry: &super::protocol::PipelineEntry| {
+        let problem = contest_problem(&lab.problem(&entry.problem, &TRAFFIC)?, load_ms)?;
+        Ok(HeadlinePipeline { name: entry.name.clone(), problem, factor: entry.factor })
+    };
+    entries.map(read).collect()
+}
+
+/// A run in progress.
+struct HeadlineRun<'l> {
+    lab: &'l Lab,
+    contenders: Vec<ContenderScalers>,
+    findings: Findings,
+}
+
+impl HeadlineRun<'_> {
+    /// Plays all sets of traces on one pipeline.
+    fn play_pipeline(&mut self, pipeline: &HeadlinePipeline, sets: &[TraceSet]) -> Result<(), Failure> {
+        let protocol = self.findings.protocol.clone();
+        let plans = plans_by_demand(self.lab, &protocol, &pipeline.problem);
+        for set in sets {
+            let set = scaled(set, pipeline.factor);
+            self.lab.show_step(format!("headline: {}, {}", pipeline.name, set.train.name));
+            let (name, problem, train) = (pipeline.name.clone(), &pipeline.problem, &set.train.rates[..]);
+            let input = ContestInput { name, problem, plans: &plans, train };
+            match Contest::new(self.lab, &protocol, input)? {
+                Some(contest) => self.play_set(&contest, &set)?,
+                None => self.lose_set(&pipeline.name, &set),
+            }
+        }
+        Ok(())
+    }
+
+    fn play_set(&mut self, contest: &Contest<'_>, set: &TraceSet) -> Result<(), Failure> {
+        let settings = trials::choose_settings(contest, &self.contenders, &set.train.rates)?;
+        for stretch in &set.judged {
+            let case = trials::judge(contest, &self.contenders, &settings, &set.name, stretch)?;
+            self.lab.show_step(format!("headline: {}", case.name));
+            let outcomes = trials::surprise(contest, &settings, stretch)?;
+            self.findings.surprised.push(Surprise { name: case.name.clone(), outcomes });
+            let points = trials::other_policies(contest, &settings, stretch)?;
+            self.findings.policies.push(CasePolicies { case: self.findings.cases.len(), points });
+            self.findings.cases.push(case);
+        }
+        let name = CaseName { set: set.name.clone(), pipeline: contest.name.clone(), stretch: set.train.name.clone() };
+        self.findings.chosen.push(ChosenSettings { name, settings });
+        Ok(())
+    }
+
+    /// Without a plan to start from, every contender has lost every stretch of a set.
+    fn lose_set(&mut self, pipeline: &str, set: &TraceSet) {
+        let seeds = self.findings.protocol.seeds.judge.len();
+        let lost = |c: &ContenderScalers| ContenderCase::lost(!c.search.is_empty(), seeds);
+        let contenders: Vec<ContenderCase> = self.contenders.iter().map(lost).collect();
+        for stretch in &set.judged {
+            let name =
+                CaseName { set: set.name.clone(), pipeline: pipeline.to_owned(), stretch: stretch.name.clone() };
+            self.findings.cases.push(Case { name, plan: None, contenders: contenders.clone(), bound: None });
+        }
+    }
+}
+
+/// The same stretches with a factor on their rates.
+fn scaled(set: &TraceSet, factor: f64) -> TraceSet {
+    let mut set = set.clone();
+    let rates = set.judged.iter_mut().chain([&mut set.train]).flat_map(|stretch| &mut stretch.rates);
+    rates.for_each(|rate| *rate *= factor);
+    set
+}
+
+fn method(protocol: &HeadlineProtocol) -> String {
+    let figures = protocol.ours;
     format!(
-        "Pipelines of the problem files with their most accurate variants alone, at the given prices, without a limit \
-         on devices. Replicas load in 5 s, or in the file's time if it has one. The load is a stretch of a real Twitter \
-         stream, with one factor on the rates for each pipeline. All contenders start from the same plan, for the \
-         median rate of an earlier stretch with a burst in it. They keep its hardware and batch sizes. Queries are \
-         served alike: batches close at start, and dropping is per task. Reports come 100 ms late, and commands take \
-         100 ms. Ours is the whole system. Every 10 s it measures the load. If the load has reached another demand of a \
-         grid (factor {}), it plans again, which takes {} s. The exact planner with its check loop and the greedy one \
-         both plan, and the cheaper ladder at the demand wins. The new plan replaces the last if it saves more than ten \
-         seconds of its own cost over the last minute, by the prices of their ladders. Each plan has a ladder of \
-         replica counts, from its demand over {} to {} times it, found by the estimator. Stewards, the machines that \
-         agents run, follow the ladder. They go up at once when arrivals are more than chance explains, and down after \
-         half a minute, below the plan as well. Under a new plan a steward goes on from the load that it has measured. \
-         The run begins with the replicas of the first plan's ladder for the first load. Ours has {} settings: the \
-         divisors of the ladders' rates. The ladder alone has one plan for the whole run and no steward. HPA and Ray \
-         Serve are the documented algorithms with {} targets and {} targets, with and without a floor on the replicas. \
-         Every contender runs with every setting. The cheapest setting that reaches {} on the reported load is \
-         compared, and beside it the setting that the earlier stretch chooses. The last column is the same load with {} \
-         times the rates in its last third, under the cheapest setting; ours has that of the earlier stretch.",
-        system::GRID,
-        system::PLANNING.as_millis() / 1e3,
-        system::UP_TO,
-        system::UP_TO,
-        SYSTEM_HEADROOMS.len(),
-        HPA_TARGETS.len(),
-        RAY_TARGETS.len(),
-        percent(ATTAINMENT),
-        STEP_FACTOR,
+        "By `experiments/protocol.yaml`, SHA-256 {}. It names pipelines, traces, search spaces, constants and seeds. Pipelines \
+         have their most accurate variants alone, at the given prices, without a limit on devices. All contenders start from \
+         the same plan, for the median rate of the stretch that chooses settings. They keep its hardware and batch sizes. \
+         Queries are served alike: batches close at start, and dropping is per task. Ours is the whole system. Every 10 s it \
+         measures the load. If the load has reached another demand of a grid (factor {}), it plans again, which takes {} s. The \
+         new plan replaces the last if it saves more than ten seconds of its own cost over the last minute. Each plan has a \
+         ladder of replica counts, from its demand over {} to {} times it. Stewards, the machines that agents run, follow the \
+         ladder. Every tuned contender has {} settings. The cheapest setting that reaches {} on the stretch that chooses is set \
+         on the judged stretches (*set before*), which are played under {} seeds. *Default* is the configuration without \
+         tuning. *In hindsight* is the cheapest setting that holds on the judged stretch itself, under its first seed. The \
+         *bound* is the least cost that a scheduler reached that knows all arrivals and waits for loading replicas like \
+         anybody. A case that cannot be planned is lost for whoever needs the plan. It counts in every share.",
+        hash(),
+        figures.grid,
+        figures.planning_s,
+        figures.ladder_up_to,
+        figures.ladder_up_to,
+        protocol.settings_each,
+        percent(protocol.attainment),
+        protocol.seeds.judge.len(),
     )
 }
 
-/// Cost at equal attainment against HPA and Ray Serve.
+/// Cost at equal attainment against the autoscalers that people run.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
-    let stretches = read_stretches(lab)?;
-    let mut all = Vec::new();
-    let mut plans = TextTable::new(&["pipeline and trace", "the plan that all start from"]);
-    for HeadlinePipeline { name: pipeline, problem, factor } in read_pipelines(lab)? {
-        let scaled = |rates: &[f64]| rates.iter().map(|r| r * factor).collect::<Vec<_>>();
-        lab.show_step(format!("headline: {pipeline}, the earlier stretch"));
-        let seen = scaled(&stretches.seen);
-        let Some(contest) = Contest::new(lab, pipeline.clone(), &problem, &seen)? else {
-            plans.row(vec![pipeline, "none holds".into()]);
-            continue;
-        };
-        let before = run_settings(lab, &contest, &ContestLoad::new(&seen, lab.seed))?;
-        for stretch in &stretches.judged {
-            let name = format!("{pipeline}, {}", stretch.name);
-            lab.show_step(format!("headline: {name}"));
-            all.push(run_stretch(lab, &contest, &before, name, &scaled(&stretch.rates))?);
-        }
+    let mut protocol = HeadlineProtocol::committed()?;
+    if lab.quick {
+        protocol.seeds.judge.truncate(1);
     }
-    let mut table = TextTable::new(&HEADER);
-    for tried in &all {
-        tried.rows(&mut table);
-        plans.row(vec![tried.name.clone(), tried.plan.clone()]);
+    // The protocol's seeds hold, whatever the seed of the other comparisons.
+    let seeded = Lab {
+        data: lab.data.clone(),
+        traces: lab.traces.clone(),
+        quick: lab.quick,
+        seed: protocol.seeds.plan,
+        bar: lab.bar.clone(),
+    };
+    let lab = &seeded;
+    let sets = read_sets(lab, &protocol)?;
+    let pipelines = read_pipelines(lab, &protocol)?;
+    let contenders = trials::scalers(lab, &protocol);
+    let (cases, chosen, surprised, policies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let findings = Findings { protocol, cases, chosen, surprised, policies };
+    let mut run = HeadlineRun { lab, contenders, findings };
+    for pipeline in &pipelines {
+        run.play_pipeline(pipeline, &sets)?;
     }
+    let findings = run.findings;
     let (beyond_table, beyond) = overload::compare(lab)?;
     Ok(Report {
         name: "headline",
-        title: "Cost at equal attainment against HPA and Ray Serve",
+        title: "Cost at equal attainment against the autoscalers that people run",
         source: "our own aim",
-        method: method(),
-        claims: claims(&all).into_iter().chain([beyond]).collect(),
-        plots: all.iter().map(StretchResult::plot).collect(),
-        tables: vec![
-            TitledTable { title: "The cheapest setting that reaches 99 %".into(), table },
-            beyond_table,
-            TitledTable { title: "Plans".into(), table: plans },
-        ],
+        method: method(&findings.protocol),
+        claims: claims::claims(&findings).into_iter().chain([beyond]).collect(),
+        plots: findings.cases.iter().filter(|case| case.plan.is_some()).map(|c| tables::plot(&findings, c)).collect(),
+        tables: tables::all(&findings).into_iter().chain([beyond_table]).collect(),
     })
 }
