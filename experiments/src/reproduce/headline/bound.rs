@@ -171,9 +171,8 @@ fn ahead(wanted: &ReplicaTable, load_s: &[usize]) -> ReplicaTable {
 fn cheapest_levels(results: &[Vec<BlockResult>], price: f64) -> Vec<usize> {
     let blocks = results.first().map_or(0, Vec::len);
     let total = |level: usize, block: usize| results[level][block].cost + price * results[level][block].missed;
-    let least = |block: usize| {
-        (0..results.len()).min_by(|&a, &b| total(a, block).total_cmp(&total(b, block))).unwrap_or_default()
-    };
+    let least =
+        |block: usize| (0..results.len()).min_by(|&a, &b| total(a, block).total_cmp(&total(b, block))).unwrap_or_default();
     (0..blocks).map(least).collect()
 }
 

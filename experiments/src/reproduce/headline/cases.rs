@@ -187,11 +187,11 @@ impl LogRatios {
 
     /// The geometric mean with its 95 % interval over cases.
     pub fn in_words(&self) -> String {
-        let Interval { mean, half } = interval(&self.0);
-        match self.0.len() {
-            0 => "-".into(),
-            1 => format!("{:.2}", mean.exp()),
-            _ => format!("{:.2} ({:.2} to {:.2})", mean.exp(), (mean - half).exp(), (mean + half).exp()),
+        let Some(mean) = self.mean() else { return "-".into() };
+        let Interval { half, .. } = interval(&self.0);
+        match half.is_finite() {
+            true => format!("{mean:.2} ({:.2} to {:.2})", mean * (-half).exp(), mean * half.exp()),
+            false => format!("{mean:.2}"),
         }
     }
 }
@@ -215,7 +215,8 @@ impl CaseSet<'_> {
             Row::Hindsight => self.cases.iter().filter(|case| of(case).is_empty()).count(),
             Row::Default | Row::Chosen => 0,
         };
-        let missed: Vec<f64> = outcomes.iter().map(|o| self.attainment - o.attainment()).filter(|lack| *lack > 0.0).collect();
+        let missed: Vec<f64> =
+            outcomes.iter().map(|o| self.attainment - o.attainment()).filter(|lack| *lack > 0.0).collect();
         let held = HeldShare { held: outcomes.len() - missed.len(), of: outcomes.len() + unreached };
         let row_of_ours = if row == Row::Hindsight { row } else { Row::Chosen };
         let cost = |case: &Case, of: usize, row| case.contenders[of].cost(row, self.attainment);
@@ -270,7 +271,10 @@ mod tests {
     #[test]
     fn a_case_without_a_plan_is_lost() {
         let cases = [
-            case(vec![contender(&[done(0.995, 1.0), done(0.97, 1.0)]), contender(&[done(1.0, 2.0), done(1.0, 4.0)])], Some(0.5)),
+            case(
+                vec![contender(&[done(0.995, 1.0), done(0.97, 1.0)]), contender(&[done(1.0, 2.0), done(1.0, 4.0)])],
+                Some(0.5),
+            ),
             case(vec![ContenderCase::lost(true, 2), contender(&[done(1.0, 2.0), done(1.0, 2.0)])], None),
         ];
         let set = CaseSet { cases: cases.iter().collect(), attainment: 0.99, ours: 0 };

@@ -23,10 +23,7 @@ fn set_before_claim(findings: &Findings) -> Claim {
     }
     let all = findings.cases_of(None).summary(ours, Row::Chosen).held;
     Claim {
-        claimed: format!(
-            "What was set on one stretch reaches {} on others (aim)",
-            percent(findings.protocol.attainment)
-        ),
+        claimed: format!("What was set on one stretch reaches {} on others (aim)", percent(findings.protocol.attainment)),
         seen: format!("runs that hold: {}", seen.join("; ")),
         verdict: ClaimVerdict::of_cases(all.held, all.of),
         why: "Replicas take time to load. Until then, a burst that starts within a second is lost as far as it exceeds \
@@ -91,8 +88,9 @@ fn bound_claim(findings: &Findings) -> Claim {
             findings.sets().iter().map(of).collect::<Vec<_>>().join("; ")
         ),
         verdict: ClaimVerdict::Open,
-        why: "The scheduler of the bound adds replicas before a burst, and gives up the requests that are dearest to serve."
-            .into(),
+        why:
+            "The scheduler of the bound adds replicas before a burst, and gives up the requests that are dearest to serve."
+                .into(),
     }
 }
 

@@ -33,11 +33,7 @@ pub struct ContestPoint {
 impl ContestPoint {
     /// Of a run.
     pub fn of(run: &Replay) -> Self {
-        Self {
-            attainment: run.simulation.total.attainment,
-            cost_per_hour: run.cost_per_hour,
-            utilisation: run.utilisation,
-        }
+        Self { attainment: run.simulation.total.attainment, cost_per_hour: run.cost_per_hour, utilisation: run.utilisation }
     }
 }
 

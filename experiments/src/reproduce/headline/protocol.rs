@@ -63,7 +63,6 @@ pub struct ProtocolSeeds {
 /// Figures that all contenders share; the file says what each one means.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "the file has a comment for each of them")]
 pub struct ProtocolConstants {
     pub load_ms: f64,
     pub start_search_s: f64,
@@ -92,7 +91,6 @@ pub struct LadderRates {
 /// Figures of our control plane; the file says what each one means.
 #[derive(Clone, Copy, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-#[expect(missing_docs, reason = "the file has a comment for each of them")]
 pub struct ControlPlaneFigures {
     pub planning_s: f64,
     pub weight: f64,
@@ -248,8 +246,13 @@ impl HeadlineProtocol {
         Ok(protocol)
     }
 
-    /// Each contender that is tuned has as many settings as the others; seeds of training and judging differ.
+    /// Changes have dates and reasons, each contender that is tuned has as many settings as the others, and seeds of training
+    /// and judging differ.
     fn check(&self) -> Result<(), Failure> {
+        let is_dated = |c: &ProtocolChange| c.date.len() == 10 && !c.reason.trim().is_empty();
+        if self.changes.is_empty() || !self.changes.iter().all(is_dated) || !self.changes.is_sorted_by_key(|c| &c.date) {
+            return Err(anyhow!("protocol.yaml: expected changes in the order of their dates, each with a reason").into());
+        }
         for contender in self.contenders.iter().filter(|c| c.is_tuned()) {
             let found = contender.settings().len();
             if found != self.settings_each {
@@ -277,8 +280,6 @@ mod tests {
     #[test]
     fn the_committed_protocol_keeps_its_rules() {
         let protocol = HeadlineProtocol::committed().expect("a valid file");
-        assert!(protocol.changes.iter().all(|c| c.date.len() == 10 && !c.reason.trim().is_empty()));
-        assert!(protocol.changes.is_sorted_by_key(|c| &c.date) && !protocol.changes.is_empty());
         let tuned = protocol.contenders.iter().filter(|c| c.is_tuned());
         for contender in tuned {
             let mut settings: Vec<String> = contender.settings().iter().map(|s| format!("{s:?}")).collect();
@@ -294,9 +295,8 @@ mod tests {
         let protocol = HeadlineProtocol::committed().expect("a valid file");
         for set in &protocol.trace_sets {
             let end = |s: &StretchEntry| s.until_s.unwrap_or(usize::MAX);
-            let overlaps = |s: &&StretchEntry| {
-                s.file == set.train.file && s.from_s < end(&set.train) && set.train.from_s < end(s)
-            };
+            let overlaps =
+                |s: &&StretchEntry| s.file == set.train.file && s.from_s < end(&set.train) && set.train.from_s < end(s);
             assert!(!set.judged.is_empty());
             assert_eq!(set.judged.iter().filter(overlaps).count(), 0, "{}", set.name);
         }
@@ -315,6 +315,8 @@ mod tests {
         protocol.settings_each += 1;
         assert!(protocol.check().is_err());
         protocol.settings_each -= 1;
+        let undated = HeadlineProtocol { changes: Vec::new(), ..protocol.clone() };
+        assert!(protocol.check().is_ok() && undated.check().is_err());
         protocol.seeds.judge.push(protocol.seeds.train);
         assert!(protocol.check().is_err());
     }

@@ -119,8 +119,7 @@ impl HeadlineRun<'_> {
         let lost = |c: &ContenderScalers| ContenderCase::lost(!c.search.is_empty(), seeds);
         let contenders: Vec<ContenderCase> = self.contenders.iter().map(lost).collect();
         for stretch in &set.judged {
-            let name =
-                CaseName { set: set.name.clone(), pipeline: pipeline.to_owned(), stretch: stretch.name.clone() };
+            let name = CaseName { set: set.name.clone(), pipeline: pipeline.to_owned(), stretch: stretch.name.clone() };
             self.findings.cases.push(Case { name, plan: None, contenders: contenders.clone(), bound: None });
         }
     }
@@ -137,7 +136,8 @@ fn scaled(set: &TraceSet, factor: f64) -> TraceSet {
 fn method(protocol: &HeadlineProtocol) -> String {
     let figures = protocol.ours;
     format!(
-        "By `experiments/protocol.yaml`, SHA-256 {}. It names pipelines, traces, search spaces, constants and seeds. Pipelines \
+        "By `experiments/protocol.yaml`, SHA-256 {}. It names pipelines, traces, search spaces, constants and seeds; its last \
+         change was on {}. Pipelines \
          have their most accurate variants alone, at the given prices, without a limit on devices. All contenders start from \
          the same plan, for the median rate of the stretch that chooses settings. They keep its hardware and batch sizes. \
          Queries are served alike: batches close at start, and dropping is per task. Ours is the whole system. Every 10 s it \
@@ -150,6 +150,7 @@ fn method(protocol: &HeadlineProtocol) -> String {
          *bound* is the least cost that a scheduler reached that knows all arrivals and waits for loading replicas like \
          anybody. A case that cannot be planned is lost for whoever needs the plan. It counts in every share.",
         hash(),
+        protocol.changes.last().map_or("no day", |change| &change.date),
         figures.grid,
         figures.planning_s,
         figures.ladder_up_to,

@@ -26,12 +26,7 @@ pub struct System<'a> {
 
 impl<'a> System<'a> {
     /// A system that begins with the plan for this load; `None` without a plan.
-    pub fn new(
-        plans: &'a PlansByDemand<'a>,
-        figures: ControlPlaneFigures,
-        headroom: f64,
-        load_qps: f64,
-    ) -> Option<Self> {
+    pub fn new(plans: &'a PlansByDemand<'a>, figures: ControlPlaneFigures, headroom: f64, load_qps: f64) -> Option<Self> {
         let step = plans.grid_step(load_qps);
         let mut plan = ladder::with_headroom(plans.plan_on_grid(step)?, headroom);
         let part = &mut plan.pipelines[0];

@@ -51,7 +51,14 @@ impl Findings {
 
 /// All tables.
 pub fn all(findings: &Findings) -> Vec<TitledTable> {
-    vec![summaries(findings), cases(findings), bounds(findings), settings(findings), policies(findings), surprises(findings)]
+    vec![
+        summaries(findings),
+        cases(findings),
+        bounds(findings),
+        settings(findings),
+        policies(findings),
+        surprises(findings),
+    ]
 }
 
 /// The rows that a contender has.
@@ -185,13 +192,8 @@ fn settings(findings: &Findings) -> TitledTable {
 }
 
 fn policies(findings: &Findings) -> TitledTable {
-    let mut table = TextTable::new(&[
-        "who",
-        "dropping",
-        "cases that hold",
-        "mean attainment",
-        "cost over that with per_task",
-    ]);
+    let mut table =
+        TextTable::new(&["who", "dropping", "cases that hold", "mean attainment", "cost over that with per_task"]);
     let attainment = findings.protocol.attainment;
     let tuned = (0..findings.protocol.contenders.len()).filter(|&at| findings.protocol.contenders[at].is_tuned());
     for contender in tuned {
@@ -243,7 +245,11 @@ pub fn plot(findings: &Findings, case: &Case) -> Plot {
         points.sort_by(|(a, _), (b, _)| a.total_cmp(b));
         // A setting that costs more and attains less than another is not on the curve.
         let mut best = f64::NEG_INFINITY;
-        points.retain(|&(_, attained)| attained > std::mem::replace(&mut best, best.max(attained)));
+        points.retain(|&(_, attained)| {
+            let is_better = attained > best;
+            best = best.max(attained);
+            is_better
+        });
         Series { name: findings.name(at).to_owned(), points }
     };
     let tuned = case.contenders.iter().map(|c| &c.curve).enumerate().filter(|(_, curve)| !curve.is_empty());

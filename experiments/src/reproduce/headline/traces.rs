@@ -159,7 +159,8 @@ mod tests {
 
     #[test]
     fn a_manifest_names_stretches() {
-        let manifest = "scale: 10\ntrain: {name: t, file: x.csv, until_s: 2}\njudged:\n  - {name: j, file: x.csv, from_s: 2}\n";
+        let manifest =
+            "scale: 10\ntrain: {name: t, file: x.csv, until_s: 2}\njudged:\n  - {name: j, file: x.csv, from_s: 2}\n";
         let folder = folder(&[("x.csv", RATES), (MANIFEST, manifest)]);
         let set = read_folder(&lab(), folder.path()).expect("a set");
         assert_eq!((set.train.rates, set.judged[0].rates.clone()), (vec![10.0, 20.0], vec![30.0, 40.0]));

@@ -10,7 +10,7 @@ use apportion_domain::Dropping;
 use apportion_support::exit::Failure;
 
 /// The other dropping policies that chosen settings are played under.
-pub const OTHER_POLICIES: [Dropping; 2] = [Dropping::None, Dropping::LastTask];
+pub const OTHER_POLICIES: [Dropping; 2] = [Dropping::Naive, Dropping::LastTask];
 
 /// The scalers of one contender.
 pub struct ContenderScalers {

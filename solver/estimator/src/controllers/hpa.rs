@@ -323,8 +323,10 @@ mod tests {
     #[test]
     fn scale_up_waits_for_the_lowest_recommendation_of_its_window() {
         // 30 s: the first replicas and the first recommendation keep 4 until both are 30 s old.
-        let slow =
-            HpaConfig { up: HpaRules { stabilisation: TimeSpan::from_nanos(30_000_000_000), ..HpaRules::up() }, ..at_half() };
+        let slow = HpaConfig {
+            up: HpaRules { stabilisation: TimeSpan::from_nanos(30_000_000_000), ..HpaRules::up() },
+            ..at_half()
+        };
         check(slow, &[sync(4, 0, 0.5, 4), sync(4, 0, 1.0, 4), sync(4, 0, 1.0, 8)]);
     }
 

@@ -60,7 +60,10 @@ impl HpaRules {
     /// The documented default for scaling up: no window, and 4 pods or 100 % in 15 s.
     #[must_use]
     pub fn up() -> Self {
-        Self { stabilisation: TimeSpan::ZERO, policies: vec![HpaPolicy::percent(100, QUARTER), HpaPolicy::pods(4, QUARTER)] }
+        Self {
+            stabilisation: TimeSpan::ZERO,
+            policies: vec![HpaPolicy::percent(100, QUARTER), HpaPolicy::pods(4, QUARTER)],
+        }
     }
 
     /// The documented default for scaling down: a window of 300 s, and 100 % in 15 s.
