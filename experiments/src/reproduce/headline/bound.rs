@@ -10,7 +10,7 @@
 //! they save most. The price is found by bisection, and each mixture is played. The result is a cost that was reached. The
 //! true least cost is at most that, and at least the *floor*: the device time of the requests at the cheapest batch anywhere.
 
-use super::cases::{Case, Row};
+use super::cases::{Bound, Case, Row};
 use super::contest::{Contest, ContestLoad, RunWish};
 use super::scalers::{GroupFacts, groups_of};
 use crate::reproduce::lab::{in_parallel, rate_quantile};
@@ -19,17 +19,6 @@ use apportion_domain::{GroupName, LadderStep, Moment, Pipeline, Plan, Problem, T
 use apportion_estimator::{Replay, Scenario, ScenarioEvent, draw};
 use apportion_serving::Outline;
 use apportion_support::exit::Failure;
-
-/// The least cost that was found for a case.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Bound {
-    /// The cost per hour.
-    pub cost_per_hour: f64,
-    /// No scheduler costs less than this per hour.
-    pub floor_per_hour: f64,
-    /// Who reached it.
-    pub how: String,
-}
 
 /// A way to count replicas.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -1,11 +1,17 @@
 //! What came of one pipeline on one judged stretch, and what do all cases come to?
 
-use super::bound::Bound;
 use super::contest::{ContestPoint, RunOutcome};
 use super::scalers::ContestScaler;
-use super::trials::cheapest_reaching;
 use crate::reproduce::lab::{Interval, interval, mean};
 use apportion_domain::Dropping;
+
+/// The scalers of one contender.
+pub struct ContenderScalers {
+    /// Without tuning.
+    pub default: ContestScaler,
+    /// The search space; empty for a contender that is not tuned.
+    pub search: Vec<ContestScaler>,
+}
 
 /// A setting with its result on one load.
 #[derive(Clone, Debug)]
@@ -14,6 +20,24 @@ pub struct SettingTrial {
     pub scaler: ContestScaler,
     /// The result.
     pub outcome: RunOutcome,
+}
+
+/// The least cost that was found for a case.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bound {
+    /// The cost per hour.
+    pub cost_per_hour: f64,
+    /// No scheduler costs less than this per hour.
+    pub floor_per_hour: f64,
+    /// Who reached it.
+    pub how: String,
+}
+
+/// The cheapest of these trials that reaches an attainment, by position.
+pub fn cheapest_reaching(trials: &[SettingTrial], attainment: f64) -> Option<usize> {
+    let cost = |at: usize| trials[at].outcome.point().filter(|p| p.attainment >= attainment).map(|p| p.cost_per_hour);
+    let reaching = (0..trials.len()).filter_map(|at| Some((at, cost(at)?)));
+    reaching.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
 }
 
 /// A chosen setting under another dropping policy.
@@ -97,9 +121,10 @@ pub struct Case {
 
 impl ContenderCase {
     /// A case without a plan.
-    pub fn lost(chooses: bool, seeds: usize) -> Self {
+    pub fn lost(contender: &ContenderScalers, seeds: usize) -> Self {
         let outcomes = vec![RunOutcome::NoPlan; seeds];
-        Self { chosen: None, default: outcomes.clone(), tuned: chooses.then_some(outcomes), curve: Vec::new() }
+        let tuned = (!contender.search.is_empty()).then(|| outcomes.clone());
+        Self { chosen: None, default: outcomes, tuned, curve: Vec::new() }
     }
 
     /// The cheapest setting in hindsight that reaches an attainment.
@@ -270,12 +295,14 @@ mod tests {
 
     #[test]
     fn a_case_without_a_plan_is_lost() {
+        let fixed = ContestScaler { kind: super::super::protocol::ScalerKind::Fixed, setting: [].into() };
+        let lost = ContenderCase::lost(&ContenderScalers { default: fixed.clone(), search: vec![fixed] }, 2);
         let cases = [
             case(
                 vec![contender(&[done(0.995, 1.0), done(0.97, 1.0)]), contender(&[done(1.0, 2.0), done(1.0, 4.0)])],
                 Some(0.5),
             ),
-            case(vec![ContenderCase::lost(true, 2), contender(&[done(1.0, 2.0), done(1.0, 2.0)])], None),
+            case(vec![lost, contender(&[done(1.0, 2.0), done(1.0, 2.0)])], None),
         ];
         let set = CaseSet { cases: cases.iter().collect(), attainment: 0.99, ours: 0 };
         let ours = set.summary(0, Row::Chosen);

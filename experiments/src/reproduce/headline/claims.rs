@@ -1,7 +1,7 @@
 //! Which claims does the headline make, and do they hold?
 
 use super::cases::{CaseSet, Row, RowSummary};
-use super::report::Findings;
+use super::findings::Findings;
 use crate::reproduce::report::{Claim, ClaimVerdict};
 use apportion_support::output::percent;
 

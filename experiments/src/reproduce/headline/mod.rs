@@ -8,6 +8,7 @@ mod bound;
 mod cases;
 mod claims;
 mod contest;
+mod findings;
 mod overload;
 mod protocol;
 mod report;

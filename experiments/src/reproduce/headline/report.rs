@@ -1,55 +1,16 @@
 //! How does a run of the headline go? Plans, training, judging, bounds, and the report.
 
-use super::cases::{Case, CaseName, ContenderCase, PolicyPoint};
-use super::contest::{Contest, ContestInput, RunOutcome, contest_problem, plans_by_demand};
+use super::cases::{Case, CaseName, ContenderCase, ContenderScalers};
+use super::contest::{Contest, ContestInput, contest_problem, plans_by_demand};
+use super::findings::{CasePolicies, ChosenSettings, Findings, Surprise};
 use super::protocol::{HeadlineProtocol, hash};
-use super::scalers::ContestScaler;
 use super::traces::{TraceSet, read_sets};
-use super::trials::{self, ContenderScalers};
-use super::{claims, overload, tables};
+use super::{claims, overload, tables, trials};
 use crate::reproduce::lab::{Lab, TRAFFIC};
 use crate::reproduce::report::Report;
 use apportion_domain::Problem;
 use apportion_support::exit::Failure;
 use apportion_support::output::percent;
-
-/// All results of a run.
-pub struct Findings {
-    /// What was compared.
-    pub protocol: HeadlineProtocol,
-    /// All cases, by pipeline, set and stretch.
-    pub cases: Vec<Case>,
-    /// The settings that were chosen, by pipeline and set.
-    pub chosen: Vec<ChosenSettings>,
-    /// By case with a plan: the chosen settings after a step of the load.
-    pub surprised: Vec<Surprise>,
-    /// By case with a plan: the chosen settings under other dropping policies.
-    pub policies: Vec<CasePolicies>,
-}
-
-/// The settings that a stretch chose for a pipeline.
-pub struct ChosenSettings {
-    /// The pipeline and the stretch.
-    pub name: CaseName,
-    /// By contender; `None` if it is not tuned.
-    pub settings: Vec<Option<ContestScaler>>,
-}
-
-/// The chosen settings on a load that steps up.
-pub struct Surprise {
-    /// The case.
-    pub name: CaseName,
-    /// By contender.
-    pub outcomes: Vec<Option<RunOutcome>>,
-}
-
-/// The chosen settings of a case under other dropping policies.
-pub struct CasePolicies {
-    /// The case, by position.
-    pub case: usize,
-    /// The results.
-    pub points: Vec<PolicyPoint>,
-}
 
 /// A pipeline of the headline.
 struct HeadlinePipeline {
@@ -116,8 +77,7 @@ impl HeadlineRun<'_> {
     /// Without a plan to start from, every contender has lost every stretch of a set.
     fn lose_set(&mut self, pipeline: &str, set: &TraceSet) {
         let seeds = self.findings.protocol.seeds.judge.len();
-        let lost = |c: &ContenderScalers| ContenderCase::lost(!c.search.is_empty(), seeds);
-        let contenders: Vec<ContenderCase> = self.contenders.iter().map(lost).collect();
+        let contenders: Vec<ContenderCase> = self.contenders.iter().map(|c| ContenderCase::lost(c, seeds)).collect();
         for stretch in &set.judged {
             let name = CaseName { set: set.name.clone(), pipeline: pipeline.to_owned(), stretch: stretch.name.clone() };
             self.findings.cases.push(Case { name, plan: None, contenders: contenders.clone(), bound: None });

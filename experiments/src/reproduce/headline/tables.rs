@@ -1,53 +1,13 @@
 //! Which tables and plots show the headline's results?
 
-use super::cases::{Case, CaseSet, Row, RowSummary, SettingTrial};
+use super::cases::{Case, Row, RowSummary, SettingTrial};
 use super::contest::RunOutcome;
-use super::protocol::ScalerKind;
-use super::report::Findings;
+use super::findings::Findings;
 use super::trials::OTHER_POLICIES;
 use crate::reproduce::lab::mean;
 use crate::reproduce::report::{Plot, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_support::output::{TextTable, number, optional, percent};
-
-impl Findings {
-    /// The names of the sets that were played, in the order of the run.
-    pub fn sets(&self) -> Vec<&str> {
-        let mut sets: Vec<&str> = Vec::new();
-        for case in &self.cases {
-            if !sets.contains(&case.name.set.as_str()) {
-                sets.push(&case.name.set);
-            }
-        }
-        sets
-    }
-
-    /// The cases of one set, or of all.
-    pub fn cases_of(&self, set: Option<&str>) -> CaseSet<'_> {
-        let cases = self.cases.iter().filter(|case| set.is_none_or(|set| case.name.set == set)).collect();
-        CaseSet { cases, attainment: self.protocol.attainment, ours: self.ours() }
-    }
-
-    /// The position of ours among the contenders: the first with the whole system.
-    pub fn ours(&self) -> usize {
-        self.of_kind(&[ScalerKind::System]).first().copied().unwrap_or_default()
-    }
-
-    /// The positions of HPA among the contenders.
-    pub fn hpas(&self) -> Vec<usize> {
-        self.of_kind(&[ScalerKind::HpaUtilisation, ScalerKind::HpaRate, ScalerKind::HpaConcurrency])
-    }
-
-    fn of_kind(&self, kinds: &[ScalerKind]) -> Vec<usize> {
-        let contenders = self.protocol.contenders.iter().enumerate();
-        contenders.filter(|(_, c)| kinds.contains(&c.scaler)).map(|(at, _)| at).collect()
-    }
-
-    /// The name of a contender.
-    pub fn name(&self, contender: usize) -> &str {
-        &self.protocol.contenders[contender].name
-    }
-}
 
 /// All tables.
 pub fn all(findings: &Findings) -> Vec<TitledTable> {

@@ -1,6 +1,6 @@
 //! Which setting does the stretch that chooses give each contender, and what do settings come to on another stretch?
 
-use super::cases::{Case, CaseName, ContenderCase, PolicyPoint, SettingTrial};
+use super::cases::{Case, CaseName, ContenderCase, ContenderScalers, PolicyPoint, SettingTrial, cheapest_reaching};
 use super::contest::{Contest, ContestLoad, RunOutcome, RunWish, with_late_step};
 use super::protocol::HeadlineProtocol;
 use super::scalers::ContestScaler;
@@ -12,14 +12,6 @@ use apportion_support::exit::Failure;
 /// The other dropping policies that chosen settings are played under.
 pub const OTHER_POLICIES: [Dropping; 2] = [Dropping::Naive, Dropping::LastTask];
 
-/// The scalers of one contender.
-pub struct ContenderScalers {
-    /// Without tuning.
-    pub default: ContestScaler,
-    /// The search space; empty for a contender that is not tuned.
-    pub search: Vec<ContestScaler>,
-}
-
 /// The scalers of all contenders, in the order of the protocol. A run with tiny settings has one setting of each.
 pub fn scalers(lab: &Lab, protocol: &HeadlineProtocol) -> Vec<ContenderScalers> {
     let of = |entry: &super::protocol::ContenderEntry| {
@@ -29,13 +21,6 @@ pub fn scalers(lab: &Lab, protocol: &HeadlineProtocol) -> Vec<ContenderScalers> 
         ContenderScalers { default: scaler(entry.default.clone()), search }
     };
     protocol.contenders.iter().map(of).collect()
-}
-
-/// The cheapest of these trials that reaches an attainment, by position.
-pub fn cheapest_reaching(trials: &[SettingTrial], attainment: f64) -> Option<usize> {
-    let cost = |at: usize| trials[at].outcome.point().filter(|p| p.attainment >= attainment).map(|p| p.cost_per_hour);
-    let reaching = (0..trials.len()).filter_map(|at| Some((at, cost(at)?)));
-    reaching.min_by(|(_, a), (_, b)| a.total_cmp(b)).map(|(at, _)| at)
 }
 
 /// The setting that a stretch chooses: the cheapest that reaches the attainment, or else the one that attains most.
