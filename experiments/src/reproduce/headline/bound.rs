@@ -1,14 +1,15 @@
-//! What is the least cost at which a scheduler that knows all arrivals reaches the attainment?
+//! What is the least cost at which a policy that knows all arrivals reaches the attainment?
 //!
-//! The clairvoyant scheduler counts each group's replicas second by second. It knows the arrivals, commands without delay,
-//! and begins with the replicas that it wants. Its replicas take as long to load as anybody's and are paid for meanwhile, its
+//! The clairvoyant policy counts each group's replicas second by second. It knows the arrivals, commands without delay, and
+//! begins with the replicas that it wants. Its replicas take as long to load as anybody's and are paid for meanwhile, its
 //! queries are served alike, and it keeps one plan for the run. It may also do exactly what any contender did.
 //!
 //! The search: several plans are played under several [`Level`]s, each of which gives every second the replicas that the
 //! plan's ladder has for a multiple of the load around it. A run says what each level costs and misses in each block of ten
-//! seconds. Every block then takes the level of the least `cost + price * misses`, so the few misses that are allowed go where
-//! they save most. The price is found by bisection, and each mixture is played. The result is a cost that was reached. The
-//! true least cost is at most that, and at least the *floor*: the device time of the requests at the cheapest batch anywhere.
+//! seconds. Every block then takes the level of the least `cost + price * misses`, so the few misses that are allowed go
+//! where they save most. The price is found by bisection, and each mixture is played. The result is a cost that was
+//! reached. The true least cost is at most that, and at least the *floor*: the device time of the requests at the cheapest
+//! batch anywhere.
 
 use super::cases::{Bound, Case, Row};
 use super::contest::{Contest, ContestLoad, RunWish};
@@ -48,7 +49,7 @@ const BISECTIONS: usize = 10;
 /// Prices of a miss between which the bisection begins, in hours of the dearest block's cost.
 const PRICES: [f64; 2] = [1e-6, 1e3];
 
-/// A plan that the clairvoyant scheduler may keep.
+/// A plan that the clairvoyant policy may keep.
 struct ClairvoyantPlan {
     plan: Plan,
     steps: Vec<LadderStep>,
@@ -246,8 +247,8 @@ impl Clairvoyant<'_> {
     }
 }
 
-/// A cost per hour below which no scheduler can be: each task has a replica all the time, and the queries of the share that
-/// must be answered take at least the device time of the cheapest batch on any hardware.
+/// A cost per hour below which no policy can be. Each task has a replica all the time. The queries of the share that must
+/// be answered take at least the device time of the cheapest batch on any hardware.
 fn floor(contest: &Contest<'_>, counts: &[f64]) -> Result<f64, Failure> {
     let (problem, pipeline) = (&contest.problem, &contest.problem.pipelines[0]);
     let outline = Outline::of(pipeline, &problem.hardware, &contest.plan.pipelines[0])

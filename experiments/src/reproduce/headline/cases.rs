@@ -27,7 +27,7 @@ pub struct SettingTrial {
 pub struct Bound {
     /// The cost per hour.
     pub cost_per_hour: f64,
-    /// No scheduler costs less than this per hour.
+    /// No policy costs less than this per hour.
     pub floor_per_hour: f64,
     /// Who reached it.
     pub how: String,

@@ -81,16 +81,15 @@ fn bound_claim(findings: &Findings) -> Claim {
         format!("{set} {}, saved {saved}", summary.to_bound.in_words())
     };
     Claim {
-        claimed: "Ours as set before costs little more than a scheduler that knows all arrivals (aim, without a number)"
+        claimed: "Ours as set before costs little more than a policy that knows all arrivals (aim, without a number)"
             .into(),
         seen: format!(
             "cost over the bound, and what is saved of the cheapest HPA's cost in hindsight above it: {}",
             findings.sets().iter().map(of).collect::<Vec<_>>().join("; ")
         ),
         verdict: ClaimVerdict::Open,
-        why:
-            "The scheduler of the bound adds replicas before a burst, and gives up the requests that are dearest to serve."
-                .into(),
+        why: "The policy of the bound adds replicas before a burst, and gives up the requests that are dearest to serve."
+            .into(),
     }
 }
 

@@ -246,8 +246,8 @@ impl HeadlineProtocol {
         Ok(protocol)
     }
 
-    /// Changes have dates and reasons, each contender that is tuned has as many settings as the others, and seeds of training
-    /// and judging differ.
+    /// Changes have dates and reasons, each contender that is tuned has as many settings as the others, and seeds of
+    /// training and judging differ.
     fn check(&self) -> Result<(), Failure> {
         let is_dated = |c: &ProtocolChange| c.date.len() == 10 && !c.reason.trim().is_empty();
         if self.changes.is_empty() || !self.changes.iter().all(is_dated) || !self.changes.is_sorted_by_key(|c| &c.date) {

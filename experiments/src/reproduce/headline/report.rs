@@ -107,7 +107,7 @@ fn method(protocol: &HeadlineProtocol) -> String {
          ladder. Every tuned contender has {} settings. The cheapest setting that reaches {} on the stretch that chooses is set \
          on the judged stretches (*set before*), which are played under {} seeds. *Default* is the configuration without \
          tuning. *In hindsight* is the cheapest setting that holds on the judged stretch itself, under its first seed. The \
-         *bound* is the least cost that a scheduler reached that knows all arrivals and waits for loading replicas like \
+         *bound* is the least cost that a policy reached that knows all arrivals and waits for loading replicas like \
          anybody. A case that cannot be planned is lost for whoever needs the plan. It counts in every share.",
         hash(),
         protocol.changes.last().map_or("no day", |change| &change.date),

@@ -87,8 +87,8 @@ impl ContestScaler {
         ((f64::from(replicas) * share).ceil() as u32).max(1)
     }
 
-    /// The autoscaler of these groups, each of which may have `replicas_factor_max` times its planned replicas; `None` for a
-    /// scaler of another kind.
+    /// The autoscaler of these groups, each of which may have `replicas_factor_max` times its planned replicas; `None` for
+    /// a scaler of another kind.
     ///
     /// # Errors
     /// If the setting lacks a value, or has one that the scaler does not know.

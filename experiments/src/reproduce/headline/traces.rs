@@ -89,8 +89,8 @@ fn read_set(lab: &Lab, set: &TraceSetEntry, folder: &Path) -> Result<TraceSet, F
     Ok(TraceSet { name: set.name.clone(), train: read(&set.train)?, judged })
 }
 
-/// A folder of rate files. Its `traces.yaml` says which stretches choose settings and which are judged. Without one, the file
-/// whose name begins with `train` chooses, and all others are judged, in the order of their names.
+/// A folder of rate files. Its `traces.yaml` says which stretches choose settings and which are judged. Without one, the
+/// file whose name begins with `train` chooses, and all others are judged, in the order of their names.
 fn read_folder(lab: &Lab, folder: &Path) -> Result<TraceSet, Failure> {
     let manifest = folder.join(MANIFEST);
     if manifest.is_file() {

@@ -6,7 +6,7 @@
 //! window for scaling down. The policies then bound the change, and `minReplicas` and `maxReplicas` the result. At the
 //! first sync the present replicas count as a recommendation.
 
-use super::hpa_rules::{Count, HpaRules, ScalingHistory};
+use super::hpa_rules::{HpaRules, ReplicaChange, ScalingHistory};
 use crate::scenario::{Controller, GroupObservation, Observation, ScenarioEvent};
 use apportion_domain::{Moment, TimeSpan};
 
@@ -172,11 +172,11 @@ impl GroupAutoscaler {
         } else {
             let newest = self.recommend(group, elapsed);
             let HpaConfig { up, down, .. } = &self.config;
-            let stable = self.history.stabilise(now, Count { current, wanted: newest }, up, down);
-            let bounded = self.history.bound(now, Count { current, wanted: stable }, up, down);
+            let stable = self.history.stabilise(now, ReplicaChange { current, wanted: newest }, up, down);
+            let bounded = self.history.bound(now, ReplicaChange { current, wanted: stable }, up, down);
             bounded.clamp(replicas_min.max(1), replicas_max)
         };
-        self.history.note_change(now, Count { current, wanted });
+        self.history.note_change(now, ReplicaChange { current, wanted });
         wanted
     }
 }
@@ -336,7 +336,7 @@ mod tests {
         // up), and below 40 replicas 4 at a time.
         let period = TimeSpan::from_nanos(60_000_000_000);
         let policies = vec![HpaPolicy::pods(4, period), HpaPolicy::percent(10, period)];
-        let down = HpaRules { stabilisation: TimeSpan::ZERO, policies, ..HpaRules::down() };
+        let down = HpaRules { stabilisation: TimeSpan::ZERO, policies };
         let mut script = Vec::new();
         let sizes = [80, 72, 64, 57, 51, 45, 40, 36, 32, 28];
         for pair in sizes.windows(2) {

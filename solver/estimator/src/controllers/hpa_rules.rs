@@ -79,7 +79,7 @@ const QUARTER: TimeSpan = TimeSpan::from_nanos(15_000_000_000);
 
 /// Replicas now, and replicas that something asks for.
 #[derive(Clone, Copy, Debug)]
-pub struct Count {
+pub struct ReplicaChange {
     /// Now.
     pub current: u32,
     /// Asked for.
@@ -124,7 +124,7 @@ impl ScalingHistory {
     }
 
     /// The recommendation after both windows (`stabilizeRecommendationWithBehaviors`), which is then kept.
-    pub fn stabilise(&mut self, now: Moment, count: Count, up: &HpaRules, down: &HpaRules) -> u32 {
+    pub fn stabilise(&mut self, now: Moment, count: ReplicaChange, up: &HpaRules, down: &HpaRules) -> u32 {
         let lowest = within(&self.recommended, now, up.stabilisation).fold(count.wanted, u32::min);
         let highest = within(&self.recommended, now, down.stabilisation).fold(count.wanted, u32::max);
         self.recommended.push_back(At { moment: now, replicas: count.wanted });
@@ -132,7 +132,7 @@ impl ScalingHistory {
     }
 
     /// What the policies permit (`convertDesiredReplicasWithBehaviorRate`).
-    pub fn bound(&self, now: Moment, count: Count, up: &HpaRules, down: &HpaRules) -> u32 {
+    pub fn bound(&self, now: Moment, count: ReplicaChange, up: &HpaRules, down: &HpaRules) -> u32 {
         let current = i64::from(count.current);
         let start = |policy: &HpaPolicy| {
             let sum = |entries| within(entries, now, policy.period).map(i64::from).sum::<i64>();
@@ -152,7 +152,7 @@ impl ScalingHistory {
     }
 
     /// A change was asked for.
-    pub fn note_change(&mut self, moment: Moment, Count { current, wanted }: Count) {
+    pub fn note_change(&mut self, moment: Moment, ReplicaChange { current, wanted }: ReplicaChange) {
         let entries = if wanted > current { &mut self.added } else { &mut self.removed };
         if wanted != current {
             entries.push_back(At { moment, replicas: wanted.abs_diff(current) });

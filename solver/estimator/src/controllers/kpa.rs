@@ -2,8 +2,8 @@
 //!
 //! Sources: knative.dev, "Additional autoscaling configuration for Knative Pod Autoscaler", and the decider's code
 //! (`pkg/autoscaler/scaling/autoscaler.go`). Every two seconds it divides the mean of the stable window, and that of the
-//! panic window, by the target of one replica. Where the panic window asks for at least twice the ready replicas, it panics:
-//! the higher of both counts, and nothing is removed until a stable window has passed without another reason.
+//! panic window, by the target of one replica. Where the panic window asks for at least twice the ready replicas, it
+//! panics: the higher of both counts, and nothing is removed until a stable window has passed without another reason.
 //!
 //! Replicas report their mean concurrency once a second. Here it is the mean of four samples. The activator, which holds
 //! requests back while there is no replica, has no counterpart, because every group keeps a replica.

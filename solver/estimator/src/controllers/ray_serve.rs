@@ -5,8 +5,8 @@
 //! decisions during the delay agree on its direction. [`RayPolicy`] is that function; `tests/ray_serve` has ten thousand
 //! decisions of the original to compare with.
 //!
-//! Handles sample their requests, average them over the look-back period, and push the mean every ten seconds. Here there is
-//! one sample a second.
+//! Handles sample their requests, average them over the look-back period, and push the mean every ten seconds. Here there
+//! is one sample a second.
 
 use crate::scenario::{Controller, GroupObservation, Observation, ScenarioEvent};
 use apportion_domain::{Moment, TimeSpan};
