@@ -72,6 +72,7 @@ pub struct ProtocolConstants {
     pub command_delay_ms: f64,
     pub replicas_factor_max: u32,
     pub missed_share_max: f64,
+    pub hindsight_missed_share_max: f64,
     pub late_step: f64,
     pub single_ladder: LadderRates,
 }

@@ -39,8 +39,9 @@ fn try_all(
     contest: &Contest<'_>,
     load: &ContestLoad,
     contenders: &[ContenderScalers],
+    missed_share_max: f64,
 ) -> Result<Vec<Vec<SettingTrial>>, Failure> {
-    let wish = RunWish { missed_share_max: Some(contest.protocol.constants.missed_share_max), ..RunWish::default() };
+    let wish = RunWish { missed_share_max: Some(missed_share_max), ..RunWish::default() };
     let all: Vec<&ContestScaler> = contenders.iter().flat_map(|c| &c.search).collect();
     let mut outcomes = in_parallel(&all, |scaler| contest.run(load, scaler, wish))?.into_iter();
     let trial = |(scaler, outcome): (&ContestScaler, RunOutcome)| SettingTrial { scaler: scaler.clone(), outcome };
@@ -54,7 +55,7 @@ pub fn choose_settings(
     rates: &[f64],
 ) -> Result<Vec<Option<ContestScaler>>, Failure> {
     let load = ContestLoad::new(rates, contest.protocol.constants.first_s, contest.protocol.seeds.train);
-    let trials = try_all(contest, &load, contenders)?;
+    let trials = try_all(contest, &load, contenders, contest.protocol.constants.missed_share_max)?;
     Ok(trials.iter().map(|of_contender| choose(of_contender, contest.protocol.attainment)).collect())
 }
 
@@ -81,7 +82,8 @@ pub fn judge(
         scalers().flatten().flat_map(|scaler| (0..loads.len()).map(move |seed| Job { scaler, seed })).collect();
     let outcomes = in_parallel(&jobs, |job| contest.run(&loads[job.seed], job.scaler, RunWish::default()))?;
     let mut by_scaler = outcomes.chunks(loads.len()).map(<[_]>::to_vec);
-    let mut curves = try_all(contest, &loads[0], contenders)?.into_iter();
+    let missed_share_max = protocol.constants.hindsight_missed_share_max;
+    let mut curves = try_all(contest, &loads[0], contenders, missed_share_max)?.into_iter();
     let mut results = Vec::new();
     for chosen in chosen {
         let default = by_scaler.next().unwrap_or_default();
