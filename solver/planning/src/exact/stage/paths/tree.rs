@@ -95,7 +95,7 @@ impl Tree {
             (0..bounds.len()).max_by(|&a, &b| fraction(&relaxed.needed[a]).total_cmp(&fraction(&relaxed.needed[b])));
         let split = widest.filter(|&r| fraction(&relaxed.needed[r]) > WHOLE && kept > BATCH_SIZES_MAX);
         let Some(r) = split.filter(|_| self.splits < SPLITS_MAX) else {
-            self.solve_node(search, &bounds, &keep, relaxed.bound);
+            self.solve_leaf(search, &bounds, &keep, &relaxed);
             return;
         };
         self.splits += 1;
@@ -114,6 +114,24 @@ impl Tree {
         nodes.sort_by(|(_, a), (_, b)| a.bound.total_cmp(&b.bound));
         for (bounds, relaxed) in nodes {
             self.explore(search, relaxations, bounds, relaxed);
+        }
+    }
+
+    /// Solves a node that is not split. If much is left, the batch sizes that its relaxation uses come first: their plan
+    /// often costs as little as the bound, or excludes most of the others.
+    fn solve_leaf(&mut self, search: &PathSearch<'_>, bounds: &[Bounds], keep: &[Vec<bool>], relaxed: &Relaxed) {
+        if keep.iter().flatten().filter(|&&keep| keep).count() <= BATCH_SIZES_MAX {
+            self.solve_node(search, bounds, keep, relaxed.bound);
+            return;
+        }
+        let incumbent = self.best.as_ref().map(|best| best.cost);
+        let used = |at: BatchSizeOfGroup| relaxed.stops.contains(&at);
+        if let Ok(node) = solve_over(search, self.goal, bounds, used, incumbent) {
+            self.consider(search, node.plan);
+        }
+        if relaxed.bound <= self.cutoff(search) {
+            let keep = self.worthwhile(search, bounds, relaxed);
+            self.solve_node(search, bounds, &keep, relaxed.bound);
         }
     }
 
