@@ -167,7 +167,7 @@ fn several_hardware_types_lose_no_better_plan() {
 fn shares_budgets_and_floors_lose_no_better_plan() {
     let budget = |mode, budget_per_hour| {
         let shape = mixed(mode, [None; 3], 2, 150.0);
-        ProblemShape { objective: Objective { budget_per_hour, ..shape.objective.clone() }, ..shape }
+        ProblemShape { objective: Objective { budget_per_hour, ..shape.objective }, ..shape }
     };
     let floor = ProblemShape { min_accuracy: Some(0.8), ..budget(Mode::MinCost, None) };
     let halves = ProblemShape { halves: true, ..mixed(Mode::HardwareThenAccuracy, [Some(4), Some(3), Some(2)], 2, 90.0) };
