@@ -1,6 +1,6 @@
 //! How are the replicas divided among the places? By a tree search over their least and most numbers.
 
-use super::PathSearch;
+use super::context::PathSearch;
 use super::relaxation::{Bounds, Relaxations, Relaxed, RelaxedAnswer, RelaxedGoal};
 use super::ways::{BatchSizeOfGroup, Worth};
 use crate::exact::model::goal::{Goal, Stage};
@@ -25,7 +25,7 @@ pub(super) struct KnownPlan {
 }
 
 /// One tree search: its goal, and the best plan so far.
-pub(super) struct Tree {
+pub(super) struct ReplicaTree {
     goal: RelaxedGoal,
     pub best: Option<KnownPlan>,
     pub stopped: Option<StopReason>,
@@ -35,7 +35,7 @@ pub(super) struct Tree {
     splits: usize,
 }
 
-impl Tree {
+impl ReplicaTree {
     /// A search without an incumbent.
     pub fn new(goal: RelaxedGoal, root_bound: f64) -> Self {
         Self { goal, best: None, stopped: None, root_bound, open_bound: f64::INFINITY, splits: 0 }
