@@ -1,8 +1,9 @@
 //! Which plan is known before the tree search begins?
 
-use super::PathSearch;
+use super::context::PathSearch;
 use super::relaxation::{Bounds, Relaxed, RelaxedGoal};
 use super::tree::{KnownPlan, solve_over};
+use super::ways::BatchSizeOfGroup;
 use crate::exact::model::goal::Goal;
 use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::Space;
@@ -23,9 +24,8 @@ impl PathSearch<'_> {
         let of_relaxation = solve_over(self, goal, all, used, None).ok().and_then(|node| node.plan);
         of_relaxation.or_else(|| {
             // the smallest batch sizes leave the most time
-            let used = |at: super::BatchSizeOfGroup| {
-                root.stops.iter().any(|stop| stop.group == at.group && at.point <= stop.point)
-            };
+            let used =
+                |at: BatchSizeOfGroup| root.stops.iter().any(|stop| stop.group == at.group && at.point <= stop.point);
             solve_over(self, goal, all, used, None).ok().and_then(|node| node.plan)
         })
     }

@@ -13,24 +13,26 @@
 //!    is split at a place whose relaxed number of replicas is not whole.
 //! 5. Ties are broken by a second goal in the same way.
 
+mod context;
 mod incumbents;
 mod relaxation;
 mod steps;
 mod tree;
 mod ways;
 
-use crate::exact::model::goal::{Goal, ReplicaRange};
+use crate::exact::model::goal::Goal;
 use crate::exact::model::groups::FeasibleGroup;
-use crate::exact::model::space::{PipelineSpace, Space, SpaceError};
+use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
-use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
+use crate::exact::model::tolerances::ACCURACY_SLACK;
 use crate::exact::model::trie::TrieError;
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use apportion_domain::{LatencyRule, PipelineIndex, Problem, SLACK, Share, StopReason};
 use apportion_mip::RunLimits;
+use context::{PathSearch, is_same_group};
 use relaxation::{Bounds, Relaxations, RelaxedAnswer, RelaxedGoal};
-use tree::{KnownPlan, Tree};
-use ways::{BatchSizeOfGroup, TaskPlace, Ways};
+use tree::{KnownPlan, ReplicaTree};
+use ways::{TaskPlace, Ways};
 
 /// Result of a search under rule `path`.
 pub(crate) enum PathResult {
@@ -44,18 +46,6 @@ pub(crate) enum PathResult {
     },
     Infeasible,
     Unknown(StopReason),
-}
-
-/// The search of one pipeline under rule `path`.
-struct PathSearch<'a> {
-    problem: &'a Problem,
-    tightening: &'a Tightening,
-    groups: &'a [FeasibleGroup],
-    ways: &'a Ways,
-    /// By place: most replicas that can be useful.
-    replicas_max: &'a [f64],
-    gap: f64,
-    limits: &'a RunLimits,
 }
 
 /// Whether this module solves a problem: one pipeline under rule `path`.
@@ -113,15 +103,18 @@ impl PathSearch<'_> {
     fn run(&self, goals: Goals) -> Option<PathResult> {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let relaxations = Relaxations::new(self.problem, pipeline, self.groups, self.ways, self.replicas_max);
-        let Some(mut relaxations) = relaxations else { return Some(PathResult::Infeasible) };
-        let goal = RelaxedGoal { goal: goals.first, accuracy_min: None };
+        let Some(mut relaxations) = relaxations else {
+            // without a best way, either none is in time, or there are too many steps
+            return (!self.ways.is_any_in_time()).then_some(PathResult::Infeasible);
+        };
+        let goal = RelaxedGoal { goal: goals.first, accuracy_min: None, replicas_max: None };
         let all = self.all_bounds();
         let root = match relaxations.solve(goal, &all) {
             RelaxedAnswer::Solved(root) => root,
             RelaxedAnswer::Infeasible => return Some(PathResult::Infeasible),
             RelaxedAnswer::Unknown => return None,
         };
-        let mut tree = Tree::new(goal, root.bound);
+        let mut tree = ReplicaTree::new(goal, root.bound);
         tree.consider(self, self.first_incumbent(goal, &all, &root));
         tree.explore(self, &mut relaxations, all, root);
         let bound = tree.proven_bound(self);
@@ -142,13 +135,14 @@ impl PathSearch<'_> {
     /// The best plan by a second goal with (nearly) the same accuracy.
     fn break_ties(&self, relaxations: &mut Relaxations<'_>, second: Goal, best: KnownPlan) -> KnownPlan {
         let accuracy = -best.cost;
-        let goal = RelaxedGoal { goal: second, accuracy_min: Some(accuracy - ACCURACY_SLACK * accuracy.abs()) };
-        let all = self.all_bounds();
-        let RelaxedAnswer::Solved(root) = relaxations.solve(goal, &all) else { return best };
+        let accuracy_min = Some(accuracy - ACCURACY_SLACK * accuracy.abs());
+        let goal = RelaxedGoal { goal: second, accuracy_min, replicas_max: None };
         let incumbent = KnownPlan { cost: self.cost_of(second, &best.choice), choice: best.choice.clone() };
-        let mut tree = Tree::new(goal, root.bound);
-        tree.best = Some(incumbent);
-        tree.explore(self, relaxations, all, root);
+        let mut tree = ReplicaTree::breaking_ties(goal, incumbent);
+        let all = self.all_bounds();
+        if let RelaxedAnswer::Solved(root) = relaxations.solve(tree.relaxed_goal(), &all) {
+            tree.explore(self, relaxations, all, root);
+        }
         tree.best.unwrap_or(best)
     }
 
@@ -175,47 +169,6 @@ impl PathSearch<'_> {
             Bounds { least, most: most as u32 }
         };
         places.map(bounds).collect()
-    }
-
-    /// The same bounds, as conditions of a formulation.
-    fn ranges(&self, bounds: &[Bounds]) -> Vec<ReplicaRange> {
-        let range = |(place, of): (&TaskPlace, &Bounds)| ReplicaRange {
-            task: place.task,
-            hardware: place.hardware,
-            share: place.share,
-            least: of.least,
-            most: of.most,
-        };
-        self.ways.places.iter().zip(bounds).map(range).collect()
-    }
-
-    /// The distance of cost that counts as none.
-    fn margin(&self, goal: Goal, cost: f64) -> f64 {
-        // every plan has a whole number of replicas
-        if goal == Goal::Replicas { 1.0 - 1e-6 } else { STAGE_GAP_SHARE * self.gap * cost.abs() }
-    }
-
-    /// The space of the batch sizes to keep, by group and point.
-    fn narrow(&self, keep: impl Fn(BatchSizeOfGroup) -> bool) -> Result<Space, SpaceError> {
-        let kept = |(g, group): (usize, &FeasibleGroup)| {
-            let points = group.points.iter().enumerate();
-            let points = points.filter(|&(point, _)| keep(BatchSizeOfGroup { group: g, point }));
-            FeasibleGroup { points: points.map(|(_, at)| *at).collect(), ..group.clone() }
-        };
-        let groups = self.groups.iter().enumerate().map(kept).filter(|g| !g.points.is_empty()).collect();
-        Space::of_groups(self.problem, self.tightening, vec![groups], &self.limits.for_finishing())
-    }
-
-    /// A choice over the groups of another space, over all groups.
-    fn translate(&self, from: &PipelineSpace, choice: &PlanIntegers) -> Vec<GroupChoice> {
-        let of_group = |group: &FeasibleGroup| {
-            let at = from.groups.iter().position(|other| is_same_group(group, other))?;
-            let chosen = choice.groups[0][at];
-            let batch = from.groups[at].points.get(chosen.point)?.batch;
-            let point = group.points.iter().position(|p| p.batch == batch)?;
-            (chosen.replicas > 0).then_some(GroupChoice { replicas: chosen.replicas, point })
-        };
-        self.groups.iter().map(|group| of_group(group).unwrap_or_default()).collect()
     }
 
     /// The result over a small space: the groups of the choice, and the deployed groups.
@@ -247,11 +200,6 @@ impl PathSearch<'_> {
             stopped,
         }
     }
-}
-
-/// Whether two groups differ in their batch sizes at most.
-fn is_same_group(a: &FeasibleGroup, b: &FeasibleGroup) -> bool {
-    (a.task, a.variant, a.hardware, a.share) == (b.task, b.variant, b.hardware, b.share)
 }
 
 #[cfg(test)]

@@ -36,6 +36,8 @@ const UNUSED: f64 = 1e-9;
 pub(crate) struct RelaxedGoal {
     pub goal: Goal,
     pub accuracy_min: Option<f64>,
+    /// Most replicas of all places together.
+    pub replicas_max: Option<f64>,
 }
 
 /// The numbers of replicas that each place may have.
@@ -228,7 +230,11 @@ impl Statement {
             bounds.iter().map(|of| programme.continuous(f64::from(of.least), f64::from(of.most))).collect();
         let mut statement = Self { programme, own: replicas.clone(), replicas, missing: Vec::new(), floor: None, accuracy };
         statement.add_places(of);
-        statement.add_devices(of, goal, missing_cost.is_some());
+        if let Some(most) = goal.replicas_max {
+            let all = statement.replicas.iter().map(|&x| (x, 1.0)).collect();
+            statement.programme.at_most(most, all);
+        }
+        statement.add_devices(of, missing_cost.map(|_| goal.goal));
         if goal.goal == Goal::CostAndSwitching && missing_cost.is_some() {
             statement.add_switching(of);
         }
@@ -260,9 +266,9 @@ impl Statement {
         }
     }
 
-    /// By hardware type h: `sum of share X_r <= d_h <= count_h`; `sum of price_h d_h <= budget`; and the costs.
-    fn add_devices(&mut self, of: &Relaxations<'_>, goal: RelaxedGoal, with_costs: bool) {
-        if goal.goal == Goal::Replicas && with_costs {
+    /// By hardware type h: `sum of share X_r <= d_h <= count_h`; `sum of price_h d_h <= budget`; and the costs of a goal.
+    fn add_devices(&mut self, of: &Relaxations<'_>, goal: Option<Goal>) {
+        if goal == Some(Goal::Replicas) {
             self.replicas.clone().into_iter().for_each(|x| self.programme.add_cost(x, 1.0));
         }
         let mut costs = Vec::new();
@@ -280,7 +286,7 @@ impl Statement {
             self.programme.at_most(0.0, terms);
             costs.push((devices, hardware.price_per_hour));
         }
-        if matches!(goal.goal, Goal::Cost | Goal::CostAndSwitching) && with_costs {
+        if matches!(goal, Some(Goal::Cost | Goal::CostAndSwitching)) {
             costs.iter().for_each(|&(devices, price)| self.programme.add_cost(devices, price));
         }
         if let Some(budget) = of.problem.objective.budget_per_hour {

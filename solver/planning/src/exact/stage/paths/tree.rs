@@ -1,6 +1,6 @@
 //! How are the replicas divided among the places? By a tree search over their least and most numbers.
 
-use super::PathSearch;
+use super::context::PathSearch;
 use super::relaxation::{Bounds, Relaxations, Relaxed, RelaxedAnswer, RelaxedGoal};
 use super::ways::{BatchSizeOfGroup, Worth};
 use crate::exact::model::goal::{Goal, Stage};
@@ -25,7 +25,7 @@ pub(super) struct KnownPlan {
 }
 
 /// One tree search: its goal, and the best plan so far.
-pub(super) struct Tree {
+pub(super) struct ReplicaTree {
     goal: RelaxedGoal,
     pub best: Option<KnownPlan>,
     pub stopped: Option<StopReason>,
@@ -35,10 +35,26 @@ pub(super) struct Tree {
     splits: usize,
 }
 
-impl Tree {
+impl ReplicaTree {
     /// A search without an incumbent.
     pub fn new(goal: RelaxedGoal, root_bound: f64) -> Self {
         Self { goal, best: None, stopped: None, root_bound, open_bound: f64::INFINITY, splits: 0 }
+    }
+
+    /// A search for a plan that is better by a second goal.
+    pub fn breaking_ties(goal: RelaxedGoal, incumbent: KnownPlan) -> Self {
+        Self { best: Some(incumbent), ..Self::new(goal, f64::NEG_INFINITY) }
+    }
+
+    /// The goal of the relaxations. To save a replica, they ask for the highest accuracy with one replica fewer. Its distance
+    /// from the least accuracy is tiny, so nearly every batch size is excluded. A distance in replicas is up to a whole one.
+    pub fn relaxed_goal(&self) -> RelaxedGoal {
+        match (&self.best, self.goal) {
+            (Some(best), RelaxedGoal { goal: Goal::Replicas, accuracy_min: Some(_), .. }) => {
+                RelaxedGoal { goal: Goal::Accuracy, accuracy_min: None, replicas_max: Some(best.cost - 1.0) }
+            }
+            _ => self.goal,
+        }
     }
 
     /// Takes a plan if it is better than the best one.
@@ -52,8 +68,11 @@ impl Tree {
         }
     }
 
-    /// Only plans of less cost count.
+    /// Only plans of less cost count, in the unit of the relaxations.
     fn cutoff(&self, search: &PathSearch<'_>) -> f64 {
+        if let RelaxedGoal { goal: Goal::Replicas, accuracy_min: Some(least), .. } = self.goal {
+            return -least;
+        }
         self.best.as_ref().map_or(f64::INFINITY, |best| best.cost - search.margin(self.goal.goal, best.cost))
     }
 
@@ -104,7 +123,7 @@ impl Tree {
         more[r].least = more[r].least.max(relaxed.needed[r].ceil() as u32);
         let mut nodes = Vec::with_capacity(2);
         for bounds in [fewer, more] {
-            match relaxations.solve(self.goal, &bounds) {
+            match relaxations.solve(self.relaxed_goal(), &bounds) {
                 RelaxedAnswer::Solved(of_child) => nodes.push((bounds, of_child)),
                 RelaxedAnswer::Infeasible => {}
                 // the bound and the prices of the node hold for its parts too
