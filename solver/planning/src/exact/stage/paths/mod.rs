@@ -103,8 +103,11 @@ impl PathSearch<'_> {
     fn run(&self, goals: Goals) -> Option<PathResult> {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let relaxations = Relaxations::new(self.problem, pipeline, self.groups, self.ways, self.replicas_max);
-        let Some(mut relaxations) = relaxations else { return Some(PathResult::Infeasible) };
-        let goal = RelaxedGoal { goal: goals.first, accuracy_min: None };
+        let Some(mut relaxations) = relaxations else {
+            // without a best way, either none is in time, or there are too many steps
+            return (!self.ways.is_any_in_time()).then_some(PathResult::Infeasible);
+        };
+        let goal = RelaxedGoal { goal: goals.first, accuracy_min: None, replicas_max: None };
         let all = self.all_bounds();
         let root = match relaxations.solve(goal, &all) {
             RelaxedAnswer::Solved(root) => root,
@@ -132,13 +135,14 @@ impl PathSearch<'_> {
     /// The best plan by a second goal with (nearly) the same accuracy.
     fn break_ties(&self, relaxations: &mut Relaxations<'_>, second: Goal, best: KnownPlan) -> KnownPlan {
         let accuracy = -best.cost;
-        let goal = RelaxedGoal { goal: second, accuracy_min: Some(accuracy - ACCURACY_SLACK * accuracy.abs()) };
-        let all = self.all_bounds();
-        let RelaxedAnswer::Solved(root) = relaxations.solve(goal, &all) else { return best };
+        let accuracy_min = Some(accuracy - ACCURACY_SLACK * accuracy.abs());
+        let goal = RelaxedGoal { goal: second, accuracy_min, replicas_max: None };
         let incumbent = KnownPlan { cost: self.cost_of(second, &best.choice), choice: best.choice.clone() };
-        let mut tree = ReplicaTree::new(goal, root.bound);
-        tree.best = Some(incumbent);
-        tree.explore(self, relaxations, all, root);
+        let mut tree = ReplicaTree::breaking_ties(goal, incumbent);
+        let all = self.all_bounds();
+        if let RelaxedAnswer::Solved(root) = relaxations.solve(tree.relaxed_goal(), &all) {
+            tree.explore(self, relaxations, all, root);
+        }
         tree.best.unwrap_or(best)
     }
 

@@ -36,6 +36,8 @@ const UNUSED: f64 = 1e-9;
 pub(crate) struct RelaxedGoal {
     pub goal: Goal,
     pub accuracy_min: Option<f64>,
+    /// Most replicas of all places together.
+    pub replicas_max: Option<f64>,
 }
 
 /// The numbers of replicas that each place may have.
@@ -228,6 +230,10 @@ impl Statement {
             bounds.iter().map(|of| programme.continuous(f64::from(of.least), f64::from(of.most))).collect();
         let mut statement = Self { programme, own: replicas.clone(), replicas, missing: Vec::new(), floor: None, accuracy };
         statement.add_places(of);
+        if let Some(most) = goal.replicas_max {
+            let all = statement.replicas.iter().map(|&x| (x, 1.0)).collect();
+            statement.programme.at_most(most, all);
+        }
         statement.add_devices(of, missing_cost.map(|_| goal.goal));
         if goal.goal == Goal::CostAndSwitching && missing_cost.is_some() {
             statement.add_switching(of);

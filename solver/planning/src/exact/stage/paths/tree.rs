@@ -41,6 +41,22 @@ impl ReplicaTree {
         Self { goal, best: None, stopped: None, root_bound, open_bound: f64::INFINITY, splits: 0 }
     }
 
+    /// A search for a plan that is better by a second goal.
+    pub fn breaking_ties(goal: RelaxedGoal, incumbent: KnownPlan) -> Self {
+        Self { best: Some(incumbent), ..Self::new(goal, f64::NEG_INFINITY) }
+    }
+
+    /// The goal of the relaxations. To save a replica, they ask for the highest accuracy with one replica fewer. Its distance
+    /// from the least accuracy is tiny, so nearly every batch size is excluded. A distance in replicas is up to a whole one.
+    pub fn relaxed_goal(&self) -> RelaxedGoal {
+        match (&self.best, self.goal) {
+            (Some(best), RelaxedGoal { goal: Goal::Replicas, accuracy_min: Some(_), .. }) => {
+                RelaxedGoal { goal: Goal::Accuracy, accuracy_min: None, replicas_max: Some(best.cost - 1.0) }
+            }
+            _ => self.goal,
+        }
+    }
+
     /// Takes a plan if it is better than the best one.
     pub fn consider(&mut self, search: &PathSearch<'_>, plan: Option<KnownPlan>) {
         if let Some(plan) = plan.filter(|plan| self.best.as_ref().is_none_or(|best| plan.cost < best.cost)) {
@@ -52,8 +68,11 @@ impl ReplicaTree {
         }
     }
 
-    /// Only plans of less cost count.
+    /// Only plans of less cost count, in the unit of the relaxations.
     fn cutoff(&self, search: &PathSearch<'_>) -> f64 {
+        if let RelaxedGoal { goal: Goal::Replicas, accuracy_min: Some(least), .. } = self.goal {
+            return -least;
+        }
         self.best.as_ref().map_or(f64::INFINITY, |best| best.cost - search.margin(self.goal.goal, best.cost))
     }
 
@@ -104,7 +123,7 @@ impl ReplicaTree {
         more[r].least = more[r].least.max(relaxed.needed[r].ceil() as u32);
         let mut nodes = Vec::with_capacity(2);
         for bounds in [fewer, more] {
-            match relaxations.solve(self.goal, &bounds) {
+            match relaxations.solve(self.relaxed_goal(), &bounds) {
                 RelaxedAnswer::Solved(of_child) => nodes.push((bounds, of_child)),
                 RelaxedAnswer::Infeasible => {}
                 // the bound and the prices of the node hold for its parts too

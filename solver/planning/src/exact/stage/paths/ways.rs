@@ -172,6 +172,19 @@ impl Ways {
         self.prefixes.iter().filter(is_there).map(|prefix| prefix.load_qps).fold(0.0, f64::max)
     }
 
+    /// Whether the fastest way is in time.
+    pub fn is_any_in_time(&self) -> bool {
+        let mut fastest = vec![f64::INFINITY; self.branchings.len()];
+        for (b, branching) in self.branchings.iter().enumerate().rev() {
+            for &p in &branching.to {
+                let rest = self.prefixes[p].next.iter().map(|&next| fastest[next]).fold(0.0, f64::max);
+                let own = self.stops_of(p).iter().map(|stop| stop.charge_ms).fold(f64::INFINITY, f64::min);
+                fastest[b] = fastest[b].min(own + rest);
+            }
+        }
+        fastest[0] <= self.slo_ms
+    }
+
     /// The value of the best way, and this way. `None` if no way is in time, or if there are too many steps.
     pub fn best_way(&self, worth: Worth<'_>) -> Option<(f64, Way)> {
         let walk = self.walk(worth)?;
