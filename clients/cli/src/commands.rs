@@ -1,7 +1,7 @@
 //! Which commands are there?
 
 use crate::{
-    agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,
+    agent, bench, check, compare, demo, diff, frontier, import, plan, profile, reproduce, restore, serve, simulate, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -26,6 +26,9 @@ pub enum Command {
     /// Make or inspect traces.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
+    /// Read reports and traces of other tools.
+    #[command(subcommand)]
+    Import(import::ImportCommand),
     /// Measure a pipeline's variants and paths on this machine.
     Profile(profile::ProfileArgs),
     /// Measure the peak memory of one variant, for `profile`.
@@ -57,6 +60,7 @@ impl Command {
             Self::Compare(args) => compare::run(&args),
             Self::Reproduce(args) => reproduce::run(args),
             Self::Trace(command) => trace::run(&command),
+            Self::Import(command) => import::run(&command),
             Self::Profile(args) => profile::run(&args),
             Self::ProfileMemory(args) => profile::run_memory(&args),
             Self::Serve(args) => serve::run(args),

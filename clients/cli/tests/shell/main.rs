@@ -3,6 +3,7 @@
 mod autoscaler;
 mod commands;
 mod frontier;
+mod import;
 mod program;
 mod reference;
 mod reproduce;
