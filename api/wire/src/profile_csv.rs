@@ -2,6 +2,7 @@
 //! `pipeline,task,variant,hardware,batch_size,latency_ms[,p99_ms][,accuracy]`.
 
 use crate::bad_input::{BadInput, clipped, near_named};
+use crate::csv_lines::CsvLines;
 use apportion_domain::Invalid;
 use apportion_domain::pipeline::BATCH_MAX;
 use csv::{ReaderBuilder, StringRecord};
@@ -76,7 +77,7 @@ pub struct ProfileCsvRow {
 /// Every refused row with its line, and an empty profile.
 pub fn read_profile_csv(file: &str, text: &str, unit: AccuracyUnit) -> Result<Vec<ProfileCsvRow>, BadInput> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let mut lines = Lines { text, byte: 0, line: 1 };
+    let mut lines = CsvLines::new(text);
     let mut reader = ReaderBuilder::new().has_headers(false).flexible(true).from_reader(text.as_bytes());
     let mut records = reader.records().filter_map(|record| {
         let record = record.expect("the text is valid UTF-8 in memory, and rows may differ in length");
@@ -100,25 +101,6 @@ pub fn read_profile_csv(file: &str, text: &str, unit: AccuracyUnit) -> Result<Ve
         problems.push(Invalid::new("line 1", "0 rows", "at least one row"));
     }
     if problems.is_empty() { Ok(rows) } else { Err(BadInput { file: file.to_owned(), problems }) }
-}
-
-/// Line numbers of records. The reader's own lag behind where lines end in CRLF or are blank.
-struct Lines<'a> {
-    text: &'a str,
-    byte: usize,
-    line: usize,
-}
-
-impl Lines<'_> {
-    /// The line on which a record begins. Records come in the order of the text.
-    fn line_of(&mut self, record: &StringRecord) -> usize {
-        let from = record.position().map_or(self.byte, |p| p.byte() as usize);
-        let ends = self.text.as_bytes()[from..].iter().take_while(|b| matches!(b, b'\r' | b'\n')).count();
-        let passed = &self.text.as_bytes()[self.byte..from + ends];
-        self.line += passed.iter().filter(|b| **b == b'\n').count();
-        self.byte = from + ends;
-        self.line
-    }
 }
 
 struct Columns {

@@ -1,7 +1,8 @@
 //! Which commands are there?
 
 use crate::{
-    agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,
+    agent, bench, check, compare, demo, deploy, diff, frontier, import, init, plan, profile, reproduce, restore, serve,
+    simulate, status, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -9,6 +10,8 @@ use clap::Subcommand;
 /// One command line.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Write a pipeline file from ONNX files, and name what will not work.
+    Init(init::InitArgs),
     /// Find a plan for a problem.
     Plan(plan::PlanArgs),
     /// Check a plan against its problem and list the findings.
@@ -26,11 +29,18 @@ pub enum Command {
     /// Make or inspect traces.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
+    /// Read reports and traces of other tools.
+    #[command(subcommand)]
+    Import(import::ImportCommand),
     /// Measure a pipeline's variants and paths on this machine.
     Profile(profile::ProfileArgs),
     /// Measure the peak memory of one variant, for `profile`.
     #[command(name = profile::MEMORY_COMMAND, hide = true)]
     ProfileMemory(profile::MemoryArgs),
+    /// Plan a registered pipeline and deploy it beside the others, with a running service.
+    Deploy(deploy::DeployArgs),
+    /// Say what runs, and whether it keeps its promise.
+    Status(status::StatusArgs),
     /// Run the service.
     Serve(serve::ServeArgs),
     /// Finish the restore of a database from a backup: agents take targets from it again.
@@ -49,6 +59,7 @@ impl Command {
     /// Runs the command.
     pub fn run(self) -> CommandResult {
         match self {
+            Self::Init(args) => init::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Check(args) => check::run(&args),
             Self::Simulate(args) => simulate::run(&args),
@@ -57,8 +68,11 @@ impl Command {
             Self::Compare(args) => compare::run(&args),
             Self::Reproduce(args) => reproduce::run(args),
             Self::Trace(command) => trace::run(&command),
+            Self::Import(command) => import::run(&command),
             Self::Profile(args) => profile::run(&args),
             Self::ProfileMemory(args) => profile::run_memory(&args),
+            Self::Deploy(args) => deploy::run(&args),
+            Self::Status(args) => status::run(&args),
             Self::Serve(args) => serve::run(args),
             Self::RestoreFinish(args) => restore::run(&args),
             Self::Agent(args) => agent::run(&args),

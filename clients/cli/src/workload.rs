@@ -1,7 +1,7 @@
 //! Which load does a command line describe? The demands and traces of `--demand` and `--trace`.
 
 use crate::args;
-use apportion_domain::{ArrivalTrace, Problem};
+use apportion_domain::{ArrivalTrace, Moment, Problem};
 use apportion_estimator::{ArrivalProcess, DEFAULT_SECONDS, DEFAULT_SEED, Workload};
 use apportion_support::exit::Failure;
 use apportion_support::input::read_trace;
@@ -132,6 +132,30 @@ pub fn read_workload(
     Ok(Workload { traces, arrivals, seed })
 }
 
+/// Queries per second in the busiest minute of a trace, or in all of it if it is shorter.
+pub fn busiest_minute_qps(trace: &ArrivalTrace) -> f64 {
+    const NANOS: u64 = 1_000_000_000;
+    const MINUTE: u64 = 60;
+    let counts: Vec<(u64, f64)> = match trace {
+        ArrivalTrace::Rates(rows) => rows.clone(),
+        ArrivalTrace::Arrivals(moments) => {
+            let second = |m: &Moment| m.as_nanos() / NANOS;
+            moments.chunk_by(|a, b| second(a) == second(b)).map(|c| (second(&c[0]), c.len() as f64)).collect()
+        }
+    };
+    let window = seconds_of(trace).min(MINUTE);
+    let (mut busiest, mut sum, mut from) = (0.0_f64, 0.0, 0);
+    for (second, count) in &counts {
+        sum += count;
+        while counts[from].0 + window <= *second {
+            sum -= counts[from].1;
+            from += 1;
+        }
+        busiest = busiest.max(sum / window as f64);
+    }
+    busiest
+}
+
 fn seconds_of(trace: &ArrivalTrace) -> u64 {
     const NANOS: u64 = 1_000_000_000;
     match trace {
@@ -143,6 +167,17 @@ fn seconds_of(trace: &ArrivalTrace) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_busiest_minute_is_found_in_either_form() {
+        let rates = |rows: &[(u64, f64)]| busiest_minute_qps(&ArrivalTrace::Rates(rows.to_vec()));
+        assert_eq!(rates(&[(0, 5.0), (1, 7.0)]), 6.0, "a short trace is one window");
+        let step: Vec<(u64, f64)> = (0..180).map(|s| (s, if (60..120).contains(&s) { 9.0 } else { 3.0 })).collect();
+        assert_eq!(rates(&step), 9.0);
+        assert_eq!(rates(&[(0, 60.0), (1_000_000_000, 120.0)]), 2.0, "seconds that are not listed have no queries");
+        let arrivals = (0..240).map(|i| Moment::from_nanos(i * 500_000_000)).collect();
+        assert_eq!(busiest_minute_qps(&ArrivalTrace::Arrivals(arrivals)), 2.0);
+    }
 
     #[test]
     fn a_trace_argument_names_pipeline_and_column() {

@@ -22,12 +22,14 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("api", &["process", "domain", "serving", "checker", "estimator", "planning", "protocol", "wire"]),
     ("needs", &[]),
     ("support", &["wire", "domain"]),
+    ("import", &["wire", "domain"]),
     ("experiments", &["support", "wire", "domain", "serving", "estimator", "planning", "profiler", "protocol"]),
     (
         "cli",
         &[
             "process",
             "experiments",
+            "import",
             "support",
             "api",
             "wire",

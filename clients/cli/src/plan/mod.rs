@@ -3,14 +3,16 @@
 mod explanation;
 mod reference;
 pub mod scaling;
+mod table;
 
 use self::reference::{FormulationArgs, FormulationFlag, ReferenceArguments};
+use self::table::TableArgs;
 use crate::args::{self, FormatFlag};
 use crate::workload;
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::{Incumbent, Listener, Planner, PlanningOptions};
-use apportion_support::exit::{CommandResult, Exit};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, TextTable, number, optional};
 use apportion_support::progress::spinner;
@@ -28,8 +30,12 @@ use std::time::{Duration, Instant};
 /// Arguments of `apportion plan`.
 #[derive(Args, Debug)]
 pub struct PlanArgs {
-    /// Problem file, JSON or YAML.
-    problem: String,
+    /// Problem file, JSON or YAML. Or profiles: JSON as `profile` and `import profile` write it, or tables in CSV; they
+    /// need --qps, --slo-ms and --hardware. Their tasks are a chain, in the order in which they first appear.
+    #[arg(required = true, value_name = "PROBLEM")]
+    files: Vec<String>,
+    #[command(flatten)]
+    table: TableArgs,
     /// Which planner.
     #[arg(long, default_value = "milp", value_parser = PossibleValuesParser::new(Planner::NAMES))]
     planner: String,
@@ -65,25 +71,44 @@ pub struct PlanArgs {
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> CommandResult {
     args.formulation.check(&request(args))?;
-    let problem = match input::read_problem(&args.problem)? {
+    let problem = match read_problem(args)? {
         ProblemFile::Allocation(problem) => with_latency_rule(args, workload::with_demands(problem, &args.demand)?),
         ProblemFile::Scaling(problem) => return plan_scaling(args, &problem),
     };
+    let name = args.name();
     let trace = match args.trace.is_empty() {
         true => None,
         false => Some(workload::read_workload(&problem, &args.trace, ArrivalProcess::Poisson, workload::SEED)?),
     };
     let mut options = options(args, trace);
-    let progress = spinner(&format!("planning {}", args.problem));
+    let progress = spinner(&format!("planning {name}"));
     if args.formulation.formulation == FormulationFlag::Reference {
         let (outcome, report) = reference::plan(&args.formulation.settings(&request(args)), &problem)?;
         progress.finish_and_clear();
         return finish(args, &problem, &outcome, &report);
     }
-    options.listener = Some(listener(&progress, &args.problem));
+    options.listener = Some(listener(&progress, &name));
     let (outcome, report) = apportion_planning::plan(&problem, &options);
     progress.finish_and_clear();
     finish(args, &problem, &outcome, &report)
+}
+
+impl PlanArgs {
+    /// The files as progress and errors name them.
+    fn name(&self) -> String {
+        self.files.join(" ")
+    }
+}
+
+/// The problem of the only file, or of the profiles.
+fn read_problem(args: &PlanArgs) -> Result<ProblemFile, Failure> {
+    match table::profiles(&args.files)? {
+        Some(profile) => table::problem(&profile, &args.table, &args.trace).map(ProblemFile::Allocation),
+        None => {
+            args.table.refuse_for_problem(&args.files[0])?;
+            input::read_problem(&args.files[0])
+        }
+    }
 }
 
 fn request(args: &PlanArgs) -> ReferenceArguments<'_> {
@@ -108,25 +133,25 @@ fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanningOptions {
 fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> CommandResult {
     if let Some(trace) = args.trace.first() {
         let expected = "no --trace: a scaling problem has loads, and no requests to replay";
-        return Err(BadInput::one("--trace", trace, format!("{} is a scaling problem", args.problem), expected).into());
+        return Err(BadInput::one("--trace", trace, format!("{} is a scaling problem", args.name()), expected).into());
     }
     if let Some(demand) = args.demand.first() {
         let expected = "no --demand: the loads of a scaling problem are its applications'";
-        return Err(BadInput::one("--demand", demand, format!("{} is a scaling problem", args.problem), expected).into());
+        return Err(BadInput::one("--demand", demand, format!("{} is a scaling problem", args.name()), expected).into());
     }
     if !scaling::PLANNERS.contains(&args.planner.as_str()) {
         let expected = scaling::PLANNERS.join(" or ");
         return Err(
-            BadInput::one("--planner", &args.planner, format!("{} is a scaling problem", args.problem), expected).into()
+            BadInput::one("--planner", &args.planner, format!("{} is a scaling problem", args.name()), expected).into()
         );
     }
     if let Some(ladder) = args.ladder {
         let expected = "no --ladder: a scaling problem has loads, and no pipeline that follows them";
-        let (place, shown) = (format!("{} is a scaling problem", args.problem), ladder.to_string());
+        let (place, shown) = (format!("{} is a scaling problem", args.name()), ladder.to_string());
         return Err(BadInput::one("--ladder", &shown, place, expected).into());
     }
     let print = scaling::Print { format: args.format, out: args.out.as_deref() };
-    let progress = spinner(&format!("planning {}", args.problem));
+    let progress = spinner(&format!("planning {}", args.name()));
     let (outcome, report) = match args.formulation.formulation {
         FormulationFlag::Production => apportion_planning::scaling::plan(problem, &options(args, None)),
         FormulationFlag::Reference => reference::plan_scaling(&args.formulation.settings(&request(args)), problem)?,
@@ -147,7 +172,7 @@ fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &Pl
     }
     match args.format {
         FormatFlag::Json => output::print(&file.to_json())?,
-        FormatFlag::Table => output::print(&table(&file))?,
+        FormatFlag::Table => output::print(&plan_table(&file))?,
     }
     Ok(match outcome {
         PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => Exit::Done,
@@ -165,7 +190,8 @@ fn listener(progress: &ProgressBar, problem: &str) -> Listener {
     })
 }
 
-fn table(file: &PlanFile) -> String {
+/// A plan for people.
+pub fn plan_table(file: &PlanFile) -> String {
     let mut text = String::new();
     let o = &file.objective;
     let step = o.step.as_ref().map_or_else(String::new, |s| format!(", step {s}"));

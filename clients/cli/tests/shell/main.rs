@@ -3,6 +3,8 @@
 mod autoscaler;
 mod commands;
 mod frontier;
+mod import;
+mod init;
 mod program;
 mod reference;
 mod reproduce;
