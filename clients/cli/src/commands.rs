@@ -1,7 +1,7 @@
 //! Which commands are there?
 
 use crate::{
-    agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,
+    advise, agent, bench, check, compare, demo, diff, frontier, plan, profile, reproduce, restore, serve, simulate, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -11,6 +11,8 @@ use clap::Subcommand;
 pub enum Command {
     /// Find a plan for a problem.
     Plan(plan::PlanArgs),
+    /// Say which replicas a fleet should have for its present load, without touching it.
+    Advise(advise::AdviseArgs),
     /// Check a plan against its problem and list the findings.
     Check(check::CheckArgs),
     /// Replay a trace through a plan.
@@ -50,6 +52,7 @@ impl Command {
     pub fn run(self) -> CommandResult {
         match self {
             Self::Plan(args) => plan::run(&args),
+            Self::Advise(args) => advise::run(&args),
             Self::Check(args) => check::run(&args),
             Self::Simulate(args) => simulate::run(&args),
             Self::Diff(args) => diff::run(&args),
