@@ -41,7 +41,9 @@ pub fn read_samples(body: &[u8]) -> Result<Vec<Sample>, QueryFailure> {
     match kind.as_str() {
         Some("scalar") => Ok(vec![sample(BTreeMap::new(), result, "/data/result")?]),
         Some("vector") => vector(result),
-        _ => Err(QueryFailure::at("/data/resultType", kind.to_string(), "\"vector\" or \"scalar\": one number for a series")),
+        _ => {
+            Err(QueryFailure::at("/data/resultType", kind.to_string(), "\"vector\" or \"scalar\": one number for a series"))
+        }
     }
 }
 
@@ -52,7 +54,11 @@ pub fn read_samples(body: &[u8]) -> Result<Vec<Sample>, QueryFailure> {
 pub fn only_sample(mut samples: Vec<Sample>) -> Result<Sample, QueryFailure> {
     match (samples.pop(), samples.first()) {
         (Some(only), None) => Ok(only),
-        (None, _) => Err(QueryFailure::at("/data/result", "no series", "one series: does the metric exist?")),
+        (None, _) => Err(QueryFailure::at(
+            "/data/result",
+            "no series",
+            "one series: is its name right, and is its exporter scraped?",
+        )),
         (Some(last), Some(first)) => {
             let found = format!("{} series, such as {} and {}", samples.len() + 1, shown(first), shown(&last));
             Err(QueryFailure::at("/data/result", found, "one series, for example by sum(...)"))
@@ -85,8 +91,8 @@ fn vector(result: &Value) -> Result<Vec<Sample>, QueryFailure> {
     let read = |(index, one): (usize, &Value)| {
         let at = format!("/data/result/{index}");
         let metric = one["metric"].as_object();
-        let metric =
-            metric.ok_or_else(|| QueryFailure::at(format!("{at}/metric"), one["metric"].to_string(), "an object of labels"))?;
+        let metric = metric
+            .ok_or_else(|| QueryFailure::at(format!("{at}/metric"), one["metric"].to_string(), "an object of labels"))?;
         let label = |(name, value): (&String, &Value)| match value.as_str() {
             Some(text) => Ok((name.clone(), text.to_owned())),
             None => Err(QueryFailure::at(format!("{at}/metric/{name}"), value.to_string(), "a text")),

@@ -73,8 +73,11 @@ impl PrometheusClient {
             let samples = self.samples(promql).await?;
             let evaluated_at_s = samples.iter().map(|s| s.evaluated_at_s).fold(f64::MAX, f64::min);
             let age_s = match age {
-                SampleAge::AtMostSeconds(age_max_s) => self.age_s(promql, evaluated_at_s, age_max_s).await?,
-                SampleAge::Any => None,
+                // An answer without a series has an error of its own.
+                SampleAge::AtMostSeconds(age_max_s) if !samples.is_empty() => {
+                    self.age_s(promql, evaluated_at_s, age_max_s).await?
+                }
+                _ => None,
             };
             Ok(Reading { samples, age_s })
         };
@@ -123,9 +126,10 @@ impl PrometheusClient {
         let response = self.client.request(request).await.map_err(|e| unreachable(&e))?;
         let status = response.status();
         let elsewhere = response.headers().get(LOCATION).map(|to| quoted(&String::from_utf8_lossy(to.as_bytes())));
-        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX).collect().await.map_err(|e| {
-            if e.is::<LengthLimitError>() { QueryFailure::TooLong } else { unreachable(e.as_ref()) }
-        })?;
+        let body = Limited::new(response.into_body(), ANSWER_BYTES_MAX)
+            .collect()
+            .await
+            .map_err(|e| if e.is::<LengthLimitError>() { QueryFailure::TooLong } else { unreachable(e.as_ref()) })?;
         let body = body.to_bytes();
         if status.is_success() {
             return Ok(body);

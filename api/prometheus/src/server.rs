@@ -104,7 +104,8 @@ mod tests {
         let address = |url| query_address(url).map_err(|e| e.to_string());
         assert_eq!(address("http://p:9090"), Ok("http://p:9090/api/v1/query".to_owned()));
         assert_eq!(address("https://p/prometheus/"), Ok("https://p/prometheus/api/v1/query".to_owned()));
-        for wrong in ["", "p:9090", "ftp://p", "http://", "http://me:secret@p", "http://p?x=1", "http://p#x", "http://p q"] {
+        for wrong in ["", "p:9090", "ftp://p", "http://", "http://me:secret@p", "http://p?x=1", "http://p#x", "http://p q"]
+        {
             assert!(address(wrong).expect_err(wrong).contains("expected a URL"), "{wrong}");
         }
     }

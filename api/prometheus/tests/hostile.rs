@@ -59,7 +59,10 @@ async fn a_query_travels_whole_with_its_token() {
     let reading = client(&format!("{url}/prefix/"), PATIENCE).read_one("a{b=\"c d\"} + 1 & 2", SampleAge::Any).await;
     assert_eq!(reading.expect("a number").samples.value, 7.0);
     let head = requests.recv().await.expect("a request");
-    assert!(head.starts_with("GET /prefix/api/v1/query?query=a%7Bb%3D%22c%20d%22%7D%20%2B%201%20%26%202 HTTP/1.1"), "{head}");
+    assert!(
+        head.starts_with("GET /prefix/api/v1/query?query=a%7Bb%3D%22c%20d%22%7D%20%2B%201%20%26%202 HTTP/1.1"),
+        "{head}"
+    );
     assert!(head.contains("authorization: Bearer secret-1\r\n"), "{head}");
 }
 

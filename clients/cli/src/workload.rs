@@ -76,9 +76,7 @@ pub fn read_rate(problem: &Problem, option: &str, text: &str) -> Result<Pipeline
     let (pipeline, rate) = match text.rsplit_once('=') {
         None if names.len() == 1 => (0, text),
         None => return Err(wrong("no pipeline, and there are several")),
-        Some((name, rate)) => {
-            (names.iter().position(|n| *n == name).ok_or_else(|| wrong("an unknown pipeline"))?, rate)
-        }
+        Some((name, rate)) => (names.iter().position(|n| *n == name).ok_or_else(|| wrong("an unknown pipeline"))?, rate),
     };
     let rate_qps = args::rate(rate).map_err(|_| wrong("no rate"))?;
     Ok(PipelineRate { pipeline, rate_qps })

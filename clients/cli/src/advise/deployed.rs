@@ -97,8 +97,7 @@ impl Series<'_> {
         hardware.dedup();
         let names: Vec<&str> = hardware.iter().map(|h| problem.hardware_at(*h).name.as_str()).collect();
         let hardware = hardware[self.choose(&["hardware"], &names)?];
-        let batches: Vec<String> =
-            variant.profile.on(hardware, Share::WHOLE).iter().map(|r| r.batch.to_string()).collect();
+        let batches: Vec<String> = variant.profile.on(hardware, Share::WHOLE).iter().map(|r| r.batch.to_string()).collect();
         let largest = batches.len().checked_sub(1);
         let batch = match (self.label(&["batch"]), largest) {
             (None, Some(largest)) => largest,
@@ -107,7 +106,8 @@ impl Series<'_> {
         let batch: u32 = batches[batch].parse().unwrap_or(1);
         let name = &problem.hardware_at(hardware).name;
         let (task, variant) = (&task.name, &variant.name);
-        let assignment = json!({"task": task, "variant": variant, "hardware": name, "batch": batch, "replicas": replicas as u32});
+        let assignment =
+            json!({"task": task, "variant": variant, "hardware": name, "batch": batch, "replicas": replicas as u32});
         Ok((pipeline, assignment))
     }
 
@@ -120,9 +120,10 @@ impl Series<'_> {
     fn choose(&self, labels: &[&str], names: &[&str]) -> Result<usize, UnknownGroup> {
         let at = format!("metric/{}", labels[0]);
         match self.label(labels) {
-            Some(label) => names.iter().position(|name| *name == label).ok_or_else(|| {
-                self.wrong(&at, format!("{label:?}"), &format!("one of {}", names.join(", ")))
-            }),
+            Some(label) => names
+                .iter()
+                .position(|name| *name == label)
+                .ok_or_else(|| self.wrong(&at, format!("{label:?}"), &format!("one of {}", names.join(", ")))),
             None if names.len() == 1 => Ok(0),
             None => Err(self.wrong(&at, "absent".to_owned(), &format!("one of {}", names.join(", ")))),
         }

@@ -91,7 +91,11 @@ pub fn run(args: &AdviseArgs) -> CommandResult {
             FormatFlag::Json => file.to_json(),
             FormatFlag::Table => format!("status      {}\n{}", file.status, explanation::text(&file.explanation)),
         })?;
-        return Ok(if matches!(planned.outcome, PlanOutcome::Infeasible { .. }) { Exit::Infeasible } else { Exit::NoAnswer });
+        return Ok(if matches!(planned.outcome, PlanOutcome::Infeasible { .. }) {
+            Exit::Infeasible
+        } else {
+            Exit::NoAnswer
+        });
     };
     let load = load(&now, &seen);
     let figures = |plan, name| plan_figures(&now, plan, &load, name);

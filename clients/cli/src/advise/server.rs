@@ -66,7 +66,8 @@ impl PrometheusArgs {
             authorities: self.ca.as_deref().map(input::read_bytes).transpose()?,
             timeout: self.timeout,
         };
-        let option = self.ca.as_ref().map_or_else(|| "--prometheus".to_owned(), |file| format!("--prometheus, --ca {file}"));
+        let option =
+            self.ca.as_ref().map_or_else(|| "--prometheus".to_owned(), |file| format!("--prometheus, --ca {file}"));
         let client = PrometheusClient::new(server).map_err(wrong(&option))?;
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         Ok(Some(MetricsSource { client, runtime: runtime.context("starting the runtime")?, age_max: self.age_max }))

@@ -117,7 +117,8 @@ fn figures(advice: &Advice<'_>) -> TextTable {
     let Some(deployed) = &advice.deployed else { return table };
     row("deployed", deployed);
     let signed = |value: f64| format!("{}{}", if value > 0.0 { "+" } else { "" }, number(value));
-    let both = |to: Option<f64>, from: Option<f64>| to.zip(from).map_or_else(|| "-".to_owned(), |(to, from)| signed(to - from));
+    let both =
+        |to: Option<f64>, from: Option<f64>| to.zip(from).map_or_else(|| "-".to_owned(), |(to, from)| signed(to - from));
     table.row(vec![
         "effect".to_owned(),
         signed(advised.cost_per_hour - deployed.cost_per_hour),
