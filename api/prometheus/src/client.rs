@@ -91,8 +91,8 @@ impl PrometheusClient {
         QueryError { query: quoted(promql), server: self.server.url.clone(), failure }
     }
 
-    /// The age of the samples that an expression reads, by Prometheus' clock alone. An old answer of a cache counts too: its
-    /// evaluation lies before that of the age.
+    /// The age of the samples that an expression reads, by Prometheus' clock alone. An old answer of a cache counts too:
+    /// its evaluation lies before that of the age.
     async fn age_s(&self, promql: &str, evaluated_at_s: f64, age_max_s: f64) -> Result<Option<f64>, QueryFailure> {
         let mut oldest = None;
         for series in source_series(promql).into_iter().take(SELECTORS_MAX) {

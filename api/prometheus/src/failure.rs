@@ -1,4 +1,4 @@
-//! Why is there no number? Messages name the query, the server, the place in the answer, the value, and what would be right.
+//! Why is there no number? Messages name the query, the server, the place in the answer, the value, and the right form.
 
 use crate::limits::{ANSWER_BYTES_MAX, QUERY_BYTES_MAX, QUOTED_CHARACTERS_MAX};
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Which server is asked, with which token, and whom does it have to be?
+//! Which server is asked, with which token, and which authorities vouch for it?
 
 use crate::failure::ServerError;
 use crate::limits::{CA_BYTES_MAX, TOKEN_BYTES_MAX};

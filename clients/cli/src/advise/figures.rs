@@ -28,7 +28,7 @@ pub struct PlanFigures {
 #[derive(Clone, Debug)]
 pub struct GroupRow {
     /// The group.
-    pub key: GroupKey,
+    pub key: AdvisedGroup,
     /// Replicas of the advice.
     pub desired: u32,
     /// Replicas that run now; `None` if nothing is known of the deployment.
@@ -37,7 +37,7 @@ pub struct GroupRow {
 
 /// A group with its batch size, in the order of the problem.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct GroupKey {
+pub struct AdvisedGroup {
     place: (usize, usize),
     /// The pipeline.
     pub pipeline: String,
@@ -85,24 +85,24 @@ pub fn plan_figures(problem: &Problem, plan: &Plan, load: &Workload, name: &str)
 
 /// The groups of both plans, in the problem's order.
 pub fn group_rows(problem: &Problem, advised: &Plan, deployed: Option<&Plan>) -> Vec<GroupRow> {
-    let mut rows: BTreeMap<GroupKey, [u32; 2]> = BTreeMap::new();
+    let mut rows: BTreeMap<AdvisedGroup, [u32; 2]> = BTreeMap::new();
     for (side, plan) in [Some(advised), deployed].into_iter().enumerate() {
         for (key, replicas) in plan.map(|plan| groups_of(problem, plan)).unwrap_or_default() {
             rows.entry(key).or_default()[side] += replicas;
         }
     }
-    let row = |(key, [desired, now]): (GroupKey, [u32; 2])| GroupRow { key, desired, deployed: deployed.map(|_| now) };
+    let row = |(key, [desired, now]): (AdvisedGroup, [u32; 2])| GroupRow { key, desired, deployed: deployed.map(|_| now) };
     rows.into_iter().map(row).collect()
 }
 
-fn groups_of(problem: &Problem, plan: &Plan) -> Vec<(GroupKey, u32)> {
+fn groups_of(problem: &Problem, plan: &Plan) -> Vec<(AdvisedGroup, u32)> {
     let mut groups = Vec::new();
     for part in &plan.pipelines {
         let index = problem.pipelines.iter().position(|p| p.name == part.name).unwrap_or(usize::MAX);
         let tasks = problem.pipelines.get(index).map_or(&[][..], |p| &p.tasks);
         for a in &part.assignments {
             let task = tasks.iter().position(|t| t.name == a.group.task).unwrap_or(usize::MAX);
-            let key = GroupKey {
+            let key = AdvisedGroup {
                 place: (index, task),
                 pipeline: part.name.clone(),
                 task: a.group.task.clone(),

@@ -1,7 +1,7 @@
 //! How does `apportion advise` say which replicas a fleet should have?
 //!
-//! One round: the demand that Prometheus, a trace or a number says, times the headroom; a plan for it; and its figures beside
-//! those of the deployment under the demand that was seen.
+//! One round: the demand that Prometheus, a trace or a number says, times the headroom; a plan for it; and its figures
+//! beside those of the deployment under the demand that was seen.
 
 mod demand;
 mod deployed;
