@@ -10,11 +10,14 @@ use tokio::sync::mpsc;
 /// The length of the longest answer that the tests wait for.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Most requests that a server of the tests remembers.
+const REQUESTS_MAX: usize = 16;
+
 /// A server that gives each connection the same bytes. Returns its URL and the requests that it gets.
-async fn server(answer: Vec<u8>) -> (String, mpsc::UnboundedReceiver<String>) {
+async fn server(answer: Vec<u8>) -> (String, mpsc::Receiver<String>) {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
-    let (sender, receiver) = mpsc::unbounded_channel();
+    let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
     tokio::spawn(async move {
         while let Ok((mut stream, _)) = listener.accept().await {
             let (mut head, mut buffer) = (Vec::new(), [0; 4_096]);
@@ -24,7 +27,7 @@ async fn server(answer: Vec<u8>) -> (String, mpsc::UnboundedReceiver<String>) {
                     Ok(n) => head.extend_from_slice(&buffer[..n]),
                 }
             }
-            let _ended = sender.send(String::from_utf8_lossy(&head).into_owned());
+            let _full = sender.try_send(String::from_utf8_lossy(&head).into_owned());
             // The client may have gone after a part.
             let _sent = stream.write_all(&answer).await;
             if answer.is_empty() {
