@@ -1,4 +1,4 @@
-//! What do the scenario tests share? Clusters of processes, loads, the built programs, free ports.
+//! What do the scenario tests share? Clusters of processes, a Prometheus, loads, the built programs, free ports.
 //!
 //! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
 
@@ -6,5 +6,6 @@ pub mod cluster;
 pub mod digits;
 pub mod load;
 mod machine;
+pub mod prometheus;
 
 pub use machine::{free_port, programs, root};

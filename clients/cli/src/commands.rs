@@ -1,7 +1,7 @@
 //! Which commands are there?
 
 use crate::{
-    agent, bench, check, compare, demo, deploy, diff, frontier, import, init, plan, profile, reproduce, restore, serve,
+    advise, agent, bench, check, compare, demo, deploy, diff, frontier, import, init, plan, profile, reproduce, restore, serve,
     simulate, status, trace,
 };
 use apportion_support::exit::CommandResult;
@@ -14,6 +14,8 @@ pub enum Command {
     Init(init::InitArgs),
     /// Find a plan for a problem.
     Plan(plan::PlanArgs),
+    /// Say which replicas a fleet should have for its present load, without touching it.
+    Advise(advise::AdviseArgs),
     /// Check a plan against its problem and list the findings.
     Check(check::CheckArgs),
     /// Replay a trace through a plan.
@@ -61,6 +63,7 @@ impl Command {
         match self {
             Self::Init(args) => init::run(&args),
             Self::Plan(args) => plan::run(&args),
+            Self::Advise(args) => advise::run(&args),
             Self::Check(args) => check::run(&args),
             Self::Simulate(args) => simulate::run(&args),
             Self::Diff(args) => diff::run(&args),

@@ -5,6 +5,7 @@
 //!
 //! The commonest addition is a command: one file with its `Args` and its `run`, and one line in [`commands`].
 
+mod advise;
 mod agent;
 mod args;
 mod bench;

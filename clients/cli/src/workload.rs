@@ -43,26 +43,43 @@ pub const SEED: u64 = DEFAULT_SEED;
 pub fn with_demands(problem: Problem, arguments: &[String]) -> Result<Problem, Failure> {
     let mut changed = problem;
     for text in arguments {
-        let names: Vec<&str> = changed.pipelines.iter().map(|p| p.name.as_str()).collect();
-        let wrong = |found: &str| {
-            let expected = format!("a rate from 0 to 1e9, alone or as PIPELINE=QPS with one of {}", names.join(", "));
-            Failure::from(BadInput::one("--demand", text, found.to_owned(), expected))
-        };
-        let (index, rate) = match text.rsplit_once('=') {
-            None if names.len() == 1 => (0, text.as_str()),
-            None => return Err(wrong("no pipeline, and there are several")),
-            Some((name, rate)) => {
-                (names.iter().position(|n| *n == name).ok_or_else(|| wrong("an unknown pipeline"))?, rate)
-            }
-        };
-        let demand_qps = args::rate(rate).map_err(|_| wrong("no rate"))?;
+        let PipelineRate { pipeline, rate_qps } = read_rate(&changed, "--demand", text)?;
         let hardware = changed.hardware.clone();
-        let pipeline = changed.pipelines[index].changed(&hardware, |p| p.demand_qps = demand_qps);
-        let pipeline = pipeline.map_err(|e| BadInput::refused("--demand", e))?;
-        changed =
-            changed.changed(|draft| draft.pipelines[index] = pipeline).map_err(|e| BadInput::refused("--demand", e))?;
+        let pipeline_at_rate = changed.pipelines[pipeline].changed(&hardware, |p| p.demand_qps = rate_qps);
+        let pipeline_at_rate = pipeline_at_rate.map_err(|e| BadInput::refused("--demand", e))?;
+        changed = changed
+            .changed(|draft| draft.pipelines[pipeline] = pipeline_at_rate)
+            .map_err(|e| BadInput::refused("--demand", e))?;
     }
     Ok(changed)
+}
+
+/// The rate of one pipeline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PipelineRate {
+    /// Its position in the problem.
+    pub pipeline: usize,
+    /// Queries per second.
+    pub rate_qps: f64,
+}
+
+/// The rate in an argument of `option`: `QPS` for the only pipeline, or `PIPELINE=QPS`.
+///
+/// # Errors
+/// If the argument names no rate or no pipeline.
+pub fn read_rate(problem: &Problem, option: &str, text: &str) -> Result<PipelineRate, Failure> {
+    let names: Vec<&str> = problem.pipelines.iter().map(|p| p.name.as_str()).collect();
+    let wrong = |found: &str| {
+        let expected = format!("a rate from 0 to 1e9, alone or as PIPELINE=QPS with one of {}", names.join(", "));
+        Failure::from(BadInput::one(option, text, found.to_owned(), expected))
+    };
+    let (pipeline, rate) = match text.rsplit_once('=') {
+        None if names.len() == 1 => (0, text),
+        None => return Err(wrong("no pipeline, and there are several")),
+        Some((name, rate)) => (names.iter().position(|n| *n == name).ok_or_else(|| wrong("an unknown pipeline"))?, rate),
+    };
+    let rate_qps = args::rate(rate).map_err(|_| wrong("no rate"))?;
+    Ok(PipelineRate { pipeline, rate_qps })
 }
 
 /// A parsed `--trace` argument: `F` or `PIPELINE=F[:COLUMN]`.
@@ -97,17 +114,11 @@ impl<'a> TraceArgument<'a> {
     }
 }
 
-/// The load of each pipeline by the `--trace` arguments. A pipeline without one gets its demand for the length of the
-/// longest trace. Without any trace, the load is Poisson at the demand for 60 s.
+/// The traces of the pipelines by the `--trace` arguments.
 ///
 /// # Errors
 /// If an argument names no trace file or no pipeline.
-pub fn read_workload(
-    problem: &Problem,
-    arguments: &[String],
-    arrivals: ArrivalProcess,
-    seed: u64,
-) -> Result<Workload, Failure> {
+pub fn read_traces(problem: &Problem, arguments: &[String]) -> Result<Vec<Option<ArrivalTrace>>, Failure> {
     let names: Vec<&str> = problem.pipelines.iter().map(|p| p.name.as_str()).collect();
     let mut traces: Vec<Option<ArrivalTrace>> = vec![None; names.len()];
     for text in arguments {
@@ -126,10 +137,29 @@ pub fn read_workload(
         }
         traces[pipeline] = Some(read_trace(argument.file, argument.column)?);
     }
+    Ok(traces)
+}
+
+/// The load of each pipeline by the `--trace` arguments. A pipeline without one gets its demand for the length of the
+/// longest trace. Without any trace, the load is Poisson at the demand for 60 s.
+///
+/// # Errors
+/// As [`read_traces`].
+pub fn read_workload(
+    problem: &Problem,
+    arguments: &[String],
+    arrivals: ArrivalProcess,
+    seed: u64,
+) -> Result<Workload, Failure> {
+    let traces = read_traces(problem, arguments)?;
+    Ok(Workload { traces: with_demand(problem, traces), arrivals, seed })
+}
+
+/// The traces, and for a pipeline without one its demand for the length of the longest trace, or for 60 s.
+pub fn with_demand(problem: &Problem, traces: Vec<Option<ArrivalTrace>>) -> Vec<ArrivalTrace> {
     let seconds = traces.iter().flatten().map(seconds_of).max().unwrap_or(DEFAULT_SECONDS);
     let demand = |p: usize| ArrivalTrace::Rates((0..seconds).map(|s| (s, problem.pipelines[p].demand_qps)).collect());
-    let traces = traces.into_iter().enumerate().map(|(p, t)| t.unwrap_or_else(|| demand(p))).collect();
-    Ok(Workload { traces, arrivals, seed })
+    traces.into_iter().enumerate().map(|(p, t)| t.unwrap_or_else(|| demand(p))).collect()
 }
 
 /// Queries per second in the busiest minute of a trace, or in all of it if it is shorter.

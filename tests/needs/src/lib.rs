@@ -28,14 +28,16 @@ pub enum Need {
     Namespaces,
     /// The library of Debian's package faketime, which gives a process a clock of its own.
     Faketime,
+    /// Debian's `prometheus`, and `openssl` for its certificates.
+    Prometheus,
     /// What the kernel tells of processor time, in `/proc/stat` and `/proc/thread-self/schedstat`.
     ProcessorTimes,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 6] =
-        [Self::Data, Self::Clients, Self::Onnx, Self::Namespaces, Self::Faketime, Self::ProcessorTimes];
+    pub const ALL: [Self; 7] =
+        [Self::Data, Self::Clients, Self::Onnx, Self::Namespaces, Self::Faketime, Self::Prometheus, Self::ProcessorTimes];
 
     /// The word for it in `APPORTION_SKIP`.
     #[must_use]
@@ -46,6 +48,7 @@ impl Need {
             Self::Onnx => "onnx",
             Self::Namespaces => "namespaces",
             Self::Faketime => "faketime",
+            Self::Prometheus => "prometheus",
             Self::ProcessorTimes => "processor-times",
         }
     }
@@ -63,6 +66,7 @@ impl Need {
             Self::Onnx => "run `make setup`, or name a library in ORT_DYLIB_PATH",
             Self::Namespaces => "run as root, where `scripts/setup tests` has installed iproute2",
             Self::Faketime => "run `scripts/setup tests`, which installs faketime",
+            Self::Prometheus => "run `scripts/setup tests`, which installs prometheus and openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
         }
     }
@@ -182,6 +186,22 @@ pub fn clients() -> Option<PathBuf> {
         Some(_) => Ok(venv.join("bin/python")),
     };
     need(Need::Clients, found)
+}
+
+/// The server program of Prometheus, where `openssl` is there too.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn prometheus() -> Option<PathBuf> {
+    let paths = variable("PATH").unwrap_or_default();
+    let program = |name: &str| std::env::split_paths(&paths).map(|folder| folder.join(name)).find(|file| file.is_file());
+    let found = match (program("prometheus"), program("openssl")) {
+        (Some(server), Some(_)) => Ok(server),
+        (None, _) => Err("there is no prometheus on the PATH"),
+        (_, None) => Err("there is no openssl on the PATH"),
+    };
+    need(Need::Prometheus, found)
 }
 
 fn root() -> PathBuf {

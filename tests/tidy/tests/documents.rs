@@ -117,13 +117,14 @@ fn the_licence_is_the_one_that_the_crates_name() {
 }
 
 /// Reasons in the first line of a block for not running it.
-const NOT_RUN: [&str; 9] = [
+const NOT_RUN: [&str; 10] = [
     "needs-backup",
     "needs-client-generator",
     "needs-collector",
     "needs-docker",
     "needs-gpu",
     "needs-machines",
+    "needs-prometheus",
     "needs-rust",
     "needs-triton",
     "takes-minutes",

@@ -1,6 +1,6 @@
 //! How does `apportion plan` find and show a plan?
 
-mod explanation;
+pub mod explanation;
 mod reference;
 pub mod scaling;
 mod table;

@@ -1,5 +1,6 @@
 //! What does a shell see of the commands? Exit codes, stdout and stderr.
 
+mod advise;
 mod autoscaler;
 mod commands;
 mod frontier;
