@@ -1,0 +1,187 @@
+//! What do fresh samples of a load say about a plan?
+//!
+//! A plan that was searched on one sample fits its chances. So each plan is judged on samples that no search has seen: their
+//! seeds come from a stream with a name of its own. The plan holds if the lower end of the 95 % interval of its attainment
+//! reaches the percentile. It misses if the upper end is below it. Between these, the number of samples doubles.
+//!
+//! Looking several times must not make wrong promises more probable, so the error of 5 % is divided among the looks
+//! ([`error_of_look`]).
+
+use crate::replay::{self, ReplayFailure};
+use apportion_domain::{
+    ArrivalTrace, JudgedLoad, JudgedOn, JudgedPipeline, JudgedVerdict, Pipeline, Plan, Problem, StopReason,
+};
+use apportion_estimator::interval::{attainment_interval, error_of_look, independent_max};
+use apportion_estimator::{
+    FreshLoad, Sample, Samples, SimulateError, Simulation, Workload, expected_requests, expected_visits, first_seed,
+    run_sample,
+};
+use apportion_mip::RunLimits;
+use rayon::prelude::*;
+
+/// Samples at the first look. With fewer, Student's t makes the interval much wider than the requests do.
+const FIRST_SAMPLES: u64 = 8;
+/// Samples at the first look if eight would exceed the budget. A long sample shows much by itself.
+const FIRST_LONG_SAMPLES: u64 = 3;
+/// Most samples. With them a load of one request per minute is decided.
+const SAMPLES_MAX: u64 = 4096;
+/// Samples that run at once: their results are in memory together.
+const SAMPLES_AT_ONCE: u64 = 16;
+
+/// How much work a judgement may take.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct JudgeEffort {
+    /// Queries that all samples may serve together, over all tasks. The first two looks may exceed it.
+    pub visits_max: f64,
+}
+
+impl JudgeEffort {
+    /// For a plan: about a second of one core.
+    pub const PLAN: Self = Self { visits_max: 6e6 };
+    /// For a step of a ladder, of which there are many: two looks are usual.
+    pub const STEP: Self = Self { visits_max: 2e5 };
+}
+
+/// Which plan is judged, and on which samples.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct JudgedPlan<'a> {
+    pub problem: &'a Problem,
+    pub plan: &'a Plan,
+    /// The load of which fresh samples are drawn. Its own sample is not among them.
+    pub workload: &'a Workload,
+    /// Names the samples under the workload's seed. Two searches that follow each other have different purposes.
+    pub purpose: &'a str,
+}
+
+/// Judges a plan. The estimates are over all samples, and the total's `judged_on` says what they show.
+///
+/// # Errors
+/// If the limits ended the first look, or the estimator refuses the plan.
+pub(crate) fn judge(
+    judged: &JudgedPlan<'_>,
+    effort: JudgeEffort,
+    limits: &RunLimits,
+) -> Result<Simulation, ReplayFailure> {
+    let JudgedPlan { problem, plan, workload, purpose } = *judged;
+    let load = FreshLoad::new(workload);
+    let first = first_seed(workload.seed, purpose);
+    let visits = expected_visits(problem, plan, &workload.traces).max(1.0);
+    let count = if visits * 2.0 * FIRST_SAMPLES as f64 > effort.visits_max { FIRST_LONG_SAMPLES } else { FIRST_SAMPLES };
+    let mut samples = Samples::default();
+    let mut pipelines = Vec::new();
+    for look in 1_i32.. {
+        let asked = count << (look - 1);
+        let is_first = look == 1;
+        if !is_first && (asked > SAMPLES_MAX || (look > 2 && asked as f64 * visits > effort.visits_max)) {
+            break;
+        }
+        match add_samples(judged, &load, first, asked, &mut samples, limits) {
+            Ok(()) => {}
+            Err(error) if is_first => return Err(ReplayFailure::new(&error, limits)),
+            // the earlier looks count
+            Err(_) => break,
+        }
+        pipelines = judge_pipelines(problem, workload, &samples, error_of_look(look));
+        if verdict(&pipelines) != JudgedVerdict::Undecided {
+            break;
+        }
+    }
+    let load = if load.has_recordings() { JudgedLoad::FromRecording } else { JudgedLoad::Redrawn };
+    let (verdict, samples_run) = (verdict(&pipelines), samples.len() as u64);
+    let mut simulation = samples.into_simulation(problem, plan, first).expect("the first look has samples");
+    simulation.total.judged_on =
+        Some(JudgedOn { verdict, load, samples: samples_run, first_seed: first, pipelines });
+    Ok(simulation)
+}
+
+/// Runs samples until there are `asked` of them. Samples are added only if all of them ran.
+fn add_samples(
+    judged: &JudgedPlan<'_>,
+    load: &FreshLoad<'_>,
+    first: u64,
+    asked: u64,
+    samples: &mut Samples,
+    limits: &RunLimits,
+) -> Result<(), SimulateError> {
+    let options = replay::replay_options(limits);
+    let mut from = samples.len() as u64;
+    while from < asked {
+        let to = asked.min(from + SAMPLES_AT_ONCE);
+        let run = |i| run_sample(judged.problem, judged.plan, load, first + i, &options);
+        let done: Vec<Sample> = (from..to).into_par_iter().map(run).collect::<Result<_, _>>()?;
+        done.into_iter().for_each(|sample| samples.add(sample));
+        from = to;
+    }
+    Ok(())
+}
+
+fn judge_pipelines(problem: &Problem, workload: &Workload, samples: &Samples, error: f64) -> Vec<JudgedPipeline> {
+    let of_pipeline = |(i, (p, trace)): (usize, (&Pipeline, &ArrivalTrace))| {
+        let groups = independent_max(samples.len() as f64 * seconds(trace) * 1e3 / p.slo_ms);
+        let interval = attainment_interval(samples.counts(i), groups, error);
+        let asked = p.percentile / 100.0;
+        JudgedPipeline {
+            pipeline: p.name.clone(),
+            percentile: p.percentile,
+            requests: samples.counts(i).iter().map(|run| run.requests).sum(),
+            attainment: interval.attainment,
+            attainment_low: interval.low,
+            attainment_high: interval.high,
+            verdict: match () {
+                // without requests nothing is promised
+                () if interval.low >= asked || expected_requests(trace) <= 0.0 => JudgedVerdict::Holds,
+                () if interval.high < asked => JudgedVerdict::Misses,
+                () => JudgedVerdict::Undecided,
+            },
+        }
+    };
+    problem.pipelines.iter().zip(&workload.traces).enumerate().map(of_pipeline).collect()
+}
+
+/// The seconds of a trace in which requests may come.
+fn seconds(trace: &ArrivalTrace) -> f64 {
+    match trace {
+        ArrivalTrace::Rates(rows) => rows.iter().filter(|&&(_, qps)| qps > 0.0).count() as f64,
+        ArrivalTrace::Arrivals(moments) => match (moments.first(), moments.last()) {
+            (Some(&first), Some(last)) => (last.since(first).as_millis() / 1e3).max(1.0),
+            _ => 0.0,
+        },
+    }
+}
+
+/// The answer for all pipelines together.
+fn verdict(pipelines: &[JudgedPipeline]) -> JudgedVerdict {
+    let has = |verdict| pipelines.iter().any(|p| p.verdict == verdict);
+    match () {
+        () if has(JudgedVerdict::Misses) => JudgedVerdict::Misses,
+        () if has(JudgedVerdict::Undecided) => JudgedVerdict::Undecided,
+        () => JudgedVerdict::Holds,
+    }
+}
+
+/// Whether a search ends with this plan: it holds, or no sample shows a reason to tighten further.
+pub(crate) fn is_accepted(judged: &JudgedOn) -> bool {
+    let is_clean = |p: &JudgedPipeline| match p.verdict {
+        JudgedVerdict::Holds => true,
+        JudgedVerdict::Undecided => p.attainment >= 1.0,
+        JudgedVerdict::Misses => false,
+    };
+    judged.pipelines.iter().all(is_clean)
+}
+
+/// By how much the lower end of each pipeline's interval misses the percentile: 0 where the pipeline holds.
+pub(crate) fn interval_misses(judged: &JudgedOn) -> Vec<f64> {
+    let miss = |p: &JudgedPipeline| match p.verdict {
+        JudgedVerdict::Holds => 0.0,
+        JudgedVerdict::Misses | JudgedVerdict::Undecided => (p.percentile / 100.0 - p.attainment_low).max(0.0),
+    };
+    judged.pipelines.iter().map(miss).collect()
+}
+
+/// Why a plan that is not accepted is no better.
+pub(crate) fn stop_reason(judged: &JudgedOn) -> StopReason {
+    match judged.verdict {
+        JudgedVerdict::Undecided => StopReason::TraceUndecided,
+        JudgedVerdict::Holds | JudgedVerdict::Misses => StopReason::TraceNotMet,
+    }
+}

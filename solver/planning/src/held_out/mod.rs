@@ -1,0 +1,4 @@
+//! Does a plan hold on samples of the load that it was not made on?
+
+pub(crate) mod judge;
+pub(crate) mod search;
