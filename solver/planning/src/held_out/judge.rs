@@ -115,6 +115,22 @@ fn add_samples(
     Ok(())
 }
 
+/// Runs a plan on further samples, which no judgement has seen.
+pub(crate) fn run_fresh(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    count: u64,
+    limits: &RunLimits,
+) -> Result<Simulation, SimulateError> {
+    let purpose = "promise";
+    let judged = JudgedPlan { problem, plan, workload, purpose };
+    let first = first_seed(workload.seed, purpose);
+    let mut samples = Samples::default();
+    add_samples(&judged, &FreshLoad::new(workload), first, count.max(1), &mut samples, limits)?;
+    Ok(samples.into_simulation(problem, plan, first).expect("at least one sample"))
+}
+
 fn judge_pipelines(problem: &Problem, workload: &Workload, samples: &Samples, error: f64) -> Vec<JudgedPipeline> {
     let of_pipeline = |(i, (p, trace)): (usize, (&Pipeline, &ArrivalTrace))| {
         let groups = independent_max(samples.len() as f64 * seconds(trace) * 1e3 / p.slo_ms);

@@ -218,9 +218,21 @@ impl StepSearch<'_> {
     /// Replicas that hold the rate on fresh samples; `None` if no number does. The error is why the search ended early.
     fn find_held_replicas(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
         let Some(mut replicas) = self.find_fewest_replicas(rate_qps, floor)? else { return Ok(None) };
+        let mut failed = replicas.clone();
         while !self.holds_fresh(&replicas)? {
+            failed.clone_from(&replicas);
             if !self.grow(rate_qps, floor, &mut replicas) {
                 return Ok(None);
+            }
+        }
+        // the last growth added replicas of one group, and some of them may be superfluous
+        for i in 0..replicas.len() {
+            while replicas[i] - failed[i] > 1 {
+                let middle = failed[i] + (replicas[i] - failed[i]) / 2;
+                let held = std::mem::replace(&mut replicas[i], middle);
+                if !self.holds_fresh(&replicas)? {
+                    (failed[i], replicas[i]) = (middle, held);
+                }
             }
         }
         Ok(Some(replicas))
@@ -342,17 +354,21 @@ mod tests {
             let search = StepSearch::new(&problem, plan, steady(step.rate_qps), &limits).expect("few requests");
             assert!(search.holds(&step.replicas).expect("a verdict"), "{step:?}");
             assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
-            for i in (0..step.replicas.len()).filter(|&i| step.replicas[i] > before[i]) {
+            let fewest = search.find_fewest_replicas(step.rate_qps, &before).expect("a verdict").expect("replicas");
+            let is_fewest = fewest == step.replicas;
+            assert!(is_fewest || !search.holds_fresh(&fewest).expect("a verdict"), "{step:?}: {fewest:?} would do");
+            for i in (0..step.replicas.len()).filter(|&i| is_fewest && step.replicas[i] > before[i]) {
                 let mut fewer = step.replicas.clone();
                 fewer[i] -= 1;
                 let load =
                     plan.pipelines[0].assignments[i].utilisation * f64::from(plan.pipelines[0].assignments[i].replicas);
                 let is_bare = f64::from(fewer[i]) < load * step.rate_qps / problem.pipelines[0].demand_qps;
-                let holds = |fewer: &[u32]| {
-                    search.holds(fewer).expect("a verdict") && search.holds_fresh(fewer).expect("a verdict")
-                };
-                assert!(is_bare || !holds(&fewer), "{step:?} can do with a replica less of group {i}");
+                assert!(
+                    is_bare || !search.holds(&fewer).expect("a verdict"),
+                    "{step:?} can do with a replica less of group {i}"
+                );
             }
+            assert!(search.holds_fresh(&step.replicas).expect("a verdict"), "{step:?}");
             before.clone_from(&step.replicas);
         }
         assert!(steps[4].replicas.iter().sum::<u32>() > steps[0].replicas.iter().sum(), "{steps:?}");
