@@ -3,7 +3,8 @@
 use crate::explanation::ExplanationFile;
 use crate::record::{FileKind, FileValue, ValueShape, record};
 use apportion_domain::{
-    Batching, Dropping, EstimateMethod, JudgedLoad, JudgedVerdict, Mode, ObjectiveStep, PlanStatus, Queueing, RoutingPolicy, StopReason,
+    Batching, Dropping, EstimateMethod, JudgedLoad, JudgedVerdict, Mode, ObjectiveStep, PlanStatus, Queueing,
+    RoutingPolicy, StopReason,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;

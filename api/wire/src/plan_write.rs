@@ -2,13 +2,13 @@
 
 use crate::explanation::{self, finite};
 use crate::plan::{
-    AssignmentFile, BackupFile, EstimateFile, FlowFile, GroupFile, JudgedOnFile, JudgedPipelineFile, LadderStepFile, ObjectiveFile, PathNode,
-    PipelinePlanFile, PlanFile, PlannerFile, RoundFile, RoutingEntryFile, RoutingFile, RoutingTableFile, ServingFile,
-    TaskEstimateFile,
+    AssignmentFile, BackupFile, EstimateFile, FlowFile, GroupFile, JudgedOnFile, JudgedPipelineFile, LadderStepFile,
+    ObjectiveFile, PathNode, PipelinePlanFile, PlanFile, PlannerFile, RoundFile, RoutingEntryFile, RoutingFile,
+    RoutingTableFile, ServingFile, TaskEstimateFile,
 };
 use apportion_domain::{
-    Assignment, CheckRound, Estimate, Flow, GroupName, JudgedOn, JudgedPipeline, LadderStep, Mode, ObjectiveValue, PipelinePlan, PlanOutcome,
-    PlanningReport, Problem, Routing, ServingPolicy, Share, TaskWaiting,
+    Assignment, CheckRound, Estimate, Flow, GroupName, JudgedOn, JudgedPipeline, LadderStep, Mode, ObjectiveValue,
+    PipelinePlan, PlanOutcome, PlanningReport, Problem, Routing, ServingPolicy, Share, TaskWaiting,
 };
 
 impl PlanFile {

@@ -2,9 +2,9 @@
 
 use apportion_domain::{
     Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, CheckRound, Consequence, Constraint, Decision,
-    Estimate, Explanation, Flow, GroupName, JudgedOn, JudgedPipeline, JudgedVerdict, LadderStep, ObjectiveStep, ObjectiveValue, PipelinePlan, Plan, PlanOutcome,
-    PlanningReport, Price, Problem, Relaxation, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome,
-    ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
+    Estimate, Explanation, Flow, GroupName, JudgedOn, JudgedPipeline, JudgedVerdict, LadderStep, ObjectiveStep,
+    ObjectiveValue, PipelinePlan, Plan, PlanOutcome, PlanningReport, Price, Problem, Relaxation, Routing, RoutingEntry,
+    RoutingTable, ScalingAction, ScalingOutcome, ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
 };
 use apportion_needs::{Need, counted};
 use apportion_wire::{
@@ -136,7 +136,15 @@ fn report(objective: ObjectiveValue) -> PlanningReport {
         seconds: 0.5,
         rounds: vec![round],
         explanation: explanation(),
-        estimate: Some(Estimate { seed: 1, requests: 10, ok: 9, late: 1, attainment: 0.9, judged_on: Some(judged_on), ..Estimate::default() }),
+        estimate: Some(Estimate {
+            seed: 1,
+            requests: 10,
+            ok: 9,
+            late: 1,
+            attainment: 0.9,
+            judged_on: Some(judged_on),
+            ..Estimate::default()
+        }),
     }
 }
 

@@ -57,11 +57,7 @@ pub(crate) struct JudgedPlan<'a> {
 ///
 /// # Errors
 /// If the limits ended the first look, or the estimator refuses the plan.
-pub(crate) fn judge(
-    judged: &JudgedPlan<'_>,
-    effort: JudgeEffort,
-    limits: &RunLimits,
-) -> Result<Simulation, ReplayFailure> {
+pub(crate) fn judge(judged: &JudgedPlan<'_>, effort: JudgeEffort, limits: &RunLimits) -> Result<Simulation, ReplayFailure> {
     let JudgedPlan { problem, plan, workload, purpose } = *judged;
     let load = FreshLoad::new(workload);
     let first = first_seed(workload.seed, purpose);
@@ -89,8 +85,7 @@ pub(crate) fn judge(
     let load = if load.has_recordings() { JudgedLoad::FromRecording } else { JudgedLoad::Redrawn };
     let (verdict, samples_run) = (verdict(&pipelines), samples.len() as u64);
     let mut simulation = samples.into_simulation(problem, plan, first).expect("the first look has samples");
-    simulation.total.judged_on =
-        Some(JudgedOn { verdict, load, samples: samples_run, first_seed: first, pipelines });
+    simulation.total.judged_on = Some(JudgedOn { verdict, load, samples: samples_run, first_seed: first, pipelines });
     Ok(simulation)
 }
 

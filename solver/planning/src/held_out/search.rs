@@ -3,9 +3,7 @@
 use super::judge::{JudgeEffort, JudgedPlan, is_accepted, judge, stop_reason};
 use crate::options::PlanningOptions;
 use crate::replay;
-use apportion_domain::{
-    ArrivalTrace, CheckRound, JudgedVerdict, Moment, PlanOutcome, PlanningReport, Problem, StopReason,
-};
+use apportion_domain::{ArrivalTrace, CheckRound, JudgedVerdict, Moment, PlanOutcome, PlanningReport, Problem, StopReason};
 use apportion_estimator::Workload;
 
 /// Factors on the load of the searches, one after the other, until a plan holds. Each search is given a sample that is so
