@@ -2,7 +2,7 @@
 //!
 //! The rate is an exponentially weighted mean of *offered* arrivals, shed ones included, as in Loki's resource manager
 //! (section 4.2). A large change does not wait for the mean: two seconds in a row, or one second far from the plan, replace
-//! it.
+//! it. From then on the mean is that of the seconds since the change, until the weighted mean takes over.
 
 use apportion_planning::change::{Loads, PERIOD_SECONDS, PERIODS_MAX};
 use std::collections::VecDeque;
@@ -19,11 +19,16 @@ const CHANGE_ONCE: f64 = 0.7;
 const DEVIATIONS_TWICE: f64 = 3.0;
 /// The same for one second alone.
 const DEVIATIONS_ONCE: f64 = 5.0;
+/// After a rise, the rate is known from one or two seconds. It is taken as higher by this many standard deviations: with too
+/// few replicas the queue grows, with too many it is the accuracy of a few seconds that is lower.
+const DEVIATIONS_RISE: f64 = 1.0;
 
 /// Offered load of one pipeline.
 #[derive(Clone, Debug, Default)]
 pub struct Demand {
     mean_qps: Option<f64>,
+    /// Seconds in the mean, since the last large change.
+    seconds_of_mean: u32,
     planned_for_qps: Option<f64>,
     outside: Option<f64>,
     /// Offered arrivals of the last seconds, the newest last: as many as a comparison of plans needs.
@@ -69,10 +74,9 @@ impl Demand {
             self.seconds.pop_front();
         }
         let offered = offered as f64;
-        self.mean_qps = Some(match self.mean_qps {
-            Some(mean) => mean + NEWEST_WEIGHT * (offered - mean),
-            None => offered,
-        });
+        self.seconds_of_mean = self.seconds_of_mean.saturating_add(1);
+        let mean = self.mean_qps.unwrap_or(offered);
+        self.mean_qps = Some(mean + NEWEST_WEIGHT.max(1.0 / f64::from(self.seconds_of_mean)) * (offered - mean));
         let Some(planned) = self.planned_for_qps else { return false };
         let distance = offered - planned;
         let is_out =
@@ -89,7 +93,9 @@ impl Demand {
         // The larger of the two seconds counts. When the load rises, the first has only part of the step. When it falls,
         // the larger one is the safe choice.
         let rate = before.filter(|_| twice).map_or(offered, |b| b.max(offered));
-        self.mean_qps = Some(rate);
+        let surplus = if rate > planned { DEVIATIONS_RISE * rate.sqrt() } else { 0.0 };
+        self.mean_qps = Some(rate + surplus);
+        self.seconds_of_mean = 1;
         true
     }
 }
@@ -118,7 +124,20 @@ mod tests {
     fn a_doubled_load_is_a_large_change_at_once() {
         let mut demand = steady(100, 100.0);
         assert!(demand.observe(200));
-        assert_eq!(demand.rate_qps(), 200.0);
+        assert_eq!(demand.rate_qps(), 200.0 + 200f64.sqrt());
+    }
+
+    #[test]
+    fn after_a_rise_the_mean_is_that_of_the_seconds_since() {
+        let mut demand = steady(100, 100.0);
+        assert!(!demand.observe(160));
+        assert!(demand.observe(170));
+        let first = 170.0 + 170f64.sqrt();
+        demand.set_planned_rate(first);
+        [210, 190, 200].into_iter().for_each(|offered| assert!(!demand.observe(offered)));
+        assert!((demand.rate_qps() - (first + 600.0) / 4.0).abs() < 1e-9, "{}", demand.rate_qps());
+        (0..60).for_each(|_| assert!(!demand.observe(200)));
+        assert!((demand.rate_qps() - 200.0).abs() < 0.01);
     }
 
     #[test]
@@ -126,7 +145,7 @@ mod tests {
         let mut demand = steady(100, 100.0);
         assert!(!demand.observe(145));
         assert!(demand.observe(150));
-        assert_eq!(demand.rate_qps(), 150.0);
+        assert_eq!(demand.rate_qps(), 150.0 + 150f64.sqrt());
     }
 
     #[test]

@@ -16,6 +16,9 @@ const IMPROVE_AFTER: Duration = Duration::from_secs(15);
 /// Plans are made with all of the headroom, and stay while they hold with this share of it. In between, the load may move
 /// without a change of plan.
 const KEEP_HEADROOM: f64 = 0.5;
+/// Two seconds of a changed load say little of it. A second round follows when the mean is over more seconds: four halve the
+/// error.
+const CONFIRM_AFTER: Duration = Duration::from_secs(4);
 /// A large change of the load that moves the planned demand by less than this share changes no plan: the demand may have a
 /// floor.
 const DEMAND_CHANGE_MIN: f64 = 0.1;
@@ -74,6 +77,8 @@ pub struct WatchedPipeline {
     due_at: Option<Instant>,
     changed_at: Option<Instant>,
     planned_qps: f64,
+    /// Whether the next round is for a large change of the load.
+    has_changed: bool,
 }
 
 impl WatchedPipeline {
@@ -106,6 +111,7 @@ impl WatchedPipeline {
         let has_moved = (demand_qps - self.planned_qps).abs() > DEMAND_CHANGE_MIN * self.planned_qps;
         if is_large && has_moved {
             self.due_at = Some(at);
+            self.has_changed = true;
         }
         is_large && has_moved
     }
@@ -116,7 +122,8 @@ impl WatchedPipeline {
         self.planned_qps
     }
 
-    /// Begins a round: the pipeline's wish, with the next round one period later.
+    /// Begins a round: the pipeline's wish. The next round comes one period later, and earlier after a large change of the
+    /// load.
     pub fn begin_round(
         &mut self,
         at: Instant,
@@ -129,7 +136,8 @@ impl WatchedPipeline {
         let keep_qps = self.demand.planned_qps(keep_headroom, settings.min_qps);
         self.planned_qps = demand_qps;
         self.demand.set_planned_rate(demand_qps / settings.headroom.max(1.0));
-        self.due_at = Some(at + period(settings));
+        let wait = if std::mem::take(&mut self.has_changed) { CONFIRM_AFTER } else { Duration::MAX };
+        self.due_at = Some(at + period(settings).min(wait));
         let changed_at = self.changed_at;
         let is_old = changed_at.is_none_or(|changed| at.saturating_duration_since(changed) >= IMPROVE_AFTER);
         let on_better_plan =
@@ -193,6 +201,24 @@ mod tests {
         let wish = watched.begin_round(begin, spec, &settings, ReplanCause::Period);
         assert_eq!((wish.demand_qps, wish.on_better_plan), (settings.min_qps, OnBetterPlan::Advise));
         assert!(!watched.is_due(begin) && watched.is_due(begin + period(&settings)));
+    }
+
+    #[test]
+    fn a_large_change_is_confirmed_before_the_period_is_over() {
+        let (begin, settings) = (Instant::now(), ReplanSpec::default());
+        let round = |watched: &mut WatchedPipeline, at| {
+            let spec = PipelineSpec { name: "p".into(), ..Default::default() };
+            watched.begin_round(at, spec, &settings, ReplanCause::Change);
+        };
+        let mut watched = WatchedPipeline::default();
+        (0..20).for_each(|_| assert!(!watched.observe(begin, 100, &settings)));
+        round(&mut watched, begin);
+        assert!(!watched.is_due(begin + CONFIRM_AFTER));
+        assert!(watched.observe(begin, 200, &settings) && watched.is_due(begin));
+        round(&mut watched, begin);
+        assert!(!watched.is_due(begin) && watched.is_due(begin + CONFIRM_AFTER));
+        round(&mut watched, begin + CONFIRM_AFTER);
+        assert!(!watched.is_due(begin + 2 * CONFIRM_AFTER), "once");
     }
 
     #[test]

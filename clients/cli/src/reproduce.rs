@@ -16,6 +16,9 @@ pub struct ReproduceArgs {
     /// Folder of shared profiles, problems and traces; without it, the built-in ones.
     #[arg(long)]
     data: Option<PathBuf>,
+    /// For the headline: a folder of rate files that it judges as well, or the name of a set of its protocol.
+    #[arg(long)]
+    traces: Option<PathBuf>,
     /// Folder for the page and the plots; made if it is not there.
     #[arg(long, default_value = "reproduce")]
     out: PathBuf,
@@ -29,6 +32,6 @@ pub struct ReproduceArgs {
 
 /// Runs the command.
 pub fn run(args: ReproduceArgs) -> CommandResult {
-    let ReproduceArgs { name, data, out, seed, quick } = args;
-    reproduce::run(&ReproduceSettings { name, data, out, seed, quick })
+    let ReproduceArgs { name, data, traces, out, seed, quick } = args;
+    reproduce::run(&ReproduceSettings { name, data, traces, out, seed, quick })
 }

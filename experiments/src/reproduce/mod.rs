@@ -6,6 +6,7 @@
 
 mod across;
 mod contenders;
+mod headline;
 mod infaas;
 mod inferline;
 mod lab;

@@ -1,6 +1,7 @@
 //! How are comparisons run and their results written?
 
-use super::across::{closed_forms, greedy_vs_milp, headline};
+use super::across::{closed_forms, greedy_vs_milp};
+use super::headline;
 use super::lab::Lab;
 use super::report::{Report, html};
 use super::{infaas, inferline, loki, pard};
@@ -54,6 +55,8 @@ pub struct ReproduceSettings {
     pub name: String,
     /// Folder of shared profiles, problems and traces; `None` for the built-in ones.
     pub data: Option<PathBuf>,
+    /// Folder of rate files that the headline plays too, or the name of a set of its protocol.
+    pub traces: Option<PathBuf>,
     /// Folder for the page and the plots; made if it is not there.
     pub out: PathBuf,
     /// Root of all random streams.
@@ -76,6 +79,7 @@ pub fn run(settings: &ReproduceSettings) -> CommandResult {
     let chosen: Vec<_> = ALL.into_iter().filter(|(name, _)| settings.name == EVERY || settings.name == *name).collect();
     let lab = Lab {
         data: settings.data.clone(),
+        traces: settings.traces.clone(),
         quick: settings.quick,
         seed: settings.seed,
         bar: ticking_bar(chosen.len() as u64, "{bar:20} {pos}/{len} {msg} ({elapsed})"),

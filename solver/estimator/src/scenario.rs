@@ -88,6 +88,8 @@ pub struct GroupObservation {
     pub queued: u64,
     /// Queries that run.
     pub running: u64,
+    /// Queries that joined its queues during the period, refused and dropped ones included.
+    pub arrived: u64,
     /// Busy time of the replicas that serve, over their number and the period; a batch counts when it starts.
     pub utilisation: f64,
 }
@@ -213,6 +215,7 @@ impl GroupObservation {
 pub(crate) fn seen(at: Moment, ready: u32, loading: u32, queued: u64, utilisation: f64) -> Observation {
     let share = apportion_domain::Share::WHOLE;
     let group = GroupName { task: "t".into(), variant: "v".into(), hardware: "h".into(), share };
-    let group = GroupObservation { pipeline: "p".into(), group, ready, loading, queued, running: 0, utilisation };
+    let group =
+        GroupObservation { pipeline: "p".into(), group, ready, loading, queued, running: 0, arrived: 0, utilisation };
     Observation { at, arrivals: vec![Vec::new()], groups: vec![group] }
 }

@@ -19,6 +19,8 @@ const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
 pub struct Lab {
     /// The folder of shared data, if there is one.
     pub data: Option<PathBuf>,
+    /// A folder of rate files for the headline, or the name of one of its sets.
+    pub traces: Option<PathBuf>,
     /// Whether settings are tiny: all code runs, and the figures mean nothing.
     pub quick: bool,
     /// Seed of the load that plans are made on. Plans are judged on the load of the next seed.

@@ -7,8 +7,10 @@ use std::fmt::Write as _;
 /// The relation of a result to a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ClaimVerdict {
-    /// The claim holds here.
+    /// The claim holds here: the paper's number or better.
     Agrees,
+    /// The claim holds in a part of the cases; the result says in how many.
+    Partly,
     /// The claim does not hold here; the report has a reason.
     Differs,
     /// The paper states no figure in our copy, or the figure does not apply.
@@ -21,10 +23,20 @@ impl ClaimVerdict {
         if holds { Self::Agrees } else { Self::Differs }
     }
 
+    /// `Agrees` if the claim holds in all of `cases`, `Partly` if in some, else `Differs`.
+    pub fn of_cases(holding: usize, cases: usize) -> Self {
+        match holding {
+            0 => Self::Differs,
+            _ if holding < cases => Self::Partly,
+            _ => Self::Agrees,
+        }
+    }
+
     /// The word in tables.
     pub fn name(self) -> &'static str {
         match self {
             Self::Agrees => "agrees",
+            Self::Partly => "partly",
             Self::Differs => "differs",
             Self::Open => "open",
         }

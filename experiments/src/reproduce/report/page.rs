@@ -14,7 +14,7 @@ h3 { font-size: 1rem; margin: 1.5rem 0 .4rem; }
 table { border-collapse: collapse; font-size: .9rem; } th, td { padding: .25rem .7rem; border-bottom: 1px solid #e2e5ea; }
 th { text-align: left; } .n { text-align: right; font-variant-numeric: tabular-nums; } th { vertical-align: bottom; } td { vertical-align: top; }
 td.n { white-space: nowrap; }
-.verdict { white-space: nowrap; font-weight: 600; } .agrees { color: #00714f; } .differs { color: #b03a00; } .open { color: #6a7080; }
+.verdict { white-space: nowrap; font-weight: 600; } .agrees { color: #00714f; } .differs, .partly { color: #b03a00; } .open { color: #6a7080; }
 figure { margin: 1rem 0; } svg { max-width: 100%; height: auto; }
 nav li { margin: .1rem 0; }
 ";

@@ -16,8 +16,17 @@ const BIN: TimeSpan = BIN_MIN;
 struct SinceReport {
     /// Offered requests, by pipeline and bin.
     arrivals: Vec<Vec<BinCount>>,
-    /// Busy time of each group up to the last report.
-    busy: Vec<TimeSpan>,
+    /// What each group had done up to the last report.
+    groups: Vec<GroupSums>,
+}
+
+/// What a group has done so far.
+#[derive(Clone, Copy, Debug, Default)]
+struct GroupSums {
+    /// Busy time of its servers.
+    busy: TimeSpan,
+    /// Queries that joined its queues.
+    joined: u64,
 }
 
 /// All controllers of one run.
@@ -35,7 +44,7 @@ impl std::fmt::Debug for Controllers<'_> {
 impl<'a> Controllers<'a> {
     /// Of a run with this many pipelines.
     pub fn new(controllers: Vec<Box<dyn Controller + 'a>>, pipelines: usize, groups: usize) -> Self {
-        let since = |_| SinceReport { arrivals: vec![Vec::new(); pipelines], busy: vec![TimeSpan::ZERO; groups] };
+        let since = |_| SinceReport { arrivals: vec![Vec::new(); pipelines], groups: vec![GroupSums::default(); groups] };
         Self { since: (0..controllers.len()).map(since).collect(), controllers }
     }
 
@@ -62,16 +71,17 @@ impl<'a> Controllers<'a> {
         let (now, period) = (run.now, self.period(controller));
         let since = &mut self.since[controller];
         let mut groups = Vec::with_capacity(deployment.replicas.groups.len());
-        since.busy.resize(deployment.replicas.groups.len(), TimeSpan::ZERO);
-        for (group, before) in deployment.replicas.groups.iter().zip(&mut since.busy) {
+        since.groups.resize(deployment.replicas.groups.len(), GroupSums::default());
+        for (group, before) in deployment.replicas.groups.iter().zip(&mut since.groups) {
             let stations = || group.stations.iter().map(|&s| &run.serving.stations[s as usize]);
             let servers = |&s: &u32| {
                 let first = run.serving.infos[s as usize].server;
                 first..first + if group.is_central { group.numbered } else { group.slots }
             };
             let busy = run.statistics.busy(group.stations.iter().flat_map(servers));
-            let spent = busy.as_nanos().saturating_sub(before.as_nanos()) as f64;
-            *before = busy;
+            let joined = group.stations.iter().map(|&s| run.serving.infos[s as usize].joined).sum();
+            let spent = busy.as_nanos().saturating_sub(before.busy.as_nanos()) as f64;
+            let arrived = joined - std::mem::replace(before, GroupSums { busy, joined }).joined;
             groups.push(GroupObservation {
                 pipeline: group.pipeline_name.clone(),
                 group: group.name.clone(),
@@ -79,6 +89,7 @@ impl<'a> Controllers<'a> {
                 loading: group.loading.len() as u32,
                 queued: stations().map(|s| s.queued() as u64).sum(),
                 running: stations().map(|s| s.running() as u64).sum(),
+                arrived,
                 utilisation: spent / (group.ready.len().max(1) as f64 * f64::from(group.slots) * period.as_nanos() as f64),
             });
         }

@@ -64,6 +64,8 @@ pub struct StationInfo {
     pub router: u32,
     /// Number of its first server among all servers.
     pub server: u32,
+    /// Queries that joined its queue so far. Runs without changes may leave some out.
+    pub joined: u64,
 }
 
 /// All stations, their routers, and the network between them.
@@ -127,6 +129,7 @@ impl ServingState {
             joined.push(JoinedQueue { station, at: now });
             self.joined_count += 1;
         }
+        self.infos[station as usize].joined += 1;
         self.stations[station as usize].handle(now, StationInput::Arrive { query, deadline });
         self.take_outputs(now, station, |_, _, _| {});
     }
@@ -148,6 +151,7 @@ impl ServingState {
             SimulatedQuery { request: query.request, scope: query.scope, node, stages, router, pick }
         };
         if let Some(RouteChoice { target, slot }) = of_sender.only() {
+            self.infos[target as usize].joined += queries.len() as u64;
             self.stations[target as usize]
                 .handle_arrivals(now, queries.iter().map(|m| (child(&m.query, slot), m.deadline)));
             return self.take_outputs(now, target, |_, _, _| {});

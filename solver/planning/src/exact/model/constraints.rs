@@ -14,6 +14,7 @@
 
 use super::columns::{Columns, PartColumns, add_part, load_max, replicas_max};
 use super::goal::{Goal, ReplicaRange, Stage};
+use super::groups::FeasibleGroup;
 use super::latency::optional_tasks;
 use super::paths;
 use super::space::{PipelineSpace, Space};
@@ -327,12 +328,17 @@ fn add_minimum(pipeline: &Pipeline, part: &PipelineSpace, own: &PartColumns, for
     }
 }
 
-/// `least <= sum of X_g over the groups of a task <= most`.
+/// `least <= sum of X_g over the groups of a task on one hardware type and share <= most`.
 fn add_totals(part: &PipelineSpace, own: &PartColumns, totals: &[ReplicaRange], formulation: &mut Formulation) {
-    for (t, total) in totals.iter().enumerate() {
-        let of_task = part.groups.iter().zip(&own.replicas).filter(|(g, _)| g.task.get() == t);
-        let terms: Vec<_> = of_task.map(|(_, &x)| (x, 1.0)).collect();
-        formulation.at_most(f64::from(total.most), terms.clone());
-        formulation.at_least(f64::from(total.least), terms);
+    for total in totals {
+        let is_here = |g: &FeasibleGroup| (g.task, g.hardware, g.share) == (total.task, total.hardware, total.share);
+        let here = part.groups.iter().zip(&own.replicas).filter(|(g, _)| is_here(g));
+        let terms: Vec<_> = here.map(|(_, &x)| (x, 1.0)).collect();
+        if terms.iter().map(|(x, _)| formulation.columns[x.0].upper).sum::<f64>() > f64::from(total.most) {
+            formulation.at_most(f64::from(total.most), terms.clone());
+        }
+        if total.least > 0 {
+            formulation.at_least(f64::from(total.least), terms);
+        }
     }
 }

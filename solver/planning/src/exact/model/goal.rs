@@ -1,6 +1,6 @@
 //! What is optimised in one stage, and under which extra conditions?
 
-use apportion_domain::{HardwareIndex, PipelineIndex};
+use apportion_domain::{HardwareIndex, PipelineIndex, Share, TaskIndex};
 use apportion_mip::highs::ReportedGoal;
 
 /// Goal of one stage.
@@ -28,9 +28,12 @@ pub(crate) enum Goal {
     Nothing,
 }
 
-/// The numbers of replicas that a task may have.
+/// The numbers of replicas that a task may have on one hardware type and share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ReplicaRange {
+    pub task: TaskIndex,
+    pub hardware: HardwareIndex,
+    pub share: Share,
     pub least: u32,
     pub most: u32,
 }
@@ -49,7 +52,7 @@ pub(crate) struct Stage<'a> {
     /// Free devices of each type, or parts of them: the unused parts of whole devices that other pipelines pay for. They
     /// count for nothing.
     pub free: Option<&'a [f64]>,
-    /// Least and most replicas of each task, of the only pipeline.
+    /// Least and most replicas of each task in each place, of the only pipeline.
     pub totals: Option<&'a [ReplicaRange]>,
 }
 

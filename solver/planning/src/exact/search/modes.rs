@@ -4,6 +4,7 @@ use super::fallback;
 use crate::exact::decompose;
 use crate::exact::model::bounds;
 use crate::exact::model::goal::{Goal, Stage};
+use crate::exact::model::groups::usable_groups;
 use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
@@ -13,9 +14,10 @@ use crate::exact::solution::flows::flows;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::trim::trim;
 use crate::exact::solution::worth::worth;
+use crate::exact::stage::enumerate;
+use crate::exact::stage::paths::{self, Goals, PathResult};
 use crate::exact::stage::solve::{StageResult, solve_stage};
-use crate::exact::stage::{enumerate, paths};
-use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
+use apportion_domain::{Mode, ObjectiveStep, PipelineIndex, Problem, StopReason, TaskIndex, VariantIndex};
 use apportion_mip::RunLimits;
 
 /// How a search ended.
@@ -63,6 +65,11 @@ pub(crate) struct LastStage {
 impl ModeSearch<'_> {
     /// Searches in the stages of the mode.
     fn search_exactly(&self) -> SearchResult {
+        if paths::applies(self.problem)
+            && let Some(found) = self.search_paths()
+        {
+            return self.with_deployed(found);
+        }
         // Every plan needs a space, also that of the local search. So it is made even in the last of the time.
         let space = match Space::new(self.problem, self.tightening, &self.limits.for_finishing()) {
             Ok(space) => space,
@@ -78,9 +85,54 @@ impl ModeSearch<'_> {
             Mode::MinCost => self.search_stages(space, Goal::CostAndSwitching, None),
             Mode::MaxAccuracy => self.search_stages(space, Goal::Accuracy, Some(Goal::Cost)),
         };
+        self.with_deployed(found)
+    }
+
+    /// The deployed plan instead of the solution, if it is as good.
+    fn with_deployed(&self, found: SearchResult) -> SearchResult {
         match found {
             SearchResult::Found(found) => SearchResult::Found(Box::new(prefer_deployed(self.problem, *found, self.limits))),
             other => other,
+        }
+    }
+
+    /// One pipeline under rule `path`. `None` if the search over its ways does not apply.
+    fn search_paths(&self) -> Option<SearchResult> {
+        let &Self { problem, tightening, gap, limits } = self;
+        let index = PipelineIndex(0);
+        let solve = |goals, wanted: &dyn Fn(TaskIndex, VariantIndex) -> bool| {
+            let groups = usable_groups(problem, index, tightening, wanted);
+            paths::search(problem, tightening, &groups, goals, gap, limits)
+        };
+        let (goals, step) = match problem.objective.mode {
+            Mode::HardwareThenAccuracy => {
+                let goals = Goals { first: Goal::Replicas, second: None };
+                let is_best = |t, v| problem.pipeline(index).most_accurate(t).any(|best| best == v);
+                let fewest = solve(goals, &is_best)?;
+                if !matches!(fewest, PathResult::Infeasible) {
+                    return Some(self.finish_paths(fewest, Goal::Replicas, Some(ObjectiveStep::Hardware)));
+                }
+                (Goals { first: Goal::Accuracy, second: Some(Goal::Replicas) }, Some(ObjectiveStep::Accuracy))
+            }
+            Mode::MinCost => (Goals { first: Goal::CostAndSwitching, second: None }, None),
+            Mode::MaxAccuracy => (Goals { first: Goal::Accuracy, second: Some(Goal::Cost) }, None),
+        };
+        Some(self.finish_paths(solve(goals, &|_, _| true)?, goals.first, step))
+    }
+
+    /// The plan of a search over ways.
+    fn finish_paths(&self, result: PathResult, goal: Goal, step: Option<ObjectiveStep>) -> SearchResult {
+        match result {
+            PathResult::Found { space, choice, value, bound, stopped } => {
+                let (value, bound) = match goal {
+                    Goal::Accuracy => (-value, -bound),
+                    Goal::Replicas => (value, (bound - 1e-6).ceil()),
+                    _ => (value, bound),
+                };
+                self.finish(*space, LastStage { choice, step, value, bound, stopped })
+            }
+            PathResult::Infeasible => SearchResult::Infeasible,
+            PathResult::Unknown(reason) => SearchResult::Unknown(reason),
         }
     }
 
@@ -102,9 +154,7 @@ impl ModeSearch<'_> {
                 StageResult::Unknown(reason) => return SearchResult::Unknown(reason),
             }
         }
-        let most_accurate = enumerate::most_accurate(problem, &space, gap, limits)
-            .or_else(|| paths::most_accurate(problem, tightening, &space, gap, limits));
-        match most_accurate {
+        match enumerate::most_accurate(problem, &space, gap, limits) {
             Some(StageResult::Found { choice, value, bound, stopped }) => {
                 let step = Some(ObjectiveStep::Accuracy);
                 self.finish(space, LastStage { choice, step, value: -value, bound: -bound, stopped })

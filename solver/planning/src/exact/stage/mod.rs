@@ -1,7 +1,5 @@
 //! How is one stage of a mode solved? By enumeration where that applies, else by the whole formulation.
 
-pub(crate) mod configurations;
-pub(crate) mod divisions;
 pub(crate) mod enumerate;
 pub(crate) mod envelope;
 pub(crate) mod paths;

@@ -1,253 +1,203 @@
-//! How is rule `path` solved for one pipeline on one kind of device? Most groups and batch sizes are excluded first.
+//! How is rule `path` solved for one pipeline? Most groups and batch sizes are excluded first.
 //!
 //! Example: the traffic pipeline has 12 variants with 60 batch sizes. At a load of 320 per second the relaxation says that
 //! no plan is more accurate than 0.9715, and the best plan of rule `task_budget` reaches 0.9684. A replica of 30 of the 60
 //! batch sizes would cost more than this distance. So they are in no better plan, and a small programme remains.
 //!
-//! 1. The best plan of rule `task_budget` keeps rule `path` too. It is the first incumbent.
-//! 2. A tree search divides the devices among the tasks: a node has a least and a most number of replicas for each task.
-//!    Its relaxation gives a bound, and a price for a replica of each task ([`Relaxations`]).
-//! 3. In each node, every batch size whose loss exceeds the distance of bound and incumbent is left out
-//!    ([`Configurations::losses`]). If few are left, our own branch and bound solves the formulation over them. Otherwise
-//!    the node is split at a task whose relaxed number of replicas is not whole.
-//! 4. The fewest replicas with this accuracy are found in the same way, with fewer devices.
+//! 1. A relaxation gives a bound and a price for a replica of each place ([`Relaxations`]).
+//! 2. The batch sizes that the relaxation uses make a small programme. Its plan is the first incumbent. On one kind of
+//!    device the best plan of rule `task_budget` is another one, because it keeps rule `path` too.
+//! 3. A tree search divides the replicas among the places: a node has a least and a most number for each place.
+//! 4. In each node, every batch size whose loss exceeds the distance of bound and incumbent is left out
+//!    ([`Ways::losses`]). If few are left, our own branch and bound solves the formulation over them. Otherwise the node
+//!    is split at a place whose relaxed number of replicas is not whole.
+//! 5. Ties are broken by a second goal in the same way.
 
-use super::configurations::Configurations;
-use super::divisions::{Relaxations, Relaxed};
-use super::enumerate::{self, one_kind_of_device};
-use super::solve::{StageResult, solve_stage};
-use crate::exact::model::goal::{Goal, ReplicaRange, Stage};
+mod context;
+mod incumbents;
+mod relaxation;
+mod steps;
+mod tree;
+mod ways;
+
+use crate::exact::model::goal::Goal;
 use crate::exact::model::groups::FeasibleGroup;
-use crate::exact::model::space::{PipelineSpace, Space, SpaceError};
+use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
-use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
+use crate::exact::model::tolerances::ACCURACY_SLACK;
+use crate::exact::model::trie::TrieError;
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
-use apportion_domain::{LatencyRule, Problem, StopReason};
+use apportion_domain::{LatencyRule, PipelineIndex, Problem, SLACK, Share, StopReason};
 use apportion_mip::RunLimits;
+use context::{PathSearch, is_same_group};
+use relaxation::{Bounds, Relaxations, RelaxedAnswer, RelaxedGoal};
+use tree::{KnownPlan, ReplicaTree};
+use ways::{TaskPlace, Ways};
 
-/// Most batch sizes of a node that is solved although it could be split.
-const POINTS_MAX: usize = 16;
-/// Distance from a whole number that counts as whole.
-const WHOLE: f64 = 1e-6;
-
-/// The search of one problem under rule `path`.
-struct PathSearch<'a> {
-    problem: &'a Problem,
-    tightening: &'a Tightening,
-    space: &'a Space,
-    configurations: &'a Configurations,
-    gap: f64,
-    limits: &'a RunLimits,
+/// Result of a search under rule `path`.
+pub(crate) enum PathResult {
+    /// A choice over the groups of a space; its goal's value and bound, both to be minimised; why it ended early.
+    Found {
+        space: Box<Space>,
+        choice: PlanIntegers,
+        value: f64,
+        bound: f64,
+        stopped: Option<StopReason>,
+    },
+    Infeasible,
+    Unknown(StopReason),
 }
 
-/// A plan with its accuracy.
-struct AccuratePlan {
-    accuracy: f64,
-    choice: PlanIntegers,
+/// Whether this module solves a problem: one pipeline under rule `path`.
+pub(crate) fn applies(problem: &Problem) -> bool {
+    problem.pipelines.len() == 1 && problem.objective.latency_rule == LatencyRule::Path
 }
 
-/// The numbers of replicas of each task.
-type Totals = Vec<ReplicaRange>;
-
-/// One tree search: its goal, and the best plan so far.
-struct Tree {
-    /// Only plans of at least this accuracy count.
-    accuracy_min: f64,
-    /// Only plans with at most so many replicas count.
-    replicas_max: f64,
-    /// The fewest replicas, or else the highest accuracy.
-    goal: Goal,
-    best: Option<AccuratePlan>,
-    stopped: Option<StopReason>,
-}
-
-/// The highest accuracy, then the fewest replicas that keep it, under rule `path`. Value and bound are negated accuracies.
-/// `None` if the problem has another rule, several pipelines or several kinds of devices, or if it is too large.
-pub(crate) fn most_accurate(
+/// The best plan by the first goal, and of those the best one by the second, over these groups of the only pipeline. `None`
+/// if the whole formulation is better: there are too many ways, or parts of devices are bought whole. The relaxation buys
+/// them in parts, so its bound is far below every plan.
+pub(crate) fn search(
     problem: &Problem,
     tightening: &Tightening,
-    space: &Space,
+    groups: &[FeasibleGroup],
+    goals: Goals,
     gap: f64,
     limits: &RunLimits,
-) -> Option<StageResult> {
-    let devices = one_kind_of_device(problem, space).filter(|devices| devices.is_finite())?;
-    let part = &space.parts[0];
-    if part.rule != LatencyRule::Path {
+) -> Option<PathResult> {
+    let buys_devices = matches!(goals.first, Goal::Cost | Goal::CostAndSwitching);
+    if buys_devices && groups.iter().any(|group| group.share != Share::WHOLE) {
         return None;
     }
-    let configurations = Configurations::new(problem.pipeline(part.index), part, limits)?;
-    let search = PathSearch { problem, tightening, space, configurations: &configurations, gap, limits };
-    Some(search.run(devices))
+    let pipeline = problem.pipeline(PipelineIndex(0));
+    let ways = match Ways::new(pipeline, groups, &tightening.parts[0].headroom, &limits.for_finishing()) {
+        Ok(ways) => ways,
+        Err(TrieError::Stopped(reason)) => return Some(PathResult::Unknown(reason)),
+        Err(TrieError::TooLarge) => return None,
+    };
+    let replicas_max: Vec<f64> = ways.places.iter().map(|&place| replicas_max(problem, groups, &ways, place)).collect();
+    let search = PathSearch { problem, tightening, groups, ways: &ways, replicas_max: &replicas_max, gap, limits };
+    search.run(goals)
+}
+
+/// The goal of a search, and the goal that breaks its ties.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Goals {
+    pub first: Goal,
+    pub second: Option<Goal>,
+}
+
+/// Most replicas of a place that can be useful.
+fn replicas_max(problem: &Problem, groups: &[FeasibleGroup], ways: &Ways, place: TaskPlace) -> f64 {
+    let pipeline = problem.pipeline(PipelineIndex(0));
+    let load = ways.load_max(place.task);
+    let here = groups.iter().filter(|g| TaskPlace::of(g) == place);
+    let of_group = |g: &FeasibleGroup| (load / g.points[0].qps - SLACK).ceil().max(1.0) + f64::from(pipeline.survive);
+    let needed = here.map(of_group).sum::<f64>().max(f64::from(pipeline.task(place.task).min_replicas));
+    match problem.hardware_at(place.hardware).count {
+        Some(count) => needed.min((f64::from(count) / place.share.value()).floor()),
+        None => needed,
+    }
 }
 
 impl PathSearch<'_> {
-    fn run(&self, devices: f64) -> StageResult {
-        let mut relaxations = Relaxations::new(self.configurations, self.space.parts[0].by_variant.len());
-        let all = self.all_totals(devices);
-        let Some(root) = relaxations.solve(&all, devices) else { return StageResult::Infeasible };
-        let small = 1.0 + STAGE_GAP_SHARE * self.gap;
-        let best = self.most_accurate_within_budgets();
-        let accuracy_min = best.as_ref().map_or(f64::NEG_INFINITY, |best| best.accuracy * small);
-        let bound = root.bound;
-        let mut tree = Tree { accuracy_min, replicas_max: devices, goal: Goal::Accuracy, best, stopped: None };
-        self.explore(&mut tree, &mut relaxations, all, root);
-        let Some(AccuratePlan { accuracy, choice }) = tree.best else {
-            return tree.stopped.map_or(StageResult::Infeasible, StageResult::Unknown);
+    fn run(&self, goals: Goals) -> Option<PathResult> {
+        let pipeline = self.problem.pipeline(PipelineIndex(0));
+        let relaxations = Relaxations::new(self.problem, pipeline, self.groups, self.ways, self.replicas_max);
+        let Some(mut relaxations) = relaxations else {
+            // without a best way, either none is in time, or there are too many steps
+            return (!self.ways.is_any_in_time()).then_some(PathResult::Infeasible);
         };
-        let bound = if tree.stopped.is_some() { bound } else { bound.min(accuracy * small) };
-        self.limits.report_progress("accuracy", accuracy, bound);
-        let choice = match tree.stopped {
-            Some(_) => choice,
-            None => self.reduce_replicas(&mut relaxations, accuracy, choice),
+        let goal = RelaxedGoal { goal: goals.first, accuracy_min: None, replicas_max: None };
+        let all = self.all_bounds();
+        let root = match relaxations.solve(goal, &all) {
+            RelaxedAnswer::Solved(root) => root,
+            RelaxedAnswer::Infeasible => return Some(PathResult::Infeasible),
+            RelaxedAnswer::Unknown => return None,
         };
-        StageResult::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped: tree.stopped }
+        let mut tree = ReplicaTree::new(goal, root.bound);
+        tree.consider(self, self.first_incumbent(goal, &all, &root));
+        tree.explore(self, &mut relaxations, all, root);
+        let bound = tree.proven_bound(self);
+        let stopped = tree.stopped;
+        let Some(best) = tree.best else {
+            return Some(stopped.map_or(PathResult::Infeasible, PathResult::Unknown));
+        };
+        let value = best.cost;
+        let factor = if goals.first == Goal::Accuracy { -1.0 } else { 1.0 };
+        self.limits.report_progress(goals.first.reported().map_or("", |of| of.name), factor * value, factor * bound);
+        let best = match goals.second.filter(|_| stopped.is_none()) {
+            Some(second) => self.break_ties(&mut relaxations, second, best),
+            None => best,
+        };
+        Some(self.to_result(best.choice, value, bound, stopped))
     }
 
-    /// The fewest replicas with accuracy of at least `accuracy * (1 - 1e-6)`.
-    fn reduce_replicas(&self, relaxations: &mut Relaxations<'_>, accuracy: f64, choice: PlanIntegers) -> PlanIntegers {
-        let accuracy_min = accuracy * (1.0 - ACCURACY_SLACK);
-        let replicas_max = choice.replicas() as f64 - 1.0;
-        let all = self.all_totals(replicas_max);
-        let Some(root) = relaxations.solve(&all, replicas_max) else { return choice };
-        let best = Some(AccuratePlan { accuracy, choice });
-        let mut tree = Tree { accuracy_min, replicas_max, goal: Goal::Replicas, best, stopped: None };
-        self.explore(&mut tree, relaxations, all, root);
-        tree.best.expect("a tree search keeps its incumbent").choice
-    }
-
-    /// The numbers of replicas that each task may have.
-    fn all_totals(&self, devices: f64) -> Totals {
-        let pipeline = self.problem.pipeline(self.space.parts[0].index);
-        let most = devices.max(0.0) as u32;
-        pipeline.tasks.iter().map(|task| ReplicaRange { least: task.min_replicas, most }).collect()
-    }
-
-    /// Searches the plans with these numbers of replicas. `relaxed` is their relaxation.
-    fn explore(&self, tree: &mut Tree, relaxations: &mut Relaxations<'_>, totals: Totals, relaxed: Relaxed) {
-        if relaxed.bound < tree.accuracy_min || tree.stopped.is_some() {
-            return;
+    /// The best plan by a second goal with (nearly) the same accuracy.
+    fn break_ties(&self, relaxations: &mut Relaxations<'_>, second: Goal, best: KnownPlan) -> KnownPlan {
+        let accuracy = -best.cost;
+        let accuracy_min = Some(accuracy - ACCURACY_SLACK * accuracy.abs());
+        let goal = RelaxedGoal { goal: second, accuracy_min, replicas_max: None };
+        let incumbent = KnownPlan { cost: self.cost_of(second, &best.choice), choice: best.choice.clone() };
+        let mut tree = ReplicaTree::breaking_ties(goal, incumbent);
+        let all = self.all_bounds();
+        if let RelaxedAnswer::Solved(root) = relaxations.solve(tree.relaxed_goal(), &all) {
+            tree.explore(self, relaxations, all, root);
         }
-        if let Some(reason) = self.limits.stop_reason() {
-            tree.stopped = Some(reason);
-            return;
-        }
-        let keep = self.worthwhile(tree, &totals, &relaxed);
-        let kept = keep.iter().flatten().filter(|&&keep| keep).count();
-        let fraction = |needed: &f64| (needed - needed.round()).abs();
-        let widest =
-            (0..totals.len()).max_by(|&a, &b| fraction(&relaxed.needed[a]).total_cmp(&fraction(&relaxed.needed[b])));
-        match widest.filter(|&t| fraction(&relaxed.needed[t]) > WHOLE && kept > POINTS_MAX) {
-            Some(t) => {
-                let (mut fewer, mut more) = (totals.clone(), totals);
-                fewer[t].most = fewer[t].most.min(relaxed.needed[t].floor().max(0.0) as u32);
-                more[t].least = more[t].least.max(relaxed.needed[t].ceil() as u32);
-                let mut nodes: Vec<(Totals, Relaxed)> = [fewer, more]
-                    .into_iter()
-                    .filter_map(|totals| relaxations.solve(&totals, tree.replicas_max).map(|relaxed| (totals, relaxed)))
-                    .collect();
-                nodes.sort_by(|(_, a), (_, b)| b.bound.total_cmp(&a.bound));
-                for (totals, relaxed) in nodes {
-                    self.explore(tree, relaxations, totals, relaxed);
-                }
-            }
-            None => self.solve_node(tree, &totals, &keep),
-        }
+        tree.best.unwrap_or(best)
     }
 
-    /// By group and point: whether a plan of this node that counts may have a replica there.
-    fn worthwhile(&self, tree: &Tree, totals: &Totals, relaxed: &Relaxed) -> Vec<Vec<bool>> {
-        let loss_max = relaxed.bound - tree.accuracy_min + 1e-9;
-        let most: Vec<f64> = totals.iter().map(|of| f64::from(of.most)).collect();
-        let losses = self.configurations.losses(&self.space.parts[0], &relaxed.prices, &most);
-        losses.iter().map(|losses| losses.iter().map(|&loss| loss <= loss_max).collect()).collect()
+    /// The value of a goal that counts replicas or devices.
+    fn cost_of(&self, goal: Goal, choice: &[GroupChoice]) -> f64 {
+        if goal == Goal::Replicas {
+            return choice.iter().map(|c| f64::from(c.replicas)).sum();
+        }
+        let devices = |h: usize| {
+            let here = self.groups.iter().zip(choice).filter(|(g, _)| g.hardware.get() == h);
+            here.map(|(g, c)| g.share.value() * f64::from(c.replicas)).sum::<f64>()
+        };
+        let hardware = self.problem.hardware.iter().enumerate();
+        hardware.map(|(h, of)| of.price_per_hour * (devices(h) - SLACK).ceil().max(0.0)).sum()
     }
 
-    /// Solves the formulation over the batch sizes to keep, within numbers of replicas.
-    fn solve_node(&self, tree: &mut Tree, totals: &Totals, keep: &[Vec<bool>]) {
-        let narrow = match self.narrow(keep) {
-            Ok(narrow) => narrow,
-            // these batch sizes carry no query
-            Err(SpaceError::Latency(_)) => return,
-            Err(SpaceError::Stopped(reason)) => {
-                tree.stopped = Some(reason);
-                return;
-            }
-            Err(SpaceError::TooLarge(_)) => {
-                tree.stopped = Some(StopReason::Unsupported);
-                return;
-            }
+    /// The numbers of replicas that each place may have.
+    fn all_bounds(&self) -> Vec<Bounds> {
+        let pipeline = self.problem.pipeline(PipelineIndex(0));
+        let places = self.ways.places.iter().zip(self.replicas_max);
+        let alone = |place: &TaskPlace| self.ways.places.iter().filter(|other| other.task == place.task).count() == 1;
+        let bounds = |(place, &most): (&TaskPlace, &f64)| {
+            let least = if alone(place) { pipeline.task(place.task).min_replicas } else { 0 };
+            Bounds { least, most: most as u32 }
         };
-        let kept = narrow.parts[0].groups.iter().map(|g| g.points.len()).sum::<usize>();
-        tracing::debug!(?totals, kept, nodes = narrow.parts[0].trie.nodes.len(), "a division of the devices");
-        let by_accuracy = tree.goal == Goal::Accuracy;
-        let stage = Stage {
-            accuracy_min: (!by_accuracy).then_some(tree.accuracy_min),
-            totals: Some(totals),
-            ..Stage::new(tree.goal)
-        };
-        let incumbent = tree.best.as_ref().map(|best| match tree.goal {
-            Goal::Accuracy => -best.accuracy,
-            _ => best.choice.replicas() as f64,
+        places.map(bounds).collect()
+    }
+
+    /// The result over a small space: the groups of the choice, and the deployed groups.
+    fn to_result(&self, choice: Vec<GroupChoice>, value: f64, bound: f64, stopped: Option<StopReason>) -> PathResult {
+        let is_deployed =
+            |g: &FeasibleGroup, point: usize| g.deployed > 0 && g.deployed_batch == Some(g.points[point].batch);
+        let space = self.narrow(|at| {
+            let chosen = choice[at.group];
+            (chosen.replicas > 0 && chosen.point == at.point) || is_deployed(&self.groups[at.group], at.point)
         });
-        let gap = if by_accuracy { self.gap } else { 0.0 };
-        match solve_stage(self.problem, &narrow, stage, gap, self.limits, incumbent) {
-            StageResult::Found { choice, value, stopped, .. } => {
-                let choice = self.translate(&narrow.parts[0], &choice);
-                tree.stopped = stopped;
-                if by_accuracy {
-                    tree.accuracy_min = tree.accuracy_min.max(-value * (1.0 + STAGE_GAP_SHARE * self.gap));
-                    if tree.best.as_ref().is_none_or(|best| -value > best.accuracy) {
-                        tree.best = Some(AccuratePlan { accuracy: -value, choice });
-                    }
-                } else if let Some(best) = tree.best.as_mut().filter(|best| choice.replicas() < best.choice.replicas()) {
-                    tree.replicas_max = choice.replicas() as f64 - 1.0;
-                    best.choice = choice;
-                }
-            }
-            StageResult::Infeasible => {}
-            StageResult::Unknown(reason) => tree.stopped = Some(reason),
-        }
-    }
-
-    /// The space of the batch sizes to keep.
-    fn narrow(&self, keep: &[Vec<bool>]) -> Result<Space, SpaceError> {
-        let part = &self.space.parts[0];
-        let kept = |(group, keep): (&FeasibleGroup, &Vec<bool>)| {
-            let points = group.points.iter().zip(keep).filter(|(_, keep)| **keep).map(|(p, _)| *p).collect();
-            FeasibleGroup { points, ..group.clone() }
+        let space = match space {
+            Ok(space) => space,
+            Err(SpaceError::Stopped(reason)) => return PathResult::Unknown(reason),
+            Err(_) => return PathResult::Unknown(StopReason::Unsupported),
         };
-        let groups: Vec<FeasibleGroup> = part.groups.iter().zip(keep).map(kept).filter(|g| !g.points.is_empty()).collect();
-        let limits = self.limits.for_finishing();
-        Space::of_groups(self.problem, self.tightening, vec![groups], &limits)
-    }
-
-    /// A choice over the groups of another space, over the groups of this one.
-    fn translate(&self, from: &PipelineSpace, choice: &PlanIntegers) -> PlanIntegers {
         let of_group = |group: &FeasibleGroup| {
-            let is_same = |other: &FeasibleGroup| {
-                (other.task, other.variant, other.hardware, other.share)
-                    == (group.task, group.variant, group.hardware, group.share)
-            };
-            let at = from.groups.iter().position(is_same)?;
-            let chosen = choice.groups[0][at];
-            let batch = from.groups[at].points[chosen.point].batch;
+            let at = self.groups.iter().position(|other| is_same_group(group, other))?;
+            let chosen = choice[at];
+            let batch = self.groups[at].points[chosen.point].batch;
             let point = group.points.iter().position(|p| p.batch == batch)?;
             (chosen.replicas > 0).then_some(GroupChoice { replicas: chosen.replicas, point })
         };
-        let groups = self.space.parts[0].groups.iter().map(|group| of_group(group).unwrap_or_default()).collect();
-        PlanIntegers { groups: vec![groups] }
-    }
-
-    /// The best plan of rule `task_budget`, with its accuracy. It keeps rule `path` too.
-    fn most_accurate_within_budgets(&self) -> Option<AccuratePlan> {
-        let problem = self.problem.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget).ok()?;
-        let limits = self.limits.without_listener();
-        let space = Space::new(&problem, self.tightening, &limits).ok()?;
-        match enumerate::most_accurate(&problem, &space, self.gap, &limits)? {
-            StageResult::Found { choice, value, .. } => {
-                Some(AccuratePlan { accuracy: -value, choice: self.translate(&space.parts[0], &choice) })
-            }
-            _ => None,
+        let groups = space.parts[0].groups.iter().map(|group| of_group(group).unwrap_or_default()).collect();
+        PathResult::Found {
+            space: Box::new(space),
+            choice: PlanIntegers { groups: vec![groups] },
+            value,
+            bound: bound.min(value),
+            stopped,
         }
     }
 }

@@ -3,12 +3,17 @@
 use super::*;
 use crate::bench::drawn::{self, ProblemShape, ShapeHardware};
 use crate::exact::model::goal::Stage;
+use crate::exact::model::groups::usable_groups;
+use crate::exact::stage::enumerate;
+use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{Mode, Objective};
 use std::sync::Arc;
 use std::time::Duration;
 
 const GAP: f64 = 1e-6;
 const DRAWN: u64 = 60;
+/// Drawn problems of several hardware types: the whole formulation takes longer on them.
+const DRAWN_MIXED: u64 = 25;
 
 fn unlimited() -> RunLimits {
     RunLimits::new(Arc::new(|| Duration::ZERO))
@@ -28,60 +33,147 @@ fn shape(devices: u32, tasks_max: usize, demand_qps: f64) -> ProblemShape {
     }
 }
 
-/// The highest accuracy and then the fewest replicas, by the whole formulation. `None` if there is no plan.
-fn slow(problem: &Problem, space: &Space) -> Option<(f64, u64)> {
-    let limits = unlimited();
-    let accuracy = match solve_stage(problem, space, Stage::new(Goal::Accuracy), GAP, &limits, None) {
-        StageResult::Found { value, .. } => -value,
-        StageResult::Infeasible => return None,
-        StageResult::Unknown(reason) => panic!("unlimited, and stopped: {reason}"),
-    };
-    let least = accuracy * (1.0 - ACCURACY_SLACK);
-    let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas) };
-    match solve_stage(problem, space, stage, 0.0, &limits, None) {
-        StageResult::Found { choice, .. } => Some((accuracy, choice.replicas())),
-        _ => panic!("the plan of the first stage fits the second"),
+/// Two or three hardware types, the fast ones dear.
+fn mixed(mode: Mode, counts: [Option<u32>; 3], tasks_max: usize, demand_qps: f64) -> ProblemShape {
+    let types = [(0.5, 0.4), (1.0, 1.0), (3.0, 2.5)];
+    let hardware = types.into_iter().zip(counts);
+    let hardware = hardware.map(|((price_per_hour, speed), count)| ShapeHardware { price_per_hour, count, speed });
+    ProblemShape {
+        hardware: hardware.collect(),
+        variants_max: 3,
+        batches: 3,
+        objective: Objective { mode, latency_rule: LatencyRule::Path, ..Objective::default() },
+        ..shape(0, tasks_max, demand_qps)
     }
 }
 
-/// Compares both over drawn problems. Returns how many had a plan, how many had none, and in how many rule `path` is more
-/// accurate than rule `task_budget`.
-fn compare(shape: &ProblemShape) -> (usize, usize, usize) {
-    let (mut feasible, mut infeasible, mut better) = (0, 0, 0);
-    for seed in 0..DRAWN {
+/// The goals of a problem's mode.
+fn goals_of(problem: &Problem) -> Goals {
+    match problem.objective.mode {
+        Mode::HardwareThenAccuracy => Goals { first: Goal::Accuracy, second: Some(Goal::Replicas) },
+        Mode::MinCost => Goals { first: Goal::CostAndSwitching, second: None },
+        Mode::MaxAccuracy => Goals { first: Goal::Accuracy, second: Some(Goal::Cost) },
+    }
+}
+
+/// The optimum by the first goal and then by the second, by the whole formulation. `None` if there is no plan.
+fn slow(problem: &Problem, space: &Space, goals: Goals) -> Option<(f64, Option<f64>)> {
+    let limits = unlimited();
+    let first = match solve_stage(problem, space, Stage::new(goals.first), GAP, &limits, None) {
+        StageResult::Found { value, .. } => value,
+        StageResult::Infeasible => return None,
+        StageResult::Unknown(reason) => panic!("unlimited, and stopped: {reason}"),
+    };
+    let second = goals.second.map(|second| {
+        let stage = Stage { accuracy_min: Some(-first * (1.0 - ACCURACY_SLACK)), ..Stage::new(second) };
+        match solve_stage(problem, space, stage, 1e-9, &limits, None) {
+            StageResult::Found { value, .. } => value,
+            _ => panic!("the plan of the first stage fits the second"),
+        }
+    });
+    Some((first, second))
+}
+
+/// The value of a second goal, from the choice of a result.
+fn second_value(problem: &Problem, space: &Space, choice: &PlanIntegers, goal: Goal) -> f64 {
+    match goal {
+        Goal::Replicas => choice.replicas() as f64,
+        _ => crate::exact::solution::worth::cost(problem, space, choice),
+    }
+}
+
+/// How the drawn problems of one shape ended.
+#[derive(Debug, Default)]
+struct Counts {
+    feasible: usize,
+    infeasible: usize,
+    /// Rule `path` is more accurate than rule `task_budget`.
+    better: usize,
+}
+
+/// Compares both over drawn problems.
+fn compare(shape: &ProblemShape, drawn: u64) -> Counts {
+    let mut counts = Counts::default();
+    for seed in 0..drawn {
         let problem = drawn::problem(seed, shape);
         let tightening = Tightening::none(&problem);
         let Ok(space) = Space::new(&problem, &tightening, &unlimited()) else { continue };
-        let result = most_accurate(&problem, &tightening, &space, GAP, &unlimited()).expect("one pipeline, one kind");
-        match (slow(&problem, &space), result) {
-            (None, StageResult::Infeasible) => infeasible += 1,
-            (Some((accuracy, replicas)), StageResult::Found { choice, value, bound, stopped: None }) => {
-                feasible += 1;
-                let near = 2.0 * GAP * accuracy;
-                assert!((-value - accuracy).abs() <= near, "seed {seed}: {} instead of {accuracy}", -value);
-                assert!(-bound >= accuracy - near, "seed {seed}: bound {} below {accuracy}", -bound);
-                // of plans that differ by less than the gap either may be the one that is reduced
-                assert!(choice.replicas() <= replicas + 1, "seed {seed}: {} replicas, {replicas}", choice.replicas());
-                let budgets = problem.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget);
-                let budgets = budgets.expect("a rule changes no validity");
-                let space = Space::new(&budgets, &tightening, &unlimited()).expect("it has plans under rule `path`");
-                let by_budget = enumerate::most_accurate(&budgets, &space, GAP, &unlimited());
-                better += usize::from(!matches!(
-                    by_budget,
-                    Some(StageResult::Found { value, .. }) if -value >= accuracy - near
-                ));
+        let goals = goals_of(&problem);
+        let groups = usable_groups(&problem, PipelineIndex(0), &tightening, |_, _| true);
+        let result = search(&problem, &tightening, &groups, goals, GAP, &unlimited()).expect("few ways");
+        match (slow(&problem, &space, goals), result) {
+            (None, PathResult::Infeasible) => counts.infeasible += 1,
+            (Some((first, second)), PathResult::Found { space: small, choice, value, bound, stopped: None }) => {
+                counts.feasible += 1;
+                let near = 2.0 * GAP * first.abs() + 1e-9;
+                assert!((value - first).abs() <= near, "seed {seed}: {value} instead of {first}");
+                assert!(bound <= first + near, "seed {seed}: bound {bound} above {first}");
+                if let (Some(goal), Some(second)) = (goals.second, second) {
+                    let found = second_value(&problem, &small, &choice, goal);
+                    // of plans that differ by less than the gap either may be the one that is reduced
+                    assert!(found <= second * (1.0 + 1e-6) + 1.0, "seed {seed}: {found} instead of {second}");
+                }
+                counts.better += usize::from(is_better_than_within_budgets(&problem, &tightening, first, near));
             }
             (slow, _) => panic!("seed {seed}: the slow search found {slow:?}"),
         }
     }
-    (feasible, infeasible, better)
+    counts
+}
+
+/// Whether no plan of rule `task_budget` is as accurate. False where that is not known.
+fn is_better_than_within_budgets(problem: &Problem, tightening: &Tightening, cost: f64, near: f64) -> bool {
+    let budgets = problem.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget);
+    let budgets = budgets.expect("a rule changes no validity");
+    let Ok(space) = Space::new(&budgets, tightening, &unlimited()) else { return false };
+    let found = enumerate::most_accurate(&budgets, &space, GAP, &unlimited());
+    matches!(found, Some(StageResult::Found { value, .. }) if value > cost + near)
 }
 
 #[test]
 fn exclusions_lose_no_better_plan() {
+    let mut better = 0;
     for (devices, tasks_max, demand_qps) in [(4, 3, 90.0), (12, 3, 300.0), (40, 2, 1_500.0)] {
-        let (feasible, infeasible, better) = compare(&shape(devices, tasks_max, demand_qps));
-        eprintln!("{devices} devices: {feasible} feasible, {infeasible} infeasible, rule path better in {better}");
-        assert!(feasible >= 40, "{feasible} of {DRAWN} drawn problems have a plan");
+        let counts = compare(&shape(devices, tasks_max, demand_qps), DRAWN);
+        eprintln!("{devices} devices: {counts:?}");
+        assert!(counts.feasible >= 40, "{} of {DRAWN} drawn problems have a plan", counts.feasible);
+        better += counts.better;
+    }
+    assert!(better > 0, "rule `path` is never better than rule `task_budget`");
+}
+
+#[test]
+fn several_hardware_types_lose_no_better_plan() {
+    let few = [Some(3), Some(2), Some(1)];
+    let many = [Some(30), None, Some(10)];
+    let (mut feasible, mut infeasible) = (0, 0);
+    for (mode, counts, demand_qps) in [
+        (Mode::MinCost, few, 60.0),
+        (Mode::MinCost, many, 400.0),
+        (Mode::MaxAccuracy, few, 60.0),
+        (Mode::MaxAccuracy, [Some(6), Some(4), Some(2)], 200.0),
+        (Mode::HardwareThenAccuracy, few, 60.0),
+        (Mode::MinCost, few, 600.0),
+    ] {
+        let of_shape = compare(&mixed(mode, counts, 3, demand_qps), DRAWN_MIXED);
+        eprintln!("{mode:?} on {counts:?}: {of_shape:?}");
+        feasible += of_shape.feasible;
+        infeasible += of_shape.infeasible;
+    }
+    assert!(feasible >= 80 && infeasible >= 5, "{feasible} drawn problems have a plan, {infeasible} have none");
+}
+
+#[test]
+fn shares_budgets_and_floors_lose_no_better_plan() {
+    let budget = |mode, budget_per_hour| {
+        let shape = mixed(mode, [None; 3], 2, 150.0);
+        ProblemShape { objective: Objective { budget_per_hour, ..shape.objective }, ..shape }
+    };
+    let floor = ProblemShape { min_accuracy: Some(0.8), ..budget(Mode::MinCost, None) };
+    let halves = ProblemShape { halves: true, ..mixed(Mode::HardwareThenAccuracy, [Some(4), Some(3), Some(2)], 2, 90.0) };
+    for shape in [floor, halves, budget(Mode::MaxAccuracy, Some(6.0))] {
+        let counts = compare(&shape, DRAWN_MIXED);
+        eprintln!("{counts:?}");
+        assert!(counts.feasible >= 10, "{} of {DRAWN_MIXED} drawn problems have a plan", counts.feasible);
     }
 }

@@ -1,6 +1,7 @@
 //! How does the whole system behave in a run? A control plane plans again, and the estimator's stewards follow the plan's
 //! ladder between two plans, both with realistic delays.
 
+use super::protocol::ControlPlaneFigures;
 use crate::reproduce::replanning::PlansByDemand;
 use apportion_domain::{Plan, TimeSpan};
 use apportion_estimator::{Controller, Observation, ScenarioEvent};
@@ -10,29 +11,12 @@ use apportion_planning::ladder;
 /// The time between two measurements of the load by the control plane: the service's default.
 const PERIOD: TimeSpan = TimeSpan::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64);
 
-/// The time from a measurement to the plan with its ladder. Planning took less than this.
-pub const PLANNING: TimeSpan = TimeSpan::from_nanos(5_000_000_000);
-
-/// Weight of the youngest period in the moving average of the load.
-const WEIGHT: f64 = 0.5;
-
-/// The factor between two demands that plans are made for.
-pub const GRID: f64 = 2.0;
-
-/// The range of ladders: the factor over the demand and below it.
-pub const UP_TO: f64 = 4.0;
-
-/// The setting of the system.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Setting {
-    /// The headroom of ladders: their rates are divided by it.
-    pub headroom: f64,
-}
-
 /// One pipeline's control plane.
 pub struct System<'a> {
     plans: &'a PlansByDemand<'a>,
-    setting: Setting,
+    figures: ControlPlaneFigures,
+    /// The headroom of ladders: their rates are divided by it.
+    headroom: f64,
     plan: Plan,
     /// The number of the demand on the grid, of the plan in force or on its way.
     step: i32,
@@ -42,15 +26,15 @@ pub struct System<'a> {
 
 impl<'a> System<'a> {
     /// A system that begins with the plan for this load; `None` without a plan.
-    pub fn new(plans: &'a PlansByDemand<'a>, setting: Setting, load_qps: f64) -> Option<Self> {
+    pub fn new(plans: &'a PlansByDemand<'a>, figures: ControlPlaneFigures, headroom: f64, load_qps: f64) -> Option<Self> {
         let step = plans.grid_step(load_qps);
-        let mut plan = ladder::with_headroom(plans.plan_on_grid(step)?, setting.headroom);
+        let mut plan = ladder::with_headroom(plans.plan_on_grid(step)?, headroom);
         let part = &mut plan.pipelines[0];
         // The grid's demand is more than the load: its ladder says what the load needs.
         if let Some(first) = part.ladder.iter().find(|first| first.rate_qps >= load_qps) {
             part.assignments.iter_mut().zip(&first.replicas).for_each(|(a, &n)| a.replicas = n);
         }
-        Some(Self { plans, setting, plan, step, ewma_qps: load_qps, loads: Loads::default() })
+        Some(Self { plans, figures, headroom, plan, step, ewma_qps: load_qps, loads: Loads::default() })
     }
 
     /// The first plan.
@@ -67,14 +51,14 @@ impl Controller for System<'_> {
     fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
         let offered: u64 = seen.arrivals.iter().flatten().map(|a| u64::from(a.count)).sum();
         let qps = offered as f64 * 1e3 / PERIOD.as_millis();
-        self.ewma_qps += WEIGHT * (qps - self.ewma_qps);
+        self.ewma_qps += self.figures.weight * (qps - self.ewma_qps);
         self.loads.push(qps);
         let step = self.plans.grid_step(qps.max(self.ewma_qps));
         if step == self.step {
             return Vec::new();
         }
         let Some(plan) = self.plans.plan_on_grid(step) else { return Vec::new() };
-        let plan = ladder::with_headroom(plan, self.setting.headroom);
+        let plan = ladder::with_headroom(plan, self.headroom);
         let plans = self.plans;
         let price = |plan| move |qps: f64| plans.price_per_hour(plan, qps);
         let is_worth_it = self.loads.compare(price(&self.plan), price(&plan)).is_worth_it();
@@ -83,6 +67,6 @@ impl Controller for System<'_> {
         }
         self.step = step;
         self.plan = plan.clone();
-        vec![(PLANNING, ScenarioEvent::Plan { plan })]
+        vec![(TimeSpan::from_millis(1e3 * self.figures.planning_s), ScenarioEvent::Plan { plan })]
     }
 }

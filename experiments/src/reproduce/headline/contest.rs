@@ -1,0 +1,329 @@
+//! How do autoscalers compare on one pipeline and one load?
+
+use super::protocol::{HeadlineProtocol, LadderRates, ScalerKind};
+use super::scalers::{ContestScaler, GroupFacts, groups_of};
+use super::system::System;
+use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
+use crate::reproduce::lab::{Lab, constant, load, mean, most_accurate, rate_quantile, with_pipeline};
+use crate::reproduce::replanning::PlansByDemand;
+use anyhow::anyhow;
+use apportion_domain::{Batching, Dropping, GroupName, Plan, Problem, RoutingPolicy, ServingPolicy, TimeSpan};
+use apportion_estimator::controllers::{TUNER_PERIOD, tuner};
+use apportion_estimator::{
+    ArrivalProcess, Controller, CutReason, Observation, Replay, Scenario, ScenarioEvent, SimulateError, SimulateOptions,
+    Workload, expected_requests, replay,
+};
+use apportion_planning::{Planner, ladder};
+use apportion_serving::Ladder;
+use apportion_serving::ladder::LadderStep;
+use apportion_support::exit::Failure;
+use std::time::Duration;
+
+/// The result of one run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ContestPoint {
+    /// Share of the requests that were answered in time.
+    pub attainment: f64,
+    /// Cost of all devices, including devices that load or finish.
+    pub cost_per_hour: f64,
+    /// Busy time over the time of the replicas that served.
+    pub utilisation: f64,
+}
+
+impl ContestPoint {
+    /// Of a run.
+    pub fn of(run: &Replay) -> Self {
+        Self { attainment: run.simulation.total.attainment, cost_per_hour: run.cost_per_hour, utilisation: run.utilisation }
+    }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum RunOutcome {
+    /// It was played to its end.
+    Done(ContestPoint),
+    /// Too many requests had missed.
+    GivenUp,
+    /// There was no plan to play.
+    NoPlan,
+}
+
+impl RunOutcome {
+    /// The result, if it was played to its end.
+    pub fn point(self) -> Option<ContestPoint> {
+        match self {
+            Self::Done(point) => Some(point),
+            Self::GivenUp | Self::NoPlan => None,
+        }
+    }
+
+    /// Share of the requests that were answered in time; none without a plan.
+    pub fn attainment(self) -> f64 {
+        self.point().map_or(0.0, |p| p.attainment)
+    }
+}
+
+/// Exceptions from the usual way of a run.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RunWish {
+    /// Another dropping policy.
+    pub dropping: Option<Dropping>,
+    /// The run is given up once this share of the expected requests has missed.
+    pub missed_share_max: Option<f64>,
+}
+
+/// One pipeline with the common first plan, and with the preparations of each scaler.
+pub struct Contest<'a> {
+    /// The pipeline.
+    pub name: String,
+    /// Its problem.
+    pub problem: Problem,
+    /// The plan that all start from.
+    pub plan: Plan,
+    /// Its groups.
+    pub groups: Vec<GroupFacts>,
+    /// Its ladder.
+    pub steps: Vec<LadderStep>,
+    /// The system's plans by demand.
+    pub plans: &'a PlansByDemand<'a>,
+    /// What is compared.
+    pub protocol: &'a HeadlineProtocol,
+    sample: Workload,
+}
+
+/// A load that scalers are judged on.
+pub struct ContestLoad {
+    /// The arrivals.
+    pub workload: Workload,
+    /// The mean rate of its first seconds.
+    first_qps: f64,
+}
+
+impl ContestLoad {
+    /// Poisson arrivals at these rates, one for each second. The first `first_s` seconds say how a run begins.
+    pub fn new(rates: &[f64], first_s: usize, seed: u64) -> Self {
+        let first_qps = mean(&rates[..rates.len().min(first_s)]);
+        Self { workload: load(rates, ArrivalProcess::Poisson, seed), first_qps }
+    }
+}
+
+/// The same rates with those of the last third multiplied by `factor`.
+pub fn with_late_step(rates: &[f64], factor: f64) -> Vec<f64> {
+    let last_third = 2 * rates.len() / 3;
+    let rate = |(at, rate): (usize, &f64)| if at < last_third { *rate } else { factor * rate };
+    rates.iter().enumerate().map(rate).collect()
+}
+
+/// A controller that follows the ladder of the only pipeline.
+struct LadderController(Ladder);
+
+impl Controller for LadderController {
+    fn period(&self) -> TimeSpan {
+        TUNER_PERIOD
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
+        seen.arrivals.iter().flatten().for_each(|a| self.0.arrived(a.bin, a.count));
+        let Some(replicas) = self.0.decide(seen.at) else { return Vec::new() };
+        seen.groups.iter().zip(replicas).map(|(group, &n)| (TimeSpan::ZERO, group.to_have(n))).collect()
+    }
+}
+
+/// The most replicas of one group.
+struct ReplicaBound {
+    group: GroupName,
+    most: u32,
+}
+
+/// A controller whose commands are multiplied by a factor and bounded.
+struct BoundedController {
+    inner: Box<dyn Controller>,
+    factor: f64,
+    /// One entry for each group of the plan's only pipeline.
+    bounds: Vec<ReplicaBound>,
+}
+
+/// The start of a run.
+struct RunStart<'a> {
+    /// The first plan.
+    plan: Plan,
+    /// The controller that changes it, if any.
+    controller: Option<Box<dyn Controller + 'a>>,
+}
+
+impl Controller for BoundedController {
+    fn period(&self) -> TimeSpan {
+        self.inner.period()
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
+        let mut commands = self.inner.observe(seen);
+        for (_, event) in &mut commands {
+            if let ScenarioEvent::Replicas { group, replicas, .. } = event {
+                let most = self.bounds.iter().find(|b| b.group == *group).map_or(u32::MAX, |b| b.most);
+                *replicas = ((f64::from(*replicas) * self.factor - 1e-9).ceil() as u32).clamp(1, most);
+            }
+        }
+        commands
+    }
+}
+
+/// The problem of a contest: the most accurate variants, least cost, no limits on devices, and replicas that take time to
+/// load.
+pub fn contest_problem(problem: &Problem, load_ms: f64) -> Result<Problem, Failure> {
+    let reduced = most_accurate(problem)?;
+    with_pipeline(&reduced, 0, |d| {
+        d.survive = 0;
+        // As agents serve, and with the early dropping that every contender needs in a burst.
+        d.serving.batching = Some(Batching::AtStart);
+        d.serving.routing = Some(RoutingPolicy::Stride);
+        d.serving.dropping = Some(Dropping::PerTask);
+        for variant in d.tasks.iter_mut().flat_map(|t| &mut t.variants) {
+            variant.load_ms = if variant.load_ms > 0.0 { variant.load_ms } else { load_ms };
+        }
+    })
+}
+
+/// A cache of the system's plans for one pipeline.
+pub fn plans_by_demand<'a>(lab: &'a Lab, protocol: &HeadlineProtocol, problem: &Problem) -> PlansByDemand<'a> {
+    PlansByDemand::new(lab, problem, CONTENDERS[TWO_STEP])
+        .with_check_loop()
+        .with_ladders(protocol.ours.grid, protocol.ours.ladder_up_to)
+}
+
+/// What a contest is prepared from.
+pub struct ContestInput<'a> {
+    /// The pipeline's name.
+    pub name: String,
+    /// Its contest problem.
+    pub problem: &'a Problem,
+    /// The system's plans for it.
+    pub plans: &'a PlansByDemand<'a>,
+    /// The rates of the stretch that chooses.
+    pub train: &'a [f64],
+}
+
+impl<'a> Contest<'a> {
+    /// Prepares a contest. The plan is for the median rate of the stretch that chooses. `None` without a plan.
+    ///
+    /// # Errors
+    /// If the changed problem is invalid.
+    pub fn new(lab: &Lab, protocol: &'a HeadlineProtocol, input: ContestInput<'a>) -> Result<Option<Self>, Failure> {
+        let ContestInput { name, problem, plans, train } = input;
+        let planned_qps = rate_quantile(train, 0.5);
+        let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
+        let sample_s = protocol.constants.sample_s;
+        let steady = |qps: f64| constant(qps, sample_s, ArrivalProcess::Poisson, protocol.seeds.plan);
+        let sample = steady(planned_qps);
+        let search = Duration::from_secs_f64(protocol.constants.start_search_s);
+        let plan_by = |planner| lab.plan_within(search, &problem, planner, Some(sample.clone()));
+        let found = [Planner::Greedy, Planner::Milp].map(plan_by);
+        let holding = found.into_iter().flatten().filter(|plan| {
+            let run = apportion_estimator::simulate(&problem, plan, &sample, &SimulateOptions::default());
+            run.is_ok_and(|r| r.total.attainment >= problem.pipelines[0].percentile / 100.0)
+        });
+        let Some(plan) = holding.min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour)) else { return Ok(None) };
+        let LadderRates { least, ratio, count } = protocol.constants.single_ladder;
+        let rates_qps: Vec<f64> = (0..count).map(|k| least * planned_qps * ratio.powi(k)).collect();
+        let fewest = vec![1; plan.pipelines[0].assignments.len()];
+        let steps = ladder::steps(&problem, &plan, rates_qps, &fewest, steady);
+        if steps.is_empty() {
+            return Ok(None);
+        }
+        let groups = groups_of(&problem, &plan)?;
+        Ok(Some(Self { name, problem, plan, groups, steps, plans, protocol, sample }))
+    }
+
+    /// The plan that all start from, in words.
+    pub fn plan_in_words(&self) -> String {
+        let part = &self.plan.pipelines[0];
+        let group = |a: &apportion_domain::Assignment| format!("{} x {} (batch {})", a.replicas, a.group, a.batch);
+        let groups: Vec<String> = part.assignments.iter().map(group).collect();
+        format!("{:.0} queries/s: {}", part.demand_qps, groups.join(", "))
+    }
+
+    /// Runs a load under one scaler.
+    ///
+    /// # Errors
+    /// If a setting of the scaler is incomplete, or the run fails.
+    pub fn run(&self, load: &ContestLoad, scaler: &ContestScaler, wish: RunWish) -> Result<RunOutcome, Failure> {
+        let Some(RunStart { plan, controller }) = self.start_of_run(load.first_qps, scaler)? else {
+            return Ok(RunOutcome::NoPlan);
+        };
+        let ladders = scaler.kind == ScalerKind::System;
+        let scenario = Scenario { controllers: controller.into_iter().collect(), ladders, ..self.scenario() };
+        match self.replay(&plan, load, scenario, wish) {
+            Ok(run) => Ok(RunOutcome::Done(ContestPoint::of(&run))),
+            Err(SimulateError::Cut(CutReason::Missed { .. })) => Ok(RunOutcome::GivenUp),
+            Err(e) => Err(anyhow!("{}: {e}", self.name).into()),
+        }
+    }
+
+    /// A scenario with the protocol's delays.
+    pub fn scenario<'s>(&self) -> Scenario<'s> {
+        let constants = &self.protocol.constants;
+        Scenario {
+            report_delay: TimeSpan::from_millis(constants.report_delay_ms),
+            command_delay: TimeSpan::from_millis(constants.command_delay_ms),
+            ..Scenario::default()
+        }
+    }
+
+    /// Plays a load through a plan.
+    ///
+    /// # Errors
+    /// As [`replay`].
+    pub fn replay(
+        &self,
+        plan: &Plan,
+        load: &ContestLoad,
+        scenario: Scenario<'_>,
+        wish: RunWish,
+    ) -> Result<Replay, SimulateError> {
+        let expected: f64 = load.workload.traces.iter().map(expected_requests).sum();
+        let planned = plan.pipelines[0].serving;
+        let serving = wish.dropping.map(|dropping| ServingPolicy { dropping, ..planned });
+        let misses_max = wish.missed_share_max.map(|share| (share * expected) as u64);
+        let options = SimulateOptions { misses_max, serving, ..SimulateOptions::default() };
+        replay(&self.problem, plan, &load.workload, &options, scenario)
+    }
+
+    fn start_of_run(&self, first_qps: f64, scaler: &ContestScaler) -> Result<Option<RunStart<'_>>, Failure> {
+        let mut plan = self.plan.clone();
+        let assignments = &mut plan.pipelines[0].assignments;
+        let controller: Option<Box<dyn Controller>> = match scaler.kind {
+            ScalerKind::System => {
+                let system = System::new(self.plans, self.protocol.ours, scaler.value("headroom")?, first_qps);
+                return Ok(system.map(|s| RunStart { plan: s.plan().clone(), controller: Some(Box::new(s)) }));
+            }
+            ScalerKind::Fixed => {
+                let factor = scaler.value("factor")?;
+                assignments.iter_mut().for_each(|a| a.replicas = (f64::from(a.replicas) * factor).ceil().max(1.0) as u32);
+                None
+            }
+            ScalerKind::Tuner => {
+                let tuner = tuner(&self.problem, &self.plan, &self.sample).map_err(|e| anyhow!("{e}"))?;
+                Some(Box::new(self.bounded(tuner, scaler.value("factor")?)))
+            }
+            ScalerKind::Ladder => {
+                let start = assignments.iter().map(|a| a.replicas).collect();
+                let ladder = Ladder::new(self.steps.clone(), start, scaler.value("headroom")?);
+                Some(Box::new(self.bounded(Box::new(LadderController(ladder)), 1.0)))
+            }
+            _ => {
+                assignments.iter_mut().for_each(|a| a.replicas = a.replicas.max(scaler.least(a.replicas)));
+                scaler.autoscaler(&self.groups, self.protocol.constants.replicas_factor_max)?
+            }
+        };
+        Ok(Some(RunStart { plan, controller }))
+    }
+
+    /// A controller that stays below a multiple of the plan's replicas.
+    fn bounded(&self, inner: Box<dyn Controller>, factor: f64) -> BoundedController {
+        let bound = |a: &apportion_domain::Assignment| ReplicaBound {
+            group: a.group.clone(),
+            most: a.replicas * self.protocol.constants.replicas_factor_max,
+        };
+        BoundedController { inner, factor, bounds: self.plan.pipelines[0].assignments.iter().map(bound).collect() }
+    }
+}

@@ -1,0 +1,324 @@
+//! What does the headline compare? The committed file `experiments/protocol.yaml`, read and checked.
+
+use anyhow::{Context, anyhow};
+use apportion_support::exit::Failure;
+use serde::Deserialize;
+use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+
+/// The committed protocol.
+const TEXT: &str = include_str!("../../../protocol.yaml");
+
+/// A setting of a contender: values by the names of parameters.
+pub type Setting = BTreeMap<String, f64>;
+
+/// The protocol of the headline.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeadlineProtocol {
+    /// Its changes, oldest first.
+    pub changes: Vec<ProtocolChange>,
+    /// Share of the requests that must be answered in time.
+    pub attainment: f64,
+    /// Settings of each contender that is tuned.
+    pub settings_each: usize,
+    /// Seeds of plans and loads.
+    pub seeds: ProtocolSeeds,
+    /// Figures that all contenders share.
+    pub constants: ProtocolConstants,
+    /// Figures of our control plane.
+    pub ours: ControlPlaneFigures,
+    /// The pipelines.
+    pub pipelines: Vec<PipelineEntry>,
+    /// The pipeline without a data folder.
+    pub built_in: BuiltInEntry,
+    /// The traces.
+    pub trace_sets: Vec<TraceSetEntry>,
+    /// The contenders.
+    pub contenders: Vec<ContenderEntry>,
+}
+
+/// A change of the protocol.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProtocolChange {
+    /// The day, as year, month and day.
+    pub date: String,
+    /// Why it was made.
+    pub reason: String,
+}
+
+/// Seeds of plans and loads.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProtocolSeeds {
+    /// Of the samples that plans are made on.
+    pub plan: u64,
+    /// Of the stretch that chooses settings.
+    pub train: u64,
+    /// Of the judged stretches.
+    pub judge: Vec<u64>,
+}
+
+/// Figures that all contenders share; the file says what each one means.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ProtocolConstants {
+    pub load_ms: f64,
+    pub start_search_s: f64,
+    pub sample_s: usize,
+    pub first_s: usize,
+    pub report_delay_ms: f64,
+    pub command_delay_ms: f64,
+    pub replicas_factor_max: u32,
+    pub missed_share_max: f64,
+    pub hindsight_missed_share_max: f64,
+    pub late_step: f64,
+    pub single_ladder: LadderRates,
+}
+
+/// Rates of a ladder over its plan's.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LadderRates {
+    /// The least one.
+    pub least: f64,
+    /// The factor to the next.
+    pub ratio: f64,
+    /// How many.
+    pub count: i32,
+}
+
+/// Figures of our control plane; the file says what each one means.
+#[derive(Clone, Copy, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ControlPlaneFigures {
+    pub planning_s: f64,
+    pub weight: f64,
+    pub grid: f64,
+    pub ladder_up_to: f64,
+}
+
+/// A pipeline.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct PipelineEntry {
+    /// Its name in tables.
+    pub name: String,
+    /// Its problem file, below the data folder.
+    pub problem: String,
+    /// A factor on the rates of traces.
+    pub factor: f64,
+}
+
+/// The pipeline that is part of the program.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BuiltInEntry {
+    /// Its name in tables.
+    pub name: String,
+    /// A factor on the rates of traces.
+    pub factor: f64,
+}
+
+/// When a set of traces is played.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlayedWhen {
+    /// By every run.
+    #[default]
+    Always,
+    /// When its name is asked for.
+    Asked,
+}
+
+/// One stretch that chooses settings, and stretches that are judged.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceSetEntry {
+    /// Its name; a manifest may leave it out.
+    #[serde(default)]
+    pub name: String,
+    /// When it is played.
+    #[serde(default)]
+    pub run: PlayedWhen,
+    /// A factor on all rates.
+    #[serde(default = "one")]
+    pub scale: f64,
+    /// The stretch that chooses settings.
+    pub train: StretchEntry,
+    /// The judged stretches.
+    pub judged: Vec<StretchEntry>,
+}
+
+/// A part of a file of rates.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct StretchEntry {
+    /// Its name in tables.
+    pub name: String,
+    /// The file: a CSV file with the columns `second` and `qps`.
+    pub file: String,
+    /// Its first second in the file.
+    #[serde(default)]
+    pub from_s: usize,
+    /// The second after its last; without it, the end of the file.
+    #[serde(default)]
+    pub until_s: Option<usize>,
+}
+
+fn one() -> f64 {
+    1.0
+}
+
+/// The kinds of scalers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ScalerKind {
+    /// The whole system.
+    System,
+    /// One ladder over one plan.
+    Ladder,
+    /// InferLine's tuner.
+    Tuner,
+    /// HPA with a metric of type `Resource`.
+    HpaUtilisation,
+    /// HPA on queries per second.
+    HpaRate,
+    /// HPA on queries that wait or run.
+    HpaConcurrency,
+    /// Knative's autoscaler on queries that wait or run.
+    KpaConcurrency,
+    /// Knative's autoscaler on queries per second.
+    KpaRate,
+    /// Ray Serve's autoscaler.
+    Ray,
+    /// No scaler.
+    Fixed,
+}
+
+/// A contender with its search space.
+#[derive(Clone, Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ContenderEntry {
+    /// Its name in tables.
+    pub name: String,
+    /// What scales.
+    pub scaler: ScalerKind,
+    /// The configuration without tuning.
+    pub default: Setting,
+    /// Grids of settings.
+    #[serde(default)]
+    search: Vec<BTreeMap<String, Vec<f64>>>,
+}
+
+impl ContenderEntry {
+    /// All settings of the search space, in the order of the file; the last parameter varies fastest.
+    pub fn settings(&self) -> Vec<Setting> {
+        self.search.iter().flat_map(combinations).collect()
+    }
+
+    /// Whether a stretch chooses its setting.
+    pub fn is_tuned(&self) -> bool {
+        !self.search.is_empty()
+    }
+}
+
+/// All combinations of the values of a grid.
+fn combinations(grid: &BTreeMap<String, Vec<f64>>) -> Vec<Setting> {
+    grid.iter().fold(vec![Setting::new()], |all, (name, values)| {
+        let with = |setting: &Setting, value: f64| {
+            let mut longer = setting.clone();
+            longer.insert(name.clone(), value);
+            longer
+        };
+        all.iter().flat_map(|setting| values.iter().map(move |&value| with(setting, value))).collect()
+    })
+}
+
+impl HeadlineProtocol {
+    /// The committed protocol.
+    ///
+    /// # Errors
+    /// If the file breaks its own rules.
+    pub fn committed() -> Result<Self, Failure> {
+        let protocol: Self = serde_saphyr::from_str(TEXT).context("experiments/protocol.yaml")?;
+        protocol.check()?;
+        Ok(protocol)
+    }
+
+    /// Changes have dates and reasons, each contender that is tuned has as many settings as the others, and seeds of
+    /// training and judging differ.
+    fn check(&self) -> Result<(), Failure> {
+        let is_dated = |c: &ProtocolChange| c.date.len() == 10 && !c.reason.trim().is_empty();
+        if self.changes.is_empty() || !self.changes.iter().all(is_dated) || !self.changes.is_sorted_by_key(|c| &c.date) {
+            return Err(anyhow!("protocol.yaml: expected changes in the order of their dates, each with a reason").into());
+        }
+        for contender in self.contenders.iter().filter(|c| c.is_tuned()) {
+            let found = contender.settings().len();
+            if found != self.settings_each {
+                let (name, each) = (&contender.name, self.settings_each);
+                return Err(anyhow!("protocol.yaml: {name:?} has {found} settings, expected {each}").into());
+            }
+        }
+        let is_shared = self.seeds.judge.contains(&self.seeds.train) || self.seeds.judge.contains(&self.seeds.plan);
+        if is_shared || self.seeds.judge.is_empty() {
+            return Err(anyhow!("protocol.yaml: expected seeds to judge on that nothing else uses").into());
+        }
+        Ok(())
+    }
+}
+
+/// The SHA-256 of the committed protocol, in hexadecimal digits.
+pub fn hash() -> String {
+    Sha256::digest(TEXT.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_committed_protocol_keeps_its_rules() {
+        let protocol = HeadlineProtocol::committed().expect("a valid file");
+        let tuned = protocol.contenders.iter().filter(|c| c.is_tuned());
+        for contender in tuned {
+            let mut settings: Vec<String> = contender.settings().iter().map(|s| format!("{s:?}")).collect();
+            settings.sort();
+            settings.dedup();
+            assert_eq!(settings.len(), protocol.settings_each, "{} repeats a setting", contender.name);
+        }
+        assert_eq!(hash().len(), 64);
+    }
+
+    #[test]
+    fn judged_stretches_share_no_second_with_their_training() {
+        let protocol = HeadlineProtocol::committed().expect("a valid file");
+        for set in &protocol.trace_sets {
+            let end = |s: &StretchEntry| s.until_s.unwrap_or(usize::MAX);
+            let overlaps =
+                |s: &&StretchEntry| s.file == set.train.file && s.from_s < end(&set.train) && set.train.from_s < end(s);
+            assert!(!set.judged.is_empty());
+            assert_eq!(set.judged.iter().filter(overlaps).count(), 0, "{}", set.name);
+        }
+    }
+
+    #[test]
+    fn a_grid_is_all_combinations() {
+        let grid = BTreeMap::from([("a".to_owned(), vec![1.0, 2.0]), ("b".to_owned(), vec![3.0, 4.0, 5.0])]);
+        let all: Vec<(f64, f64)> = combinations(&grid).iter().map(|s| (s["a"], s["b"])).collect();
+        assert_eq!(all, [(1.0, 3.0), (1.0, 4.0), (1.0, 5.0), (2.0, 3.0), (2.0, 4.0), (2.0, 5.0)]);
+    }
+
+    #[test]
+    fn another_number_of_settings_is_refused() {
+        let mut protocol = HeadlineProtocol::committed().expect("a valid file");
+        protocol.settings_each += 1;
+        assert!(protocol.check().is_err());
+        protocol.settings_each -= 1;
+        let undated = HeadlineProtocol { changes: Vec::new(), ..protocol.clone() };
+        assert!(protocol.check().is_ok() && undated.check().is_err());
+        protocol.seeds.judge.push(protocol.seeds.train);
+        assert!(protocol.check().is_err());
+    }
+}

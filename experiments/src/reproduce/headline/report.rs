@@ -1,0 +1,159 @@
+//! How does a run of the headline go? Plans, training, judging, bounds, and the report.
+
+use super::cases::{Case, CaseName, ContenderCase, ContenderScalers};
+use super::contest::{Contest, ContestInput, contest_problem, plans_by_demand};
+use super::findings::{CasePolicies, ChosenSettings, Findings, Surprise};
+use super::protocol::{HeadlineProtocol, hash};
+use super::traces::{TraceSet, read_sets};
+use super::{claims, overload, tables, trials};
+use crate::reproduce::lab::{Lab, TRAFFIC};
+use crate::reproduce::report::Report;
+use apportion_domain::Problem;
+use apportion_support::exit::Failure;
+use apportion_support::output::percent;
+
+/// A pipeline of the headline.
+struct HeadlinePipeline {
+    name: String,
+    problem: Problem,
+    factor: f64,
+}
+
+fn read_pipelines(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<HeadlinePipeline>, Failure> {
+    let load_ms = protocol.constants.load_ms;
+    if lab.data.is_none() {
+        let (name, factor) = (protocol.built_in.name.clone(), protocol.built_in.factor);
+        return Ok(vec![HeadlinePipeline { name, problem: contest_problem(&TRAFFIC.problem()?, load_ms)?, factor }]);
+    }
+    let entries = protocol.pipelines.iter().take(lab.full_or_quick(usize::MAX, 1));
+    let read = |entry: &super::protocol::PipelineEntry| {
+        let problem = contest_problem(&lab.problem(&entry.problem, &TRAFFIC)?, load_ms)?;
+        Ok(HeadlinePipeline { name: entry.name.clone(), problem, factor: entry.factor })
+    };
+    entries.map(read).collect()
+}
+
+/// A run in progress.
+struct HeadlineRun<'l> {
+    lab: &'l Lab,
+    contenders: Vec<ContenderScalers>,
+    findings: Findings,
+}
+
+impl HeadlineRun<'_> {
+    /// Plays all sets of traces on one pipeline.
+    fn play_pipeline(&mut self, pipeline: &HeadlinePipeline, sets: &[TraceSet]) -> Result<(), Failure> {
+        let protocol = self.findings.protocol.clone();
+        let plans = plans_by_demand(self.lab, &protocol, &pipeline.problem);
+        for set in sets {
+            let set = scaled(set, pipeline.factor);
+            self.lab.show_step(format!("headline: {}, {}", pipeline.name, set.train.name));
+            let (name, problem, train) = (pipeline.name.clone(), &pipeline.problem, &set.train.rates[..]);
+            let input = ContestInput { name, problem, plans: &plans, train };
+            match Contest::new(self.lab, &protocol, input)? {
+                Some(contest) => self.play_set(&contest, &set)?,
+                None => self.lose_set(&pipeline.name, &set),
+            }
+        }
+        Ok(())
+    }
+
+    fn play_set(&mut self, contest: &Contest<'_>, set: &TraceSet) -> Result<(), Failure> {
+        let settings = trials::choose_settings(contest, &self.contenders, &set.train.rates)?;
+        for stretch in &set.judged {
+            let case = trials::judge(contest, &self.contenders, &settings, &set.name, stretch)?;
+            self.lab.show_step(format!("headline: {}", case.name));
+            let outcomes = trials::surprise(contest, &settings, stretch)?;
+            self.findings.surprised.push(Surprise { name: case.name.clone(), outcomes });
+            let points = trials::other_policies(contest, &settings, stretch)?;
+            self.findings.policies.push(CasePolicies { case: self.findings.cases.len(), points });
+            self.findings.cases.push(case);
+        }
+        let name = CaseName { set: set.name.clone(), pipeline: contest.name.clone(), stretch: set.train.name.clone() };
+        self.findings.chosen.push(ChosenSettings { name, settings });
+        Ok(())
+    }
+
+    /// Without a plan to start from, every contender has lost every stretch of a set.
+    fn lose_set(&mut self, pipeline: &str, set: &TraceSet) {
+        let seeds = self.findings.protocol.seeds.judge.len();
+        let contenders: Vec<ContenderCase> = self.contenders.iter().map(|c| ContenderCase::lost(c, seeds)).collect();
+        for stretch in &set.judged {
+            let name = CaseName { set: set.name.clone(), pipeline: pipeline.to_owned(), stretch: stretch.name.clone() };
+            self.findings.cases.push(Case { name, plan: None, contenders: contenders.clone(), bound: None });
+        }
+    }
+}
+
+/// The same stretches with a factor on their rates.
+fn scaled(set: &TraceSet, factor: f64) -> TraceSet {
+    let mut set = set.clone();
+    let rates = set.judged.iter_mut().chain([&mut set.train]).flat_map(|stretch| &mut stretch.rates);
+    rates.for_each(|rate| *rate *= factor);
+    set
+}
+
+fn method(protocol: &HeadlineProtocol) -> String {
+    let figures = protocol.ours;
+    format!(
+        "By `experiments/protocol.yaml`, SHA-256 {}. It names pipelines, traces, search spaces, constants and seeds; its last \
+         change was on {}. Pipelines \
+         have their most accurate variants alone, at the given prices, without a limit on devices. All contenders start from \
+         the same plan, for the median rate of the stretch that chooses settings. They keep its hardware and batch sizes. \
+         Queries are served alike: batches close at start, and dropping is per task. Ours is the whole system. Every 10 s it \
+         measures the load. If the load has reached another demand of a grid (factor {}), it plans again, which takes {} s. The \
+         new plan replaces the last if it saves more than ten seconds of its own cost over the last minute. Each plan has a \
+         ladder of replica counts, from its demand over {} to {} times it. Stewards, the machines that agents run, follow the \
+         ladder. Every tuned contender has {} settings. The cheapest setting that reaches {} on the stretch that chooses is set \
+         on the judged stretches (*set before*), which are played under {} seeds. *Default* is the configuration without \
+         tuning. *In hindsight* is the cheapest setting that holds on the judged stretch itself, under its first seed. The \
+         *bound* is the least cost that a policy reached that knows all arrivals and waits for loading replicas like \
+         anybody. A case that cannot be planned is lost for whoever needs the plan. It counts in every share.",
+        hash(),
+        protocol.changes.last().map_or("no day", |change| &change.date),
+        figures.grid,
+        figures.planning_s,
+        figures.ladder_up_to,
+        figures.ladder_up_to,
+        protocol.settings_each,
+        percent(protocol.attainment),
+        protocol.seeds.judge.len(),
+    )
+}
+
+/// Cost at equal attainment against the autoscalers that people run.
+pub fn report(lab: &Lab) -> Result<Report, Failure> {
+    let mut protocol = HeadlineProtocol::committed()?;
+    if lab.quick {
+        protocol.seeds.judge.truncate(1);
+    }
+    // The protocol's seeds hold, whatever the seed of the other comparisons.
+    let seeded = Lab {
+        data: lab.data.clone(),
+        traces: lab.traces.clone(),
+        quick: lab.quick,
+        seed: protocol.seeds.plan,
+        bar: lab.bar.clone(),
+    };
+    let lab = &seeded;
+    let sets = read_sets(lab, &protocol)?;
+    let pipelines = read_pipelines(lab, &protocol)?;
+    let contenders = trials::scalers(lab, &protocol);
+    let (cases, chosen, surprised, policies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+    let findings = Findings { protocol, cases, chosen, surprised, policies };
+    let mut run = HeadlineRun { lab, contenders, findings };
+    for pipeline in &pipelines {
+        run.play_pipeline(pipeline, &sets)?;
+    }
+    let findings = run.findings;
+    let (beyond_table, beyond) = overload::compare(lab)?;
+    Ok(Report {
+        name: "headline",
+        title: "Cost at equal attainment against the autoscalers that people run",
+        source: "our own aim",
+        method: method(&findings.protocol),
+        claims: claims::claims(&findings).into_iter().chain([beyond]).collect(),
+        plots: findings.cases.iter().filter(|case| case.plan.is_some()).map(|c| tables::plot(&findings, c)).collect(),
+        tables: tables::all(&findings).into_iter().chain([beyond_table]).collect(),
+    })
+}

@@ -1,0 +1,161 @@
+//! Which setting does the stretch that chooses give each contender, and what do settings come to on another stretch?
+
+use super::cases::{Case, CaseName, ContenderCase, ContenderScalers, PolicyPoint, SettingTrial, cheapest_reaching};
+use super::contest::{Contest, ContestLoad, RunOutcome, RunWish, with_late_step};
+use super::protocol::HeadlineProtocol;
+use super::scalers::ContestScaler;
+use super::{bound, traces::Stretch};
+use crate::reproduce::lab::{Lab, in_parallel};
+use apportion_domain::Dropping;
+use apportion_support::exit::Failure;
+
+/// The other dropping policies that chosen settings are played under.
+pub const OTHER_POLICIES: [Dropping; 2] = [Dropping::Naive, Dropping::LastTask];
+
+/// The scalers of all contenders, in the order of the protocol. A run with tiny settings has one setting of each.
+pub fn scalers(lab: &Lab, protocol: &HeadlineProtocol) -> Vec<ContenderScalers> {
+    let of = |entry: &super::protocol::ContenderEntry| {
+        let scaler = |setting| ContestScaler { kind: entry.scaler, setting };
+        let mut search: Vec<ContestScaler> = entry.settings().into_iter().map(scaler).collect();
+        search.truncate(lab.full_or_quick(search.len(), 1));
+        ContenderScalers { default: scaler(entry.default.clone()), search }
+    };
+    protocol.contenders.iter().map(of).collect()
+}
+
+/// The setting that a stretch chooses: the cheapest that reaches the attainment, or else the one that attains most.
+fn choose(trials: &[SettingTrial], attainment: f64) -> Option<ContestScaler> {
+    let best = || {
+        let by_attainment = |&a: &usize, &b: &usize| {
+            trials[a].outcome.attainment().total_cmp(&trials[b].outcome.attainment()).then(b.cmp(&a))
+        };
+        (0..trials.len()).max_by(by_attainment)
+    };
+    cheapest_reaching(trials, attainment).or_else(best).map(|at| trials[at].scaler.clone())
+}
+
+/// Plays every setting of every contender; runs that miss too much are given up.
+fn try_all(
+    contest: &Contest<'_>,
+    load: &ContestLoad,
+    contenders: &[ContenderScalers],
+    missed_share_max: f64,
+) -> Result<Vec<Vec<SettingTrial>>, Failure> {
+    let wish = RunWish { missed_share_max: Some(missed_share_max), ..RunWish::default() };
+    let all: Vec<&ContestScaler> = contenders.iter().flat_map(|c| &c.search).collect();
+    let mut outcomes = in_parallel(&all, |scaler| contest.run(load, scaler, wish))?.into_iter();
+    let trial = |(scaler, outcome): (&ContestScaler, RunOutcome)| SettingTrial { scaler: scaler.clone(), outcome };
+    Ok(contenders.iter().map(|c| c.search.iter().zip(outcomes.by_ref()).map(trial).collect()).collect())
+}
+
+/// The settings that the stretch of these rates chooses, by contender; `None` for contenders that are not tuned.
+pub fn choose_settings(
+    contest: &Contest<'_>,
+    contenders: &[ContenderScalers],
+    rates: &[f64],
+) -> Result<Vec<Option<ContestScaler>>, Failure> {
+    let load = ContestLoad::new(rates, contest.protocol.constants.first_s, contest.protocol.seeds.train);
+    let trials = try_all(contest, &load, contenders, contest.protocol.constants.missed_share_max)?;
+    Ok(trials.iter().map(|of_contender| choose(of_contender, contest.protocol.attainment)).collect())
+}
+
+/// One run of a case.
+struct Job<'j> {
+    scaler: &'j ContestScaler,
+    seed: usize,
+}
+
+/// Judges default and chosen settings on a stretch under all seeds, and looks for the best in hindsight and for the bound.
+pub fn judge(
+    contest: &Contest<'_>,
+    contenders: &[ContenderScalers],
+    chosen: &[Option<ContestScaler>],
+    set: &str,
+    stretch: &Stretch,
+) -> Result<Case, Failure> {
+    let protocol = contest.protocol;
+    let first_s = protocol.constants.first_s;
+    let loads: Vec<ContestLoad> =
+        protocol.seeds.judge.iter().map(|&seed| ContestLoad::new(&stretch.rates, first_s, seed)).collect();
+    let scalers = || contenders.iter().zip(chosen).flat_map(|(c, chosen)| [Some(&c.default), chosen.as_ref()]);
+    let jobs: Vec<Job<'_>> =
+        scalers().flatten().flat_map(|scaler| (0..loads.len()).map(move |seed| Job { scaler, seed })).collect();
+    let outcomes = in_parallel(&jobs, |job| contest.run(&loads[job.seed], job.scaler, RunWish::default()))?;
+    let mut by_scaler = outcomes.chunks(loads.len()).map(<[_]>::to_vec);
+    let missed_share_max = protocol.constants.hindsight_missed_share_max;
+    let mut curves = try_all(contest, &loads[0], contenders, missed_share_max)?.into_iter();
+    let mut results = Vec::new();
+    for chosen in chosen {
+        let default = by_scaler.next().unwrap_or_default();
+        let tuned = chosen.as_ref().and_then(|_| by_scaler.next());
+        let curve = curves.next().unwrap_or_default();
+        results.push(ContenderCase { chosen: chosen.clone(), default, tuned, curve });
+    }
+    let name = CaseName { set: set.to_owned(), pipeline: contest.name.clone(), stretch: stretch.name.clone() };
+    let mut case = Case { name, plan: Some(contest.plan_in_words()), contenders: results, bound: None };
+    case.bound = bound::seek(contest, &loads[0], &stretch.rates, &case)?;
+    Ok(case)
+}
+
+/// The outcome of each contender's chosen setting where the load then steps up, under the first seed.
+pub fn surprise(
+    contest: &Contest<'_>,
+    chosen: &[Option<ContestScaler>],
+    stretch: &Stretch,
+) -> Result<Vec<Option<RunOutcome>>, Failure> {
+    let constants = &contest.protocol.constants;
+    let rates = with_late_step(&stretch.rates, constants.late_step);
+    let load = ContestLoad::new(&rates, constants.first_s, contest.protocol.seeds.judge[0]);
+    in_parallel(chosen, |scaler| {
+        let run = |scaler: &ContestScaler| contest.run(&load, scaler, RunWish::default());
+        scaler.as_ref().map(run).transpose()
+    })
+}
+
+/// The outcomes of each contender's chosen setting under other dropping policies, under the first seed.
+pub fn other_policies(
+    contest: &Contest<'_>,
+    chosen: &[Option<ContestScaler>],
+    stretch: &Stretch,
+) -> Result<Vec<PolicyPoint>, Failure> {
+    let load = ContestLoad::new(&stretch.rates, contest.protocol.constants.first_s, contest.protocol.seeds.judge[0]);
+    let scalers = chosen.iter().enumerate().filter_map(|(at, scaler)| Some((at, scaler.as_ref()?)));
+    let jobs: Vec<_> = scalers.flat_map(|(at, scaler)| OTHER_POLICIES.map(|policy| (at, scaler, policy))).collect();
+    in_parallel(&jobs, |&(contender, scaler, dropping)| {
+        let wish = RunWish { dropping: Some(dropping), ..RunWish::default() };
+        Ok(PolicyPoint { contender, dropping, outcome: contest.run(&load, scaler, wish)? })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::contest::ContestPoint;
+    use super::super::protocol::ScalerKind;
+    use super::*;
+
+    fn trial(headroom: f64, outcome: RunOutcome) -> SettingTrial {
+        let setting = [("headroom".to_owned(), headroom)].into();
+        SettingTrial { scaler: ContestScaler { kind: ScalerKind::System, setting }, outcome }
+    }
+
+    fn done(attainment: f64, cost_per_hour: f64) -> RunOutcome {
+        RunOutcome::Done(ContestPoint { attainment, cost_per_hour, utilisation: 0.5 })
+    }
+
+    fn chosen(outcomes: &[RunOutcome]) -> Option<f64> {
+        let trials: Vec<SettingTrial> = outcomes.iter().enumerate().map(|(at, o)| trial(at as f64, *o)).collect();
+        choose(&trials, 0.99)?.get("headroom")
+    }
+
+    #[test]
+    fn the_cheapest_setting_that_holds_is_chosen() {
+        assert_eq!(chosen(&[done(0.98, 1.0), done(0.995, 3.0), done(0.99, 2.0), done(1.0, 4.0)]), Some(2.0));
+    }
+
+    #[test]
+    fn without_one_that_holds_the_best_is_chosen() {
+        assert_eq!(chosen(&[RunOutcome::GivenUp, done(0.97, 1.0), done(0.98, 9.0), done(0.98, 2.0)]), Some(2.0));
+        assert_eq!(chosen(&[RunOutcome::NoPlan, RunOutcome::NoPlan]), Some(0.0));
+        assert_eq!(chosen(&[]), None);
+    }
+}
