@@ -14,6 +14,7 @@ mod compare;
 mod demo;
 mod diff;
 mod frontier;
+mod judged;
 mod plan;
 mod profile;
 mod reproduce;

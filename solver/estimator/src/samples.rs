@@ -39,7 +39,7 @@ pub fn run_sample(
 }
 
 /// The runs of several samples together.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Samples {
     merged: Option<Statistics>,
     /// By pipeline, then by sample.

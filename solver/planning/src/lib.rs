@@ -43,6 +43,8 @@ mod trace_check;
 
 pub use along::{change, compare, frontier};
 pub use apportion_mip::{Incumbent, Listener};
+pub use held_out::judge::JudgeEffort;
+pub use held_out::side_by_side::judge_side_by_side;
 pub use options::{Planner, PlanningOptions};
 pub use planners::plan;
 pub use replay::REPLAY_VISITS_MAX;

@@ -6,6 +6,7 @@ pub mod scaling;
 
 use self::reference::{FormulationArgs, FormulationFlag, ReferenceArguments};
 use crate::args::{self, FormatFlag};
+use crate::judged::fresh_samples;
 use crate::workload;
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
@@ -208,8 +209,7 @@ fn table(file: &PlanFile) -> String {
 
 /// On which samples a plan was judged, and what they say about each pipeline.
 fn judgement(judged: &JudgedOnFile) -> String {
-    let last = judged.first_seed + judged.samples.saturating_sub(1);
-    let mut text = format!("on {} fresh samples (seeds {} to {last})", judged.samples, judged.first_seed);
+    let mut text = format!("on {}", fresh_samples(judged));
     for p in &judged.pipelines {
         let (low, high) = (number(p.attainment_low), number(p.attainment_high));
         write!(text, "\n{:<12}{} {} %: {} between {low} and {high}", "", p.pipeline, number(p.percentile), p.verdict)

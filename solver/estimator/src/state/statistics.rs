@@ -101,7 +101,7 @@ pub struct KeptResults {
 }
 
 /// The counts of a run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Statistics {
     pipelines: Vec<RequestStatistics>,
     tasks: Vec<TaskStatistics>,

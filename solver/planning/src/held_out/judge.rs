@@ -30,16 +30,18 @@ const SAMPLES_AT_ONCE: u64 = 16;
 
 /// How much work a judgement may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(crate) struct JudgeEffort {
-    /// Queries that all samples may serve together, over all tasks. The first two looks may exceed it.
-    pub visits_max: f64,
+pub struct JudgeEffort {
+    /// Queries that all samples may serve together, over all tasks of a plan. The first two looks may exceed it.
+    visits_max: f64,
 }
 
 impl JudgeEffort {
     /// For a plan: about a second of one core.
     pub const PLAN: Self = Self { visits_max: 6e6 };
+    /// For a plan that is judged each second or so.
+    pub const ROUND: Self = Self { visits_max: 4e5 };
     /// For a step of a ladder, of which there are many: two looks are usual.
-    pub const STEP: Self = Self { visits_max: 2e5 };
+    pub(crate) const STEP: Self = Self { visits_max: 2e5 };
 }
 
 /// Which plan is judged, and on which samples.
@@ -53,61 +55,105 @@ pub(crate) struct JudgedPlan<'a> {
     pub purpose: &'a str,
 }
 
+/// The samples of one plan, and what they show.
+struct Evidence<'a> {
+    judged: JudgedPlan<'a>,
+    samples: Samples,
+    pipelines: Vec<JudgedPipeline>,
+}
+
 /// Judges a plan. The estimates are over all samples, and the total's `judged_on` says what they show.
 ///
 /// # Errors
 /// If the limits ended the first look, or the estimator refuses the plan.
 pub(crate) fn judge(judged: &JudgedPlan<'_>, effort: JudgeEffort, limits: &RunLimits) -> Result<Simulation, ReplayFailure> {
-    let JudgedPlan { problem, plan, workload, purpose } = *judged;
-    let load = FreshLoad::new(workload);
-    let first = first_seed(workload.seed, purpose);
-    let visits = expected_visits(problem, plan, &workload.traces).max(1.0);
-    let count = if visits * 2.0 * FIRST_SAMPLES as f64 > effort.visits_max { FIRST_LONG_SAMPLES } else { FIRST_SAMPLES };
-    let mut samples = Samples::default();
-    let mut pipelines = Vec::new();
-    for look in 1_i32.. {
-        let asked = count << (look - 1);
-        let is_first = look == 1;
-        if !is_first && (asked > SAMPLES_MAX || (look > 2 && asked as f64 * visits > effort.visits_max)) {
-            break;
-        }
-        match add_samples(judged, &load, first, asked, &mut samples, limits) {
-            Ok(()) => {}
-            Err(error) if is_first => return Err(ReplayFailure::new(&error, limits)),
-            // the earlier looks count
-            Err(_) => break,
-        }
-        pipelines = judge_pipelines(problem, workload, &samples, error_of_look(look));
-        if verdict(&pipelines) != JudgedVerdict::Undecided {
-            break;
-        }
-    }
-    let load = if load.has_recordings() { JudgedLoad::FromRecording } else { JudgedLoad::Redrawn };
-    let (verdict, samples_run) = (verdict(&pipelines), samples.len() as u64);
-    let mut simulation = samples.into_simulation(problem, plan, first).expect("the first look has samples");
-    simulation.total.judged_on = Some(JudgedOn { verdict, load, samples: samples_run, first_seed: first, pipelines });
-    Ok(simulation)
+    judge_all(&[*judged], effort, limits).pop().expect("one answer for each plan")
 }
 
-/// Runs samples until there are `asked` of them. Samples are added only if all of them ran.
-fn add_samples(
-    judged: &JudgedPlan<'_>,
-    load: &FreshLoad<'_>,
-    first: u64,
-    asked: u64,
-    samples: &mut Samples,
+/// Judges several plans of one load and one purpose on the same samples. Samples are added until each plan is decided. The
+/// answers have the order of the plans.
+///
+/// Each answer is an error if the limits ended the plan's first look, or if the estimator refuses the plan.
+pub(crate) fn judge_all(
+    plans: &[JudgedPlan<'_>],
+    effort: JudgeEffort,
     limits: &RunLimits,
-) -> Result<(), SimulateError> {
-    let options = replay::replay_options(limits);
-    let mut from = samples.len() as u64;
-    while from < asked {
-        let to = asked.min(from + SAMPLES_AT_ONCE);
-        let run = |i| run_sample(judged.problem, judged.plan, load, first + i, &options);
-        let done: Vec<Sample> = (from..to).into_par_iter().map(run).collect::<Result<_, _>>()?;
-        done.into_iter().for_each(|sample| samples.add(sample));
-        from = to;
+) -> Vec<Result<Simulation, ReplayFailure>> {
+    let Some(&JudgedPlan { workload, purpose, .. }) = plans.first() else { return Vec::new() };
+    let draw = SampleDraw { load: FreshLoad::new(workload), first: first_seed(workload.seed, purpose) };
+    let visits_of = |of: &JudgedPlan<'_>| expected_visits(of.problem, of.plan, &workload.traces).max(1.0);
+    let visits = plans.iter().map(visits_of).fold(1.0, f64::max);
+    let count = if visits * 2.0 * FIRST_SAMPLES as f64 > effort.visits_max { FIRST_LONG_SAMPLES } else { FIRST_SAMPLES };
+    let mut all: Vec<Result<Evidence<'_>, ReplayFailure>> =
+        plans.iter().map(|judged| draw.first_look(judged, count, limits)).collect();
+    for look in 2_i32.. {
+        let asked = count << (look - 1);
+        let is_too_much = asked > SAMPLES_MAX || (look > 2 && asked as f64 * visits > effort.visits_max);
+        let is_open = |of: &Evidence<'_>| verdict(&of.pipelines) == JudgedVerdict::Undecided;
+        if is_too_much || !all.iter().flatten().any(is_open) {
+            break;
+        }
+        let looked = all.iter().flatten().map(|of| draw.look(&of.judged, &of.samples, asked, limits));
+        // if the time is up, the earlier looks count for every plan
+        let Ok(looked) = looked.collect::<Result<Vec<Samples>, _>>() else { break };
+        for (of, samples) in all.iter_mut().flatten().zip(looked) {
+            of.pipelines = judge_pipelines(of.judged.problem, workload, &samples, error_of_look(look));
+            of.samples = samples;
+        }
     }
-    Ok(())
+    all.into_iter().map(|evidence| evidence.map(|evidence| draw.into_simulation(evidence))).collect()
+}
+
+/// Where samples come from.
+struct SampleDraw<'a> {
+    load: FreshLoad<'a>,
+    /// The seed of the first one.
+    first: u64,
+}
+
+impl SampleDraw<'_> {
+    fn first_look<'a>(
+        &self,
+        judged: &JudgedPlan<'a>,
+        count: u64,
+        limits: &RunLimits,
+    ) -> Result<Evidence<'a>, ReplayFailure> {
+        let looked = self.look(judged, &Samples::default(), count, limits);
+        let samples = looked.map_err(|error| ReplayFailure::new(&error, limits))?;
+        let pipelines = judge_pipelines(judged.problem, judged.workload, &samples, error_of_look(1));
+        Ok(Evidence { judged: *judged, samples, pipelines })
+    }
+
+    /// The samples so far, and further ones until there are `asked` of them.
+    fn look(
+        &self,
+        judged: &JudgedPlan<'_>,
+        so_far: &Samples,
+        asked: u64,
+        limits: &RunLimits,
+    ) -> Result<Samples, SimulateError> {
+        let options = replay::replay_options(limits);
+        let mut samples = so_far.clone();
+        let mut from = samples.len() as u64;
+        while from < asked {
+            let to = asked.min(from + SAMPLES_AT_ONCE);
+            let run = |i| run_sample(judged.problem, judged.plan, &self.load, self.first + i, &options);
+            let done: Vec<Sample> = (from..to).into_par_iter().map(run).collect::<Result<_, _>>()?;
+            done.into_iter().for_each(|sample| samples.add(sample));
+            from = to;
+        }
+        Ok(samples)
+    }
+
+    fn into_simulation(&self, evidence: Evidence<'_>) -> Simulation {
+        let Evidence { judged, samples, pipelines } = evidence;
+        let load = if self.load.has_recordings() { JudgedLoad::FromRecording } else { JudgedLoad::Redrawn };
+        let (verdict, count) = (verdict(&pipelines), samples.len() as u64);
+        let simulation = samples.into_simulation(judged.problem, judged.plan, self.first);
+        let mut simulation = simulation.expect("the first look has samples");
+        simulation.total.judged_on = Some(JudgedOn { verdict, load, samples: count, first_seed: self.first, pipelines });
+        simulation
+    }
 }
 
 /// Runs a plan on further samples, which no judgement has seen.
@@ -119,11 +165,10 @@ pub(crate) fn run_fresh(
     limits: &RunLimits,
 ) -> Result<Simulation, SimulateError> {
     let purpose = "promise";
+    let draw = SampleDraw { load: FreshLoad::new(workload), first: first_seed(workload.seed, purpose) };
     let judged = JudgedPlan { problem, plan, workload, purpose };
-    let first = first_seed(workload.seed, purpose);
-    let mut samples = Samples::default();
-    add_samples(&judged, &FreshLoad::new(workload), first, count.max(1), &mut samples, limits)?;
-    Ok(samples.into_simulation(problem, plan, first).expect("at least one sample"))
+    let samples = draw.look(&judged, &Samples::default(), count.max(1), limits)?;
+    Ok(samples.into_simulation(problem, plan, draw.first).expect("at least one sample"))
 }
 
 fn judge_pipelines(problem: &Problem, workload: &Workload, samples: &Samples, error: f64) -> Vec<JudgedPipeline> {

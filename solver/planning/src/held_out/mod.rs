@@ -2,3 +2,4 @@
 
 pub(crate) mod judge;
 pub(crate) mod search;
+pub(crate) mod side_by_side;
