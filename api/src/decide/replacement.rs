@@ -337,6 +337,22 @@ mod tests {
     }
 
     #[test]
+    fn a_plan_that_misses_is_not_replaced_by_itself() {
+        // A device with batches of 20 ms is 98 % busy. The rules allow this, and queues become long.
+        let now = problem("hardware_then_accuracy", 49.0, [1, 0], None);
+        let options = PlanningOptions { explain: false, ..PlanningOptions::new(Arc::new(Duration::default)) };
+        let busy = plan(&now, &options).0.plan().expect("a plan").clone();
+        let (held, _) = planned(&now, None);
+        let variant = |plan: &Plan| plan.pipelines[0].assignments[0].group.variant.clone();
+        assert_eq!([variant(&busy), variant(&held)], ["good", "fair"]);
+        // Its planner's judgement was luckier.
+        let choice = chosen_with(&wish(49.0, &MINUTE), &now, &busy, &busy, 0.999);
+        assert!(choice.keep && choice.why.ends_with("and none does better"), "{choice:?}");
+        let choice = chosen(&wish(49.0, &MINUTE), &now, &busy, &held);
+        assert!(!choice.keep && choice.why.contains("and the new one 1.0000"), "{choice:?}");
+    }
+
+    #[test]
     fn a_ladder_stays_while_it_reaches_the_load() {
         let (small, _) = planned(&problem("min_cost", 50.0, MANY, None), Some(4.0));
         let within = problem("min_cost", 150.0, MANY, None);

@@ -38,7 +38,7 @@ pub struct JudgeEffort {
 impl JudgeEffort {
     /// For a plan: about a second of one core.
     pub const PLAN: Self = Self { visits_max: 6e6 };
-    /// For a plan that is judged each second or so.
+    /// For a plan that is judged each second or so, or of which nothing is asked.
     pub const ROUND: Self = Self { visits_max: 4e5 };
     /// For a step of a ladder, of which there are many: two looks are usual.
     pub(crate) const STEP: Self = Self { visits_max: 2e5 };
