@@ -134,14 +134,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn at_most_two_of_forty_promises_are_missed() {
-        let settings = PromiseSettings { promises: 40, samples: 32, seconds: 30, demand_qps: 25.0, seed: 1_000 };
+    fn at_most_one_of_sixteen_promises_is_missed() {
+        let settings = PromiseSettings { promises: 16, samples: 32, seconds: 30, demand_qps: 25.0, seed: 1_000 };
         let clock: Arc<dyn Fn() -> Duration + Send + Sync> = Arc::new(Duration::default);
         let all = promises(&settings, &clock);
         let made = all.iter().filter(|p| p.verdict == JudgedVerdict::Holds).count();
         let missed: Vec<&Promise> = all.iter().filter(|p| p.is_missed()).collect();
         eprintln!("{made} promises of {} plans, {} missed: {missed:?}", all.len(), missed.len());
         assert_eq!(made, settings.promises);
-        assert!(missed.len() <= 2, "{missed:?}");
+        assert!(missed.len() <= 1, "{missed:?}");
     }
 }

@@ -11,7 +11,7 @@ use crate::replay::{self, ReplayFailure};
 use apportion_domain::{
     ArrivalTrace, JudgedLoad, JudgedOn, JudgedPipeline, JudgedVerdict, Pipeline, Plan, Problem, StopReason,
 };
-use apportion_estimator::interval::{attainment_interval, error_of_look, independent_max};
+use apportion_estimator::interval::{RunCount, attainment_interval, error_of_look, independent_max};
 use apportion_estimator::{
     FreshLoad, Sample, Samples, SimulateError, Simulation, Workload, expected_requests, expected_visits, first_seed,
     run_sample,
@@ -19,29 +19,78 @@ use apportion_estimator::{
 use apportion_mip::RunLimits;
 use rayon::prelude::*;
 
-/// Samples at the first look. With fewer, Student's t makes the interval much wider than the requests do.
+/// Most samples at the first look. With fewer, Student's t makes the interval much wider than the requests do.
 const FIRST_SAMPLES: u64 = 8;
-/// Samples at the first look if eight would exceed the budget. A long sample shows much by itself.
-const FIRST_LONG_SAMPLES: u64 = 3;
+/// Least samples at the first look. A long sample shows much by itself.
+const FIRST_SAMPLES_MIN: u64 = 5;
+/// Samples that sort out plans which will not hold, before the first look.
+const TRIAL_SAMPLES: u64 = 2;
 /// Most samples. With them a load of one request per minute is decided.
 const SAMPLES_MAX: u64 = 4096;
 /// Samples that run at once: their results are in memory together.
 const SAMPLES_AT_ONCE: u64 = 16;
+
+/// When a judgement ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum EndWhen {
+    /// When the plan holds or misses.
+    Decided,
+    /// As soon as fewer requests are in time than asked: more samples may still move the plan from undecided, but a search
+    /// asks only for plans that hold.
+    Doubtful,
+}
 
 /// How much work a judgement may take.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct JudgeEffort {
     /// Queries that all samples may serve together, over all tasks of a plan. The first two looks may exceed it.
     visits_max: f64,
+    end: EndWhen,
 }
 
 impl JudgeEffort {
     /// For a plan: about a second of one core.
-    pub const PLAN: Self = Self { visits_max: 6e6 };
+    pub const PLAN: Self = Self { visits_max: 6e6, end: EndWhen::Decided };
     /// For a plan that is judged each second or so, or of which nothing is asked.
-    pub const ROUND: Self = Self { visits_max: 4e5 };
+    pub const ROUND: Self = Self { visits_max: 4e5, end: EndWhen::Decided };
+    /// For a plan among many of a search.
+    pub(crate) const SEARCH: Self = Self { visits_max: 6e6, end: EndWhen::Doubtful };
     /// For a step of a ladder, of which there are many: two looks are usual.
-    pub(crate) const STEP: Self = Self { visits_max: 2e5 };
+    pub(crate) const STEP: Self = Self { visits_max: 2e5, end: EndWhen::Doubtful };
+
+    /// Whether more samples are wanted after these results.
+    fn asks_for_more(self, pipelines: &[JudgedPipeline]) -> bool {
+        verdict(pipelines) == JudgedVerdict::Undecided
+            && (self.end == EndWhen::Decided || !pipelines.iter().any(is_doubtful))
+    }
+}
+
+/// Whether fewer requests than asked were in time.
+fn is_doubtful(p: &JudgedPipeline) -> bool {
+    p.verdict != JudgedVerdict::Holds && p.attainment < p.percentile / 100.0
+}
+
+/// Whether the samples leave a plan that may hold: none of its pipelines had fewer requests in time than asked.
+pub(crate) fn may_hold(judged: &JudgedOn) -> bool {
+    !judged.pipelines.iter().any(is_doubtful)
+}
+
+/// Samples at the first look: the fewest that show of a plan without a late request that it holds.
+fn first_samples(problem: &Problem, workload: &Workload) -> u64 {
+    let is_enough = |samples: &u64| {
+        let pipelines = || problem.pipelines.iter().zip(&workload.traces);
+        pipelines().all(|(p, trace)| {
+            let run = RunCount { requests: expected_requests(trace) as u64, missed: 0 };
+            let groups = groups_of(p, trace, *samples);
+            attainment_interval(&vec![run; *samples as usize], groups, error_of_look(1)).low >= p.percentile / 100.0
+        })
+    };
+    (FIRST_SAMPLES_MIN..FIRST_SAMPLES).find(is_enough).unwrap_or(FIRST_SAMPLES)
+}
+
+/// The largest number of independent requests in so many samples.
+fn groups_of(p: &Pipeline, trace: &ArrivalTrace, samples: u64) -> f64 {
+    independent_max(samples as f64 * seconds(trace) * 1e3 / p.slo_ms)
 }
 
 /// Which plan is judged, and on which samples.
@@ -79,18 +128,20 @@ pub(crate) fn judge_all(
     effort: JudgeEffort,
     limits: &RunLimits,
 ) -> Vec<Result<Simulation, ReplayFailure>> {
-    let Some(&JudgedPlan { workload, purpose, .. }) = plans.first() else { return Vec::new() };
+    let Some(&JudgedPlan { problem, workload, purpose, .. }) = plans.first() else { return Vec::new() };
     let draw = SampleDraw { load: FreshLoad::new(workload), first: first_seed(workload.seed, purpose) };
     let visits_of = |of: &JudgedPlan<'_>| expected_visits(of.problem, of.plan, &workload.traces).max(1.0);
     let visits = plans.iter().map(visits_of).fold(1.0, f64::max);
-    let count = if visits * 2.0 * FIRST_SAMPLES as f64 > effort.visits_max { FIRST_LONG_SAMPLES } else { FIRST_SAMPLES };
+    let first = first_samples(problem, workload);
+    let mut look = 1;
+    // the trial promises nothing, so it spends no error
+    let mut asked = if effort.end == EndWhen::Doubtful { TRIAL_SAMPLES } else { first };
     let mut all: Vec<Result<Evidence<'_>, ReplayFailure>> =
-        plans.iter().map(|judged| draw.first_look(judged, count, limits)).collect();
-    for look in 2_i32.. {
-        let asked = count << (look - 1);
+        plans.iter().map(|judged| draw.first_look(judged, asked, limits)).collect();
+    loop {
+        (look, asked) = if asked < first { (1, first) } else { (look + 1, asked * 2) };
         let is_too_much = asked > SAMPLES_MAX || (look > 2 && asked as f64 * visits > effort.visits_max);
-        let is_open = |of: &Evidence<'_>| verdict(&of.pipelines) == JudgedVerdict::Undecided;
-        if is_too_much || !all.iter().flatten().any(is_open) {
+        if is_too_much || !all.iter().flatten().any(|of| effort.asks_for_more(&of.pipelines)) {
             break;
         }
         let looked = all.iter().flatten().map(|of| draw.look(&of.judged, &of.samples, asked, limits));
@@ -173,8 +224,7 @@ pub(crate) fn run_fresh(
 
 fn judge_pipelines(problem: &Problem, workload: &Workload, samples: &Samples, error: f64) -> Vec<JudgedPipeline> {
     let of_pipeline = |(i, (p, trace)): (usize, (&Pipeline, &ArrivalTrace))| {
-        let groups = independent_max(samples.len() as f64 * seconds(trace) * 1e3 / p.slo_ms);
-        let interval = attainment_interval(samples.counts(i), groups, error);
+        let interval = attainment_interval(samples.counts(i), groups_of(p, trace, samples.len() as u64), error);
         let asked = p.percentile / 100.0;
         JudgedPipeline {
             pipeline: p.name.clone(),
@@ -225,10 +275,11 @@ pub(crate) fn is_accepted(judged: &JudgedOn) -> bool {
     judged.pipelines.iter().all(is_clean)
 }
 
-/// By how much the lower end of each pipeline's interval misses the percentile: 0 where the pipeline holds.
+/// By how much each pipeline misses the percentile, or else the lower end of its interval: 0 where the pipeline holds.
 pub(crate) fn interval_misses(judged: &JudgedOn) -> Vec<f64> {
     let miss = |p: &JudgedPipeline| match p.verdict {
         JudgedVerdict::Holds => 0.0,
+        _ if is_doubtful(p) => p.percentile / 100.0 - p.attainment,
         JudgedVerdict::Misses | JudgedVerdict::Undecided => (p.percentile / 100.0 - p.attainment_low).max(0.0),
     };
     judged.pipelines.iter().map(miss).collect()
@@ -239,5 +290,56 @@ pub(crate) fn stop_reason(judged: &JudgedOn) -> StopReason {
     match judged.verdict {
         JudgedVerdict::Undecided => StopReason::TraceUndecided,
         JudgedVerdict::Holds | JudgedVerdict::Misses => StopReason::TraceNotMet,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{chain, problem};
+    use crate::options::PlanningOptions;
+    use apportion_estimator::ArrivalProcess;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    fn steady(qps: f64, seconds: u64) -> Workload {
+        let trace = ArrivalTrace::Rates((0..seconds).map(|s| (s, qps)).collect());
+        Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
+    }
+
+    #[test]
+    fn the_first_look_can_decide_a_clean_plan() {
+        let problem = problem(chain(120.0));
+        assert_eq!(first_samples(&problem, &steady(300.0, 2)), FIRST_SAMPLES);
+        assert_eq!(first_samples(&problem, &steady(300.0, 1200)), FIRST_SAMPLES_MIN);
+        let clean = |seconds: u64, samples: u64| {
+            let run = RunCount { requests: 300 * seconds, missed: 0 };
+            let groups = independent_max(samples as f64 * seconds as f64 * 1e3 / 120.0);
+            attainment_interval(&vec![run; samples as usize], groups, error_of_look(1)).low
+        };
+        let seconds = (30..1200).find(|&s| first_samples(&problem, &steady(300.0, s)) == 6).expect("a middle length");
+        assert!(clean(seconds, 6) >= 0.99 && clean(seconds, 5) < 0.99, "{seconds}");
+    }
+
+    #[test]
+    fn a_search_ends_a_doubtful_judgement_early() {
+        let problem = problem(chain(120.0));
+        let limits = RunLimits::new(Arc::new(Duration::default));
+        let (outcome, _) = crate::plan(&problem, &PlanningOptions::new(Arc::new(Duration::default)));
+        let plan = outcome.plan().expect("a plan");
+        let judged_at = |qps: f64, effort| {
+            let workload = steady(qps, 20);
+            let judged = JudgedPlan { problem: &problem, plan, workload: &workload, purpose: "test" };
+            judge(&judged, effort, &limits).expect("a run").total.judged_on.expect("samples")
+        };
+        let rates = || (150..400).step_by(10).map(f64::from);
+        let doubtful = rates().map(|qps| (qps, judged_at(qps, JudgeEffort::SEARCH))).find(|(_, j)| !may_hold(j));
+        let (qps, early) = doubtful.expect("a load that is too high");
+        assert!(early.samples <= FIRST_SAMPLES && early.verdict != JudgedVerdict::Holds, "{early:?}");
+        assert!(judged_at(qps, JudgeEffort::PLAN).samples > early.samples, "{qps}");
+        // Where it holds, both take the same samples.
+        let held =
+            rates().find(|&qps| judged_at(qps, JudgeEffort::PLAN).verdict == JudgedVerdict::Holds).expect("a low load");
+        assert_eq!(judged_at(held, JudgeEffort::SEARCH).verdict, JudgedVerdict::Holds);
     }
 }

@@ -3,7 +3,9 @@
 use super::judge::{JudgeEffort, JudgedPlan, is_accepted, judge, stop_reason};
 use crate::options::PlanningOptions;
 use crate::replay;
-use apportion_domain::{ArrivalTrace, CheckRound, JudgedVerdict, Moment, PlanOutcome, PlanningReport, Problem, StopReason};
+use apportion_domain::{
+    ArrivalTrace, CheckRound, JudgedOn, JudgedVerdict, Moment, PlanOutcome, PlanningReport, Problem, StopReason,
+};
 use apportion_estimator::Workload;
 
 /// Factors on the load of the searches, one after the other, until a plan holds. Each search is given a sample that is so
@@ -24,42 +26,61 @@ pub(crate) fn search_until_held(
     let limits = options.limits();
     let mut rounds = Vec::new();
     let mut best: Option<Answer> = None;
+    let mut accepted = false;
     for (round, headroom) in (1..).zip(HEADROOMS) {
-        if round > 1 && limits.for_search().exceeded() {
+        if accepted || (round > 1 && limits.for_search().exceeded()) {
             break;
         }
         let trace = Some(scaled(&workload, headroom));
         let (outcome, mut report) = search(&PlanningOptions { trace, ..options.clone() });
         let Some(plan) = outcome.plan() else {
-            return best.unwrap_or((outcome, report));
+            return best.map_or((outcome, report), |best| judge_missed(problem, &workload, options, best));
         };
         let judged = JudgedPlan { problem, plan, workload: &workload, purpose: &format!("search/{round}") };
-        let judgement = judge(&judged, JudgeEffort::PLAN, &limits.for_finishing());
+        let judgement = judge(&judged, JudgeEffort::SEARCH, &limits.for_finishing());
         rounds.push(round_of(problem, round, headroom, plan.replicas(), &report));
-        let estimate = match judgement {
-            Ok(simulation) => simulation.total,
+        match judgement {
+            Ok(simulation) => report.estimate = Some(simulation.total),
             Err(no) => {
                 report.explanation.left_out.push(format!("the judgement on fresh samples: {}", no.why));
-                return best.unwrap_or((outcome, report));
+                return best.map_or((outcome, report), |best| judge_missed(problem, &workload, options, best));
             }
-        };
-        let judged_on = estimate.judged_on.clone().unwrap_or_default();
+        }
+        let judged_on = judged_on(&report).cloned().unwrap_or_default();
+        accepted = is_accepted(&judged_on);
         rounds.iter_mut().rev().take(1).for_each(|r: &mut CheckRound| r.judged_on = Some(judged_on.clone()));
-        report.estimate = Some(estimate);
-        let accepted = is_accepted(&judged_on);
-        let outcome = if accepted { outcome } else { missed(outcome, stop_reason(&judged_on)) };
         if accepted || best.as_ref().is_none_or(|best| is_closer(&report, &best.1)) {
             best = Some((outcome, report));
         }
-        if accepted {
-            break;
-        }
     }
-    let (outcome, mut report) = best.expect("the first search has an answer");
+    let best = best.expect("the first search has an answer");
+    let (outcome, mut report) = if accepted { best } else { judge_missed(problem, &workload, options, best) };
     if rounds.len() > 1 {
         report.rounds = rounds;
     }
     (outcome, report)
+}
+
+fn judged_on(report: &PlanningReport) -> Option<&JudgedOn> {
+    report.estimate.as_ref()?.judged_on.as_ref()
+}
+
+/// Judges the plan that came closest to its end: a search stops a judgement early.
+fn judge_missed(
+    problem: &Problem,
+    workload: &Workload,
+    options: &PlanningOptions,
+    (outcome, mut report): Answer,
+) -> Answer {
+    if let Some(plan) = outcome.plan() {
+        let judged = JudgedPlan { problem, plan, workload, purpose: "search/closest" };
+        // without time, the earlier judgement counts
+        if let Ok(simulation) = judge(&judged, JudgeEffort::PLAN, &options.limits().for_finishing()) {
+            report.estimate = Some(simulation.total);
+        }
+    }
+    let missed_for = judged_on(&report).filter(|judged| !is_accepted(judged)).map(stop_reason);
+    (missed_for.map_or_else(|| outcome.clone(), |reason| missed(outcome.clone(), reason)), report)
 }
 
 /// An answer with its plan's figures on fresh samples of the load. The percentile is reported, but not enforced.
@@ -86,11 +107,8 @@ fn missed(outcome: PlanOutcome, stopped: StopReason) -> PlanOutcome {
 
 /// Whether report `a` is closer to holding than report `b`.
 fn is_closer(a: &PlanningReport, b: &PlanningReport) -> bool {
-    let closeness = |report: &PlanningReport| {
-        let judged = report.estimate.as_ref().and_then(|e| e.judged_on.as_ref());
-        let low = |j: &apportion_domain::JudgedOn| j.pipelines.iter().map(|p| p.attainment_low).fold(1.0, f64::min);
-        judged.map(|j| (j.verdict == JudgedVerdict::Undecided, low(j)))
-    };
+    let least = |j: &JudgedOn| j.pipelines.iter().map(|p| p.attainment - p.percentile / 100.0).fold(1.0, f64::min);
+    let closeness = |report: &PlanningReport| judged_on(report).map(|j| (j.verdict == JudgedVerdict::Undecided, least(j)));
     closeness(a) > closeness(b)
 }
 

@@ -52,8 +52,12 @@ mod tests {
     fn plans() -> (Problem, [Plan; 2]) {
         let problem = problem(chain(120.0));
         let trace = Some(steady(300.0));
-        let options =
-            PlanningOptions { planner: Planner::Greedy, trace, explain: false, ..PlanningOptions::new(clock(Duration::ZERO)) };
+        let options = PlanningOptions {
+            planner: Planner::Greedy,
+            trace,
+            explain: false,
+            ..PlanningOptions::new(clock(Duration::ZERO))
+        };
         let planned = crate::plan(&problem, &options).0.plan().expect("a plan").clone();
         let mut thin = planned.clone();
         thin.pipelines[0].assignments.iter_mut().for_each(|a| a.replicas = 1);
@@ -74,7 +78,11 @@ mod tests {
         assert_eq!(seen(&both[0]), seen(&both[1]));
         assert_eq!([both[0].verdict, both[1].verdict], [JudgedVerdict::Holds, JudgedVerdict::Misses]);
         assert!(both[0].first_seed != 3 && both[0].samples >= 8, "{:?}", both[0]);
-        assert_eq!(judged(&problem, &[&thin, &planned], 300.0), [both[1].clone(), both[0].clone()], "the order is no matter");
+        assert_eq!(
+            judged(&problem, &[&thin, &planned], 300.0),
+            [both[1].clone(), both[0].clone()],
+            "the order is no matter"
+        );
     }
 
     #[test]
@@ -94,8 +102,14 @@ mod tests {
         let (problem, [planned, thin]) = plans();
         let late = clock(Duration::from_secs(1));
         let plans = [&planned, &thin];
-        let runs =
-            judge_side_by_side(&problem, &plans, &steady(300.0), JudgeEffort::PLAN, &late, Some(Duration::from_millis(500)));
+        let runs = judge_side_by_side(
+            &problem,
+            &plans,
+            &steady(300.0),
+            JudgeEffort::PLAN,
+            &late,
+            Some(Duration::from_millis(500)),
+        );
         assert!(runs.iter().all(Option::is_none), "{runs:?}");
         assert!(judge_side_by_side(&problem, &[], &steady(300.0), JudgeEffort::PLAN, &late, None).is_empty());
     }

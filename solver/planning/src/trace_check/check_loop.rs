@@ -12,7 +12,7 @@ use super::tighten::{MissedPlan, tighten};
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::attempt::{CheckedPlan, SearchOutcome, attempt};
-use crate::held_out::judge::{JudgeEffort, JudgedPlan, interval_misses, is_accepted, judge, stop_reason};
+use crate::held_out::judge::{JudgeEffort, JudgedPlan, interval_misses, is_accepted, judge, may_hold, stop_reason};
 use crate::options::PlanningOptions;
 use crate::replay::{self, ReplayFailure};
 use apportion_domain::{
@@ -27,6 +27,7 @@ pub(crate) const ROUNDS_MAX: u32 = 8;
 const REFINEMENTS_MAX: u32 = 3;
 
 /// A plan with its replay.
+#[derive(Clone)]
 struct Replayed {
     candidate: CheckedPlan,
     simulation: Simulation,
@@ -60,8 +61,7 @@ impl Replayed {
 
     /// How far it is from holding: a plan that may hold is closer than one that misses.
     fn distance(&self, problem: &Problem) -> (bool, f64) {
-        let may_hold = self.judged_on().is_some_and(|judged| judged.verdict == JudgedVerdict::Undecided);
-        (!may_hold, self.worst_miss(problem))
+        (!self.judged_on().is_some_and(may_hold), self.worst_miss(problem))
     }
 }
 
@@ -98,7 +98,10 @@ pub(crate) fn plan_on_trace(
                 break;
             }
             SearchOutcome::Plan(candidate) => {
-                let checked = check_plan(problem, workload, (round, &tightening), *candidate, &limits.for_finishing());
+                let checked = match progress.known(&candidate.plan) {
+                    Some(known) => Ok(Replayed { tightening: tightening.clone(), ..known }),
+                    None => check_plan(problem, workload, (round, &tightening), *candidate, &limits.for_finishing()),
+                };
                 match checked {
                     Ok(replayed) => progress.record_replay(problem, round, replayed),
                     // a replayed plan of an earlier round is worth more than a plan without a replay
@@ -141,7 +144,8 @@ fn check_plan(
     let mut replayed = Replayed { candidate, simulation, judged: None, tightening: tightening.clone() };
     if replayed.worst_miss(problem) <= 0.0 {
         // without a judgement the plan counts as one that is not known to hold
-        replayed.judged = judge_round(problem, &replayed.candidate.plan, workload, round, limits).ok();
+        replayed.judged =
+            judge_round(problem, &replayed.candidate.plan, workload, (round, JudgeEffort::SEARCH), limits).ok();
     }
     Ok(replayed)
 }
@@ -151,13 +155,18 @@ fn judge_round(
     problem: &Problem,
     plan: &Plan,
     workload: &Workload,
-    round: u32,
+    (round, effort): (u32, JudgeEffort),
     limits: &RunLimits,
 ) -> Result<Simulation, ReplayFailure> {
-    judge(&JudgedPlan { problem, plan, workload, purpose: &format!("round/{round}") }, JudgeEffort::PLAN, limits)
+    judge(&JudgedPlan { problem, plan, workload, purpose: &format!("round/{round}") }, effort, limits)
 }
 
 impl Progress {
+    /// The results of the same plan in an earlier round. Other samples would be a second chance, and the first one counts.
+    fn known(&self, plan: &Plan) -> Option<Replayed> {
+        self.held.iter().chain(&self.missed).find(|of| of.candidate.plan == *plan).cloned()
+    }
+
     fn record_replay(&mut self, problem: &Problem, round: u32, replayed: Replayed) {
         self.rounds.push(round_of(problem, round, &replayed));
         if replayed.judged_on().is_some_and(is_accepted) {
@@ -208,9 +217,11 @@ impl Progress {
             (Some(held), _) => report(held.candidate, held.judged.unwrap_or(held.simulation).total),
             (None, Some(mut missed)) => {
                 let has_passed = missed.judged.is_none() && missed.worst_miss(problem) <= 0.0;
-                if missed.judged.is_none() {
-                    let plan = &missed.candidate.plan;
-                    missed.judged = judge_round(problem, plan, workload, ROUNDS_MAX + 1, &limits.for_finishing()).ok();
+                // a search ends a judgement early
+                if missed.judged_on().is_none_or(|judged| judged.verdict == JudgedVerdict::Undecided && !may_hold(judged)) {
+                    let (plan, last) = (&missed.candidate.plan, (ROUNDS_MAX + 1, JudgeEffort::PLAN));
+                    missed.judged =
+                        judge_round(problem, plan, workload, last, &limits.for_finishing()).ok().or(missed.judged);
                 }
                 let stopped = match missed.judged_on() {
                     Some(judged) if is_accepted(judged) => missed.candidate.stopped,
