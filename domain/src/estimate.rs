@@ -35,12 +35,68 @@ pub struct TaskWaiting {
     pub utilisation: f64,
 }
 
-/// Predicted attainment, latency and accuracy of a plan on a trace.
+named! {
+    /// Whether a plan meets its percentile on fresh samples of a load.
+    JudgedVerdict default Undecided {
+        /// The lower end of the interval reaches the percentile.
+        Holds = "holds",
+        /// The upper end of the interval is below the percentile.
+        Misses = "misses",
+        /// The percentile lies inside the interval of all samples that were allowed.
+        Undecided = "undecided",
+    }
+}
+
+named! {
+    /// Where the fresh samples of a load come from.
+    JudgedLoad default Redrawn {
+        /// The same rates, with arrivals drawn by other seeds.
+        Redrawn = "redrawn",
+        /// Arrivals drawn from the rates and the variation of a recording.
+        FromRecording = "from_recording",
+    }
+}
+
+/// The attainment of one pipeline over fresh samples.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JudgedPipeline {
+    /// The pipeline's name.
+    pub pipeline: String,
+    /// The share of requests that must be in time, 0 to 100.
+    pub percentile: f64,
+    /// Requests over all samples.
+    pub requests: u64,
+    /// Share of them within the SLO; 1 without requests.
+    pub attainment: f64,
+    /// Lower end of the 95 % interval of the attainment.
+    pub attainment_low: f64,
+    /// Upper end of the 95 % interval of the attainment.
+    pub attainment_high: f64,
+    /// The answer for this pipeline.
+    pub verdict: JudgedVerdict,
+}
+
+/// On which samples an estimate was made, and what they show. A planner does not see these samples while it searches.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct JudgedOn {
+    /// `holds` if every pipeline holds, `misses` if one misses.
+    pub verdict: JudgedVerdict,
+    /// How the samples were drawn.
+    pub load: JudgedLoad,
+    /// Number of independent samples.
+    pub samples: u64,
+    /// Seed of the first sample. The seeds of the others follow it.
+    pub first_seed: u64,
+    /// One for each pipeline.
+    pub pipelines: Vec<JudgedPipeline>,
+}
+
+/// Predicted attainment, latency and accuracy of a plan on a load.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Estimate {
     /// How it was made.
     pub method: EstimateMethod,
-    /// Root seed of the run.
+    /// Root seed of the run; of the first one if there are several.
     pub seed: u64,
     /// Requests that arrived.
     pub requests: u64,
@@ -64,4 +120,6 @@ pub struct Estimate {
     pub cost_per_hour: f64,
     /// Waiting by task.
     pub waiting: Vec<TaskWaiting>,
+    /// The fresh samples of which this estimate is the sum; `None` for a single run.
+    pub judged_on: Option<JudgedOn>,
 }

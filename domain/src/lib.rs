@@ -29,7 +29,7 @@ pub mod trace;
 pub mod units;
 pub mod variant;
 
-pub use estimate::{Estimate, EstimateMethod, TaskWaiting};
+pub use estimate::{Estimate, EstimateMethod, JudgedLoad, JudgedOn, JudgedPipeline, JudgedVerdict, TaskWaiting};
 pub use hardware::{Hardware, Share};
 pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, VariantIndex};
 pub use invalid::{Invalid, Invalids};

@@ -1,7 +1,7 @@
 //! What does a planner answer? A plan with its proofs, or the reasons why there is no plan.
 
 use crate::serving::named;
-use crate::{Estimate, Plan};
+use crate::{Estimate, JudgedOn, Plan};
 
 named! {
     /// Which step of a mode gave the objective's value.
@@ -38,6 +38,8 @@ named! {
         Cancelled = "cancelled",
         /// No plan held on the trace within the rounds of the check loop.
         TraceNotMet = "trace_not_met",
+        /// The fresh samples that were allowed do not decide whether the plan holds.
+        TraceUndecided = "trace_undecided",
         /// The devices are too few for the rate that a baseline plans for. Its plan serves the largest part that fits.
         DemandNotMet = "demand_not_met",
         /// This planner proves nothing about problems of this kind.
@@ -357,10 +359,12 @@ pub struct CheckRound {
     pub objective: ObjectiveValue,
     /// Replicas of the round's plan.
     pub replicas: u64,
-    /// Attainment on the trace, 0 to 1.
+    /// Attainment on the load that the round tightens on, 0 to 1.
     pub attainment: f64,
-    /// 99th percentile of the latency on the same trace, in milliseconds.
+    /// 99th percentile of the latency on the same load, in milliseconds.
     pub p99_ms: f64,
+    /// What fresh samples show; `None` if the plan misses already on the load that the round tightens on.
+    pub judged_on: Option<JudgedOn>,
 }
 
 /// How a planner came to its outcome.

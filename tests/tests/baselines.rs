@@ -1,6 +1,6 @@
 //! Baselines and comparisons on a chain whose plans can be worked out by hand.
 
-use apportion_domain::{Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, StopReason};
+use apportion_domain::{JudgedVerdict, Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, StopReason};
 use apportion_estimator::Workload;
 use apportion_planning::compare::{Contender, compare};
 use apportion_planning::{Planner, PlanningOptions, plan};
@@ -174,10 +174,10 @@ fn a_slow_baseline_does_not_prove_infeasibility() {
 }
 
 #[test]
-fn a_comparison_replays_every_plan_on_the_same_load() {
+fn a_comparison_judges_every_plan_on_the_same_samples() {
     let problem = chain(100.0, 6, 2.0);
     let workload = Workload::default_for(&problem);
-    let rows = compare(&problem, &Contender::ALL, &options(Planner::Milp, None), &workload);
+    let rows = compare(&problem, &Contender::ALL, &options(Planner::Milp, None), &workload, |_| ());
     let names: Vec<&str> = rows.iter().map(|r| r.contender.name()).collect();
     assert_eq!(names, ["milp", "milp-unchecked", "greedy", "hardware-only", "proteus", "cg-mean", "cg-peak"]);
     let arrived: Vec<u64> = rows.iter().map(|r| r.estimate.as_ref().expect("an estimate").requests).collect();
@@ -188,9 +188,13 @@ fn a_comparison_replays_every_plan_on_the_same_load() {
     let attainment =
         |r: &apportion_planning::compare::PlannerComparison| r.estimate.as_ref().expect("an estimate").attainment;
     assert!(attainment(checked) >= attainment(unchecked));
-    assert!(checked.holds && by_name("greedy").holds);
+    assert!([checked, by_name("greedy")].iter().all(|row| row.verdict() == Some(JudgedVerdict::Holds)));
     for row in &rows {
         assert_eq!(Contender::from_name(row.contender.name()), Some(row.contender));
-        assert_eq!(row.holds, attainment(row) >= 0.99, "{}", row.contender.name());
+        let (judged, first) = (row.judged_on().expect("judged"), rows[0].judged_on().expect("judged"));
+        assert_eq!((judged.first_seed, judged.samples), (first.first_seed, first.samples), "{}", row.contender.name());
+        assert!(judged.samples >= 5 && judged.first_seed != workload.seed, "{judged:?}");
+        let holds = row.verdict() == Some(JudgedVerdict::Holds);
+        assert!(!holds || attainment(row) >= 0.99, "{}", row.contender.name());
     }
 }

@@ -208,7 +208,7 @@ async fn plan_pipeline(
         let plan = solved.outcome.plan().ok_or(RoundError::Unknown)?;
         let choice = match current {
             Some(current) => {
-                let candidate = CandidatePlan { plan: &plan.pipelines[0], attainment: solved.attainment.unwrap_or(0.0) };
+                let candidate = CandidatePlan { plan: &plan.pipelines[0], at_its_demand: solved.attainment.unwrap_or(0.0) };
                 Some(compare(wish, &problem, current, candidate).await?)
             }
             None => None,
@@ -225,7 +225,7 @@ async fn plan_pipeline(
     Err(RoundError::NoDemand)
 }
 
-/// Replays the plan in force in the present problem, and decides whether it stays.
+/// Judges the plan in force in the present problem beside the new one, and decides whether it stays.
 async fn compare(
     wish: &ReplanInput,
     problem: &Problem,
@@ -235,9 +235,9 @@ async fn compare(
     let qps = replay_qps(wish, problem, current);
     let at = problem.changed(|draft| draft.pipelines[0] = draft.pipelines[0].with_demand(qps));
     let at = at.expect("a problem with a lower demand");
-    let plan = at_demand(current, &at);
-    let replayed = jobs::check_and_replay(at, plan, vec![documents::steady(qps, TRACE_S)]).await?;
-    Ok(choose(wish, problem, current, &replayed, candidate))
+    let (in_force, new) = (at_demand(current, &at), at_demand(candidate.plan, &at));
+    let judged = jobs::judge_sides(at, in_force, new, vec![documents::steady(qps, TRACE_S)]).await?;
+    Ok(choose(wish, problem, current, &judged, candidate))
 }
 
 /// The options of a round's plan of a pipeline.

@@ -14,5 +14,5 @@ mod retry;
 mod solve;
 mod worker;
 
-pub use solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, check_and_replay, solve};
+pub use solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, judge_sides, solve};
 pub use worker::{DEATHS_MAX, run};

@@ -4,12 +4,12 @@
 //! process.
 
 use super::counts;
-use crate::decide::replacement::ReplayedPlan;
+use crate::decide::replacement::JudgedSides;
 use crate::store::jobs::SolveTime;
 use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, Problem};
-use apportion_estimator::{ArrivalProcess, SimulateOptions, Workload, simulate};
+use apportion_estimator::{ArrivalProcess, Simulation, Workload};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
-use apportion_planning::{Listener, Planner, plan};
+use apportion_planning::{JudgeEffort, Listener, Planner, judge_side_by_side, plan};
 use apportion_wire::PlanFile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -26,7 +26,7 @@ use uuid::Uuid;
 pub const TIME_LIMIT_S_MAX: f64 = 3_600.0;
 /// Default time limit of one plan, in seconds.
 const TIME_LIMIT_S: f64 = 60.0;
-/// Seed of every trace: two plans are replayed on the same arrivals.
+/// Seed of every trace. Fresh samples have seeds that are derived from it: two plans are judged on the same arrivals.
 const SEED: u64 = 1;
 
 /// The options of a plan.
@@ -169,7 +169,7 @@ pub struct SolveRequest {
 pub struct SolvedPlan {
     /// The outcome.
     pub outcome: PlanOutcome,
-    /// Share of requests within the SLO on the traces; `None` without a plan.
+    /// Share of requests within the SLO on fresh samples of the traces; `None` without a plan.
     pub attainment: Option<f64>,
     /// The plan file.
     pub document: Value,
@@ -270,21 +270,38 @@ fn sentence(finding: &apportion_checker::Finding) -> String {
     format!("{}: {}: {}", finding.rule, finding.place, finding.evidence)
 }
 
-/// Checks and replays a plan in a problem that it was not made for, in a thread of its own. Of the problem's objective, the
-/// budget and the latency rule matter.
+/// Checks the plan in force in a problem that it was not made for, and judges it beside a new one on the same fresh samples
+/// of the traces, in a thread of its own. Of the problem's objective, the budget and the latency rule matter.
 ///
 /// # Errors
 /// If checker or estimator panicked.
-pub async fn check_and_replay(problem: Problem, plan: Plan, traces: Vec<ArrivalTrace>) -> Result<ReplayedPlan, SolveError> {
-    run_in_thread("the checker", move || {
-        let findings = apportion_checker::check(&problem, &plan);
-        let run = simulate(&problem, &plan, &workload(traces), &SimulateOptions::default());
-        ReplayedPlan {
-            findings: findings.iter().map(sentence).collect(),
-            attainment: run.map_or(0.0, |run| run.total.attainment),
-        }
-    })
-    .await
+pub async fn judge_sides(
+    problem: Problem,
+    in_force: Plan,
+    new: Plan,
+    traces: Vec<ArrivalTrace>,
+) -> Result<JudgedSides, SolveError> {
+    run_in_thread("the checker", move || check_and_judge(&problem, [&in_force, &new], traces)).await
+}
+
+/// As [`judge_sides`], in the caller's thread. The plan in force is the first.
+fn check_and_judge(problem: &Problem, plans: [&Plan; 2], traces: Vec<ArrivalTrace>) -> JudgedSides {
+    let findings = apportion_checker::check(problem, plans[0]);
+    if !findings.is_empty() {
+        return JudgedSides { findings: findings.iter().map(sentence).collect(), ..JudgedSides::default() };
+    }
+    let begin = Instant::now();
+    let clock: Arc<dyn Fn() -> Duration + Send + Sync> = Arc::new(move || begin.elapsed());
+    let judged = judge_side_by_side(problem, &plans, &workload(traces), JudgeEffort::ROUND, &clock, None);
+    tracing::debug!(seconds = begin.elapsed().as_secs_f64(), "both plans were judged");
+    let attainment = |side: usize| judged[side].as_ref().map_or(0.0, |run| run.total.attainment);
+    let samples = |run: &Simulation| run.total.judged_on.as_ref().map_or(0, |judged| judged.samples);
+    JudgedSides {
+        findings: Vec::new(),
+        in_force: attainment(0),
+        new: attainment(1),
+        samples: judged.iter().flatten().map(samples).max().unwrap_or_default(),
+    }
 }
 
 #[cfg(test)]

@@ -31,7 +31,7 @@ mod yaml_bounds;
 pub use bad_input::BadInput;
 pub use convert::objective_of;
 pub use csv_lines::CsvLines;
-pub use plan::{EstimateFile, PlanFile, PlannerFile, TaskEstimateFile};
+pub use plan::{EstimateFile, JudgedOnFile, PlanFile, PlannerFile, TaskEstimateFile};
 pub use plan_read::{plan_from_tree, read_plan, read_plan_for};
 pub use problem::{ProblemFile, hardware_from_tree, problem_from_tree, read_problem};
 pub use profile_csv::{AccuracyUnit, ProfileCsvRow, read_profile_csv, write_profile_csv};

@@ -3,7 +3,8 @@
 use crate::explanation::ExplanationFile;
 use crate::record::{FileKind, FileValue, ValueShape, record};
 use apportion_domain::{
-    Batching, Dropping, EstimateMethod, Mode, ObjectiveStep, PlanStatus, Queueing, RoutingPolicy, StopReason,
+    Batching, Dropping, EstimateMethod, JudgedLoad, JudgedVerdict, Mode, ObjectiveStep, PlanStatus, Queueing,
+    RoutingPolicy, StopReason,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -302,9 +303,52 @@ record! {
         pub accuracy: Option<f64> => optional.or_null(),
         /// Cost of the plan's devices.
         pub cost_per_hour: f64 => optional.or_null(),
+        /// The fresh samples of which the figures are the sum; absent for a single run.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub judged_on: Option<JudgedOnFile> => optional,
         /// The times of queries at each task; older files do not have them.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         pub tasks: Vec<TaskEstimateFile> => optional,
+    }
+}
+
+record! {
+    /// The samples on which a plan was judged. No planner sees them while it searches.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct JudgedOnFile {
+        /// `holds` if every pipeline holds, `misses` if one misses, else `undecided`.
+        pub verdict: String => optional.words(JudgedVerdict::NAMES),
+        /// `redrawn`: the same rates with other arrivals; `from_recording`: arrivals drawn from the rates of a recording.
+        pub load: String => optional.words(JudgedLoad::NAMES),
+        /// Number of independent samples.
+        pub samples: u64 => optional,
+        /// Seed of the first sample. The seeds of the others follow it.
+        pub first_seed: u64 => optional,
+        /// The answer for each pipeline.
+        pub pipelines: Vec<JudgedPipelineFile> => optional,
+    }
+}
+
+record! {
+    /// The attainment of one pipeline over the fresh samples.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct JudgedPipelineFile {
+        /// Name of the pipeline.
+        pub pipeline: String => optional,
+        /// The share of requests that must be in time, 0 to 100.
+        pub percentile: f64 => optional,
+        /// Requests over all samples.
+        pub requests: u64 => optional,
+        /// Share of them within the SLO.
+        pub attainment: f64 => optional,
+        /// Lower end of the 95 % interval of the attainment.
+        pub attainment_low: f64 => optional,
+        /// Upper end of the 95 % interval of the attainment.
+        pub attainment_high: f64 => optional,
+        /// `holds` if the lower end reaches the percentile, `misses` if the upper end is below it, else `undecided`.
+        pub verdict: String => optional.words(JudgedVerdict::NAMES),
     }
 }
 
@@ -371,6 +415,9 @@ record! {
         pub attainment: f64 => optional.or_null(),
         /// Its 99th percentile of the latency; null if no request was answered.
         pub p99_ms: Option<f64> => optional.or_null(),
+        /// What fresh samples show; absent if the plan misses already on the load that the round tightens on.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub judged_on: Option<JudgedOnFile> => optional,
     }
 }
 

@@ -2,13 +2,13 @@
 
 use crate::explanation::{self, finite};
 use crate::plan::{
-    AssignmentFile, BackupFile, EstimateFile, FlowFile, GroupFile, LadderStepFile, ObjectiveFile, PathNode,
-    PipelinePlanFile, PlanFile, PlannerFile, RoundFile, RoutingEntryFile, RoutingFile, RoutingTableFile, ServingFile,
-    TaskEstimateFile,
+    AssignmentFile, BackupFile, EstimateFile, FlowFile, GroupFile, JudgedOnFile, JudgedPipelineFile, LadderStepFile,
+    ObjectiveFile, PathNode, PipelinePlanFile, PlanFile, PlannerFile, RoundFile, RoutingEntryFile, RoutingFile,
+    RoutingTableFile, ServingFile, TaskEstimateFile,
 };
 use apportion_domain::{
-    Assignment, CheckRound, Estimate, Flow, GroupName, LadderStep, Mode, ObjectiveValue, PipelinePlan, PlanOutcome,
-    PlanningReport, Problem, Routing, ServingPolicy, Share, TaskWaiting,
+    Assignment, CheckRound, Estimate, Flow, GroupName, JudgedOn, JudgedPipeline, LadderStep, Mode, ObjectiveValue,
+    PipelinePlan, PlanOutcome, PlanningReport, Problem, Routing, ServingPolicy, Share, TaskWaiting,
 };
 
 impl PlanFile {
@@ -155,7 +155,29 @@ impl From<&Estimate> for EstimateFile {
             p99_ms: finite(e.p99_ms),
             accuracy: finite(e.accuracy),
             cost_per_hour: e.cost_per_hour,
+            judged_on: e.judged_on.as_ref().map(JudgedOnFile::from),
             tasks: e.waiting.iter().map(TaskEstimateFile::from).collect(),
+        }
+    }
+}
+
+impl From<&JudgedOn> for JudgedOnFile {
+    fn from(j: &JudgedOn) -> Self {
+        let of_pipeline = |p: &JudgedPipeline| JudgedPipelineFile {
+            pipeline: p.pipeline.clone(),
+            percentile: p.percentile,
+            requests: p.requests,
+            attainment: p.attainment,
+            attainment_low: p.attainment_low,
+            attainment_high: p.attainment_high,
+            verdict: p.verdict.name().to_owned(),
+        };
+        Self {
+            verdict: j.verdict.name().to_owned(),
+            load: j.load.name().to_owned(),
+            samples: j.samples,
+            first_seed: j.first_seed,
+            pipelines: j.pipelines.iter().map(of_pipeline).collect(),
         }
     }
 }
@@ -186,5 +208,6 @@ fn round(mode: Mode, r: &CheckRound) -> RoundFile {
         replicas: r.replicas,
         attainment: r.attainment,
         p99_ms: finite(r.p99_ms),
+        judged_on: r.judged_on.as_ref().map(JudgedOnFile::from),
     }
 }

@@ -2,9 +2,9 @@
 
 use apportion_domain::{
     Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, CheckRound, Consequence, Constraint, Decision,
-    Estimate, Explanation, Flow, GroupName, LadderStep, ObjectiveStep, ObjectiveValue, PipelinePlan, Plan, PlanOutcome,
-    PlanningReport, Price, Problem, Relaxation, Routing, RoutingEntry, RoutingTable, ScalingAction, ScalingOutcome,
-    ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
+    Estimate, Explanation, Flow, GroupName, JudgedOn, JudgedPipeline, JudgedVerdict, LadderStep, ObjectiveStep,
+    ObjectiveValue, PipelinePlan, Plan, PlanOutcome, PlanningReport, Price, Problem, Relaxation, Routing, RoutingEntry,
+    RoutingTable, ScalingAction, ScalingOutcome, ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
 };
 use apportion_needs::{Need, counted};
 use apportion_wire::{
@@ -113,6 +113,13 @@ fn plan() -> Plan {
 }
 
 fn report(objective: ObjectiveValue) -> PlanningReport {
+    let judged_on = JudgedOn {
+        verdict: JudgedVerdict::Misses,
+        samples: 8,
+        first_seed: 1 << 51,
+        pipelines: vec![JudgedPipeline { pipeline: "traffic".into(), attainment_high: 0.97, ..JudgedPipeline::default() }],
+        ..JudgedOn::default()
+    };
     let round = CheckRound {
         round: 1,
         headroom: vec![("traffic/detect".into(), 1.1)],
@@ -121,6 +128,7 @@ fn report(objective: ObjectiveValue) -> PlanningReport {
         replicas: 6,
         attainment: 0.9,
         p99_ms: f64::NAN,
+        judged_on: Some(judged_on.clone()),
     };
     PlanningReport {
         planner: "milp".into(),
@@ -128,7 +136,15 @@ fn report(objective: ObjectiveValue) -> PlanningReport {
         seconds: 0.5,
         rounds: vec![round],
         explanation: explanation(),
-        estimate: Some(Estimate { seed: 1, requests: 10, ok: 9, late: 1, attainment: 0.9, ..Estimate::default() }),
+        estimate: Some(Estimate {
+            seed: 1,
+            requests: 10,
+            ok: 9,
+            late: 1,
+            attainment: 0.9,
+            judged_on: Some(judged_on),
+            ..Estimate::default()
+        }),
     }
 }
 

@@ -3,8 +3,9 @@
 use crate::agent::{self, AgentArgs};
 use crate::demo::{FleetArgs, format_named};
 use apportion_experiments::bench::fidelity::FidelitySettings;
+use apportion_experiments::bench::promises::PromiseSettings;
 use apportion_experiments::bench::push::PushSettings;
-use apportion_experiments::bench::{estimator, fidelity, push, serving, solver};
+use apportion_experiments::bench::{estimator, fidelity, promises, push, serving, solver};
 use apportion_support::exit::{CommandResult, Exit};
 use clap::{Args, Subcommand};
 
@@ -42,6 +43,24 @@ pub enum BenchCommand {
     Serving,
     /// Real variants on this machine under loads from light to twice the planned demand, beside the estimator's interval.
     Fidelity(FidelityArgs),
+    /// Promises that plans hold, each tested on further fresh samples. Pipelines and loads are drawn.
+    Promises {
+        /// Promises to make.
+        #[arg(long, default_value_t = 40, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        promises: u32,
+        /// Further samples that test each of them.
+        #[arg(long, default_value_t = 64, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        samples: u32,
+        /// Seconds of a sample.
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(3..=3_600))]
+        seconds: u32,
+        /// Mean demand of the pipelines in queries per second.
+        #[arg(long, default_value_t = 25, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        demand_qps: u32,
+        /// Seed of pipelines and loads.
+        #[arg(long, default_value_t = 1_000)]
+        seed: u64,
+    },
     /// A new target for a large fleet: the time until every agent has acknowledged it.
     Push(PushArgs),
     /// Two agents on this machine with variants that take no time: the cost of a hop, large tensors, and requests per
@@ -85,6 +104,15 @@ pub fn run(command: BenchCommand) -> CommandResult {
         }
         BenchCommand::Estimator { seconds } => estimator::run(seconds)?,
         BenchCommand::Serving => serving::run()?,
+        BenchCommand::Promises { promises: count, samples, seconds, demand_qps, seed } => {
+            promises::run(&PromiseSettings {
+                promises: count as usize,
+                samples: samples.into(),
+                seconds: seconds.into(),
+                demand_qps: demand_qps.into(),
+                seed,
+            })?
+        }
         BenchCommand::Fidelity(FidelityArgs { fleet, seconds, seed, format }) => {
             let format = format_named(&format);
             fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, seed, format })?;

@@ -1,14 +1,16 @@
 //! How does `apportion compare` run planners side by side on one trace?
 
 use crate::args::{self, FormatFlag};
+use crate::judged::fresh_samples;
 use crate::workload::WorkloadArgs;
-use apportion_domain::{ObjectiveStep, PlanStatus, StopReason};
+use apportion_domain::{JudgedVerdict, ObjectiveStep, PlanStatus, StopReason};
 use apportion_planning::compare::{Contender, PlannerComparison, compare};
 use apportion_planning::{Planner, PlanningOptions};
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::input;
 use apportion_support::output::{self, TextTable, number, optional};
 use apportion_support::progress::spinner;
+use apportion_wire::JudgedOnFile;
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use serde_json::{Value, json};
@@ -51,12 +53,10 @@ pub fn run(args: &CompareArgs) -> CommandResult {
         time_limit: Some(args.time_limit),
         ..PlanningOptions::new(Arc::new(move || start.elapsed()))
     };
-    let mut rows = Vec::with_capacity(contenders.len());
-    for &contender in &contenders {
-        let progress = spinner(&format!("planning with {}", contender.name()));
-        rows.extend(compare(&problem, &[contender], &options, &workload));
-        progress.finish_and_clear();
-    }
+    let progress = spinner("planning");
+    let show = |contender: Contender| progress.set_message(format!("planning with {}", contender.name()));
+    let rows = compare(&problem, &contenders, &options, &workload, show);
+    progress.finish_and_clear();
     match args.format {
         FormatFlag::Json => output::print(&output::json(&document(&rows, args.workload.seed))?)?,
         FormatFlag::Table => output::print(&table(&rows))?,
@@ -84,14 +84,13 @@ fn table(rows: &[PlannerComparison]) -> String {
         "accuracy",
         "attainment",
         "p99 ms",
-        "holds",
+        "verdict",
         "rounds",
         "plan s",
         "stopped",
     ]);
     for row in rows {
         let figure = |value: fn(&apportion_domain::Estimate) -> f64| optional(row.estimate.as_ref().map(value));
-        let holds = if row.holds { "yes" } else { "no" };
         table.row(vec![
             row.contender.name().to_owned(),
             row.outcome.status().to_string(),
@@ -101,17 +100,26 @@ fn table(rows: &[PlannerComparison]) -> String {
             figure(|e| e.accuracy),
             figure(|e| e.attainment),
             figure(|e| e.p99_ms),
-            if row.plan().is_some() { holds } else { "-" }.to_owned(),
+            row.verdict().map_or("-", JudgedVerdict::name).to_owned(),
             row.report.rounds.len().to_string(),
             number(row.report.seconds),
             row.outcome.stopped().map_or("-", StopReason::name).to_owned(),
         ]);
     }
-    table.text("")
+    let judged = samples(rows).map(|judged| format!("\nevery plan is judged on {}\n", fresh_samples(&judged)));
+    table.text("") + &judged.unwrap_or_default()
+}
+
+/// The samples on which all plans were judged.
+fn samples(rows: &[PlannerComparison]) -> Option<JudgedOnFile> {
+    rows.iter().find_map(PlannerComparison::judged_on).map(JudgedOnFile::from)
 }
 
 fn document(rows: &[PlannerComparison], seed: u64) -> Value {
-    json!({"version": 1, "seed": seed, "planners": rows.iter().map(entry).collect::<Vec<_>>()})
+    let judged_on = samples(rows).map(|JudgedOnFile { load, samples, first_seed, .. }| {
+        json!({"load": load, "samples": samples, "first_seed": first_seed})
+    });
+    json!({"version": 1, "seed": seed, "judged_on": judged_on, "planners": rows.iter().map(entry).collect::<Vec<_>>()})
 }
 
 fn entry(row: &PlannerComparison) -> Value {
@@ -135,7 +143,9 @@ fn entry(row: &PlannerComparison) -> Value {
         "replicas": row.plan().map(|p| p.replicas()),
         "pipelines": pipelines,
         "estimate": estimate,
-        "holds": row.plan().map(|_| row.holds),
+        "holds": row.verdict().map(|verdict| verdict == JudgedVerdict::Holds),
+        "verdict": row.verdict().map(JudgedVerdict::name),
+        "pipelines_judged": row.judged_on().map(|judged| JudgedOnFile::from(judged).pipelines),
         "rounds": row.report.rounds.len(),
         "seconds": row.report.seconds,
     })

@@ -18,6 +18,7 @@ mod diff;
 mod frontier;
 mod import;
 mod init;
+mod judged;
 mod plan;
 mod profile;
 mod reproduce;

@@ -7,6 +7,7 @@ mod chain;
 mod clock;
 pub mod estimator;
 pub mod fidelity;
+pub mod promises;
 pub mod push;
 mod scaling;
 pub mod serving;

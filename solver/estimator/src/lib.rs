@@ -7,8 +7,8 @@
 //!
 //! The rooms are `input` (which requests come, and when?), `compile` (problem and plan as numbers) and `state` (everything
 //! that a run holds at one moment). Then follow `run` (which event is next?), `change` (which replicas and plans change
-//! during a run?) and [`controllers`] (policies that scale replicas between plans, as baselines). `docs/glossary.md` says
-//! each noun in one line.
+//! during a run?) and [`controllers`] (policies that scale replicas between plans, as baselines). [`Samples`] are several
+//! independent runs, and [`interval`] says what they show. `docs/glossary.md` says each noun in one line.
 //!
 //! The commonest addition is a policy: write it in `serving`, and construct it in `compile`.
 
@@ -18,9 +18,11 @@ mod compile;
 pub mod controllers;
 mod error;
 mod input;
+pub mod interval;
 mod random;
 mod result;
 mod run;
+mod samples;
 pub mod scenario;
 mod simulate;
 mod state;
@@ -30,9 +32,11 @@ pub use apportion_serving::monitor::{BatchEntry, QueryRecords};
 pub use apportion_serving::{DropReason, LateQueries, RequestOutcome};
 pub use compile::size::{expected_requests, expected_visits};
 pub use error::SimulateError;
+pub use input::fresh::FreshLoad;
 pub use input::options::SimulateOptions;
 pub use input::workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 pub use result::{ModulePeriod, Replay, RequestRecord, Simulation, Window};
+pub use samples::{Sample, Samples, first_seed, run_sample};
 pub use scenario::{BinCount, Controller, GroupObservation, Observation, OnFailure, Scenario, ScenarioEvent};
 pub use simulate::{replay, simulate};
 pub use state::bounds::{CutReason, Stop};

@@ -8,6 +8,7 @@ use crate::input::workload::{Arrivals, Workload};
 use crate::result::{Replay, Simulation};
 use crate::run::SimulationRun;
 use crate::scenario::Scenario;
+use crate::state::statistics::Statistics;
 use apportion_domain::{Plan, Problem};
 use apportion_serving::LateQueries;
 
@@ -23,13 +24,23 @@ pub fn simulate(
     workload: &Workload,
     options: &SimulateOptions,
 ) -> Result<Simulation, SimulateError> {
+    Ok(statistics_of(problem, plan, workload, options)?.result(problem, plan, workload.seed))
+}
+
+/// The counts of a run without changes.
+pub fn statistics_of(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    options: &SimulateOptions,
+) -> Result<Statistics, SimulateError> {
     let state = CompiledPlan::new(problem, plan, workload, options)?.into_state(options);
     let mut run = SimulationRun::new(state, arrivals(problem, workload), None);
     run.run();
-    if let Some(cut) = run.state.cut() {
-        return Err(cut.into());
+    match run.state.cut() {
+        Some(cut) => Err(cut.into()),
+        None => Ok(run.state.statistics),
     }
-    Ok(run.state.statistics.result(problem, plan, workload.seed))
 }
 
 /// As [`simulate`], with changes: replicas come after their loading time, leave, die and slow down, and plans change, as

@@ -2,6 +2,7 @@
 
 pub mod cluster;
 pub mod drawn;
+pub mod promises;
 
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;

@@ -6,6 +6,7 @@
 //! The rooms, from the bottom up. A room imports only from the rooms before it:
 //!
 //! - `options`, `replay`, `routing`: the settings of a run, replays on the estimator, routing tables;
+//! - `held_out`: does a plan hold on samples that it was not made on?
 //! - `exact`: the exact planner. Its documentation is the formulation;
 //! - `answer`: outcome, report, explanation, shortfalls;
 //! - `trace_check`: does a plan hold on the trace?
@@ -31,6 +32,7 @@ mod exact;
 #[cfg(test)]
 mod fixtures;
 mod greedy;
+mod held_out;
 pub mod ladder;
 mod options;
 mod planners;
@@ -41,6 +43,8 @@ mod trace_check;
 
 pub use along::{change, compare, frontier};
 pub use apportion_mip::{Incumbent, Listener};
+pub use held_out::judge::JudgeEffort;
+pub use held_out::side_by_side::judge_side_by_side;
 pub use options::{Planner, PlanningOptions};
 pub use planners::plan;
 pub use replay::REPLAY_VISITS_MAX;

@@ -2,6 +2,7 @@
 
 use crate::baselines::{coarse, hardware_only, proteus};
 use crate::greedy;
+use crate::held_out::search::{judge_answer, search_until_held};
 use crate::ladder::{self, PlanWithLadders};
 use crate::options::{Planner, PlanningOptions};
 use crate::trace_check::check_loop::plan_on_trace;
@@ -51,13 +52,14 @@ fn with_ladders(problem: &Problem, options: &PlanningOptions, up_to: f64) -> (Pl
 
 /// The plan of one planner, without ladders.
 fn plan_without_ladders(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
+    let judged = |answer| judge_answer(problem, options, answer);
     match (options.planner, &options.trace) {
-        (Planner::Greedy, _) => greedy::plan(problem, options),
-        (Planner::HardwareOnly, _) => hardware_only::plan(problem, options),
-        (Planner::Proteus, _) => proteus::plan(problem, options),
-        (Planner::CgMean, _) => coarse::plan(problem, options, coarse::PlannedRate::Mean),
-        (Planner::CgPeak, _) => coarse::plan(problem, options, coarse::PlannedRate::Peak),
+        (Planner::Greedy, _) => search_until_held(problem, options, |options| greedy::plan(problem, options)),
+        (Planner::HardwareOnly, _) => judged(hardware_only::plan(problem, options)),
+        (Planner::Proteus, _) => judged(proteus::plan(problem, options)),
+        (Planner::CgMean, _) => judged(coarse::plan(problem, options, coarse::PlannedRate::Mean)),
+        (Planner::CgPeak, _) => judged(coarse::plan(problem, options, coarse::PlannedRate::Peak)),
         (Planner::Milp, Some(workload)) => plan_on_trace(problem, options, workload),
-        (Planner::Milp, None) => plan_unchecked(problem, options),
+        (Planner::Milp, None) => judged(plan_unchecked(problem, options)),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) struct ReplayFailure {
 }
 
 impl ReplayFailure {
-    fn new(error: &SimulateError, limits: &RunLimits) -> Self {
+    pub fn new(error: &SimulateError, limits: &RunLimits) -> Self {
         tracing::warn!(%error, "the plan could not be replayed");
         let stopped = match error {
             SimulateError::Cut(CutReason::Stopped) => Some(limits.stop_reason_or_time_limit()),
@@ -65,7 +65,7 @@ fn stop_condition(limits: &RunLimits) -> Stop {
 }
 
 /// The options of a replay within these limits.
-fn replay_options(limits: &RunLimits) -> SimulateOptions {
+pub(crate) fn replay_options(limits: &RunLimits) -> SimulateOptions {
     SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), stop: stop_condition(limits), ..SimulateOptions::default() }
 }
 

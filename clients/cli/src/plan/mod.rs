@@ -8,6 +8,7 @@ mod table;
 use self::reference::{FormulationArgs, FormulationFlag, ReferenceArguments};
 use self::table::TableArgs;
 use crate::args::{self, FormatFlag};
+use crate::judged::fresh_samples;
 use crate::workload;
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
@@ -17,7 +18,7 @@ use apportion_support::input;
 use apportion_support::output::{self, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::plan::LadderStepFile;
-use apportion_wire::{BadInput, PlanFile, ProblemFile};
+use apportion_wire::{BadInput, JudgedOnFile, PlanFile, ProblemFile};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use indicatif::ProgressBar;
@@ -210,6 +211,7 @@ pub fn plan_table(file: &PlanFile) -> String {
         line("estimate", format!("attainment {} ({served})", number(e.attainment)));
         let accuracy = optional(e.accuracy);
         line("", format!("p50 {} ms, p99 {} ms, accuracy {accuracy}", optional(e.p50_ms), optional(e.p99_ms)));
+        e.judged_on.iter().for_each(|judged| line("judged", judgement(judged)));
     }
     for p in &file.pipelines {
         let s = &p.serving;
@@ -228,6 +230,17 @@ pub fn plan_table(file: &PlanFile) -> String {
         }
     }
     add_reasons(file, &mut text);
+    text
+}
+
+/// On which samples a plan was judged, and what they say about each pipeline.
+fn judgement(judged: &JudgedOnFile) -> String {
+    let mut text = format!("on {}", fresh_samples(judged));
+    for p in &judged.pipelines {
+        let (low, high) = (number(p.attainment_low), number(p.attainment_high));
+        write!(text, "\n{:<12}{} {} %: {} between {low} and {high}", "", p.pipeline, number(p.percentile), p.verdict)
+            .expect("text does not fail");
+    }
     text
 }
 

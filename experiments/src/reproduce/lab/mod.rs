@@ -1,5 +1,6 @@
 //! What do the comparisons share? Settings, problems, loads, replays and measures.
 
+mod judged;
 mod loads;
 mod measures;
 mod parallel;
@@ -7,6 +8,7 @@ mod problems;
 mod replays;
 mod settings;
 
+pub use judged::{HeldOutPlan, JUDGED, judge_plans};
 pub use loads::{bursts, bursts_between, constant, day_ramp, load, rate_quantile, scaled};
 pub use measures::{
     Interval, Seconds, drop_rate, geometric_mean, interval, invalid_rate, mean, mean_ms, quantile, variance, with_interval,

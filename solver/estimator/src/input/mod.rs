@@ -1,4 +1,5 @@
 //! What does a caller ask for: which requests come, when, and under which options?
 
+pub mod fresh;
 pub mod options;
 pub mod workload;

@@ -101,7 +101,7 @@ pub struct KeptResults {
 }
 
 /// The counts of a run.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Statistics {
     pipelines: Vec<RequestStatistics>,
     tasks: Vec<TaskStatistics>,
@@ -113,6 +113,8 @@ pub struct Statistics {
     misses_max: u64,
     first: Moment,
     last: Moment,
+    /// The length of runs that were merged into this one.
+    merged: TimeSpan,
 }
 
 impl Statistics {
@@ -130,7 +132,31 @@ impl Statistics {
             misses_max: kept.misses_max.unwrap_or(u64::MAX),
             first: Moment::NEVER,
             last: Moment::ZERO,
+            merged: TimeSpan::ZERO,
         }
+    }
+
+    /// Adds another run of the same plan. Both have no changes and no records.
+    pub fn merge(&mut self, other: &Self) {
+        debug_assert_eq!(self.servers.len(), other.servers.len(), "runs of the same plan without changes");
+        self.pipelines.iter_mut().zip(&other.pipelines).for_each(|(own, more)| own.merge(more));
+        self.tasks.iter_mut().zip(&other.tasks).for_each(|(own, more)| own.merge(more));
+        for (own, more) in self.servers.iter_mut().zip(&other.servers) {
+            own.busy = own.busy + more.busy;
+            // a server without a batch does not know its task
+            own.task = own.task.max(more.task);
+        }
+        self.merged = self.merged + other.length();
+    }
+
+    /// From the first arrival to the end of the last batch, over all merged runs.
+    fn length(&self) -> TimeSpan {
+        self.merged + self.last.since(self.first.min(self.last))
+    }
+
+    /// By pipeline, the requests that arrived, and those answered within the SLO.
+    pub fn requests(&self) -> impl ExactSizeIterator<Item = (u64, u64)> + '_ {
+        self.pipelines.iter().map(|p| (p.arrived, p.counts[RequestOutcome::Ok as usize]))
     }
 
     /// A request of this pipeline arrived. Returns its number among the requests of the pipeline, from 0.
@@ -285,7 +311,7 @@ impl Statistics {
     }
 
     fn waiting(&self, problem: &Problem) -> Vec<TaskWaiting> {
-        let length = self.last.since(self.first.min(self.last)).as_nanos().max(1) as f64;
+        let length = self.length().as_nanos().max(1) as f64;
         let mut busiest = vec![TimeSpan::ZERO; self.tasks.len()];
         for &ServerUse { busy, task } in &self.servers {
             busiest[task as usize] = busiest[task as usize].max(busy);
@@ -325,6 +351,15 @@ fn cost_per_hour(problem: &Problem, plan: &Plan, pipeline: &str) -> f64 {
     assignments.map(|a| price(&a.group.hardware) * a.group.share.value() * f64::from(a.replicas)).sum()
 }
 
+impl TaskStatistics {
+    fn merge(&mut self, other: &Self) {
+        self.waiting.merge(&other.waiting);
+        self.batches += other.batches;
+        self.service_ns += other.service_ns;
+        self.batch_wait_ns += other.batch_wait_ns;
+    }
+}
+
 impl RequestStatistics {
     fn merge(&mut self, other: &Self) {
         self.arrived += other.arrived;
@@ -350,6 +385,7 @@ impl RequestStatistics {
             accuracy: if answered == 0 { 0.0 } else { self.accuracy_sum / answered as f64 },
             cost_per_hour,
             waiting,
+            judged_on: None,
         }
     }
 }

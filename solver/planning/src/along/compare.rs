@@ -1,11 +1,13 @@
-//! Which planner gives the best plan for a load? Each planner plans the same problem, and the estimator replays each plan.
+//! Which planner gives the best plan for a load? Each planner plans the same problem, and all plans are judged on the same
+//! fresh samples of the load.
 //!
 //! The planners run one after the other, so the measured time belongs to one planner.
 
+use crate::held_out::judge::JudgeEffort;
+use crate::held_out::side_by_side::judge_side_by_side;
 use crate::options::{Planner, PlanningOptions};
 use crate::planners::plan;
-use crate::replay;
-use apportion_domain::{Estimate, Plan, PlanOutcome, PlanningReport, Problem};
+use apportion_domain::{Estimate, JudgedOn, JudgedVerdict, Plan, PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::Workload;
 use std::sync::Arc;
 
@@ -18,7 +20,7 @@ pub enum Contender {
     WithoutCheckLoop,
 }
 
-/// Share of a contender's time for its planner. The rest is for the replay.
+/// Share of a contender's time for its planner. The rest is for the judgement.
 const PLAN_PART: f64 = 0.8;
 /// The name of the exact planner without the check loop.
 const WITHOUT_CHECK_LOOP: &str = "milp-unchecked";
@@ -58,12 +60,10 @@ pub struct PlannerComparison {
     pub contender: Contender,
     /// Its outcome.
     pub outcome: PlanOutcome,
-    /// Its report. The seconds are those of this contender alone, with the planner's own replay.
+    /// Its report. The seconds are those of this contender alone, with the planner's own judgement.
     pub report: PlanningReport,
-    /// How the plan fares on the load, all pipelines together; `None` without a plan.
+    /// How the plan fares on the fresh samples, all pipelines together; `None` without a plan or a judgement.
     pub estimate: Option<Estimate>,
-    /// Whether every pipeline meets its percentile on the load.
-    pub holds: bool,
 }
 
 impl PlannerComparison {
@@ -72,26 +72,47 @@ impl PlannerComparison {
     pub fn plan(&self) -> Option<&Plan> {
         self.outcome.plan()
     }
+
+    /// The samples, which are the same for each contender of a comparison.
+    #[must_use]
+    pub fn judged_on(&self) -> Option<&JudgedOn> {
+        self.estimate.as_ref()?.judged_on.as_ref()
+    }
+
+    /// Whether every pipeline meets its percentile on the samples.
+    #[must_use]
+    pub fn verdict(&self) -> Option<JudgedVerdict> {
+        self.judged_on().map(|judged| judged.verdict)
+    }
 }
 
-/// Plans with each contender and replays its plan on `workload`, which replaces the trace of `options`. The time limit of
-/// `options` holds for each contender.
+/// Plans with each contender, and judges all plans on fresh samples of `workload`, which replaces the trace of `options`. The
+/// time limit of `options` holds for each contender. `before` is called before each contender's search.
 #[must_use]
 pub fn compare(
     problem: &Problem,
     contenders: &[Contender],
     options: &PlanningOptions,
     workload: &Workload,
+    mut before: impl FnMut(Contender),
 ) -> Vec<PlannerComparison> {
-    contenders.iter().map(|&contender| compare_one(problem, contender, options, workload)).collect()
+    let mut rows = Vec::with_capacity(contenders.len());
+    for &contender in contenders {
+        before(contender);
+        rows.push(plan_as(problem, contender, options, workload));
+    }
+    let plans: Vec<&Plan> = rows.iter().filter_map(PlannerComparison::plan).collect();
+    let clock = &options.elapsed;
+    let time = |limit: std::time::Duration| limit.mul_f64((1.0 - PLAN_PART) * plans.len() as f64);
+    let deadline = options.time_limit.map(|limit| clock() + time(limit));
+    let judged = judge_side_by_side(problem, &plans, workload, JudgeEffort::PLAN, clock, deadline);
+    let with_plan = rows.iter_mut().filter(|row| row.plan().is_some());
+    with_plan.zip(judged).for_each(|(row, judged)| row.estimate = judged.map(|simulation| simulation.total));
+    rows
 }
 
-fn compare_one(
-    problem: &Problem,
-    contender: Contender,
-    options: &PlanningOptions,
-    workload: &Workload,
-) -> PlannerComparison {
+/// The plan of one contender, before it is judged.
+fn plan_as(problem: &Problem, contender: Contender, options: &PlanningOptions, workload: &Workload) -> PlannerComparison {
     let (planner, trace) = match contender {
         Contender::OnTrace(planner) => (planner, Some(workload.clone())),
         Contender::WithoutCheckLoop => (Planner::Milp, None),
@@ -100,9 +121,5 @@ fn compare_one(
     let elapsed = Arc::new(move || clock().saturating_sub(start));
     let options = PlanningOptions { planner, trace, elapsed, ..options.clone() };
     let (outcome, report) = plan(problem, &options.with_share_of_time(PLAN_PART));
-    let limits = options.limits().for_finishing();
-    let replayed = outcome.plan().and_then(|plan| replay::replay(problem, plan, workload, &limits).ok());
-    let holds =
-        replayed.as_ref().is_some_and(|s| replay::percentile_misses(problem, &s.pipelines).iter().all(|&miss| miss <= 0.0));
-    PlannerComparison { contender, outcome, report, estimate: replayed.map(|s| s.total), holds }
+    PlannerComparison { contender, outcome, report, estimate: None }
 }

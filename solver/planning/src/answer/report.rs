@@ -36,9 +36,12 @@ pub(crate) fn report_plan(
     explanation.left_out.extend(replayed.as_ref().err().map(ReplayFailure::sentence));
     let gap = objective.gap().unwrap_or(f64::INFINITY);
     let outcome = match stopped {
-        Some(stopped @ (StopReason::TraceNotMet | StopReason::DemandNotMet | StopReason::Cancelled)) => {
-            PlanOutcome::Feasible { plan, stopped }
-        }
+        Some(
+            stopped @ (StopReason::TraceNotMet
+            | StopReason::TraceUndecided
+            | StopReason::DemandNotMet
+            | StopReason::Cancelled),
+        ) => PlanOutcome::Feasible { plan, stopped },
         _ if cut.is_some() => PlanOutcome::Feasible { plan, stopped: cut.unwrap_or_default() },
         _ if gap <= options.gap => PlanOutcome::Optimal(plan),
         Some(stopped) => PlanOutcome::Feasible { plan, stopped },

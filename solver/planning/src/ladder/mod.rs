@@ -3,7 +3,11 @@
 //! Groups, batches and policies stay those of the plan. The fewest replicas for a rate are found like in the greedy planner
 //! (InferLine, Algorithms 1 and 2). Replicas are added at the busiest group until the estimator meets the percentile. Then
 //! they are removed where they save most.
+//!
+//! The replicas found so fit one sample of the rate. They are judged on fresh samples, and get more replicas until these
+//! show that the percentile is met ([`crate::held_out`]).
 
+use crate::held_out::judge::{JudgeEffort, JudgedPlan, is_accepted, judge};
 use crate::replay;
 use crate::replay::ReplayVerdict;
 use apportion_domain::{ArrivalTrace, Assignment, Pipeline, PipelinePlan, Plan, Problem, StopReason, TaskKind};
@@ -197,7 +201,7 @@ fn find_steps(
     for rate_qps in rates_qps {
         let least = steps.last().map_or(least, |s| &s.replicas);
         let fewest = StepSearch::new(problem, plan, workload(rate_qps), limits).and_then(|search| {
-            let fewest = search.find_fewest_replicas(rate_qps, least)?;
+            let fewest = search.find_held_replicas(rate_qps, least)?;
             Ok(fewest.filter(|replicas| fits(problem, &search.plan_with(replicas))))
         });
         match fewest {
@@ -211,23 +215,58 @@ fn find_steps(
 }
 
 impl StepSearch<'_> {
-    /// The fewest replicas that hold the rate; `None` if no number does. The error is why the search ended early.
+    /// Replicas that hold the rate on fresh samples; `None` if no number does. The error is why the search ended early.
+    fn find_held_replicas(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
+        let Some(mut replicas) = self.find_fewest_replicas(rate_qps, floor)? else { return Ok(None) };
+        let mut failed = replicas.clone();
+        while !self.holds_fresh(&replicas)? {
+            failed.clone_from(&replicas);
+            if !self.grow(rate_qps, floor, &mut replicas) {
+                return Ok(None);
+            }
+        }
+        // the last growth added replicas of one group, and some of them may be superfluous
+        for i in 0..replicas.len() {
+            while replicas[i] - failed[i] > 1 {
+                let middle = failed[i] + (replicas[i] - failed[i]) / 2;
+                let held = std::mem::replace(&mut replicas[i], middle);
+                if !self.holds_fresh(&replicas)? {
+                    (failed[i], replicas[i]) = (middle, held);
+                }
+            }
+        }
+        Ok(Some(replicas))
+    }
+
+    /// The load of each group at a rate if it has so many replicas, 1 being all of their capacity.
+    fn busy(&self, rate_qps: f64, replicas: &[u32]) -> Vec<f64> {
+        let one = |(a, &n): (&Assignment, &u32)| {
+            a.utilisation * f64::from(a.replicas) * rate_qps / (self.pipeline.demand_qps * f64::from(n))
+        };
+        self.plan.pipelines[0].assignments.iter().zip(replicas).map(one).collect()
+    }
+
+    /// The replicas of each group whose capacity is just enough for the rate.
+    fn for_rate(&self, rate_qps: f64) -> Vec<u32> {
+        let ones = vec![1; self.plan.pipelines[0].assignments.len()];
+        self.busy(rate_qps, &ones).iter().map(|load| (load - 1e-9).ceil().max(1.0) as u32).collect()
+    }
+
+    /// Adds replicas at the busiest group. Returns whether it has not more than is worth a try.
+    fn grow(&self, rate_qps: f64, floor: &[u32], replicas: &mut [u32]) -> bool {
+        let (busy, for_rate) = (self.busy(rate_qps, replicas), self.for_rate(rate_qps));
+        let Some(busiest) = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b])) else { return false };
+        replicas[busiest] = replicas[busiest].saturating_add((replicas[busiest] / GROWTH).max(1));
+        replicas[busiest] <= REPLICAS_OVER_MAX.saturating_mul(for_rate[busiest].max(floor[busiest]))
+    }
+
+    /// The fewest replicas that hold the rate on the sample; `None` if no number does.
     fn find_fewest_replicas(&self, rate_qps: f64, floor: &[u32]) -> Result<Option<Vec<u32>>, StopReason> {
         let assignments = &self.plan.pipelines[0].assignments;
-        let busy = |replicas: &[u32]| -> Vec<f64> {
-            let one = |(a, &n): (&Assignment, &u32)| {
-                a.utilisation * f64::from(a.replicas) * rate_qps / (self.pipeline.demand_qps * f64::from(n))
-            };
-            assignments.iter().zip(replicas).map(one).collect()
-        };
-        let for_rate: Vec<u32> =
-            busy(&vec![1; assignments.len()]).iter().map(|load| (load - 1e-9).ceil().max(1.0) as u32).collect();
+        let for_rate = self.for_rate(rate_qps);
         let mut replicas: Vec<u32> = for_rate.iter().zip(floor).map(|(a, b)| *a.max(b)).collect();
         while !self.holds(&replicas)? {
-            let busy = busy(&replicas);
-            let Some(busiest) = (0..busy.len()).max_by(|&a, &b| busy[a].total_cmp(&busy[b])) else { return Ok(None) };
-            replicas[busiest] = replicas[busiest].saturating_add((replicas[busiest] / GROWTH).max(1));
-            if replicas[busiest] > REPLICAS_OVER_MAX.saturating_mul(for_rate[busiest].max(floor[busiest])) {
+            if !self.grow(rate_qps, floor, &mut replicas) {
                 return Ok(None);
             }
         }
@@ -255,7 +294,19 @@ impl StepSearch<'_> {
         plan
     }
 
-    /// Whether these replicas meet the percentile. The error is why there is no verdict.
+    /// Whether these replicas meet the percentile on fresh samples. Other numbers of replicas get other samples. A plan that
+    /// the estimator refuses does not hold.
+    fn holds_fresh(&self, replicas: &[u32]) -> Result<bool, StopReason> {
+        let plan = self.plan_with(replicas);
+        let purpose = format!("step/{replicas:?}");
+        let judged = JudgedPlan { problem: self.problem, plan: &plan, workload: &self.workload, purpose: &purpose };
+        match judge(&judged, JudgeEffort::STEP, self.limits) {
+            Ok(simulation) => Ok(simulation.total.judged_on.as_ref().is_some_and(is_accepted)),
+            Err(no) => no.stopped.map_or(Ok(false), Err),
+        }
+    }
+
+    /// Whether these replicas meet the percentile on the sample. The error is why there is no verdict.
     fn holds(&self, replicas: &[u32]) -> Result<bool, StopReason> {
         match replay::check_percentiles(
             self.problem,
@@ -303,7 +354,10 @@ mod tests {
             let search = StepSearch::new(&problem, plan, steady(step.rate_qps), &limits).expect("few requests");
             assert!(search.holds(&step.replicas).expect("a verdict"), "{step:?}");
             assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
-            for i in (0..step.replicas.len()).filter(|&i| step.replicas[i] > before[i]) {
+            let fewest = search.find_fewest_replicas(step.rate_qps, &before).expect("a verdict").expect("replicas");
+            let is_fewest = fewest == step.replicas;
+            assert!(is_fewest || !search.holds_fresh(&fewest).expect("a verdict"), "{step:?}: {fewest:?} would do");
+            for i in (0..step.replicas.len()).filter(|&i| is_fewest && step.replicas[i] > before[i]) {
                 let mut fewer = step.replicas.clone();
                 fewer[i] -= 1;
                 let load =
@@ -314,6 +368,7 @@ mod tests {
                     "{step:?} can do with a replica less of group {i}"
                 );
             }
+            assert!(search.holds_fresh(&step.replicas).expect("a verdict"), "{step:?}");
             before.clone_from(&step.replicas);
         }
         assert!(steps[4].replicas.iter().sum::<u32>() > steps[0].replicas.iter().sum(), "{steps:?}");

@@ -1,5 +1,8 @@
 //! The check loop: solve, replay on the trace, tighten the formulation by the measurements, solve again.
 //!
+//! The replay on the trace decides quickly that a plan misses. A plan that passes it is judged on fresh samples, other ones
+//! in each round: the plan holds if these show it ([`crate::held_out`]).
+//!
 //! A formulation that uses replicas fully misses its tail under random arrivals. So a missed percentile tightens each task
 //! at which queries waited longer than the queue factor allows. The task gets headroom: its load counts for more. If its
 //! replicas were not busy (a parent's batch arrives at once), it also gets a charge on its time. A tightening is an upper
@@ -9,9 +12,12 @@ use super::tighten::{MissedPlan, tighten};
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::attempt::{CheckedPlan, SearchOutcome, attempt};
+use crate::held_out::judge::{JudgeEffort, JudgedPlan, interval_misses, is_accepted, judge, may_hold, stop_reason};
 use crate::options::PlanningOptions;
-use crate::replay;
-use apportion_domain::{CheckRound, Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, StopReason};
+use crate::replay::{self, ReplayFailure};
+use apportion_domain::{
+    CheckRound, JudgedOn, JudgedVerdict, Mode, ObjectiveStep, Plan, PlanOutcome, PlanningReport, Problem, StopReason,
+};
 use apportion_estimator::{Simulation, Workload};
 use apportion_mip::RunLimits;
 
@@ -21,10 +27,42 @@ pub(crate) const ROUNDS_MAX: u32 = 8;
 const REFINEMENTS_MAX: u32 = 3;
 
 /// A plan with its replay.
+#[derive(Clone)]
 struct Replayed {
     candidate: CheckedPlan,
     simulation: Simulation,
+    /// The runs on fresh samples, if the plan passed its replay.
+    judged: Option<Simulation>,
     tightening: Tightening,
+}
+
+impl Replayed {
+    /// What the fresh samples say.
+    fn judged_on(&self) -> Option<&JudgedOn> {
+        self.judged.as_ref().and_then(|judged| judged.total.judged_on.as_ref())
+    }
+
+    /// The run with the most requests: that on fresh samples, or else the replay.
+    fn best_known(&self) -> &Simulation {
+        self.judged.as_ref().unwrap_or(&self.simulation)
+    }
+
+    /// By how much each pipeline misses its percentile: 0 where it holds.
+    fn misses(&self, problem: &Problem) -> Vec<f64> {
+        match self.judged_on() {
+            Some(judged) => interval_misses(judged),
+            None => replay::percentile_misses(problem, &self.simulation.pipelines),
+        }
+    }
+
+    fn worst_miss(&self, problem: &Problem) -> f64 {
+        self.misses(problem).into_iter().fold(0.0, f64::max)
+    }
+
+    /// How far it is from holding: a plan that may hold is closer than one that misses.
+    fn distance(&self, problem: &Problem) -> (bool, f64) {
+        (!self.judged_on().is_some_and(may_hold), self.worst_miss(problem))
+    }
 }
 
 /// Where the search for a tightening stands.
@@ -60,18 +98,21 @@ pub(crate) fn plan_on_trace(
                 break;
             }
             SearchOutcome::Plan(candidate) => {
-                let simulation = match replay::replay(problem, &candidate.plan, workload, &limits.for_finishing()) {
-                    Ok(simulation) => simulation,
+                let checked = match progress.known(&candidate.plan) {
+                    Some(known) => Ok(Replayed { tightening: tightening.clone(), ..known }),
+                    None => check_plan(problem, workload, (round, &tightening), *candidate, &limits.for_finishing()),
+                };
+                match checked {
+                    Ok(replayed) => progress.record_replay(problem, round, replayed),
                     // a replayed plan of an earlier round is worth more than a plan without a replay
-                    Err(no) if progress.held.is_some() || progress.missed.is_some() => {
+                    Err(Cut { no, .. }) if progress.held.is_some() || progress.missed.is_some() => {
                         progress.stopped = Some(no.reason());
                         break;
                     }
-                    Err(no) => return report::report_plan(problem, options, *candidate, Err(no), progress.rounds),
-                };
-                progress.rounds.push(round_of(problem, round, &tightening, &candidate, &simulation));
-                let replayed = Replayed { candidate: *candidate, simulation, tightening: tightening.clone() };
-                progress.record_replay(problem, replayed);
+                    Err(Cut { no, candidate }) => {
+                        return report::report_plan(problem, options, *candidate, Err(no), progress.rounds);
+                    }
+                }
             }
         }
         match progress.next_tightening(problem, workload, &search) {
@@ -79,13 +120,56 @@ pub(crate) fn plan_on_trace(
             None => break,
         }
     }
-    progress.into_report(problem, options)
+    progress.into_report(problem, options, workload)
+}
+
+/// A plan whose replay was cut short.
+struct Cut {
+    candidate: Box<CheckedPlan>,
+    no: ReplayFailure,
+}
+
+/// Replays a plan on the trace. If it passes, judges it on the fresh samples of its round.
+fn check_plan(
+    problem: &Problem,
+    workload: &Workload,
+    (round, tightening): (u32, &Tightening),
+    candidate: CheckedPlan,
+    limits: &RunLimits,
+) -> Result<Replayed, Cut> {
+    let simulation = match replay::replay(problem, &candidate.plan, workload, limits) {
+        Ok(simulation) => simulation,
+        Err(no) => return Err(Cut { candidate: Box::new(candidate), no }),
+    };
+    let mut replayed = Replayed { candidate, simulation, judged: None, tightening: tightening.clone() };
+    if replayed.worst_miss(problem) <= 0.0 {
+        // without a judgement the plan counts as one that is not known to hold
+        replayed.judged =
+            judge_round(problem, &replayed.candidate.plan, workload, (round, JudgeEffort::SEARCH), limits).ok();
+    }
+    Ok(replayed)
+}
+
+/// Judges the plan of a round on the fresh samples of this round.
+fn judge_round(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    (round, effort): (u32, JudgeEffort),
+    limits: &RunLimits,
+) -> Result<Simulation, ReplayFailure> {
+    judge(&JudgedPlan { problem, plan, workload, purpose: &format!("round/{round}") }, effort, limits)
 }
 
 impl Progress {
-    fn record_replay(&mut self, problem: &Problem, replayed: Replayed) {
-        let miss = worst_miss(problem, &replayed.simulation);
-        if miss <= 0.0 {
+    /// The results of the same plan in an earlier round. Other samples would be a second chance, and the first one counts.
+    fn known(&self, plan: &Plan) -> Option<Replayed> {
+        self.held.iter().chain(&self.missed).find(|of| of.candidate.plan == *plan).cloned()
+    }
+
+    fn record_replay(&mut self, problem: &Problem, round: u32, replayed: Replayed) {
+        self.rounds.push(round_of(problem, round, &replayed));
+        if replayed.judged_on().is_some_and(is_accepted) {
             self.high = Some(replayed.tightening.clone());
             self.refinements += 1;
             if self.held.as_ref().is_none_or(|h| is_better(problem, &replayed.candidate, &h.candidate)) {
@@ -93,7 +177,8 @@ impl Progress {
             }
         } else {
             self.low = Some(replayed.tightening.clone());
-            if self.missed.as_ref().is_none_or(|m| miss < worst_miss(problem, &m.simulation)) {
+            let is_closer = |m: &Replayed| replayed.distance(problem) < m.distance(problem);
+            if self.missed.as_ref().is_none_or(is_closer) {
                 self.missed = Some(replayed);
             }
         }
@@ -113,33 +198,47 @@ impl Progress {
             }
             (Some(low), None) => {
                 let missed = self.missed.as_ref().filter(|m| m.tightening == *low).or(self.missed.as_ref())?;
-                let missed = MissedPlan { plan: &missed.candidate.plan, simulation: &missed.simulation };
-                Some(tighten(problem, workload, low, &missed))
+                let misses = missed.misses(problem);
+                let plan = &missed.candidate.plan;
+                Some(tighten(problem, workload, low, &MissedPlan { plan, simulation: missed.best_known(), misses }))
             }
         }
     }
 
-    fn into_report(self, problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
+    fn into_report(
+        self,
+        problem: &Problem,
+        options: &PlanningOptions,
+        workload: &Workload,
+    ) -> (PlanOutcome, PlanningReport) {
+        let limits = options.limits();
+        let report = |candidate, estimate| report::report_plan(problem, options, candidate, Ok(estimate), self.rounds);
         match (self.held, self.missed) {
-            (Some(held), _) => {
-                report::report_plan(problem, options, held.candidate, Ok(held.simulation.total), self.rounds)
-            }
-            (None, Some(missed)) => {
-                let reason = self.stopped.unwrap_or(StopReason::TraceNotMet);
-                // a cancelled run has not tried everything
-                let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { StopReason::TraceNotMet };
-                let candidate = CheckedPlan { stopped: Some(stopped), ..missed.candidate };
-                tracing::info!(%reason, "no plan holds on the trace");
-                report::report_plan(problem, options, candidate, Ok(missed.simulation.total), self.rounds)
+            (Some(held), _) => report(held.candidate, held.judged.unwrap_or(held.simulation).total),
+            (None, Some(mut missed)) => {
+                let has_passed = missed.judged.is_none() && missed.worst_miss(problem) <= 0.0;
+                // a search ends a judgement early
+                if missed.judged_on().is_none_or(|judged| judged.verdict == JudgedVerdict::Undecided && !may_hold(judged)) {
+                    let (plan, last) = (&missed.candidate.plan, (ROUNDS_MAX + 1, JudgeEffort::PLAN));
+                    missed.judged =
+                        judge_round(problem, plan, workload, last, &limits.for_finishing()).ok().or(missed.judged);
+                }
+                let stopped = match missed.judged_on() {
+                    Some(judged) if is_accepted(judged) => missed.candidate.stopped,
+                    // a cancelled run has not tried everything
+                    _ if limits.is_cancelled() => Some(StopReason::Cancelled),
+                    Some(judged) => Some(stop_reason(judged)),
+                    // no time was left to judge a plan that passed its replay
+                    None if has_passed => Some(StopReason::TraceUndecided),
+                    None => Some(StopReason::TraceNotMet),
+                };
+                tracing::info!(?stopped, ended = ?self.stopped, "no plan of the rounds holds on fresh samples");
+                let candidate = CheckedPlan { stopped, ..missed.candidate };
+                report(candidate, missed.judged.unwrap_or(missed.simulation).total)
             }
             (None, None) => report::report_unknown(options, self.stopped.unwrap_or(StopReason::TimeLimit)),
         }
     }
-}
-
-/// By how much the worst pipeline misses its percentile, as a share of the requests: 0 if the plan holds.
-fn worst_miss(problem: &Problem, simulation: &Simulation) -> f64 {
-    replay::percentile_misses(problem, &simulation.pipelines).into_iter().fold(0.0, f64::max)
 }
 
 /// Whether plan `a` is kept instead of `b`, if both hold: cheaper or more accurate, then fewer replicas.
@@ -160,16 +259,10 @@ fn is_better(problem: &Problem, a: &CheckedPlan, b: &CheckedPlan) -> bool {
 }
 
 /// The report of one round.
-fn round_of(
-    problem: &Problem,
-    round: u32,
-    tightening: &Tightening,
-    candidate: &CheckedPlan,
-    simulation: &Simulation,
-) -> CheckRound {
+fn round_of(problem: &Problem, round: u32, replayed: &Replayed) -> CheckRound {
     let mut headroom = Vec::new();
     let mut charge_ms = Vec::new();
-    for (pipeline, part) in problem.pipelines.iter().zip(&tightening.parts) {
+    for (pipeline, part) in problem.pipelines.iter().zip(&replayed.tightening.parts) {
         for (t, task) in pipeline.tasks.iter().enumerate() {
             let name = format!("{}/{}", pipeline.name, task.name);
             headroom.push((name.clone(), part.headroom[t]));
@@ -180,9 +273,10 @@ fn round_of(
         round,
         headroom,
         charge_ms,
-        objective: candidate.objective,
-        replicas: candidate.plan.replicas(),
-        attainment: simulation.total.attainment,
-        p99_ms: simulation.total.p99_ms,
+        objective: replayed.candidate.objective,
+        replicas: replayed.candidate.plan.replicas(),
+        attainment: replayed.simulation.total.attainment,
+        p99_ms: replayed.simulation.total.p99_ms,
+        judged_on: replayed.judged_on().cloned(),
     }
 }

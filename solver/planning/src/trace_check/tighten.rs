@@ -1,7 +1,6 @@
 //! How is the formulation tightened after a plan has missed its percentile?
 
 use crate::exact::model::tightening::Tightening;
-use crate::replay;
 use apportion_domain::{ArrivalTrace, Moment, Pipeline, PipelinePlan, Plan, Problem, TaskWaiting};
 use apportion_estimator::{Simulation, Workload};
 
@@ -18,14 +17,15 @@ const PEAK_WINDOW_SECONDS: u64 = 5;
 pub(super) struct MissedPlan<'a> {
     pub plan: &'a Plan,
     pub simulation: &'a Simulation,
+    /// By how much each pipeline misses its percentile: 0 where it holds.
+    pub misses: Vec<f64>,
 }
 
 /// The next tightening after a miss, from the waiting that was measured.
 pub(super) fn tighten(problem: &Problem, workload: &Workload, low: &Tightening, missed: &MissedPlan<'_>) -> Tightening {
     let first = *low == Tightening::none(problem);
-    let misses = replay::percentile_misses(problem, &missed.simulation.pipelines);
     let mut next = low.clone();
-    for (i, pipeline) in problem.pipelines.iter().enumerate().filter(|(i, _)| misses[*i] > 0.0) {
+    for (i, pipeline) in problem.pipelines.iter().enumerate().filter(|(i, _)| missed.misses[*i] > 0.0) {
         let waiting = &missed.simulation.pipelines[i].waiting;
         let part = &missed.plan.pipelines[i];
         let ratios: Vec<f64> = pipeline.tasks.iter().map(|t| overrun(pipeline, part, waiting, &t.name)).collect();
