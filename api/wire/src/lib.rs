@@ -10,6 +10,7 @@
 pub mod bad_input;
 mod check;
 pub mod convert;
+pub mod demand_source;
 pub mod explanation;
 pub mod json_schema;
 pub mod plan;
@@ -29,6 +30,7 @@ mod yaml_bounds;
 
 pub use bad_input::BadInput;
 pub use convert::objective_of;
+pub use demand_source::{DemandSourceSpec, PrometheusDemandSpec};
 pub use plan::{EstimateFile, PlanFile, PlannerFile, TaskEstimateFile};
 pub use plan_read::{plan_from_tree, read_plan, read_plan_for};
 pub use problem::{ProblemFile, hardware_from_tree, problem_from_tree, read_problem};
