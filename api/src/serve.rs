@@ -1,6 +1,6 @@
 //! How does one service process start and stop?
 
-use crate::act::{agent_records, connections, heartbeats, leader, model_files, push, sessions::Sessions};
+use crate::act::{advise, agent_records, connections, heartbeats, leader, model_files, push, sessions::Sessions};
 use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
@@ -177,6 +177,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         app.run(ServicePart::Records, agent_records::run(app.clone())),
         app.run(ServicePart::Jobs, jobs::run(app.clone())),
         app.run(ServicePart::Leader, leader::run(app.clone())),
+        app.run(ServicePart::Advisor, advise::run(app.clone())),
         app.run(ServicePart::Database, keeper),
     ];
     announce(http, grpc);

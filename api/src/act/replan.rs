@@ -33,14 +33,16 @@ pub struct ReplanRound {
 }
 
 /// A plan that replaces the one in force.
-struct Replacement {
-    row: PlanRow,
+pub(super) struct Replacement {
+    /// Its row.
+    pub(super) row: PlanRow,
     reason: String,
     demand_qps: f64,
     costs: Option<Costs>,
 }
 
-enum Verdict {
+/// What a round decides for one pipeline.
+pub(super) enum Verdict {
     Replace(Box<Replacement>),
     Keep { reason: String, costs: Option<Costs> },
     Fail(String),
@@ -48,7 +50,7 @@ enum Verdict {
 
 /// Why a pipeline got no plan in a round.
 #[derive(Debug, thiserror::Error)]
-enum RoundError {
+pub(super) enum RoundError {
     #[error("no live agent has a device for it")]
     NoDevice,
     #[error(transparent)]
@@ -107,7 +109,7 @@ pub async fn run_round(
 }
 
 /// The hardware types of which a pipeline has devices, with their number.
-fn share_of(hardware: &[HardwareSpec], counts: &BTreeMap<String, u32>) -> Vec<HardwareSpec> {
+pub(super) fn share_of(hardware: &[HardwareSpec], counts: &BTreeMap<String, u32>) -> Vec<HardwareSpec> {
     let shares = hardware.iter().map(|h| HardwareSpec { count: counts.get(&h.name).copied(), ..h.clone() });
     shares.filter(|h| h.count.unwrap_or(0) > 0).collect()
 }
@@ -184,7 +186,7 @@ pub async fn live_hardware(
 }
 
 /// Plans one pipeline on its devices. A demand that they cannot serve is lowered.
-async fn plan_pipeline(
+pub(super) async fn plan_pipeline(
     wish: &ReplanInput,
     hardware: Vec<HardwareSpec>,
     current: Option<&PipelinePlan>,
@@ -286,7 +288,12 @@ fn decision_kind(verdict: &Verdict, on_better_plan: OnBetterPlan) -> DecisionKin
 }
 
 /// Stores the decision, and its plan if it has one.
-async fn store_decision(app: &App, wish: &ReplanInput, verdict: &Verdict, round: &ReplanRound) -> store::Result<()> {
+pub(super) async fn store_decision(
+    app: &App,
+    wish: &ReplanInput,
+    verdict: &Verdict,
+    round: &ReplanRound,
+) -> store::Result<()> {
     let (reason, plan, demand_qps, costs) = match verdict {
         Verdict::Replace(made) => (&made.reason, Some(made.row.id), made.demand_qps, made.costs),
         Verdict::Keep { reason, costs } => (reason, None, wish.demand_qps, *costs),

@@ -39,13 +39,15 @@ pub enum ServicePart {
     Leader,
     /// A round of replanning.
     Round,
+    /// Advises pipelines without agents.
+    Advisor,
     /// The private PostgreSQL.
     Database,
 }
 
 impl ServicePart {
     /// All of them.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Http,
         Self::AgentsServer,
         Self::Session,
@@ -55,6 +57,7 @@ impl ServicePart {
         Self::Jobs,
         Self::Leader,
         Self::Round,
+        Self::Advisor,
         Self::Database,
     ];
 
@@ -71,6 +74,7 @@ impl ServicePart {
             Self::Jobs => "jobs",
             Self::Leader => "leader",
             Self::Round => "round",
+            Self::Advisor => "advisor",
             Self::Database => "database",
         }
     }

@@ -52,6 +52,21 @@ pub struct ReplanInput {
 }
 
 impl ReplanInput {
+    /// The wish of a pipeline with a demand that was seen elsewhere. Its plans are only advice.
+    #[must_use]
+    pub fn for_seen_demand(spec: PipelineSpec, seen_qps: f64, may_improve: bool) -> Self {
+        let settings = spec.replan.clone().unwrap_or_default();
+        let with = |headroom: f64| (seen_qps * headroom).max(settings.min_qps);
+        Self {
+            demand_qps: with(settings.headroom),
+            keep_qps: with(keep_headroom(&settings)),
+            loads: std::iter::once(seen_qps).collect(),
+            on_better_plan: OnBetterPlan::Advise,
+            may_improve,
+            spec,
+        }
+    }
+
     /// The replan settings of the pipeline.
     #[must_use]
     pub fn settings(&self) -> ReplanSpec {
@@ -132,8 +147,7 @@ impl WatchedPipeline {
         cause: ReplanCause,
     ) -> ReplanInput {
         let demand_qps = self.demand.planned_qps(settings.headroom, settings.min_qps);
-        let keep_headroom = 1.0 + (settings.headroom - 1.0) * KEEP_HEADROOM;
-        let keep_qps = self.demand.planned_qps(keep_headroom, settings.min_qps);
+        let keep_qps = self.demand.planned_qps(keep_headroom(settings), settings.min_qps);
         self.planned_qps = demand_qps;
         self.demand.set_planned_rate(demand_qps / settings.headroom.max(1.0));
         let wait = if std::mem::take(&mut self.has_changed) { CONFIRM_AFTER } else { Duration::MAX };
@@ -154,6 +168,11 @@ pub enum ReplanCause {
     Change,
     /// The period is over.
     Period,
+}
+
+/// The factor on the demand at which a plan must hold to stay.
+fn keep_headroom(settings: &ReplanSpec) -> f64 {
+    1.0 + (settings.headroom - 1.0) * KEEP_HEADROOM
 }
 
 /// Time from one round to the next.
@@ -219,6 +238,15 @@ mod tests {
         assert!(!watched.is_due(begin) && watched.is_due(begin + CONFIRM_AFTER));
         round(&mut watched, begin + CONFIRM_AFTER);
         assert!(!watched.is_due(begin + 2 * CONFIRM_AFTER), "once");
+    }
+
+    #[test]
+    fn a_seen_demand_gets_the_headroom_and_is_only_advised() {
+        let spec = || PipelineSpec { name: "p".into(), ..Default::default() };
+        let wish = ReplanInput::for_seen_demand(spec(), 100.0, true);
+        assert_eq!((wish.demand_qps, wish.keep_qps, wish.on_better_plan), (120.0, 110.0, OnBetterPlan::Advise));
+        let idle = ReplanInput::for_seen_demand(spec(), 0.0, true);
+        assert_eq!((idle.demand_qps, idle.keep_qps), (1.0, 1.0));
     }
 
     #[test]

@@ -10,6 +10,8 @@ use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
+/// Most devices of a type for pipelines without agents.
+const DEVICES_MAX: i32 = 100_000;
 /// Largest price and memory.
 const NUMBER_MAX: f64 = 1e12;
 
@@ -27,11 +29,16 @@ pub struct HardwareDocument {
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1e12)]
     pub memory_mib: Option<f64>,
+    /// Most devices for pipelines without agents, 0 to 100,000; null is no device.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 100_000)]
+    pub count_max: Option<u32>,
 }
 
 impl From<HardwareRow> for HardwareDocument {
     fn from(row: HardwareRow) -> Self {
-        Self { name: Some(row.name), price_per_hour: row.price_per_hour, memory_mib: row.memory_mib }
+        let count_max = row.count_max.and_then(|count| u32::try_from(count).ok());
+        Self { name: Some(row.name), price_per_hour: row.price_per_hour, memory_mib: row.memory_mib, count_max }
     }
 }
 
@@ -87,8 +94,18 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
             return Err(Refusal::value(pointer, format!("{value}: expected a number of at least 0, at most {NUMBER_MAX}")));
         }
     }
-    let mut row =
-        HardwareRow { name, price_per_hour: document.price_per_hour, memory_mib: document.memory_mib, version: 0 };
+    let count_max = document.count_max.map(|count| i32::try_from(count).ok().filter(|count| *count <= DEVICES_MAX));
+    if count_max == Some(None) {
+        let value = document.count_max.unwrap_or_default();
+        return Err(Refusal::value("/count_max", format!("{value}: expected a whole number from 0 to {DEVICES_MAX}")));
+    }
+    let mut row = HardwareRow {
+        name,
+        price_per_hour: document.price_per_hour,
+        memory_mib: document.memory_mib,
+        count_max: count_max.flatten(),
+        version: 0,
+    };
     let version = rows::put(&mut *app.pool.acquire().await?, &row, &condition).await?;
     row.version = version.ok_or_else(|| body::other_version(&format!("hardware type {}", row.name)))?;
     let mut response = if row.version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };

@@ -5,7 +5,7 @@ use crate::act::apply::agent_facts;
 use crate::app::App;
 use crate::decide::fleet::Fleet;
 use crate::jobs::counts;
-use crate::store;
+use crate::store::{self, advice::AdviceRow};
 use actix_web::{HttpResponse, web};
 use apportion_wire::AgentState;
 use prometheus_client::encoding::text::encode;
@@ -13,6 +13,7 @@ use prometheus_client::metrics::counter::ConstCounter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::AtomicU64;
 
@@ -34,6 +35,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let open = store::jobs::count_open(&mut db).await?;
     let now = crate::app::now().timestamp();
     let arrivals = store::arrivals::between(&mut db, None, now - RATE_WINDOW_S, now).await?;
+    let advice = store::advice::list(&mut db).await?;
     drop(db);
     let mut page = Page::default();
     page.figure("target_generation", "Generation of the target in force.", target.generation);
@@ -49,10 +51,44 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
         *offered.entry(row.pipeline).or_default() += row.offered as f64 / RATE_WINDOW_S as f64;
     }
     page.labelled_figure("offered_qps", "Queries offered per second, mean over 10 s.", "pipeline", offered);
+    add_advice(&mut page, &advice);
     for count in counts::ALL {
         page.counter(count.name(), count.help(), count.get());
     }
     Ok(HttpResponse::Ok().content_type("application/openmetrics-text; version=1.0.0; charset=utf-8").body(page.text()))
+}
+
+/// What is advised for pipelines without agents. A pipeline without advice has no replicas here, which is not zero.
+fn add_advice(page: &mut Page, advice: &[AdviceRow]) {
+    let mut replicas: BTreeMap<[String; 4], f64> = BTreeMap::new();
+    for (row, group) in advice.iter().flat_map(|row| groups(row).map(move |group| (row, group))) {
+        let text = |key: &str| group[key].as_str().unwrap_or_default().to_owned();
+        let key = [row.pipeline.clone(), text("task"), text("variant"), text("hardware")];
+        *replicas.entry(key).or_default() += group["replicas"].as_f64().unwrap_or_default();
+    }
+    page.group_figure("desired_replicas", "Replicas that are advised.", replicas);
+    let of = |value: fn(&Value) -> &Value| {
+        let known = move |row: &AdviceRow| Some((row.pipeline.clone(), value(row.document.as_ref()?).as_f64()?));
+        advice.iter().filter_map(known).collect::<Vec<_>>()
+    };
+    let price = of(|plan| &plan["cost_per_hour"]);
+    page.labelled_figure("advised_cost_per_hour", "Price of the advised devices.", "pipeline", price);
+    let accuracy = of(|plan| &plan["estimate"]["accuracy"]);
+    page.labelled_figure("advised_accuracy", "Accuracy that the estimator expects.", "pipeline", accuracy);
+    let attainment = of(|plan| &plan["estimate"]["attainment"]);
+    page.labelled_figure("advised_attainment", "Attainment that the estimator expects.", "pipeline", attainment);
+    let seen = advice.iter().map(|row| (row.pipeline.clone(), row.demand_qps));
+    page.labelled_figure("seen_demand_qps", "Demand as it was seen last.", "pipeline", seen);
+    let age = |row: &AdviceRow| (crate::app::now() - row.seen_at).num_milliseconds().max(0) as f64 / 1e3;
+    let age = advice.iter().map(|row| (row.pipeline.clone(), age(row)));
+    page.labelled_figure("seen_demand_age_seconds", "Age of that demand.", "pipeline", age);
+}
+
+/// The assignments of the advice for a pipeline.
+fn groups(row: &AdviceRow) -> impl Iterator<Item = &Value> {
+    let pipelines = row.document.as_ref().and_then(|plan| plan["pipelines"].as_array()).into_iter().flatten();
+    let of_pipeline = pipelines.filter(|part| part["name"] == row.pipeline.as_str());
+    of_pipeline.filter_map(|part| part["assignments"].as_array()).flatten()
 }
 
 /// The metrics of one scrape.
@@ -81,6 +117,16 @@ impl Page {
         let family = Family::<[(&'static str, String); 1], Gauge<f64, AtomicU64>>::default();
         for (of, value) in rows {
             family.get_or_create(&[(label, of)]).set(value);
+        }
+        self.0.register(name, without_period(help), family);
+    }
+
+    /// A gauge for each group of each pipeline.
+    fn group_figure(&mut self, name: &str, help: &str, rows: BTreeMap<[String; 4], f64>) {
+        let family = Family::<[(&'static str, String); 4], Gauge<f64, AtomicU64>>::default();
+        for ([pipeline, task, variant, hardware], value) in rows {
+            let labels = [("pipeline", pipeline), ("task", task), ("variant", variant), ("hardware", hardware)];
+            family.get_or_create(&labels).set(value);
         }
         self.0.register(name, without_period(help), family);
     }

@@ -2,6 +2,7 @@
 
 use super::body::{self, Document, IfMatch, Name, off_loop};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
+use crate::act::advise;
 use crate::app::{App, now};
 use crate::store::{Condition, Deletion, arrivals, pipelines as rows};
 use actix_web::http::StatusCode;
@@ -113,11 +114,21 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     if spec.name != name {
         return Err(Refusal::value("/name", format!("{}: expected {name}, as in the path", spec.name)));
     }
+    check_demand(&spec).await?;
     let document = serde_json::to_value(&spec).expect("a spec is JSON");
     let version = rows::put(&mut *app.pool.acquire().await?, &name, &document, &condition, now()).await?;
     let version = version.ok_or_else(|| body::other_version(&format!("pipeline {name}")))?;
     let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.insert_header(tag(version)).json(document))
+}
+
+/// Refuses a source of demand that will never give one. A server that is away now may be back later.
+async fn check_demand(spec: &PipelineSpec) -> Result<(), Refusal> {
+    let Some(source) = advise::source_of(spec) else { return Ok(()) };
+    match advise::read_demand(source).await {
+        Err(error) if !error.is_temporary() => Err(Refusal::value("/replan/demand/prometheus", error.to_string())),
+        _ => Ok(()),
+    }
 }
 
 /// Deletes a pipeline and its profiles. A deployed pipeline stays: put a target without it first.

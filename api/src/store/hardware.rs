@@ -11,6 +11,8 @@ pub struct HardwareRow {
     pub price_per_hour: f64,
     /// Memory of one device.
     pub memory_mib: Option<f64>,
+    /// Most devices for pipelines without agents; `None` for no device.
+    pub count_max: Option<i32>,
     /// Counts its replacements; a write does not read it.
     pub version: i64,
 }
@@ -22,13 +24,13 @@ pub struct HardwareRow {
 pub async fn put(db: &mut PgConnection, row: &HardwareRow, condition: &Condition) -> Result<Option<i64>> {
     let statement = match condition.needs_row() {
         true => {
-            "update hardware set price_per_hour = $2, memory_mib = $3, version = version + 1
+            "update hardware set price_per_hour = $2, memory_mib = $3, count_max = $5, version = version + 1
              where name = $1 and ($4::bigint[] is null or version = any($4)) returning version"
         }
         false => {
-            "insert into hardware (name, price_per_hour, memory_mib) select $1, $2, $3 where $4::bigint[] is null
-             on conflict (name) do update set price_per_hour = $2, memory_mib = $3, version = hardware.version + 1
-             returning version"
+            "insert into hardware (name, price_per_hour, memory_mib, count_max) select $1, $2, $3, $5
+             where $4::bigint[] is null on conflict (name) do update set price_per_hour = $2, memory_mib = $3,
+             count_max = $5, version = hardware.version + 1 returning version"
         }
     };
     sqlx::query_scalar(statement)
@@ -36,6 +38,7 @@ pub async fn put(db: &mut PgConnection, row: &HardwareRow, condition: &Condition
         .bind(row.price_per_hour)
         .bind(row.memory_mib)
         .bind(condition.versions())
+        .bind(row.count_max)
         .fetch_optional(db)
         .await
 }
@@ -45,7 +48,7 @@ pub async fn put(db: &mut PgConnection, row: &HardwareRow, condition: &Condition
 /// # Errors
 /// The database's.
 pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<HardwareRow>> {
-    sqlx::query_as("select name, price_per_hour, memory_mib, version from hardware where name = $1")
+    sqlx::query_as("select name, price_per_hour, memory_mib, count_max, version from hardware where name = $1")
         .bind(name)
         .fetch_optional(db)
         .await
@@ -56,7 +59,8 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<HardwareRow
 /// # Errors
 /// The database's.
 pub async fn list(db: &mut PgConnection) -> Result<Vec<HardwareRow>> {
-    sqlx::query_as("select name, price_per_hour, memory_mib, version from hardware order by name").fetch_all(db).await
+    const ALL: &str = "select name, price_per_hour, memory_mib, count_max, version from hardware order by name";
+    sqlx::query_as(ALL).fetch_all(db).await
 }
 
 /// Deletes the type if its version is allowed.

@@ -6,6 +6,7 @@
 //! A missing row is `Ok(None)`. A write that must hit a row returns whether it did. A function that is part of a larger
 //! change takes `&mut PgConnection`, so that its caller's transaction decides.
 
+pub mod advice;
 pub mod agents;
 pub mod arrivals;
 mod connection;

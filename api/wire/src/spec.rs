@@ -1,6 +1,7 @@
 //! Which keys do problems and pipelines have in files? Optional keys stay absent, so a file that is read and written again
 //! is the same. `convert` applies the defaults on the way into the domain.
 
+use crate::demand_source::DemandSourceSpec;
 use crate::record::{FileKind, record};
 use crate::states::ReplanMode;
 use apportion_domain::{
@@ -373,6 +374,9 @@ record! {
         /// `min_cost`, a new plan comes into force only if it saves more on the last loads than the change costs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub objective: Option<ObjectiveSpec> => optional.or_null(),
+        /// Where the demand of a pipeline without agents comes from; only with the mode `advisory`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub demand: Option<DemandSourceSpec> => optional.or_null(),
     }
 }
 
@@ -389,6 +393,7 @@ impl Default for ReplanSpec {
             ladder: None,
             ladder_headroom: None,
             objective: None,
+            demand: None,
         }
     }
 }

@@ -20,7 +20,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("profiler", &["domain", "executor"]),
     ("wire", &["domain"]),
     ("prometheus", &[]),
-    ("api", &["process", "domain", "serving", "checker", "estimator", "planning", "protocol", "wire"]),
+    ("api", &["process", "domain", "serving", "checker", "estimator", "planning", "prometheus", "protocol", "wire"]),
     ("needs", &[]),
     ("support", &["wire", "domain"]),
     ("import", &["wire", "domain"]),

@@ -1,6 +1,7 @@
 //! Which load do the replanned pipelines have, and which of them are due?
 
 use super::fleet::{FleetWatch, Reports};
+use crate::act::advise;
 use crate::act::apply::ApplyError;
 use crate::app::{App, now};
 use crate::decide::replan::{ReplanCause, ReplanInput, WatchedPipeline};
@@ -70,6 +71,9 @@ impl LoadWatch {
                 }
             };
             if spec.tasks.iter().any(|t| t.variants.iter().all(|v| v.profile.as_ref().is_none_or(Vec::is_empty))) {
+                continue;
+            }
+            if advise::source_of(&spec).is_some() {
                 continue;
             }
             let spec = fleet.without_broken(spec);

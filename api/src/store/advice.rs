@@ -1,0 +1,87 @@
+//! What is advised for pipelines without agents, and how well their demand is known.
+
+use super::connection::{PgConnection, Result, Time};
+use serde_json::Value;
+use uuid::Uuid;
+
+/// The advice for one pipeline.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct AdviceRow {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The last plan that was advised; `None` before the first.
+    pub plan: Option<Uuid>,
+    /// Its plan file.
+    pub document: Option<Value>,
+    /// The demand as it was seen last, in queries per second.
+    pub demand_qps: f64,
+    /// The moment of the newest sample behind it.
+    pub seen_at: Time,
+    /// Why the demand is not known now; `None` if it is.
+    pub unknown: Option<String>,
+}
+
+/// Notes the demand of a pipeline. The last advice stays.
+///
+/// # Errors
+/// The database's.
+pub async fn note_demand(db: &mut PgConnection, pipeline: &str, demand_qps: f64, seen_at: Time) -> Result<()> {
+    sqlx::query(
+        "insert into advice (pipeline, demand_qps, seen_at) select name, $2, $3 from pipelines where name = $1
+         on conflict (pipeline) do update set demand_qps = $2, seen_at = $3, unknown = null",
+    )
+    .bind(pipeline)
+    .bind(demand_qps)
+    .bind(seen_at)
+    .execute(db)
+    .await?;
+    Ok(())
+}
+
+/// Notes why the demand is not known. Demand, moment and advice stay. Returns whether it was known until now; a pipeline
+/// that never had a demand has no row.
+///
+/// # Errors
+/// The database's.
+pub async fn note_unknown(db: &mut PgConnection, pipeline: &str, why: &str) -> Result<bool> {
+    let was_known: Option<bool> = sqlx::query_scalar(
+        "update advice a set unknown = $2 from (select unknown is null as known from advice where pipeline = $1 for update) b
+         where a.pipeline = $1 returning b.known",
+    )
+    .bind(pipeline)
+    .bind(why)
+    .fetch_optional(db)
+    .await?;
+    Ok(was_known.unwrap_or(false))
+}
+
+/// Notes another plan as the advice.
+///
+/// # Errors
+/// The database's.
+pub async fn note_plan(db: &mut PgConnection, pipeline: &str, plan: Uuid) -> Result<()> {
+    sqlx::query("update advice set plan = $2 where pipeline = $1").bind(pipeline).bind(plan).execute(db).await?;
+    Ok(())
+}
+
+/// All advice by pipeline.
+///
+/// # Errors
+/// The database's.
+pub async fn list(db: &mut PgConnection) -> Result<Vec<AdviceRow>> {
+    sqlx::query_as(
+        "select a.pipeline, a.plan, p.plan as document, a.demand_qps, a.seen_at, a.unknown
+         from advice a left join plans p on p.id = a.plan order by a.pipeline",
+    )
+    .fetch_all(db)
+    .await
+}
+
+/// Deletes the advice of all other pipelines: they have another source of demand.
+///
+/// # Errors
+/// The database's.
+pub async fn keep_only(db: &mut PgConnection, pipelines: &[String]) -> Result<()> {
+    sqlx::query("delete from advice where pipeline <> all($1)").bind(pipelines).execute(db).await?;
+    Ok(())
+}
