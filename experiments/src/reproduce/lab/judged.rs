@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// The sentence of a report's method.
-pub const JUDGED: &str = "All plans of a case are judged on the same fresh samples of the load, at least three, which no \
+pub const JUDGED: &str = "All plans of a case are judged on the same fresh samples of the load, at least five, which no \
                           planner has seen; a plan holds if the lower end of the 95 % interval reaches the percentile.";
 
 /// A plan, and what the fresh samples show.

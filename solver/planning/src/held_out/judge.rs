@@ -152,7 +152,7 @@ pub(crate) fn judge_all(
             of.samples = samples;
         }
     }
-    all.into_iter().map(|evidence| evidence.map(|evidence| draw.into_simulation(evidence))).collect()
+    all.into_iter().map(|evidence| evidence.map(|evidence| draw.simulation_of(evidence))).collect()
 }
 
 /// Where samples come from.
@@ -196,7 +196,7 @@ impl SampleDraw<'_> {
         Ok(samples)
     }
 
-    fn into_simulation(&self, evidence: Evidence<'_>) -> Simulation {
+    fn simulation_of(&self, evidence: Evidence<'_>) -> Simulation {
         let Evidence { judged, samples, pipelines } = evidence;
         let load = if self.load.has_recordings() { JudgedLoad::FromRecording } else { JudgedLoad::Redrawn };
         let (verdict, count) = (verdict(&pipelines), samples.len() as u64);
