@@ -300,7 +300,7 @@ mod tests {
         let plans = [&in_force, &candidate];
         let runs = judge_side_by_side(&at, &plans, &workload(qps), JudgeEffort::ROUND, &clock, None);
         let attainment = |side: usize| runs[side].as_ref().map_or(0.0, |run| run.total.attainment);
-        let judged = JudgedSides { findings, in_force: attainment(0), new: attainment(1), samples: 8 };
+        let judged = JudgedSides { findings, in_force: attainment(0), new: attainment(1), samples: 4 };
         choose(wish, problem, current, &judged, CandidatePlan { plan: &new.pipelines[0], at_its_demand })
     }
 

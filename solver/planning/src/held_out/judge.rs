@@ -25,6 +25,8 @@ const FIRST_SAMPLES: u64 = 8;
 const FIRST_SAMPLES_MIN: u64 = 5;
 /// Samples that sort out plans which will not hold, before the first look.
 const TRIAL_SAMPLES: u64 = 2;
+/// Samples of a judgement that ends at once.
+const FEW_SAMPLES: u64 = 4;
 /// Most samples. With them a load of one request per minute is decided.
 const SAMPLES_MAX: u64 = 4096;
 /// Samples that run at once: their results are in memory together.
@@ -38,6 +40,8 @@ enum EndWhen {
     /// As soon as fewer requests are in time than asked: more samples may still move the plan from undecided, but a search
     /// asks only for plans that hold.
     Doubtful,
+    /// After a few samples, decided or not.
+    AtOnce,
 }
 
 /// How much work a judgement may take.
@@ -51,8 +55,10 @@ pub struct JudgeEffort {
 impl JudgeEffort {
     /// For a plan: about a second of one core.
     pub const PLAN: Self = Self { visits_max: 6e6, end: EndWhen::Decided };
-    /// For a plan that is judged each second or so, or of which nothing is asked.
-    pub const ROUND: Self = Self { visits_max: 4e5, end: EndWhen::Decided };
+    /// For plans that are compared each second or so: four samples.
+    pub const ROUND: Self = Self { visits_max: 0.0, end: EndWhen::AtOnce };
+    /// For a plan of which nothing is asked.
+    pub(crate) const ANSWER: Self = Self { visits_max: 4e5, end: EndWhen::Decided };
     /// For a plan among many of a search.
     pub(crate) const SEARCH: Self = Self { visits_max: 6e6, end: EndWhen::Doubtful };
     /// For a step of a ladder, of which there are many: two looks are usual.
@@ -60,8 +66,12 @@ impl JudgeEffort {
 
     /// Whether more samples are wanted after these results.
     fn asks_for_more(self, pipelines: &[JudgedPipeline]) -> bool {
-        verdict(pipelines) == JudgedVerdict::Undecided
-            && (self.end == EndWhen::Decided || !pipelines.iter().any(is_doubtful))
+        let is_open = verdict(pipelines) == JudgedVerdict::Undecided;
+        match self.end {
+            EndWhen::Decided => is_open,
+            EndWhen::Doubtful => is_open && !pipelines.iter().any(is_doubtful),
+            EndWhen::AtOnce => false,
+        }
     }
 }
 
@@ -135,7 +145,11 @@ pub(crate) fn judge_all(
     let first = first_samples(problem, workload);
     let mut look = 1;
     // the trial promises nothing, so it spends no error
-    let mut asked = if effort.end == EndWhen::Doubtful { TRIAL_SAMPLES } else { first };
+    let mut asked = match effort.end {
+        EndWhen::Doubtful => TRIAL_SAMPLES,
+        EndWhen::AtOnce => FEW_SAMPLES,
+        EndWhen::Decided => first,
+    };
     let mut all: Vec<Result<Evidence<'_>, ReplayFailure>> =
         plans.iter().map(|judged| draw.first_look(judged, asked, limits)).collect();
     loop {

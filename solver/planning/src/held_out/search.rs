@@ -88,7 +88,7 @@ pub(crate) fn judge_answer(problem: &Problem, options: &PlanningOptions, (outcom
     if let Some(plan) = outcome.plan().filter(|_| report.estimate.is_some()) {
         let workload = options.trace.clone().unwrap_or_else(|| replay::default_workload(problem));
         let judged = JudgedPlan { problem, plan, workload: &workload, purpose: "answer" };
-        match judge(&judged, JudgeEffort::ROUND, &options.limits().for_finishing()) {
+        match judge(&judged, JudgeEffort::ANSWER, &options.limits().for_finishing()) {
             Ok(simulation) => report.estimate = Some(simulation.total),
             Err(no) => report.explanation.left_out.push(format!("the judgement on fresh samples: {}", no.why)),
         }
