@@ -52,7 +52,7 @@ impl DemandError {
 
 /// A demand as it was seen.
 #[derive(Clone, Copy, Debug)]
-pub struct SeenDemand {
+pub struct DemandReading {
     /// Queries per second at the root.
     pub qps: f64,
     /// Age of the samples behind it.
@@ -63,13 +63,13 @@ pub struct SeenDemand {
 ///
 /// # Errors
 /// If it gives none.
-pub async fn read_demand(source: &DemandSourceSpec) -> Result<SeenDemand, DemandError> {
+pub async fn read_demand(source: &DemandSourceSpec) -> Result<DemandReading, DemandError> {
     let of = &source.prometheus;
     let timeout = Duration::from_secs_f64(of.timeout_s.clamp(0.1, 10.0));
     let server = PrometheusServer { url: of.url.clone(), token: None, authorities: None, timeout };
     let Reading { samples, age_s } =
         PrometheusClient::new(server)?.read_one(&of.query, SampleAge::AtMostSeconds(of.age_max_s)).await?;
-    Ok(SeenDemand { qps: samples.value, age_s: age_s.unwrap_or(0.0) })
+    Ok(DemandReading { qps: samples.value, age_s: age_s.unwrap_or(0.0) })
 }
 
 /// The source of demand of a pipeline that is only advised.
@@ -253,7 +253,7 @@ impl Advisor {
             let at = Instant::now();
             let changed_at = self.watched.get(&name).and_then(|w| w.changed_at);
             let is_old = changed_at.is_none_or(|changed| at.saturating_duration_since(changed) >= IMPROVE_AFTER);
-            let input = ReplanInput::for_seen_demand(wish.spec, wish.qps, is_old);
+            let input = ReplanInput { may_improve: is_old, ..ReplanInput::for_seen_demand(wish.spec, wish.qps) };
             let planned = plan_pipeline(&input, share_of(&hardware, &devices), current.as_ref(), &round).await;
             let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
             store_decision(&self.app, &input, &verdict, &round).await?;

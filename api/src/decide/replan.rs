@@ -52,9 +52,10 @@ pub struct ReplanInput {
 }
 
 impl ReplanInput {
-    /// The wish of a pipeline with a demand that was seen elsewhere. Its plans are only advice.
+    /// The wish of a pipeline with a demand that was seen elsewhere. Its plans are only advice. A plan that holds is not
+    /// improved.
     #[must_use]
-    pub fn for_seen_demand(spec: PipelineSpec, seen_qps: f64, may_improve: bool) -> Self {
+    pub fn for_seen_demand(spec: PipelineSpec, seen_qps: f64) -> Self {
         let settings = spec.replan.clone().unwrap_or_default();
         let with = |headroom: f64| (seen_qps * headroom).max(settings.min_qps);
         Self {
@@ -62,7 +63,7 @@ impl ReplanInput {
             keep_qps: with(keep_headroom(&settings)),
             loads: std::iter::once(seen_qps).collect(),
             on_better_plan: OnBetterPlan::Advise,
-            may_improve,
+            may_improve: false,
             spec,
         }
     }
@@ -243,9 +244,9 @@ mod tests {
     #[test]
     fn a_seen_demand_gets_the_headroom_and_is_only_advised() {
         let spec = || PipelineSpec { name: "p".into(), ..Default::default() };
-        let wish = ReplanInput::for_seen_demand(spec(), 100.0, true);
+        let wish = ReplanInput::for_seen_demand(spec(), 100.0);
         assert_eq!((wish.demand_qps, wish.keep_qps, wish.on_better_plan), (120.0, 110.0, OnBetterPlan::Advise));
-        let idle = ReplanInput::for_seen_demand(spec(), 0.0, true);
+        let idle = ReplanInput::for_seen_demand(spec(), 0.0);
         assert_eq!((idle.demand_qps, idle.keep_qps), (1.0, 1.0));
     }
 
