@@ -79,7 +79,7 @@ impl Exporter {
     /// # Panics
     /// If its thread has panicked.
     pub fn stop(&self) {
-        drop(self.traffic.lock().expect("no thread panics").take());
+        *self.traffic.lock().expect("no thread panics") = None;
         drop(TcpStream::connect(("127.0.0.1", self.port)));
     }
 }
