@@ -14,7 +14,8 @@
 //! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into
 //! [`VariantMeasurement`].
 
-pub mod error;
+pub mod described;
+mod error;
 pub mod files;
 pub mod labels;
 pub mod matching;

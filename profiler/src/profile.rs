@@ -1,5 +1,6 @@
 //! How is a whole pipeline profiled? Every variant is loaded, every combination validated, every variant timed.
 
+use crate::described::{described, described_all, misfit};
 use crate::error::ProfileError;
 use crate::files::{PipelineFiles, Tree};
 use crate::labels::{Label, read_labels};
@@ -160,10 +161,14 @@ fn load_all(
             let fault = |source| variant_error(files, t, v, source);
             let LoadedVariant { backend, time_ms } = load_variant(&variant.file, load).map_err(fault)?;
             if let Some(first) = of_task.first().filter(|b| b.signature() != backend.signature()) {
+                let (mine, theirs) = (backend.signature(), first.signature());
+                let (side, mine, theirs) = match mine.inputs == theirs.inputs {
+                    false => ("inputs", described_all(&mine.inputs), described_all(&theirs.inputs)),
+                    true => ("outputs", described_all(&mine.outputs), described_all(&theirs.outputs)),
+                };
                 let detail = format!(
-                    "its tensors {:?} differ from {:?} of {}; variants of a task stand in for each other",
-                    backend.signature(),
-                    first.signature(),
+                    "its {side} are {mine}, and those of {} are {theirs}; variants of a task stand in for each other, so \
+                     export them with the same tensors, or make two tasks",
                     task.variants[0].name
                 );
                 return Err(ProfileError::Convention { task: task.name.clone(), variant: variant.name.clone(), detail });
@@ -233,12 +238,15 @@ fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> R
 /// Why the map of an edge does not fit.
 #[derive(Debug, thiserror::Error)]
 enum MapError {
-    #[error("its map leaves out input {0}")]
+    #[error("its map leaves out input {0}: add `{0}: OUTPUT`, with an output of the parent")]
     MissingInput(String),
     #[error("input {0} is mapped to an output that is not there")]
     MissingOutput(String),
-    #[error("output {output:?} does not fit input {input:?}")]
-    Mismatch { output: TensorSignature, input: TensorSignature },
+    #[error(
+        "the output {output} does not fit the input {input}: {why}; map another output, or add to the parent's graph what \
+         changes it"
+    )]
+    Mismatch { output: String, input: String, why: String },
     #[error("its map names input {0}, which is not there")]
     UnknownInput(String),
 }
@@ -248,10 +256,8 @@ fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signatu
         let output = map.get(&input.name).ok_or_else(|| MapError::MissingInput(input.name.clone()))?;
         let output = parent.outputs.iter().find(|o| o.name == *output);
         let output = output.ok_or_else(|| MapError::MissingOutput(input.name.clone()))?;
-        let fits = |(a, b): (&i64, &i64)| a == b || *a == -1 || *b == -1;
-        let shapes = input.shape.len() == output.shape.len() && input.shape.iter().zip(&output.shape).skip(1).all(fits);
-        if !shapes || input.datatype != output.datatype {
-            return Err(MapError::Mismatch { output: output.clone(), input: input.clone() });
+        if let Some(why) = misfit(output, input) {
+            return Err(MapError::Mismatch { output: described(output), input: described(input), why });
         }
     }
     match map.keys().find(|name| !child.inputs.iter().any(|i| i.name == **name)) {

@@ -17,6 +17,7 @@ const OFFLINE: &[&str] = &[
     "docs/explanation/estimating.md",
     "docs/explanation/dropping.md",
     "docs/explanation/steering.md",
+    "docs/how-to/draft-a-pipeline.md",
     "docs/how-to/plan-from-a-table.md",
     "docs/how-to/plan-without-a-service.md",
     "docs/how-to/sweep-and-compare.md",

@@ -1,7 +1,8 @@
 //! Which commands are there?
 
 use crate::{
-    agent, bench, check, compare, demo, diff, frontier, import, plan, profile, reproduce, restore, serve, simulate, trace,
+    agent, bench, check, compare, demo, deploy, diff, frontier, import, init, plan, profile, reproduce, restore, serve,
+    simulate, status, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -9,6 +10,8 @@ use clap::Subcommand;
 /// One command line.
 #[derive(Subcommand, Debug)]
 pub enum Command {
+    /// Write a pipeline file from ONNX files, and name what will not work.
+    Init(init::InitArgs),
     /// Find a plan for a problem.
     Plan(plan::PlanArgs),
     /// Check a plan against its problem and list the findings.
@@ -34,6 +37,10 @@ pub enum Command {
     /// Measure the peak memory of one variant, for `profile`.
     #[command(name = profile::MEMORY_COMMAND, hide = true)]
     ProfileMemory(profile::MemoryArgs),
+    /// Plan a registered pipeline and deploy it beside the others, with a running service.
+    Deploy(deploy::DeployArgs),
+    /// Say what runs, and whether it keeps its promise.
+    Status(status::StatusArgs),
     /// Run the service.
     Serve(serve::ServeArgs),
     /// Finish the restore of a database from a backup: agents take targets from it again.
@@ -52,6 +59,7 @@ impl Command {
     /// Runs the command.
     pub fn run(self) -> CommandResult {
         match self {
+            Self::Init(args) => init::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Check(args) => check::run(&args),
             Self::Simulate(args) => simulate::run(&args),
@@ -63,6 +71,8 @@ impl Command {
             Self::Import(command) => import::run(&command),
             Self::Profile(args) => profile::run(&args),
             Self::ProfileMemory(args) => profile::run_memory(&args),
+            Self::Deploy(args) => deploy::run(&args),
+            Self::Status(args) => status::run(&args),
             Self::Serve(args) => serve::run(args),
             Self::RestoreFinish(args) => restore::run(&args),
             Self::Agent(args) => agent::run(&args),

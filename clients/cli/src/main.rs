@@ -12,15 +12,19 @@ mod check;
 mod commands;
 mod compare;
 mod demo;
+mod deploy;
 mod diff;
 mod frontier;
 mod import;
+mod init;
 mod plan;
 mod profile;
 mod reproduce;
 mod restore;
 mod serve;
+mod service;
 mod simulate;
+mod status;
 mod trace;
 mod workload;
 
@@ -36,7 +40,7 @@ struct Cli {
 }
 
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 something broke; 2 bad input; 3 the problem is infeasible; \
-                          4 findings (check), or promises not kept (demo); 5 stopped without an answer.";
+                          4 findings (check, init), or promises not kept (demo, status); 5 stopped without an answer.";
 
 fn main() -> ExitCode {
     apportion_support::exit::exit_code(Cli::parse().command.run())

@@ -1,4 +1,4 @@
-//! How do reports and traces of other tools become profiles, traces and problems?
+//! How do reports, traces and model files of other tools become profiles, traces, problems and pipelines?
 //!
 //! What belongs here: readers of foreign formats, one file each, as functions from text to `domain` and `wire` types; the
 //! problem that profiles and a few numbers make. What never does: reading files from disk, printing, planning.
@@ -6,13 +6,17 @@
 //! The commonest addition is a format: a file in [`profile`] or [`trace`] with the source of the format in its first lines,
 //! and its name in the list of that folder.
 
+pub mod draft;
 pub mod gathered;
+pub mod graph;
 pub mod problem;
 pub mod profile;
 mod table;
 pub mod trace;
 
+pub use draft::{DraftedPipeline, GraphFile, GraphRemark, draft_of};
 pub use gathered::{GatheredProfile, GivenNames};
+pub use graph::{GraphHeader, read_graph};
 pub use problem::{ProblemRequest, hardware_offers, problem_of};
 pub use profile::{ProfileFormat, add_profile};
 pub use trace::{TimeUnit, TraceChoice, TraceFormat, import_trace};

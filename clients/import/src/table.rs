@@ -8,7 +8,7 @@ const QUOTED_MAX: usize = 80;
 
 /// A column of a table, by its position.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Column(usize);
+pub struct TableColumn(usize);
 
 /// A table that is read row by row.
 pub struct Table<'a> {
@@ -41,17 +41,17 @@ impl<'a> Table<'a> {
     }
 
     /// The first column that `is_it` accepts.
-    pub fn find(&self, is_it: impl Fn(&str) -> bool) -> Option<Column> {
-        self.header.iter().position(|name| is_it(name)).map(Column)
+    pub fn find(&self, is_it: impl Fn(&str) -> bool) -> Option<TableColumn> {
+        self.header.iter().position(|name| is_it(name)).map(TableColumn)
     }
 
     /// The column with one of these names, in any case. The first name that is there wins.
-    pub fn one_of(&self, names: &[&str]) -> Option<Column> {
+    pub fn one_of(&self, names: &[&str]) -> Option<TableColumn> {
         names.iter().find_map(|name| self.find(|n| n.eq_ignore_ascii_case(name)))
     }
 
     /// As [`Table::one_of`], and an error if there is none.
-    pub fn required(&self, names: &[&str]) -> Result<Column, BadInput> {
+    pub fn required(&self, names: &[&str]) -> Result<TableColumn, BadInput> {
         self.one_of(names).ok_or_else(|| {
             let wanted: Vec<String> = names.iter().map(|n| format!("{n:?}")).collect();
             self.header_refused(&format!("the column {}", wanted.join(" or ")))
@@ -102,7 +102,7 @@ pub struct TableRow<'a> {
 
 impl TableRow<'_> {
     /// The text of a cell without the spaces around it.
-    pub fn text(&self, column: Column) -> &str {
+    pub fn text(&self, column: TableColumn) -> &str {
         self.cells[column.0].trim()
     }
 
@@ -112,19 +112,19 @@ impl TableRow<'_> {
     }
 
     /// The refusal of a cell.
-    pub fn refused(&self, column: Column, expected: &str) -> BadInput {
+    pub fn refused(&self, column: TableColumn, expected: &str) -> BadInput {
         let at = format!("line {}, column {:?}", self.line, self.header[column.0]);
         BadInput::one(self.file, at, quoted(self.text(column)), expected)
     }
 
     /// A number in a range that `is_right` knows.
-    pub fn number(&self, column: Column, is_right: impl Fn(f64) -> bool, expected: &str) -> Result<f64, BadInput> {
+    pub fn number(&self, column: TableColumn, is_right: impl Fn(f64) -> bool, expected: &str) -> Result<f64, BadInput> {
         let number = self.text(column).parse::<f64>().ok().filter(|n| n.is_finite() && is_right(*n));
         number.ok_or_else(|| self.refused(column, expected))
     }
 
     /// A whole number from 1 to `most`.
-    pub fn count(&self, column: Column, most: u32, what: &str) -> Result<u32, BadInput> {
+    pub fn count(&self, column: TableColumn, most: u32, what: &str) -> Result<u32, BadInput> {
         let count = self.text(column).parse::<u32>().ok().filter(|n| (1..=most).contains(n));
         count.ok_or_else(|| self.refused(column, &format!("{what} from 1 to {most}")))
     }

@@ -97,7 +97,7 @@ fn model_analyzer_gives_one_replica_at_its_lowest_load() {
     assert_eq!(rows(&set), [("net", "t4", 1, 8.1, None), ("net", "t4", 4, 20.5, None)]);
     let told = [
         "f: no column \"Avg Latency (ms)\": latencies are the p99, and plans are larger than they must be",
-        "f: line 4: 2 instances of net shared the device",
+        "f: line 4: 2 copies of net shared the device",
     ];
     assert_eq!(notes, told);
     let header = "Model,Batch,Request Rate,Avg Latency (ms),p99 Latency (ms)";
@@ -180,11 +180,18 @@ fn csv_row(r: &apportion_wire::MeasuredRow, set: &ProfileSet) -> ProfileCsvRow {
     }
 }
 
+/// Asserts that each text is refused with a message that begins as expected.
+fn assert_malformed(cases: &[(ProfileFormat, String, &str)]) {
+    for (format, text, expected) in cases {
+        let found = import(*format, text, &names()).expect_err(text).to_string();
+        assert!(found.starts_with(expected), "{found}\nis not\n{expected}");
+    }
+}
+
 #[test]
-fn a_malformed_report_is_refused_at_its_line_and_column() {
-    use ProfileFormat::{Csv, ModelAnalyzer, Nexus, PerfAnalyzer};
-    let perf = |row: &str| format!("{PERF}1,70,1,1,1,0,9,0,0,1,1,1,1\r\n\r\n{row}\n");
-    let cases = [
+fn a_malformed_table_is_refused_at_its_line_and_column() {
+    use ProfileFormat::Csv;
+    assert_malformed(&[
         (Csv, String::new(), "f: line 1: an empty file: expected a header"),
         (
             Csv,
@@ -226,6 +233,19 @@ fn a_malformed_report_is_refused_at_its_line_and_column() {
         (Csv, "batch,latency_ms\n1,5\n1,6\n".into(), "f: line 3: a second latency of main/resnet50 on t4, batch 1"),
         (Csv, "pipeline,batch,latency_ms\np,1,5\nq,2,5\n".into(), "f: line 3, column \"pipeline\": \"q\": expected \"p\""),
         (
+            Csv,
+            "variant,batch,latency_ms\na:b,1,5\n".into(),
+            "f: line 2: the name \"a:b\": expected a name without '>' and ':'",
+        ),
+    ]);
+}
+
+#[test]
+fn a_malformed_report_is_refused_at_its_line_and_column() {
+    use ProfileFormat::{ModelAnalyzer, Nexus, PerfAnalyzer};
+    let perf = |row: &str| format!("{PERF}1,70,1,1,1,0,9,0,0,1,1,1,1\r\n\r\n{row}\n");
+    assert_malformed(&[
+        (
             PerfAnalyzer,
             perf("1,70,1,1,1,0,x,0,0,1,1,1,1"),
             "f: line 4, column \"Server Compute Infer\": \"x\": expected microseconds",
@@ -250,11 +270,6 @@ fn a_malformed_report_is_refused_at_its_line_and_column() {
             format!("{ANALYZER}net,1,1,c,1/GPU,[1],Yes,1,-,1\n"),
             "f: line 2, column \"p99 Latency (ms)\": \"-\": expected milliseconds above 0",
         ),
-        (
-            Csv,
-            "variant,batch,latency_ms\na:b,1,5\n".into(),
-            "f: line 2: the name \"a:b\": expected a name without '>' and ':'",
-        ),
         (Nexus, "a:b:1\n".into(), "f: the end: no further line: expected the name of a device"),
         (Nexus, "a:b:1\nT4\nuuid\nBackward\n".into(), "f: line 4: \"Backward\": expected Forward latency"),
         (
@@ -265,11 +280,7 @@ fn a_malformed_report_is_refused_at_its_line_and_column() {
         (Nexus, format!("{NEXUS}1,x,1,1\n"), "f: line 5, column \"latency(us)\": \"x\": expected microseconds above 0"),
         (Nexus, format!("{NEXUS}1,2\n"), "f: line 5: \"1,2\": expected batch,latency(us)"),
         (Nexus, format!("{NEXUS}Preprocess latency\n"), "f: the end: 0 batches: expected at least one batch"),
-    ];
-    for (format, text, expected) in cases {
-        let found = import(format, &text, &names()).expect_err(&text).to_string();
-        assert!(found.starts_with(expected), "{found}\nis not\n{expected}");
-    }
+    ]);
 }
 
 #[test]

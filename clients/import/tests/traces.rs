@@ -4,18 +4,18 @@
 
 use apportion_domain::ArrivalTrace;
 use apportion_import::{TimeUnit, TraceChoice, TraceFormat, import_trace};
-use apportion_wire::{read_trace, write_trace};
+use apportion_wire::{BadInput, read_trace, write_trace};
 
-fn import(format: TraceFormat, text: &str) -> Result<ArrivalTrace, String> {
+fn import(format: TraceFormat, text: &str) -> Result<ArrivalTrace, BadInput> {
     import_with(format, text, &TraceChoice::default())
 }
 
-fn import_with(format: TraceFormat, text: &str, choice: &TraceChoice) -> Result<ArrivalTrace, String> {
-    import_trace(format, "f", text, choice).map_err(|e| e.to_string())
+fn import_with(format: TraceFormat, text: &str, choice: &TraceChoice) -> Result<ArrivalTrace, BadInput> {
+    import_trace(format, "f", text, choice)
 }
 
 /// The milliseconds of the arrivals.
-fn millis(trace: Result<ArrivalTrace, String>) -> Vec<f64> {
+fn millis(trace: Result<ArrivalTrace, BadInput>) -> Vec<f64> {
     match trace {
         Ok(ArrivalTrace::Arrivals(moments)) => moments.iter().map(|m| m.as_millis()).collect(),
         other => panic!("arrivals: {other:?}"),
@@ -23,7 +23,7 @@ fn millis(trace: Result<ArrivalTrace, String>) -> Vec<f64> {
 }
 
 /// The rates.
-fn rates(trace: Result<ArrivalTrace, String>) -> Vec<(u64, f64)> {
+fn rates(trace: Result<ArrivalTrace, BadInput>) -> Vec<(u64, f64)> {
     match trace {
         Ok(ArrivalTrace::Rates(rows)) => rows,
         other => panic!("rates: {other:?}"),
@@ -149,13 +149,13 @@ fn a_malformed_trace_is_refused_at_its_place() {
         (Twitter, "", "f: 0 rows: expected 1 to"),
     ];
     for (format, text, expected) in cases {
-        let found = import(format, text).expect_err(text);
+        let found = import(format, text).expect_err(text).to_string();
         assert!(found.starts_with(expected), "{found}\nis not\n{expected}");
     }
     let no_unit = TraceChoice { column: Some("at".into()), ..TraceChoice::default() };
-    let found = import_with(Csv, "at\n1\n", &no_unit).expect_err("no unit");
+    let found = import_with(Csv, "at\n1\n", &no_unit).expect_err("no unit").to_string();
     assert_eq!(found, "f: line 1: column \"at\": expected its --unit, one of s, ms, us, ns, date");
     let other = TraceChoice { function: Some("f9".into()), ..TraceChoice::default() };
-    let found = import_with(AzureFunctions, FUNCTIONS, &other).expect_err("no such function");
+    let found = import_with(AzureFunctions, FUNCTIONS, &other).expect_err("no such function").to_string();
     assert_eq!(found, "f: no invocation of \"f9\": expected a function of this file, by its hash");
 }

@@ -144,7 +144,10 @@ pub enum SignatureError {
     #[error("a variant has at least one input and one output")]
     Empty,
     /// It takes batches of one size only.
-    #[error("input {name}: its first dimension is fixed at {rows}; export it with a dynamic batch axis")]
+    #[error(
+        "input {name}: its first axis is always {rows}, and must be the rows of a batch, any number of them; `apportion init` \
+         with this file says how to cure it"
+    )]
     FixedRows {
         /// Name of the input.
         name: String,

@@ -172,7 +172,7 @@ fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &Pl
     }
     match args.format {
         FormatFlag::Json => output::print(&file.to_json())?,
-        FormatFlag::Table => output::print(&table(&file))?,
+        FormatFlag::Table => output::print(&plan_table(&file))?,
     }
     Ok(match outcome {
         PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => Exit::Done,
@@ -190,7 +190,8 @@ fn listener(progress: &ProgressBar, problem: &str) -> Listener {
     })
 }
 
-fn table(file: &PlanFile) -> String {
+/// A plan for people.
+pub fn plan_table(file: &PlanFile) -> String {
     let mut text = String::new();
     let o = &file.objective;
     let step = o.step.as_ref().map_or_else(String::new, |s| format!(", step {s}"));

@@ -4,6 +4,7 @@ mod autoscaler;
 mod commands;
 mod frontier;
 mod import;
+mod init;
 mod program;
 mod reference;
 mod reproduce;

@@ -5,7 +5,7 @@
 //! profiles published with Loki.
 
 use crate::gathered::{FilePlace, GatheredProfile, GivenNames, LatencyRow};
-use crate::table::{Column, Table, TableRow};
+use crate::table::{Table, TableColumn, TableRow};
 use apportion_domain::pipeline::BATCH_MAX;
 use apportion_wire::{BadInput, MeasuredRow};
 
@@ -47,7 +47,7 @@ const SHARE: &[&str] = &["share"];
 /// A column of numbers with its factor and divisor.
 #[derive(Clone, Copy)]
 struct Scaled {
-    column: Column,
+    column: TableColumn,
     times: f64,
     over: f64,
 }
@@ -61,17 +61,17 @@ impl Scaled {
 }
 
 struct Columns {
-    pipeline: Option<Column>,
-    task: Option<Column>,
-    variant: Option<Column>,
-    hardware: Option<Column>,
-    batch: Option<Column>,
+    pipeline: Option<TableColumn>,
+    task: Option<TableColumn>,
+    variant: Option<TableColumn>,
+    hardware: Option<TableColumn>,
+    batch: Option<TableColumn>,
     latency: Scaled,
     p99: Option<Scaled>,
     accuracy: Option<Scaled>,
     load: Option<Scaled>,
     memory: Option<Scaled>,
-    share: Option<Column>,
+    share: Option<TableColumn>,
 }
 
 /// Adds the rows of a table.
@@ -128,7 +128,7 @@ impl Columns {
     }
 
     fn row(&self, row: &TableRow<'_>, names: &GivenNames) -> Result<LatencyRow, BadInput> {
-        let name = |column: Option<Column>, given: Option<&str>| match (column, given) {
+        let name = |column: Option<TableColumn>, given: Option<&str>| match (column, given) {
             (Some(column), _) if row.text(column).is_empty() => Err(row.refused(column, "a name")),
             (Some(column), _) => Ok(row.text(column).to_owned()),
             (None, given) => Ok(given.unwrap_or_default().to_owned()),

@@ -3,12 +3,13 @@
 //! The columns are the headers of `model_analyzer/record/types`; which of them are there, the user of Model Analyzer
 //! chooses. Latencies are milliseconds.
 //!
-//! A variant is the `Model`. Of several configurations with the same batch, the one with the fewest instances and then the
-//! lowest concurrency counts: a profile is about one replica, and the planner adds waiting and further replicas. The
-//! latency is the server's computation if its three columns are there, else the mean of the client, else its p99.
+//! A variant is the `Model`. Of several configurations with the same batch, the one with the fewest copies on the device
+//! and then the lowest concurrency counts: a profile is about one replica, and the planner adds waiting and further
+//! replicas. The latency is the server's computation if its three columns are there, else the mean of the client, else its
+//! p99.
 
 use crate::gathered::{FilePlace, GatheredProfile, GivenNames, LatencyRow};
-use crate::table::{Column, Table, TableRow};
+use crate::table::{Table, TableColumn, TableRow};
 use apportion_domain::pipeline::BATCH_MAX;
 use apportion_wire::{BadInput, MeasuredRow};
 use std::collections::BTreeMap;
@@ -21,22 +22,22 @@ const P99: &str = "p99 Latency (ms)";
 
 /// The columns that make a latency.
 enum Source {
-    Server([Column; 3]),
-    Mean(Column, Option<Column>),
-    P99(Column),
+    Server([TableColumn; 3]),
+    Mean(TableColumn, Option<TableColumn>),
+    P99(TableColumn),
 }
 
 struct Columns {
-    model: Column,
-    batch: Column,
-    load: Column,
-    instances: Option<Column>,
+    model: TableColumn,
+    batch: TableColumn,
+    load: TableColumn,
+    copies: Option<TableColumn>,
     source: Source,
 }
 
 /// A batch as one row of the report has it. The first fields order the rows.
 struct Batch {
-    instances: u32,
+    copies: u32,
     load: f64,
     place: String,
     latency_ms: f64,
@@ -58,7 +59,7 @@ pub(super) fn add(profile: &mut GatheredProfile, file: &str, text: &str, names: 
         }
         let key = (model, row.count(columns.batch, BATCH_MAX, "a batch")?);
         let found = columns.batch_of(row)?;
-        let is_better = |known: &Batch| (found.instances, found.load) < (known.instances, known.load);
+        let is_better = |known: &Batch| (found.copies, found.load) < (known.copies, known.load);
         if batches.get(&key).is_none_or(is_better) {
             batches.insert(key, found);
         }
@@ -71,9 +72,9 @@ pub(super) fn add(profile: &mut GatheredProfile, file: &str, text: &str, names: 
         if names.batch_max.is_some_and(|most| batch > most) {
             continue;
         }
-        if found.instances > 1 {
-            let count = found.instances;
-            profile.note(format!("{file}: {}: {count} instances of {variant} shared the device", found.place));
+        if found.copies > 1 {
+            let count = found.copies;
+            profile.note(format!("{file}: {}: {count} copies of {variant} shared the device", found.place));
         }
         let (task, hardware) = (names.task.clone(), hardware.clone());
         let (latency_ms, p99_ms) = (found.latency_ms, found.p99_ms);
@@ -97,13 +98,13 @@ impl Columns {
             model: table.required(&["Model"])?,
             batch: table.required(&["Batch"])?,
             load: table.required(&["Concurrency", "Request Rate"])?,
-            instances: table.one_of(&["Instance Group"]),
+            copies: table.one_of(&["Instance Group"]),
             source,
         })
     }
 
     fn batch_of(&self, row: &TableRow<'_>) -> Result<Batch, BadInput> {
-        let above_0 = |column: Column| row.number(column, |n| n > 0.0, "milliseconds above 0");
+        let above_0 = |column: TableColumn| row.number(column, |n| n > 0.0, "milliseconds above 0");
         let (latency_ms, p99_ms) = match &self.source {
             Source::P99(column) => (above_0(*column)?, None),
             Source::Mean(mean, p99) => {
@@ -123,12 +124,12 @@ impl Columns {
             }
         };
         let load = row.number(self.load, |n| n > 0.0, "a load above 0")?;
-        let instances = self.instances.map_or(1, |column| leading_number(row.text(column)));
-        Ok(Batch { instances, load, place: row.place(), latency_ms, p99_ms })
+        let copies = self.copies.map_or(1, |column| leading_number(row.text(column)));
+        Ok(Batch { copies, load, place: row.place(), latency_ms, p99_ms })
     }
 }
 
-/// The number of instances in `2:GPU` or `1/GPU`; 1 if there is none.
+/// The number of copies in `2:GPU` or `1/GPU`; 1 if there is none.
 fn leading_number(text: &str) -> u32 {
     let digits: String = text.trim_start_matches('[').chars().take_while(char::is_ascii_digit).collect();
     digits.parse().unwrap_or(1)

@@ -8,7 +8,7 @@
 //! with the lowest concurrency or request rate counts, because the others wait for each other.
 
 use crate::gathered::{FilePlace, GatheredProfile, GivenNames, LatencyRow};
-use crate::table::{Column, Table, TableRow};
+use crate::table::{Table, TableColumn, TableRow};
 use apportion_domain::pipeline::BATCH_MAX;
 use apportion_wire::{BadInput, MeasuredRow};
 use std::collections::BTreeMap;
@@ -23,11 +23,11 @@ const SERVER_OLD: &str = "Server Compute";
 const LOAD: [&str; 2] = ["Concurrency", "Request Rate"];
 
 struct Columns {
-    load: Column,
-    batch: Option<Column>,
-    server: Vec<Column>,
-    median: Option<Column>,
-    p99: Option<Column>,
+    load: TableColumn,
+    batch: Option<TableColumn>,
+    server: Vec<TableColumn>,
+    median: Option<TableColumn>,
+    p99: Option<TableColumn>,
 }
 
 /// A batch as one row of the report has it.
@@ -75,7 +75,7 @@ fn required(file: &str, name: Option<&str>, found: &str, expected: &str) -> Resu
 
 impl Columns {
     fn of(table: &Table<'_>) -> Result<Self, BadInput> {
-        let server: Vec<Column> = SERVER.iter().filter_map(|name| table.one_of(&[name])).collect();
+        let server: Vec<TableColumn> = SERVER.iter().filter_map(|name| table.one_of(&[name])).collect();
         let server = if server.len() == SERVER.len() { server } else { table.one_of(&[SERVER_OLD]).into_iter().collect() };
         let median = table.one_of(&["p50 latency", "Avg latency"]);
         if server.is_empty() && median.is_none() {

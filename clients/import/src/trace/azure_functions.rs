@@ -5,7 +5,7 @@
 //! for each minute of a day. The trace of 2021 has a row for each invocation with its end and its duration in seconds.
 
 use super::moments::{arrivals, nanos_in};
-use crate::table::{Column, Table};
+use crate::table::{Table, TableColumn};
 use apportion_domain::ArrivalTrace;
 use apportion_wire::BadInput;
 
@@ -26,7 +26,7 @@ pub(super) fn read(file: &str, text: &str, function: Option<&str>) -> Result<Arr
 
 fn counts(file: &str, table: Table<'_>, function: Option<&str>) -> Result<ArrivalTrace, BadInput> {
     let name = table.required(&["HashFunction"])?;
-    let minutes: Vec<Column> =
+    let minutes: Vec<TableColumn> =
         (1..=MINUTES_MAX).map_while(|minute| table.find(|column| column == minute.to_string())).collect();
     if minutes.is_empty() {
         return Err(table.header_refused("columns 1, 2, ... with the counts of the minutes"));
@@ -52,7 +52,7 @@ fn counts(file: &str, table: Table<'_>, function: Option<&str>) -> Result<Arriva
     ArrivalTrace::rates(rates).map_err(|e| BadInput::one(file, "", e.value, e.expected))
 }
 
-fn invocations(file: &str, table: Table<'_>, end: Column, function: Option<&str>) -> Result<ArrivalTrace, BadInput> {
+fn invocations(file: &str, table: Table<'_>, end: TableColumn, function: Option<&str>) -> Result<ArrivalTrace, BadInput> {
     const SECOND: u32 = 1_000_000_000;
     let (name, duration) = (table.required(&["func"])?, table.required(&["duration"])?);
     let mut starts = Vec::new();
@@ -60,8 +60,9 @@ fn invocations(file: &str, table: Table<'_>, end: Column, function: Option<&str>
         if function.is_some_and(|wanted| wanted != row.text(name)) {
             return Ok(());
         }
-        let seconds =
-            |column: Column| nanos_in(row.text(column), SECOND).ok_or_else(|| row.refused(column, "seconds of at least 0"));
+        let seconds = |column: TableColumn| {
+            nanos_in(row.text(column), SECOND).ok_or_else(|| row.refused(column, "seconds of at least 0"))
+        };
         starts.push(seconds(end)? - seconds(duration)?);
         Ok(())
     })?;

@@ -1,6 +1,6 @@
 //! How do the times of a log become the arrivals of a trace?
 
-use crate::table::{Column, TableRow};
+use crate::table::{TableColumn, TableRow};
 use apportion_domain::{ArrivalTrace, Moment};
 use apportion_wire::BadInput;
 use chrono::{DateTime, NaiveDateTime};
@@ -62,7 +62,7 @@ pub(super) fn nanos_in(text: &str, unit: u32) -> Option<i128> {
 }
 
 /// The time in a cell, in nanoseconds from any origin.
-pub(super) fn time_in(row: &TableRow<'_>, column: Column, unit: TimeUnit) -> Result<i128, BadInput> {
+pub(super) fn time_in(row: &TableRow<'_>, column: TableColumn, unit: TimeUnit) -> Result<i128, BadInput> {
     let text = row.text(column);
     match unit.nanos() {
         Some(nanos) => nanos_in(text, nanos).ok_or_else(|| row.refused(column, "a time of at least 0")),

@@ -1,0 +1,182 @@
+//! How does `apportion deploy` plan a registered pipeline, deploy it beside the others, and wait until it answers?
+
+use crate::args;
+use crate::plan::plan_table;
+use crate::service::{ServerArgs, ServiceClient, converse};
+use anyhow::{Context, anyhow};
+use apportion_support::exit::{CommandResult, Exit, Failure};
+use apportion_support::output;
+use apportion_support::progress::spinner;
+use apportion_wire::{AgentState, BadInput, PlanFile, PlanState};
+use clap::Args;
+use reqwest::{Method, StatusCode};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// How often a target is read again that another client changes at the same time.
+const TRIES_MAX: u32 = 5;
+/// Pause between two questions whether the pipeline answers.
+const POLL: Duration = Duration::from_millis(200);
+
+/// Arguments of `apportion deploy`.
+#[derive(Args, Debug)]
+pub struct DeployArgs {
+    /// Name of a registered pipeline.
+    pipeline: String,
+    /// Queries per second to plan for.
+    #[arg(long, value_parser = args::rate)]
+    qps: f64,
+    #[command(flatten)]
+    server: ServerArgs,
+    /// Longest wait until the pipeline answers.
+    #[arg(long, default_value = "60s", value_parser = args::duration)]
+    wait: Duration,
+}
+
+/// Runs the command.
+pub fn run(args: &DeployArgs) -> CommandResult {
+    let client = ServiceClient::new(&args.server)?;
+    let bar = spinner(&format!("planning {}", args.pipeline));
+    let deployed = converse(deploy(args, &client, &|message: &str| bar.set_message(message.to_owned())));
+    bar.finish_and_clear();
+    deployed
+}
+
+/// The plans that are in force beside those of one pipeline.
+struct OtherPlans {
+    /// Generation of the target that they are in.
+    generation: u64,
+    /// Their identifiers.
+    ids: Vec<String>,
+    /// Devices that they use, by hardware type.
+    devices: BTreeMap<String, f64>,
+}
+
+async fn deploy(args: &DeployArgs, client: &ServiceClient, progress: &dyn Fn(&str)) -> CommandResult {
+    client.get(&client.path(&["v1", "pipelines", &args.pipeline])).await?;
+    let mut others = other_plans(client, &args.pipeline).await?;
+    let planned = plan(args, client, &others).await?;
+    let file: PlanFile = serde_json::from_value(planned["plan"].clone()).context("reading the service's plan")?;
+    let state = planned["state"].as_str().unwrap_or_default();
+    if state != PlanState::Succeeded.name() {
+        output::print(&plan_table(&file))?;
+        return Ok(if state == PlanState::Infeasible.name() { Exit::Infeasible } else { Exit::NoAnswer });
+    }
+    let id = planned["id"].as_str().context("a plan without an id")?;
+    progress("deploying");
+    let mut tries = 0;
+    let generation = loop {
+        let plans: Vec<&str> = others.ids.iter().map(String::as_str).chain([id]).collect();
+        let condition = [("if-match", format!("\"{}\"", others.generation))];
+        let answer = client.send(Method::PUT, "/v1/target", &condition, Some(&json!({ "plans": plans }))).await?;
+        tries += 1;
+        if answer.status == StatusCode::PRECONDITION_FAILED && tries < TRIES_MAX {
+            others = other_plans(client, &args.pipeline).await?;
+            continue;
+        }
+        break client.accepted("/v1/target", answer)?["generation"].clone();
+    };
+    output::print(&plan_table(&file))?;
+    progress("waiting for the agents");
+    let ingress = wait(args, client).await?;
+    let infer = client.path(&["v2", "models", &args.pipeline, "infer"]);
+    eprintln!("{}: target {generation}, answers at http://{ingress}{infer}", args.pipeline);
+    Ok(Exit::Done)
+}
+
+/// Asks for a plan on the devices that the other plans leave free, and waits for it.
+async fn plan(args: &DeployArgs, client: &ServiceClient, others: &OtherPlans) -> Result<Value, Failure> {
+    let mut request = json!({"pipelines": [{"name": args.pipeline, "demand_qps": args.qps}]});
+    if !others.ids.is_empty() {
+        request["hardware"] = free_hardware(client, others).await?.into();
+    }
+    let waiting = [("prefer", "wait=300".to_owned())];
+    let answer = client.send(Method::POST, "/v1/plans", &waiting, Some(&request)).await?;
+    let mut plan = client.accepted("/v1/plans", answer)?;
+    let id = plan["id"].as_str().context("a plan without an id")?.to_owned();
+    while PlanState::OPEN.iter().any(|open| plan["state"] == open.name()) {
+        let path = format!("/v1/plans/{id}");
+        let answer = client.send(Method::GET, &path, &waiting, None).await?;
+        plan = client.accepted(&path, answer)?;
+    }
+    match plan["plan"].is_object() {
+        true => Ok(plan),
+        false => Err(anyhow!("plan {id}: {}: {}", plan["state"], plan["error"]).into()),
+    }
+}
+
+/// The plans of the target in force without this pipeline's.
+async fn other_plans(client: &ServiceClient, pipeline: &str) -> Result<OtherPlans, Failure> {
+    let target = client.get("/v1/target").await?;
+    let generation = target["generation"].as_u64().context("a target without a generation")?;
+    let mut others = OtherPlans { generation, ids: Vec::new(), devices: BTreeMap::new() };
+    for id in target["plans"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let document = client.get(&format!("/v1/plans/{id}")).await?;
+        let pipelines = document["plan"]["pipelines"].as_array().cloned().unwrap_or_default();
+        let names: Vec<&str> = pipelines.iter().filter_map(|p| p["name"].as_str()).collect();
+        if names == [pipeline] {
+            continue;
+        }
+        if names.contains(&pipeline) {
+            let found = format!("plan {id} is for {} together", names.join(", "));
+            let expected =
+                "a target with a plan for each pipeline: deploy the others one by one, or put the target by hand";
+            return Err(BadInput::one("deploy", pipeline, found, expected).into());
+        }
+        for group in pipelines.iter().flat_map(|p| p["assignments"].as_array().into_iter().flatten()) {
+            let devices = group["replicas"].as_f64().unwrap_or(0.0) * group["share"].as_f64().unwrap_or(1.0);
+            *others.devices.entry(group["hardware"].as_str().unwrap_or_default().to_owned()).or_default() += devices;
+        }
+        others.ids.push(id.to_owned());
+    }
+    Ok(others)
+}
+
+/// The devices of the live agents that the other plans leave free.
+async fn free_hardware(client: &ServiceClient, others: &OtherPlans) -> Result<Vec<Value>, Failure> {
+    let (agents, registered) = (client.get("/v1/agents").await?, client.get("/v1/hardware").await?);
+    let mut devices: BTreeMap<&str, f64> = BTreeMap::new();
+    for agent in live(&agents) {
+        *devices.entry(agent["hardware"].as_str().unwrap_or_default()).or_default() +=
+            agent["devices"].as_f64().unwrap_or(0.0);
+    }
+    let offer = |(name, count): (&str, f64)| {
+        // A device that another pipeline has a share of is not free.
+        let used = others.devices.get(name).map_or(0.0, |used| used.ceil());
+        let known = registered.as_array().into_iter().flatten().find(|h| h["name"] == name);
+        let mut offer = json!({"name": name, "count": (count - used).max(0.0) as u32});
+        for key in ["price_per_hour", "memory_mib"] {
+            if let Some(value) = known.map(|h| h[key].clone()).filter(|value| !value.is_null()) {
+                offer[key] = value;
+            }
+        }
+        offer
+    };
+    Ok(devices.into_iter().map(offer).collect())
+}
+
+/// The agents that are alive.
+pub fn live(agents: &Value) -> impl Iterator<Item = &Value> {
+    agents.as_array().into_iter().flatten().filter(|agent| agent["state"] == AgentState::Live.name())
+}
+
+/// Waits until an agent answers for the pipeline. Returns the agent's address.
+async fn wait(args: &DeployArgs, client: &ServiceClient) -> Result<String, Failure> {
+    let (start, ready) = (Instant::now(), client.path(&["v2", "models", &args.pipeline, "ready"]));
+    loop {
+        let agents = client.get("/v1/agents").await?;
+        for ingress in live(&agents).filter_map(|agent| agent["ingress_http"].as_str()) {
+            if client.answers(&format!("http://{ingress}{ready}")).await {
+                return Ok(ingress.to_owned());
+            }
+        }
+        if start.elapsed() > args.wait {
+            let failures =
+                agents.as_array().into_iter().flatten().flat_map(|a| a["load_failures"].as_array().into_iter().flatten());
+            let last = failures.last().map_or_else(String::new, |failure| format!("; an agent's last failure: {failure}"));
+            return Err(anyhow!("{} does not answer after {:?}{last}", args.pipeline, args.wait).into());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}

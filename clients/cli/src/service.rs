@@ -1,0 +1,130 @@
+//! How do commands talk to a running service?
+
+use crate::args;
+use anyhow::{Context, anyhow};
+use apportion_support::exit::Failure;
+use apportion_wire::BadInput;
+use clap::Args;
+use reqwest::{Client, Method, StatusCode, Url};
+use serde_json::Value;
+use std::future::Future;
+use std::time::Duration;
+
+/// Longest wait for one answer. A plan may take as long as its time limit.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(330);
+
+/// The service that a command talks to.
+#[derive(Args, Debug)]
+pub struct ServerArgs {
+    /// The service.
+    #[arg(long, default_value = "http://127.0.0.1:7070", env = "APPORTION_SERVER", hide_env_values = true, value_parser = args::http_url)]
+    server: String,
+}
+
+/// A connection to one service.
+pub struct ServiceClient {
+    base: Url,
+    http: Client,
+}
+
+/// An answer of the service.
+pub struct ServiceAnswer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its body; null if it is no JSON.
+    pub body: Value,
+}
+
+impl ServiceClient {
+    /// A client of the service of a command line. It connects with the first call.
+    ///
+    /// # Errors
+    /// If the client cannot be made.
+    pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
+        let http = Client::builder().timeout(ANSWER_WAIT_MAX).build().context("making a client")?;
+        let base = Url::parse(&args.server).with_context(|| format!("--server {}: expected a URL", args.server))?;
+        Ok(Self { base, http })
+    }
+
+    /// The path of a resource. Names may have any letters.
+    pub fn path(&self, segments: &[&str]) -> String {
+        let mut url = self.base.clone();
+        url.set_path("");
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.clear().extend(segments);
+        }
+        url.path().to_owned()
+    }
+
+    /// Reads a resource.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn get(&self, path: &str) -> Result<Value, Failure> {
+        self.accepted(path, self.send(Method::GET, path, &[], None).await?)
+    }
+
+    /// Sends a request.
+    ///
+    /// # Errors
+    /// If the service cannot be reached.
+    pub async fn send(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, String)],
+        body: Option<&Value>,
+    ) -> Result<ServiceAnswer, Failure> {
+        let mut request = self.http.request(method, self.url(path));
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        if let Some(body) = body {
+            request = request.json(body);
+        }
+        let response = request.send().await.with_context(|| format!("talking to the service at {}", self.base))?;
+        let status = response.status();
+        let text = response.text().await.context("reading the service's answer")?;
+        Ok(ServiceAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) })
+    }
+
+    /// The body of an answer, or the service's refusal. A refused value is bad input.
+    ///
+    /// # Errors
+    /// If the service refused.
+    pub fn accepted(&self, path: &str, answer: ServiceAnswer) -> Result<Value, Failure> {
+        let ServiceAnswer { status, body } = answer;
+        if status.is_success() {
+            return Ok(body);
+        }
+        let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);
+        let url = self.url(path);
+        match status {
+            StatusCode::NOT_FOUND => {
+                Err(BadInput::one(&url, "", "not found", format!("a name that is there: {detail}")).into())
+            }
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
+                Err(Failure::BadInput(format!("{url}: {detail}")))
+            }
+            _ => Err(anyhow!("{url}: {status}: {detail}").into()),
+        }
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("{}{path}", self.base.as_str().trim_end_matches('/'))
+    }
+
+    /// Whether an address answers with success.
+    pub async fn answers(&self, url: &str) -> bool {
+        self.http.get(url).timeout(Duration::from_secs(2)).send().await.is_ok_and(|r| r.status().is_success())
+    }
+}
+
+/// Runs a conversation with the service to its end.
+///
+/// # Errors
+/// Those of the conversation, and if no runtime can be started.
+pub fn converse<T>(conversation: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
+    let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+    runtime.block_on(conversation)
+}

@@ -1,0 +1,169 @@
+//! How does `apportion status` say what runs, and whether it keeps its promise?
+
+use crate::args::FormatFlag;
+use crate::deploy::live;
+use crate::service::{ServerArgs, ServiceClient, converse};
+use apportion_support::exit::{CommandResult, Exit, Failure};
+use apportion_support::output::{self, TextTable, number, percent};
+use apportion_wire::ReplicaState;
+use clap::Args;
+use serde::Serialize;
+use serde_json::{Value, json};
+use std::collections::BTreeSet;
+
+/// Seconds that are judged.
+const SECONDS: u32 = 60;
+/// Share of requests in percent that must be in time, if the pipeline does not say it.
+const PERCENTILE: f64 = 99.0;
+
+/// Arguments of `apportion status`.
+#[derive(Args, Debug)]
+pub struct StatusArgs {
+    #[command(flatten)]
+    server: ServerArgs,
+    /// How the result is printed.
+    #[arg(long, value_enum, default_value_t)]
+    format: FormatFlag,
+}
+
+/// A pipeline of the target in force.
+#[derive(Debug, Serialize)]
+struct PipelineStatus {
+    /// Its name.
+    pipeline: String,
+    /// Queries per second that its plan is for.
+    planned_qps: f64,
+    /// Queries per second that arrived.
+    offered_qps: f64,
+    /// Share of the requests that were answered in time; null without requests.
+    in_time: Option<f64>,
+    /// Share that must be.
+    promised: f64,
+    /// Its replicas.
+    #[serde(flatten)]
+    count: ReplicaCount,
+    /// In one word: `kept`, `broken`, `loading` or `idle`.
+    promise: &'static str,
+}
+
+/// The replicas of a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+struct ReplicaCount {
+    /// Those that are ready.
+    ready: usize,
+    /// Those of the target.
+    replicas: usize,
+}
+
+/// Runs the command.
+pub fn run(args: &StatusArgs) -> CommandResult {
+    let client = ServiceClient::new(&args.server)?;
+    let (target, agents, pipelines) = converse(read(&client))?;
+    let count = live(&agents).count();
+    match args.format {
+        FormatFlag::Json => {
+            let whole = json!({"generation": target["generation"], "live_agents": count, "pipelines": pipelines});
+            output::print(&output::json(&whole)?)?;
+        }
+        FormatFlag::Table => output::print(&table(&target, count, &pipelines))?,
+    }
+    let is_right = pipelines.iter().all(|p| ["kept", "idle"].contains(&p.promise));
+    Ok(if is_right { Exit::Done } else { Exit::Findings })
+}
+
+async fn read(client: &ServiceClient) -> Result<(Value, Value, Vec<PipelineStatus>), Failure> {
+    let (target, agents) = (client.get("/v1/target").await?, client.get("/v1/agents").await?);
+    let ready: BTreeSet<u64> = live(&agents)
+        .flat_map(|agent| agent["ack"]["replicas"].as_array().into_iter().flatten())
+        .filter(|replica| replica["state"] == ReplicaState::Ready.name())
+        .filter_map(|replica| replica["replica"].as_u64())
+        .collect();
+    let mut found = Vec::new();
+    for id in target["plans"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        let plan = client.get(&format!("/v1/plans/{id}")).await?;
+        for pipeline in plan["plan"]["pipelines"].as_array().into_iter().flatten() {
+            let name = pipeline["name"].as_str().unwrap_or_default();
+            let spec = client.get(&client.path(&["v1", "pipelines", name])).await?;
+            let arrivals =
+                client.get(&format!("{}?seconds={SECONDS}", client.path(&["v1", "pipelines", name, "arrivals"]))).await?;
+            let replicas = replicas_of(&target["placement"], name);
+            let count = ReplicaCount { ready: replicas.intersection(&ready).count(), replicas: replicas.len() };
+            found.push(judged(name, pipeline["demand_qps"].as_f64().unwrap_or(0.0), &spec, &arrivals, count));
+        }
+    }
+    Ok((target, agents, found))
+}
+
+/// The numbers of a pipeline's replicas.
+fn replicas_of(placement: &Value, pipeline: &str) -> BTreeSet<u64> {
+    let list = |key: &str| placement[key].as_array().into_iter().flatten();
+    let groups: BTreeSet<u64> =
+        list("groups").filter(|g| g["pipeline"] == pipeline).filter_map(|g| g["id"].as_u64()).collect();
+    let mine = list("replicas").filter(|r| r["group"].as_u64().is_some_and(|group| groups.contains(&group)));
+    mine.filter_map(|r| r["id"].as_u64()).collect()
+}
+
+/// The promise beside what happened.
+fn judged(name: &str, planned_qps: f64, spec: &Value, arrivals: &Value, count: ReplicaCount) -> PipelineStatus {
+    let sum =
+        |key: &str| arrivals.as_array().into_iter().flatten().filter_map(|s| s[key].as_f64()).fold(0.0, |sum, n| sum + n);
+    let over: f64 = ["ok", "late", "dropped", "failed"].into_iter().map(sum).sum();
+    let in_time = (over > 0.0).then(|| sum("ok") / over);
+    let promised = spec["percentile"].as_f64().unwrap_or(PERCENTILE) / 100.0;
+    let promise = match in_time {
+        _ if count.ready < count.replicas => "loading",
+        None => "idle",
+        Some(share) if share >= promised => "kept",
+        Some(_) => "broken",
+    };
+    let offered_qps = sum("offered") / f64::from(SECONDS);
+    PipelineStatus { pipeline: name.to_owned(), planned_qps, offered_qps, in_time, promised, count, promise }
+}
+
+fn table(target: &Value, agents: usize, pipelines: &[PipelineStatus]) -> String {
+    let mut table =
+        TextTable::new(&["pipeline", "promise", "in time", "promised", "offered q/s", "planned q/s", "ready", "replicas"]);
+    for p in pipelines {
+        table.row(vec![
+            p.pipeline.clone(),
+            p.promise.to_owned(),
+            p.in_time.map_or_else(|| "-".to_owned(), percent),
+            percent(p.promised),
+            number(p.offered_qps),
+            number(p.planned_qps),
+            p.count.ready.to_string(),
+            p.count.replicas.to_string(),
+        ]);
+    }
+    let head = format!("target {}, {agents} live agents, the last {SECONDS} s\n\n", target["generation"]);
+    if pipelines.is_empty() { format!("{head}nothing is deployed\n") } else { format!("{head}{}", table.text("")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_promise_is_kept_broken_or_not_asked_for() {
+        let seconds = |ok: u32, late: u32| json!([{"second": 1, "offered": ok + late, "ok": ok, "late": late, "dropped": 0, "failed": 0}]);
+        let promise = |spec: &Value, arrivals: &Value, ready| {
+            judged("p", 5.0, spec, arrivals, ReplicaCount { ready, replicas: 2 }).promise
+        };
+        let (default, half) = (json!({}), json!({"percentile": 50}));
+        assert_eq!(promise(&default, &seconds(99, 1), 2), "kept");
+        assert_eq!(promise(&default, &seconds(98, 2), 2), "broken");
+        assert_eq!(promise(&half, &seconds(98, 2), 2), "kept");
+        assert_eq!(promise(&default, &json!([]), 2), "idle");
+        assert_eq!(promise(&default, &seconds(99, 1), 1), "loading");
+        let none = judged("p", 5.0, &default, &json!([]), ReplicaCount { ready: 1, replicas: 1 });
+        assert_eq!(format!("{}", none.offered_qps), "0", "and not -0");
+        assert_eq!(judged("p", 5.0, &default, &seconds(110, 10), ReplicaCount { ready: 1, replicas: 1 }).offered_qps, 2.0);
+    }
+
+    #[test]
+    fn replicas_are_found_by_their_groups() {
+        let placement = json!({"groups": [{"id": 1, "pipeline": "a"}, {"id": 2, "pipeline": "b"}],
+            "replicas": [{"id": 7, "group": 1}, {"id": 8, "group": 2}, {"id": 9, "group": 2}]});
+        assert_eq!(replicas_of(&placement, "b"), [8, 9].into());
+    }
+}

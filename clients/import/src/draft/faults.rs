@@ -1,0 +1,202 @@
+//! Which properties of a graph will not work, and how are they cured?
+
+use super::edges::DraftEdge;
+use super::stages::{DraftStage, GraphFile};
+use crate::graph::{Dimension, GraphTensor, WeightPlace};
+use std::fmt;
+
+/// Something about a graph that its owner should know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct GraphRemark {
+    /// File and tensor, or task.
+    pub place: String,
+    /// What is so.
+    pub found: String,
+    /// What to do.
+    pub cure: String,
+    /// Whether the pipeline works as it is.
+    pub works: bool,
+}
+
+impl fmt::Display for GraphRemark {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let kind = if self.works { "note" } else { "will not work" };
+        write!(f, "{kind}: {}: {}. {}", self.place, self.found, self.cure)
+    }
+}
+
+/// The remarks about all graphs and edges.
+pub(super) fn remarks_of(stages: &[DraftStage<'_>], edges: &[DraftEdge]) -> Vec<GraphRemark> {
+    let mut remarks = Vec::new();
+    for stage in stages {
+        for file in &stage.files {
+            of_file(file, &mut remarks);
+        }
+        of_variants(stage, &mut remarks);
+    }
+    for edge in edges {
+        of_edge(edge, stages, &mut remarks);
+    }
+    remarks
+}
+
+fn of_file(file: &GraphFile, remarks: &mut Vec<GraphRemark>) {
+    let header = &file.header;
+    if header.weights == WeightPlace::Outside {
+        let found = "its weights are in other files, and an agent gets one file for each variant".to_owned();
+        let cure = "Save it as one file: `onnx.save(onnx.load(\"model.onnx\"), \"one.onnx\")`".to_owned();
+        remarks.push(GraphRemark { place: file.path.clone(), found, cure, works: false });
+    }
+    for (side, tensors) in [("input", &header.inputs), ("output", &header.outputs)] {
+        for tensor in tensors {
+            of_kind(file, side, tensor, remarks);
+        }
+    }
+    for input in &header.inputs {
+        match (state_output(input, &header.outputs), rows_axis(input, &header.inputs)) {
+            (Some(output), _) => remarks.push(state(file, input, output)),
+            (None, Some(axis)) => remarks.push(moved_rows(file, input, axis)),
+            (None, None) => of_axes(file, input, remarks),
+        }
+    }
+}
+
+fn remark(file: &GraphFile, side: &str, tensor: &GraphTensor, found: String, cure: String) -> GraphRemark {
+    GraphRemark { place: format!("{}, {side} {tensor}", file.path), found, cure, works: false }
+}
+
+fn of_kind(file: &GraphFile, side: &str, tensor: &GraphTensor, remarks: &mut Vec<GraphRemark>) {
+    if tensor.datatype.is_none() {
+        let found = format!("this {side} is no tensor, or has elements that requests cannot carry");
+        let cure = "Export it as a plain tensor: for scikit-learn with `zipmap=False`, for BF16 with a cast to FP32";
+        remarks.push(remark(file, side, tensor, found, cure.to_owned()));
+    } else if tensor.shape.as_ref().is_some_and(Vec::is_empty) {
+        let found = format!("this {side} is a single number without an axis for the rows of a batch");
+        let cure = match side {
+            "input" => "If it is always the same, make it a constant of the graph; else give it the shape [batch, 1]",
+            _ => "Give it the shape [batch, 1]",
+        };
+        remarks.push(remark(file, side, tensor, found, cure.to_owned()));
+    }
+}
+
+/// The first axis must be any size, for the batch; other axes should not be.
+fn of_axes(file: &GraphFile, input: &GraphTensor, remarks: &mut Vec<GraphRemark>) {
+    let Some((rows, inner)) = input.shape.as_ref().and_then(|shape| shape.split_first()) else { return };
+    if let Dimension::Fixed(rows) = rows {
+        let found = format!("the first axis is always {rows}, so rows of several requests cannot be one batch");
+        let cure = format!(
+            "Export it again with a dynamic first axis, for example `dynamic_axes={{\"{}\": {{0: \"batch\"}}}}` of \
+             torch.onnx.export",
+            input.name
+        );
+        remarks.push(remark(file, "input", input, found, cure));
+    }
+    let any: Vec<String> = (1..).zip(inner).filter(|(_, d)| !matches!(d, Dimension::Fixed(_))).map(axis).collect();
+    if !any.is_empty() {
+        let found = format!("{} may have any size; only rows of one shape are one batch", any.join(" and "));
+        let cure = "Resize or pad to one size before the request, or fix the sizes with `python -m \
+                    onnxruntime.tools.make_dynamic_shape_fixed --dim_param NAME --dim_value SIZE`; else profile with \
+                    examples of the sizes that you expect";
+        remarks.push(GraphRemark { works: true, ..remark(file, "input", input, found, cure.to_owned()) });
+    }
+}
+
+fn axis((at, dimension): (usize, &Dimension)) -> String {
+    match dimension {
+        Dimension::Named(name) => format!("axis {at} ({name})"),
+        _ => format!("axis {at}"),
+    }
+}
+
+/// Words in the names of tensors that carry state from call to call.
+const STATE_WORDS: [&str; 6] = ["state", "hidden", "cache", "past", "present", "memory"];
+/// Whole names of such tensors: the hidden state and the cell of an LSTM.
+const STATE_NAMES: [&str; 4] = ["h", "c", "hx", "cx"];
+
+/// The output that is the next value of a state. The names of both say so, and kind and number of axes are equal.
+fn state_output<'a>(input: &GraphTensor, outputs: &'a [GraphTensor]) -> Option<&'a GraphTensor> {
+    let has_word = |name: &str| STATE_WORDS.iter().any(|word| name.contains(word));
+    let name = input.name.to_lowercase();
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');
+    let rank = |t: &GraphTensor| t.shape.as_ref().map(Vec::len);
+    outputs.iter().find(|output| {
+        let next = output.name.to_lowercase();
+        let is_like = output.datatype == input.datatype && rank(output) == rank(input) && rank(input) > Some(1);
+        let are_words = has_word(stem) && (has_word(&next) || next.starts_with(stem));
+        is_like && (are_words || (STATE_NAMES.contains(&stem) && next.starts_with(stem)))
+    })
+}
+
+fn state(file: &GraphFile, input: &GraphTensor, output: &GraphTensor) -> GraphRemark {
+    let found =
+        format!("this is a state that the caller gets as {:?} and sends again; requests share nothing", output.name);
+    let cure = "Let the client send it with each request, with the rows on its first axis (a Transpose in the graph moves \
+                them there), or export the graph so that one request holds the whole sequence";
+    remark(file, "input", input, found, cure.to_owned())
+}
+
+/// The axis on which the rows are, if it is not the first: another input has its rows under the same name on its first.
+fn rows_axis(input: &GraphTensor, inputs: &[GraphTensor]) -> Option<usize> {
+    let firsts: Vec<&Dimension> = inputs.iter().filter_map(|i| i.shape.as_ref()?.first()).collect();
+    let shape = input.shape.as_ref()?;
+    let is_rows =
+        |d: &Dimension| matches!(d, Dimension::Named(name) if name.to_lowercase().contains("batch") || firsts.contains(&d));
+    let at = shape.iter().position(is_rows)?;
+    (at > 0 && !is_rows(&shape[0])).then_some(at)
+}
+
+fn moved_rows(file: &GraphFile, input: &GraphTensor, axis: usize) -> GraphRemark {
+    let found = format!("its rows are on axis {axis}, and batches are put together on the first axis");
+    let cure = "Put a Transpose at the input, so that the rows come first".to_owned();
+    remark(file, "input", input, found, cure)
+}
+
+/// Variants stand in for each other, so their tensors must be the same.
+fn of_variants(stage: &DraftStage<'_>, remarks: &mut Vec<GraphRemark>) {
+    let first = stage.files[0];
+    for other in stage.files.iter().skip(1) {
+        for (side, mine, theirs) in [
+            ("input", &first.header.inputs, &other.header.inputs),
+            ("output", &first.header.outputs, &other.header.outputs),
+        ] {
+            if mine.iter().map(|t| &t.name).ne(theirs.iter().map(|t| &t.name)) {
+                let place = format!("task {}, {} and {}", stage.name, first.path, other.path);
+                let found =
+                    format!("their {side}s have other names or another order, and variants stand in for each other");
+                let cure = "Rename them, or name their tasks: `TASK=FILE`".to_owned();
+                remarks.push(GraphRemark { place, found, cure, works: false });
+                continue;
+            }
+            for (a, b) in mine.iter().zip(theirs).filter(|(a, b)| !same_inside(a, b)) {
+                let place = format!("task {}, {} and {}", stage.name, first.path, other.path);
+                let found = format!("{side} {a} of one is {b} of the other, and variants stand in for each other");
+                let cure = "Export both with one shape. If they are different tasks, name them: `TASK=FILE`".to_owned();
+                remarks.push(GraphRemark { place, found, cure, works: false });
+            }
+        }
+    }
+}
+
+/// Whether kinds and sizes after the rows are equal.
+fn same_inside(a: &GraphTensor, b: &GraphTensor) -> bool {
+    let inner = |t: &GraphTensor| t.shape.as_ref().map(|s| s.iter().skip(1).map(size).collect::<Vec<_>>());
+    a.datatype == b.datatype && inner(a) == inner(b)
+}
+
+fn size(dimension: &Dimension) -> Option<i64> {
+    if let Dimension::Fixed(size) = dimension { Some(*size) } else { None }
+}
+
+fn of_edge(edge: &DraftEdge, stages: &[DraftStage<'_>], remarks: &mut Vec<GraphRemark>) {
+    let (parent, child) = (&stages[edge.from], &stages[edge.to]);
+    let listed = |tensors: &[GraphTensor]| tensors.iter().map(GraphTensor::to_string).collect::<Vec<_>>().join(", ");
+    for (name, _) in edge.map.iter().filter(|(_, output)| output.is_none()) {
+        let Some(input) = child.inputs().iter().find(|i| i.name == *name) else { continue };
+        let place = format!("edge {} -> {}, input {input}", parent.name, child.name);
+        let found = format!("no single output of {} fits; there are {}", parent.name, listed(parent.outputs()));
+        let cure = "Complete the map of the edge, or add nodes to the parent's graph that make this input from its outputs"
+            .to_owned();
+        remarks.push(GraphRemark { place, found, cure, works: false });
+    }
+}

@@ -1,0 +1,196 @@
+//! Do ONNX files become a valid pipeline file, and is each property that will not work named with its cure?
+
+use apportion_import::{DraftedPipeline, GraphFile, draft_of, read_graph};
+use apportion_wire::read_pipeline_spec;
+
+/// A field of a protocol-buffer message with bytes.
+fn bytes(tag: u8, content: &[u8]) -> Vec<u8> {
+    let mut out = vec![tag << 3 | 2];
+    let mut length = content.len();
+    while length >= 0x80 {
+        out.push((length & 0x7f) as u8 | 0x80);
+        length >>= 7;
+    }
+    out.push(length as u8);
+    out.extend(content);
+    out
+}
+
+/// A field with a number below 128.
+fn number(tag: u8, value: u8) -> Vec<u8> {
+    vec![tag << 3, value]
+}
+
+const FP32: u8 = 1;
+const INT64: u8 = 7;
+const BF16: u8 = 16;
+
+/// A tensor: sizes are numbers below 128, names, or empty for any size.
+fn tensor(name: &str, elements: u8, shape: &[&str]) -> Vec<u8> {
+    let dimension = |size: &&str| {
+        let field = match size.parse::<u8>() {
+            Ok(size) => number(1, size),
+            Err(_) if size.is_empty() => Vec::new(),
+            Err(_) => bytes(2, size.as_bytes()),
+        };
+        bytes(1, &field)
+    };
+    let shape: Vec<u8> = shape.iter().flat_map(dimension).collect();
+    let kind = [number(1, elements), bytes(2, &shape)].concat();
+    [bytes(1, name.as_bytes()), bytes(2, &bytes(1, &kind))].concat()
+}
+
+/// A model with these inputs and outputs, and a weight that is listed among the inputs too.
+fn model(inputs: &[Vec<u8>], outputs: &[Vec<u8>]) -> Vec<u8> {
+    let weight = bytes(5, &bytes(8, b"weight"));
+    let listed = bytes(11, &tensor("weight", FP32, &["3"]));
+    let inputs: Vec<u8> = inputs.iter().flat_map(|i| bytes(11, i)).collect();
+    let outputs: Vec<u8> = outputs.iter().flat_map(|o| bytes(12, o)).collect();
+    bytes(7, &[weight, listed, inputs, outputs].concat())
+}
+
+fn file(path: &str, model: &[u8]) -> GraphFile {
+    GraphFile { path: path.into(), task: None, header: read_graph(path, model).expect("a model") }
+}
+
+fn draft(files: &[GraphFile]) -> DraftedPipeline {
+    let draft = draft_of("p", files).expect("a draft");
+    read_pipeline_spec("p.yaml", &draft.yaml).unwrap_or_else(|e| panic!("{e}\n{}", draft.yaml));
+    draft
+}
+
+/// What will not work, and the notes.
+fn told(draft: &DraftedPipeline) -> Vec<String> {
+    draft.remarks.iter().map(|remark| format!("{remark}")).collect()
+}
+
+#[test]
+fn a_detector_and_a_reader_are_a_chain_with_a_map() {
+    let find = |path| {
+        let outputs = [tensor("crops", FP32, &["found", "3", "28"]), tensor("centers", FP32, &["found", "2"])];
+        file(path, &model(&[tensor("image", FP32, &["batch", "3", "96"])], &outputs))
+    };
+    let inputs = [tensor("image", FP32, &["n", "3", "28"]), tensor("center", FP32, &["n", "2"])];
+    let read = file("read.onnx", &model(&inputs, &[tensor("label", INT64, &["n"])]));
+    let made = draft(&[find("find-s.onnx"), find("find-l.onnx"), read]);
+    assert_eq!(told(&made), [""; 0]);
+    let spec = read_pipeline_spec("p.yaml", &made.yaml).expect("a pipeline");
+    let variants: Vec<Vec<&str>> =
+        spec.tasks.iter().map(|t| t.variants.iter().map(|v| v.name.as_str()).collect()).collect();
+    assert_eq!(variants, [vec!["find-s", "find-l"], vec!["read"]]);
+    assert_eq!(spec.tasks[0].name, "find");
+    let map: Vec<(&str, &str)> = spec.edges[0].map.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    assert_eq!(map, [("center", "centers"), ("image", "crops")]);
+    assert!(made.yaml.contains("slo_ms: 500   # decide: within how many milliseconds"), "{}", made.yaml);
+}
+
+#[test]
+fn each_property_that_will_not_work_has_a_cure() {
+    let output = [tensor("y", FP32, &["batch", "2"])];
+    let one = |input: Vec<u8>| told(&draft(&[file("m.onnx", &model(&[input], &output))]));
+    let fixed = one(tensor("x", FP32, &["1", "3"]));
+    let expected = "will not work: m.onnx, input x FP32 [1, 3]: the first axis is always 1, so rows of several requests cannot be \
+                    one batch. Export it again with a dynamic first axis, for example `dynamic_axes={\"x\": {0: \"batch\"}}` of \
+                    torch.onnx.export";
+    assert_eq!(fixed, [expected]);
+    let inner = one(tensor("x", FP32, &["batch", "3", "height", ""]));
+    assert_eq!(inner.len(), 1);
+    let expected = "note: m.onnx, input x FP32 [batch, 3, height, ?]: axis 2 (height) and axis 3 may have any size; only rows of \
+                    one shape are one batch. Resize or pad";
+    assert!(inner[0].starts_with(expected), "{}", inner[0]);
+    let scalar = one(tensor("sr", INT64, &[]));
+    assert!(
+        scalar[0].contains("a single number without an axis for the rows") && scalar[0].contains("constant"),
+        "{scalar:?}"
+    );
+    let kind = one(tensor("x", BF16, &["batch", "3"]));
+    assert!(kind[0].contains("elements that requests cannot carry"), "{kind:?}");
+}
+
+#[test]
+fn a_state_is_told_from_a_fixed_batch() {
+    let inputs = [tensor("input", FP32, &["batch", "64"]), tensor("state", FP32, &["2", "batch", "64"])];
+    let outputs = [tensor("output", FP32, &["batch", "1"]), tensor("stateN", FP32, &["2", "batch", "64"])];
+    let state = told(&draft(&[file("vad.onnx", &model(&inputs, &outputs))]));
+    assert_eq!(state.len(), 1, "{state:?}");
+    assert!(
+        state[0].contains("input state FP32 [2, batch, 64]: this is a state that the caller gets as \"stateN\""),
+        "{state:?}"
+    );
+    let inputs = [tensor("input", FP32, &["n", "64"]), tensor("h0", FP32, &["1", "1", "9"])];
+    let outputs = [tensor("output", FP32, &["n"]), tensor("hn", FP32, &["1", "?", "9"])];
+    let hidden = told(&draft(&[file("lstm.onnx", &model(&inputs, &outputs))]));
+    assert!(hidden.len() == 1 && hidden[0].contains("the caller gets as \"hn\""), "{hidden:?}");
+    let inputs = [tensor("x", FP32, &["batch", "64"]), tensor("steps", FP32, &["9", "batch"])];
+    let moved = told(&draft(&[file("m.onnx", &model(&inputs, &[tensor("y", FP32, &["batch"])]))]));
+    assert_eq!(moved.len(), 1, "{moved:?}");
+    assert!(moved[0].contains("its rows are on axis 1") && moved[0].contains("Transpose"), "{moved:?}");
+}
+
+#[test]
+fn inputs_that_nothing_feeds_are_named() {
+    let det = file("det.onnx", &model(&[tensor("x", FP32, &["b", "3", "64"])], &[tensor("map", FP32, &["b", "1", "64"])]));
+    let rec = file("rec.onnx", &model(&[tensor("x", FP32, &["b", "3", "48", "99"])], &[tensor("text", FP32, &["b", "7"])]));
+    let made = draft(&[det, rec]);
+    let said = told(&made);
+    let expected = "will not work: edge det -> rec, input x FP32 [b, 3, 48, 99]: no single output of det fits; there are map FP32 \
+                    [b, 1, 64]. Complete the map";
+    assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
+    assert!(made.yaml.contains("# decide: which output of det is the input x"), "{}", made.yaml);
+}
+
+#[test]
+fn variants_of_other_shapes_are_named() {
+    let one = |path, size| file(path, &model(&[tensor("x", FP32, &["b", size])], &[tensor("y", FP32, &["b", "9"])]));
+    let said = told(&draft(&[one("a-1.onnx", "32"), one("a-2.onnx", "64")]));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("input x FP32 [b, 32] of one is x FP32 [b, 64] of the other"), "{said:?}");
+    let named = |task: &str, file: GraphFile| GraphFile { task: Some(task.into()), ..file };
+    let said = told(&draft(&[named("one", one("a-1.onnx", "9")), named("two", one("a-2.onnx", "9"))]));
+    assert_eq!(said, [""; 0], "named tasks are no variants of each other");
+    let twice = draft_of("p", &[one("x/a.onnx", "32"), one("y/a.onnx", "32")]).expect_err("one name").to_string();
+    assert!(twice.contains("two files with the name \"a\""), "{twice}");
+}
+
+#[test]
+fn names_of_any_kind_stay_within_the_yaml() {
+    let odd =
+        file("we ird\n- x: [.onnx", &model(&[tensor("a: #\n", FP32, &["b", "9"])], &[tensor("true", FP32, &["b", "9"])]));
+    let next = file("y.onnx", &model(&[tensor("no", FP32, &["b", "9"])], &[tensor("z", FP32, &["b", "9"])]));
+    let made = draft(&[odd, next]);
+    let spec = read_pipeline_spec("p.yaml", &made.yaml).expect("a pipeline");
+    assert_eq!(spec.tasks[0].variants[0].name, "we ird\n- x- [");
+    assert_eq!(spec.edges[0].map.get("no").map(String::as_str), Some("true"));
+}
+
+#[test]
+fn a_file_that_is_no_model_is_refused() {
+    let refused = |bytes: &[u8]| read_graph("f.onnx", bytes).expect_err("no model").to_string();
+    assert!(refused(b"").starts_with("f.onnx: no graph: expected a model in ONNX format"));
+    assert!(refused(b"<html>").starts_with("f.onnx: "), "{}", refused(b"<html>"));
+    assert!(refused(&bytes(7, b"")).contains("a graph with 0 inputs and 0 outputs: expected at least one of each"));
+    let whole = model(&[tensor("x", FP32, &["b"])], &[tensor("y", FP32, &["b"])]);
+    for end in 0..whole.len() {
+        // Every beginning of a file is refused or read, and never a panic.
+        let _ = read_graph("f.onnx", &whole[..end]);
+    }
+}
+
+#[test]
+fn the_models_of_the_example_are_its_pipeline() {
+    let folder = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/models");
+    let names = ["find-s", "find-m", "find-l", "read-s", "read-m", "read-l"];
+    let graph = |name: &&str| {
+        let path = folder.join(format!("{name}.onnx"));
+        file(&format!("{name}.onnx"), &std::fs::read(&path).expect("a model of the repository"))
+    };
+    let made = draft(&names.iter().map(graph).collect::<Vec<_>>());
+    let spec = read_pipeline_spec("p.yaml", &made.yaml).expect("a pipeline");
+    assert_eq!(
+        spec.tasks.iter().map(|t| (t.name.as_str(), t.variants.len())).collect::<Vec<_>>(),
+        [("find", 3), ("read", 3)]
+    );
+    let map: Vec<(&str, &str)> = spec.edges[0].map.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    assert_eq!(map, [("center", "centers"), ("image", "crops")]);
+    assert!(made.remarks.iter().all(|remark| remark.works), "{:?}", told(&made));
+}
