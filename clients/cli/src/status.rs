@@ -105,7 +105,8 @@ fn replicas_of(placement: &Value, pipeline: &str) -> BTreeSet<u64> {
 
 /// The promise beside what happened.
 fn judged(name: &str, planned_qps: f64, spec: &Value, arrivals: &Value, count: ReplicaCount) -> PipelineStatus {
-    let sum = |key: &str| arrivals.as_array().into_iter().flatten().filter_map(|s| s[key].as_f64()).sum::<f64>();
+    let sum =
+        |key: &str| arrivals.as_array().into_iter().flatten().filter_map(|s| s[key].as_f64()).fold(0.0, |sum, n| sum + n);
     let over: f64 = ["ok", "late", "dropped", "failed"].into_iter().map(sum).sum();
     let in_time = (over > 0.0).then(|| sum("ok") / over);
     let promised = spec["percentile"].as_f64().unwrap_or(PERCENTILE) / 100.0;
@@ -154,6 +155,8 @@ mod tests {
         assert_eq!(promise(&half, &seconds(98, 2), 2), "kept");
         assert_eq!(promise(&default, &json!([]), 2), "idle");
         assert_eq!(promise(&default, &seconds(99, 1), 1), "loading");
+        let none = judged("p", 5.0, &default, &json!([]), ReplicaCount { ready: 1, replicas: 1 });
+        assert_eq!(format!("{}", none.offered_qps), "0", "and not -0");
         assert_eq!(judged("p", 5.0, &default, &seconds(110, 10), ReplicaCount { ready: 1, replicas: 1 }).offered_qps, 2.0);
     }
 

@@ -3,9 +3,10 @@
 //! The columns are the headers of `model_analyzer/record/types`; which of them are there, the user of Model Analyzer
 //! chooses. Latencies are milliseconds.
 //!
-//! A variant is the `Model`. Of several configurations with the same batch, the one with the fewest copies on the device and then the
-//! lowest concurrency counts: a profile is about one replica, and the planner adds waiting and further replicas. The
-//! latency is the server's computation if its three columns are there, else the mean of the client, else its p99.
+//! A variant is the `Model`. Of several configurations with the same batch, the one with the fewest copies on the device
+//! and then the lowest concurrency counts: a profile is about one replica, and the planner adds waiting and further
+//! replicas. The latency is the server's computation if its three columns are there, else the mean of the client, else its
+//! p99.
 
 use crate::gathered::{FilePlace, GatheredProfile, GivenNames, LatencyRow};
 use crate::table::{Table, TableColumn, TableRow};
