@@ -19,8 +19,8 @@ const CHANGE_ONCE: f64 = 0.7;
 const DEVIATIONS_TWICE: f64 = 3.0;
 /// The same for one second alone.
 const DEVIATIONS_ONCE: f64 = 5.0;
-/// After a rise, the rate is known from one or two seconds. It is taken as higher by this many standard deviations: with too
-/// few replicas the queue grows, with too many it is the accuracy of a few seconds that is lower.
+/// After a rise, the rate is known from one or two seconds. It is taken as higher by this many standard deviations. With
+/// too few replicas the queue grows; with too many, only the accuracy of a few seconds is lower.
 const DEVIATIONS_RISE: f64 = 1.0;
 
 /// Offered load of one pipeline.

@@ -5,7 +5,7 @@
 //! least cost, it stays unless the new plan had been cheaper under the last loads, by more than the change costs
 //! ([`apportion_planning::change`]).
 //!
-//! Whether a plan holds is judged for both by one rule: on the same fresh samples of the same load, which no search has seen.
+//! One rule judges whether a plan holds: on the same fresh samples of the same load, which no search has seen.
 
 use super::replan::ReplanInput;
 use apportion_domain::{Mode, PipelinePlan, Plan, Problem, SLACK};

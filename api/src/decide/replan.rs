@@ -16,8 +16,8 @@ const IMPROVE_AFTER: Duration = Duration::from_secs(15);
 /// Plans are made with all of the headroom, and stay while they hold with this share of it. In between, the load may move
 /// without a change of plan.
 const KEEP_HEADROOM: f64 = 0.5;
-/// Two seconds of a changed load say little of it. A second round follows when the mean is over more seconds: four halve the
-/// error.
+/// Two seconds of a changed load say little of it. A second round follows when the mean is over more seconds. Four seconds
+/// halve the error.
 const CONFIRM_AFTER: Duration = Duration::from_secs(4);
 /// A large change of the load that moves the planned demand by less than this share changes no plan: the demand may have a
 /// floor.

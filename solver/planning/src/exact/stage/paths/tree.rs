@@ -46,8 +46,9 @@ impl ReplicaTree {
         Self { best: Some(incumbent), ..Self::new(goal, f64::NEG_INFINITY) }
     }
 
-    /// The goal of the relaxations. To save a replica, they ask for the highest accuracy with one replica fewer. Its distance
-    /// from the least accuracy is tiny, so nearly every batch size is excluded. A distance in replicas is up to a whole one.
+    /// The goal of the relaxations. To save a replica, they ask for the highest accuracy with one replica fewer. Its
+    /// distance from the least accuracy is tiny, so nearly every batch size is excluded. A distance in replicas is up to a
+    /// whole one.
     pub fn relaxed_goal(&self) -> RelaxedGoal {
         match (&self.best, self.goal) {
             (Some(best), RelaxedGoal { goal: Goal::Replicas, accuracy_min: Some(_), .. }) => {
