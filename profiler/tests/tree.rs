@@ -156,7 +156,11 @@ fn variants_that_break_the_convention_are_named() {
         (&["a short"], &[], "variant short of task a: output y has 3 rows where 4 are"),
         (&["a astray", "b same"], &["a b"], "variant astray of task a: output parent is 4 in a batch of 4"),
         (&["a none", "b same"], &["a b"], "no query of the validation set reaches task b"),
-        (&["a same two"], &[], "variant two of task a: its tensors"),
+        (
+            &["a same two"],
+            &[],
+            "variant two of task a: its outputs are y (INT64 [rows]), parent (INT64 [rows]), and those of same are y (INT64 [rows])",
+        ),
         (&["a fails"], &[], "variant fails of task a"),
     ];
     for (tasks, edges, said) in cases {

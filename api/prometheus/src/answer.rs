@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 /// One series at one moment.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Sample {
+pub struct SeriesSample {
     /// Its labels; none for a scalar.
     pub labels: BTreeMap<String, String>,
     /// The moment of the evaluation by Prometheus' clock, in unix seconds.
@@ -26,7 +26,7 @@ const NUMBER: &str = "a finite number of at least 0";
 ///
 /// # Errors
 /// [`QueryFailure::Answer`] if a part is absent, of another kind, or no number of at least 0.
-pub fn read_samples(body: &[u8]) -> Result<Vec<Sample>, QueryFailure> {
+pub fn read_samples(body: &[u8]) -> Result<Vec<SeriesSample>, QueryFailure> {
     let answer: Value = serde_json::from_slice(body).map_err(|e| {
         let said = String::from_utf8_lossy(&body[..body.len().min(4 * crate::limits::QUOTED_CHARACTERS_MAX)]);
         QueryFailure::at(format!("line {} column {}", e.line(), e.column()), said, "the JSON of Prometheus' HTTP API")
@@ -51,7 +51,7 @@ pub fn read_samples(body: &[u8]) -> Result<Vec<Sample>, QueryFailure> {
 ///
 /// # Errors
 /// [`QueryFailure::Answer`] if there is no series, or if there are several.
-pub fn only_sample(mut samples: Vec<Sample>) -> Result<Sample, QueryFailure> {
+pub fn only_sample(mut samples: Vec<SeriesSample>) -> Result<SeriesSample, QueryFailure> {
     match (samples.pop(), samples.first()) {
         (Some(only), None) => Ok(only),
         (None, _) => Err(QueryFailure::at(
@@ -77,12 +77,12 @@ pub fn read_refusal(body: &[u8]) -> String {
 }
 
 /// The labels of a series, as PromQL writes them.
-fn shown(sample: &Sample) -> String {
+fn shown(sample: &SeriesSample) -> String {
     let labels: Vec<_> = sample.labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect();
     format!("{{{}}}", labels.join(", "))
 }
 
-fn vector(result: &Value) -> Result<Vec<Sample>, QueryFailure> {
+fn vector(result: &Value) -> Result<Vec<SeriesSample>, QueryFailure> {
     let series = result.as_array().ok_or_else(|| QueryFailure::at("/data/result", result.to_string(), "a list"))?;
     if series.len() > SERIES_MAX {
         let found = format!("{} series", series.len());
@@ -107,7 +107,7 @@ fn vector(result: &Value) -> Result<Vec<Sample>, QueryFailure> {
 }
 
 /// The pair of a moment and a number in a text: `[1700000000.1, "61.3"]`.
-fn sample(labels: BTreeMap<String, String>, pair: &Value, at: &str) -> Result<Sample, QueryFailure> {
+fn sample(labels: BTreeMap<String, String>, pair: &Value, at: &str) -> Result<SeriesSample, QueryFailure> {
     let (moment, value) = match pair.as_array().map(Vec::as_slice) {
         Some([moment, value]) => (moment, value),
         _ => return Err(QueryFailure::at(at, pair.to_string(), "a moment and a number: [1700000000.1, \"61.3\"]")),
@@ -117,7 +117,7 @@ fn sample(labels: BTreeMap<String, String>, pair: &Value, at: &str) -> Result<Sa
         evaluated_at_s.ok_or_else(|| QueryFailure::at(format!("{at}/0"), moment.to_string(), "unix seconds"))?;
     let number = value.as_str().and_then(|text| text.parse::<f64>().ok()).filter(|n| n.is_finite() && *n >= 0.0);
     let value = number.ok_or_else(|| QueryFailure::at(format!("{at}/1"), value.to_string(), NUMBER))?;
-    Ok(Sample { labels, evaluated_at_s, value })
+    Ok(SeriesSample { labels, evaluated_at_s, value })
 }
 
 #[cfg(test)]

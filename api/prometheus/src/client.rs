@@ -1,6 +1,6 @@
 //! How is a Prometheus asked, and how old is its number?
 
-use crate::answer::{Sample, only_sample, read_refusal, read_samples};
+use crate::answer::{SeriesSample, only_sample, read_refusal, read_samples};
 use crate::failure::{QueryError, QueryFailure, ServerError, quoted};
 use crate::limits::{ANSWER_BYTES_MAX, QUERY_BYTES_MAX, SELECTORS_MAX};
 use crate::server::{PrometheusServer, query_address, tls};
@@ -58,7 +58,7 @@ impl PrometheusClient {
     ///
     /// # Errors
     /// If there is no answer, another number of series, no number of at least 0, or if its samples are too old.
-    pub async fn read_one(&self, promql: &str, age: SampleAge) -> Result<Reading<Sample>, QueryError> {
+    pub async fn read_one(&self, promql: &str, age: SampleAge) -> Result<Reading<SeriesSample>, QueryError> {
         let reading = self.read_all(promql, age).await?;
         let samples = only_sample(reading.samples).map_err(|failure| self.error(promql, failure))?;
         Ok(Reading { samples, age_s: reading.age_s })
@@ -68,7 +68,7 @@ impl PrometheusClient {
     ///
     /// # Errors
     /// As [`Self::read_one`].
-    pub async fn read_all(&self, promql: &str, age: SampleAge) -> Result<Reading<Vec<Sample>>, QueryError> {
+    pub async fn read_all(&self, promql: &str, age: SampleAge) -> Result<Reading<Vec<SeriesSample>>, QueryError> {
         let all = async {
             let samples = self.samples(promql).await?;
             let evaluated_at_s = samples.iter().map(|s| s.evaluated_at_s).fold(f64::MAX, f64::min);
@@ -108,7 +108,7 @@ impl PrometheusClient {
         Ok(oldest)
     }
 
-    async fn samples(&self, promql: &str) -> Result<Vec<Sample>, QueryFailure> {
+    async fn samples(&self, promql: &str) -> Result<Vec<SeriesSample>, QueryFailure> {
         read_samples(&self.ask(promql).await?)
     }
 

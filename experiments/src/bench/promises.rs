@@ -3,7 +3,7 @@
 use super::clock::wall_clock;
 use apportion_domain::JudgedVerdict;
 pub use apportion_planning::bench::promises::PromiseSettings;
-use apportion_planning::bench::promises::{Promise, promises};
+use apportion_planning::bench::promises::{PlanPromise, promises};
 use apportion_support::exit::Failure;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
@@ -33,7 +33,7 @@ pub fn run(settings: &PromiseSettings) -> Result<(), Failure> {
 }
 
 /// The counts in words.
-fn summary(settings: &PromiseSettings, all: &[Promise]) -> String {
+fn summary(settings: &PromiseSettings, all: &[PlanPromise]) -> String {
     let made = all.iter().filter(|p| p.verdict == JudgedVerdict::Holds).count();
     let missed = all.iter().filter(|p| p.is_missed()).count();
     let PromiseSettings { samples, seconds, .. } = settings;

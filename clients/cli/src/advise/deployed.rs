@@ -2,7 +2,7 @@
 
 use super::server::{MetricsSource, needed};
 use apportion_domain::{Pipeline, Plan, Problem, Share};
-use apportion_prometheus::answer::Sample;
+use apportion_prometheus::answer::SeriesSample;
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_wire::{BadInput, read_plan_for};
@@ -54,7 +54,7 @@ struct UnknownGroup {
 }
 
 /// A plan document with the replicas of the series. A series of 0 is no group.
-fn plan_of(problem: &Problem, samples: &[Sample]) -> Result<Value, UnknownGroup> {
+fn plan_of(problem: &Problem, samples: &[SeriesSample]) -> Result<Value, UnknownGroup> {
     let mut assignments: Vec<Vec<Value>> = vec![Vec::new(); problem.pipelines.len()];
     for (index, sample) in samples.iter().enumerate() {
         let series = Series { sample, at: format!("/data/result/{index}") };
@@ -70,7 +70,7 @@ fn plan_of(problem: &Problem, samples: &[Sample]) -> Result<Value, UnknownGroup>
 
 /// One series and its place in the answer.
 struct Series<'a> {
-    sample: &'a Sample,
+    sample: &'a SeriesSample,
     at: String,
 }
 
@@ -148,9 +148,9 @@ mod tests {
         }
     }
 
-    fn series(labels: &[(&str, &str)], value: f64) -> Sample {
+    fn series(labels: &[(&str, &str)], value: f64) -> SeriesSample {
         let labels: BTreeMap<_, _> = labels.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
-        Sample { labels, evaluated_at_s: 1.0, value }
+        SeriesSample { labels, evaluated_at_s: 1.0, value }
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::args;
 use anyhow::Context;
-use apportion_prometheus::answer::Sample;
+use apportion_prometheus::answer::SeriesSample;
 use apportion_prometheus::{BearerToken, PrometheusClient, PrometheusServer, QueryError, Reading, SampleAge, ServerError};
 use apportion_support::exit::Failure;
 use apportion_support::input;
@@ -79,7 +79,7 @@ impl MetricsSource {
     ///
     /// # Errors
     /// If the query has no usable answer.
-    pub fn read_one(&self, option: &str, promql: &str) -> Result<Reading<Sample>, Failure> {
+    pub fn read_one(&self, option: &str, promql: &str) -> Result<Reading<SeriesSample>, Failure> {
         self.runtime.block_on(self.client.read_one(promql, self.age_max)).map_err(|e| failure(option, &e))
     }
 
@@ -87,7 +87,7 @@ impl MetricsSource {
     ///
     /// # Errors
     /// If the query has no usable answer.
-    pub fn read_all(&self, option: &str, promql: &str) -> Result<Reading<Vec<Sample>>, Failure> {
+    pub fn read_all(&self, option: &str, promql: &str) -> Result<Reading<Vec<SeriesSample>>, Failure> {
         self.runtime.block_on(self.client.read_all(promql, self.age_max)).map_err(|e| failure(option, &e))
     }
 }

@@ -1,7 +1,7 @@
 //! Which loads are like a given one, but drawn again?
 //!
-//! A trace of rates gets other arrivals by another seed. A recording of single arrivals happened once, so its like is drawn:
-//! from its rates and from the variation of its gaps.
+//! A trace of rates gets other arrivals by another seed. A recording of single arrivals happened once. Arrivals like it are
+//! drawn from its rates and from the variation of its gaps.
 
 use super::workload::{ArrivalProcess, Workload, draw};
 use apportion_domain::{ArrivalTrace, Moment, Problem};

@@ -2,9 +2,9 @@
 //!
 //! Requests of one run are no independent trials: one full queue makes many of them late together. So a run counts as one
 //! cluster. The interval is Korn and Graubard's ("Confidence intervals for proportions with small expected number of
-//! positive counts estimated from survey data", Survey Methodology 24, 1998). It is Clopper and Pearson's exact interval for
-//! as many independent requests as the runs are worth. A Student interval over the runs' attainments would be too narrow
-//! near 1, and of width 0 where no run misses.
+//! positive counts estimated from survey data", Survey Methodology 24, 1998). It is Clopper and Pearson's exact interval
+//! for as many independent requests as the runs are worth. A Student interval over the runs' attainments would be too
+//! narrow near 1, and of width 0 where no run misses.
 
 mod special;
 

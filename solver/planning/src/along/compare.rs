@@ -86,8 +86,8 @@ impl PlannerComparison {
     }
 }
 
-/// Plans with each contender, and judges all plans on fresh samples of `workload`, which replaces the trace of `options`. The
-/// time limit of `options` holds for each contender. `before` is called before each contender's search.
+/// Plans with each contender, and judges all plans on fresh samples of `workload`, which replaces the trace of `options`.
+/// The time limit of `options` holds for each contender. `before` is called before each contender's search.
 #[must_use]
 pub fn compare(
     problem: &Problem,

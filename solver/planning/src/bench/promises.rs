@@ -33,7 +33,7 @@ pub struct PromiseSettings {
 
 /// One plan that was to be promised.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Promise {
+pub struct PlanPromise {
     /// The seed of its pipeline and load.
     pub seed: u64,
     /// The planner.
@@ -48,7 +48,7 @@ pub struct Promise {
     pub kept: f64,
 }
 
-impl Promise {
+impl PlanPromise {
     /// Whether it was promised and not kept.
     #[must_use]
     pub fn is_missed(&self) -> bool {
@@ -59,12 +59,12 @@ impl Promise {
 /// Draws pipelines and loads and plans them in turn with the exact and the greedy planner, until there are enough promises.
 /// Plans that are not promised are in the list too. `now` is the caller's monotonic clock.
 #[must_use]
-pub fn promises(settings: &PromiseSettings, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> Vec<Promise> {
+pub fn promises(settings: &PromiseSettings, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> Vec<PlanPromise> {
     let mut all = Vec::new();
     for seed in settings.seed.. {
         let planner = if seed % 2 == 0 { Planner::Milp } else { Planner::Greedy };
         all.extend(promise(settings, seed, planner, now));
-        let made = all.iter().filter(|p: &&Promise| p.verdict == JudgedVerdict::Holds).count();
+        let made = all.iter().filter(|p: &&PlanPromise| p.verdict == JudgedVerdict::Holds).count();
         if made >= settings.promises || seed - settings.seed > 20 * settings.promises as u64 {
             break;
         }
@@ -77,7 +77,7 @@ fn promise(
     seed: u64,
     planner: Planner,
     now: &Arc<dyn Fn() -> Duration + Send + Sync>,
-) -> Option<Promise> {
+) -> Option<PlanPromise> {
     let mut draw = Draw::new(seed ^ 0x5eed);
     let problem = drawn_problem(settings, seed, &mut draw);
     let workload = drawn_load(settings, seed, &problem, &mut draw);
@@ -88,7 +88,7 @@ fn promise(
     let further = run_fresh(&problem, outcome.plan()?, &workload, settings.samples, &RunLimits::new(now.clone())).ok()?;
     let asked = problem.pipelines[0].percentile / 100.0;
     let low = judged.pipelines[0].attainment_low;
-    Some(Promise { seed, planner, asked, low, verdict: judged.verdict, kept: further.total.attainment })
+    Some(PlanPromise { seed, planner, asked, low, verdict: judged.verdict, kept: further.total.attainment })
 }
 
 /// A pipeline of up to three tasks for the least cost.
@@ -139,7 +139,7 @@ mod tests {
         let clock: Arc<dyn Fn() -> Duration + Send + Sync> = Arc::new(Duration::default);
         let all = promises(&settings, &clock);
         let made = all.iter().filter(|p| p.verdict == JudgedVerdict::Holds).count();
-        let missed: Vec<&Promise> = all.iter().filter(|p| p.is_missed()).collect();
+        let missed: Vec<&PlanPromise> = all.iter().filter(|p| p.is_missed()).collect();
         eprintln!("{made} promises of {} plans, {} missed: {missed:?}", all.len(), missed.len());
         assert_eq!(made, settings.promises);
         assert!(missed.len() <= 1, "{missed:?}");

@@ -294,8 +294,8 @@ impl StepSearch<'_> {
         plan
     }
 
-    /// Whether these replicas meet the percentile on fresh samples. Other numbers of replicas get other samples. A plan that
-    /// the estimator refuses does not hold.
+    /// Whether these replicas meet the percentile on fresh samples. Other numbers of replicas get other samples. A plan
+    /// that the estimator refuses does not hold.
     fn holds_fresh(&self, replicas: &[u32]) -> Result<bool, StopReason> {
         let plan = self.plan_with(replicas);
         let purpose = format!("step/{replicas:?}");
