@@ -78,8 +78,8 @@ impl Samples {
         &self.counts[pipeline]
     }
 
-    /// The results over all samples, as if they were one run; `None` without a sample. `first_seed` is the seed of the first
-    /// one.
+    /// The results over all samples, as if they were one run; `None` without a sample. `first_seed` is the seed of the
+    /// first one.
     #[must_use]
     pub fn into_simulation(self, problem: &Problem, plan: &Plan, first_seed: u64) -> Option<Simulation> {
         Some(self.merged?.result(problem, plan, first_seed))

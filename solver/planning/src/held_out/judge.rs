@@ -1,8 +1,8 @@
 //! What do fresh samples of a load say about a plan?
 //!
 //! A plan that was searched on one sample fits its chances. So each plan is judged on samples that no search has seen:
-//! their seeds come from a stream with a name of its own. The plan holds if the lower end of the 95 % interval of its attainment
-//! reaches the percentile. It misses if the upper end is below it. Between these, the number of samples doubles.
+//! their seeds come from a stream with a name of its own. The plan holds if the lower end of the 95 % interval of its
+//! attainment reaches the percentile. It misses if the upper end is below it. Between these, the number of samples doubles.
 //!
 //! Looking several times must not make wrong promises more probable, so the error of 5 % is divided among the looks
 //! ([`error_of_look`]).
