@@ -5,7 +5,7 @@
 //! they are removed where they save most.
 //!
 //! The replicas found so fit one sample of the rate. They are judged on fresh samples, and get more replicas until these
-//! show that the percentile is met ([`crate::held_out`]).
+//! show that the percentile is met (`held_out`).
 
 use crate::held_out::judge::{JudgeEffort, JudgedPlan, is_accepted, judge};
 use crate::replay;
