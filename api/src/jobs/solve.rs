@@ -270,8 +270,8 @@ fn sentence(finding: &apportion_checker::Finding) -> String {
     format!("{}: {}: {}", finding.rule, finding.place, finding.evidence)
 }
 
-/// Checks the plan in force in a problem that it was not made for, and judges it beside a new one on the same fresh samples
-/// of the traces, in a thread of its own. Of the problem's objective, the budget and the latency rule matter.
+/// Checks the plan in force in a problem that it was not made for. Judges it beside a new one on the same fresh samples of
+/// the traces. Both run in a thread of their own. Of the problem's objective, the budget and the latency rule matter.
 ///
 /// # Errors
 /// If checker or estimator panicked.
