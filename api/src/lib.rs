@@ -17,5 +17,7 @@ mod restore;
 mod serve;
 pub mod store;
 
+pub use app::prometheus_access::{AccessError, AllowedPrometheus, TokenPlace};
+pub use apportion_scalers::TlsFiles;
 pub use restore::{RestoreError, RestoreResult, finish_restore};
-pub use serve::{RunningService, ServeError, ServiceConfig, serve};
+pub use serve::{RunningService, ScalersConfig, ServeError, ServiceConfig, serve};

@@ -1,14 +1,16 @@
 //! How does one service process start and stop?
 
-use crate::act::{advise, agent_records, connections, heartbeats, leader, model_files, push, sessions::Sessions};
+use crate::act::{advise, agent_records, connections, heartbeats, leader, model_files, push, scalers, sessions::Sessions};
 use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
+use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
 use crate::app::{App, AppState, clock};
 use crate::database::{Database, DatabaseError};
 use crate::{http, jobs, store};
 use apportion_protocol::v1::control_server::ControlServer;
 use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
+use apportion_scalers::{TlsFiles, TlsFilesError, read_tls};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -17,6 +19,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
+use tokio_rustls::TlsAcceptor;
 
 /// The configuration of a service.
 #[derive(Clone, Debug)]
@@ -33,6 +36,19 @@ pub struct ServiceConfig {
     pub token: Option<String>,
     /// The URL by which agents fetch model files over HTTP; `None`: they fetch them where they join.
     pub advertise_http: Option<String>,
+    /// The Prometheus servers that pipelines may name.
+    pub prometheus: Vec<AllowedPrometheus>,
+    /// Where autoscalers ask; `None`: nowhere.
+    pub scalers: Option<ScalersConfig>,
+}
+
+/// The port of the autoscalers.
+#[derive(Clone, Debug)]
+pub struct ScalersConfig {
+    /// Its address; port 0 takes any free one.
+    pub address: SocketAddr,
+    /// Its files of TLS; `None`: it has no TLS.
+    pub tls: Option<TlsFiles>,
 }
 
 impl ServiceConfig {
@@ -47,6 +63,8 @@ impl ServiceConfig {
             grpc: loopback(7071),
             token: None,
             advertise_http: None,
+            prometheus: Vec::new(),
+            scalers: None,
         }
     }
 }
@@ -66,6 +84,12 @@ pub enum ServeError {
         #[source]
         source: io::Error,
     },
+    /// A Prometheus of the list cannot be asked.
+    #[error("a Prometheus of the configuration cannot be asked")]
+    Prometheus(#[from] AccessError),
+    /// The files of TLS cannot be used.
+    #[error("TLS of the autoscalers' port")]
+    Tls(#[from] TlsFilesError),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -81,6 +105,7 @@ pub enum ServeError {
 pub struct RunningService {
     http: SocketAddr,
     grpc: SocketAddr,
+    scalers: Option<SocketAddr>,
     app: App,
     database: Database,
     http_server: actix_web::dev::ServerHandle,
@@ -98,6 +123,12 @@ impl RunningService {
     #[must_use]
     pub fn grpc(&self) -> SocketAddr {
         self.grpc
+    }
+
+    /// The address where autoscalers ask.
+    #[must_use]
+    pub fn scalers(&self) -> Option<SocketAddr> {
+        self.scalers
     }
 
     /// The token that agents must send.
@@ -132,11 +163,13 @@ impl RunningService {
 pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> {
     let data_dir = prepare_data_dir(&config.data_dir)?;
     let token = token(&config, &data_dir)?;
+    let prometheus = PrometheusAccess::new(config.prometheus).await?;
     // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
     let http = http_listener.local_addr().map_err(listen(config.http))?;
     let grpc_listener = tokio::net::TcpListener::bind(config.grpc).await.map_err(listen(config.grpc))?;
     let grpc = grpc_listener.local_addr().map_err(listen(config.grpc))?;
+    let scalers = open_scalers(config.scalers).await?;
     let mut database = Database::open(config.database_url.as_deref(), &data_dir).await?;
     set_clock(&database).await;
     let app = App::new(AppState {
@@ -149,18 +182,13 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         fleet_changed: Notify::new(),
         heartbeats: Heartbeats::default(),
         records: AgentRecords::default(),
+        prometheus,
         parts: Parts::default(),
         target: watch::Sender::new(None),
         stopping: watch::Sender::new(false),
     });
     let server = http::server(app.clone(), http_listener).map_err(listen(http))?;
     let http_server = server.handle();
-    let web = app.clone();
-    let web = async move {
-        if let Err(error) = server.await {
-            web.parts.fail(ServicePart::Http, error.to_string());
-        }
-    };
     let died = database.died();
     let keeper = app.clone();
     let keeper = async move {
@@ -169,8 +197,8 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
             why = died => keeper.parts.fail(ServicePart::Database, why),
         }
     };
-    let parts = vec![
-        app.run(ServicePart::Http, web),
+    let mut parts = vec![
+        app.run(ServicePart::Http, serve_http(app.clone(), server)),
         app.run(ServicePart::AgentsServer, serve_agents(app.clone(), grpc_listener)),
         app.run(ServicePart::Push, push::run(app.clone())),
         app.run(ServicePart::Heartbeats, heartbeats::run(app.clone())),
@@ -180,8 +208,28 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         app.run(ServicePart::Advisor, advise::run(app.clone())),
         app.run(ServicePart::Database, keeper),
     ];
+    let scalers_address = scalers.as_ref().map(|open| open.address);
+    if let Some(OpenScalers { listener, tls, .. }) = scalers {
+        parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
+    }
     announce(http, grpc);
-    Ok(RunningService { http, grpc, app, database, http_server, parts })
+    Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
+}
+
+/// The bound port of the autoscalers.
+struct OpenScalers {
+    listener: tokio::net::TcpListener,
+    address: SocketAddr,
+    tls: Option<TlsAcceptor>,
+}
+
+async fn open_scalers(config: Option<ScalersConfig>) -> Result<Option<OpenScalers>, ServeError> {
+    let Some(ScalersConfig { address, tls }) = config else { return Ok(None) };
+    let tls = tls.as_ref().map(read_tls).transpose()?;
+    let listener = tokio::net::TcpListener::bind(address).await.map_err(listen(address))?;
+    let address = listener.local_addr().map_err(listen(address))?;
+    tracing::info!("autoscalers ask at {address}{}", if tls.is_some() { " (TLS)" } else { "" });
+    Ok(Some(OpenScalers { listener, address, tls }))
 }
 
 /// Sets the clock before the first row. Without an answer, the part that writes heartbeats sets it.
@@ -195,12 +243,18 @@ async fn set_clock(database: &Database) {
 }
 
 fn announce(http: SocketAddr, grpc: SocketAddr) {
-    tracing::info!("HTTP on http://{http}, description at /docs; agents join at http://{grpc}");
+    tracing::info!("HTTP on http://{http}, the page at /, description at /docs; agents join at http://{grpc}");
     match http.ip().is_loopback() && grpc.ip().is_loopback() {
         true => tracing::info!("listening on loopback: only this machine can reach the service"),
         false => {
             tracing::warn!("listening beyond loopback: HTTP asks nobody for a token; put it behind something that does")
         }
+    }
+}
+
+async fn serve_http(app: App, server: actix_web::dev::Server) {
+    if let Err(error) = server.await {
+        app.parts.fail(ServicePart::Http, error.to_string());
     }
 }
 

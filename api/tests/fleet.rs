@@ -185,6 +185,14 @@ async fn reported_arrivals_are_counted_by_second() {
         })
         .await;
     assert_eq!(sums, (300, 250, 50));
+    let (status, all) = s.get("/v1/arrivals?seconds=600").await;
+    let newest = all[0]["newest_second"].as_i64().expect("a second");
+    let expected = json!([{"pipeline": "digits", "newest_second": newest, "offered": 300, "ok": 250, "late": 50,
+                           "dropped": 0, "failed": 0}]);
+    assert_eq!((status, all), (200, expected));
+    for seconds in ["0", "86401"] {
+        assert_eq!(s.get(&format!("/v1/arrivals?seconds={seconds}")).await.0, 422, "{seconds}");
+    }
     s.running.stop().await;
 }
 

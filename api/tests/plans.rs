@@ -26,6 +26,7 @@ async fn a_plan_survives_a_restart() {
     assert_eq!((status, &again), (200, &plan));
     let (_, list) = s.get("/v1/plans").await;
     assert_eq!((list.as_array().map(Vec::len), &list[0]["id"], list[0].get("plan")), (Some(1), &json!(id), None));
+    assert_eq!(list[0]["pipelines"], json!([plan["problem"]["pipelines"][0]["name"]]));
     s.running.stop().await;
 }
 
@@ -196,7 +197,7 @@ async fn a_list_of_plans_reads_none_of_their_documents() {
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
     // The role belongs to the whole cluster, which only this test binary uses.
     let role = format!("lister_{}", uuid::Uuid::now_v7().simple());
-    let columns = "id, state, options, error, created_at, started_at, finished_at, progress";
+    let columns = "id, state, pipelines, options, error, created_at, started_at, finished_at, progress";
     let grant = format!("create role {role}; grant select ({columns}) on plans to {role}; set role {role}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(grant)).execute(&mut db).await.expect("a role that may not read documents");
     let list = apportion_api::store::plans::list(&mut db).await.expect("no column but these is read");

@@ -35,8 +35,8 @@ pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, Varia
 pub use invalid::{Invalid, Invalids};
 pub use outcome::{
     Alternative, AlternativeKind, Binding, Change, CheckRound, Consequence, Constraint, Decision, Explanation,
-    ObjectiveStep, ObjectiveValue, PlanOutcome, PlanStatus, PlannerAnswer, PlanningReport, Price, Relaxation, Shortfall,
-    StopReason,
+    ObjectiveStep, ObjectiveValue, PlanOutcome, PlanStatus, PlannerAnswer, PlanningReport, Price, Relaxation, SecondsOf,
+    Shortfall, StopReason,
 };
 pub use pipeline::{AccuracyModel, Edge, Partial, PathAccuracy, Pipeline, PipelineDraft, Route, Task, TaskKind};
 pub use plan::{

@@ -363,8 +363,24 @@ pub struct CheckRound {
     pub attainment: f64,
     /// 99th percentile of the latency on the same load, in milliseconds.
     pub p99_ms: f64,
-    /// What fresh samples show; `None` if the plan misses already on the load that the round tightens on.
+    /// What fresh samples show; `None` if the plan was not judged: it misses already where the round tightens, or a better
+    /// one holds.
     pub judged_on: Option<JudgedOn>,
+}
+
+/// The time of a run by what took it, in seconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct SecondsOf {
+    /// Formulations and searches for plans.
+    pub search: f64,
+    /// Simulations: of plans on the trace and on fresh samples, and of the settings that the greedy planner tries.
+    pub replay: f64,
+    /// The search for the changes that would make an infeasible problem feasible.
+    pub shortfalls: f64,
+    /// The explanation of the plan.
+    pub explanation: f64,
+    /// The ladders of replicas by load.
+    pub ladder: f64,
 }
 
 /// How a planner came to its outcome.
@@ -375,8 +391,10 @@ pub struct PlanningReport {
     pub planner: String,
     /// Objective of the last round.
     pub objective: ObjectiveValue,
-    /// Time of the run in seconds, by the caller's clock.
+    /// Time of the whole run in seconds, by the caller's clock.
     pub seconds: f64,
+    /// The same by what took it.
+    pub seconds_of: SecondsOf,
     /// Rounds of the check loop; empty without a trace.
     pub rounds: Vec<CheckRound>,
     /// Why the plan is as it is.

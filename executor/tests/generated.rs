@@ -1,4 +1,4 @@
-//! The committed messages, `protocol/src/v1.rs` and `src/gateway/proto.rs`, are those of their `.proto` files. They are
+//! The committed messages of the agents, the ingress and the autoscalers are those of their `.proto` files. They are
 //! committed because compiling their compiler takes longer than compiling the agent.
 //!
 //! To write them again, when a `.proto` file has changed:
@@ -53,4 +53,14 @@ fn the_clients_messages_are_those_of_their_proto_file() {
         let builder = raw.iter().fold(builder, |builder, field| builder.bytes(format!(".inference.{field}")));
         builder.codec_path("crate::gateway::codec::CheckedCodec")
     });
+}
+
+#[test]
+fn the_autoscalers_messages_are_those_of_their_proto_file() {
+    let source = Source {
+        proto: "../api/scalers/proto/externalscaler.proto",
+        package: "externalscaler",
+        messages: "../api/scalers/src/proto.rs",
+    };
+    check(&source, |builder| builder);
 }

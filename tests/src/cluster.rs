@@ -46,6 +46,8 @@ pub struct Cluster {
     /// The library that gives the service a clock of its own.
     clock: Option<PathBuf>,
     agents: Vec<Agent>,
+    /// Further arguments of the service.
+    arguments: Vec<String>,
     client: reqwest::Client,
 }
 
@@ -63,6 +65,18 @@ impl Cluster {
     /// # Panics
     /// As [`Self::start`].
     pub async fn start_with(agents: usize, devices: u32, backend: Backend) -> Self {
+        Self::start_configured(agents, devices, backend, &[]).await
+    }
+
+    /// A service without agents, with further arguments.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub async fn serve_with(arguments: &[&str]) -> Self {
+        Self::start_configured(0, 1, Backend::Emulated, arguments).await
+    }
+
+    async fn start_configured(agents: usize, devices: u32, backend: Backend, arguments: &[&str]) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         // Where the tests run as root the database runs as another user, who must get there.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
@@ -85,6 +99,7 @@ impl Cluster {
             second: None,
             clock: None,
             agents: (0..agents).map(agent).collect(),
+            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
             client,
         };
         cluster.start_service().await;
@@ -100,7 +115,7 @@ impl Cluster {
         let (http, grpc) = (format!("127.0.0.1:{}", self.http), format!("127.0.0.1:{}", self.grpc));
         let mut command = Command::new(crate::machine::programs().join("apportion"));
         command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);
-        command.arg(self.folder.path().join("service")).env_remove("APPORTION_DATABASE_URL");
+        command.arg(self.folder.path().join("service")).args(&self.arguments).env_remove("APPORTION_DATABASE_URL");
         self.give_clock(&mut command);
         self.service = Some(started(&mut command, self.folder.path(), "service"));
         let url = format!("http://{http}/readyz");

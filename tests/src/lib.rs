@@ -1,9 +1,11 @@
-//! What do the scenario tests share? Clusters of processes, a Prometheus, loads, the built programs, free ports.
+//! What do the scenario tests share? Clusters of processes, a browser, a Prometheus, loads, the built programs, free ports.
 //!
 //! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
 
+pub mod browser;
 pub mod cluster;
 pub mod digits;
+pub mod kubernetes;
 pub mod load;
 mod machine;
 pub mod prometheus;

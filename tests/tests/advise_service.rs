@@ -74,7 +74,7 @@ async fn a_pipeline_without_agents_is_advised_and_stale_demand_holds() {
     let exporter = Exporter::start(60.0);
     let mut prometheus = PrometheusProcess::start(&program, &exporter.scrape(), |_| {}, &[]);
     let url = format!("http://{}", prometheus.address());
-    let mut cluster = Cluster::start(0, 1).await;
+    let mut cluster = Cluster::serve_with(&["--prometheus", &url]).await;
     cluster.put("/v1/hardware/t4", &json!({"price_per_hour": 0.53, "count_max": 6})).await;
 
     let begun = Instant::now();

@@ -42,7 +42,7 @@ pipelines:
 fn options(planner: Planner, trace: Option<Workload>) -> PlanningOptions {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    PlanningOptions { planner, trace, explain: false, ..PlanningOptions::new(elapsed) }
+    PlanningOptions { planner, trace, ..PlanningOptions::new(elapsed) }
 }
 
 fn solve(problem: &Problem, planner: Planner) -> (PlanOutcome, PlanningReport) {

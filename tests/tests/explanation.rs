@@ -3,13 +3,16 @@
 use apportion_domain::{
     AlternativeKind, Consequence, Constraint, Decision, Explanation, LatencyRule, PlanOutcome, PlanningReport, Problem,
 };
-use apportion_planning::{PlanningOptions, plan};
+use apportion_planning::{ExplanationDepth, PlanningOptions, plan};
 use apportion_wire::PlanFile;
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
+
+/// Everything that there is to say. By a clock that stands still the searches end.
+const FULL: ExplanationDepth = ExplanationDepth::Full { within: Duration::from_millis(500) };
 
 fn read(file: &Value) -> Problem {
     match read_problem("explained.json", &file.to_string()).unwrap_or_else(|e| panic!("{e}")) {
@@ -19,13 +22,13 @@ fn read(file: &Value) -> Problem {
 }
 
 /// Plans by a clock that stands still: no limit strikes.
-fn solve(problem: &Problem, explain: bool) -> (PlanOutcome, PlanningReport) {
+fn solve(problem: &Problem, explain: ExplanationDepth) -> (PlanOutcome, PlanningReport) {
     solve_by(problem, explain, Arc::new(Duration::default))
 }
 
 fn solve_by(
     problem: &Problem,
-    explain: bool,
+    explain: ExplanationDepth,
     elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
 ) -> (PlanOutcome, PlanningReport) {
     let options = PlanningOptions { gap: 1e-6, explain, ..PlanningOptions::new(elapsed) };
@@ -34,7 +37,7 @@ fn solve_by(
 
 fn explained(file: &Value) -> (Problem, PlanOutcome, PlanningReport) {
     let problem = read(file);
-    let (outcome, report) = solve(&problem, true);
+    let (outcome, report) = solve(&problem, FULL);
     assert!(outcome.plan().is_some(), "{outcome:?}");
     assert_eq!(report.explanation.left_out, Vec::<String>::new());
     (problem, outcome, report)
@@ -94,7 +97,7 @@ fn a_price_equals_the_gain_of_planning_with_more() {
             let mut changed = file.clone();
             let to = if price.change.to.fract() == 0.0 { json!(price.change.to as u64) } else { json!(price.change.to) };
             *changed.pointer_mut(&price.change.pointer).expect("a value of the file") = to;
-            let (outcome, report) = solve(&read(&changed), false);
+            let (outcome, report) = solve(&read(&changed), ExplanationDepth::Brief);
             let other = report.objective.value.expect("a value");
             let better = if mode == "min_cost" { value - other } else { other - value };
             match price.gain {
@@ -124,7 +127,7 @@ fn an_alternative_equals_the_plan_restricted_to_it() {
         let mut only = file.clone();
         let variants = only["pipelines"][0]["tasks"][0]["variants"].as_array_mut().expect("a list");
         variants.retain(|v| keep(v));
-        solve(&read(&only), false).0
+        solve(&read(&only), ExplanationDepth::Brief).0
     };
     let seen: Vec<(AlternativeKind, &str)> = detect
         .alternatives
@@ -195,23 +198,26 @@ fn memory_that_excludes_a_better_variant_is_named() {
 fn rule_path_is_explained_too() {
     let problem = read(&chain("max_accuracy", 150.0, 110.0, 4));
     let problem = problem.changed(|d| d.objective.latency_rule = LatencyRule::Path).expect("still valid");
-    let (outcome, report) = solve(&problem, true);
+    let (outcome, report) = solve(&problem, FULL);
     assert!(outcome.plan().is_some());
     assert!(!report.explanation.decisions.is_empty() && !report.explanation.prices.is_empty(), "{:?}", report.explanation);
 }
 
 #[test]
-fn explanations_can_be_switched_off_and_stop_in_time() {
+fn brief_explanations_search_nothing_and_full_ones_stop_in_time() {
     let problem = read(&chain("max_accuracy", 150.0, 110.0, 4));
-    let (with, _) = solve(&problem, true);
-    let (without, report) = solve(&problem, false);
+    let (with, _) = solve(&problem, FULL);
+    let (without, report) = solve(&problem, ExplanationDepth::Brief);
     assert_eq!(with, without, "explaining changes no plan");
-    assert!(report.explanation.prices.is_empty() && report.explanation.left_out.is_empty());
-    assert!(report.explanation.decisions.iter().all(|d| d.alternatives.is_empty() && !d.why.is_empty()));
+    assert!(report.explanation.prices.is_empty());
+    let left_out = &report.explanation.left_out;
+    assert!(left_out.len() == 1 && left_out[0].contains("only a full explanation has them"), "{left_out:?}");
+    let is_arithmetic = |d: &Decision| d.alternatives.iter().all(|a| a.kind == AlternativeKind::Batch);
+    assert!(report.explanation.decisions.iter().all(|d| is_arithmetic(d) && !d.why.is_empty()));
     // a clock by which every look takes a second: each search is too long to be repeated
     let looks = Arc::new(AtomicU64::new(0));
     let clock = Arc::new(move || Duration::from_secs(looks.fetch_add(1, Ordering::Relaxed)));
-    let (_, report) = solve_by(&problem, true, clock);
+    let (_, report) = solve_by(&problem, FULL, clock);
     assert!(report.explanation.prices.is_empty());
     assert_eq!(report.explanation.left_out.len(), 1, "{:?}", report.explanation.left_out);
     assert!(report.explanation.left_out[0].contains("one search takes"), "{:?}", report.explanation.left_out);

@@ -12,7 +12,7 @@ const P: PipelineIndex = PipelineIndex(0);
 const GPU: HardwareIndex = HardwareIndex(0);
 
 fn options() -> PlanningOptions {
-    PlanningOptions { explain: false, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) }
+    PlanningOptions { ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) }
 }
 
 fn example(name: &str) -> Problem {

@@ -18,7 +18,7 @@ fn read(file: &Value) -> Problem {
 fn solve(file: &Value) -> PlanOutcome {
     let problem = read(file);
     let start = Instant::now();
-    let options = PlanningOptions { gap: 1e-6, explain: false, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
+    let options = PlanningOptions { gap: 1e-6, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, _) = plan(&problem, &options);
     if let Some(plan) = outcome.plan() {
         assert_eq!(apportion_checker::check(&problem, plan), []);

@@ -132,7 +132,7 @@ fn largest_share(c0: f64, c1: f64, cc: f64, r0: f64, r1: f64) -> Option<f64> {
 
 fn solve(problem: &Problem) -> (PlanOutcome, Option<f64>, bool) {
     let start = Instant::now();
-    let options = PlanningOptions { gap: 1e-6, explain: false, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
+    let options = PlanningOptions { gap: 1e-6, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, report) = plan(problem, &options);
     let hardware = report.objective.step.is_some_and(|s| s.name() == "hardware");
     (outcome, report.objective.value, hardware)

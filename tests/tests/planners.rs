@@ -49,7 +49,7 @@ pipelines:
 fn solve(problem: &Problem, planner: Planner, trace: Option<Workload>) -> (PlanOutcome, PlanningReport) {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    let options = PlanningOptions { planner, trace, explain: false, ..PlanningOptions::new(elapsed) };
+    let options = PlanningOptions { planner, trace, ..PlanningOptions::new(elapsed) };
     plan(problem, &options)
 }
 
@@ -119,7 +119,7 @@ fn a_cancelled_run_says_so_and_claims_nothing() {
     let problem = digits(200.0, "min_cost");
     let cancel = Arc::new(std::sync::atomic::AtomicBool::new(true));
     let elapsed = Arc::new(std::time::Duration::default);
-    let options = PlanningOptions { cancel, explain: false, ..PlanningOptions::new(elapsed) };
+    let options = PlanningOptions { cancel, ..PlanningOptions::new(elapsed) };
     let (outcome, report) = plan(&problem, &options);
     assert_eq!(outcome, PlanOutcome::Unknown { stopped: StopReason::Cancelled });
     assert_eq!((report.objective.value, report.objective.bound), (None, None));

@@ -141,7 +141,7 @@ fn the_readme_prints_the_problem_and_its_plan() {
     let problem = text("examples/photos.yaml");
     let problem = problem.lines().skip_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
     assert_eq!(blocks("README.md", "yaml")[0], problem);
-    let printed = String::from_utf8(shell.run("apportion plan examples/photos.yaml").stdout).expect("text");
+    let printed = String::from_utf8(shell.run("apportion plan examples/photos.yaml --explain full").stdout).expect("text");
     assert_eq!(without_time(&blocks("README.md", "text")[0]), without_time(&printed));
 }
 

@@ -50,7 +50,7 @@ fn problem(name: &str, rule: LatencyRule) -> Problem {
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
     let start = Instant::now();
-    let options = PlanningOptions { gap: GAP, explain: false, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
+    let options = PlanningOptions { gap: GAP, ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     plan(problem, &options)
 }
 

@@ -17,5 +17,5 @@ mod source_series;
 
 pub use client::{PrometheusClient, Reading, SampleAge};
 pub use failure::{QueryError, QueryFailure, ServerError};
-pub use server::{BearerToken, PrometheusServer};
+pub use server::{BearerToken, PrometheusServer, origin};
 pub use source_series::source_series;

@@ -55,6 +55,23 @@ impl std::fmt::Debug for BearerToken {
 
 /// The address of the instant queries of a server.
 pub(crate) fn query_address(url: &str) -> Result<String, ServerError> {
+    server_uri(url)?;
+    Ok(format!("{}/api/v1/query", url.trim_end_matches('/')))
+}
+
+/// Scheme, host and port of a server: `http://p:80` of `http://P/prometheus`.
+///
+/// # Errors
+/// [`ServerError::Url`].
+pub fn origin(url: &str) -> Result<String, ServerError> {
+    let uri = server_uri(url)?;
+    let is_secure = uri.scheme() == Some(&Scheme::HTTPS);
+    let (scheme, port) = if is_secure { ("https", 443) } else { ("http", 80) };
+    let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+    Ok(format!("{scheme}://{host}:{}", uri.port_u16().unwrap_or(port)))
+}
+
+fn server_uri(url: &str) -> Result<Uri, ServerError> {
     let wrong = || ServerError::Url { value: crate::failure::quoted(url) };
     let uri: Uri = url.parse().map_err(|_| wrong())?;
     let is_http = uri.scheme().is_some_and(|s| *s == Scheme::HTTP || *s == Scheme::HTTPS);
@@ -62,7 +79,7 @@ pub(crate) fn query_address(url: &str) -> Result<String, ServerError> {
     if !is_http || !is_host || uri.query().is_some() || url.contains('#') {
         return Err(wrong());
     }
-    Ok(format!("{}/api/v1/query", url.trim_end_matches('/')))
+    Ok(uri)
 }
 
 /// How the server is known over TLS.
@@ -108,6 +125,20 @@ mod tests {
         {
             assert!(address(wrong).expect_err(wrong).contains("expected a URL"), "{wrong}");
         }
+    }
+
+    #[test]
+    fn an_origin_names_its_port() {
+        let origin = |url| origin(url).map_err(|e| e.to_string());
+        for (url, expected) in [
+            ("http://P:9090", "http://p:9090"),
+            ("http://p/prometheus", "http://p:80"),
+            ("https://p", "https://p:443"),
+            ("https://[::1]:9/", "https://[::1]:9"),
+        ] {
+            assert_eq!(origin(url).as_deref(), Ok(expected), "{url}");
+        }
+        assert!(origin("http://p@q").is_err());
     }
 
     #[test]

@@ -1,19 +1,20 @@
 //! What is advised for pipelines without agents?
 //!
-//! Their demand comes from a Prometheus ([`apportion_prometheus`]), and their devices are the registered ones with a
-//! `count_max`. Nothing is deployed. While the demand is unknown, the last advice stays.
+//! Their demand comes from a source ([`super::sources`]), and their devices are the registered ones with a `count_max`.
+//! Nothing is deployed. While the demand is unknown, the last advice stays.
 
-use super::apply::{ApplyError, load_plan};
+use super::apply::ApplyError;
+use super::deployment::note_deployment;
 use super::replan::{ReplanRound, Verdict, plan_pipeline, share_of, store_decision};
+use super::replanned::{DemandOrigin, replanned_spec};
+use super::sources::{FactSourceError, read_demand, source_of};
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::replan::ReplanInput;
+use crate::decide::replan::{ReplanInput, may_improve_after, period};
 use crate::decide::shares::{PipelineSize, divide, least_work};
-use crate::documents;
 use crate::store::{self, advice::AdviceRow, decisions::DecisionRow};
 use apportion_domain::PipelinePlan;
-use apportion_prometheus::{PrometheusClient, PrometheusServer, QueryError, Reading, SampleAge, ServerError};
-use apportion_wire::{DecisionKind, DemandSourceSpec, HardwareSpec, PipelineSpec, ReplanMode};
+use apportion_wire::{DecisionKind, HardwareSpec, PipelineSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -26,58 +27,8 @@ const LOCK_KEY: i64 = 0x6170_706f_7275;
 const TURN_EVERY: Duration = Duration::from_millis(500);
 /// Most queries to Prometheus at a time.
 const QUERIES_MAX: usize = 8;
-/// A plan this young is not improved, as in a round for agents.
-const IMPROVE_AFTER: Duration = Duration::from_secs(15);
 /// Why a round begins.
 const WHY: &str = "the period is over";
-
-/// Why a source of demand gives none.
-#[derive(Debug, thiserror::Error)]
-pub enum DemandError {
-    /// The server cannot be asked.
-    #[error("{0}")]
-    Server(#[from] ServerError),
-    /// The query has no usable answer.
-    #[error("{0}")]
-    Query(#[from] QueryError),
-}
-
-impl DemandError {
-    /// Whether the same query may have an answer later.
-    #[must_use]
-    pub fn is_temporary(&self) -> bool {
-        matches!(self, Self::Query(error) if error.failure.is_temporary())
-    }
-}
-
-/// A demand as it was seen.
-#[derive(Clone, Copy, Debug)]
-pub struct DemandReading {
-    /// Queries per second at the root.
-    pub qps: f64,
-    /// Age of the samples behind it.
-    pub age_s: f64,
-}
-
-/// Asks a source for the demand.
-///
-/// # Errors
-/// If it gives none.
-pub async fn read_demand(source: &DemandSourceSpec) -> Result<DemandReading, DemandError> {
-    let of = &source.prometheus;
-    let timeout = Duration::from_secs_f64(of.timeout_s.clamp(0.1, 10.0));
-    let server = PrometheusServer { url: of.url.clone(), token: None, authorities: None, timeout };
-    let Reading { samples, age_s } =
-        PrometheusClient::new(server)?.read_one(&of.query, SampleAge::AtMostSeconds(of.age_max_s)).await?;
-    Ok(DemandReading { qps: samples.value, age_s: age_s.unwrap_or(0.0) })
-}
-
-/// The source of demand of a pipeline that is only advised.
-#[must_use]
-pub fn source_of(spec: &PipelineSpec) -> Option<&DemandSourceSpec> {
-    let settings = spec.replan.as_ref().filter(|settings| settings.mode == ReplanMode::Advisory.name());
-    settings.and_then(|settings| settings.demand.as_ref())
-}
 
 /// Advises whenever no other process does, until the service stops.
 pub async fn run(app: App) {
@@ -129,6 +80,8 @@ struct Wish {
     /// The demand now, or that of the last advice.
     qps: f64,
     is_known: bool,
+    /// The last advice.
+    last: Option<AdviceRow>,
 }
 
 impl Advisor {
@@ -140,9 +93,9 @@ impl Advisor {
             return Ok(());
         }
         for spec in &specs {
-            let period_s = spec.replan.as_ref().map_or(10.0, |settings| settings.period_s);
+            let settings = spec.replan.clone().unwrap_or_default();
             if let Some(watched) = self.watched.get_mut(&spec.name) {
-                watched.due_at = at + Duration::from_secs_f64(period_s.clamp(0.5, 86_400.0));
+                watched.due_at = at + period(&settings);
             }
         }
         let wishes = self.read_demands(specs).await?;
@@ -154,20 +107,8 @@ impl Advisor {
         let mut db = self.app.pool.acquire().await?;
         let rows = store::pipelines::list(&mut db).await?;
         let mut specs = Vec::new();
-        for row in rows.iter().filter(|row| !row.spec["replan"]["demand"].is_null()) {
-            let spec = match documents::measured(row) {
-                Ok(spec) => spec,
-                Err(error) => {
-                    tracing::warn!(pipeline = row.name, %error, "no advice: spec and profile do not fit");
-                    continue;
-                }
-            };
-            let is_measured = |task: &apportion_wire::TaskSpec| {
-                task.variants.iter().any(|v| v.profile.as_ref().is_some_and(|rows| !rows.is_empty()))
-            };
-            if source_of(&spec).is_none() || !spec.tasks.iter().all(is_measured) {
-                continue;
-            }
+        for row in &rows {
+            let Some(spec) = replanned_spec(row, DemandOrigin::Elsewhere) else { continue };
             let new = || WatchedSource { version: row.version, due_at: at, changed_at: None };
             let watched = self.watched.entry(row.name.clone()).or_insert_with(new);
             if watched.version != row.version {
@@ -186,7 +127,7 @@ impl Advisor {
         use futures::StreamExt;
         let ask = |spec: PipelineSpec| async move {
             let read = match source_of(&spec) {
-                Some(source) => Some(read_demand(source).await),
+                Some(source) => Some(read_demand(&self.app, &spec.name, source).await),
                 None => None,
             };
             (spec, read)
@@ -196,17 +137,18 @@ impl Advisor {
         let known = store::advice::list(&mut db).await?;
         let mut wishes = Vec::new();
         for (spec, read) in read {
+            let last = known.iter().find(|row| row.pipeline == spec.name).cloned();
             match read {
                 None => {}
                 Some(Ok(seen)) => {
                     let age = chrono::Duration::milliseconds((seen.age_s * 1e3) as i64);
                     store::advice::note_demand(&mut db, &spec.name, seen.qps, now() - age).await?;
-                    wishes.push(Wish { spec, qps: seen.qps, is_known: true });
+                    wishes.push(Wish { spec, qps: seen.qps, is_known: true, last });
                 }
                 Some(Err(error)) => {
-                    let last = known.iter().find(|row| row.pipeline == spec.name);
-                    self.note_unknown(&mut db, &spec.name, &error, last).await?;
-                    wishes.extend(last.map(|row| Wish { spec, qps: row.demand_qps, is_known: false }));
+                    self.note_unknown(&mut db, &spec.name, &error, last.as_ref()).await?;
+                    let qps = last.as_ref().map(|row| row.demand_qps);
+                    wishes.extend(qps.map(|qps| Wish { spec, qps, is_known: false, last }));
                 }
             }
         }
@@ -218,7 +160,7 @@ impl Advisor {
         &self,
         db: &mut store::PgConnection,
         pipeline: &str,
-        error: &DemandError,
+        error: &FactSourceError,
         last: Option<&AdviceRow>,
     ) -> Result<(), ApplyError> {
         let is_news = store::advice::note_unknown(db, pipeline, &error.to_string()).await?;
@@ -249,11 +191,11 @@ impl Advisor {
         let round = ReplanRound { why: WHY.to_owned(), cancel: Arc::new(AtomicBool::new(false)) };
         for (wish, devices) in wishes.into_iter().zip(divide(&counts, &sizes)).filter(|(wish, _)| wish.is_known) {
             let name = wish.spec.name.clone();
-            let current = self.last_advice(&name).await?;
+            let current = last_advice(wish.last.as_ref())?;
             let at = Instant::now();
             let changed_at = self.watched.get(&name).and_then(|w| w.changed_at);
-            let is_old = changed_at.is_none_or(|changed| at.saturating_duration_since(changed) >= IMPROVE_AFTER);
-            let input = ReplanInput { may_improve: is_old, ..ReplanInput::for_seen_demand(wish.spec, wish.qps) };
+            let may_improve = may_improve_after(changed_at, at);
+            let input = ReplanInput { may_improve, ..ReplanInput::for_seen_demand(wish.spec.clone(), wish.qps) };
             let planned = plan_pipeline(&input, share_of(&hardware, &devices), current.as_ref(), &round).await;
             let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
             store_decision(&self.app, &input, &verdict, &round).await?;
@@ -263,6 +205,11 @@ impl Advisor {
                     watched.changed_at = Some(at);
                 }
             }
+            let advised = match verdict {
+                Verdict::Replace(made) => Some(made.part),
+                Verdict::Keep { .. } | Verdict::Fail(_) => current,
+            };
+            note_deployment(&self.app, wish.spec, wish.qps, advised).await?;
             self.app.parts.note_alive(ServicePart::Advisor);
         }
         Ok(())
@@ -278,15 +225,11 @@ impl Advisor {
         };
         Ok(rows.into_iter().filter_map(spec).collect())
     }
+}
 
-    /// The part of the last advice for a pipeline.
-    async fn last_advice(&self, pipeline: &str) -> Result<Option<PipelinePlan>, ApplyError> {
-        let mut db = self.app.pool.acquire().await?;
-        let rows = store::advice::list(&mut db).await?;
-        let Some(plan) = rows.iter().find(|row| row.pipeline == pipeline).and_then(|row| row.plan) else {
-            return Ok(None);
-        };
-        let parts = load_plan(&mut db, plan).await?;
-        Ok(parts.into_iter().find(|part| part.name == pipeline))
-    }
+/// The pipeline's part of its last advice.
+fn last_advice(row: Option<&AdviceRow>) -> Result<Option<PipelinePlan>, ApplyError> {
+    let Some((row, document)) = row.and_then(|row| Some((row, row.document.as_ref()?))) else { return Ok(None) };
+    let parts = apportion_wire::read_plan(&format!("the advice for {}", row.pipeline), &document.to_string())?.pipelines;
+    Ok(parts.into_iter().find(|part| part.name == row.pipeline))
 }

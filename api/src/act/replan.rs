@@ -13,6 +13,7 @@ use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
 use crate::store::{self, decisions::DecisionRow, plans::PlanRow};
 use apportion_domain::{PipelinePlan, Plan, PlanOutcome, Problem};
+use apportion_planning::ExplanationDepth;
 use apportion_wire::{BadInput, DecisionKind, HardwareSpec, PlanState, ReplanSpec};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -36,6 +37,8 @@ pub struct ReplanRound {
 pub(super) struct Replacement {
     /// Its row.
     pub(super) row: PlanRow,
+    /// The part of its only pipeline.
+    pub(super) part: PipelinePlan,
     reason: String,
     demand_qps: f64,
     costs: Option<Costs>,
@@ -221,8 +224,9 @@ pub(super) async fn plan_pipeline(
         let reason = format!("{}{lowered}", describe_plan(&problem, plan, choice.as_ref()));
         let costs = choice.and_then(|choice| choice.costs);
         let demand_qps = problem.pipelines[0].demand_qps;
+        let part = plan.pipelines[0].clone();
         let row = plan_row(document, &options(wish), solved.document);
-        return Ok(Verdict::Replace(Box::new(Replacement { row, reason, demand_qps, costs })));
+        return Ok(Verdict::Replace(Box::new(Replacement { row, part, reason, demand_qps, costs })));
     }
     Err(RoundError::NoDemand)
 }
@@ -255,7 +259,7 @@ async fn solve(problem: &Problem, options: PlanOptions, round: &ReplanRound) -> 
         options,
         traces,
         cancel: round.cancel.clone(),
-        explain: false,
+        explain: ExplanationDepth::Brief,
         listener: None,
     })
     .await

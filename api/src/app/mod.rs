@@ -4,11 +4,13 @@ pub mod agent_records;
 pub mod clock;
 pub mod heartbeats;
 pub mod parts;
+pub mod prometheus_access;
 
 use agent_records::AgentRecords;
 use apportion_protocol::v1;
 use heartbeats::Heartbeats;
 use parts::{Parts, ServicePart};
+use prometheus_access::PrometheusAccess;
 use sqlx::PgPool;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -39,6 +41,8 @@ pub struct AppState {
     pub heartbeats: Heartbeats,
     /// Messages of agents that wait for the database.
     pub records: AgentRecords,
+    /// The Prometheus servers that it may ask.
+    pub prometheus: PrometheusAccess,
     /// The parts of the service and their health.
     pub parts: Parts,
     /// The target in force, as agents receive it; `None` before the first.

@@ -41,13 +41,15 @@ pub enum ServicePart {
     Round,
     /// Advises pipelines without agents.
     Advisor,
+    /// Answers autoscalers.
+    Autoscalers,
     /// The private PostgreSQL.
     Database,
 }
 
 impl ServicePart {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Http,
         Self::AgentsServer,
         Self::Session,
@@ -58,6 +60,7 @@ impl ServicePart {
         Self::Leader,
         Self::Round,
         Self::Advisor,
+        Self::Autoscalers,
         Self::Database,
     ];
 
@@ -75,6 +78,7 @@ impl ServicePart {
             Self::Leader => "leader",
             Self::Round => "round",
             Self::Advisor => "advisor",
+            Self::Autoscalers => "autoscalers",
             Self::Database => "database",
         }
     }

@@ -10,6 +10,7 @@
 pub mod broken_variants;
 mod combinations;
 pub mod demand;
+pub mod deployed;
 pub mod fleet;
 pub mod heartbeat;
 pub mod load_failures;

@@ -264,8 +264,7 @@ mod tests {
     /// Its plan with the attainment.
     fn planned(problem: &Problem, ladder: Option<f64>) -> (Plan, f64) {
         let trace = Some(workload(problem.pipelines[0].demand_qps));
-        let options =
-            PlanningOptions { ladder, trace, explain: false, ..PlanningOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions { ladder, trace, ..PlanningOptions::new(Arc::new(Duration::default)) };
         let (outcome, report) = plan(problem, &options);
         (outcome.plan().expect("a plan").clone(), report.estimate.map_or(1.0, |estimate| estimate.attainment))
     }
@@ -340,7 +339,7 @@ mod tests {
     fn a_plan_that_misses_is_not_replaced_by_itself() {
         // A device with batches of 20 ms is 98 % busy. The rules allow this, and queues become long.
         let now = problem("hardware_then_accuracy", 49.0, [1, 0], None);
-        let options = PlanningOptions { explain: false, ..PlanningOptions::new(Arc::new(Duration::default)) };
+        let options = PlanningOptions { ..PlanningOptions::new(Arc::new(Duration::default)) };
         let busy = plan(&now, &options).0.plan().expect("a plan").clone();
         let (held, _) = planned(&now, None);
         let variant = |plan: &Plan| plan.pipelines[0].assignments[0].group.variant.clone();

@@ -153,8 +153,7 @@ impl WatchedPipeline {
         self.demand.set_planned_rate(demand_qps / settings.headroom.max(1.0));
         let wait = if std::mem::take(&mut self.has_changed) { CONFIRM_AFTER } else { Duration::MAX };
         self.due_at = Some(at + period(settings).min(wait));
-        let changed_at = self.changed_at;
-        let is_old = changed_at.is_none_or(|changed| at.saturating_duration_since(changed) >= IMPROVE_AFTER);
+        let is_old = may_improve_after(self.changed_at, at);
         let on_better_plan =
             if settings.mode == ReplanMode::Apply.name() { OnBetterPlan::Apply } else { OnBetterPlan::Advise };
         let may_improve = cause == ReplanCause::Change || is_old;
@@ -176,8 +175,13 @@ fn keep_headroom(settings: &ReplanSpec) -> f64 {
     1.0 + (settings.headroom - 1.0) * KEEP_HEADROOM
 }
 
+/// Whether a plan that came into force at `changed_at` is old enough to be improved while it still holds.
+pub(crate) fn may_improve_after(changed_at: Option<Instant>, at: Instant) -> bool {
+    changed_at.is_none_or(|changed| at.saturating_duration_since(changed) >= IMPROVE_AFTER)
+}
+
 /// Time from one round to the next.
-fn period(settings: &ReplanSpec) -> Duration {
+pub(crate) fn period(settings: &ReplanSpec) -> Duration {
     Duration::from_secs_f64(settings.period_s.clamp(0.5, 86_400.0))
 }
 

@@ -61,7 +61,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
 /// What is advised for pipelines without agents. A pipeline without advice has no replicas here, which is not zero.
 fn add_advice(page: &mut Page, advice: &[AdviceRow]) {
     let mut replicas: BTreeMap<[String; 4], f64> = BTreeMap::new();
-    for (row, group) in advice.iter().flat_map(|row| groups(row).map(move |group| (row, group))) {
+    for (row, group) in advice.iter().flat_map(|row| row.groups().map(move |group| (row, group))) {
         let text = |key: &str| group[key].as_str().unwrap_or_default().to_owned();
         let key = [row.pipeline.clone(), text("task"), text("variant"), text("hardware")];
         *replicas.entry(key).or_default() += group["replicas"].as_f64().unwrap_or_default();
@@ -82,13 +82,52 @@ fn add_advice(page: &mut Page, advice: &[AdviceRow]) {
     let age = |row: &AdviceRow| (crate::app::now() - row.seen_at).num_milliseconds().max(0) as f64 / 1e3;
     let age = advice.iter().map(|row| (row.pipeline.clone(), age(row)));
     page.labelled_figure("seen_demand_age_seconds", "Age of that demand.", "pipeline", age);
+    let known = advice.iter().map(|row| (row.pipeline.clone(), f64::from(u8::from(row.unknown.is_none()))));
+    page.labelled_figure(
+        "seen_demand_known",
+        "1 while the demand is known; 0 while the advice is held.",
+        "pipeline",
+        known,
+    );
+    add_deployment(page, advice);
 }
 
-/// The assignments of the advice for a pipeline.
-fn groups(row: &AdviceRow) -> impl Iterator<Item = &Value> {
-    let pipelines = row.document.as_ref().and_then(|plan| plan["pipelines"].as_array()).into_iter().flatten();
-    let of_pipeline = pipelines.filter(|part| part["name"] == row.pipeline.as_str());
-    of_pipeline.filter_map(|part| part["assignments"].as_array()).flatten()
+/// What is deployed of pipelines without agents, and what following the advice would change.
+fn add_deployment(page: &mut Page, advice: &[AdviceRow]) {
+    let mut replicas: BTreeMap<[String; 4], f64> = BTreeMap::new();
+    let seen = advice.iter().filter_map(|row| Some((row.pipeline.as_str(), row.deployment.as_ref()?)));
+    let seen: Vec<(&str, &Value)> = seen.collect();
+    for (pipeline, group) in
+        seen.iter().flat_map(|(name, all)| all["groups"].as_array().into_iter().flatten().map(move |g| (*name, g)))
+    {
+        let text = |key: &str| group[key].as_str().unwrap_or_default().to_owned();
+        *replicas.entry([pipeline.to_owned(), text("task"), text("variant"), text("hardware")]).or_default() +=
+            group["replicas"].as_f64().unwrap_or_default();
+    }
+    page.group_figure("deployed_replicas", "Replicas that run, as they were seen last.", replicas);
+    let of = |value: fn(&Value) -> Option<f64>| {
+        seen.iter().filter_map(move |(name, all)| Some(((*name).to_owned(), value(all)?))).collect::<Vec<_>>()
+    };
+    let price = of(|all| all["deployed"]["cost_per_hour"].as_f64());
+    page.labelled_figure("deployed_cost_per_hour", "Price of the deployed devices.", "pipeline", price);
+    let accuracy = of(|all| all["deployed"]["accuracy"].as_f64());
+    page.labelled_figure("deployed_accuracy", "Accuracy of the deployment at the seen demand.", "pipeline", accuracy);
+    let attainment = of(|all| all["deployed"]["attainment"].as_f64());
+    page.labelled_figure("deployed_attainment", "Attainment of the deployment at the seen demand.", "pipeline", attainment);
+    let change = |key: &str, all: &Value| Some(all["advised"][key].as_f64()? - all["deployed"][key].as_f64()?);
+    let difference = |key: &str| {
+        let rows = seen.iter().filter_map(|(name, all)| Some(((*name).to_owned(), change(key, all)?)));
+        rows.collect::<Vec<_>>()
+    };
+    let saved = difference("cost_per_hour").into_iter().map(|(name, more)| (name, -more));
+    page.labelled_figure("following_saves_per_hour", "Price that following the advice saves.", "pipeline", saved);
+    let gained = difference("attainment");
+    page.labelled_figure("following_gains_attainment", "Attainment that following the advice adds.", "pipeline", gained);
+    let age = seen.iter().filter_map(|(name, all)| {
+        let at: chrono::DateTime<chrono::Utc> = all["seen_at"].as_str()?.parse().ok()?;
+        Some(((*name).to_owned(), (crate::app::now() - at).num_milliseconds().max(0) as f64 / 1e3))
+    });
+    page.labelled_figure("deployed_age_seconds", "Age of the seen deployment.", "pipeline", age);
 }
 
 /// The metrics of one scrape.

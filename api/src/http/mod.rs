@@ -8,12 +8,15 @@
 pub mod agents;
 pub mod body;
 pub mod decisions;
+pub mod demand;
 pub mod files;
 pub mod hardware;
 pub mod health;
 pub mod intake;
+pub mod loads;
 pub mod metrics;
 pub mod openapi;
+pub mod page;
 pub mod pipelines;
 pub mod plans;
 pub mod profiles;
@@ -79,6 +82,8 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(hardware::configure)
         .configure(profiles::configure)
         .configure(pipelines::configure)
+        .configure(loads::configure)
+        .configure(demand::configure)
         .configure(files::configure)
         .configure(traces::configure)
         .configure(plans::configure)
@@ -87,7 +92,8 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(decisions::configure)
         .configure(health::configure)
         .configure(metrics::configure)
-        .configure(openapi::configure);
+        .configure(openapi::configure)
+        .configure(page::configure);
 }
 
 /// Gives the framework's own errors (unknown path, wrong method, body too large) the form of a [`Refusal`].

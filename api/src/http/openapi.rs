@@ -1,7 +1,9 @@
 //! How is the interface described? `/openapi.json` (OpenAPI 3.1), and a page at `/docs` that works offline.
 
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
-use super::{agents, decisions, files, hardware, health, metrics, pipelines, plans, profiles, target, traces};
+use super::{
+    agents, decisions, demand, files, hardware, health, loads, metrics, pipelines, plans, profiles, target, traces,
+};
 use actix_web::{HttpResponse, web};
 use utoipa::openapi::path::{Operation, ParameterIn};
 use utoipa::openapi::{Ref, RefOr, Schema};
@@ -26,6 +28,11 @@ use utoipa_swagger_ui::SwaggerUi;
         pipelines::put,
         pipelines::delete,
         pipelines::live_arrivals,
+        loads::list,
+        demand::get_demand,
+        demand::post_demand,
+        demand::get_deployment,
+        demand::post_deployment,
         profiles::get,
         profiles::put,
         profiles::delete,

@@ -2,7 +2,7 @@
 
 use super::body::{self, Document, IfMatch, Name, off_loop};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
-use crate::act::advise;
+use crate::act::sources;
 use crate::app::{App, now};
 use crate::store::{Condition, Deletion, arrivals, pipelines as rows};
 use actix_web::http::StatusCode;
@@ -53,7 +53,7 @@ pub struct ArrivalsQuery {
 }
 
 /// Most seconds of arrivals in one answer.
-const ARRIVALS_SECONDS_MAX: i64 = 86_400;
+pub(super) const ARRIVALS_SECONDS_MAX: i64 = 86_400;
 
 /// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
@@ -114,7 +114,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     if spec.name != name {
         return Err(Refusal::value("/name", format!("{}: expected {name}, as in the path", spec.name)));
     }
-    check_demand(&spec).await?;
+    check_sources(&app, &spec).await?;
     let document = serde_json::to_value(&spec).expect("a spec is JSON");
     let version = rows::put(&mut *app.pool.acquire().await?, &name, &document, &condition, now()).await?;
     let version = version.ok_or_else(|| body::other_version(&format!("pipeline {name}")))?;
@@ -122,13 +122,22 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     Ok(response.insert_header(tag(version)).json(document))
 }
 
-/// Refuses a source of demand that will never give one. A server that is away now may be back later.
-async fn check_demand(spec: &PipelineSpec) -> Result<(), Refusal> {
-    let Some(source) = advise::source_of(spec) else { return Ok(()) };
-    match advise::read_demand(source).await {
-        Err(error) if !error.is_temporary() => Err(Refusal::value("/replan/demand/prometheus", error.to_string())),
-        _ => Ok(()),
+/// Refuses sources that will never say anything. A server that is away now may be back later.
+async fn check_sources(app: &App, spec: &PipelineSpec) -> Result<(), Refusal> {
+    let Some(demand) = sources::source_of(spec) else { return Ok(()) };
+    let refused = |at: &str, error: &sources::FactSourceError| Refusal::value(at, error.to_string());
+    if let Some(query) = &demand.prometheus {
+        let asked = sources::ask_demand(app, query).await;
+        let never = asked.err().filter(|error| !error.is_temporary());
+        never.map_or(Ok(()), |error| Err(refused("/replan/demand/prometheus", &error)))?;
     }
+    let deployed = spec.replan.as_ref().and_then(|replan| replan.deployed.as_ref()?.prometheus.as_ref());
+    if let Some(query) = deployed {
+        let asked = sources::ask_series(app, query).await;
+        let never = asked.err().filter(|error| !error.is_temporary());
+        never.map_or(Ok(()), |error| Err(refused("/replan/deployed/prometheus", &error)))?;
+    }
+    Ok(())
 }
 
 /// Deletes a pipeline and its profiles. A deployed pipeline stays: put a target without it first.

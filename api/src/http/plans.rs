@@ -109,6 +109,8 @@ pub struct PlanSummary {
     pub id: Uuid,
     /// Its state.
     pub state: PlanState,
+    /// The names of its pipelines.
+    pub pipelines: Vec<String>,
     /// When a client asked for it.
     pub created_at: DateTime<Utc>,
     /// When a worker began to solve it.
@@ -204,6 +206,7 @@ pub async fn list(app: web::Data<App>) -> HandlerResult {
     let summary = |row: rows::PlanSummaryRow| PlanSummary {
         id: row.id,
         state: row.state,
+        pipelines: row.pipelines,
         created_at: row.created_at,
         started_at: row.started_at,
         finished_at: row.finished_at,

@@ -11,7 +11,7 @@ use crate::app::now;
 use crate::documents;
 use crate::store::{self, jobs::JobRow, plans::FinishedPlan, plans::PlanRow};
 use apportion_domain::{ArrivalTrace, PlanOutcome, Problem, StopReason};
-use apportion_planning::{Incumbent, Listener};
+use apportion_planning::{ExplanationDepth, Incumbent, Listener};
 use apportion_wire::{BadInput, PlanState};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -23,6 +23,8 @@ use tokio::sync::watch;
 const RENEW_EVERY: Duration = Duration::from_millis(200);
 /// How long a cancelled planner may take to end. Then the job goes on without it.
 const END_MAX: Duration = Duration::from_secs(2);
+/// Longest search for the prices and alternatives of a plan: the plan is known, and its job waits.
+const EXPLANATION_TIME_MAX: Duration = Duration::from_millis(500);
 /// A planner is cancelled after twice its limit plus this time. It may plan twice for a ladder, and the last replay takes
 /// time.
 const OVERRUN_MAX: Duration = Duration::from_secs(30);
@@ -85,7 +87,8 @@ async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place:
         sender.send_replace(Some(now));
     });
     let listener = Some(listener);
-    let request = SolveRequest { problem, options, traces, cancel: cancel.clone(), explain: true, listener };
+    let explain = ExplanationDepth::Full { within: EXPLANATION_TIME_MAX };
+    let request = SolveRequest { problem, options, traces, cancel: cancel.clone(), explain, listener };
     let solving = solve_in_place(request, place.clone());
     tokio::pin!(solving);
     let cause = tokio::select! {

@@ -9,10 +9,12 @@
 mod context;
 pub mod counts;
 mod execution;
+mod figures;
 mod places;
 mod retry;
 mod solve;
 mod worker;
 
+pub use figures::{FiguresError, PlanFigures, figures_of, plan_figures};
 pub use solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, judge_sides, solve};
 pub use worker::{DEATHS_MAX, run};

@@ -9,7 +9,7 @@ use crate::store::jobs::SolveTime;
 use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, Problem};
 use apportion_estimator::{ArrivalProcess, Simulation, Workload};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
-use apportion_planning::{JudgeEffort, Listener, Planner, judge_side_by_side, plan};
+use apportion_planning::{ExplanationDepth, JudgeEffort, Listener, Planner, judge_side_by_side, plan};
 use apportion_wire::PlanFile;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -159,8 +159,8 @@ pub struct SolveRequest {
     pub traces: Vec<ArrivalTrace>,
     /// Stops the search when it is set.
     pub cancel: Arc<AtomicBool>,
-    /// Whether alternatives and prices are computed, for an explanation.
-    pub explain: bool,
+    /// How far the plan is explained.
+    pub explain: ExplanationDepth,
     /// Receives the progress of the search.
     pub listener: Option<Listener>,
 }
@@ -175,7 +175,7 @@ pub struct SolvedPlan {
     pub document: Value,
 }
 
-fn workload(traces: Vec<ArrivalTrace>) -> Workload {
+pub(super) fn workload(traces: Vec<ArrivalTrace>) -> Workload {
     Workload { traces, arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
@@ -242,7 +242,7 @@ fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
 
 /// Runs blocking work in a thread of its own. Unlike tokio's blocking pool, the thread does not delay the end of the
 /// process.
-async fn run_in_thread<T: Send + 'static>(
+pub(super) async fn run_in_thread<T: Send + 'static>(
     who: &'static str,
     work: impl FnOnce() -> T + Send + 'static,
 ) -> Result<T, SolveError> {

@@ -19,6 +19,19 @@ pub struct AdviceRow {
     pub seen_at: Time,
     /// Why the demand is not known now; `None` if it is.
     pub unknown: Option<String>,
+    /// The deployment as it was seen last, and the effect of following the advice.
+    pub deployment: Option<Value>,
+    /// Why the deployment is not known now; `None` if it is, or if no source says it.
+    pub deployment_unknown: Option<String>,
+}
+
+impl AdviceRow {
+    /// The assignments of the advice; none without a plan.
+    pub fn groups(&self) -> impl Iterator<Item = &Value> {
+        let pipelines = self.document.as_ref().and_then(|plan| plan["pipelines"].as_array()).into_iter().flatten();
+        let of_pipeline = pipelines.filter(|part| part["name"] == self.pipeline.as_str());
+        of_pipeline.filter_map(|part| part["assignments"].as_array()).flatten()
+    }
 }
 
 /// Notes the demand of a pipeline. The last advice stays.
@@ -64,13 +77,41 @@ pub async fn note_plan(db: &mut PgConnection, pipeline: &str, plan: Uuid) -> Res
     Ok(())
 }
 
+/// Notes the deployment, or why it is not known. Without a new one, the last one stays.
+///
+/// # Errors
+/// The database's.
+pub async fn note_deployment(
+    db: &mut PgConnection,
+    pipeline: &str,
+    deployment: Option<&Value>,
+    unknown: Option<&str>,
+) -> Result<()> {
+    sqlx::query("update advice set deployment = coalesce($2, deployment), deployment_unknown = $3 where pipeline = $1")
+        .bind(pipeline)
+        .bind(deployment)
+        .bind(unknown)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// The advice for a pipeline.
+///
+/// # Errors
+/// The database's.
+pub async fn get(db: &mut PgConnection, pipeline: &str) -> Result<Option<AdviceRow>> {
+    Ok(list(db).await?.into_iter().find(|row| row.pipeline == pipeline))
+}
+
 /// All advice by pipeline.
 ///
 /// # Errors
 /// The database's.
 pub async fn list(db: &mut PgConnection) -> Result<Vec<AdviceRow>> {
     sqlx::query_as(
-        "select a.pipeline, a.plan, p.plan as document, a.demand_qps, a.seen_at, a.unknown
+        "select a.pipeline, a.plan, p.plan as document, a.demand_qps, a.seen_at, a.unknown,
+           a.deployment, a.deployment_unknown
          from advice a left join plans p on p.id = a.plan order by a.pipeline",
     )
     .fetch_all(db)

@@ -60,6 +60,23 @@ pub async fn between(db: &mut PgConnection, pipeline: Option<&str>, from: i64, t
     .await
 }
 
+/// The sums of the seconds from `from` (included) to `to` (excluded) of each pipeline that has any, by name. Each row's
+/// second is the newest of its pipeline.
+///
+/// # Errors
+/// The database's.
+pub async fn sums(db: &mut PgConnection, from: i64, to: i64) -> Result<Vec<ArrivalsRow>> {
+    sqlx::query_as(
+        "select pipeline, max(second) as second, sum(offered)::bigint as offered, sum(ok)::bigint as ok,
+         sum(late)::bigint as late, sum(dropped)::bigint as dropped, sum(failed)::bigint as failed
+         from arrivals where second >= $1 and second < $2 group by pipeline order by pipeline",
+    )
+    .bind(from)
+    .bind(to)
+    .fetch_all(db)
+    .await
+}
+
 /// Deletes rows before the second `before`.
 ///
 /// # Errors

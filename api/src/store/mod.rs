@@ -17,6 +17,7 @@ pub mod jobs;
 pub mod pipelines;
 pub mod plans;
 pub mod processes;
+pub mod pushed_facts;
 pub mod target;
 pub mod traces;
 

@@ -39,6 +39,8 @@ pub struct PlanSummaryRow {
     /// Its state.
     #[sqlx(try_from = "String")]
     pub state: PlanState,
+    /// The names of its pipelines, in the order of its problem.
+    pub pipelines: Vec<String>,
     /// The options for its solver.
     pub options: Value,
     /// The reason if it failed.
@@ -63,17 +65,24 @@ macro_rules! columns {
     };
 }
 
+/// The names of the pipelines of a problem file.
+fn pipelines_of(problem: &Value) -> Vec<String> {
+    let pipelines = problem["pipelines"].as_array().into_iter().flatten();
+    pipelines.filter_map(|pipeline| pipeline["name"].as_str().map(str::to_owned)).collect()
+}
+
 /// Stores a new plan in the state `queued`.
 ///
 /// # Errors
 /// The database's.
 pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &Value, at: Time) -> Result<()> {
-    sqlx::query("insert into plans (id, state, problem, options, created_at) values ($1, $5, $2, $3, $4)")
+    sqlx::query("insert into plans (id, state, problem, options, created_at, pipelines) values ($1, $5, $2, $3, $4, $6)")
         .bind(id)
         .bind(problem)
         .bind(options)
         .bind(at)
         .bind(PlanState::Queued.name())
+        .bind(pipelines_of(problem))
         .execute(db)
         .await?;
     Ok(())
@@ -85,8 +94,8 @@ pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &
 /// The database's.
 pub async fn insert_finished(db: &mut PgConnection, row: &PlanRow) -> Result<()> {
     sqlx::query(
-        "insert into plans (id, state, problem, options, plan, error, created_at, started_at, finished_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
+        "insert into plans (id, state, problem, options, plan, error, created_at, started_at, finished_at, pipelines)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
     )
     .bind(row.id)
     .bind(row.state.name())
@@ -97,6 +106,7 @@ pub async fn insert_finished(db: &mut PgConnection, row: &PlanRow) -> Result<()>
     .bind(row.created_at)
     .bind(row.started_at)
     .bind(row.finished_at)
+    .bind(pipelines_of(&row.problem))
     .execute(db)
     .await?;
     Ok(())
@@ -116,7 +126,7 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanRow>> {
 /// The database's.
 pub async fn list(db: &mut PgConnection) -> Result<Vec<PlanSummaryRow>> {
     sqlx::query_as(
-        "select id, state, options, error, created_at, started_at, finished_at, progress from plans
+        "select id, state, pipelines, options, error, created_at, started_at, finished_at, progress from plans
          order by id desc limit $1",
     )
     .bind(LIST_MAX)

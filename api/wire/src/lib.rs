@@ -32,7 +32,7 @@ mod yaml_bounds;
 pub use bad_input::BadInput;
 pub use convert::objective_of;
 pub use csv_lines::CsvLines;
-pub use demand_source::{DemandSourceSpec, PrometheusDemandSpec};
+pub use demand_source::{DemandSourceSpec, DeploymentSourceSpec, PrometheusQuerySpec, PushedFactSpec};
 pub use plan::{EstimateFile, JudgedOnFile, PlanFile, PlannerFile, TaskEstimateFile};
 pub use plan_read::{plan_from_tree, read_plan, read_plan_for};
 pub use problem::{ProblemFile, hardware_from_tree, problem_from_tree, read_problem};

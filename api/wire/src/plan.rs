@@ -387,12 +387,33 @@ record! {
     pub struct PlannerFile {
         /// Name of the planner.
         pub name: String => optional,
-        /// Its time in seconds.
+        /// Its time in seconds, all in all.
         pub seconds: f64 => optional,
+        /// The same by what took it.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub seconds_of: Option<SecondsOfFile> => optional,
         /// Why it stopped without a proof; null if it has a proof, or makes none.
         pub stopped: Option<String> => optional.words(StopReason::NAMES).or_null(),
         /// Rounds of the check loop.
         pub rounds: Vec<RoundFile> => optional,
+    }
+}
+
+record! {
+    /// The time of a planner by what took it, in seconds.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
+    #[serde(deny_unknown_fields)]
+    pub struct SecondsOfFile {
+        /// Formulations and searches for plans.
+        pub search: f64 => optional,
+        /// Simulations: of plans on the trace and on fresh samples, and of the settings that the greedy planner tries.
+        pub replay: f64 => optional,
+        /// The search for the changes that would make an infeasible problem feasible.
+        pub shortfalls: f64 => optional,
+        /// The explanation of the plan.
+        pub explanation: f64 => optional,
+        /// The ladders of replicas by load.
+        pub ladder: f64 => optional,
     }
 }
 
@@ -415,7 +436,7 @@ record! {
         pub attainment: f64 => optional.or_null(),
         /// Its 99th percentile of the latency; null if no request was answered.
         pub p99_ms: Option<f64> => optional.or_null(),
-        /// What fresh samples show; absent if the plan misses already on the load that the round tightens on.
+        /// What fresh samples show; absent without a judgement: the plan misses its replay, or a better one holds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub judged_on: Option<JudgedOnFile> => optional,
     }

@@ -4,11 +4,11 @@ use crate::explanation::{self, finite};
 use crate::plan::{
     AssignmentFile, BackupFile, EstimateFile, FlowFile, GroupFile, JudgedOnFile, JudgedPipelineFile, LadderStepFile,
     ObjectiveFile, PathNode, PipelinePlanFile, PlanFile, PlannerFile, RoundFile, RoutingEntryFile, RoutingFile,
-    RoutingTableFile, ServingFile, TaskEstimateFile,
+    RoutingTableFile, SecondsOfFile, ServingFile, TaskEstimateFile,
 };
 use apportion_domain::{
     Assignment, CheckRound, Estimate, Flow, GroupName, JudgedOn, JudgedPipeline, LadderStep, Mode, ObjectiveValue,
-    PipelinePlan, PlanOutcome, PlanningReport, Problem, Routing, ServingPolicy, Share, TaskWaiting,
+    PipelinePlan, PlanOutcome, PlanningReport, Problem, Routing, SecondsOf, ServingPolicy, Share, TaskWaiting,
 };
 
 impl PlanFile {
@@ -28,6 +28,7 @@ impl PlanFile {
             planner: PlannerFile {
                 name: report.planner.clone(),
                 seconds: report.seconds,
+                seconds_of: Some(SecondsOfFile::from(&report.seconds_of)),
                 stopped: outcome.stopped().map(|s| s.name().to_owned()),
                 rounds: report.rounds.iter().map(|r| round(problem.objective.mode, r)).collect(),
             },
@@ -209,5 +210,12 @@ fn round(mode: Mode, r: &CheckRound) -> RoundFile {
         attainment: r.attainment,
         p99_ms: finite(r.p99_ms),
         judged_on: r.judged_on.as_ref().map(JudgedOnFile::from),
+    }
+}
+
+impl From<&SecondsOf> for SecondsOfFile {
+    fn from(of: &SecondsOf) -> Self {
+        let SecondsOf { search, replay, shortfalls, explanation, ladder } = *of;
+        Self { search, replay, shortfalls, explanation, ladder }
     }
 }

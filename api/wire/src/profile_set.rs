@@ -3,10 +3,9 @@
 use crate::bad_input::BadInput;
 use crate::check::read;
 use crate::convert::objective_of;
-use crate::demand_source::check_demand_source;
+use crate::demand_source::check_sources;
 use crate::record::{FileKind, record};
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
-use crate::states::ReplanMode;
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{Hardware, Invalid, Invalids, Pipeline};
@@ -285,13 +284,7 @@ fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
             Some(_) => {}
         }
     }
-    if let Some(source) = &replan.demand {
-        if replan.mode != ReplanMode::Advisory.name() {
-            let found = format!("a source of demand with the mode {}", replan.mode);
-            problems.push(Invalid::new("/replan/demand", found, "the mode advisory beside it, or no such member"));
-        }
-        problems.extend(check_demand_source(source, "/replan/demand"));
-    }
+    problems.extend(check_sources(&replan.mode, replan.demand.as_ref(), replan.deployed.as_ref()));
     if let Some(objective) = &replan.objective {
         problems.extend(objective_of(objective, "/replan/objective").err().map(|e| e.0).unwrap_or_default());
         if let Some(budget) = objective.budget_per_hour.filter(|budget| !(0.0..=NUMBER_MAX).contains(budget)) {

@@ -156,6 +156,7 @@ impl PlanFile {
             planner: PlannerFile {
                 name: report.planner.clone(),
                 seconds: report.seconds,
+                seconds_of: None,
                 stopped: outcome.stopped().map(|s| s.name().to_owned()),
                 rounds: Vec::new(),
             },

@@ -1,7 +1,7 @@
 //! Which keys do problems and pipelines have in files? Optional keys stay absent, so a file that is read and written again
 //! is the same. `convert` applies the defaults on the way into the domain.
 
-use crate::demand_source::DemandSourceSpec;
+use crate::demand_source::{DemandSourceSpec, DeploymentSourceSpec};
 use crate::record::{FileKind, record};
 use crate::states::ReplanMode;
 use apportion_domain::{
@@ -377,6 +377,9 @@ record! {
         /// Where the demand of a pipeline without agents comes from; only with the mode `advisory`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub demand: Option<DemandSourceSpec> => optional.or_null(),
+        /// Where its deployed replicas come from, to show the effect of following the advice; only beside `demand`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub deployed: Option<DeploymentSourceSpec> => optional.or_null(),
     }
 }
 
@@ -394,6 +397,7 @@ impl Default for ReplanSpec {
             ladder_headroom: None,
             objective: None,
             demand: None,
+            deployed: None,
         }
     }
 }

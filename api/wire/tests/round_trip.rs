@@ -4,7 +4,8 @@ use apportion_domain::{
     Alternative, AlternativeKind, Assignment, BackupEntry, Binding, Change, CheckRound, Consequence, Constraint, Decision,
     Estimate, Explanation, Flow, GroupName, JudgedOn, JudgedPipeline, JudgedVerdict, LadderStep, ObjectiveStep,
     ObjectiveValue, PipelinePlan, Plan, PlanOutcome, PlanningReport, Price, Problem, Relaxation, Routing, RoutingEntry,
-    RoutingTable, ScalingAction, ScalingOutcome, ScalingPlan, ServingPolicy, Share, Shortfall, StopReason, TaskIndex,
+    RoutingTable, ScalingAction, ScalingOutcome, ScalingPlan, SecondsOf, ServingPolicy, Share, Shortfall, StopReason,
+    TaskIndex,
 };
 use apportion_needs::{Need, counted};
 use apportion_wire::{
@@ -134,6 +135,7 @@ fn report(objective: ObjectiveValue) -> PlanningReport {
         planner: "milp".into(),
         objective,
         seconds: 0.5,
+        seconds_of: SecondsOf { search: 0.25, replay: 0.125, shortfalls: 0.0, explanation: 0.125, ladder: 0.0 },
         rounds: vec![round],
         explanation: explanation(),
         estimate: Some(Estimate {
@@ -319,6 +321,7 @@ fn the_plan_of_a_scaling_problem_lists_every_variant() {
         planner: "milp".into(),
         objective: ObjectiveValue { step: None, value: Some(-1.0), bound: Some(-1.0) },
         seconds: 0.1,
+        seconds_of: SecondsOf::default(),
         rounds: vec![],
         explanation: Explanation::default(),
         estimate: None,

@@ -1,13 +1,17 @@
 //! Which benchmarks does `apportion bench` run?
 
 use crate::agent::{self, AgentArgs};
+use crate::args;
 use crate::demo::{FleetArgs, format_named};
 use apportion_experiments::bench::fidelity::FidelitySettings;
+use apportion_experiments::bench::fleet::FleetBenchSettings;
+use apportion_experiments::bench::heuristics::HeuristicsSettings;
 use apportion_experiments::bench::promises::PromiseSettings;
 use apportion_experiments::bench::push::PushSettings;
-use apportion_experiments::bench::{estimator, fidelity, promises, push, serving, solver};
+use apportion_experiments::bench::{estimator, fidelity, fleet, heuristics, promises, push, serving, solver};
 use apportion_support::exit::{CommandResult, Exit};
 use clap::{Args, Subcommand};
+use std::time::Duration;
 
 /// The measured part.
 #[derive(Subcommand, Debug)]
@@ -30,6 +34,34 @@ pub enum BenchCommand {
         devices: u32,
         /// Seed of the demands and weights of these pipelines.
         #[arg(long, default_value_t = 1)]
+        seed: u64,
+    },
+    /// A whole fleet of four types of device, drawn from a seed, in six questions: time, value and proven gap.
+    Fleet {
+        /// Pipelines of the fleet.
+        #[arg(long, default_value_t = fleet::PIPELINES)]
+        pipelines: usize,
+        /// Its devices.
+        #[arg(long, default_value_t = fleet::DEVICES)]
+        devices: u32,
+        /// Seed of the first fleet.
+        #[arg(long, default_value_t = 1)]
+        seed: u64,
+        /// Fleets of each kind.
+        #[arg(long, default_value_t = 1)]
+        fleets: u32,
+        /// Limit of each search.
+        #[arg(long, default_value = "1s", value_parser = args::duration)]
+        limit: Duration,
+    },
+    /// The heuristic planner beside the exact one on drawn chains, trees and DAGs: how often it is optimal, its worst gap,
+    /// its time.
+    Heuristics {
+        /// Problems to draw.
+        #[arg(long, default_value_t = 1_000)]
+        problems: u32,
+        /// Seed of the first one.
+        #[arg(long, default_value_t = 10_000)]
         seed: u64,
     },
     /// The estimator: task visits per second of processor time.
@@ -102,6 +134,10 @@ pub fn run(command: BenchCommand) -> CommandResult {
         BenchCommand::Solver { problems, sizes, pipelines, devices, seed } => {
             solver::run(&problems, &sizes, &solver::Cluster { pipelines, devices, seed })?;
         }
+        BenchCommand::Fleet { pipelines, devices, seed, fleets, limit } => {
+            fleet::run(&FleetBenchSettings { pipelines, devices, seed, fleets, limit })?;
+        }
+        BenchCommand::Heuristics { problems, seed } => heuristics::run(&HeuristicsSettings { problems, seed })?,
         BenchCommand::Estimator { seconds } => estimator::run(seconds)?,
         BenchCommand::Serving => serving::run()?,
         BenchCommand::Promises { promises: count, samples, seconds, demand_qps, seed } => {

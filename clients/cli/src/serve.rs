@@ -1,6 +1,8 @@
 //! How does `apportion serve` run the service until a signal stops it?
 
 use crate::args;
+use crate::prometheus_list::PrometheusListArgs;
+use crate::scalers::ScalersArgs;
 use anyhow::Context;
 use apportion_api::ServiceConfig;
 use apportion_process::start_log;
@@ -38,6 +40,10 @@ pub struct ServeArgs {
     /// token as bearer [default: the address by which they join].
     #[arg(long, env = "APPORTION_ADVERTISE_HTTP", value_parser = args::http_url)]
     advertise_http: Option<String>,
+    #[command(flatten)]
+    prometheus: PrometheusListArgs,
+    #[command(flatten)]
+    scalers: ScalersArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -45,10 +51,11 @@ pub struct ServeArgs {
 
 /// Runs the service.
 pub fn run(args: ServeArgs) -> CommandResult {
-    let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, log_format } = args;
+    let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, prometheus, scalers, log_format } = args;
     // `RUST_LOG` overrides the level.
     start_log("info", &log_format);
-    let config = ServiceConfig { database_url, data_dir, http, grpc, token, advertise_http };
+    let (prometheus, scalers) = (prometheus.read()?, scalers.read());
+    let config = ServiceConfig { database_url, data_dir, http, grpc, token, advertise_http, prometheus, scalers };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
         // From here on a signal waits until the service is up: a started private database must be stopped.

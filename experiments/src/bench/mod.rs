@@ -7,6 +7,8 @@ mod chain;
 mod clock;
 pub mod estimator;
 pub mod fidelity;
+pub mod fleet;
+pub mod heuristics;
 pub mod promises;
 pub mod push;
 mod scaling;

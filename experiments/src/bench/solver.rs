@@ -4,7 +4,7 @@ use super::clock::{milliseconds, wall_clock};
 use super::scaling::{self, ProblemSet};
 use apportion_domain::{LatencyRule, Problem};
 pub use apportion_planning::bench::cluster::{DEVICES, PIPELINES};
-use apportion_planning::bench::{cluster, with_devices};
+use apportion_planning::bench::{Bench, BenchRow, TypicalAndWorst, cluster, with_devices};
 use apportion_support::exit::Failure;
 use apportion_support::input::read_problem;
 use apportion_support::output::{self, TextTable, number};
@@ -59,10 +59,20 @@ pub fn run(files: &[String], sizes: &[u32], shared: &Cluster) -> Result<(), Fail
     scaling::run(scaling_problems)
 }
 
+/// Plans each problem under both rules at 20 demands. Times are median and worst over the demands.
 fn demand_levels(problems: &[NamedProblem], sizes: &[u32]) -> Result<(), Failure> {
     let clock = wall_clock();
-    let mut table =
-        TextTable::new(&["problem", "latency rule", "largest qps", "median ms", "worst ms", "hardware step ms"]);
+    let mut table = TextTable::new(&[
+        "problem",
+        "latency rule",
+        "largest qps",
+        "search ms",
+        "replay ms",
+        "shortfalls ms",
+        "explanation ms",
+        "all ms",
+        "hardware step ms",
+    ]);
     let first = problems.first().into_iter();
     let with_size = |of: &NamedProblem, devices: u32| NamedProblem {
         name: format!("{}, {devices} devices", of.name),
@@ -72,17 +82,36 @@ fn demand_levels(problems: &[NamedProblem], sizes: &[u32]) -> Result<(), Failure
     for NamedProblem { name, problem } in problems.iter().cloned().chain(sized) {
         for rule in [LatencyRule::TaskBudget, LatencyRule::Path] {
             let problem = problem.changed(|d| d.objective.latency_rule = rule).expect("a rule changes no validity");
-            let bar = spinner(&format!("solving {name}, rule {}", rule.name()));
+            let bar = spinner(&format!("planning {name}, rule {}", rule.name()));
             let bench = apportion_planning::bench::demand_levels(&problem, &clock);
             bar.finish_and_clear();
             let bench = bench.map_err(|stopped| anyhow::anyhow!("{name}: stopped without an answer: {stopped}"))?;
-            let (median, worst) = (milliseconds(bench.median()), milliseconds(bench.worst()));
             let step = apportion_planning::bench::hardware_step(&problem, bench.demand_max_qps, &clock);
             let step = step.map_or_else(|| "no closed form".into(), milliseconds);
-            table.row(vec![name.clone(), rule.name().into(), number(bench.demand_max_qps), median, worst, step]);
+            let mut row = vec![name.clone(), rule.name().into(), number(bench.demand_max_qps)];
+            row.extend(cells(&bench));
+            row.push(step);
+            table.row(row);
         }
     }
+    output::print("Median / worst of 20 demand levels, each planned as `apportion plan` does:\n")?;
     output::print(&table.text(""))
+}
+
+/// Median and worst of each part of the time, and of all.
+fn cells(bench: &Bench) -> Vec<String> {
+    let cell = |seconds: &dyn Fn(&BenchRow) -> f64| {
+        let TypicalAndWorst { median, worst } = bench.over_levels(seconds);
+        let shown = |seconds: f64| milliseconds(Duration::from_secs_f64(seconds));
+        format!("{} / {}", shown(median), shown(worst))
+    };
+    vec![
+        cell(&|row| row.seconds_of.search),
+        cell(&|row| row.seconds_of.replay),
+        cell(&|row| row.seconds_of.shortfalls),
+        cell(&|row| row.seconds_of.explanation),
+        cell(&|row| row.seconds),
+    ]
 }
 
 /// Divides a cluster at the gap of the speed table and at the gap of a plan.

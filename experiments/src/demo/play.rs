@@ -50,6 +50,7 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
         settings.fleet.agents, settings.fleet.devices
     ));
     let mut fleet = LocalFleet::start(&settings.fleet).await?;
+    print_progress(&format!("watch it in a browser: {}/", fleet.api));
     let agents = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
     fleet.profile(&pipeline_file, 1.0).await?;
     let requests = Arc::new(spec.requests()?);

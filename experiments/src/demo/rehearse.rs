@@ -266,7 +266,6 @@ pub(super) fn plan_demand(problem: &Problem, demand_qps: f64) -> Option<(PlanOut
     let options = PlanningOptions {
         time_limit: Some(TIME_LIMIT),
         trace: Some(Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 1 }),
-        explain: false,
         ..PlanningOptions::new(Arc::new(move || begun.elapsed()))
     };
     Some(plan(&changed.ok()?, &options))

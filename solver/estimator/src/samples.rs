@@ -72,10 +72,10 @@ impl Samples {
         self.len() == 0
     }
 
-    /// The requests of a pipeline by sample. Pipelines have the problem's order.
+    /// The requests by pipeline, then by sample. Pipelines have the problem's order.
     #[must_use]
-    pub fn counts(&self, pipeline: usize) -> &[RunCount] {
-        &self.counts[pipeline]
+    pub fn counts(&self) -> &[Vec<RunCount>] {
+        &self.counts
     }
 
     /// The results over all samples, as if they were one run; `None` without a sample. `first_seed` is the seed of the

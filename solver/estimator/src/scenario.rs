@@ -162,6 +162,9 @@ pub struct Scenario<'a> {
     pub detection: TimeSpan,
     /// The rule for a dead replica's queries.
     pub on_failure: OnFailure,
+    /// The run ends with [`CutReason::Cost`](crate::CutReason::Cost) at the end of a window once its devices have cost
+    /// more than this.
+    pub cost_max: Option<f64>,
     /// Length of the windows of the time series; it doubles whenever there would be more than [`WINDOWS_MAX`].
     pub window: TimeSpan,
 }
@@ -197,6 +200,7 @@ impl Default for Scenario<'_> {
             command_delay: TimeSpan::from_nanos(100_000_000),
             detection: TimeSpan::from_nanos(1_000_000_000),
             on_failure: OnFailure::default(),
+            cost_max: None,
             window: TimeSpan::from_nanos(1_000_000_000),
         }
     }

@@ -69,6 +69,23 @@ fn a_run_with_changes_can_be_stopped_too() {
 }
 
 #[test]
+fn a_run_ends_once_it_has_cost_too_much() {
+    let Built { problem, plan } = detector(1e2);
+    let problem = problem.changed(|d| d.hardware.iter_mut().for_each(|h| h.price_per_hour = 3.0)).expect("valid");
+    let workload = rate(1.0, 60, ArrivalProcess::Poisson, 1);
+    let run = |cost_max| {
+        let scenario = Scenario { cost_max, ..Scenario::default() };
+        replay(&problem, &plan, &workload, &SimulateOptions::default(), scenario)
+    };
+    let whole = run(None).expect("a run");
+    assert!(whole.cost > 0.0);
+    let cut = run(Some(0.5 * whole.cost)).expect_err("no estimate");
+    assert!(matches!(cut, SimulateError::Cut(CutReason::Cost)), "{cut}");
+    let enough = run(Some(whole.cost)).expect("a run");
+    assert_eq!((enough.simulation.total, enough.cost), (whole.simulation.total, whole.cost));
+}
+
+#[test]
 fn queries_in_flight_take_bounded_memory() {
     let Built { problem, plan } = detector(1e6);
     let workload = rate(1_000.0, 60, ArrivalProcess::Poisson, 1);

@@ -51,8 +51,9 @@ struct Tree<'a> {
     /// Least cost bound of all nodes that were pruned because of the cutoff.
     pruned_bound: f64,
     nodes: usize,
-    /// Most nodes before HiGHS takes over.
+    /// Most nodes, and how the search ends beyond them.
     nodes_max: usize,
+    at_nodes_max: Ending,
     /// Ancestors of the present node, each with a tableau that waits.
     depth: usize,
     /// Why the search ended early.
@@ -63,6 +64,31 @@ struct Tree<'a> {
 ///
 /// `gap` is relative. Only solutions that cost less than `cutoff` count.
 pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &RunLimits) -> Option<SolveResult> {
+    let entries = formulation.columns.len() * formulation.rows.len();
+    let nodes_max = (ENTRIES_ALL_MAX / entries.max(1)).min(NODES_MAX);
+    search(formulation, gap, cutoff, (nodes_max, Ending::Failed), limits)
+}
+
+/// The same search for at most `nodes_max` nodes. Beyond them it ends as [`Ending::Stopped`] with its best solution, and
+/// without a bound.
+pub fn solve_within(
+    formulation: &Formulation,
+    gap: f64,
+    cutoff: f64,
+    nodes_max: usize,
+    limits: &RunLimits,
+) -> Option<SolveResult> {
+    search(formulation, gap, cutoff, (nodes_max, Ending::Stopped), limits)
+}
+
+/// The search, with its most nodes and its ending beyond them.
+fn search(
+    formulation: &Formulation,
+    gap: f64,
+    cutoff: f64,
+    (nodes_max, at_nodes_max): (usize, Ending),
+    limits: &RunLimits,
+) -> Option<SolveResult> {
     let entries = formulation.columns.len() * formulation.rows.len();
     if entries > ENTRIES_MAX {
         return None;
@@ -85,7 +111,8 @@ pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &RunLimit
         cutoff: f64::INFINITY,
         pruned_bound: f64::INFINITY,
         nodes: 0,
-        nodes_max: (ENTRIES_ALL_MAX / entries.max(1)).min(NODES_MAX),
+        nodes_max,
+        at_nodes_max,
         depth: 0,
         ending: None,
     };
@@ -139,7 +166,7 @@ impl Tree<'_> {
             }
             self.nodes += 1;
             if self.nodes > self.nodes_max {
-                self.ending = Some(Ending::Failed);
+                self.ending = Some(self.at_nodes_max);
                 return;
             }
             if self.nodes.is_multiple_of(self.check_every) && self.limits.exceeded() {

@@ -2,13 +2,17 @@
 
 pub mod cluster;
 pub mod drawn;
+pub mod fleet;
+pub mod heuristics;
 pub mod promises;
 
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::modes::{SearchResult, search};
 use crate::exact::stage::enumerate;
-use apportion_domain::{ObjectiveStep, Problem, StopReason};
+use crate::options::PlanningOptions;
+use crate::planners::plan;
+use apportion_domain::{ObjectiveStep, PlanStatus, Problem, SecondsOf, StopReason};
 use apportion_mip::RunLimits;
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,67 +26,84 @@ pub const LEVEL_FIRST: f64 = 0.10;
 /// Last level.
 pub const LEVEL_LAST: f64 = 1.15;
 
-/// One search at one demand level.
+/// Levels are parts of this many times the problem's own demand, if every demand can be served.
+const OWN_DEMAND_TIMES: f64 = 2.0;
+
+/// One plan at one demand level.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BenchRow {
     /// The level, 1 being the largest servable demand.
     pub level: f64,
     /// The demand in queries per second.
     pub demand_qps: f64,
-    /// How the search ended: the step's name, `infeasible` or `unknown`.
+    /// How the run ended: the step's name, `optimal`, `infeasible` or `unknown`.
     pub outcome: &'static str,
     /// The objective's value, if there is one.
     pub value: Option<f64>,
-    /// Time of the search, by the clock passed in.
-    pub elapsed: Duration,
+    /// Time of the run in seconds, by the clock passed in.
+    pub seconds: f64,
+    /// The same by what took it.
+    pub seconds_of: SecondsOf,
 }
 
 /// All levels of one problem.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Bench {
-    /// The largest demand that can be served.
+    /// The largest demand that can be served; twice the problem's demand if every demand can be served.
     pub demand_max_qps: f64,
     /// By increasing demand.
     pub rows: Vec<BenchRow>,
 }
 
-impl Bench {
-    /// Median time of a search.
-    #[must_use]
-    pub fn median(&self) -> Duration {
-        let mut times: Vec<Duration> = self.rows.iter().map(|r| r.elapsed).collect();
-        times.sort();
-        times.get(times.len() / 2).copied().unwrap_or_default()
-    }
+/// A median and the largest value, in seconds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TypicalAndWorst {
+    /// The median over the levels.
+    pub median: f64,
+    /// The largest one.
+    pub worst: f64,
+}
 
-    /// Longest time of a search.
+impl Bench {
+    /// Median and largest value over the levels.
     #[must_use]
-    pub fn worst(&self) -> Duration {
-        self.rows.iter().map(|r| r.elapsed).max().unwrap_or_default()
+    pub fn over_levels(&self, seconds: impl Fn(&BenchRow) -> f64) -> TypicalAndWorst {
+        let mut all: Vec<f64> = self.rows.iter().map(seconds).collect();
+        all.sort_by(f64::total_cmp);
+        let median = all.get(all.len() / 2).copied().unwrap_or_default();
+        TypicalAndWorst { median, worst: all.last().copied().unwrap_or_default() }
     }
 }
 
-/// Searches for the best plan of a single-pipeline problem at [`LEVELS`] demands, by the clock `now`. The plans are
-/// not replayed.
+/// Plans a single-pipeline problem at [`LEVELS`] demands as `apportion plan` does, with replay, explanation and
+/// shortfalls, by the clock `now`.
 ///
 /// # Errors
 /// If the largest servable demand is not found, why.
 pub fn demand_levels(problem: &Problem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> Result<Bench, StopReason> {
-    let limits = RunLimits::new(now.clone());
-    let demand_max_qps = demand_max(problem, &limits)?;
+    let demand_max_qps = match demand_max(problem, &RunLimits::new(now.clone()))? {
+        Some(demand_max_qps) => demand_max_qps,
+        None => OWN_DEMAND_TIMES * problem.pipelines.iter().map(|p| p.demand_qps).fold(0.0, f64::max),
+    };
     let mut rows = Vec::with_capacity(LEVELS);
     for i in 0..LEVELS {
         let level = LEVEL_FIRST + (LEVEL_LAST - LEVEL_FIRST) * i as f64 / (LEVELS - 1) as f64;
-        let at = with_demand(problem, level * demand_max_qps);
-        let start = now();
-        let result = search(&at, &Tightening::none(&at), GAP, &limits);
-        let elapsed = now().saturating_sub(start);
-        let (outcome, value) = match &result {
-            SearchResult::Found(found) => (found.step.map_or("optimal", ObjectiveStep::name), Some(found.value)),
-            SearchResult::Infeasible => ("infeasible", None),
-            SearchResult::Unknown(_) => ("unknown", None),
+        let demand_qps = level * demand_max_qps;
+        let (start, clock) = (now(), now.clone());
+        let options = PlanningOptions::new(Arc::new(move || clock().saturating_sub(start)));
+        let (outcome, report) = plan(&with_demand(problem, demand_qps), &options);
+        let name = match outcome.status() {
+            PlanStatus::Optimal | PlanStatus::Feasible => report.objective.step.map_or("optimal", ObjectiveStep::name),
+            status @ (PlanStatus::Infeasible | PlanStatus::Unknown) => status.name(),
         };
-        rows.push(BenchRow { level, demand_qps: level * demand_max_qps, outcome, value, elapsed });
+        rows.push(BenchRow {
+            level,
+            demand_qps,
+            outcome: name,
+            value: report.objective.value,
+            seconds: report.seconds,
+            seconds_of: report.seconds_of,
+        });
     }
     Ok(Bench { demand_max_qps, rows })
 }
@@ -99,8 +120,11 @@ fn with_demand(problem: &Problem, demand_qps: f64) -> Problem {
     problem.changed(|d| d.pipelines = pipelines).expect("a demand changes no validity")
 }
 
-/// The largest demand at which there is a plan, to 1e-3, by doubling and bisection.
-fn demand_max(problem: &Problem, limits: &RunLimits) -> Result<f64, StopReason> {
+/// The largest demand at which there is a plan, to 1e-3, by doubling and bisection; `None` if every demand has one.
+fn demand_max(problem: &Problem, limits: &RunLimits) -> Result<Option<f64>, StopReason> {
+    if problem.objective.budget_per_hour.is_none() && problem.hardware.iter().all(|h| h.count.is_none()) {
+        return Ok(None);
+    }
     let servable = |demand: f64| {
         let at = with_demand(problem, demand);
         match search(&at, &Tightening::none(&at), 0.5, limits) {
@@ -121,7 +145,7 @@ fn demand_max(problem: &Problem, limits: &RunLimits) -> Result<f64, StopReason> 
         let middle = 0.5 * (low + high);
         if servable(middle)? { low = middle } else { high = middle }
     }
-    Ok(low)
+    Ok(Some(low))
 }
 
 /// Repetitions of the hardware step, which takes microseconds.

@@ -5,7 +5,8 @@
 //!
 //! The rooms, from the bottom up. A room imports only from the rooms before it:
 //!
-//! - `options`, `replay`, `routing`: the settings of a run, replays on the estimator, routing tables;
+//! - `stopwatch`, `options`, `replay`, `routing`: what takes the time of a run, its settings, replays on the estimator,
+//!   routing tables;
 //! - `held_out`: does a plan hold on samples that it was not made on?
 //! - `exact`: the exact planner. Its documentation is the formulation;
 //! - `answer`: outcome, report, explanation, shortfalls;
@@ -39,12 +40,14 @@ mod planners;
 mod replay;
 mod routing;
 pub mod scaling;
+mod stopwatch;
 mod trace_check;
 
 pub use along::{change, compare, frontier};
 pub use apportion_mip::{Incumbent, Listener};
-pub use held_out::judge::JudgeEffort;
+pub use held_out::effort::JudgeEffort;
 pub use held_out::side_by_side::judge_side_by_side;
-pub use options::{Planner, PlanningOptions};
+pub use options::{ExplanationDepth, Planner, PlanningOptions};
 pub use planners::plan;
 pub use replay::REPLAY_VISITS_MAX;
+pub use stopwatch::Stopwatch;

@@ -1,5 +1,6 @@
 //! Which planner runs, on what, and within which limits?
 
+use crate::stopwatch::{RunPart, Stopwatch};
 use apportion_estimator::Workload;
 use apportion_mip::{Listener, RunLimits};
 use std::sync::Arc;
@@ -16,6 +17,8 @@ pub enum Planner {
     /// Mixed-integer programming: Loki's two steps, least cost, or highest accuracy.
     #[default]
     Milp,
+    /// The heuristic beside it: prices of devices, and small integer programmes for the best budgets at these prices.
+    PriceAndBranch,
     /// InferLine's Algorithms 1 and 2 on the estimator.
     Greedy,
     /// Baseline: InferLine as Loki evaluates it, replicas of the most accurate variants alone.
@@ -30,11 +33,12 @@ pub enum Planner {
 
 impl Planner {
     /// Every planner, in the order of the documentation.
-    pub const ALL: [Self; 6] = [Self::Milp, Self::Greedy, Self::HardwareOnly, Self::Proteus, Self::CgMean, Self::CgPeak];
+    pub const ALL: [Self; 7] =
+        [Self::Milp, Self::PriceAndBranch, Self::Greedy, Self::HardwareOnly, Self::Proteus, Self::CgMean, Self::CgPeak];
 
     /// Their names, in the same order.
-    pub const NAMES: [&'static str; 6] = {
-        let mut names = [""; 6];
+    pub const NAMES: [&'static str; 7] = {
+        let mut names = [""; 7];
         let mut i = 0;
         while i < names.len() {
             names[i] = Self::ALL[i].name();
@@ -48,6 +52,7 @@ impl Planner {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Milp => "milp",
+            Self::PriceAndBranch => "price-and-branch",
             Self::Greedy => "greedy",
             Self::HardwareOnly => "hardware-only",
             Self::Proteus => "proteus",
@@ -61,6 +66,19 @@ impl Planner {
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|p| p.name() == name)
     }
+}
+
+/// How far is a plan explained?
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExplanationDepth {
+    /// By arithmetic on the plan: reasons, binding limits, neighbouring batch sizes.
+    #[default]
+    Brief,
+    /// Also by searches: prices of one more unit of each resource, other variants and hardware for each task.
+    Full {
+        /// Longest that these searches together may take: they run while somebody waits.
+        within: Duration,
+    },
 }
 
 /// Settings of one run. Planning reads no clock; the caller passes `elapsed`.
@@ -79,18 +97,20 @@ pub struct PlanningOptions {
     pub cancel: Arc<AtomicBool>,
     /// The plan must hold on this load (check loop); `None` plans the optimum of the formulation.
     pub trace: Option<Workload>,
-    /// Whether alternatives and prices are searched for after the plan is known. Binding limits are always reported.
-    pub explain: bool,
+    /// How far the plan is explained.
+    pub explain: ExplanationDepth,
     /// Receives every better plan and bound while the search runs.
     pub listener: Option<Listener>,
     /// Makes ladders up to this many times the plan's demand ([`ladder`](crate::ladder)). If the exact planner plans for
     /// least cost on a trace, the greedy planner then plans too, within the remaining time. The result is the plan whose
     /// ladders are cheaper at the demand.
     pub ladder: Option<f64>,
+    /// Where the run notes what takes its time. A run needs one of its own.
+    pub stopwatch: Arc<Stopwatch>,
 }
 
 impl PlanningOptions {
-    /// The exact planner with a gap of 1e-4, with explanations, without a limit and a trace.
+    /// The exact planner with a gap of 1e-4, with a brief explanation, without a limit and a trace.
     #[must_use]
     pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
         let cancel = Arc::default();
@@ -102,9 +122,10 @@ impl PlanningOptions {
             elapsed,
             cancel,
             trace: None,
-            explain: true,
+            explain: ExplanationDepth::Brief,
             listener: None,
             ladder: None,
+            stopwatch: Arc::default(),
         }
     }
 
@@ -117,6 +138,14 @@ impl PlanningOptions {
             finish_deadline,
             listener: self.listener.clone(),
         }
+    }
+
+    /// The result of `work`, whose time counts for this part of the run.
+    pub(crate) fn measured<T>(&self, part: RunPart, work: impl FnOnce() -> T) -> T {
+        let start = (self.elapsed)();
+        let result = work();
+        self.stopwatch.add(part, (self.elapsed)().saturating_sub(start));
+        result
     }
 
     /// These options with a share of the remaining time.

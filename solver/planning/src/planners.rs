@@ -5,6 +5,7 @@ use crate::greedy;
 use crate::held_out::search::{judge_answer, search_until_held};
 use crate::ladder::{self, PlanWithLadders};
 use crate::options::{Planner, PlanningOptions};
+use crate::stopwatch::RunPart;
 use crate::trace_check::check_loop::plan_on_trace;
 use crate::trace_check::unchecked::plan_unchecked;
 use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
@@ -28,7 +29,14 @@ pub fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, Plann
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
     let time_limit = options.limits().time_left();
-    let rival = PlanningOptions { planner: Planner::Greedy, elapsed, time_limit, listener: None, ..options.clone() };
+    let rival = PlanningOptions {
+        planner: Planner::Greedy,
+        elapsed,
+        time_limit,
+        listener: None,
+        stopwatch: Arc::default(),
+        ..options.clone()
+    };
     let (greedy, greedy_report) = with_ladders(problem, &rival, up_to);
     let price = |plan: &Plan| ladder::price_at_demand(problem, plan);
     // A plan without ladders has a price at its demand only.
@@ -43,15 +51,30 @@ fn with_ladders(problem: &Problem, options: &PlanningOptions, up_to: f64) -> (Pl
     let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_SHARE));
     let limits = options.limits();
     let outcome = outcome.map(|plan| {
-        let PlanWithLadders { plan, left_out } = ladder::with_ladders(problem, plan, up_to, &limits);
+        let add_ladders = || ladder::with_ladders(problem, plan, up_to, &limits);
+        let PlanWithLadders { plan, left_out } = options.measured(RunPart::Ladder, add_ladders);
         report.explanation.left_out.extend(left_out);
         plan
     });
+    note_time(options, &mut report);
     (outcome, report)
+}
+
+/// Writes the time of a run into its report.
+fn note_time(options: &PlanningOptions, report: &mut PlanningReport) {
+    let total = (options.elapsed)();
+    report.seconds = total.as_secs_f64();
+    report.seconds_of = options.stopwatch.seconds_of(total);
 }
 
 /// The plan of one planner, without ladders.
 fn plan_without_ladders(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
+    let (outcome, mut report) = plan_by_planner(problem, options);
+    note_time(options, &mut report);
+    (outcome, report)
+}
+
+fn plan_by_planner(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let judged = |answer| judge_answer(problem, options, answer);
     match (options.planner, &options.trace) {
         (Planner::Greedy, _) => search_until_held(problem, options, |options| greedy::plan(problem, options)),
@@ -59,7 +82,8 @@ fn plan_without_ladders(problem: &Problem, options: &PlanningOptions) -> (PlanOu
         (Planner::Proteus, _) => judged(proteus::plan(problem, options)),
         (Planner::CgMean, _) => judged(coarse::plan(problem, options, coarse::PlannedRate::Mean)),
         (Planner::CgPeak, _) => judged(coarse::plan(problem, options, coarse::PlannedRate::Peak)),
-        (Planner::Milp, Some(workload)) => plan_on_trace(problem, options, workload),
-        (Planner::Milp, None) => judged(plan_unchecked(problem, options)),
+        (Planner::Milp | Planner::PriceAndBranch, Some(workload)) => plan_on_trace(problem, options, workload),
+        // without a trace nothing is promised, and the plan was not made on the sample of its replay
+        (Planner::Milp | Planner::PriceAndBranch, None) => plan_unchecked(problem, options),
     }
 }

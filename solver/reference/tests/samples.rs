@@ -39,7 +39,7 @@ fn file(folder: &Path, name: &str) -> ProblemFile {
 
 fn options() -> PlanningOptions {
     let start = Instant::now();
-    PlanningOptions { gap: GAP, explain: false, ..PlanningOptions::new(Arc::new(move || start.elapsed())) }
+    PlanningOptions { gap: GAP, ..PlanningOptions::new(Arc::new(move || start.elapsed())) }
 }
 
 fn production(problem: &Problem) -> Option<(Option<ObjectiveStep>, f64)> {

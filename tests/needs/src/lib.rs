@@ -30,14 +30,27 @@ pub enum Need {
     Faketime,
     /// Debian's `prometheus`, and `openssl` for its certificates.
     Prometheus,
+    /// Chromium and its driver.
+    Browser,
+    /// A program that starts a real API of Kubernetes, and `openssl`.
+    Kubernetes,
     /// What the kernel tells of processor time, in `/proc/stat` and `/proc/thread-self/schedstat`.
     ProcessorTimes,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 7] =
-        [Self::Data, Self::Clients, Self::Onnx, Self::Namespaces, Self::Faketime, Self::Prometheus, Self::ProcessorTimes];
+    pub const ALL: [Self; 9] = [
+        Self::Data,
+        Self::Clients,
+        Self::Onnx,
+        Self::Namespaces,
+        Self::Faketime,
+        Self::Prometheus,
+        Self::Browser,
+        Self::Kubernetes,
+        Self::ProcessorTimes,
+    ];
 
     /// The word for it in `APPORTION_SKIP`.
     #[must_use]
@@ -49,6 +62,8 @@ impl Need {
             Self::Namespaces => "namespaces",
             Self::Faketime => "faketime",
             Self::Prometheus => "prometheus",
+            Self::Browser => "browser",
+            Self::Kubernetes => "kubernetes",
             Self::ProcessorTimes => "processor-times",
         }
     }
@@ -67,6 +82,8 @@ impl Need {
             Self::Namespaces => "run as root, where `scripts/setup tests` has installed iproute2",
             Self::Faketime => "run `scripts/setup tests`, which installs faketime",
             Self::Prometheus => "run `scripts/setup tests`, which installs prometheus and openssl",
+            Self::Browser => "run `scripts/setup tests`, which installs chromium and chromium-driver",
+            Self::Kubernetes => "name a program in APPORTION_KUBERNETES that starts it, and install openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
         }
     }
@@ -194,14 +211,48 @@ pub fn clients() -> Option<PathBuf> {
 /// As [`need`].
 #[must_use]
 pub fn prometheus() -> Option<PathBuf> {
-    let paths = variable("PATH").unwrap_or_default();
-    let program = |name: &str| std::env::split_paths(&paths).map(|folder| folder.join(name)).find(|file| file.is_file());
-    let found = match (program("prometheus"), program("openssl")) {
+    let found = match (on_path("prometheus"), on_path("openssl")) {
         (Some(server), Some(_)) => Ok(server),
         (None, _) => Err("there is no prometheus on the PATH"),
         (_, None) => Err("there is no openssl on the PATH"),
     };
     need(Need::Prometheus, found)
+}
+
+/// The driver of Chromium, where `chromium` is there too.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn browser() -> Option<PathBuf> {
+    let found = match (on_path("chromedriver"), on_path("chromium")) {
+        (Some(driver), Some(_)) => Ok(driver),
+        (None, _) => Err("there is no chromedriver on the PATH"),
+        (_, None) => Err("there is no chromium on the PATH"),
+    };
+    need(Need::Browser, found)
+}
+
+/// The program that starts and stops a real API of Kubernetes, where `openssl` is there too: the one that
+/// `APPORTION_KUBERNETES` names, or `../shared/tools/kubernetes/control-plane` beside the repository.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn kubernetes() -> Option<PathBuf> {
+    let beside = || root().join("../shared/tools/kubernetes/control-plane");
+    let program = variable("APPORTION_KUBERNETES").map_or_else(beside, PathBuf::from);
+    let found = match (program.is_file(), on_path("openssl")) {
+        (false, _) => Err(format!("there is no {}", program.display())),
+        (true, None) => Err("there is no openssl on the PATH".to_owned()),
+        (true, Some(_)) => Ok(program),
+    };
+    need(Need::Kubernetes, found)
+}
+
+fn on_path(name: &str) -> Option<PathBuf> {
+    let paths = variable("PATH").unwrap_or_default();
+    std::env::split_paths(&paths).map(|folder| folder.join(name)).find(|file| file.is_file())
 }
 
 fn root() -> PathBuf {

@@ -14,8 +14,12 @@ pub mod shape;
 use std::path::{Path, PathBuf};
 
 /// Files that bindgen and prost wrote: foreign names, of any length.
-pub const GENERATED: [&str; 3] =
-    ["solver/bindgen/bindings.rs", "executor/protocol/src/v1.rs", "executor/src/gateway/proto.rs"];
+pub const GENERATED: [&str; 4] = [
+    "solver/bindgen/bindings.rs",
+    "executor/protocol/src/v1.rs",
+    "executor/src/gateway/proto.rs",
+    "api/scalers/src/proto.rs",
+];
 
 /// The repository's root.
 ///

@@ -1,14 +1,13 @@
 //! Which load do the replanned pipelines have, and which of them are due?
 
 use super::fleet::{FleetWatch, Reports};
-use crate::act::advise;
 use crate::act::apply::ApplyError;
+use crate::act::replanned::{DemandOrigin, replanned_spec};
 use crate::app::{App, now};
 use crate::decide::replan::{ReplanCause, ReplanInput, WatchedPipeline};
 use crate::decide::seconds::ObservedSeconds;
-use crate::documents;
 use crate::store::{self, arrivals::ArrivalsRow};
-use apportion_wire::{PipelineSpec, ReplanMode, ReplanSpec};
+use apportion_wire::{PipelineSpec, ReplanSpec};
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -60,22 +59,9 @@ impl LoadWatch {
     /// The registered pipelines that are replanned and have a profile.
     pub(super) async fn read_pipelines(&mut self, fleet: &mut FleetWatch) -> Result<Vec<ReplannedPipeline>, ApplyError> {
         let rows = store::pipelines::list(&mut *self.app.pool.acquire().await?).await?;
-        let is_off = |mode: &str| mode == ReplanMode::Off.name();
         let mut pipelines = Vec::new();
-        for row in rows.iter().filter(|r| r.spec["replan"]["mode"].as_str().is_some_and(|mode| !is_off(mode))) {
-            let spec = match documents::measured(row) {
-                Ok(spec) => spec,
-                Err(error) => {
-                    tracing::warn!(pipeline = row.name, %error, "not replanned: spec and profile do not fit");
-                    continue;
-                }
-            };
-            if spec.tasks.iter().any(|t| t.variants.iter().all(|v| v.profile.as_ref().is_none_or(Vec::is_empty))) {
-                continue;
-            }
-            if advise::source_of(&spec).is_some() {
-                continue;
-            }
+        for row in &rows {
+            let Some(spec) = replanned_spec(row, DemandOrigin::Agents) else { continue };
             let spec = fleet.without_broken(spec);
             let settings = spec.replan.clone().unwrap_or_default();
             let watched = self.watched.entry(row.name.clone()).or_default();

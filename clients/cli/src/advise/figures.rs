@@ -1,28 +1,7 @@
-//! What do a plan and the deployed one cost, and how do they serve the load that was seen?
+//! Which replicas does each group have in the advice and in the deployment?
 
 use apportion_domain::{Plan, Problem};
-use apportion_estimator::{SimulateOptions, Workload, simulate};
-use apportion_support::exit::Failure;
 use std::collections::BTreeMap;
-
-/// One plan under the load that was seen.
-#[derive(Clone, Debug)]
-pub struct PlanFigures {
-    /// Price of its devices.
-    pub cost_per_hour: f64,
-    /// Its replicas.
-    pub replicas: u64,
-    /// Requests of the replay.
-    pub requests: u64,
-    /// Share of the requests that are answered by their deadline.
-    pub attainment: f64,
-    /// Mean accuracy of the answers; `None` without an answer.
-    pub accuracy: Option<f64>,
-    /// 99th percentile of the latency; `None` without an answer.
-    pub p99_ms: Option<f64>,
-    /// The checker's findings at that load, one sentence each.
-    pub findings: Vec<String>,
-}
 
 /// The replicas of one group in both plans.
 #[derive(Clone, Debug)]
@@ -51,36 +30,6 @@ pub struct AdvisedGroup {
     pub share_eighths: u8,
     /// The batch size.
     pub batch: u32,
-}
-
-/// Checks and replays a plan. `problem` has the demand that was seen.
-///
-/// # Errors
-/// If the plan cannot be replayed, for example because it lacks a pipeline.
-pub fn plan_figures(problem: &Problem, plan: &Plan, load: &Workload, name: &str) -> Result<PlanFigures, Failure> {
-    let price = |name: &str| problem.hardware_named(name).map_or(0.0, |h| problem.hardware_at(h).price_per_hour);
-    let mut plan = plan.clone();
-    plan.cost_per_hour = plan.devices().into_iter().map(|(name, count)| price(name) * count as f64).sum();
-    // Demand, accuracy and utilisation are claims for another demand, which the checker would compare with this one.
-    for part in &mut plan.pipelines {
-        if let Some(index) = problem.pipeline_named(&part.name) {
-            part.demand_qps = problem.pipeline(index).demand_qps;
-        }
-        part.assignments.iter_mut().for_each(|a| a.utilisation = 0.0);
-    }
-    let findings = apportion_checker::check(problem, &plan).iter().map(ToString::to_string).collect();
-    let replayed = simulate(problem, &plan, load, &SimulateOptions::default());
-    let total = replayed.map_err(|e| Failure::BadInput(format!("{name}: {e}")))?.total;
-    let estimate = apportion_wire::EstimateFile::from(&total);
-    Ok(PlanFigures {
-        cost_per_hour: plan.cost_per_hour,
-        replicas: plan.replicas(),
-        requests: estimate.requests,
-        attainment: estimate.attainment,
-        accuracy: estimate.accuracy,
-        p99_ms: estimate.p99_ms,
-        findings,
-    })
 }
 
 /// The groups of both plans, in the problem's order.

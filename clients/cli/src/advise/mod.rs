@@ -11,13 +11,14 @@ mod show;
 
 use self::demand::{DemandArgs, SeenDemand};
 use self::deployed::DeployedArgs;
-use self::figures::{group_rows, plan_figures};
+use self::figures::group_rows;
 use self::server::PrometheusArgs;
 use self::show::Advice;
 use crate::args::{self, FormatFlag};
 use crate::plan::explanation;
 use crate::workload::{self, SEED};
 use apportion_api::decide::replan::{LOWER_MAX, lower_demand};
+use apportion_api::jobs::plan_figures;
 use apportion_domain::{PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::PlanningOptions;
@@ -98,7 +99,8 @@ pub fn run(args: &AdviseArgs) -> CommandResult {
         });
     };
     let load = load(&now, &seen);
-    let figures = |plan, name| plan_figures(&now, plan, &load, name);
+    let figures =
+        |plan, name| plan_figures(&now, plan, &load).map_err(|error| Failure::BadInput(format!("{name}: {error}")));
     let advice = Advice {
         groups: group_rows(&problem, plan, deployed.as_ref()),
         advised: figures(plan, "the advice")?,

@@ -1,7 +1,8 @@
 //! How is advice shown, to people and to programs?
 
 use super::demand::SeenDemand;
-use super::figures::{GroupRow, PlanFigures};
+use super::figures::GroupRow;
+use apportion_api::jobs::PlanFigures;
 use apportion_domain::Problem;
 use apportion_support::output::{TextTable, number, optional};
 use serde_json::{Value, json};

@@ -12,15 +12,15 @@ use crate::judged::fresh_samples;
 use crate::workload;
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
-use apportion_planning::{Incumbent, Listener, Planner, PlanningOptions};
+use apportion_planning::{ExplanationDepth, Incumbent, Listener, Planner, PlanningOptions};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::plan::LadderStepFile;
 use apportion_wire::{BadInput, JudgedOnFile, PlanFile, ProblemFile};
-use clap::Args;
 use clap::builder::PossibleValuesParser;
+use clap::{Args, ValueEnum};
 use indicatif::ProgressBar;
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -61,12 +61,38 @@ pub struct PlanArgs {
     /// 100). Agents and `simulate` follow them.
     #[arg(long, value_name = "TIMES", value_parser = args::times)]
     ladder: Option<f64>,
+    /// How far the plan is explained. `full` also searches for the price of one more unit of each resource and for other
+    /// variants and hardware; that may take 10 s.
+    #[arg(long, value_enum, default_value_t)]
+    explain: ExplainFlag,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: FormatFlag,
     /// Also write the plan file here.
     #[arg(long)]
     out: Option<String>,
+}
+
+/// Longest search for prices and alternatives, if they are asked for.
+const EXPLANATION_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// How far a plan is explained.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ExplainFlag {
+    /// Reasons, binding limits and neighbouring batch sizes.
+    #[default]
+    Brief,
+    /// Also prices, and other variants and hardware.
+    Full,
+}
+
+impl ExplainFlag {
+    fn depth(self) -> ExplanationDepth {
+        match self {
+            Self::Brief => ExplanationDepth::Brief,
+            Self::Full => ExplanationDepth::Full { within: EXPLANATION_TIME_MAX },
+        }
+    }
 }
 
 /// Runs the command.
@@ -126,6 +152,7 @@ fn options(args: &PlanArgs, trace: Option<Workload>) -> PlanningOptions {
         cancel: Arc::new(AtomicBool::new(false)),
         trace,
         ladder: args.ladder,
+        explain: args.explain.depth(),
         ..PlanningOptions::new(Arc::new(move || start.elapsed()))
     }
 }

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use apportion_domain::{
     Estimate, Explanation, ObjectiveValue, Plan, PlanOutcome, PlanningReport, Problem, ScalingOutcome, ScalingProblem,
-    StopReason,
+    SecondsOf, StopReason,
 };
 use apportion_estimator::{SimulateOptions, Workload, simulate};
 use apportion_planning::{Planner, REPLAY_VISITS_MAX};
@@ -142,6 +142,7 @@ fn report(settings: &ReferenceSettings, took: Duration) -> PlanningReport {
         planner: format!("reference-{}", settings.solver.name()),
         objective: ObjectiveValue { step: None, value: None, bound: None },
         seconds: took.as_secs_f64(),
+        seconds_of: SecondsOf { search: took.as_secs_f64(), ..SecondsOf::default() },
         rounds: Vec::new(),
         explanation: Explanation::default(),
         estimate: None,

@@ -105,3 +105,15 @@ fn a_wrong_server_is_refused_before_it_is_asked() {
     assert_eq!((code(&unreachable), stdout(&unreachable)), (1, ""), "{}", stderr(&unreachable));
     assert!(stderr(&unreachable).contains("http://127.0.0.1:9: cannot be reached"), "{}", stderr(&unreachable));
 }
+
+#[test]
+fn the_service_refuses_a_wrong_list_of_servers() {
+    let with = |arguments: &[&str], expected: &str| assert_refused(&[&["serve"], arguments].concat(), expected);
+    let listed = ["--prometheus", "http://10.0.0.4:9090"];
+    with(&["--prometheus", "10.0.0.4:9090"], "--prometheus: \"10.0.0.4:9090\": expected a URL such as");
+    with(&["--prometheus-token-file", "http://10.0.0.4=f"], "the URL of a --prometheus beside it");
+    with(&[&listed[..], &["--prometheus-ca", "https://10.0.0.4:9090=f"]].concat(), "a server that is not listed");
+    with(&[&listed[..], &["--prometheus-token-env", "NAME"]].concat(), "expected URL=VALUE");
+    with(&["--scalers-key", "k"], "--scalers-certificate");
+    with(&["--scalers-certificate", "c", "--scalers-key", "k"], "--scalers");
+}

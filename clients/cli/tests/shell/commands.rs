@@ -38,7 +38,7 @@ fn bad_arguments_end_with_2() {
     let problem = example("chain.json");
     assert_refused(
         &["plan", &problem, "--planner", "oracle"],
-        "[possible values: milp, greedy, hardware-only, proteus, cg-mean, cg-peak]",
+        "[possible values: milp, price-and-branch, greedy, hardware-only, proteus, cg-mean, cg-peak]",
     );
     assert_refused(&["plan", &problem, "--latency-rule", "fast"], "[possible values: task_budget, path]");
     assert_refused(&["plan", &problem, "--time-limit", "soon"], "for example 10s");
@@ -186,10 +186,8 @@ fn a_plan_is_found_written_checked_and_replayed() {
         assert_eq!(code(&replayed), 0, "{name}: {}", stderr(&replayed));
         let estimate: Value = serde_json::from_str(stdout(&replayed)).expect("only JSON");
         let attainment = |of: &Value| of["attainment"].as_f64().expect("a share");
-        let judged = &file["estimate"]["judged_on"];
-        assert!(judged["samples"].as_u64() > Some(1), "{name}: {judged}");
-        let distance = (attainment(&estimate) - attainment(&file["estimate"])).abs();
-        assert!(distance < 0.01, "{name}: one sample is {distance} away from the mean of the fresh samples");
+        assert_eq!(file["estimate"]["judged_on"], Value::Null, "{name}: without a trace nothing is promised");
+        assert_eq!(attainment(&estimate), attainment(&file["estimate"]), "{name}: the same load of one minute");
         let table = apportion(&["plan", &problem]);
         assert!(stdout(&table).contains("status      optimal"), "{}", stdout(&table));
         assert_eq!(stderr(&table), "", "no progress in a pipe");

@@ -17,7 +17,7 @@ use super::scalers::{GroupFacts, groups_of};
 use crate::reproduce::lab::{in_parallel, rate_quantile};
 use anyhow::anyhow;
 use apportion_domain::{GroupName, LadderStep, Moment, Pipeline, Plan, Problem, TaskIndex, TimeSpan};
-use apportion_estimator::{Replay, Scenario, ScenarioEvent, draw};
+use apportion_estimator::{CutReason, Replay, Scenario, ScenarioEvent, SimulateError, draw};
 use apportion_serving::Outline;
 use apportion_support::exit::Failure;
 
@@ -178,7 +178,6 @@ impl Clairvoyant<'_> {
     /// The least cost per hour that reaches the attainment; `None` if no mixture does.
     fn least(&self) -> Result<Option<f64>, Failure> {
         let tables: Vec<ReplicaTable> = levels().into_iter().map(|level| self.replicas(level)).collect();
-        let mut results = Vec::new();
         let mut best: Option<f64> = None;
         let mut take = |run: &Replay| {
             let holds = run.simulation.total.attainment >= self.contest.protocol.attainment;
@@ -187,11 +186,11 @@ impl Clairvoyant<'_> {
             }
             holds
         };
-        for table in &tables {
-            let run = self.play(table)?;
-            take(&run);
-            results.push(self.blocks(&run));
-        }
+        let runs = in_parallel(&tables, |table| self.play(table, RunWish::default()))?;
+        let whole: Vec<Replay> = runs.into_iter().flatten().collect();
+        whole.iter().for_each(|run| _ = take(run));
+        let results: Vec<Vec<BlockResult>> = whole.iter().map(|run| self.blocks(run)).collect();
+        let missed_share_max = Some(self.contest.protocol.constants.hindsight_missed_share_max);
         let dearest = results.iter().flatten().map(|b| b.cost).fold(0.0, f64::max);
         let [mut low, mut high] = PRICES.map(|price| (price * dearest).max(1e-12).ln());
         for _ in 0..BISECTIONS {
@@ -199,7 +198,9 @@ impl Clairvoyant<'_> {
             let levels = cheapest_levels(&results, price.exp());
             let mixture: ReplicaTable =
                 (0..self.counts.len()).map(|second| tables[levels[second / BLOCK_S]][second].clone()).collect();
-            let holds = take(&self.play(&mixture)?);
+            // a mixture that misses too much is not played to its end
+            let run = self.play(&mixture, RunWish { missed_share_max, ..RunWish::default() })?;
+            let holds = run.is_some_and(|run| take(&run));
             *(if holds { &mut high } else { &mut low }) = price;
         }
         Ok(best)
@@ -215,8 +216,8 @@ impl Clairvoyant<'_> {
         busiest_around(self.counts, level.window_s).into_iter().map(|load| of(level.factor * load)).collect()
     }
 
-    /// Plays replicas that are ready in the seconds for which they are wanted.
-    fn play(&self, wanted: &ReplicaTable) -> Result<Replay, Failure> {
+    /// Plays replicas that are ready in the seconds for which they are wanted. `None` if the run was given up.
+    fn play(&self, wanted: &ReplicaTable, wish: RunWish) -> Result<Option<Replay>, Failure> {
         let commands = ahead(wanted, &self.plan.load_s);
         let mut plan = self.plan.plan.clone();
         plan.pipelines[0].assignments.iter_mut().zip(&commands[0]).for_each(|(a, &n)| a.replicas = n);
@@ -229,8 +230,11 @@ impl Clairvoyant<'_> {
             }
         }
         let scenario = Scenario { events, ..self.contest.scenario() };
-        let run = self.contest.replay(&plan, self.load, scenario, RunWish::default());
-        run.map_err(|e| anyhow!("{}: the bound: {e}", self.contest.name).into())
+        match self.contest.replay(&plan, self.load, scenario, wish) {
+            Ok(run) => Ok(Some(run)),
+            Err(SimulateError::Cut(CutReason::Missed { .. })) => Ok(None),
+            Err(e) => Err(anyhow!("{}: the bound: {e}", self.contest.name).into()),
+        }
     }
 
     /// What a run cost and missed in each block. What follows the last second belongs to the last block.

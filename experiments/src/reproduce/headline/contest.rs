@@ -4,7 +4,9 @@ use super::protocol::{HeadlineProtocol, LadderRates, ScalerKind};
 use super::scalers::{ContestScaler, GroupFacts, groups_of};
 use super::system::System;
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
-use crate::reproduce::lab::{Lab, constant, load, mean, most_accurate, rate_quantile, with_pipeline};
+use crate::reproduce::lab::{
+    HeldOutPlan, Lab, constant, in_parallel, judge_plans, load, mean, most_accurate, rate_quantile, with_pipeline,
+};
 use crate::reproduce::replanning::PlansByDemand;
 use anyhow::anyhow;
 use apportion_domain::{Batching, Dropping, GroupName, Plan, Problem, RoutingPolicy, ServingPolicy, TimeSpan};
@@ -42,7 +44,7 @@ impl ContestPoint {
 pub enum RunOutcome {
     /// It was played to its end.
     Done(ContestPoint),
-    /// Too many requests had missed.
+    /// Too many requests had missed, or it had cost more than another setting that holds.
     GivenUp,
     /// There was no plan to play.
     NoPlan,
@@ -70,7 +72,12 @@ pub struct RunWish {
     pub dropping: Option<Dropping>,
     /// The run is given up once this share of the expected requests has missed.
     pub missed_share_max: Option<f64>,
+    /// The run is given up once it must come to more than this cost per hour.
+    pub cost_per_hour_max: Option<f64>,
 }
+
+/// Longest that a run lasts beyond its load, in seconds: queries are dropped at their deadlines.
+const RUN_END_S: f64 = 30.0;
 
 /// One pipeline with the common first plan, and with the preparations of each scaler.
 pub struct Contest<'a> {
@@ -97,13 +104,15 @@ pub struct ContestLoad {
     pub workload: Workload,
     /// The mean rate of its first seconds.
     first_qps: f64,
+    /// Its length.
+    seconds: usize,
 }
 
 impl ContestLoad {
     /// Poisson arrivals at these rates, one for each second. The first `first_s` seconds say how a run begins.
     pub fn new(rates: &[f64], first_s: usize, seed: u64) -> Self {
         let first_qps = mean(&rates[..rates.len().min(first_s)]);
-        Self { workload: load(rates, ArrivalProcess::Poisson, seed), first_qps }
+        Self { workload: load(rates, ArrivalProcess::Poisson, seed), first_qps, seconds: rates.len() }
     }
 }
 
@@ -216,13 +225,13 @@ impl<'a> Contest<'a> {
         let steady = |qps: f64| constant(qps, sample_s, ArrivalProcess::Poisson, protocol.seeds.plan);
         let sample = steady(planned_qps);
         let search = Duration::from_secs_f64(protocol.constants.start_search_s);
-        let plan_by = |planner| lab.plan_within(search, &problem, planner, Some(sample.clone()));
-        let found = [Planner::Greedy, Planner::Milp].map(plan_by);
-        let holding = found.into_iter().flatten().filter(|plan| {
-            let run = apportion_estimator::simulate(&problem, plan, &sample, &SimulateOptions::default());
-            run.is_ok_and(|r| r.total.attainment >= problem.pipelines[0].percentile / 100.0)
-        });
-        let Some(plan) = holding.min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour)) else { return Ok(None) };
+        let found = in_parallel(&[Planner::Greedy, Planner::Milp], |&planner| {
+            Ok(lab.plan_within(search, &problem, planner, Some(sample.clone())))
+        })?;
+        // neither planner has seen the samples that choose between them
+        let holding = judge_plans(&problem, found, &sample, None).into_iter().flatten().filter(HeldOutPlan::is_accepted);
+        let cheapest = holding.map(|of| of.plan).min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour));
+        let Some(plan) = cheapest else { return Ok(None) };
         let LadderRates { least, ratio, count } = protocol.constants.single_ladder;
         let rates_qps: Vec<f64> = (0..count).map(|k| least * planned_qps * ratio.powi(k)).collect();
         let fewest = vec![1; plan.pipelines[0].assignments.len()];
@@ -254,7 +263,7 @@ impl<'a> Contest<'a> {
         let scenario = Scenario { controllers: controller.into_iter().collect(), ladders, ..self.scenario() };
         match self.replay(&plan, load, scenario, wish) {
             Ok(run) => Ok(RunOutcome::Done(ContestPoint::of(&run))),
-            Err(SimulateError::Cut(CutReason::Missed { .. })) => Ok(RunOutcome::GivenUp),
+            Err(SimulateError::Cut(CutReason::Missed { .. } | CutReason::Cost)) => Ok(RunOutcome::GivenUp),
             Err(e) => Err(anyhow!("{}: {e}", self.name).into()),
         }
     }
@@ -285,6 +294,9 @@ impl<'a> Contest<'a> {
         let serving = wish.dropping.map(|dropping| ServingPolicy { dropping, ..planned });
         let misses_max = wish.missed_share_max.map(|share| (share * expected) as u64);
         let options = SimulateOptions { misses_max, serving, ..SimulateOptions::default() };
+        let hours_max = (load.seconds as f64 + RUN_END_S) / 3600.0;
+        let cost_max = wish.cost_per_hour_max.map(|most| most * hours_max);
+        let scenario = Scenario { cost_max, ..scenario };
         replay(&self.problem, plan, &load.workload, &options, scenario)
     }
 

@@ -34,18 +34,53 @@ fn choose(trials: &[SettingTrial], attainment: f64) -> Option<ContestScaler> {
     cheapest_reaching(trials, attainment).or_else(best).map(|at| trials[at].scaler.clone())
 }
 
-/// Plays every setting of every contender; runs that miss too much are given up.
-fn try_all(
-    contest: &Contest<'_>,
-    load: &ContestLoad,
-    contenders: &[ContenderScalers],
+/// A search for the cheapest setting that holds.
+struct SettingSearch<'s, 'c> {
+    contest: &'s Contest<'c>,
+    load: &'s ContestLoad,
+    /// A run is given up once this share of the expected requests has missed.
     missed_share_max: f64,
-) -> Result<Vec<Vec<SettingTrial>>, Failure> {
-    let wish = RunWish { missed_share_max: Some(missed_share_max), ..RunWish::default() };
-    let all: Vec<&ContestScaler> = contenders.iter().flat_map(|c| &c.search).collect();
-    let mut outcomes = in_parallel(&all, |scaler| contest.run(load, scaler, wish))?.into_iter();
-    let trial = |(scaler, outcome): (&ContestScaler, RunOutcome)| SettingTrial { scaler: scaler.clone(), outcome };
-    Ok(contenders.iter().map(|c| c.search.iter().zip(outcomes.by_ref()).map(trial).collect()).collect())
+}
+
+impl SettingSearch<'_, '_> {
+    /// Plays every setting of every contender. `known` has runs on this load by contender.
+    fn try_all(
+        &self,
+        contenders: &[ContenderScalers],
+        known: &[Vec<SettingTrial>],
+    ) -> Result<Vec<Vec<SettingTrial>>, Failure> {
+        let all: Vec<(&ContenderScalers, &[SettingTrial])> =
+            contenders.iter().enumerate().map(|(at, c)| (c, known.get(at).map_or(&[][..], Vec::as_slice))).collect();
+        in_parallel(&all, |(contender, known)| self.try_settings(&contender.search, known))
+    }
+
+    /// Plays the settings of one contender. Once one holds, only a cheaper one that holds can change the result. So the
+    /// others are given up once they cost more, or miss too much.
+    fn try_settings(&self, search: &[ContestScaler], known: &[SettingTrial]) -> Result<Vec<SettingTrial>, Failure> {
+        let constants = &self.contest.protocol.constants;
+        let holding = |outcome: RunOutcome| {
+            outcome.point().filter(|p| p.attainment >= self.contest.protocol.attainment).map(|p| p.cost_per_hour)
+        };
+        let mut best = known.iter().filter_map(|trial| holding(trial.outcome)).min_by(f64::total_cmp);
+        let mut trials = Vec::new();
+        for scaler in search {
+            let outcome = match known.iter().find(|trial| trial.scaler == *scaler) {
+                Some(trial) => trial.outcome,
+                None => {
+                    let missed_share_max = match best {
+                        Some(_) => constants.hindsight_missed_share_max.min(self.missed_share_max),
+                        None => self.missed_share_max,
+                    };
+                    let wish =
+                        RunWish { missed_share_max: Some(missed_share_max), cost_per_hour_max: best, dropping: None };
+                    self.contest.run(self.load, scaler, wish)?
+                }
+            };
+            best = best.into_iter().chain(holding(outcome)).min_by(f64::total_cmp);
+            trials.push(SettingTrial { scaler: scaler.clone(), outcome });
+        }
+        Ok(trials)
+    }
 }
 
 /// The settings that the stretch of these rates chooses, by contender; `None` for contenders that are not tuned.
@@ -55,7 +90,8 @@ pub fn choose_settings(
     rates: &[f64],
 ) -> Result<Vec<Option<ContestScaler>>, Failure> {
     let load = ContestLoad::new(rates, contest.protocol.constants.first_s, contest.protocol.seeds.train);
-    let trials = try_all(contest, &load, contenders, contest.protocol.constants.missed_share_max)?;
+    let missed_share_max = contest.protocol.constants.missed_share_max;
+    let trials = SettingSearch { contest, load: &load, missed_share_max }.try_all(contenders, &[])?;
     Ok(trials.iter().map(|of_contender| choose(of_contender, contest.protocol.attainment)).collect())
 }
 
@@ -82,19 +118,31 @@ pub fn judge(
         scalers().flatten().flat_map(|scaler| (0..loads.len()).map(move |seed| Job { scaler, seed })).collect();
     let outcomes = in_parallel(&jobs, |job| contest.run(&loads[job.seed], job.scaler, RunWish::default()))?;
     let mut by_scaler = outcomes.chunks(loads.len()).map(<[_]>::to_vec);
-    let missed_share_max = protocol.constants.hindsight_missed_share_max;
-    let mut curves = try_all(contest, &loads[0], contenders, missed_share_max)?.into_iter();
     let mut results = Vec::new();
     for chosen in chosen {
         let default = by_scaler.next().unwrap_or_default();
         let tuned = chosen.as_ref().and_then(|_| by_scaler.next());
-        let curve = curves.next().unwrap_or_default();
-        results.push(ContenderCase { chosen: chosen.clone(), default, tuned, curve });
+        results.push(ContenderCase { chosen: chosen.clone(), default, tuned, curve: Vec::new() });
     }
+    let known: Vec<Vec<SettingTrial>> =
+        contenders.iter().zip(&results).map(|(contender, case)| first_runs(contender, case)).collect();
+    let missed_share_max = protocol.constants.hindsight_missed_share_max;
+    let curves = SettingSearch { contest, load: &loads[0], missed_share_max }.try_all(contenders, &known)?;
+    results.iter_mut().zip(curves).for_each(|(case, curve)| case.curve = curve);
     let name = CaseName { set: set.to_owned(), pipeline: contest.name.clone(), stretch: stretch.name.clone() };
     let mut case = Case { name, plan: Some(contest.plan_in_words()), contenders: results, bound: None };
     case.bound = bound::seek(contest, &loads[0], &stretch.rates, &case)?;
     Ok(case)
+}
+
+/// The runs of the default and of the chosen setting under the first seed, if the search has these settings.
+fn first_runs(contender: &ContenderScalers, case: &ContenderCase) -> Vec<SettingTrial> {
+    let first = |outcomes: &[RunOutcome], scaler: &ContestScaler| {
+        let outcome = outcomes.first().copied().filter(|_| contender.search.contains(scaler))?;
+        Some(SettingTrial { scaler: scaler.clone(), outcome })
+    };
+    let chosen = case.tuned.as_ref().zip(case.chosen.as_ref()).and_then(|(runs, scaler)| first(runs, scaler));
+    first(&case.default, &contender.default).into_iter().chain(chosen).collect()
 }
 
 /// The outcome of each contender's chosen setting where the load then steps up, under the first seed.

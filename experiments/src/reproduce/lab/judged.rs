@@ -20,6 +20,13 @@ pub struct HeldOutPlan {
     pub verdict: JudgedVerdict,
 }
 
+impl HeldOutPlan {
+    /// Whether fresh samples show that it holds, or no request of them was late.
+    pub fn is_accepted(&self) -> bool {
+        self.verdict == JudgedVerdict::Holds || (self.verdict == JudgedVerdict::Undecided && self.missed <= 0.0)
+    }
+}
+
 /// Judges the plans of one load on the same fresh samples, all under one dropping policy if one is given. A planner without
 /// a plan keeps its place.
 pub fn judge_plans(

@@ -40,8 +40,12 @@ impl Lab {
         if self.quick { quick } else { full }
     }
 
-    /// Shows the present step.
+    /// Shows the present step. Where stderr is no terminal, each step is a line there: a long run leaves a log.
     pub fn show_step(&self, what: impl Into<std::borrow::Cow<'static, str>>) {
+        let what = what.into();
+        if self.bar.is_hidden() && !self.quick {
+            eprintln!("reproduce: {what}");
+        }
         self.bar.set_message(what);
     }
 
@@ -104,5 +108,5 @@ impl Lab {
 fn options(time_max: Duration, planner: Planner, trace: Option<Workload>) -> PlanningOptions {
     let start = Instant::now();
     let elapsed = Arc::new(move || start.elapsed());
-    PlanningOptions { planner, time_limit: Some(time_max), trace, explain: false, ..PlanningOptions::new(elapsed) }
+    PlanningOptions { planner, time_limit: Some(time_max), trace, ..PlanningOptions::new(elapsed) }
 }

@@ -23,6 +23,7 @@ use crate::compile::CompiledPlan;
 use crate::error::SimulateError;
 use crate::result::Window;
 use crate::scenario::{Scenario, ScenarioEvent};
+use crate::state::bounds::CutReason;
 use crate::state::{RunState, SlowReplica};
 use apportion_domain::{GroupName, Moment, Problem, TimeSpan};
 use controllers::Controllers;
@@ -141,6 +142,9 @@ impl<'a> Changes<'a> {
             ChangeEvent::WindowEnd => {
                 self.series.close_window(run.now, &mut deployment.replicas, &run.statistics);
                 deployment.schedule.push(self.series.window_end(), ChangeEvent::WindowEnd);
+                if deployment.scenario.cost_max.is_some_and(|most| deployment.replicas.cost > most) {
+                    run.serving.bounds.cut_short(CutReason::Cost);
+                }
             }
         }
         Ok(())

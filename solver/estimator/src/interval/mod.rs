@@ -58,20 +58,27 @@ pub fn independent_max(slos: f64) -> f64 {
 /// requests miss, because the runs then do not show how requests miss together. Without two runs the interval is 0 to 1.
 #[must_use]
 pub fn attainment_interval(runs: &[RunCount], independent_max: f64, error: f64) -> AttainmentInterval {
+    interval_after(runs, 1.0, independent_max, error)
+}
+
+/// The interval that `times` as many runs would give, if all were like these on average. It says whether more runs can
+/// decide, and promises nothing. `independent_max` belongs to these runs.
+#[must_use]
+pub fn interval_after(runs: &[RunCount], times: f64, independent_max: f64, error: f64) -> AttainmentInterval {
     let requests: f64 = runs.iter().map(|run| run.requests as f64).sum();
     let missed: f64 = runs.iter().map(|run| run.missed as f64).sum();
     let share = if requests > 0.0 { missed / requests } else { 0.0 };
     if runs.len() < 2 || requests <= 0.0 {
         return AttainmentInterval { attainment: 1.0 - share, low: 0.0, high: 1.0 };
     }
-    let freedom = runs.len() as f64 - 1.0;
+    let count = runs.len() as f64;
     let deviation = |run: &RunCount| (run.missed as f64 - share * run.requests as f64).powi(2);
     // The variance of a ratio of two sums over runs, by its linear part.
-    let variance = (freedom + 1.0) / freedom * runs.iter().map(deviation).sum::<f64>() / (requests * requests);
+    let variance = count / (count - 1.0) * runs.iter().map(deviation).sum::<f64>() / (requests * requests);
     let shown = if variance > 0.0 { share * (1.0 - share) / variance } else { f64::INFINITY };
     let tail = 0.5 * error;
-    let few_runs = student_quantile(tail, MANY) / student_quantile(tail, freedom);
-    let worth = shown.min(requests).min(independent_max) * few_runs * few_runs;
+    let few_runs = student_quantile(tail, MANY) / student_quantile(tail, times * count - 1.0);
+    let worth = times * shown.min(requests).min(independent_max) * few_runs * few_runs;
     let missed = share * worth;
     let miss_low = if missed <= 0.0 { 0.0 } else { beta_quantile(tail, missed, worth - missed + 1.0) };
     let miss_high = if missed >= worth { 1.0 } else { beta_quantile(1.0 - tail, missed + 1.0, worth - missed) };
@@ -156,6 +163,18 @@ mod tests {
             interval.high - interval.low
         };
         assert!(width(&uneven) > 3.0 * width(&even), "{} {}", width(&uneven), width(&even));
+    }
+
+    #[test]
+    fn more_runs_like_these_give_the_expected_interval() {
+        let mut uneven = [RunCount { requests: 1000, missed: 4 }; 8];
+        uneven[3].missed = 30;
+        let four_times: Vec<RunCount> = (0..32).map(|at| uneven[at % 8]).collect();
+        let projected = interval_after(&uneven, 4.0, 900.0, 0.05);
+        let measured = attainment_interval(&four_times, 3600.0, 0.05);
+        // The variance of 32 runs is estimated with 31 degrees of freedom, that of 8 with 7.
+        assert!((projected.low - measured.low).abs() < 1e-3 && (projected.high - measured.high).abs() < 1e-3);
+        assert!(projected.low > attainment_interval(&uneven, 900.0, 0.05).low + 1e-3, "{projected:?}");
     }
 
     #[test]

@@ -51,6 +51,9 @@ pub enum CutReason {
         /// Requests that were late, dropped or failed by then.
         missed: u64,
     },
+    /// Its devices had cost more than its caller allows.
+    #[error("its devices had cost more than was allowed")]
+    Cost,
     /// It served more queries than its caller allows.
     #[error("it had served {visits_max} queries, as many as were allowed")]
     Visits {
@@ -169,6 +172,12 @@ impl RunBounds {
             () => None,
         };
         self.left = if self.cut.is_some() { 0 } else { LOOK_EVERY };
+    }
+
+    /// Ends the run for a reason that lies elsewhere.
+    pub fn cut_short(&mut self, reason: CutReason) {
+        self.cut.get_or_insert(reason);
+        self.left = 0;
     }
 
     /// Why the run is cut short, if it is.

@@ -3,7 +3,7 @@
 //!
 //! The planners run one after the other, so the measured time belongs to one planner.
 
-use crate::held_out::judge::JudgeEffort;
+use crate::held_out::effort::JudgeEffort;
 use crate::held_out::side_by_side::judge_side_by_side;
 use crate::options::{Planner, PlanningOptions};
 use crate::planners::plan;

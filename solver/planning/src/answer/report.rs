@@ -4,8 +4,9 @@ use super::{explain, infeasible};
 use crate::exact::search::attempt::CheckedPlan;
 use crate::options::PlanningOptions;
 use crate::replay::ReplayFailure;
+use crate::stopwatch::RunPart;
 use apportion_domain::{
-    CheckRound, Estimate, Explanation, ObjectiveValue, PlanOutcome, PlanningReport, Problem, StopReason,
+    CheckRound, Estimate, Explanation, ObjectiveValue, PlanOutcome, PlanningReport, Problem, SecondsOf, StopReason,
 };
 
 /// A report without a plan and an explanation.
@@ -14,6 +15,7 @@ pub(crate) fn empty_report(options: &PlanningOptions) -> PlanningReport {
         planner: options.planner.name().into(),
         objective: ObjectiveValue { step: None, value: None, bound: None },
         seconds: 0.0,
+        seconds_of: SecondsOf::default(),
         rounds: Vec::new(),
         explanation: Explanation::default(),
         estimate: None,
@@ -29,9 +31,8 @@ pub(crate) fn report_plan(
     rounds: Vec<CheckRound>,
 ) -> (PlanOutcome, PlanningReport) {
     let CheckedPlan { plan, objective, stopped, provenance } = candidate;
-    // the time of the explanation does not count as planning time
-    let seconds = (options.elapsed)().as_secs_f64();
-    let mut explanation = explain::explain(problem, &plan, objective, provenance.as_ref(), options);
+    let explain = || explain::explain(problem, &plan, objective, provenance.as_ref(), options);
+    let mut explanation = options.measured(RunPart::Explanation, explain);
     let cut = replayed.as_ref().err().and_then(|no| no.stopped);
     explanation.left_out.extend(replayed.as_ref().err().map(ReplayFailure::sentence));
     let gap = objective.gap().unwrap_or(f64::INFINITY);
@@ -47,23 +48,20 @@ pub(crate) fn report_plan(
         Some(stopped) => PlanOutcome::Feasible { plan, stopped },
         None => PlanOutcome::Feasible { plan, stopped: StopReason::Finished },
     };
-    (outcome, PlanningReport { objective, seconds, rounds, explanation, estimate: replayed.ok(), ..empty_report(options) })
+    (outcome, PlanningReport { objective, rounds, explanation, estimate: replayed.ok(), ..empty_report(options) })
 }
 
 /// Outcome and report for an infeasible problem.
 pub(crate) fn report_infeasible(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
-    let shortfalls = infeasible::shortfalls(problem, &options.limits());
+    let shortfalls = options.measured(RunPart::Shortfalls, || infeasible::shortfalls(problem, &options.limits()));
     let mut report = empty_report(options);
     report.explanation.shortfalls = shortfalls.clone();
-    report.seconds = (options.elapsed)().as_secs_f64();
     (PlanOutcome::Infeasible { shortfalls }, report)
 }
 
 /// Outcome and report without a plan and without a proof.
 pub(crate) fn report_unknown(options: &PlanningOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
-    let mut report = empty_report(options);
-    report.seconds = (options.elapsed)().as_secs_f64();
     // a cancelled run reports the cancellation before any other reason
     let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { stopped };
-    (PlanOutcome::Unknown { stopped }, report)
+    (PlanOutcome::Unknown { stopped }, empty_report(options))
 }

@@ -97,32 +97,52 @@ fn pipeline(draw: &mut Draw, index: usize, shape: &ProblemShape, hardware: &[Har
     let tasks = 1 + draw.below(shape.tasks_max);
     let star = draw.below(2) == 0;
     let tasks: Vec<Task> = (0..tasks).map(|t| task(draw, t, shape)).collect();
-    let from = |t: usize| TaskIndex(if star { 0 } else { t - 1 });
-    let edge = |t: usize| Edge { from: from(t), to: TaskIndex(t), ratio: 1.0, primary: true, map: BTreeMap::new() };
     let slowest: f64 = tasks.iter().map(|t| t.variants[0].profile.rows()[0].latency_ms).sum();
+    let edges = (1..tasks.len()).map(|t| edge(if star { 0 } else { t - 1 }, t)).collect();
     let draft = PipelineDraft {
-        name: format!("pipeline{index}"),
         demand_qps: shape.demand_qps * draw.between(0.4, 1.6),
         slo_ms: slowest * draw.between(2.5, 6.0),
-        percentile: 99.0,
-        queue_factor: 2.0,
-        network_ms: 0.0,
         weight: 1.0 + draw.below(3) as f64,
         min_accuracy: shape.min_accuracy,
-        accuracy_model: AccuracyModel::Product,
-        path_accuracy: Vec::new(),
-        leaf_weights: BTreeMap::new(),
-        survive: 0,
-        partial: Partial::Deny,
-        serving: ServingWishes::default(),
-        edges: (1..tasks.len()).map(edge).collect(),
-        tasks,
+        ..draft(index, edges, tasks)
     };
     Pipeline::new(draft, hardware, "").expect("a pipeline within the ranges")
 }
 
+/// A pipeline of plain wishes. The caller sets its demand and its SLO.
+pub(super) fn draft(index: usize, edges: Vec<Edge>, tasks: Vec<Task>) -> PipelineDraft {
+    PipelineDraft {
+        name: format!("pipeline{index}"),
+        edges,
+        tasks,
+        demand_qps: 100.0,
+        weight: 1.0,
+        slo_ms: 1_000.0,
+        network_ms: 0.0,
+        percentile: 99.0,
+        min_accuracy: None,
+        queue_factor: 2.0,
+        survive: 0,
+        path_accuracy: Vec::new(),
+        accuracy_model: AccuracyModel::Product,
+        serving: ServingWishes::default(),
+        leaf_weights: BTreeMap::new(),
+        partial: Partial::Deny,
+    }
+}
+
+/// An edge that makes queries.
+pub(super) fn edge(from: usize, to: usize) -> Edge {
+    Edge { from: TaskIndex(from), to: TaskIndex(to), ratio: 1.0, primary: true, map: BTreeMap::new() }
+}
+
+/// A measured point.
+pub(super) fn row(hardware: HardwareIndex, share: Share, batch: u32, latency_ms: f64) -> ProfileRow {
+    ProfileRow { hardware, share, batch, latency_ms, p99_ms: None }
+}
+
 /// Variants by falling accuracy, each faster than the one before and with a fan-out of its own.
-fn task(draw: &mut Draw, index: usize, shape: &ProblemShape) -> Task {
+pub(super) fn task(draw: &mut Draw, index: usize, shape: &ProblemShape) -> Task {
     let count = 2 + draw.below(shape.variants_max.max(2) - 1);
     let mut accuracy = 1.0;
     let mut latency = draw.between(8.0, 40.0);
@@ -153,17 +173,10 @@ fn rows(draw: &mut Draw, latency: f64, shape: &ProblemShape) -> Vec<ProfileRow> 
         for b in 0..shape.batches {
             let batch = 1_u32 << b;
             let latency_ms = latency / hardware.speed * (fixed + (1.0 - fixed) * f64::from(batch));
-            let row = |share: Share, latency_ms: f64| ProfileRow {
-                hardware: HardwareIndex(h),
-                share,
-                batch,
-                latency_ms,
-                p99_ms: None,
-            };
-            rows.push(row(Share::WHOLE, latency_ms));
+            rows.push(row(HardwareIndex(h), Share::WHOLE, batch, latency_ms));
             if shape.halves {
                 let half = Share::new(0.5).expect("a half is a share");
-                rows.push(row(half, 1.7 * latency_ms));
+                rows.push(row(HardwareIndex(h), half, batch, 1.7 * latency_ms));
             }
         }
     }

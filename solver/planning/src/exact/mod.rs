@@ -16,6 +16,7 @@
 
 pub(crate) mod decompose;
 pub(crate) mod model;
+pub(crate) mod priced;
 pub(crate) mod search;
 pub(crate) mod solution;
 pub(crate) mod stage;

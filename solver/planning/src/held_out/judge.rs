@@ -5,13 +5,13 @@
 //! attainment reaches the percentile. It misses if the upper end is below it. Between these, the number of samples doubles.
 //!
 //! Looking several times must not make wrong promises more probable, so the error of 5 % is divided among the looks
-//! ([`error_of_look`]).
+//! ([`error_of_look`](apportion_estimator::interval::error_of_look)).
 
+use super::effort::{Found, JudgeEffort, JudgeStop, LookSchedule, groups_of};
+use super::verdict::verdict;
 use crate::replay::{self, ReplayFailure};
-use apportion_domain::{
-    ArrivalTrace, JudgedLoad, JudgedOn, JudgedPipeline, JudgedVerdict, Pipeline, Plan, Problem, StopReason,
-};
-use apportion_estimator::interval::{RunCount, attainment_interval, error_of_look, independent_max};
+use apportion_domain::{ArrivalTrace, JudgedLoad, JudgedOn, JudgedPipeline, JudgedVerdict, Pipeline, Plan, Problem};
+use apportion_estimator::interval::attainment_interval;
 use apportion_estimator::{
     FreshLoad, Sample, Samples, SimulateError, Simulation, Workload, expected_requests, expected_visits, first_seed,
     run_sample,
@@ -19,89 +19,8 @@ use apportion_estimator::{
 use apportion_mip::RunLimits;
 use rayon::prelude::*;
 
-/// Most samples at the first look. With fewer, Student's t makes the interval much wider than the requests do.
-const FIRST_SAMPLES: u64 = 8;
-/// Least samples at the first look. A long sample shows much by itself.
-const FIRST_SAMPLES_MIN: u64 = 5;
-/// Samples that sort out plans which will not hold, before the first look.
-const TRIAL_SAMPLES: u64 = 2;
-/// Samples of a judgement that ends at once.
-const FEW_SAMPLES: u64 = 4;
-/// Most samples. With them a load of one request per minute is decided.
-const SAMPLES_MAX: u64 = 4096;
 /// Samples that run at once: their results are in memory together.
 const SAMPLES_AT_ONCE: u64 = 16;
-
-/// When a judgement ends.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum EndWhen {
-    /// When the plan holds or misses.
-    Decided,
-    /// As soon as fewer requests are in time than asked: more samples may still move the plan from undecided, but a search
-    /// asks only for plans that hold.
-    Doubtful,
-    /// After a few samples, decided or not.
-    AtOnce,
-}
-
-/// How much work a judgement may take.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct JudgeEffort {
-    /// Queries that all samples may serve together, over all tasks of a plan. The first two looks may exceed it.
-    visits_max: f64,
-    end: EndWhen,
-}
-
-impl JudgeEffort {
-    /// For a plan: about a second of one core.
-    pub const PLAN: Self = Self { visits_max: 6e6, end: EndWhen::Decided };
-    /// For plans that are compared each second or so: four samples.
-    pub const ROUND: Self = Self { visits_max: 0.0, end: EndWhen::AtOnce };
-    /// For a plan of which nothing is asked.
-    pub(crate) const ANSWER: Self = Self { visits_max: 4e5, end: EndWhen::Decided };
-    /// For a plan among many of a search.
-    pub(crate) const SEARCH: Self = Self { visits_max: 6e6, end: EndWhen::Doubtful };
-    /// For a step of a ladder, of which there are many: two looks are usual.
-    pub(crate) const STEP: Self = Self { visits_max: 2e5, end: EndWhen::Doubtful };
-
-    /// Whether more samples are wanted after these results.
-    fn asks_for_more(self, pipelines: &[JudgedPipeline]) -> bool {
-        let is_open = verdict(pipelines) == JudgedVerdict::Undecided;
-        match self.end {
-            EndWhen::Decided => is_open,
-            EndWhen::Doubtful => is_open && !pipelines.iter().any(is_doubtful),
-            EndWhen::AtOnce => false,
-        }
-    }
-}
-
-/// Whether fewer requests than asked were in time.
-fn is_doubtful(p: &JudgedPipeline) -> bool {
-    p.verdict != JudgedVerdict::Holds && p.attainment < p.percentile / 100.0
-}
-
-/// Whether the samples leave a plan that may hold: none of its pipelines had fewer requests in time than asked.
-pub(crate) fn may_hold(judged: &JudgedOn) -> bool {
-    !judged.pipelines.iter().any(is_doubtful)
-}
-
-/// Samples at the first look: the fewest that show of a plan without a late request that it holds.
-fn first_samples(problem: &Problem, workload: &Workload) -> u64 {
-    let is_enough = |samples: &u64| {
-        let pipelines = || problem.pipelines.iter().zip(&workload.traces);
-        pipelines().all(|(p, trace)| {
-            let run = RunCount { requests: expected_requests(trace) as u64, missed: 0 };
-            let groups = groups_of(p, trace, *samples);
-            attainment_interval(&vec![run; *samples as usize], groups, error_of_look(1)).low >= p.percentile / 100.0
-        })
-    };
-    (FIRST_SAMPLES_MIN..FIRST_SAMPLES).find(is_enough).unwrap_or(FIRST_SAMPLES)
-}
-
-/// The largest number of independent requests in so many samples.
-fn groups_of(p: &Pipeline, trace: &ArrivalTrace, samples: u64) -> f64 {
-    independent_max(samples as f64 * seconds(trace) * 1e3 / p.slo_ms)
-}
 
 /// Which plan is judged, and on which samples.
 #[derive(Clone, Copy, Debug)]
@@ -119,6 +38,13 @@ struct Evidence<'a> {
     judged: JudgedPlan<'a>,
     samples: Samples,
     pipelines: Vec<JudgedPipeline>,
+}
+
+impl Evidence<'_> {
+    fn found(&self) -> Found<'_> {
+        let JudgedPlan { problem, workload, .. } = self.judged;
+        Found { problem, workload, counts: self.samples.counts(), pipelines: &self.pipelines }
+    }
 }
 
 /// Judges a plan. The estimates are over all samples, and the total's `judged_on` says what they show.
@@ -142,31 +68,29 @@ pub(crate) fn judge_all(
     let draw = SampleDraw { load: FreshLoad::new(workload), first: first_seed(workload.seed, purpose) };
     let visits_of = |of: &JudgedPlan<'_>| expected_visits(of.problem, of.plan, &workload.traces).max(1.0);
     let visits = plans.iter().map(visits_of).fold(1.0, f64::max);
-    let first = first_samples(problem, workload);
-    let mut look = 1;
-    // the trial promises nothing, so it spends no error
-    let mut asked = match effort.end {
-        EndWhen::Doubtful => TRIAL_SAMPLES,
-        EndWhen::AtOnce => FEW_SAMPLES,
-        EndWhen::Decided => first,
-    };
+    let schedule = LookSchedule::new(problem, workload, effort, visits);
+    let mut stop = schedule.start();
     let mut all: Vec<Result<Evidence<'_>, ReplayFailure>> =
-        plans.iter().map(|judged| draw.first_look(judged, asked, limits)).collect();
-    loop {
-        (look, asked) = if asked < first { (1, first) } else { (look + 1, asked * 2) };
-        let is_too_much = asked > SAMPLES_MAX || (look > 2 && asked as f64 * visits > effort.visits_max);
-        if is_too_much || !all.iter().flatten().any(|of| effort.asks_for_more(&of.pipelines)) {
-            break;
-        }
-        let looked = all.iter().flatten().map(|of| draw.look(&of.judged, &of.samples, asked, limits));
+        plans.iter().map(|judged| draw.first_stop(judged, stop, limits)).collect();
+    while all.iter().flatten().any(|of| schedule.asks_for_more(stop, &of.found())) {
+        let Some(next) = schedule.after(stop) else { break };
+        let looked = all.iter().flatten().map(|of| draw.look(&of.judged, &of.samples, next.samples, limits));
         // if the time is up, the earlier looks count for every plan
         let Ok(looked) = looked.collect::<Result<Vec<Samples>, _>>() else { break };
         for (of, samples) in all.iter_mut().flatten().zip(looked) {
-            of.pipelines = judge_pipelines(of.judged.problem, workload, &samples, error_of_look(look));
+            of.pipelines = judge_pipelines(of.judged.problem, workload, &samples, next.error());
             of.samples = samples;
         }
+        stop = next;
     }
     all.into_iter().map(|evidence| evidence.map(|evidence| draw.simulation_of(evidence))).collect()
+}
+
+/// The least attainments of a plan's pipelines that a judgement could show to be enough.
+pub(crate) fn least_attainments(judged: &JudgedPlan<'_>, effort: JudgeEffort) -> Vec<f64> {
+    let JudgedPlan { problem, plan, workload, .. } = *judged;
+    let visits = expected_visits(problem, plan, &workload.traces).max(1.0);
+    LookSchedule::new(problem, workload, effort, visits).into_aims()
 }
 
 /// Where samples come from.
@@ -177,15 +101,15 @@ struct SampleDraw<'a> {
 }
 
 impl SampleDraw<'_> {
-    fn first_look<'a>(
+    fn first_stop<'a>(
         &self,
         judged: &JudgedPlan<'a>,
-        count: u64,
+        stop: JudgeStop,
         limits: &RunLimits,
     ) -> Result<Evidence<'a>, ReplayFailure> {
-        let looked = self.look(judged, &Samples::default(), count, limits);
+        let looked = self.look(judged, &Samples::default(), stop.samples, limits);
         let samples = looked.map_err(|error| ReplayFailure::new(&error, limits))?;
-        let pipelines = judge_pipelines(judged.problem, judged.workload, &samples, error_of_look(1));
+        let pipelines = judge_pipelines(judged.problem, judged.workload, &samples, stop.error());
         Ok(Evidence { judged: *judged, samples, pipelines })
     }
 
@@ -221,29 +145,23 @@ impl SampleDraw<'_> {
     }
 }
 
-/// Runs a plan on further samples, which no judgement has seen.
-pub(crate) fn run_fresh(
-    problem: &Problem,
-    plan: &Plan,
-    workload: &Workload,
-    count: u64,
-    limits: &RunLimits,
-) -> Result<Simulation, SimulateError> {
-    let purpose = "promise";
+/// Runs a plan on the first samples of a purpose, without a judgement.
+pub(crate) fn run_samples(judged: &JudgedPlan<'_>, count: u64, limits: &RunLimits) -> Result<Simulation, ReplayFailure> {
+    let JudgedPlan { problem, plan, workload, purpose } = *judged;
     let draw = SampleDraw { load: FreshLoad::new(workload), first: first_seed(workload.seed, purpose) };
-    let judged = JudgedPlan { problem, plan, workload, purpose };
-    let samples = draw.look(&judged, &Samples::default(), count.max(1), limits)?;
+    let samples = draw.look(judged, &Samples::default(), count.max(1), limits);
+    let samples = samples.map_err(|error| ReplayFailure::new(&error, limits))?;
     Ok(samples.into_simulation(problem, plan, draw.first).expect("at least one sample"))
 }
 
 fn judge_pipelines(problem: &Problem, workload: &Workload, samples: &Samples, error: f64) -> Vec<JudgedPipeline> {
     let of_pipeline = |(i, (p, trace)): (usize, (&Pipeline, &ArrivalTrace))| {
-        let interval = attainment_interval(samples.counts(i), groups_of(p, trace, samples.len() as u64), error);
+        let interval = attainment_interval(&samples.counts()[i], groups_of(p, trace, samples.len() as u64), error);
         let asked = p.percentile / 100.0;
         JudgedPipeline {
             pipeline: p.name.clone(),
             percentile: p.percentile,
-            requests: samples.counts(i).iter().map(|run| run.requests).sum(),
+            requests: samples.counts()[i].iter().map(|run| run.requests).sum(),
             attainment: interval.attainment,
             attainment_low: interval.low,
             attainment_high: interval.high,
@@ -258,57 +176,9 @@ fn judge_pipelines(problem: &Problem, workload: &Workload, samples: &Samples, er
     problem.pipelines.iter().zip(&workload.traces).enumerate().map(of_pipeline).collect()
 }
 
-/// The seconds of a trace in which requests may come.
-fn seconds(trace: &ArrivalTrace) -> f64 {
-    match trace {
-        ArrivalTrace::Rates(rows) => rows.iter().filter(|&&(_, qps)| qps > 0.0).count() as f64,
-        ArrivalTrace::Arrivals(moments) => match (moments.first(), moments.last()) {
-            (Some(&first), Some(last)) => (last.since(first).as_millis() / 1e3).max(1.0),
-            _ => 0.0,
-        },
-    }
-}
-
-/// The answer for all pipelines together.
-fn verdict(pipelines: &[JudgedPipeline]) -> JudgedVerdict {
-    let has = |verdict| pipelines.iter().any(|p| p.verdict == verdict);
-    match () {
-        () if has(JudgedVerdict::Misses) => JudgedVerdict::Misses,
-        () if has(JudgedVerdict::Undecided) => JudgedVerdict::Undecided,
-        () => JudgedVerdict::Holds,
-    }
-}
-
-/// Whether a search ends with this plan: it holds, or no sample shows a reason to tighten further.
-pub(crate) fn is_accepted(judged: &JudgedOn) -> bool {
-    let is_clean = |p: &JudgedPipeline| match p.verdict {
-        JudgedVerdict::Holds => true,
-        JudgedVerdict::Undecided => p.attainment >= 1.0,
-        JudgedVerdict::Misses => false,
-    };
-    judged.pipelines.iter().all(is_clean)
-}
-
-/// By how much each pipeline misses the percentile, or else the lower end of its interval: 0 where the pipeline holds.
-pub(crate) fn interval_misses(judged: &JudgedOn) -> Vec<f64> {
-    let miss = |p: &JudgedPipeline| match p.verdict {
-        JudgedVerdict::Holds => 0.0,
-        _ if is_doubtful(p) => p.percentile / 100.0 - p.attainment,
-        JudgedVerdict::Misses | JudgedVerdict::Undecided => (p.percentile / 100.0 - p.attainment_low).max(0.0),
-    };
-    judged.pipelines.iter().map(miss).collect()
-}
-
-/// Why a plan that is not accepted is no better.
-pub(crate) fn stop_reason(judged: &JudgedOn) -> StopReason {
-    match judged.verdict {
-        JudgedVerdict::Undecided => StopReason::TraceUndecided,
-        JudgedVerdict::Holds | JudgedVerdict::Misses => StopReason::TraceNotMet,
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::verdict::may_hold;
     use super::*;
     use crate::fixtures::{chain, problem};
     use crate::options::PlanningOptions;
@@ -319,20 +189,6 @@ mod tests {
     fn steady(qps: f64, seconds: u64) -> Workload {
         let trace = ArrivalTrace::Rates((0..seconds).map(|s| (s, qps)).collect());
         Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
-    }
-
-    #[test]
-    fn the_first_look_can_decide_a_clean_plan() {
-        let problem = problem(chain(120.0));
-        assert_eq!(first_samples(&problem, &steady(300.0, 2)), FIRST_SAMPLES);
-        assert_eq!(first_samples(&problem, &steady(300.0, 1200)), FIRST_SAMPLES_MIN);
-        let clean = |seconds: u64, samples: u64| {
-            let run = RunCount { requests: 300 * seconds, missed: 0 };
-            let groups = independent_max(samples as f64 * seconds as f64 * 1e3 / 120.0);
-            attainment_interval(&vec![run; samples as usize], groups, error_of_look(1)).low
-        };
-        let seconds = (30..1200).find(|&s| first_samples(&problem, &steady(300.0, s)) == 6).expect("a middle length");
-        assert!(clean(seconds, 6) >= 0.99 && clean(seconds, 5) < 0.99, "{seconds}");
     }
 
     #[test]
@@ -347,9 +203,10 @@ mod tests {
             judge(&judged, effort, &limits).expect("a run").total.judged_on.expect("samples")
         };
         let rates = || (150..400).step_by(10).map(f64::from);
-        let doubtful = rates().map(|qps| (qps, judged_at(qps, JudgeEffort::SEARCH))).find(|(_, j)| !may_hold(j));
+        let doubtful =
+            rates().map(|qps| (qps, judged_at(qps, JudgeEffort::SEARCH))).find(|(_, j)| !may_hold(j) && j.samples <= 8);
         let (qps, early) = doubtful.expect("a load that is too high");
-        assert!(early.samples <= FIRST_SAMPLES && early.verdict != JudgedVerdict::Holds, "{early:?}");
+        assert!(early.verdict != JudgedVerdict::Holds, "{early:?}");
         assert!(judged_at(qps, JudgeEffort::PLAN).samples > early.samples, "{qps}");
         // Where it holds, both take the same samples.
         let held =

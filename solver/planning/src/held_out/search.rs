@@ -1,6 +1,8 @@
 //! How does a planner that searches on one sample come to a plan that holds on fresh ones?
 
-use super::judge::{JudgeEffort, JudgedPlan, is_accepted, judge, stop_reason};
+use super::effort::JudgeEffort;
+use super::judge::{JudgedPlan, judge};
+use super::verdict::{is_accepted, stop_reason};
 use crate::options::PlanningOptions;
 use crate::replay;
 use apportion_domain::{

@@ -1,6 +1,7 @@
 //! Which of several plans for one load serves it better?
 
-use super::judge::{JudgeEffort, JudgedPlan, judge_all};
+use super::effort::JudgeEffort;
+use super::judge::{JudgedPlan, judge_all};
 use apportion_domain::{Plan, Problem};
 use apportion_estimator::{Simulation, Workload};
 use apportion_mip::RunLimits;
@@ -52,12 +53,7 @@ mod tests {
     fn plans() -> (Problem, [Plan; 2]) {
         let problem = problem(chain(120.0));
         let trace = Some(steady(300.0));
-        let options = PlanningOptions {
-            planner: Planner::Greedy,
-            trace,
-            explain: false,
-            ..PlanningOptions::new(clock(Duration::ZERO))
-        };
+        let options = PlanningOptions { planner: Planner::Greedy, trace, ..PlanningOptions::new(clock(Duration::ZERO)) };
         let planned = crate::plan(&problem, &options).0.plan().expect("a plan").clone();
         let mut thin = planned.clone();
         thin.pipelines[0].assignments.iter_mut().for_each(|a| a.replicas = 1);

@@ -7,7 +7,9 @@
 //! The replicas found so fit one sample of the rate. They are judged on fresh samples, and get more replicas until these
 //! show that the percentile is met (`held_out`).
 
-use crate::held_out::judge::{JudgeEffort, JudgedPlan, is_accepted, judge};
+use crate::held_out::effort::JudgeEffort;
+use crate::held_out::judge::{JudgedPlan, judge};
+use crate::held_out::verdict::is_accepted;
 use crate::replay;
 use crate::replay::ReplayVerdict;
 use apportion_domain::{ArrivalTrace, Assignment, Pipeline, PipelinePlan, Plan, Problem, StopReason, TaskKind};
@@ -394,7 +396,7 @@ mod tests {
             .expect("valid");
         let options = |planner, ladder| {
             let elapsed = Arc::new(Duration::default);
-            PlanningOptions { planner, ladder, trace: Some(steady(90.0)), explain: false, ..PlanningOptions::new(elapsed) }
+            PlanningOptions { planner, ladder, trace: Some(steady(90.0)), ..PlanningOptions::new(elapsed) }
         };
         let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
         let alone = [Planner::Milp, Planner::Greedy].map(|planner| {

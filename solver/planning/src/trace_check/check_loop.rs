@@ -1,126 +1,116 @@
-//! The check loop: solve, replay on the trace, tighten the formulation by the measurements, solve again.
-//!
-//! The replay on the trace decides quickly that a plan misses. A plan that passes it is judged on fresh samples, other ones
-//! in each round: the plan holds if these show it ([`crate::held_out`]).
+//! The check loop: solve, replay on the trace, tighten the formulation by the measurements, solve again. Then judge.
 //!
 //! A formulation that uses replicas fully misses its tail under random arrivals. So a missed percentile tightens each task
 //! at which queries waited longer than the queue factor allows. The task gets headroom: its load counts for more. If its
 //! replicas were not busy (a parent's batch arrives at once), it also gets a charge on its time. A tightening is an upper
-//! end if no plan meets it, or if the plan holds under it. The next tightening lies half-way to the last one that missed.
+//! end if no plan meets it, or if the plan passes its replay under it. The next tightening lies half-way to the last one
+//! that missed.
+//!
+//! The replays are on one sample of the load, and are cheap. A plan that passes them may fit the chances of this sample. So
+//! the plans that pass are judged on fresh samples, the best one first, and the first one that holds is the answer
+//! ([`crate::held_out`]). All plans of a cycle are judged on the same samples: they were chosen without them. If none
+//! holds, the next cycle searches on samples of this judgement too, and judges on others.
 
+use super::tested::{TestedPlan, compare_worth};
 use super::tighten::{MissedPlan, tighten};
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{CheckedPlan, SearchOutcome, attempt};
-use crate::held_out::judge::{JudgeEffort, JudgedPlan, interval_misses, is_accepted, judge, may_hold, stop_reason};
+use crate::exact::search::attempt::{CheckedPlan, SearchOutcome, attempt_by};
+use crate::held_out::effort::JudgeEffort;
+use crate::held_out::judge::{JudgedPlan, judge, least_attainments, run_samples};
+use crate::held_out::verdict::{is_accepted, stop_reason};
 use crate::options::PlanningOptions;
 use crate::replay::{self, ReplayFailure};
-use apportion_domain::{
-    CheckRound, JudgedOn, JudgedVerdict, Mode, ObjectiveStep, Plan, PlanOutcome, PlanningReport, Problem, StopReason,
-};
+use apportion_domain::{CheckRound, JudgedVerdict, PlanOutcome, PlanningReport, Problem, StopReason};
 use apportion_estimator::{Simulation, Workload};
 use apportion_mip::RunLimits;
+use std::cmp::Ordering;
 
-/// Most rounds of the check loop.
-pub(crate) const ROUNDS_MAX: u32 = 8;
-/// Most rounds spent on a better plan once one holds.
+/// Most rounds of the first cycle.
+const ROUNDS_MAX: u32 = 8;
+/// Most rounds of each further cycle: it begins near a plan that nearly holds.
+const FURTHER_ROUNDS_MAX: u32 = 5;
+/// Most rounds between plans that were refused and a dearer one that holds.
+const GAP_ROUNDS_MAX: u32 = 3;
+/// Most cycles of searching and judging.
+const CYCLES_MAX: u64 = 4;
+/// Most rounds of a cycle that are spent on a better plan once one passes.
 const REFINEMENTS_MAX: u32 = 3;
+/// Samples of a judgement that the next cycle searches on: one for each of two cores.
+const SEEN_SAMPLES: u64 = 2;
 
-/// A plan with its replay.
-#[derive(Clone)]
-struct Replayed {
-    candidate: CheckedPlan,
-    simulation: Simulation,
-    /// The runs on fresh samples, if the plan passed its replay.
-    judged: Option<Simulation>,
-    tightening: Tightening,
-}
+/// An outcome with its report.
+type Answer = (PlanOutcome, PlanningReport);
 
-impl Replayed {
-    /// What the fresh samples say.
-    fn judged_on(&self) -> Option<&JudgedOn> {
-        self.judged.as_ref().and_then(|judged| judged.total.judged_on.as_ref())
-    }
-
-    /// The run with the most requests: that on fresh samples, or else the replay.
-    fn best_known(&self) -> &Simulation {
-        self.judged.as_ref().unwrap_or(&self.simulation)
-    }
-
-    /// By how much each pipeline misses its percentile: 0 where it holds.
-    fn misses(&self, problem: &Problem) -> Vec<f64> {
-        match self.judged_on() {
-            Some(judged) => interval_misses(judged),
-            None => replay::percentile_misses(problem, &self.simulation.pipelines),
-        }
-    }
-
-    fn worst_miss(&self, problem: &Problem) -> f64 {
-        self.misses(problem).into_iter().fold(0.0, f64::max)
-    }
-
-    /// How far it is from holding: a plan that may hold is closer than one that misses.
-    fn distance(&self, problem: &Problem) -> (bool, f64) {
-        (!self.judged_on().is_some_and(may_hold), self.worst_miss(problem))
-    }
-}
-
-/// Where the search for a tightening stands.
-#[derive(Default)]
-struct Progress {
-    held: Option<Replayed>,
-    missed: Option<Replayed>,
-    /// The last tightening that missed. `high` is the least that holds or that no plan meets.
-    low: Option<Tightening>,
-    high: Option<Tightening>,
-    refinements: u32,
-    rounds: Vec<CheckRound>,
-    stopped: Option<StopReason>,
-}
+/// What judges a plan.
+pub(crate) type Judge = fn(&JudgedPlan<'_>, JudgeEffort, &RunLimits) -> Result<Simulation, ReplayFailure>;
 
 /// Plans so that the percentile of every pipeline is met on `workload`.
-pub(crate) fn plan_on_trace(
-    problem: &Problem,
-    options: &PlanningOptions,
-    workload: &Workload,
-) -> (PlanOutcome, PlanningReport) {
-    let limits = options.limits();
-    let search = limits.for_search();
-    let mut progress = Progress::default();
+pub(crate) fn plan_on_trace(problem: &Problem, options: &PlanningOptions, workload: &Workload) -> Answer {
+    plan_judged_by(judge, problem, options, workload)
+}
+
+/// As [`plan_on_trace`], with this judge.
+pub(crate) fn plan_judged_by(judge: Judge, problem: &Problem, options: &PlanningOptions, workload: &Workload) -> Answer {
+    let mut check = CheckLoop::new(problem, options, workload, judge);
     let mut tightening = Tightening::none(problem);
-    for round in 1..=ROUNDS_MAX {
-        match attempt(problem, &tightening, options.gap, &search) {
-            SearchOutcome::Infeasible if round == 1 => return report::report_infeasible(problem, options),
-            SearchOutcome::Unknown(stopped) if round == 1 => return report::report_unknown(options, stopped),
-            SearchOutcome::Infeasible => progress.high = Some(tightening.clone()),
-            SearchOutcome::Unknown(stopped) => {
-                progress.stopped = Some(stopped);
-                break;
-            }
-            SearchOutcome::Plan(candidate) => {
-                let checked = match progress.known(&candidate.plan) {
-                    Some(known) => Ok(Replayed { tightening: tightening.clone(), ..known }),
-                    None => check_plan(problem, workload, (round, &tightening), *candidate, &limits.for_finishing()),
-                };
-                match checked {
-                    Ok(replayed) => progress.record_replay(problem, round, replayed),
-                    // a replayed plan of an earlier round is worth more than a plan without a replay
-                    Err(Cut { no, .. }) if progress.held.is_some() || progress.missed.is_some() => {
-                        progress.stopped = Some(no.reason());
-                        break;
-                    }
-                    Err(Cut { no, candidate }) => {
-                        return report::report_plan(problem, options, *candidate, Err(no), progress.rounds);
-                    }
-                }
-            }
+    for cycle in 1..=CYCLES_MAX {
+        if let Err(answer) = check.search(tightening, cycle) {
+            return *answer;
         }
-        match progress.next_tightening(problem, workload, &search) {
+        check.judge_passing(cycle);
+        match check.begin_cycle(cycle) {
             Some(next) => tightening = next,
             None => break,
         }
     }
-    progress.into_report(problem, options, workload)
+    match check.held {
+        Some(held) => check.into_held(held),
+        None => check.into_missed(),
+    }
+}
+
+/// A tightening with the position of its plan.
+#[derive(Clone)]
+struct TriedTightening {
+    tightening: Tightening,
+    plan: usize,
+}
+
+/// A round with the position of its plan.
+struct LoopRound {
+    report: CheckRound,
+    plan: usize,
+}
+
+/// Where the loop stands.
+struct CheckLoop<'a> {
+    problem: &'a Problem,
+    options: &'a PlanningOptions,
+    workload: &'a Workload,
+    judge: Judge,
+    /// Limits of the searches.
+    limits: RunLimits,
+    /// The attainments that make a plan worth a judgement, by pipeline; known with the first plan.
+    aims: Vec<f64>,
+    /// All plans so far, each once.
+    tested: Vec<TestedPlan>,
+    rounds: Vec<LoopRound>,
+    /// Rounds so far, also those without a plan.
+    count: u32,
+    /// The last tightening that missed.
+    low: Option<TriedTightening>,
+    /// The least tightening under which a plan passes or no plan exists.
+    high: Option<Tightening>,
+    /// The least tightening that no plan meets.
+    infeasible: Option<Tightening>,
+    /// Rounds of this cycle whose plan passed.
+    refinements: u32,
+    /// The position of the best plan that was accepted.
+    held: Option<usize>,
+    /// Names the fresh samples that earlier cycles have judged on, if the search may look at them.
+    seen: Option<String>,
+    stopped: Option<StopReason>,
 }
 
 /// A plan whose replay was cut short.
@@ -129,154 +119,228 @@ struct Cut {
     no: ReplayFailure,
 }
 
-/// Replays a plan on the trace. If it passes, judges it on the fresh samples of its round.
-fn check_plan(
-    problem: &Problem,
-    workload: &Workload,
-    (round, tightening): (u32, &Tightening),
-    candidate: CheckedPlan,
-    limits: &RunLimits,
-) -> Result<Replayed, Cut> {
-    let simulation = match replay::replay(problem, &candidate.plan, workload, limits) {
-        Ok(simulation) => simulation,
-        Err(no) => return Err(Cut { candidate: Box::new(candidate), no }),
-    };
-    let mut replayed = Replayed { candidate, simulation, judged: None, tightening: tightening.clone() };
-    if replayed.worst_miss(problem) <= 0.0 {
-        // without a judgement the plan counts as one that is not known to hold
-        replayed.judged =
-            judge_round(problem, &replayed.candidate.plan, workload, (round, JudgeEffort::SEARCH), limits).ok();
-    }
-    Ok(replayed)
+/// Names the fresh samples of a cycle.
+fn purpose_of(cycle: u64) -> String {
+    format!("cycle/{cycle}")
 }
 
-/// Judges the plan of a round on the fresh samples of this round.
-fn judge_round(
-    problem: &Problem,
-    plan: &Plan,
-    workload: &Workload,
-    (round, effort): (u32, JudgeEffort),
-    limits: &RunLimits,
-) -> Result<Simulation, ReplayFailure> {
-    judge(&JudgedPlan { problem, plan, workload, purpose: &format!("round/{round}") }, effort, limits)
-}
-
-impl Progress {
-    /// The results of the same plan in an earlier round. Other samples would be a second chance, and the first one counts.
-    fn known(&self, plan: &Plan) -> Option<Replayed> {
-        self.held.iter().chain(&self.missed).find(|of| of.candidate.plan == *plan).cloned()
+impl<'a> CheckLoop<'a> {
+    fn new(problem: &'a Problem, options: &'a PlanningOptions, workload: &'a Workload, judge: Judge) -> Self {
+        Self {
+            problem,
+            options,
+            workload,
+            judge,
+            limits: options.limits().for_search(),
+            aims: Vec::new(),
+            tested: Vec::new(),
+            rounds: Vec::new(),
+            count: 0,
+            low: None,
+            high: None,
+            infeasible: None,
+            refinements: 0,
+            held: None,
+            seen: None,
+            stopped: None,
+        }
     }
 
-    fn record_replay(&mut self, problem: &Problem, round: u32, replayed: Replayed) {
-        self.rounds.push(round_of(problem, round, &replayed));
-        if replayed.judged_on().is_some_and(is_accepted) {
-            self.high = Some(replayed.tightening.clone());
+    /// The rounds of one cycle. The error is the answer if there is no plan to go on with.
+    fn search(&mut self, first: Tightening, cycle: u64) -> Result<(), Box<Answer>> {
+        let mut tightening = first;
+        let rounds_max = match (cycle, self.held) {
+            (1, _) => ROUNDS_MAX,
+            (_, None) => FURTHER_ROUNDS_MAX,
+            (_, Some(_)) => GAP_ROUNDS_MAX,
+        };
+        for _ in 0..rounds_max {
+            self.count += 1;
+            match attempt_by(self.options, self.problem, &tightening, &self.limits) {
+                SearchOutcome::Infeasible if self.count == 1 => {
+                    return Err(Box::new(report::report_infeasible(self.problem, self.options)));
+                }
+                SearchOutcome::Unknown(stopped) if self.count == 1 => {
+                    return Err(Box::new(report::report_unknown(self.options, stopped)));
+                }
+                SearchOutcome::Infeasible => {
+                    self.infeasible = Some(tightening.clone());
+                    self.high = Some(tightening.clone());
+                }
+                SearchOutcome::Unknown(stopped) => {
+                    self.stopped = Some(stopped);
+                    break;
+                }
+                SearchOutcome::Plan(candidate) => match self.test(*candidate, &tightening) {
+                    Ok(plan) => self.record(TriedTightening { tightening, plan }),
+                    // a replayed plan of an earlier round is worth more than a plan without a replay
+                    Err(Cut { no, .. }) if !self.tested.is_empty() => {
+                        self.stopped = Some(no.reason());
+                        break;
+                    }
+                    Err(Cut { no, candidate }) => {
+                        let rounds = Vec::new();
+                        return Err(Box::new(report::report_plan(self.problem, self.options, *candidate, Err(no), rounds)));
+                    }
+                },
+            }
+            match self.next_tightening() {
+                Some(next) => tightening = next,
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The position of a plan that was replayed, or is replayed here. A plan that comes again keeps its runs: other samples
+    /// would be a second chance.
+    fn test(&mut self, candidate: CheckedPlan, tightening: &Tightening) -> Result<usize, Cut> {
+        if let Some(known) = self.tested.iter().position(|of| of.candidate.plan == candidate.plan) {
+            return Ok(known);
+        }
+        let limits = self.options.limits().for_finishing();
+        let (problem, workload, plan) = (self.problem, self.workload, &candidate.plan);
+        if self.aims.is_empty() {
+            self.aims = least_attainments(&JudgedPlan { problem, plan, workload, purpose: "" }, JudgeEffort::SEARCH);
+        }
+        let on_seen =
+            |purpose: &String| run_samples(&JudgedPlan { problem, plan, workload, purpose }, SEEN_SAMPLES, &limits);
+        let runs = rayon::join(
+            || replay::replay(problem, plan, workload, &limits),
+            || self.seen.as_ref().map(on_seen).transpose(),
+        );
+        let (own, seen) = match runs {
+            (Ok(own), Ok(seen)) => (own, seen),
+            (Err(no), _) | (_, Err(no)) => return Err(Cut { candidate: Box::new(candidate), no }),
+        };
+        let (tightening, purpose) = (tightening.clone(), String::new());
+        self.tested.push(TestedPlan { candidate, tightening, own, seen, judged: None, purpose });
+        Ok(self.tested.len() - 1)
+    }
+
+    fn record(&mut self, tried: TriedTightening) {
+        let tested = &self.tested[tried.plan];
+        let report = tested.round(self.problem, self.count, &tried.tightening);
+        self.rounds.push(LoopRound { report, plan: tried.plan });
+        if tested.passes(&self.aims) {
             self.refinements += 1;
-            if self.held.as_ref().is_none_or(|h| is_better(problem, &replayed.candidate, &h.candidate)) {
-                self.held = Some(replayed);
-            }
+            self.high = Some(tried.tightening);
         } else {
-            self.low = Some(replayed.tightening.clone());
-            let is_closer = |m: &Replayed| replayed.distance(problem) < m.distance(problem);
-            if self.missed.as_ref().is_none_or(is_closer) {
-                self.missed = Some(replayed);
-            }
+            self.low = Some(tried);
         }
     }
 
     /// The next tightening to try; `None` if no better plan is expected.
-    fn next_tightening(&self, problem: &Problem, workload: &Workload, limits: &RunLimits) -> Option<Tightening> {
-        if limits.exceeded() {
+    fn next_tightening(&self) -> Option<Tightening> {
+        if self.limits.exceeded() {
             return None;
         }
         match (&self.low, &self.high) {
-            // the very first plan holds
+            // the very first plan passes
             (None, _) => None,
             (Some(low), Some(high)) => {
-                let enough = self.refinements > REFINEMENTS_MAX || (self.held.is_some() && low.is_near(high));
-                (!enough).then(|| low.halfway(high))
+                let is_near = (self.refinements > 0 || self.held.is_some()) && low.tightening.is_near(high);
+                (self.refinements <= REFINEMENTS_MAX && !is_near).then(|| low.tightening.halfway(high))
             }
             (Some(low), None) => {
-                let missed = self.missed.as_ref().filter(|m| m.tightening == *low).or(self.missed.as_ref())?;
-                let misses = missed.misses(problem);
-                let plan = &missed.candidate.plan;
-                Some(tighten(problem, workload, low, &MissedPlan { plan, simulation: missed.best_known(), misses }))
-            }
-        }
-    }
-
-    fn into_report(
-        self,
-        problem: &Problem,
-        options: &PlanningOptions,
-        workload: &Workload,
-    ) -> (PlanOutcome, PlanningReport) {
-        let limits = options.limits();
-        let report = |candidate, estimate| report::report_plan(problem, options, candidate, Ok(estimate), self.rounds);
-        match (self.held, self.missed) {
-            (Some(held), _) => report(held.candidate, held.judged.unwrap_or(held.simulation).total),
-            (None, Some(mut missed)) => {
-                let has_passed = missed.judged.is_none() && missed.worst_miss(problem) <= 0.0;
-                // a search ends a judgement early
-                if missed.judged_on().is_none_or(|judged| judged.verdict == JudgedVerdict::Undecided && !may_hold(judged)) {
-                    let (plan, last) = (&missed.candidate.plan, (ROUNDS_MAX + 1, JudgeEffort::PLAN));
-                    missed.judged =
-                        judge_round(problem, plan, workload, last, &limits.for_finishing()).ok().or(missed.judged);
-                }
-                let stopped = match missed.judged_on() {
-                    Some(judged) if is_accepted(judged) => missed.candidate.stopped,
-                    // a cancelled run has not tried everything
-                    _ if limits.is_cancelled() => Some(StopReason::Cancelled),
-                    Some(judged) => Some(stop_reason(judged)),
-                    // no time was left to judge a plan that passed its replay
-                    None if has_passed => Some(StopReason::TraceUndecided),
-                    None => Some(StopReason::TraceNotMet),
+                let tested = &self.tested[low.plan];
+                let missed = MissedPlan {
+                    plan: &tested.candidate.plan,
+                    simulation: tested.best_known(&self.aims),
+                    misses: tested.misses(&self.aims),
                 };
-                tracing::info!(?stopped, ended = ?self.stopped, "no plan of the rounds holds on fresh samples");
-                let candidate = CheckedPlan { stopped, ..missed.candidate };
-                report(candidate, missed.judged.unwrap_or(missed.simulation).total)
+                Some(tighten(self.problem, self.workload, &low.tightening, &missed))
             }
-            (None, None) => report::report_unknown(options, self.stopped.unwrap_or(StopReason::TimeLimit)),
         }
     }
-}
 
-/// Whether plan `a` is kept instead of `b`, if both hold: cheaper or more accurate, then fewer replicas.
-fn is_better(problem: &Problem, a: &CheckedPlan, b: &CheckedPlan) -> bool {
-    let value = |c: &CheckedPlan| c.objective.value.unwrap_or(f64::NEG_INFINITY);
-    let is_hardware_step = |c: &CheckedPlan| {
-        problem.objective.mode == Mode::HardwareThenAccuracy && c.objective.step == Some(ObjectiveStep::Hardware)
-    };
-    // more is better: accuracy, or else minus the replicas or minus the cost
-    let worth = |c: &CheckedPlan| match problem.objective.mode {
-        Mode::HardwareThenAccuracy if is_hardware_step(c) => -value(c),
-        Mode::HardwareThenAccuracy | Mode::MaxAccuracy => value(c),
-        Mode::MinCost => -value(c),
-    };
-    let by_step = is_hardware_step(a).cmp(&is_hardware_step(b));
-    let by_worth = worth(a).total_cmp(&worth(b));
-    by_step.then(by_worth).then(b.plan.replicas().cmp(&a.plan.replicas())).is_gt()
-}
+    /// Whether a plan is worth more than the one that holds.
+    fn is_better(&self, at: usize) -> bool {
+        self.held.is_none_or(|held| self.compare(at, held).is_gt())
+    }
 
-/// The report of one round.
-fn round_of(problem: &Problem, round: u32, replayed: &Replayed) -> CheckRound {
-    let mut headroom = Vec::new();
-    let mut charge_ms = Vec::new();
-    for (pipeline, part) in problem.pipelines.iter().zip(&replayed.tightening.parts) {
-        for (t, task) in pipeline.tasks.iter().enumerate() {
-            let name = format!("{}/{}", pipeline.name, task.name);
-            headroom.push((name.clone(), part.headroom[t]));
-            charge_ms.push((name, part.charge_ms[t]));
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        compare_worth(self.problem, &self.tested[a].candidate, &self.tested[b].candidate)
+    }
+
+    /// Judges the plans that pass and that are better than what holds, the best one first, until one is accepted.
+    fn judge_passing(&mut self, cycle: u64) {
+        let is_open =
+            |&at: &usize| self.tested[at].judged.is_none() && self.tested[at].passes(&self.aims) && self.is_better(at);
+        let mut passing: Vec<usize> = (0..self.tested.len()).filter(is_open).collect();
+        passing.sort_by(|&a, &b| self.compare(b, a));
+        for at in passing {
+            self.judge_plan(at, purpose_of(cycle), JudgeEffort::SEARCH);
+            if self.tested[at].is_accepted() {
+                self.held = Some(at);
+                break;
+            }
         }
     }
-    CheckRound {
-        round,
-        headroom,
-        charge_ms,
-        objective: replayed.candidate.objective,
-        replicas: replayed.candidate.plan.replicas(),
-        attainment: replayed.simulation.total.attainment,
-        p99_ms: replayed.simulation.total.p99_ms,
-        judged_on: replayed.judged_on().cloned(),
+
+    /// Judges a plan. Without time for it the plan counts as one that is not known to hold.
+    fn judge_plan(&mut self, at: usize, purpose: String, effort: JudgeEffort) {
+        let tested = &mut self.tested[at];
+        let (problem, workload) = (self.problem, self.workload);
+        let judged = JudgedPlan { problem, plan: &tested.candidate.plan, workload, purpose: &purpose };
+        let runs = (self.judge)(&judged, effort, &self.options.limits().for_finishing());
+        tested.judged = runs.ok().or(tested.judged.take());
+        tested.purpose = purpose;
+        let judged_on = tested.judged_on().cloned();
+        self.rounds.iter_mut().filter(|round| round.plan == at).for_each(|r| r.report.judged_on.clone_from(&judged_on));
+    }
+
+    /// The first tightening of the next cycle. Without a plan that holds it follows the refused plans. With one, a single
+    /// cycle searches between it and the better plans that were refused. `None` if neither is left to do, or no time.
+    fn begin_cycle(&mut self, cycle: u64) -> Option<Tightening> {
+        if self.held.is_some() && self.seen.is_some() {
+            return None;
+        }
+        let refused = (0..self.tested.len()).filter(|&at| self.tested[at].is_refused() && self.is_better(at));
+        // the plan that is worth least has the most headroom
+        let plan = refused.min_by(|&a, &b| self.compare(a, b))?;
+        self.low = Some(TriedTightening { tightening: self.tested[plan].tightening.clone(), plan });
+        self.high = self.held.map(|held| self.tested[held].tightening.clone()).or(self.infeasible.clone());
+        self.refinements = 0;
+        self.seen = Some(purpose_of(cycle));
+        self.next_tightening()
+    }
+
+    fn into_held(mut self, held: usize) -> Answer {
+        let rounds = self.rounds.into_iter().map(|round| round.report).collect();
+        let TestedPlan { candidate, own, judged, .. } = self.tested.swap_remove(held);
+        report::report_plan(self.problem, self.options, candidate, Ok(judged.unwrap_or(own).total), rounds)
+    }
+
+    /// The answer if no plan was accepted: the one that is closest to holding, judged to the end.
+    fn into_missed(mut self) -> Answer {
+        let distance = |at: usize| self.tested[at].distance(&self.aims);
+        let closest = (0..self.tested.len()).min_by(|&a, &b| {
+            let ((a_misses, a_miss), (b_misses, b_miss)) = (distance(a), distance(b));
+            a_misses.cmp(&b_misses).then(a_miss.total_cmp(&b_miss))
+        });
+        let Some(closest) = closest else {
+            return report::report_unknown(self.options, self.stopped.unwrap_or(StopReason::TimeLimit));
+        };
+        let missed = &self.tested[closest];
+        let has_passed = missed.judged.is_none() && missed.passes(&self.aims);
+        // A search ends a judgement early. This one goes on with the same samples: others would be a second chance.
+        if missed.judged_on().is_none_or(|judged| judged.verdict == JudgedVerdict::Undecided) {
+            let purpose = if missed.judged.is_some() { missed.purpose.clone() } else { "closest".into() };
+            self.judge_plan(closest, purpose, JudgeEffort::PLAN);
+        }
+        let missed = &mut self.tested[closest];
+        let stopped = match missed.judged_on() {
+            Some(judged) if is_accepted(judged) => missed.candidate.stopped,
+            // a cancelled run has not tried everything
+            _ if self.options.limits().is_cancelled() => Some(StopReason::Cancelled),
+            Some(judged) => Some(stop_reason(judged)),
+            // no time was left to judge a plan that passed its replay
+            None if has_passed => Some(StopReason::TraceUndecided),
+            None => Some(StopReason::TraceNotMet),
+        };
+        tracing::info!(?stopped, ended = ?self.stopped, "no plan of the rounds holds on fresh samples");
+        missed.candidate.stopped = stopped;
+        self.into_held(closest)
     }
 }

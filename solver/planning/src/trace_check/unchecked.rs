@@ -2,7 +2,7 @@
 
 use crate::answer::report;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::attempt::{SearchOutcome, attempt};
+use crate::exact::search::attempt::{SearchOutcome, attempt_by};
 use crate::options::PlanningOptions;
 use crate::replay;
 use apportion_domain::{PlanOutcome, PlanningReport, Problem};
@@ -10,7 +10,7 @@ use apportion_domain::{PlanOutcome, PlanningReport, Problem};
 /// Searches once and replays the plan on the default trace. The percentile is reported, but not enforced.
 pub(crate) fn plan_unchecked(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let limits = options.limits();
-    match attempt(problem, &Tightening::none(problem), options.gap, &limits.for_search()) {
+    match attempt_by(options, problem, &Tightening::none(problem), &limits.for_search()) {
         SearchOutcome::Plan(candidate) => {
             let workload = replay::default_workload(problem);
             let replayed = replay::replay(problem, &candidate.plan, &workload, &limits.for_finishing());

@@ -20,7 +20,7 @@ const PROBLEMS: u64 = 400;
 const SEEDS: &[u64] = &[1057, 2255, 2821, 4303];
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
-    let options = PlanningOptions { gap: 1e-6, explain: false, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
+    let options = PlanningOptions { gap: 1e-6, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
     plan(problem, &options)
 }
 

@@ -52,7 +52,7 @@ fn second(problem: &Problem, plan: &Plan, value: f64) -> f64 {
 
 /// The production planner's answer; `None` where it proves that there is no plan.
 fn production(problem: &Problem) -> Option<Optimum> {
-    let options = PlanningOptions { gap: 1e-6, explain: false, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
+    let options = PlanningOptions { gap: 1e-6, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
     let (outcome, report) = apportion_planning::plan(problem, &options);
     match outcome {
         PlanOutcome::Infeasible { .. } => None,

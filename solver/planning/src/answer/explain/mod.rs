@@ -2,7 +2,7 @@
 //!
 //! The modules [`reasons`] and [`batches`] need only the plan and the profiles. The module [`variations`] searches
 //! again: with another variant or hardware for a task, with one more device, with 10 ms more. It does so after the plan
-//! is known, within a short time. The explanation names the alternatives that it leaves out.
+//! is known, and only if the full explanation is asked for. The explanation names the alternatives that it leaves out.
 
 mod batches;
 mod binding;
@@ -33,7 +33,7 @@ pub(crate) fn explain(
         explanation.left_out.push(format!("why {missing} groups run as they do: {}", limits.stop_reason_or_time_limit()));
     }
     // a cancelled run needs no alternatives
-    if options.explain && !limits.is_cancelled() {
+    if !limits.is_cancelled() {
         batches::add_neighbours(problem, plan, provenance, &mut explanation.decisions, &limits);
         variations::add_variations(problem, plan, objective, provenance, options, &mut explanation);
     }

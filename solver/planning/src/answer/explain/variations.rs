@@ -6,7 +6,7 @@
 use super::latency::task_and_variant;
 use crate::answer::infeasible;
 use crate::exact::search::attempt::{CheckedPlan, Provenance, SearchOutcome, attempt};
-use crate::options::PlanningOptions;
+use crate::options::{ExplanationDepth, PlanningOptions};
 use apportion_domain::{
     Alternative, AlternativeKind, Change, Consequence, Explanation, GroupName, HardwareIndex, Mode, ObjectiveStep,
     ObjectiveValue, PipelineIndex, Plan, Price, Problem, Profile, ProfileRow, Relaxation, TaskIndex, VariantIndex,
@@ -14,9 +14,6 @@ use apportion_domain::{
 use apportion_mip::RunLimits;
 use rayon::prelude::*;
 use std::time::Duration;
-
-/// Longest that all searches for alternatives and prices together may take: a reader waits for the plan, not for these.
-const TIME_MAX: Duration = Duration::from_millis(500);
 
 /// Extra time of an SLO whose price is searched for, in milliseconds.
 const MORE_MS: f64 = 10.0;
@@ -67,7 +64,8 @@ struct Variations<'a> {
     limits: RunLimits,
 }
 
-/// Adds prices, and alternatives in other variants and hardware, as far as time allows.
+/// Adds prices, and alternatives in other variants and hardware, if the full explanation is asked for and as far as time
+/// allows.
 pub(super) fn add_variations(
     problem: &Problem,
     plan: &Plan,
@@ -78,23 +76,16 @@ pub(super) fn add_variations(
 ) {
     let mut all = list_variations(problem, plan);
     let total = all.len();
-    let reason = match provenance {
-        None => Some("this planner does not search".to_owned()),
-        Some(provenance) if !provenance.complete => Some("the search for the plan itself was cut short".to_owned()),
-        Some(provenance) if provenance.took * 2 > TIME_MAX => Some(format!(
-            "one search takes {:.1} s, and all may take {:.1} s",
-            provenance.took.as_secs_f64(),
-            TIME_MAX.as_secs_f64()
-        )),
-        Some(_) => None,
-    };
-    let (Some(provenance), None) = (provenance, &reason) else {
-        explanation.left_out.extend(reason.map(|why| left_out(total, &why)));
-        return;
+    let (provenance, within) = match repetition(provenance, options.explain) {
+        Repetition::Within(provenance, within) => (provenance, within),
+        Repetition::LeftOut(why) => {
+            explanation.left_out.extend((total > 0).then(|| left_out(total, &why)));
+            return;
+        }
     };
     all.truncate(SEARCHES_MAX);
     let now = (options.elapsed)();
-    let until = options.time_limit.map_or(now + TIME_MAX, |limit| limit.min(now + TIME_MAX));
+    let until = options.time_limit.map_or(now + within, |limit| limit.min(now + within));
     let limits = options.limits().without_listener().ending_at(until);
     let searches = Variations { problem, plan, objective, provenance, gap: options.gap, limits };
     let answers: Vec<VariationResult> = all.into_par_iter().map(|variation| searches.search(variation)).collect();
@@ -103,6 +94,28 @@ pub(super) fn add_variations(
         explanation.left_out.push(left_out(total - found, "time was up"));
     }
     searches.add_to_explanation(answers, explanation);
+}
+
+/// Whether the search for the plan is repeated with variations.
+enum Repetition<'a> {
+    /// So long at most.
+    Within(&'a Provenance, Duration),
+    /// Not at all, for this reason.
+    LeftOut(String),
+}
+
+fn repetition(provenance: Option<&Provenance>, depth: ExplanationDepth) -> Repetition<'_> {
+    let left_out = |why: &str| Repetition::LeftOut(why.to_owned());
+    let Some(provenance) = provenance else { return left_out("this planner does not search") };
+    let ExplanationDepth::Full { within } = depth else { return left_out("only a full explanation has them") };
+    if !provenance.complete {
+        return left_out("the search for the plan itself was cut short");
+    }
+    if provenance.took * 2 > within {
+        let (took, within) = (provenance.took.as_secs_f64(), within.as_secs_f64());
+        return Repetition::LeftOut(format!("one search takes {took:.1} s, and all may take {within:.1} s"));
+    }
+    Repetition::Within(provenance, within)
 }
 
 /// The sentence about searches that were left out.

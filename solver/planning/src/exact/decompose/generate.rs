@@ -7,7 +7,7 @@
 
 use super::joint::{JointBounds, JointProblem, PriceBound};
 use super::master::MasterGoal;
-use super::sub::{PricedColumn, PricedQuestion};
+use super::sub::{PricedColumn, PricedQuestion, Subproblem};
 use crate::exact::model::goal::Goal;
 use rayon::prelude::*;
 
@@ -19,6 +19,11 @@ const PULL: f64 = 0.4;
 const SHORTAGE_MIN: f64 = 1e-5;
 /// Share of the requested gap at which the bound is good enough.
 const BOUND_GAP: f64 = 0.1;
+
+/// Most rounds of fast pricing.
+const FAST_ROUNDS_MAX: usize = 12;
+/// Least gain of a round of fast pricing, relative: value and bound together.
+const FAST_GAIN: f64 = 1e-4;
 
 /// How a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,22 +51,32 @@ struct BoundAtPrices {
     lambda: Vec<f64>,
 }
 
+/// How closely is each pipeline solved at given prices?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Pricing {
+    /// By programmes, to the gap asked for.
+    Exact,
+    /// Without programmes ([`super::pricer`]): the bound lets parts of replicas be bought.
+    Fast,
+}
+
 /// Adds columns until some of them fit together, at any cost.
-pub(super) fn find_fitting_columns(joint: &JointProblem<'_>, known: &mut JointBounds) -> PhaseEnd {
-    run_phase(joint, known, MasterGoal::Shortage)
+pub(super) fn find_fitting_columns(joint: &JointProblem<'_>, known: &mut JointBounds, pricing: Pricing) -> PhaseEnd {
+    run_phase(joint, known, MasterGoal::Shortage, pricing)
 }
 
 /// Raises the bound and adds columns until the relaxation is solved.
-pub(super) fn generate_columns(joint: &JointProblem<'_>, known: &mut JointBounds) -> PhaseEnd {
-    run_phase(joint, known, MasterGoal::Cost)
+pub(super) fn generate_columns(joint: &JointProblem<'_>, known: &mut JointBounds, pricing: Pricing) -> PhaseEnd {
+    run_phase(joint, known, MasterGoal::Cost, pricing)
 }
 
 /// Prices the pipelines until the phase ends.
-fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal) -> PhaseEnd {
+fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal, pricing: Pricing) -> PhaseEnd {
     let is_shortage = goal == MasterGoal::Shortage;
     // the round of the highest bound
     let mut center: Option<BoundAtPrices> = None;
     let mut pull = 0.0;
+    let (mut last_value, mut last_bound) = (f64::INFINITY, f64::NEG_INFINITY);
     for round in 0..ROUNDS_MAX {
         let Some(duals) = known.master.relax(goal, joint.limits) else { return PhaseEnd::Stopped };
         let best = center.as_ref().map_or(f64::NEG_INFINITY, |c| c.bound);
@@ -73,11 +88,19 @@ fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal
         if !is_shortage && duals.value - best <= (BOUND_GAP * joint.gap * duals.value.abs()).max(1e-9) {
             return PhaseEnd::Solved;
         }
+        if pricing == Pricing::Fast && !is_shortage {
+            let gain = (last_value - duals.value) + (best - last_bound);
+            if round >= FAST_ROUNDS_MAX || (round > 1 && gain <= FAST_GAIN * duals.value.abs()) {
+                return PhaseEnd::Stopped;
+            }
+            (last_value, last_bound) = (duals.value, best);
+        }
+        known.lambda.clone_from(&duals.lambda);
         let lambda = match &center {
             Some(center) => duals.lambda.iter().zip(&center.lambda).map(|(l, c)| pull * c + (1.0 - pull) * l).collect(),
             None => duals.lambda,
         };
-        let Some(found) = price_pipelines(joint, known, &lambda, goal) else { return PhaseEnd::Infeasible };
+        let Some(found) = price_pipelines(joint, known, &lambda, goal, pricing) else { return PhaseEnd::Infeasible };
         if is_shortage && found.bound > SHORTAGE_MIN {
             return PhaseEnd::Infeasible;
         }
@@ -105,6 +128,7 @@ fn price_pipelines(
     known: &mut JointBounds,
     lambda: &[f64],
     master_goal: MasterGoal,
+    pricing: Pricing,
 ) -> Option<RoundResult> {
     let is_shortage = master_goal == MasterGoal::Shortage;
     let goal = if is_shortage { Goal::Nothing } else { joint.goal };
@@ -117,7 +141,11 @@ fn price_pipelines(
         free: None,
         gap: joint.gap,
     };
-    let answers: Vec<PricedColumn> = joint.subs.par_iter().map(|sub| sub.solve(question, joint.limits)).collect();
+    let answer = |sub: &Subproblem| match pricing {
+        Pricing::Exact => sub.solve(question, joint.limits),
+        Pricing::Fast => sub.price_fast(goal, joint.goal, lambda, joint.limits),
+    };
+    let answers: Vec<PricedColumn> = joint.subs.par_iter().map(answer).collect();
     let mut shared = joint.shared.clone();
     if is_shortage {
         shared.cost.iter_mut().for_each(|c| *c = 0.0);

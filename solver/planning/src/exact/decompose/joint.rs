@@ -42,6 +42,8 @@ pub(super) struct JointBounds {
     pub bound: f64,
     /// Every proven bound, by pipeline.
     pub cuts: Vec<Vec<PriceBound>>,
+    /// The last duals of the master programme: price of a device of each hardware type.
+    pub lambda: Vec<f64>,
 }
 
 /// A proven bound of one pipeline at given prices of devices.
@@ -138,7 +140,7 @@ impl JointBounds {
     pub(super) fn new(joint: &JointProblem<'_>) -> Self {
         let pipelines = joint.subs.len();
         let master = Master::new(joint.shared.clone(), pipelines);
-        Self { master, bound: f64::NEG_INFINITY, cuts: vec![Vec::new(); pipelines] }
+        Self { master, bound: f64::NEG_INFINITY, cuts: vec![Vec::new(); pipelines], lambda: joint.shared.cost.clone() }
     }
 
     /// The best combination of the known columns.

@@ -13,12 +13,15 @@
 //!
 //! Ties: among plans of (nearly) the same accuracy, the cheapest plan or the one with the fewest replicas.
 
+mod fast;
 mod floor;
 mod generate;
 mod improve;
 mod joint;
 mod knapsack;
 mod master;
+mod pricer;
+mod repair;
 mod shares;
 mod sub;
 #[cfg(test)]
@@ -34,7 +37,8 @@ use crate::exact::stage::solve::StageResult;
 use apportion_domain::{Problem, StopReason};
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{Ending, RunLimits};
-use generate::{PhaseEnd, find_fitting_columns, generate_columns};
+use fast::FastEnd;
+use generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
 use improve::{break_ties_of_column, improve};
 use joint::{FINISH_MAX, JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
 use rayon::prelude::*;
@@ -74,9 +78,9 @@ impl JointProblem<'_> {
     /// Solves the stage. `progress` receives the progress; the questions to single pipelines are not reported.
     fn solve(&self, progress: &RunLimits) -> StageResult {
         let mut known = JointBounds::new(self);
-        let separate = match self.solve_separately(&mut known) {
+        let separate = match self.first_plan(&mut known, progress) {
             Ok(separate) => separate,
-            Err(answer) => return answer,
+            Err(answer) => return *answer,
         };
         if let Some(whole) = &separate
             && known.is_proven(whole, self.gap)
@@ -84,11 +88,11 @@ impl JointProblem<'_> {
             return known.to_result(whole.clone(), self.gap, None);
         }
         self.add_rounded_columns(&mut known);
-        match find_fitting_columns(self, &mut known) {
+        match find_fitting_columns(self, &mut known, Pricing::Exact) {
             PhaseEnd::Infeasible => return StageResult::Infeasible,
             PhaseEnd::Solved | PhaseEnd::Stopped => {}
         }
-        let ended = generate_columns(self, &mut known);
+        let ended = generate_columns(self, &mut known, Pricing::Exact);
         if ended == PhaseEnd::Infeasible {
             return StageResult::Infeasible;
         }
@@ -123,6 +127,29 @@ impl JointProblem<'_> {
         }
     }
 
+    /// A plan to begin with, if one is known: the fast one of a large problem, or each pipeline's own. The error is the
+    /// answer, if nothing else is searched.
+    fn first_plan(&self, known: &mut JointBounds, progress: &RunLimits) -> Result<Option<JointPlan>, Box<StageResult>> {
+        let fast = match self.solve_if_large(known) {
+            FastEnd::Infeasible => return Err(Box::new(StageResult::Infeasible)),
+            FastEnd::Plan(whole) => Some(whole),
+            FastEnd::Nothing => None,
+        };
+        if let Some(whole) = &fast {
+            self.report_progress(progress, known, fast.as_ref());
+            // the exact search of a fleet takes minutes and gains little, so it only fills a time that was given
+            if known.is_proven(whole, self.gap) || self.limits.deadline.is_none() || self.limits.exceeded() {
+                return Err(Box::new(known.to_result(whole.clone(), self.gap, self.limits.stop_reason())));
+            }
+        }
+        match (self.solve_separately(known), fast) {
+            (Ok(separate), fast) => Ok(cheaper_plan(fast, separate)),
+            // the time was too short for more than the fast plan
+            (Err(StageResult::Unknown(reason)), Some(fast)) => Err(Box::new(known.to_result(fast, self.gap, Some(reason)))),
+            (Err(answer), _) => Err(Box::new(answer)),
+        }
+    }
+
     /// Solves each pipeline alone. The bounds add up, and the plans are joined if they fit together.
     fn solve_separately(&self, known: &mut JointBounds) -> Result<Option<JointPlan>, StageResult> {
         let answers: Vec<PricedColumn> = self.subs.par_iter().map(|sub| self.solve_one(sub)).collect();
@@ -140,7 +167,7 @@ impl JointProblem<'_> {
                 columns.push(column);
             }
         }
-        known.bound = bound;
+        known.bound = known.bound.max(bound);
         Ok((columns.len() == self.subs.len()).then(|| self.join(columns)).flatten())
     }
 

@@ -86,14 +86,14 @@ impl ValueCurve {
 
 /// The only kind of device for which all pipelines compete.
 #[derive(Clone, Copy)]
-struct EqualDevices {
+pub(super) struct EqualDevices {
     /// Position of the hardware type.
     hardware: usize,
     count: usize,
 }
 
 /// The devices, if all pipelines compete for the accuracy of one counted kind of whole devices.
-fn equal_devices(joint: &JointProblem<'_>) -> Option<EqualDevices> {
+pub(super) fn equal_devices(joint: &JointProblem<'_>) -> Option<EqualDevices> {
     if joint.goal != Goal::Accuracy {
         return None;
     }

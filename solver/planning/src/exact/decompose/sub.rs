@@ -6,6 +6,7 @@
 //! binaries for a better one.
 
 use super::floor::{RoundedStrategy, Strategy, Tariff};
+use super::pricer::{FleetAnswer, Loading, Pricer, ReplicaPrices};
 use crate::exact::model::budgets;
 use crate::exact::model::columns::replicas_max;
 use crate::exact::model::constraints::build;
@@ -19,6 +20,7 @@ use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{LatencyRule, PipelineIndex, Problem, ProblemDraft, SLACK, StopReason};
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{Ending, RunLimits};
+use std::sync::OnceLock;
 
 /// Most budget vectors that are searched for each question. The bound of each takes some microseconds.
 const VECTORS_MAX: usize = 4_000;
@@ -79,15 +81,24 @@ struct PricedChoice {
     choice: PlanIntegers,
 }
 
+/// Maximal budget vectors of a pipeline.
+struct ListedBudgets {
+    vectors: Vec<Vec<f64>>,
+    /// Whether these are all.
+    is_complete: bool,
+}
+
 /// One pipeline with all hardware to itself.
 pub(super) struct Subproblem {
     pub problem: Problem,
     /// One part, of weight 1.
     pub space: Space,
-    /// The maximal budget vectors, or some of them.
-    vectors: Vec<Vec<f64>>,
-    /// Whether these are all.
-    is_complete: bool,
+    /// The maximal budget vectors, listed when they are first needed.
+    listed: OnceLock<ListedBudgets>,
+    /// Limits of that list.
+    limits: RunLimits,
+    /// Prices the pipeline without a list; `None` if it cannot.
+    pricer: Option<Pricer>,
     /// Weight of this pipeline's accuracy in the joint problem.
     pub weight: f64,
 }
@@ -105,13 +116,45 @@ impl Subproblem {
         };
         let problem = Problem::new(draft).expect("a part of a valid problem is valid");
         let part = PipelineSpace { index: PipelineIndex(0), weight: 1.0, ..space.parts[p].clone() };
-        let pipeline = problem.pipeline(PipelineIndex(0));
-        let (vectors, is_complete) = match budgets::list_at_most(VECTORS_MAX, pipeline, &part, limits) {
-            // under rule `path` there are plans beyond those of any budgets
-            Some(all) => (all, part.rule == LatencyRule::TaskBudget),
-            None => (budgets::list_some(pipeline, &part), false),
+        let pricer = Pricer::new(problem.pipeline(PipelineIndex(0)), &part);
+        let (space, weight) = (Space { parts: vec![part] }, space.parts[p].weight);
+        Self { weight, space, problem, listed: OnceLock::new(), limits: limits.clone(), pricer }
+    }
+
+    /// The maximal budget vectors, or some of them.
+    fn listed(&self) -> &ListedBudgets {
+        self.listed.get_or_init(|| {
+            let (pipeline, part) = (self.problem.pipeline(PipelineIndex(0)), self.part());
+            match budgets::list_at_most(VECTORS_MAX, pipeline, part, &self.limits) {
+                // under rule `path` there are plans beyond those of any budgets
+                Some(vectors) => ListedBudgets { vectors, is_complete: part.rule == LatencyRule::TaskBudget },
+                None => ListedBudgets { vectors: budgets::list_some(pipeline, part), is_complete: false },
+            }
+        })
+    }
+
+    /// Whether [`Self::price_fast`] has an answer.
+    pub fn can_price_fast(&self) -> bool {
+        self.pricer.is_some()
+    }
+
+    /// Answers a question with a weaker bound and a plan that need no programme ([`super::pricer`]). Counts, budget and the
+    /// conditions of a question for one pipeline are left out.
+    pub fn price_fast(&self, goal: Goal, worth: Goal, prices: &[f64], limits: &RunLimits) -> PricedColumn {
+        let (goal, scale) = match goal {
+            Goal::Accuracy if self.weight <= 0.0 => (Goal::Nothing, 1.0),
+            Goal::Accuracy => (Goal::Accuracy, self.weight),
+            other => (other, 1.0),
         };
-        Self { weight: space.parts[p].weight, space: Space { parts: vec![part] }, problem, vectors, is_complete }
+        let Some(pricer) = &self.pricer else { return PricedColumn { column: None, bound: f64::NEG_INFINITY } };
+        let scaled: Vec<f64> = prices.iter().map(|p| p / scale).collect();
+        let Tariff { replica, reward } = self.tariff(goal, &scaled);
+        let loading = if goal == Goal::Switching { Loading::Paid } else { Loading::Free };
+        let prices = ReplicaPrices { replica, loading, reward };
+        let FleetAnswer { bound, plan } = pricer.price(self.problem.pipeline(PipelineIndex(0)), self.part(), &prices);
+        let column = plan
+            .and_then(|plan| self.column(PlanIntegers { groups: vec![plan.groups] }, worth, Some(plan.accuracy), limits));
+        PricedColumn { column, bound: bound * scale }
     }
 
     /// The space of the only pipeline.
@@ -152,8 +195,11 @@ impl Subproblem {
         let stage =
             Stage { accuracy_min: question.accuracy_min, prices: Some(&prices), free: question.free, ..Stage::new(goal) };
         let listed = self.search_listed_budgets(problem, stage, question.gap, limits);
-        let answer =
-            if self.is_complete { listed } else { self.search_all_budgets(problem, stage, listed, question.gap, limits) };
+        let answer = if self.listed().is_complete {
+            listed
+        } else {
+            self.search_all_budgets(problem, stage, listed, question.gap, limits)
+        };
         match answer {
             StageResult::Found { choice, value, bound, .. } => {
                 let own = (goal == Goal::Accuracy).then(|| self.price_of_devices(&choice.groups[0], &prices) - value);
@@ -168,11 +214,11 @@ impl Subproblem {
 
     /// A bound on any answer, without a solver.
     fn bound_without_solver(&self, goal: Goal, prices: &[f64], limits: &RunLimits) -> f64 {
-        if !self.is_complete || limits.for_finishing().exceeded() {
+        if !self.listed().is_complete || limits.for_finishing().exceeded() {
             return if goal == Goal::Accuracy { -1.0 } else { 0.0 };
         }
         let tariff = self.tariff(goal, prices);
-        let costs = self.vectors.iter().filter_map(|b| Strategy::cheapest(self.part(), &self.points(b), &tariff));
+        let costs = self.listed().vectors.iter().filter_map(|b| Strategy::cheapest(self.part(), &self.points(b), &tariff));
         costs.map(|s| s.cost).fold(f64::INFINITY, f64::min)
     }
 
@@ -206,7 +252,7 @@ impl Subproblem {
         // the tariff has charged the free parts of devices
         let rebate = self.rebate(&stage);
         let floor = |b: &[f64]| Strategy::cheapest(self.part(), &self.points(b), &tariff).map(|s| s.cost - rebate);
-        let bounded = self.vectors.iter().filter_map(|b| Some(BoundedVector { cost_min: floor(b)?, budgets: b }));
+        let bounded = self.listed().vectors.iter().filter_map(|b| Some(BoundedVector { cost_min: floor(b)?, budgets: b }));
         let mut order: Vec<BoundedVector<'_>> = bounded.collect();
         order.sort_by(|a, b| a.cost_min.total_cmp(&b.cost_min));
         let mut best: Option<PricedChoice> = None;
@@ -356,7 +402,7 @@ impl Subproblem {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let tariff = self.tariff(goal, prices);
         let mut columns: Vec<Column> = Vec::new();
-        for budgets in &self.vectors {
+        for budgets in &self.listed().vectors {
             if limits.for_finishing().exceeded() {
                 break;
             }

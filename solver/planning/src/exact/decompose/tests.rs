@@ -358,3 +358,65 @@ fn a_search_at_its_limit_returns_plan_and_bound() {
         assert!(stopped > 0, "no limit was hit");
     }
 }
+
+#[test]
+fn fast_prices_bound_every_plan_of_a_small_problem() {
+    let hardware = vec![kind(1.0, Some(6), 1.0), kind(2.2, Some(5), 2.5)];
+    let accuracy = ProblemShape { hardware: hardware.clone(), halves: true, ..shape(Mode::MaxAccuracy) };
+    let cost = ProblemShape { hardware, min_accuracy: Some(0.9), ..shape(Mode::MinCost) };
+    let limits = unlimited();
+    let (mut plans, mut tight) = (0, 0);
+    for (shape, goal) in [(accuracy, Goal::Accuracy), (cost, Goal::CostAndSwitching)] {
+        for seed in 200..212 {
+            let problem = drawn::problem(seed, &shape);
+            let space = Space::new(&problem, &Tightening::none(&problem), &limits).expect("a space");
+            let whole = crate::exact::stage::solve::solve_stage(&problem, &space, Stage::new(goal), 1e-6, &limits, None);
+            let joint = JointProblem::new(&problem, &space, goal, None, GAP, &limits).expect("a goal of stages");
+            let mut known = JointBounds::new(&joint);
+            let end = joint.solve_fast(&mut known);
+            let StageResult::Found { value: best, .. } = whole else {
+                assert!(!matches!(end, FastEnd::Plan(_)), "seed {seed}: a plan of an infeasible problem");
+                continue;
+            };
+            assert!(known.bound <= best + 1e-5, "seed {seed}: bound {} above {best}", known.bound);
+            assert!(!matches!(end, FastEnd::Infeasible), "seed {seed}");
+            if let FastEnd::Plan(plan) = end {
+                assert!(plan.value >= best - 1e-5, "seed {seed}: {} better than {best}", plan.value);
+                plans += 1;
+                tight += usize::from(plan.value - known.bound <= 0.2 * best.abs());
+            }
+        }
+    }
+    assert!(plans > 8 && tight * 3 > plans, "{plans} plans, {tight} of them with a good bound");
+}
+
+#[test]
+fn a_drawn_fleet_is_planned_and_its_plan_stays() {
+    use crate::bench::fleet::{FleetKind, FleetSize, fleet, redeployed};
+    let (limits, size) = (unlimited(), FleetSize { pipelines: 40, devices: 2_000 });
+    for kind in FleetKind::ALL {
+        for seed in 100..102 {
+            let problem = fleet(kind, size, seed);
+            let tightening = Tightening::none(&problem);
+            let found = match crate::exact::search::modes::search(&problem, &tightening, GAP, &limits) {
+                SearchResult::Found(found) => found,
+                _ => panic!("{kind:?} {seed}: no plan"),
+            };
+            let plan = plan_of(&problem, &found.space, &found.choice, &found.flows).expect("few paths");
+            let findings = apportion_checker::check(&problem, &plan);
+            assert!(findings.is_empty(), "{kind:?} {seed}: {findings:?}");
+            let again = redeployed(&problem, &found.space, &found.choice);
+            match crate::exact::search::modes::search(&again, &tightening, GAP, &limits) {
+                SearchResult::Found(second) => {
+                    // With costs of switching the second search has another goal. Its unproven plan may be better.
+                    if kind == FleetKind::Switching {
+                        continue;
+                    }
+                    let still = redeployed(&problem, &second.space, &second.choice);
+                    assert!(still.deployed == again.deployed, "{kind:?} {seed}: the plan changed");
+                }
+                _ => panic!("{kind:?} {seed}: no plan the second time"),
+            }
+        }
+    }
+}

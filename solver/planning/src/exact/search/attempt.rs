@@ -2,9 +2,12 @@
 
 use super::modes::{SearchResult, search};
 use crate::exact::model::tightening::Tightening;
+use crate::exact::priced::{PricedSearch, plan_by_prices};
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
+use crate::options::{Planner, PlanningOptions};
 use crate::routing;
+use crate::stopwatch::RunPart;
 use apportion_domain::{ObjectiveValue, Plan, Problem, StopReason};
 use apportion_mip::RunLimits;
 use std::time::Duration;
@@ -38,6 +41,35 @@ pub(crate) enum SearchOutcome {
     Unknown(StopReason),
 }
 
+/// Searches once by the planner of the options: the heuristic, or else the exact one.
+pub(crate) fn attempt_by(
+    options: &PlanningOptions,
+    problem: &Problem,
+    tightening: &Tightening,
+    limits: &RunLimits,
+) -> SearchOutcome {
+    options.measured(RunPart::Search, || match options.planner {
+        Planner::PriceAndBranch => attempt_by_prices(problem, tightening, limits),
+        _ => attempt(problem, tightening, options.gap, limits),
+    })
+}
+
+/// Searches once by the heuristic.
+fn attempt_by_prices(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> SearchOutcome {
+    let start = (limits.elapsed)();
+    match plan_by_prices(problem, tightening, limits) {
+        PricedSearch::Infeasible => SearchOutcome::Infeasible,
+        PricedSearch::NotFound => SearchOutcome::Unknown(limits.stop_reason().unwrap_or(StopReason::Finished)),
+        PricedSearch::Found(found) => {
+            let took = (limits.elapsed)().saturating_sub(start);
+            match check_solution(problem, tightening, &found, took) {
+                Ok(candidate) => SearchOutcome::Plan(Box::new(candidate)),
+                Err(stopped) => SearchOutcome::Unknown(stopped),
+            }
+        }
+    }
+}
+
 /// Searches once. The plan has routing tables, and the checker accepts it.
 pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchOutcome {
     if let Some(reason) = limits.for_finishing().stop_reason() {
@@ -57,7 +89,7 @@ pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limi
 }
 
 /// The plan of a solution. The error is why it is not a candidate.
-fn check_solution(
+pub(crate) fn check_solution(
     problem: &Problem,
     tightening: &Tightening,
     found: &BestFound,

@@ -6,6 +6,7 @@ use crate::exact::model::space::{PipelineSpace, Space};
 use apportion_domain::{LatencyRule, Problem, StopReason};
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{Ending, Formulation, RunLimits};
+use rayon::prelude::*;
 
 /// Shares below this are noise of the solver.
 pub(crate) const FLOW_MIN: f64 = 1e-12;
@@ -17,12 +18,10 @@ pub(crate) fn flows(
     choice: &PlanIntegers,
     limits: &RunLimits,
 ) -> Result<Option<Vec<Vec<f64>>>, StopReason> {
-    let mut all = Vec::with_capacity(space.parts.len());
-    for (part, groups) in space.parts.iter().zip(&choice.groups) {
-        let Some(found) = part_flows(problem, part, groups, limits)? else { return Ok(None) };
-        all.push(found);
-    }
-    Ok(Some(all))
+    let parts = space.parts.par_iter().zip(&choice.groups);
+    let all: Vec<Option<Vec<f64>>> =
+        parts.map(|(part, groups)| part_flows(problem, part, groups, limits)).collect::<Result<_, _>>()?;
+    Ok(all.into_iter().collect())
 }
 
 fn part_flows(

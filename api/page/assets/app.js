@@ -1,0 +1,119 @@
+// Which view is on the screen, and what does it need? Starts the page.
+
+import { Live } from "./lib/api.js";
+import { h, morph, startIslands } from "./lib/dom.js";
+import { clock } from "./lib/format.js";
+import { findings } from "./lib/health.js";
+import { PATHS } from "./lib/model.js";
+import { link, parse } from "./lib/route.js";
+import * as decisions from "./views/decisions.js";
+import * as events from "./views/events.js";
+import * as fleet from "./views/fleet.js";
+import * as pipeline from "./views/pipeline.js";
+import * as plan from "./views/plan.js";
+import * as plans from "./views/plans.js";
+import * as profiles from "./views/profiles.js";
+import * as whatIf from "./views/what-if.js";
+
+const VIEWS = { fleet, pipeline, plans, plan, events, decisions, profiles, "what-if": whatIf };
+/** The views that the navigation names, and those that count as one of them. */
+const NAVIGATION = [
+  ["fleet", "Fleet"],
+  ["plans", "Plans"],
+  ["events", "Events"],
+  ["decisions", "Decisions"],
+  ["profiles", "Profiles"],
+  ["what-if", "What if"],
+];
+const BELOW = { pipeline: "fleet", plan: "plans" };
+
+const main = document.getElementById("main");
+let route = parse(location.hash);
+const live = new Live(drawRound);
+/** Longest time without drawing: lines such as "as of" say when answers were read, even if those have not changed. */
+const REDRAW_MS = 10_000;
+let drawnAt = 0;
+
+function view() {
+  return VIEWS[route.view] ?? null;
+}
+
+/** After a round of reading. Equal answers are drawn seldom. */
+function drawRound(isChanged) {
+  if (isChanged || Date.now() - drawnAt > REDRAW_MS) draw();
+  else drawConnection();
+}
+
+function draw() {
+  drawnAt = Date.now();
+  drawConnection();
+  drawNavigation();
+  const shown = view();
+  const isEmpty = !live.answers.size;
+  if (isEmpty && shown) return;
+  const content = shown
+    ? shown.render(live, route, draw)
+    : h(
+        "div",
+        { class: "view" },
+        h("h1", null, "Not here"),
+        h("p", null, `There is no view “${route.view}”. `, h("a", { href: link("fleet") }, "Look at the fleet.")),
+      );
+  if (main.firstElementChild && main.childNodes.length === 1) morph(main.firstElementChild, content);
+  else main.replaceChildren(content);
+  startIslands(main);
+  const name = shown?.title(route) ?? "Not here";
+  const wrong = findings(live).filter((finding) => finding.level === "bad").length;
+  document.title = `${wrong ? `(${wrong}) ` : ""}${name} – Apportion`;
+}
+
+function drawConnection() {
+  const since = live.lostSince;
+  const text = since
+    ? `Connection lost since ${clock(since)}; trying again`
+    : live.answers.size
+      ? `Live, ${clock(live.answers.get(PATHS.target)?.at ?? new Date())}`
+      : "Connecting";
+  const line = document.getElementById("connection");
+  line.className = since ? "connection lost" : "connection";
+  // The time alone is not worth an announcement.
+  if (line.dataset.state !== String(Boolean(since))) {
+    line.dataset.state = String(Boolean(since));
+    line.replaceChildren(h("span", null, since ? text : "Live"), h("span", { "aria-hidden": "true" }));
+  }
+  line.lastChild.textContent = since ? "" : text.replace("Live", "");
+  main.classList.toggle("stale", Boolean(since));
+}
+
+function drawNavigation() {
+  const current = BELOW[route.view] ?? route.view;
+  const item = ([name, text]) =>
+    h("li", { "data-key": name }, h("a", { href: link(name), "aria-current": name === current ? "page" : null }, text));
+  const list = h("ul", null, NAVIGATION.map(item));
+  const nav = document.getElementById("nav");
+  if (nav.firstElementChild) morph(nav.firstElementChild, list);
+  else nav.append(list);
+}
+
+/** Follows the address: another view begins at its top, with the focus on its content. */
+function follow() {
+  const before = route;
+  route = parse(location.hash);
+  live.watch((known) => view()?.needs(known, route) ?? []);
+  draw();
+  const isOther = before.view !== route.view || before.name !== route.name;
+  if (isOther) {
+    window.scrollTo(0, 0);
+    main.focus({ preventScroll: true });
+  }
+  if (route.query.id || route.query.agent) document.getElementById("marked")?.scrollIntoView({ block: "center" });
+}
+
+window.addEventListener("hashchange", follow);
+// The link to skip to the content is no view.
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault();
+  main.focus();
+});
+document.getElementById("service").textContent = `Service at ${location.host}.`;
+follow();

@@ -1,0 +1,185 @@
+// How are the service's resources read, again and again, and how is a lost connection noticed and healed?
+
+/** Rest between two rounds while the page is on the screen, in milliseconds. */
+const ROUND_MS = 2_000;
+/** The same while the page is hidden. */
+const HIDDEN_ROUND_MS = 30_000;
+/** Rest for each thousand characters of the last answer: large documents are read less often. */
+const REST_PER_KB_MS = 15;
+/** Longest rest after failures. */
+const BACKOFF_MAX_MS = 30_000;
+/** Longest wait for an answer. */
+const ANSWER_MAX_MS = 15_000;
+/** Most answers that are kept. */
+const ANSWERS_MAX = 2_000;
+/** Requests at a time. */
+const PARALLEL_MAX = 6;
+
+/**
+ * @typedef {Object} Answer
+ * @property {any} value the document; null if there is none
+ * @property {string} text
+ * @property {string|null} tag its entity tag
+ * @property {Date} at when it was read
+ * @property {string|null} refusal why there is none
+ *
+ * @typedef {Object} Need
+ * @property {string} path below the service's address
+ * @property {number} [every] rest before it is read again, in milliseconds; Infinity: it never changes
+ */
+
+/**
+ * Sends a document.
+ * @returns {Promise<{value: any, refusal: string|null}>}
+ */
+export async function send(path, document) {
+  try {
+    const response = await fetch(path, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify(document),
+      signal: AbortSignal.timeout(ANSWER_MAX_MS),
+    });
+    const value = parsed(await response.text());
+    const places = (value?.errors ?? []).map((error) => `${error.pointer}: ${error.detail}`);
+    const refusal = response.ok ? null : [value?.detail ?? `status ${response.status}`, ...places].join("; ");
+    return { value: response.ok ? value : null, refusal };
+  } catch (error) {
+    return { value: null, refusal: `The service does not answer: ${error.message}` };
+  }
+}
+
+/** Reads what the view needs, and says when something has changed. */
+export class Live {
+  /** @param {(isChanged: boolean) => void} onChange is told after each round whether an answer has changed */
+  constructor(onChange) {
+    /** @type {Map<string, Answer>} */
+    this.answers = new Map();
+    /** Since when the service does not answer. @type {Date|null} */
+    this.lostSince = null;
+    this.failures = 0;
+    this.onChange = onChange;
+    this.needs = () => [];
+    this.timer = null;
+    this.isRunning = false;
+    document.addEventListener("visibilitychange", () => document.hidden || this.now());
+    window.addEventListener("online", () => this.now());
+  }
+
+  /** The answer of a path, if it was read. */
+  get(path) {
+    return this.answers.get(path)?.value ?? null;
+  }
+
+  /** Sets what is read: `needs(read)` may depend on what was read already. */
+  watch(needs) {
+    this.needs = needs;
+    this.now();
+  }
+
+  /** Reads at once. */
+  now() {
+    clearTimeout(this.timer);
+    this.timer = null;
+    if (this.isRunning) this.isAsked = true;
+    else this.round();
+  }
+
+  async round() {
+    this.isRunning = true;
+    let isChanged = false;
+    const done = new Set();
+    // Each pass may find needs that depend on the answers of the one before.
+    for (;;) {
+      const due = this.needs(this).filter((need) => !done.has(need.path) && this.isDue(need));
+      if (!due.length) break;
+      due.forEach((need) => done.add(need.path));
+      const isFirst = due.some((need) => !this.answers.has(need.path));
+      isChanged = (await this.readAll(due)) || isChanged;
+      if (this.lostSince) break;
+      if (isFirst) this.onChange(isChanged);
+    }
+    this.isRunning = false;
+    this.forget();
+    this.onChange(isChanged);
+    if (this.isAsked) {
+      this.isAsked = false;
+      this.round();
+      return;
+    }
+    const rest = document.hidden ? HIDDEN_ROUND_MS : ROUND_MS;
+    const backoff = Math.min(BACKOFF_MAX_MS, ROUND_MS * 2 ** Math.max(0, this.failures - 1));
+    this.timer = setTimeout(() => this.round(), this.failures ? backoff : rest);
+  }
+
+  /** Forgets answers that nothing needs, if there are too many. */
+  forget() {
+    if (this.answers.size <= ANSWERS_MAX) return;
+    const needed = new Set(this.needs(this).map((need) => need.path));
+    for (const path of this.answers.keys()) {
+      if (!needed.has(path)) this.answers.delete(path);
+    }
+  }
+
+  isDue(need) {
+    const known = this.answers.get(need.path);
+    if (!known) return true;
+    const rest = Math.max(need.every ?? ROUND_MS, (known.text.length / 1000) * REST_PER_KB_MS);
+    // A little early is not late: otherwise a rest of one round would take two.
+    return Date.now() - known.at.getTime() >= rest - ROUND_MS / 4;
+  }
+
+  async readAll(needs) {
+    const queue = [...needs];
+    let isChanged = false;
+    const worker = async () => {
+      for (let need = queue.shift(); need && !this.isGivenUp; need = queue.shift()) {
+        isChanged = (await this.read(need.path)) || isChanged;
+      }
+    };
+    this.isGivenUp = false;
+    await Promise.all(Array.from({ length: Math.min(PARALLEL_MAX, queue.length) }, worker));
+    return isChanged;
+  }
+
+  /** Reads one path; returns whether its answer has changed. */
+  async read(path) {
+    try {
+      const response = await fetch(path, {
+        signal: AbortSignal.timeout(ANSWER_MAX_MS),
+        headers: { accept: "application/json" },
+      });
+      // A proxy answers 502 and 504 for a service that is gone. 503 is the service's own answer.
+      if (response.status === 502 || response.status === 504) throw new Error(`status ${response.status}`);
+      const text = await response.text();
+      this.failures = 0;
+      this.lostSince = null;
+      const known = this.answers.get(path);
+      if (known && known.text === text) {
+        known.at = new Date();
+        return false;
+      }
+      const value = parsed(text);
+      const refusal = response.ok ? null : (value?.detail ?? `status ${response.status}`);
+      const tag = response.headers.get("etag");
+      this.answers.set(path, { value: response.ok ? value : null, text, tag, at: new Date(), refusal });
+      return true;
+    } catch {
+      this.isGivenUp = true;
+      if (!this.lostSince) {
+        this.lostSince = new Date();
+        this.failures = 0;
+      }
+      this.failures += 1;
+      return false;
+    }
+  }
+}
+
+function parsed(text) {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return null;
+  }
+}

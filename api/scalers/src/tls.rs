@@ -1,0 +1,91 @@
+//! By which certificate is the port of the autoscalers known, and which clients may call it?
+
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::WebPkiClientVerifier;
+use rustls::{RootCertStore, ServerConfig};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use tokio_rustls::TlsAcceptor;
+
+/// The files of TLS, all PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TlsFiles {
+    /// The chain of certificates, our own first.
+    pub certificate: PathBuf,
+    /// Its private key.
+    pub key: PathBuf,
+    /// The authorities of the clients. With them, a client without a certificate is refused.
+    pub client_authorities: Option<PathBuf>,
+}
+
+/// Why TLS cannot be set up.
+#[derive(Debug, thiserror::Error)]
+pub enum TlsFilesError {
+    /// A file has no such part.
+    #[error("{path}: expected PEM with {expected}")]
+    Pem {
+        /// The file.
+        path: PathBuf,
+        /// What it should hold.
+        expected: &'static str,
+        /// Why it was not found.
+        #[source]
+        source: rustls::pki_types::pem::Error,
+    },
+    /// The parts do not fit.
+    #[error("{path}: certificate and key do not fit")]
+    Fit {
+        /// The file of the certificate.
+        path: PathBuf,
+        /// Why not.
+        #[source]
+        source: rustls::Error,
+    },
+    /// The authorities of the clients cannot be used.
+    #[error("{path}: expected certificates of authorities")]
+    Authorities {
+        /// The file.
+        path: PathBuf,
+    },
+}
+
+/// Reads the files.
+///
+/// # Errors
+/// If one cannot be used.
+pub fn read_tls(files: &TlsFiles) -> Result<TlsAcceptor, TlsFilesError> {
+    let chain = certificates(&files.certificate, "a certificate")?;
+    let key = PrivateKeyDer::from_pem_file(&files.key).map_err(pem(&files.key, "a private key"))?;
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let fit = |source| TlsFilesError::Fit { path: files.certificate.clone(), source };
+    let builder =
+        ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(fit)?;
+    let builder = match &files.client_authorities {
+        None => builder.with_no_client_auth(),
+        Some(path) => {
+            let unusable = || TlsFilesError::Authorities { path: path.clone() };
+            let mut roots = RootCertStore::empty();
+            for authority in certificates(path, "certificates of authorities")? {
+                roots.add(authority).map_err(|_| unusable())?;
+            }
+            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build();
+            builder.with_client_cert_verifier(verifier.map_err(|_| unusable())?)
+        }
+    };
+    let mut config = builder.with_single_cert(chain, key).map_err(fit)?;
+    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    Ok(TlsAcceptor::from(Arc::new(config)))
+}
+
+fn certificates(path: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
+    let all = CertificateDer::pem_file_iter(path).map_err(pem(path, expected))?;
+    let all: Vec<_> = all.collect::<Result<_, _>>().map_err(pem(path, expected))?;
+    let none = rustls::pki_types::pem::Error::NoItemsFound;
+    if all.is_empty() { Err(pem(path, expected)(none)) } else { Ok(all) }
+}
+
+fn pem(path: &Path, expected: &'static str) -> impl Fn(rustls::pki_types::pem::Error) -> TlsFilesError {
+    let path = path.to_path_buf();
+    move |source| TlsFilesError::Pem { path: path.clone(), expected, source }
+}

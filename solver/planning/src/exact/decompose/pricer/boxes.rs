@@ -1,0 +1,153 @@
+//! Which budgets are best at given prices? A search over boxes of budgets, the cheapest first.
+//!
+//! A box has a least and a most level of each task. At its most levels no budget vector of the box is dearer, so the walk
+//! there is a bound. If they keep to the SLO, they are the best vector of the box. Otherwise the box is split at a task of
+//! the longest path.
+
+use super::walk::{PricedLevels, Walker};
+use crate::exact::model::latency::{finish_times, remaining_times};
+use crate::exact::model::space::PipelineSpace;
+use apportion_domain::{Pipeline, SLACK};
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+
+/// Most boxes of one search.
+const BOXES_MAX: usize = 600;
+
+/// The settings of one search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct BoxSearch {
+    /// Reward of a unit of accuracy.
+    pub reward: f64,
+    /// Most budget vectors in the answer.
+    pub vectors_max: usize,
+    /// Boxes whose bound exceeds the first vector's cost by more than this are left out.
+    pub distance: f64,
+}
+
+/// The best budget vectors at some prices.
+pub(super) struct CheapestBudgets {
+    /// No strategy within any budgets costs less. Infinite if no budgets keep to the SLO.
+    pub bound: f64,
+    /// Levels of the tasks, the cheapest first.
+    pub vectors: Vec<Vec<usize>>,
+}
+
+/// A box of budgets.
+struct BudgetBox {
+    /// Cost of the walk at the most levels.
+    cost: f64,
+    least: Vec<usize>,
+    most: Vec<usize>,
+}
+
+impl PartialEq for BudgetBox {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for BudgetBox {}
+impl PartialOrd for BudgetBox {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for BudgetBox {
+    /// The cheapest box is the greatest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.cost.total_cmp(&self.cost).then_with(|| other.most.cmp(&self.most)).then_with(|| other.least.cmp(&self.least))
+    }
+}
+
+/// Searches the cheapest budget vectors of a pipeline.
+pub(super) fn cheapest_budgets(
+    pipeline: &Pipeline,
+    part: &PipelineSpace,
+    levels: &[PricedLevels],
+    walker: &mut Walker<'_>,
+    search: BoxSearch,
+) -> CheapestBudgets {
+    let mut found = CheapestBudgets { bound: f64::INFINITY, vectors: Vec::new() };
+    let mut open = BinaryHeap::new();
+    let mut add = |least: Vec<usize>, mut most: Vec<usize>, open: &mut BinaryHeap<BudgetBox>| {
+        if narrow(pipeline, part, levels, &least, &mut most) {
+            let cost = walker.least_cost(levels, &most, search.reward);
+            if cost.is_finite() {
+                open.push(BudgetBox { cost, least, most });
+            }
+        }
+    };
+    if levels.iter().all(|l| !l.budgets_ms.is_empty()) {
+        add(vec![0; levels.len()], levels.iter().map(|l| l.budgets_ms.len() - 1).collect(), &mut open);
+    }
+    let mut boxes = 0;
+    while let Some(BudgetBox { cost, least, most }) = open.pop() {
+        // boxes come by rising cost, so the first vector is a best one
+        if found.vectors.is_empty() {
+            found.bound = cost;
+        }
+        boxes += 1;
+        if boxes > BOXES_MAX && found.vectors.is_empty() {
+            // any vector of the box, for a plan
+            found.vectors.push(least);
+            break;
+        }
+        if cost > found.bound + search.distance || found.vectors.len() >= search.vectors_max || boxes > BOXES_MAX {
+            break;
+        }
+        match task_to_split(pipeline, part, levels, &least, &most) {
+            None => found.vectors.push(most),
+            Some(t) => {
+                let middle = (least[t] + most[t]) / 2;
+                let (mut upper, mut lower) = (least.clone(), most.clone());
+                lower[t] = middle;
+                upper[t] = middle + 1;
+                add(least, lower, &mut open);
+                add(upper, most, &mut open);
+            }
+        }
+    }
+    found
+}
+
+fn charges(levels: &[PricedLevels], at: &[usize]) -> Vec<f64> {
+    levels.iter().zip(at).map(|(l, &k)| l.budgets_ms[k]).collect()
+}
+
+fn slo_of(pipeline: &Pipeline) -> f64 {
+    pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0)
+}
+
+/// Lowers the most levels to those that keep to the SLO if the other tasks have their least levels. Whether the box has
+/// any vector.
+fn narrow(pipeline: &Pipeline, part: &PipelineSpace, levels: &[PricedLevels], least: &[usize], most: &mut [usize]) -> bool {
+    let low = charges(levels, least);
+    let finish = finish_times(pipeline, part.rule, &low);
+    let remaining = remaining_times(pipeline, part.rule, &low);
+    for (t, most) in most.iter_mut().enumerate() {
+        let left = slo_of(pipeline) - (finish[t] - low[t]) - remaining[t];
+        let within = levels[t].budgets_ms.partition_point(|&b| b <= left);
+        if within <= least[t] {
+            return false;
+        }
+        *most = (*most).min(within - 1);
+    }
+    true
+}
+
+/// The task of the longest path with the widest range; `None` if the most levels keep to the SLO.
+fn task_to_split(
+    pipeline: &Pipeline,
+    part: &PipelineSpace,
+    levels: &[PricedLevels],
+    least: &[usize],
+    most: &[usize],
+) -> Option<usize> {
+    let high = charges(levels, most);
+    let finish = finish_times(pipeline, part.rule, &high);
+    let remaining = remaining_times(pipeline, part.rule, &high);
+    let slo = slo_of(pipeline);
+    let late = (0..high.len()).filter(|&t| finish[t] + remaining[t] > slo && most[t] > least[t]);
+    let width = |t: &usize| high[*t] - levels[*t].budgets_ms[least[*t]];
+    late.max_by(|a, b| width(a).total_cmp(&width(b)).then(b.cmp(a)))
+}
