@@ -101,8 +101,9 @@ fn page_runs(url: &str) {
         assert!(block.contains("http://127.0.0.1:9090"), "{block}");
         let block = block.replace("http://127.0.0.1:9090", url).replace("[1m]", "[4s]");
         let path = format!("{}:{}", apportion_tests::programs().display(), std::env::var("PATH").unwrap_or_default());
-        let mut command = Command::new("bash");
-        command.args(["-euo", "pipefail", "-c", &block]).current_dir(folder.path()).env("PATH", path);
+        let mut command = Command::new("timeout");
+        command.arg(PATIENCE.as_secs().to_string()).args(["bash", "-euo", "pipefail", "-c", &block]);
+        command.current_dir(folder.path()).env("PATH", path);
         let Output { status, stdout, stderr } = command.output().expect("bash");
         let (stdout, stderr) = (String::from_utf8_lossy(&stdout), String::from_utf8_lossy(&stderr));
         assert!(status.success() && stdout.contains("advised"), "{block}\n{stdout}\n{stderr}");
