@@ -17,6 +17,7 @@ mod restore;
 mod serve;
 pub mod store;
 
+pub use app::access::{AccessConfig, TOKEN_CHARS_MIN, TokenRule, random_secret};
 pub use app::prometheus_access::{AccessError, AllowedPrometheus, TokenPlace};
 pub use apportion_scalers::TlsFiles;
 pub use restore::{RestoreError, RestoreResult, finish_restore};

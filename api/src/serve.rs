@@ -1,6 +1,7 @@
 //! How does one service process start and stop?
 
 use crate::act::{advise, agent_records, connections, heartbeats, leader, model_files, push, scalers, sessions::Sessions};
+use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
@@ -40,6 +41,8 @@ pub struct ServiceConfig {
     pub prometheus: Vec<AllowedPrometheus>,
     /// Where autoscalers ask; `None`: nowhere.
     pub scalers: Option<ScalersConfig>,
+    /// Who may use the HTTP interface.
+    pub access: AccessConfig,
 }
 
 /// The port of the autoscalers.
@@ -65,6 +68,7 @@ impl ServiceConfig {
             advertise_http: None,
             prometheus: Vec::new(),
             scalers: None,
+            access: AccessConfig::default(),
         }
     }
 }
@@ -90,6 +94,18 @@ pub enum ServeError {
     /// The files of TLS cannot be used.
     #[error("TLS of the autoscalers' port")]
     Tls(#[from] TlsFilesError),
+    /// A configured token is too easy to guess.
+    #[error("the configured admin token has {0} characters: expected at least {TOKEN_CHARS_MIN}")]
+    ShortToken(usize),
+    /// Nobody could use the HTTP interface.
+    #[error(
+        "{0} can be reached from other machines, and there is no token that allows everything: expected \
+         --admin-token-file FILE (apportion token new > FILE), or an address of loopback"
+    )]
+    NoToken(SocketAddr),
+    /// The database did not answer a question at the start.
+    #[error("the database did not say whether there is a token")]
+    Store(#[from] store::Error),
     /// The address cannot be listened on.
     #[error("cannot listen on {address}")]
     Listen {
@@ -163,6 +179,9 @@ impl RunningService {
 pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> {
     let data_dir = prepare_data_dir(&config.data_dir)?;
     let token = token(&config, &data_dir)?;
+    if let Some(admin) = config.access.admin_token.as_ref().filter(|text| text.len() < TOKEN_CHARS_MIN) {
+        return Err(ServeError::ShortToken(admin.len()));
+    }
     let prometheus = PrometheusAccess::new(config.prometheus).await?;
     // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
@@ -172,10 +191,16 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     let scalers = open_scalers(config.scalers).await?;
     let mut database = Database::open(config.database_url.as_deref(), &data_dir).await?;
     set_clock(&database).await;
+    let access = AccessPolicy::new(&config.access, http.ip(), &token);
+    if let Err(error) = check_first_token(&database, &access, http).await {
+        database.close().await;
+        return Err(error);
+    }
     let app = App::new(AppState {
         pool: database.pool.clone(),
         data_dir,
         token,
+        access,
         files_url: config.advertise_http.map_or_else(String::new, |url| format!("{}/v1/files", url.trim_end_matches('/'))),
         fetch_permits: model_files::permits(),
         job_enqueued: Notify::new(),
@@ -212,7 +237,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     if let Some(OpenScalers { listener, tls, .. }) = scalers {
         parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
     }
-    announce(http, grpc);
+    announce(&app, http, grpc);
     Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
 }
 
@@ -242,13 +267,25 @@ async fn set_clock(database: &Database) {
     }
 }
 
-fn announce(http: SocketAddr, grpc: SocketAddr) {
+/// Refuses to listen beyond loopback before there is a token for anybody.
+async fn check_first_token(database: &Database, access: &AccessPolicy, http: SocketAddr) -> Result<(), ServeError> {
+    if http.ip().is_loopback() || access.admin.is_some() {
+        return Ok(());
+    }
+    match store::tokens::has_admin(&mut *database.pool.acquire().await?, clock::now()).await? {
+        true => Ok(()),
+        false => Err(ServeError::NoToken(http)),
+    }
+}
+
+fn announce(app: &App, http: SocketAddr, grpc: SocketAddr) {
     tracing::info!("HTTP on http://{http}, the page at /, description at /docs; agents join at http://{grpc}");
-    match http.ip().is_loopback() && grpc.ip().is_loopback() {
-        true => tracing::info!("listening on loopback: only this machine can reach the service"),
-        false => {
-            tracing::warn!("listening beyond loopback: HTTP asks nobody for a token; put it behind something that does")
-        }
+    match app.access.is_token_required {
+        true => tracing::info!("HTTP asks each client for a token"),
+        false => tracing::info!("HTTP on loopback: every user of this machine may use it without a token"),
+    }
+    if !http.ip().is_loopback() {
+        tracing::warn!("HTTP beyond loopback has no TLS: put it behind a proxy that has");
     }
 }
 

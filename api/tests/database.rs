@@ -60,7 +60,7 @@ async fn the_private_database_ends_with_the_service() {
     let client = reqwest::Client::new();
     let first = serve(config.clone()).await.expect("it starts");
     let token = first.token().to_string();
-    let put = client.put(format!("http://{}/v1/hardware/t4", first.http())).body("{\"price_per_hour\": 2}");
+    let put = client.put(format!("http://{}/v1/hardware/t4", first.http())).json(&serde_json::json!({"price_per_hour": 2}));
     assert_eq!(put.send().await.expect("an answer").status(), 201);
     first.stop().await;
     assert!(!dir.path().join("data/postgres/postmaster.pid").exists(), "the server has ended");
@@ -90,7 +90,7 @@ async fn run_until_killed(dir: &str) {
     config.grpc.set_port(0);
     let running = serve(config).await.expect("it starts");
     let put = reqwest::Client::new().put(format!("http://{}/v1/hardware/t4", running.http()));
-    let status = put.body("{\"price_per_hour\": 3}").send().await.expect("an answer").status();
+    let status = put.json(&serde_json::json!({"price_per_hour": 3})).send().await.expect("an answer").status();
     assert_eq!(status, 201);
     std::fs::write(format!("{dir}/ready"), "").expect("our own folder");
     std::future::pending::<()>().await;

@@ -62,7 +62,8 @@ async fn refused_pipelines_name_the_place_of_each_error() {
         assert_eq!(status, 422, "{refusal:#}");
         assert!(pointers(&refusal).contains(&pointer), "{refusal:#}");
     }
-    let request = s.client.put(format!("{}/v1/pipelines/digits", s.base)).body("{\"name\": ");
+    let request = s.client.put(format!("{}/v1/pipelines/digits", s.base)).header("content-type", "application/json");
+    let request = request.body("{\"name\": ");
     let response = request.send().await.expect("an answer");
     assert_eq!(response.status(), 400);
     assert_eq!(s.get("/v1/pipelines").await.1, json!([]), "nothing was stored");
@@ -165,7 +166,8 @@ async fn missing_resources_are_problem_documents() {
     let id = uuid::Uuid::now_v7();
     assert_eq!(s.get(&format!("/v1/plans/{id}")).await.0, 404);
     assert_eq!(s.delete(&format!("/v1/plans/{id}")).await.0, 404);
-    let large = s.client.put(format!("{}/v1/pipelines/digits", s.base)).body(vec![b' '; 17 * 1024 * 1024]).send().await;
+    let large = s.client.put(format!("{}/v1/pipelines/digits", s.base)).header("content-type", "application/json");
+    let large = large.body(vec![b' '; 17 * 1024 * 1024]).send().await;
     if let Ok(response) = large {
         // The connection may end while the client still writes. If there is an answer, it is this one.
         assert_eq!(response.status(), 413);

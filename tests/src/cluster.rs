@@ -1,5 +1,6 @@
 //! A service and agents with emulated devices, as processes of this machine that can be killed, paused and started again.
 
+use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
@@ -65,7 +66,7 @@ impl Cluster {
     /// # Panics
     /// As [`Self::start`].
     pub async fn start_with(agents: usize, devices: u32, backend: Backend) -> Self {
-        Self::start_configured(agents, devices, backend, &[]).await
+        Self::start_configured(agents, devices, backend, &[], None).await
     }
 
     /// A service without agents, with further arguments.
@@ -73,10 +74,25 @@ impl Cluster {
     /// # Panics
     /// As [`Self::start`].
     pub async fn serve_with(arguments: &[&str]) -> Self {
-        Self::start_configured(0, 1, Backend::Emulated, arguments).await
+        Self::start_configured(0, 1, Backend::Emulated, arguments, None).await
     }
 
-    async fn start_configured(agents: usize, devices: u32, backend: Backend, arguments: &[&str]) -> Self {
+    /// A service without agents that asks every client for a token. The cluster's own client shows this one, which allows
+    /// everything.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub async fn serve_with_tokens(admin: &str) -> Self {
+        Self::start_configured(0, 1, Backend::Emulated, &["--require-token"], Some(admin)).await
+    }
+
+    async fn start_configured(
+        agents: usize,
+        devices: u32,
+        backend: Backend,
+        arguments: &[&str],
+        admin: Option<&str>,
+    ) -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         // Where the tests run as root the database runs as another user, who must get there.
         std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
@@ -87,7 +103,15 @@ impl Cluster {
             child: None,
             is_paused: false,
         };
-        let client = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
+        let mut arguments: Vec<String> = arguments.iter().map(|&argument| argument.to_owned()).collect();
+        let mut headers = HeaderMap::new();
+        if let Some(admin) = admin {
+            let file = folder.path().join("admin.token");
+            std::fs::write(&file, admin).expect("a folder of ours");
+            arguments.extend(["--admin-token-file".to_owned(), file.display().to_string()]);
+            headers.insert(AUTHORIZATION, format!("Bearer {admin}").parse().expect("a header"));
+        }
+        let client = reqwest::Client::builder().timeout(PATIENCE).default_headers(headers).build().expect("a client");
         let mut cluster = Self {
             http: crate::machine::free_port(),
             grpc: crate::machine::free_port(),
@@ -99,7 +123,7 @@ impl Cluster {
             second: None,
             clock: None,
             agents: (0..agents).map(agent).collect(),
-            arguments: arguments.iter().map(|&argument| argument.to_owned()).collect(),
+            arguments,
             client,
         };
         cluster.start_service().await;

@@ -26,6 +26,8 @@ const NARROW: Look = Look { scheme: "light", width: 390, height: 844 };
 const PICTURE_BYTES_MAX: u64 = 300_000;
 /// One of the three parts of the load before pictures are made.
 const PICTURE_PART: Duration = Duration::from_secs(40);
+/// A token that allows everything.
+const ADMIN_TOKEN: &str = "the-admin-token-of-this-test";
 /// Tab and Enter.
 const TAB: &str = "\u{e004}";
 const ENTER: &str = "\u{e007}";
@@ -209,6 +211,72 @@ async fn lists_can_be_searched_and_linked_to() {
     // A plan that is not there is an answer like any other, and the browser notes it.
     let others = browser.complaints().await.into_iter().filter(|said| !said.contains("00000000-0000"));
     assert_eq!(others.collect::<Vec<_>>(), Vec::<String>::new());
+}
+
+/// Clicks the button with these words, once it is there.
+async fn click(browser: &Browser, words: &str) {
+    let button = format!("[...document.querySelectorAll('button')].find((b) => b.innerText === '{words}')");
+    browser.until(&format!("Boolean({button})")).await;
+    browser.script(&format!("{button}.click()")).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_person_deploys_a_plan_and_goes_back() {
+    let Some(driver) = apportion_needs::browser() else { return };
+    let cluster = start_fleet("off").await;
+    let browser = browser_at(&cluster, &driver).await;
+    let larger = cluster.plan(&json!({"pipelines": [{"name": "photos", "demand_qps": STEP_QPS}]})).await;
+    let id = larger["id"].as_str().expect("an identifier");
+    browser.open(&format!("{}/#/plan/{id}", cluster.service())).await;
+    click(&browser, "Show what deploying this plan would change").await;
+    browser.shows("Change of each task").await;
+    assert_eq!(cluster.get("/v1/target").await["generation"], json!(1), "nothing is deployed before the yes");
+    has_no_barriers(&browser, "plan with its change").await;
+    click(&browser, "Yes, do this").await;
+    browser.until("document.querySelector('h1 .badge')?.innerText === 'in force'").await;
+    let target = cluster.get("/v1/target").await;
+    assert_eq!((&target["generation"], &target["plans"]), (&json!(2), &json!([id])));
+
+    browser.follow("Targets").await;
+    click(&browser, "Go back to 1").await;
+    browser.shows("Change of each task").await;
+    has_no_barriers(&browser, "targets").await;
+    click(&browser, "Yes, do this").await;
+    browser.shows("Done: target 3 is in force.").await;
+    browser.shows("loopback went back to the plans of target 1").await;
+    assert_eq!(cluster.get("/v1/holds").await[0]["pipeline"], Value::Null, "the way back holds the fleet");
+    click(&browser, "Release the hold").await;
+    browser.shows("Not held").await;
+    browser.script("document.querySelector('input[name=reason]').value = 'a launch'").await;
+    click(&browser, "Hold the fleet").await;
+    browser.shows("until it is released").await;
+    browser.shows("by loopback: a launch").await;
+    browser.shows("POST /v1/target/rollback").await;
+    assert_eq!(browser.complaints().await, Vec::<String>::new());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reader_sees_no_button_that_would_be_refused() {
+    let Some(driver) = apportion_needs::browser() else { return };
+    let cluster = Cluster::serve_with_tokens(ADMIN_TOKEN).await;
+    let made = reqwest::Client::new().post(format!("{}/v1/tokens", cluster.service())).bearer_auth(ADMIN_TOKEN);
+    let made = made.json(&json!({"name": "reader", "scope": "read"})).send().await.expect("an answer");
+    let made: Value = made.json().await.expect("JSON");
+    let reader = made["token"].as_str().expect("a token").to_owned();
+
+    let browser = Browser::start(&driver).await;
+    browser.set_look(WIDE).await;
+    browser.open(&format!("{}/#/targets", cluster.service())).await;
+    browser.shows("This service asks for a token").await;
+    has_no_barriers(&browser, "token").await;
+    for (token, has_buttons) in [(reader, false), (ADMIN_TOKEN.to_owned(), true)] {
+        browser.script(&format!("sessionStorage.setItem('apportion-token', '{token}'); location.reload()")).await;
+        browser.shows("Targets so far").await;
+        browser.shows("Not held").await;
+        let there = browser.script("return document.body.innerText.includes('Hold the fleet')").await;
+        assert_eq!(there, json!(has_buttons));
+        assert_eq!(browser.script("return document.body.innerText.includes('Audit')").await, json!(has_buttons));
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -30,6 +30,7 @@ const WITH_A_FLEET: &[&str] = &[
     "docs/how-to/send-requests.md",
     "docs/how-to/observe.md",
     "docs/how-to/profile.md",
+    "docs/how-to/deploy-and-roll-back.md",
     "docs/how-to/replan-on-schedule.md",
     "docs/how-to/troubleshoot.md",
 ];

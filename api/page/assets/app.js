@@ -1,5 +1,6 @@
 // Which view is on the screen, and what does it need? Starts the page.
 
+import { ACCESS_PATH, keepToken } from "./lib/access.js";
 import { Live } from "./lib/api.js";
 import { h, morph, startIslands } from "./lib/dom.js";
 import { clock } from "./lib/format.js";
@@ -13,15 +14,17 @@ import * as pipeline from "./views/pipeline.js";
 import * as plan from "./views/plan.js";
 import * as plans from "./views/plans.js";
 import * as profiles from "./views/profiles.js";
+import * as targets from "./views/targets.js";
 import * as whatIf from "./views/what-if.js";
 
-const VIEWS = { fleet, pipeline, plans, plan, events, decisions, profiles, "what-if": whatIf };
+const VIEWS = { fleet, pipeline, plans, plan, events, decisions, targets, profiles, "what-if": whatIf };
 /** The views that the navigation names, and those that count as one of them. */
 const NAVIGATION = [
   ["fleet", "Fleet"],
   ["plans", "Plans"],
   ["events", "Events"],
   ["decisions", "Decisions"],
+  ["targets", "Targets"],
   ["profiles", "Profiles"],
   ["what-if", "What if"],
 ];
@@ -32,6 +35,8 @@ let route = parse(location.hash);
 const live = new Live(drawRound);
 /** Longest time without drawing: lines such as "as of" say when answers were read, even if those have not changed. */
 const REDRAW_MS = 10_000;
+/** How often the page asks what it may do. */
+const ACCESS_MS = 60_000;
 let drawnAt = 0;
 
 function view() {
@@ -51,20 +56,44 @@ function draw() {
   const shown = view();
   const isEmpty = !live.answers.size;
   if (isEmpty && shown) return;
-  const content = shown
-    ? shown.render(live, route, draw)
-    : h(
-        "div",
-        { class: "view" },
-        h("h1", null, "Not here"),
-        h("p", null, `There is no view “${route.view}”. `, h("a", { href: link("fleet") }, "Look at the fleet.")),
-      );
+  const content = live.isLocked ? tokenForm() : (shown?.render(live, route, draw) ?? noView());
   if (main.firstElementChild && main.childNodes.length === 1) morph(main.firstElementChild, content);
   else main.replaceChildren(content);
   startIslands(main);
   const name = shown?.title(route) ?? "Not here";
   const wrong = findings(live).filter((finding) => finding.level === "bad").length;
   document.title = `${wrong ? `(${wrong}) ` : ""}${name} – Apportion`;
+}
+
+/** The service asks for a token. It is kept for this tab alone. */
+function tokenForm() {
+  const open = (event) => {
+    event.preventDefault();
+    keepToken(String(new FormData(event.target).get("token")).trim());
+    live.answers.clear();
+    live.now();
+  };
+  return h(
+    "div",
+    { class: "view", "data-key": "token" },
+    h("h1", null, "Token"),
+    h("p", null, "This service asks for a token, such as one of ", h("code", null, "apportion token create"), "."),
+    h(
+      "form",
+      { class: "form", onsubmit: open },
+      h("label", { for: "token" }, "Token ", h("input", { id: "token", name: "token", type: "password", "data-own": true, required: true })),
+      h("button", { type: "submit" }, "Open"),
+    ),
+  );
+}
+
+function noView() {
+  return h(
+    "div",
+    { class: "view" },
+    h("h1", null, "Not here"),
+    h("p", null, `There is no view “${route.view}”. `, h("a", { href: link("fleet") }, "Look at the fleet.")),
+  );
 }
 
 function drawConnection() {
@@ -99,7 +128,7 @@ function drawNavigation() {
 function follow() {
   const before = route;
   route = parse(location.hash);
-  live.watch((known) => view()?.needs(known, route) ?? []);
+  live.watch((known) => [{ path: ACCESS_PATH, every: ACCESS_MS }, ...(view()?.needs(known, route) ?? [])]);
   draw();
   const isOther = before.view !== route.view || before.name !== route.name;
   if (isOther) {

@@ -50,6 +50,7 @@ const FILES: &[(&str, &[u8])] = files![
     "css/parts.css",
     "icon.svg",
     "index.html",
+    "lib/access.js",
     "lib/api.js",
     "lib/compare.js",
     "lib/dom.js",
@@ -62,8 +63,10 @@ const FILES: &[(&str, &[u8])] = files![
     "lib/route.js",
     "lib/timeline.js",
     "lib/traffic.js",
+    "parts/change.js",
     "parts/chart.js",
     "parts/graph.js",
+    "parts/holds.js",
     "parts/parts.js",
     "parts/scatter.js",
     "parts/table.js",
@@ -78,6 +81,7 @@ const FILES: &[(&str, &[u8])] = files![
     "views/plan.js",
     "views/plans.js",
     "views/profiles.js",
+    "views/targets.js",
     "views/what-if.js",
 ];
 

@@ -7,7 +7,7 @@ use crate::decide::fleet::{Agent, Fleet};
 use crate::decide::placement::{Placement, PlacementOutcome, Shortage, place_replicas};
 use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted_groups};
 use crate::documents;
-use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
+use crate::store::{self, PgConnection, agents::AgentRow, holds::FLEET, holds::HoldRow, target::TargetRow};
 use apportion_domain::{Fence, Generation, PipelinePlan};
 use apportion_protocol::v1;
 use apportion_wire::{BadInput, PipelineSpec, PlanState, ReplicaState};
@@ -57,6 +57,10 @@ pub struct Proposal {
     pub specs: SpecSource,
     /// The reason in one sentence.
     pub reason: String,
+    /// A hold that begins with the target.
+    pub hold: Option<HoldRow>,
+    /// Pipelines whose holds, and that of the fleet, forbid the target; none: holds do not matter.
+    pub heeds_holds_of: Vec<String>,
 }
 
 /// Why there is no new target.
@@ -95,6 +99,9 @@ pub enum ApplyError {
         /// `inputs` or `outputs`.
         what: &'static str,
     },
+    /// A hold is in force.
+    #[error("nothing is deployed for {0} now: a hold is in force")]
+    Held(String),
     /// There are not enough devices.
     #[error("{}", describe(.0))]
     Devices(Vec<Shortage>),
@@ -148,6 +155,9 @@ pub async fn apply_to(
 ) -> Result<ProposalResult, ApplyError> {
     let mut tx = app.pool.begin().await?;
     let applied = apply_in(&mut tx, proposal, members).await?;
+    if let Some(hold) = &proposal.hold {
+        store::holds::extend(&mut tx, hold).await?;
+    }
     tx.commit().await?;
     if applied.changed {
         tracing::info!(generation = applied.generation, reason = proposal.reason, "new target");
@@ -161,6 +171,52 @@ async fn apply_in(
     proposal: &Proposal,
     members: Option<&BTreeSet<u64>>,
 ) -> Result<ProposalResult, ApplyError> {
+    check_holds(tx, &proposal.heeds_holds_of).await?;
+    let PreparedTarget { next, changed, shortages, .. } = prepare(tx, proposal, members).await?;
+    if changed && !store::target::replace(tx, &next).await? {
+        return Err(ApplyError::Stale(store::target::get(tx).await?.generation));
+    }
+    Ok(ProposalResult { generation: next.generation, changed, shortages })
+}
+
+/// Refuses a target for pipelines that are held. A hold that comes later waits for the end of the transaction.
+async fn check_holds(tx: &mut PgConnection, pipelines: &[String]) -> Result<(), ApplyError> {
+    if pipelines.is_empty() {
+        return Ok(());
+    }
+    store::holds::lock(tx).await?;
+    let holds = store::holds::in_force(tx, now()).await?;
+    let is_held = |name: &&String| holds.iter().any(|hold| hold.pipeline == FLEET || hold.pipeline == **name);
+    pipelines.iter().find(is_held).map_or(Ok(()), |name| Err(ApplyError::Held(name.clone())))
+}
+
+/// A target that is not committed.
+pub(super) struct PreparedTarget {
+    /// The target in force.
+    pub(super) current: TargetRow,
+    /// The target of the proposal; the one in force if nothing changes.
+    pub(super) next: TargetRow,
+    /// Whether it differs from the one in force.
+    pub(super) changed: bool,
+    /// Its parts, one for each pipeline.
+    pub(super) parts: Vec<PipelinePlan>,
+    /// Its placement.
+    pub(super) placement: Placement,
+    /// The facts of its pipelines.
+    pub(super) facts: BTreeMap<String, PipelineFacts>,
+    /// Groups for which devices are missing.
+    pub(super) shortages: Vec<Shortage>,
+}
+
+/// Makes the target of a proposal.
+///
+/// # Errors
+/// As [`apply`].
+pub(super) async fn prepare(
+    tx: &mut PgConnection,
+    proposal: &Proposal,
+    members: Option<&BTreeSet<u64>>,
+) -> Result<PreparedTarget, ApplyError> {
     let current = store::target::get(&mut *tx).await?;
     if proposal.replaces.is_some_and(|g| g != current.generation) {
         return Err(ApplyError::Stale(current.generation));
@@ -181,7 +237,8 @@ async fn apply_in(
     let compose_as = |generation| compose(fence(generation), fleet.peers(), &parts, &facts, &placement);
     let is_same = current.generation > 0 && compose_as(current.generation)?.encode_to_vec() == current.composed;
     if is_same && plans == current.plans {
-        return Ok(ProposalResult { generation: current.generation, changed: false, shortages });
+        let next = current.clone();
+        return Ok(PreparedTarget { current, next, changed: false, parts, placement, facts, shortages });
     }
     let generation = current.generation + 1;
     let next = TargetRow {
@@ -194,10 +251,7 @@ async fn apply_in(
         reason: proposal.reason.clone(),
         committed_at: Some(now()),
     };
-    if !store::target::replace(tx, &next).await? {
-        return Err(ApplyError::Stale(store::target::get(tx).await?.generation));
-    }
-    Ok(ProposalResult { generation, changed: true, shortages })
+    Ok(PreparedTarget { current, next, changed: true, parts, placement, facts, shortages })
 }
 
 /// The facts of every pipeline. Registered specs must name the tensors of each task.

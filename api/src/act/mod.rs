@@ -14,6 +14,7 @@ pub mod leader;
 mod load_failures;
 mod messages;
 pub mod model_files;
+pub mod preview;
 pub mod push;
 pub mod replan;
 mod replanned;

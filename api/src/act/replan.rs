@@ -11,7 +11,7 @@ use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_
 use crate::decide::shares::{PipelineSize, divide, least_work};
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
-use crate::store::{self, decisions::DecisionRow, plans::PlanRow};
+use crate::store::{self, decisions::DecisionRow, holds::FLEET, holds::HoldRow, plans::PlanRow};
 use apportion_domain::{PipelinePlan, Plan, PlanOutcome, Problem};
 use apportion_planning::ExplanationDepth;
 use apportion_wire::{BadInput, DecisionKind, HardwareSpec, PlanState, ReplanSpec};
@@ -80,14 +80,15 @@ pub async fn run_round(
     round: &ReplanRound,
 ) -> Result<Vec<String>, ApplyError> {
     let InForce { parts, generation } = parts_in_force(app).await?;
-    let hardware = free_hardware(app, fleet, &parts, wishes).await?;
+    let (held, free) = part_held(wishes, &holds_in_force(app).await?);
+    let hardware = free_hardware(app, fleet, &parts, &free).await?;
     let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
     let size =
         |w: &ReplanInput| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
-    let sizes: Vec<_> = wishes.iter().map(size).collect();
+    let sizes: Vec<_> = free.iter().map(|wish| size(wish)).collect();
     let mut replaced = Vec::new();
     let mut plans: Vec<Uuid> = unique_plans(&parts);
-    for (wish, devices) in wishes.iter().zip(divide(&counts, &sizes)) {
+    for (wish, devices) in free.iter().zip(divide(&counts, &sizes)) {
         let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
         let planned = plan_pipeline(wish, share_of(&hardware, &devices), current, round).await;
         let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
@@ -97,6 +98,9 @@ pub async fn run_round(
             replaced.push(wish.spec.name.clone());
         }
     }
+    for HeldInput { wish, hold } in held {
+        advise_held(app, fleet, &parts, wish, &hold, round).await?;
+    }
     if !replaced.is_empty() {
         let proposal = Proposal {
             plans,
@@ -105,10 +109,59 @@ pub async fn run_round(
             missing_devices: MissingDevices::Allowed,
             specs: SpecSource::Registered,
             reason: format!("{} for {}", round.why, replaced.join(", ")),
+            hold: None,
+            heeds_holds_of: replaced.clone(),
         };
         apply_to(app, &proposal, Some(&fleet.numbers())).await?;
     }
     Ok(replaced)
+}
+
+async fn holds_in_force(app: &App) -> store::Result<Vec<HoldRow>> {
+    store::holds::in_force(&mut *app.pool.acquire().await?, now()).await
+}
+
+/// A pipeline for which nothing may be deployed now.
+struct HeldInput<'a> {
+    wish: &'a ReplanInput,
+    hold: HoldRow,
+}
+
+/// The held pipelines and the free ones. A hold of the pipeline itself counts before that of the fleet. A pipeline whose
+/// plans are only advice is free.
+fn part_held<'a>(wishes: &'a [ReplanInput], holds: &[HoldRow]) -> (Vec<HeldInput<'a>>, Vec<&'a ReplanInput>) {
+    let hold_of = |name: &str| holds.iter().find(|hold| hold.pipeline == name);
+    let (mut held, mut free) = (Vec::new(), Vec::new());
+    for wish in wishes {
+        let hold = hold_of(&wish.spec.name).or_else(|| hold_of(FLEET));
+        match hold.filter(|_| wish.on_better_plan == OnBetterPlan::Apply) {
+            Some(hold) => held.push(HeldInput { wish, hold: hold.clone() }),
+            None => free.push(wish),
+        }
+    }
+    (held, free)
+}
+
+/// Plans a held pipeline on its own and the free devices, and stores the decision. Nothing is deployed.
+async fn advise_held(
+    app: &App,
+    fleet: &Fleet,
+    parts: &[PlanPart],
+    wish: &ReplanInput,
+    hold: &HoldRow,
+    round: &ReplanRound,
+) -> Result<(), ApplyError> {
+    let hardware = free_hardware(app, fleet, parts, &[wish]).await?;
+    let hardware = hardware.into_iter().filter(|h| h.count.unwrap_or(0) > 0).collect();
+    let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
+    let planned = plan_pipeline(wish, hardware, current, round).await;
+    let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
+    let advice = ReplanInput { on_better_plan: OnBetterPlan::Advise, ..wish.clone() };
+    let until = hold.until.map_or_else(|| "it is released".to_owned(), |until| until.to_rfc3339());
+    let why = format!("{}, held by {} until {until} ({})", round.why, hold.made_by, hold.reason);
+    let round = ReplanRound { why, cancel: round.cancel.clone() };
+    store_decision(app, &advice, &verdict, &round).await?;
+    Ok(())
 }
 
 /// The hardware types of which a pipeline has devices, with their number.
@@ -153,7 +206,7 @@ async fn free_hardware(
     app: &App,
     fleet: &Fleet,
     in_force: &[PlanPart],
-    wishes: &[ReplanInput],
+    wishes: &[&ReplanInput],
 ) -> Result<Vec<HardwareSpec>, ApplyError> {
     let mut db = app.pool.acquire().await?;
     let mut counts = fleet.counts();

@@ -1,11 +1,14 @@
 //! What do the parts of one service process share?
 
+pub mod access;
 pub mod agent_records;
 pub mod clock;
+pub mod counts;
 pub mod heartbeats;
 pub mod parts;
 pub mod prometheus_access;
 
+use access::AccessPolicy;
 use agent_records::AgentRecords;
 use apportion_protocol::v1;
 use heartbeats::Heartbeats;
@@ -29,6 +32,8 @@ pub struct AppState {
     pub data_dir: PathBuf,
     /// The token that agents must send.
     pub token: String,
+    /// Who may use the HTTP interface.
+    pub access: AccessPolicy,
     /// The URL from which agents fetch model files by HTTP; empty: they fetch them over gRPC.
     pub files_url: String,
     /// Permits for files that agents fetch over gRPC.

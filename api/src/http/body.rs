@@ -138,9 +138,24 @@ impl FromRequest for Document {
 
     fn from_request(request: &HttpRequest, payload: &mut Payload) -> Self::Future {
         let trees = rooms(request).trees.clone();
+        let checked = check_json_type(request);
         let body = Body::<DOCUMENT_BYTES_MAX>::from_request(request, payload);
-        Box::pin(async move { parse(body.await?, trees).await })
+        Box::pin(async move {
+            checked?;
+            parse(body.await?, trees).await
+        })
     }
+}
+
+/// Refuses a body that is not called JSON. A page of another site can make a browser send other types without asking.
+fn check_json_type(request: &HttpRequest) -> Result<(), Refusal> {
+    let content = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or_default();
+    let media_type = content.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();
+    if media_type == "application/json" || (media_type.starts_with("application/") && media_type.ends_with("+json")) {
+        return Ok(());
+    }
+    let detail = format!("Content-Type: {content:?}: expected application/json");
+    Err(Refusal::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, detail))
 }
 
 /// Parses a body. A large tree waits for room, and is parsed on a thread that answers no requests.

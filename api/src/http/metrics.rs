@@ -4,7 +4,7 @@ use super::refusal::HandlerResult;
 use crate::act::apply::agent_facts;
 use crate::app::App;
 use crate::decide::fleet::Fleet;
-use crate::jobs::counts;
+use crate::app::counts;
 use crate::store::{self, advice::AdviceRow};
 use actix_web::{HttpResponse, web};
 use apportion_wire::AgentState;

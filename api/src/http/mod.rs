@@ -5,13 +5,16 @@
 //! What never belongs here: SQL, calls of solvers. The commonest addition is a resource. Its file has the handlers, each
 //! with its `utoipa::path`, and a `configure` that this module and [`openapi`] name.
 
+pub mod access;
 pub mod agents;
+pub mod audit;
 pub mod body;
 pub mod decisions;
 pub mod demand;
 pub mod files;
 pub mod hardware;
 pub mod health;
+pub mod holds;
 pub mod intake;
 pub mod loads;
 pub mod metrics;
@@ -22,6 +25,7 @@ pub mod plans;
 pub mod profiles;
 pub mod refusal;
 pub mod target;
+pub mod tokens;
 pub mod traces;
 pub mod weight;
 
@@ -60,6 +64,7 @@ pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
         WebApp::new()
             .app_data(web::Data::new(app.clone()))
             .app_data(rooms.clone())
+            .wrap(from_fn(access::check_access))
             .wrap(from_fn(refusals_are_documents))
             .wrap(from_fn(intake::bodies_keep_coming))
             .configure(routes)
@@ -89,7 +94,11 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(plans::configure)
         .configure(agents::configure)
         .configure(target::configure)
+        .configure(holds::configure)
         .configure(decisions::configure)
+        .configure(access::configure)
+        .configure(tokens::configure)
+        .configure(audit::configure)
         .configure(health::configure)
         .configure(metrics::configure)
         .configure(openapi::configure)

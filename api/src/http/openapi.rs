@@ -2,10 +2,14 @@
 
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
-    agents, decisions, demand, files, hardware, health, loads, metrics, pipelines, plans, profiles, target, traces,
+    access, agents, audit, decisions, demand, files, hardware, health, holds, loads, metrics, pipelines, plans, profiles,
+    target, tokens, traces,
 };
+use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
+use utoipa::openapi::extensions::Extensions;
 use utoipa::openapi::path::{Operation, ParameterIn};
+use utoipa::openapi::security::{HttpAuthScheme, HttpBuilder, SecurityRequirement, SecurityScheme};
 use utoipa::openapi::{Ref, RefOr, Schema};
 use utoipa::{IntoResponses, Modify, OpenApi};
 use utoipa_swagger_ui::SwaggerUi;
@@ -50,13 +54,26 @@ use utoipa_swagger_ui::SwaggerUi;
         target::get,
         target::put,
         target::history,
+        target::former,
+        target::diff,
+        target::rollback,
+        holds::list,
+        holds::put_fleet,
+        holds::put_pipeline,
+        holds::delete_fleet,
+        holds::delete_pipeline,
         decisions::list,
+        access::get,
+        tokens::list,
+        tokens::post,
+        tokens::delete,
+        audit::list,
         health::livez,
         health::readyz,
         metrics::metrics
     ),
     components(schemas(Refusal, RefusedValue)),
-    modifiers(&CommonRefusals),
+    modifiers(&CommonRefusals, &NeededScopes),
     tags(
         (name = "hardware", description = "Hardware types with their prices."),
         (name = "pipelines", description = "Pipelines, what was measured of them, and their load."),
@@ -64,6 +81,7 @@ use utoipa_swagger_ui::SwaggerUi;
         (name = "traces", description = "Loads that plans must hold on."),
         (name = "plans", description = "Asking for plans and reading them."),
         (name = "fleet", description = "Agents, what they are to do, and what was decided about it."),
+        (name = "access", description = "Tokens, what they allow, and who asked for which change."),
         (name = "health", description = "Whether the service works, and its figures.")
     )
 )]
@@ -82,6 +100,37 @@ impl Modify for CommonRefusals {
             }
             let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
             operations.into_iter().flatten().for_each(add_refusals);
+        }
+    }
+}
+
+/// The name of the security scheme.
+const TOKEN_SCHEME: &str = "token";
+
+/// Says of each operation which scope it needs, in `x-scope`.
+struct NeededScopes;
+
+impl Modify for NeededScopes {
+    fn modify(&self, description: &mut utoipa::openapi::OpenApi) {
+        let about = "A token of `POST /v1/tokens`. A service that listens on loopback alone also serves requests without one.";
+        let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(about)).build();
+        if let Some(components) = &mut description.components {
+            components.add_security_scheme(TOKEN_SCHEME, SecurityScheme::Http(scheme));
+        }
+        for (path, item) in &mut description.paths.paths {
+            let operations = [
+                (Method::GET, &mut item.get),
+                (Method::HEAD, &mut item.head),
+                (Method::PUT, &mut item.put),
+                (Method::POST, &mut item.post),
+                (Method::DELETE, &mut item.delete),
+            ];
+            for (method, operation) in operations {
+                if let (Some(operation), Some(scope)) = (operation, access::needed_scope(&method, Some(path))) {
+                    operation.security = Some(vec![SecurityRequirement::new(TOKEN_SCHEME, Vec::<String>::new())]);
+                    operation.extensions = Some(Extensions::builder().add("x-scope", scope.name()).build());
+                }
+            }
         }
     }
 }
@@ -116,8 +165,12 @@ fn add_refusals(operation: &mut Operation) {
     let has_body = operation.request_body.is_some();
     let parameters = operation.parameters.as_deref().unwrap_or_default();
     let has = |place: &ParameterIn| parameters.iter().any(|p| matches!(p, RefOr::T(p) if p.parameter_in == *place));
+    add(RefusalReply::<401>::responses());
+    add(RefusalReply::<403>::responses());
+    add(RefusalReply::<421>::responses());
     if has_body {
         add(RefusalReply::<408>::responses());
+        add(RefusalReply::<415>::responses());
         add(RefusalReply::<413>::responses());
     }
     if has_body || has(&ParameterIn::Query) || has(&ParameterIn::Header) {

@@ -129,6 +129,7 @@ impl From<ApplyError> for Refusal {
         match error {
             ApplyError::Database(error) => error.into(),
             ApplyError::Document(bad) => bad.into(),
+            ApplyError::Held(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
             ApplyError::Stale(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
             ApplyError::Plan { .. } | ApplyError::Compose(_) | ApplyError::Tensors { .. } => {
                 Self::value("/plans", error.to_string())
@@ -154,12 +155,16 @@ impl<const STATUS: u16> IntoResponses for RefusalReply<STATUS> {
 pub fn meaning(status: u16) -> &'static str {
     match status {
         400 => "The request cannot be read: no JSON, no UTF-8, or a parameter of another form.",
+        401 => "The token is missing, unknown, expired or revoked.",
+        403 => "The token's scope does not allow it, or a browser sent it for another site.",
         404 => "There is no such thing.",
         408 => "The body came too slowly.",
         409 => "What is there does not allow it now.",
         412 => "`If-Match` names no version of what is there: somebody else was faster.",
         413 => "The body is too large, or holds too many values.",
+        415 => "The body is of another media type.",
         416 => "The file has no byte of the range.",
+        421 => "The header `Host` has no name of this service.",
         422 => "The request can be read, but says something impossible; `errors` names the places.",
         428 => "`If-Match` is required and missing.",
         503 => "The database does not answer, or there is no room for the body now: try again.",

@@ -3,7 +3,7 @@
 //! The plan is solved, the job is watched meanwhile, and the outcome is stored or the job put back.
 
 use super::context::{JobContext, LEASE};
-use super::counts;
+use crate::app::counts;
 use super::places::{JobPlace, QUICK_MAX};
 use super::retry::{attempt, retry};
 use super::solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, solve_in_place};

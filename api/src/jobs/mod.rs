@@ -7,7 +7,6 @@
 //! clients.
 
 mod context;
-pub mod counts;
 mod execution;
 mod figures;
 mod places;

@@ -1,7 +1,7 @@
 //! How are database operations tried again while the database is unavailable?
 
 use super::context::JobContext;
-use super::counts;
+use crate::app::counts;
 use crate::store;
 use std::time::Duration;
 

@@ -3,7 +3,7 @@
 //! They block and use a whole core, so each call has a thread of its own. A panic in a call fails its job and not the
 //! process.
 
-use super::counts;
+use crate::app::counts;
 use crate::decide::replacement::JudgedSides;
 use crate::store::jobs::SolveTime;
 use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, Problem};

@@ -1,7 +1,7 @@
 //! How does a process claim jobs? Any number of processes may do so on one database.
 
 use super::context::{JobContext, LEASE};
-use super::counts;
+use crate::app::counts;
 use super::execution::execute;
 use super::places::FreePlaces;
 use super::retry::{Pauses, attempt};

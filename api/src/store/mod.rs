@@ -9,16 +9,19 @@
 pub mod advice;
 pub mod agents;
 pub mod arrivals;
+pub mod audit;
 mod connection;
 pub mod decisions;
 pub mod files;
 pub mod hardware;
+pub mod holds;
 pub mod jobs;
 pub mod pipelines;
 pub mod plans;
 pub mod processes;
 pub mod pushed_facts;
 pub mod target;
+pub mod tokens;
 pub mod traces;
 
 pub use connection::{Condition, Deletion, Error, LIST_MAX, PgConnection, PgPool, Result, Time, is_unavailable};

@@ -128,6 +128,32 @@ pub struct HistoryRow {
     pub committed_at: Time,
 }
 
+/// The target of this generation.
+///
+/// # Errors
+/// The database's.
+pub async fn former(db: &mut PgConnection, generation: i64) -> Result<Option<HistoryRow>> {
+    sqlx::query_as(
+        "select generation, plans, placement, reason, committed_at from target_history where generation = $1",
+    )
+    .bind(generation)
+    .fetch_optional(db)
+    .await
+}
+
+/// The newest target with other plans than the one in force.
+///
+/// # Errors
+/// The database's.
+pub async fn last_other(db: &mut PgConnection) -> Result<Option<HistoryRow>> {
+    sqlx::query_as(
+        "select h.generation, h.plans, h.placement, h.reason, h.committed_at from target_history h, target t
+         where h.generation < t.generation and h.plans <> t.plans order by h.generation desc limit 1",
+    )
+    .fetch_optional(db)
+    .await
+}
+
 /// The newest targets.
 ///
 /// # Errors

@@ -7,7 +7,7 @@ pub mod plans;
 pub mod relay;
 
 use apportion_api::database::PrivateDatabase;
-use apportion_api::{RunningService, ServiceConfig, serve};
+use apportion_api::{AccessConfig, RunningService, ServiceConfig, TokenRule, serve};
 use serde_json::{Value, json};
 use sqlx::Connection;
 use std::sync::OnceLock;
@@ -102,13 +102,39 @@ pub async fn service() -> Service {
 }
 
 pub async fn service_on(url: String, dir: TempDir) -> Service {
-    let mut config = ServiceConfig::new(dir.path());
-    config.database_url = Some(url.clone());
-    config.http.set_port(0);
-    config.grpc.set_port(0);
+    let config = config_on(&url, &dir);
     let running = serve(config).await.expect("it starts");
     let base = format!("http://{}", running.http());
     Service { running, base, client: reqwest::Client::new(), dir, url }
+}
+
+/// The configuration of a service on this database, on free ports of loopback.
+pub fn config_on(url: &str, dir: &TempDir) -> ServiceConfig {
+    let mut config = ServiceConfig::new(dir.path());
+    config.database_url = Some(url.to_owned());
+    config.http.set_port(0);
+    config.grpc.set_port(0);
+    config
+}
+
+/// The token that allows everything at a service of [`service_with_tokens`].
+pub const ADMIN_TOKEN: &str = "the-admin-token-of-the-tests";
+
+/// A service that asks every client for a token. Its own client shows [`ADMIN_TOKEN`].
+pub async fn service_with_tokens() -> Service {
+    let (url, dir) = (new_database().await, open_dir());
+    let mut config = config_on(&url, &dir);
+    config.access = AccessConfig {
+        admin_token: Some(ADMIN_TOKEN.into()),
+        token: TokenRule::Always,
+        ..AccessConfig::default()
+    };
+    let running = serve(config).await.expect("it starts");
+    let base = format!("http://{}", running.http());
+    let authorization = format!("Bearer {ADMIN_TOKEN}").parse().expect("a header");
+    let headers = [(reqwest::header::AUTHORIZATION, authorization)].into_iter().collect();
+    let client = reqwest::Client::builder().default_headers(headers).build().expect("a client");
+    Service { running, base, client, dir, url }
 }
 
 impl Service {

@@ -153,9 +153,48 @@ states! {
     }
 }
 
+states! {
+    /// What a token allows. `admin` allows everything, `apply` also what `plan` and `read` allow, and `plan` what `read`
+    /// allows.
+    Scope, "scope", {
+        /// Reads everything but tokens and the audit.
+        Read = "read",
+        /// Asks for plans, and uploads what they need: traces, model files, observed demands.
+        Plan = "plan",
+        /// Changes what the fleet serves: targets, holds, pipelines, profiles.
+        Apply = "apply",
+        /// Everything, with hardware types, tokens and the audit.
+        Admin = "admin",
+        /// Fetches model files, as an agent.
+        Agent = "agent",
+    }
+}
+
+impl Scope {
+    /// Whether a token of this scope may call an operation that needs `needed`.
+    #[must_use]
+    pub fn allows(self, needed: Self) -> bool {
+        match (self, needed) {
+            (Self::Agent, needed) => needed == Self::Agent,
+            (Self::Admin, _) | (_, Self::Agent) => true,
+            (own, needed) => own >= needed,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_wider_scope_allows_what_a_narrower_one_allows() {
+        let allowed = |own: Scope| Scope::ALL.iter().copied().filter(|needed| own.allows(*needed)).collect::<Vec<_>>();
+        assert_eq!(allowed(Scope::Agent), [Scope::Agent]);
+        assert_eq!(allowed(Scope::Read), [Scope::Read, Scope::Agent]);
+        assert_eq!(allowed(Scope::Plan), [Scope::Read, Scope::Plan, Scope::Agent]);
+        assert_eq!(allowed(Scope::Apply), [Scope::Read, Scope::Plan, Scope::Apply, Scope::Agent]);
+        assert_eq!(allowed(Scope::Admin), Scope::ALL);
+    }
 
     #[test]
     fn a_state_has_one_text_everywhere() {
@@ -169,7 +208,7 @@ mod tests {
                 assert_eq!(schema["enum"], serde_json::json!($states::NAMES));
             )*};
         }
-        check!(PlanState, AgentState, DecisionKind, ReplanMode, ReplicaState, TraceKind);
+        check!(PlanState, AgentState, DecisionKind, ReplanMode, ReplicaState, TraceKind, Scope);
     }
 
     #[test]

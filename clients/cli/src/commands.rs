@@ -1,8 +1,8 @@
 //! Which commands are there?
 
 use crate::{
-    advise, agent, bench, check, compare, demo, deploy, diff, frontier, import, init, plan, profile, reproduce, restore,
-    serve, simulate, status, trace,
+    advise, agent, bench, check, compare, demo, deploy, diff, frontier, hold, import, init, plan, profile, reproduce, restore,
+    serve, simulate, status, target, token, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -43,6 +43,15 @@ pub enum Command {
     Deploy(deploy::DeployArgs),
     /// Say what runs, and whether it keeps its promise.
     Status(status::StatusArgs),
+    /// Show, compare, replace or roll back what the fleet serves.
+    #[command(subcommand)]
+    Target(target::TargetCommand),
+    /// Keep rounds of replanning from deploying.
+    #[command(subcommand)]
+    Hold(hold::HoldCommand),
+    /// Make, list or revoke the tokens of the service.
+    #[command(subcommand)]
+    Token(token::TokenCommand),
     /// Run the service.
     Serve(serve::ServeArgs),
     /// Finish the restore of a database from a backup: agents take targets from it again.
@@ -76,6 +85,9 @@ impl Command {
             Self::ProfileMemory(args) => profile::run_memory(&args),
             Self::Deploy(args) => deploy::run(&args),
             Self::Status(args) => status::run(&args),
+            Self::Target(command) => target::run(&command),
+            Self::Hold(command) => hold::run(&command),
+            Self::Token(command) => token::run(&command),
             Self::Serve(args) => serve::run(args),
             Self::RestoreFinish(args) => restore::run(&args),
             Self::Agent(args) => agent::run(&args),

@@ -5,6 +5,7 @@
 //!
 //! The commonest addition is a command: one file with its `Args` and its `run`, and one line in [`commands`].
 
+mod access_args;
 mod advise;
 mod agent;
 mod args;
@@ -16,6 +17,7 @@ mod demo;
 mod deploy;
 mod diff;
 mod frontier;
+mod hold;
 mod import;
 mod init;
 mod judged;
@@ -29,6 +31,8 @@ mod serve;
 mod service;
 mod simulate;
 mod status;
+mod target;
+mod token;
 mod trace;
 mod workload;
 

@@ -1,5 +1,6 @@
 //! How does `apportion serve` run the service until a signal stops it?
 
+use crate::access_args::AccessArgs;
 use crate::args;
 use crate::prometheus_list::PrometheusListArgs;
 use crate::scalers::ScalersArgs;
@@ -44,6 +45,8 @@ pub struct ServeArgs {
     prometheus: PrometheusListArgs,
     #[command(flatten)]
     scalers: ScalersArgs,
+    #[command(flatten)]
+    access: AccessArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -51,11 +54,12 @@ pub struct ServeArgs {
 
 /// Runs the service.
 pub fn run(args: ServeArgs) -> CommandResult {
-    let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, prometheus, scalers, log_format } = args;
+    let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, prometheus, scalers, access, log_format } =
+        args;
     // `RUST_LOG` overrides the level.
     start_log("info", &log_format);
-    let (prometheus, scalers) = (prometheus.read()?, scalers.read());
-    let config = ServiceConfig { database_url, data_dir, http, grpc, token, advertise_http, prometheus, scalers };
+    let (prometheus, scalers, access) = (prometheus.read()?, scalers.read(), access.read()?);
+    let config = ServiceConfig { database_url, data_dir, http, grpc, token, advertise_http, prometheus, scalers, access };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
         // From here on a signal waits until the service is up: a started private database must be stopped.

@@ -3,8 +3,10 @@
 use crate::args;
 use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
+use apportion_support::input;
 use apportion_wire::BadInput;
 use clap::Args;
+use reqwest::header::{AUTHORIZATION, HeaderValue};
 use reqwest::{Client, Method, StatusCode, Url};
 use serde_json::Value;
 use std::future::Future;
@@ -19,12 +21,39 @@ pub struct ServerArgs {
     /// The service.
     #[arg(long, default_value = "http://127.0.0.1:7070", env = "APPORTION_SERVER", hide_env_values = true, value_parser = args::http_url)]
     server: String,
+    /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
+    #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
+    api_token_file: Option<String>,
+}
+
+/// The variable with the token, where no file has it.
+const TOKEN_VARIABLE: &str = "APPORTION_API_TOKEN";
+
+impl ServerArgs {
+    /// The header with the token, if there is one.
+    fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
+        let (place, token) = match &self.api_token_file {
+            Some(file) => (file.as_str(), input::read_text(file)?),
+            None => match std::env::var(TOKEN_VARIABLE) {
+                Ok(token) => (TOKEN_VARIABLE, token),
+                Err(_) => return Ok(None),
+            },
+        };
+        let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+        let mut value = value.map_err(|_| {
+            Failure::BadInput(format!("{place}: the token has characters that no header can carry: expected one line of ASCII"))
+        })?;
+        value.set_sensitive(true);
+        Ok(Some(value))
+    }
 }
 
 /// A connection to one service.
 pub struct ServiceClient {
     base: Url,
     http: Client,
+    /// Only the service gets it.
+    authorization: Option<HeaderValue>,
 }
 
 /// An answer of the service.
@@ -42,8 +71,9 @@ impl ServiceClient {
     /// If the client cannot be made.
     pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
         let http = Client::builder().timeout(ANSWER_WAIT_MAX).build().context("making a client")?;
+        let authorization = args.authorization()?;
         let base = Url::parse(&args.server).with_context(|| format!("--server {}: expected a URL", args.server))?;
-        Ok(Self { base, http })
+        Ok(Self { base, http, authorization })
     }
 
     /// The path of a resource. Names may have any letters.
@@ -76,6 +106,9 @@ impl ServiceClient {
         body: Option<&Value>,
     ) -> Result<ServiceAnswer, Failure> {
         let mut request = self.http.request(method, self.url(path));
+        if let Some(token) = &self.authorization {
+            request = request.header(AUTHORIZATION, token);
+        }
         for (name, value) in headers {
             request = request.header(*name, value);
         }

@@ -1,5 +1,7 @@
 // How are the service's resources read, again and again, and how is a lost connection noticed and healed?
 
+import { ACCESS_PATH, authorization } from "./access.js";
+
 /** Rest between two rounds while the page is on the screen, in milliseconds. */
 const ROUND_MS = 2_000;
 /** The same while the page is hidden. */
@@ -29,15 +31,18 @@ const PARALLEL_MAX = 6;
  */
 
 /**
- * Sends a document.
+ * Sends a document; null: none.
+ * @param {string} path
+ * @param {any} document
+ * @param {{method?: string, headers?: Object<string, string>}} [options] POST by default
  * @returns {Promise<{value: any, refusal: string|null}>}
  */
-export async function send(path, document) {
+export async function send(path, document, { method = "POST", headers = {} } = {}) {
   try {
     const response = await fetch(path, {
-      method: "POST",
-      headers: { "content-type": "application/json" },
-      body: JSON.stringify(document),
+      method,
+      headers: { "content-type": "application/json", ...authorization(), ...headers },
+      body: document === null ? undefined : JSON.stringify(document),
       signal: AbortSignal.timeout(ANSWER_MAX_MS),
     });
     const value = parsed(await response.text());
@@ -58,6 +63,8 @@ export class Live {
     /** Since when the service does not answer. @type {Date|null} */
     this.lostSince = null;
     this.failures = 0;
+    /** Whether the service asks for another token. */
+    this.isLocked = false;
     this.onChange = onChange;
     this.needs = () => [];
     this.timer = null;
@@ -147,11 +154,13 @@ export class Live {
     try {
       const response = await fetch(path, {
         signal: AbortSignal.timeout(ANSWER_MAX_MS),
-        headers: { accept: "application/json" },
+        headers: { accept: "application/json", ...authorization() },
       });
       // A proxy answers 502 and 504 for a service that is gone. 503 is the service's own answer.
       if (response.status === 502 || response.status === 504) throw new Error(`status ${response.status}`);
       const text = await response.text();
+      if (response.status === 401) this.isLocked = true;
+      else if (path === ACCESS_PATH && response.ok) this.isLocked = false;
       this.failures = 0;
       this.lostSince = null;
       const known = this.answers.get(path);

@@ -115,7 +115,9 @@ function morphAttributes(old, next) {
     if (old[name] !== next[name]) old[name] = next[name];
   }
   const isField = old instanceof HTMLInputElement || old instanceof HTMLSelectElement;
-  if (isField && old !== document.activeElement && next.value !== undefined) {
+  // A field with `data-own` belongs to the reader.
+  const isOwn = old.hasAttribute?.("data-own");
+  if (isField && !isOwn && old !== document.activeElement && next.value !== undefined) {
     old.value = next.getAttribute("value") ?? next.value;
   }
 }

@@ -21,6 +21,9 @@ export const PATHS = {
   ready: "readyz",
 };
 
+/** The holds that keep rounds of replanning from deploying. */
+export const HOLDS_PATH = "v1/holds";
+
 export const planPath = (id) => `v1/plans/${id}`;
 export const pipelinePath = (name) => `v1/pipelines/${encodeURIComponent(name)}`;
 

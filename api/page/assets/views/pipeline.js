@@ -2,12 +2,13 @@
 
 import { h } from "../lib/dom.js";
 import { accuracy, clock, cost, ms, number, percent, rate } from "../lib/format.js";
-import { JUDGED_S, PATHS, fleetNeeds, pipelinePath, pipelineStatuses, placed, planNeed } from "../lib/model.js";
+import { HOLDS_PATH, JUDGED_S, PATHS, fleetNeeds, pipelinePath, pipelineStatuses, placed, planNeed } from "../lib/model.js";
 import { link, replaceQuery } from "../lib/route.js";
 import { WINDOWS, timeline, timelineNeeds } from "../lib/timeline.js";
 import { taskFacts, traffic } from "../lib/traffic.js";
 import { chart } from "../parts/chart.js";
 import { graph } from "../parts/graph.js";
+import { holdControl } from "../parts/holds.js";
 import { badge, factList, nothing, planLink, replanWord, section, source, time } from "../parts/parts.js";
 import { table } from "../parts/table.js";
 import { newestDecisions, proposedPlan, versus } from "./pipeline-plans.js";
@@ -24,6 +25,7 @@ export function needs(live, route) {
   return [
     ...fleetNeeds(live),
     { path: pipelinePath(route.name), every: 20_000 },
+    { path: HOLDS_PATH },
     ...timelineNeeds(live, route.name, windowOf(route)),
     ...(proposed ? [planNeed(live, proposed.id)] : []),
   ];
@@ -52,6 +54,7 @@ export function render(live, route, again) {
     section("graph", "Tasks", spec ? tasks(live, status, spec) : nothing("Loading")),
     section("time", "Over time", overTime(live, route, status, again)),
     section("plans", "Plan in force and next plan", versus(live, status)),
+    section("hold", "Hold", holdControl(live, name, again)),
     section("decisions", "Newest decisions", newestDecisions(live, name)),
     h(
       "p",

@@ -1,5 +1,6 @@
 // What is in one plan, what does it promise, and why is it so?
 
+import { allows } from "../lib/access.js";
 import { figures } from "../lib/compare.js";
 import { h } from "../lib/dom.js";
 import { accuracy, cost, ms, number, percent, rate } from "../lib/format.js";
@@ -7,6 +8,7 @@ import { PATHS, partOf, planNeed, planPath } from "../lib/model.js";
 import { link } from "../lib/route.js";
 import { traffic } from "../lib/traffic.js";
 import { graph } from "../parts/graph.js";
+import { changeButton } from "../parts/change.js";
 import { badge, factList, meter, nothing, pipelineLink, section, source, time } from "../parts/parts.js";
 import { table } from "../parts/table.js";
 
@@ -14,11 +16,12 @@ export const title = (route) => `Plan ${route.name ?? ""}`;
 
 export const needs = (live, route) => [
   { path: PATHS.target },
+  ...(live.get(PATHS.target)?.plans ?? []).map((id) => planNeed(live, id)),
   { path: PATHS.history, every: 10_000 },
   planNeed(live, route.name),
 ];
 
-export function render(live, route) {
+export function render(live, route, again) {
   const id = route.name ?? "";
   const document = live.get(planPath(id));
   if (!document) {
@@ -38,6 +41,7 @@ export function render(live, route) {
     h("h1", null, "Plan ", h("span", { class: "id" }, id), " ", badge(isInForce ? "in force" : document.state)),
     origin(live, document),
     plan ? facts(document, plan) : null,
+    document.state === "succeeded" && !isInForce && allows(live, "apply") ? deploy(live, document, again) : null,
     document.error ? section("error", "Why it failed", h("p", null, document.error)) : null,
     plan ? shortfalls(plan) : null,
     (plan?.pipelines ?? []).map((part) => pipeline(document, part)),
@@ -61,6 +65,30 @@ function origin(live, document) {
     targets,
     `Planner ${document.options?.planner ?? "milp"}, at most ${number(document.options?.time_limit_s)} s.`,
   );
+}
+
+/** Deploys this plan in the place of the plans in force that have one of its pipelines. */
+function deploy(live, document, again) {
+  const mine = new Set(document.plan.pipelines.map((part) => part.name));
+  const inForce = live.get(PATHS.target)?.plans ?? [];
+  const known = inForce.filter((id) => live.get(planPath(id)));
+  const others = known.filter((id) => !live.get(planPath(id)).plan.pipelines.every((part) => mine.has(part.name)));
+  const mixed = others.filter((id) => live.get(planPath(id)).plan.pipelines.some((part) => mine.has(part.name)));
+  if (known.length < inForce.length) return section("deploy", "Deploy", nothing("Loading"));
+  if (mixed.length) {
+    const text = "A plan in force has a pipeline of this plan and another one. Deploy a plan of all of them instead.";
+    return section("deploy", "Deploy", nothing(text));
+  }
+  const button = changeButton({
+    live,
+    again,
+    key: `deploy-${document.id}`,
+    name: "Show what deploying this plan would change",
+    method: "PUT",
+    path: PATHS.target,
+    body: { plans: [...others, document.id] },
+  });
+  return section("deploy", "Deploy", source("Plans of other pipelines stay as they are"), button);
 }
 
 function facts(document, plan) {

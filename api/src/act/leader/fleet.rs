@@ -183,6 +183,8 @@ impl FleetWatch {
             missing_devices: MissingDevices::Allowed,
             specs: SpecSource::InForce,
             reason: why.to_owned(),
+            hold: None,
+            heeds_holds_of: Vec::new(),
         };
         apply_to(&self.app, &proposal, Some(&self.fleet.numbers())).await
     }

@@ -29,6 +29,8 @@ const TURN_MAX: Duration = Duration::from_secs(30);
 const DELETE_EVERY: Duration = Duration::from_secs(600);
 /// Seconds that arrivals are kept.
 const KEEP_ARRIVALS_S: i64 = 24 * 3_600;
+/// Days that the audit is kept.
+const KEEP_AUDIT_DAYS: i64 = 400;
 /// Days that decisions are kept.
 const KEEP_DECISIONS_DAYS: i64 = 30;
 
@@ -154,6 +156,7 @@ impl Leader {
             // The round panicked, and this is reported already.
             Ok(None) => {}
             Ok(Some(Ok(replaced))) => self.load.plans_changed(&replaced, Instant::now()),
+            Ok(Some(Err(ApplyError::Held(_)))) => self.replan_now("a hold began"),
             Ok(Some(Err(ApplyError::Stale(_)))) => self.replan_now("another target came first"),
             Ok(Some(Err(error))) => tracing::error!(error = %Chain(&error), "a round of replanning failed"),
             Err(error) => tracing::warn!(%error, "a round of replanning was stopped"),
@@ -186,6 +189,8 @@ impl Leader {
         store::arrivals::forget(&mut db, now().timestamp() - KEEP_ARRIVALS_S).await?;
         store::processes::forget(&mut db).await?;
         store::decisions::forget(&mut db, now() - chrono::Duration::days(KEEP_DECISIONS_DAYS)).await?;
+        store::audit::forget(&mut db, now() - chrono::Duration::days(KEEP_AUDIT_DAYS)).await?;
+        store::holds::forget(&mut db, now()).await?;
         Ok(())
     }
 }

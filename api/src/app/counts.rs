@@ -1,4 +1,4 @@
-//! How many failures did the jobs of this process have since its start?
+//! How often did this process fail or refuse something since its start?
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -33,7 +33,7 @@ impl Count {
     }
 
     /// Adds one.
-    pub(super) fn increment(&self) {
+    pub(crate) fn increment(&self) {
         self.value.fetch_add(1, Ordering::Relaxed);
     }
 }
@@ -47,5 +47,15 @@ pub static ABANDONED: Count = Count::new("jobs_abandoned_total", "Planners that 
 /// Steps of jobs that were tried again because the database was unavailable.
 pub static RETRIES: Count = Count::new("job_retries_total", "Steps of jobs tried again since the database was away.");
 
+/// Requests without a token, where one is required.
+pub static WITHOUT_TOKEN: Count = Count::new("requests_without_token_total", "Requests refused for lack of a token.");
+/// Requests with a token that is unknown, wrong, expired or revoked.
+pub static WRONG_TOKEN: Count = Count::new("requests_wrong_token_total", "Requests refused for a token that does not count.");
+/// Requests whose token does not allow the operation.
+pub static OUT_OF_SCOPE: Count = Count::new("requests_out_of_scope_total", "Requests that their token does not allow.");
+/// Requests that a browser sent for another site.
+pub static OTHER_SITE: Count = Count::new("requests_other_site_total", "Requests that another site sent through a browser.");
+
 /// All counts.
-pub static ALL: [&Count; 4] = [&PANICS, &DEATHS, &ABANDONED, &RETRIES];
+pub static ALL: [&Count; 8] =
+    [&PANICS, &DEATHS, &ABANDONED, &RETRIES, &WITHOUT_TOKEN, &WRONG_TOKEN, &OUT_OF_SCOPE, &OTHER_SITE];

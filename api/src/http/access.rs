@@ -1,0 +1,256 @@
+//! May this client call this operation?
+//!
+//! Every request passes [`check_access`]. A client shows a token (`Authorization: Bearer TOKEN`), whose scope must allow the
+//! operation. A service that listens on loopback alone serves requests without a token as well; then a browser must not
+//! send them for another site.
+
+use super::refusal::{HandlerResult, Refusal};
+use crate::app::access::ShownToken;
+use crate::app::{App, access, counts, now};
+use crate::store::{self, audit::AuditRow};
+use actix_web::body::{BoxBody, MessageBody};
+use actix_web::dev::{Payload, ServiceRequest, ServiceResponse};
+use actix_web::http::header::{self, HeaderMap};
+use actix_web::http::{Method, StatusCode};
+use actix_web::middleware::Next;
+use actix_web::{FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
+use apportion_wire::Scope;
+use serde::Serialize;
+use std::future::{Ready, ready};
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// The client of a request.
+#[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
+pub struct Principal {
+    /// Its name: that of its token, `admin-token`, `agents`, or `loopback` without a token.
+    pub name: String,
+    /// What it may do.
+    pub scope: Scope,
+    /// Its token; null if it is none of the table.
+    pub token: Option<Uuid>,
+}
+
+impl FromRequest for Principal {
+    type Error = Refusal;
+    type Future = Ready<Result<Self, Refusal>>;
+
+    fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
+        let found = request.extensions().get::<Self>().cloned();
+        ready(found.ok_or_else(|| Refusal::new(StatusCode::UNAUTHORIZED, "the request has no client")))
+    }
+}
+
+/// The routes of this resource.
+pub fn configure(config: &mut web::ServiceConfig) {
+    config.service(web::resource("/v1/access").route(web::get().to(get)));
+}
+
+/// The client of this request, and what it may do.
+#[utoipa::path(get, path = "/v1/access", tag = "access", operation_id = "get_access",
+    responses((status = 200, description = "The client.", body = Principal)))]
+pub async fn get(client: Principal) -> HandlerResult {
+    Ok(HttpResponse::Ok().json(client))
+}
+
+/// The scope that an operation needs; `None`: it is open to everybody. `pattern` is the path of its resource.
+///
+/// A path without a resource needs any token, so that strangers learn nothing from the answer. A write there needs `admin`.
+#[must_use]
+pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
+    let is_read = method.is_safe();
+    let Some(pattern) = pattern else { return Some(if is_read { Scope::Agent } else { Scope::Admin }) };
+    Some(match pattern {
+        "/" | "/livez" | "/readyz" | "/openapi.json" => return None,
+        _ if pattern.starts_with("/page/") || pattern.starts_with("/docs") => return None,
+        "/v1/access" => Scope::Agent,
+        "/v1/files/{sha256}" if is_read => Scope::Agent,
+        _ if pattern.starts_with("/v1/tokens") || pattern.starts_with("/v1/audit") => Scope::Admin,
+        _ if is_read => Scope::Read,
+        _ if pattern.starts_with("/v1/hardware") => Scope::Admin,
+        _ if PLANNING.contains(&pattern) => Scope::Plan,
+        _ => Scope::Apply,
+    })
+}
+
+/// Resources that a planning client writes.
+const PLANNING: [&str; 6] = [
+    "/v1/files/{sha256}",
+    "/v1/pipelines/{name}/demand",
+    "/v1/pipelines/{name}/deployment",
+    "/v1/plans",
+    "/v1/plans/{id}",
+    "/v1/traces",
+];
+
+/// Measurements that clients send all the time. The audit leaves them out.
+const MEASUREMENTS: [&str; 2] = ["/v1/pipelines/{name}/demand", "/v1/pipelines/{name}/deployment"];
+
+/// Lets a request through if its client may call the operation, and writes changes to the audit.
+pub async fn check_access(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    let app = request.app_data::<web::Data<App>>().expect("the server gives every request its app").clone();
+    // The router's own text: it decodes `%74arget`, and the request's path does not.
+    let pattern = request.resource_map().match_pattern(request.match_info().as_str());
+    let needed = needed_scope(request.method(), pattern.as_deref());
+    let client = match admit(&app, request.headers(), needed).await {
+        Ok(client) => client,
+        Err(refusal) => {
+            let peer = request.peer_addr().map_or_else(String::new, |peer| peer.to_string());
+            tracing::warn!(peer, status = refusal.status, path = request.path(), why = refusal.detail, "request refused");
+            return Ok(request.into_response(refused(&refusal)));
+        }
+    };
+    let is_audited = !request.method().is_safe()
+        && pattern.is_some_and(|pattern| pattern.starts_with("/v1/") && !MEASUREMENTS.contains(&pattern.as_str()));
+    let entry = is_audited.then(|| AuditRow {
+        id: Uuid::now_v7(),
+        made_at: now(),
+        who: client.name.clone(),
+        token: client.token,
+        method: request.method().to_string(),
+        path: request.path().to_owned(),
+        status: 0,
+    });
+    let is_allowed = needed.is_none_or(|needed| client.scope.allows(needed));
+    let response = if is_allowed {
+        request.extensions_mut().insert(client);
+        next.call(request).await.map(ServiceResponse::map_into_boxed_body)
+    } else {
+        counts::OUT_OF_SCOPE.increment();
+        let needed = needed.map_or("", Scope::name);
+        let detail = format!("{} has scope {}: expected {needed}", client.name, client.scope);
+        tracing::warn!(client = client.name, path = request.path(), needed, "request out of scope");
+        Ok(request.into_response(refused(&Refusal::new(StatusCode::FORBIDDEN, detail))))
+    };
+    if let Some(mut entry) = entry {
+        let status = match &response {
+            Ok(response) => response.status(),
+            Err(error) => error.as_response_error().status_code(),
+        };
+        entry.status = i32::from(status.as_u16());
+        note(&app, &entry).await;
+    }
+    response
+}
+
+fn refused(refusal: &Refusal) -> HttpResponse {
+    let mut response = refusal.error_response();
+    if refusal.status == StatusCode::UNAUTHORIZED.as_u16() {
+        response.headers_mut().insert(header::WWW_AUTHENTICATE, header::HeaderValue::from_static("Bearer"));
+    }
+    response
+}
+
+async fn note(app: &App, entry: &AuditRow) {
+    let noted = async { store::audit::insert(&mut *app.pool.acquire().await?, entry).await };
+    if let Err(error) = noted.await {
+        let AuditRow { who, method, path, status, .. } = entry;
+        tracing::error!(%error, who, method, path, status, "the audit could not be written");
+    }
+}
+
+/// The client of a request, or why it has none.
+async fn admit(app: &App, headers: &HeaderMap, needed: Option<Scope>) -> Result<Principal, Refusal> {
+    let Some(credential) = headers.get(header::AUTHORIZATION) else {
+        return without_token(app, headers, needed);
+    };
+    let token = credential.to_str().ok().and_then(bearer).unwrap_or_default();
+    let found = identify(app, token).await?;
+    found.ok_or_else(|| {
+        counts::WRONG_TOKEN.increment();
+        Refusal::new(
+            StatusCode::UNAUTHORIZED,
+            "the token is unknown, expired or revoked: expected Authorization: Bearer TOKEN with one of GET /v1/tokens",
+        )
+    })
+}
+
+/// The token of `Bearer TOKEN`.
+fn bearer(credential: &str) -> Option<&str> {
+    let (scheme, token) = credential.split_once(' ')?;
+    scheme.eq_ignore_ascii_case("bearer").then(|| token.trim())
+}
+
+fn without_token(app: &App, headers: &HeaderMap, needed: Option<Scope>) -> Result<Principal, Refusal> {
+    if app.access.is_token_required {
+        return match needed {
+            // An open operation has no client who could do more.
+            None => Ok(Principal { name: "anonymous".into(), scope: Scope::Agent, token: None }),
+            Some(_) => {
+                counts::WITHOUT_TOKEN.increment();
+                Err(Refusal::new(StatusCode::UNAUTHORIZED, "expected a token: Authorization: Bearer TOKEN"))
+            }
+        };
+    }
+    let text = |name| headers.get(name).and_then(|value: &header::HeaderValue| value.to_str().ok());
+    let host = text(header::HOST).unwrap_or_default();
+    if !app.access.is_own_host(host) {
+        counts::OTHER_SITE.increment();
+        let detail = format!(
+            "Host: {host:?} is no name of this service: expected localhost, a loopback address, or a name of --allow-host"
+        );
+        return Err(Refusal::new(StatusCode::MISDIRECTED_REQUEST, detail));
+    }
+    if let Some(origin) = headers.get(header::ORIGIN) {
+        let authority = origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, authority)| authority);
+        if !authority.is_some_and(|authority| authority.eq_ignore_ascii_case(host)) {
+            counts::OTHER_SITE.increment();
+            let detail = format!("Origin: {origin:?} is another site than {host}: expected the service's own page");
+            return Err(Refusal::new(StatusCode::FORBIDDEN, detail));
+        }
+    }
+    Ok(Principal { name: "loopback".into(), scope: Scope::Admin, token: None })
+}
+
+/// The client with this token; `None` if the token does not count.
+async fn identify(app: &App, token: &str) -> Result<Option<Principal>, Refusal> {
+    let digest = access::digest(token);
+    let known = |name: &str, scope| Principal { name: name.to_owned(), scope, token: None };
+    if app.access.admin == Some(digest) {
+        return Ok(Some(known("admin-token", Scope::Admin)));
+    }
+    if app.access.agent == digest {
+        return Ok(Some(known("agents", Scope::Agent)));
+    }
+    let Some(shown) = ShownToken::read(token) else { return Ok(None) };
+    let row = store::tokens::get(&mut *app.pool.acquire().await?, shown.id).await?;
+    let is_valid = |row: &store::tokens::TokenRow| {
+        row.digest == shown.digest && row.revoked_at.is_none() && row.expires_at.is_none_or(|end| end > now())
+    };
+    Ok(row.filter(is_valid).map(|row| Principal { name: row.name, scope: row.scope, token: Some(row.id) }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_of_operation_needs_its_scope() {
+        let needed = |method: Method, pattern: &str| needed_scope(&method, Some(pattern));
+        assert_eq!(needed(Method::GET, "/livez"), None);
+        assert_eq!(needed(Method::GET, "/page/{version}/{name:.*}"), None);
+        assert_eq!(needed(Method::GET, "/v1/target"), Some(Scope::Read));
+        assert_eq!(needed(Method::HEAD, "/v1/files/{sha256}"), Some(Scope::Agent));
+        assert_eq!(needed(Method::PUT, "/v1/files/{sha256}"), Some(Scope::Plan));
+        assert_eq!(needed(Method::POST, "/v1/plans"), Some(Scope::Plan));
+        assert_eq!(needed(Method::PUT, "/v1/target"), Some(Scope::Apply));
+        assert_eq!(needed(Method::DELETE, "/v1/pipelines/{name}"), Some(Scope::Apply));
+        assert_eq!(needed(Method::PUT, "/v1/hardware/{name}"), Some(Scope::Admin));
+        assert_eq!(needed(Method::GET, "/v1/tokens"), Some(Scope::Admin));
+        assert_eq!(needed(Method::GET, "/v1/audit"), Some(Scope::Admin));
+        assert_eq!(needed(Method::POST, "/v1/new-things"), Some(Scope::Apply), "an operation that nobody has listed");
+        assert_eq!(needed_scope(&Method::GET, None), Some(Scope::Agent), "a path that nothing answers");
+        assert_eq!(needed_scope(&Method::PUT, None), Some(Scope::Admin));
+    }
+
+    #[test]
+    fn a_bearer_token_is_found_in_any_case() {
+        assert_eq!(bearer("Bearer abc"), Some("abc"));
+        assert_eq!(bearer("bearer  abc "), Some("abc"));
+        assert_eq!(bearer("Basic abc"), None);
+        assert_eq!(bearer("abc"), None);
+    }
+}

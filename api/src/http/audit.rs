@@ -1,0 +1,55 @@
+//! `/v1/audit`: who asked for which change.
+
+use super::refusal::HandlerResult;
+use crate::app::App;
+use crate::store::audit::{self as rows, AuditRow};
+use actix_web::{HttpResponse, web};
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// A request for a change that was made or refused. Requests without a valid token are in the log alone.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct AuditEntry {
+    /// Its identifier.
+    pub id: Uuid,
+    /// When it was made.
+    pub made_at: DateTime<Utc>,
+    /// The name of the client.
+    pub who: String,
+    /// Its token; null: none of the table.
+    pub token: Option<Uuid>,
+    /// The method.
+    pub method: String,
+    /// The path.
+    pub path: String,
+    /// The status of the answer.
+    pub status: i32,
+}
+
+/// The part of the audit that is asked for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct AuditQuery {
+    /// Only entries before this one: the last `id` of the page before.
+    pub before: Option<Uuid>,
+}
+
+/// The routes of this resource.
+pub fn configure(config: &mut web::ServiceConfig) {
+    config.service(web::resource("/v1/audit").route(web::get().to(list)));
+}
+
+/// Requests for changes, the newest first.
+#[utoipa::path(get, path = "/v1/audit", tag = "access", operation_id = "list_audit", params(AuditQuery),
+    responses((status = 200, description = "At most a thousand.", body = [AuditEntry])))]
+pub async fn list(app: web::Data<App>, query: web::Query<AuditQuery>) -> HandlerResult {
+    let rows = rows::list(&mut *app.pool.acquire().await?, query.before).await?;
+    let entry = |row: AuditRow| {
+        let AuditRow { id, made_at, who, token, method, path, status } = row;
+        AuditEntry { id, made_at, who, token, method, path, status }
+    };
+    Ok(HttpResponse::Ok().json(rows.into_iter().map(entry).collect::<Vec<_>>()))
+}

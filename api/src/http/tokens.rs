@@ -1,0 +1,125 @@
+//! `/v1/tokens`: tokens of the HTTP interface.
+
+use super::access::Principal;
+use super::body::{self, Document};
+use super::holds::end;
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
+use crate::app::access::NewToken;
+use crate::app::{App, now};
+use crate::store::tokens::{self as rows, TokenRow};
+use actix_web::{HttpResponse, web};
+use apportion_wire::Scope;
+use chrono::{DateTime, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
+
+/// Longest time that a token with an end counts, in seconds: ten years.
+const TOKEN_S_MAX: u32 = 3_650 * 86_400;
+
+/// A token, without its secret.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct TokenDocument {
+    /// Its identifier.
+    pub id: Uuid,
+    /// Its name, for people.
+    pub name: String,
+    /// What it allows.
+    pub scope: Scope,
+    /// Who made it.
+    pub created_by: String,
+    /// When it was made.
+    pub created_at: DateTime<Utc>,
+    /// When it ends; null: never.
+    pub expires_at: Option<DateTime<Utc>>,
+    /// When it was revoked; null: it was not.
+    pub revoked_at: Option<DateTime<Utc>>,
+}
+
+/// A new token. Nobody can read it again.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct IssuedToken {
+    /// The text for `Authorization: Bearer`.
+    pub token: String,
+    /// Its entry.
+    #[serde(flatten)]
+    pub entry: TokenDocument,
+}
+
+/// A request for a token.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct TokenRequest {
+    /// Its name, for people: 1 to 128 characters without control characters.
+    pub name: String,
+    /// What it allows.
+    pub scope: Scope,
+    /// Seconds that it counts, 1 to 315360000; default: until it is revoked.
+    #[serde(default)]
+    #[schema(minimum = 1, maximum = 315_360_000)]
+    pub for_s: Option<u32>,
+}
+
+/// The path of a token.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct TokenPath {
+    /// Its identifier.
+    pub id: Uuid,
+}
+
+impl From<TokenRow> for TokenDocument {
+    fn from(row: TokenRow) -> Self {
+        let TokenRow { id, name, scope, digest: _, created_by, created_at, expires_at, revoked_at } = row;
+        Self { id, name, scope, created_by, created_at, expires_at, revoked_at }
+    }
+}
+
+/// The routes of this resource.
+pub fn configure(config: &mut web::ServiceConfig) {
+    config
+        .service(web::resource("/v1/tokens").route(web::get().to(list)).route(web::post().to(post)))
+        .service(web::resource("/v1/tokens/{id}").route(web::delete().to(delete)));
+}
+
+/// All tokens, the newest first, revoked ones included.
+#[utoipa::path(get, path = "/v1/tokens", tag = "access", operation_id = "list_tokens",
+    responses((status = 200, description = "The newest thousand.", body = [TokenDocument])))]
+pub async fn list(app: web::Data<App>) -> HandlerResult {
+    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
+    Ok(HttpResponse::Ok().json(rows.into_iter().map(TokenDocument::from).collect::<Vec<_>>()))
+}
+
+/// Makes a token. The answer is the only place that has its text.
+#[utoipa::path(post, path = "/v1/tokens", tag = "access", operation_id = "post_token",
+    request_body(content = TokenRequest, description = "What the token is for."),
+    responses((status = 201, description = "The token.", body = IssuedToken)))]
+pub async fn post(app: web::Data<App>, client: Principal, document: Document) -> HandlerResult {
+    let asked: TokenRequest = body::value(document.tree)?;
+    body::name(&asked.name)?;
+    let at = now();
+    let expires_at = asked.for_s.map(|seconds| end("/for_s", at, seconds, TOKEN_S_MAX)).transpose()?;
+    let NewToken { id, text, digest } = NewToken::random();
+    let row = TokenRow {
+        id,
+        name: asked.name,
+        scope: asked.scope,
+        digest: digest.to_vec(),
+        created_by: client.name,
+        created_at: at,
+        expires_at,
+        revoked_at: None,
+    };
+    rows::insert(&mut *app.pool.acquire().await?, &row).await?;
+    Ok(HttpResponse::Created().json(IssuedToken { token: text, entry: row.into() }))
+}
+
+/// Revokes a token. It stays in the list.
+#[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "access", operation_id = "revoke_token", params(TokenPath),
+    responses((status = 204, description = "It counts no more."), RefusalReply<404>))]
+pub async fn delete(app: web::Data<App>, path: web::Path<TokenPath>) -> HandlerResult {
+    match rows::revoke(&mut *app.pool.acquire().await?, path.id, now()).await? {
+        true => Ok(HttpResponse::NoContent().finish()),
+        false => Err(Refusal::not_found(format!("token {}", path.id))),
+    }
+}

@@ -1,0 +1,65 @@
+//! The audit: who asked for which change, and with which result.
+
+use super::connection::{LIST_MAX, PgConnection, Result, Time};
+use uuid::Uuid;
+
+/// One request for a change.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct AuditRow {
+    /// Its identifier.
+    pub id: Uuid,
+    /// When it was answered.
+    pub made_at: Time,
+    /// The name of the client.
+    pub who: String,
+    /// Its token; `None`: no token of the table.
+    pub token: Option<Uuid>,
+    /// The method.
+    pub method: String,
+    /// The path.
+    pub path: String,
+    /// The status of the answer.
+    pub status: i32,
+}
+
+/// Stores an entry.
+///
+/// # Errors
+/// The database's.
+pub async fn insert(db: &mut PgConnection, row: &AuditRow) -> Result<()> {
+    sqlx::query("insert into audit (id, made_at, who, token, method, path, status) values ($1, $2, $3, $4, $5, $6, $7)")
+        .bind(row.id)
+        .bind(row.made_at)
+        .bind(&row.who)
+        .bind(row.token)
+        .bind(&row.method)
+        .bind(&row.path)
+        .bind(row.status)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// The newest entries before `before`; `None`: the newest of all.
+///
+/// # Errors
+/// The database's.
+pub async fn list(db: &mut PgConnection, before: Option<Uuid>) -> Result<Vec<AuditRow>> {
+    sqlx::query_as(
+        "select id, made_at, who, token, method, path, status from audit where $1::uuid is null or id < $1
+         order by id desc limit $2",
+    )
+    .bind(before)
+    .bind(LIST_MAX)
+    .fetch_all(db)
+    .await
+}
+
+/// Deletes entries before this time.
+///
+/// # Errors
+/// The database's.
+pub async fn forget(db: &mut PgConnection, before: Time) -> Result<()> {
+    sqlx::query("delete from audit where made_at < $1").bind(before).execute(db).await?;
+    Ok(())
+}
