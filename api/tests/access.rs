@@ -92,7 +92,9 @@ async fn each_operation_takes_the_scopes_of_its_description() {
 async fn another_spelling_of_a_path_needs_the_same_scope() {
     let s = service_with_tokens().await;
     let reader = token(&s, Scope::Read).await;
-    for path in ["/v1/%74arget", "/v1/targe%74", "/v1//target", "/./v1/target", "/v1/target/", "/V1/target", "/v1/target?x=1"] {
+    for path in
+        ["/v1/%74arget", "/v1/targe%74", "/v1//target", "/./v1/target", "/v1/target/", "/V1/target", "/v1/target?x=1"]
+    {
         let operation = Operation { method: Method::PUT, path: path.into(), scope: None };
         assert_eq!(operation.status(&s.base, Some(&reader)).await, 403, "{path}");
         assert_eq!(operation.status(&s.base, None).await, 401, "{path}");

@@ -35,8 +35,9 @@ async fn trickled(s: &Service, head: &str, byte: &[u8]) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn slow_senders_lose_their_connections() {
     let s = service().await;
-    let head =
-        |line: &str, rest: &str| format!("{line} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{rest}\r\n");
+    let head = |line: &str, rest: &str| {
+        format!("{line} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n{rest}\r\n")
+    };
     let heads = [
         head("PUT /v1/hardware/t4", "content-length: 100000\r\n"),
         head("PUT /v1/hardware/t4", "transfer-encoding: chunked\r\n"),

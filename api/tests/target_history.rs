@@ -52,7 +52,10 @@ async fn a_dry_run_says_what_the_target_then_does() {
     let (_, dry) = change(&s, "/v1/target?dry_run=true", 1, &json!({"plans": [two]})).await;
     assert_eq!(fates(&dry), [("find", "kept"), ("find", "loaded"), ("read", "kept")]);
     let find = &dry["tasks"][0];
-    assert_eq!((&find["task"], &find["kept"], &find["loaded"], &find["load_s"]), (&json!("find"), &json!(1), &json!(1), &json!(0.05)));
+    assert_eq!(
+        (&find["task"], &find["kept"], &find["loaded"], &find["load_s"]),
+        (&json!("find"), &json!(1), &json!(1), &json!(0.05))
+    );
     // find-s takes 16 ms for a batch of 2.
     assert_eq!((&find["capacity_meanwhile_qps"], &find["capacity_after_qps"]), (&json!(125.0), &json!(250.0)));
 
@@ -109,7 +112,8 @@ fn load(agent: &Agent) -> tokio::task::JoinHandle<()> {
     let outbox = agent.outbox.clone();
     tokio::spawn(async move {
         for tenth in 0_u64.. {
-            let part = v1::Arrivals { pipeline: "digits".into(), first_bin_ms: tenth * 100, bins: vec![5], ..Default::default() };
+            let part =
+                v1::Arrivals { pipeline: "digits".into(), first_bin_ms: tenth * 100, bins: vec![5], ..Default::default() };
             let report = v1::Report { uptime_ms: tenth * 100, arrivals: vec![part], ..Default::default() };
             let message = v1::AgentMessage { message: Some(agent_message::Message::Report(report)) };
             if outbox.send(message).await.is_err() {

@@ -81,7 +81,12 @@ function tokenForm() {
     h(
       "form",
       { class: "form", onsubmit: open },
-      h("label", { for: "token" }, "Token ", h("input", { id: "token", name: "token", type: "password", "data-own": true, required: true })),
+      h(
+        "label",
+        { for: "token" },
+        "Token ",
+        h("input", { id: "token", name: "token", type: "password", "data-own": true, required: true }),
+      ),
       h("button", { type: "submit" }, "Open"),
     ),
   );

@@ -166,12 +166,20 @@ mod tests {
     fn own_hosts_are_those_of_loopback_and_the_listed_ones() {
         let config = AccessConfig { hosts: vec!["Apportion.example".into()], ..AccessConfig::default() };
         let policy = AccessPolicy::new(&config, IpAddr::from([127, 0, 0, 1]), "agents");
-        for own in ["localhost", "localhost:7070", "LOCALHOST:7070", "127.0.0.1:1", "127.8.9.1", "[::1]:7070", "[::1]",
-            "apportion.example:443"]
-        {
+        for own in [
+            "localhost",
+            "localhost:7070",
+            "LOCALHOST:7070",
+            "127.0.0.1:1",
+            "127.8.9.1",
+            "[::1]:7070",
+            "[::1]",
+            "apportion.example:443",
+        ] {
             assert!(policy.is_own_host(own), "{own}");
         }
-        for other in ["", "evil.example:7070", "10.0.0.1:7070", "localhost.evil.example", "[::2]:7070", "127.0.0.1.nip.io"] {
+        for other in ["", "evil.example:7070", "10.0.0.1:7070", "localhost.evil.example", "[::2]:7070", "127.0.0.1.nip.io"]
+        {
             assert!(!policy.is_own_host(other), "{other}");
         }
     }

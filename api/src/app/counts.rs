@@ -50,11 +50,13 @@ pub static RETRIES: Count = Count::new("job_retries_total", "Steps of jobs tried
 /// Requests without a token, where one is required.
 pub static WITHOUT_TOKEN: Count = Count::new("requests_without_token_total", "Requests refused for lack of a token.");
 /// Requests with a token that is unknown, wrong, expired or revoked.
-pub static WRONG_TOKEN: Count = Count::new("requests_wrong_token_total", "Requests refused for a token that does not count.");
+pub static WRONG_TOKEN: Count =
+    Count::new("requests_wrong_token_total", "Requests refused for a token that does not count.");
 /// Requests whose token does not allow the operation.
 pub static OUT_OF_SCOPE: Count = Count::new("requests_out_of_scope_total", "Requests that their token does not allow.");
 /// Requests that a browser sent for another site.
-pub static OTHER_SITE: Count = Count::new("requests_other_site_total", "Requests that another site sent through a browser.");
+pub static OTHER_SITE: Count =
+    Count::new("requests_other_site_total", "Requests that another site sent through a browser.");
 
 /// All counts.
 pub static ALL: [&Count; 8] =

@@ -116,9 +116,7 @@ fn replica_changes(before: &Placement, after: &Placement) -> Vec<ReplicaChange> 
     let gone = gone.filter_map(|r| Some(described(before.group(r.group)?, r, ReplicaFate::Unloaded)));
     let there = after.replicas.iter().filter_map(|r| Some(described(after.group(r.group)?, r, fate(r))));
     let mut all: Vec<ReplicaChange> = there.chain(gone).collect();
-    all.sort_by(|a, b| {
-        (&a.pipeline, &a.task, a.fate, a.replica).cmp(&(&b.pipeline, &b.task, b.fate, b.replica))
-    });
+    all.sort_by(|a, b| (&a.pipeline, &a.task, a.fate, a.replica).cmp(&(&b.pipeline, &b.task, b.fate, b.replica)));
     all
 }
 
@@ -146,8 +144,7 @@ struct Change<'a> {
 
 impl Change<'_> {
     fn of_task(&self, pipeline: &str, task: &str) -> TaskChange {
-        let mine: Vec<&ReplicaChange> =
-            self.replicas.iter().filter(|r| r.pipeline == pipeline && r.task == task).collect();
+        let mine: Vec<&ReplicaChange> = self.replicas.iter().filter(|r| r.pipeline == pipeline && r.task == task).collect();
         let count = |fate| mine.iter().filter(|r| r.fate == fate).count() as u32;
         let capacity = |serves: &dyn Fn(&ReplicaChange) -> bool| -> Option<f64> {
             mine.iter().filter(|r| serves(r)).map(|r| self.capacity_qps(r)).sum()
@@ -245,8 +242,7 @@ mod tests {
 
     /// One task with a variant that takes 10 ms a query and 3 s to load, on whole devices.
     fn facts() -> BTreeMap<String, PipelineFacts> {
-        let row =
-            ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 1, latency_ms: 10.0, p99_ms: None };
+        let row = ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 1, latency_ms: 10.0, p99_ms: None };
         let variant = Variant {
             name: "v".into(),
             accuracy: 0.9,
@@ -297,8 +293,7 @@ mod tests {
 
     /// The placement of these parts after another one, on so many devices of one agent.
     fn placed(before: &Placement, parts: &[PipelinePlan], devices: u32) -> Placement {
-        let devices: Vec<Device> =
-            (0..devices).map(|device| Device { agent: 7, device, hardware: "h".into() }).collect();
+        let devices: Vec<Device> = (0..devices).map(|device| Device { agent: 7, device, hardware: "h".into() }).collect();
         let wanted: Vec<WantedGroup> = wanted_groups(parts, &facts()).expect("known pipelines");
         place_replicas(before, &wanted, &devices).placement
     }

@@ -97,13 +97,7 @@ async fn put(app: &App, pipeline: &str, client: Principal, document: Document) -
     let at = now();
     check_reason("/reason", &asked.reason)?;
     let until = asked.for_s.map(|seconds| end("/for_s", at, seconds, HOLD_S_MAX)).transpose()?;
-    let row = HoldRow {
-        pipeline: pipeline.to_owned(),
-        reason: asked.reason,
-        until,
-        made_by: client.name,
-        made_at: at,
-    };
+    let row = HoldRow { pipeline: pipeline.to_owned(), reason: asked.reason, until, made_by: client.name, made_at: at };
     rows::put(&mut *app.pool.acquire().await?, &row).await?;
     Ok(HttpResponse::Ok().json(HoldDocument::from(row)))
 }

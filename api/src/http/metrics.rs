@@ -3,8 +3,8 @@
 use super::refusal::HandlerResult;
 use crate::act::apply::agent_facts;
 use crate::app::App;
-use crate::decide::fleet::Fleet;
 use crate::app::counts;
+use crate::decide::fleet::Fleet;
 use crate::store::{self, advice::AdviceRow};
 use actix_web::{HttpResponse, web};
 use apportion_wire::AgentState;

@@ -112,7 +112,8 @@ struct NeededScopes;
 
 impl Modify for NeededScopes {
     fn modify(&self, description: &mut utoipa::openapi::OpenApi) {
-        let about = "A token of `POST /v1/tokens`. A service that listens on loopback alone also serves requests without one.";
+        let about =
+            "A token of `POST /v1/tokens`. A service that listens on loopback alone also serves requests without one.";
         let scheme = HttpBuilder::new().scheme(HttpAuthScheme::Bearer).description(Some(about)).build();
         if let Some(components) = &mut description.components {
             components.add_security_scheme(TOKEN_SCHEME, SecurityScheme::Http(scheme));

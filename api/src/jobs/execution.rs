@@ -3,10 +3,10 @@
 //! The plan is solved, the job is watched meanwhile, and the outcome is stored or the job put back.
 
 use super::context::{JobContext, LEASE};
-use crate::app::counts;
 use super::places::{JobPlace, QUICK_MAX};
 use super::retry::{attempt, retry};
 use super::solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, solve_in_place};
+use crate::app::counts;
 use crate::app::now;
 use crate::documents;
 use crate::store::{self, jobs::JobRow, plans::FinishedPlan, plans::PlanRow};

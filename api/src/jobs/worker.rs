@@ -1,10 +1,10 @@
 //! How does a process claim jobs? Any number of processes may do so on one database.
 
 use super::context::{JobContext, LEASE};
-use crate::app::counts;
 use super::execution::execute;
 use super::places::FreePlaces;
 use super::retry::{Pauses, attempt};
+use crate::app::counts;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::store::{self, jobs::JobFilter, jobs::JobRow, plans::FinishedPlan, plans::PlanRow};

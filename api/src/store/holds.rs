@@ -44,14 +44,13 @@ pub async fn put(db: &mut PgConnection, row: &HoldRow) -> Result<()> {
 /// # Errors
 /// The database's.
 pub async fn extend(db: &mut PgConnection, row: &HoldRow) -> Result<()> {
-    let lasts: Option<bool> = sqlx::query_scalar(
-        "select until is null or until >= $2 from holds where pipeline = $1 for update",
-    )
-    .bind(&row.pipeline)
-    .bind(row.until)
-    .fetch_optional(&mut *db)
-    .await?
-    .flatten();
+    let lasts: Option<bool> =
+        sqlx::query_scalar("select until is null or until >= $2 from holds where pipeline = $1 for update")
+            .bind(&row.pipeline)
+            .bind(row.until)
+            .fetch_optional(&mut *db)
+            .await?
+            .flatten();
     if lasts != Some(true) {
         put(db, row).await?;
     }

@@ -133,12 +133,10 @@ pub struct HistoryRow {
 /// # Errors
 /// The database's.
 pub async fn former(db: &mut PgConnection, generation: i64) -> Result<Option<HistoryRow>> {
-    sqlx::query_as(
-        "select generation, plans, placement, reason, committed_at from target_history where generation = $1",
-    )
-    .bind(generation)
-    .fetch_optional(db)
-    .await
+    sqlx::query_as("select generation, plans, placement, reason, committed_at from target_history where generation = $1")
+        .bind(generation)
+        .fetch_optional(db)
+        .await
 }
 
 /// The newest target with other plans than the one in force.

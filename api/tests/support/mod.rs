@@ -124,11 +124,8 @@ pub const ADMIN_TOKEN: &str = "the-admin-token-of-the-tests";
 pub async fn service_with_tokens() -> Service {
     let (url, dir) = (new_database().await, open_dir());
     let mut config = config_on(&url, &dir);
-    config.access = AccessConfig {
-        admin_token: Some(ADMIN_TOKEN.into()),
-        token: TokenRule::Always,
-        ..AccessConfig::default()
-    };
+    config.access =
+        AccessConfig { admin_token: Some(ADMIN_TOKEN.into()), token: TokenRule::Always, ..AccessConfig::default() };
     let running = serve(config).await.expect("it starts");
     let base = format!("http://{}", running.http());
     let authorization = format!("Bearer {ADMIN_TOKEN}").parse().expect("a header");

@@ -1,8 +1,8 @@
 //! Which commands are there?
 
 use crate::{
-    advise, agent, bench, check, compare, demo, deploy, diff, frontier, hold, import, init, plan, profile, reproduce, restore,
-    serve, simulate, status, target, token, trace,
+    advise, agent, bench, check, compare, demo, deploy, diff, frontier, hold, import, init, plan, profile, reproduce,
+    restore, serve, simulate, status, target, token, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;

@@ -115,7 +115,10 @@ mod tests {
     #[test]
     fn holds_are_listed_with_their_ends() {
         let hold = json!({"pipeline": null, "until": null, "made_by": "anna", "reason": "a launch"});
-        assert_eq!(table(&json!([hold])), "held       until           by    reason\nthe fleet  it is released  anna  a launch\n");
+        assert_eq!(
+            table(&json!([hold])),
+            "held       until           by    reason\nthe fleet  it is released  anna  a launch\n"
+        );
         assert_eq!(table(&json!([])), "nothing is held\n");
     }
 }

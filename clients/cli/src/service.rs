@@ -26,26 +26,31 @@ pub struct ServerArgs {
     api_token_file: Option<String>,
 }
 
+/// The variable that names the file with the token.
+const FILE_VARIABLE: &str = "APPORTION_API_TOKEN_FILE";
 /// The variable with the token, where no file has it.
 const TOKEN_VARIABLE: &str = "APPORTION_API_TOKEN";
 
-impl ServerArgs {
-    /// The header with the token, if there is one.
-    fn authorization(&self) -> Result<Option<HeaderValue>, Failure> {
-        let (place, token) = match &self.api_token_file {
-            Some(file) => (file.as_str(), input::read_text(file)?),
-            None => match std::env::var(TOKEN_VARIABLE) {
-                Ok(token) => (TOKEN_VARIABLE, token),
-                Err(_) => return Ok(None),
-            },
-        };
-        let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
-        let mut value = value.map_err(|_| {
-            Failure::BadInput(format!("{place}: the token has characters that no header can carry: expected one line of ASCII"))
-        })?;
-        value.set_sensitive(true);
-        Ok(Some(value))
-    }
+/// The header with the token for a service: that of the file, or of the variables.
+///
+/// # Errors
+/// If the file cannot be read, or if no header can carry the token.
+pub fn authorization(file: Option<&str>) -> Result<Option<HeaderValue>, Failure> {
+    let file = file.map(str::to_owned).or_else(|| std::env::var(FILE_VARIABLE).ok());
+    let (place, token) = match (file, std::env::var(TOKEN_VARIABLE)) {
+        (Some(file), _) => {
+            let token = input::read_text(&file)?;
+            (file, token)
+        }
+        (None, Ok(token)) => (TOKEN_VARIABLE.to_owned(), token),
+        (None, Err(_)) => return Ok(None),
+    };
+    let value = HeaderValue::from_str(&format!("Bearer {}", token.trim()));
+    let mut value = value.map_err(|_| {
+        Failure::BadInput(format!("{place}: the token has characters that no header can carry: expected one line of ASCII"))
+    })?;
+    value.set_sensitive(true);
+    Ok(Some(value))
 }
 
 /// A connection to one service.
@@ -71,7 +76,7 @@ impl ServiceClient {
     /// If the client cannot be made.
     pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
         let http = Client::builder().timeout(ANSWER_WAIT_MAX).build().context("making a client")?;
-        let authorization = args.authorization()?;
+        let authorization = authorization(args.api_token_file.as_deref())?;
         let base = Url::parse(&args.server).with_context(|| format!("--server {}: expected a URL", args.server))?;
         Ok(Self { base, http, authorization })
     }

@@ -155,7 +155,11 @@ fn target_table(target: &Value) -> String {
     }
     let plans: Vec<String> = list(target, "plans").map(text).collect();
     let head = format!("target {}: {}\nplans {}\n\n", target["generation"], text(&target["reason"]), plans.join(" "));
-    if plans.is_empty() { format!("target {}: nothing is deployed\n", target["generation"]) } else { head + &table.text("") }
+    if plans.is_empty() {
+        format!("target {}: nothing is deployed\n", target["generation"])
+    } else {
+        head + &table.text("")
+    }
 }
 
 fn history_table(history: &Value) -> String {
@@ -185,7 +189,16 @@ fn change_table(change: &Value) -> String {
         return format!("target {}: nothing changes\n", change["from"]);
     }
     let mut tasks = TextTable::new(&[
-        "pipeline", "task", "kept", "loaded", "unloaded", "q/s before", "q/s meanwhile", "q/s after", "q/s planned", "load s",
+        "pipeline",
+        "task",
+        "kept",
+        "loaded",
+        "unloaded",
+        "q/s before",
+        "q/s meanwhile",
+        "q/s after",
+        "q/s planned",
+        "load s",
         "short s",
     ]);
     for task in list(change, "tasks") {
@@ -224,7 +237,12 @@ mod tests {
             "replicas": [replica(7, "kept"), replica(8, "loaded")]});
         let table = change_table(&change);
         assert!(table.starts_with("from target 4 to 5: cost per hour 1 to 2\n"), "{table}");
-        assert!(table.contains("p         t        1       1         0         100            100        200        150.5       3  -"), "{table}");
+        assert!(
+            table.contains(
+                "p         t        1       1         0         100            100        200        150.5       3  -"
+            ),
+            "{table}"
+        );
         assert!(table.contains("8        loaded  p/t") && !table.contains("\n7 "), "{table}");
         assert!(table.ends_with("\nno device: 1 of 2 replicas"), "{table}");
     }

@@ -96,7 +96,12 @@ export function changeTables(change) {
     { name: "After", isNumber: true, cell: (t) => flow(t.capacity_after_qps) },
     { name: "Planned load", isNumber: true, cell: (t) => flow(t.planned_qps) },
     { name: "Loads for", isNumber: true, cell: (t) => seconds(t.load_s) },
-    { name: "Too small for", isNumber: true, cell: (t) => seconds(t.short_s), title: "with less capacity than planned load" },
+    {
+      name: "Too small for",
+      isNumber: true,
+      cell: (t) => seconds(t.short_s),
+      title: "with less capacity than planned load",
+    },
   ];
   const moved = change.replicas.filter((replica) => replica.fate !== "kept");
   const replicaColumns = [

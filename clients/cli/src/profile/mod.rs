@@ -7,6 +7,7 @@ mod settings;
 
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
+use crate::service::authorization;
 use anyhow::{Context, Result};
 use apportion_profiler::{
     Clock, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, THREADS_DEFAULT,
@@ -95,7 +96,8 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     let pipeline = without_files(tree);
     if let Some(base) = &args.register {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        runtime.block_on(register::register(base, pipeline.clone(), &files, &set))?;
+        let token = authorization(None)?;
+        runtime.block_on(register::register(base, token, pipeline.clone(), &files, &set))?;
     }
     if let Some(out) = &args.out {
         problem::write(out, &pipeline, &set, &args.hardware)?;

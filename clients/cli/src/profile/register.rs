@@ -4,7 +4,7 @@ use super::settings::add_missing_settings;
 use anyhow::{Context, Result};
 use apportion_profiler::PipelineFiles;
 use apportion_wire::ProfileSet;
-use reqwest::header::{ETAG, IF_MATCH};
+use reqwest::header::{AUTHORIZATION, ETAG, HeaderValue, IF_MATCH};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
 use serde_json::Value;
 use sha2::{Digest, Sha256};
@@ -17,8 +17,16 @@ const TRIES_MAX: u32 = 5;
 ///
 /// # Errors
 /// If a file cannot be read, or the service refuses.
-pub async fn register(base: &str, mut pipeline: Value, files: &PipelineFiles, set: &ProfileSet) -> Result<()> {
-    let (client, base) = (Client::new(), base.trim_end_matches('/'));
+pub async fn register(
+    base: &str,
+    authorization: Option<HeaderValue>,
+    mut pipeline: Value,
+    files: &PipelineFiles,
+    set: &ProfileSet,
+) -> Result<()> {
+    let base = base.trim_end_matches('/');
+    let headers = authorization.map(|token| (AUTHORIZATION, token)).into_iter().collect();
+    let client = Client::builder().default_headers(headers).build().context("making a client")?;
     let tasks = pipeline["tasks"].as_array_mut().into_iter().flatten();
     for (task, files) in tasks.zip(&files.tasks) {
         for (variant, file) in task["variants"].as_array_mut().into_iter().flatten().zip(&files.variants) {
