@@ -1,6 +1,6 @@
 //! How does one service process start and stop?
 
-use crate::act::{advise, agent_records, connections, heartbeats, leader, model_files, push, scalers, sessions::Sessions};
+use crate::act::{advise, agent_records, announce, connections, heartbeats, leader, model_files, push, scalers, sessions::Sessions};
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
@@ -210,6 +210,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         prometheus,
         parts: Parts::default(),
         target: watch::Sender::new(None),
+        newest_event: watch::Sender::new(0),
         stopping: watch::Sender::new(false),
     });
     let server = http::server(app.clone(), http_listener).map_err(listen(http))?;
@@ -226,6 +227,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         app.run(ServicePart::Http, serve_http(app.clone(), server)),
         app.run(ServicePart::AgentsServer, serve_agents(app.clone(), grpc_listener)),
         app.run(ServicePart::Push, push::run(app.clone())),
+        app.run(ServicePart::Events, announce::run(app.clone())),
         app.run(ServicePart::Heartbeats, heartbeats::run(app.clone())),
         app.run(ServicePart::Records, agent_records::run(app.clone())),
         app.run(ServicePart::Jobs, jobs::run(app.clone())),

@@ -10,6 +10,8 @@ use support::{Service, problem, profiles, service, spec};
 use tokio::process::Command;
 
 const DESCRIPTION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
+/// Operations whose answers have no end. The tester leaves them out.
+const STREAMS: usize = 1;
 /// Random requests for each operation, beyond those that cover its parameters one by one.
 const EXAMPLES: &str = "8";
 
@@ -104,7 +106,7 @@ async fn no_operation_breaks_its_description() {
     let output = run(&mut command).await;
     let said = String::from_utf8_lossy(&output.stdout);
     // The tester reports the number of operations that it could call.
-    let count = counted(Need::Clients, (0..operations()).collect()).len();
+    let count = counted(Need::Clients, (0..operations() - STREAMS).collect()).len();
     assert!(said.contains(&format!("Tested: {count}\n")), "{said}");
     s.running.stop().await;
 }

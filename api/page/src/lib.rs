@@ -61,6 +61,7 @@ const FILES: &[(&str, &[u8])] = files![
     "lib/layout.js",
     "lib/model.js",
     "lib/route.js",
+    "lib/stream.js",
     "lib/timeline.js",
     "lib/traffic.js",
     "parts/change.js",

@@ -6,6 +6,7 @@
 
 pub mod advise;
 pub mod agent_records;
+pub mod announce;
 pub mod apply;
 pub mod connections;
 mod deployment;

@@ -52,6 +52,8 @@ pub struct AppState {
     pub parts: Parts,
     /// The target in force, as agents receive it; `None` before the first.
     pub target: watch::Sender<Option<Arc<v1::Target>>>,
+    /// The number of the newest event.
+    pub newest_event: watch::Sender<i64>,
     /// True once the service stops.
     pub stopping: watch::Sender<bool>,
 }

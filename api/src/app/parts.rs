@@ -41,6 +41,8 @@ pub enum ServicePart {
     Round,
     /// Advises pipelines without agents.
     Advisor,
+    /// Tells readers of new events.
+    Events,
     /// Answers autoscalers.
     Autoscalers,
     /// The private PostgreSQL.
@@ -49,7 +51,7 @@ pub enum ServicePart {
 
 impl ServicePart {
     /// All of them.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Http,
         Self::AgentsServer,
         Self::Session,
@@ -60,6 +62,7 @@ impl ServicePart {
         Self::Leader,
         Self::Round,
         Self::Advisor,
+        Self::Events,
         Self::Autoscalers,
         Self::Database,
     ];
@@ -78,6 +81,7 @@ impl ServicePart {
             Self::Leader => "leader",
             Self::Round => "round",
             Self::Advisor => "advisor",
+            Self::Events => "events",
             Self::Autoscalers => "autoscalers",
             Self::Database => "database",
         }

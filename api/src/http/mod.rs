@@ -11,6 +11,7 @@ pub mod audit;
 pub mod body;
 pub mod decisions;
 pub mod demand;
+pub mod events;
 pub mod files;
 pub mod hardware;
 pub mod health;
@@ -60,10 +61,12 @@ const SHUTDOWN_S: u64 = 2;
 /// If the socket cannot be used.
 pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
     let rooms = web::Data::new(body::BodyMemory::default());
+    let streams = web::Data::new(events::StreamRooms::default());
     let build = move || {
         WebApp::new()
             .app_data(web::Data::new(app.clone()))
             .app_data(rooms.clone())
+            .app_data(streams.clone())
             .wrap(from_fn(access::check_access))
             .wrap(from_fn(refusals_are_documents))
             .wrap(from_fn(intake::bodies_keep_coming))
@@ -96,6 +99,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(target::configure)
         .configure(holds::configure)
         .configure(decisions::configure)
+        .configure(events::configure)
         .configure(access::configure)
         .configure(tokens::configure)
         .configure(audit::configure)

@@ -2,7 +2,7 @@
 
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
-    access, agents, audit, decisions, demand, files, hardware, health, holds, loads, metrics, pipelines, plans, profiles,
+    access, agents, audit, decisions, demand, events, files, hardware, health, holds, loads, metrics, pipelines, plans, profiles,
     target, tokens, traces,
 };
 use actix_web::http::Method;
@@ -63,6 +63,8 @@ use utoipa_swagger_ui::SwaggerUi;
         holds::delete_fleet,
         holds::delete_pipeline,
         decisions::list,
+        events::list,
+        events::stream,
         access::get,
         tokens::list,
         tokens::post,

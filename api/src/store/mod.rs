@@ -12,6 +12,7 @@ pub mod arrivals;
 pub mod audit;
 mod connection;
 pub mod decisions;
+pub mod events;
 pub mod files;
 pub mod hardware;
 pub mod holds;

@@ -1,6 +1,7 @@
 // How are the service's resources read, again and again, and how is a lost connection noticed and healed?
 
 import { ACCESS_PATH, authorization } from "./access.js";
+import { EVENT_DRIVEN, REST_WITH_STREAM_MS, followEvents } from "./stream.js";
 
 /** Rest between two rounds while the page is on the screen, in milliseconds. */
 const ROUND_MS = 2_000;
@@ -69,6 +70,18 @@ export class Live {
     this.needs = () => [];
     this.timer = null;
     this.isRunning = false;
+    /** Whether the stream of events flows, and the paths that have changed since they were read. */
+    this.isStreaming = false;
+    /** @type {Set<string>} */
+    this.changed = new Set();
+    followEvents({
+      opened: () => this.forgetEvents(true),
+      closed: () => this.forgetEvents(false),
+      changed: (paths) => {
+        paths.forEach((path) => this.changed.add(path));
+        this.now();
+      },
+    });
     document.addEventListener("visibilitychange", () => document.hidden || this.now());
     window.addEventListener("online", () => this.now());
   }
@@ -76,6 +89,12 @@ export class Live {
   /** The answer of a path, if it was read. */
   get(path) {
     return this.answers.get(path)?.value ?? null;
+  }
+
+  /** After the stream has begun or ended, everything is read once. */
+  forgetEvents(isStreaming) {
+    this.isStreaming = isStreaming;
+    EVENT_DRIVEN.forEach((path) => this.changed.add(path));
   }
 
   /** Sets what is read: `needs(read)` may depend on what was read already. */
@@ -130,7 +149,8 @@ export class Live {
 
   isDue(need) {
     const known = this.answers.get(need.path);
-    if (!known) return true;
+    if (!known || this.changed.has(need.path)) return true;
+    if (this.isStreaming && EVENT_DRIVEN.has(need.path)) return Date.now() - known.at.getTime() >= REST_WITH_STREAM_MS;
     const rest = Math.max(need.every ?? ROUND_MS, (known.text.length / 1000) * REST_PER_KB_MS);
     // A little early is not late: otherwise a rest of one round would take two.
     return Date.now() - known.at.getTime() >= rest - ROUND_MS / 4;
@@ -151,6 +171,7 @@ export class Live {
 
   /** Reads one path; returns whether its answer has changed. */
   async read(path) {
+    this.changed.delete(path);
     try {
       const response = await fetch(path, {
         signal: AbortSignal.timeout(ANSWER_MAX_MS),
@@ -174,6 +195,7 @@ export class Live {
       this.answers.set(path, { value: response.ok ? value : null, text, tag, at: new Date(), refusal });
       return true;
     } catch {
+      this.changed.add(path);
       this.isGivenUp = true;
       if (!this.lostSince) {
         this.lostSince = new Date();

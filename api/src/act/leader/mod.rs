@@ -31,6 +31,8 @@ const DELETE_EVERY: Duration = Duration::from_secs(600);
 const KEEP_ARRIVALS_S: i64 = 24 * 3_600;
 /// Days that the audit is kept.
 const KEEP_AUDIT_DAYS: i64 = 400;
+/// Days that events are kept.
+const KEEP_EVENTS_DAYS: i64 = 30;
 /// Days that decisions are kept.
 const KEEP_DECISIONS_DAYS: i64 = 30;
 
@@ -189,6 +191,7 @@ impl Leader {
         store::arrivals::forget(&mut db, now().timestamp() - KEEP_ARRIVALS_S).await?;
         store::processes::forget(&mut db).await?;
         store::decisions::forget(&mut db, now() - chrono::Duration::days(KEEP_DECISIONS_DAYS)).await?;
+        store::events::forget(&mut db, now() - chrono::Duration::days(KEEP_EVENTS_DAYS)).await?;
         store::audit::forget(&mut db, now() - chrono::Duration::days(KEEP_AUDIT_DAYS)).await?;
         store::holds::forget(&mut db, now()).await?;
         Ok(())

@@ -1,0 +1,87 @@
+//! Events in the order of their commits. Triggers of the database write them (`migrations/0035_events.sql`).
+
+use super::connection::{PgConnection, Result, Time};
+use serde_json::Value;
+
+/// Channel on which new events are announced when their transactions commit.
+pub const CHANNEL: &str = "apportion_events";
+/// Most events of one answer.
+pub const EVENTS_MAX: i64 = 1_000;
+
+/// An event.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct EventRow {
+    /// Its number. All events with lower numbers were committed before it.
+    pub id: i64,
+    /// When it was made.
+    pub made_at: Time,
+    /// Its kind.
+    pub kind: String,
+    /// Its pipeline; `None` if it concerns no single one.
+    pub pipeline: Option<String>,
+    /// Its facts.
+    pub detail: Value,
+}
+
+/// The filter of a reader.
+#[derive(Clone, Debug, Default)]
+pub struct EventFilter {
+    /// Only events of this kind.
+    pub kind: Option<String>,
+    /// Only events of this pipeline.
+    pub pipeline: Option<String>,
+}
+
+/// The oldest events after `after`, in their order.
+///
+/// # Errors
+/// The database's.
+pub async fn after(db: &mut PgConnection, after: i64, filter: &EventFilter) -> Result<Vec<EventRow>> {
+    sqlx::query_as(
+        "select id, made_at, kind, pipeline, detail from events where id > $1 and ($2::text is null or kind = $2)
+         and ($3::text is null or pipeline = $3) order by id limit $4",
+    )
+    .bind(after)
+    .bind(&filter.kind)
+    .bind(&filter.pipeline)
+    .bind(EVENTS_MAX)
+    .fetch_all(db)
+    .await
+}
+
+/// The newest events before `before`, the newest first; `None`: the newest of all.
+///
+/// # Errors
+/// The database's.
+pub async fn before(db: &mut PgConnection, before: Option<i64>, filter: &EventFilter) -> Result<Vec<EventRow>> {
+    sqlx::query_as(
+        "select id, made_at, kind, pipeline, detail from events where ($1::bigint is null or id < $1)
+         and ($2::text is null or kind = $2) and ($3::text is null or pipeline = $3) order by id desc limit $4",
+    )
+    .bind(before)
+    .bind(&filter.kind)
+    .bind(&filter.pipeline)
+    .bind(EVENTS_MAX)
+    .fetch_all(db)
+    .await
+}
+
+/// The number of the newest event; 0 before the first.
+///
+/// # Errors
+/// The database's.
+pub async fn newest(db: &mut PgConnection) -> Result<i64> {
+    sqlx::query_scalar("select coalesce(max(id), 0) from events").fetch_one(db).await
+}
+
+/// Deletes events before this time. The newest one stays, so that numbers and readers go on.
+///
+/// # Errors
+/// The database's.
+pub async fn forget(db: &mut PgConnection, before: Time) -> Result<()> {
+    sqlx::query("delete from events where made_at < $1 and id < (select max(id) from events)")
+        .bind(before)
+        .execute(db)
+        .await?;
+    Ok(())
+}
