@@ -1,6 +1,8 @@
 //! How does one service process start and stop?
 
-use crate::act::{advise, agent_records, announce, connections, heartbeats, leader, model_files, push, scalers, sessions::Sessions};
+use crate::act::{
+    advise, agent_records, announce, connections, heartbeats, leader, model_files, push, scalers, sessions::Sessions,
+};
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
@@ -223,7 +225,23 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
             why = died => keeper.parts.fail(ServicePart::Database, why),
         }
     };
-    let mut parts = vec![
+    let mut parts = start_parts(&app, server, grpc_listener, keeper);
+    let scalers_address = scalers.as_ref().map(|open| open.address);
+    if let Some(OpenScalers { listener, tls, .. }) = scalers {
+        parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
+    }
+    announce(&app, http, grpc);
+    Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
+}
+
+/// Starts the parts that every service has.
+fn start_parts(
+    app: &App,
+    server: actix_web::dev::Server,
+    grpc_listener: tokio::net::TcpListener,
+    keeper: impl Future<Output = ()> + Send + 'static,
+) -> Vec<JoinHandle<()>> {
+    vec![
         app.run(ServicePart::Http, serve_http(app.clone(), server)),
         app.run(ServicePart::AgentsServer, serve_agents(app.clone(), grpc_listener)),
         app.run(ServicePart::Push, push::run(app.clone())),
@@ -234,13 +252,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         app.run(ServicePart::Leader, leader::run(app.clone())),
         app.run(ServicePart::Advisor, advise::run(app.clone())),
         app.run(ServicePart::Database, keeper),
-    ];
-    let scalers_address = scalers.as_ref().map(|open| open.address);
-    if let Some(OpenScalers { listener, tls, .. }) = scalers {
-        parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
-    }
-    announce(&app, http, grpc);
-    Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
+    ]
 }
 
 /// The bound port of the autoscalers.

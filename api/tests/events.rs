@@ -52,7 +52,10 @@ async fn a_stream_has_what_happens_and_goes_on_after_the_last_event() {
     assert_eq!(s.put("/v1/hold", &json!({"reason": "a launch"})).await.0, 200);
     assert_eq!(s.delete("/v1/hold").await.0, 204);
     let hold = stream.next().await.expect("an event");
-    assert_eq!((&hold["kind"], &hold["pipeline"], &hold["detail"]["reason"]), (&json!("hold"), &Value::Null, &json!("a launch")));
+    assert_eq!(
+        (&hold["kind"], &hold["pipeline"], &hold["detail"]["reason"]),
+        (&json!("hold"), &Value::Null, &json!("a launch"))
+    );
     let release = stream.next().await.expect("an event");
     assert_eq!(release["kind"], "release");
     drop(stream);
@@ -63,7 +66,10 @@ async fn a_stream_has_what_happens_and_goes_on_after_the_last_event() {
     assert_eq!(s.put("/v1/pipelines/digits/hold", &json!({"reason": "tests"})).await.0, 200);
     let mut stream = follow(&s, "", release["id"].as_i64()).await;
     let over = stream.next().await.expect("an event");
-    assert_eq!((&over["kind"], &over["detail"]["id"], &over["detail"]["state"]), (&json!("plan"), &plan["id"], &json!("succeeded")));
+    assert_eq!(
+        (&over["kind"], &over["detail"]["id"], &over["detail"]["state"]),
+        (&json!("plan"), &plan["id"], &json!("succeeded"))
+    );
     assert_eq!(stream.next().await.expect("an event")["pipeline"], "digits");
 
     let mut of_pipeline = follow(&s, "?pipeline=digits&kind=hold", Some(0)).await;

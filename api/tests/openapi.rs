@@ -6,7 +6,7 @@ use apportion_needs::{Need, counted};
 use serde_json::json;
 use std::path::{Path, PathBuf};
 use std::process::Output;
-use support::{Service, problem, profiles, service, spec};
+use support::{ADMIN_TOKEN, Service, problem, profiles, service, service_with_tokens, spec};
 use tokio::process::Command;
 
 const DESCRIPTION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
@@ -81,7 +81,7 @@ async fn the_description_is_valid() {
 
 /// A service with one resource of each kind, so that operations find one.
 async fn with_resources() -> Service {
-    let s = service().await;
+    let s = service_with_tokens().await;
     assert_eq!(s.put("/v1/hardware/demo", &json!({"price_per_hour": 2.0})).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
@@ -99,7 +99,8 @@ async fn no_operation_breaks_its_description() {
     let config = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/schemathesis.toml");
     let mut command = Command::new(python);
     command.args(["-m", "schemathesis.cli", "--config-file"]).arg(config);
-    command.args(["run", DESCRIPTION, "--url", &s.base, "--no-color", "--continue-on-failure"]);
+    let token = format!("Authorization: Bearer {ADMIN_TOKEN}");
+    command.args(["run", DESCRIPTION, "--url", &s.base, "--header", &token, "--no-color", "--continue-on-failure"]);
     // The seed is fixed: each run sends the same requests.
     command.args(["--generation-deterministic", "--max-examples", EXAMPLES]);
     command.current_dir(folder.path());

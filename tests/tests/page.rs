@@ -238,7 +238,8 @@ async fn a_person_deploys_a_plan_and_goes_back() {
     assert_eq!((&target["generation"], &target["plans"]), (&json!(2), &json!([id])));
 
     browser.follow("Targets").await;
-    click(&browser, "Go back to 1").await;
+    browser.follow("Go back to 1").await;
+    click(&browser, "Show what going back would change").await;
     browser.shows("Change of each task").await;
     has_no_barriers(&browser, "targets").await;
     click(&browser, "Yes, do this").await;

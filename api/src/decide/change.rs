@@ -36,7 +36,7 @@ pub enum ReplicaFate {
 
 /// One replica of the target before or after.
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
-pub struct ReplicaChange {
+pub struct ChangedReplica {
     /// Its number.
     pub replica: u64,
     /// The pipeline.
@@ -90,7 +90,7 @@ pub struct FleetChange {
     /// The tasks of all pipelines before and after.
     pub tasks: Vec<TaskChange>,
     /// The replicas of all pipelines before and after.
-    pub replicas: Vec<ReplicaChange>,
+    pub replicas: Vec<ChangedReplica>,
 }
 
 /// The change from one target to the next. Pipelines without facts have unknown capacities and loading times of 0.
@@ -108,20 +108,20 @@ pub fn change_between(
 }
 
 /// The replicas of both placements, by pipeline, task, fate and number.
-fn replica_changes(before: &Placement, after: &Placement) -> Vec<ReplicaChange> {
+fn replica_changes(before: &Placement, after: &Placement) -> Vec<ChangedReplica> {
     let old: BTreeSet<u64> = before.replicas.iter().map(|r| r.id).collect();
     let new: BTreeSet<u64> = after.replicas.iter().map(|r| r.id).collect();
     let fate = |r: &PlacedReplica| if old.contains(&r.id) { ReplicaFate::Kept } else { ReplicaFate::Loaded };
     let gone = before.replicas.iter().filter(|r| !new.contains(&r.id));
     let gone = gone.filter_map(|r| Some(described(before.group(r.group)?, r, ReplicaFate::Unloaded)));
     let there = after.replicas.iter().filter_map(|r| Some(described(after.group(r.group)?, r, fate(r))));
-    let mut all: Vec<ReplicaChange> = there.chain(gone).collect();
+    let mut all: Vec<ChangedReplica> = there.chain(gone).collect();
     all.sort_by(|a, b| (&a.pipeline, &a.task, a.fate, a.replica).cmp(&(&b.pipeline, &b.task, b.fate, b.replica)));
     all
 }
 
-fn described(group: &PlacedGroup, replica: &PlacedReplica, fate: ReplicaFate) -> ReplicaChange {
-    ReplicaChange {
+fn described(group: &PlacedGroup, replica: &PlacedReplica, fate: ReplicaFate) -> ChangedReplica {
+    ChangedReplica {
         replica: replica.id,
         pipeline: group.pipeline.clone(),
         task: group.task.clone(),
@@ -139,14 +139,15 @@ struct Change<'a> {
     before: DeployedPlans<'a>,
     after: DeployedPlans<'a>,
     facts: &'a BTreeMap<String, PipelineFacts>,
-    replicas: &'a [ReplicaChange],
+    replicas: &'a [ChangedReplica],
 }
 
 impl Change<'_> {
     fn of_task(&self, pipeline: &str, task: &str) -> TaskChange {
-        let mine: Vec<&ReplicaChange> = self.replicas.iter().filter(|r| r.pipeline == pipeline && r.task == task).collect();
+        let mine: Vec<&ChangedReplica> =
+            self.replicas.iter().filter(|r| r.pipeline == pipeline && r.task == task).collect();
         let count = |fate| mine.iter().filter(|r| r.fate == fate).count() as u32;
-        let capacity = |serves: &dyn Fn(&ReplicaChange) -> bool| -> Option<f64> {
+        let capacity = |serves: &dyn Fn(&ChangedReplica) -> bool| -> Option<f64> {
             mine.iter().filter(|r| serves(r)).map(|r| self.capacity_qps(r)).sum()
         };
         let after = capacity(&|r| r.fate != ReplicaFate::Unloaded);
@@ -187,7 +188,7 @@ impl Change<'_> {
     }
 
     /// Queries per second of one replica. The batch is that of the plan that has its group; the newer plan counts first.
-    fn capacity_qps(&self, replica: &ReplicaChange) -> Option<f64> {
+    fn capacity_qps(&self, replica: &ChangedReplica) -> Option<f64> {
         let plans = [self.after, self.before];
         let parts = plans.iter().flat_map(|plans| plans.parts).filter(|part| part.name == replica.pipeline);
         let assignment = parts.flat_map(|part| &part.assignments).find(|a| is_of(&a.group, replica))?;
@@ -204,29 +205,29 @@ impl Change<'_> {
     }
 
     /// Whether the device of a replica can hold all its old and new replicas at once, by their shares.
-    fn has_room_for_all(&self, replica: &ReplicaChange) -> bool {
+    fn has_room_for_all(&self, replica: &ChangedReplica) -> bool {
         self.on_device_of(replica).map(|r| r.share).sum::<f64>() <= 1.0 + CAPACITY_TOLERANCE
     }
 
     /// Seconds until the device of a replica has loaded all its new replicas.
-    fn load_s(&self, replica: &ReplicaChange) -> f64 {
+    fn load_s(&self, replica: &ChangedReplica) -> f64 {
         let loaded = self.on_device_of(replica).filter(|r| r.fate == ReplicaFate::Loaded);
         loaded.filter_map(|r| self.load_ms(r)).sum::<f64>() / 1e3
     }
 
-    fn load_ms(&self, replica: &ReplicaChange) -> Option<f64> {
+    fn load_ms(&self, replica: &ChangedReplica) -> Option<f64> {
         let pipeline = &self.facts.get(&replica.pipeline)?.pipeline;
         let task = pipeline.task(pipeline.task_named(&replica.task)?);
         task.variants.iter().find(|v| v.name == replica.variant).map(|v| v.load_ms)
     }
 
-    fn on_device_of(&self, replica: &ReplicaChange) -> impl Iterator<Item = &ReplicaChange> {
+    fn on_device_of(&self, replica: &ChangedReplica) -> impl Iterator<Item = &ChangedReplica> {
         let (agent, device) = (replica.agent, replica.device);
         self.replicas.iter().filter(move |r| r.agent == agent && r.device == device)
     }
 }
 
-fn is_of(group: &GroupName, replica: &ReplicaChange) -> bool {
+fn is_of(group: &GroupName, replica: &ChangedReplica) -> bool {
     (&group.task, &group.variant, &group.hardware) == (&replica.task, &replica.variant, &replica.hardware)
         && group.share.value() == replica.share
 }

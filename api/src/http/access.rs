@@ -1,8 +1,8 @@
 //! May this client call this operation?
 //!
-//! Every request passes [`check_access`]. A client shows a token (`Authorization: Bearer TOKEN`), whose scope must allow the
-//! operation. A service that listens on loopback alone serves requests without a token as well; then a browser must not
-//! send them for another site.
+//! Every request passes [`check_access`]. A client shows a token (`Authorization: Bearer TOKEN`). The token's scope must
+//! allow the operation. A service on loopback serves requests without a token as well. A browser must not send those for
+//! another site.
 
 use super::refusal::{HandlerResult, Refusal};
 use crate::app::access::ShownToken;

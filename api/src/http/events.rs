@@ -127,8 +127,14 @@ pub async fn stream(
     let full = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("{STREAMS_MAX} clients follow the events already"));
     let room = rooms.0.clone().try_acquire_owned().map_err(|_| full())?;
     let newest = app.newest_event.subscribe();
-    let follower =
-        Follower { app: (**app).clone(), newest, filter, known, waiting: VecDeque::from([Bytes::from(": here\n\n")]), _room: room };
+    let follower = Follower {
+        app: (**app).clone(),
+        newest,
+        filter,
+        known,
+        waiting: VecDeque::from([Bytes::from(": here\n\n")]),
+        _room: room,
+    };
     let parts = futures::stream::unfold(follower, |mut follower| async move {
         let part = follower.next().await?;
         Some((Ok::<_, actix_web::Error>(part), follower))
@@ -150,7 +156,8 @@ fn filter(kind: Option<String>, pipeline: Option<String>) -> Result<EventFilter,
 fn last_event(request: &HttpRequest) -> Result<Option<i64>, Refusal> {
     let Some(value) = request.headers().get("last-event-id") else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse::<i64>().ok()).filter(|number| *number >= 0);
-    let wrong = || Refusal::new(StatusCode::BAD_REQUEST, format!("Last-Event-ID: {value:?}: expected the number of an event"));
+    let wrong =
+        || Refusal::new(StatusCode::BAD_REQUEST, format!("Last-Event-ID: {value:?}: expected the number of an event"));
     number.map(Some).ok_or_else(wrong)
 }
 

@@ -2,8 +2,8 @@
 
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
-    access, agents, audit, decisions, demand, events, files, hardware, health, holds, loads, metrics, pipelines, plans, profiles,
-    target, tokens, traces,
+    access, agents, audit, decisions, demand, events, files, hardware, health, holds, loads, metrics, pipelines, plans,
+    profiles, target, tokens, traces,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};

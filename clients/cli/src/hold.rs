@@ -13,7 +13,7 @@ use std::time::Duration;
 #[derive(Subcommand, Debug)]
 pub enum HoldCommand {
     /// List the holds in force.
-    List(ListArgs),
+    List(HoldListArgs),
     /// Hold the fleet, or one pipeline: rounds of replanning deploy nothing for it.
     Set(SetArgs),
     /// Release a hold.
@@ -22,7 +22,7 @@ pub enum HoldCommand {
 
 /// Arguments of `apportion hold list`.
 #[derive(Args, Debug)]
-pub struct ListArgs {
+pub struct HoldListArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
@@ -63,7 +63,7 @@ pub fn run(command: &HoldCommand) -> CommandResult {
     }
 }
 
-fn list(args: &ListArgs) -> CommandResult {
+fn list(args: &HoldListArgs) -> CommandResult {
     let client = ServiceClient::new(&args.server)?;
     let holds = converse(client.get("/v1/holds"))?;
     match args.format {

@@ -18,7 +18,7 @@ pub enum TargetCommand {
     /// List the targets so far, the newest first.
     History(ShowArgs),
     /// Show what one target changed against an earlier one.
-    Diff(DiffArgs),
+    Diff(TargetDiffArgs),
     /// Replace the target by these plans.
     Apply(ApplyArgs),
     /// Go back to the plans of an earlier target.
@@ -37,7 +37,7 @@ pub struct ShowArgs {
 
 /// Arguments of `apportion target diff`.
 #[derive(Args, Debug)]
-pub struct DiffArgs {
+pub struct TargetDiffArgs {
     /// Generation of the earlier target.
     from: i64,
     /// Generation of the later target [default: the one in force].
@@ -46,15 +46,22 @@ pub struct DiffArgs {
     show: ShowArgs,
 }
 
+/// Whether a command only asks.
+#[derive(Args, Debug)]
+pub struct DryRunArgs {
+    /// Only show what would be loaded, kept and unloaded.
+    #[arg(long)]
+    dry_run: bool,
+}
+
 /// Arguments of `apportion target apply`.
 #[derive(Args, Debug)]
 pub struct ApplyArgs {
     /// Identifiers of plans that have succeeded, no two with the same pipeline.
     #[arg(required = true)]
     plans: Vec<String>,
-    /// Only show what would be loaded, kept and unloaded.
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    dry: DryRunArgs,
     #[command(flatten)]
     show: ShowArgs,
 }
@@ -64,9 +71,8 @@ pub struct ApplyArgs {
 pub struct RollbackArgs {
     /// Generation whose plans come back [default: the newest one with other plans than now].
     generation: Option<i64>,
-    /// Only show what would be loaded, kept and unloaded.
-    #[arg(long)]
-    dry_run: bool,
+    #[command(flatten)]
+    dry: DryRunArgs,
     /// How long rounds of replanning deploy nothing, so that they do not undo it.
     #[arg(long, default_value = "1h", value_parser = args::duration)]
     hold: Duration,
@@ -85,18 +91,20 @@ pub fn run(command: &TargetCommand) -> CommandResult {
         TargetCommand::Diff(args) => diff(args),
         TargetCommand::Apply(args) => {
             let body = json!({ "plans": args.plans });
-            change(&args.show, Method::PUT, &with_dry_run("/v1/target", args.dry_run), &body)
+            change(&args.show, Method::PUT, &args.dry.path("/v1/target"), &body)
         }
         TargetCommand::Rollback(args) => {
             let hold_s = if args.no_hold { 0 } else { args.hold.as_secs().max(1) };
             let body = json!({ "generation": args.generation, "hold_s": hold_s });
-            change(&args.show, Method::POST, &with_dry_run("/v1/target/rollback", args.dry_run), &body)
+            change(&args.show, Method::POST, &args.dry.path("/v1/target/rollback"), &body)
         }
     }
 }
 
-fn with_dry_run(path: &str, is_dry: bool) -> String {
-    if is_dry { format!("{path}?dry_run=true") } else { path.to_owned() }
+impl DryRunArgs {
+    fn path(&self, path: &str) -> String {
+        if self.dry_run { format!("{path}?dry_run=true") } else { path.to_owned() }
+    }
 }
 
 fn show(args: &ShowArgs) -> CommandResult {
@@ -109,7 +117,7 @@ fn history(args: &ShowArgs) -> CommandResult {
     print(args.format, &converse(client.get("/v1/target/history"))?, history_table)
 }
 
-fn diff(args: &DiffArgs) -> CommandResult {
+fn diff(args: &TargetDiffArgs) -> CommandResult {
     let client = ServiceClient::new(&args.show.server)?;
     let to = args.to.map(|to| format!("&to={to}")).unwrap_or_default();
     let path = format!("/v1/target/diff?from={}{to}", args.from);
@@ -239,11 +247,11 @@ mod tests {
         assert!(table.starts_with("from target 4 to 5: cost per hour 1 to 2\n"), "{table}");
         assert!(
             table.contains(
-                "p         t        1       1         0         100            100        200        150.5       3  -"
+                "p         t        1       1         0         100            100        200        150.5       3        -"
             ),
             "{table}"
         );
-        assert!(table.contains("8        loaded  p/t") && !table.contains("\n7 "), "{table}");
+        assert!(table.contains("8  loaded  p/t") && !table.contains("7  kept"), "{table}");
         assert!(table.ends_with("\nno device: 1 of 2 replicas"), "{table}");
     }
 

@@ -18,7 +18,7 @@ pub enum TokenCommand {
     /// Make a token, and print it. Nobody can read it again.
     Create(CreateArgs),
     /// List the tokens, without their secrets.
-    List(ListArgs),
+    List(TokenListArgs),
     /// Revoke a token.
     Revoke(RevokeArgs),
 }
@@ -40,7 +40,7 @@ pub struct CreateArgs {
 
 /// Arguments of `apportion token list`.
 #[derive(Args, Debug)]
-pub struct ListArgs {
+pub struct TokenListArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
@@ -78,7 +78,7 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
     output::print(made["token"].as_str().unwrap_or_default())
 }
 
-fn list(args: &ListArgs) -> Result<(), Failure> {
+fn list(args: &TokenListArgs) -> Result<(), Failure> {
     let client = ServiceClient::new(&args.server)?;
     let tokens = converse(client.get("/v1/tokens"))?;
     match args.format {

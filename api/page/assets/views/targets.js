@@ -36,6 +36,7 @@ export function render(live, route, again) {
     { class: "view" },
     h("h1", null, "Targets"),
     section("holds", "Hold", holds(live, again)),
+    wayBack(live, route, again),
     section("history", "Targets so far", history(live, route, again)),
     oneChange(live, route),
     allows(live, "admin") ? section("audit", "Audit", audit(live, again)) : null,
@@ -60,15 +61,7 @@ function history(live, route, again) {
   const goBack = (target) =>
     target.generation === inForce
       ? "in force"
-      : changeButton({
-          live,
-          again,
-          key: `rollback-${target.generation}`,
-          name: `Go back to ${target.generation}`,
-          method: "POST",
-          path: "v1/target/rollback",
-          body: { generation: target.generation },
-        });
+      : h("a", { href: link("targets", null, { back: target.generation }) }, `Go back to ${target.generation}`);
   const columns = [
     {
       name: "Target",
@@ -82,7 +75,7 @@ function history(live, route, again) {
     ...(mayRollBack ? [{ name: "Way back", cell: goBack }] : []),
   ];
   return [
-    source("The newest thousand targets. A way back also holds the fleet for an hour", live.answers.get(PATHS.history)?.at),
+    source("The newest thousand targets", live.answers.get(PATHS.history)?.at),
     table({
       caption: "Targets, the newest first",
       columns,
@@ -92,6 +85,22 @@ function history(live, route, again) {
       onChange: again,
     }),
   ];
+}
+
+/** The way back to the target that the reader has chosen. */
+function wayBack(live, route, again) {
+  const generation = Number(route.query.back);
+  if (!(generation > 0) || !allows(live, "apply")) return null;
+  const button = changeButton({
+    live,
+    again,
+    key: `rollback-${generation}`,
+    name: "Show what going back would change",
+    method: "POST",
+    path: "v1/target/rollback",
+    body: { generation },
+  });
+  return section("back", `Go back to target ${generation}`, source("This also holds the fleet for an hour"), button);
 }
 
 function oneChange(live, route) {
