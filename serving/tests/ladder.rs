@@ -2,6 +2,8 @@
 
 use apportion_domain::Moment;
 use apportion_serving::Ladder;
+use apportion_serving::error_budget::OutcomeCount;
+use apportion_serving::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
 use apportion_serving::ladder::{Headroom, LadderStep};
 
 fn at_ms(ms: u64) -> Moment {
@@ -120,4 +122,40 @@ fn the_next_plans_ladder_inherits_the_seen_load() {
     // One that has seen nothing keeps what there is, and knows of no load.
     let mut blank = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![1, 1], Headroom::Constant(1.0));
     assert_eq!(blank.decide(at_ms(40_100)), None);
+}
+
+#[test]
+fn feedback_keeps_a_reserve_of_peak_throughput() {
+    // Even arrivals of 60/s: with the first headroom of 1.1 the step for 100/s holds them. It serves 140/s with full batches,
+    // less than 2.5 times the load. The step for 200/s serves 160/s.
+    let of = |peaks_qps: &[f64]| {
+        let feedback = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
+        let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
+        let steps = vec![step(100.0, [2, 1]), step(200.0, [3, 1]), step(400.0, [5, 2])];
+        let ladder = Ladder::new(steps, vec![2, 1], feedback).with_peaks(peaks_qps.to_vec());
+        changes(ladder, |ms| evenly(ms, 60), 120_000).last().map(|(_, replicas)| replicas.clone())
+    };
+    assert_eq!(of(&[140.0, 160.0, 320.0]), Some(vec![3, 1]));
+    assert_eq!(of(&[160.0, 240.0, 480.0]), None);
+    // Where no step has it, the last one is taken.
+    assert_eq!(of(&[100.0, 120.0, 140.0]), Some(vec![5, 2]));
+    // Nobody has said what the steps serve.
+    assert_eq!(of(&[]), None);
+}
+
+#[test]
+fn the_next_plans_ladder_inherits_the_headroom() {
+    let feedback = || Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
+    let steps = || vec![LadderStep { rate_qps: 100.0, replicas: vec![1] }];
+    let mut former = Ladder::new(steps(), vec![1], feedback());
+    (0..20).for_each(|second| former.ended(at_ms(1_000 * second), OutcomeCount { in_time: 90, missed: 10 }));
+    assert!(former.headroom() > HEADROOM_START + 0.01);
+    let mut next = Ladder::new(steps(), vec![1], feedback());
+    next.inherit(&former);
+    assert_eq!(next.headroom(), former.headroom());
+    // A constant one is the plan's own.
+    let mut constant = Ladder::new(steps(), vec![1], Headroom::Constant(1.5));
+    constant.inherit(&former);
+    constant.ended(at_ms(30_000), OutcomeCount { in_time: 0, missed: 100 });
+    assert_eq!(constant.headroom(), 1.5);
 }
