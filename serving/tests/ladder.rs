@@ -2,7 +2,9 @@
 
 use apportion_domain::Moment;
 use apportion_serving::Ladder;
-use apportion_serving::ladder::LadderStep;
+use apportion_serving::error_budget::OutcomeCount;
+use apportion_serving::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
+use apportion_serving::ladder::{Headroom, LadderStep};
 
 fn at_ms(ms: u64) -> Moment {
     Moment::from_nanos(ms * 1_000_000)
@@ -10,7 +12,11 @@ fn at_ms(ms: u64) -> Moment {
 
 fn ladder(headroom: f64) -> Ladder {
     let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
-    Ladder::new(vec![step(100.0, [2, 1]), step(200.0, [3, 1]), step(400.0, [5, 2])], vec![2, 1], headroom)
+    Ladder::new(
+        vec![step(100.0, [2, 1]), step(200.0, [3, 1]), step(400.0, [5, 2])],
+        vec![2, 1],
+        Headroom::Constant(headroom),
+    )
 }
 
 /// Times in ms and replicas of all changes under this many arrivals in each 10 ms, decided every 100 ms.
@@ -56,7 +62,7 @@ fn evenly(ms: u64, qps: u64) -> u32 {
 fn scattered_arrivals_do_not_add_replicas() {
     // Seconds of 180/s and of 20/s in turn: 180 - 3 sqrt(180) = 140 of a Poisson process would be more than its mean is.
     let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
-    let of = || Ladder::new(vec![step(110.0, [2, 1]), step(400.0, [5, 2])], vec![2, 1], 1.0);
+    let of = || Ladder::new(vec![step(110.0, [2, 1]), step(400.0, [5, 2])], vec![2, 1], Headroom::Constant(1.0));
     let seen = changes(of(), |ms| evenly(ms, if ms / 1000 % 2 == 0 { 180 } else { 20 }), 200_000);
     assert!(seen.iter().all(|(ms, _)| *ms < 60_000), "{seen:?}");
     assert!(seen.last().is_none_or(|(_, replicas)| *replicas == [2, 1]), "{seen:?}");
@@ -88,7 +94,7 @@ fn low_rates_give_up_planned_replicas_but_never_the_last() {
     let steps = vec![step(50.0, [1, 1]), step(150.0, [2, 1]), step(400.0, [5, 2])];
     // The plan has [5, 2]; nothing is known for 30 s from the first decision, then 100/s need [2, 1], and none the lowest
     // step.
-    let seen = changes(Ladder::new(steps, vec![5, 2], 1.0), |ms| u32::from(ms < 40_000), 120_000);
+    let seen = changes(Ladder::new(steps, vec![5, 2], Headroom::Constant(1.0)), |ms| u32::from(ms < 40_000), 120_000);
     let counts: Vec<_> = seen.iter().map(|(_, replicas)| replicas.clone()).collect();
     assert_eq!(counts, [vec![2, 1], vec![1, 1]], "{seen:?}");
     assert!((30_000..31_000).contains(&seen[0].0) && (70_000..80_000).contains(&seen[1].0), "{seen:?}");
@@ -105,7 +111,7 @@ fn the_next_plans_ladder_inherits_the_seen_load() {
     // which falls by 5 each second. A rate is given up for a rate that is lower by a fifth: the kept rate is 150 then, 120,
     // and below 100 from 83 s on at the latest.
     let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
-    let mut next = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![3, 1], 1.0);
+    let mut next = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![3, 1], Headroom::Constant(1.0));
     next.inherit(&former);
     assert_eq!(next.decide(at_ms(40_100)), None, "as it is");
     let seen: Vec<_> =
@@ -114,6 +120,42 @@ fn the_next_plans_ladder_inherits_the_seen_load() {
     assert_eq!(replicas, &[1, 1], "{seen:?}");
     assert!((80_000..84_500).contains(changed_ms), "{seen:?}");
     // One that has seen nothing keeps what there is, and knows of no load.
-    let mut blank = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![1, 1], 1.0);
+    let mut blank = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![1, 1], Headroom::Constant(1.0));
     assert_eq!(blank.decide(at_ms(40_100)), None);
+}
+
+#[test]
+fn feedback_keeps_a_reserve_of_peak_throughput() {
+    // Even arrivals of 60/s: with the first headroom of 1.1 the step for 100/s holds them. It serves 140/s with full batches,
+    // less than 2.5 times the load. The step for 200/s serves 160/s.
+    let of = |peaks_qps: &[f64]| {
+        let feedback = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
+        let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
+        let steps = vec![step(100.0, [2, 1]), step(200.0, [3, 1]), step(400.0, [5, 2])];
+        let ladder = Ladder::new(steps, vec![2, 1], feedback).with_peaks(peaks_qps.to_vec());
+        changes(ladder, |ms| evenly(ms, 60), 120_000).last().map(|(_, replicas)| replicas.clone())
+    };
+    assert_eq!(of(&[140.0, 160.0, 320.0]), Some(vec![3, 1]));
+    assert_eq!(of(&[160.0, 240.0, 480.0]), None);
+    // Where no step has it, the last one is taken.
+    assert_eq!(of(&[100.0, 120.0, 140.0]), Some(vec![5, 2]));
+    // Nobody has said what the steps serve.
+    assert_eq!(of(&[]), None);
+}
+
+#[test]
+fn the_next_plans_ladder_inherits_the_headroom() {
+    let feedback = || Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
+    let steps = || vec![LadderStep { rate_qps: 100.0, replicas: vec![1] }];
+    let mut former = Ladder::new(steps(), vec![1], feedback());
+    (0..20).for_each(|second| former.ended(at_ms(1_000 * second), OutcomeCount { in_time: 90, missed: 10 }));
+    assert!(former.headroom() > HEADROOM_START + 0.01);
+    let mut next = Ladder::new(steps(), vec![1], feedback());
+    next.inherit(&former);
+    assert_eq!(next.headroom(), former.headroom());
+    // A constant one is the plan's own.
+    let mut constant = Ladder::new(steps(), vec![1], Headroom::Constant(1.5));
+    constant.inherit(&former);
+    constant.ended(at_ms(30_000), OutcomeCount { in_time: 0, missed: 100 });
+    assert_eq!(constant.headroom(), 1.5);
 }

@@ -1,7 +1,7 @@
 //! Scripts of the steward: its inputs, and the decision that is then in force.
 
 use apportion_domain::{Dropping, Moment, TimeSpan};
-use apportion_serving::ladder::LadderStep;
+use apportion_serving::ladder::{Headroom, LadderStep};
 use apportion_serving::monitor::Monitor;
 use apportion_serving::outline::{Outline, PlannedGroup};
 use apportion_serving::steward::{PERIOD, Scaler, StewardConfig, StewardInput};
@@ -190,7 +190,8 @@ fn the_tuner_scales_groups_in_proportion() {
 fn the_ladder_climbs_at_once_and_keeps_inherited_replicas() {
     let step = |rate_qps, replicas: [u32; 4]| LadderStep { rate_qps, replicas: replicas.to_vec() };
     let steps = vec![step(100.0, [1, 2, 3, 1]), step(400.0, [1, 4, 6, 1])];
-    let ladder = |replicas: [u32; 4]| Some(Scaler::Ladder(Ladder::new(steps.clone(), replicas.to_vec(), 1.0)));
+    let ladder =
+        |replicas: [u32; 4]| Some(Scaler::Ladder(Ladder::new(steps.clone(), replicas.to_vec(), Headroom::Constant(1.0))));
     let mut steward =
         Steward::new(StewardConfig { scaler: ladder([1, 2, 3, 1]), ..config(100.0) }, Moment::ZERO, 0).expect("few paths");
     assert_eq!(steward.poll_output().map(|s| s.replicas), Some(vec![]));

@@ -4,7 +4,7 @@
 use crate::layout::{Layout, LayoutGroup, LayoutPipeline, LayoutReplica};
 use apportion_domain::{Fence, RoutingPolicy, TimeSpan};
 use apportion_protocol::v1;
-use apportion_serving::ladder::LadderStep;
+use apportion_serving::ladder::{Headroom, LadderStep};
 use apportion_serving::monitor::WAITS_MAX;
 use apportion_serving::steward::{Scaler, StewardConfig};
 use apportion_serving::tables::TaskGraph;
@@ -140,7 +140,7 @@ impl LayoutPipeline {
         let scaler = self.scales(room).then(|| {
             let held = self.replicas_under(steering);
             if !self.ladder.is_empty() {
-                return Scaler::Ladder(Ladder::new(self.steps(), held, 1.0));
+                return Scaler::Ladder(Ladder::new(self.steps(), held, Headroom::Constant(1.0)));
             }
             let mut replicas = vec![0; self.tasks.len()];
             self.staffed().iter().zip(held).for_each(|(staffed, held)| replicas[staffed.group.task] += held);

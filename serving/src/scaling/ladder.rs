@@ -10,6 +10,8 @@
 //! (section 5, "scaling down"). A ladder gives them up too, but only down to its lowest step, which the estimator has
 //! checked.
 
+use crate::scaling::error_budget::OutcomeCount;
+use crate::scaling::headroom_controller::{HeadroomController, RESERVE};
 use crate::scaling::tuner::Windows;
 pub use apportion_domain::LadderStep;
 use apportion_domain::{Moment, TimeSpan};
@@ -47,11 +49,39 @@ const MEDIAN_SQUARE: f64 = 0.4549;
 /// Replicas that one task is given at most.
 pub const STEP_REPLICAS_MAX: u32 = 1 << 16;
 
+/// The factor on every rate that a ladder serves.
+#[derive(Clone, Debug)]
+pub enum Headroom {
+    /// Always the same one.
+    Constant(f64),
+    /// The measured misses move it.
+    Feedback(Box<HeadroomController>),
+}
+
+impl Headroom {
+    /// The present factor.
+    #[must_use]
+    pub fn factor(&self) -> f64 {
+        match self {
+            Self::Constant(factor) => *factor,
+            Self::Feedback(controller) => controller.headroom(),
+        }
+    }
+
+    /// The rate with full batches that replicas must serve, over the load.
+    const fn reserve(&self) -> f64 {
+        match self {
+            Self::Constant(_) => 0.0,
+            Self::Feedback(_) => RESERVE,
+        }
+    }
+}
+
 /// One pipeline's ladder. Arrivals are offered ones: shed queries are handed in too.
 #[derive(Clone, Debug)]
 pub struct Ladder {
     steps: Vec<LadderStep>,
-    headroom: f64,
+    headroom: Headroom,
     windows: Windows,
     /// The largest rate of each of the last seconds, the oldest first.
     seconds: VecDeque<f64>,
@@ -64,6 +94,8 @@ pub struct Ladder {
     level_qps: f64,
     replicas: Vec<u32>,
     begun: Beginning,
+    /// By step: what its replicas serve with full batches; empty if nobody has said so.
+    peaks_qps: Vec<f64>,
 }
 
 /// The replicas that a ladder began with.
@@ -80,12 +112,13 @@ impl Ladder {
     /// # Panics
     /// Without steps, or if their rates do not rise.
     #[must_use]
-    pub fn new(steps: Vec<LadderStep>, replicas: Vec<u32>, headroom: f64) -> Self {
+    pub fn new(steps: Vec<LadderStep>, replicas: Vec<u32>, headroom: Headroom) -> Self {
         assert!(!steps.is_empty() && steps.windows(2).all(|s| s[0].rate_qps < s[1].rate_qps), "steps that rise");
         assert!(steps.iter().all(|s| s.replicas.len() == replicas.len()), "a count for each group");
         let (windows, seconds, counts) = (Windows::new(WINDOW_MIN), VecDeque::from([0.0]), VecDeque::from([0]));
         let begun = Beginning { replicas: replicas.clone(), kept_until: None };
-        Self { steps, headroom, windows, seconds, counts, scatter: 1.0, present: 0, level_qps: 0.0, replicas, begun }
+        let (peaks_qps, scatter, present, level_qps) = (Vec::new(), 1.0, 0, 0.0);
+        Self { steps, peaks_qps, headroom, windows, seconds, counts, scatter, present, level_qps, replicas, begun }
     }
 
     /// `count` queries were offered in the bin of `now`. Constant work, but for sorting the last two minutes' seconds once
@@ -107,6 +140,29 @@ impl Ladder {
         (self.windows, self.seconds, self.present) = (former.windows.clone(), former.seconds.clone(), former.present);
         (self.counts, self.scatter) = (former.counts.clone(), former.scatter);
         self.begun.kept_until = former.begun.kept_until;
+        if let (Headroom::Feedback(own), Headroom::Feedback(former)) = (&mut self.headroom, &former.headroom) {
+            own.clone_from(former);
+        }
+    }
+
+    /// The same ladder whose steps serve these rates at the root with full batches, in queries per second. A headroom with
+    /// feedback then keeps its reserve ([`RESERVE`]).
+    #[must_use]
+    pub fn with_peaks(self, peaks_qps: Vec<f64>) -> Self {
+        Self { peaks_qps, ..self }
+    }
+
+    /// All requests that ended since the last report.
+    pub fn ended(&mut self, now: Moment, count: OutcomeCount) {
+        if let Headroom::Feedback(controller) = &mut self.headroom {
+            controller.report(now, count);
+        }
+    }
+
+    /// The present factor on every rate.
+    #[must_use]
+    pub fn headroom(&self) -> f64 {
+        self.headroom.factor()
     }
 
     /// The fewest replicas of each group that it ever asks for.
@@ -118,7 +174,10 @@ impl Ladder {
     /// The replicas by group, if they are to change.
     pub fn decide(&mut self, now: Moment) -> Option<&[u32]> {
         self.advance(now);
-        let rate = self.headroom * self.seconds.iter().copied().fold(self.mean_qps(), f64::max);
+        if let Headroom::Feedback(controller) = &mut self.headroom {
+            controller.advance(now);
+        }
+        let rate = self.headroom() * self.seconds.iter().copied().fold(self.mean_qps(), f64::max);
         if rate > self.level_qps || rate * FALL < self.level_qps {
             self.level_qps = rate;
         }
@@ -186,10 +245,14 @@ impl Ladder {
 
     /// The replicas that a rate needs; beyond the last step in proportion to it.
     fn needed(&self, rate_qps: f64) -> Vec<u32> {
-        if let Some(step) = self.steps.iter().find(|s| s.rate_qps >= rate_qps) {
-            return step.replicas.clone();
-        }
+        // The load whose rate this is: the headroom is the ladder's, the reserve comes on top of the load alone.
+        let peak_qps = self.headroom.reserve() * rate_qps / self.headroom();
+        let has_reserve = |at: usize| self.peaks_qps.get(at).is_none_or(|peak| *peak >= peak_qps);
         let last = &self.steps[self.steps.len() - 1];
+        let mut holding = self.steps.iter().enumerate().filter(|(_, step)| step.rate_qps >= rate_qps);
+        if last.rate_qps >= rate_qps {
+            return holding.find(|(at, _)| has_reserve(*at)).map_or(last, |(_, step)| step).replicas.clone();
+        }
         let more = rate_qps / last.rate_qps;
         let grown = |n: &u32| ((f64::from(*n) * more - 1e-9).ceil() as u32).min(STEP_REPLICAS_MAX);
         last.replicas.iter().map(grown).collect()

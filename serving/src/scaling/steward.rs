@@ -7,6 +7,7 @@
 
 use crate::routing::most_accurate_first::UnknownGroup;
 use crate::routing::tables::{self, RoutedGroup, RouterTable};
+use crate::scaling::error_budget::OutcomeCount;
 use crate::scaling::ladder::Ladder;
 use crate::scaling::outline::{Outline, PlannedGroup};
 use crate::scaling::state_planner::{self, StatePlanner, TooManyPaths};
@@ -119,6 +120,8 @@ pub enum StewardInput<'a> {
         /// The counts.
         monitor: &'a mut Monitor,
     },
+    /// All requests that ended since the last report, also if none did.
+    Ended(OutcomeCount),
     /// The number of serving replicas of a group.
     Ready {
         /// The group.
@@ -243,6 +246,15 @@ impl Steward {
         recent_qps.max(self.average_qps)
     }
 
+    /// The present headroom of its ladder, if it has one.
+    #[must_use]
+    pub fn headroom(&self) -> Option<f64> {
+        match &self.config.scaler {
+            Some(Scaler::Ladder(ladder)) => Some(ladder.headroom()),
+            Some(Scaler::Tuner(_)) | None => None,
+        }
+    }
+
     /// Takes an input at `now`.
     pub fn handle(&mut self, now: Moment, input: StewardInput<'_>) {
         match input {
@@ -250,6 +262,11 @@ impl Steward {
                 self.offered += u64::from(count);
                 if let Some(scaler) = &mut self.config.scaler {
                     scaler.arrived(bin.min(now), count);
+                }
+            }
+            StewardInput::Ended(count) => {
+                if let Some(Scaler::Ladder(ladder)) = &mut self.config.scaler {
+                    ladder.ended(now, count);
                 }
             }
             StewardInput::Made { group, queries, children } => {

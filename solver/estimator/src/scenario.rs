@@ -2,6 +2,7 @@
 
 pub use crate::result::WINDOWS_MAX;
 use apportion_domain::{GroupName, Moment, Plan, TimeSpan};
+use apportion_serving::ladder::Headroom;
 use apportion_serving::steward::{PERIOD, TUNE};
 
 /// A change of replicas or plans.
@@ -120,6 +121,8 @@ pub struct Observation {
     pub at: Moment,
     /// By pipeline in the problem's order: the offered requests by bin, in order, without empty bins.
     pub arrivals: Vec<Vec<BinCount>>,
+    /// By pipeline: the present headroom of its steward's ladder; 1 without a ladder.
+    pub headrooms: Vec<f64>,
     /// All groups of the first plan, then those that later plans brought; positions stay.
     pub groups: Vec<GroupObservation>,
 }
@@ -150,6 +153,8 @@ pub struct Scenario<'a> {
     /// `steward` says. A later plan's ladder starts with the load that the former one has seen. Replicas that the former
     /// had added to groups of both plans stay until the new ladder decides.
     pub ladders: bool,
+    /// The headroom of the stewards' ladders, on top of that of the plans' rates.
+    pub headroom: Headroom,
     /// Whether stewards follow the tuner if a plan has no ladder, as agents do. The tuner uses spare devices and never goes
     /// below the plan. Its sample is a steady load of the plan's demand. Each pipeline then has a steward, whatever
     /// `steward` says. Replicas that were added to groups of both plans stay under a later plan, as far as it leaves room.
@@ -195,6 +200,7 @@ impl Default for Scenario<'_> {
             steward: false,
             modules: false,
             ladders: false,
+            headroom: Headroom::Constant(1.0),
             tuners: false,
             report_delay: TimeSpan::from_nanos(100_000_000),
             command_delay: TimeSpan::from_nanos(100_000_000),
@@ -221,5 +227,5 @@ pub(crate) fn seen(at: Moment, ready: u32, loading: u32, queued: u64, utilisatio
     let group = GroupName { task: "t".into(), variant: "v".into(), hardware: "h".into(), share };
     let group =
         GroupObservation { pipeline: "p".into(), group, ready, loading, queued, running: 0, arrived: 0, utilisation };
-    Observation { at, arrivals: vec![Vec::new()], groups: vec![group] }
+    Observation { at, arrivals: vec![Vec::new()], headrooms: vec![1.0], groups: vec![group] }
 }

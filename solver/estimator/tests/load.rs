@@ -4,7 +4,11 @@ mod common;
 
 use apportion_domain::{ArrivalTrace, LadderStep, Moment, Queueing, TimeSpan};
 use apportion_estimator::controllers::{OfferedLoad, Replanner, ReplannerConfig};
-use apportion_estimator::{ArrivalProcess, Replay, RequestRecord, Scenario, ScenarioEvent, Workload};
+use apportion_estimator::{
+    ArrivalProcess, Controller, Observation, Replay, RequestRecord, Scenario, ScenarioEvent, Workload,
+};
+use apportion_serving::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
+use apportion_serving::ladder::Headroom;
 use common::{Built, Times, build_loading, run_scenario, stage};
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -54,6 +58,55 @@ fn a_ladder_removes_and_restores_planned_replicas() {
     let mut kept = climbing(4);
     kept.plan.pipelines[0].ladder.retain(|s| s.replicas[0] >= 4);
     assert_eq!(serving(&run_scenario(&kept, &workload, Scenario { ladders: true, ..Scenario::default() }), 125), 4.0);
+}
+
+/// Notes the headrooms that it is told, each second.
+struct HeadroomRecorder(Rc<RefCell<Vec<f64>>>);
+
+impl Controller for HeadroomRecorder {
+    fn period(&self) -> TimeSpan {
+        TimeSpan::from_millis(1e3)
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
+        self.0.borrow_mut().push(seen.headrooms[0]);
+        Vec::new()
+    }
+}
+
+#[test]
+fn misses_of_a_run_move_the_headroom() {
+    let mut built = build_loading(
+        &[stage(0, 4, 1, 10.0, 0.0)],
+        Queueing::Central,
+        Times { network_ms: 0.0, slo_ms: 100.0, load_ms: 1_000.0 },
+        None,
+    );
+    built.plan.pipelines[0].ladder = climbing(4).plan.pipelines[0].ladder.clone();
+    // All replicas are slow from 100 to 110 s; then a plan comes, whose ladder goes on from the same headroom.
+    let slow = |replica| {
+        let (pipeline, group) = ("p".to_owned(), built.plan.pipelines[0].assignments[0].group.clone());
+        (ms(100_000.0), ScenarioEvent::Slow { pipeline, group, replica, factor: 50.0, until: ms(110_000.0) })
+    };
+    let told = |headroom: Headroom| {
+        let seen = Rc::new(RefCell::new(Vec::new()));
+        let mut events: Vec<_> = (0..4).map(slow).collect();
+        events.push((ms(130_000.0), ScenarioEvent::Plan { plan: built.plan.clone() }));
+        let controllers: Vec<Box<dyn Controller>> = vec![Box::new(HeadroomRecorder(seen.clone()))];
+        run_scenario(
+            &built,
+            &rates(|_| 100.0, 150),
+            Scenario { events, controllers, ladders: true, headroom, ..Scenario::default() },
+        );
+        seen.take()
+    };
+    let feedback = told(Headroom::Feedback(Box::new(HeadroomController::new(PROMISE))));
+    // 0.03 times one in a hundred of the load for each second.
+    assert!((feedback[94] - (HEADROOM_START - 95.0 * 3e-4)).abs() < 2e-3, "{}", feedback[94]);
+    // Some seconds of load miss, which a second plan's ladder remembers.
+    assert!(feedback[124] > feedback[94] + 0.1, "{feedback:?}");
+    assert!((feedback[140] - (feedback[124] - 16.0 * 3e-4)).abs() < 2e-3, "{feedback:?}");
+    assert!(told(Headroom::Constant(1.5)).iter().all(|&headroom| headroom == 1.5));
 }
 
 #[test]

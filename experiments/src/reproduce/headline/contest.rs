@@ -17,7 +17,7 @@ use apportion_estimator::{
 };
 use apportion_planning::{Planner, ladder};
 use apportion_serving::Ladder;
-use apportion_serving::ladder::LadderStep;
+use apportion_serving::ladder::{Headroom, LadderStep};
 use apportion_support::exit::Failure;
 use std::time::Duration;
 
@@ -259,8 +259,10 @@ impl<'a> Contest<'a> {
         let Some(RunStart { plan, controller }) = self.start_of_run(load.first_qps, scaler)? else {
             return Ok(RunOutcome::NoPlan);
         };
-        let ladders = scaler.kind == ScalerKind::System;
-        let scenario = Scenario { controllers: controller.into_iter().collect(), ladders, ..self.scenario() };
+        let headroom = scaler.headroom()?;
+        let ladders = headroom.is_some();
+        let headroom = headroom.unwrap_or(Headroom::Constant(1.0));
+        let scenario = Scenario { controllers: controller.into_iter().collect(), ladders, headroom, ..self.scenario() };
         match self.replay(&plan, load, scenario, wish) {
             Ok(run) => Ok(RunOutcome::Done(ContestPoint::of(&run))),
             Err(SimulateError::Cut(CutReason::Missed { .. } | CutReason::Cost)) => Ok(RunOutcome::GivenUp),
@@ -304,8 +306,9 @@ impl<'a> Contest<'a> {
         let mut plan = self.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;
         let controller: Option<Box<dyn Controller>> = match scaler.kind {
-            ScalerKind::System => {
-                let system = System::new(self.plans, self.protocol.ours, scaler.value("headroom")?, first_qps);
+            ScalerKind::System | ScalerKind::Feedback => {
+                let headroom = scaler.headroom()?.map_or(1.0, |headroom| headroom.factor());
+                let system = System::new(self.plans, self.protocol.ours, headroom, first_qps);
                 return Ok(system.map(|s| RunStart { plan: s.plan().clone(), controller: Some(Box::new(s)) }));
             }
             ScalerKind::Fixed => {
@@ -319,7 +322,8 @@ impl<'a> Contest<'a> {
             }
             ScalerKind::Ladder => {
                 let start = assignments.iter().map(|a| a.replicas).collect();
-                let ladder = Ladder::new(self.steps.clone(), start, scaler.value("headroom")?);
+                let headroom = Headroom::Constant(scaler.value("headroom")?);
+                let ladder = Ladder::new(self.steps.clone(), start, headroom);
                 Some(Box::new(self.bounded(Box::new(LadderController(ladder)), 1.0)))
             }
             _ => {

@@ -177,6 +177,8 @@ fn one() -> f64 {
 pub enum ScalerKind {
     /// The whole system.
     System,
+    /// The whole system, whose headroom follows the measured misses.
+    Feedback,
     /// One ladder over one plan.
     Ladder,
     /// InferLine's tuner.

@@ -7,6 +7,8 @@ use apportion_estimator::Controller;
 use apportion_estimator::controllers::{
     Hpa, HpaConfig, HpaMetric, HpaRules, Kpa, KpaConfig, KpaMetric, RayServe, RayServeConfig,
 };
+use apportion_serving::headroom_controller::{HeadroomController, PROMISE};
+use apportion_serving::ladder::Headroom;
 use apportion_support::exit::Failure;
 
 /// A scaler with one of its settings.
@@ -75,6 +77,18 @@ impl ContestScaler {
         self.get(name).ok_or_else(|| anyhow!("protocol.yaml: a setting of {:?} needs {name:?}", self.kind).into())
     }
 
+    /// The headroom of the stewards' ladders; `None` if the scaler has no stewards.
+    ///
+    /// # Errors
+    /// If the setting lacks a value.
+    pub fn headroom(&self) -> Result<Option<Headroom>, Failure> {
+        Ok(match self.kind {
+            ScalerKind::System => Some(Headroom::Constant(self.value("headroom")?)),
+            ScalerKind::Feedback => Some(Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)))),
+            _ => None,
+        })
+    }
+
     /// The setting, for tables.
     pub fn in_words(&self) -> String {
         let shown = |(name, value): (&String, &f64)| format!("{} {value}", name.trim_end_matches("_s").replace('_', " "));
@@ -102,7 +116,9 @@ impl ContestScaler {
             ScalerKind::HpaUtilisation | ScalerKind::HpaRate | ScalerKind::HpaConcurrency => &HPA_PARAMETERS,
             ScalerKind::KpaConcurrency | ScalerKind::KpaRate => &KPA_PARAMETERS,
             ScalerKind::Ray => &RAY_PARAMETERS,
-            ScalerKind::System | ScalerKind::Ladder | ScalerKind::Tuner | ScalerKind::Fixed => return Ok(None),
+            ScalerKind::System | ScalerKind::Feedback | ScalerKind::Ladder | ScalerKind::Tuner | ScalerKind::Fixed => {
+                return Ok(None);
+            }
         };
         if let Some(unknown) = self.setting.keys().find(|name| !known.contains(&name.as_str())) {
             return Err(anyhow!("protocol.yaml: {:?} does not know {unknown:?}", self.kind).into());

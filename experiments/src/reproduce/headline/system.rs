@@ -6,7 +6,6 @@ use crate::reproduce::replanning::PlansByDemand;
 use apportion_domain::{Plan, TimeSpan};
 use apportion_estimator::{Controller, Observation, ScenarioEvent};
 use apportion_planning::change::{Loads, PERIOD_SECONDS};
-use apportion_planning::ladder;
 
 /// The time between two measurements of the load by the control plane: the service's default.
 const PERIOD: TimeSpan = TimeSpan::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64);
@@ -15,8 +14,6 @@ const PERIOD: TimeSpan = TimeSpan::from_nanos(1_000_000_000 * PERIOD_SECONDS as 
 pub struct System<'a> {
     plans: &'a PlansByDemand<'a>,
     figures: ControlPlaneFigures,
-    /// The headroom of ladders: their rates are divided by it.
-    headroom: f64,
     plan: Plan,
     /// The number of the demand on the grid, of the plan in force or on its way.
     step: i32,
@@ -25,16 +22,17 @@ pub struct System<'a> {
 }
 
 impl<'a> System<'a> {
-    /// A system that begins with the plan for this load; `None` without a plan.
+    /// A system that begins with the plan for this load; `None` without a plan. Its first replicas are for the load times
+    /// the stewards' first `headroom`.
     pub fn new(plans: &'a PlansByDemand<'a>, figures: ControlPlaneFigures, headroom: f64, load_qps: f64) -> Option<Self> {
         let step = plans.grid_step(load_qps);
-        let mut plan = ladder::with_headroom(plans.plan_on_grid(step)?, headroom);
+        let mut plan = plans.plan_on_grid(step)?;
         let part = &mut plan.pipelines[0];
         // The grid's demand is more than the load: its ladder says what the load needs.
-        if let Some(first) = part.ladder.iter().find(|first| first.rate_qps >= load_qps) {
+        if let Some(first) = part.ladder.iter().find(|first| first.rate_qps >= headroom * load_qps) {
             part.assignments.iter_mut().zip(&first.replicas).for_each(|(a, &n)| a.replicas = n);
         }
-        Some(Self { plans, figures, headroom, plan, step, ewma_qps: load_qps, loads: Loads::default() })
+        Some(Self { plans, figures, plan, step, ewma_qps: load_qps, loads: Loads::default() })
     }
 
     /// The first plan.
@@ -58,9 +56,8 @@ impl Controller for System<'_> {
             return Vec::new();
         }
         let Some(plan) = self.plans.plan_on_grid(step) else { return Vec::new() };
-        let plan = ladder::with_headroom(plan, self.headroom);
-        let plans = self.plans;
-        let price = |plan| move |qps: f64| plans.price_per_hour(plan, qps);
+        let (plans, headroom) = (self.plans, seen.headrooms[0]);
+        let price = |plan| move |qps: f64| plans.price_per_hour(plan, headroom * qps);
         let is_worth_it = self.loads.compare(price(&self.plan), price(&plan)).is_worth_it();
         if plan.pipelines[0].ladder.is_empty() || !is_worth_it {
             return Vec::new();

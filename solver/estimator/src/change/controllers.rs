@@ -94,7 +94,10 @@ impl<'a> Controllers<'a> {
             });
         }
         let arrivals = since.arrivals.iter_mut().map(std::mem::take).collect();
-        let report = ChangeEvent::ControllerReport(controller, Observation { at: now, arrivals, groups });
+        let headroom = |pipeline: usize| deployment.stewards.get(pipeline).and_then(|s| s.as_ref()?.steward.headroom());
+        let headrooms = (0..since.arrivals.len()).map(|pipeline| headroom(pipeline).unwrap_or(1.0)).collect();
+        let seen = Observation { at: now, arrivals, headrooms, groups };
+        let report = ChangeEvent::ControllerReport(controller, seen);
         deployment.schedule.push(now + deployment.scenario.report_delay, report);
         deployment.schedule.push(now + period, ChangeEvent::ControllerPeriod(controller));
     }

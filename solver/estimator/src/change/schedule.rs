@@ -3,6 +3,7 @@
 use super::replicas::ReplicaLocation;
 use crate::scenario::{BinCount, Observation, ScenarioEvent};
 use apportion_domain::Moment;
+use apportion_serving::error_budget::OutcomeCount;
 use apportion_serving::{Monitor, Steering};
 use std::collections::BTreeMap;
 
@@ -63,6 +64,8 @@ pub struct StewardReport {
     pub pipeline: usize,
     /// Requests that were offered, by bin.
     pub offered: Vec<BinCount>,
+    /// Requests that ended since the last report.
+    pub ended: OutcomeCount,
     /// By group.
     pub groups: Vec<GroupReport>,
     /// Monitors of stations.

@@ -2,6 +2,7 @@
 
 use crate::scenario::BinCount;
 use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::error_budget::OutcomeCount;
 use apportion_serving::scaling::tuner::BIN_MAX;
 use apportion_serving::{StationView, Steering, Steward};
 
@@ -21,6 +22,8 @@ pub struct StewardState {
     pub generation: u64,
     /// Requests that were offered since the last report, by bin.
     pub offered: Vec<BinCount>,
+    /// All requests that had ended at the last report.
+    pub ended: OutcomeCount,
     /// The views that stations were given last; empty before the first.
     pub views: Vec<StationView>,
     /// A decision that waits until no replica of the former plan stands in.

@@ -33,14 +33,19 @@ fn scaler(
     }
 }
 
+/// The planned pipeline in numbers.
+fn outline_of(compiler: &PipelineCompiler<'_>) -> Result<Outline, SimulateError> {
+    Outline::of(compiler.pipeline, &compiler.problem.hardware, &compiler.part)
+        .map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", compiler.pipeline.name)))
+}
+
 /// The tuner of a plan, as agents have it. Agents have no trace, so a steady load replaces the sample.
 fn tuner_of(
     compiler: &PipelineCompiler<'_>,
     deployment: &Deployment<'_>,
     groups: &[usize],
 ) -> Result<Option<Scaler>, SimulateError> {
-    let outline = Outline::of(compiler.pipeline, &compiler.problem.hardware, &compiler.part);
-    let outline = outline.map_err(|e| SimulateError::Plan(format!("pipeline {:?}: {e}", compiler.pipeline.name)))?;
+    let outline = outline_of(compiler)?;
     if outline.demand_qps <= 0.0 {
         return Ok(None);
     }
@@ -69,7 +74,11 @@ fn ladder_of(
         LadderStep { rate_qps: step.rate_qps, replicas: counts.map(|(_, &n)| n.max(1)).collect() }
     };
     let replicas = groups.iter().map(|&c| deployment.replicas.groups[c].wanted).collect();
-    Ok(Some(Scaler::Ladder(Ladder::new(compiler.part.ladder.iter().map(of).collect(), replicas, 1.0))))
+    let headroom = deployment.scenario.headroom.clone();
+    let steps: Vec<LadderStep> = compiler.part.ladder.iter().map(of).collect();
+    let outline = outline_of(compiler)?;
+    let peaks = steps.iter().map(|s| outline.peak_qps(&s.replicas)).collect();
+    Ok(Some(Scaler::Ladder(Ladder::new(steps, replicas, headroom).with_peaks(peaks))))
 }
 
 /// Starts stewards, and carries their reports and decisions.
@@ -122,10 +131,10 @@ impl Stewardship<'_, '_> {
             let was: Vec<Option<usize>> = groups.iter().map(|g| old.groups.iter().position(|o| o == g)).collect();
             steward.inherit(&old.steward, &was);
         }
-        let (generation, offered) = old.map_or_else(Default::default, |o| (o.generation + 1, o.offered));
+        let (generation, offered, ended) = old.map_or_else(Default::default, |o| (o.generation + 1, o.offered, o.ended));
         let (views, pending) = (Vec::new(), None);
         deployment.stewards[pipeline] =
-            Some(StewardState { steward, groups, replicas_min, generation, offered, views, pending });
+            Some(StewardState { steward, groups, replicas_min, generation, offered, ended, views, pending });
         // From now on it plans the module states.
         if let Some(modules) = self.run.modules.of_pipeline(pipeline as u32) {
             modules.is_fixed = true;
@@ -142,7 +151,9 @@ impl Stewardship<'_, '_> {
         for pipeline in 0..self.deployment.stewards.len() {
             let Some(state) = &mut self.deployment.stewards[pipeline] else { continue };
             let offered = std::mem::take(&mut state.offered);
-            let mut report = StewardReport { pipeline, offered, groups: Vec::new(), monitors: Vec::new() };
+            let ended = self.run.statistics.outcomes(pipeline);
+            let ended = ended.since(std::mem::replace(&mut state.ended, ended));
+            let mut report = StewardReport { pipeline, offered, ended, groups: Vec::new(), monitors: Vec::new() };
             for (number, group) in self.deployment.replicas.groups.iter().enumerate() {
                 if group.pipeline as usize == pipeline {
                     let of_group = report_of(self.run, group, number, is_period, &mut report);
@@ -163,6 +174,7 @@ impl Stewardship<'_, '_> {
         for &BinCount { bin, count } in &report.offered {
             steward.handle(now, StewardInput::Offered { bin, count });
         }
+        steward.handle(now, StewardInput::Ended(report.ended));
         for of_group in &report.groups {
             let Some(group) = state.groups.iter().position(|g| *g == of_group.group) else { continue };
             steward.handle(now, StewardInput::Made { group, queries: of_group.ended, children: &of_group.made });

@@ -7,6 +7,7 @@ use crate::result::{RequestRecord, Simulation};
 use apportion_domain::{
     Estimate, EstimateMethod, Moment, Partial, PipelineIndex, Plan, Problem, TaskIndex, TaskWaiting, TimeSpan,
 };
+use apportion_serving::error_budget::OutcomeCount;
 use apportion_serving::{RequestOutcome, Waiting};
 use std::ops::Range;
 
@@ -152,6 +153,13 @@ impl Statistics {
     /// From the first arrival to the end of the last batch, over all merged runs.
     fn length(&self) -> TimeSpan {
         self.merged + self.last.since(self.first.min(self.last))
+    }
+
+    /// The requests of a pipeline that have an outcome so far.
+    pub fn outcomes(&self, pipeline: usize) -> OutcomeCount {
+        let counts = &self.pipelines[pipeline].counts;
+        let in_time = counts[RequestOutcome::Ok as usize];
+        OutcomeCount { in_time, missed: counts.iter().sum::<u64>() - in_time }
     }
 
     /// By pipeline, the requests that arrived, and those answered within the SLO.
