@@ -42,11 +42,11 @@ fn a_steady_load_stays_on_its_step() {
 #[test]
 fn a_rise_is_climbed_at_once_and_left_after_thirty_seconds() {
     // 300/s from 20 s to 30 s, 100/s else. On the window of half a second, the count c is 50 before and 2 more for each
-    // bin. (c - 3 sqrt(c)) / .5 s exceeds 100 from c = 74 (12 bins). From c = 90 (20 bins) it exceeds 1.4 times the 91 of
-    // before, which is a leap: then its mean counts. The rise of 8 s over the 8 before leads to 250 + 10 * 1200 / 64 = 437
-    // at 26 s, 522 at 27 s and at most 550. In proportion these are [5.5, 2.2], [6.5, 2.6] and [6.9, 2.8]. Each second's
-    // maximum is kept 30 s; after the burst the window of 8 s falls below 200 in the fourth second. The last minute's mean
-    // stays at 133.
+    // bin. (c - 3 sqrt(c)) / .5 s exceeds 100 from c = 74 (12 bins). From c = 90 (20 bins) it exceeds 1.4 times the 91
+    // of before, which is a leap: then its mean counts. The rise of 8 s over the 8 before leads to 250 + 10 * 1200 / 64
+    // = 437 at 26 s, 522 at 27 s and at most 550. In proportion these are [5.5, 2.2], [6.5, 2.6] and [6.9, 2.8]. Each
+    // second's maximum is kept 30 s; after the burst the window of 8 s falls below 200 in the fourth second. The last
+    // minute's mean stays at 133.
     let seen = changes(ladder(1.0), |ms| if (20_000..30_000).contains(&ms) { 3 } else { 1 }, 80_000);
     let climbed = [(20_190, vec![3, 1]), (20_290, vec![5, 2]), (26_090, vec![6, 3]), (27_090, vec![7, 3])];
     assert_eq!(seen, [climbed.to_vec(), vec![(61_090, vec![5, 2]), (65_090, vec![3, 1])]].concat());
@@ -108,8 +108,8 @@ fn the_next_plans_ladder_inherits_the_seen_load() {
     }
     assert_eq!(former.decide(at_ms(40_000)), Some(&[5, 2][..]));
     // Its plan has [1, 1] and two added; what 300/s need stays. After half a minute the mean of the last minute counts,
-    // which falls by 5 each second. A rate is given up for a rate that is lower by a fifth: the kept rate is 150 then, 120,
-    // and below 100 from 83 s on at the latest.
+    // which falls by 5 each second. A rate is given up for a rate that is lower by a fifth: the kept rate is 150 then,
+    // 120, and below 100 from 83 s on at the latest.
     let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
     let mut next = Ladder::new(vec![step(100.0, [1, 1]), step(350.0, [3, 1])], vec![3, 1], Headroom::Constant(1.0));
     next.inherit(&former);
@@ -126,8 +126,8 @@ fn the_next_plans_ladder_inherits_the_seen_load() {
 
 #[test]
 fn feedback_keeps_a_reserve_of_peak_throughput() {
-    // Even arrivals of 60/s: with the first headroom of 1.1 the step for 100/s holds them. It serves 140/s with full batches,
-    // less than 2.5 times the load. The step for 200/s serves 160/s.
+    // Even arrivals of 60/s: with the first headroom of 1.1 the step for 100/s holds them. It serves 140/s with full
+    // batches, less than 2.5 times the load. The step for 200/s serves 160/s.
     let of = |peaks_qps: &[f64]| {
         let feedback = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
         let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };

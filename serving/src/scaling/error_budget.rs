@@ -1,10 +1,10 @@
 //! How much of a promise is left, and how fast is it spent? Requests that missed over those that may miss.
 //!
 //! Example: 99 % of an hour's requests shall be answered in time. Of 180,000 requests 1,800 may miss: that is the error
-//! budget. With 900 misses half of it is left. A minute of 3,000 requests with 300 misses has a *burn rate* of 10: ten times
-//! the 30 misses that the promise permits them. Two burn rates are measured, over a sixtieth and over a sixth of the
-//! window. They are those of multi-window alerts (Beyer et al., The Site Reliability Workbook, 2018, chapter 5), whose
-//! windows are scaled from a month to the promise's window.
+//! budget. With 900 misses half of it is left. A minute of 3,000 requests with 300 misses has a *burn rate* of 10: ten
+//! times the 30 misses that the promise permits them. Two burn rates are measured, over a sixtieth and over a sixth of
+//! the window. They are those of multi-window alerts (Beyer et al., The Site Reliability Workbook, 2018, chapter 5),
+//! whose windows are scaled from a month to the promise's window.
 
 use apportion_domain::{Moment, TimeSpan};
 use std::collections::VecDeque;
@@ -134,8 +134,8 @@ impl ErrorBudget {
         self.whole
     }
 
-    /// The part of the budget that is left, at most 1 and below 0 once more requests missed than may: 1 less the misses over
-    /// the misses that the window's requests so far permit.
+    /// The part of the budget that is left, at most 1 and below 0 once more requests missed than may: 1 less the misses
+    /// over the misses that the window's requests so far permit.
     #[must_use]
     pub fn left_ratio(&self) -> f64 {
         1.0 - self.burn_rate(self.whole)

@@ -1,38 +1,37 @@
 //! Which headroom keeps a promise? Feedback from the requests that missed.
 //!
-//! Example: 99 % of an hour's requests shall be answered in time, and a ladder begins with a headroom of 1.1. While nothing
-//! misses, the headroom falls by 0.0003 each second: it is 1.01 after five minutes. Then two seconds' worth of requests miss.
-//! The headroom rises by 0.06, and by half for as long as these misses go on.
+//! Example: 99 % of an hour's requests shall be answered in time, and a ladder begins with a headroom of 1.1. While
+//! nothing misses, the headroom falls by 0.0003 each second: it is 1.01 after five minutes. Then two seconds' worth of
+//! requests miss. The headroom rises by 0.06, and by half for as long as these misses go on.
 //!
-//! **The tracked headroom** is online quantile tracking, that is adaptive conformal inference (Gibbs and Candes, NeurIPS
-//! 2021, equation 2) on requests instead of predictions: `h <- h + step * (missed - share * ended)`, kept within
-//! [`HEADROOM_MIN`] and [`TRACKED_MAX`]. The step is [`GAIN`] over the largest mean rate of a minute so far (at first, of at
-//! least ten seconds). So steps never grow (Angelopoulos, Barber and Bates, ICML 2024).
+//! **The tracked headroom** is online quantile tracking, that is adaptive conformal inference (Gibbs and Candes,
+//! NeurIPS 2021, equation 2) on requests instead of predictions: `h <- h + step * (missed - share * ended)`, kept
+//! within [`HEADROOM_MIN`] and [`TRACKED_MAX`]. The step is [`GAIN`] over the largest mean rate of a minute so far (at
+//! first, of at least ten seconds). So steps never grow (Angelopoulos, Barber and Bates, ICML 2024).
 //!
-//! **The surge** is the fast part (the P term of the PID form: Angelopoulos, Candes and Tibshirani, NeurIPS 2023). While a
-//! tenth to three tenths of the last second's requests miss, the headroom is up to [`SURGE`] times the tracked one. A
-//! replica that is asked for serves seconds later, so a leap of the load misses until then, whatever the headroom is. The
-//! surge ends the misses once those replicas serve, and its cost ends with it.
+//! **The surge** is the fast part (the P term of the PID form: Angelopoulos, Candes and Tibshirani, NeurIPS 2023).
+//! While a tenth to three tenths of the last second's requests miss, the headroom is up to [`SURGE`] times the tracked
+//! one. A replica that is asked for serves seconds later, so a leap of the load misses until then, whatever the
+//! headroom is. The surge ends the misses once those replicas serve, and its cost ends with it.
 //!
-//! **Safety before price.** When the budget of the window is spent, or no report came for [`SILENCE_MAX`], the headroom is
-//! at least [`HEADROOM_START`].
+//! **Safety before price.** When the budget of the window is spent, or no report came for [`SILENCE_MAX`], the headroom
+//! is at least [`HEADROOM_START`].
 //!
-//! **The bound.** Of `n` requests that were reported, at most
-//! `share * n + (TRACKED_MAX - HEADROOM_MIN) / GAIN * rate + unpaid` missed. Here `rate` is the largest mean rate of a minute,
-//! and `unpaid` counts the misses in excess of the share while the tracked headroom stood at its maximum
-//! ([`HeadroomController::unpaid`]). So the long-run share of misses is at most the promised share plus `unpaid / n`,
-//! whatever the load does.
+//! **The bound.** Of `n` requests that were reported, at most `share * n + (TRACKED_MAX - HEADROOM_MIN) / GAIN * rate +
+//! unpaid` missed. Here `rate` is the largest mean rate of a minute, and `unpaid` counts the misses in excess of the
+//! share while the tracked headroom stood at its maximum ([`HeadroomController::unpaid`]). So the long-run share of
+//! misses is at most the promised share plus `unpaid / n`, whatever the load does.
 //!
-//! *Proof.* Let `x = h - HEADROOM_MIN`, `e` the excess `missed - share * ended` of a report, and `s` its step. Then `x' = x +
-//! s * e`, but for two cuts: at 0, which only makes `x'` larger, and at the maximum, where the cut part over `s` is added to
-//! `unpaid`. So `e <= (x' - x) / s + unpaid' - unpaid`. In the sum over all reports, `x / s` of one report and of the next
-//! cancel, except for `x * (1 / s' - 1 / s)`. That is subtracted and not negative, because steps never grow. There remains
-//! the last `x / s`, which is at most `(TRACKED_MAX - HEADROOM_MIN) / GAIN * rate`.
+//! *Proof.* Let `x = h - HEADROOM_MIN`, `e` the excess `missed - share * ended` of a report, and `s` its step. Then `x'
+//! = x + s * e`, but for two cuts: at 0, which only makes `x'` larger, and at the maximum, where the cut part over `s`
+//! is added to `unpaid`. So `e <= (x' - x) / s + unpaid' - unpaid`. In the sum over all reports, `x / s` of one report
+//! and of the next cancel, except for `x * (1 / s' - 1 / s)`. That is subtracted and not negative, because steps never
+//! grow. There remains the last `x / s`, which is at most `(TRACKED_MAX - HEADROOM_MIN) / GAIN * rate`.
 //!
-//! *Conditions.* `unpaid` stays 0 if the pipeline at [`HEADROOM_MAX`] misses at most the share, once the replicas serve and
-//! the reports have come, and both take less than ten seconds. Where devices lack, or replicas are slower than profiled, no
-//! headroom holds the promise. The machine says so ([`HeadroomController::is_saturated`]). Reports count all requests that ended since the last one, so a lost report
-//! delays its counts and loses none.
+//! *Conditions.* `unpaid` stays 0 if the pipeline at [`HEADROOM_MAX`] misses at most the share, once the replicas serve
+//! and the reports have come, and both take less than ten seconds. Where devices lack, or replicas are slower than
+//! profiled, no headroom holds the promise. The machine says so ([`HeadroomController::is_saturated`]). Reports count
+//! all requests that ended since the last one, so a lost report delays its counts and loses none.
 
 use crate::scaling::error_budget::{AttainmentPromise, ErrorBudget, OutcomeCount};
 use apportion_domain::{Moment, TimeSpan};
@@ -159,8 +158,8 @@ impl HeadroomController {
         self.is_saturated
     }
 
-    /// Misses in excess of the promised share while the headroom was at its maximum, in requests. The bound does not cover
-    /// them.
+    /// Misses in excess of the promised share while the headroom was at its maximum, in requests. The bound does not
+    /// cover them.
     #[must_use]
     pub const fn unpaid(&self) -> f64 {
         self.unpaid
