@@ -15,15 +15,21 @@ async fn fleet() -> (Service, Vec<Agent>, [String; 2]) {
     assert_eq!(s.put("/v1/hardware/demo", &json!({"price_per_hour": 2.0})).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
+    let agents = join(&s).await;
+    let plans = [store_plan(&s, 1).await, store_plan(&s, 2).await];
+    (s, agents, plans)
+}
+
+/// Two agents of two devices each, which report.
+async fn join(s: &Service) -> Vec<Agent> {
     let mut agents = Vec::new();
     for name in ["a", "b"] {
-        let mut agent = attach(&s, register(&s, name)).await;
+        let mut agent = attach(s, register(s, name)).await;
         agent.welcome().await;
         agent.report();
         agents.push(agent);
     }
-    let plans = [store_plan(&s, 1).await, store_plan(&s, 2).await];
-    (s, agents, plans)
+    agents
 }
 
 /// A request for a change of the target that replaces this generation.
@@ -135,13 +141,7 @@ async fn rounds_deploy_nothing_for_a_held_pipeline() {
     planned["replan"] = json!({"mode": "apply", "period_s": 1.0, "min_qps": 5.0});
     assert_eq!(s.put("/v1/pipelines/digits", &planned).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
-    let mut agents = Vec::new();
-    for name in ["a", "b"] {
-        let mut agent = attach(&s, register(&s, name)).await;
-        agent.welcome().await;
-        agent.report();
-        agents.push(agent);
-    }
+    let agents = join(&s).await;
     let traffic = load(&agents[0]);
     let advice = s.until("/v1/decisions", |all| all.as_array()?.first().cloned()).await;
     assert_eq!(advice["decision"], "advised", "{advice:#}");

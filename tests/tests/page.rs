@@ -250,7 +250,6 @@ async fn a_person_deploys_a_plan_and_goes_back() {
     browser.shows("Not held").await;
     browser.script("document.querySelector('input[name=reason]').value = 'a launch'").await;
     click(&browser, "Hold the fleet").await;
-    browser.shows("until it is released").await;
     browser.shows("by loopback: a launch").await;
     browser.shows("POST /v1/target/rollback").await;
     assert_eq!(browser.complaints().await, Vec::<String>::new());

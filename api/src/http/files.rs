@@ -174,8 +174,11 @@ pub async fn get(
         (status = 200, description = "It is there.", headers(("ETag" = String, description = "Its digest."))),
         (status = 206, description = "It is there, and has the range.",
             headers(("ETag" = String, description = "Its digest."))),
+        (status = 401, description = "The token is missing, unknown, expired or revoked."),
+        (status = 403, description = "The token's scope does not allow it, or a browser sent it for another site."),
         (status = 404, description = "There is no such file."),
         (status = 416, description = "The file has no byte of the range."),
+        (status = 421, description = "The header `Host` has no name of this service."),
         (status = 422, description = "This is no digest.")))]
 pub async fn head(
     app: web::Data<App>,

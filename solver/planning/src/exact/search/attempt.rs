@@ -86,7 +86,7 @@ pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limi
             Ok(candidate) => SearchOutcome::Plan(Box::new(candidate)),
             // A search that was stopped early may spread tasks over so many variants that no plan can list its paths. The
             // heuristic takes few variants.
-            Err(StopReason::Unsupported) if found.stopped.is_some() => {
+            Err(StopReason::Unsupported) => {
                 let narrow = attempt_by_prices(problem, tightening, &limits.for_finishing());
                 with_bound(problem, narrow, &found)
             }
@@ -106,7 +106,8 @@ fn with_bound(problem: &Problem, outcome: SearchOutcome, found: &BestFound) -> S
         let better = if is_maximised { f64::min } else { f64::max };
         candidate.objective.bound = Some(own.map_or(found.bound, |own| better(own, found.bound)));
     }
-    candidate.stopped = candidate.stopped.or(found.stopped);
+    // The search found a solution that no plan states, so this plan is no proof.
+    candidate.stopped = candidate.stopped.or(found.stopped).or(Some(StopReason::Unsupported));
     SearchOutcome::Plan(candidate)
 }
 
