@@ -15,6 +15,8 @@ use std::time::{Duration, Instant};
 /// How long anything may take; nothing is asserted about how long it does take.
 const PATIENCE: Duration = Duration::from_secs(90);
 /// Set in the process that runs within the network, to the prefix of the namespaces' names.
+/// The token that HTTP beyond loopback asks for.
+const ADMIN_TOKEN: &str = "the-admin-token-of-this-test";
 const VARIABLE: &str = "APPORTION_TEST_NETWORK";
 const TOKEN: &str = "machines";
 const HARDWARE: &str = "emu";
@@ -292,15 +294,18 @@ async fn machines_serve(prefix: &str) {
     let folder = tempfile::tempdir().expect("a folder");
     // The database runs as another user, who must get there.
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
-    let client = reqwest::Client::builder().timeout(PATIENCE).build().expect("a client");
+    let token_file = folder.path().join("admin.token");
+    std::fs::write(&token_file, ADMIN_TOKEN).expect("a folder of ours");
+    let authorization = format!("Bearer {ADMIN_TOKEN}").parse().expect("a header");
+    let headers = [(reqwest::header::AUTHORIZATION, authorization)].into_iter().collect();
+    let client = reqwest::Client::builder().timeout(PATIENCE).default_headers(headers).build().expect("a client");
+    let token_file = token_file.display().to_string();
     let mut fleet = Fleet { prefix: prefix.to_owned(), folder, client, children: Vec::new() };
     let data = fleet.state("service").display().to_string();
     // Agents reach the port where they join and no other; HTTP is for this test.
-    fleet.start(
-        "service",
-        "apportion",
-        &["serve", "--http", "10.77.0.1:7070", "--grpc", "0.0.0.0:7071", "--data-dir", &data],
-    );
+    let listen = ["serve", "--http", "10.77.0.1:7070", "--grpc", "0.0.0.0:7071"];
+    let other = ["--data-dir", &data, "--admin-token-file", &token_file];
+    fleet.start("service", "apportion", &[&listen[..], &other[..]].concat());
     fleet.until("http://10.77.0.1:7070/readyz", |_| Some(())).await;
     fleet.start_agent("a");
     fleet.start_agent("b");

@@ -1,7 +1,6 @@
 //! Does one search give a plan that the checker accepts?
 
 use super::modes::{SearchResult, search};
-use crate::exact::model::bounds;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::{PricedSearch, plan_by_prices};
 use crate::exact::solution::found::BestFound;
@@ -84,31 +83,9 @@ pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limi
         SearchResult::Infeasible => SearchOutcome::Infeasible,
         SearchResult::Found(found) => match check_solution(problem, tightening, &found, took) {
             Ok(candidate) => SearchOutcome::Plan(Box::new(candidate)),
-            // A search that was stopped early may spread tasks over so many variants that no plan can list its paths. The
-            // heuristic takes few variants.
-            Err(StopReason::Unsupported) => {
-                let narrow = attempt_by_prices(problem, tightening, &limits.for_finishing());
-                with_bound(problem, narrow, &found)
-            }
             Err(stopped) => SearchOutcome::Unknown(stopped),
         },
     }
-}
-
-/// The plan of another search with the better bound of both.
-fn with_bound(problem: &Problem, outcome: SearchOutcome, found: &BestFound) -> SearchOutcome {
-    let SearchOutcome::Plan(mut candidate) = outcome else {
-        return SearchOutcome::Unknown(found.stopped.unwrap_or(StopReason::Unsupported));
-    };
-    if candidate.objective.step == found.step {
-        let own = candidate.objective.bound;
-        let is_maximised = bounds::is_maximised(problem, found.step);
-        let better = if is_maximised { f64::min } else { f64::max };
-        candidate.objective.bound = Some(own.map_or(found.bound, |own| better(own, found.bound)));
-    }
-    // The search found a solution that no plan states, so this plan is no proof.
-    candidate.stopped = candidate.stopped.or(found.stopped).or(Some(StopReason::Unsupported));
-    SearchOutcome::Plan(candidate)
 }
 
 /// The plan of a solution. The error is why it is not a candidate.

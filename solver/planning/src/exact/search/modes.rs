@@ -12,7 +12,6 @@ use crate::exact::solution::choice::PlanIntegers;
 use crate::exact::solution::deployed::prefer_deployed;
 use crate::exact::solution::flows::flows;
 use crate::exact::solution::found::BestFound;
-use crate::exact::solution::plan::plan_of;
 use crate::exact::solution::trim::trim;
 use crate::exact::solution::worth::worth;
 use crate::exact::stage::enumerate;
@@ -182,12 +181,7 @@ impl ModeSearch<'_> {
             let least = -value - ACCURACY_SLACK * value.abs();
             let stage = Stage { accuracy_min: Some(least), ..Stage::new(goal) };
             match solve_stage(problem, &space, stage, gap, limits, None) {
-                // A stage that was stopped early may use more variants than a plan can list paths of.
-                StageResult::Found { choice: cheaper, stopped: early, .. } => {
-                    if early.is_none() || self.has_plan(&space, &cheaper) {
-                        choice = cheaper;
-                    }
-                }
+                StageResult::Found { choice: cheaper, .. } => choice = cheaper,
                 StageResult::Infeasible => stopped = Some(StopReason::Numerics),
                 StageResult::Unknown(_) => {}
             }
@@ -195,12 +189,6 @@ impl ModeSearch<'_> {
         let step = (problem.objective.mode == Mode::HardwareThenAccuracy).then_some(ObjectiveStep::Accuracy);
         let (value, bound) = if goal == Goal::Accuracy { (-value, -bound) } else { (value, bound) };
         self.finish(space, LastStage { choice, step, value, bound, stopped })
-    }
-
-    /// Whether a plan can state these integers.
-    fn has_plan(&self, space: &Space, choice: &PlanIntegers) -> bool {
-        let flows = flows(self.problem, space, choice, &self.limits.for_finishing());
-        flows.ok().flatten().is_some_and(|flows| plan_of(self.problem, space, choice, &flows).is_some())
     }
 
     /// Solves the flows of a choice, removes the replicas that it does not need, and states its value and bound.
