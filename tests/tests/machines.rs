@@ -14,9 +14,9 @@ use std::time::{Duration, Instant};
 
 /// How long anything may take; nothing is asserted about how long it does take.
 const PATIENCE: Duration = Duration::from_secs(90);
-/// Set in the process that runs within the network, to the prefix of the namespaces' names.
 /// The token that HTTP beyond loopback asks for.
 const ADMIN_TOKEN: &str = "the-admin-token-of-this-test";
+/// Set in the process that runs within the network, to the prefix of the namespaces' names.
 const VARIABLE: &str = "APPORTION_TEST_NETWORK";
 const TOKEN: &str = "machines";
 const HARDWARE: &str = "emu";
