@@ -24,14 +24,15 @@ pub struct ExportGroup<'a> {
 }
 
 impl ExportGroup<'_> {
-    /// The names of pipeline, task, variant, hardware and share with lines between them: equal for no two groups.
-    pub(crate) fn raw_name(&self) -> String {
+    /// Pipeline, task, variant and hardware, and the share of a device if it is not 1.
+    pub(crate) fn raw_name(&self) -> Vec<String> {
         let group = &self.assignment.group;
-        let mut name = format!("{}-{}-{}-{}", self.pipeline.name, group.task, group.variant, group.hardware);
+        let mut parts = vec![self.pipeline.name.clone()];
+        parts.extend([&group.task, &group.variant, &group.hardware].map(String::clone));
         if group.share != Share::WHOLE {
-            name.push_str(&format!("-{}of8", group.share.eighths()));
+            parts.push(format!("{}of8", group.share.eighths()));
         }
-        name
+        parts
     }
 
     /// The key of its model file.

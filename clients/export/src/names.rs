@@ -40,22 +40,22 @@ impl NameRule {
     }
 }
 
-/// Safe names of a set of raw names.
+/// Safe names of a set of raw names. A raw name has parts, which stand in the safe name with lines between them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct SafeNames(BTreeMap<String, String>);
+pub struct SafeNames(BTreeMap<Vec<String>, String>);
 
 impl SafeNames {
     /// A safe name for each raw name; no two are equal.
     #[must_use]
-    pub fn new(rule: NameRule, raw: impl IntoIterator<Item = String>) -> Self {
-        let mut names: BTreeMap<String, String> = raw.into_iter().map(|raw| (raw, String::new())).collect();
+    pub fn new(rule: NameRule, raw: impl IntoIterator<Item = Vec<String>>) -> Self {
+        let mut names: BTreeMap<Vec<String>, String> = raw.into_iter().map(|raw| (raw, String::new())).collect();
         let mut counts: BTreeMap<String, usize> = BTreeMap::new();
         for (raw, name) in &mut names {
-            *name = rule.cleaned(raw);
+            *name = rule.cleaned(&raw.join("-"));
             *counts.entry(name.to_lowercase()).or_default() += 1;
         }
         for (raw, name) in &mut names {
-            if name != raw || counts[&name.to_lowercase()] > 1 {
+            if *name != raw.join("-") || counts[&name.to_lowercase()] > 1 {
                 *name = with_digest(rule, name, raw);
             }
         }
@@ -64,19 +64,21 @@ impl SafeNames {
 
     /// The safe name of a raw name, or an empty text for a name that was not given.
     #[must_use]
-    pub fn of(&self, raw: &str) -> &str {
+    pub fn of(&self, raw: &[String]) -> &str {
         self.0.get(raw).map_or("", String::as_str)
     }
 
     /// Raw names with their safe names.
-    pub fn iter(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.0.iter().map(|(raw, name)| (raw.as_str(), name.as_str()))
+    pub fn iter(&self) -> impl Iterator<Item = (&[String], &str)> {
+        self.0.iter().map(|(raw, name)| (raw.as_slice(), name.as_str()))
     }
 }
 
-fn with_digest(rule: NameRule, name: &str, raw: &str) -> String {
+fn with_digest(rule: NameRule, name: &str, raw: &[String]) -> String {
     const DIGITS: usize = 8;
-    let digest: String = Sha256::digest(raw.as_bytes()).iter().take(DIGITS / 2).map(|b| format!("{b:02x}")).collect();
+    // The text of a list has each part in quotes, so that it is another one for other parts.
+    let digest = Sha256::digest(format!("{raw:?}").as_bytes());
+    let digest: String = digest.iter().take(DIGITS / 2).map(|b| format!("{b:02x}")).collect();
     let kept: String = name.chars().take(rule.characters_max() - DIGITS - 1).collect();
     format!("{}-{digest}", kept.trim_end_matches(|c: char| !c.is_ascii_alphanumeric()))
 }
@@ -84,6 +86,7 @@ fn with_digest(rule: NameRule, name: &str, raw: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::BTreeSet;
 
     const HOSTILE: [&str; 14] = [
         "", "-", "..", "../../etc/passwd", "A", "a", "a b", "a\nb", "ä", "1st", "a\"'$(x)", "a.", "a/b", "\u{202e}x",
@@ -91,13 +94,13 @@ mod tests {
 
     fn names(rule: NameRule) -> SafeNames {
         let long = ["y".repeat(200), format!("{}z", "y".repeat(199))];
-        SafeNames::new(rule, HOSTILE.iter().map(|raw| (*raw).to_owned()).chain(long))
+        SafeNames::new(rule, HOSTILE.iter().map(|raw| (*raw).to_owned()).chain(long).map(|raw| vec![raw]))
     }
 
     #[test]
     fn hostile_names_become_distinct_names_of_dns() {
         let names = names(NameRule::Dns);
-        let safe: std::collections::BTreeSet<&str> = names.iter().map(|(_, name)| name).collect();
+        let safe: BTreeSet<&str> = names.iter().map(|(_, name)| name).collect();
         assert_eq!(safe.len(), HOSTILE.len() + 2);
         for name in safe {
             assert!(name.len() <= NameRule::Dns.characters_max() && name.starts_with(|c: char| c.is_ascii_lowercase()));
@@ -109,16 +112,23 @@ mod tests {
     #[test]
     fn hostile_names_become_distinct_names_of_files() {
         let names = names(NameRule::File);
-        let safe: std::collections::BTreeSet<String> = names.iter().map(|(_, name)| name.to_lowercase()).collect();
+        let safe: BTreeSet<String> = names.iter().map(|(_, name)| name.to_lowercase()).collect();
         assert_eq!(safe.len(), HOSTILE.len() + 2, "also where a file system ignores case");
         assert!(safe.iter().all(|name| !name.contains('/') && name.starts_with(|c: char| c.is_ascii_alphanumeric())));
     }
 
     #[test]
     fn a_good_name_stays_and_order_has_no_effect() {
-        let raw = ["find-l", "a b"].map(str::to_owned);
+        let raw = ["find-l", "a b"].map(|raw| vec![raw.to_owned()]);
         let names = SafeNames::new(NameRule::Dns, raw.clone());
-        assert_eq!(names.of("find-l"), "find-l");
+        assert_eq!(names.of(&raw[0]), "find-l");
         assert_eq!(names, SafeNames::new(NameRule::Dns, raw.into_iter().rev()));
+    }
+
+    #[test]
+    fn parts_that_join_to_one_text_get_two_names() {
+        let raw = [["a-b", "c"], ["a", "b-c"]].map(|parts| parts.map(str::to_owned).to_vec());
+        let names = SafeNames::new(NameRule::Dns, raw.clone());
+        assert_ne!(names.of(&raw[0]), names.of(&raw[1]));
     }
 }
