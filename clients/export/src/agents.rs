@@ -46,14 +46,16 @@ pub(crate) fn note_agents(export: &mut Export, pools: &[AgentPool]) {
     );
     for pool in pools {
         let kind = if pool.is_gpu { "GPUs" } else { "processors" };
-        let text = format!("Hardware {:?}: {} agents on {kind}. The settings file can say otherwise.", pool.hardware, pool.agents);
+        let text =
+            format!("Hardware {:?}: {} agents on {kind}. The settings file can say otherwise.", pool.hardware, pool.agents);
         export.note(text);
     }
 }
 
 /// What is lost where other servers than agents run the variants.
 pub(crate) fn note_lost(export: &mut Export, groups: &[ExportGroup<'_>]) {
-    export.note("The edges of the pipeline are not in these files: the caller sends the outputs of a task to the next one.");
+    export
+        .note("The edges of the pipeline are not in these files: the caller sends the outputs of a task to the next one.");
     for group in groups {
         let (name, assignment, serving) = (&group.pipeline.name, group.assignment, group.pipeline.serving);
         export.note(format!("{name}: dropping `{}` is not carried out.", serving.dropping.name()));

@@ -26,7 +26,9 @@ pub(crate) fn write(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>]) -> 
     export.text("compose.yaml", yaml(&[file]));
     export.text("plan.json", request.plan_text.to_owned());
     note_agents(&mut export, &pools);
-    export.note("Before `docker compose up`: `apportion token new > admin.token`, and set APPORTION_TOKEN and POSTGRES_PASSWORD.");
+    export.note(
+        "Before `docker compose up`: `apportion token new > admin.token`, and set APPORTION_TOKEN and POSTGRES_PASSWORD.",
+    );
     if pools.iter().any(|pool| pool.is_gpu) {
         export.note("Compose gives each replica of a GPU service any one GPU; two replicas may get the same one.");
     }

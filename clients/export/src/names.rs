@@ -88,9 +88,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    const HOSTILE: [&str; 14] = [
-        "", "-", "..", "../../etc/passwd", "A", "a", "a b", "a\nb", "ä", "1st", "a\"'$(x)", "a.", "a/b", "\u{202e}x",
-    ];
+    const HOSTILE: [&str; 14] =
+        ["", "-", "..", "../../etc/passwd", "A", "a", "a b", "a\nb", "ä", "1st", "a\"'$(x)", "a.", "a/b", "\u{202e}x"];
 
     fn names(rule: NameRule) -> SafeNames {
         let long = ["y".repeat(200), format!("{}z", "y".repeat(199))];

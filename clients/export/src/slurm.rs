@@ -21,12 +21,15 @@ pub(crate) fn write(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>]) -> 
         let script = script(request, pool, &mut export);
         export.files.insert(format!("{}.sbatch", pool.name), ExportContent::Script(script));
     }
-    let lines: Vec<String> = pools.iter().map(|pool| format!("sbatch \"$(dirname \"$0\")\"/{}.sbatch\n", pool.name)).collect();
+    let lines: Vec<String> =
+        pools.iter().map(|pool| format!("sbatch \"$(dirname \"$0\")\"/{}.sbatch\n", pool.name)).collect();
     let check = ": \"${APPORTION_TOKEN:?set it to the agents' token}\"";
     let submit = format!("#!/bin/bash\n# Submits all agents of the plan.\nset -euo pipefail\n{check}\n{}", lines.concat());
     export.files.insert("submit.sh".into(), ExportContent::Script(submit));
     note_agents(&mut export, &pools);
-    export.note("The jobs need the program apportion-agent on the PATH of the nodes, and APPORTION_TOKEN when they are submitted.");
+    export.note(
+        "The jobs need the program apportion-agent on the PATH of the nodes, and APPORTION_TOKEN when they are submitted.",
+    );
     export.note("Agents talk to each other: the nodes must reach each other on the ports that the agents choose.");
     export
 }
@@ -70,7 +73,8 @@ fn script(request: &ExportRequest<'_>, pool: &AgentPool, export: &mut Export) ->
          mkdir -p \"$state\"\n",
     );
     let addresses = "--http 0.0.0.0:0 --ingress-grpc 0.0.0.0:0 --data 0.0.0.0:0";
-    writeln!(text, "apportion-agent {} \\\n    --state-dir \"$state\" {addresses} &", words.join(" ")).expect("text does not fail");
+    writeln!(text, "apportion-agent {} \\\n    --state-dir \"$state\" {addresses} &", words.join(" "))
+        .expect("text does not fail");
     text.push_str(
         "agent=$!\n\n# The time is almost over: the agent finishes its work, and the job waits for its next turn.\n\
          again() {\n    kill -TERM \"$agent\"\n    wait \"$agent\"\n    \

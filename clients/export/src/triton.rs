@@ -43,7 +43,10 @@ pub(crate) fn write(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>]) -> 
         export.note(format!("{hardware:?}: {count} devices, numbered from 0, are taken as those of one server."));
     }
     for (raw, name) in names.safe.iter().filter(|(raw, name)| raw.last().map(String::as_str) != Some(*name)) {
-        export.note(format!("{:?} is called {name}: the name that the plan has cannot be that of a folder, or is not unique.", raw));
+        export.note(format!(
+            "{:?} is called {name}: the name that the plan has cannot be that of a folder, or is not unique.",
+            raw
+        ));
     }
     note_lost(&mut export, groups);
     note_shares(&mut export, groups, "its instances share a GPU without any bound on what each takes.");
@@ -153,13 +156,17 @@ fn add_model(export: &mut Export, folder: &str, groups: &[&ExportGroup<'_>], mod
         Some(model) => {
             export.files.insert(format!("{folder}/1/model.onnx"), ExportContent::CopyOf(model.path.clone()));
             if !has_batches(model) {
-                export.note(format!("{name:?}: an axis for rows has a fixed size or is missing, so Triton makes no batches."));
+                export.note(format!(
+                    "{name:?}: an axis for rows has a fixed size or is missing, so Triton makes no batches."
+                ));
             }
         }
         None => export.note(format!("{name:?}: its model file is not known; put it at {folder}/1/model.onnx.")),
     }
     let batches: BTreeSet<u32> = groups.iter().map(|group| group.assignment.batch).collect();
     if batches.len() > 1 {
-        export.note(format!("{name:?}: the plan has groups with the batches {batches:?}; Triton's instances share one queue."));
+        export.note(format!(
+            "{name:?}: the plan has groups with the batches {batches:?}; Triton's instances share one queue."
+        ));
     }
 }
