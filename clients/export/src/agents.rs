@@ -3,7 +3,7 @@
 use crate::groups::{ExportGroup, devices_of};
 use crate::names::{NameRule, SafeNames};
 use crate::{Export, ExportRequest};
-use apportion_domain::Share;
+use apportion_domain::{Dropping, Share};
 
 /// The agents of one hardware type.
 pub(crate) struct AgentPool {
@@ -58,7 +58,9 @@ pub(crate) fn note_lost(export: &mut Export, groups: &[ExportGroup<'_>]) {
         .note("The edges of the pipeline are not in these files: the caller sends the outputs of a task to the next one.");
     for group in groups {
         let (name, assignment, serving) = (&group.pipeline.name, group.assignment, group.pipeline.serving);
-        export.note(format!("{name}: dropping `{}` is not carried out.", serving.dropping.name()));
+        if serving.dropping != Dropping::Naive {
+            export.note(format!("{name}: dropping `{}` is not carried out.", serving.dropping.name()));
+        }
         export.note(format!("{name}: routing `{}` is not carried out.", serving.routing.name()));
         if assignment.traffic_share > 0.0 && assignment.traffic_share < 1.0 {
             let share = 100.0 * assignment.traffic_share;

@@ -23,7 +23,8 @@ const NODE_LABEL: &str = "apportion/hardware";
 pub(crate) fn write(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>]) -> Export {
     let mut export = Export::default();
     let mut resources = vec!["plan.yaml".to_owned()];
-    export.text("plan.yaml", yaml(&[plan_map(request, &mut export.notes)]));
+    let plan = plan_map(request, &mut export.notes);
+    export.text("plan.yaml", yaml(&[plan]));
     match request.settings.images.variants.is_empty() {
         true => add_agents(request, groups, &mut export, &mut resources),
         false => add_servers(request, groups, &mut export, &mut resources),
@@ -54,7 +55,8 @@ fn add_agents(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>], export: &
     let pools = pools(request, groups);
     for pool in &pools {
         let file = format!("{}.yaml", pool.name);
-        export.text(&file, yaml(&[agent_deployment(request, pool, export)]));
+        let deployment = agent_deployment(request, pool, export);
+        export.text(&file, yaml(&[deployment]));
         resources.push(file);
     }
     note_agents(export, &pools);
@@ -172,16 +174,16 @@ fn server(request: &ExportRequest<'_>, group: &ExportGroup<'_>, name: &str, imag
     let images = &request.settings.images;
     let ready = images.ready_path.as_deref().unwrap_or("/v2/health/ready");
     let facts = [
-        ("pipeline", plain(&group.pipeline.name)),
-        ("task", plain(&assignment.group.task)),
-        ("variant", plain(&assignment.group.variant)),
-        ("hardware", plain(&assignment.group.hardware)),
+        ("pipeline", group.pipeline.name.clone()),
+        ("task", assignment.group.task.clone()),
+        ("variant", assignment.group.variant.clone()),
+        ("hardware", assignment.group.hardware.clone()),
         ("batch", assignment.batch.to_string()),
         ("max-wait-us", ((group.wait_ms * 1_000.0).floor() as u64).to_string()),
     ];
-    let variable = |(key, value): &(&str, String)| json!({"name": format!("APPORTION_{}", key.replace('-', "_").to_uppercase()), "value": value});
+    let variable = |(key, value): &(&str, String)| json!({"name": format!("APPORTION_{}", key.replace('-', "_").to_uppercase()), "value": plain(value)});
     let annotations: Map<String, Value> =
-        facts.iter().map(|(key, value)| (format!("apportion/{key}"), json!(value.replace("$$(", "$(")))).collect();
+        facts.iter().map(|(key, value)| (format!("apportion/{key}"), json!(value))).collect();
     let container = json!({
         "name": "server",
         "image": image,
@@ -252,5 +254,5 @@ fn scaled_object(request: &ExportRequest<'_>, group: &ExportGroup<'_>, name: &st
 
 /// A text in which Kubernetes puts no variables.
 fn plain(text: &str) -> String {
-    text.replace("$(", "$$(")
+    text.replace('$', "$$")
 }

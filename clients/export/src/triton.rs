@@ -25,8 +25,8 @@ pub(crate) fn write(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>]) -> 
         let here: Vec<&ExportGroup<'_>> = groups.iter().filter(|g| g.assignment.group.hardware == *hardware).collect();
         let instances = packed(&here);
         let mut variants: OfVariant<'_, '_> = BTreeMap::new();
-        for (at, group) in here.iter().enumerate() {
-            variants.entry(names.raw[&key(group)].clone()).or_default().push(here[at]);
+        for &group in &here {
+            variants.entry(names.raw[&key(group)].clone()).or_default().push(group);
         }
         for (raw, of_variant) in variants {
             let name = names.safe.of(&raw);

@@ -37,7 +37,7 @@ def ray() -> None:
     from ray.serve.schema import ServeDeploySchema
 
     path = folder / "serve.yaml"
-    config = ServeDeploySchema.parse_obj(yaml.safe_load(path.read_text()))
+    config = ServeDeploySchema.model_validate(yaml.safe_load(path.read_text()))
     sys.path.insert(0, str(folder))
     from app import build
 
