@@ -44,7 +44,8 @@ fn plan_map(request: &ExportRequest<'_>, notes: &mut Vec<String>) -> Value {
             json!({})
         }
     };
-    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "apportion-plan", "labels": labels("plan")}, "data": data})
+    let metadata = json!({"name": "apportion-plan", "labels": labels("plan")});
+    json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": data})
 }
 
 fn labels(name: &str) -> Value {
@@ -61,7 +62,8 @@ fn add_agents(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>], export: &
     }
     note_agents(export, &pools);
     export.note(
-        "The Secret `apportion` must have the agents' token: kubectl create secret generic apportion --from-literal=token=...",
+        "The Secret `apportion` must have the agents' token: \
+         kubectl create secret generic apportion --from-literal=token=...",
     );
     export.note("There are no ScaledObjects: the service moves the replicas of variants among the agents that run.");
 }
@@ -181,7 +183,10 @@ fn server(request: &ExportRequest<'_>, group: &ExportGroup<'_>, name: &str, imag
         ("batch", assignment.batch.to_string()),
         ("max-wait-us", ((group.wait_ms * 1_000.0).floor() as u64).to_string()),
     ];
-    let variable = |(key, value): &(&str, String)| json!({"name": format!("APPORTION_{}", key.replace('-', "_").to_uppercase()), "value": plain(value)});
+    let variable = |(key, value): &(&str, String)| {
+        let name = format!("APPORTION_{}", key.replace('-', "_").to_uppercase());
+        json!({"name": name, "value": plain(value)})
+    };
     let annotations: Map<String, Value> =
         facts.iter().map(|(key, value)| (format!("apportion/{key}"), json!(value))).collect();
     let container = json!({

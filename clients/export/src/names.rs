@@ -9,7 +9,8 @@ use std::collections::BTreeMap;
 /// What a system allows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NameRule {
-    /// A label of DNS as Services of Kubernetes need it (RFC 1035): `a-z`, `0-9` and `-`, from a letter to a letter or digit.
+    /// A label of DNS as Services of Kubernetes need it (RFC 1035): `a-z`, `0-9` and `-`. It begins with a letter and ends
+    /// with a letter or digit.
     /// At most 52 characters: KEDA puts `keda-hpa-` in front of it, and a label has at most 63.
     Dns,
     /// A name of a file or folder: letters, digits, `_`, `.` and `-`, from a letter or digit on. At most 100 characters.

@@ -23,7 +23,8 @@ fn plan(variant: &str) -> Value {
     };
     let groups = [group(variant, 1.0, 4, 2, 50.0), group("small", 0.5, 2, 3, 20.0)];
     let serving = json!({"queueing": "per_replica", "batching": "at_start", "routing": "stride", "dropping": "last_task"});
-    json!({"version": 1, "cost_per_hour": 2, "pipelines": [{"name": "p", "demand_qps": 10, "serving": serving, "assignments": groups}]})
+    let pipeline = json!({"name": "p", "demand_qps": 10, "serving": serving, "assignments": groups});
+    json!({"version": 1, "cost_per_hour": 2, "pipelines": [pipeline]})
 }
 
 fn exported(problem: &Value, plan: &Value, settings: &ExportSettings, target: ExportTarget) -> Result<Export, BadInput> {
