@@ -19,6 +19,7 @@ const OFFLINE: &[&str] = &[
     "docs/explanation/steering.md",
     "docs/how-to/advise-an-existing-fleet.md",
     "docs/how-to/draft-a-pipeline.md",
+    "docs/how-to/export-a-plan.md",
     "docs/how-to/plan-from-a-table.md",
     "docs/how-to/plan-without-a-service.md",
     "docs/how-to/sweep-and-compare.md",

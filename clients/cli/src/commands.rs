@@ -1,8 +1,8 @@
 //! Which commands are there?
 
 use crate::{
-    advise, agent, bench, check, compare, demo, deploy, diff, frontier, hold, import, init, plan, profile, reproduce,
-    restore, serve, simulate, status, target, token, trace,
+    advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile,
+    reproduce, restore, serve, simulate, status, target, token, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -34,6 +34,8 @@ pub enum Command {
     /// Read reports and traces of other tools.
     #[command(subcommand)]
     Import(import::ImportCommand),
+    /// Write a plan as files of Kubernetes, Triton, Slurm, Ray Serve or Docker Compose.
+    Export(export::ExportArgs),
     /// Measure a pipeline's variants and paths on this machine.
     Profile(profile::ProfileArgs),
     /// Measure the peak memory of one variant, for `profile`.
@@ -81,6 +83,7 @@ impl Command {
             Self::Reproduce(args) => reproduce::run(args),
             Self::Trace(command) => trace::run(&command),
             Self::Import(command) => import::run(&command),
+            Self::Export(args) => export::run(&args),
             Self::Profile(args) => profile::run(&args),
             Self::ProfileMemory(args) => profile::run_memory(&args),
             Self::Deploy(args) => deploy::run(&args),

@@ -16,6 +16,7 @@ mod compare;
 mod demo;
 mod deploy;
 mod diff;
+mod export;
 mod frontier;
 mod hold;
 mod import;

@@ -36,11 +36,15 @@ pub enum Need {
     Kubernetes,
     /// What the kernel tells of processor time, in `/proc/stat` and `/proc/thread-self/schedstat`.
     ProcessorTimes,
+    /// A program that starts a real Slurm.
+    Slurm,
+    /// A Python with `ray[serve]` and PyYAML.
+    Ray,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 11] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,
@@ -50,6 +54,8 @@ impl Need {
         Self::Browser,
         Self::Kubernetes,
         Self::ProcessorTimes,
+        Self::Slurm,
+        Self::Ray,
     ];
 
     /// The word for it in `APPORTION_SKIP`.
@@ -65,6 +71,8 @@ impl Need {
             Self::Browser => "browser",
             Self::Kubernetes => "kubernetes",
             Self::ProcessorTimes => "processor-times",
+            Self::Slurm => "slurm",
+            Self::Ray => "ray",
         }
     }
 
@@ -85,6 +93,8 @@ impl Need {
             Self::Browser => "run `scripts/setup tests`, which installs chromium and chromium-driver",
             Self::Kubernetes => "name a program in APPORTION_KUBERNETES that starts it, and install openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
+            Self::Slurm => "name a program in APPORTION_SLURM that starts it",
+            Self::Ray => "name a Python in APPORTION_RAY where pip has installed ray[serve] and pyyaml",
         }
     }
 }
@@ -248,6 +258,28 @@ pub fn kubernetes() -> Option<PathBuf> {
         (true, Some(_)) => Ok(program),
     };
     need(Need::Kubernetes, found)
+}
+
+/// The program that starts and stops a real Slurm: the one that `APPORTION_SLURM` names, or
+/// `../shared/tools/slurm/cluster` beside the repository.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn slurm() -> Option<PathBuf> {
+    let beside = || root().join("../shared/tools/slurm/cluster");
+    let program = variable("APPORTION_SLURM").map_or_else(beside, PathBuf::from);
+    need(Need::Slurm, if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) })
+}
+
+/// The Python with Ray that `APPORTION_RAY` names.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn ray() -> Option<PathBuf> {
+    let named = variable("APPORTION_RAY").map(PathBuf::from).filter(|python| python.is_file());
+    need(Need::Ray, named.ok_or("APPORTION_RAY names no Python"))
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

@@ -40,6 +40,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("needs", &[]),
     ("support", &["wire", "domain"]),
+    ("export", &["wire", "domain"]),
     ("import", &["wire", "domain"]),
     ("experiments", &["support", "wire", "domain", "serving", "estimator", "planning", "profiler", "protocol"]),
     (
@@ -47,6 +48,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "process",
             "experiments",
+            "export",
             "import",
             "support",
             "api",
