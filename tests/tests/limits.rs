@@ -1,11 +1,12 @@
 //! When the time is up there is a plan nevertheless, valid and with a bound that holds.
 
-use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, Problem};
+use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, Problem, StopReason};
 use apportion_needs::{Need, counted};
 use apportion_planning::{PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_millis(50);
@@ -33,10 +34,14 @@ fn pipeline(name: &str, tasks: usize, variants: usize, demand_qps: f64) -> Value
 }
 
 fn problem(mode: &str, count: Option<u32>, pipelines: Vec<Value>) -> Problem {
+    with_rule("task_budget", mode, count, pipelines)
+}
+
+fn with_rule(rule: &str, mode: &str, count: Option<u32>, pipelines: Vec<Value>) -> Problem {
     let hardware = ["a", "b", "c"].iter().zip([0.5, 0.8, 1.1]);
     let hardware: Vec<_> =
         hardware.map(|(name, price)| json!({"name": name, "price_per_hour": price, "count": count})).collect();
-    let mut file = json!({"version": 1, "objective": {"mode": mode}, "hardware": hardware, "pipelines": pipelines});
+    let mut file = json!({"version": 1, "objective": {"mode": mode, "latency_rule": rule}, "hardware": hardware, "pipelines": pipelines});
     if mode == "min_cost" {
         file["pipelines"].as_array_mut().expect("pipelines").iter_mut().for_each(|p| p["min_accuracy"] = json!(0.2));
     }
@@ -72,6 +77,37 @@ fn a_large_problem_has_a_plan_when_the_limit_strikes() {
         let long = vec![pipeline("p", 20, 6, 60.0)];
         judge(&format!("{mode}, 20 tasks with 6 variants"), &problem(mode, count, long));
     }
+}
+
+/// Microseconds that a clock of calls goes on with each look at it.
+const STEPS_US: [u64; 8] = [1, 5, 20, 50, 100, 200, 400, 800];
+
+#[test]
+fn an_early_stop_has_a_plan_or_says_time_limit() {
+    let additive = json!({"accuracy_model": "mean"});
+    let cases = [("task_budget", json!({})), ("task_budget", additive), ("path", json!({}))];
+    let mut planned = 0;
+    for ((rule, keys), step_us) in cases.iter().flat_map(|case| STEPS_US.map(|step_us| (case, step_us))) {
+        let mut wide = pipeline("p", 3, 30, 900.0);
+        wide.as_object_mut().expect("keys").extend(keys.as_object().expect("keys").clone());
+        let wide = with_rule(rule, "max_accuracy", Some(60), vec![wide]);
+        let calls = AtomicU64::new(0);
+        let clock = move || Duration::from_micros(step_us * calls.fetch_add(1, Ordering::Relaxed));
+        let options = PlanningOptions { time_limit: Some(LIMIT), ..PlanningOptions::new(Arc::new(clock)) };
+        let (outcome, report) = plan(&wide, &options);
+        let run = format!("{rule}, {keys}, {step_us} us a call");
+        eprintln!("{run}: {} {:?}", outcome.status(), report.objective);
+        match (&outcome, outcome.plan()) {
+            (_, Some(plan)) => {
+                assert_eq!(apportion_checker::check(&wide, plan), [], "{run}");
+                planned += 1;
+            }
+            (PlanOutcome::Unknown { stopped: StopReason::TimeLimit }, None) => {}
+            (_, None) => panic!("{run}: {outcome:?}"),
+        }
+    }
+    let runs = cases.len() * STEPS_US.len();
+    assert!(planned >= runs / 2, "only {planned} of {runs} runs have a plan");
 }
 
 #[test]

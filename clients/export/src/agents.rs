@@ -2,7 +2,7 @@
 
 use crate::groups::{ExportGroup, devices_of};
 use crate::names::{NameRule, SafeNames};
-use crate::{Export, ExportRequest};
+use crate::request::{Export, ExportRequest};
 use apportion_domain::{Dropping, Share};
 
 /// The agents of one hardware type.

@@ -3,8 +3,8 @@
 
 use crate::agents::{AgentPool, arguments, note_agents, pools};
 use crate::groups::ExportGroup;
+use crate::request::{Export, ExportRequest};
 use crate::text::yaml;
-use crate::{Export, ExportRequest};
 use serde_json::{Map, Value, json};
 
 /// `compose.yaml`.

@@ -7,8 +7,8 @@
 use crate::agents::{AgentPool, arguments, note_agents, note_lost, note_shares, pools};
 use crate::groups::ExportGroup;
 use crate::names::{NameRule, SafeNames};
+use crate::request::{Export, ExportRequest};
 use crate::text::{prometheus_string, yaml};
-use crate::{Export, ExportRequest};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
 

@@ -12,6 +12,7 @@ mod groups;
 mod kubernetes;
 mod names;
 mod ray_serve;
+mod request;
 mod settings;
 mod slurm;
 mod text;
@@ -19,12 +20,10 @@ mod triton;
 
 pub use groups::{ExportGroup, export_groups};
 pub use names::{NameRule, SafeNames};
+pub use request::{Export, ExportContent, ExportRequest, ModelFile};
 pub use settings::{DeviceSettings, ExportSettings, ImageSettings, read_settings};
 
-use apportion_domain::{Plan, Problem};
-use apportion_wire::{BadInput, TensorSpec};
-use std::collections::BTreeMap;
-use std::path::PathBuf;
+use apportion_wire::BadInput;
 
 /// The system that a plan is written for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,69 +50,6 @@ impl ExportTarget {
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
         Self::NAMES.iter().position(|n| *n == name).map(|at| Self::ALL[at])
-    }
-}
-
-/// A model file of a variant.
-#[derive(Clone, Debug, PartialEq)]
-pub struct ModelFile {
-    /// Where it lies.
-    pub path: PathBuf,
-    /// Its input tensors.
-    pub inputs: Vec<TensorSpec>,
-    /// Its output tensors.
-    pub outputs: Vec<TensorSpec>,
-}
-
-/// What is exported.
-#[derive(Clone, Copy, Debug)]
-pub struct ExportRequest<'a> {
-    /// The problem of the plan.
-    pub problem: &'a Problem,
-    /// The plan.
-    pub plan: &'a Plan,
-    /// Name of the plan's file in errors.
-    pub plan_file: &'a str,
-    /// The text of the plan's file.
-    pub plan_text: &'a str,
-    /// Choices that the plan does not make.
-    pub settings: &'a ExportSettings,
-    /// Model files by pipeline, task and variant.
-    pub models: &'a BTreeMap<(String, String, String), ModelFile>,
-}
-
-/// The content of an exported file.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum ExportContent {
-    /// A text.
-    Text(String),
-    /// A shell script, which may be executed.
-    Script(String),
-    /// A copy of this file.
-    CopyOf(PathBuf),
-}
-
-/// The files that a target needs.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Export {
-    /// Files by their path below the output folder. The parts of a path are safe names.
-    pub files: BTreeMap<String, ExportContent>,
-    /// What the target cannot express, and what the user must do, one sentence each.
-    pub notes: Vec<String>,
-}
-
-impl Export {
-    /// Adds a text.
-    pub(crate) fn text(&mut self, path: impl Into<String>, text: String) {
-        self.files.insert(path.into(), ExportContent::Text(text));
-    }
-
-    /// Adds a note, once.
-    pub(crate) fn note(&mut self, note: impl Into<String>) {
-        let note = note.into();
-        if !self.notes.contains(&note) {
-            self.notes.push(note);
-        }
     }
 }
 

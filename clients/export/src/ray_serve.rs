@@ -7,8 +7,8 @@
 use crate::agents::{note_lost, note_shares};
 use crate::groups::ExportGroup;
 use crate::names::{NameRule, SafeNames};
+use crate::request::{Export, ExportContent, ExportRequest};
 use crate::text::yaml;
-use crate::{Export, ExportContent, ExportRequest};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 

@@ -5,9 +5,9 @@
 
 use crate::agents::{AgentPool, arguments, note_agents, pools};
 use crate::groups::ExportGroup;
+use crate::request::{Export, ExportContent, ExportRequest};
 use crate::settings::is_option;
 use crate::text::shell_word;
-use crate::{Export, ExportContent, ExportRequest};
 use std::fmt::Write as _;
 
 /// The longest run of a job without a setting.

@@ -11,7 +11,7 @@ fn problem(variant: &str) -> Value {
     let first = json!({"name": variant, "accuracy": 1, "profile": [row(4, 20.0, 1.0)]});
     let second = json!({"name": "small", "accuracy": 0.9, "profile": [row(2, 10.0, 0.5)]});
     json!({
-        "version": 1, "hardware": [{"name": "t4", "price_per_hour": 0.5, "count": 6}],
+        "version": 1, "objective": {"mode": "min_cost"}, "hardware": [{"name": "t4", "price_per_hour": 0.5, "count": 6}],
         "pipelines": [{"name": "p", "demand_qps": 10, "slo_ms": 200, "tasks": [{"name": "t", "variants": [first, second]}]}]
     })
 }
@@ -28,7 +28,10 @@ fn plan(variant: &str) -> Value {
 }
 
 fn exported(problem: &Value, plan: &Value, settings: &ExportSettings, target: ExportTarget) -> Result<Export, BadInput> {
-    let Ok(ProblemFile::Allocation(problem)) = read_problem("problem", &problem.to_string()) else { panic!("a problem") };
+    let problem = match read_problem("problem", &problem.to_string()).unwrap_or_else(|error| panic!("{error}")) {
+        ProblemFile::Allocation(problem) => problem,
+        ProblemFile::Scaling(_) => unreachable!("it has pipelines"),
+    };
     let plan_text = plan.to_string();
     let plan = read_plan_for(&problem, "plan", &plan_text)?;
     let models = BTreeMap::new();
@@ -55,7 +58,7 @@ fn good(target: ExportTarget) -> Export {
 }
 
 #[test]
-fn triton_has_the_batches_and_instances_of_the_plan() {
+fn triton_has_the_batches_and_replicas_of_the_plan() {
     let export = good(ExportTarget::Triton);
     let big = text(&export, "t4/big/config.pbtxt");
     assert!(big.contains("max_batch_size: 4\n") && big.contains("preferred_batch_size: [ 4 ]"), "{big}");

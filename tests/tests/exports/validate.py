@@ -1,5 +1,6 @@
-"""Checks exported files as their readers do: `validate.py triton|compose|ray FOLDER`. Prints `ok PATH` for each file."""
+"""Checks exported files as their readers do: `validate.py KIND FOLDER`. Prints `ok PATH` for each file."""
 
+import json
 import pathlib
 import sys
 
@@ -22,15 +23,25 @@ def triton() -> None:
         print("ok", path)
 
 
-def compose() -> None:
-    import json
-
+def fits(name: str, value: object) -> None:
     import jsonschema
 
-    schema = json.loads((pathlib.Path(__file__).parent / "compose.schema.json").read_text())
+    schema = json.loads((pathlib.Path(__file__).parent / f"{name}.schema.json").read_text())
+    jsonschema.Draft7Validator(schema).validate(value)
+
+
+def compose() -> None:
     path = folder / "compose.yaml"
-    jsonschema.Draft7Validator(schema).validate(yaml.safe_load(path.read_text()))
+    fits("compose", yaml.safe_load(path.read_text()))
     print("ok", path)
+
+
+def scaled_objects() -> None:
+    for path in sorted(folder.rglob("*.yaml")):
+        for value in yaml.safe_load_all(path.read_text()):
+            if value["kind"] == "ScaledObject":
+                fits("scaled_object", value)
+                print("ok", path)
 
 
 def ray() -> None:
@@ -49,4 +60,4 @@ def ray() -> None:
     print("ok", path)
 
 
-{"triton": triton, "compose": compose, "ray": ray}[kind]()
+{"triton": triton, "compose": compose, "ray": ray, "scaled-objects": scaled_objects}[kind]()

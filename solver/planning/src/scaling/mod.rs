@@ -18,7 +18,7 @@
 
 pub mod bench;
 #[cfg(test)]
-mod drawn;
+pub(crate) mod drawn;
 mod dual;
 mod explain;
 mod greedy;

@@ -37,7 +37,8 @@ pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limit
         SearchResult::Unknown(reason) if reason != StopReason::Cancelled => {
             match fallback::plan_by_local_search(problem, tightening, limits, reason) {
                 Some(found) => SearchResult::Found(Box::new(found)),
-                None => SearchResult::Unknown(reason),
+                // with more time it would find one
+                None => SearchResult::Unknown(limits.stop_reason().unwrap_or(reason)),
             }
         }
         other => other,

@@ -1,9 +1,10 @@
 //! Which plan follows from the integers and the flows of a solution?
 
 use super::choice::{GroupChoice, PlanIntegers, capacity};
+use super::coupling::{GroupPath, GroupShare, coupled_paths};
 use super::flows::{FLOW_MIN, accuracy};
 use crate::exact::model::space::{PipelineSpace, Space};
-use apportion_domain::{Assignment, Flow, GroupName, PipelinePlan, Plan, Problem, Routing};
+use apportion_domain::{Assignment, Flow, GroupName, Pipeline, PipelinePlan, Plan, Problem, Routing};
 
 /// Most stages of all paths that a plan lists for one pipeline. Each stage is a name of about a hundred bytes, and the
 /// checker follows it.
@@ -58,13 +59,17 @@ fn part_plan(problem: &Problem, part: &PipelineSpace, groups: &[GroupChoice], sh
             utilisation: load[g] / headroom / (f64::from(replicas) * point.qps),
         }
     };
+    let flows = match group_flows(part, shares, &splits, name) {
+        None if part.trie.merged => few_flows(pipeline, part, shares, &splits, name),
+        flows => flows,
+    };
     Some(PipelinePlan {
         name: pipeline.name.clone(),
         demand_qps: pipeline.demand_qps,
         accuracy: accuracy(part, shares),
         serving: pipeline.serving.resolve(),
         assignments: order.iter().map(assignment).collect(),
-        flows: group_flows(part, shares, &splits, name)?,
+        flows: flows?,
         routing: Routing::default(),
         ladder: vec![],
     })
@@ -127,4 +132,24 @@ fn group_flows(
         }
     }
     Some(flows)
+}
+
+/// Without history, any paths that give every group its share carry the same loads. So few paths do where all combinations
+/// of groups are too many. `None` beyond [`FLOW_STAGES_MAX`] all the same.
+fn few_flows(
+    pipeline: &Pipeline,
+    part: &PipelineSpace,
+    shares: &[f64],
+    splits: &[f64],
+    name: impl Fn(usize) -> GroupName,
+) -> Option<Vec<Flow>> {
+    let mut by_task: Vec<Vec<GroupShare>> = vec![Vec::new(); pipeline.tasks.len()];
+    for (node, share) in part.trie.nodes.iter().zip(shares) {
+        let of_lane = part.lanes[node.lane].iter().map(|&group| GroupShare { group, share: share * splits[group] });
+        by_task[node.task.get()].extend(of_lane.filter(|g| g.share > FLOW_MIN));
+    }
+    let paths = coupled_paths(pipeline, &by_task);
+    let stages: usize = paths.iter().map(|p| p.groups.len()).sum();
+    let flow = |path: &GroupPath| Flow { path: path.groups.iter().map(|&g| name(g)).collect(), share: path.share };
+    (stages <= FLOW_STAGES_MAX).then(|| paths.iter().map(flow).collect())
 }

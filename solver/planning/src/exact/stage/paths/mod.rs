@@ -182,7 +182,8 @@ impl PathSearch<'_> {
         let space = match space {
             Ok(space) => space,
             Err(SpaceError::Stopped(reason)) => return PathResult::Unknown(reason),
-            Err(_) => return PathResult::Unknown(StopReason::Unsupported),
+            // a choice of so many groups is one of a search that was stopped early
+            Err(_) => return PathResult::Unknown(stopped.unwrap_or(StopReason::Unsupported)),
         };
         let of_group = |group: &FeasibleGroup| {
             let at = self.groups.iter().position(|other| is_same_group(group, other))?;
