@@ -51,7 +51,7 @@ fn graph_file(text: &str, out: &str) -> Result<GraphFile, Failure> {
 }
 
 /// The path of a model file as a pipeline file at `out` names it.
-fn path_beside(out: &str, file: &str) -> String {
+pub(crate) fn path_beside(out: &str, file: &str) -> String {
     let is_here = Path::new(out).parent().is_none_or(|folder| folder.as_os_str().is_empty());
     match Path::new(file).canonicalize() {
         Ok(path) if !is_here => path.display().to_string(),

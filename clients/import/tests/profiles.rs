@@ -317,3 +317,43 @@ fn any_text_is_read_or_refused() {
         }
     }
 }
+
+/// Keys of `docs/reference/json-export-schema.md` of AIPerf.
+const AIPERF: &str = r#"{
+  "schema_version": "1.5", "aiperf_version": "0.13.0",
+  "input_config": {"endpoint": {"model_names": ["resnet50"]}, "loadgen": {"concurrency": 4}},
+  "request_throughput": {"unit": "requests/sec", "avg": 61.5},
+  "request_latency": {"unit": "us", "avg": 16500.0, "p50": 16000, "p99": 21000, "count": 600}
+}"#;
+
+#[test]
+fn aiperf_gives_the_median_in_its_unit() {
+    let given = GivenNames { variant: None, batch: Some(2), ..names() };
+    let (set, notes) = import(ProfileFormat::Aiperf, AIPERF, &given).expect("a report");
+    assert_eq!(rows(&set), [("resnet50", "t4", 2, 16.0, Some(21.0))]);
+    let told =
+        ["f: latencies have the network and the client in them", "f: the concurrency is 4: latencies have waiting in them"];
+    assert_eq!(notes, told);
+    let seconds = AIPERF.replace("\"us\"", "\"s\"").replace("\"p50\": 16000, \"p99\": 21000, ", "");
+    let (set, _) = import(ProfileFormat::Aiperf, &seconds, &names()).expect("a report");
+    assert_eq!(rows(&set), [("resnet50", "t4", 1, 16_500_000.0, None)]);
+}
+
+#[test]
+fn reports_of_aiperf_with_faults_are_refused() {
+    let cases = [
+        (AIPERF.replace("\"us\"", "\"tokens\""), "f: /request_latency/unit: \"tokens\": expected ns, us, ms or s"),
+        (
+            AIPERF.replace("request_latency", "latency"),
+            "f: no key \"request_latency\": expected a profile_export_aiperf.json",
+        ),
+        (AIPERF.replace("16000", "0").replace("16500.0", "0"), "no p50 and no avg above 0"),
+        (AIPERF.replace("[\"resnet50\"]", "[]"), "no name of a model: expected --variant NAME"),
+        (AIPERF.replace("\"p99\": 21000", "\"p99\": 900"), "p99_ms 0.9"),
+    ];
+    for (text, wanted) in cases {
+        let given = GivenNames { variant: None, ..names() };
+        let error = import(ProfileFormat::Aiperf, &text, &given).expect_err("it is refused").to_string();
+        assert!(error.contains(wanted), "{error}");
+    }
+}

@@ -1,5 +1,6 @@
-//! How does `apportion import` read reports and traces of other tools?
+//! How does `apportion import` read reports, pipelines and traces of other tools?
 
+mod pipeline;
 mod profile;
 mod trace;
 
@@ -11,6 +12,8 @@ use clap::Subcommand;
 pub enum ImportCommand {
     /// Read reports of latencies, and write a profile that `plan` and the service read.
     Profile(profile::ImportProfileArgs),
+    /// Read another system's description of a pipeline, and write the draft of a pipeline file.
+    Pipeline(pipeline::ImportPipelineArgs),
     /// Read a published trace or a log of requests, and write a trace.
     Trace(trace::ImportTraceArgs),
 }
@@ -19,6 +22,7 @@ pub enum ImportCommand {
 pub fn run(command: &ImportCommand) -> CommandResult {
     match command {
         ImportCommand::Profile(args) => profile::run(args),
+        ImportCommand::Pipeline(args) => pipeline::run(args),
         ImportCommand::Trace(args) => trace::run(args),
     }
 }

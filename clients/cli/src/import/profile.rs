@@ -15,7 +15,8 @@ use std::io::Write as _;
 #[derive(Args, Debug)]
 pub struct ImportProfileArgs {
     /// The format: `csv` is a table with a row for each latency, `perf-analyzer` a report of `perf_analyzer -f`,
-    /// `model-analyzer` a `metrics-model-inference.csv`, `nexus` a profile of Nexus.
+    /// `model-analyzer` a `metrics-model-inference.csv`, `aiperf` a `profile_export_aiperf.json`, `nexus` a profile of
+    /// Nexus.
     #[arg(long, value_parser = PossibleValuesParser::new(ProfileFormat::NAMES))]
     from: String,
     /// Reports of one format.

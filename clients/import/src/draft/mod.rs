@@ -11,6 +11,8 @@ mod yaml;
 use self::stages::stages_of;
 use apportion_wire::BadInput;
 
+pub(crate) use yaml::{comment, scalar};
+
 pub use faults::GraphRemark;
 pub use stages::GraphFile;
 

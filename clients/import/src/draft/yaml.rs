@@ -62,12 +62,12 @@ fn listed(tensors: &[GraphTensor]) -> String {
 }
 
 /// Text within one line of a comment.
-fn comment(text: &str) -> String {
+pub(crate) fn comment(text: &str) -> String {
     text.replace(|c: char| c.is_control(), " ")
 }
 
 /// Text as a scalar of YAML: as it is where it can only be read as text, else quoted.
-fn scalar(text: &str) -> String {
+pub(crate) fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || ['-', '_', '.', '/'].contains(&c))
         && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&text.to_lowercase().as_str());

@@ -1,5 +1,6 @@
 //! Which tools' reports of latencies are read?
 
+mod aiperf;
 mod any_csv;
 mod model_analyzer;
 mod nexus;
@@ -17,18 +18,20 @@ pub enum ProfileFormat {
     PerfAnalyzer,
     /// Triton's Model Analyzer, `metrics-model-inference.csv`.
     ModelAnalyzer,
+    /// AIPerf, `profile_export_aiperf.json`.
+    Aiperf,
     /// The profiler of Nexus (SOSP 2019).
     Nexus,
 }
 
 impl ProfileFormat {
     /// The names of the formats on a command line.
-    pub const NAMES: [&'static str; 4] = ["csv", "perf-analyzer", "model-analyzer", "nexus"];
+    pub const NAMES: [&'static str; 5] = ["csv", "perf-analyzer", "model-analyzer", "aiperf", "nexus"];
 
     /// The format with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        let formats = [Self::Csv, Self::PerfAnalyzer, Self::ModelAnalyzer, Self::Nexus];
+        let formats = [Self::Csv, Self::PerfAnalyzer, Self::ModelAnalyzer, Self::Aiperf, Self::Nexus];
         Self::NAMES.iter().position(|known| *known == name).map(|at| formats[at])
     }
 }
@@ -48,6 +51,7 @@ pub fn add_profile(
         ProfileFormat::Csv => any_csv::add(profile, file, text, names),
         ProfileFormat::PerfAnalyzer => perf_analyzer::add(profile, file, text, names),
         ProfileFormat::ModelAnalyzer => model_analyzer::add(profile, file, text, names),
+        ProfileFormat::Aiperf => aiperf::add(profile, file, text, names),
         ProfileFormat::Nexus => nexus::add(profile, file, text, names),
     }
 }
