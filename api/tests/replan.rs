@@ -10,15 +10,32 @@ use std::time::{Duration, Instant};
 use support::agent::{Agent, attach, register};
 use support::{PATIENCE, Service, profiles, service, spec};
 
+/// The load of an agent, by tenths of a second.
+#[derive(Default)]
+struct Tenth {
+    /// Requests that arrive.
+    offered: AtomicU32,
+    /// Requests of them that are late; the others are in time.
+    late: AtomicU32,
+}
+
 /// Reports this many arrivals each tenth of a second, like an agent.
-fn load(agent: &Agent, tenth: Arc<AtomicU32>) -> tokio::task::JoinHandle<()> {
+fn load(agent: &Agent, tenth: Arc<Tenth>) -> tokio::task::JoinHandle<()> {
     let outbox = agent.outbox.clone();
     tokio::spawn(async move {
         let begun = Instant::now();
         loop {
             let uptime_ms = begun.elapsed().as_millis() as u64;
-            let bins = vec![tenth.load(Ordering::Relaxed)];
-            let part = v1::Arrivals { pipeline: "digits".into(), first_bin_ms: uptime_ms, bins, ..v1::Arrivals::default() };
+            let offered = tenth.offered.load(Ordering::Relaxed);
+            let late = tenth.late.load(Ordering::Relaxed);
+            let part = v1::Arrivals {
+                pipeline: "digits".into(),
+                first_bin_ms: uptime_ms,
+                bins: vec![offered],
+                ok: u64::from(offered - late),
+                late: u64::from(late),
+                ..v1::Arrivals::default()
+            };
             let report = v1::Report { uptime_ms, arrivals: vec![part], groups: vec![], ..Default::default() };
             let message = v1::AgentMessage { message: Some(agent_message::Message::Report(report)) };
             if outbox.send(message).await.is_err() {
@@ -41,6 +58,17 @@ async fn registered(s: &Service, replan: &Value, profiles: &Value) {
     let (status, answer) = s.put("/v1/pipelines/digits", &spec).await;
     assert!([200, 201].contains(&status), "{answer:#}");
     assert_eq!(s.put("/v1/pipelines/digits/profiles", profiles).await.0, 200);
+}
+
+/// Three agents that have joined.
+async fn three_agents(s: &Service) -> Vec<Agent> {
+    let mut agents = Vec::new();
+    for name in ["a", "b", "c"] {
+        let mut agent = attach(s, register(s, name)).await;
+        agent.welcome().await;
+        agents.push(agent);
+    }
+    agents
 }
 
 /// Waits until `check` accepts the demand of the plan in force.
@@ -70,19 +98,14 @@ async fn in_force(s: &Service, target: &Value) -> (f64, u64) {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_plan_follows_the_load_and_the_fleet() {
     let s = with_mode("apply").await;
-    let mut agents = Vec::new();
-    for name in ["a", "b", "c"] {
-        let mut agent = attach(&s, register(&s, name)).await;
-        agent.welcome().await;
-        agents.push(agent);
-    }
-    let tenth = Arc::new(AtomicU32::new(2));
+    let mut agents = three_agents(&s).await;
+    let tenth = Arc::new(Tenth { offered: AtomicU32::new(2), ..Tenth::default() });
     let beats: Vec<_> = agents.iter().skip(1).map(Agent::report).collect();
     let traffic = load(&agents[0], tenth.clone());
 
     let first = s.until("/v1/target", |t| (t["generation"].as_i64()? > 0).then(|| t.clone())).await;
     let (_, before) = in_force(&s, &first).await;
-    tenth.store(8, Ordering::Relaxed);
+    tenth.offered.store(8, Ordering::Relaxed);
     let risen = until_demand(&s, |demand| demand > 50.0).await;
     assert!(risen.1 > before, "{before} replicas became {}", risen.1);
     assert!(risen.0["reason"].as_str().is_some_and(|r| r.contains("digits")), "{}", risen.0);
@@ -99,8 +122,36 @@ async fn the_plan_follows_the_load_and_the_fleet() {
     let why = |d: &Value| d["reason"].as_str().is_some_and(|r| r.starts_with("the fleet has changed"));
     s.until("/v1/decisions", |all| all.as_array()?.iter().any(why).then_some(())).await;
 
-    tenth.store(2, Ordering::Relaxed);
+    tenth.offered.store(2, Ordering::Relaxed);
     until_demand(&s, |demand| demand < 40.0).await;
+    traffic.abort();
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missed_requests_bring_a_larger_plan_and_an_event() {
+    let s = with_mode("apply").await;
+    let agents = three_agents(&s).await;
+    let tenth = Arc::new(Tenth { offered: AtomicU32::new(3), ..Tenth::default() });
+    let _beats: Vec<_> = agents.iter().skip(1).map(Agent::report).collect();
+    let traffic = load(&agents[0], tenth.clone());
+    let demand_of = |d: &Value| d["demand_qps"].as_f64().unwrap_or_default();
+    let is_known = |d: &Value| (30.0..43.0).contains(&demand_of(d));
+    s.until("/v1/decisions", |all| all.as_array()?.iter().any(is_known).then_some(())).await;
+    // The load stays, and the estimator knows of nothing wrong: only the answers are late.
+    tenth.late.store(2, Ordering::Relaxed);
+    let reason_of = |d: &Value| d["reason"].as_str().unwrap_or_default().to_owned();
+    let is_for_misses = |d: &Value| reason_of(d).starts_with("requests miss") && demand_of(d) > 45.0;
+    let decision = s.until("/v1/decisions", |all| all.as_array()?.iter().find(|d| is_for_misses(d)).cloned()).await;
+    assert!(!reason_of(&decision).contains("still holds"), "{decision:#}");
+    let alert = s.until("/v1/events?kind=budget", |all| all.as_array()?.first().cloned()).await;
+    assert_eq!(alert["pipeline"], "digits", "{alert:#}");
+    assert!(["fast_burn", "spent"].contains(&alert["detail"]["alert"].as_str().unwrap_or_default()), "{alert:#}");
+    assert!(alert["detail"]["left_ratio"].as_f64().is_some_and(|left| left < 1.0), "{alert:#}");
+    let (_, metrics) = s.get("/metrics").await;
+    let metrics = metrics.as_str().expect("a text");
+    let rate = metrics.lines().find_map(|l| l.strip_prefix("apportion_error_budget_fast_burn_rate{pipeline=\"digits\"} "));
+    assert!(rate.is_some_and(|rate| rate.parse::<f64>().is_ok_and(|rate| rate > 1.0)), "{metrics}");
     traffic.abort();
     s.running.stop().await;
 }
@@ -257,13 +308,13 @@ async fn a_load_that_the_ladder_serves_changes_no_plan() {
     registered(&s, &replan, &profiles()).await;
     let mut agent = attach(&s, v1::Register { devices: 8, ..register(&s, "a") }).await;
     agent.welcome().await;
-    let tenth = Arc::new(AtomicU32::new(2));
+    let tenth = Arc::new(Tenth { offered: AtomicU32::new(2), ..Tenth::default() });
     let traffic = load(&agent, tenth.clone());
     let first = s.until("/v1/target", |t| t["plans"][0].as_str().map(str::to_owned)).await;
     let (_, plan) = s.get(&format!("/v1/plans/{first}")).await;
     let ladder = plan["plan"]["pipelines"][0]["ladder"].as_array().expect("a ladder").clone();
     assert!(ladder.last().and_then(|step| step["rate_qps"].as_f64()).is_some_and(|ends| ends >= 80.0), "{ladder:?}");
-    tenth.store(6, Ordering::Relaxed);
+    tenth.offered.store(6, Ordering::Relaxed);
     let risen = |all: &Value| {
         let of = |d: &&Value| d["costs"]["seconds"].as_u64() > Some(0) && d["demand_qps"].as_f64() > Some(50.0);
         all.as_array()?.iter().find(of).cloned()

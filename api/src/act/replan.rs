@@ -302,6 +302,11 @@ async fn compare(
 /// The options of a round's plan of a pipeline.
 fn options(wish: &ReplanInput) -> PlanOptions {
     let ReplanSpec { ladder, ladder_headroom, .. } = wish.settings();
+    // where requests miss, stewards need more replicas at every load
+    let ladder_headroom = match ladder.filter(|_| wish.ladder_factor > 1.0) {
+        Some(up_to) => Some((ladder_headroom.unwrap_or(1.0) * wish.ladder_factor).min(up_to)),
+        None => ladder_headroom,
+    };
     PlanOptions { time_limit_s: TIME_LIMIT_S, ladder, ladder_headroom, ..PlanOptions::default() }
 }
 

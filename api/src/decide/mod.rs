@@ -8,6 +8,7 @@
 //! the database, tokio. `act` reads the facts, asks this module, and carries the answers out.
 
 pub mod broken_variants;
+pub mod budget;
 pub mod change;
 mod combinations;
 pub mod demand;

@@ -103,6 +103,9 @@ fn is_by_ladder(problem: &Problem, current: &PipelinePlan) -> bool {
 }
 
 /// Decides whether `current`, the plan in force, stays. `judged` are both plans at [`replay_qps`].
+///
+/// While requests miss, no plan is said to hold. A new plan that serves more replaces it, unless it is too young to be
+/// judged by them.
 #[must_use]
 pub fn choose(
     wish: &ReplanInput,
@@ -111,34 +114,61 @@ pub fn choose(
     judged: &JudgedSides,
     candidate: CandidatePlan<'_>,
 ) -> ReplacementDecision {
-    let asked = problem.pipelines[0].percentile / 100.0;
-    if let Some(finding) = judged.findings.first() {
-        return ReplacementDecision::replace(format!("the plan in force does not fit any more: {finding}"));
-    }
-    if judged.in_force < asked {
-        let JudgedSides { in_force, new, samples, .. } = judged;
-        let attains =
-            format!("on {samples} fresh samples the plan in force attains {in_force:.4} and the new one {new:.4}");
-        return match new <= in_force {
-            true => ReplacementDecision::keep(format!("{attains}, and none does better")),
-            false => ReplacementDecision::replace(attains),
-        };
-    }
+    let by_estimate = ChoiceByEstimate { wish, problem, current, judged }.choose(candidate);
+    let Some(missed) = wish.missed.filter(|_| by_estimate.keep) else { return by_estimate };
     let new = candidate.plan;
-    let beyond = || choose_beyond_ladder(problem, current, new, keep_qps(wish, problem));
-    match problem.objective.mode {
-        Mode::MinCost
-            if is_by_ladder(problem, current)
-                && let Some(choice) = beyond() =>
-        {
-            choice
+    let price = |part| ladder::price_at(problem, part, keep_qps(wish, problem));
+    let serves_more = new.demand_qps > current.demand_qps * (1.0 + CLOSE_ENOUGH) || price(new) > price(current) + SLACK;
+    let why = match (serves_more, wish.may_improve) {
+        (true, true) => {
+            return ReplacementDecision::replace(format!("{missed}, whatever the estimate says; the new plan serves more"));
         }
-        Mode::MinCost if candidate.at_its_demand.min(judged.new) < asked => ReplacementDecision::keep(format!(
-            "the plan in force still holds and the new one attains {:.4}",
-            candidate.at_its_demand.min(judged.new)
-        )),
-        Mode::MinCost => choose_by_cost(wish, problem, current, new),
-        Mode::HardwareThenAccuracy | Mode::MaxAccuracy => choose_by_closeness(wish, problem, current, new),
+        (true, false) => "the plan in force is too young to be judged by that",
+        (false, _) => "no plan on these devices serves more",
+    };
+    ReplacementDecision { why: format!("{missed}; {why}"), ..by_estimate }
+}
+
+/// The choice if no request missed.
+struct ChoiceByEstimate<'a> {
+    wish: &'a ReplanInput,
+    problem: &'a Problem,
+    current: &'a PipelinePlan,
+    judged: &'a JudgedSides,
+}
+
+impl ChoiceByEstimate<'_> {
+    fn choose(&self, candidate: CandidatePlan<'_>) -> ReplacementDecision {
+        let &Self { wish, problem, current, judged } = self;
+        let asked = problem.pipelines[0].percentile / 100.0;
+        if let Some(finding) = judged.findings.first() {
+            return ReplacementDecision::replace(format!("the plan in force does not fit any more: {finding}"));
+        }
+        if judged.in_force < asked {
+            let JudgedSides { in_force, new, samples, .. } = judged;
+            let attains =
+                format!("on {samples} fresh samples the plan in force attains {in_force:.4} and the new one {new:.4}");
+            return match new <= in_force {
+                true => ReplacementDecision::keep(format!("{attains}, and none does better")),
+                false => ReplacementDecision::replace(attains),
+            };
+        }
+        let new = candidate.plan;
+        let beyond = || choose_beyond_ladder(problem, current, new, keep_qps(wish, problem));
+        match problem.objective.mode {
+            Mode::MinCost
+                if is_by_ladder(problem, current)
+                    && let Some(choice) = beyond() =>
+            {
+                choice
+            }
+            Mode::MinCost if candidate.at_its_demand.min(judged.new) < asked => ReplacementDecision::keep(format!(
+                "the plan in force still holds and the new one attains {:.4}",
+                candidate.at_its_demand.min(judged.new)
+            )),
+            Mode::MinCost => choose_by_cost(wish, problem, current, new),
+            Mode::HardwareThenAccuracy | Mode::MaxAccuracy => choose_by_closeness(wish, problem, current, new),
+        }
     }
 }
 
@@ -232,6 +262,7 @@ pub fn describe_plan(problem: &Problem, plan: &Plan, choice: Option<&Replacement
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::budget::MissedRequests;
     use crate::decide::replan::{OnBetterPlan, TRACE_S};
     use crate::documents;
     use apportion_estimator::{ArrivalProcess, Workload};
@@ -272,7 +303,16 @@ mod tests {
     fn wish(qps: f64, loads: &[f64]) -> ReplanInput {
         let spec = apportion_wire::PipelineSpec { name: "p".into(), ..Default::default() };
         let loads = loads.iter().copied().collect();
-        ReplanInput { spec, demand_qps: qps, keep_qps: qps, loads, on_better_plan: OnBetterPlan::Apply, may_improve: true }
+        ReplanInput {
+            spec,
+            demand_qps: qps,
+            keep_qps: qps,
+            loads,
+            on_better_plan: OnBetterPlan::Apply,
+            may_improve: true,
+            missed: None,
+            ladder_factor: 1.0,
+        }
     }
 
     const MANY: [u32; 2] = [40, 40];
@@ -349,6 +389,25 @@ mod tests {
         assert!(choice.keep && choice.why.ends_with("and none does better"), "{choice:?}");
         let choice = chosen(&wish(49.0, &MINUTE), &now, &busy, &held);
         assert!(!choice.keep && choice.why.contains("and the new one 1.0000"), "{choice:?}");
+    }
+
+    #[test]
+    fn misses_count_as_much_as_the_estimate() {
+        let (in_force, _) = planned(&problem("max_accuracy", 80.0, MANY, None), None);
+        let raised = problem("max_accuracy", 100.0, MANY, None);
+        let (new, _) = planned(&raised, None);
+        let calm = ReplanInput { keep_qps: 60.0, ..wish(100.0, &MINUTE) };
+        let choice = chosen(&calm, &raised, &in_force, &new);
+        assert!(choice.keep && choice.why.starts_with("the plan in force still holds"), "{choice:?}");
+        let missed = Some(MissedRequests { missed: 219, ended: 370, permitted: 3.7 });
+        let missing = ReplanInput { missed, ..calm };
+        let says = "219 of 370 requests of the last 10 s missed, and 3.7 may";
+        let choice = chosen(&missing, &raised, &in_force, &new);
+        assert!(!choice.keep && choice.why.starts_with(says), "{choice:?}");
+        let choice = chosen(&ReplanInput { may_improve: false, ..missing.clone() }, &raised, &in_force, &new);
+        assert!(choice.keep && choice.why.starts_with(says) && choice.why.contains("too young"), "{choice:?}");
+        let choice = chosen(&missing, &raised, &new, &new);
+        assert!(choice.keep && choice.why.ends_with("no plan on these devices serves more"), "{choice:?}");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! When is a pipeline planned again, for which demand, and which plan does it ask for?
 
+use super::budget::{MissedRequests, PipelineBudget, promise_of};
 use super::demand::Demand;
 use apportion_domain::{Constraint, Problem, Shortfall};
 use apportion_planning::change::Loads;
@@ -19,6 +20,9 @@ const KEEP_HEADROOM: f64 = 0.5;
 /// Two seconds of a changed load say little of it. A second round follows when the mean is over more seconds. Four seconds
 /// halve the error.
 const CONFIRM_AFTER: Duration = Duration::from_secs(4);
+/// A round for missed requests follows the last one after this time. Meanwhile replicas load, and the misses of before
+/// leave the window.
+const MISSES_AGAIN_AFTER: Duration = Duration::from_secs(10);
 /// A large change of the load that moves the planned demand by less than this share changes no plan: the demand may have a
 /// floor.
 const DEMAND_CHANGE_MIN: f64 = 0.1;
@@ -49,6 +53,11 @@ pub struct ReplanInput {
     /// Whether a better plan may replace one that still holds: not right after a change. Where costs decide, the change has
     /// a price instead.
     pub may_improve: bool,
+    /// The misses of the last seconds, if they are more than the promise permits. They count as much as an estimate: no
+    /// plan is said to hold beside them.
+    pub missed: Option<MissedRequests>,
+    /// Factor on the headroom of ladders, at least 1. Missed requests raise it, as they raise `demand_qps`.
+    pub ladder_factor: f64,
 }
 
 impl ReplanInput {
@@ -64,6 +73,8 @@ impl ReplanInput {
             loads: std::iter::once(seen_qps).collect(),
             on_better_plan: OnBetterPlan::Advise,
             may_improve: false,
+            missed: None,
+            ladder_factor: 1.0,
             spec,
         }
     }
@@ -90,8 +101,12 @@ pub struct WatchedPipeline {
     pub observed_until: i64,
     /// The version of its row.
     pub version: i64,
+    /// Its outcomes; `None` before the first report.
+    pub budget: Option<PipelineBudget>,
     due_at: Option<Instant>,
     changed_at: Option<Instant>,
+    /// The last round for missed requests.
+    missed_at: Option<Instant>,
     planned_qps: f64,
     /// Whether the next round is for a large change of the load.
     has_changed: bool,
@@ -123,13 +138,33 @@ impl WatchedPipeline {
     /// Takes one more second into account; returns whether a large change of the load needs another plan.
     pub fn observe(&mut self, at: Instant, offered: u64, settings: &ReplanSpec) -> bool {
         let is_large = self.demand.observe(offered);
-        let demand_qps = self.demand.planned_qps(settings.headroom, settings.min_qps);
+        let factor = self.budget.as_ref().map_or(1.0, PipelineBudget::demand_factor);
+        let demand_qps = self.demand.planned_qps(settings.headroom * factor, settings.min_qps);
         let has_moved = (demand_qps - self.planned_qps).abs() > DEMAND_CHANGE_MIN * self.planned_qps;
         if is_large && has_moved {
             self.due_at = Some(at);
             self.has_changed = true;
         }
         is_large && has_moved
+    }
+
+    /// The budget of a promise of this percentile. Another promise begins another budget.
+    pub fn budget_for(&mut self, percentile: Option<f64>) -> &mut PipelineBudget {
+        let promise = promise_of(percentile);
+        if self.budget.as_ref().is_some_and(|budget| budget.promise() != promise) {
+            self.budget = None;
+        }
+        self.budget.get_or_insert_with(|| PipelineBudget::new(promise))
+    }
+
+    /// Makes the pipeline due if requests miss, and no round for them was lately; returns whether it did.
+    pub fn react_to_misses(&mut self, at: Instant) -> bool {
+        let is_known = self.missed_at.is_some_and(|last| at.saturating_duration_since(last) < MISSES_AGAIN_AFTER);
+        let is_due = !is_known && self.budget.as_ref().is_some_and(|budget| budget.missed().is_some());
+        if is_due {
+            (self.due_at, self.missed_at) = (Some(at), Some(at));
+        }
+        is_due
     }
 
     /// The demand of the last round.
@@ -147,17 +182,20 @@ impl WatchedPipeline {
         settings: &ReplanSpec,
         cause: ReplanCause,
     ) -> ReplanInput {
-        let demand_qps = self.demand.planned_qps(settings.headroom, settings.min_qps);
-        let keep_qps = self.demand.planned_qps(keep_headroom(settings), settings.min_qps);
+        let missed = self.budget.as_ref().and_then(PipelineBudget::missed);
+        let ladder_factor = self.budget.as_ref().map_or(1.0, PipelineBudget::demand_factor);
+        let demand_qps = self.demand.planned_qps(settings.headroom * ladder_factor, settings.min_qps);
+        let keep_qps = self.demand.planned_qps(keep_headroom(settings) * ladder_factor, settings.min_qps);
         self.planned_qps = demand_qps;
-        self.demand.set_planned_rate(demand_qps / settings.headroom.max(1.0));
+        self.demand.set_planned_rate(demand_qps / (settings.headroom * ladder_factor).max(1.0));
         let wait = if std::mem::take(&mut self.has_changed) { CONFIRM_AFTER } else { Duration::MAX };
         self.due_at = Some(at + period(settings).min(wait));
         let is_old = may_improve_after(self.changed_at, at);
         let on_better_plan =
             if settings.mode == ReplanMode::Apply.name() { OnBetterPlan::Apply } else { OnBetterPlan::Advise };
         let may_improve = cause == ReplanCause::Change || is_old;
-        ReplanInput { spec, demand_qps, keep_qps, loads: self.demand.loads(), on_better_plan, may_improve }
+        let loads = self.demand.loads();
+        ReplanInput { spec, demand_qps, keep_qps, loads, on_better_plan, may_improve, missed, ladder_factor }
     }
 }
 
@@ -166,6 +204,8 @@ impl WatchedPipeline {
 pub enum ReplanCause {
     /// The fleet or the load has changed.
     Change,
+    /// More requests miss than the promise permits.
+    Misses,
     /// The period is over.
     Period,
 }
@@ -215,6 +255,7 @@ pub fn describe_lowered(problem: &Problem, asked_qps: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_serving::scaling::error_budget::OutcomeCount;
 
     #[test]
     fn a_pipeline_is_due_again_after_its_period() {
@@ -243,6 +284,29 @@ mod tests {
         assert!(!watched.is_due(begin) && watched.is_due(begin + CONFIRM_AFTER));
         round(&mut watched, begin + CONFIRM_AFTER);
         assert!(!watched.is_due(begin + 2 * CONFIRM_AFTER), "once");
+    }
+
+    #[test]
+    fn misses_make_a_round_due_and_raise_its_demand() {
+        let (begin, settings) = (Instant::now(), ReplanSpec::default());
+        let mut watched = WatchedPipeline::default();
+        for second in 0..30 {
+            watched.budget_for(None).count(second, OutcomeCount { in_time: 100, missed: 0 });
+            watched.observe(begin, 100, &settings);
+        }
+        let spec = || PipelineSpec { name: "p".into(), ..Default::default() };
+        let calm = watched.begin_round(begin, spec(), &settings, ReplanCause::Period);
+        assert!(!watched.react_to_misses(begin) && calm.missed.is_none());
+        (30..35).for_each(|second| watched.budget_for(None).count(second, OutcomeCount { in_time: 50, missed: 50 }));
+        assert!(watched.react_to_misses(begin) && watched.is_due(begin));
+        assert!(!watched.react_to_misses(begin + Duration::from_secs(9)), "replicas load meanwhile");
+        assert!(watched.react_to_misses(begin + MISSES_AGAIN_AFTER));
+        let raised = watched.begin_round(begin, spec(), &settings, ReplanCause::Misses);
+        assert_eq!(raised.missed.map(|m| (m.missed, m.ended)), Some((250, 1_000)));
+        assert!(raised.demand_qps > 1.4 * calm.demand_qps, "{} after {}", raised.demand_qps, calm.demand_qps);
+        assert_eq!(raised.demand_qps, calm.demand_qps * raised.ladder_factor);
+        watched.budget_for(Some(95.0));
+        assert!(watched.budget.as_ref().is_some_and(|b| b.missed().is_none()), "another promise, another budget");
     }
 
     #[test]

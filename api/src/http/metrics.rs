@@ -4,6 +4,7 @@ use super::refusal::HandlerResult;
 use crate::act::apply::agent_facts;
 use crate::app::App;
 use crate::app::counts;
+use crate::decide::budget::{promise_of, window_s};
 use crate::decide::fleet::Fleet;
 use crate::store::{self, advice::AdviceRow};
 use actix_web::{HttpResponse, web};
@@ -36,6 +37,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let now = crate::app::now().timestamp();
     let arrivals = store::arrivals::between(&mut db, None, now - RATE_WINDOW_S, now).await?;
     let advice = store::advice::list(&mut db).await?;
+    let budgets = read_budgets(&mut db, now).await?;
     drop(db);
     let mut page = Page::default();
     page.figure("target_generation", "Generation of the target in force.", target.generation);
@@ -52,10 +54,49 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     }
     page.labelled_figure("offered_qps", "Queries offered per second, mean over 10 s.", "pipeline", offered);
     add_advice(&mut page, &advice);
+    add_budgets(&mut page, &budgets);
     for count in counts::ALL {
         page.counter(count.name(), count.help(), count.get());
     }
     Ok(HttpResponse::Ok().content_type("application/openmetrics-text; version=1.0.0; charset=utf-8").body(page.text()))
+}
+
+/// Misses over permitted misses, by pipeline.
+#[derive(Default)]
+struct BurnRatesByPipeline {
+    fast: BTreeMap<String, f64>,
+    slow: BTreeMap<String, f64>,
+    whole: BTreeMap<String, f64>,
+}
+
+async fn read_budgets(db: &mut store::PgConnection, now: i64) -> store::Result<BurnRatesByPipeline> {
+    let mut permitted: BTreeMap<String, f64> = BTreeMap::new();
+    for row in store::pipelines::list(db).await? {
+        permitted.insert(row.name, promise_of(row.spec["percentile"].as_f64()).missed_share_max);
+    }
+    let mut budgets = BurnRatesByPipeline::default();
+    for row in store::arrivals::outcomes(db, now, [window_s() / 60, window_s() / 6, window_s()]).await? {
+        let Some(share) = permitted.get(&row.pipeline) else { continue };
+        let rate = |missed: i64, ended: i64| (ended > 0).then(|| missed as f64 / ended as f64 / share);
+        let of =
+            |rates: &mut BTreeMap<String, f64>, rate: Option<f64>| rates.extend(rate.map(|r| (row.pipeline.clone(), r)));
+        of(&mut budgets.fast, rate(row.missed_fast, row.ended_fast));
+        of(&mut budgets.slow, rate(row.missed_slow, row.ended_slow));
+        of(&mut budgets.whole, rate(row.missed, row.ended));
+    }
+    Ok(budgets)
+}
+
+/// How much of each promise is left, and how fast it is spent.
+fn add_budgets(page: &mut Page, budgets: &BurnRatesByPipeline) {
+    let BurnRatesByPipeline { fast, slow, whole } = budgets;
+    let left = whole.iter().map(|(name, rate)| (name.clone(), 1.0 - rate));
+    page.labelled_figure("error_budget_left_ratio", "Part of the hour's permitted misses that is left.", "pipeline", left);
+    let rows = |rates: &BTreeMap<String, f64>| rates.clone().into_iter();
+    let help = "Misses of the last minute over the permitted ones.";
+    page.labelled_figure("error_budget_fast_burn_rate", help, "pipeline", rows(fast));
+    let help = "Misses of the last ten minutes over the permitted ones.";
+    page.labelled_figure("error_budget_slow_burn_rate", help, "pipeline", rows(slow));
 }
 
 /// What is advised for pipelines without agents. A pipeline without advice has no replicas here, which is not zero.

@@ -77,6 +77,51 @@ pub async fn sums(db: &mut PgConnection, from: i64, to: i64) -> Result<Vec<Arriv
     .await
 }
 
+/// Requests of one pipeline that ended, and those of them that missed, over three windows.
+#[derive(Clone, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
+pub struct OutcomesRow {
+    /// The pipeline.
+    pub pipeline: String,
+    /// Of the shortest window.
+    pub ended_fast: i64,
+    /// Late, dropped and failed ones of the shortest window.
+    pub missed_fast: i64,
+    /// Of the middle window.
+    pub ended_slow: i64,
+    /// Late, dropped and failed ones of the middle window.
+    pub missed_slow: i64,
+    /// Of the longest window.
+    pub ended: i64,
+    /// Late, dropped and failed ones of the longest window.
+    pub missed: i64,
+}
+
+/// The outcomes of each pipeline before the second `to`, over windows of so many seconds, the shortest first.
+///
+/// # Errors
+/// The database's.
+pub async fn outcomes(db: &mut PgConnection, to: i64, windows: [i64; 3]) -> Result<Vec<OutcomesRow>> {
+    let [fast, slow, whole] = windows.map(|seconds| to - seconds);
+    sqlx::query_as(
+        "with counted as (
+           select pipeline, second, ok + late + dropped + failed as ended, late + dropped + failed as missed
+           from arrivals where second >= $3 and second < $4)
+         select pipeline,
+           coalesce(sum(ended) filter (where second >= $1), 0)::bigint as ended_fast,
+           coalesce(sum(missed) filter (where second >= $1), 0)::bigint as missed_fast,
+           coalesce(sum(ended) filter (where second >= $2), 0)::bigint as ended_slow,
+           coalesce(sum(missed) filter (where second >= $2), 0)::bigint as missed_slow,
+           sum(ended)::bigint as ended, sum(missed)::bigint as missed
+         from counted group by pipeline order by pipeline",
+    )
+    .bind(fast)
+    .bind(slow)
+    .bind(whole)
+    .bind(to)
+    .fetch_all(db)
+    .await
+}
+
 /// Deletes rows before the second `before`.
 ///
 /// # Errors

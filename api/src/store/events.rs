@@ -1,4 +1,4 @@
-//! Events in the order of their commits. Triggers of the database write them (`migrations/0035_events.sql`).
+//! Events in the order of their commits. Triggers of the database write most of them (`migrations/0035_events.sql`).
 
 use super::connection::{PgConnection, Result, Time};
 use serde_json::Value;
@@ -30,6 +30,15 @@ pub struct EventFilter {
     pub kind: Option<String>,
     /// Only events of this pipeline.
     pub pipeline: Option<String>,
+}
+
+/// Adds an event, in a transaction of its own.
+///
+/// # Errors
+/// The database's.
+pub async fn insert(db: &mut PgConnection, kind: &str, pipeline: &str, detail: &Value) -> Result<()> {
+    sqlx::query("select note_event($1, $2, $3)").bind(kind).bind(pipeline).bind(detail).execute(db).await?;
+    Ok(())
 }
 
 /// The oldest events after `after`, in their order.

@@ -4,10 +4,13 @@ use super::fleet::{FleetWatch, Reports};
 use crate::act::apply::ApplyError;
 use crate::act::replanned::{DemandOrigin, replanned_spec};
 use crate::app::{App, now};
+use crate::decide::budget::{PipelineBudget, alert_name, window_s};
 use crate::decide::replan::{ReplanCause, ReplanInput, WatchedPipeline};
 use crate::decide::seconds::ObservedSeconds;
 use crate::store::{self, arrivals::ArrivalsRow};
+use apportion_serving::scaling::error_budget::OutcomeCount;
 use apportion_wire::{PipelineSpec, ReplanSpec};
+use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -78,22 +81,26 @@ impl LoadWatch {
         Ok(pipelines)
     }
 
-    /// Takes the seconds into account that are complete by now; returns whether a load has changed so much that its
-    /// pipeline is due.
-    pub(super) async fn observe(&mut self, pipelines: &[ReplannedPipeline], reports: Reports) -> Result<bool, ApplyError> {
+    /// Takes the seconds into account that are complete by now; returns the cause, if a pipeline is due at once.
+    pub(super) async fn observe(
+        &mut self,
+        pipelines: &[ReplannedPipeline],
+        reports: Reports,
+    ) -> Result<Option<ReplanCause>, ApplyError> {
         let complete = (now().timestamp_millis() - REPORTED_AFTER_MS).div_euclid(1_000);
         let is_known = self.seconds.observe(Instant::now(), complete);
         if reports == Reports::MayBeMissing || !is_known {
             // Missing reports do not mean a load of zero.
             self.watched.values_mut().for_each(|w| w.observed_until = complete);
-            return Ok(false);
+            return Ok(None);
         }
         let first = self.watched.values().map(|w| w.observed_until).min().unwrap_or(complete).max(complete - SECONDS_MAX);
         if first >= complete {
-            return Ok(false);
+            return Ok(None);
         }
-        let rows = store::arrivals::between(&mut *self.app.pool.acquire().await?, None, first, complete).await?;
-        let mut has_changed = false;
+        let mut db = self.app.pool.acquire().await?;
+        let rows = store::arrivals::between(&mut db, None, first, complete).await?;
+        let mut cause = None;
         for ReplannedPipeline { spec, settings } in pipelines {
             let Some(watched) = self.watched.get_mut(&spec.name) else { continue };
             let rows: Vec<&ArrivalsRow> = rows.iter().filter(|r| r.pipeline == spec.name).collect();
@@ -101,18 +108,32 @@ impl LoadWatch {
                 // Seconds before the first report do not mean a load of zero.
                 watched.observed_until = rows.first().map_or(complete, |r| r.second);
             }
-            for second in watched.observed_until.max(first)..complete {
-                let offered = rows.iter().find(|r| r.second == second).map_or(0, |r| r.offered.max(0) as u64);
+            let from = watched.observed_until.max(first);
+            if watched.budget.is_none() {
+                let past = store::arrivals::between(&mut db, Some(&spec.name), complete - window_s(), from).await?;
+                let budget = watched.budget_for(spec.percentile);
+                past.iter().for_each(|row| budget.count(row.second, ended(row)));
+            }
+            for second in from..complete {
+                let row = rows.iter().find(|r| r.second == second);
+                watched.budget_for(spec.percentile).count(second, row.map_or(OutcomeCount::default(), |r| ended(r)));
+                let offered = row.map_or(0, |r| r.offered.max(0) as u64);
                 let planned = watched.planned_qps();
                 if watched.observe(Instant::now(), offered, settings) {
                     let rate = watched.demand.rate_qps();
                     tracing::info!(pipeline = spec.name, rate, planned, "large change of the load");
-                    has_changed = true;
+                    cause = Some(ReplanCause::Change);
                 }
             }
             watched.observed_until = complete;
+            if watched.react_to_misses(Instant::now()) {
+                cause = cause.or(Some(ReplanCause::Misses));
+            }
+            if let Some(budget) = &mut watched.budget {
+                note_alert(&mut db, &spec.name, budget, complete).await?;
+            }
         }
-        Ok(has_changed)
+        Ok(cause)
     }
 
     /// The wishes of all pipelines for a round that begins now.
@@ -128,4 +149,27 @@ impl LoadWatch {
         };
         pipelines.into_iter().filter_map(wish).collect()
     }
+}
+
+/// The requests that ended in a second, as reported.
+fn ended(row: &ArrivalsRow) -> OutcomeCount {
+    let [in_time, late, dropped, failed] = [row.ok, row.late, row.dropped, row.failed].map(|count| count.max(0) as u64);
+    OutcomeCount { in_time, missed: late + dropped + failed }
+}
+
+/// Makes an event of another alert.
+async fn note_alert(
+    db: &mut store::PgConnection,
+    pipeline: &str,
+    budget: &mut PipelineBudget,
+    second: i64,
+) -> store::Result<()> {
+    let Some(change) = budget.take_alert_change(second) else { return Ok(()) };
+    let alert = alert_name(change.alert);
+    tracing::info!(pipeline, alert, left_ratio = change.left_ratio, "the error budget has another alert");
+    let rates = change.burn_rates;
+    let detail = json!({
+        "alert": alert, "left_ratio": change.left_ratio, "fast_burn_rate": rates.fast, "slow_burn_rate": rates.slow,
+    });
+    store::events::insert(db, "budget", pipeline, &detail).await
 }

@@ -110,12 +110,18 @@ impl Drop for RunningRound {
     }
 }
 
+/// A round that does not wait for its period.
+struct EarlyRound {
+    why: String,
+    cause: ReplanCause,
+}
+
 struct Leader {
     app: App,
     fleet: FleetWatch,
     load: LoadWatch,
     /// Why the next round begins before the period is over.
-    why: Option<String>,
+    early: Option<EarlyRound>,
     round: Option<RunningRound>,
     deleted_at: Option<Instant>,
 }
@@ -126,7 +132,7 @@ impl Leader {
             fleet: FleetWatch::new(app.clone(), Instant::now()),
             load: LoadWatch::new(app.clone()),
             app,
-            why: None,
+            early: None,
             round: None,
             deleted_at: None,
         }
@@ -138,8 +144,9 @@ impl Leader {
             self.replan_now(&why);
         }
         let pipelines = self.load.read_pipelines(&mut self.fleet).await?;
-        if self.load.observe(&pipelines, self.fleet.reports()).await? {
-            self.why = Some("the load has changed".into());
+        if let Some(cause) = self.load.observe(&pipelines, self.fleet.reports()).await? {
+            let why = if cause == ReplanCause::Misses { "requests miss" } else { "the load has changed" };
+            self.early = Some(EarlyRound { why: why.into(), cause });
         }
         self.end_round().await;
         self.begin_round(pipelines);
@@ -147,7 +154,7 @@ impl Leader {
     }
 
     fn replan_now(&mut self, why: &str) {
-        self.why = Some(why.into());
+        self.early = Some(EarlyRound { why: why.into(), cause: ReplanCause::Change });
         self.load.make_all_due();
     }
 
@@ -172,11 +179,11 @@ impl Leader {
         if self.round.is_some() || !is_due || pipelines.is_empty() || !self.fleet.is_complete() {
             return;
         }
-        let why = self.why.take();
-        let cause = if why.is_some() { ReplanCause::Change } else { ReplanCause::Period };
+        let on_time = || EarlyRound { why: "the period is over".into(), cause: ReplanCause::Period };
+        let EarlyRound { why, cause } = self.early.take().unwrap_or_else(on_time);
         let wishes = self.load.begin_round(at, pipelines, cause);
         let cancel = Arc::new(AtomicBool::new(false));
-        let round = ReplanRound { why: why.unwrap_or_else(|| "the period is over".into()), cancel: cancel.clone() };
+        let round = ReplanRound { why, cancel: cancel.clone() };
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
         let task = self.app.spawn(ServicePart::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
         self.round = Some(RunningRound { task, cancel });
