@@ -32,17 +32,20 @@ async fn a_missing_database_is_one_clear_error() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_newer_schema_is_left_alone() {
+async fn a_schema_is_at_most_one_version_newer() {
     let url = new_database().await;
     let service = service_on(url.clone(), open_dir()).await;
     service.running.stop().await;
     let mut connection = sqlx::PgConnection::connect(&url).await.expect("our own database");
-    sqlx::query(
-        "insert into _sqlx_migrations (version, description, success, checksum, execution_time) values (9999, 'later', true, '', 0)",
-    )
-    .execute(&mut connection)
-    .await
-    .expect("the table of migrations");
+    let add = "insert into _sqlx_migrations (version, description, success, checksum, execution_time)
+               select coalesce($1, max(version) + 1), 'later', true, '', 0 from _sqlx_migrations";
+    let next = sqlx::query(add).bind(None::<i64>).execute(&mut connection).await.expect("the table of migrations");
+    assert_eq!(next.rows_affected(), 1);
+    let service = service_on(url.clone(), open_dir()).await;
+    assert_eq!(service.get("/v1/target").await.0, 200, "the next release's schema has all that this release reads");
+    service.running.stop().await;
+    sqlx::query("delete from _sqlx_migrations where description = 'later'").execute(&mut connection).await.expect("ours");
+    sqlx::query(add).bind(9999_i64).execute(&mut connection).await.expect("the table of migrations");
     let error = refusal(&url).await;
     let newest = sqlx::query_scalar::<_, i64>("select max(version) from _sqlx_migrations where version < 9999");
     let newest = newest.fetch_one(&mut connection).await.expect("ours");

@@ -3,8 +3,9 @@
 //! Their demand comes from a source ([`super::sources`]), and their devices are the registered ones with a `count_max`.
 //! Nothing is deployed. While the demand is unknown, the last advice stays.
 
-use super::apply::ApplyError;
+use super::apply::{ApplyError, fence};
 use super::deployment::note_deployment;
+use super::lease::{ADVISOR, work_while_held};
 use super::replan::{ReplanRound, Verdict, plan_pipeline, share_of, store_decision};
 use super::replanned::{DemandOrigin, replanned_spec};
 use super::sources::{FactSourceError, read_demand, source_of};
@@ -12,7 +13,7 @@ use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::replan::{ReplanInput, may_improve_after, period};
 use crate::decide::shares::{PipelineSize, divide, least_work};
-use crate::store::{self, advice::AdviceRow, decisions::DecisionRow};
+use crate::store::{self, advice::AdviceRow, decisions::DecisionRow, leases::HeldLease};
 use apportion_domain::PipelinePlan;
 use apportion_wire::{DecisionKind, HardwareSpec, PipelineSpec};
 use std::collections::BTreeMap;
@@ -21,8 +22,6 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 use uuid::Uuid;
 
-/// Key of the advisory lock of the process that advises.
-const LOCK_KEY: i64 = 0x6170_706f_7275;
 /// Pause between two looks at the pipelines.
 const TURN_EVERY: Duration = Duration::from_millis(500);
 /// Most queries to Prometheus at a time.
@@ -32,32 +31,14 @@ const WHY: &str = "the period is over";
 
 /// Advises whenever no other process does, until the service stops.
 pub async fn run(app: App) {
-    while !app.is_stopping() {
-        let result = tokio::select! {
-            () = app.stopped() => return,
-            result = advise(&app) => result,
-        };
-        if let Err(error) = result {
-            tracing::error!(%error, "the advice for pipelines without agents failed; it starts again");
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+    work_while_held(&app, ADVISOR, ServicePart::Advisor, |lease| advise(&app, lease)).await;
 }
 
-async fn advise(app: &App) -> Result<(), ApplyError> {
-    // The lock lives as long as this connection, which goes back to no pool.
-    let mut lock = app.pool.acquire().await?.detach();
-    let is_mine = "select pg_try_advisory_lock($1)";
-    while !sqlx::query_scalar::<_, bool>(is_mine).bind(LOCK_KEY).fetch_one(&mut lock).await? {
-        app.parts.note_alive(ServicePart::Advisor);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    let mut advisor = Advisor { app: app.clone(), watched: BTreeMap::new() };
+async fn advise(app: &App, lease: HeldLease) -> Result<(), ApplyError> {
+    let mut advisor = Advisor { app: app.clone(), lease, watched: BTreeMap::new() };
     loop {
         advisor.take_turn().await?;
         app.parts.note_alive(ServicePart::Advisor);
-        // The lock is lost with its connection.
-        sqlx::query("select 1").execute(&mut lock).await?;
         tokio::time::sleep(TURN_EVERY).await;
     }
 }
@@ -71,6 +52,7 @@ struct WatchedSource {
 
 struct Advisor {
     app: App,
+    lease: HeldLease,
     watched: BTreeMap<String, WatchedSource>,
 }
 
@@ -133,7 +115,8 @@ impl Advisor {
             (spec, read)
         };
         let read: Vec<_> = futures::stream::iter(specs).map(ask).buffered(QUERIES_MAX).collect().await;
-        let mut db = self.app.pool.acquire().await?;
+        let mut db = self.app.pool.begin().await?;
+        fence(&mut db, self.lease).await?;
         let known = store::advice::list(&mut db).await?;
         let mut wishes = Vec::new();
         for (spec, read) in read {
@@ -152,6 +135,7 @@ impl Advisor {
                 }
             }
         }
+        db.commit().await?;
         Ok(wishes)
     }
 
@@ -188,7 +172,8 @@ impl Advisor {
         let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
         let size = |w: &Wish| PipelineSize { least_work: least_work(&w.spec, w.qps), tasks: w.spec.tasks.len() as u32 };
         let sizes: Vec<_> = wishes.iter().map(size).collect();
-        let round = ReplanRound { why: WHY.to_owned(), cancel: Arc::new(AtomicBool::new(false)) };
+        let cancel = Arc::new(AtomicBool::new(false));
+        let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease };
         for (wish, devices) in wishes.into_iter().zip(divide(&counts, &sizes)).filter(|(wish, _)| wish.is_known) {
             let name = wish.spec.name.clone();
             let current = last_advice(wish.last.as_ref())?;
@@ -200,7 +185,10 @@ impl Advisor {
             let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
             store_decision(&self.app, &input, &verdict, &round).await?;
             if let Verdict::Replace(made) = &verdict {
-                store::advice::note_plan(&mut *self.app.pool.acquire().await?, &name, made.row.id).await?;
+                let mut tx = self.app.pool.begin().await?;
+                fence(&mut tx, self.lease).await?;
+                store::advice::note_plan(&mut tx, &name, made.row.id).await?;
+                tx.commit().await?;
                 if let Some(watched) = self.watched.get_mut(&name) {
                     watched.changed_at = Some(at);
                 }

@@ -7,7 +7,9 @@ use crate::decide::fleet::{Agent, Fleet};
 use crate::decide::placement::{Placement, PlacementOutcome, Shortage, place_replicas};
 use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted_groups};
 use crate::documents;
-use crate::store::{self, PgConnection, agents::AgentRow, holds::FLEET, holds::HoldRow, target::TargetRow};
+use crate::store::{
+    self, PgConnection, agents::AgentRow, holds::FLEET, holds::HoldRow, leases::HeldLease, target::TargetRow,
+};
 use apportion_domain::{Fence, Generation, PipelinePlan};
 use apportion_protocol::v1;
 use apportion_wire::{BadInput, PipelineSpec, PlanState, ReplicaState};
@@ -61,6 +63,8 @@ pub struct Proposal {
     pub hold: Option<HoldRow>,
     /// Pipelines whose holds, and that of the fleet, forbid the target; none: holds do not matter.
     pub heeds_holds_of: Vec<String>,
+    /// The lease under which it is made; `None`: by a person.
+    pub lease: Option<HeldLease>,
 }
 
 /// Why there is no new target.
@@ -99,12 +103,26 @@ pub enum ApplyError {
         /// `inputs` or `outputs`.
         what: &'static str,
     },
+    /// Another process does this work by now.
+    #[error("another process has the lease {0:?} by now")]
+    LeaseLost(&'static str),
     /// A hold is in force.
     #[error("nothing is deployed for {0} now: a hold is in force")]
     Held(String),
     /// There are not enough devices.
     #[error("{}", describe(.0))]
     Devices(Vec<Shortage>),
+}
+
+/// Refuses to go on unless the process still has the lease. Nobody else can take it before the transaction ends.
+///
+/// # Errors
+/// Another process has the lease, or the database does not answer.
+pub async fn fence(tx: &mut store::PgConnection, held: HeldLease) -> Result<(), ApplyError> {
+    match store::leases::fence(tx, held).await? {
+        true => Ok(()),
+        false => Err(ApplyError::LeaseLost(held.name)),
+    }
 }
 
 /// Describes the missing devices.
@@ -171,6 +189,9 @@ async fn apply_in(
     proposal: &Proposal,
     members: Option<&BTreeSet<u64>>,
 ) -> Result<ProposalResult, ApplyError> {
+    if let Some(held) = proposal.lease {
+        fence(tx, held).await?;
+    }
     check_holds(tx, &proposal.heeds_holds_of).await?;
     let PreparedTarget { next, changed, shortages, .. } = prepare(tx, proposal, members).await?;
     if changed && !store::target::replace(tx, &next).await? {

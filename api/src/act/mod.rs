@@ -12,6 +12,7 @@ pub mod connections;
 mod deployment;
 pub mod heartbeats;
 pub mod leader;
+pub mod lease;
 mod load_failures;
 mod messages;
 pub mod model_files;

@@ -3,7 +3,9 @@
 //! The `replan` settings of a pipeline say for which objective it is planned, and whether its plans have a ladder.
 //! [`crate::decide::replacement`] decides about the plan in force.
 
-use super::apply::{ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, load_plan};
+use super::apply::{
+    ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence, load_plan,
+};
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
 use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
@@ -11,7 +13,7 @@ use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_
 use crate::decide::shares::{PipelineSize, divide, least_work};
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
-use crate::store::{self, decisions::DecisionRow, holds::FLEET, holds::HoldRow, plans::PlanRow};
+use crate::store::{self, decisions::DecisionRow, holds::FLEET, holds::HoldRow, leases::HeldLease, plans::PlanRow};
 use apportion_domain::{PipelinePlan, Plan, PlanOutcome, Problem};
 use apportion_planning::ExplanationDepth;
 use apportion_wire::{BadInput, DecisionKind, HardwareSpec, PlanState, ReplanSpec};
@@ -31,6 +33,8 @@ pub struct ReplanRound {
     pub why: String,
     /// Stops the round when it is set.
     pub cancel: Arc<AtomicBool>,
+    /// The lease under which it is made.
+    pub lease: HeldLease,
 }
 
 /// A plan that replaces the one in force.
@@ -111,6 +115,7 @@ pub async fn run_round(
             reason: format!("{} for {}", round.why, replaced.join(", ")),
             hold: None,
             heeds_holds_of: replaced.clone(),
+            lease: Some(round.lease),
         };
         apply_to(app, &proposal, Some(&fleet.numbers())).await?;
     }
@@ -159,7 +164,7 @@ async fn advise_held(
     let advice = ReplanInput { on_better_plan: OnBetterPlan::Advise, ..wish.clone() };
     let until = hold.until.map_or_else(|| "it is released".to_owned(), |until| until.to_rfc3339());
     let why = format!("{}, held by {} until {until} ({})", round.why, hold.made_by, hold.reason);
-    let round = ReplanRound { why, cancel: round.cancel.clone() };
+    let round = ReplanRound { why, cancel: round.cancel.clone(), lease: round.lease };
     store_decision(app, &advice, &verdict, &round).await?;
     Ok(())
 }
@@ -355,7 +360,7 @@ pub(super) async fn store_decision(
     wish: &ReplanInput,
     verdict: &Verdict,
     round: &ReplanRound,
-) -> store::Result<()> {
+) -> Result<(), ApplyError> {
     let (reason, plan, demand_qps, costs) = match verdict {
         Verdict::Replace(made) => (&made.reason, Some(made.row.id), made.demand_qps, made.costs),
         Verdict::Keep { reason, costs } => (reason, None, wish.demand_qps, *costs),
@@ -365,6 +370,7 @@ pub(super) async fn store_decision(
     let decision = decision_kind(verdict, wish.on_better_plan);
     tracing::info!(pipeline = wish.spec.name, decision = decision.name(), reason, demand_qps, "replanned");
     let mut tx = app.pool.begin().await?;
+    fence(&mut tx, round.lease).await?;
     if let Verdict::Replace(made) = verdict {
         store::plans::insert_finished(&mut tx, &made.row).await?;
     }
@@ -379,5 +385,5 @@ pub(super) async fn store_decision(
         made_at: now(),
     };
     store::decisions::insert(&mut tx, &row).await?;
-    tx.commit().await
+    Ok(tx.commit().await?)
 }

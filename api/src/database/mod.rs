@@ -4,13 +4,25 @@ mod private;
 
 pub use private::{PrivateDatabase, PrivateError};
 
-use sqlx::migrate::{MigrateError, Migrator};
+use sqlx::migrate::MigrateError;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
+use sqlx::{ConnectOptions, PgConnection};
 use std::path::Path;
 use std::str::FromStr;
 use std::time::Duration;
 
-static MIGRATIONS: Migrator = sqlx::migrate!("../migrations");
+/// Limits of every session: a statement that hangs ends, and the locks of a client that is gone are free again.
+const SESSION_LIMITS: [(&str, &str); 6] = [
+    ("statement_timeout", "30s"),
+    ("lock_timeout", "10s"),
+    ("idle_in_transaction_session_timeout", "30s"),
+    ("tcp_keepalives_idle", "10"),
+    ("tcp_keepalives_interval", "5"),
+    ("tcp_keepalives_count", "3"),
+];
+/// A process works with a schema that is so many versions newer than its own, so that processes are upgraded one by one.
+/// Migrations add and never take away what the release before reads.
+const VERSIONS_AHEAD_MAX: i64 = 1;
 /// Most connections of one service process.
 pub const CONNECTIONS_MAX: u32 = 16;
 /// How long a request waits for a connection before it fails.
@@ -31,7 +43,7 @@ pub enum DatabaseError {
         #[source]
         source: sqlx::Error,
     },
-    /// A newer release has changed the schema.
+    /// The schema is more than one version newer than this program's.
     #[error("the database has schema version {found}, this program knows up to {known}; use a newer release")]
     Newer {
         /// Version found.
@@ -76,10 +88,12 @@ impl Database {
         let pool = PgPoolOptions::new()
             .max_connections(CONNECTIONS_MAX)
             .acquire_timeout(ACQUIRE_TIMEOUT)
-            .connect_with(options.application_name("apportion"))
+            .connect_with(options.clone().application_name("apportion").options(SESSION_LIMITS))
             .await
             .map_err(|source| DatabaseError::Unreachable { place, source })?;
-        migrate(&pool).await?;
+        // a migration of a large table may take longer than any other statement
+        let mut unlimited = options.connect().await.map_err(|error| DatabaseError::Migrate(error.into()))?;
+        migrate(&mut unlimited).await?;
         Ok(Self { pool, private })
     }
 
@@ -109,12 +123,26 @@ impl Database {
     }
 }
 
-async fn migrate(pool: &sqlx::PgPool) -> Result<(), DatabaseError> {
-    MIGRATIONS.run(pool).await.map_err(|error| match error {
-        MigrateError::VersionMissing(found) | MigrateError::VersionTooNew(found, _) => {
-            let known = MIGRATIONS.iter().map(|m| m.version).max().unwrap_or(0);
-            DatabaseError::Newer { found, known }
-        }
-        other => DatabaseError::Migrate(other),
-    })
+async fn migrate(connection: &mut PgConnection) -> Result<(), DatabaseError> {
+    let mut migrator = sqlx::migrate!("../migrations");
+    migrator.set_ignore_missing(true);
+    let known = migrator.iter().map(|m| m.version).max().unwrap_or(0);
+    let found = newest_version(connection).await.map_err(|error| DatabaseError::Migrate(error.into()))?;
+    if found > known + VERSIONS_AHEAD_MAX {
+        return Err(DatabaseError::Newer { found, known });
+    }
+    if found > known {
+        tracing::warn!(found, known, "the database has the schema of the next release: upgrade this process too");
+    }
+    migrator.run(connection).await.map_err(DatabaseError::Migrate)
+}
+
+/// The version of the schema; 0 before the first migration.
+async fn newest_version(connection: &mut PgConnection) -> sqlx::Result<i64> {
+    let has_table: bool =
+        sqlx::query_scalar("select to_regclass('_sqlx_migrations') is not null").fetch_one(&mut *connection).await?;
+    match has_table {
+        true => sqlx::query_scalar("select coalesce(max(version), 0) from _sqlx_migrations").fetch_one(connection).await,
+        false => Ok(0),
+    }
 }

@@ -15,6 +15,7 @@ pub mod demand;
 pub mod deployed;
 pub mod fleet;
 pub mod heartbeat;
+pub mod lease;
 pub mod load_failures;
 pub mod membership;
 pub mod placement;

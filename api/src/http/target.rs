@@ -293,6 +293,7 @@ fn proposal(plans: Vec<Uuid>, replaced: i64, reason: String) -> Proposal {
         reason,
         hold: None,
         heeds_holds_of: Vec::new(),
+        lease: None,
     }
 }
 

@@ -17,6 +17,7 @@ pub mod files;
 pub mod hardware;
 pub mod holds;
 pub mod jobs;
+pub mod leases;
 pub mod pipelines;
 pub mod plans;
 pub mod processes;

@@ -1,4 +1,4 @@
-//! A relay to a database that can cut its connections.
+//! A relay to a database that can cut its connections, or stop forwarding on them.
 
 use std::path::PathBuf;
 use tempfile::TempDir;
@@ -9,12 +9,22 @@ use tokio::sync::watch;
 /// The name that PostgreSQL's clients give to the socket of port 5432.
 const SOCKET: &str = ".s.PGSQL.5432";
 
+/// What a relay does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum RelayState {
+    Open,
+    /// Connections are closed.
+    Cut,
+    /// Connections stay, and nothing comes through: a network that is parted. They are closed at its end.
+    Parted,
+}
+
 /// Relays connections while it is open.
 pub struct Relay {
     dir: TempDir,
     role: String,
     database: String,
-    is_open: watch::Sender<bool>,
+    state: watch::Sender<RelayState>,
 }
 
 impl Relay {
@@ -25,23 +35,28 @@ impl Relay {
         let server = PathBuf::from(folder.replace("%2F", "/")).join(SOCKET);
         let dir = tempfile::tempdir().expect("a folder");
         let listener = UnixListener::bind(dir.path().join(SOCKET)).expect("a socket");
-        let (is_open, state) = watch::channel(true);
+        let (sender, state) = watch::channel(RelayState::Open);
         tokio::spawn(async move {
             while let Ok((mut client, _)) = listener.accept().await {
                 let (server, mut state) = (server.clone(), state.clone());
-                if !*state.borrow() {
+                if *state.borrow() == RelayState::Cut {
                     continue;
                 }
                 tokio::spawn(async move {
+                    if *state.borrow() == RelayState::Parted {
+                        let _ended = state.wait_for(|now| *now != RelayState::Parted).await;
+                        return;
+                    }
                     let Ok(mut server) = UnixStream::connect(server).await else { return };
                     tokio::select! {
                         _ended = copy_bidirectional(&mut client, &mut server) => {}
-                        _cut = state.wait_for(|open| !open) => {}
+                        _changed = state.wait_for(|now| *now != RelayState::Open) => {}
                     }
+                    let _ended = state.wait_for(|now| *now != RelayState::Parted).await;
                 });
             }
         });
-        Self { dir, role: role.to_owned(), database: database.to_owned(), is_open }
+        Self { dir, role: role.to_owned(), database: database.to_owned(), state: sender }
     }
 
     /// The URL of the database through the relay.
@@ -52,6 +67,11 @@ impl Relay {
 
     /// Cuts every connection and refuses new ones, or relays them again.
     pub fn open(&self, is_open: bool) {
-        self.is_open.send_replace(is_open);
+        self.state.send_replace(if is_open { RelayState::Open } else { RelayState::Cut });
+    }
+
+    /// Lets nothing through, and closes nothing, until it is opened again.
+    pub fn part(&self) {
+        self.state.send_replace(RelayState::Parted);
     }
 }

@@ -2,16 +2,18 @@
 
 use crate::act::apply::{
     ApplyError, DuplicatePipelines, MissingDevices, Proposal, ProposalResult, SpecSource, agent_facts, apply_to, describe,
+    fence,
 };
 use crate::app::{App, now};
 use crate::decide::broken_variants::BrokenVariants;
 use crate::decide::fleet::{AgentSignature, Fleet};
 use crate::decide::heartbeat::{GracePeriod, LossJudgement, ProcessHeartbeats};
 use crate::decide::membership::{AgentStatus, Disruption, FleetMembers, Membership};
-use crate::store::{self, agents::AgentRow, target::TargetRow};
+use crate::store::{self, agents::AgentRow, leases::HeldLease, target::TargetRow};
 use apportion_protocol::v1;
 use apportion_wire::PipelineSpec;
 use prost::Message;
+use sqlx::Connection;
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
@@ -37,6 +39,7 @@ struct Signature {
 /// The leader's view of the fleet.
 pub(super) struct FleetWatch {
     app: App,
+    lease: HeldLease,
     grace: GracePeriod,
     processes: ProcessHeartbeats,
     membership: Membership,
@@ -50,9 +53,10 @@ pub(super) struct FleetWatch {
 }
 
 impl FleetWatch {
-    pub(super) fn new(app: App, at: Instant) -> Self {
+    pub(super) fn new(app: App, lease: HeldLease, at: Instant) -> Self {
         Self {
             app,
+            lease,
             grace: GracePeriod::longest(at),
             processes: ProcessHeartbeats::default(),
             membership: Membership::default(),
@@ -99,7 +103,11 @@ impl FleetWatch {
         let mut db = self.app.pool.acquire().await?;
         let live = self.processes.observe(at, &store::processes::beats(&mut db).await?);
         if judgement == LossJudgement::Allowed {
-            for name in store::agents::mark_unheld_lost(&mut db, &live).await? {
+            let mut tx = db.begin().await?;
+            fence(&mut tx, self.lease).await?;
+            let lost = store::agents::mark_unheld_lost(&mut tx, &live).await?;
+            tx.commit().await?;
+            for name in lost {
                 let why = "the process that held this agent's stream is gone, and the agent joined no other: it is lost";
                 tracing::warn!(agent = name, why);
             }
@@ -185,6 +193,7 @@ impl FleetWatch {
             reason: why.to_owned(),
             hold: None,
             heeds_holds_of: Vec::new(),
+            lease: Some(self.lease),
         };
         apply_to(&self.app, &proposal, Some(&self.fleet.numbers())).await
     }

@@ -1,16 +1,17 @@
 //! Which load do the replanned pipelines have, and which of them are due?
 
 use super::fleet::{FleetWatch, Reports};
-use crate::act::apply::ApplyError;
+use crate::act::apply::{ApplyError, fence};
 use crate::act::replanned::{DemandOrigin, replanned_spec};
 use crate::app::{App, now};
 use crate::decide::budget::{PipelineBudget, alert_name, window_s};
 use crate::decide::replan::{ReplanCause, ReplanInput, WatchedPipeline};
 use crate::decide::seconds::ObservedSeconds;
-use crate::store::{self, arrivals::ArrivalsRow};
+use crate::store::{self, arrivals::ArrivalsRow, leases::HeldLease};
 use apportion_serving::scaling::error_budget::OutcomeCount;
 use apportion_wire::{PipelineSpec, ReplanSpec};
 use serde_json::json;
+use sqlx::Connection;
 use std::collections::BTreeMap;
 use std::time::Instant;
 
@@ -31,13 +32,14 @@ pub(super) struct ReplannedPipeline {
 /// The leader's view of the load.
 pub(super) struct LoadWatch {
     app: App,
+    lease: HeldLease,
     seconds: ObservedSeconds,
     watched: BTreeMap<String, WatchedPipeline>,
 }
 
 impl LoadWatch {
-    pub(super) fn new(app: App) -> Self {
-        Self { app, seconds: ObservedSeconds::default(), watched: BTreeMap::new() }
+    pub(super) fn new(app: App, lease: HeldLease) -> Self {
+        Self { app, lease, seconds: ObservedSeconds::default(), watched: BTreeMap::new() }
     }
 
     /// Makes every pipeline due at once.
@@ -130,7 +132,7 @@ impl LoadWatch {
                 cause = cause.or(Some(ReplanCause::Misses));
             }
             if let Some(budget) = &mut watched.budget {
-                note_alert(&mut db, &spec.name, budget, complete).await?;
+                note_alert(&mut db, self.lease, &spec.name, budget, complete).await?;
             }
         }
         Ok(cause)
@@ -160,10 +162,11 @@ fn ended(row: &ArrivalsRow) -> OutcomeCount {
 /// Makes an event of another alert.
 async fn note_alert(
     db: &mut store::PgConnection,
+    lease: HeldLease,
     pipeline: &str,
     budget: &mut PipelineBudget,
     second: i64,
-) -> store::Result<()> {
+) -> Result<(), ApplyError> {
     let Some(change) = budget.take_alert_change(second) else { return Ok(()) };
     let alert = alert_name(change.alert);
     tracing::info!(pipeline, alert, left_ratio = change.left_ratio, "the error budget has another alert");
@@ -171,5 +174,8 @@ async fn note_alert(
     let detail = json!({
         "alert": alert, "left_ratio": change.left_ratio, "fast_burn_rate": rates.fast, "slow_burn_rate": rates.slow,
     });
-    store::events::insert(db, "budget", pipeline, &detail).await
+    let mut tx = db.begin().await?;
+    fence(&mut tx, lease).await?;
+    store::events::insert(&mut tx, "budget", pipeline, &detail).await?;
+    Ok(tx.commit().await?)
 }

@@ -1,17 +1,18 @@
 //! Which process leads, and what does the leader do in each turn?
 //!
-//! Leader election is an advisory lock of the database: one process leads. The leader only writes the target; every process
-//! pushes the target to the streams that it holds.
+//! The process with the lease [`LEADER`] leads. The leader only writes the target; every process pushes the target to the
+//! streams that it holds.
 
 mod fleet;
 mod load;
 
 use super::apply::ApplyError;
+use super::lease::{Chain, LEADER, work_while_held};
 use super::replan::{ReplanRound, run_round};
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::replan::ReplanCause;
-use crate::store;
+use crate::store::{self, leases::HeldLease};
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
 use std::sync::Arc;
@@ -19,8 +20,6 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-/// Key of the advisory lock that makes a leader.
-const LOCK_KEY: i64 = 0x6170_706f_7274;
 /// Pause between two turns. A change of the fleet in this process ends it early.
 const TURN_EVERY: Duration = Duration::from_millis(200);
 /// Longest time of one turn. After it the connection to the database counts as lost, and the loop starts again.
@@ -38,56 +37,15 @@ const KEEP_DECISIONS_DAYS: i64 = 30;
 
 /// Leads whenever no other process does, until the service stops.
 pub async fn run(app: App) {
-    while !app.is_stopping() {
-        let result = tokio::select! {
-            () = app.stopped() => return,
-            result = lead(&app) => result,
-        };
-        if let Err(error) = result {
-            tracing::error!(error = %Chain(&error), "the control loop failed; it starts again");
-        }
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
+    work_while_held(&app, LEADER, ServicePart::Leader, |lease| lead(&app, lease)).await;
 }
 
-/// An error with its causes, on one line.
-struct Chain<'a>(&'a dyn std::error::Error);
-
-impl std::fmt::Display for Chain<'_> {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}", self.0)?;
-        let mut cause = self.0.source();
-        while let Some(error) = cause {
-            write!(f, ": {error}")?;
-            cause = error.source();
-        }
-        Ok(())
-    }
-}
-
-async fn lead(app: &App) -> Result<(), ApplyError> {
-    // The lock lives as long as this connection, which goes back to no pool.
-    let mut lock = app.pool.acquire().await?.detach();
-    loop {
-        let is_leader: bool =
-            sqlx::query_scalar("select pg_try_advisory_lock($1)").bind(LOCK_KEY).fetch_one(&mut lock).await?;
-        if is_leader {
-            break;
-        }
-        app.parts.note_alive(ServicePart::Leader);
-        tokio::time::sleep(Duration::from_secs(1)).await;
-    }
-    tracing::info!("leading the fleet");
-    let mut leader = Leader::new(app.clone());
-    let mut last_checked = Instant::now();
+async fn lead(app: &App, lease: HeldLease) -> Result<(), ApplyError> {
+    let mut leader = Leader::new(app.clone(), lease);
     loop {
         let turn = tokio::time::timeout(TURN_MAX, leader.take_turn()).await;
         turn.unwrap_or(Err(ApplyError::Database(store::Error::PoolTimedOut)))?;
         app.parts.note_alive(ServicePart::Leader);
-        if last_checked.elapsed() > Duration::from_secs(1) {
-            sqlx::query("select 1").execute(&mut lock).await?;
-            last_checked = Instant::now();
-        }
         tokio::select! {
             () = app.fleet_changed.notified() => {}
             () = tokio::time::sleep(TURN_EVERY) => {}
@@ -118,6 +76,7 @@ struct EarlyRound {
 
 struct Leader {
     app: App,
+    lease: HeldLease,
     fleet: FleetWatch,
     load: LoadWatch,
     /// Why the next round begins before the period is over.
@@ -127,11 +86,12 @@ struct Leader {
 }
 
 impl Leader {
-    fn new(app: App) -> Self {
+    fn new(app: App, lease: HeldLease) -> Self {
         Self {
-            fleet: FleetWatch::new(app.clone(), Instant::now()),
-            load: LoadWatch::new(app.clone()),
+            fleet: FleetWatch::new(app.clone(), lease, Instant::now()),
+            load: LoadWatch::new(app.clone(), lease),
             app,
+            lease,
             early: None,
             round: None,
             deleted_at: None,
@@ -183,7 +143,7 @@ impl Leader {
         let EarlyRound { why, cause } = self.early.take().unwrap_or_else(on_time);
         let wishes = self.load.begin_round(at, pipelines, cause);
         let cancel = Arc::new(AtomicBool::new(false));
-        let round = ReplanRound { why, cancel: cancel.clone() };
+        let round = ReplanRound { why, cancel: cancel.clone(), lease: self.lease };
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
         let task = self.app.spawn(ServicePart::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
         self.round = Some(RunningRound { task, cancel });
