@@ -32,8 +32,8 @@ const OUTBOX_MAX: usize = 64;
 /// Who the agent is.
 #[derive(Clone, Debug)]
 pub struct Identity {
-    /// The control plane's URL.
-    pub join: String,
+    /// The URLs of the control plane's processes, at least one.
+    pub join: Vec<String>,
     /// What it asks for.
     pub token: String,
     /// Unique in the fleet.
@@ -86,23 +86,37 @@ fn name(reason: Reason) -> &'static str {
     }
 }
 
-/// Keeps the stream until `stop` is cancelled, then says that the agent leaves. An agent that has a target serves it even
+/// A process of the control plane.
+struct ControlPlane {
+    url: String,
+    endpoint: Endpoint,
+}
+
+impl ControlPlane {
+    fn new(url: &str) -> Result<Self, ControlError> {
+        let endpoint = Endpoint::from_shared(url.to_owned())
+            .map_err(|e| ControlError::Address(url.to_owned(), e.to_string()))?
+            .connect_timeout(CONNECT_MAX)
+            .http2_keep_alive_interval(Duration::from_secs(2))
+            .keep_alive_timeout(Duration::from_secs(2))
+            .keep_alive_while_idle(true);
+        Ok(Self { url: url.to_owned(), endpoint })
+    }
+}
+
+/// Keeps the stream until `stop` is cancelled, then says that the agent leaves. When it ends, the next process of the
+/// control plane is tried; the pause grows once all were tried. An agent that has a target serves it even
 /// while the control plane refuses the agent, and tries again. The refusal may come from another program on the port, or
 /// from a service that is mended soon.
 ///
 /// # Errors
 /// [`ControlError`] if another try cannot succeed and there is no target to serve.
 pub async fn attend(identity: Identity, handle: AgentHandle, stop: CancellationToken) -> Result<(), ControlError> {
-    let endpoint = Endpoint::from_shared(identity.join.clone())
-        .map_err(|e| ControlError::Address(identity.join.clone(), e.to_string()))?
-        .connect_timeout(CONNECT_MAX)
-        .http2_keep_alive_interval(Duration::from_secs(2))
-        .keep_alive_timeout(Duration::from_secs(2))
-        .keep_alive_while_idle(true);
+    let planes = identity.join.iter().map(|url| ControlPlane::new(url)).collect::<Result<Vec<_>, _>>()?;
     let mut backoff = BACKOFF_MIN;
-    loop {
+    for at in (0..planes.len()).cycle() {
         let begun = std::time::Instant::now();
-        let ended = stream(&endpoint, &identity, &handle, &stop).await;
+        let ended = stream(&planes[at], &identity, &handle, &stop).await;
         if begun.elapsed() > BACKOFF_MAX {
             backoff = BACKOFF_MIN;
         }
@@ -134,8 +148,11 @@ pub async fn attend(identity: Identity, handle: AgentHandle, stop: CancellationT
             () = tokio::time::sleep(pause) => {}
             () = stop.cancelled() => return Ok(()),
         }
-        backoff = (backoff * 2).min(BACKOFF_MAX);
+        if at + 1 == planes.len() {
+            backoff = (backoff * 2).min(BACKOFF_MAX);
+        }
     }
+    Ok(())
 }
 
 /// A random part of the pause, from half of it to all of it. Agents that lost their service together then do not come back
@@ -149,14 +166,14 @@ fn agent_message_of(message: agent_message::Message) -> v1::AgentMessage {
     v1::AgentMessage { message: Some(message) }
 }
 
-async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &AgentHandle, stop: &CancellationToken) -> End {
+async fn stream(plane: &ControlPlane, identity: &Identity, handle: &AgentHandle, stop: &CancellationToken) -> End {
     let connected = tokio::select! {
-        connected = endpoint.connect() => connected,
+        connected = plane.endpoint.connect() => connected,
         () = stop.cancelled() => return End::Left,
     };
     let channel = match connected {
         Ok(channel) => channel,
-        Err(error) => return End::Again(format!("{}: {}", identity.join, describe(&error))),
+        Err(error) => return End::Again(format!("{}: {}", plane.url, describe(&error))),
     };
     let mut client = ControlClient::new(channel).max_decoding_message_size(MESSAGE_BYTES_MAX);
     let (outbox, messages) = mpsc::channel(OUTBOX_MAX);
@@ -168,9 +185,9 @@ async fn stream(endpoint: &Endpoint, identity: &Identity, handle: &AgentHandle, 
         () = stop.cancelled() => return End::Left,
     };
     match attached {
-        Ok(Ok(response)) => run_session(response.into_inner(), &outbox, identity, handle, stop).await,
-        Ok(Err(status)) => End::Again(format!("{}: {:?}: {}", identity.join, status.code(), status.message())),
-        Err(_) => End::Again(format!("{}: what is there does not answer within {WELCOME_MAX:?}", identity.join)),
+        Ok(Ok(response)) => run_session(response.into_inner(), &outbox, &Session { identity, plane }, handle, stop).await,
+        Ok(Err(status)) => End::Again(format!("{}: {:?}: {}", plane.url, status.code(), status.message())),
+        Err(_) => End::Again(format!("{}: what is there does not answer within {WELCOME_MAX:?}", plane.url)),
     }
 }
 
@@ -192,10 +209,16 @@ fn register(identity: &Identity, handle: &AgentHandle) -> v1::Register {
     }
 }
 
+/// A stream's two sides.
+struct Session<'a> {
+    identity: &'a Identity,
+    plane: &'a ControlPlane,
+}
+
 async fn run_session(
     mut inbox: tonic::Streaming<v1::ControlMessage>,
     outbox: &mpsc::Sender<v1::AgentMessage>,
-    identity: &Identity,
+    session: &Session<'_>,
     handle: &AgentHandle,
     stop: &CancellationToken,
 ) -> End {
@@ -215,7 +238,7 @@ async fn run_session(
                         handle.status.attended();
                         tracing::info!(agent = told.agent, "registered");
                     }
-                    if let Some(end) = handle_control_message(message, identity, handle).await {
+                    if let Some(end) = handle_control_message(message, session, handle).await {
                         return end;
                     }
                     continue;
@@ -287,12 +310,12 @@ async fn device_stats(handle: &AgentHandle) -> Vec<v1::DeviceStats> {
 
 async fn handle_control_message(
     message: control_message::Message,
-    identity: &Identity,
+    session: &Session<'_>,
     handle: &AgentHandle,
 ) -> Option<End> {
     let command = match message {
         control_message::Message::Welcome(welcome) => {
-            let (join, token) = (identity.join.clone(), identity.token.clone());
+            let (join, token) = (session.plane.url.clone(), session.identity.token.clone());
             AgentCommand::Welcome(welcome.agent, Source { join, url: welcome.files_url, token })
         }
         control_message::Message::Target(target) => AgentCommand::Target(Box::new(target)),

@@ -68,9 +68,10 @@ fn ratio(text: &str) -> Result<f64, FlagError> {
 #[derive(Parser)]
 #[command(name = "apportion-agent", version, after_help = "`apportion-agent bench` measures what an agent costs.")]
 pub struct Flags {
-    /// The control plane, for example http://127.0.0.1:7071
-    #[arg(long)]
-    pub join: String,
+    /// The control plane, for example http://127.0.0.1:7071. Several processes of it are separated by commas: the agent
+    /// goes to the next one when its stream ends
+    #[arg(long, required = true, value_delimiter = ',', value_name = "URL,..")]
+    pub join: Vec<String>,
     /// The token that the control plane asks for
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     pub token: String,

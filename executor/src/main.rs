@@ -177,10 +177,12 @@ fn open_state(flags: &Flags) -> Result<(Files, AgentIdentity, File), FileError> 
 
 /// Who the agent is, and where it is reached.
 fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> std::io::Result<Identity> {
+    // Each process of the control plane is reached from the same address.
+    let first = flags.join.first().map_or("", String::as_str);
     let bound = [sockets.http.local_addr()?, sockets.grpc.local_addr()?, sockets.data.local_addr()?];
-    let [ingress_http, ingress_grpc, data_address] = addresses::reachable(&flags.advertised(), bound, &flags.join);
+    let [ingress_http, ingress_grpc, data_address] = addresses::reachable(&flags.advertised(), bound, first);
     tracing::info!(known.name, http = ingress_http, grpc = ingress_grpc, data = data_address, "agent starts");
-    for told in [&ingress_http, &data_address].into_iter().filter(|told| addresses::is_out_of_reach(told, &flags.join)) {
+    for told in [&ingress_http, &data_address].into_iter().filter(|told| addresses::is_out_of_reach(told, first)) {
         tracing::warn!(
             address = told,
             "other machines cannot reach this address: listen on another one (--http, --ingress-grpc, --data), or name one with --advertise"

@@ -225,7 +225,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                     });
                     tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
                     let identity = Identity {
-                        join: join.to_string(),
+                        join: vec![join.to_string()],
                         token: "t".into(),
                         name: number.to_string(),
                         hardware: "cpu".into(),

@@ -48,6 +48,26 @@ async fn metric(agent: &Agent, line: &str) -> bool {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_agent_goes_to_the_next_process_of_its_control_plane() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (one, other) = (Control::start(&WORDS).await, Control::start(&WORDS).await);
+    // nobody is at the first address
+    let agent = Agent::start("a1", &format!("http://127.0.0.1:1,{},{}", one.url, other.url), folder.path());
+    until("it finds the second", || (one.heard("a1").number == 1).then_some(())).await;
+    one.send(plan(1, (1, &agent)));
+    one.applied("a1", 1).await;
+    agent.ready("toy").await;
+    assert!(other.heard("a1").registers.is_empty(), "it stays where its stream is");
+    one.set(Mood { refuses: Some(Reason::NameTaken), ..Mood::default() });
+    until("it goes to the third", || (!other.heard("a1").registers.is_empty()).then_some(())).await;
+    serves(&agent).await;
+    let next = plan(2, (1, &agent));
+    other.send(next);
+    other.applied("a1", 2).await;
+    serves(&agent).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn no_refusal_ends_an_agent_that_has_a_target() {
     let folder = tempfile::tempdir().expect("a folder");
     let (control, mut agent) = serving(&folder).await;

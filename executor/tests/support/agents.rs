@@ -88,7 +88,7 @@ impl Agent {
         let grpc = grpc_listener.local_addr().expect("its address").to_string();
         tokio::spawn(gateway::grpc::serve(grpc_listener, gateway, CancellationToken::new()));
         let identity = Identity {
-            join: join.into(),
+            join: join.split(',').map(str::to_owned).collect(),
             token: token.into(),
             name: name.into(),
             hardware: "cpu".into(),
