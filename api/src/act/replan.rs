@@ -90,36 +90,59 @@ pub async fn run_round(
     let size =
         |w: &ReplanInput| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
     let sizes: Vec<_> = free.iter().map(|wish| size(wish)).collect();
-    let mut replaced = Vec::new();
-    let mut plans: Vec<Uuid> = unique_plans(&parts);
+    let mut replacements: Vec<(&ReplanInput, Box<Replacement>)> = Vec::new();
     for (wish, devices) in free.iter().zip(divide(&counts, &sizes)) {
         let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
         let planned = plan_pipeline(wish, share_of(&hardware, &devices), current, round).await;
         let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
-        store_decision(app, wish, &verdict, round).await?;
-        if let (Verdict::Replace(made), OnBetterPlan::Apply) = (verdict, wish.on_better_plan) {
-            plans.push(made.row.id);
-            replaced.push(wish.spec.name.clone());
+        match (verdict, wish.on_better_plan) {
+            // its decision follows when the target is committed
+            (Verdict::Replace(made), OnBetterPlan::Apply) => replacements.push((wish, made)),
+            (verdict, _) => store_decision(app, wish, &verdict, round).await?,
         }
     }
     for HeldInput { wish, hold } in held {
         advise_held(app, fleet, &parts, wish, &hold, round).await?;
     }
-    if !replaced.is_empty() {
-        let proposal = Proposal {
-            plans,
-            duplicates: DuplicatePipelines::LastWins,
-            replaces: Some(generation),
-            missing_devices: MissingDevices::Allowed,
-            specs: SpecSource::Registered,
-            reason: format!("{} for {}", round.why, replaced.join(", ")),
-            hold: None,
-            heeds_holds_of: replaced.clone(),
-            lease: Some(round.lease),
-        };
-        apply_to(app, &proposal, Some(&fleet.numbers())).await?;
+    if replacements.is_empty() {
+        return Ok(Vec::new());
     }
-    Ok(replaced)
+    let replaced: Vec<String> = replacements.iter().map(|(wish, _)| wish.spec.name.clone()).collect();
+    store_plans(app, &replacements, round).await?;
+    let proposal = Proposal {
+        plans: unique_plans(&parts).into_iter().chain(replacements.iter().map(|(_, made)| made.row.id)).collect(),
+        duplicates: DuplicatePipelines::LastWins,
+        replaces: Some(generation),
+        missing_devices: MissingDevices::Allowed,
+        specs: SpecSource::Registered,
+        reason: format!("{} for {}", round.why, replaced.join(", ")),
+        hold: None,
+        heeds_holds_of: replaced.clone(),
+        lease: Some(round.lease),
+    };
+    let applied = apply_to(app, &proposal, Some(&fleet.numbers())).await;
+    for (wish, made) in replacements {
+        let verdict = match &applied {
+            Ok(_) => Verdict::Replace(made),
+            Err(error) => Verdict::Fail(format!("{}; it is not deployed: {error}", made.reason)),
+        };
+        store_decision(app, wish, &verdict, round).await?;
+    }
+    applied.map(|_| replaced)
+}
+
+/// Stores the plans that a target is about to name.
+async fn store_plans(
+    app: &App,
+    replacements: &[(&ReplanInput, Box<Replacement>)],
+    round: &ReplanRound,
+) -> Result<(), ApplyError> {
+    let mut tx = app.pool.begin().await?;
+    fence(&mut tx, round.lease).await?;
+    for (_, made) in replacements {
+        store::plans::insert_finished(&mut tx, &made.row).await?;
+    }
+    Ok(tx.commit().await?)
 }
 
 async fn holds_in_force(app: &App) -> store::Result<Vec<HoldRow>> {
@@ -354,7 +377,7 @@ fn decision_kind(verdict: &Verdict, on_better_plan: OnBetterPlan) -> DecisionKin
     }
 }
 
-/// Stores the decision, and its plan if it has one.
+/// Stores the decision, and its plan if it is only advice. A plan that is deployed is stored before its target.
 pub(super) async fn store_decision(
     app: &App,
     wish: &ReplanInput,
@@ -371,7 +394,7 @@ pub(super) async fn store_decision(
     tracing::info!(pipeline = wish.spec.name, decision = decision.name(), reason, demand_qps, "replanned");
     let mut tx = app.pool.begin().await?;
     fence(&mut tx, round.lease).await?;
-    if let Verdict::Replace(made) = verdict {
+    if let (Verdict::Replace(made), OnBetterPlan::Advise) = (verdict, wish.on_better_plan) {
         store::plans::insert_finished(&mut tx, &made.row).await?;
     }
     let row = DecisionRow {
