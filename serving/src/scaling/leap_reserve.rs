@@ -14,7 +14,8 @@
 //! score of up to [`PASSING`] times itself: for a while, replicas serve more than the rate that their step holds. The
 //! reserve follows the quantile of the scores that [`SHARE`] of the requests exceed. That is adaptive conformal inference
 //! (Gibbs and Candes, NeurIPS 2021, equation 2) with requests as weights: `r <- r + GAIN * w * (exceeded - SHARE)`, where
-//! `w` is the second's rate over the mean rate.
+//! `w` is the second's rate over the mean rate. A second is compared with the present reserve, not with that of one
+//! reaction time ago: a leap counts until the reserve has grown to it, not until it is over.
 //!
 //! **The reserve begins at its most**, [`RESERVE_MAX`], and learns from steady traffic that it is not needed. A day's
 //! traffic may leap in its first minute, and nothing has announced it.
