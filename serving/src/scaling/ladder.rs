@@ -204,7 +204,7 @@ impl Ladder {
         is_changed.then_some(self.replicas.as_slice())
     }
 
-    /// The load that replicas are counted for: the largest rate of the last half minute, and at least the last minute's mean.
+    /// The load that replicas are counted for: the largest rate of the last half minute, at least the last minute's mean.
     fn load_qps(&self) -> f64 {
         self.seconds.iter().copied().fold(self.mean_qps(), f64::max)
     }
