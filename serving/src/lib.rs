@@ -36,7 +36,8 @@ pub use scaling::state_planner::StatePlanner;
 pub use scaling::steward::{Steering, Steward};
 pub use scaling::tuner::{TrafficEnvelope, TunedTask, Tuner};
 pub use scaling::{
-    error_budget, headroom_controller, ladder, outline, selector, staffing, state_planner as modules, steward, tuner,
+    error_budget, headroom_controller, ladder, leap_reserve, outline, selector, staffing, state_planner as modules,
+    steward, tuner,
 };
 pub use station::dropper::{DropReason, Dropper, Priority, StationView};
 pub use station::monitor::Monitor;

@@ -169,7 +169,7 @@ fn adversarial_loads_keep_the_long_run_bound() {
             }
             let name = load.name;
             assert_eq!(plant.controller.unpaid(), 0.0, "{name}: no second that no headroom could hold");
-            // 83 seconds of load beyond one in a hundred
+            // 220 seconds of load beyond one in a hundred
             let share_max = 0.01 + (TRACKED_MAX - HEADROOM_MIN) / GAIN / SECONDS as f64 + reported as f64 / SECONDS as f64;
             assert!(plant.missed_share() <= share_max, "{name}: {} > {share_max}", plant.missed_share());
             // The bound says something: these loads spend more than half of what they may.
@@ -196,9 +196,9 @@ fn price_follows_safety() {
     // The documented example: five minutes without a miss, then two seconds that miss altogether.
     (0..=300).for_each(|second| controller.report(at_s(second), ended(100, 0)));
     let calm = controller.headroom();
-    assert!((calm - 1.01).abs() < 0.001, "{calm}");
+    assert!((calm - 1.07).abs() < 0.001, "{calm}");
     [301, 302].iter().for_each(|&second| controller.report(at_s(second), ended(0, 100)));
-    assert!((controller.tracked() - calm - 0.06).abs() < 0.001, "{}", controller.tracked());
+    assert!((controller.tracked() - calm - 0.02).abs() < 0.001, "{}", controller.tracked());
     assert!((controller.headroom() - SURGE * controller.tracked()).abs() < 1e-9);
     // The surge ends within ten seconds of its last misses.
     (303..=315).for_each(|second| controller.report(at_s(second), ended(100, 0)));

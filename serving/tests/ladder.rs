@@ -125,22 +125,16 @@ fn the_next_plans_ladder_inherits_the_seen_load() {
 }
 
 #[test]
-fn feedback_keeps_a_reserve_of_peak_throughput() {
-    // Even arrivals of 60/s: with the first headroom of 1.1 the step for 100/s holds them. It serves 140/s with full
-    // batches, less than 2.5 times the load. The step for 200/s serves 160/s.
-    let of = |peaks_qps: &[f64]| {
-        let feedback = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
-        let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
-        let steps = vec![step(100.0, [2, 1]), step(200.0, [3, 1]), step(400.0, [5, 2])];
-        let ladder = Ladder::new(steps, vec![2, 1], feedback).with_peaks(peaks_qps.to_vec());
-        changes(ladder, |ms| evenly(ms, 60), 120_000).last().map(|(_, replicas)| replicas.clone())
-    };
-    assert_eq!(of(&[140.0, 160.0, 320.0]), Some(vec![3, 1]));
-    assert_eq!(of(&[160.0, 240.0, 480.0]), None);
-    // Where no step has it, the last one is taken.
-    assert_eq!(of(&[100.0, 120.0, 140.0]), Some(vec![5, 2]));
-    // Nobody has said what the steps serve.
-    assert_eq!(of(&[]), None);
+fn feedback_holds_leaps_until_steady_traffic_shows_none() {
+    // Even arrivals of 62/s. The reserve of 1.7 asks for the step of 200/s; the headroom of 1.1 would take that of 100/s.
+    // The reserve falls by 0.0005 each second. The step is left once a sixth less than the 104/s at first is asked for.
+    let feedback = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
+    let step = |rate_qps: f64, replicas: [u32; 2]| LadderStep { rate_qps, replicas: replicas.to_vec() };
+    let steps = vec![step(100.0, [2, 1]), step(200.0, [3, 1]), step(400.0, [5, 2])];
+    let seen = changes(Ladder::new(steps, vec![2, 1], feedback), |ms| evenly(ms, 62), 800_000);
+    let [(climbed_ms, climbed), (left_ms, left)] = seen.as_slice() else { panic!("two changes: {seen:?}") };
+    assert!(*climbed_ms < 30_000 && (500_000..700_000).contains(left_ms), "{seen:?}");
+    assert_eq!((&climbed[..], &left[..]), (&[3, 1][..], &[2, 1][..]), "{seen:?}");
 }
 
 #[test]

@@ -1,8 +1,12 @@
-//! Which headroom keeps a promise? Feedback from the requests that missed.
+//! Which headroom keeps a promise? Feedback from the requests that missed, and from the load.
 //!
 //! Example: 99 % of an hour's requests shall be answered in time, and a ladder begins with a headroom of 1.1. While
-//! nothing misses, the headroom falls by 0.0003 each second: it is 1.01 after five minutes. Then two seconds' worth of
-//! requests miss. The headroom rises by 0.06, and by half for as long as these misses go on.
+//! nothing misses, the headroom falls by 0.0001 each second: it is 1.07 after five minutes. Then two seconds' worth of
+//! requests miss. The headroom rises by 0.02, and by half for as long as these misses go on.
+//!
+//! **Two sources.** The load of every second says how far it leaps before replicas are loaded: the [`LeapReserve`] holds
+//! what that takes. The misses correct the headroom in use, slowly. A ladder takes the larger of both rates. So the bound
+//! below needs nothing of the reserve.
 //!
 //! **The tracked headroom** is online quantile tracking, that is adaptive conformal inference (Gibbs and Candes,
 //! NeurIPS 2021, equation 2) on requests instead of predictions: `h <- h + step * (missed - share * ended)`, kept
@@ -34,22 +38,21 @@
 //! all requests that ended since the last one, so a lost report delays its counts and loses none.
 
 use crate::scaling::error_budget::{AttainmentPromise, ErrorBudget, OutcomeCount};
+use crate::scaling::leap_reserve::{LeapReserve, REACTION_SECONDS};
 use apportion_domain::{Moment, TimeSpan};
 
 /// The headroom before anything is known.
 pub const HEADROOM_START: f64 = 1.1;
 /// The least tracked headroom. A ladder's steps hold on fresh Poisson samples, so a pipeline may need less than 1.
-pub const HEADROOM_MIN: f64 = 0.8;
+pub const HEADROOM_MIN: f64 = 0.9;
 /// The largest headroom.
 pub const HEADROOM_MAX: f64 = 3.0;
 /// Rise of the headroom for a second of load that misses. A larger one pays for replicas after the misses of a leap, when
-/// they help no more; a smaller one keeps replicas for longer than it takes to see that nothing misses.
+/// they help no more.
 ///
-/// Start, gain and reserve are chosen on stretches that choose settings (`train` in `experiments/protocol.yaml`).
-pub const GAIN: f64 = 0.03;
-/// Requests that the replicas could serve with full batches, over the load. A load that leaps misses until more replicas
-/// serve, and no miss tells of it beforehand. Replicas with so much in reserve serve most of it meanwhile.
-pub const RESERVE: f64 = 2.5;
+/// Start, least and gain are chosen on stretches that choose settings (`train` in `experiments/protocol.yaml`), and on
+/// parts of the same day that no set judges.
+pub const GAIN: f64 = 0.01;
 /// The largest tracked headroom. The misses until the replicas of the largest headroom serve raise it above
 /// [`HEADROOM_MAX`]: ten seconds of load, which are paid for by staying there.
 pub const TRACKED_MAX: f64 = HEADROOM_MAX + 10.0 * GAIN;
@@ -73,13 +76,14 @@ const RATE_WINDOW_MIN: TimeSpan = TimeSpan::from_nanos(10_000_000_000);
 pub const PROMISE: AttainmentPromise =
     AttainmentPromise { missed_share_max: 0.01, window: TimeSpan::from_nanos(3_600_000_000_000) };
 
-/// The headroom of one pipeline, moved by its misses.
+/// The headroom of one pipeline, moved by its misses, with its reserve for leaps.
 #[derive(Clone, Debug)]
 pub struct HeadroomController {
     budget: ErrorBudget,
     tracked: f64,
     rate: LargestRate,
     surge: Surge,
+    leap: LeapReserve,
     /// Misses less the permitted ones that no step has counted, because the rate was unknown.
     pending: f64,
     unpaid: f64,
@@ -101,6 +105,7 @@ impl HeadroomController {
             tracked: HEADROOM_START,
             rate: LargestRate::default(),
             surge: Surge::default(),
+            leap: LeapReserve::new(REACTION_SECONDS),
             pending: 0.0,
             unpaid: 0.0,
             is_saturated: false,
@@ -124,6 +129,22 @@ impl HeadroomController {
         }
         self.unpaid += (moved - TRACKED_MAX).max(0.0) / step;
         self.tracked = moved.clamp(HEADROOM_MIN, TRACKED_MAX);
+    }
+
+    /// A second has ended. `rate_qps` came in it, and the ladder acts on `load_qps` now.
+    pub fn observe_load(&mut self, rate_qps: f64, load_qps: f64) {
+        self.leap.observe(rate_qps, load_qps);
+    }
+
+    /// Replicas serve `reaction_s` seconds after the load that they are asked for; [`REACTION_SECONDS`] until this is said.
+    pub const fn react_within(&mut self, reaction_s: usize) {
+        self.leap.react_within(reaction_s);
+    }
+
+    /// The reserve for leaps of the load.
+    #[must_use]
+    pub const fn leap(&self) -> &LeapReserve {
+        &self.leap
     }
 
     /// Time passes.

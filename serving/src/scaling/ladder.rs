@@ -11,7 +11,7 @@
 //! checked.
 
 use crate::scaling::error_budget::OutcomeCount;
-use crate::scaling::headroom_controller::{HeadroomController, RESERVE};
+use crate::scaling::headroom_controller::HeadroomController;
 use crate::scaling::tuner::Windows;
 pub use apportion_domain::LadderStep;
 use apportion_domain::{Moment, TimeSpan};
@@ -40,6 +40,8 @@ const LEAD_SECONDS: f64 = 6.0;
 /// The rate has to fall by this factor before replicas are given up. A smaller fall may be chance. A constant count misses
 /// fewer requests than two counts in turn with the same mean.
 const FALL: f64 = 1.2;
+/// Seconds whose mean rate is compared with the load that was acted on before. One second more or less full is chance.
+const RECENT_SECONDS: usize = 2;
 /// Seconds in which the scatter of arrivals is measured.
 const SCATTER_SECONDS: usize = 120;
 /// Fewer seconds say nothing about the scatter.
@@ -68,11 +70,11 @@ impl Headroom {
         }
     }
 
-    /// The rate with full batches that replicas must serve, over the load.
-    const fn reserve(&self) -> f64 {
+    /// The rate that replicas should hold at this load, in queries per second.
+    fn held_qps(&self, load_qps: f64) -> f64 {
         match self {
-            Self::Constant(_) => 0.0,
-            Self::Feedback(_) => RESERVE,
+            Self::Constant(factor) => factor * load_qps,
+            Self::Feedback(controller) => (controller.headroom() * load_qps).max(controller.leap().held_qps(load_qps)),
         }
     }
 }
@@ -90,12 +92,12 @@ pub struct Ladder {
     /// Variance of the arrivals in a second over their mean, at least that of a Poisson process.
     scatter: f64,
     present: u64,
+    /// The last second that a headroom with feedback was told of.
+    observed: u64,
     /// The rate that the present replicas serve.
     level_qps: f64,
     replicas: Vec<u32>,
     begun: Beginning,
-    /// By step: what its replicas serve with full batches; empty if nobody has said so.
-    peaks_qps: Vec<f64>,
 }
 
 /// The replicas that a ladder began with.
@@ -117,8 +119,8 @@ impl Ladder {
         assert!(steps.iter().all(|s| s.replicas.len() == replicas.len()), "a count for each group");
         let (windows, seconds, counts) = (Windows::new(WINDOW_MIN), VecDeque::from([0.0]), VecDeque::from([0]));
         let begun = Beginning { replicas: replicas.clone(), kept_until: None };
-        let (peaks_qps, scatter, present, level_qps) = (Vec::new(), 1.0, 0, 0.0);
-        Self { steps, peaks_qps, headroom, windows, seconds, counts, scatter, present, level_qps, replicas, begun }
+        let (scatter, present, observed, level_qps) = (1.0, 0, 0, 0.0);
+        Self { steps, headroom, windows, seconds, counts, scatter, present, observed, level_qps, replicas, begun }
     }
 
     /// `count` queries were offered in the bin of `now`. Constant work, but for sorting the last two minutes' seconds once
@@ -138,18 +140,23 @@ impl Ladder {
     /// Takes over the arrivals that the ladder of the pipeline's former plan has seen: rates do not depend on the plan.
     pub fn inherit(&mut self, former: &Self) {
         (self.windows, self.seconds, self.present) = (former.windows.clone(), former.seconds.clone(), former.present);
-        (self.counts, self.scatter) = (former.counts.clone(), former.scatter);
+        (self.counts, self.scatter, self.observed) = (former.counts.clone(), former.scatter, former.observed);
         self.begun.kept_until = former.begun.kept_until;
         if let (Headroom::Feedback(own), Headroom::Feedback(former)) = (&mut self.headroom, &former.headroom) {
+            let reaction_s = own.leap().reaction_s();
             own.clone_from(former);
+            own.react_within(reaction_s);
         }
     }
 
-    /// The same ladder whose steps serve these rates at the root with full batches, in queries per second. A headroom with
-    /// feedback then keeps its reserve ([`RESERVE`]).
+    /// The same ladder whose replicas serve this long after the load that they are asked for, rounded up to whole seconds.
+    /// A headroom with feedback looks as far ahead.
     #[must_use]
-    pub fn with_peaks(self, peaks_qps: Vec<f64>) -> Self {
-        Self { peaks_qps, ..self }
+    pub fn with_reaction(mut self, reaction: TimeSpan) -> Self {
+        if let Headroom::Feedback(controller) = &mut self.headroom {
+            controller.react_within((reaction.as_millis() / 1e3).ceil() as usize);
+        }
+        self
     }
 
     /// All requests that ended since the last report.
@@ -174,10 +181,16 @@ impl Ladder {
     /// The replicas by group, if they are to change.
     pub fn decide(&mut self, now: Moment) -> Option<&[u32]> {
         self.advance(now);
+        let load_qps = self.load_qps();
+        let recent_qps = self.arrived_in(RECENT_SECONDS, 0) / RECENT_SECONDS as f64;
         if let Headroom::Feedback(controller) = &mut self.headroom {
             controller.advance(now);
+            if self.observed < self.present {
+                self.observed = self.present;
+                controller.observe_load(recent_qps, load_qps);
+            }
         }
-        let rate = self.headroom() * self.seconds.iter().copied().fold(self.mean_qps(), f64::max);
+        let rate = self.headroom.held_qps(load_qps);
         if rate > self.level_qps || rate * FALL < self.level_qps {
             self.level_qps = rate;
         }
@@ -189,6 +202,11 @@ impl Ladder {
         let is_changed = wanted != self.replicas;
         self.replicas = wanted;
         is_changed.then_some(self.replicas.as_slice())
+    }
+
+    /// The load that replicas are counted for: the largest rate of the last half minute, at least the last minute's mean.
+    fn load_qps(&self) -> f64 {
+        self.seconds.iter().copied().fold(self.mean_qps(), f64::max)
     }
 
     /// The largest rate of a window that chance does not explain.
@@ -245,14 +263,10 @@ impl Ladder {
 
     /// The replicas that a rate needs; beyond the last step in proportion to it.
     fn needed(&self, rate_qps: f64) -> Vec<u32> {
-        // The load whose rate this is: the headroom is the ladder's, the reserve comes on top of the load alone.
-        let peak_qps = self.headroom.reserve() * rate_qps / self.headroom();
-        let has_reserve = |at: usize| self.peaks_qps.get(at).is_none_or(|peak| *peak >= peak_qps);
-        let last = &self.steps[self.steps.len() - 1];
-        let mut holding = self.steps.iter().enumerate().filter(|(_, step)| step.rate_qps >= rate_qps);
-        if last.rate_qps >= rate_qps {
-            return holding.find(|(at, _)| has_reserve(*at)).map_or(last, |(_, step)| step).replicas.clone();
+        if let Some(step) = self.steps.iter().find(|step| step.rate_qps >= rate_qps) {
+            return step.replicas.clone();
         }
+        let last = &self.steps[self.steps.len() - 1];
         let more = rate_qps / last.rate_qps;
         let grown = |n: &u32| ((f64::from(*n) * more - 1e-9).ceil() as u32).min(STEP_REPLICAS_MAX);
         last.replicas.iter().map(grown).collect()

@@ -179,14 +179,6 @@ impl Outline {
         below.into_iter().max().unwrap_or(TimeSpan::ZERO)
     }
 
-    /// Requests per second that these replicas of the groups serve with full batches: those of the task that serves least.
-    #[must_use]
-    pub fn peak_qps(&self, replicas: &[u32]) -> f64 {
-        let scales = self.scales();
-        let of_task = |task: usize| self.staffing(replicas, task).throughput_qps / scales[task];
-        (0..scales.len()).filter(|&task| scales[task] > 0.0).map(of_task).fold(f64::INFINITY, f64::min)
-    }
-
     /// Planned replicas of each task.
     #[must_use]
     pub fn replicas_by_task(&self) -> Vec<u32> {

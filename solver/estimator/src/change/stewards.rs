@@ -9,7 +9,8 @@ use crate::compile::{Backup, PipelineCompiler};
 use crate::error::SimulateError;
 use crate::scenario::{BinCount, Scenario};
 use crate::state::RunState;
-use apportion_domain::{LadderStep, Moment};
+use apportion_domain::{LadderStep, Moment, TimeSpan};
+use apportion_serving::ladder::WINDOW_MIN;
 use apportion_serving::router::GroupUse;
 use apportion_serving::steward::{PERIOD, Scaler, Steering, Steward, StewardConfig, StewardInput};
 use apportion_serving::{Ladder, Outline, TrafficEnvelope};
@@ -76,9 +77,15 @@ fn ladder_of(
     let replicas = groups.iter().map(|&c| deployment.replicas.groups[c].wanted).collect();
     let headroom = deployment.scenario.headroom.clone();
     let steps: Vec<LadderStep> = compiler.part.ladder.iter().map(of).collect();
-    let outline = outline_of(compiler)?;
-    let peaks = steps.iter().map(|s| outline.peak_qps(&s.replicas)).collect();
-    Ok(Some(Scaler::Ladder(Ladder::new(steps, replicas, headroom).with_peaks(peaks))))
+    let ladder = Ladder::new(steps, replicas, headroom).with_reaction(reaction(compiler, &deployment.scenario));
+    Ok(Some(Scaler::Ladder(ladder)))
+}
+
+/// The time from a load to the replicas that answer it: it is seen, reported, answered, and the slowest variant loads.
+fn reaction(compiler: &PipelineCompiler<'_>, scenario: &Scenario<'_>) -> TimeSpan {
+    let variants = compiler.pipeline.tasks.iter().flat_map(|task| &task.variants);
+    let load_ms = variants.map(|v| v.load_ms).fold(0.0, f64::max);
+    WINDOW_MIN + scenario.report_delay + scenario.command_delay + TimeSpan::from_millis(load_ms)
 }
 
 /// Starts stewards, and carries their reports and decisions.
