@@ -44,6 +44,31 @@ fn replicas_take_turns_from_the_senders_phase() {
     assert!(Router::new(Within::Turns, &[(1.0, &[]), (0.0, &[1])], 0).is_none());
 }
 
+/// Queries to each of `count` replicas while `senders` take turns with two queries each, three queries for each replica.
+fn queries_by_replica(senders: u32, count: u32) -> Vec<u32> {
+    let replicas: Vec<u32> = (0..count).collect();
+    let router = |phase| Router::new(Within::Turns, &[(1.0, &replicas)], phase).expect("replicas");
+    let mut routers: Vec<Router> = (0..senders).map(router).collect();
+    let mut queries = vec![0; count as usize];
+    for at in 0..3 * count / 2 {
+        let sender = &mut routers[(at % senders) as usize];
+        (0..2).for_each(|_| queries[sender.pick().target as usize] += 1);
+    }
+    queries
+}
+
+#[test]
+fn senders_that_move_on_together_load_all_replicas() {
+    for (senders, count) in [(1, 14), (3, 14), (8, 40), (10, 60), (20, 100), (64, 500), (100, 20)] {
+        let queries = queries_by_replica(senders, count);
+        let most = queries.iter().max().copied().unwrap_or(0);
+        // an even division is 3 for each; neighbouring starts gave some replicas 8 of 40 and others none
+        assert!(most <= 7, "{senders} senders, {count} replicas: {queries:?}");
+        let idle = queries.iter().filter(|n| **n == 0).count();
+        assert!(idle * 5 <= count as usize, "{senders} senders, {count} replicas: {idle} idle");
+    }
+}
+
 #[test]
 fn the_least_outstanding_replica_is_the_one_that_ended_most() {
     let mut router = Router::new(Within::LeastOutstanding, &[(1.0, &[4, 5, 6])], 0).expect("replicas");

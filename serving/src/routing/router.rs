@@ -118,15 +118,15 @@ impl std::ops::AddAssign for LateQueries {
 }
 
 impl Router {
-    /// Of groups with their weights and replicas. `phase` turns the starting point, so that senders that start together do
-    /// not all begin with the same replica. `None` if no group with a replica has a weight above 0.
+    /// Of groups with their weights and replicas. `phase` is the sender's number. It sets the starting point: senders that
+    /// start together begin at replicas that are far from each other. `None` if no group with a replica has a weight above 0.
     #[must_use]
     pub fn new(within: Within, groups: &[(f64, &[u32])], phase: u32) -> Option<Self> {
         let mut members = Vec::with_capacity(groups.len());
         let mut targets = Vec::new();
         for (_, replicas) in groups {
             let (first, count) = (targets.len() as u32, replicas.len() as u32);
-            let next = phase.checked_rem(count).unwrap_or(0);
+            let next = first_turn(phase, count);
             members.push(Members { first, count, next });
             targets.extend_from_slice(replicas);
         }
@@ -303,7 +303,7 @@ impl Router {
     pub fn for_another_sender(&self, phase: u32) -> Self {
         let mut other = self.clone();
         other.phase = phase;
-        other.members.iter_mut().for_each(|m| m.next = phase.checked_rem(m.count).unwrap_or(0));
+        other.members.iter_mut().for_each(|m| m.next = first_turn(phase, m.count));
         other.outstanding.fill(0);
         other.late = LateQueries::default();
         other
@@ -316,6 +316,32 @@ impl Router {
             *count -= 1;
         }
     }
+}
+
+/// The replica at which the sender with this number begins, below `count`; 0 if there is none.
+///
+/// Example: of 100 replicas, the senders 0 to 4 begin at 0, 61, 22, 83 and 44. Senders move on equally fast. With
+/// neighbouring starts their queries would come to the same few replicas at the same time, and wait there while all others
+/// are idle. Steps of the golden section spread any number of senders evenly (Knuth, The Art of Computer Programming,
+/// volume 3, section 6.4). The step has no divisor in common with `count`, so as many senders as replicas all begin at
+/// different ones.
+fn first_turn(phase: u32, count: u32) -> u32 {
+    const GOLDEN_SECTION: f64 = 0.618_033_988_749_895;
+    if count < 2 {
+        return 0;
+    }
+    let middle = (f64::from(count) * GOLDEN_SECTION) as u32;
+    let near = (0..count).flat_map(|distance| [middle.saturating_sub(distance), middle.saturating_add(distance)]);
+    let step = near.into_iter().find(|&step| step > 0 && has_no_common_divisor(step, count)).unwrap_or(1);
+    (u64::from(phase % count) * u64::from(step) % u64::from(count)) as u32
+}
+
+/// Euclid's algorithm.
+const fn has_no_common_divisor(mut a: u32, mut b: u32) -> bool {
+    while b > 0 {
+        (a, b) = (b, a % b);
+    }
+    a == 1
 }
 
 /// One more than the largest number.

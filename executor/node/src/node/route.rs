@@ -195,8 +195,7 @@ fn of_group(places: &[ReadyReplica], group: u64) -> Vec<u32> {
     (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
 }
 
-/// Senders that begin together, here and on other agents, should not all begin with the same replica: they would go on
-/// side by side.
+/// The number of a sender. Senders with different numbers begin at replicas that are far from each other.
 fn phase(agent: u64, from: Option<u64>) -> u32 {
     agent.wrapping_add(from.unwrap_or(0)) as u32
 }
