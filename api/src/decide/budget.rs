@@ -78,6 +78,13 @@ pub const fn alert_name(alert: BudgetAlert) -> &'static str {
     }
 }
 
+/// The alert with this name; none for another text.
+#[must_use]
+pub fn alert_named(name: &str) -> BudgetAlert {
+    let all = [BudgetAlert::SlowBurn, BudgetAlert::FastBurn, BudgetAlert::Spent];
+    all.into_iter().find(|alert| alert_name(*alert) == name).unwrap_or_default()
+}
+
 /// The outcomes of one pipeline, second by second.
 #[derive(Clone, Debug)]
 pub struct PipelineBudget {
@@ -126,19 +133,27 @@ impl PipelineBudget {
         if budget.counted().missed < ALERT_MISSES_MIN { BudgetAlert::None } else { budget.alert() }
     }
 
-    /// The misses of the last seconds, if they are more than the promise permits and than chance explains.
+    /// The misses of the last seconds, if they are more than the promise permits and than chance explains. At small loads
+    /// few seconds prove nothing; an alert about more of them does.
     #[must_use]
     pub fn missed(&self) -> Option<MissedRequests> {
         let recent = self.recent.iter().fold(OutcomeCount::default(), |sum, count| sum.with(*count));
         let permitted = recent.total() as f64 * self.promise().missed_share_max;
-        let is_proof = recent.missed as f64 > permitted + DEVIATIONS * permitted.max(1.0).sqrt();
-        is_proof.then(|| MissedRequests { missed: recent.missed, ended: recent.total(), permitted })
+        let missed = recent.missed as f64;
+        let is_proof = missed > permitted + DEVIATIONS * permitted.max(1.0).sqrt();
+        let is_alert = missed > permitted && self.reason_for_alert() >= BudgetAlert::SlowBurn;
+        (is_proof || is_alert).then(|| MissedRequests { missed: recent.missed, ended: recent.total(), permitted })
     }
 
     /// The factor on the planned demand, at least 1.
     #[must_use]
     pub fn demand_factor(&self) -> f64 {
         (self.controller.headroom() / HEADROOM_START).max(1.0)
+    }
+
+    /// Goes on from the alert that the last leader announced.
+    pub fn resume(&mut self, alert: BudgetAlert) {
+        (self.alert, self.reason_at) = (alert, 0);
     }
 
     /// The alert, if it has changed since the last call. It rises at once, and ends after a minute without its reason.
@@ -213,6 +228,33 @@ mod tests {
         assert_eq!(alerts.last(), Some(&BudgetAlert::None), "{changes:?}");
         assert!(changes[0].0 >= 1_800 && changes[0].0 < 1_860, "{changes:?}");
         assert!(changes.len() <= 6, "an alert does not flap: {changes:?}");
+    }
+
+    #[test]
+    fn an_alert_proves_misses_of_a_small_load() {
+        let mut budget = budget();
+        let mut first = None;
+        for second in 0..900 {
+            budget.count(second, of(1, u64::from(second % 20 == 0)));
+            first = first.or(budget.missed().map(|missed| (second, missed)));
+        }
+        let (second, missed) = first.expect("a twentieth misses");
+        assert!(second > 60 && missed.missed <= 2, "{second}: {missed}");
+    }
+
+    #[test]
+    fn a_new_leader_goes_on_from_the_last_alert() {
+        for alert in [BudgetAlert::None, BudgetAlert::SlowBurn, BudgetAlert::FastBurn, BudgetAlert::Spent] {
+            assert_eq!(alert_named(alert_name(alert)), alert);
+        }
+        let mut budget = budget();
+        (0..200).for_each(|s| budget.count(s, of(80, 20)));
+        budget.resume(BudgetAlert::Spent);
+        assert_eq!(budget.take_alert_change(200), None, "it was announced");
+        let mut calm = PipelineBudget::new(promise_of(None));
+        (0..200).for_each(|s| calm.count(s, of(100, 0)));
+        calm.resume(BudgetAlert::FastBurn);
+        assert_eq!(calm.take_alert_change(200).map(|change| change.alert), Some(BudgetAlert::None), "it has ended");
     }
 
     #[test]

@@ -41,6 +41,18 @@ pub async fn insert(db: &mut PgConnection, kind: &str, pipeline: &str, detail: &
     Ok(())
 }
 
+/// The facts of the last event of this kind of a pipeline.
+///
+/// # Errors
+/// The database's.
+pub async fn last(db: &mut PgConnection, kind: &str, pipeline: &str) -> Result<Option<Value>> {
+    sqlx::query_scalar("select detail from events where kind = $1 and pipeline = $2 order by id desc limit 1")
+        .bind(kind)
+        .bind(pipeline)
+        .fetch_optional(db)
+        .await
+}
+
 /// The oldest events after `after`, in their order.
 ///
 /// # Errors

@@ -4,7 +4,7 @@ use super::fleet::{FleetWatch, Reports};
 use crate::act::apply::{ApplyError, fence};
 use crate::act::replanned::{DemandOrigin, replanned_spec};
 use crate::app::{App, now};
-use crate::decide::budget::{PipelineBudget, alert_name, window_s};
+use crate::decide::budget::{PipelineBudget, alert_name, alert_named, window_s};
 use crate::decide::replan::{ReplanCause, ReplanInput, WatchedPipeline};
 use crate::decide::seconds::ObservedSeconds;
 use crate::store::{self, arrivals::ArrivalsRow, leases::HeldLease};
@@ -115,6 +115,8 @@ impl LoadWatch {
                 let past = store::arrivals::between(&mut db, Some(&spec.name), complete - window_s(), from).await?;
                 let budget = watched.budget_for(spec.percentile);
                 past.iter().for_each(|row| budget.count(row.second, ended(row)));
+                let last = store::events::last(&mut db, "budget", &spec.name).await?;
+                budget.resume(alert_named(last.as_ref().and_then(|facts| facts["alert"].as_str()).unwrap_or_default()));
             }
             for second in from..complete {
                 let row = rows.iter().find(|r| r.second == second);

@@ -7,7 +7,7 @@
 //! The replicas found so fit one sample of the rate. They are judged on fresh samples, and get more replicas until these
 //! show that the percentile is met (`held_out`).
 //!
-//! When the time is up, the other steps are scaled from the plan, which holds at its demand ([`scaled::scaled_replicas`]).
+//! When the time is up, the other steps are scaled from the plan, which holds at its demand (`scaled`).
 
 mod scaled;
 
