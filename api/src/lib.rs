@@ -19,6 +19,7 @@ pub mod store;
 
 pub use app::access::{AccessConfig, TOKEN_CHARS_MIN, TokenRule, random_secret};
 pub use app::prometheus_access::{AccessError, AllowedPrometheus, TokenPlace};
+pub use apportion_kubernetes::KubernetesAccess;
 pub use apportion_scalers::TlsFiles;
 pub use restore::{RestoreError, RestoreResult, finish_restore};
 pub use serve::{RunningService, ScalersConfig, ServeError, ServiceConfig, serve};

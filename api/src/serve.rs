@@ -1,7 +1,8 @@
 //! How does one service process start and stop?
 
 use crate::act::{
-    advise, agent_records, announce, connections, heartbeats, leader, model_files, push, scalers, sessions::Sessions,
+    actuate, advise, agent_records, announce, connections, heartbeats, leader, model_files, push, scalers,
+    sessions::Sessions,
 };
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
@@ -11,6 +12,7 @@ use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAc
 use crate::app::{App, AppState, clock};
 use crate::database::{Database, DatabaseError};
 use crate::{http, jobs, store};
+use apportion_kubernetes::{Cluster, KubernetesAccess, KubernetesError};
 use apportion_protocol::v1::control_server::ControlServer;
 use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use apportion_scalers::{TlsFiles, TlsFilesError, read_tls};
@@ -43,6 +45,8 @@ pub struct ServiceConfig {
     pub prometheus: Vec<AllowedPrometheus>,
     /// Where autoscalers ask; `None`: nowhere.
     pub scalers: Option<ScalersConfig>,
+    /// The Kubernetes whose workloads it scales; `None`: it scales none.
+    pub kubernetes: Option<KubernetesAccess>,
     /// Who may use the HTTP interface.
     pub access: AccessConfig,
 }
@@ -70,6 +74,7 @@ impl ServiceConfig {
             advertise_http: None,
             prometheus: Vec::new(),
             scalers: None,
+            kubernetes: None,
             access: AccessConfig::default(),
         }
     }
@@ -96,6 +101,9 @@ pub enum ServeError {
     /// The files of TLS cannot be used.
     #[error("TLS of the autoscalers' port")]
     Tls(#[from] TlsFilesError),
+    /// The access to Kubernetes cannot be used.
+    #[error("Kubernetes of the configuration cannot be used")]
+    Kubernetes(#[from] KubernetesError),
     /// A configured token is too easy to guess.
     #[error("the configured admin token has {0} characters: expected at least {TOKEN_CHARS_MIN}")]
     ShortToken(usize),
@@ -185,6 +193,10 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         return Err(ServeError::ShortToken(admin.len()));
     }
     let prometheus = PrometheusAccess::new(config.prometheus).await?;
+    let kubernetes = match &config.kubernetes {
+        Some(access) => Some(Cluster::new(access).await?),
+        None => None,
+    };
     // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
     let http = http_listener.local_addr().map_err(listen(config.http))?;
@@ -210,6 +222,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         heartbeats: Heartbeats::default(),
         records: AgentRecords::default(),
         prometheus,
+        kubernetes,
         parts: Parts::default(),
         target: watch::Sender::new(None),
         newest_event: watch::Sender::new(0),
@@ -229,6 +242,9 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     let scalers_address = scalers.as_ref().map(|open| open.address);
     if let Some(OpenScalers { listener, tls, .. }) = scalers {
         parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
+    }
+    if let Some(cluster) = app.kubernetes.clone() {
+        parts.push(app.run(ServicePart::Actuator, actuate::run(app.clone(), cluster)));
     }
     announce(&app, http, grpc);
     Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })

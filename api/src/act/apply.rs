@@ -201,7 +201,7 @@ async fn apply_in(
 }
 
 /// Refuses a target for pipelines that are held. A hold that comes later waits for the end of the transaction.
-async fn check_holds(tx: &mut PgConnection, pipelines: &[String]) -> Result<(), ApplyError> {
+pub(super) async fn check_holds(tx: &mut PgConnection, pipelines: &[String]) -> Result<(), ApplyError> {
     if pipelines.is_empty() {
         return Ok(());
     }

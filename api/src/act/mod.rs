@@ -4,6 +4,7 @@
 //! agents, [`apply`] the one way to a new target, and [`leader`] the loop of the leader. What never does: the decisions,
 //! calls of a solver (those are `jobs`), HTTP.
 
+pub mod actuate;
 pub mod advise;
 pub mod agent_records;
 pub mod announce;

@@ -10,6 +10,7 @@ pub mod prometheus_access;
 
 use access::AccessPolicy;
 use agent_records::AgentRecords;
+use apportion_kubernetes::Cluster;
 use apportion_protocol::v1;
 use heartbeats::Heartbeats;
 use parts::{Parts, ServicePart};
@@ -48,6 +49,8 @@ pub struct AppState {
     pub records: AgentRecords,
     /// The Prometheus servers that it may ask.
     pub prometheus: PrometheusAccess,
+    /// The Kubernetes whose workloads it scales; `None`: it scales none.
+    pub kubernetes: Option<Cluster>,
     /// The parts of the service and their health.
     pub parts: Parts,
     /// The target in force, as agents receive it; `None` before the first.

@@ -45,13 +45,15 @@ pub enum ServicePart {
     Events,
     /// Answers autoscalers.
     Autoscalers,
+    /// Scales workloads on Kubernetes.
+    Actuator,
     /// The private PostgreSQL.
     Database,
 }
 
 impl ServicePart {
     /// All of them.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Http,
         Self::AgentsServer,
         Self::Session,
@@ -64,6 +66,7 @@ impl ServicePart {
         Self::Advisor,
         Self::Events,
         Self::Autoscalers,
+        Self::Actuator,
         Self::Database,
     ];
 
@@ -83,6 +86,7 @@ impl ServicePart {
             Self::Advisor => "advisor",
             Self::Events => "events",
             Self::Autoscalers => "autoscalers",
+            Self::Actuator => "actuator",
             Self::Database => "database",
         }
     }

@@ -25,3 +25,4 @@ pub mod report_delay;
 pub mod seconds;
 pub mod shares;
 pub mod target;
+pub mod workloads;

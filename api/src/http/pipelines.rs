@@ -114,12 +114,25 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     if spec.name != name {
         return Err(Refusal::value("/name", format!("{}: expected {name}, as in the path", spec.name)));
     }
+    check_workloads(&app, &spec)?;
     check_sources(&app, &spec).await?;
     let document = serde_json::to_value(&spec).expect("a spec is JSON");
     let version = rows::put(&mut *app.pool.acquire().await?, &name, &document, &condition, now()).await?;
     let version = version.ok_or_else(|| body::other_version(&format!("pipeline {name}")))?;
     let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.insert_header(tag(version)).json(document))
+}
+
+/// Refuses workloads that this service never scales.
+fn check_workloads(app: &App, spec: &PipelineSpec) -> Result<(), Refusal> {
+    let has_workloads = spec.replan.as_ref().is_some_and(|replan| replan.kubernetes.is_some());
+    match has_workloads && app.kubernetes.is_none() {
+        true => {
+            let expected = "workloads: expected `apportion serve --kubernetes`, or no such member";
+            Err(Refusal::value("/replan/kubernetes", expected))
+        }
+        false => Ok(()),
+    }
 }
 
 /// Refuses sources that will never say anything. A server that is away now may be back later.

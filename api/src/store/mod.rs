@@ -25,5 +25,6 @@ pub mod pushed_facts;
 pub mod target;
 pub mod tokens;
 pub mod traces;
+pub mod workloads;
 
 pub use connection::{Condition, Deletion, Error, LIST_MAX, PgConnection, PgPool, Result, Time, is_unavailable};

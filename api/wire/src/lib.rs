@@ -27,6 +27,7 @@ pub mod spec;
 pub mod states;
 pub mod trace_csv;
 pub mod tree;
+pub mod workloads;
 mod yaml_bounds;
 
 pub use bad_input::BadInput;
@@ -50,3 +51,4 @@ pub use spec::{
 pub use states::{AgentState, DecisionKind, PlanState, ReplanMode, ReplicaState, Scope, TraceKind, UnknownState};
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;
+pub use workloads::{KubernetesSpec, WorkloadSpec};

@@ -7,6 +7,7 @@ use crate::demand_source::check_sources;
 use crate::record::{FileKind, record};
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
+use crate::workloads::check_workloads;
 use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{Hardware, Invalid, Invalids, Pipeline};
 use serde::{Deserialize, Serialize};
@@ -172,6 +173,7 @@ impl PipelineSpec {
     /// Every refused value with its pointer; the pipeline is the root.
     pub fn check_graph(&self) -> Result<(), Invalids> {
         let mut problems = self.replan.as_ref().map_or_else(Vec::new, check_replan);
+        problems.extend(check_workloads(self));
         let hardware = self.hardware_named();
         let mut stand_in = self.clone();
         for variant in stand_in.tasks.iter_mut().flat_map(|t| &mut t.variants) {

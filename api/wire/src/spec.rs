@@ -4,6 +4,7 @@
 use crate::demand_source::{DemandSourceSpec, DeploymentSourceSpec};
 use crate::record::{FileKind, record};
 use crate::states::ReplanMode;
+use crate::workloads::KubernetesSpec;
 use apportion_domain::{
     AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Queueing, Route, RoutingPolicy, TaskKind,
 };
@@ -380,6 +381,9 @@ record! {
         /// Where its deployed replicas come from, to show the effect of following the advice; only beside `demand`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub deployed: Option<DeploymentSourceSpec> => optional.or_null(),
+        /// The workloads on Kubernetes that follow its plans; only beside `demand`.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub kubernetes: Option<KubernetesSpec> => optional.or_null(),
     }
 }
 
@@ -398,6 +402,7 @@ impl Default for ReplanSpec {
             objective: None,
             demand: None,
             deployed: None,
+            kubernetes: None,
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::args;
 use crate::prometheus_list::PrometheusListArgs;
 use crate::scalers::ScalersArgs;
 use anyhow::Context;
-use apportion_api::ServiceConfig;
+use apportion_api::{KubernetesAccess, ServiceConfig};
 use apportion_process::start_log;
 use apportion_support::exit::{CommandResult, Exit};
 use clap::Args;
@@ -45,6 +45,10 @@ pub struct ServeArgs {
     prometheus: PrometheusListArgs,
     #[command(flatten)]
     scalers: ScalersArgs,
+    /// The Kubernetes whose workloads follow the plans of pipelines with `replan.kubernetes`: a kubeconfig, or `in-cluster`
+    /// for the service account of the service's own Pod [default: none].
+    #[arg(long, env = "APPORTION_KUBERNETES_CONFIG", value_name = "FILE")]
+    kubernetes: Option<String>,
     #[command(flatten)]
     access: AccessArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
@@ -54,12 +58,38 @@ pub struct ServeArgs {
 
 /// Runs the service.
 pub fn run(args: ServeArgs) -> CommandResult {
-    let ServeArgs { database_url, data_dir, http, grpc, token, advertise_http, prometheus, scalers, access, log_format } =
-        args;
+    let ServeArgs {
+        database_url,
+        data_dir,
+        http,
+        grpc,
+        token,
+        advertise_http,
+        prometheus,
+        scalers,
+        kubernetes,
+        access,
+        log_format,
+    } = args;
     // `RUST_LOG` overrides the level.
     start_log("info", &log_format);
     let (prometheus, scalers, access) = (prometheus.read()?, scalers.read(), access.read()?);
-    let config = ServiceConfig { database_url, data_dir, http, grpc, token, advertise_http, prometheus, scalers, access };
+    let kubernetes = kubernetes.map(|text| match text.as_str() {
+        "in-cluster" => KubernetesAccess::InCluster,
+        file => KubernetesAccess::Kubeconfig(file.into()),
+    });
+    let config = ServiceConfig {
+        database_url,
+        data_dir,
+        http,
+        grpc,
+        token,
+        advertise_http,
+        prometheus,
+        scalers,
+        kubernetes,
+        access,
+    };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
         // From here on a signal waits until the service is up: a started private database must be stopped.

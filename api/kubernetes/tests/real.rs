@@ -1,0 +1,222 @@
+//! Against a real API of Kubernetes with its controllers, without nodes.
+
+use apportion_kubernetes::{
+    Cluster, KubernetesAccess, KubernetesError, Watches, WorkloadKind, WorkloadName, WorkloadState,
+};
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long anything may take; nothing is asserted about how long it does take.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// The processes; dropping it ends them.
+struct Plane {
+    program: PathBuf,
+    folder: tempfile::TempDir,
+}
+
+impl Plane {
+    fn start() -> Option<Self> {
+        let plane = Self { program: apportion_needs::kubernetes()?, folder: tempfile::tempdir().expect("a folder") };
+        plane.control(&["start"], &[]);
+        Some(plane)
+    }
+
+    fn control(&self, before: &[&str], after: &[&str]) -> String {
+        let mut command = Command::new(&self.program);
+        let output = command.args(before).arg(self.folder.path()).args(after).output().expect("it can be run");
+        said(&output)
+    }
+
+    fn admin(&self) -> PathBuf {
+        self.folder.path().join("kubeconfig")
+    }
+
+    async fn cluster(&self) -> Cluster {
+        Cluster::new(&KubernetesAccess::Kubeconfig(self.admin())).await.expect("a client")
+    }
+
+    fn kubectl(&self, arguments: &[&str]) -> String {
+        said(&Command::new("kubectl").env("KUBECONFIG", self.admin()).args(arguments).output().expect("kubectl"))
+    }
+
+    /// Applies manifests on the server's side, as the documents say.
+    fn apply(&self, manifests: &str) {
+        let mut command = Command::new("kubectl");
+        command.env("KUBECONFIG", self.admin()).args(["apply", "--server-side", "-f", "-"]);
+        let mut child =
+            command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("kubectl");
+        child.stdin.take().expect("a pipe").write_all(manifests.as_bytes()).expect("written");
+        said(&child.wait_with_output().expect("it ends"));
+    }
+
+    /// Ends the API server and starts it again on its port, with the arguments that it had.
+    fn restart_api(&self, meanwhile: impl FnOnce()) {
+        let file = self.folder.path().join("apiserver.pid");
+        let process = std::fs::read_to_string(&file).expect("its number").trim().to_owned();
+        let line = std::fs::read(format!("/proc/{process}/cmdline")).expect("its arguments");
+        let line = String::from_utf8(line).expect("text");
+        let arguments: Vec<&str> = line.split_terminator('\0').collect();
+        said(&Command::new("kill").arg(&process).output().expect("kill"));
+        let begun = Instant::now();
+        while std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|line| !line.is_empty()) {
+            assert!(begun.elapsed() < PATIENCE, "the API server does not end");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        meanwhile();
+        let log = std::fs::File::create(self.folder.path().join("apiserver.again.log")).expect("a log");
+        let mut command = Command::new(arguments[0]);
+        let child = command.args(&arguments[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn();
+        std::fs::write(&file, child.expect("it starts").id().to_string()).expect("its number");
+    }
+}
+
+impl Drop for Plane {
+    fn drop(&mut self) {
+        let _ended = Command::new(&self.program).arg("stop").arg(self.folder.path()).status();
+    }
+}
+
+fn said(output: &Output) -> String {
+    let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{text}");
+    text
+}
+
+fn manifest(kind: &str, name: &str, replicas: &str) -> String {
+    let service = if kind == "StatefulSet" { "serviceName: none, " } else { "" };
+    format!(
+        "apiVersion: apps/v1\nkind: {kind}\nmetadata: {{name: {name}, namespace: default}}\nspec: {{{replicas}{service}\
+         selector: {{matchLabels: {{app: {name}}}}}, template: {{metadata: {{labels: {{app: {name}}}}}, \
+         spec: {{containers: [{{name: c, image: none}}]}}}}}}\n---\n"
+    )
+}
+
+fn named(kind: WorkloadKind, name: &str) -> WorkloadName {
+    WorkloadName { namespace: "default".into(), kind, name: name.into() }
+}
+
+/// Waits until the watches show workloads as they should be.
+async fn until(
+    watches: &Watches,
+    names: &[WorkloadName],
+    is_right: impl Fn(&BTreeMap<WorkloadName, WorkloadState>) -> bool,
+) -> BTreeMap<WorkloadName, WorkloadState> {
+    let begun = Instant::now();
+    loop {
+        let seen = watches.observe(names.iter());
+        match seen {
+            Ok(seen) if is_right(&seen.workloads) => return seen.workloads,
+            other => assert!(begun.elapsed() < PATIENCE, "{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn replicas_are_written_unless_another_manager_owns_them() {
+    let Some(plane) = Plane::start() else { return };
+    let free = [named(WorkloadKind::Deployment, "free"), named(WorkloadKind::StatefulSet, "free")];
+    plane.apply(&(manifest("Deployment", "free", "") + &manifest("StatefulSet", "free", "")));
+    plane.kubectl(&["create", "deployment", "owned", "--image=none", "--replicas=2"]);
+    let cluster = plane.cluster().await;
+    for workload in &free {
+        for replicas in [3, 1, 4] {
+            let seen = cluster.read(workload).await.expect("it is there");
+            assert_eq!(seen.owners, [], "{workload}");
+            cluster.scale(workload, &seen, replicas).await.expect("it is free");
+            assert_eq!(cluster.read(workload).await.expect("it is there").replicas, replicas);
+        }
+    }
+    let owned = named(WorkloadKind::Deployment, "owned");
+    let seen = cluster.read(&owned).await.expect("it is there");
+    let refused = cluster.scale(&owned, &seen, 5).await.expect_err("it is owned").to_string();
+    assert!(refused.contains("Deployment default/owned") && refused.contains("kubectl-create"), "{refused}");
+    assert_eq!(cluster.read(&owned).await.expect("it is there").replicas, 2, "it is left alone");
+
+    let seen = cluster.read(&free[0]).await.expect("it is there");
+    plane.kubectl(&["scale", "deployment", "free", "--replicas=7"]);
+    let stale = cluster.scale(&free[0], &seen, 5).await;
+    assert!(matches!(stale, Err(KubernetesError::Stale(_))), "{stale:?}");
+    assert_eq!(cluster.read(&free[0]).await.expect("it is there").replicas, 7);
+    let none = named(WorkloadKind::Deployment, "none");
+    assert!(matches!(cluster.read(&none).await, Err(KubernetesError::NotFound(_))));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_role_of_the_documents_suffices_and_less_is_named() {
+    let Some(plane) = Plane::start() else { return };
+    plane.apply(&manifest("Deployment", "free", ""));
+    let role = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/kubernetes/actuator-role.yaml");
+    let text = std::fs::read_to_string(&role).expect("the Role of the documents");
+    // The documents bind a service account; the test's user is no account, so it has a binding of its own.
+    let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n\
+                   metadata: {name: tester, namespace: default}\n\
+                   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: apportion}\n\
+                   subjects: [{kind: User, name: tester, apiGroup: rbac.authorization.k8s.io}]\n";
+    let kubeconfig = plane.control(&["token"], &["tester"]).trim().to_owned();
+    let cluster = Cluster::new(&KubernetesAccess::Kubeconfig(kubeconfig.into())).await.expect("a client");
+    let free = named(WorkloadKind::Deployment, "free");
+    let mut watches = Watches::new(cluster.clone());
+    watches.follow([&free].into_iter()).expect("one namespace");
+    let begun = Instant::now();
+    let forbidden = loop {
+        match watches.observe([&free].into_iter()) {
+            Err(error @ KubernetesError::Forbidden { .. }) => break error.to_string(),
+            other => assert!(begun.elapsed() < PATIENCE, "{other:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    };
+    let expected = "RBAC forbids to list deployments.apps in namespace default: expected a Role that grants it";
+    assert_eq!(forbidden, expected);
+    let forbidden = cluster.read(&free).await.expect_err("no Role").to_string();
+    assert!(forbidden.contains("get deployments.apps in namespace default"), "{forbidden}");
+    let seen = plane.cluster().await.read(&free).await.expect("the administrator may");
+    let forbidden = cluster.scale(&free, &seen, 2).await.expect_err("no Role").to_string();
+    assert!(forbidden.contains("patch deployments.apps/scale in namespace default"), "{forbidden}");
+
+    plane.apply(&format!("{text}\n---\n{binding}"));
+    let seen = until(&watches, std::slice::from_ref(&free), |seen| seen.contains_key(&free)).await;
+    assert_eq!(cluster.read(&free).await.expect("the Role").replicas, seen[&free].replicas);
+    let seen = cluster.read(&free).await.expect("the Role");
+    cluster.scale(&free, &seen, 2).await.expect("the Role");
+    until(&watches, std::slice::from_ref(&free), |seen| seen[&free].replicas == 2).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_thousand_deployments_are_listed_once() {
+    const COUNT: usize = 1_000;
+    let Some(plane) = Plane::start() else { return };
+    let all: Vec<_> = (0..COUNT).map(|n| named(WorkloadKind::Deployment, &format!("d{n:04}"))).collect();
+    // Nothing runs in them, so that the controllers have little to do.
+    let manifests: String = all.iter().map(|one| manifest("Deployment", &one.name, "replicas: 0, ")).collect();
+    plane.apply(&manifests);
+
+    let mut watches = Watches::new(plane.cluster().await);
+    watches.follow(all.iter()).expect("one namespace");
+    until(&watches, &all, |seen| seen.len() == COUNT).await;
+    assert_eq!(watches.lists(), 2, "Deployments and autoscalers");
+    for replicas in [1, 2] {
+        plane.kubectl(&["scale", "deployment", "d0000", "d0999", &format!("--replicas={replicas}")]);
+        until(&watches, &all, |seen| [0, 999].iter().all(|&n| seen[&all[n]].replicas == replicas)).await;
+    }
+    plane.restart_api(|| std::thread::sleep(Duration::from_secs(2)));
+    let begun = Instant::now();
+    loop {
+        let scaled = Command::new("kubectl")
+            .env("KUBECONFIG", plane.admin())
+            .args(["scale", "deployment", "d0500", "--replicas=3"])
+            .output()
+            .expect("kubectl");
+        if scaled.status.success() {
+            break;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{}", String::from_utf8_lossy(&scaled.stderr));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    until(&watches, &all, |seen| seen[&all[500]].replicas == 3).await;
+    assert_eq!(watches.lists(), 2, "an API server that was away is not listed again");
+}
