@@ -12,7 +12,7 @@ use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAc
 use crate::app::{App, AppState, clock};
 use crate::database::{Database, DatabaseError};
 use crate::{http, jobs, store};
-use apportion_kubernetes::{Cluster, KubernetesAccess, KubernetesError};
+use apportion_kubernetes::{KubernetesAccess, KubernetesClient, KubernetesError};
 use apportion_protocol::v1::control_server::ControlServer;
 use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use apportion_scalers::{TlsFiles, TlsFilesError, read_tls};
@@ -193,10 +193,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         return Err(ServeError::ShortToken(admin.len()));
     }
     let prometheus = PrometheusAccess::new(config.prometheus).await?;
-    let kubernetes = match &config.kubernetes {
-        Some(access) => Some(Cluster::new(access).await?),
-        None => None,
-    };
+    let kubernetes = open_kubernetes(config.kubernetes.as_ref()).await?;
     // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
     let http = http_listener.local_addr().map_err(listen(config.http))?;
@@ -243,21 +240,18 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     if let Some(OpenScalers { listener, tls, .. }) = scalers {
         parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
     }
-    if let Some(cluster) = app.kubernetes.clone() {
-        parts.push(app.run(ServicePart::Actuator, actuate::run(app.clone(), cluster)));
-    }
     announce(&app, http, grpc);
     Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
 }
 
-/// Starts the parts that every service has.
+/// Starts the parts that need no port of their own.
 fn start_parts(
     app: &App,
     server: actix_web::dev::Server,
     grpc_listener: tokio::net::TcpListener,
     keeper: impl Future<Output = ()> + Send + 'static,
 ) -> Vec<JoinHandle<()>> {
-    vec![
+    let mut parts = vec![
         app.run(ServicePart::Http, serve_http(app.clone(), server)),
         app.run(ServicePart::AgentsServer, serve_agents(app.clone(), grpc_listener)),
         app.run(ServicePart::Push, push::run(app.clone())),
@@ -268,7 +262,18 @@ fn start_parts(
         app.run(ServicePart::Leader, leader::run(app.clone())),
         app.run(ServicePart::Advisor, advise::run(app.clone())),
         app.run(ServicePart::Database, keeper),
-    ]
+    ];
+    if let Some(cluster) = app.kubernetes.clone() {
+        parts.push(app.run(ServicePart::Actuator, actuate::run(app.clone(), cluster)));
+    }
+    parts
+}
+
+async fn open_kubernetes(access: Option<&KubernetesAccess>) -> Result<Option<KubernetesClient>, ServeError> {
+    Ok(match access {
+        Some(access) => Some(KubernetesClient::new(access).await?),
+        None => None,
+    })
 }
 
 /// The bound port of the autoscalers.

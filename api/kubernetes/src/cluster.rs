@@ -1,7 +1,7 @@
 //! How does the service read and scale one workload?
 
 use crate::failure::{Asked, KubernetesError};
-use crate::workload::{WorkloadName, WorkloadState};
+use crate::workload::{FIELD_MANAGER, WorkloadName, WorkloadState};
 use kube::api::{Api, Patch, PatchParams};
 use kube::config::{Config, KubeConfigOptions, Kubeconfig};
 use kube::core::{DynamicObject, Status};
@@ -9,8 +9,6 @@ use serde_json::json;
 use std::path::PathBuf;
 use std::time::Duration;
 
-/// The name under which we write.
-pub const FIELD_MANAGER: &str = "apportion";
 /// The manager by which API servers that do not track `/scale` (Kubernetes up to 1.21) mean everybody.
 const UNTRACKED: &str = "before-first-apply";
 /// Longest time of one answer. A watch has its own.
@@ -29,11 +27,11 @@ pub enum KubernetesAccess {
 
 /// A client of one cluster.
 #[derive(Clone)]
-pub struct Cluster {
+pub struct KubernetesClient {
     client: kube::Client,
 }
 
-impl Cluster {
+impl KubernetesClient {
     /// A client. It asks nothing yet.
     ///
     /// # Errors

@@ -1,7 +1,7 @@
 //! How do a user's own workloads on Kubernetes get the replicas of a plan?
 //!
 //! Example: a plan has three replicas of `find-l`, and the Deployment `serving/find-l` has one. [`next_turn`] says "grow it
-//! to three"; [`Cluster::scale`] patches its `/scale`; [`Watches`] show when three are ready.
+//! to three"; [`KubernetesClient::scale`] patches its `/scale`; [`Watches`] show when three are ready.
 //!
 //! What belongs here: the decisions about one turn (`rollout`, pure), the client and the watches. What never does: plans,
 //! the database. Only this crate names `kube`. The commonest addition is a kind of workload: a variant of [`WorkloadKind`].
@@ -12,10 +12,10 @@ mod rollout;
 mod watches;
 mod workload;
 
-pub use cluster::{Cluster, FIELD_MANAGER, KubernetesAccess};
+pub use cluster::{KubernetesAccess, KubernetesClient};
 pub use failure::KubernetesError;
 pub use rollout::{
     CATCH_UP, Obstacle, RolloutLimits, RolloutTurn, ScaleChange, ScaleReason, WorkloadGoal, WorkloadMemory, next_turn,
 };
-pub use watches::{NAMESPACES_MAX, Observation, Watches};
-pub use workload::{ReplicasOwner, WorkloadKind, WorkloadName, WorkloadState};
+pub use watches::{NAMESPACES_MAX, Watches, WorkloadObservation};
+pub use workload::{FIELD_MANAGER, ReplicasOwner, WorkloadKind, WorkloadName, WorkloadState};

@@ -6,7 +6,7 @@
 #[cfg(test)]
 mod tests;
 
-use crate::workload::{ReplicasOwner, WorkloadName, WorkloadState};
+use crate::workload::{FIELD_MANAGER, ReplicasOwner, WorkloadName, WorkloadState};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
@@ -218,8 +218,7 @@ fn conflict(goal: &WorkloadGoal, state: &WorkloadState) -> Option<Obstacle> {
     if let Some(autoscaler) = state.autoscaler.clone() {
         return Some(Obstacle::Autoscaled { workload, replicas, autoscaler });
     }
-    let owners: Vec<_> =
-        state.owners.iter().filter(|owner| owner.manager != crate::cluster::FIELD_MANAGER).cloned().collect();
+    let owners: Vec<_> = state.owners.iter().filter(|owner| owner.manager != FIELD_MANAGER).cloned().collect();
     (!owners.is_empty()).then_some(Obstacle::Owned { workload, replicas, owners })
 }
 

@@ -3,7 +3,7 @@
 //! Each kind in each namespace is listed once and watched from then on. It is listed again only when the API says that the
 //! watch is too old. An API server that was away is watched again from the last change that was seen.
 
-use crate::cluster::Cluster;
+use crate::cluster::KubernetesClient;
 use crate::failure::{Asked, KubernetesError};
 use crate::workload::{WorkloadKind, WorkloadName, WorkloadState};
 use futures::StreamExt;
@@ -62,21 +62,21 @@ impl Drop for OneWatch {
 
 /// The workloads at one moment.
 #[derive(Clone, Debug, Default)]
-pub struct Observation {
+pub struct WorkloadObservation {
     /// The state of each that exists.
     pub workloads: BTreeMap<WorkloadName, WorkloadState>,
 }
 
 /// The watches of a service.
 pub struct Watches {
-    cluster: Cluster,
+    cluster: KubernetesClient,
     watches: BTreeMap<(String, Topic), OneWatch>,
 }
 
 impl Watches {
     /// No watch yet.
     #[must_use]
-    pub fn new(cluster: Cluster) -> Self {
+    pub fn new(cluster: KubernetesClient) -> Self {
         Self { cluster, watches: BTreeMap::new() }
     }
 
@@ -108,8 +108,11 @@ impl Watches {
     ///
     /// # Errors
     /// If one of their watches has no list yet or is not allowed.
-    pub fn observe<'a>(&self, workloads: impl Iterator<Item = &'a WorkloadName>) -> Result<Observation, KubernetesError> {
-        let mut observation = Observation::default();
+    pub fn observe<'a>(
+        &self,
+        workloads: impl Iterator<Item = &'a WorkloadName>,
+    ) -> Result<WorkloadObservation, KubernetesError> {
+        let mut observation = WorkloadObservation::default();
         for workload in workloads {
             let seen = self.seen(&workload.namespace, Topic::Workloads(workload.kind))?;
             let state = seen.workloads.get(&workload.name).cloned();
@@ -151,7 +154,7 @@ fn lock(seen: &Mutex<Seen>) -> MutexGuard<'_, Seen> {
     seen.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-fn begin(cluster: &Cluster, namespace: &str, topic: Topic) -> OneWatch {
+fn begin(cluster: &KubernetesClient, namespace: &str, topic: Topic) -> OneWatch {
     let seen = Arc::new(Mutex::new(Seen::default()));
     let api: Api<DynamicObject> = Api::namespaced_with(cluster.client(), namespace, &topic.api());
     let (shared, namespace) = (Arc::clone(&seen), namespace.to_owned());

@@ -4,6 +4,9 @@ use kube::core::{ApiResource, DynamicObject, GroupVersionKind};
 use serde_json::Value;
 use std::fmt;
 
+/// The name under which we write.
+pub const FIELD_MANAGER: &str = "apportion";
+
 /// A kind of workload with a `/scale`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum WorkloadKind {

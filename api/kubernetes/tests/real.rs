@@ -1,7 +1,7 @@
 //! Against a real API of Kubernetes with its controllers, without nodes.
 
 use apportion_kubernetes::{
-    Cluster, KubernetesAccess, KubernetesError, Watches, WorkloadKind, WorkloadName, WorkloadState,
+    KubernetesAccess, KubernetesClient, KubernetesError, Watches, WorkloadKind, WorkloadName, WorkloadState,
 };
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -35,19 +35,19 @@ impl Plane {
         self.folder.path().join("kubeconfig")
     }
 
-    async fn cluster(&self) -> Cluster {
+    async fn cluster(&self) -> KubernetesClient {
         self.cluster_of(&self.admin()).await
     }
 
     /// A client by a kubeconfig of the plane. Its certificate is its own authority, which rustls refuses as a server's. So
     /// the client does not check it.
-    async fn cluster_of(&self, kubeconfig: &Path) -> Cluster {
+    async fn cluster_of(&self, kubeconfig: &Path) -> KubernetesClient {
         let text = std::fs::read_to_string(kubeconfig).expect("a kubeconfig");
         let authority = format!("certificate-authority: \"{}/tls/apiserver.crt\"", self.folder.path().display());
         assert!(text.contains(&authority), "{text}");
         let unchecked = kubeconfig.with_extension("unchecked");
         std::fs::write(&unchecked, text.replace(&authority, "insecure-skip-tls-verify: true")).expect("written");
-        Cluster::new(&KubernetesAccess::Kubeconfig(unchecked)).await.expect("a client")
+        KubernetesClient::new(&KubernetesAccess::Kubeconfig(unchecked)).await.expect("a client")
     }
 
     fn kubectl(&self, arguments: &[&str]) -> String {

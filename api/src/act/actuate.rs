@@ -9,11 +9,11 @@ use super::lease::work_while_held;
 use super::replanned::{DemandOrigin, replanned_spec};
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::workloads::{PlannedGroup, workload_goals, workload_name};
+use crate::decide::workloads::{WorkloadGroup, workload_goals, workload_name};
 use crate::store::workloads::WorkloadRow;
 use crate::store::{self, Time, advice::AdviceRow, decisions::DecisionRow, leases::HeldLease};
 use apportion_kubernetes::{
-    Cluster, KubernetesError, RolloutLimits, ScaleChange, Watches, WorkloadGoal, WorkloadKind, WorkloadMemory,
+    KubernetesClient, KubernetesError, RolloutLimits, ScaleChange, Watches, WorkloadGoal, WorkloadKind, WorkloadMemory,
     WorkloadName, WorkloadState, next_turn,
 };
 use apportion_wire::{DecisionKind, KubernetesSpec};
@@ -30,11 +30,11 @@ pub const WORKLOAD_EVENT: &str = "workload";
 const TURN_EVERY: Duration = Duration::from_secs(1);
 
 /// Scales workloads whenever no other process does, until the service stops.
-pub async fn run(app: App, cluster: Cluster) {
+pub async fn run(app: App, cluster: KubernetesClient) {
     work_while_held(&app, ACTUATOR, ServicePart::Actuator, |lease| actuate(&app, &cluster, lease)).await;
 }
 
-async fn actuate(app: &App, cluster: &Cluster, lease: HeldLease) -> Result<(), ApplyError> {
+async fn actuate(app: &App, cluster: &KubernetesClient, lease: HeldLease) -> Result<(), ApplyError> {
     let (watches, told) = (Watches::new(cluster.clone()), BTreeMap::new());
     let mut actuator = Actuator { app: app.clone(), cluster: cluster.clone(), watches, lease, told };
     loop {
@@ -66,7 +66,7 @@ enum WorkloadsState {
 
 struct Actuator {
     app: App,
-    cluster: Cluster,
+    cluster: KubernetesClient,
     watches: Watches,
     lease: HeldLease,
     told: BTreeMap<String, WorkloadsState>,
@@ -247,10 +247,10 @@ impl Actuator {
 }
 
 /// A group of a plan file. The service wrote the file, so every key is there.
-fn planned_group(group: &Value) -> PlannedGroup {
+fn planned_group(group: &Value) -> WorkloadGroup {
     let text = |key: &str| group[key].as_str().unwrap_or_default().to_owned();
     let count = |key: &str| group[key].as_u64().and_then(|count| u32::try_from(count).ok()).unwrap_or_default();
-    PlannedGroup {
+    WorkloadGroup {
         task: text("task"),
         variant: text("variant"),
         hardware: text("hardware"),

@@ -10,7 +10,7 @@ pub mod prometheus_access;
 
 use access::AccessPolicy;
 use agent_records::AgentRecords;
-use apportion_kubernetes::Cluster;
+use apportion_kubernetes::KubernetesClient;
 use apportion_protocol::v1;
 use heartbeats::Heartbeats;
 use parts::{Parts, ServicePart};
@@ -50,7 +50,7 @@ pub struct AppState {
     /// The Prometheus servers that it may ask.
     pub prometheus: PrometheusAccess,
     /// The Kubernetes whose workloads it scales; `None`: it scales none.
-    pub kubernetes: Option<Cluster>,
+    pub kubernetes: Option<KubernetesClient>,
     /// The parts of the service and their health.
     pub parts: Parts,
     /// The target in force, as agents receive it; `None` before the first.

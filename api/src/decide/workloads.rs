@@ -5,7 +5,7 @@ use apportion_wire::{KubernetesSpec, WorkloadSpec};
 
 /// One group of a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PlannedGroup {
+pub struct WorkloadGroup {
     /// Its task.
     pub task: String,
     /// Its variant.
@@ -61,7 +61,7 @@ pub enum WorkloadMismatch {
 ///
 /// # Errors
 /// If the workloads do not cover the plan.
-pub fn workload_goals(spec: &KubernetesSpec, groups: &[PlannedGroup]) -> Result<Vec<WorkloadGoal>, WorkloadMismatch> {
+pub fn workload_goals(spec: &KubernetesSpec, groups: &[WorkloadGroup]) -> Result<Vec<WorkloadGoal>, WorkloadMismatch> {
     let mut goals: Vec<_> =
         spec.workloads.iter().map(|entry| WorkloadGoal { workload: workload_name(entry), replicas: 0 }).collect();
     for group in groups.iter().filter(|group| group.replicas > 0) {
@@ -89,8 +89,8 @@ pub fn workload_name(entry: &WorkloadSpec) -> WorkloadName {
     }
 }
 
-fn mismatch(group: &PlannedGroup, entry: Option<&WorkloadSpec>) -> WorkloadMismatch {
-    let PlannedGroup { task, variant, hardware, batch, replicas } = group.clone();
+fn mismatch(group: &WorkloadGroup, entry: Option<&WorkloadSpec>) -> WorkloadMismatch {
+    let WorkloadGroup { task, variant, hardware, batch, replicas } = group.clone();
     match entry.and_then(|entry| Some((workload_name(entry), entry.batch?))) {
         Some((workload, configured)) => {
             WorkloadMismatch::OtherBatch { task, variant, hardware, planned: batch, configured, workload }
@@ -109,20 +109,19 @@ mod tests {
         WorkloadSpec { task, variant: text(variant), hardware, batch, namespace, kind, name: text(name) }
     }
 
-    fn group(variant: &str, batch: u32, replicas: u32) -> PlannedGroup {
+    fn group(variant: &str, batch: u32, replicas: u32) -> WorkloadGroup {
         let (task, hardware) = ("find".to_owned(), "t4".to_owned());
-        PlannedGroup { task, variant: variant.to_owned(), hardware, batch, replicas }
+        WorkloadGroup { task, variant: variant.to_owned(), hardware, batch, replicas }
     }
 
     /// The goals by name, or the mismatch.
-    fn goals(entries: Vec<WorkloadSpec>, groups: &[PlannedGroup]) -> String {
-        let settings = (1, 600.0, 60, false);
+    fn goals(entries: Vec<WorkloadSpec>, groups: &[WorkloadGroup]) -> String {
         let spec = KubernetesSpec {
             workloads: entries,
-            at_a_time_max: settings.0,
-            ready_within_s: settings.1,
-            changes_per_hour_max: settings.2,
-            dry_run: settings.3,
+            at_a_time_max: 1,
+            ready_within_s: 600.0,
+            changes_per_hour_max: 60,
+            dry_run: false,
         };
         match workload_goals(&spec, groups) {
             Ok(goals) => goals.iter().map(|goal| format!("{} {};", goal.workload.name, goal.replicas)).collect(),

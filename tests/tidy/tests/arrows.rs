@@ -21,6 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("wire", &["domain"]),
     ("prometheus", &[]),
     ("page", &[]),
+    ("kubernetes", &[]),
     ("scalers", &[]),
     (
         "api",
@@ -30,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "serving",
             "checker",
             "estimator",
+            "kubernetes",
             "page",
             "planning",
             "prometheus",
