@@ -72,6 +72,14 @@ impl ControlPlane {
         send(&self.kubeconfig, &["apply", "-f", "-"], object.to_string().as_bytes());
     }
 
+    /// Applies an object on the server's side.
+    ///
+    /// # Panics
+    /// If the API refuses it.
+    pub fn apply_on_server(&self, object: &Value) {
+        send(&self.kubeconfig, &["apply", "--server-side", "-f", "-"], object.to_string().as_bytes());
+    }
+
     /// Applies a file of manifests on the server's side, as the documents say.
     ///
     /// # Panics

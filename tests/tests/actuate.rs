@@ -41,7 +41,7 @@ impl Stage {
         for file in ["actuated-deployments.yaml", "actuator-role.yaml"] {
             plane.apply_file(&examples.join(file));
         }
-        plane.apply(&json!({
+        plane.apply_on_server(&json!({
             "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "RoleBinding",
             "metadata": {"name": "tester", "namespace": "default"},
             "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": "apportion"},
@@ -125,7 +125,7 @@ async fn deployments_follow_two_plans_and_stop_at_a_conflict() {
     stage.until_replicas("find-l", "2").await;
     stage.told("the workloads follow the plan").await;
 
-    stage.plane.apply(&json!({
+    stage.plane.apply_on_server(&json!({
         "apiVersion": "autoscaling/v1", "kind": "HorizontalPodAutoscaler",
         "metadata": {"name": "web", "namespace": "default"},
         "spec": {"maxReplicas": 9, "scaleTargetRef": {"apiVersion": "apps/v1", "kind": "Deployment", "name": "find-l"}}
