@@ -89,8 +89,8 @@ impl Stage {
     /// Waits for a newest decision about workloads with these words, and returns its reason.
     async fn told(&self, words: &'static str) -> String {
         let newest = |list: &Value| {
-            let reasons = list.as_array()?.iter().filter_map(|decision| decision["reason"].as_str());
-            let newest = reasons.filter(|reason| reason.contains("workloads") || reason.contains("dry run")).next()?;
+            let mut reasons = list.as_array()?.iter().filter_map(|decision| decision["reason"].as_str());
+            let newest = reasons.find(|reason| reason.contains("workloads") || reason.contains("dry run"))?;
             newest.contains(words).then(|| newest.to_owned())
         };
         self.cluster.until("/v1/decisions", newest).await
