@@ -1,7 +1,7 @@
 //! Which workloads are scaled next, and when does that stop?
 //!
-//! Everything here is pure: what the API shows, what was done before and the time are arguments. Growth comes first. Nothing
-//! shrinks before all that grew is ready, so the pipeline has its capacity all the time.
+//! Everything here is pure: the state of the workloads, the memory of earlier changes and the time are arguments. Growth
+//! comes first. Nothing shrinks before all that grew is ready, so the pipeline has its capacity all the time.
 
 #[cfg(test)]
 mod tests;

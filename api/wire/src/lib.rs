@@ -27,6 +27,7 @@ pub mod spec;
 pub mod states;
 pub mod trace_csv;
 pub mod tree;
+mod workload_check;
 pub mod workloads;
 mod yaml_bounds;
 

@@ -7,7 +7,7 @@ use crate::demand_source::check_sources;
 use crate::record::{FileKind, record};
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
-use crate::workloads::check_workloads;
+use crate::workload_check::check_workloads;
 use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{Hardware, Invalid, Invalids, Pipeline};
 use serde::{Deserialize, Serialize};
