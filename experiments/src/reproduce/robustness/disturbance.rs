@@ -70,7 +70,7 @@ impl Disturbance {
         let part = &plan.pipelines[0];
         let mut busiest: Vec<&Assignment> = part.assignments.iter().filter(|a| a.replicas > 0).collect();
         busiest.sort_by(|a, b| b.utilisation.total_cmp(&a.utilisation));
-        let (pipeline, until) = (part.pipeline.clone(), Moment::from_nanos(1_000_000_000 * seconds as u64));
+        let (pipeline, until) = (part.name.clone(), Moment::from_nanos(1_000_000_000 * seconds as u64));
         match (self, busiest.first()) {
             (Self::OneReplica(factor), Some(a)) => {
                 let group = a.group.clone();
