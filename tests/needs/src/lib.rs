@@ -94,7 +94,7 @@ impl Need {
             Self::Kubernetes => "name a program in APPORTION_KUBERNETES that starts it, and install openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
-            Self::Ray => "name a Python in APPORTION_RAY where pip has installed ray[serve] and pyyaml",
+            Self::Ray => "run `scripts/setup tests` where pip reaches an index",
         }
     }
 }
@@ -203,16 +203,20 @@ pub fn data() -> Option<PathBuf> {
 /// As [`need`].
 #[must_use]
 pub fn clients() -> Option<PathBuf> {
-    let (venv, wanted) = (root().join(".cache/venv"), root().join("scripts/clients.txt"));
+    need(Need::Clients, installed_python("venv", "clients.txt"))
+}
+
+/// The Python in the environment `.cache/ENVIRONMENT`, where it has what `scripts/REQUIREMENTS` names.
+fn installed_python(environment: &str, requirements: &str) -> Result<PathBuf, String> {
+    let (venv, wanted) = (root().join(".cache").join(environment), root().join("scripts").join(requirements));
     let read = |path: &Path| std::fs::read_to_string(path).ok();
-    let found = match read(&venv.join("installed")) {
-        None => Err(".cache/venv has no clients"),
+    match read(&venv.join("installed")) {
+        None => Err(format!(".cache/{environment} has no Python packages")),
         Some(installed) if Some(&installed) != read(&wanted).as_ref() => {
-            Err(".cache/venv is not what scripts/clients.txt names")
+            Err(format!(".cache/{environment} is not what scripts/{requirements} names"))
         }
         Some(_) => Ok(venv.join("bin/python")),
-    };
-    need(Need::Clients, found)
+    }
 }
 
 /// The server program of Prometheus, where `openssl` is there too.
@@ -272,14 +276,13 @@ pub fn slurm() -> Option<PathBuf> {
     need(Need::Slurm, if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) })
 }
 
-/// The Python with Ray that `APPORTION_RAY` names.
+/// The Python that has Ray Serve, by `scripts/ray.txt`.
 ///
 /// # Panics
 /// As [`need`].
 #[must_use]
 pub fn ray() -> Option<PathBuf> {
-    let named = variable("APPORTION_RAY").map(PathBuf::from).filter(|python| python.is_file());
-    need(Need::Ray, named.ok_or("APPORTION_RAY names no Python"))
+    need(Need::Ray, installed_python("ray", "ray.txt"))
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

@@ -1,7 +1,5 @@
 //! The ways in, by clients that are not ours (`tritonclient`) and by plain HTTP and gRPC.
 
-mod support;
-
 use apportion_executor::gateway::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
 use apportion_executor::gateway::proto::infer_parameter::ParameterChoice;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
@@ -18,7 +16,7 @@ use tonic::Code;
 async fn an_unmodified_tritonclient_is_served() {
     let Some(python) = apportion_needs::clients() else { return };
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = support::ingress::start(folder.path()).await;
+    let (_control, agent) = crate::support::ingress::start(folder.path()).await;
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/triton_client.py");
     let mut command = tokio::process::Command::new(python);
     let output = command.arg(script).args([&agent.http, &agent.grpc]).output().await.expect("Python runs");
@@ -45,7 +43,7 @@ fn row(parameters: &Value) -> Value {
 #[tokio::test(flavor = "multi_thread")]
 async fn http_answers_by_the_protocol() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = support::ingress::start(folder.path()).await;
+    let (_control, agent) = crate::support::ingress::start(folder.path()).await;
     let url = |rest: &str| format!("http://{}/v2/models/{rest}", agent.http);
 
     let body = row(&json!({"binary_data_output": true})).to_string().into_bytes();
@@ -84,7 +82,7 @@ async fn http_answers_by_the_protocol() {
 #[tokio::test(flavor = "multi_thread")]
 async fn metrics_have_the_usual_labels() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = support::ingress::start(folder.path()).await;
+    let (_control, agent) = crate::support::ingress::start(folder.path()).await;
     assert_eq!(agent.infer(&[[2.0, 1.0]]).await.0, 200);
     assert_eq!(agent.post("nobody", &json!({})).await.0, 404);
     let url = format!("http://{}/metrics", agent.http);
@@ -101,7 +99,7 @@ async fn metrics_have_the_usual_labels() {
         if missing.is_empty() {
             break;
         }
-        assert!(begun.elapsed() < support::PATIENCE, "{missing:?} not in:\n{text}");
+        assert!(begun.elapsed() < crate::support::PATIENCE, "{missing:?} not in:\n{text}");
         tokio::time::sleep(std::time::Duration::from_millis(10)).await;
     }
 }
@@ -125,7 +123,7 @@ fn typed(pipeline: &str, parameters: &[(&str, ParameterChoice)]) -> ModelInferRe
 #[tokio::test(flavor = "multi_thread")]
 async fn grpc_answers_by_the_protocol() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = support::ingress::start(folder.path()).await;
+    let (_control, agent) = crate::support::ingress::start(folder.path()).await;
     let mut client = GrpcInferenceServiceClient::connect(format!("http://{}", agent.grpc)).await.expect("connects");
     assert!(client.server_ready(ServerReadyRequest {}).await.expect("an answer").into_inner().ready);
 

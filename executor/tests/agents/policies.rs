@@ -2,8 +2,9 @@
 //! devices, and when the load steps up while the control plane is away. Whatever they did, a fresh node does again from
 //! their records.
 
-mod support;
-
+use crate::support::agents::{Agent, output};
+use crate::support::control::Control;
+use crate::support::until;
 use apportion_executor::agent::AgentCommand;
 use apportion_executor::record::replay;
 use apportion_protocol::v1;
@@ -11,9 +12,6 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use support::agents::{Agent, output};
-use support::control::Control;
-use support::until;
 use tokio::runtime::Runtime;
 
 const MS: u64 = 1_000_000;

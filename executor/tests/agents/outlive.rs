@@ -1,15 +1,13 @@
 //! An agent that has a target outlives its control plane: what refuses it, what is on its port instead, and what it knows
 //! nothing of.
 
-mod support;
-
+use crate::support::agents::{Agent, output};
+use crate::support::control::{Control, Mood};
+use crate::support::{Group, target, until};
 use apportion_executor::agent::AgentCommand;
 use apportion_protocol::v1::{self, refused::Reason};
 use serde_json::json;
 use std::time::Duration;
-use support::agents::{Agent, output};
-use support::control::{Control, Mood};
-use support::{Group, target, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 

@@ -1,7 +1,8 @@
 //! Connections to the agents' port from processes that are no agents.
 
-mod support;
-
+use crate::support::agents::{Agent, output};
+use crate::support::control::Control;
+use crate::support::{Group, target, until};
 use apportion_domain::nearest_rank;
 use apportion_executor::frames::{Cutter, Pieces};
 use apportion_executor::refused::ReachedLimit;
@@ -11,9 +12,6 @@ use bytes::Buf;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
-use support::agents::{Agent, output};
-use support::control::Control;
-use support::{Group, target, until};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -48,7 +46,7 @@ fn nothing_ready(agent: u64) -> Message {
 
 /// Whether the other end hangs up soon.
 async fn is_hung_up(stream: &mut TcpStream) -> bool {
-    let read = tokio::time::timeout(support::PATIENCE, stream.read(&mut [0; 1])).await;
+    let read = tokio::time::timeout(crate::support::PATIENCE, stream.read(&mut [0; 1])).await;
     matches!(read, Ok(Ok(0) | Err(_)))
 }
 

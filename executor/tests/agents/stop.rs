@@ -1,13 +1,11 @@
 //! The agent's own program, told to stop while it works.
 
-mod support;
-
+use crate::support::control::{Control, TOKEN};
+use crate::support::{Group, target, until};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
-use support::control::{Control, TOKEN};
-use support::{Group, target, until};
 
 /// How long a batch takes: long enough that the signal comes before its end.
 const BATCH_NS: u64 = 700_000_000;

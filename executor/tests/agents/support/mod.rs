@@ -1,7 +1,5 @@
 //! A fleet in one process: a control plane that says what a test wants, and agents with real sockets and a toy backend.
 
-#![allow(dead_code, reason = "each test file uses its part")]
-
 pub mod agents;
 pub mod control;
 pub mod ingress;

@@ -1,7 +1,8 @@
 //! Requests through two agents whose spans go to a real OTLP receiver: the public protocol's service.
 
-mod support;
-
+use crate::support::agents::Agent;
+use crate::support::control::Control;
+use crate::support::{Group, target};
 use apportion_executor::agent::AgentCommand;
 use apportion_executor::gateway::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
@@ -13,9 +14,6 @@ use opentelemetry_proto::tonic::trace::v1::{Span, span::SpanKind, status::Status
 use serde_json::json;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
-use support::agents::Agent;
-use support::control::Control;
-use support::{Group, target};
 use tokio_stream::wrappers::TcpListenerStream;
 use tonic::{Request, Response, Status};
 
@@ -87,7 +85,7 @@ impl Traced {
         for name in ["one", "two"] {
             let tracer = Tracer::new(&endpoint, ratio, name).expect("an endpoint");
             agents.push((Agent::start_traced(name, &control.url, state.path(), tracer.clone()), tracer));
-            support::until("it is known", || (control.heard(name).number > 0).then_some(())).await;
+            crate::support::until("it is known", || (control.heard(name).number > 0).then_some(())).await;
         }
         let addresses: Vec<(u64, String)> = (1..).zip(agents.iter().map(|(agent, _)| agent.data.clone())).collect();
         let groups = [

@@ -1,7 +1,7 @@
 //! Requests that are made to cost much: an agent's memory stays flat, and other clients do not notice.
 
-mod support;
-
+use crate::support::control::{Control, TOKEN};
+use crate::support::until;
 use bytes::{Buf, BufMut, Bytes};
 use serde_json::json;
 use std::io::{BufRead, BufReader, Write};
@@ -9,8 +9,6 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::time::Duration;
-use support::control::{Control, TOKEN};
-use support::until;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tonic::codec::{Codec, CompressionEncoding, DecodeBuf, Decoder, EncodeBuf, Encoder};
@@ -45,8 +43,8 @@ impl Program {
         let lines = BufReader::new(child.stderr.take().expect("it is piped")).lines();
         std::thread::spawn(move || lines.map_while(Result::ok).for_each(drop));
         let register = until("it registers", || control.heard("a1").registers.last().cloned()).await;
-        let pipeline = support::rows::pipeline(1, "rows", "FP32", &[-1], Duration::from_millis(1));
-        control.send(support::rows::target(&register.data_address, vec![pipeline]));
+        let pipeline = crate::support::rows::pipeline(1, "rows", "FP32", &[-1], Duration::from_millis(1));
+        control.send(crate::support::rows::target(&register.data_address, vec![pipeline]));
         control.applied("a1", 1).await;
         let (http, grpc) = (register.ingress_http, register.ingress_grpc);
         let this = Self { child, _control: control, http, grpc, _folder: folder };
@@ -243,7 +241,7 @@ async fn trickle(address: &str, begin: &[u8], with: Option<u8>) -> Vec<u8> {
         std::future::pending::<()>().await;
     });
     let mut said = Vec::new();
-    let ended = tokio::time::timeout(support::PATIENCE, from.read_to_end(&mut said)).await;
+    let ended = tokio::time::timeout(crate::support::PATIENCE, from.read_to_end(&mut said)).await;
     trickling.abort();
     assert!(ended.is_ok(), "{address}: the connection is held for ever; it said {:?}", String::from_utf8_lossy(&said));
     said
@@ -290,6 +288,6 @@ async fn half_a_call_over_grpc_is_ended() {
             }
         }
     };
-    beside(&program, tokio::time::timeout(support::PATIENCE, ended)).await.expect("it is told that it was too slow");
+    beside(&program, tokio::time::timeout(crate::support::PATIENCE, ended)).await.expect("it is told that it was too slow");
     assert!(program.metric("slow_body").await >= 1);
 }

@@ -1,13 +1,11 @@
 //! Two clients at one gateway: whatever one of them sends, the other loses nothing.
 
-mod support;
-
+use crate::support::agents::Agent;
 use apportion_executor::gateway::proto::ModelInferRequest;
 use apportion_executor::gateway::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
 use apportion_executor::gateway::proto::model_infer_request::InferInputTensor;
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
-use support::agents::Agent;
 
 /// Requests of the good client, and how long between two of them.
 const REQUESTS: usize = 150;
@@ -55,7 +53,7 @@ async fn metric(agent: &Agent, name: &str) -> f64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_of_two_shapes_are_all_served() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = support::rows::start(folder.path()).await;
+    let (_control, agent) = crate::support::rows::start(folder.path()).await;
     let (three, five) = tokio::join!(
         send(&agent, REQUESTS, GAP, &[1.0, 2.0, 3.0]),
         send(&agent, REQUESTS, GAP, &[1.0, 1.0, 1.0, 1.0, 1.0])
@@ -68,7 +66,7 @@ async fn requests_of_two_shapes_are_all_served() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_neighbour_whose_inputs_make_batches_fail_costs_nothing() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = support::rows::start(folder.path()).await;
+    let (_control, agent) = crate::support::rows::start(folder.path()).await;
     // They come from one address, so that they share batches to the end.
     let bad = send(&agent, REQUESTS / 10, 10 * GAP, &[-1.0, 2.0, 3.0]);
     let (good, bad) = tokio::join!(send(&agent, REQUESTS, GAP, &[1.0, 2.0, 3.0]), bad);
@@ -83,7 +81,7 @@ async fn a_neighbour_whose_inputs_make_batches_fail_costs_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn bytes_that_are_no_text_are_refused_at_the_gateway() {
     let folder = tempfile::tempdir().expect("a folder");
-    let (_control, agent) = support::rows::start(folder.path()).await;
+    let (_control, agent) = crate::support::rows::start(folder.path()).await;
     let mut client = GrpcInferenceServiceClient::connect(format!("http://{}", agent.grpc)).await.expect("connects");
     let request = |text: &[u8]| {
         let input =

@@ -1,8 +1,9 @@
 //! Agents that run no variants: one plays profiles back, and one asks it to run batches as it would ask any server of the
 //! protocol. And what happens to both when far more comes than they can do.
 
-mod support;
-
+use crate::support::agents::{Agent, output};
+use crate::support::control::{Control, TOKEN};
+use crate::support::{Group, target};
 use apportion_executor::backend::BackendLoader;
 use apportion_executor::gateway::GatewayLimits;
 use apportion_protocol::v1;
@@ -11,9 +12,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-use support::agents::{Agent, output};
-use support::control::{Control, TOKEN};
-use support::{Group, target};
 
 /// Requests that may wait at the gateway.
 const WAITING_MAX: usize = 32;
@@ -100,7 +98,7 @@ async fn a_server_without_the_variant_is_refused_with_a_reason() {
         let agent = Agent::start_with(&name, &control.url, TOKEN, folder.path(), BackendLoader::Remote(url));
         control.send(single("front", &agent.data, 1_000_000));
         let error = || control.heard(&name).acks.last().map(|a| a.error.clone()).filter(|e| !e.is_empty());
-        let error = support::until("the replica fails", error).await;
+        let error = crate::support::until("the replica fails", error).await;
         assert!(error.contains(said), "{error}: expected {said}");
     }
 }

@@ -1,13 +1,11 @@
 //! Agents serve together: fan-out over connections, changes of the target under load, and the loss of an agent.
 
-mod support;
-
+use crate::support::agents::{Agent, output};
+use crate::support::control::{Control, TOKEN};
+use crate::support::{Group, target, until};
 use apportion_executor::agent::AgentCommand;
 use serde_json::{Value, json};
 use std::sync::Arc;
-use support::agents::{Agent, output};
-use support::control::{Control, TOKEN};
-use support::{Group, target, until};
 
 const WORDS: [&str; 4] = ["split", "sum", "double", "sum 5"];
 
@@ -205,7 +203,7 @@ async fn a_variant_that_cannot_load_is_reported() {
 async fn a_wrong_token_ends_the_agents_attempts() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = Control::start(&WORDS).await;
-    let loader = apportion_executor::backend::BackendLoader::files(support::toy::load);
+    let loader = apportion_executor::backend::BackendLoader::files(crate::support::toy::load);
     let mut agent = Agent::start_with("a1", &control.url, "wrong", folder.path(), loader);
     let error = agent.attending.take().expect("it attends").await.expect("no panic").expect_err("refused");
     assert!(error.to_string().contains("not one of us"), "{error}");
