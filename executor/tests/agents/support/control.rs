@@ -84,11 +84,6 @@ impl Control {
         Self::start_all(String::new(), files).await
     }
 
-    /// Starts it with files that are served elsewhere.
-    pub async fn start_with(files_url: String) -> Control {
-        Self::start_all(files_url, BTreeMap::new()).await
-    }
-
     async fn start_all(files_url: String, files: BTreeMap<String, String>) -> Control {
         let ((target, seen), (mood, felt)) = (watch::channel(None), watch::channel(Mood::default()));
         let heard = Arc::default();
