@@ -117,10 +117,10 @@ async fn the_number_of_schedules_has_a_limit() {
 #[tokio::test(flavor = "multi_thread")]
 async fn an_overdue_window_holds_for_its_rest() {
     let s = service().await;
-    let window = json!({"every_s": 60, "hold": {"for_s": 600, "reason": "a launch"}});
+    let window = json!({"every_s": 3600, "hold": {"for_s": 600, "reason": "a launch"}});
     assert_eq!(s.put("/v1/schedules/launch", &window).await.0, 201);
-    // its due times were 240, 180, 120, 60 and 0 seconds ago, within the second that passes here
-    make_overdue(&s, "launch", 300).await;
+    // its due times were four, three, two, one and no hours ago
+    make_overdue(&s, "launch", 5 * 3_600).await;
     let last = fired(&s, "launch").await;
     assert_eq!((&last["state"], &last["skipped"]), (&json!("done"), &json!(4)), "{last:#}");
     let (_, holds) = s.get("/v1/holds").await;
