@@ -24,7 +24,7 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-const KINDS: [&str; 7] = ["target", "decision", "plan", "agent", "hold", "release", "budget"];
+const KINDS: [&str; 8] = ["target", "decision", "plan", "agent", "hold", "release", "budget", "schedule"];
 
 /// An event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -33,8 +33,8 @@ pub struct EventDocument {
     pub id: i64,
     /// When it was made.
     pub made_at: DateTime<Utc>,
-    /// `target` (a new one), `decision` (of a round), `plan` (it is over), `agent` (another state), `hold`, `release` or
-    /// `budget` (another alert about missed requests).
+    /// `target` (a new one), `decision` (of a round), `plan` (it is over), `agent` (another state), `hold`, `release`,
+    /// `budget` (another alert about missed requests) or `schedule` (a firing, and its end).
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,

@@ -14,6 +14,7 @@ mod openapi;
 mod page;
 mod plans;
 mod replan;
+mod schedules;
 mod support;
 mod target_history;
 mod time;

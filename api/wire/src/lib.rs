@@ -47,6 +47,8 @@ pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,
     VariantSpec,
 };
-pub use states::{AgentState, DecisionKind, PlanState, ReplanMode, ReplicaState, Scope, TraceKind, UnknownState};
+pub use states::{
+    AgentState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope, TraceKind, UnknownState,
+};
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;

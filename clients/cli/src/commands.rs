@@ -2,7 +2,7 @@
 
 use crate::{
     advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile,
-    reproduce, restore, serve, simulate, status, target, token, trace,
+    reproduce, restore, schedule, serve, simulate, status, target, token, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -51,6 +51,9 @@ pub enum Command {
     /// Keep rounds of replanning from deploying.
     #[command(subcommand)]
     Hold(hold::HoldCommand),
+    /// Plan again, or hold, at given times.
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// Make, list or revoke the tokens of the service.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -90,6 +93,7 @@ impl Command {
             Self::Status(args) => status::run(&args),
             Self::Target(command) => target::run(&command),
             Self::Hold(command) => hold::run(&command),
+            Self::Schedule(command) => schedule::run(&command),
             Self::Token(command) => token::run(&command),
             Self::Serve(args) => serve::run(args),
             Self::RestoreFinish(args) => restore::run(&args),

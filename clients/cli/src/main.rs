@@ -28,6 +28,7 @@ mod prometheus_list;
 mod reproduce;
 mod restore;
 mod scalers;
+mod schedule;
 mod serve;
 mod service;
 mod simulate;
