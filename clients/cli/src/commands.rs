@@ -1,7 +1,7 @@
 //! Which commands are there?
 
 use crate::{
-    advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile,
+    advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile, report,
     reproduce, restore, schedule, serve, simulate, status, target, token, trace,
 };
 use apportion_support::exit::CommandResult;
@@ -26,6 +26,8 @@ pub enum Command {
     Frontier(frontier::FrontierArgs),
     /// Run planners side by side on a trace.
     Compare(compare::CompareArgs),
+    /// Write a plan, a simulation, a comparison or a frontier as one HTML file that needs no network.
+    Report(report::ReportArgs),
     /// Run the papers' comparisons again, and write them as one page.
     Reproduce(reproduce::ReproduceArgs),
     /// Make or inspect traces.
@@ -83,6 +85,7 @@ impl Command {
             Self::Diff(args) => diff::run(&args),
             Self::Frontier(args) => frontier::run(&args),
             Self::Compare(args) => compare::run(&args),
+            Self::Report(args) => report::run(&args),
             Self::Reproduce(args) => reproduce::run(args),
             Self::Trace(command) => trace::run(&command),
             Self::Import(command) => import::run(&command),

@@ -25,6 +25,7 @@ mod judged;
 mod plan;
 mod profile;
 mod prometheus_list;
+mod report;
 mod reproduce;
 mod restore;
 mod scalers;

@@ -52,6 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "import",
             "support",
             "api",
+            "page",
             "wire",
             "profiler",
             "prometheus",
