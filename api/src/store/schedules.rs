@@ -1,6 +1,6 @@
 //! Schedules and their firings.
 
-use super::connection::{Condition, Deletion, PgConnection, Result, Time};
+use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row};
 use apportion_wire::FiringState;
 use serde_json::Value;
 
@@ -147,12 +147,8 @@ pub async fn claim(db: &mut PgConnection, row: &ScheduleRow, next_at: Option<Tim
 /// # Errors
 /// The database's.
 pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deletion> {
-    let done = sqlx::query("delete from schedules where name = $1 and ($2::bigint[] is null or version = any($2))")
-        .bind(name)
-        .bind(condition.versions())
-        .execute(&mut *db)
-        .await?;
-    if done.rows_affected() == 1 {
+    let statement = "delete from schedules where name = $1 and ($2::bigint[] is null or version = any($2))";
+    if delete_row(db, statement, name, condition).await? {
         return Ok(Deletion::Done);
     }
     Ok(if get(db, name).await?.is_some() { Deletion::OtherVersion } else { Deletion::Missing })

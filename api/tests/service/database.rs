@@ -106,7 +106,7 @@ async fn a_killed_service_loses_no_data() {
     let dir = open_dir();
     let data = dir.path().join("data");
     let mut command = std::process::Command::new(std::env::current_exe().expect("this binary"));
-    command.args(["--exact", "a_killed_service_loses_no_data"]).env(CHILD, &data);
+    command.args(["--exact", "database::a_killed_service_loses_no_data"]).env(CHILD, &data);
     let mut child = command.spawn().expect("a process");
     let begin = std::time::Instant::now();
     while !data.join("ready").exists() {

@@ -119,6 +119,17 @@ pub enum NeedError {
     },
 }
 
+/// Why there are no Python packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum AbsentPackages {
+    /// The environment has none.
+    #[error(".cache/{0} has no Python packages")]
+    Nothing(&'static str),
+    /// The environment was made from another list.
+    #[error(".cache/{0} is not what scripts/{1} names")]
+    Other(&'static str, &'static str),
+}
+
 /// What the environment says about absent needs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
@@ -207,13 +218,13 @@ pub fn clients() -> Option<PathBuf> {
 }
 
 /// The Python in the environment `.cache/ENVIRONMENT`, where it has what `scripts/REQUIREMENTS` names.
-fn installed_python(environment: &str, requirements: &str) -> Result<PathBuf, String> {
+fn installed_python(environment: &'static str, requirements: &'static str) -> Result<PathBuf, AbsentPackages> {
     let (venv, wanted) = (root().join(".cache").join(environment), root().join("scripts").join(requirements));
     let read = |path: &Path| std::fs::read_to_string(path).ok();
     match read(&venv.join("installed")) {
-        None => Err(format!(".cache/{environment} has no Python packages")),
+        None => Err(AbsentPackages::Nothing(environment)),
         Some(installed) if Some(&installed) != read(&wanted).as_ref() => {
-            Err(format!(".cache/{environment} is not what scripts/{requirements} names"))
+            Err(AbsentPackages::Other(environment, requirements))
         }
         Some(_) => Ok(venv.join("bin/python")),
     }

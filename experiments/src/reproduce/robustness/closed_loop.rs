@@ -1,7 +1,7 @@
 //! How does the whole system fare, which counts its misses and plans again?
 
-use super::TriedPipeline;
-use super::disturbance::Disturbance;
+use super::disturbance::MachineDisturbance;
+use super::pipelines::TriedPipeline;
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, constant, in_parallel};
 use crate::reproduce::replanning::PlansByDemand;
@@ -80,7 +80,7 @@ pub struct LoopResult {
 
 /// One run.
 struct LoopRun {
-    disturbance: Disturbance,
+    disturbance: MachineDisturbance,
     whole: LoopResult,
     settled: LoopResult,
     plans: u64,
@@ -95,7 +95,7 @@ pub struct ClosedLoop {
 
 impl ClosedLoop {
     /// The results after the first minute under one disturbance, by pipeline.
-    pub fn settled(&self, disturbance: Disturbance) -> Vec<LoopResult> {
+    pub fn settled(&self, disturbance: MachineDisturbance) -> Vec<LoopResult> {
         self.runs.iter().filter(|run| run.disturbance == disturbance).map(|run| run.settled.clone()).collect()
     }
 
@@ -153,12 +153,17 @@ pub fn compare(lab: &Lab, tried: &[TriedPipeline]) -> Result<ClosedLoop, Failure
         lab.show_step(format!("robustness: the closed loop of {}", of.name));
         let plans =
             PlansByDemand::new(lab, &of.problem, CONTENDERS[TWO_STEP]).with_check_loop().with_ladders(GRID, LADDER_UP_TO);
-        runs.extend(in_parallel(&Disturbance::ALL, |&disturbance| run(lab, of, &plans, disturbance))?);
+        runs.extend(in_parallel(&MachineDisturbance::ALL, |&disturbance| run(lab, of, &plans, disturbance))?);
     }
     Ok(ClosedLoop { runs })
 }
 
-fn run(lab: &Lab, of: &TriedPipeline, plans: &PlansByDemand<'_>, disturbance: Disturbance) -> Result<LoopRun, Failure> {
+fn run(
+    lab: &Lab,
+    of: &TriedPipeline,
+    plans: &PlansByDemand<'_>,
+    disturbance: MachineDisturbance,
+) -> Result<LoopRun, Failure> {
     let demand_qps = of.problem.pipelines[0].demand_qps;
     let step = plans.grid_step(demand_qps);
     let Some(plan) = plans.plan_on_grid(step) else {

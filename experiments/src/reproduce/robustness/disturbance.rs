@@ -13,7 +13,7 @@ const STRUCK_AT: Moment = Moment::from_nanos(10_000_000_000);
 
 /// A difference between the profile and the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Disturbance {
+pub enum MachineDisturbance {
     /// None: the machine is as the profile says.
     Nothing,
     /// Every batch takes this many times as long.
@@ -26,7 +26,7 @@ pub enum Disturbance {
     LostAgent,
 }
 
-impl Disturbance {
+impl MachineDisturbance {
     /// All that are tried, in the order of tables.
     pub const ALL: [Self; 7] = [
         Self::Nothing,
@@ -46,6 +46,15 @@ impl Disturbance {
             Self::FanOut(factor) => format!("fan-out x{factor}"),
             Self::OneReplica(factor) => format!("a replica x{factor}"),
             Self::LostAgent => "an agent lost".into(),
+        }
+    }
+
+    /// The factor on all latencies, if nothing else is disturbed.
+    pub const fn latency_factor(self) -> Option<f64> {
+        match self {
+            Self::Nothing => Some(1.0),
+            Self::Latencies(factor) => Some(factor),
+            Self::FanOut(_) | Self::OneReplica(_) | Self::LostAgent => None,
         }
     }
 
@@ -147,7 +156,7 @@ mod tests {
     #[test]
     fn slowed_profiles_take_the_factor_longer() {
         let problem = TRAFFIC.problem().expect("a problem");
-        let slowed = Disturbance::Latencies(1.5).disturbed(&problem).expect("valid");
+        let slowed = MachineDisturbance::Latencies(1.5).disturbed(&problem).expect("valid");
         let rows = |p: &Problem| -> Vec<f64> {
             let variants = p.pipelines[0].tasks.iter().flat_map(|t| &t.variants);
             variants.flat_map(|v| v.profile.rows()).map(|r| r.latency_ms).collect()

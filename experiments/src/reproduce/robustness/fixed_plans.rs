@@ -1,9 +1,9 @@
 //! How does a plan of each planner fare that nobody changes?
 
-use super::TriedPipeline;
-use super::disturbance::Disturbance;
+use super::disturbance::MachineDisturbance;
+use super::pipelines::TriedPipeline;
 use crate::reproduce::lab::{Lab, constant, in_parallel, mean};
-use crate::reproduce::report::TitledTable;
+use crate::reproduce::report::{Plot, Series, TitledTable};
 use apportion_domain::{Plan, Problem};
 use apportion_estimator::{ArrivalProcess, Scenario, SimulateOptions, replay};
 use apportion_planning::Planner;
@@ -26,7 +26,7 @@ struct TriedPlan<'a> {
 }
 
 /// The mean attainment of a plan under a disturbance; 0 without a plan.
-fn attainment(lab: &Lab, of: &TriedPlan<'_>, disturbance: Disturbance) -> Result<f64, Failure> {
+fn attainment(lab: &Lab, of: &TriedPlan<'_>, disturbance: MachineDisturbance) -> Result<f64, Failure> {
     let Some(plan) = &of.plan else { return Ok(0.0) };
     let machine = disturbance.disturbed(of.problem)?;
     let seconds = lab.full_or_quick(SECONDS, 12);
@@ -41,25 +41,40 @@ fn attainment(lab: &Lab, of: &TriedPlan<'_>, disturbance: Disturbance) -> Result
     Ok(mean(&seen))
 }
 
-/// One row for each planner: the mean and the worst pipeline under each disturbance.
-pub fn compare(lab: &Lab, tried: &[TriedPipeline]) -> Result<TitledTable, Failure> {
-    let names = Disturbance::ALL.map(Disturbance::name);
+/// The fixed plans of all planners.
+pub struct FixedPlans {
+    /// One row for each planner: the mean and the worst pipeline under each disturbance.
+    pub table: TitledTable,
+    /// The mean by the factor on all latencies, one line for each planner.
+    pub plot: Plot,
+}
+
+/// Judges a plan of every planner for every pipeline under every disturbance.
+pub fn compare(lab: &Lab, tried: &[TriedPipeline]) -> Result<FixedPlans, Failure> {
+    let names = MachineDisturbance::ALL.map(MachineDisturbance::name);
     let mut header = vec!["planner", "plans"];
     header.extend(names.iter().map(String::as_str));
     let mut table = TextTable::new(&header);
+    let mut series = Vec::new();
     for planner in Planner::ALL {
         lab.show_step(format!("robustness: fixed plans of {}", planner.name()));
         let plans: Vec<TriedPlan<'_>> = tried.iter().map(|of| planned(lab, of, planner)).collect();
         let mut row = vec![planner.name().to_owned()];
         row.push(format!("{} of {}", plans.iter().filter(|of| of.plan.is_some()).count(), plans.len()));
-        for disturbance in Disturbance::ALL {
+        let mut points = Vec::new();
+        for disturbance in MachineDisturbance::ALL {
             let seen = in_parallel(&plans, |of| attainment(lab, of, disturbance))?;
             let worst = seen.iter().copied().fold(1.0, f64::min);
             row.push(format!("{} ({})", percent(mean(&seen)), percent(worst)));
+            points.extend(disturbance.latency_factor().map(|factor| (factor, 100.0 * mean(&seen))));
         }
         table.row(row);
+        series.push(Series { name: planner.name().into(), points });
     }
-    Ok(TitledTable { title: "Fixed plans: requests in time, mean over the pipelines (worst pipeline)".into(), table })
+    let title = "Fixed plans: requests in time, mean over the pipelines";
+    let plot =
+        Plot { title: title.into(), x: "factor on all latencies".into(), y: "in time (%)".into(), series, places: vec![] };
+    Ok(FixedPlans { table: TitledTable { title: format!("{title} (worst pipeline)"), table }, plot })
 }
 
 fn planned<'a>(lab: &Lab, of: &'a TriedPipeline, planner: Planner) -> TriedPlan<'a> {

@@ -5,45 +5,17 @@
 mod closed_loop;
 mod disturbance;
 mod fixed_plans;
+mod pipelines;
 
-use self::disturbance::Disturbance;
-use crate::reproduce::headline::protocol::HeadlineProtocol;
-use crate::reproduce::lab::{Lab, TRAFFIC, with_pipeline};
+use self::disturbance::MachineDisturbance;
+use self::pipelines::pipelines;
+use crate::reproduce::lab::Lab;
 use crate::reproduce::report::{Claim, ClaimVerdict, Report};
-use apportion_domain::{Dropping, Problem};
 use apportion_support::exit::Failure;
-use apportion_support::input;
 use apportion_support::output::percent;
 
 /// The attainment that the closed loop shall keep.
 const KEPT: f64 = 0.95;
-
-/// A pipeline of the comparison.
-struct TriedPipeline {
-    name: String,
-    problem: Problem,
-}
-
-/// The headline's pipelines at the demands of their files, as agents serve them. Replicas take time to load.
-fn pipelines(lab: &Lab) -> Result<Vec<TriedPipeline>, Failure> {
-    let protocol = HeadlineProtocol::committed()?;
-    let entries: Vec<_> = protocol.pipelines.iter().map(|p| (p.name.clone(), Some(p.problem.clone()))).collect();
-    let entries = if lab.data.is_some() { entries } else { vec![(protocol.built_in.name.clone(), None)] };
-    let read = |(name, file): (String, Option<String>)| {
-        let problem = match file.and_then(|file| lab.data_file(&file)) {
-            Some(file) => input::read_allocation_problem(&file.display().to_string())?,
-            None => TRAFFIC.problem()?,
-        };
-        let problem = with_pipeline(&problem, 0, |d| {
-            d.serving.dropping = Some(Dropping::PerTask);
-            for variant in d.tasks.iter_mut().flat_map(|t| &mut t.variants) {
-                variant.load_ms = if variant.load_ms > 0.0 { variant.load_ms } else { protocol.constants.load_ms };
-            }
-        })?;
-        Ok(TriedPipeline { name, problem })
-    };
-    entries.into_iter().take(lab.full_or_quick(usize::MAX, 1)).map(read).collect()
-}
 
 /// Fixed plans of every planner, and the closed loop, under disturbances that no planner was told of.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
@@ -53,16 +25,16 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let claims = vec![
         claim(
             &closed,
-            Disturbance::Latencies(1.25),
+            MachineDisturbance::Latencies(1.25),
             "With the closed loop, 95 % are in time when every batch takes 1.25 times as long (aim)",
         ),
         claim(
             &closed,
-            Disturbance::Latencies(1.5),
+            MachineDisturbance::Latencies(1.5),
             "At 1.5 times the closed loop falls back to accuracy and not to loss: 95 % are in time after the first minute (aim)",
         ),
     ];
-    let mut tables = vec![fixed];
+    let mut tables = vec![fixed.table];
     tables.extend(closed.tables());
     Ok(Report {
         name: "robustness",
@@ -71,12 +43,12 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         method: method(),
         claims,
         tables,
-        plots: vec![],
+        plots: vec![fixed.plot],
     })
 }
 
 /// A claim about the closed loop after the first minute.
-fn claim(closed: &closed_loop::ClosedLoop, disturbance: Disturbance, claimed: &str) -> Claim {
+fn claim(closed: &closed_loop::ClosedLoop, disturbance: MachineDisturbance, claimed: &str) -> Claim {
     let settled = closed.settled(disturbance);
     let kept = settled.iter().filter(|s| s.attainment >= KEPT).count();
     let each: Vec<String> =
