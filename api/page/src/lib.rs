@@ -4,7 +4,7 @@
 //! the binary. Nothing is built, and the page loads nothing from elsewhere.
 //!
 //! What belongs here: the files, their media types and their cache tags. What never does: HTTP, and anything that the page
-//! would know and clients of the API would not. The commonest addition is a module: name it in [`files`].
+//! would know and clients of the API would not. The commonest addition is a module: name it in `files`.
 
 mod files;
 pub mod report;
