@@ -4,8 +4,12 @@
 //! the binary. Nothing is built, and the page loads nothing from elsewhere.
 //!
 //! What belongs here: the files, their media types and their cache tags. What never does: HTTP, and anything that the page
-//! would know and clients of the API would not. The commonest addition is a module: name it in `files!` below.
+//! would know and clients of the API would not. The commonest addition is a module: name it in `files`.
 
+mod files;
+pub mod report;
+
+use files::FILES;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use sha2::{Digest, Sha256};
@@ -35,56 +39,6 @@ pub struct Asset {
     /// A tag of its bytes, in quotes, as in the header `ETag`.
     pub tag: String,
 }
-
-/// Names with their bytes, from the folder `assets`.
-macro_rules! files {
-    ($($name:literal),* $(,)?) => {
-        &[$(($name, include_bytes!(concat!("../assets/", $name)).as_slice())),*]
-    };
-}
-
-/// All files.
-const FILES: &[(&str, &[u8])] = files![
-    "app.js",
-    "css/base.css",
-    "css/parts.css",
-    "icon.svg",
-    "index.html",
-    "lib/access.js",
-    "lib/api.js",
-    "lib/compare.js",
-    "lib/dom.js",
-    "lib/events.js",
-    "lib/filter.js",
-    "lib/format.js",
-    "lib/health.js",
-    "lib/layout.js",
-    "lib/model.js",
-    "lib/route.js",
-    "lib/stream.js",
-    "lib/timeline.js",
-    "lib/traffic.js",
-    "parts/change.js",
-    "parts/chart.js",
-    "parts/graph.js",
-    "parts/holds.js",
-    "parts/parts.js",
-    "parts/scatter.js",
-    "parts/table.js",
-    "vendor/uplot/LICENSE",
-    "vendor/uplot/uPlot.esm.js",
-    "vendor/uplot/uPlot.min.css",
-    "views/decisions.js",
-    "views/events.js",
-    "views/fleet.js",
-    "views/pipeline.js",
-    "views/pipeline-plans.js",
-    "views/plan.js",
-    "views/plans.js",
-    "views/profiles.js",
-    "views/targets.js",
-    "views/what-if.js",
-];
 
 /// The version of all files together: a part of their paths, so that a browser may keep them for ever.
 static VERSION: LazyLock<String> = LazyLock::new(|| {
@@ -222,18 +176,9 @@ mod tests {
     #[test]
     fn every_import_names_a_file() {
         for (name, text) in ours().filter(|(name, _)| name.ends_with(".js")) {
-            let folder = Path::new(name).parent().expect("a folder");
             let imports = text.lines().filter_map(|line| line.split(" from \"").nth(1)?.split('"').next());
             for import in imports {
-                let mut parts: Vec<&str> = folder.iter().filter_map(|p| p.to_str()).collect();
-                for part in import.split('/') {
-                    match part {
-                        "." => {}
-                        ".." => drop(parts.pop()),
-                        part => parts.push(part),
-                    }
-                }
-                assert!(asset(&parts.join("/")).is_some(), "{name} imports {import}");
+                assert!(asset(&report::resolved(name, import)).is_some(), "{name} imports {import}");
             }
         }
     }

@@ -72,8 +72,18 @@ pub(super) enum RoundError {
     NoDemand,
 }
 
-/// Plans every wish, stores the decisions, and makes a new target if anything changes. Returns the pipelines with another
-/// plan.
+/// The results of a round: names of pipelines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoundSummary {
+    /// Those with another plan in force.
+    pub replaced: Vec<String>,
+    /// Those without a plan.
+    pub failed: Vec<String>,
+    /// Those for which a hold forbade to deploy.
+    pub held: Vec<String>,
+}
+
+/// Plans every wish, stores the decisions, and makes a new target if anything changes.
 ///
 /// # Errors
 /// The database's, or another target came first.
@@ -82,9 +92,11 @@ pub async fn run_round(
     fleet: &Fleet,
     wishes: &[ReplanInput],
     round: &ReplanRound,
-) -> Result<Vec<String>, ApplyError> {
+) -> Result<RoundSummary, ApplyError> {
     let InForce { parts, generation } = parts_in_force(app).await?;
     let (held, free) = part_held(wishes, &holds_in_force(app).await?);
+    let held_names = held.iter().map(|held| held.wish.spec.name.clone()).collect();
+    let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };
     let hardware = free_hardware(app, fleet, &parts, &free).await?;
     let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
     let size =
@@ -95,6 +107,9 @@ pub async fn run_round(
         let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
         let planned = plan_pipeline(wish, share_of(&hardware, &devices), current, round).await;
         let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
+        if matches!(verdict, Verdict::Fail(_)) {
+            summary.failed.push(wish.spec.name.clone());
+        }
         match (verdict, wish.on_better_plan) {
             // its decision follows when the target is committed
             (Verdict::Replace(made), OnBetterPlan::Apply) => replacements.push((wish, made)),
@@ -105,7 +120,7 @@ pub async fn run_round(
         advise_held(app, fleet, &parts, wish, &hold, round).await?;
     }
     if replacements.is_empty() {
-        return Ok(Vec::new());
+        return Ok(summary);
     }
     let replaced: Vec<String> = replacements.iter().map(|(wish, _)| wish.spec.name.clone()).collect();
     store_plans(app, &replacements, round).await?;
@@ -128,7 +143,7 @@ pub async fn run_round(
         };
         store_decision(app, wish, &verdict, round).await?;
     }
-    applied.map(|_| replaced)
+    applied.map(|_| RoundSummary { replaced, ..summary })
 }
 
 /// Stores the plans that a target is about to name.

@@ -26,6 +26,13 @@ pub(super) fn replanned_spec(row: &PipelineRow, origin: DemandOrigin) -> Option<
     spec.ok().filter(|spec| spec.tasks.iter().all(is_measured))
 }
 
+/// The spec with its profile, whatever its replan mode, unless its demand comes from elsewhere or a task has no profile.
+pub(super) fn scheduled_spec(row: &PipelineRow) -> Option<PipelineSpec> {
+    let is_elsewhere = !row.spec["replan"]["demand"].is_null();
+    let spec = documents::measured(row).ok().filter(|_| !is_elsewhere);
+    spec.filter(|spec| spec.tasks.iter().all(is_measured))
+}
+
 fn is_measured(task: &TaskSpec) -> bool {
     task.variants.iter().any(|v| v.profile.as_ref().is_some_and(|rows| !rows.is_empty()))
 }

@@ -22,6 +22,7 @@ pub mod placement;
 pub mod replacement;
 pub mod replan;
 pub mod report_delay;
+pub mod schedule;
 pub mod seconds;
 pub mod shares;
 pub mod target;

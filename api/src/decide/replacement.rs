@@ -1,7 +1,9 @@
 //! Does the plan in force stay, or does a new plan replace it?
 //!
 //! A plan in force that does not hold any more is replaced. Otherwise the objective decides. For the fewest devices and for
-//! the highest accuracy, it stays while it is within 5 % of the best: a change would cost loads and gain little. For the
+//! the highest accuracy, it stays while it is within 5 % of the best: a change would cost loads and gain little. Under
+//! `hardware_then_accuracy`, cheaper variants are for loads that the most accurate ones cannot serve: a plan with cheaper
+//! variants does not stay when a plan without them serves the load again, however close its accuracy is. For the
 //! least cost, it stays unless the new plan had been cheaper under the last loads, by more than the change costs
 //! ([`apportion_planning::change`]).
 //!
@@ -232,7 +234,9 @@ fn choose_by_closeness(
 ) -> ReplacementDecision {
     let replicas = |part: &PipelinePlan| part.assignments.iter().map(|a| f64::from(a.replicas)).sum::<f64>();
     let counts = problem.objective.mode == Mode::HardwareThenAccuracy;
-    let is_accurate = current.accuracy >= new.accuracy * (1.0 - CLOSE_ENOUGH);
+    let pipeline = &problem.pipelines[0];
+    let returns = counts && pipeline.is_most_accurate(new) && !pipeline.is_most_accurate(current);
+    let is_accurate = !returns && current.accuracy >= new.accuracy * (1.0 - CLOSE_ENOUGH);
     let is_small = !counts || replicas(current) <= replicas(new) * (1.0 + CLOSE_ENOUGH);
     let of_each = |part: &PipelinePlan| {
         let of = format!("accuracy {:.4}", part.accuracy);
@@ -453,6 +457,21 @@ mod tests {
             assert_eq!((choice.keep, choice.costs), (keep, None), "{mode}: {choice:?}");
             let young = ReplanInput { may_improve: false, ..wish(100.0, &MINUTE) };
             assert!(chosen(&young, &now, &large(mode), &new).keep, "{mode}");
+        }
+    }
+
+    #[test]
+    fn the_most_accurate_variants_return_once_they_serve_the_load() {
+        // 2 % less accurate, which is close enough where no better variant was replaced.
+        let made_for = |mode, qps| planned(&problem(mode, qps, [2, 0], None), None).0;
+        for (mode, keep) in [("hardware_then_accuracy", false), ("max_accuracy", true)] {
+            let (peak, calm) = (made_for(mode, 120.0), made_for(mode, 60.0));
+            let variants = |plan: &Plan| plan.pipelines[0].assignments.iter().any(|a| a.group.variant == "fair");
+            assert_eq!([variants(&peak), variants(&calm)], [true, false], "{mode}");
+            let now = problem(mode, 60.0, [2, 0], None);
+            assert_eq!(chosen(&wish(60.0, &MINUTE), &now, &peak, &calm).keep, keep, "{mode}");
+            let young = ReplanInput { may_improve: false, ..wish(60.0, &MINUTE) };
+            assert!(chosen(&young, &now, &peak, &calm).keep, "a load that has just fallen may be back");
         }
     }
 }

@@ -25,6 +25,7 @@ pub mod pipelines;
 pub mod plans;
 pub mod profiles;
 pub mod refusal;
+pub mod schedules;
 pub mod target;
 pub mod tokens;
 pub mod traces;
@@ -98,6 +99,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(agents::configure)
         .configure(target::configure)
         .configure(holds::configure)
+        .configure(schedules::configure)
         .configure(decisions::configure)
         .configure(events::configure)
         .configure(access::configure)

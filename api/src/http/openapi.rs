@@ -3,7 +3,7 @@
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, decisions, demand, events, files, hardware, health, holds, loads, metrics, pipelines, plans,
-    profiles, target, tokens, traces,
+    profiles, schedules, target, tokens, traces,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -62,6 +62,10 @@ use utoipa_swagger_ui::SwaggerUi;
         holds::put_pipeline,
         holds::delete_fleet,
         holds::delete_pipeline,
+        schedules::list,
+        schedules::get,
+        schedules::put,
+        schedules::delete,
         decisions::list,
         events::list,
         events::stream,

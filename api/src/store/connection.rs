@@ -56,6 +56,20 @@ impl Condition {
     }
 }
 
+/// Runs the statement that deletes the row of a name (`$1`) with one of some versions (`$2`); returns whether it was there.
+///
+/// # Errors
+/// The database's.
+pub(super) async fn delete_row(
+    db: &mut PgConnection,
+    statement: &'static str,
+    name: &str,
+    condition: &Condition,
+) -> Result<bool> {
+    let done = sqlx::query(statement).bind(name).bind(condition.versions()).execute(db).await?;
+    Ok(done.rows_affected() == 1)
+}
+
 /// The result of a deletion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Deletion {

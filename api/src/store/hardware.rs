@@ -1,6 +1,6 @@
 //! Registered hardware types.
 
-use super::connection::{Condition, Deletion, PgConnection, Result};
+use super::connection::{Condition, Deletion, PgConnection, Result, delete_row};
 
 /// A registered hardware type.
 #[derive(Clone, Debug, PartialEq, sqlx::FromRow)]
@@ -68,12 +68,8 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<HardwareRow>> {
 /// # Errors
 /// The database's.
 pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deletion> {
-    let done = sqlx::query("delete from hardware where name = $1 and ($2::bigint[] is null or version = any($2))")
-        .bind(name)
-        .bind(condition.versions())
-        .execute(&mut *db)
-        .await?;
-    if done.rows_affected() == 1 {
+    let statement = "delete from hardware where name = $1 and ($2::bigint[] is null or version = any($2))";
+    if delete_row(db, statement, name, condition).await? {
         return Ok(Deletion::Done);
     }
     Ok(if get(db, name).await?.is_some() { Deletion::OtherVersion } else { Deletion::Missing })

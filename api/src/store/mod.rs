@@ -22,6 +22,7 @@ pub mod pipelines;
 pub mod plans;
 pub mod processes;
 pub mod pushed_facts;
+pub mod schedules;
 pub mod target;
 pub mod tokens;
 pub mod traces;

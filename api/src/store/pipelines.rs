@@ -1,6 +1,6 @@
 //! Registered pipelines and their profiles.
 
-use super::connection::{Condition, Deletion, PgConnection, Result, Time};
+use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row};
 use serde_json::Value;
 
 /// A registered pipeline.
@@ -124,12 +124,8 @@ pub async fn is_deployed(db: &mut PgConnection, name: &str) -> Result<bool> {
 /// # Errors
 /// The database's.
 pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deletion> {
-    let done = sqlx::query("delete from pipelines where name = $1 and ($2::bigint[] is null or version = any($2))")
-        .bind(name)
-        .bind(condition.versions())
-        .execute(&mut *db)
-        .await?;
-    if done.rows_affected() == 1 {
+    let statement = "delete from pipelines where name = $1 and ($2::bigint[] is null or version = any($2))";
+    if delete_row(db, statement, name, condition).await? {
         return Ok(Deletion::Done);
     }
     Ok(if get(db, name).await?.is_some() { Deletion::OtherVersion } else { Deletion::Missing })
@@ -166,12 +162,8 @@ pub async fn put_profile(
 /// # Errors
 /// The database's.
 pub async fn delete_profile(db: &mut PgConnection, name: &str, condition: &Condition) -> Result<Deletion> {
-    let done = sqlx::query("delete from profiles where pipeline = $1 and ($2::bigint[] is null or version = any($2))")
-        .bind(name)
-        .bind(condition.versions())
-        .execute(&mut *db)
-        .await?;
-    if done.rows_affected() == 1 {
+    let statement = "delete from profiles where pipeline = $1 and ($2::bigint[] is null or version = any($2))";
+    if delete_row(db, statement, name, condition).await? {
         return Ok(Deletion::Done);
     }
     let there = get(db, name).await?.is_some_and(|row| row.profile.is_some());

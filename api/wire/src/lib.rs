@@ -22,6 +22,7 @@ pub mod profile_csv;
 pub mod profile_set;
 mod record;
 pub mod result_csv;
+pub mod result_file;
 pub mod scaling_plan;
 pub mod spec;
 pub mod states;
@@ -44,12 +45,15 @@ pub use profile_set::{
     read_pipeline_spec, read_profile_set,
 };
 pub use result_csv::{RecordedOutcome, RequestRow, write_requests};
+pub use result_file::{ResultDocument, ResultKind, read_result};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,
     VariantSpec,
 };
-pub use states::{AgentState, DecisionKind, PlanState, ReplanMode, ReplicaState, Scope, TraceKind, UnknownState};
+pub use states::{
+    AgentState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope, TraceKind, UnknownState,
+};
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;
 pub use workloads::{KubernetesSpec, WorkloadSpec};

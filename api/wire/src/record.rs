@@ -35,6 +35,8 @@ pub(crate) enum FileKind {
     Plan,
     /// The plan file of a scaling problem.
     ScalingPlan,
+    /// Another result of a command.
+    OtherResult,
 }
 
 /// The form of one value.

@@ -61,6 +61,20 @@ macro_rules! states {
 }
 
 states! {
+    /// The state of a schedule's firing.
+    FiringState, "state of a firing", {
+        /// It waits for its round of replanning.
+        Pending = "pending",
+        /// It had its effect: `detail` says which.
+        Done = "done",
+        /// It had no effect; `detail` says why.
+        Failed = "failed",
+        /// It came too late to have an effect; `detail` says why.
+        Missed = "missed",
+    }
+}
+
+states! {
     /// The state of a plan.
     PlanState, "state of a plan", {
         /// It waits for a worker.
@@ -208,7 +222,7 @@ mod tests {
                 assert_eq!(schema["enum"], serde_json::json!($states::NAMES));
             )*};
         }
-        check!(PlanState, AgentState, DecisionKind, ReplanMode, ReplicaState, TraceKind, Scope);
+        check!(FiringState, PlanState, AgentState, DecisionKind, ReplanMode, ReplicaState, TraceKind, Scope);
     }
 
     #[test]

@@ -2,19 +2,8 @@
 
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::ladder::UP_TO_MAX;
-use clap::ValueEnum;
 use humantime::parse_duration;
 use std::time::Duration;
-
-/// How a result is printed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-pub enum FormatFlag {
-    /// For people.
-    #[default]
-    Table,
-    /// For programs.
-    Json,
-}
 
 /// Longest time in seconds: a day. A longer one is a typing error.
 const SECONDS_MAX: f64 = 86_400.0;

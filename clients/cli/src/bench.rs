@@ -2,7 +2,7 @@
 
 use crate::agent::{self, AgentArgs};
 use crate::args;
-use crate::demo::{FleetArgs, format_named};
+use crate::demo::FleetArgs;
 use apportion_experiments::bench::fidelity::FidelitySettings;
 use apportion_experiments::bench::fleet::FleetBenchSettings;
 use apportion_experiments::bench::heuristics::HeuristicsSettings;
@@ -10,6 +10,7 @@ use apportion_experiments::bench::promises::PromiseSettings;
 use apportion_experiments::bench::push::PushSettings;
 use apportion_experiments::bench::{estimator, fidelity, fleet, heuristics, promises, push, serving, solver};
 use apportion_support::exit::{CommandResult, Exit};
+use apportion_support::output::OutputFormat;
 use clap::{Args, Subcommand};
 use std::time::Duration;
 
@@ -113,8 +114,8 @@ pub struct FidelityArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// `table` for people, `json` for programs.
-    #[arg(long, default_value = "table", value_parser = ["table", "json"])]
-    format: String,
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
 }
 
 /// Arguments of `apportion bench push`.
@@ -150,7 +151,6 @@ pub fn run(command: BenchCommand) -> CommandResult {
             })?
         }
         BenchCommand::Fidelity(FidelityArgs { fleet, seconds, seed, format }) => {
-            let format = format_named(&format);
             fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, seed, format })?;
         }
         BenchCommand::Push(PushArgs { agents, pushes }) => push::run(&PushSettings { agents, pushes })?,

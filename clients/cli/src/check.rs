@@ -1,10 +1,9 @@
 //! How does `apportion check` report the faults of a plan?
 
-use crate::args::FormatFlag;
 use apportion_domain::LatencyRule;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output;
+use apportion_support::output::{self, OutputFormat};
 use apportion_wire::{ProblemFile, read_scaling_plan_for};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -22,7 +21,7 @@ pub struct CheckArgs {
     latency_rule: Option<String>,
     /// How the findings are printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// Runs the command.
@@ -42,12 +41,12 @@ pub fn run(args: &CheckArgs) -> CommandResult {
         }
     };
     match args.format {
-        FormatFlag::Json => {
+        OutputFormat::Json => {
             let list: Vec<_> =
                 findings.iter().map(|f| json!({"rule": f.rule, "place": f.place, "evidence": f.evidence})).collect();
             output::print(&output::json(&json!({ "findings": list }))?)?;
         }
-        FormatFlag::Table => {
+        OutputFormat::Table => {
             let lines: Vec<_> = findings.iter().map(|f| format!("{}: {}: {}\n", f.rule, f.place, f.evidence)).collect();
             output::print(&lines.concat())?;
         }

@@ -1,8 +1,8 @@
 //! Which commands are there?
 
 use crate::{
-    advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile,
-    reproduce, restore, serve, simulate, status, target, token, trace,
+    advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile, report,
+    reproduce, restore, schedule, serve, simulate, status, target, token, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -26,6 +26,8 @@ pub enum Command {
     Frontier(frontier::FrontierArgs),
     /// Run planners side by side on a trace.
     Compare(compare::CompareArgs),
+    /// Write a plan, a simulation, a comparison or a frontier as one HTML file that needs no network.
+    Report(report::ReportArgs),
     /// Run the papers' comparisons again, and write them as one page.
     Reproduce(reproduce::ReproduceArgs),
     /// Make or inspect traces.
@@ -51,6 +53,9 @@ pub enum Command {
     /// Keep rounds of replanning from deploying.
     #[command(subcommand)]
     Hold(hold::HoldCommand),
+    /// Plan again, or hold, at given times.
+    #[command(subcommand)]
+    Schedule(schedule::ScheduleCommand),
     /// Make, list or revoke the tokens of the service.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -80,6 +85,7 @@ impl Command {
             Self::Diff(args) => diff::run(&args),
             Self::Frontier(args) => frontier::run(&args),
             Self::Compare(args) => compare::run(&args),
+            Self::Report(args) => report::run(&args),
             Self::Reproduce(args) => reproduce::run(args),
             Self::Trace(command) => trace::run(&command),
             Self::Import(command) => import::run(&command),
@@ -90,6 +96,7 @@ impl Command {
             Self::Status(args) => status::run(&args),
             Self::Target(command) => target::run(&command),
             Self::Hold(command) => hold::run(&command),
+            Self::Schedule(command) => schedule::run(&command),
             Self::Token(command) => token::run(&command),
             Self::Serve(args) => serve::run(args),
             Self::RestoreFinish(args) => restore::run(&args),

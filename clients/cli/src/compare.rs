@@ -1,6 +1,6 @@
 //! How does `apportion compare` run planners side by side on one trace?
 
-use crate::args::{self, FormatFlag};
+use crate::args;
 use crate::judged::fresh_samples;
 use crate::workload::WorkloadArgs;
 use apportion_domain::{JudgedVerdict, ObjectiveStep, PlanStatus, StopReason};
@@ -8,7 +8,7 @@ use apportion_planning::compare::{Contender, PlannerComparison, compare};
 use apportion_planning::{Planner, PlanningOptions};
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::input;
-use apportion_support::output::{self, TextTable, number, optional};
+use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::JudgedOnFile;
 use clap::Args;
@@ -35,7 +35,7 @@ pub struct CompareArgs {
     gap: f64,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// Runs the command.
@@ -58,8 +58,8 @@ pub fn run(args: &CompareArgs) -> CommandResult {
     let rows = compare(&problem, &contenders, &options, &workload, show);
     progress.finish_and_clear();
     match args.format {
-        FormatFlag::Json => output::print(&output::json(&document(&rows, args.workload.seed))?)?,
-        FormatFlag::Table => output::print(&table(&rows))?,
+        OutputFormat::Json => output::print(&output::json(&document(&rows, args.workload.seed))?)?,
+        OutputFormat::Table => output::print(&table(&rows))?,
     }
     let has = |status: PlanStatus| rows.iter().any(|r| r.outcome.status() == status);
     Ok(match () {

@@ -4,7 +4,7 @@ use anyhow::ensure;
 use apportion_experiments::demo::{self, DemoSettings};
 use apportion_experiments::live::fleet::FleetSettings;
 use apportion_support::exit::CommandResult;
-use apportion_support::output;
+use apportion_support::output::OutputFormat;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -49,8 +49,8 @@ impl FleetArgs {
 #[derive(Args, Debug)]
 pub struct DemoArgs {
     /// `table` for people, `json` for programs.
-    #[arg(long, default_value = "table", value_parser = ["table", "json"])]
-    format: String,
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
     /// Keep everything up after the summary and print one JSON line with the addresses.
     #[arg(long)]
     hold: bool,
@@ -67,11 +67,6 @@ pub struct DemoArgs {
     kill_at: Option<f64>,
 }
 
-/// The format that `--format` names: `table` or `json`.
-pub fn format_named(name: &str) -> output::OutputFormat {
-    if name == "json" { output::OutputFormat::Json } else { output::OutputFormat::Table }
-}
-
 /// Runs the command.
 ///
 /// # Errors
@@ -82,5 +77,5 @@ pub fn run(args: DemoArgs) -> CommandResult {
     if kill_at.is_some() && fleet.agents < 2 {
         return Err(anyhow::anyhow!("--kill-at needs at least two agents").into());
     }
-    demo::run(&DemoSettings { format: format_named(&format), hold, seconds, fleet, seed, kill_at })
+    demo::run(&DemoSettings { format, hold, seconds, fleet, seed, kill_at })
 }

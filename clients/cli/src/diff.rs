@@ -1,11 +1,10 @@
 //! How does `apportion diff` report the changes between two plans?
 
-use crate::args::FormatFlag;
 use crate::plan::scaling;
 use apportion_domain::{GroupSize, PlanChange};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, TextTable, number};
+use apportion_support::output::{self, OutputFormat, TextTable, number};
 use apportion_wire::{AnyPlan, BadInput};
 use clap::Args;
 use serde_json::{Value, json};
@@ -19,7 +18,7 @@ pub struct DiffArgs {
     to: String,
     /// How the changes are printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// Runs the command.
@@ -31,12 +30,12 @@ pub fn run(args: &DiffArgs) -> CommandResult {
         (AnyPlan::Scaling(_), AnyPlan::Allocation(_)) => return Err(other_kind(&args.to, "scaling", "pipelines")),
     };
     match args.format {
-        FormatFlag::Json => {
+        OutputFormat::Json => {
             let list: Vec<_> = changes.iter().map(change_json).collect();
             output::print(&output::json(&json!({ "changes": list }))?)?;
         }
-        FormatFlag::Table if changes.is_empty() => eprintln!("no changes"),
-        FormatFlag::Table => output::print(&table(&changes))?,
+        OutputFormat::Table if changes.is_empty() => eprintln!("no changes"),
+        OutputFormat::Table => output::print(&table(&changes))?,
     }
     Ok(Exit::Done)
 }

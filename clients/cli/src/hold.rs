@@ -1,9 +1,9 @@
 //! How does `apportion hold` keep rounds of replanning from deploying?
 
-use crate::args::{self, FormatFlag};
+use crate::args;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit};
-use apportion_support::output::{self, TextTable};
+use apportion_support::output::{self, OutputFormat, TextTable};
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -27,7 +27,7 @@ pub struct HoldListArgs {
     server: ServerArgs,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// Arguments of `apportion hold set`.
@@ -67,8 +67,8 @@ fn list(args: &HoldListArgs) -> CommandResult {
     let client = ServiceClient::new(&args.server)?;
     let holds = converse(client.get("/v1/holds"))?;
     match args.format {
-        FormatFlag::Json => output::print(&output::json(&holds)?)?,
-        FormatFlag::Table => output::print(&table(&holds))?,
+        OutputFormat::Json => output::print(&output::json(&holds)?)?,
+        OutputFormat::Table => output::print(&table(&holds))?,
     }
     Ok(Exit::Done)
 }

@@ -1,10 +1,9 @@
 //! How does `apportion status` say what runs, and whether it keeps its promise?
 
-use crate::args::FormatFlag;
 use crate::deploy::live;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit, Failure};
-use apportion_support::output::{self, TextTable, number, percent};
+use apportion_support::output::{self, OutputFormat, TextTable, number, percent};
 use apportion_wire::ReplicaState;
 use clap::Args;
 use serde::Serialize;
@@ -23,7 +22,7 @@ pub struct StatusArgs {
     server: ServerArgs,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// A pipeline of the target in force.
@@ -61,11 +60,11 @@ pub fn run(args: &StatusArgs) -> CommandResult {
     let (target, agents, pipelines) = converse(read(&client))?;
     let count = live(&agents).count();
     match args.format {
-        FormatFlag::Json => {
+        OutputFormat::Json => {
             let whole = json!({"generation": target["generation"], "live_agents": count, "pipelines": pipelines});
             output::print(&output::json(&whole)?)?;
         }
-        FormatFlag::Table => output::print(&table(&target, count, &pipelines))?,
+        OutputFormat::Table => output::print(&table(&target, count, &pipelines))?,
     }
     let is_right = pipelines.iter().all(|p| ["kept", "idle"].contains(&p.promise));
     Ok(if is_right { Exit::Done } else { Exit::Findings })

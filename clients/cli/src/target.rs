@@ -1,10 +1,10 @@
 //! How does `apportion target` show, compare, replace and roll back what the fleet serves?
 
-use crate::args::{self, FormatFlag};
+use crate::args;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use anyhow::Context;
 use apportion_support::exit::{CommandResult, Exit, Failure};
-use apportion_support::output::{self, TextTable, number, optional};
+use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -32,7 +32,7 @@ pub struct ShowArgs {
     server: ServerArgs,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// Arguments of `apportion target diff`.
@@ -136,10 +136,10 @@ fn change(args: &ShowArgs, method: Method, path: &str, body: &Value) -> CommandR
     print(args.format, &answer, table)
 }
 
-fn print(format: FormatFlag, value: &Value, table: fn(&Value) -> String) -> CommandResult {
+fn print(format: OutputFormat, value: &Value, table: fn(&Value) -> String) -> CommandResult {
     match format {
-        FormatFlag::Json => output::print(&output::json(value)?)?,
-        FormatFlag::Table => output::print(&table(value))?,
+        OutputFormat::Json => output::print(&output::json(value)?)?,
+        OutputFormat::Table => output::print(&table(value))?,
     }
     Ok::<_, Failure>(Exit::Done)
 }

@@ -1,10 +1,9 @@
 //! How does `apportion token` make, list and revoke the tokens of the service?
 
-use crate::args::FormatFlag;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_api::random_secret;
 use apportion_support::exit::{CommandResult, Exit, Failure};
-use apportion_support::output::{self, TextTable};
+use apportion_support::output::{self, OutputFormat, TextTable};
 use apportion_wire::Scope;
 use clap::{Args, Subcommand};
 use reqwest::Method;
@@ -45,7 +44,7 @@ pub struct TokenListArgs {
     server: ServerArgs,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// Arguments of `apportion token revoke`.
@@ -82,8 +81,8 @@ fn list(args: &TokenListArgs) -> Result<(), Failure> {
     let client = ServiceClient::new(&args.server)?;
     let tokens = converse(client.get("/v1/tokens"))?;
     match args.format {
-        FormatFlag::Json => output::print(&output::json(&tokens)?),
-        FormatFlag::Table => output::print(&table(&tokens)),
+        OutputFormat::Json => output::print(&output::json(&tokens)?),
+        OutputFormat::Table => output::print(&table(&tokens)),
     }
 }
 

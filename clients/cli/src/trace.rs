@@ -1,6 +1,6 @@
 //! How does `apportion trace` make and inspect traces?
 
-use crate::args::{self, FormatFlag};
+use crate::args;
 use crate::workload;
 use anyhow::Context;
 use apportion_domain::ArrivalTrace;
@@ -8,7 +8,7 @@ use apportion_estimator::ArrivalProcess;
 use apportion_estimator::draw;
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::input;
-use apportion_support::output::{self, number, optional};
+use apportion_support::output::{self, OutputFormat, number, optional};
 use apportion_wire::{BadInput, TraceSummary, summarise, write_trace};
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt::Write as _;
@@ -86,7 +86,7 @@ pub struct InspectArgs {
     column: Option<String>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// Runs a subcommand.
@@ -146,8 +146,8 @@ fn rate_at(shape: Shape, base: f64, peak: f64, second: u64, seconds: u64) -> f64
 fn inspect(args: &InspectArgs) -> CommandResult {
     let summary = summarise(&input::read_trace(&args.trace, args.column.as_deref())?);
     match args.format {
-        FormatFlag::Json => output::print(&output::json(&summary)?)?,
-        FormatFlag::Table => output::print(&table(&summary))?,
+        OutputFormat::Json => output::print(&output::json(&summary)?)?,
+        OutputFormat::Table => output::print(&table(&summary))?,
     }
     Ok(Exit::Done)
 }

@@ -6,9 +6,10 @@ use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Write};
 
 /// How a result is printed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum OutputFormat {
     /// For people.
+    #[default]
     Table,
     /// For programs.
     Json,

@@ -11,7 +11,7 @@ pub use draft::{
 pub(crate) use draft::{FROM_ZERO, FROM_ZERO_TO_ONE};
 
 use crate::invalid::Invalids;
-use crate::{Hardware, TaskIndex, Variant, VariantIndex};
+use crate::{Hardware, PipelinePlan, TaskIndex, Variant, VariantIndex};
 use checks::{PipelineGraph, check_graph, check_numbers, check_sizes, check_task};
 use std::collections::BTreeSet;
 use std::ops::Deref;
@@ -201,6 +201,15 @@ impl Pipeline {
         let variants = &self.task(task).variants;
         let best = variants.iter().map(|v| v.accuracy).fold(f64::NEG_INFINITY, f64::max);
         variants.iter().enumerate().filter(move |(_, v)| v.accuracy == best).map(|(i, _)| VariantIndex(i))
+    }
+
+    /// Whether this plan of it runs only the most accurate variants of its tasks.
+    #[must_use]
+    pub fn is_most_accurate(&self, plan: &PipelinePlan) -> bool {
+        plan.assignments.iter().all(|assignment| {
+            let Some(task) = self.task_named(&assignment.group.task) else { return false };
+            self.most_accurate(task).any(|v| self.variant(task, v).name == assignment.group.variant)
+        })
     }
 
     /// Checks path accuracies and leaf weights, which need the graph.

@@ -121,7 +121,7 @@ fn put_event(out: &mut MessageWriter, event: &NodeEvent) -> bool {
             out.open.put_u8(6);
             out.open.put_u64(*agent);
         }
-        NodeEvent::Replica(replica, event) => {
+        NodeEvent::Replica { replica, event } => {
             out.open.put_u8(7);
             out.open.put_u64(*replica);
             put_replica_event(out, event);
@@ -171,7 +171,7 @@ fn read_event(from: &mut Bytes) -> Result<NodeEvent, FrameError> {
         4 => NodeEvent::Unsent { hop: u64(from)?, why: text(from)? },
         5 => NodeEvent::PeerUp(u64(from)?),
         6 => NodeEvent::PeerDown(u64(from)?),
-        7 => NodeEvent::Replica(u64(from)?, read_replica_event(from)?),
+        7 => NodeEvent::Replica { replica: u64(from)?, event: read_replica_event(from)? },
         8 => NodeEvent::Tick,
         9 => NodeEvent::Wake,
         10 => NodeEvent::Announce,
@@ -209,21 +209,21 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
     let mut out = MessageWriter::default();
     for action in actions {
         match action {
-            Action::Send(agent, message) => {
+            Action::Send { agent, message } => {
                 out.open.put_u8(1);
                 out.open.put_u64(*agent);
                 out.close();
                 out.pieces.extend(encode(message));
             }
-            Action::Load(replica, file) => {
+            Action::Load { replica, digest } => {
                 out.open.put_u8(2);
                 out.open.put_u64(*replica);
-                put_text(&mut out, file);
+                put_text(&mut out, digest);
             }
-            Action::Run(replica, inputs, hold) => {
+            Action::Run { replica, inputs, expected } => {
                 out.open.put_u8(3);
                 out.open.put_u64(*replica);
-                out.open.put_u64(hold.as_nanos() as u64);
+                out.open.put_u64(expected.as_nanos() as u64);
                 put_tensors(&mut out, inputs);
             }
             Action::Prefetch(files) => {
@@ -236,7 +236,7 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
             }
             Action::Renumber(pairs) => {
                 out.open.put_u8(8);
-                pairs.iter().flat_map(|(from, to)| [*from, *to]).for_each(|id| out.open.put_u64(id));
+                pairs.iter().flat_map(|pair| [pair.from, pair.to]).for_each(|id| out.open.put_u64(id));
             }
             Action::Acknowledge => out.open.put_u8(6),
             Action::Span(span) => {
@@ -244,7 +244,7 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 put_trace(&mut out, Some(span.trace));
                 out.open.put_u64(span.id);
             }
-            Action::Answer(caller, answer) => {
+            Action::Answer { caller, answer } => {
                 out.open.put_u8(9);
                 out.open.put_u64(*caller);
                 put_answer(&mut out, answer);
@@ -329,7 +329,7 @@ pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
                     return Err(ReplayError::Differs(at));
                 }
                 replayed.flushes += 1;
-                replayed.answers += actions.iter().filter(|action| matches!(action, Action::Answer(..))).count();
+                replayed.answers += actions.iter().filter(|action| matches!(action, Action::Answer { .. })).count();
             }
             _ => return Err(malformed(FrameError::Field("frame"))),
         }

@@ -87,9 +87,9 @@ impl LayoutPipeline {
     pub(crate) fn fanout_means(&self, group: &LayoutGroup) -> Vec<f64> {
         let task = &self.tasks[group.task];
         let mean = |edge: &crate::layout::LayoutEdge| {
-            let counts = group.fanout.iter().find(|(to, _)| *to == edge.to);
+            let counts = group.fanout.iter().find(|f| f.to == edge.to);
             let chosen = if task.one_of { edge.ratio } else { 1.0 };
-            chosen * counts.map_or(1.0, |(_, counts)| counts.iter().map(|(n, p)| f64::from(*n) * p).sum())
+            chosen * counts.map_or(1.0, |f| f.counts.iter().map(|(n, p)| f64::from(*n) * p).sum())
         };
         task.children.iter().map(mean).collect()
     }

@@ -202,9 +202,9 @@ impl Loop {
         let now = self.now_ns();
         let event = match event {
             // What a thread says of a replica that is not there any more is of no interest.
-            NodeEvent::Replica(loading, happened) => {
+            NodeEvent::Replica { replica: loading, event } => {
                 let Some(replica) = self.loadings.get(&loading) else { return };
-                NodeEvent::Replica(*replica, happened)
+                NodeEvent::Replica { replica: *replica, event }
             }
             event => event,
         };
@@ -316,9 +316,9 @@ impl Loop {
         }
         for action in actions {
             match action {
-                Action::Send(agent, message) => self.send(agent, message),
-                Action::Load(replica, digest) => self.fetch(replica, digest),
-                Action::Run(replica, inputs, expected) => {
+                Action::Send { agent, message } => self.send(agent, message),
+                Action::Load { replica, digest } => self.fetch(replica, digest),
+                Action::Run { replica, inputs, expected } => {
                     let is_held = self.options.pace || self.options.loader.kind() == BackendKind::Emulated;
                     let hold = if is_held { expected } else { Duration::ZERO };
                     let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(inputs, expected, hold));
@@ -329,14 +329,14 @@ impl Loop {
                     };
                     let now = self.now_ns();
                     self.wake_lock.count_event();
-                    self.handle_event(now, NodeEvent::Replica(replica, happened));
+                    self.handle_event(now, NodeEvent::Replica { replica, event: happened });
                     is_more = true;
                 }
                 Action::Prefetch(digests) => self.prefetch(digests),
                 Action::Unload(replica) => self.unload(replica),
                 Action::Renumber(pairs) => self.renumber(&pairs),
                 Action::Acknowledge => acknowledge = true,
-                Action::Answer(caller, answer) => {
+                Action::Answer { caller, answer } => {
                     if let Some(reply) = self.callers.remove(&caller) {
                         let _client_gone = reply.send(answer);
                     }

@@ -6,7 +6,7 @@ use crate::backend::ReplicaVariant;
 use crate::files::FileError;
 use crate::parts::part;
 use crate::slot::Slot;
-use apportion_node::node::NodeEvent;
+use apportion_node::node::{NodeEvent, RenumberedReplica};
 use apportion_node::replica_event::ReplicaEvent;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ impl Loop {
         let Some(wanted) = self.node.replicas().find(|r| r.id == replica) else { return };
         let (task, group, device) = (wanted.task().clone(), wanted.group.clone(), wanted.device);
         let events = self.handle.events.clone();
-        let report = move |happened| {
-            let _stopping = events.blocking_send(NodeEvent::Replica(loading, happened));
+        let report = move |event| {
+            let _stopping = events.blocking_send(NodeEvent::Replica { replica: loading, event });
         };
         let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
         let started = file.map_err(SlotError::from).and_then(|file| {
@@ -67,7 +67,10 @@ impl Loop {
             Ok(slot) => {
                 self.slots.insert(replica, slot);
             }
-            Err(error) => self.feed(NodeEvent::Replica(loading, ReplicaEvent::Failed(error.to_string()))),
+            Err(error) => {
+                let event = ReplicaEvent::Failed(error.to_string());
+                self.feed(NodeEvent::Replica { replica: loading, event });
+            }
         }
     }
 
@@ -77,12 +80,13 @@ impl Loop {
     }
 
     /// Replicas have other numbers from now on: their threads and what these have said meanwhile stay theirs.
-    pub(super) fn renumber(&mut self, pairs: &[(u64, u64)]) {
-        let slots: Vec<_> = pairs.iter().filter_map(|(from, to)| Some((*to, self.slots.remove(from)?))).collect();
+    pub(super) fn renumber(&mut self, renumbered: &[RenumberedReplica]) {
+        let slots = renumbered.iter().filter_map(|pair| Some((pair.to, self.slots.remove(&pair.from)?)));
+        let slots: Vec<_> = slots.collect();
         self.slots.extend(slots);
         for of in self.loadings.values_mut() {
-            if let Some((_, to)) = pairs.iter().find(|(from, _)| from == of) {
-                *of = *to;
+            if let Some(pair) = renumbered.iter().find(|pair| pair.from == *of) {
+                *of = pair.to;
             }
         }
     }

@@ -36,7 +36,7 @@ static DRAWING: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new
 
 impl Draws {
     fn of(wanted: &ReplicaVariant) -> Option<Self> {
-        let of_child = |to: usize| wanted.group.fanout.iter().find(|(t, _)| *t == to).map(|(_, counts)| counts.clone());
+        let of_child = |to: usize| wanted.group.fanout.iter().find(|f| f.to == to).map(|f| f.counts.clone());
         let counts = wanted.task.children.iter().map(|edge| of_child(edge.to).unwrap_or_else(|| vec![(1, 1.0)]));
         let counts: Vec<Vec<(u32, f64)>> = counts.collect();
         let ratios = || wanted.task.children.iter().map(|edge| edge.ratio).collect();
@@ -146,7 +146,7 @@ fn output(spec: &TensorSignature, rows: usize) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_node::layout::{LayoutGroup, LayoutTask};
+    use apportion_node::layout::{LayoutFanout, LayoutGroup, LayoutPoint, LayoutTask};
     use apportion_node::tensor::Datatype;
 
     fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSignature {
@@ -169,7 +169,7 @@ mod tests {
             batch: 8,
             accuracy: 1.0,
             digest: String::new(),
-            service: service.into(),
+            service: service.iter().map(|&(batch, latency_ns)| LayoutPoint { batch, latency_ns }).collect(),
             share: 1.0,
             memory_mib: None,
             price_per_hour: 0.0,
@@ -201,7 +201,10 @@ mod tests {
             let mut wanted = wanted(&[(1, 0)]);
             wanted.task.children = vec![edge(1, 0.25), edge(2, 0.75)];
             wanted.task.one_of = one_of;
-            wanted.group.fanout = vec![(1, vec![(0, 0.5), (4, 0.5)]), (2, vec![(1, 1.0)])];
+            wanted.group.fanout = vec![
+                LayoutFanout { to: 1, counts: vec![(0, 0.5), (4, 0.5)] },
+                LayoutFanout { to: 2, counts: vec![(1, 1.0)] },
+            ];
             let mut backend = EmulatedBackend::new(&wanted).expect("a stand-in");
             let outputs = backend.run(&[batch(4_000)]).expect("a run");
             let of = |name: &str| {

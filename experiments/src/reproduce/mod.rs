@@ -14,6 +14,7 @@ mod loki;
 mod pard;
 mod replanning;
 mod report;
+mod robustness;
 mod run;
 
 pub use run::{ReproduceSettings, names, run};

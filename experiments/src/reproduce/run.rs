@@ -4,7 +4,7 @@ use super::across::{closed_forms, greedy_vs_milp};
 use super::headline;
 use super::lab::Lab;
 use super::report::{Report, html};
-use super::{infaas, inferline, loki, pard};
+use super::{infaas, inferline, loki, pard, robustness};
 use anyhow::Context;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output;
@@ -17,8 +17,9 @@ use std::time::{Duration, Instant};
 type Comparison = fn(&Lab) -> Result<Report, Failure>;
 
 /// Every comparison by its name, in the order of the report.
-const ALL: [(&str, Comparison); 20] = [
+const ALL: [(&str, Comparison); 21] = [
     ("headline", headline::report),
+    ("robustness", robustness::report),
     ("estimator-closed-forms", closed_forms::report),
     ("inferline-cost", inferline::cost::cost),
     ("inferline-estimator", inferline::estimator::report),

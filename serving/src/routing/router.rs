@@ -119,7 +119,8 @@ impl std::ops::AddAssign for LateQueries {
 
 impl Router {
     /// Of groups with their weights and replicas. `phase` is the sender's number. It sets the starting point: senders that
-    /// start together begin at replicas that are far from each other. `None` if no group with a replica has a weight above 0.
+    /// start together begin at replicas that are far from each other. `None` if no group with a replica has a weight above
+    /// 0.
     #[must_use]
     pub fn new(within: Within, groups: &[(f64, &[u32])], phase: u32) -> Option<Self> {
         let mut members = Vec::with_capacity(groups.len());

@@ -94,7 +94,7 @@ impl Need {
             Self::Kubernetes => "name a program in APPORTION_KUBERNETES that starts it, and install openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
-            Self::Ray => "name a Python in APPORTION_RAY where pip has installed ray[serve] and pyyaml",
+            Self::Ray => "run `scripts/setup tests` where pip reaches an index",
         }
     }
 }
@@ -117,6 +117,17 @@ pub enum NeedError {
         /// Why it is absent.
         why: String,
     },
+}
+
+/// Why there are no Python packages.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+enum AbsentPackages {
+    /// The environment has none.
+    #[error(".cache/{0} has no Python packages")]
+    Nothing(&'static str),
+    /// The environment was made from another list.
+    #[error(".cache/{0} is not what scripts/{1} names")]
+    Other(&'static str, &'static str),
 }
 
 /// What the environment says about absent needs.
@@ -203,16 +214,20 @@ pub fn data() -> Option<PathBuf> {
 /// As [`need`].
 #[must_use]
 pub fn clients() -> Option<PathBuf> {
-    let (venv, wanted) = (root().join(".cache/venv"), root().join("scripts/clients.txt"));
+    need(Need::Clients, installed_python("venv", "clients.txt"))
+}
+
+/// The Python in the environment `.cache/ENVIRONMENT`, where it has what `scripts/REQUIREMENTS` names.
+fn installed_python(environment: &'static str, requirements: &'static str) -> Result<PathBuf, AbsentPackages> {
+    let (venv, wanted) = (root().join(".cache").join(environment), root().join("scripts").join(requirements));
     let read = |path: &Path| std::fs::read_to_string(path).ok();
-    let found = match read(&venv.join("installed")) {
-        None => Err(".cache/venv has no clients"),
+    match read(&venv.join("installed")) {
+        None => Err(AbsentPackages::Nothing(environment)),
         Some(installed) if Some(&installed) != read(&wanted).as_ref() => {
-            Err(".cache/venv is not what scripts/clients.txt names")
+            Err(AbsentPackages::Other(environment, requirements))
         }
         Some(_) => Ok(venv.join("bin/python")),
-    };
-    need(Need::Clients, found)
+    }
 }
 
 /// The server program of Prometheus, where `openssl` is there too.
@@ -272,14 +287,13 @@ pub fn slurm() -> Option<PathBuf> {
     need(Need::Slurm, if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) })
 }
 
-/// The Python with Ray that `APPORTION_RAY` names.
+/// The Python that has Ray Serve, by `scripts/ray.txt`.
 ///
 /// # Panics
 /// As [`need`].
 #[must_use]
 pub fn ray() -> Option<PathBuf> {
-    let named = variable("APPORTION_RAY").map(PathBuf::from).filter(|python| python.is_file());
-    need(Need::Ray, named.ok_or("APPORTION_RAY names no Python"))
+    need(Need::Ray, installed_python("ray", "ray.txt"))
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

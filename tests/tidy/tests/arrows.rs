@@ -54,6 +54,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "import",
             "support",
             "api",
+            "page",
             "wire",
             "profiler",
             "prometheus",

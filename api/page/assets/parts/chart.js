@@ -2,6 +2,7 @@
 
 import uPlot from "../vendor/uplot/uPlot.esm.js";
 import { h, island } from "../lib/dom.js";
+import { number } from "../lib/format.js";
 
 const HEIGHT = 190;
 const dark = window.matchMedia("(prefers-color-scheme: dark)");
@@ -9,9 +10,10 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
 /**
  * A chart. Its legend is a table, and says the values below the cursor.
  * @param {{key: string, label: string, data: (number|null)[][],
- *   series: {name: string, isStep?: boolean, isPoints?: boolean}[],
+ *   series: {name: string, colour?: string, isStep?: boolean, isPoints?: boolean}[],
  *   unit?: string, range?: [number|null, number|null], isTime?: boolean, marks?: {at: number, text: string}[],
- *   xLabel?: string}} props `data` has the places first, then one list for each series
+ *   xLabel?: string, isStacked?: boolean, isLog?: boolean}} props `data` has the places first, then one list for each
+ *   series. Stacked series stand on one another, the first one below. A logarithmic axis is that of the values.
  */
 export function chart(props) {
   const element = h("div", { class: "chart", "data-island": "", role: "group", "aria-label": props.label });
@@ -44,7 +46,8 @@ function create(element, first) {
       if (JSON.stringify(next.data) === plot.drawn) return undefined;
       plot.marks = next.marks ?? [];
       plot.drawn = JSON.stringify(next.data);
-      plot.setData(next.data);
+      plot.raw = arranged(next).raw;
+      plot.setData(arranged(next).data);
       return newest(plot);
     },
     destroy() {
@@ -56,10 +59,26 @@ function create(element, first) {
 }
 
 function draw(element, props) {
-  const plot = new uPlot(options(element, props), props.data, element);
+  const { data, series, raw } = arranged(props);
+  const plot = new uPlot(options(element, { ...props, series }), data, element);
+  plot.raw = raw;
+  newest(plot);
   plot.marks = props.marks ?? [];
   plot.drawn = JSON.stringify(props.data);
   return plot;
+}
+
+/**
+ * Data and series in the order of drawing, and the values that the legend says. Of stacked series the tallest sum is drawn
+ * first, so that each colour below it covers a part.
+ */
+function arranged({ data, series, isStacked }) {
+  if (!isStacked) return { data, series, raw: data };
+  const [places, ...values] = data;
+  const below = places.map(() => 0);
+  const sums = values.map((list) => list.map((value, at) => (below[at] += value ?? 0)));
+  const filled = series.map((of) => ({ ...of, isFilled: true }));
+  return { data: [places, ...sums.reverse()], series: filled.reverse(), raw: [places, ...values.reverse()] };
 }
 
 /** Without a cursor the legend says the newest values. */
@@ -76,16 +95,16 @@ function options(element, props) {
   const text = (value) =>
     value === null || value === undefined ? "–" : `${Number(value.toPrecision(4))}${props.unit ?? ""}`;
   const isTime = props.isTime ?? true;
-  const places = { label: isTime ? "time" : props.xLabel, value: isTime ? "{HH}:{mm}:{ss}" : (_, x) => x };
+  const places = { label: isTime ? "time" : props.xLabel, value: isTime ? "{HH}:{mm}:{ss}" : (_, x) => number(x) };
   return {
     width: Math.max(200, Math.floor(element.clientWidth)),
     height: HEIGHT,
     legend: { live: true },
     cursor: { y: false },
-    scales: { x: { time: isTime }, y: { range: rangeOf(props.range) } },
+    scales: { x: { time: isTime }, y: props.isLog ? { distr: 3 } : { range: rangeOf(props.range) } },
     axes: [
       { ...axis, values: isTime ? times : undefined },
-      { ...axis, size: 52, values: (_, all) => all.map((v) => `${v}${props.unit ?? ""}`) },
+      { ...axis, size: 52, values: (_, all) => all.map((v) => (v === null ? null : `${v}${props.unit ?? ""}`)) },
     ],
     series: [places, ...props.series.map((series, at) => lineOf(series, at, text))],
     hooks: { ready: [newest], draw: [drawMarks] },
@@ -93,16 +112,17 @@ function options(element, props) {
 }
 
 function lineOf(series, at, text) {
-  const stroke = colour(`--series-${(at % 6) + 1}`);
+  const stroke = colour(series.colour ?? `--series-${(at % 6) + 1}`);
   return {
     label: series.name,
     stroke,
-    width: 2,
+    width: series.isFilled ? 1 : 2,
+    fill: series.isFilled ? stroke : undefined,
     dash: series.isStep ? [6, 4] : undefined,
     paths: series.isStep ? uPlot.paths.stepped({ align: 1 }) : undefined,
     points: { show: series.isPoints ?? false, size: 6, fill: stroke },
     spanGaps: series.isPoints ?? false,
-    value: (_, value) => text(value),
+    value: (plot, value, of, place) => text(place === null ? value : (plot.raw?.[of]?.[place] ?? value)),
   };
 }
 

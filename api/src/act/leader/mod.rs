@@ -5,16 +5,19 @@
 
 mod fleet;
 mod load;
+mod schedules;
 
 use super::apply::ApplyError;
 use super::lease::{Chain, LEADER, work_while_held};
-use super::replan::{ReplanRound, run_round};
+use super::replan::{ReplanRound, RoundSummary, run_round};
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::replan::ReplanCause;
-use crate::store::{self, leases::HeldLease};
+use crate::decide::replan::{ReplanCause, ReplanInput};
+use crate::store::{self, leases::HeldLease, schedules::FiringRow};
+use apportion_wire::FiringState;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
+use schedules::{ScheduleWatch, ScheduledRound};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -34,6 +37,8 @@ const KEEP_AUDIT_DAYS: i64 = 400;
 const KEEP_EVENTS_DAYS: i64 = 30;
 /// Days that decisions are kept.
 const KEEP_DECISIONS_DAYS: i64 = 30;
+/// Days that firings of schedules are kept.
+const KEEP_FIRINGS_DAYS: i64 = 30;
 
 /// Leads whenever no other process does, until the service stops.
 pub async fn run(app: App) {
@@ -53,12 +58,14 @@ async fn lead(app: &App, lease: HeldLease) -> Result<(), ApplyError> {
     }
 }
 
-type RoundResult = Result<Vec<String>, ApplyError>;
+type RoundResult = Result<RoundSummary, ApplyError>;
 
 /// A round of replanning that runs in a task of its own. Dropping it stops the round.
 struct RunningRound {
     task: JoinHandle<Option<RoundResult>>,
     cancel: Arc<AtomicBool>,
+    /// The firing for which it is made. If the round is stopped, the firing waits for another one.
+    firing: Option<FiringRow>,
 }
 
 impl Drop for RunningRound {
@@ -79,6 +86,7 @@ struct Leader {
     lease: HeldLease,
     fleet: FleetWatch,
     load: LoadWatch,
+    schedules: ScheduleWatch,
     /// Why the next round begins before the period is over.
     early: Option<EarlyRound>,
     round: Option<RunningRound>,
@@ -90,6 +98,7 @@ impl Leader {
         Self {
             fleet: FleetWatch::new(app.clone(), lease, Instant::now()),
             load: LoadWatch::new(app.clone(), lease),
+            schedules: ScheduleWatch::new(app.clone(), lease),
             app,
             lease,
             early: None,
@@ -108,7 +117,9 @@ impl Leader {
             let why = if cause == ReplanCause::Misses { "requests miss" } else { "the load has changed" };
             self.early = Some(EarlyRound { why: why.into(), cause });
         }
-        self.end_round().await;
+        self.end_round().await?;
+        self.schedules.fire_due().await?;
+        self.begin_scheduled_round().await?;
         self.begin_round(pipelines);
         self.delete_old_rows().await
     }
@@ -119,17 +130,41 @@ impl Leader {
     }
 
     /// Takes the result of a round that has ended.
-    async fn end_round(&mut self) {
-        let Some(mut round) = self.round.take_if(|round| round.task.is_finished()) else { return };
+    async fn end_round(&mut self) -> Result<(), ApplyError> {
+        let Some(mut round) = self.round.take_if(|round| round.task.is_finished()) else { return Ok(()) };
         match (&mut round.task).await {
             // The round panicked, and this is reported already.
             Ok(None) => {}
-            Ok(Some(Ok(replaced))) => self.load.plans_changed(&replaced, Instant::now()),
+            Ok(Some(Ok(summary))) => {
+                self.load.plans_changed(&summary.replaced, Instant::now());
+                if let Some(firing) = &round.firing {
+                    self.schedules.end_round(firing, &summary).await?;
+                }
+            }
             Ok(Some(Err(ApplyError::Held(_)))) => self.replan_now("a hold began"),
             Ok(Some(Err(ApplyError::Stale(_)))) => self.replan_now("another target came first"),
-            Ok(Some(Err(error))) => tracing::error!(error = %Chain(&error), "a round of replanning failed"),
+            Ok(Some(Err(error))) => {
+                let why = Chain(&error).to_string();
+                tracing::error!(error = why, "a round of replanning failed");
+                if let Some(firing) = &round.firing {
+                    self.schedules.settle(firing, FiringState::Failed, &why).await?;
+                }
+            }
             Err(error) => tracing::warn!(%error, "a round of replanning was stopped"),
         }
+        Ok(())
+    }
+
+    /// Begins the round of a schedule's firing, if one waits and no round runs.
+    async fn begin_scheduled_round(&mut self) -> Result<(), ApplyError> {
+        if self.round.is_some() {
+            return Ok(());
+        }
+        if let Some(ScheduledRound { firing, wishes }) = self.schedules.next_round(&mut self.fleet).await? {
+            let why = format!("schedule {}", firing.schedule);
+            self.start_round(why, wishes, Some(firing));
+        }
+        Ok(())
     }
 
     /// Begins a round if a pipeline is due and no round runs. Every pipeline takes part, because they share the devices.
@@ -142,11 +177,15 @@ impl Leader {
         let on_time = || EarlyRound { why: "the period is over".into(), cause: ReplanCause::Period };
         let EarlyRound { why, cause } = self.early.take().unwrap_or_else(on_time);
         let wishes = self.load.begin_round(at, pipelines, cause);
+        self.start_round(why, wishes, None);
+    }
+
+    fn start_round(&mut self, why: String, wishes: Vec<ReplanInput>, firing: Option<FiringRow>) {
         let cancel = Arc::new(AtomicBool::new(false));
         let round = ReplanRound { why, cancel: cancel.clone(), lease: self.lease };
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
         let task = self.app.spawn(ServicePart::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
-        self.round = Some(RunningRound { task, cancel });
+        self.round = Some(RunningRound { task, cancel, firing });
     }
 
     async fn delete_old_rows(&mut self) -> Result<(), ApplyError> {
@@ -161,6 +200,7 @@ impl Leader {
         store::events::forget(&mut db, now() - chrono::Duration::days(KEEP_EVENTS_DAYS)).await?;
         store::audit::forget(&mut db, now() - chrono::Duration::days(KEEP_AUDIT_DAYS)).await?;
         store::holds::forget(&mut db, now()).await?;
+        store::schedules::forget_firings(&mut db, now() - chrono::Duration::days(KEEP_FIRINGS_DAYS)).await?;
         Ok(())
     }
 }

@@ -14,7 +14,7 @@ use self::deployed::DeployedArgs;
 use self::figures::group_rows;
 use self::server::PrometheusArgs;
 use self::show::Advice;
-use crate::args::{self, FormatFlag};
+use crate::args;
 use crate::plan::explanation;
 use crate::workload::{self, SEED};
 use apportion_api::decide::replan::{LOWER_MAX, lower_demand};
@@ -24,7 +24,7 @@ use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::PlanningOptions;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output;
+use apportion_support::output::{self, OutputFormat};
 use apportion_support::progress::spinner;
 use apportion_wire::{BadInput, PlanFile, ReplanSpec};
 use clap::Args;
@@ -51,7 +51,7 @@ pub struct AdviseArgs {
     time_limit: Duration,
     /// How the advice is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
     /// Also write the plan file here.
     #[arg(long)]
     out: Option<String>,
@@ -89,8 +89,8 @@ pub fn run(args: &AdviseArgs) -> CommandResult {
     }
     let Some(plan) = planned.outcome.plan() else {
         output::print(&match args.format {
-            FormatFlag::Json => file.to_json(),
-            FormatFlag::Table => format!("status      {}\n{}", file.status, explanation::text(&file.explanation)),
+            OutputFormat::Json => file.to_json(),
+            OutputFormat::Table => format!("status      {}\n{}", file.status, explanation::text(&file.explanation)),
         })?;
         return Ok(if matches!(planned.outcome, PlanOutcome::Infeasible { .. }) {
             Exit::Infeasible
@@ -110,8 +110,8 @@ pub fn run(args: &AdviseArgs) -> CommandResult {
         asked_qps: planned.asked_qps,
     };
     match args.format {
-        FormatFlag::Json => output::print(&output::json(&show::document(&advice))?)?,
-        FormatFlag::Table => output::print(&show::table(&advice))?,
+        OutputFormat::Json => output::print(&output::json(&show::document(&advice))?)?,
+        OutputFormat::Table => output::print(&show::table(&advice))?,
     }
     Ok(Exit::Done)
 }

@@ -7,7 +7,7 @@ mod table;
 
 use self::reference::{FormulationArgs, FormulationFlag, ReferenceArguments};
 use self::table::TableArgs;
-use crate::args::{self, FormatFlag};
+use crate::args;
 use crate::judged::fresh_samples;
 use crate::workload;
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
@@ -15,7 +15,7 @@ use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::{ExplanationDepth, Incumbent, Listener, Planner, PlanningOptions};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, TextTable, number, optional};
+use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::plan::LadderStepFile;
 use apportion_wire::{BadInput, JudgedOnFile, PlanFile, ProblemFile};
@@ -67,7 +67,7 @@ pub struct PlanArgs {
     explain: ExplainFlag,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
     /// Also write the plan file here.
     #[arg(long)]
     out: Option<String>,
@@ -199,8 +199,8 @@ fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &Pl
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }
     match args.format {
-        FormatFlag::Json => output::print(&file.to_json())?,
-        FormatFlag::Table => output::print(&plan_table(&file))?,
+        OutputFormat::Json => output::print(&file.to_json())?,
+        OutputFormat::Table => output::print(&plan_table(&file))?,
     }
     Ok(match outcome {
         PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => Exit::Done,

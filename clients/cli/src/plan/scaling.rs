@@ -1,10 +1,9 @@
 //! How do `plan` and `diff` treat scaling problems (INFaaS section 4.2.1)?
 
-use crate::args::FormatFlag;
 use apportion_domain::{PlanningReport, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem};
 use apportion_planning::Planner;
 use apportion_support::exit::{CommandResult, Exit};
-use apportion_support::output::{self, TextTable, number, optional};
+use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
 use apportion_wire::PlanFile;
 use serde_json::{Value, json};
 use std::fmt::Write as _;
@@ -16,7 +15,7 @@ pub const PLANNERS: [&str; 2] = [Planner::Milp.name(), Planner::Greedy.name()];
 /// The format and the file of a result.
 pub struct Print<'a> {
     /// How it is printed.
-    pub format: FormatFlag,
+    pub format: OutputFormat,
     /// Also write the plan file here.
     pub out: Option<&'a str>,
 }
@@ -33,8 +32,8 @@ pub fn finish(
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }
     match print.format {
-        FormatFlag::Json => output::print(&file.to_json())?,
-        FormatFlag::Table => output::print(&table(&file))?,
+        OutputFormat::Json => output::print(&file.to_json())?,
+        OutputFormat::Table => output::print(&table(&file))?,
     }
     Ok(match outcome {
         ScalingOutcome::Optimal(_) | ScalingOutcome::Feasible { .. } => Exit::Done,
@@ -86,15 +85,15 @@ fn table(file: &PlanFile) -> String {
 }
 
 /// Prints the changes between two plans.
-pub fn diff(from: &ScalingPlan, to: &ScalingPlan, format: FormatFlag) -> CommandResult {
+pub fn diff(from: &ScalingPlan, to: &ScalingPlan, format: OutputFormat) -> CommandResult {
     let changes = from.diff(to);
     match format {
-        FormatFlag::Json => {
+        OutputFormat::Json => {
             let list: Vec<Value> = changes.iter().map(change_json).collect();
             output::print(&output::json(&json!({ "changes": list }))?)?;
         }
-        FormatFlag::Table if changes.is_empty() => eprintln!("no changes"),
-        FormatFlag::Table => output::print(&changes_table(&changes))?,
+        OutputFormat::Table if changes.is_empty() => eprintln!("no changes"),
+        OutputFormat::Table => output::print(&changes_table(&changes))?,
     }
     Ok(Exit::Done)
 }

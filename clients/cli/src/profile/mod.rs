@@ -64,7 +64,7 @@ pub struct ProfileArgs {
     onnxruntime: Option<PathBuf>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: crate::args::FormatFlag,
+    format: apportion_support::output::OutputFormat,
 }
 
 /// Runs the command.
@@ -103,8 +103,8 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         problem::write(out, &pipeline, &set, &args.hardware)?;
     }
     match args.format {
-        crate::args::FormatFlag::Json => output::print(&output::json(&set)?)?,
-        crate::args::FormatFlag::Table => output::print(&tables(&set))?,
+        apportion_support::output::OutputFormat::Json => output::print(&output::json(&set)?)?,
+        apportion_support::output::OutputFormat::Table => output::print(&tables(&set))?,
     }
     Ok(Exit::Done)
 }

@@ -2,7 +2,7 @@
 
 mod requests;
 
-use crate::args::{self, FormatFlag};
+use crate::args;
 use crate::workload::{WorkloadArgs, read_workload};
 use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing};
 use apportion_estimator::{
@@ -10,7 +10,7 @@ use apportion_estimator::{
 };
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, TextTable, number, optional};
+use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::EstimateFile;
 use clap::builder::PossibleValuesParser;
@@ -63,7 +63,7 @@ pub struct SimulateArgs {
     windows: Option<String>,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
-    format: FormatFlag,
+    format: OutputFormat,
 }
 
 /// Times of batches.
@@ -190,14 +190,14 @@ pub fn run(args: &SimulateArgs) -> CommandResult {
         output::write_file(file, |out| requests::write(&problem, &simulation, out))?;
     }
     match args.format {
-        FormatFlag::Json => {
+        OutputFormat::Json => {
             let mut document = document(&problem, &simulation);
             if let Some(replay) = &replay {
                 document["replay"] = replay_json(replay);
             }
             output::print(&output::json(&document)?)?;
         }
-        FormatFlag::Table => {
+        OutputFormat::Table => {
             let more = replay.as_ref().map_or(String::new(), |replay| format!("\n{}", replay_table(replay)));
             output::print(&(table(&problem, &simulation) + &more))?;
         }

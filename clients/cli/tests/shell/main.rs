@@ -8,5 +8,6 @@ mod import;
 mod init;
 mod program;
 mod reference;
+mod report;
 mod reproduce;
 mod scaling;

@@ -57,7 +57,7 @@ fn lineage(makers: &[Option<usize>], task: usize) -> Option<Vec<usize>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layout::LayoutEdge;
+    use crate::layout::{LayoutEdge, MappedInput};
 
     /// Tasks from (makes queries, from, to).
     fn tasks(count: usize, edges: &[(bool, usize, usize)]) -> Vec<LayoutTask> {
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn what_an_ancestor_brings_comes_from_the_fork_itself() {
         let mut tasks = tasks(3, &[(true, 0, 1), (true, 1, 2), (false, 0, 2)]);
-        tasks[0].delays[0].map = vec![("x".into(), "y".into())];
+        tasks[0].delays[0].map = vec![MappedInput { input: "x".into(), output: "y".into() }];
         let wait =
             |parent, makes, counted: &[usize]| JoinWait { join: 2, fork: 0, parent, makes, counted: counted.to_vec() };
         assert_eq!(waits(&tasks, 0), Ok(vec![wait(0, false, &[]), wait(1, true, &[1])]));

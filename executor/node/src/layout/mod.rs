@@ -7,8 +7,8 @@ mod read;
 
 pub use error::{LayoutError, PipelineError};
 pub use model::{
-    AgentDevices, JoinWait, Layout, LayoutEdge, LayoutGroup, LayoutPipeline, LayoutReplica, LayoutTask, TableEntries,
-    TargetDifference, VariantCombination, difference,
+    AgentDevices, JoinWait, Layout, LayoutEdge, LayoutFanout, LayoutGroup, LayoutPipeline, LayoutPoint, LayoutReplica,
+    LayoutTask, MappedInput, TableEntries, TargetDifference, VariantCombination, difference,
 };
 pub use read::lay_out;
 

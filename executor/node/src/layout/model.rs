@@ -119,10 +119,37 @@ impl LayoutTask {
 pub struct LayoutEdge {
     /// The child's position.
     pub to: usize,
-    /// (child's input, parent's output).
-    pub map: Vec<(String, String)>,
+    /// Inputs of the child that outputs of the parent fill.
+    pub map: Vec<MappedInput>,
     /// Share of the rows under `one_of`.
     pub ratio: f64,
+}
+
+/// An input of a child, and the parent's output that fills it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct MappedInput {
+    /// Name of the child's input.
+    pub input: String,
+    /// Name of the parent's output.
+    pub output: String,
+}
+
+/// A row of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LayoutPoint {
+    /// Queries in the batch.
+    pub batch: u32,
+    /// Latency of the batch, in nanoseconds.
+    pub latency_ns: u64,
+}
+
+/// Numbers of children that an emulated batch makes for one child, with their probabilities.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LayoutFanout {
+    /// The child's position.
+    pub to: usize,
+    /// Children of one row, and the probability of this number.
+    pub counts: Vec<(u32, f64)>,
 }
 
 /// A variant on a hardware type.
@@ -140,17 +167,16 @@ pub struct LayoutGroup {
     pub accuracy: f64,
     /// Digest of its file, hex.
     pub digest: String,
-    /// (batch, latency in nanoseconds), by increasing batch.
-    pub service: Vec<(u32, u64)>,
+    /// Its profile, by increasing batch.
+    pub service: Vec<LayoutPoint>,
     /// Fraction of a device that each replica has.
     pub share: f64,
     /// Memory of one replica and of a device of its hardware, where both are known.
     pub memory_mib: Option<(f64, f64)>,
     /// Price of one replica per hour, in the plan's currency; 0 if it is not known.
     pub price_per_hour: f64,
-    /// Children that an emulated batch makes, by the child's position: their numbers with probabilities. Empty: one for
-    /// each row.
-    pub fanout: Vec<(usize, Vec<(u32, f64)>)>,
+    /// Children that an emulated batch makes. Empty: one for each row.
+    pub fanout: Vec<LayoutFanout>,
 }
 
 impl LayoutGroup {
@@ -159,13 +185,14 @@ impl LayoutGroup {
     #[must_use]
     pub fn latency_ns(&self, batch: usize) -> u64 {
         let size = batch as u64;
-        let above = self.service.partition_point(|(b, _)| u64::from(*b) < size);
+        let above = self.service.partition_point(|point| u64::from(point.batch) < size);
         match (above.checked_sub(1).map(|below| self.service[below]), self.service.get(above).copied()) {
-            (Some((left, from)), Some((right, to))) => {
-                let slope = (to as f64 - from as f64) / f64::from(right - left);
-                (from as f64 + slope * (batch as f64 - f64::from(left))).round_ties_even() as u64
+            (Some(left), Some(right)) => {
+                let from_ns = left.latency_ns as f64;
+                let slope = (right.latency_ns as f64 - from_ns) / f64::from(right.batch - left.batch);
+                (from_ns + slope * (batch as f64 - f64::from(left.batch))).round_ties_even() as u64
             }
-            (Some((_, ns)), None) | (None, Some((_, ns))) => ns,
+            (Some(point), None) | (None, Some(point)) => point.latency_ns,
             (None, None) => 0,
         }
     }

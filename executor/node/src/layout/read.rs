@@ -3,7 +3,8 @@
 use super::error::{LayoutError, PipelineError};
 use super::joins::waits;
 use super::model::{
-    AgentDevices, Layout, LayoutEdge, LayoutGroup, LayoutPipeline, LayoutReplica, LayoutTask, VariantCombination,
+    AgentDevices, Layout, LayoutEdge, LayoutFanout, LayoutGroup, LayoutPipeline, LayoutPoint, LayoutReplica, LayoutTask,
+    MappedInput, VariantCombination,
 };
 use crate::tensor::{Datatype, TensorSignature};
 use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
@@ -95,7 +96,8 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<LayoutTask>, usize), Pipeline
             return Err(PipelineError::EdgeOfNoTask);
         }
         parents[to] += 1;
-        let mut map: Vec<_> = edge.map.iter().map(|(input, output)| (input.clone(), output.clone())).collect();
+        let mapped = |(input, output): (&String, &String)| MappedInput { input: input.clone(), output: output.clone() };
+        let mut map: Vec<_> = edge.map.iter().map(mapped).collect();
         // The message's map has no order, and the same target must mean the same everywhere.
         map.sort_unstable();
         let edge_of = LayoutEdge { to, map, ratio: if edge.ratio > 0.0 { edge.ratio } else { 1.0 } };
@@ -119,12 +121,13 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<LayoutTask>, usize), Pipeline
 fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, LayoutGroup>, PipelineError> {
     let mut groups = BTreeMap::new();
     for g in &from.groups {
-        let fanout: Vec<_> = g.fanout.iter().map(|f| (f.to_task as usize, chances(f))).collect();
-        if g.task as usize >= tasks || fanout.iter().any(|(to, _)| *to >= tasks) {
+        let fanout: Vec<_> = g.fanout.iter().map(read_fanout).collect();
+        if g.task as usize >= tasks || fanout.iter().any(|f| f.to >= tasks) {
             return Err(PipelineError::GroupOfNoTask(g.group));
         }
-        let service: Vec<(u32, u64)> = g.service.iter().map(|p| (p.batch, p.latency_ns)).collect();
-        if service.windows(2).any(|pair| pair[0].0 >= pair[1].0) {
+        let point = |p: &v1::ServicePoint| LayoutPoint { batch: p.batch, latency_ns: p.latency_ns };
+        let service: Vec<_> = g.service.iter().map(point).collect();
+        if service.windows(2).any(|pair| pair[0].batch >= pair[1].batch) {
             return Err(PipelineError::ServicePoints(g.group));
         }
         let group = LayoutGroup {
@@ -174,8 +177,9 @@ fn ladder(from: &v1::PipelineTarget) -> Result<Vec<LadderStep>, PipelineError> {
     from.ladder.iter().map(step).collect()
 }
 
-fn chances(fanout: &v1::Fanout) -> Vec<(u32, f64)> {
-    fanout.counts.iter().map(|c| (c.children, c.probability)).collect()
+fn read_fanout(fanout: &v1::Fanout) -> LayoutFanout {
+    let counts = fanout.counts.iter().map(|c| (c.children, c.probability)).collect();
+    LayoutFanout { to: fanout.to_task as usize, counts }
 }
 
 /// Agents do what the plan says, so they refuse what they cannot do. Empty names are the defaults.

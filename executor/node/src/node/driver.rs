@@ -45,7 +45,7 @@ impl Node {
             NodeEvent::Unsent { hop, why } => traffic.shed_query(hop, &why),
             NodeEvent::PeerUp(agent) => traffic.connect_peer(agent),
             NodeEvent::PeerDown(agent) => traffic.handle_peer_loss(agent),
-            NodeEvent::Replica(replica, happened) => handle_replica_event(traffic, replica, happened),
+            NodeEvent::Replica { replica, event } => handle_replica_event(traffic, replica, event),
             NodeEvent::Tick => self.tick(),
             NodeEvent::Wake => traffic.wake_stations(),
             NodeEvent::Announce => traffic.announce_loads(),

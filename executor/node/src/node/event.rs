@@ -40,8 +40,13 @@ pub enum NodeEvent {
     PeerUp(u64),
     /// The connection to this agent is lost.
     PeerDown(u64),
-    /// A report of a replica's thread, with the replica's number.
-    Replica(u64, ReplicaEvent),
+    /// A report of a replica's thread.
+    Replica {
+        /// The replica's number.
+        replica: u64,
+        /// The report.
+        event: ReplicaEvent,
+    },
     /// Time has passed.
     Tick,
     /// The moment that [`super::Node::wake_ns`] named has come.
@@ -56,25 +61,56 @@ pub enum NodeEvent {
 #[derive(Debug, PartialEq)]
 pub enum Action {
     /// Send a message to another agent.
-    Send(u64, Message),
+    Send {
+        /// The agent's number.
+        agent: u64,
+        /// The message.
+        message: Message,
+    },
     /// Fetch the file with this digest and load the replica.
-    Load(u64, String),
-    /// Run a batch on a replica. An agent that paces holds the device for this time, which is the profile's.
-    Run(u64, Vec<Tensor>, Duration),
+    Load {
+        /// The replica's number.
+        replica: u64,
+        /// The file's digest, hex.
+        digest: String,
+    },
+    /// Run a batch on a replica.
+    Run {
+        /// The replica's number.
+        replica: u64,
+        /// The batch's inputs.
+        inputs: Vec<Tensor>,
+        /// The profile's time for it. An agent that paces holds the device so long.
+        expected: Duration,
+    },
     /// Fetch the files with these digests: replicas that need them may come.
     Prefetch(Vec<String>),
     /// Unload the replica.
     Unload(u64),
-    /// Replicas get other numbers, all at once: from the first of each pair to the second.
-    Renumber(Vec<(u64, u64)>),
+    /// Replicas get other numbers, all at once.
+    Renumber(Vec<RenumberedReplica>),
     /// Acknowledge the target: it, or the state of a replica, has changed.
     Acknowledge,
     /// Export a span that has ended.
     Span(Box<TraceSpan>),
     /// Give the answer of its request to the client with this number.
-    Answer(u64, RequestAnswer),
+    Answer {
+        /// The number of [`NodeEvent::Arrive`].
+        caller: u64,
+        /// Its answer.
+        answer: RequestAnswer,
+    },
     /// Count a refused message of another agent.
     CountRefused(RefusedMessage),
+}
+
+/// A loaded replica that gets another number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RenumberedReplica {
+    /// Its number until now.
+    pub from: u64,
+    /// Its number from now on.
+    pub to: u64,
 }
 
 /// A message of another agent that is refused because its numbers are implausible.

@@ -39,7 +39,7 @@ mod work;
 
 pub use cancelled::CANCELLED_MAX;
 pub use driver::Node;
-pub use event::{Action, NodeEvent, RefusedMessage};
+pub use event::{Action, NodeEvent, RefusedMessage, RenumberedReplica};
 pub use gateway::SUSPECTS_MAX;
 pub use replicas::replica;
 pub use traffic::{MEETINGS_MAX, OFFLINE_MAX, PARKED_MAX};

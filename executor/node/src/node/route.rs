@@ -368,7 +368,13 @@ mod tests {
         let mut pipeline = pipeline();
         // Batches of group 2 take 20 ns, those of group 3 take 5 ns; group 3 is not in the table, but has capacity to
         // spare.
-        pipeline.groups.insert(3, crate::layout::LayoutGroup { service: vec![(4, 5)], ..pipeline.groups[&2].clone() });
+        pipeline.groups.insert(
+            3,
+            crate::layout::LayoutGroup {
+                service: vec![crate::layout::LayoutPoint { batch: 4, latency_ns: 5 }],
+                ..pipeline.groups[&2].clone()
+            },
+        );
         pipeline.serving.dropping = Dropping::Reroute;
         pipeline.backup = [3].into();
         let mut routes = ReadyRoutes::default();

@@ -77,12 +77,12 @@ impl Site {
 
     /// Sends a message to another agent.
     pub fn send(&mut self, agent: u64, message: Message) {
-        self.actions.push(Action::Send(agent, message));
+        self.actions.push(Action::Send { agent, message });
     }
 
     /// Gives a client its answer.
     pub fn answer(&mut self, caller: u64, answer: RequestAnswer) {
-        self.actions.push(Action::Answer(caller, answer));
+        self.actions.push(Action::Answer { caller, answer });
     }
 
     /// Takes the actions out, in their order.

@@ -1,6 +1,6 @@
 //! What do a batch's outputs mean for each member: rows for its gateway, or children for the next tasks?
 
-use crate::layout::LayoutTask;
+use crate::layout::{LayoutTask, MappedInput};
 use crate::tensor::{Tensor, concatenate, int64s};
 use crate::wire::{Credit, PartEnd};
 use apportion_serving::Stride;
@@ -191,11 +191,11 @@ impl SplitInput<'_> {
 /// [`BatchOutputError`] if the parent has no such output.
 pub fn child_inputs(
     child: &LayoutTask,
-    map: &[(String, String)],
+    map: &[MappedInput],
     outputs: &[Tensor],
     row: usize,
 ) -> Result<Vec<Tensor>, BatchOutputError> {
-    let input = |(input, output): &(String, String)| {
+    let input = |MappedInput { input, output }: &MappedInput| {
         let from = outputs.iter().find(|t| t.name == *output);
         let from = from.ok_or_else(|| BatchOutputError::Missing {
             child: child.name.clone(),
@@ -241,7 +241,8 @@ mod tests {
     #[test]
     fn children_share_their_parents_credit_without_a_gap() {
         let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
-        tasks[0].children = vec![LayoutEdge { to: 1, map: vec![("x".into(), "y".into())], ratio: 1.0 }];
+        tasks[0].children =
+            vec![LayoutEdge { to: 1, map: vec![MappedInput { input: "x".into(), output: "y".into() }], ratio: 1.0 }];
         let outputs = [int64("y", &[5, 6, 7]), int64(PARENT, &[0, 0, 0])];
         let branching = Branching::of(&outputs, None).expect("all");
         let mut ended = SplitInput { task: &tasks[0], tasks: &tasks, outputs: &outputs, branching };
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn rows_go_to_the_named_child_or_take_turns() {
         let mut tasks = crate::layout::lay_out(&chain()).expect("valid").pipelines["p"].tasks.clone();
-        let edge = |ratio| LayoutEdge { to: 1, map: vec![("x".into(), "y".into())], ratio };
+        let edge = |ratio| LayoutEdge { to: 1, map: vec![MappedInput { input: "x".into(), output: "y".into() }], ratio };
         tasks[0].children = vec![edge(0.75), edge(0.25)];
         let mut outputs = vec![int64("y", &[5, 6, 7, 8])];
         let rows_to = |outputs: &[Tensor], turns: Option<&mut Stride>| {

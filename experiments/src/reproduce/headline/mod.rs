@@ -12,7 +12,7 @@ mod claims;
 mod contest;
 mod findings;
 mod overload;
-mod protocol;
+pub mod protocol;
 mod report;
 mod scalers;
 mod system;

@@ -142,10 +142,5 @@ pub(super) fn objective(problem: &Problem, plan: &Plan) -> ObjectiveValue {
 
 /// Whether a plan runs only the most accurate variants of its tasks.
 fn only_most_accurate(problem: &Problem, plan: &Plan) -> bool {
-    problem.pipelines.iter().zip(&plan.pipelines).all(|(pipeline, part)| {
-        part.assignments.iter().all(|a| {
-            let Some(t) = pipeline.task_named(&a.group.task) else { return false };
-            pipeline.most_accurate(t).any(|v| pipeline.variant(t, v).name == a.group.variant)
-        })
-    })
+    problem.pipelines.iter().zip(&plan.pipelines).all(|(pipeline, part)| pipeline.is_most_accurate(part))
 }

@@ -9,8 +9,10 @@
 //!
 //! When the time is up, the other steps are scaled from the plan, which holds at its demand (`scaled`).
 
+mod room;
 mod scaled;
 
+pub use self::room::fits;
 use self::scaled::add_scaled_steps;
 use crate::held_out::effort::JudgeEffort;
 use crate::held_out::judge::{JudgedPlan, judge};
@@ -148,13 +150,6 @@ pub fn at_rate(part: &PipelinePlan, rate_qps: f64) -> PipelinePlan {
         part.assignments.iter_mut().zip(&step.replicas).for_each(|(a, &n)| a.replicas = n);
     }
     part
-}
-
-/// Whether there are enough devices for a plan.
-#[must_use]
-pub fn fits(problem: &Problem, plan: &Plan) -> bool {
-    let count = |name: &str| problem.hardware_named(name).and_then(|h| problem.hardware_at(h).count);
-    plan.devices().into_iter().all(|(name, wanted)| count(name).is_none_or(|count| wanted <= u64::from(count)))
 }
 
 /// The plan with the rates of its ladders divided by `headroom`. So more replicas run at a rate, or fewer if `headroom` is

@@ -1,15 +1,15 @@
 //! How many replicas does a rate need, without a search? As many as the plan at its demand, scaled.
 
-use super::fits;
+use super::room::fits;
 use apportion_domain::{Assignment, PipelinePlan, Plan, Problem};
 use apportion_serving::ladder::LadderStep;
 
 /// The replicas of each group at a rate, by those of a plan that holds at its demand.
 ///
 /// Above the demand they grow in proportion: larger groups are no slower at equal utilisation. Below it, the busy replicas
-/// shrink in proportion and the spare ones with the square root: this is square-root staffing (Halfin and Whitt, Operations
-/// Research 29(3), 1981), by which the share of queries that wait stays the same. Each part is rounded up by itself, because
-/// the rule is one of large groups.
+/// shrink in proportion and the spare ones with the square root. This is square-root staffing (Halfin and Whitt, Operations
+/// Research 29(3), 1981): the share of queries that wait stays the same. Each part is rounded up by itself, because the
+/// rule is one of large groups.
 #[must_use]
 pub(super) fn scaled_replicas(part: &PipelinePlan, rate_qps: f64) -> Vec<u32> {
     let ratio = rate_qps / part.demand_qps;

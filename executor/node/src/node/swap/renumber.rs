@@ -8,7 +8,7 @@
 //! task, variant, hardware, file and device. A replica that is already loaded is not loaded again.
 
 use crate::layout::{self, Layout, LayoutPipeline};
-use crate::node::event::Action;
+use crate::node::event::{Action, RenumberedReplica};
 use crate::node::replicas::{LocalReplica, ReplicaPhase};
 use crate::node::traffic::TrafficState;
 use crate::steering::EXTRA_BIT;
@@ -50,13 +50,6 @@ pub struct Renumbering {
     set_aside: u64,
 }
 
-/// A replica's old and new number.
-#[derive(Clone, Copy, Debug)]
-struct Renamed {
-    from: u64,
-    to: u64,
-}
-
 impl Renumbering {
     /// Gives the loaded replicas the numbers that a new target has for them. One whose number stands for another replica
     /// there is set aside under a number of its own.
@@ -65,19 +58,18 @@ impl Renumbering {
         if all.is_empty() {
             return;
         }
-        let pairs: Vec<(u64, u64)> = all.iter().map(|renamed| (renamed.from, renamed.to)).collect();
-        tracing::info!(?pairs, "replicas that are loaded have other numbers in the new target");
+        tracing::info!(?all, "replicas that are loaded have other numbers in the new target");
         let moved: Vec<LocalReplica> = all.iter().filter_map(|renamed| traffic.replicas.remove(renamed.from)).collect();
         for (mut replica, renamed) in moved.into_iter().zip(&all) {
             replica.id = renamed.to;
             traffic.replicas.insert(replica);
         }
         traffic.renumber_batches(|id| all.iter().find(|r| r.from == *id).map_or(*id, |r| r.to));
-        traffic.site.push(Action::Renumber(pairs));
+        traffic.site.push(Action::Renumber(all));
     }
 
     /// The loaded replicas that get other numbers.
-    fn renamed(&mut self, traffic: &TrafficState, layout: &Layout) -> Vec<Renamed> {
+    fn renamed(&mut self, traffic: &TrafficState, layout: &Layout) -> Vec<RenumberedReplica> {
         let (agent, replicas) = (traffic.site.agent(), &traffic.replicas);
         let mut places: BTreeMap<u64, Identity<'_>> = BTreeMap::new();
         for (name, of) in &layout.pipelines {
@@ -98,10 +90,10 @@ impl Renumbering {
             let other = open.iter().filter(|_| is_usable).find(fits).copied();
             if let Some(to) = other {
                 open.remove(&to);
-                all.push(Renamed { from: replica.id, to });
+                all.push(RenumberedReplica { from: replica.id, to });
             } else if places.contains_key(&replica.id) {
                 self.set_aside += 1;
-                all.push(Renamed { from: replica.id, to: FORMER_BIT | self.set_aside });
+                all.push(RenumberedReplica { from: replica.id, to: FORMER_BIT | self.set_aside });
             }
         }
         all

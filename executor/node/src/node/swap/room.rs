@@ -19,7 +19,7 @@ pub fn load_what_fits(site: &mut Site, replicas: &mut LocalReplicas) {
         }
         if let Some(replica) = replicas.get_mut(id) {
             replica.state = ReplicaPhase::Loading;
-            site.push(Action::Load(id, replica.group.digest.clone()));
+            site.push(Action::Load { replica: id, digest: replica.group.digest.clone() });
         }
     }
 }

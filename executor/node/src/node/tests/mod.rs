@@ -33,7 +33,7 @@ fn sending() -> (Node, u64) {
         NodeEvent::Arrive { pipeline: "p".into(), inputs: vec![input], terms: RequestTerms::default(), caller: 1 },
     );
     let hops = node.flush().into_iter().filter_map(|action| match action {
-        Action::Send(1, Message::Query { hop, .. }) => Some(hop),
+        Action::Send { agent: 1, message: Message::Query { hop, .. } } => Some(hop),
         _ => None,
     });
     let hops: Vec<u64> = hops.collect();
@@ -43,7 +43,7 @@ fn sending() -> (Node, u64) {
 
 /// The answers that the node has given since it was last asked, with the numbers of their clients.
 fn answers(node: &mut Node) -> Vec<(u64, RequestAnswer)> {
-    let answer = |action| if let Action::Answer(caller, answer) = action { Some((caller, answer)) } else { None };
+    let answer = |action| if let Action::Answer { caller, answer } = action { Some((caller, answer)) } else { None };
     node.flush().into_iter().filter_map(answer).collect()
 }
 

@@ -292,7 +292,7 @@ fn steering_of_old_epochs_or_other_targets_is_ignored() {
         node.handle(1, NodeEvent::Message(message));
         let actions = node.flush();
         let extras: Vec<u64> = node.replicas().filter(|r| !r.retired).map(|r| r.id - EXTRA_BIT).collect();
-        let answered = actions.iter().any(|a| matches!(a, Action::Send(1, Message::Steering(_))));
+        let answered = actions.iter().any(|a| matches!(a, Action::Send { agent: 1, message: Message::Steering(_) }));
         (extras, answered)
     };
     assert_eq!(hear(steering(5, 7, 1)), (vec![7], false));

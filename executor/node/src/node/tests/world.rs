@@ -215,40 +215,41 @@ impl World {
 
     fn act(&mut self, agent: u64, action: Action) {
         match action {
-            Action::Send(..) if self.is_cut => {}
-            Action::Send(to, message) => self.put(HOP_NS, to, NodeEvent::Message(message)),
-            Action::Load(replica, _) if (self.broken)(agent) => {
+            Action::Send { .. } if self.is_cut => {}
+            Action::Send { agent: to, message } => self.put(HOP_NS, to, NodeEvent::Message(message)),
+            Action::Load { replica, .. } if (self.broken)(agent) => {
                 self.failures.push(agent);
-                self.put(self.load_ns, agent, NodeEvent::Replica(replica, ReplicaEvent::Failed("it does not load".into())));
+                let event = ReplicaEvent::Failed("it does not load".into());
+                self.put(self.load_ns, agent, NodeEvent::Replica { replica, event });
             }
-            Action::Load(replica, _) => {
+            Action::Load { replica, .. } => {
                 self.loaded.entry(agent).or_default().insert(replica);
-                self.put(self.load_ns, agent, NodeEvent::Replica(replica, ReplicaEvent::Ready));
+                self.put(self.load_ns, agent, NodeEvent::Replica { replica, event: ReplicaEvent::Ready });
             }
-            Action::Run(replica, inputs, hold) => {
+            Action::Run { replica, inputs, expected } => {
                 let rows = inputs[0].rows();
                 self.batches.push(Started { begun_ns: self.now_ns, replica, size: rows });
                 let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
                 let result = (self.fails)(&inputs).map_or_else(|| Ok((self.runs)(&of.task().name, &inputs)), Err);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
-                let took = hold.mul_f64((self.slowness)(self.loaded[&agent].len()));
-                let happened = ReplicaEvent::BatchEnded(result, took);
-                self.put(took.as_nanos() as u64, agent, NodeEvent::Replica(replica, happened));
+                let took = expected.mul_f64((self.slowness)(self.loaded[&agent].len()));
+                let event = ReplicaEvent::BatchEnded(result, took);
+                self.put(took.as_nanos() as u64, agent, NodeEvent::Replica { replica, event });
             }
             Action::Unload(replica) => {
                 self.loaded.entry(agent).or_default().remove(&replica);
             }
             Action::Renumber(pairs) => {
-                let renamed = |id: u64| pairs.iter().find(|(from, _)| *from == id).map_or(id, |(_, to)| *to);
+                let renamed = |id: u64| pairs.iter().find(|pair| pair.from == id).map_or(id, |pair| pair.to);
                 let loaded = self.loaded.entry(agent).or_default();
                 *loaded = loaded.iter().map(|id| renamed(*id)).collect();
                 for (_, event) in self.agenda.values_mut().filter(|(of, _)| *of == agent) {
-                    if let NodeEvent::Replica(id, _) = event {
-                        *id = renamed(*id);
+                    if let NodeEvent::Replica { replica, .. } = event {
+                        *replica = renamed(*replica);
                     }
                 }
             }
-            Action::Answer(caller, answer) => {
+            Action::Answer { caller, answer } => {
                 let reply = self.callers.remove(&(agent, caller)).expect("every request gets exactly one answer");
                 let _client_gone = reply.send(answer);
             }

@@ -121,14 +121,14 @@ impl BatchRuns {
         let replica = replicas.get_mut(id).expect("it has a batch");
         replica.begun_ns = now_ns;
         let keys: Vec<u64> = replica.batch_members().map(|member| member.key).collect();
-        let hold = Duration::from_nanos(replica.group.latency_ns(keys.len()));
+        let expected = Duration::from_nanos(replica.group.latency_ns(keys.len()));
         let members: Vec<&LocalQuery> = keys.iter().map(|k| &replica.works[k]).collect();
         let counts = replica.group_counts(tallies.counts());
         counts.batches += 1;
         counts.queries += members.len() as u64;
         counts.waited_ns += members.iter().filter(|w| !w.is_offline()).map(|w| now_ns - w.arrived_ns).sum::<u64>();
         match inputs_of(replica.task(), &members) {
-            Some(inputs) => site.push(Action::Run(id, inputs, hold)),
+            Some(inputs) => site.push(Action::Run { replica: id, inputs, expected }),
             None => self.misfits.push(id),
         }
     }

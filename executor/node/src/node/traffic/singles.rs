@@ -59,9 +59,9 @@ impl TrafficState {
             };
             single_run.begin(member);
             replica.begun_ns = self.site.now_ns();
-            let hold = Duration::from_nanos(replica.group.latency_ns(1));
+            let expected = Duration::from_nanos(replica.group.latency_ns(1));
             replica.group_counts(self.tallies.counts()).alone += 1;
-            return self.site.push(Action::Run(id, inputs, hold));
+            return self.site.push(Action::Run { replica: id, inputs, expected });
         }
     }
 

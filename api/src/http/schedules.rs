@@ -1,0 +1,168 @@
+//! `/v1/schedules`: times at which pipelines are planned again, or at which holds begin.
+
+use super::access::Principal;
+use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::holds::check_reason;
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
+use crate::app::{App, now};
+use crate::decide::schedule::{ScheduleError, ScheduleSpec, Timing};
+use crate::store::schedules::{self as rows, NewSchedule, ScheduleRow};
+use crate::store::{Condition, Deletion, pipelines};
+use actix_web::http::header::{ETag, EntityTag};
+use actix_web::{HttpResponse, web};
+use apportion_wire::FiringState;
+use chrono::{DateTime, FixedOffset, Utc};
+use serde::{Deserialize, Serialize};
+use utoipa::ToSchema;
+
+/// Most schedules of a service.
+pub const SCHEDULES_MAX: i64 = 1_000;
+/// Due times that an answer shows.
+const NEXT_SHOWN: usize = 5;
+
+/// A schedule with its due times.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct ScheduleDocument {
+    /// Its name.
+    pub name: String,
+    /// When it fires, and its effect.
+    pub spec: ScheduleSpec,
+    /// Its version: the number of its replacements.
+    pub version: i64,
+    /// Who wrote it.
+    pub made_by: String,
+    /// When it was written.
+    pub updated_at: DateTime<Utc>,
+    /// The next five due times, by the clocks of its time zone.
+    pub next: Vec<DateTime<FixedOffset>>,
+    /// Its last firing; null before the first.
+    pub last: Option<ScheduleFiring>,
+}
+
+/// A firing of a schedule.
+#[derive(Clone, Debug, Serialize, Deserialize, ToSchema)]
+pub struct ScheduleFiring {
+    /// When it was due.
+    pub due_at: DateTime<Utc>,
+    /// When it was made. It is late if no process led at the due time.
+    pub fired_at: DateTime<Utc>,
+    /// Due times since the firing before it that got none.
+    pub skipped: i32,
+    /// Its state.
+    pub state: FiringState,
+    /// What came of it, for people.
+    pub detail: String,
+}
+
+impl From<ScheduleError> for Refusal {
+    fn from(error: ScheduleError) -> Self {
+        Self::value(error.pointer(), error.to_string())
+    }
+}
+
+/// The routes of this resource.
+pub fn configure(config: &mut web::ServiceConfig) {
+    config.service(web::resource("/v1/schedules").route(web::get().to(list))).service(
+        web::resource("/v1/schedules/{name}")
+            .route(web::get().to(get))
+            .route(web::put().to(put))
+            .route(web::delete().to(delete)),
+    );
+}
+
+/// All schedules.
+#[utoipa::path(get, path = "/v1/schedules", tag = "fleet", operation_id = "list_schedules",
+    responses((status = 200, description = "All schedules by name, at most 1000.", body = [ScheduleDocument])))]
+pub async fn list(app: web::Data<App>) -> HandlerResult {
+    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
+    let documents = off_loop(move || rows.into_iter().filter_map(document).collect::<Vec<_>>()).await?;
+    Ok(HttpResponse::Ok().json(documents))
+}
+
+/// One schedule with its next due times and its last firing.
+#[utoipa::path(get, path = "/v1/schedules/{name}", tag = "fleet", operation_id = "get_schedule", params(Name),
+    responses((status = 200, description = "The schedule.", body = ScheduleDocument,
+        headers(("ETag" = String, description = "Its version."))), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
+    let found = read(&app, &name).await?;
+    Ok(HttpResponse::Ok().insert_header(tag(found.version)).json(found))
+}
+
+async fn read(app: &App, name: &str) -> Result<ScheduleDocument, Refusal> {
+    let row = rows::get(&mut *app.pool.acquire().await?, name).await?;
+    row.and_then(document).ok_or_else(|| Refusal::not_found(format!("schedule {name}")))
+}
+
+/// The document of a row. A row of another release that this one cannot read has none, and says so in the log.
+fn document(row: ScheduleRow) -> Option<ScheduleDocument> {
+    let unreadable =
+        |error: &serde_json::Error| tracing::error!(schedule = row.name, %error, "the schedule cannot be read");
+    let spec: ScheduleSpec = serde_json::from_value(row.spec).inspect_err(unreadable).ok()?;
+    let timing = spec.timing(row.updated_at).ok();
+    let next = timing.filter(|_| row.next_at.is_some()).map_or_else(Vec::new, |timing| timing.upcoming(now(), NEXT_SHOWN));
+    let last = row.last.and_then(|last| serde_json::from_value(last).ok());
+    let ScheduleRow { name, version, made_by, updated_at, .. } = row;
+    Some(ScheduleDocument { name, spec, version, made_by, updated_at, next, last })
+}
+
+fn tag(version: i64) -> ETag {
+    ETag(EntityTag::new_strong(version.to_string()))
+}
+
+/// Writes a schedule, or replaces it. Its first due time is after this moment.
+#[utoipa::path(put, path = "/v1/schedules/{name}", tag = "fleet", operation_id = "put_schedule", params(Name, IfMatch),
+    request_body(content = ScheduleSpec, description = "The schedule."),
+    responses(
+        (status = 200, description = "It was replaced.", body = ScheduleDocument,
+            headers(("ETag" = String, description = "Its version."))),
+        (status = 201, description = "It is new.", body = ScheduleDocument,
+            headers(("ETag" = String, description = "Its version."))),
+        RefusalReply<409>, RefusalReply<412>))]
+pub async fn put(
+    app: web::Data<App>,
+    Name { name }: Name,
+    condition: Condition,
+    client: Principal,
+    document: Document,
+) -> HandlerResult {
+    let spec: ScheduleSpec = body::value(document.tree)?;
+    if let Some(hold) = &spec.hold {
+        check_reason("/hold/reason", &hold.reason)?;
+    }
+    let at = now();
+    let checked = spec.clone();
+    // A search for a date that never comes takes long.
+    let next_at = off_loop(move || checked.timing(at).map(|timing: Timing| timing.next_after(at))).await??;
+    let next_at = next_at.ok_or_else(|| Refusal::value("", "expected a due time that comes"))?;
+    let mut tx = app.pool.begin().await?;
+    if let Some(pipeline) = &spec.pipeline
+        && pipelines::get(&mut tx, pipeline).await?.is_none()
+    {
+        return Err(Refusal::value("/pipeline", format!("{pipeline}: expected a registered pipeline")));
+    }
+    rows::lock(&mut tx).await?;
+    let document = serde_json::to_value(&spec).expect("a schedule is JSON");
+    let new = NewSchedule { name: &name, spec: &document, made_by: &client.name, at, next_at };
+    let version = rows::put(&mut tx, new, &condition).await?;
+    if rows::count(&mut tx).await? > SCHEDULES_MAX {
+        let detail = format!("there are {SCHEDULES_MAX} schedules already: delete one first");
+        return Err(Refusal::new(actix_web::http::StatusCode::CONFLICT, detail));
+    }
+    tx.commit().await?;
+    let version = version.ok_or_else(|| body::other_version(&format!("schedule {name}")))?;
+    let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
+    Ok(response.insert_header(tag(version)).json(read(&app, &name).await?))
+}
+
+/// Deletes a schedule and its firings. A hold that it began stays until its end.
+#[utoipa::path(delete, path = "/v1/schedules/{name}", tag = "fleet", operation_id = "delete_schedule",
+    params(Name, IfMatch),
+    responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<412>))]
+pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
+    let what = format!("schedule {name}");
+    match rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await? {
+        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
+        Deletion::Missing => Err(Refusal::not_found(what)),
+        Deletion::OtherVersion => Err(body::other_version(&what)),
+    }
+}

@@ -1,0 +1,235 @@
+//! Conditional writes: entity tags, merged profiles, deployed pipelines.
+
+use crate::support::agent::{attach, register};
+use crate::support::{Service, profiles, service, spec};
+use futures::future::join_all;
+use serde_json::{Value, json};
+use sqlx::Connection;
+
+/// Stores a succeeded plan with one replica of each group.
+async fn store_plan(s: &Service) -> String {
+    let assignment = |task: &str, variant: &str| json!({"task": task, "variant": variant, "hardware": "demo", "batch": 2, "replicas": 1});
+    let pipeline = json!({"name": "digits", "assignments": [assignment("find", "find-s"), assignment("read", "read-s")]});
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    let at = chrono::Utc::now();
+    let row = apportion_api::store::plans::PlanRow {
+        id: uuid::Uuid::now_v7(),
+        state: apportion_wire::PlanState::Succeeded,
+        problem: json!({}),
+        options: json!({}),
+        plan: Some(json!({"version": 1, "pipelines": [pipeline]})),
+        error: None,
+        created_at: at,
+        started_at: Some(at),
+        finished_at: Some(at),
+        progress: None,
+    };
+    apportion_api::store::plans::insert_finished(&mut db, &row).await.expect("a row");
+    row.id.to_string()
+}
+
+async fn with_pipeline() -> Service {
+    let s = service().await;
+    assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
+    s
+}
+
+/// Puts with `If-Match`; returns status and entity tag.
+async fn put_if(s: &Service, path: &str, tag: &str, body: &Value) -> (u16, Option<String>) {
+    let request = s.client.put(format!("{}{path}", s.base)).header("if-match", tag).json(body);
+    let response = request.send().await.expect("an answer");
+    let tag = response.headers().get("etag").and_then(|tag| tag.to_str().ok()).map(str::to_owned);
+    (response.status().as_u16(), tag)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_writes_with_one_if_match_exactly_one_succeeds() {
+    const AT_ONCE: usize = 6;
+    const ROUNDS: usize = 8;
+    let s = with_pipeline().await;
+    assert_eq!(s.put("/v1/hardware/demo", &json!({"price_per_hour": 1.0})).await.0, 201);
+    // Each put has a document of its own, so that no two writes are the same.
+    let hardware = |i: usize| json!({"price_per_hour": i as f64});
+    let pipeline = |i: usize| {
+        let mut spec = spec();
+        spec["slo_ms"] = json!(100.0 + i as f64);
+        spec
+    };
+    let profile = |i: usize| {
+        let mut profiles = profiles();
+        profiles["rows"][0]["latency_ms"] = json!(1.0 + i as f64);
+        profiles
+    };
+    let cases: [(&str, &dyn Fn(usize) -> Value); 3] = [
+        ("/v1/hardware/demo", &hardware),
+        ("/v1/pipelines/digits", &pipeline),
+        ("/v1/pipelines/digits/profiles", &profile),
+    ];
+    for (path, document) in cases {
+        let mut tag = "\"1\"".to_string();
+        for round in 0..ROUNDS {
+            let bodies: Vec<Value> = (0..AT_ONCE).map(|i| document(round * AT_ONCE + i)).collect();
+            let answers = join_all(bodies.iter().map(|body| put_if(&s, path, &tag, body))).await;
+            let (done, late): (Vec<_>, Vec<_>) = answers.into_iter().partition(|(status, _)| *status == 200);
+            assert_eq!((done.len(), late.len()), (1, AT_ONCE - 1), "{path}, round {round}: {done:?} {late:?}");
+            assert!(late.iter().all(|(status, _)| *status == 412), "{path}: {late:?}");
+            tag = done[0].1.clone().expect("an entity tag");
+        }
+        assert_eq!(tag, format!("\"{}\"", ROUNDS + 1), "{path}");
+        let read = s.client.get(format!("{}{path}", s.base)).send().await.expect("an answer");
+        assert_eq!(read.headers()["etag"].to_str().ok(), Some(tag.as_str()), "{path}");
+    }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn of_targets_for_one_generation_exactly_one_is_made() {
+    const ROUNDS: i64 = 6;
+    let s = with_pipeline().await;
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let beat = agent.report();
+    let plans = [store_plan(&s).await, store_plan(&s).await, store_plan(&s).await];
+    for generation in 0..ROUNDS {
+        let wishes = plans.iter().map(|plan| json!([plan])).collect::<Vec<_>>();
+        let answers = join_all(wishes.iter().map(|wish| s.put_target(generation, wish))).await;
+        let made = answers.iter().filter(|(status, _)| *status == 200).count();
+        // A plan that is in force already changes nothing: its put is no write.
+        let generations: Vec<_> = answers.iter().filter(|a| a.0 == 200).map(|a| a.1["generation"].clone()).collect();
+        let new = generations.iter().filter(|g| **g == json!(generation + 1)).count();
+        assert_eq!((new, made - new), (1, generations.len() - 1), "generation {generation}: {answers:?}");
+        assert!(answers.iter().all(|(status, _)| [200, 412].contains(status)), "{answers:?}");
+    }
+    beat.abort();
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_condition_that_cannot_hold_stores_nothing() {
+    let s = with_pipeline().await;
+    for tag in ["*", "\"1\"", "nonsense", "W/\"1\""] {
+        assert_eq!(put_if(&s, "/v1/hardware/new", tag, &json!({"price_per_hour": 1.0})).await.0, 412, "{tag}");
+    }
+    assert_eq!(s.get("/v1/hardware/new").await.0, 404, "nothing was made");
+    for tag in ["nonsense", "W/\"1\"", "\"7\""] {
+        assert_eq!(put_if(&s, "/v1/pipelines/digits", tag, &spec()).await.0, 412, "{tag}");
+        let delete = s.client.delete(format!("{}/v1/pipelines/digits", s.base)).header("if-match", tag).send().await;
+        assert_eq!(delete.expect("an answer").status(), 412, "{tag}");
+    }
+    assert_eq!(put_if(&s, "/v1/pipelines/digits", "*", &spec()).await, (200, Some("\"2\"".into())));
+    assert_eq!(put_if(&s, "/v1/pipelines/digits", "\"1\", \"2\"", &spec()).await, (200, Some("\"3\"".into())));
+    s.running.stop().await;
+}
+
+/// The measurements of one variant on one hardware type.
+fn measured(hardware: &str, latency_ms: f64) -> Value {
+    let row = |task: &str, variant: &str| json!({"task": task, "variant": variant, "hardware": hardware, "batch": 1, "latency_ms": latency_ms});
+    json!({"rows": [row("find", "find-s"), row("read", "read-s")]})
+}
+
+fn rows<'p>(profile: &'p Value, hardware: &str) -> Vec<&'p Value> {
+    profile["rows"].as_array().into_iter().flatten().filter(|row| row["hardware"] == hardware).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn profiles_are_merged_by_hardware_and_variant() {
+    let s = with_pipeline().await;
+    const PATH: &str = "/v1/pipelines/digits/profiles";
+    let (status, all) = s.put(PATH, &measured("other", 7.0)).await;
+    assert_eq!((status, rows(&all, "demo").len(), rows(&all, "other").len()), (200, 16, 2), "{all:#}");
+    assert_eq!(all["variants"], s.get(PATH).await.1["variants"]);
+    assert_eq!(all["variants"].as_array().map(Vec::len), Some(4), "accuracies stay");
+    // After a second measurement all rows of the variant are replaced, and those of other variants stay.
+    let (_, all) = s.put(PATH, &measured("demo", 9.0)).await;
+    let of = |variant: &str| rows(&all, "demo").into_iter().filter(|r| r["variant"] == variant).collect::<Vec<_>>();
+    assert_eq!((of("find-s").len(), of("find-l").len()), (1, 4), "{all:#}");
+    assert_eq!((&of("find-s")[0]["latency_ms"], rows(&all, "other").len()), (&json!(9.0), 2));
+    let variant = json!({"rows": [], "variants": [{"task": "find", "variant": "find-s", "accuracy": 0.5}]});
+    let (_, all) = s.put(PATH, &variant).await;
+    assert_eq!((&all["variants"][0]["accuracy"], &all["variants"][0]["load_ms"]), (&json!(0.5), &json!(50.0)));
+    let strange = json!({"rows": [], "path_accuracy": {"find:find-s>read:raed": 0.5}});
+    let (status, refusal) = s.put(PATH, &strange).await;
+    assert_eq!((status, &refusal["errors"][0]["pointer"]), (422, &json!("/path_accuracy/find:find-s>read:raed")));
+    assert_eq!(s.delete(PATH).await.0, 204);
+    assert_eq!((s.get(PATH).await.0, s.delete(PATH).await.0), (404, 404));
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn concurrent_profilers_keep_both_measurements() {
+    let s = with_pipeline().await;
+    let types: Vec<String> = (0..8).map(|i| format!("type-{i}")).collect();
+    let documents: Vec<Value> = types.iter().map(|hardware| measured(hardware, 5.0)).collect();
+    let answers = join_all(documents.iter().map(|document| s.put("/v1/pipelines/digits/profiles", document))).await;
+    assert!(answers.iter().all(|(status, _)| *status == 200), "{answers:?}");
+    let (_, all) = s.get("/v1/pipelines/digits/profiles").await;
+    let missing: Vec<_> = types.iter().filter(|hardware| rows(&all, hardware).len() != 2).collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deployed_pipeline_is_not_deleted() {
+    let s = with_pipeline().await;
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let beat = agent.report();
+    let plan = store_plan(&s).await;
+    assert_eq!(s.put_target(0, &json!([plan])).await.0, 200);
+    let (status, refusal) = s.delete("/v1/pipelines/digits").await;
+    assert_eq!(status, 409, "{refusal}");
+    assert_eq!(s.get("/v1/pipelines/digits").await.0, 200);
+    assert_eq!(s.put_target(1, &json!([])).await.0, 200);
+    assert_eq!(s.delete("/v1/pipelines/digits").await.0, 204);
+    beat.abort();
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_is_deleted_or_deployed_but_not_both() {
+    let s = with_pipeline().await;
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let beat = agent.report();
+    let plan = store_plan(&s).await;
+    let mut generation = 0;
+    for round in 0..12 {
+        s.put("/v1/pipelines/digits", &spec()).await;
+        s.put("/v1/pipelines/digits/profiles", &profiles()).await;
+        let wish = json!([plan]);
+        let ((deployed, target), (deleted, _)) =
+            tokio::join!(s.put_target(generation, &wish), s.delete("/v1/pipelines/digits"));
+        assert_ne!((deployed, deleted), (200, 204), "round {round}");
+        assert!(deployed == 200 || deleted == 204, "round {round}: {deployed} {deleted} {target}");
+        if deployed == 200 {
+            assert_eq!(s.put_target(generation + 1, &json!([])).await.0, 200);
+            generation += 2;
+        }
+    }
+    beat.abort();
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_without_tensors_is_refused_when_it_is_applied() {
+    let s = service().await;
+    let mut bare = spec();
+    bare["tasks"][1].as_object_mut().expect("a task").remove("outputs");
+    assert_eq!(s.put("/v1/pipelines/digits", &bare).await.0, 201);
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let beat = agent.report();
+    let plan = store_plan(&s).await;
+    let (status, refusal) = s.put_target(0, &json!([plan])).await;
+    let detail = refusal["detail"].as_str().unwrap_or_default();
+    assert!(status == 422 && detail.contains("task read has no outputs"), "{status} {refusal}");
+    // A measured pipeline has them: a profile takes them from the model files.
+    let tensor = |name: &str, datatype: &str, shape: &[i64]| json!({"name": name, "datatype": datatype, "shape": shape});
+    let task = json!({"name": "read", "inputs": [tensor("image", "FP32", &[-1, 4])], "outputs": [tensor("label", "INT64", &[-1])]});
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &json!({"rows": [], "tasks": [task]})).await.0, 200);
+    assert_eq!(s.put_target(0, &json!([plan])).await.0, 200);
+    beat.abort();
+    s.running.stop().await;
+}

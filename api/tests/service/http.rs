@@ -1,0 +1,190 @@
+//! Resources over HTTP: accepted and refused requests.
+
+use crate::support::{profiles, service, spec};
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+fn pointers(refusal: &Value) -> Vec<&str> {
+    refusal["errors"].as_array().map(|e| e.iter().filter_map(|e| e["pointer"].as_str()).collect()).unwrap_or_default()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn hardware_is_registered_replaced_listed_and_forgotten() {
+    let s = service().await;
+    assert_eq!(s.put("/v1/hardware/t4", &json!({"price_per_hour": 0.5, "memory_mib": 16000})).await.0, 201);
+    assert_eq!(s.put("/v1/hardware/t4", &json!({"price_per_hour": 0.6})).await.0, 200);
+    let (status, document) = s.get("/v1/hardware/t4").await;
+    assert_eq!((status, document), (200, json!({"name": "t4", "price_per_hour": 0.6, "memory_mib": null})));
+    assert_eq!(s.get("/v1/hardware").await.1.as_array().map(Vec::len), Some(1));
+    let (status, refusal) = s.put("/v1/hardware/t4", &json!({"price_per_hour": -1.0})).await;
+    assert_eq!((status, pointers(&refusal)), (422, vec!["/price_per_hour"]));
+    assert_eq!(s.put("/v1/hardware/t4", &json!({"price_per_hour": 1.0, "colour": 3})).await.0, 422);
+    assert_eq!(s.delete("/v1/hardware/t4").await.0, 204);
+    assert_eq!(s.delete("/v1/hardware/t4").await.0, 404);
+    assert_eq!(s.get("/v1/hardware/t4").await.0, 404);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_and_its_profiles_survive_a_restart() {
+    let s = service().await;
+    assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
+    assert_eq!(s.get("/v1/pipelines/digits/profiles").await.0, 404);
+    let (status, answer) = s.put("/v1/pipelines/digits/profiles", &profiles()).await;
+    assert_eq!(status, 200, "{answer:#}");
+    assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 200);
+    let s = s.restart().await;
+    let (status, document) = s.get("/v1/pipelines/digits").await;
+    assert_eq!((status, &document["edges"][0]["map"]["image"]), (200, &json!("crops")));
+    let rows = s.get("/v1/pipelines/digits/profiles").await.1["rows"].as_array().map(Vec::len);
+    assert_eq!(rows, Some(16));
+    let (_, list) = s.get("/v1/pipelines").await;
+    assert_eq!(list, json!([{"name": "digits", "version": 2, "profiled": true, "replan": "off"}]));
+    assert_eq!(s.get("/v1/pipelines/digits/arrivals").await, (200, json!([])));
+    assert_eq!(s.delete("/v1/pipelines/digits").await.0, 204);
+    assert_eq!(s.get("/v1/pipelines/digits/profiles").await.0, 404);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refused_pipelines_name_the_place_of_each_error() {
+    let s = service().await;
+    let mut unknown_child = spec();
+    unknown_child["edges"][0]["to"] = json!("raed");
+    let mut unknown_key = spec();
+    unknown_key["tasks"][0]["varaints"] = json!([]);
+    let mut other_name = spec();
+    other_name["name"] = json!("other");
+    for (broken, pointer) in [(unknown_child, "/edges/0/to"), (unknown_key, "/tasks/0/varaints"), (other_name, "/name")] {
+        let (status, refusal) = s.put("/v1/pipelines/digits", &broken).await;
+        assert_eq!(status, 422, "{refusal:#}");
+        assert!(pointers(&refusal).contains(&pointer), "{refusal:#}");
+    }
+    let request = s.client.put(format!("{}/v1/pipelines/digits", s.base)).header("content-type", "application/json");
+    let request = request.body("{\"name\": ");
+    let response = request.send().await.expect("an answer");
+    assert_eq!(response.status(), 400);
+    assert_eq!(s.get("/v1/pipelines").await.1, json!([]), "nothing was stored");
+    s.put("/v1/pipelines/digits", &spec()).await;
+    let mut stranger = profiles();
+    stranger["rows"][3]["variant"] = json!("find-xl");
+    let (status, refusal) = s.put("/v1/pipelines/digits/profiles", &stranger).await;
+    assert_eq!((status, pointers(&refusal)), (422, vec!["/rows/3"]));
+    let mut negative = profiles();
+    negative["rows"][0]["latency_ms"] = json!(-3.0);
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &negative).await.0, 422);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_is_replaced_only_at_the_named_version() {
+    let s = service().await;
+    s.put("/v1/pipelines/digits", &spec()).await;
+    let put = |tag: &'static str| {
+        s.client.put(format!("{}/v1/pipelines/digits", s.base)).header("if-match", tag).json(&spec()).send()
+    };
+    assert_eq!(put("\"7\"").await.expect("an answer").status(), 412);
+    let response = put("\"1\"").await.expect("an answer");
+    assert_eq!((response.status().as_u16(), response.headers()["etag"].to_str().ok()), (200, Some("\"2\"")));
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn profiles_are_taken_as_csv_too() {
+    let s = service().await;
+    s.put("/v1/pipelines/digits", &spec()).await;
+    let mut csv = "pipeline,task,variant,hardware,batch_size,latency_ms,accuracy\n".to_string();
+    for (task, variant) in [("find", "find-s"), ("find", "find-l"), ("read", "read-s"), ("read", "read-l")] {
+        csv += &format!("digits,{task},{variant},demo,1,10.5,0.9\ndigits,{task},{variant},demo,2,15,0.9\n");
+    }
+    let put = |csv: String| {
+        s.client.put(format!("{}/v1/pipelines/digits/profiles", s.base)).header("content-type", "text/csv").body(csv).send()
+    };
+    assert_eq!(put(csv.clone()).await.expect("an answer").status(), 200);
+    let (_, document) = s.get("/v1/pipelines/digits/profiles").await;
+    assert_eq!((document["rows"].as_array().map(Vec::len), &document["variants"][3]["accuracy"]), (Some(8), &json!(0.9)));
+    assert_eq!(put(csv.replace("digits,read", "digists,read")).await.expect("an answer").status(), 422);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn files_are_verified_and_served_in_ranges() {
+    let s = service().await;
+    let bytes: Vec<u8> = (0..1_000_000_u32).map(|i| (i % 251) as u8).collect();
+    let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let url = format!("{}/v1/files/{digest}", s.base);
+    let put = |url: String, body: Vec<u8>| s.client.put(url).body(body).send();
+    assert_eq!(put(url.clone(), bytes[1..].to_vec()).await.expect("an answer").status(), 422);
+    assert_eq!(s.get(&format!("/v1/files/{digest}")).await.0, 404, "what was refused is not there");
+    assert_eq!(put(url.clone(), bytes.clone()).await.expect("an answer").status(), 201);
+    assert_eq!(put(url.clone(), bytes.clone()).await.expect("an answer").status(), 200);
+    let whole = s.client.get(&url).send().await.expect("an answer").bytes().await.expect("a body");
+    assert!(whole == bytes);
+    let part = s.client.get(&url).header("range", "bytes=999990-").send().await.expect("an answer");
+    assert_eq!(part.status(), 206);
+    assert_eq!(part.headers()["content-range"], "bytes 999990-999999/1000000");
+    assert_eq!(part.bytes().await.expect("a body"), bytes[999_990..]);
+    let outside = s.client.get(&url).header("range", "bytes=1000000-").send().await.expect("an answer");
+    assert_eq!(outside.status(), 416);
+    assert_eq!(put(format!("{}/v1/files/../../etc/passwd", s.base), vec![]).await.expect("an answer").status(), 404);
+    assert_eq!(put(format!("{}/v1/files/{}", s.base, "AB".repeat(32)), vec![]).await.expect("an answer").status(), 422);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn traces_are_read_before_they_are_stored() {
+    let s = service().await;
+    let post = |csv: &'static str| s.client.post(format!("{}/v1/traces?name=step", s.base)).body(csv).send();
+    let response = post("second,qps\n0,10\n1,20\n").await.expect("an answer");
+    assert_eq!(response.status(), 201);
+    let location = response.headers()["location"].to_str().expect("a path").to_string();
+    let (status, document) = s.get(&location).await;
+    assert_eq!(
+        (status, &document["kind"], &document["rows"], &document["name"]),
+        (200, &json!("rates"), &json!(2), &json!("step"))
+    );
+    for (csv, place) in [("arrival_ms\n5\n4\n", "line 3"), ("arrival_ms\n", ""), ("", ""), ("second,qps\n0,x\n", "line 2")]
+    {
+        let response = post(csv).await.expect("an answer");
+        assert_eq!(response.status(), 422, "{csv:?}");
+        let refusal: Value = response.json().await.expect("a problem document");
+        assert!(refusal.to_string().contains(place), "{refusal}");
+    }
+    assert_eq!(s.get("/v1/traces").await.1.as_array().map(Vec::len), Some(1));
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn missing_resources_are_problem_documents() {
+    let s = service().await;
+    let (status, refusal) = s.get("/v1/nothing").await;
+    assert_eq!((status, &refusal["status"], &refusal["title"]), (404, &json!(404), &json!("Not Found")));
+    assert_eq!(s.delete("/v1/plans").await.0, 405);
+    assert_eq!(s.get("/v1/plans/no-uuid").await.0, 404);
+    let id = uuid::Uuid::now_v7();
+    assert_eq!(s.get(&format!("/v1/plans/{id}")).await.0, 404);
+    assert_eq!(s.delete(&format!("/v1/plans/{id}")).await.0, 404);
+    let large = s.client.put(format!("{}/v1/pipelines/digits", s.base)).header("content-type", "application/json");
+    let large = large.body(vec![b' '; 17 * 1024 * 1024]).send().await;
+    if let Ok(response) = large {
+        // The connection may end while the client still writes. If there is an answer, it is this one.
+        assert_eq!(response.status(), 413);
+    }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn health_figures_and_documentation_are_there_without_the_net() {
+    let s = service().await;
+    assert_eq!(s.get("/livez").await.0, 200);
+    assert_eq!(s.get("/readyz").await.0, 200);
+    let (_, metrics) = s.get("/metrics").await;
+    assert!(metrics.as_str().is_some_and(|m| m.contains("\napportion_target_generation 0\n")), "{metrics}");
+    let page = s.client.get(format!("{}/docs", s.base)).send().await.expect("an answer");
+    assert_eq!(page.status(), 200);
+    let html = page.text().await.expect("a page");
+    assert!(html.contains("swagger-ui") && !html.contains("https://"), "{html}");
+    let (status, description) = s.get("/openapi.json").await;
+    assert_eq!((status, &description["openapi"]), (200, &json!("3.1.0")));
+    s.running.stop().await;
+}

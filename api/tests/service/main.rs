@@ -1,0 +1,20 @@
+//! The service over HTTP and gRPC, each test on a database of its own. One program, because linking takes long.
+
+mod access;
+mod advice;
+mod bounds;
+mod conditions;
+mod database;
+mod events;
+mod fleet;
+mod http;
+mod jobs;
+mod leases;
+mod openapi;
+mod page;
+mod plans;
+mod replan;
+mod schedules;
+mod support;
+mod target_history;
+mod time;

@@ -1,0 +1,14 @@
+//! Agents with real sockets, beside a control plane that says what a test wants. One program, because linking takes long.
+
+mod backends;
+mod bombs;
+mod clients;
+mod control;
+mod fleet;
+mod forged;
+mod neighbours;
+mod outlive;
+mod policies;
+mod stop;
+mod support;
+mod traces;

@@ -1,0 +1,222 @@
+//! How does the whole system fare, which counts its misses and plans again?
+
+use super::disturbance::MachineDisturbance;
+use super::pipelines::TriedPipeline;
+use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
+use crate::reproduce::lab::{Lab, constant, in_parallel};
+use crate::reproduce::replanning::PlansByDemand;
+use crate::reproduce::report::TitledTable;
+use apportion_domain::{Moment, Plan, TimeSpan};
+use apportion_estimator::{
+    ArrivalProcess, Controller, Observation, RequestOutcome, RequestRecord, Scenario, ScenarioEvent, SimulateOptions,
+    replay,
+};
+use apportion_planning::change::{Loads, PERIOD_SECONDS};
+use apportion_serving::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
+use apportion_serving::ladder::Headroom;
+use apportion_support::exit::Failure;
+use apportion_support::output::{TextTable, number, percent};
+
+/// Length of a run.
+pub const SECONDS: usize = 300;
+
+/// A round, the loading of its replicas and the queue before it are over after this time.
+const SETTLED: Moment = Moment::from_nanos(60_000_000_000);
+
+/// From a measurement to the plan that it leads to.
+const PLANNING: TimeSpan = TimeSpan::from_nanos(5_000_000_000);
+
+/// Ladders reach this factor over a plan's demand.
+const LADDER_UP_TO: f64 = 4.0;
+
+/// The factor between two demands that plans are made for.
+const GRID: f64 = 1.12;
+
+/// Rounds of replanning whose demand rises with the misses, as the service's do.
+struct Rounds<'a> {
+    plans: &'a PlansByDemand<'a>,
+    plan: Plan,
+    /// The number of the demand on the grid.
+    step: i32,
+    loads: Loads,
+}
+
+impl Controller for Rounds<'_> {
+    fn period(&self) -> TimeSpan {
+        TimeSpan::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64)
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
+        let offered: u64 = seen.arrivals.iter().flatten().map(|a| u64::from(a.count)).sum();
+        let qps = offered as f64 * 1e3 / self.period().as_millis();
+        self.loads.push(qps);
+        let headroom = seen.headrooms[0];
+        let step = self.plans.grid_step(qps * (headroom / HEADROOM_START).max(1.0));
+        if step == self.step {
+            return Vec::new();
+        }
+        let Some(plan) = self.plans.plan_on_grid(step) else { return Vec::new() };
+        let (plans, is_more) = (self.plans, step > self.step);
+        let price = |plan| move |qps: f64| plans.price_per_hour(plan, headroom * qps);
+        // More capacity comes because requests miss. Less comes if it saves.
+        if !is_more && !self.loads.compare(price(&self.plan), price(&plan)).is_worth_it() {
+            return Vec::new();
+        }
+        (self.step, self.plan) = (step, plan.clone());
+        vec![(PLANNING, ScenarioEvent::Plan { plan })]
+    }
+}
+
+/// Requests of a part of a run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LoopResult {
+    /// The pipeline.
+    pub pipeline: String,
+    /// Share of the requests that were in time.
+    pub attainment: f64,
+    /// Mean accuracy of the answers.
+    pub accuracy: f64,
+}
+
+/// One run.
+struct LoopRun {
+    disturbance: MachineDisturbance,
+    whole: LoopResult,
+    settled: LoopResult,
+    plans: u64,
+    cost_per_hour: f64,
+}
+
+/// All runs.
+pub struct ClosedLoop {
+    /// By pipeline, then by disturbance. A pipeline without a plan has no answers.
+    runs: Vec<LoopRun>,
+}
+
+impl ClosedLoop {
+    /// The results after the first minute under one disturbance, by pipeline.
+    pub fn settled(&self, disturbance: MachineDisturbance) -> Vec<LoopResult> {
+        self.runs.iter().filter(|run| run.disturbance == disturbance).map(|run| run.settled.clone()).collect()
+    }
+
+    /// The figures.
+    pub fn tables(&self) -> Vec<TitledTable> {
+        let header = [
+            "pipeline",
+            "disturbance",
+            "in time",
+            "in time, after 60 s",
+            "accuracy",
+            "accuracy, after 60 s",
+            "plans",
+            "cost/h",
+        ];
+        let mut table = TextTable::new(&header);
+        for run in &self.runs {
+            table.row(vec![
+                run.whole.pipeline.clone(),
+                run.disturbance.name(),
+                percent(run.whole.attainment),
+                percent(run.settled.attainment),
+                number(run.whole.accuracy),
+                number(run.settled.accuracy),
+                run.plans.to_string(),
+                number(run.cost_per_hour),
+            ]);
+        }
+        vec![TitledTable { title: "The closed loop".into(), table }]
+    }
+}
+
+/// The requests that arrived from `from` on.
+fn result_from(pipeline: &str, records: &[RequestRecord], from: Moment) -> LoopResult {
+    let (mut requests, mut in_time, mut answered, mut accuracy) = (0_u64, 0_u64, 0_u64, 0.0);
+    for record in records.iter().filter(|r| r.arrival >= from) {
+        requests += 1;
+        in_time += u64::from(record.outcome == RequestOutcome::Ok);
+        if record.finish.is_some() {
+            answered += 1;
+            accuracy += record.accuracy;
+        }
+    }
+    LoopResult {
+        pipeline: pipeline.to_owned(),
+        attainment: in_time as f64 / requests.max(1) as f64,
+        accuracy: accuracy / answered.max(1) as f64,
+    }
+}
+
+/// Runs every pipeline under every disturbance.
+pub fn compare(lab: &Lab, tried: &[TriedPipeline]) -> Result<ClosedLoop, Failure> {
+    let mut runs = Vec::new();
+    for of in tried {
+        lab.show_step(format!("robustness: the closed loop of {}", of.name));
+        let plans =
+            PlansByDemand::new(lab, &of.problem, CONTENDERS[TWO_STEP]).with_check_loop().with_ladders(GRID, LADDER_UP_TO);
+        runs.extend(in_parallel(&MachineDisturbance::ALL, |&disturbance| run(lab, of, &plans, disturbance))?);
+    }
+    Ok(ClosedLoop { runs })
+}
+
+fn run(
+    lab: &Lab,
+    of: &TriedPipeline,
+    plans: &PlansByDemand<'_>,
+    disturbance: MachineDisturbance,
+) -> Result<LoopRun, Failure> {
+    let demand_qps = of.problem.pipelines[0].demand_qps;
+    let step = plans.grid_step(demand_qps);
+    let Some(plan) = plans.plan_on_grid(step) else {
+        let nothing = || LoopResult { pipeline: of.name.clone(), attainment: 0.0, accuracy: 0.0 };
+        return Ok(LoopRun { disturbance, whole: nothing(), settled: nothing(), plans: 0, cost_per_hour: 0.0 });
+    };
+    let seconds = lab.full_or_quick(SECONDS, 62);
+    let workload = constant(demand_qps, seconds, ArrivalProcess::Poisson, lab.held_out_seed());
+    let machine = disturbance.disturbed(&of.problem)?;
+    let rounds = Rounds { plans, plan: plan.clone(), step, loads: Loads::default() };
+    let scenario = Scenario {
+        events: disturbance.events(&plan, seconds),
+        controllers: vec![Box::new(rounds)],
+        ladders: true,
+        headroom: Headroom::Feedback(Box::new(HeadroomController::new(PROMISE))),
+        ..Scenario::default()
+    };
+    let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+    let run = replay(&machine, &plan, &workload, &options, scenario).map_err(anyhow::Error::new)?;
+    let records = &run.simulation.requests;
+    Ok(LoopRun {
+        disturbance,
+        whole: result_from(&of.name, records, Moment::ZERO),
+        settled: result_from(&of.name, records, SETTLED),
+        plans: run.plans,
+        cost_per_hour: run.cost_per_hour,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_domain::PipelineIndex;
+
+    #[test]
+    fn a_result_counts_requests_from_its_moment() {
+        let record = |at_s: u64, outcome, accuracy, is_answered: bool| RequestRecord {
+            pipeline: PipelineIndex(0),
+            request: at_s,
+            arrival: Moment::from_nanos(at_s * 1_000_000_000),
+            finish: is_answered.then_some(Moment::from_nanos(at_s * 1_000_000_000 + 5)),
+            outcome,
+            drop_task: None,
+            reason: None,
+            accuracy,
+        };
+        let records = [
+            record(1, RequestOutcome::Dropped, 0.0, false),
+            record(70, RequestOutcome::Ok, 0.8, true),
+            record(71, RequestOutcome::Late, 0.6, true),
+        ];
+        let result = result_from("p", &records, SETTLED);
+        assert_eq!((result.attainment, result.accuracy), (0.5, 0.7));
+        assert!((result_from("p", &records, Moment::ZERO).attainment - 1.0 / 3.0).abs() < 1e-12);
+    }
+}

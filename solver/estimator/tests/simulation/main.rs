@@ -1,0 +1,18 @@
+//! The simulation: scripts by hand, properties, closed forms, and a slow second simulator.
+
+mod bounds;
+mod by_hand;
+mod changes;
+mod common;
+mod dropping;
+mod durations;
+mod load;
+mod metamorphic;
+mod modules;
+mod oracle;
+mod plans;
+mod policies;
+mod queueing;
+mod routes;
+mod slow;
+mod tuning;
