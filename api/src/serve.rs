@@ -2,7 +2,7 @@
 
 use crate::act::{
     actuate, advise, agent_records, announce, connections, heartbeats, leader, model_files, push, scalers,
-    sessions::Sessions,
+    sessions::Sessions, webhooks,
 };
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
@@ -261,6 +261,7 @@ fn start_parts(
         app.run(ServicePart::Jobs, jobs::run(app.clone())),
         app.run(ServicePart::Leader, leader::run(app.clone())),
         app.run(ServicePart::Advisor, advise::run(app.clone())),
+        app.run(ServicePart::Webhooks, webhooks::run(app.clone())),
         app.run(ServicePart::Database, keeper),
     ];
     if let Some(cluster) = app.kubernetes.clone() {

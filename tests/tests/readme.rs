@@ -34,6 +34,7 @@ const WITH_A_FLEET: &[&str] = &[
     "docs/how-to/deploy-and-roll-back.md",
     "docs/how-to/replan-on-schedule.md",
     "docs/how-to/plan-at-given-times.md",
+    "docs/how-to/receive-events-as-webhooks.md",
     "docs/how-to/troubleshoot.md",
 ];
 /// The page whose service is stopped and started again.

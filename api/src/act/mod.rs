@@ -24,3 +24,4 @@ mod replanned;
 pub mod scalers;
 pub mod sessions;
 pub mod sources;
+pub mod webhooks;

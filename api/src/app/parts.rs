@@ -47,13 +47,15 @@ pub enum ServicePart {
     Autoscalers,
     /// Scales workloads on Kubernetes.
     Actuator,
+    /// Delivers events to webhooks.
+    Webhooks,
     /// The private PostgreSQL.
     Database,
 }
 
 impl ServicePart {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Http,
         Self::AgentsServer,
         Self::Session,
@@ -67,6 +69,7 @@ impl ServicePart {
         Self::Events,
         Self::Autoscalers,
         Self::Actuator,
+        Self::Webhooks,
         Self::Database,
     ];
 
@@ -87,6 +90,7 @@ impl ServicePart {
             Self::Events => "events",
             Self::Autoscalers => "autoscalers",
             Self::Actuator => "actuator",
+            Self::Webhooks => "webhooks",
             Self::Database => "database",
         }
     }

@@ -26,4 +26,5 @@ pub mod schedule;
 pub mod seconds;
 pub mod shares;
 pub mod target;
+pub mod webhooks;
 pub mod workloads;

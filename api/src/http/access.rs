@@ -65,13 +65,16 @@ pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
         _ if pattern.starts_with("/page/") || pattern.starts_with("/docs") => return None,
         "/v1/access" => Scope::Agent,
         "/v1/files/{sha256}" if is_read => Scope::Agent,
-        _ if pattern.starts_with("/v1/tokens") || pattern.starts_with("/v1/audit") => Scope::Admin,
+        _ if ADMINISTRATION.iter().any(|resource| pattern.starts_with(resource)) => Scope::Admin,
         _ if is_read => Scope::Read,
         _ if pattern.starts_with("/v1/hardware") => Scope::Admin,
         _ if PLANNING.contains(&pattern) => Scope::Plan,
         _ => Scope::Apply,
     })
 }
+
+/// Resources that only an administrator reads and writes.
+const ADMINISTRATION: [&str; 3] = ["/v1/tokens", "/v1/audit", "/v1/webhooks"];
 
 /// Resources that a planning client writes.
 const PLANNING: [&str; 6] = [
@@ -239,6 +242,8 @@ mod tests {
         assert_eq!(needed(Method::PUT, "/v1/hardware/{name}"), Some(Scope::Admin));
         assert_eq!(needed(Method::GET, "/v1/tokens"), Some(Scope::Admin));
         assert_eq!(needed(Method::GET, "/v1/audit"), Some(Scope::Admin));
+        assert_eq!(needed(Method::GET, "/v1/webhooks/{name}"), Some(Scope::Admin));
+        assert_eq!(needed(Method::PUT, "/v1/webhooks/{name}"), Some(Scope::Admin));
         assert_eq!(needed(Method::POST, "/v1/new-things"), Some(Scope::Apply), "an operation that nobody has listed");
         assert_eq!(needed_scope(&Method::GET, None), Some(Scope::Agent), "a path that nothing answers");
         assert_eq!(needed_scope(&Method::PUT, None), Some(Scope::Admin));

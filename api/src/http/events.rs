@@ -24,7 +24,7 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-const KINDS: [&str; 9] = ["target", "decision", "plan", "agent", "hold", "release", "budget", "schedule", "workload"];
+pub const KINDS: [&str; 9] = ["target", "decision", "plan", "agent", "hold", "release", "budget", "schedule", "workload"];
 
 /// An event.
 #[derive(Clone, Debug, Serialize, ToSchema)]

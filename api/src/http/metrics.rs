@@ -6,11 +6,11 @@ use crate::app::App;
 use crate::app::counts;
 use crate::decide::budget::{promise_of, window_s};
 use crate::decide::fleet::Fleet;
-use crate::store::{self, advice::AdviceRow};
+use crate::store::{self, advice::AdviceRow, webhooks::WebhookRow};
 use actix_web::{HttpResponse, web};
 use apportion_wire::AgentState;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::metrics::counter::ConstCounter;
+use prometheus_client::metrics::counter::{ConstCounter, Counter};
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::{ConstGauge, Gauge};
 use prometheus_client::registry::Registry;
@@ -38,6 +38,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let arrivals = store::arrivals::between(&mut db, None, now - RATE_WINDOW_S, now).await?;
     let advice = store::advice::list(&mut db).await?;
     let budgets = read_budgets(&mut db, now).await?;
+    let webhooks = store::webhooks::list(&mut db).await?;
     drop(db);
     let mut page = Page::default();
     page.figure("target_generation", "Generation of the target in force.", target.generation);
@@ -55,6 +56,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     page.labelled_figure("offered_qps", "Queries offered per second, mean over 10 s.", "pipeline", offered);
     add_advice(&mut page, &advice);
     add_budgets(&mut page, &budgets);
+    add_webhooks(&mut page, &webhooks);
     for count in counts::ALL {
         page.counter(count.name(), count.help(), count.get());
     }
@@ -97,6 +99,20 @@ fn add_budgets(page: &mut Page, budgets: &BurnRatesByPipeline) {
     page.labelled_figure("error_budget_fast_burn_rate", help, "pipeline", rows(fast));
     let help = "Misses of the last ten minutes over the permitted ones.";
     page.labelled_figure("error_budget_slow_burn_rate", help, "pipeline", rows(slow));
+}
+
+/// How far the deliveries of events are. The counts are those of the database, so they outlive a process.
+fn add_webhooks(page: &mut Page, webhooks: &[WebhookRow]) {
+    let of = |count: fn(&WebhookRow) -> i64| webhooks.iter().map(move |row| (row.name.clone(), count(row)));
+    let waiting = of(|row| row.waiting).map(|(name, count)| (name, count as f64));
+    let help = "Events that wait for their delivery, at most 1000 are counted.";
+    page.labelled_figure("webhook_events_waiting", help, "webhook", waiting);
+    let help = "Events that were delivered.";
+    page.labelled_counter_figure("webhook_events_delivered_total", help, "webhook", of(|row| row.delivered));
+    let help = "Attempts to deliver an event that failed.";
+    page.labelled_counter_figure("webhook_failures_total", help, "webhook", of(|row| row.failures));
+    let help = "Events that were given up.";
+    page.labelled_counter_figure("webhook_events_skipped_total", help, "webhook", of(|row| row.skipped));
 }
 
 /// What is advised for pipelines without agents. A pipeline without advice has no replicas here, which is not zero.
@@ -211,10 +227,24 @@ impl Page {
         self.0.register(name, without_period(help), family);
     }
 
+    /// A counter with one label, and a value for each value of the label. Its name ends in `_total`.
+    fn labelled_counter_figure(
+        &mut self,
+        name: &str,
+        help: &str,
+        label: &'static str,
+        rows: impl IntoIterator<Item = (String, i64)>,
+    ) {
+        let family = Family::<[(&'static str, String); 1], Counter>::default();
+        for (of, value) in rows {
+            family.get_or_create(&[(label, of)]).inc_by(value.unsigned_abs());
+        }
+        self.0.register(family_name(name), without_period(help), family);
+    }
+
     /// A counter without labels. Its name ends in `_total`.
     fn counter(&mut self, name: &str, help: &str, value: u64) {
-        let family_name = name.strip_suffix("_total").unwrap_or(name);
-        self.0.register(family_name, without_period(help), ConstCounter::new(value));
+        self.0.register(family_name(name), without_period(help), ConstCounter::new(value));
     }
 
     fn text(&self) -> String {
@@ -222,6 +252,11 @@ impl Page {
         encode(&mut text, &self.0).expect("a string takes all");
         text
     }
+}
+
+/// The encoder ends the name of each counter with `_total`.
+fn family_name(name: &str) -> &str {
+    name.strip_suffix("_total").unwrap_or(name)
 }
 
 /// The encoder ends each help text with a period of its own.
@@ -246,6 +281,8 @@ mod tests {
     fn counters_end_in_total_once() {
         let mut page = Page::default();
         page.counter("job_deaths_total", "Jobs.", 3);
+        page.labelled_counter_figure("webhook_failures_total", "Attempts.", "webhook", [("chat".to_owned(), 2)]);
         assert!(page.text().contains("\napportion_job_deaths_total 3\n"), "{}", page.text());
+        assert!(page.text().contains("\napportion_webhook_failures_total{webhook=\"chat\"} 2\n"), "{}", page.text());
     }
 }

@@ -29,6 +29,7 @@ pub mod schedules;
 pub mod target;
 pub mod tokens;
 pub mod traces;
+pub mod webhooks;
 pub mod weight;
 
 use crate::app::App;
@@ -100,6 +101,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(target::configure)
         .configure(holds::configure)
         .configure(schedules::configure)
+        .configure(webhooks::configure)
         .configure(decisions::configure)
         .configure(events::configure)
         .configure(access::configure)

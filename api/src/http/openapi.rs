@@ -3,7 +3,7 @@
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, decisions, demand, events, files, hardware, health, holds, loads, metrics, pipelines, plans,
-    profiles, schedules, target, tokens, traces,
+    profiles, schedules, target, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -66,6 +66,10 @@ use utoipa_swagger_ui::SwaggerUi;
         schedules::get,
         schedules::put,
         schedules::delete,
+        webhooks::list,
+        webhooks::get,
+        webhooks::put,
+        webhooks::delete,
         decisions::list,
         events::list,
         events::stream,

@@ -26,6 +26,7 @@ pub mod schedules;
 pub mod target;
 pub mod tokens;
 pub mod traces;
+pub mod webhooks;
 pub mod workloads;
 
 pub use connection::{Condition, Deletion, Error, LIST_MAX, PgConnection, PgPool, Result, Time, is_unavailable};

@@ -18,3 +18,4 @@ mod schedules;
 mod support;
 mod target_history;
 mod time;
+mod webhooks;

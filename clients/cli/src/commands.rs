@@ -2,7 +2,7 @@
 
 use crate::{
     advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile, report,
-    reproduce, restore, schedule, serve, simulate, status, target, token, trace,
+    reproduce, restore, schedule, serve, simulate, status, target, token, trace, webhook,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -56,6 +56,9 @@ pub enum Command {
     /// Plan again, or hold, at given times.
     #[command(subcommand)]
     Schedule(schedule::ScheduleCommand),
+    /// Post the events of the service to a chat or another program.
+    #[command(subcommand)]
+    Webhook(webhook::WebhookCommand),
     /// Make, list or revoke the tokens of the service.
     #[command(subcommand)]
     Token(token::TokenCommand),
@@ -97,6 +100,7 @@ impl Command {
             Self::Target(command) => target::run(&command),
             Self::Hold(command) => hold::run(&command),
             Self::Schedule(command) => schedule::run(&command),
+            Self::Webhook(command) => webhook::run(&command),
             Self::Token(command) => token::run(&command),
             Self::Serve(args) => serve::run(args),
             Self::RestoreFinish(args) => restore::run(&args),

@@ -37,6 +37,7 @@ mod status;
 mod target;
 mod token;
 mod trace;
+mod webhook;
 mod workload;
 
 use clap::Parser;
