@@ -35,6 +35,7 @@ const WITH_A_FLEET: &[&str] = &[
     "docs/how-to/replan-on-schedule.md",
     "docs/how-to/plan-at-given-times.md",
     "docs/how-to/troubleshoot.md",
+    "docs/reference/http.md",
 ];
 /// The page whose service is stopped and started again.
 const BY_HAND: &str = "docs/how-to/plan-with-the-service.md";
