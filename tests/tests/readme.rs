@@ -36,6 +36,7 @@ const WITH_A_FLEET: &[&str] = &[
     "docs/how-to/plan-at-given-times.md",
     "docs/how-to/receive-events-as-webhooks.md",
     "docs/how-to/troubleshoot.md",
+    "docs/reference/http.md",
 ];
 /// The page whose service is stopped and started again.
 const BY_HAND: &str = "docs/how-to/plan-with-the-service.md";

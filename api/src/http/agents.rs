@@ -1,15 +1,16 @@
 //! `/v1/agents`: the agents of the fleet.
 
+use super::paging::{ListPage, PageQuery};
 use super::refusal::HandlerResult;
 use crate::app::App;
 use crate::decide::load_failures::LoadFailure;
 use crate::store::agents::{self as rows, AgentRow};
-use actix_web::{HttpResponse, web};
+use actix_web::web;
 use apportion_wire::{AgentState, ReplicaState};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// An agent.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -42,6 +43,16 @@ pub struct AgentDocument {
     pub load_failures: Vec<LoadFailure>,
     /// The last use of its devices; empty if they cannot be asked.
     pub device_use: Vec<DeviceUse>,
+}
+
+/// The agents that a client asks for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct AgentsQuery {
+    /// Only agents in this state.
+    #[param(required = false, value_type = AgentState)]
+    pub state: Option<AgentState>,
 }
 
 /// The state of a target at one agent.
@@ -116,9 +127,10 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All agents that ever registered, by number.
-#[utoipa::path(get, path = "/v1/agents", tag = "fleet", operation_id = "list_agents",
-    responses((status = 200, description = "All agents by number.", body = [AgentDocument])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(AgentDocument::from).collect::<Vec<_>>()))
+#[utoipa::path(get, path = "/v1/agents", tag = "fleet", operation_id = "list_agents", params(AgentsQuery, PageQuery),
+    responses((status = 200, description = "The agents.", body = [AgentDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<i64, AgentsQuery>) -> HandlerResult {
+    let mut db = app.pool.acquire().await?;
+    let rows = rows::page(&mut db, page.filter.state, page.after, page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.number, AgentDocument::from))
 }

@@ -1,9 +1,10 @@
 //! `/v1/audit`: who asked for which change.
 
+use super::paging::{ListPage, PageQuery};
 use super::refusal::HandlerResult;
 use crate::app::App;
 use crate::store::audit::{self as rows, AuditRow};
-use actix_web::{HttpResponse, web};
+use actix_web::web;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
@@ -33,7 +34,7 @@ pub struct AuditEntry {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct AuditQuery {
-    /// Only entries before this one: the last `id` of the page before.
+    /// Only entries before this one, by `id`.
     pub before: Option<Uuid>,
 }
 
@@ -43,13 +44,15 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// Requests for changes, the newest first.
-#[utoipa::path(get, path = "/v1/audit", tag = "access", operation_id = "list_audit", params(AuditQuery),
-    responses((status = 200, description = "At most a thousand.", body = [AuditEntry])))]
-pub async fn list(app: web::Data<App>, query: web::Query<AuditQuery>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?, query.before).await?;
+#[utoipa::path(get, path = "/v1/audit", tag = "access", operation_id = "list_audit",
+    params(AuditQuery, PageQuery),
+    responses((status = 200, description = "The entries.", body = [AuditEntry])))]
+pub async fn list(app: web::Data<App>, page: ListPage<Uuid, AuditQuery>) -> HandlerResult {
+    let before = page.filter.before.into_iter().chain(page.after).min();
+    let rows = rows::list(&mut *app.pool.acquire().await?, before, page.rows_max()).await?;
     let entry = |row: AuditRow| {
         let AuditRow { id, made_at, who, token, method, path, status } = row;
         AuditEntry { id, made_at, who, token, method, path, status }
     };
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(entry).collect::<Vec<_>>()))
+    Ok(page.answer(rows, |row| row.id, entry))
 }

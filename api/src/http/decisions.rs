@@ -1,14 +1,15 @@
 //! `/v1/decisions`: the decisions of the replanning loop.
 
+use super::paging::{ListPage, PageQuery};
 use super::refusal::HandlerResult;
 use crate::app::App;
 use crate::decide::replacement::Costs;
-use crate::store::decisions::{self as rows, DecisionRow};
-use actix_web::{HttpResponse, web};
+use crate::store::decisions::{self as rows, DecisionFilter, DecisionRow};
+use actix_web::web;
 use apportion_wire::DecisionKind;
 use chrono::{DateTime, Utc};
-use serde::Serialize;
-use utoipa::ToSchema;
+use serde::{Deserialize, Serialize};
+use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
 /// One decision.
@@ -33,6 +34,18 @@ pub struct DecisionDocument {
     pub made_at: DateTime<Utc>,
 }
 
+/// The decisions that a client asks for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct DecisionsQuery {
+    /// Only decisions about this pipeline.
+    pub pipeline: Option<String>,
+    /// Only decisions of this kind.
+    #[param(required = false, value_type = DecisionKind)]
+    pub decision: Option<DecisionKind>,
+}
+
 /// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(web::resource("/v1/decisions").route(web::get().to(list)));
@@ -40,9 +53,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
 
 /// The newest decisions first.
 #[utoipa::path(get, path = "/v1/decisions", tag = "fleet", operation_id = "list_decisions",
-    responses((status = 200, description = "The newest thousand.", body = [DecisionDocument])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
+    params(DecisionsQuery, PageQuery),
+    responses((status = 200, description = "The decisions.", body = [DecisionDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<Uuid, DecisionsQuery>) -> HandlerResult {
+    let filter = DecisionFilter { pipeline: page.filter.pipeline.clone(), decision: page.filter.decision };
+    let rows = rows::list(&mut *app.pool.acquire().await?, &filter, page.after, page.rows_max()).await?;
     let document = |row: DecisionRow| DecisionDocument {
         id: row.id,
         pipeline: row.pipeline,
@@ -53,5 +68,5 @@ pub async fn list(app: web::Data<App>) -> HandlerResult {
         costs: row.costs.and_then(|costs| serde_json::from_value(costs).ok()),
         made_at: row.made_at,
     };
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(document).collect::<Vec<_>>()))
+    Ok(page.answer(rows, |row| row.id, document))
 }

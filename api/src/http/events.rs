@@ -3,6 +3,7 @@
 //! The stream is made of Server-Sent Events. A client that lost its connection sends the number of its last event in
 //! `Last-Event-ID`, as browsers do by themselves, and misses nothing.
 
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal};
 use crate::app::App;
 use crate::store::events::{self as rows, EventFilter, EventRow};
@@ -48,7 +49,7 @@ pub struct EventDocument {
 #[into_params(parameter_in = Query)]
 #[serde(deny_unknown_fields)]
 pub struct EventsQuery {
-    /// Only events before this one: the last `id` of the page before.
+    /// Only events before this one, by `id`.
     pub before: Option<i64>,
     /// Only events of this kind.
     pub kind: Option<String>,
@@ -101,13 +102,15 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// What has happened, the newest first.
-#[utoipa::path(get, path = "/v1/events", tag = "fleet", operation_id = "list_events", params(EventsQuery),
-    responses((status = 200, description = "At most a thousand.", body = [EventDocument])))]
-pub async fn list(app: web::Data<App>, query: web::Query<EventsQuery>) -> HandlerResult {
-    let EventsQuery { before, kind, pipeline } = query.into_inner();
+#[utoipa::path(get, path = "/v1/events", tag = "fleet", operation_id = "list_events",
+    params(EventsQuery, PageQuery),
+    responses((status = 200, description = "The events.", body = [EventDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<i64, EventsQuery>) -> HandlerResult {
+    let EventsQuery { before, kind, pipeline } = page.filter.clone();
     let filter = filter(kind, pipeline)?;
-    let rows = rows::before(&mut *app.pool.acquire().await?, before, &filter).await?;
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(EventDocument::from).collect::<Vec<_>>()))
+    let before = before.into_iter().chain(page.after).min();
+    let rows = rows::before(&mut *app.pool.acquire().await?, before, &filter, page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.id, EventDocument::from))
 }
 
 /// What happens, as Server-Sent Events: `id` is the number, `event` the kind, and `data` the event as in the list.

@@ -1,6 +1,7 @@
 //! `/v1/hardware`: hardware types with their prices.
 
 use super::body::{self, Document, IfMatch, Name};
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
 use crate::store::hardware::{self as rows, HardwareRow};
@@ -52,12 +53,12 @@ pub fn configure(config: &mut web::ServiceConfig) {
     );
 }
 
-/// All hardware types.
-#[utoipa::path(get, path = "/v1/hardware", tag = "hardware", operation_id = "list_hardware",
-    responses((status = 200, description = "All types by name.", body = [HardwareDocument])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(HardwareDocument::from).collect::<Vec<_>>()))
+/// All hardware types, by name.
+#[utoipa::path(get, path = "/v1/hardware", tag = "hardware", operation_id = "list_hardware", params(PageQuery),
+    responses((status = 200, description = "The types.", body = [HardwareDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
+    let rows = rows::page(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.name.clone(), HardwareDocument::from))
 }
 
 fn tag(version: i64) -> ETag {

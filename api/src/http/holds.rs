@@ -5,6 +5,7 @@
 
 use super::access::Principal;
 use super::body::{self, Document, Name};
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::store::holds::{self as rows, FLEET, HoldRow};
@@ -67,11 +68,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// The holds in force.
-#[utoipa::path(get, path = "/v1/holds", tag = "fleet", operation_id = "list_holds",
+#[utoipa::path(get, path = "/v1/holds", tag = "fleet", operation_id = "list_holds", params(PageQuery),
     responses((status = 200, description = "That of the fleet first, then by pipeline.", body = [HoldDocument])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::in_force(&mut *app.pool.acquire().await?, now()).await?;
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(HoldDocument::from).collect::<Vec<_>>()))
+pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
+    let rows = rows::page(&mut *app.pool.acquire().await?, now(), page.after.as_deref(), page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.pipeline.clone(), HoldDocument::from))
 }
 
 /// Holds the whole fleet: rounds of replanning deploy nothing.

@@ -1,10 +1,11 @@
 //! `/v1/arrivals`: the load of all pipelines in one answer.
 
+use super::paging::{ListPage, PageQuery};
 use super::pipelines::{ARRIVALS_SECONDS_MAX, ArrivalsQuery};
 use super::refusal::{HandlerResult, Refusal};
 use crate::app::{App, now};
 use crate::store::arrivals;
-use actix_web::{HttpResponse, web};
+use actix_web::web;
 use serde::Serialize;
 use utoipa::ToSchema;
 
@@ -33,15 +34,17 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// Offered queries and answers of all pipelines, summed over the last seconds. Pipelines without any are left out.
-#[utoipa::path(get, path = "/v1/arrivals", tag = "pipelines", operation_id = "list_loads", params(ArrivalsQuery),
+#[utoipa::path(get, path = "/v1/arrivals", tag = "pipelines", operation_id = "list_loads",
+    params(ArrivalsQuery, PageQuery),
     responses((status = 200, description = "The pipelines that had any, by name.", body = [PipelineLoad])))]
-pub async fn list(app: web::Data<App>, query: web::Query<ArrivalsQuery>) -> HandlerResult {
-    let seconds = query.seconds.unwrap_or(60);
+pub async fn list(app: web::Data<App>, page: ListPage<String, ArrivalsQuery>) -> HandlerResult {
+    let seconds = page.filter.seconds.unwrap_or(60);
     if !(1..=ARRIVALS_SECONDS_MAX).contains(&seconds) {
         return Err(Refusal::value("seconds", format!("{seconds}: expected 1 to {ARRIVALS_SECONDS_MAX}")));
     }
     let to = now().timestamp() + 1;
-    let rows = arrivals::sums(&mut *app.pool.acquire().await?, to - seconds, to).await?;
+    let (after, rows_max) = (page.after.as_deref(), page.rows_max());
+    let rows = arrivals::sums(&mut *app.pool.acquire().await?, to - seconds, to, after, rows_max).await?;
     let load = |row: arrivals::ArrivalsRow| PipelineLoad {
         pipeline: row.pipeline,
         newest_second: row.second,
@@ -51,5 +54,5 @@ pub async fn list(app: web::Data<App>, query: web::Query<ArrivalsQuery>) -> Hand
         dropped: row.dropped,
         failed: row.failed,
     };
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(load).collect::<Vec<_>>()))
+    Ok(page.answer(rows, |row| row.pipeline.clone(), load))
 }

@@ -21,6 +21,7 @@ pub mod loads;
 pub mod metrics;
 pub mod openapi;
 pub mod page;
+pub mod paging;
 pub mod pipelines;
 pub mod plans;
 pub mod profiles;

@@ -1,5 +1,6 @@
 //! How is the interface described? `/openapi.json` (OpenAPI 3.1), and a page at `/docs` that works offline.
 
+use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, decisions, demand, events, files, hardware, health, holds, loads, metrics, pipelines, plans,
@@ -83,7 +84,7 @@ use utoipa_swagger_ui::SwaggerUi;
         metrics::metrics
     ),
     components(schemas(Refusal, RefusedValue)),
-    modifiers(&CommonRefusals, &NeededScopes),
+    modifiers(&CommonRefusals, &NeededScopes, &LinkHeaders),
     tags(
         (name = "hardware", description = "Hardware types with their prices."),
         (name = "pipelines", description = "Pipelines, what was measured of them, and their load."),

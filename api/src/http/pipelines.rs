@@ -1,6 +1,7 @@
 //! `/v1/pipelines`: registered pipelines and their live arrivals.
 
 use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::sources;
 use crate::app::{App, now};
@@ -23,6 +24,15 @@ pub struct PipelineSummary {
     pub profiled: bool,
     /// How it is replanned.
     pub replan: ReplanMode,
+}
+
+/// The pipelines that a client asks for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PipelinesQuery {
+    /// Only pipelines whose names begin with this text.
+    pub prefix: Option<String>,
 }
 
 /// Offered load and answers of one second.
@@ -68,18 +78,20 @@ pub fn configure(config: &mut web::ServiceConfig) {
         .service(web::resource("/v1/pipelines/{name}/arrivals").route(web::get().to(live_arrivals)));
 }
 
-/// All pipelines.
+/// All pipelines, by name.
 #[utoipa::path(get, path = "/v1/pipelines", tag = "pipelines", operation_id = "list_pipelines",
-    responses((status = 200, description = "All pipelines by name.", body = [PipelineSummary])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::summaries(&mut *app.pool.acquire().await?).await?;
+    params(PipelinesQuery, PageQuery),
+    responses((status = 200, description = "The pipelines.", body = [PipelineSummary])))]
+pub async fn list(app: web::Data<App>, page: ListPage<String, PipelinesQuery>) -> HandlerResult {
+    let (prefix, after) = (page.filter.prefix.as_deref(), page.after.as_deref());
+    let rows = rows::summaries(&mut *app.pool.acquire().await?, prefix, after, page.rows_max()).await?;
     let summary = |row: rows::PipelineSummaryRow| PipelineSummary {
         profiled: row.profiled,
         replan: row.replan.and_then(|mode| ReplanMode::try_from(mode).ok()).unwrap_or(ReplanMode::Off),
         version: row.version,
         name: row.name,
     };
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(summary).collect::<Vec<_>>()))
+    Ok(page.answer(rows, |row| row.name.clone(), summary))
 }
 
 /// One pipeline as it was registered.

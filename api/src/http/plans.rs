@@ -1,6 +1,7 @@
 //! `/v1/plans`: requests for plans, and their outcomes.
 
 use super::body::{self, Document, off_loop};
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::apply::agent_facts;
 use crate::act::replan::live_hardware;
@@ -139,6 +140,18 @@ pub struct Progress {
     pub bound: Option<f64>,
 }
 
+/// The plans that a client asks for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct PlansQuery {
+    /// Only plans with this pipeline.
+    pub pipeline: Option<String>,
+    /// Only plans in this state.
+    #[param(required = false, value_type = PlanState)]
+    pub state: Option<PlanState>,
+}
+
 /// The path of a plan.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -199,10 +212,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All plans, the newest first, without problem and plan file.
-#[utoipa::path(get, path = "/v1/plans", tag = "plans", operation_id = "list_plans",
-    responses((status = 200, description = "The newest thousand.", body = [PlanSummary])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
+#[utoipa::path(get, path = "/v1/plans", tag = "plans", operation_id = "list_plans", params(PlansQuery, PageQuery),
+    responses((status = 200, description = "The plans.", body = [PlanSummary])))]
+pub async fn list(app: web::Data<App>, page: ListPage<Uuid, PlansQuery>) -> HandlerResult {
+    let filter = rows::PlanFilter { pipeline: page.filter.pipeline.clone(), state: page.filter.state };
+    let rows = rows::list(&mut *app.pool.acquire().await?, &filter, page.after, page.rows_max()).await?;
     let summary = |row: rows::PlanSummaryRow| PlanSummary {
         id: row.id,
         state: row.state,
@@ -214,7 +228,7 @@ pub async fn list(app: web::Data<App>) -> HandlerResult {
         progress: row.progress,
         options: row.options,
     };
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(summary).collect::<Vec<_>>()))
+    Ok(page.answer(rows, |row| row.id, summary))
 }
 
 /// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it. A client that leaves meanwhile cancels

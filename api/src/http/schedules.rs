@@ -3,6 +3,7 @@
 use super::access::Principal;
 use super::body::{self, Document, IfMatch, Name, off_loop};
 use super::holds::check_reason;
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::decide::schedule::{ScheduleError, ScheduleSpec, Timing};
@@ -70,13 +71,14 @@ pub fn configure(config: &mut web::ServiceConfig) {
     );
 }
 
-/// All schedules.
-#[utoipa::path(get, path = "/v1/schedules", tag = "fleet", operation_id = "list_schedules",
-    responses((status = 200, description = "All schedules by name, at most 1000.", body = [ScheduleDocument])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
+/// All schedules, by name.
+#[utoipa::path(get, path = "/v1/schedules", tag = "fleet", operation_id = "list_schedules", params(PageQuery),
+    responses((status = 200, description = "The schedules.", body = [ScheduleDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
+    let mut rows = rows::list(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+    let next = page.cut(&mut rows, |row| row.name.clone());
     let documents = off_loop(move || rows.into_iter().filter_map(document).collect::<Vec<_>>()).await?;
-    Ok(HttpResponse::Ok().json(documents))
+    Ok(next.answer(&documents))
 }
 
 /// One schedule with its next due times and its last firing.

@@ -3,6 +3,7 @@
 use super::access::Principal;
 use super::body::{self, Document};
 use super::holds::{HOLD_S_MAX, end};
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::apply::{ApplyError, DuplicatePipelines, MissingDevices, Proposal, SpecSource, apply};
 use crate::act::preview::{self, TargetChange};
@@ -174,11 +175,11 @@ fn answer(row: TargetRow) -> HttpResponse {
 }
 
 /// Former targets and the one in force, the newest first.
-#[utoipa::path(get, path = "/v1/target/history", tag = "fleet", operation_id = "list_targets",
-    responses((status = 200, description = "The newest thousand.", body = [FormerTarget])))]
-pub async fn history(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::history(&mut *app.pool.acquire().await?).await?;
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(FormerTarget::from).collect::<Vec<_>>()))
+#[utoipa::path(get, path = "/v1/target/history", tag = "fleet", operation_id = "list_targets", params(PageQuery),
+    responses((status = 200, description = "The targets.", body = [FormerTarget])))]
+pub async fn history(app: web::Data<App>, page: ListPage<i64>) -> HandlerResult {
+    let rows = rows::history(&mut *app.pool.acquire().await?, page.after, page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.generation, FormerTarget::from))
 }
 
 /// One former target, or the one in force.

@@ -3,6 +3,7 @@
 use super::access::Principal;
 use super::body::{self, Document};
 use super::holds::end;
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::access::NewToken;
 use crate::app::{App, now};
@@ -83,11 +84,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All tokens, the newest first, revoked ones included.
-#[utoipa::path(get, path = "/v1/tokens", tag = "access", operation_id = "list_tokens",
-    responses((status = 200, description = "The newest thousand.", body = [TokenDocument])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(TokenDocument::from).collect::<Vec<_>>()))
+#[utoipa::path(get, path = "/v1/tokens", tag = "access", operation_id = "list_tokens", params(PageQuery),
+    responses((status = 200, description = "The tokens.", body = [TokenDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<Uuid>) -> HandlerResult {
+    let rows = rows::list(&mut *app.pool.acquire().await?, page.after, page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.id, TokenDocument::from))
 }
 
 /// Makes a token. The answer is the only place that has its text.

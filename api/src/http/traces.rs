@@ -1,6 +1,7 @@
 //! `/v1/traces`: uploaded loads.
 
 use super::body::{self, Body, off_loop};
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::store::traces::{self as rows, TraceRow};
@@ -60,11 +61,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All traces, the newest first.
-#[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces",
-    responses((status = 200, description = "The newest thousand, without their rows.", body = [TraceDocument])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(TraceDocument::from).collect::<Vec<_>>()))
+#[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces", params(PageQuery),
+    responses((status = 200, description = "The traces, without their rows.", body = [TraceDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<Uuid>) -> HandlerResult {
+    let rows = rows::list(&mut *app.pool.acquire().await?, page.after, page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.id, TraceDocument::from))
 }
 
 /// Uploads a trace: CSV `arrival_ms` or `second,qps`.

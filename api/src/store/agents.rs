@@ -60,6 +60,27 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<AgentRow>> {
     sqlx::query_as(columns!("order by number")).fetch_all(db).await
 }
 
+/// At most `limit` agents after this number, in this state, by number.
+///
+/// # Errors
+/// The database's.
+pub async fn page(
+    db: &mut PgConnection,
+    state: Option<AgentState>,
+    after: Option<i64>,
+    limit: i64,
+) -> Result<Vec<AgentRow>> {
+    sqlx::query_as(columns!(
+        "where ($1::text is null or state = $1) and ($2::bigint is null or number > $2) order by number limit $3"
+    ))
+    .persistent(false)
+    .bind(state.map(AgentState::name))
+    .bind(after)
+    .bind(limit)
+    .fetch_all(db)
+    .await
+}
+
 /// The agent with this name, locked until the transaction ends.
 ///
 /// # Errors

@@ -60,19 +60,23 @@ pub async fn between(db: &mut PgConnection, pipeline: Option<&str>, from: i64, t
     .await
 }
 
-/// The sums of the seconds from `from` (included) to `to` (excluded) of each pipeline that has any, by name. Each row's
-/// second is the newest of its pipeline.
+/// The sums of the seconds from `from` (included) to `to` (excluded) of each pipeline that has any, by name. There are at
+/// most `limit` rows, after this name. Each row's second is the newest of its pipeline.
 ///
 /// # Errors
 /// The database's.
-pub async fn sums(db: &mut PgConnection, from: i64, to: i64) -> Result<Vec<ArrivalsRow>> {
+pub async fn sums(db: &mut PgConnection, from: i64, to: i64, after: Option<&str>, limit: i64) -> Result<Vec<ArrivalsRow>> {
     sqlx::query_as(
         "select pipeline, max(second) as second, sum(offered)::bigint as offered, sum(ok)::bigint as ok,
          sum(late)::bigint as late, sum(dropped)::bigint as dropped, sum(failed)::bigint as failed
-         from arrivals where second >= $1 and second < $2 group by pipeline order by pipeline",
+         from arrivals where second >= $1 and second < $2 and ($3::text is null or pipeline > $3)
+         group by pipeline order by pipeline limit $4",
     )
+    .persistent(false)
     .bind(from)
     .bind(to)
+    .bind(after)
+    .bind(limit)
     .fetch_all(db)
     .await
 }

@@ -1,6 +1,6 @@
 //! The audit: who asked for which change, and with which result.
 
-use super::connection::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 use uuid::Uuid;
 
 /// One request for a change.
@@ -40,17 +40,18 @@ pub async fn insert(db: &mut PgConnection, row: &AuditRow) -> Result<()> {
     Ok(())
 }
 
-/// The newest entries before `before`; `None`: the newest of all.
+/// At most `limit` entries before `before`, the newest first; `None`: the newest of all.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection, before: Option<Uuid>) -> Result<Vec<AuditRow>> {
+pub async fn list(db: &mut PgConnection, before: Option<Uuid>, limit: i64) -> Result<Vec<AuditRow>> {
     sqlx::query_as(
         "select id, made_at, who, token, method, path, status from audit where $1::uuid is null or id < $1
          order by id desc limit $2",
     )
+    .persistent(false)
     .bind(before)
-    .bind(LIST_MAX)
+    .bind(limit)
     .fetch_all(db)
     .await
 }

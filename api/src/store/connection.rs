@@ -6,7 +6,7 @@ pub use sqlx::{Error, PgConnection, PgPool};
 pub type Time = chrono::DateTime<chrono::Utc>;
 /// Result of every query.
 pub type Result<T> = std::result::Result<T, Error>;
-/// Most rows that a list answers with.
+/// Most entries of a list that a client gets in one answer.
 pub const LIST_MAX: i64 = 1_000;
 
 /// Whether the database was unavailable, or in a state that passes: a second try may succeed.

@@ -1,6 +1,6 @@
 //! The decisions of the replanning loop, with their reasons.
 
-use super::connection::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 use apportion_wire::DecisionKind;
 use uuid::Uuid;
 
@@ -26,6 +26,15 @@ pub struct DecisionRow {
     pub made_at: Time,
 }
 
+/// The filter of a reader.
+#[derive(Clone, Debug, Default)]
+pub struct DecisionFilter {
+    /// Only decisions about this pipeline.
+    pub pipeline: Option<String>,
+    /// Only decisions of this kind.
+    pub decision: Option<DecisionKind>,
+}
+
 /// Stores a decision.
 ///
 /// # Errors
@@ -48,15 +57,26 @@ pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
     Ok(())
 }
 
-/// The newest decisions.
+/// At most `limit` decisions before this one, the newest first; `None`: the newest of all.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection) -> Result<Vec<DecisionRow>> {
+pub async fn list(
+    db: &mut PgConnection,
+    filter: &DecisionFilter,
+    before: Option<Uuid>,
+    limit: i64,
+) -> Result<Vec<DecisionRow>> {
     sqlx::query_as(
-        "select id, pipeline, decision, reason, demand_qps, plan, costs, made_at from decisions order by id desc limit $1",
+        "select id, pipeline, decision, reason, demand_qps, plan, costs, made_at from decisions
+         where ($1::text is null or pipeline = $1) and ($2::text is null or decision = $2)
+         and ($3::uuid is null or id < $3) order by id desc limit $4",
     )
-    .bind(LIST_MAX)
+    .persistent(false)
+    .bind(&filter.pipeline)
+    .bind(filter.decision.map(DecisionKind::name))
+    .bind(before)
+    .bind(limit)
     .fetch_all(db)
     .await
 }

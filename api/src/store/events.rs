@@ -5,7 +5,7 @@ use serde_json::Value;
 
 /// Channel on which new events are announced when their transactions commit.
 pub const CHANNEL: &str = "apportion_events";
-/// Most events of one answer.
+/// Most events that a stream reads at a time.
 pub const EVENTS_MAX: i64 = 1_000;
 
 /// An event.
@@ -70,19 +70,20 @@ pub async fn after(db: &mut PgConnection, after: i64, filter: &EventFilter) -> R
     .await
 }
 
-/// The newest events before `before`, the newest first; `None`: the newest of all.
+/// At most `limit` events before `before`, the newest first; `None`: the newest of all.
 ///
 /// # Errors
 /// The database's.
-pub async fn before(db: &mut PgConnection, before: Option<i64>, filter: &EventFilter) -> Result<Vec<EventRow>> {
+pub async fn before(db: &mut PgConnection, before: Option<i64>, filter: &EventFilter, limit: i64) -> Result<Vec<EventRow>> {
     sqlx::query_as(
         "select id, made_at, kind, pipeline, detail from events where ($1::bigint is null or id < $1)
          and ($2::text is null or kind = $2) and ($3::text is null or pipeline = $3) order by id desc limit $4",
     )
+    .persistent(false)
     .bind(before)
     .bind(&filter.kind)
     .bind(&filter.pipeline)
-    .bind(EVENTS_MAX)
+    .bind(limit)
     .fetch_all(db)
     .await
 }

@@ -63,6 +63,22 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<HardwareRow>> {
     sqlx::query_as(ALL).fetch_all(db).await
 }
 
+/// At most `limit` types after this name, by name; `None`: the first ones.
+///
+/// # Errors
+/// The database's.
+pub async fn page(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<HardwareRow>> {
+    sqlx::query_as(
+        "select name, price_per_hour, memory_mib, count_max, version from hardware where $1::text is null or name > $1
+         order by name limit $2",
+    )
+    .persistent(false)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(db)
+    .await
+}
+
 /// Deletes the type if its version is allowed.
 ///
 /// # Errors

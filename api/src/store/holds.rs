@@ -70,6 +70,23 @@ pub async fn in_force(db: &mut PgConnection, at: Time) -> Result<Vec<HoldRow>> {
     .await
 }
 
+/// At most `limit` holds in force at this moment after that of this pipeline, by pipeline; `None`: the first ones.
+///
+/// # Errors
+/// The database's.
+pub async fn page(db: &mut PgConnection, at: Time, after: Option<&str>, limit: i64) -> Result<Vec<HoldRow>> {
+    sqlx::query_as(
+        "select pipeline, reason, until, made_by, made_at from holds where (until is null or until > $1)
+         and ($2::text is null or pipeline > $2) order by pipeline limit $3",
+    )
+    .persistent(false)
+    .bind(at)
+    .bind(after)
+    .bind(limit)
+    .fetch_all(db)
+    .await
+}
+
 /// Makes writers of holds wait for the end of the transaction. So no hold begins between a look and what follows from it.
 ///
 /// # Errors

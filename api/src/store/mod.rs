@@ -5,6 +5,9 @@
 //!
 //! A missing row is `Ok(None)`. A write that must hit a row returns whether it did. A function that is part of a larger
 //! change takes `&mut PgConnection`, so that its caller's transaction decides.
+//!
+//! A list for clients takes the key of a row and begins after it, in the order of an index. Its statement is not kept
+//! (`persistent(false)`): PostgreSQL plans it with its values, so that a filter that is absent does not hide the index.
 
 pub mod advice;
 pub mod agents;

@@ -98,15 +98,27 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
     sqlx::query_as(select!("order by p.name")).fetch_all(db).await
 }
 
-/// All pipelines by name, without their documents.
+/// At most `limit` pipelines after this name, by name, without their documents. With `prefix` only those whose names begin
+/// with it.
 ///
 /// # Errors
 /// The database's.
-pub async fn summaries(db: &mut PgConnection) -> Result<Vec<PipelineSummaryRow>> {
+pub async fn summaries(
+    db: &mut PgConnection,
+    prefix: Option<&str>,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<PipelineSummaryRow>> {
+    // A join would read the profiles of all pipelines before the first one of the answer.
     sqlx::query_as(
-        "select p.name, p.version, f.pipeline is not null as profiled, p.spec -> 'replan' ->> 'mode' as replan
-         from pipelines p left join profiles f on f.pipeline = p.name order by p.name",
+        "select name, version, (select version from profiles f where f.pipeline = p.name) is not null as profiled,
+         spec -> 'replan' ->> 'mode' as replan from pipelines p
+         where ($1::text is null or starts_with(name, $1)) and ($2::text is null or name > $2) order by name limit $3",
     )
+    .persistent(false)
+    .bind(prefix)
+    .bind(after)
+    .bind(limit)
     .fetch_all(db)
     .await
 }

@@ -1,6 +1,6 @@
 //! Plans: requests, states and outcomes.
 
-use super::connection::{Error, LIST_MAX, PgConnection, Result, Time};
+use super::connection::{Error, PgConnection, Result, Time};
 use apportion_wire::PlanState;
 use serde_json::Value;
 use uuid::Uuid;
@@ -53,6 +53,15 @@ pub struct PlanSummaryRow {
     pub finished_at: Option<Time>,
     /// The progress of the search, while it is being solved.
     pub progress: Option<Value>,
+}
+
+/// The filter of a reader.
+#[derive(Clone, Debug, Default)]
+pub struct PlanFilter {
+    /// Only plans with this pipeline.
+    pub pipeline: Option<String>,
+    /// Only plans in this state.
+    pub state: Option<PlanState>,
 }
 
 /// A select of [`PlanRow`]s with its condition.
@@ -120,16 +129,27 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanRow>> {
     sqlx::query_as(columns!("where id = $1")).bind(id).fetch_optional(db).await
 }
 
-/// The newest plans, without their problem and plan files.
+/// At most `limit` plans before this one, the newest first, without their problem and plan files; `None`: the newest of
+/// all.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection) -> Result<Vec<PlanSummaryRow>> {
+pub async fn list(
+    db: &mut PgConnection,
+    filter: &PlanFilter,
+    before: Option<Uuid>,
+    limit: i64,
+) -> Result<Vec<PlanSummaryRow>> {
     sqlx::query_as(
         "select id, state, pipelines, options, error, created_at, started_at, finished_at, progress from plans
-         order by id desc limit $1",
+         where ($1::text is null or pipelines @> array[$1]) and ($2::text is null or state = $2)
+         and ($3::uuid is null or id < $3) order by id desc limit $4",
     )
-    .bind(LIST_MAX)
+    .persistent(false)
+    .bind(&filter.pipeline)
+    .bind(filter.state.map(PlanState::name))
+    .bind(before)
+    .bind(limit)
     .fetch_all(db)
     .await
 }

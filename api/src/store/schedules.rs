@@ -116,12 +116,13 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<ScheduleRow
     sqlx::query_as(select!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
-/// All schedules by name.
+/// At most `limit` schedules after this name, by name; `None`: the first ones.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection) -> Result<Vec<ScheduleRow>> {
-    sqlx::query_as(select!("order by name")).fetch_all(db).await
+pub async fn list(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<ScheduleRow>> {
+    let select = sqlx::query_as(select!("where $1::text is null or name > $1 order by name limit $2"));
+    select.persistent(false).bind(after).bind(limit).fetch_all(db).await
 }
 
 /// The first `most` schedules that are due, the oldest due time first.

@@ -152,15 +152,18 @@ pub async fn last_other(db: &mut PgConnection) -> Result<Option<HistoryRow>> {
     .await
 }
 
-/// The newest targets.
+/// At most `limit` targets before this generation, the newest first; `None`: the newest of all.
 ///
 /// # Errors
 /// The database's.
-pub async fn history(db: &mut PgConnection) -> Result<Vec<HistoryRow>> {
+pub async fn history(db: &mut PgConnection, before: Option<i64>, limit: i64) -> Result<Vec<HistoryRow>> {
     sqlx::query_as(
-        "select generation, plans, placement, reason, committed_at from target_history order by generation desc limit $1",
+        "select generation, plans, placement, reason, committed_at from target_history
+         where $1::bigint is null or generation < $1 order by generation desc limit $2",
     )
-    .bind(super::connection::LIST_MAX)
+    .persistent(false)
+    .bind(before)
+    .bind(limit)
     .fetch_all(db)
     .await
 }

@@ -1,6 +1,6 @@
 //! Tokens of the HTTP interface, with the digests of their secrets.
 
-use super::connection::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 use apportion_wire::Scope;
 use uuid::Uuid;
 
@@ -59,13 +59,13 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<TokenRow>> {
     sqlx::query_as(sqlx::AssertSqlSafe(text)).bind(id).fetch_optional(db).await
 }
 
-/// The newest tokens.
+/// At most `limit` tokens before this one, the newest first; `None`: the newest of all.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection) -> Result<Vec<TokenRow>> {
-    let text = format!("select {COLUMNS} from tokens order by id desc limit $1");
-    sqlx::query_as(sqlx::AssertSqlSafe(text)).bind(LIST_MAX).fetch_all(db).await
+pub async fn list(db: &mut PgConnection, before: Option<Uuid>, limit: i64) -> Result<Vec<TokenRow>> {
+    let text = format!("select {COLUMNS} from tokens where $1::uuid is null or id < $1 order by id desc limit $2");
+    sqlx::query_as(sqlx::AssertSqlSafe(text)).persistent(false).bind(before).bind(limit).fetch_all(db).await
 }
 
 /// Whether a token counts at this moment that allows everything.

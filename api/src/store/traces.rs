@@ -1,6 +1,6 @@
 //! Uploaded traces.
 
-use super::connection::{LIST_MAX, PgConnection, Result, Time};
+use super::connection::{PgConnection, Result, Time};
 use apportion_wire::TraceKind;
 use uuid::Uuid;
 
@@ -53,13 +53,17 @@ pub async fn csv(db: &mut PgConnection, id: Uuid) -> Result<Option<String>> {
     sqlx::query_scalar("select csv from traces where id = $1").bind(id).fetch_optional(db).await
 }
 
-/// The newest traces.
+/// At most `limit` traces before this one, the newest first; `None`: the newest of all.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection) -> Result<Vec<TraceRow>> {
-    sqlx::query_as("select id, name, kind, rows, created_at from traces order by id desc limit $1")
-        .bind(LIST_MAX)
-        .fetch_all(db)
-        .await
+pub async fn list(db: &mut PgConnection, before: Option<Uuid>, limit: i64) -> Result<Vec<TraceRow>> {
+    sqlx::query_as(
+        "select id, name, kind, rows, created_at from traces where $1::uuid is null or id < $1 order by id desc limit $2",
+    )
+    .persistent(false)
+    .bind(before)
+    .bind(limit)
+    .fetch_all(db)
+    .await
 }

@@ -10,6 +10,7 @@ mod fleet;
 mod http;
 mod jobs;
 mod leases;
+mod lists;
 mod openapi;
 mod page;
 mod plans;

@@ -198,7 +198,8 @@ async fn a_list_of_plans_reads_none_of_their_documents() {
     let columns = "id, state, pipelines, options, error, created_at, started_at, finished_at, progress";
     let grant = format!("create role {role}; grant select ({columns}) on plans to {role}; set role {role}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(grant)).execute(&mut db).await.expect("a role that may not read documents");
-    let list = apportion_api::store::plans::list(&mut db).await.expect("no column but these is read");
+    let filter = apportion_api::store::plans::PlanFilter::default();
+    let list = apportion_api::store::plans::list(&mut db, &filter, None, 10).await.expect("no column but these is read");
     assert_eq!(list.len(), 1);
     s.running.stop().await;
 }

@@ -135,7 +135,7 @@ async fn other_plans(client: &ServiceClient, pipeline: &str) -> Result<OtherPlan
 
 /// The devices of the live agents that the other plans leave free.
 async fn free_hardware(client: &ServiceClient, others: &OtherPlans) -> Result<Vec<Value>, Failure> {
-    let (agents, registered) = (client.get("/v1/agents").await?, client.get("/v1/hardware").await?);
+    let (agents, registered) = (client.list_all("/v1/agents").await?, client.list_all("/v1/hardware").await?);
     let mut devices: BTreeMap<&str, f64> = BTreeMap::new();
     for agent in live(&agents) {
         *devices.entry(agent["hardware"].as_str().unwrap_or_default()).or_default() +=
@@ -165,7 +165,7 @@ pub fn live(agents: &Value) -> impl Iterator<Item = &Value> {
 async fn wait(args: &DeployArgs, client: &ServiceClient) -> Result<String, Failure> {
     let (start, ready) = (Instant::now(), client.path(&["v2", "models", &args.pipeline, "ready"]));
     loop {
-        let agents = client.get("/v1/agents").await?;
+        let agents = client.list_all("/v1/agents").await?;
         for ingress in live(&agents).filter_map(|agent| agent["ingress_http"].as_str()) {
             if client.answers(&format!("http://{ingress}{ready}")).await {
                 return Ok(ingress.to_owned());

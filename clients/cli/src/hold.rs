@@ -1,7 +1,7 @@
 //! How does `apportion hold` keep rounds of replanning from deploying?
 
 use crate::args;
-use crate::service::{ServerArgs, ServiceClient, converse};
+use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::output::{self, OutputFormat, TextTable};
 use clap::{Args, Subcommand};
@@ -23,6 +23,8 @@ pub enum HoldCommand {
 /// Arguments of `apportion hold list`.
 #[derive(Args, Debug)]
 pub struct HoldListArgs {
+    #[command(flatten)]
+    list: ListArgs,
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
@@ -65,7 +67,7 @@ pub fn run(command: &HoldCommand) -> CommandResult {
 
 fn list(args: &HoldListArgs) -> CommandResult {
     let client = ServiceClient::new(&args.server)?;
-    let holds = converse(client.get("/v1/holds"))?;
+    let holds = converse(client.list("/v1/holds", &args.list))?;
     match args.format {
         OutputFormat::Json => output::print(&output::json(&holds)?)?,
         OutputFormat::Table => output::print(&table(&holds))?,

@@ -1,6 +1,6 @@
 //! How does `apportion schedule` say when the service plans again or holds?
 
-use crate::service::{ServerArgs, ServiceClient, converse};
+use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::input;
 use apportion_support::output::{self, OutputFormat, TextTable};
@@ -24,6 +24,8 @@ pub enum ScheduleCommand {
 /// Arguments of `apportion schedule list`.
 #[derive(Args, Debug)]
 pub struct ScheduleListArgs {
+    #[command(flatten)]
+    list: ListArgs,
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
@@ -73,7 +75,7 @@ pub fn run(command: &ScheduleCommand) -> CommandResult {
 
 fn list(args: &ScheduleListArgs) -> CommandResult {
     let client = ServiceClient::new(&args.server)?;
-    let schedules = converse(client.get("/v1/schedules"))?;
+    let schedules = converse(client.list("/v1/schedules", &args.list))?;
     match args.format {
         OutputFormat::Json => output::print(&output::json(&schedules)?)?,
         OutputFormat::Table => output::print(&table(&schedules))?,

@@ -4,9 +4,10 @@ use crate::args;
 use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
 use apportion_support::input;
+use apportion_support::pages::next_page;
 use apportion_wire::BadInput;
 use clap::Args;
-use reqwest::header::{AUTHORIZATION, HeaderValue};
+use reqwest::header::{AUTHORIZATION, HeaderValue, LINK};
 use reqwest::{Client, Method, StatusCode, Url};
 use serde_json::Value;
 use std::future::Future;
@@ -25,6 +26,17 @@ pub struct ServerArgs {
     #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
     api_token_file: Option<String>,
 }
+
+/// The part of a list that a command prints.
+#[derive(Args, Debug)]
+pub struct ListArgs {
+    /// Most entries [default: all].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    limit: Option<u64>,
+}
+
+/// Most entries of one answer of the service.
+const PAGE_ENTRIES_MAX: u64 = 1_000;
 
 /// The variable that names the file with the token.
 const FILE_VARIABLE: &str = "APPORTION_API_TOKEN_FILE";
@@ -67,6 +79,8 @@ pub struct ServiceAnswer {
     pub status: StatusCode,
     /// Its body; null if it is no JSON.
     pub body: Value,
+    /// The path of the next page, if it is a page of a list.
+    pub next: Option<String>,
 }
 
 impl ServiceClient {
@@ -99,6 +113,34 @@ impl ServiceClient {
         self.accepted(path, self.send(Method::GET, path, &[], None).await?)
     }
 
+    /// Reads a list, page by page.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn list(&self, path: &str, args: &ListArgs) -> Result<Value, Failure> {
+        let limit = args.limit.unwrap_or(u64::MAX);
+        let mut entries = Vec::new();
+        let mut next = Some(format!("{path}?limit={}", limit.min(PAGE_ENTRIES_MAX)));
+        while let Some(page) = next.filter(|_| (entries.len() as u64) < limit) {
+            let mut answer = self.send(Method::GET, &page, &[], None).await?;
+            next = answer.next.take();
+            match self.accepted(&page, answer)? {
+                Value::Array(more) => entries.extend(more),
+                other => return Err(anyhow!("{}: expected a list, found {other}", self.url(&page)).into()),
+            }
+        }
+        entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
+        Ok(Value::Array(entries))
+    }
+
+    /// Reads a whole list, page by page.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn list_all(&self, path: &str) -> Result<Value, Failure> {
+        self.list(path, &ListArgs { limit: None }).await
+    }
+
     /// Sends a request.
     ///
     /// # Errors
@@ -122,8 +164,9 @@ impl ServiceClient {
         }
         let response = request.send().await.with_context(|| format!("talking to the service at {}", self.base))?;
         let status = response.status();
+        let next = next_page(path, response.headers().get(LINK).and_then(|link| link.to_str().ok()));
         let text = response.text().await.context("reading the service's answer")?;
-        Ok(ServiceAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)) })
+        Ok(ServiceAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)), next })
     }
 
     /// The body of an answer, or the service's refusal. A refused value is bad input.
@@ -131,7 +174,7 @@ impl ServiceClient {
     /// # Errors
     /// If the service refused.
     pub fn accepted(&self, path: &str, answer: ServiceAnswer) -> Result<Value, Failure> {
-        let ServiceAnswer { status, body } = answer;
+        let ServiceAnswer { status, body, .. } = answer;
         if status.is_success() {
             return Ok(body);
         }

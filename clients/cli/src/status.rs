@@ -71,7 +71,7 @@ pub fn run(args: &StatusArgs) -> CommandResult {
 }
 
 async fn read(client: &ServiceClient) -> Result<(Value, Value, Vec<PipelineStatus>), Failure> {
-    let (target, agents) = (client.get("/v1/target").await?, client.get("/v1/agents").await?);
+    let (target, agents) = (client.get("/v1/target").await?, client.list_all("/v1/agents").await?);
     let ready: BTreeSet<u64> = live(&agents)
         .flat_map(|agent| agent["ack"]["replicas"].as_array().into_iter().flatten())
         .filter(|replica| replica["state"] == ReplicaState::Ready.name())

@@ -1,7 +1,7 @@
 //! How does `apportion target` show, compare, replace and roll back what the fleet serves?
 
 use crate::args;
-use crate::service::{ServerArgs, ServiceClient, converse};
+use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
 use anyhow::Context;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
@@ -16,7 +16,7 @@ pub enum TargetCommand {
     /// Show the target in force.
     Show(ShowArgs),
     /// List the targets so far, the newest first.
-    History(ShowArgs),
+    History(HistoryArgs),
     /// Show what one target changed against an earlier one.
     Diff(TargetDiffArgs),
     /// Replace the target by these plans.
@@ -33,6 +33,15 @@ pub struct ShowArgs {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+}
+
+/// Arguments of `apportion target history`.
+#[derive(Args, Debug)]
+pub struct HistoryArgs {
+    #[command(flatten)]
+    list: ListArgs,
+    #[command(flatten)]
+    show: ShowArgs,
 }
 
 /// Arguments of `apportion target diff`.
@@ -112,9 +121,9 @@ fn show(args: &ShowArgs) -> CommandResult {
     print(args.format, &converse(client.get("/v1/target"))?, target_table)
 }
 
-fn history(args: &ShowArgs) -> CommandResult {
-    let client = ServiceClient::new(&args.server)?;
-    print(args.format, &converse(client.get("/v1/target/history"))?, history_table)
+fn history(args: &HistoryArgs) -> CommandResult {
+    let client = ServiceClient::new(&args.show.server)?;
+    print(args.show.format, &converse(client.list("/v1/target/history", &args.list))?, history_table)
 }
 
 fn diff(args: &TargetDiffArgs) -> CommandResult {

@@ -1,6 +1,6 @@
 //! How does `apportion token` make, list and revoke the tokens of the service?
 
-use crate::service::{ServerArgs, ServiceClient, converse};
+use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
 use apportion_api::random_secret;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output::{self, OutputFormat, TextTable};
@@ -41,6 +41,8 @@ pub struct CreateArgs {
 #[derive(Args, Debug)]
 pub struct TokenListArgs {
     #[command(flatten)]
+    list: ListArgs,
+    #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
@@ -79,7 +81,7 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
 
 fn list(args: &TokenListArgs) -> Result<(), Failure> {
     let client = ServiceClient::new(&args.server)?;
-    let tokens = converse(client.get("/v1/tokens"))?;
+    let tokens = converse(client.list("/v1/tokens", &args.list))?;
     match args.format {
         OutputFormat::Json => output::print(&output::json(&tokens)?),
         OutputFormat::Table => output::print(&table(&tokens)),

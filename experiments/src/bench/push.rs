@@ -82,8 +82,7 @@ async fn measure(settings: &PushSettings) -> Result<Vec<PushTimes>> {
 async fn wait_until_recorded(fleet: &LocalFleet, generation: u64) -> Result<()> {
     let begun = Instant::now();
     loop {
-        let agents = fleet.service.get("/v1/agents").await?;
-        let agents = agents.as_array().context("no list of agents")?;
+        let agents = fleet.service.agents().await?;
         let lacks =
             |a: &&Value| a["ack"]["generation"].as_u64() != Some(generation) || a["state"] != AgentState::Live.name();
         let lacking = agents.iter().filter(lacks).count();

@@ -1,6 +1,7 @@
 //! Which published calls of the service do experiments use?
 
 use anyhow::{Context, Result, bail};
+use apportion_support::pages::next_page;
 use apportion_wire::{AgentState, PlanState};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
@@ -59,8 +60,29 @@ impl Service {
         self.send(self.http.put(format!("{}{path}", self.base)).json(body)).await
     }
 
+    /// All agents that have registered, page by page.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn agents(&self) -> Result<Vec<Value>> {
+        let mut agents = Vec::new();
+        let mut next = Some("/v1/agents".to_owned());
+        while let Some(page) = next {
+            let response = self.http.get(format!("{}{page}", self.base)).send().await.context("talking to the service")?;
+            next = next_page(&page, response.headers().get("link").and_then(|link| link.to_str().ok()));
+            match Self::read(response).await? {
+                Value::Array(more) => agents.extend(more),
+                other => bail!("{page}: expected a list, found {other}"),
+            }
+        }
+        Ok(agents)
+    }
+
     async fn send(&self, request: reqwest::RequestBuilder) -> Result<Value> {
-        let response = request.send().await.context("talking to the service")?;
+        Self::read(request.send().await.context("talking to the service")?).await
+    }
+
+    async fn read(response: reqwest::Response) -> Result<Value> {
         let (url, status) = (response.url().clone(), response.status());
         let text = response.text().await?;
         if !status.is_success() {
@@ -126,9 +148,8 @@ impl Service {
                 found.len()
             );
             tokio::time::sleep(Duration::from_millis(100)).await;
-            let list = self.get("/v1/agents").await?;
-            let items = list.as_array().cloned().unwrap_or_default();
-            let live = items.iter().filter(|a| a["state"] == AgentState::Live.name());
+            let agents = self.agents().await?;
+            let live = agents.iter().filter(|a| a["state"] == AgentState::Live.name());
             let text = |v: &Value| v.as_str().unwrap_or_default().to_owned();
             let joined = |a: &Value| JoinedAgent { name: text(&a["name"]), ingress_http: text(&a["ingress_http"]) };
             found = live.map(joined).collect();
@@ -142,8 +163,8 @@ impl Service {
     /// # Errors
     /// If the service cannot be reached.
     pub async fn ingress_grpc(&self, ingress: &str) -> Result<Option<String>> {
-        let list = self.get("/v1/agents").await?;
-        let agent = list.as_array().and_then(|all| all.iter().find(|a| a["ingress_http"] == ingress));
+        let agents = self.agents().await?;
+        let agent = agents.iter().find(|a| a["ingress_http"] == ingress);
         Ok(agent.and_then(|a| a["ingress_grpc"].as_str()).map(str::to_owned))
     }
 

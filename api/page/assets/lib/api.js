@@ -17,6 +17,8 @@ const ANSWER_MAX_MS = 15_000;
 const ANSWERS_MAX = 2_000;
 /** Requests at a time. */
 const PARALLEL_MAX = 6;
+/** Lists that are read to their end. Of the others the page shows the first answer. */
+const WHOLE_LISTS = new Set(["v1/agents", "v1/arrivals", "v1/hardware", "v1/holds", "v1/pipelines"]);
 
 /**
  * @typedef {Object} Answer
@@ -173,13 +175,8 @@ export class Live {
   async read(path) {
     this.changed.delete(path);
     try {
-      const response = await fetch(path, {
-        signal: AbortSignal.timeout(ANSWER_MAX_MS),
-        headers: { accept: "application/json", ...authorization() },
-      });
-      // A proxy answers 502 and 504 for a service that is gone. 503 is the service's own answer.
-      if (response.status === 502 || response.status === 504) throw new Error(`status ${response.status}`);
-      const text = await response.text();
+      const { response, texts } = await readPages(path);
+      const text = texts.join("\n");
       if (response.status === 401) this.isLocked = true;
       else if (path === ACCESS_PATH && response.ok) this.isLocked = false;
       this.failures = 0;
@@ -189,7 +186,8 @@ export class Live {
         known.at = new Date();
         return false;
       }
-      const value = parsed(text);
+      // Where an answer was refused, the last one says why.
+      const value = texts.length > 1 && response.ok ? texts.flatMap(parsed) : parsed(texts.at(-1));
       const refusal = response.ok ? null : (value?.detail ?? `status ${response.status}`);
       const tag = response.headers.get("etag");
       this.answers.set(path, { value: response.ok ? value : null, text, tag, at: new Date(), refusal });
@@ -205,6 +203,32 @@ export class Live {
       return false;
     }
   }
+}
+
+/**
+ * Reads a path, and the further pages of a list that is read to its end.
+ * @returns {Promise<{response: Response, texts: string[]}>} the last response, and the text of each
+ */
+async function readPages(path) {
+  const [list] = path.split("?");
+  const texts = [];
+  for (let page = path; ; ) {
+    const response = await fetch(page, {
+      signal: AbortSignal.timeout(ANSWER_MAX_MS),
+      headers: { accept: "application/json", ...authorization() },
+    });
+    // A proxy answers 502 and 504 for a service that is gone. 503 is the service's own answer.
+    if (response.status === 502 || response.status === 504) throw new Error(`status ${response.status}`);
+    texts.push(await response.text());
+    const next = response.ok && WHOLE_LISTS.has(list) && nextQuery(response.headers.get("link"));
+    if (!next) return { response, texts };
+    page = list + next;
+  }
+}
+
+/** The query of the next page by the header `Link`; null on the last page. */
+function nextQuery(link) {
+  return link?.match(/^<(\?[^>]*)>; rel="next"/)?.[1] ?? null;
 }
 
 function parsed(text) {
