@@ -53,7 +53,7 @@ pub enum WorkloadMismatch {
         /// The batch of the workload.
         configured: u32,
         /// The workload.
-        workload: WorkloadName,
+        workload: Box<WorkloadName>,
     },
 }
 
@@ -93,7 +93,8 @@ fn mismatch(group: &WorkloadGroup, entry: Option<&WorkloadSpec>) -> WorkloadMism
     let WorkloadGroup { task, variant, hardware, batch, replicas } = group.clone();
     match entry.and_then(|entry| Some((workload_name(entry), entry.batch?))) {
         Some((workload, configured)) => {
-            WorkloadMismatch::OtherBatch { task, variant, hardware, planned: batch, configured, workload }
+            let (planned, workload) = (batch, Box::new(workload));
+            WorkloadMismatch::OtherBatch { task, variant, hardware, planned, configured, workload }
         }
         None => WorkloadMismatch::NoWorkload { task, variant, hardware, replicas },
     }

@@ -1,6 +1,7 @@
 //! What are the metrics of the service?
 
 use super::refusal::HandlerResult;
+use super::webhooks::WEBHOOKS_MAX;
 use crate::act::apply::agent_facts;
 use crate::app::App;
 use crate::app::counts;
@@ -38,7 +39,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let arrivals = store::arrivals::between(&mut db, None, now - RATE_WINDOW_S, now).await?;
     let advice = store::advice::list(&mut db).await?;
     let budgets = read_budgets(&mut db, now).await?;
-    let webhooks = store::webhooks::list(&mut db).await?;
+    let webhooks = store::webhooks::list(&mut db, None, WEBHOOKS_MAX).await?;
     drop(db);
     let mut page = Page::default();
     page.figure("target_generation", "Generation of the target in force.", target.generation);

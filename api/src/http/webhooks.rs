@@ -3,6 +3,7 @@
 use super::access::Principal;
 use super::body::{self, Document, IfMatch, Name};
 use super::events::KINDS;
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::access::{digest, random_secret};
 use crate::app::{App, now};
@@ -126,12 +127,12 @@ pub fn configure(config: &mut web::ServiceConfig) {
     config.service(web::resource("/v1/webhooks").route(web::get().to(list))).service(one);
 }
 
-/// All webhooks with their deliveries, without their secrets.
-#[utoipa::path(get, path = "/v1/webhooks", tag = "fleet", operation_id = "list_webhooks",
-    responses((status = 200, description = "All webhooks by name, at most 100.", body = [WebhookDocument])))]
-pub async fn list(app: web::Data<App>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?).await?;
-    Ok(HttpResponse::Ok().json(rows.into_iter().map(WebhookDocument::from).collect::<Vec<_>>()))
+/// All webhooks by name, with their deliveries and without their secrets.
+#[utoipa::path(get, path = "/v1/webhooks", tag = "fleet", operation_id = "list_webhooks", params(PageQuery),
+    responses((status = 200, description = "The webhooks.", body = [WebhookDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
+    let rows = rows::list(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.name.clone(), WebhookDocument::from))
 }
 
 /// One webhook with its deliveries, without its secret.

@@ -121,12 +121,13 @@ macro_rules! select {
     };
 }
 
-/// All webhooks by name.
+/// The first `limit` webhooks by name, after one.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection) -> Result<Vec<WebhookRow>> {
-    sqlx::query_as(select!("order by name")).bind(WAITING_COUNTED_MAX).fetch_all(db).await
+pub async fn list(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<WebhookRow>> {
+    let select = sqlx::query_as(select!("where $2::text is null or name > $2 order by name limit $3"));
+    select.persistent(false).bind(WAITING_COUNTED_MAX).bind(after).bind(limit).fetch_all(db).await
 }
 
 /// The webhook with this name.

@@ -27,7 +27,7 @@ const ENTRIES: i64 = 5;
 /// Answers that are arrays and no lists: their parameters bound them, and they are whole.
 const SERIES: [&str; 1] = ["/v1/pipelines/{name}/arrivals"];
 
-static CASES: [ListCase; 13] = [
+static CASES: [ListCase; 14] = [
     ListCase {
         path: "/v1/agents",
         table: "agents",
@@ -129,6 +129,14 @@ static CASES: [ListCase; 13] = [
         column: "id",
         field: "id",
         insert: "insert into traces (id, name, kind, rows, csv, created_at) select ID, 'test', 'rates', 1, '0,5', now()",
+    },
+    ListCase {
+        path: "/v1/webhooks",
+        table: "webhooks",
+        column: "name",
+        field: "name",
+        insert: "insert into webhooks (name, url, enabled, secret, made_by, updated_at, sent_until)
+                 select 'w' || n, 'http://127.0.0.1:9/', false, '\\x00', 'test', now(), 0",
     },
 ];
 

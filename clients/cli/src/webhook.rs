@@ -1,6 +1,6 @@
 //! How does `apportion webhook` say where the service posts its events?
 
-use crate::service::{ServerArgs, ServiceClient, converse};
+use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, OutputFormat, TextTable};
@@ -27,6 +27,8 @@ pub struct WebhookListArgs {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+    #[command(flatten)]
+    list: ListArgs,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -73,7 +75,7 @@ pub fn run(command: &WebhookCommand) -> CommandResult {
 }
 
 fn list(args: &WebhookListArgs) -> Result<(), Failure> {
-    let webhooks = converse(ServiceClient::new(&args.server)?.get("/v1/webhooks"))?;
+    let webhooks = converse(ServiceClient::new(&args.server)?.list("/v1/webhooks", &args.list))?;
     let text = match args.format {
         OutputFormat::Json => output::json(&webhooks)?,
         OutputFormat::Table => table(&webhooks),
