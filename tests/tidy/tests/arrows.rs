@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("prometheus", &[]),
     ("page", &[]),
     ("kubernetes", &[]),
+    ("webhooks", &[]),
     ("scalers", &[]),
     (
         "api",
@@ -37,6 +38,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "prometheus",
             "protocol",
             "scalers",
+            "webhooks",
             "wire",
         ],
     ),
