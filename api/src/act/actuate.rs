@@ -95,10 +95,12 @@ impl Actuator {
     /// The pipelines with workloads and advice.
     async fn read_pipelines(&self) -> Result<Vec<ActingPipeline>, ApplyError> {
         let mut db = self.app.pool.acquire().await?;
+        let rows = store::pipelines::with_workloads(&mut db).await?;
+        if rows.is_empty() {
+            return Ok(Vec::new());
+        }
         let advice = store::advice::list(&mut db).await?;
-        let rows = store::pipelines::list(&mut db).await?;
-        let with_workloads = rows.iter().filter(|row| !row.spec["replan"]["kubernetes"].is_null());
-        let acting = with_workloads.filter_map(|row| {
+        let acting = rows.iter().filter_map(|row| {
             let settings = replanned_spec(row, DemandOrigin::Elsewhere)?.replan?.kubernetes?;
             let advice = advice.iter().find(|advice| advice.pipeline == row.name && advice.document.is_some())?.clone();
             Some(ActingPipeline { name: row.name.clone(), version: row.version, settings, advice })

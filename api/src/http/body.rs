@@ -5,7 +5,8 @@ use super::weight::{WeightError, weigh};
 use crate::store::Condition;
 use actix_web::dev::Payload;
 use actix_web::error::PayloadError;
-use actix_web::http::{StatusCode, header};
+use actix_web::http::StatusCode;
+use actix_web::http::header::{self, ETag, EntityTag};
 use actix_web::web::{self, Bytes, BytesMut};
 use actix_web::{FromRequest, HttpRequest};
 use futures::StreamExt;
@@ -298,6 +299,12 @@ fn condition<'h>(lines: impl Iterator<Item = &'h [u8]>) -> Condition {
         }
     }
     versions.map_or(Condition::Any, Condition::Versions)
+}
+
+/// The header that names a version of a resource.
+#[must_use]
+pub fn version_tag(version: i64) -> ETag {
+    ETag(EntityTag::new_strong(version.to_string()))
 }
 
 /// The refusal if the resource has another version than the client has seen.

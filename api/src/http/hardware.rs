@@ -6,7 +6,6 @@ use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
 use crate::store::hardware::{self as rows, HardwareRow};
 use crate::store::{Condition, Deletion};
-use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -61,10 +60,6 @@ pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult 
     Ok(page.answer(rows, |row| row.name.clone(), HardwareDocument::from))
 }
 
-fn tag(version: i64) -> ETag {
-    ETag(EntityTag::new_strong(version.to_string()))
-}
-
 /// One hardware type.
 #[utoipa::path(get, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "get_hardware", params(Name),
     responses((status = 200, description = "The type.", body = HardwareDocument,
@@ -72,7 +67,7 @@ fn tag(version: i64) -> ETag {
 pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("hardware type {name}")))?;
-    Ok(HttpResponse::Ok().insert_header(tag(row.version)).json(HardwareDocument::from(row)))
+    Ok(HttpResponse::Ok().insert_header(body::version_tag(row.version)).json(HardwareDocument::from(row)))
 }
 
 /// Registers a hardware type or replaces it.
@@ -110,7 +105,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     let version = rows::put(&mut *app.pool.acquire().await?, &row, &condition).await?;
     row.version = version.ok_or_else(|| body::other_version(&format!("hardware type {}", row.name)))?;
     let mut response = if row.version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.insert_header(tag(row.version)).json(HardwareDocument::from(row)))
+    Ok(response.insert_header(body::version_tag(row.version)).json(HardwareDocument::from(row)))
 }
 
 /// Deletes a hardware type. Its devices go on; from then on plans count 1 per hour for each of them.

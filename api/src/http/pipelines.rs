@@ -7,7 +7,6 @@ use crate::act::sources;
 use crate::app::{App, now};
 use crate::store::{Condition, Deletion, arrivals, pipelines as rows};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
 use apportion_wire::{PipelineSpec, ReplanMode};
 use serde::{Deserialize, Serialize};
@@ -101,11 +100,7 @@ pub async fn list(app: web::Data<App>, page: ListPage<String, PipelinesQuery>) -
 pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
-    Ok(HttpResponse::Ok().insert_header(tag(row.version)).json(row.spec))
-}
-
-fn tag(version: i64) -> ETag {
-    ETag(EntityTag::new_strong(version.to_string()))
+    Ok(HttpResponse::Ok().insert_header(body::version_tag(row.version)).json(row.spec))
 }
 
 /// Registers a pipeline, or replaces it; its profiles stay. The body may leave out the name.
@@ -132,7 +127,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     let version = rows::put(&mut *app.pool.acquire().await?, &name, &document, &condition, now()).await?;
     let version = version.ok_or_else(|| body::other_version(&format!("pipeline {name}")))?;
     let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.insert_header(tag(version)).json(document))
+    Ok(response.insert_header(body::version_tag(version)).json(document))
 }
 
 /// Refuses workloads that this service never scales.

@@ -6,7 +6,7 @@ use crate::app::{App, now};
 use crate::store::pipelines as rows;
 use crate::store::{Condition, Deletion};
 use actix_web::dev::Payload;
-use actix_web::http::header::{self, ETag, EntityTag};
+use actix_web::http::header;
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use apportion_wire::{AccuracyUnit, MeasuredRow, MeasuredVariant, PipelineSpec, ProfileCsvRow, ProfileSet};
 use futures::future::LocalBoxFuture;
@@ -21,10 +21,6 @@ pub fn configure(config: &mut web::ServiceConfig) {
     );
 }
 
-fn tag(version: i64) -> ETag {
-    ETag(EntityTag::new_strong(version.to_string()))
-}
-
 /// The measurements of a pipeline.
 #[utoipa::path(get, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "get_profiles", params(Name),
     responses((status = 200, description = "The profiles.", body = ProfileSet,
@@ -35,7 +31,7 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let (Some(profile), Some(version)) = (row.profile, row.profile_version) else {
         return Err(Refusal::not_found(format!("profile of pipeline {name}")));
     };
-    Ok(HttpResponse::Ok().insert_header(tag(version)).json(profile))
+    Ok(HttpResponse::Ok().insert_header(body::version_tag(version)).json(profile))
 }
 
 /// A profile from a client: a JSON document, or a profile file.
@@ -94,7 +90,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     let version = rows::put_profile(&mut tx, &name, &document, &condition, now()).await?;
     let version = version.ok_or_else(|| body::other_version(&format!("the profile of pipeline {name}")))?;
     tx.commit().await?;
-    Ok(HttpResponse::Ok().insert_header(tag(version)).json(document))
+    Ok(HttpResponse::Ok().insert_header(body::version_tag(version)).json(document))
 }
 
 /// The registered measurements merged with new ones, valid.

@@ -9,7 +9,6 @@ use crate::app::{App, now};
 use crate::decide::schedule::{ScheduleError, ScheduleSpec, Timing};
 use crate::store::schedules::{self as rows, NewSchedule, ScheduleRow};
 use crate::store::{Condition, Deletion, pipelines};
-use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
 use apportion_wire::FiringState;
 use chrono::{DateTime, FixedOffset, Utc};
@@ -87,7 +86,7 @@ pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult 
         headers(("ETag" = String, description = "Its version."))), RefusalReply<404>))]
 pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let found = read(&app, &name).await?;
-    Ok(HttpResponse::Ok().insert_header(tag(found.version)).json(found))
+    Ok(HttpResponse::Ok().insert_header(body::version_tag(found.version)).json(found))
 }
 
 async fn read(app: &App, name: &str) -> Result<ScheduleDocument, Refusal> {
@@ -105,10 +104,6 @@ fn document(row: ScheduleRow) -> Option<ScheduleDocument> {
     let last = row.last.and_then(|last| serde_json::from_value(last).ok());
     let ScheduleRow { name, version, made_by, updated_at, .. } = row;
     Some(ScheduleDocument { name, spec, version, made_by, updated_at, next, last })
-}
-
-fn tag(version: i64) -> ETag {
-    ETag(EntityTag::new_strong(version.to_string()))
 }
 
 /// Writes a schedule, or replaces it. Its first due time is after this moment.
@@ -153,7 +148,7 @@ pub async fn put(
     tx.commit().await?;
     let version = version.ok_or_else(|| body::other_version(&format!("schedule {name}")))?;
     let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.insert_header(tag(version)).json(read(&app, &name).await?))
+    Ok(response.insert_header(body::version_tag(version)).json(read(&app, &name).await?))
 }
 
 /// Deletes a schedule and its firings. A hold that it began stays until its end.

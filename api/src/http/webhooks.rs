@@ -10,7 +10,6 @@ use crate::app::{App, now};
 use crate::store::webhooks::{self as rows, NewWebhook, WebhookRow};
 use crate::store::{Condition, Deletion, pipelines};
 use actix_web::http::StatusCode;
-use actix_web::http::header::{ETag, EntityTag};
 use actix_web::{HttpResponse, web};
 use apportion_webhooks::{ReceiverUrl, WebhookSecret};
 use chrono::{DateTime, Utc};
@@ -142,15 +141,11 @@ pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult 
 pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
     let webhook = WebhookDocument::from(row.ok_or_else(|| missing(&name))?);
-    Ok(HttpResponse::Ok().insert_header(tag(webhook.version)).json(webhook))
+    Ok(HttpResponse::Ok().insert_header(body::version_tag(webhook.version)).json(webhook))
 }
 
 fn missing(name: &str) -> Refusal {
     Refusal::not_found(format!("webhook {name}"))
-}
-
-fn tag(version: i64) -> ETag {
-    ETag(EntityTag::new_strong(version.to_string()))
 }
 
 /// Writes a webhook, or replaces it. A new one gets the events after this moment; a replaced one goes on.
@@ -200,7 +195,7 @@ pub async fn put(
     tx.commit().await?;
     let written = WrittenWebhook { secret: made.map(|secret| secret.text()), webhook };
     let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.insert_header(tag(version)).json(written))
+    Ok(response.insert_header(body::version_tag(version)).json(written))
 }
 
 /// Checks everything but the pipeline. Returns the secret of the document.

@@ -98,6 +98,15 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
     sqlx::query_as(select!("order by p.name")).fetch_all(db).await
 }
 
+/// The pipelines whose workloads on Kubernetes follow their plans, by name.
+///
+/// # Errors
+/// The database's.
+pub async fn with_workloads(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
+    let select = select!("where jsonb_typeof(p.spec -> 'replan' -> 'kubernetes') = 'object' order by p.name");
+    sqlx::query_as(select).fetch_all(db).await
+}
+
 /// At most `limit` pipelines after this name, by name, without their documents. With `prefix` only those whose names begin
 /// with it.
 ///

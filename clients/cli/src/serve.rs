@@ -58,37 +58,23 @@ pub struct ServeArgs {
 
 /// Runs the service.
 pub fn run(args: ServeArgs) -> CommandResult {
-    let ServeArgs {
-        database_url,
-        data_dir,
-        http,
-        grpc,
-        token,
-        advertise_http,
-        prometheus,
-        scalers,
-        kubernetes,
-        access,
-        log_format,
-    } = args;
     // `RUST_LOG` overrides the level.
-    start_log("info", &log_format);
-    let (prometheus, scalers, access) = (prometheus.read()?, scalers.read(), access.read()?);
-    let kubernetes = kubernetes.map(|text| match text.as_str() {
+    start_log("info", &args.log_format);
+    let kubernetes = args.kubernetes.map(|text| match text.as_str() {
         "in-cluster" => KubernetesAccess::InCluster,
         file => KubernetesAccess::Kubeconfig(file.into()),
     });
     let config = ServiceConfig {
-        database_url,
-        data_dir,
-        http,
-        grpc,
-        token,
-        advertise_http,
-        prometheus,
-        scalers,
+        database_url: args.database_url,
+        data_dir: args.data_dir,
+        http: args.http,
+        grpc: args.grpc,
+        token: args.token,
+        advertise_http: args.advertise_http,
+        prometheus: args.prometheus.read()?,
+        scalers: args.scalers.read(),
         kubernetes,
-        access,
+        access: args.access.read()?,
     };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
