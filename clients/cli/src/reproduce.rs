@@ -16,9 +16,10 @@ pub struct ReproduceArgs {
     /// Folder of shared profiles, problems and traces; without it, the built-in ones.
     #[arg(long)]
     data: Option<PathBuf>,
-    /// For the headline: a folder of rate files that it judges as well, or the name of a set of its protocol.
+    /// For the headline: a folder of rate files that it judges as well, or the name of a set of its protocol; may be given
+    /// several times.
     #[arg(long)]
-    traces: Option<PathBuf>,
+    traces: Vec<PathBuf>,
     /// Folder for the page and the plots; made if it is not there.
     #[arg(long, default_value = "reproduce")]
     out: PathBuf,

@@ -56,8 +56,8 @@ pub struct ReproduceSettings {
     pub name: String,
     /// Folder of shared profiles, problems and traces; `None` for the built-in ones.
     pub data: Option<PathBuf>,
-    /// Folder of rate files that the headline plays too, or the name of a set of its protocol.
-    pub traces: Option<PathBuf>,
+    /// Folders of rate files that the headline plays too, or names of sets of its protocol.
+    pub traces: Vec<PathBuf>,
     /// Folder for the page and the plots; made if it is not there.
     pub out: PathBuf,
     /// Root of all random streams.

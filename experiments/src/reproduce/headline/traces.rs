@@ -6,7 +6,7 @@ use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_wire::BadInput;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// A stretch of a trace.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,13 +34,14 @@ const MANIFEST: &str = "traces.yaml";
 /// Seconds of a stretch in a run with tiny settings.
 const QUICK_SECONDS: usize = 30;
 
-/// The sets that a run plays: those of every run, and the one that was asked for. It is a set of the protocol, or a folder.
+/// The sets that a run plays: those of every run, and the ones that were asked for. Each is a set of the protocol or a
+/// folder.
 ///
 /// # Errors
 /// If a file cannot be read, or the folder has no stretch to choose on or none to judge.
 pub fn read_sets(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<TraceSet>, Failure> {
-    let asked = lab.traces.as_deref();
-    let is_asked = |set: &TraceSetEntry| asked.is_some_and(|a| a == Path::new(&set.name));
+    let is_named = |asked: &Path, set: &TraceSetEntry| asked == Path::new(&set.name);
+    let is_asked = |set: &TraceSetEntry| lab.traces.iter().any(|asked| is_named(asked, set));
     let mut sets = Vec::new();
     match &lab.data {
         Some(data) => {
@@ -51,7 +52,8 @@ pub fn read_sets(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<TraceSet>
         }
         None => sets.push(built_in(lab)),
     }
-    if let Some(folder) = asked.filter(|_| !protocol.trace_sets.iter().any(is_asked)) {
+    let is_folder = |asked: &&PathBuf| !protocol.trace_sets.iter().any(|set| is_named(asked, set));
+    for folder in lab.traces.iter().filter(is_folder) {
         sets.push(read_folder(lab, folder)?);
     }
     if lab.quick {
@@ -136,7 +138,7 @@ mod tests {
     use indicatif::ProgressBar;
 
     fn lab() -> Lab {
-        Lab { data: None, traces: None, quick: false, seed: 1, bar: ProgressBar::hidden() }
+        Lab { data: None, traces: Vec::new(), quick: false, seed: 1, bar: ProgressBar::hidden() }
     }
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {

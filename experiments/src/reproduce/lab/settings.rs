@@ -19,8 +19,8 @@ const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
 pub struct Lab {
     /// The folder of shared data, if there is one.
     pub data: Option<PathBuf>,
-    /// A folder of rate files for the headline, or the name of one of its sets.
-    pub traces: Option<PathBuf>,
+    /// Folders of rate files for the headline, or names of its sets.
+    pub traces: Vec<PathBuf>,
     /// Whether settings are tiny: all code runs, and the figures mean nothing.
     pub quick: bool,
     /// Seed of the load that plans are made on. Plans are judged on the load of the next seed.
@@ -40,11 +40,12 @@ impl Lab {
         if self.quick { quick } else { full }
     }
 
-    /// Shows the present step. Where stderr is no terminal, each step is a line there: a long run leaves a log.
+    /// Shows the present step. Where stderr is no terminal, each step is a line
+    /// there, with the seconds since the start: a long run leaves a log.
     pub fn show_step(&self, what: impl Into<std::borrow::Cow<'static, str>>) {
         let what = what.into();
         if self.bar.is_hidden() && !self.quick {
-            eprintln!("reproduce: {what}");
+            eprintln!("reproduce: {:5.0} s: {what}", self.bar.elapsed().as_secs_f64());
         }
         self.bar.set_message(what);
     }

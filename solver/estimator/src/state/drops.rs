@@ -40,9 +40,8 @@ impl RunState {
                 self.serving.cancel(self.now, &state.stations, query);
             }
             if state.joins.is_some() {
-                self.serving.bounds.count_work(self.scopes.held_count() as u64);
                 while let Some(held) = self.scopes.cancel(query.request) {
-                    self.serving.bounds.count_work(self.scopes.held_count() as u64);
+                    self.serving.bounds.count_work(1);
                     let (query, reason) = (held.query, DropReason::Cancelled);
                     self.serving.dropped.push(SimulatedDrop { pipeline, at: held.task, task: held.task, query, reason });
                 }

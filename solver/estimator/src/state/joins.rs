@@ -11,6 +11,9 @@ use apportion_domain::{Pipeline, TaskIndex};
 /// No scope.
 pub const NO_SCOPE: u32 = u32::MAX;
 
+/// No held query.
+const NO_HELD: u32 = u32::MAX;
+
 /// The joins of one pipeline; tasks by position.
 #[derive(Clone, Debug, Default)]
 pub struct Joins {
@@ -92,6 +95,10 @@ pub struct HeldQuery {
     /// Its number among all queries that were ever held.
     sequence: u64,
     is_cancelled: bool,
+    /// Position of the query of the same request that was held before it and may still be cancelled.
+    before: u32,
+    /// Position of the one that was held after it.
+    after: u32,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -112,6 +119,8 @@ pub struct Scopes {
     free_scopes: Vec<u32>,
     held: Vec<HeldQuery>,
     free_held: Vec<u32>,
+    /// By slot of a request: the position of its query that was held last and may still be cancelled.
+    last_of_request: Vec<u32>,
     /// Queries that need not wait any longer.
     pub released: Vec<HeldQuery>,
     sequence: u64,
@@ -145,15 +154,11 @@ impl Scopes {
         at
     }
 
-    /// Queries that are held, and infos of those that were.
-    pub fn held_count(&self) -> usize {
-        self.held.len()
-    }
-
     /// Memory of all scopes and queries that are held, in bytes.
     pub fn bytes(&self) -> usize {
         let each = size_of::<Scope>() + self.counts_max * (size_of::<u32>() + size_of::<Vec<u32>>());
-        self.scopes.len() * each + 2 * self.held.len() * (size_of::<HeldQuery>() + size_of::<u32>())
+        let held = 2 * self.held.len() * (size_of::<HeldQuery>() + size_of::<u32>());
+        self.scopes.len() * each + held + self.last_of_request.len() * size_of::<u32>()
     }
 
     fn take(&mut self, scope: u32, uses: u32) {
@@ -215,6 +220,7 @@ impl Scopes {
         if held.edges == 0 {
             if !held.is_cancelled {
                 self.released.push(*held);
+                self.unlink(at);
             }
             self.free_held.push(at);
         }
@@ -235,7 +241,15 @@ impl Scopes {
         if edges == 0 {
             return false;
         }
-        let held = HeldQuery { made, edges, sequence: self.sequence, is_cancelled: false };
+        let request = made.query.request as usize;
+        if self.last_of_request.len() <= request {
+            self.last_of_request.resize(request + 1, NO_HELD);
+        }
+        let before = std::mem::replace(&mut self.last_of_request[request], next);
+        if before != NO_HELD {
+            self.held[before as usize].after = next;
+        }
+        let held = HeldQuery { made, edges, sequence: self.sequence, is_cancelled: false, before, after: NO_HELD };
         self.sequence += 1;
         match self.free_held.pop() {
             Some(at) => self.held[at as usize] = held,
@@ -244,11 +258,30 @@ impl Scopes {
         true
     }
 
-    /// Cancels the next held query of a request.
+    /// Cancels the held query of a request that has the first position.
     pub fn cancel(&mut self, request: u32) -> Option<MadeQuery> {
-        let wanted = |h: &&mut HeldQuery| h.edges > 0 && !h.is_cancelled && h.made.query.request == request;
-        let held = self.held.iter_mut().find(wanted)?;
+        let mut at = *self.last_of_request.get(request as usize)?;
+        let mut first = at;
+        while at != NO_HELD {
+            first = first.min(at);
+            at = self.held[at as usize].before;
+        }
+        let held = self.held.get_mut(first as usize)?;
         held.is_cancelled = true;
-        Some(held.made)
+        let made = held.made;
+        self.unlink(first);
+        Some(made)
+    }
+
+    /// Takes a held query out of the list of its request.
+    fn unlink(&mut self, at: u32) {
+        let HeldQuery { made, before, after, .. } = self.held[at as usize];
+        match after {
+            NO_HELD => self.last_of_request[made.query.request as usize] = before,
+            _ => self.held[after as usize].before = before,
+        }
+        if before != NO_HELD {
+            self.held[before as usize].after = after;
+        }
     }
 }
