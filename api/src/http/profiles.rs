@@ -3,8 +3,8 @@
 use super::body::{self, Document, IfMatch, Name, off_loop};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
-use crate::store::pipelines as rows;
 use crate::store::Condition;
+use crate::store::pipelines as rows;
 use actix_web::dev::Payload;
 use actix_web::http::{StatusCode, header};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
