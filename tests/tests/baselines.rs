@@ -211,6 +211,6 @@ fn a_cancelled_comparison_ends_without_a_judgement() {
     };
     let rows = compare(&problem, &Contender::ALL[..2], &options, &Workload::default_for(&problem), stop_after_first);
     assert!(rows[0].plan().is_some(), "the first contender had ended");
-    assert_eq!(rows[1].outcome.stopped(), Some(apportion_domain::StopReason::Cancelled));
+    assert_eq!(rows[1].outcome.stopped(), Some(StopReason::Cancelled));
     assert!(rows.iter().all(|row| row.estimate.is_none()), "{rows:?}");
 }

@@ -24,6 +24,7 @@ mod record;
 pub mod result_csv;
 pub mod result_file;
 pub mod scaling_plan;
+pub mod simulation_file;
 pub mod spec;
 pub mod states;
 pub mod trace_csv;
@@ -45,14 +46,19 @@ pub use profile_set::{
     read_pipeline_spec, read_profile_set,
 };
 pub use result_csv::{RecordedOutcome, RequestRow, write_requests};
-pub use result_file::{ResultDocument, ResultKind, read_result};
+pub use result_file::{
+    ComparedEstimateFile, ComparedPlannerFile, ComparisonFile, ComparisonSamplesFile, FrontierFile, FrontierGroupFile,
+    FrontierPointFile, PromisedPipelineFile, ResultDocument, ResultKind, SimulatedChangesFile, read_result,
+};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
+pub use simulation_file::{SimulatedPipelineFile, SimulationFile};
 pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,
     VariantSpec,
 };
 pub use states::{
-    AgentState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope, TraceKind, UnknownState,
+    AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope,
+    TraceKind, UnknownState,
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;
