@@ -7,6 +7,7 @@
 //! `api/openapi.json` written anew by its test with `APPORTION_WRITE=1`.
 
 pub mod act;
+pub mod analyses;
 mod app;
 pub mod database;
 pub mod decide;

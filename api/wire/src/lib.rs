@@ -38,7 +38,7 @@ pub use convert::objective_of;
 pub use csv_lines::CsvLines;
 pub use demand_source::{DemandSourceSpec, DeploymentSourceSpec, PrometheusQuerySpec, PushedFactSpec};
 pub use plan::{EstimateFile, JudgedOnFile, PlanFile, PlannerFile, TaskEstimateFile};
-pub use plan_read::{plan_from_tree, read_plan, read_plan_for};
+pub use plan_read::{plan_for_from_tree, plan_from_tree, read_plan, read_plan_for};
 pub use problem::{ProblemFile, hardware_from_tree, problem_from_tree, read_problem};
 pub use profile_csv::{AccuracyUnit, ProfileCsvRow, read_profile_csv, write_profile_csv};
 pub use profile_set::{
