@@ -2,7 +2,7 @@
 
 use super::load::{check_arrivals, default_arrivals, default_seed, workload};
 use apportion_domain::{
-    ArrivalTrace, Invalid, JudgedVerdict, Mode, ObjectiveStep, PipelinePlan, Plan, Problem, StopReason,
+    ArrivalTrace, Invalid, JudgedVerdict, Mode, PipelinePlan, Plan, Problem, StopReason,
 };
 use apportion_planning::PlanningOptions;
 use apportion_planning::compare::{ComparisonStep, Contender, PlannerComparison, compare};

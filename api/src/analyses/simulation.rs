@@ -211,7 +211,7 @@ impl SimulationRequest {
         plan: &Plan,
         sample: &Workload,
     ) -> Result<Vec<Box<dyn Controller>>, SimulateError> {
-        Ok(match self.autoscaler {
+        let controllers: Vec<Box<dyn Controller>> = match self.autoscaler {
             SimulatedScaler::Plan | SimulatedScaler::None => Vec::new(),
             SimulatedScaler::Tuner => vec![controllers::tuner(problem, plan, sample)?],
             SimulatedScaler::Hpa => {
@@ -224,7 +224,8 @@ impl SimulationRequest {
             SimulatedScaler::Coarse => {
                 vec![Box::new(controllers::Coarse::new(problem, plan, controllers::CoarseConfig::default())?)]
             }
-        })
+        };
+        Ok(controllers)
     }
 }
 
