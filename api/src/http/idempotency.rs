@@ -27,27 +27,22 @@ pub(super) struct IdempotencyKey {
     queue: JobQueue,
     /// The header `Idempotency-Key`.
     key: String,
-    /// SHA-256 of the request's path and body, hex. For plans of the body alone.
+    /// SHA-256 of the kind and the body of the request, hex.
     digest: String,
 }
 
 impl IdempotencyKey {
-    /// The client's key with the digest of its request.
+    /// The client's key with the digest of its request. `kind` distinguishes the requests of one queue.
     ///
     /// # Errors
     /// 400 if the key has another form.
-    pub(super) fn read(request: &HttpRequest, queue: JobQueue, bytes: &[u8]) -> Result<Option<Self>, Refusal> {
+    pub(super) fn read(request: &HttpRequest, queue: JobQueue, kind: &str, bytes: &[u8]) -> Result<Option<Self>, Refusal> {
         let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
         let key = key.to_str().ok().filter(|k| !k.is_empty() && k.len() <= body::NAME_CHARS_MAX);
         let expected = || format!("Idempotency-Key: expected 1 to {} characters of ASCII", body::NAME_CHARS_MAX);
         let key = key.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, expected()))?;
-        let mut digest = Sha256::new();
-        // Three resources share the queue of analyses.
-        if queue == JobQueue::Analyses {
-            digest.update(request.path());
-        }
-        digest.update(bytes);
-        let digest = digest.finalize().iter().map(|b| format!("{b:02x}")).collect();
+        let digest = Sha256::new().chain_update(kind).chain_update(bytes).finalize();
+        let digest = digest.iter().map(|b| format!("{b:02x}")).collect();
         Ok(Some(Self { queue, key: key.to_string(), digest }))
     }
 

@@ -55,7 +55,7 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Docum
     let kind = AnalysisKind::Simulation;
     let check = async |db: &mut PgConnection| -> Result<CheckedAnalysis, Refusal> {
         let mut asked = asked;
-        let (read, plan) = problem_and_plan(db, &mut asked).await?;
+        let PlanOfProblem { read, plan } = problem_and_plan(db, &mut asked).await?;
         if let Some(trace) = &mut asked.trace {
             analyses::find_trace(db, "/trace", trace).await?;
         }
@@ -73,8 +73,14 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Docum
     analyses::post(&app, &request, kind, &document.bytes, check).await
 }
 
+/// A problem, and a plan file for it.
+struct PlanOfProblem {
+    read: ReadProblem,
+    plan: Value,
+}
+
 /// Problem and plan file of a request, which then has neither.
-async fn problem_and_plan(db: &mut PgConnection, asked: &mut SimulationRequest) -> Result<(ReadProblem, Value), Refusal> {
+async fn problem_and_plan(db: &mut PgConnection, asked: &mut SimulationRequest) -> Result<PlanOfProblem, Refusal> {
     let (read, plan, place) = match (asked.problem.take(), asked.plan_file.take(), asked.plan) {
         (None, None, Some(id)) => {
             let row = analyses::stored_plan(db, id).await?;
@@ -85,7 +91,7 @@ async fn problem_and_plan(db: &mut PgConnection, asked: &mut SimulationRequest) 
         _ => return Err(Refusal::value("", "expected either plan, or problem and plan_file")),
     };
     let check = move || match apportion_wire::plan_for_from_tree(&read.problem, "plan", plan.clone()) {
-        Ok(_) => Ok((read, plan)),
+        Ok(_) => Ok(PlanOfProblem { read, plan }),
         Err(bad) => Err(Refusal::from(bad).below(place)),
     };
     off_loop(check).await?
