@@ -20,10 +20,11 @@ fn example(name: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_prints_the_frontier_of_this_machine() {
     let cluster = Cluster::serve_with(&[]).await;
+    let server = cluster.service();
     let problem = example("chain.json");
     for format in ["json", "table", "csv"] {
         let here = ["frontier", &problem, "--sweep", "slo", "--points", "6", "--format", format];
-        let there = [&here[..], &["--server", &cluster.service()]].concat();
+        let there = [&here[..], &["--server", &server]].concat();
         assert_eq!(printed(&there).await, printed(&here).await, "{format}");
     }
 }
@@ -31,13 +32,14 @@ async fn a_service_prints_the_frontier_of_this_machine() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_prints_the_simulation_of_this_machine() {
     let cluster = Cluster::serve_with(&[]).await;
+    let server = cluster.service();
     let folder = tempfile::tempdir().expect("a folder");
     let plan = folder.path().join("plan.json").display().to_string();
     let (problem, trace) = (example("traffic.yaml"), example("step.csv"));
     printed(&["plan", &problem, "--out", &plan]).await;
     for more in [&["--format", "json"][..], &["--autoscaler", "tuner"], &["--policy", "none", "--seed", "5"]] {
         let here = [&["simulate", &problem, &plan, "--trace", &trace][..], more].concat();
-        let there = [&here[..], &["--server", &cluster.service()]].concat();
+        let there = [&here[..], &["--server", &server]].concat();
         assert_eq!(printed(&there).await, printed(&here).await, "{more:?}");
     }
 }
@@ -45,9 +47,10 @@ async fn a_service_prints_the_simulation_of_this_machine() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_prints_the_comparison_of_this_machine() {
     let cluster = Cluster::serve_with(&[]).await;
-    let (problem, trace) = (example("chain.json"), example("step.csv"));
-    let here = ["compare", &problem, "--trace", &trace, "--planner", "greedy,hardware-only,cg-peak", "--format", "json"];
-    let there = [&here[..], &["--server", &cluster.service()]].concat();
+    let server = cluster.service();
+    let (problem, trace) = (example("traffic.yaml"), example("step.csv"));
+    let here = ["compare", &problem, "--trace", &trace, "--planner", "hardware-only,proteus,cg-peak", "--format", "json"];
+    let there = [&here[..], &["--server", &server]].concat();
     let read = |text: String| {
         let mut document: Value = serde_json::from_str(&text).expect("JSON");
         // The only figure that depends on the machine's load.

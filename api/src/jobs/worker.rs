@@ -117,13 +117,13 @@ async fn claim(context: &JobContext, free: &FreePlaces, first: JobQueue) -> stor
 
 /// Begins a claimed job, or ends it.
 async fn begin(db: &mut PgConnection, job: &JobRow, at: Time) -> store::Result<Claimed> {
-    let is_open = match job.queue {
-        JobQueue::Plans => store::plans::start(db, job.id, at).await?,
-        JobQueue::Analyses => store::analyses::start(db, job.id, at).await?,
-    };
     let error = (job.deaths >= DEATHS_MAX).then(|| format!("its worker died {DEATHS_MAX} times"));
-    if !is_open || error.is_some() {
-        let error = error.filter(|_| is_open);
+    let is_begun = error.is_none()
+        && match job.queue {
+            JobQueue::Plans => store::plans::start(db, job.id, at).await?,
+            JobQueue::Analyses => store::analyses::start(db, job.id, at).await?,
+        };
+    if !is_begun {
         tracing::info!(job = %job.id, error, "over before it was begun");
         store::jobs::delete(db, job).await?;
         end(db, job, error.as_deref(), at).await?;
