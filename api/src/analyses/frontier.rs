@@ -141,6 +141,11 @@ impl FrontierRequest {
         let expected = format!("above 0, at most {time_limit_s_max}");
         check(limit > 0.0 && limit <= time_limit_s_max, "/time_limit_s", limit.to_string(), expected);
         check((0.0..=1.0).contains(&self.gap), "/gap", self.gap.to_string(), "0 to 1".to_owned());
+        if let (Some(from), Some(to)) = (self.from, self.to)
+            && from > to
+        {
+            refused.push(range_ends_early(from, to));
+        }
         refused
     }
 
@@ -229,10 +234,15 @@ impl FrontierRequest {
             return Ok(Ok(SweepRange { from, to }));
         }
         Err(FrontierError::BadOption(match self.to {
-            Some(_) => Invalid::new("/to", to, format!("at least {from}, the first value")),
+            Some(_) => range_ends_early(from, to),
             None => Invalid::new("/from", from, format!("at most {to}, or to as well")),
         }))
     }
+}
+
+/// The refusal of a last value below the first one.
+fn range_ends_early(from: f64, to: f64) -> Invalid {
+    Invalid::new("/to", to, format!("at least {from}, the first value"))
 }
 
 fn file(problem: &Problem, sweep: Sweep, points: Vec<FrontierPointFile>, shortfalls: &[Shortfall]) -> FrontierFile {
@@ -297,6 +307,7 @@ mod tests {
             (FrontierRequest { points: 0, ..right.clone() }, "/points"),
             (FrontierRequest { from: Some(-1.0), ..right.clone() }, "/from"),
             (FrontierRequest { to: Some(f64::NAN), ..right.clone() }, "/to"),
+            (FrontierRequest { from: Some(9.0), to: Some(3.0), ..right.clone() }, "/to"),
             (FrontierRequest { gap: 2.0, ..right.clone() }, "/gap"),
             (FrontierRequest { time_limit_s: 61.0, ..right.clone() }, "/time_limit_s"),
         ];

@@ -12,6 +12,7 @@ use apportion_estimator::{SimulateError, SimulateOptions, Stop, expected_visits}
 use apportion_planning::REPLAY_VISITS_MAX;
 use apportion_wire::{AnalysisKind, BadInput};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -40,7 +41,7 @@ pub(super) enum AnalysisError {
     Input(#[from] BadInput),
     /// Its request cannot be read: another release wrote it.
     #[error("the request cannot be read: {0}")]
-    Request(#[from] serde_json::Error),
+    Request(serde_json::Error),
     /// The estimator refuses it.
     #[error(transparent)]
     Simulate(#[from] SimulateError),
@@ -63,10 +64,10 @@ impl AnalysisTask {
             AnalysisKind::Simulation => {
                 let tree = row.plan.clone().unwrap_or_default();
                 let plan = apportion_wire::plan_for_from_tree(&problem, "plan", tree)?;
-                Self::Simulation { request: serde_json::from_value(row.request.clone())?, problem, plan }
+                Self::Simulation { request: request(row)?, problem, plan }
             }
-            AnalysisKind::Frontier => Self::Frontier { request: serde_json::from_value(row.request.clone())?, problem },
-            AnalysisKind::Comparison => Self::Comparison { request: serde_json::from_value(row.request.clone())?, problem },
+            AnalysisKind::Frontier => Self::Frontier { request: request(row)?, problem },
+            AnalysisKind::Comparison => Self::Comparison { request: request(row)?, problem },
         })
     }
 
@@ -122,6 +123,11 @@ impl AnalysisTask {
             }
         }
     }
+}
+
+/// The request of a row.
+fn request<T: DeserializeOwned>(row: &AnalysisInputRow) -> Result<T, AnalysisError> {
+    serde_json::from_value(row.request.clone()).map_err(AnalysisError::Request)
 }
 
 fn json(value: &impl Serialize) -> Value {

@@ -230,6 +230,7 @@ async fn bad_requests_for_analyses_name_the_place() {
         (frontier("problem", broken), "/problem/pipelines/0/slo_ms"),
         (frontier("points", json!(1_001)), "/points"),
         (frontier("from", json!(-1)), "/from"),
+        (("/v1/frontiers", json!({"problem": problem(10.0), "sweep": "slo", "from": 9, "to": 3})), "/to"),
         (frontier("time_limit_s", json!(3_601)), "/time_limit_s"),
         (frontier("pipeline", json!("q")), "/pipeline"),
         (frontier("hardware", json!("h")), "/hardware"),
