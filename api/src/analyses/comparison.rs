@@ -1,10 +1,8 @@
 //! Which planner gives the best plan for a load?
 
 use super::load::{check_arrivals, default_arrivals, default_seed, workload};
-use apportion_domain::{
-    ArrivalTrace, Invalid, JudgedVerdict, Mode, PipelinePlan, Plan, Problem, StopReason,
-};
-use apportion_planning::PlanningOptions;
+use super::options::planning_options;
+use apportion_domain::{ArrivalTrace, Invalid, JudgedVerdict, Mode, PipelinePlan, Plan, Problem, StopReason};
 use apportion_planning::compare::{ComparisonStep, Contender, PlannerComparison, compare};
 use apportion_wire::plan::ObjectiveFile;
 use apportion_wire::{
@@ -15,7 +13,6 @@ use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -134,13 +131,7 @@ impl ComparisonRequest {
     /// Plans with each planner for the traces, one for each pipeline, and judges the plans on fresh samples of them.
     #[must_use]
     pub fn run(&self, problem: &Problem, traces: Vec<ArrivalTrace>, watch: &ComparisonWatch<'_>) -> ComparisonFile {
-        let start = Instant::now();
-        let options = PlanningOptions {
-            gap: self.gap,
-            time_limit: Some(Duration::from_secs_f64(self.time_limit_s)),
-            cancel: watch.cancel.clone(),
-            ..PlanningOptions::new(Arc::new(move || start.elapsed()))
-        };
+        let options = planning_options(self.gap, self.time_limit_s, &watch.cancel);
         let load = workload(traces, &self.arrivals, self.seed);
         let mode = problem.objective.mode;
         let on_step = |step: ComparisonStep<'_>| match step {

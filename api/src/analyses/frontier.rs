@@ -1,5 +1,6 @@
 //! How do cost, accuracy and replicas change while one value of a problem varies?
 
+use super::options::planning_options;
 use apportion_domain::{
     Assignment, HardwareIndex, Invalid, Invalids, Mode, PipelineIndex, Plan, Problem, Shortfall, StopReason,
 };
@@ -12,7 +13,6 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -191,13 +191,7 @@ impl FrontierRequest {
     /// If an option or a value does not fit the problem, or if no range of values was found.
     pub fn run(&self, problem: &Problem, watch: &FrontierWatch<'_>) -> Result<FrontierFile, FrontierError> {
         let sweep = self.sweep(problem).map_err(FrontierError::BadOption)?;
-        let start = Instant::now();
-        let options = PlanningOptions {
-            gap: self.gap,
-            time_limit: Some(Duration::from_secs_f64(self.time_limit_s)),
-            cancel: watch.cancel.clone(),
-            ..PlanningOptions::new(Arc::new(move || start.elapsed()))
-        };
+        let options = planning_options(self.gap, self.time_limit_s, &watch.cancel);
         let range = match self.range(problem, sweep, &options)? {
             Ok(range) => range,
             Err(NoRange::Infeasible(shortfalls)) => return Ok(file(problem, sweep, Vec::new(), &shortfalls)),

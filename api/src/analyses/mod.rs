@@ -9,4 +9,5 @@
 pub mod comparison;
 pub mod frontier;
 pub mod load;
+mod options;
 pub mod simulation;

@@ -28,11 +28,11 @@ pub enum SimulatedTimes {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]
 pub enum SimulatedScaler {
+    /// No scaler: the plan's replicas stay.
+    None,
     /// The plan's own ladder, if it has one.
     #[default]
     Plan,
-    /// No scaler: the plan's replicas stay.
-    None,
     /// InferLine's tuner.
     Tuner,
     /// Kubernetes' horizontal pod autoscaler.

@@ -100,10 +100,10 @@ impl From<AnalysisRow> for AnalysisSummary {
             id: row.id,
             state: row.state,
             pipelines: row.pipelines,
+            error: row.error,
             created_at: row.created_at,
             started_at: row.started_at,
             finished_at: row.finished_at,
-            error: row.error,
             progress: row.total.map(|total| ReadyCount { ready: row.ready, total }),
             request: row.request,
         }

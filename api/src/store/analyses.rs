@@ -309,8 +309,8 @@ impl FinishedAnalysis<'_> {
     }
 }
 
-/// Stores the end of an open analysis. One whose cancellation was requested becomes `cancelled`, whatever the end, and keeps
-/// its points. A result replaces them.
+/// Stores the end of an open analysis. One whose cancellation was requested becomes `cancelled`, whatever the end, and
+/// keeps its points. A result replaces them.
 ///
 /// # Errors
 /// The database's.

@@ -3,7 +3,8 @@
 //! A job has the key of its plan or analysis. Each queue has a table of its own, and all tables have the same columns.
 //!
 //! Leases are measured by the database's clock, so that processes with different clocks agree which workers are dead. A
-//! transaction that changes a plan or an analysis and its job locks the job first. Because all lock in one order, they never deadlock.
+//! transaction that changes a plan or an analysis and its job locks the job first. Because all lock in one order, they
+//! never deadlock.
 
 use super::connection::{PgConnection, Result};
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! How is a simulation written as JSON? As an estimate, with one estimate for each pipeline, and with the changes of replicas
-//! if there were any.
+//! How is a simulation written as JSON? As an estimate, with one estimate for each pipeline, and with the changes of
+//! replicas if there were any.
 
 use crate::bad_input::BadInput;
 use crate::plan::EstimateFile;
