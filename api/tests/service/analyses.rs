@@ -224,8 +224,9 @@ async fn bad_requests_for_analyses_name_the_place() {
         ("/v1/frontiers", asked)
     };
     let comparison = |key: &str, value: Value| ("/v1/comparisons", json!({"problem": problem(10.0), key: value}));
-    let simulation =
-        |key: &str, value: Value| ("/v1/simulations", json!({"problem": problem(10.0), "plan_file": {}, key: value}));
+    let simulation = |key: &str, value: Value| {
+        ("/v1/simulations", json!({"problem": problem(10.0), "plan_file": {"version": 1}, key: value}))
+    };
     let cases = [
         (frontier("problem", broken), "/problem/pipelines/0/slo_ms"),
         (frontier("points", json!(1_001)), "/points"),
