@@ -1,12 +1,14 @@
 //! The service: registers pipelines, plans them, stores everything durable in PostgreSQL, and has agents carry plans out.
 //!
-//! What belongs here: rows ([`store`]), resources ([`http`]), work that takes a while ([`jobs`]) and the control plane
-//! ([`decide`] and [`act`]). What never does: policies of serving or planning, JSON's shapes (those are `api/wire`).
+//! What belongs here: rows ([`store`]), resources ([`http`]), work that takes a while ([`jobs`] and [`analyses`]) and the
+//! control plane ([`decide`] and [`act`]). What never does: policies of serving or planning, JSON's shapes (those are
+//! `api/wire`).
 //!
 //! The commonest addition is a resource: a table in a new migration, its rows in `store`, its handlers in `http`, and
 //! `api/openapi.json` written anew by its test with `APPORTION_WRITE=1`.
 
 pub mod act;
+pub mod analyses;
 mod app;
 pub mod database;
 pub mod decide;

@@ -2,7 +2,7 @@
 
 use apportion_domain::{JudgedVerdict, Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, StopReason};
 use apportion_estimator::Workload;
-use apportion_planning::compare::{Contender, compare};
+use apportion_planning::compare::{ComparisonStep, Contender, compare};
 use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use std::sync::Arc;
@@ -197,4 +197,20 @@ fn a_comparison_judges_every_plan_on_the_same_samples() {
         let holds = row.verdict() == Some(JudgedVerdict::Holds);
         assert!(!holds || attainment(row) >= 0.99, "{}", row.contender.name());
     }
+}
+
+#[test]
+fn a_cancelled_comparison_ends_without_a_judgement() {
+    let problem = chain(100.0, 6, 2.0);
+    let options = options(Planner::Milp, None);
+    let cancel = options.cancel.clone();
+    let stop_after_first = |step: ComparisonStep<'_>| {
+        if matches!(step, ComparisonStep::Planned(_)) {
+            cancel.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    };
+    let rows = compare(&problem, &Contender::ALL[..2], &options, &Workload::default_for(&problem), stop_after_first);
+    assert!(rows[0].plan().is_some(), "the first contender had ended");
+    assert_eq!(rows[1].outcome.stopped(), Some(StopReason::Cancelled));
+    assert!(rows.iter().all(|row| row.estimate.is_none()), "{rows:?}");
 }

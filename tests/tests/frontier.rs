@@ -32,7 +32,7 @@ fn swept(problem: &Problem, sweep: Sweep, points: usize) -> Vec<FrontierPoint> {
     let range = default_range(problem, sweep, &options()).unwrap_or_else(|e| panic!("{}: {e}", sweep.name()));
     let values = values(sweep, range, points);
     let known = AtomicUsize::new(0);
-    let count = || {
+    let count = |_: &FrontierPoint| {
         known.fetch_add(1, Ordering::Relaxed);
     };
     let found = frontier(problem, sweep, &values, &options(), &count).expect("values of a default range are valid");
@@ -121,14 +121,14 @@ fn points_share_plans_and_proofs() {
     let traffic = example("traffic.yaml");
     // between two SLOs at which three replicas are enough there is nothing to search for
     let values: Vec<f64> = (0..33).map(|i| 100.0 + f64::from(i)).collect();
-    let points = frontier(&traffic, Sweep::Slo(P), &values, &options(), &|| ()).expect("valid");
+    let points = frontier(&traffic, Sweep::Slo(P), &values, &options(), &|_| ()).expect("valid");
     let solved = points.iter().filter(|p| p.origin == PointOrigin::Solved).count();
     assert_eq!(solved, 2, "both ends");
     assert!(points.iter().all(|p| p.status == PlanStatus::Optimal && p.replicas() == Some(3)));
     agrees_with_planning_alone(&traffic, Sweep::Slo(P), &points[14..18]);
     // nothing can be served at ten times what can: two searches say so
     let values: Vec<f64> = (0..33).map(|i| 20_000.0 + f64::from(i)).collect();
-    let points = frontier(&traffic, Sweep::Demand(Some(P)), &values, &options(), &|| ()).expect("valid");
+    let points = frontier(&traffic, Sweep::Demand(Some(P)), &values, &options(), &|_| ()).expect("valid");
     assert_eq!(points.iter().filter(|p| p.origin == PointOrigin::Implied).count(), 31);
     assert!(points.iter().all(|p| p.status == PlanStatus::Infeasible));
 }
@@ -145,7 +145,7 @@ fn all_demands_together_keep_their_proportions() {
     let demands: Vec<f64> = at.pipelines.iter().map(|p| p.demand_qps).collect();
     assert_eq!(demands, [120.0, 40.0]);
     assert_eq!(Sweep::Demand(None).present(&both), Some(80.0));
-    let points = frontier(&both, Sweep::Demand(None), &[80.0, 160.0], &options(), &|| ()).expect("valid");
+    let points = frontier(&both, Sweep::Demand(None), &[80.0, 160.0], &options(), &|_| ()).expect("valid");
     agrees_with_planning_alone(&both, Sweep::Demand(None), &points);
 }
 
@@ -153,7 +153,7 @@ fn all_demands_together_keep_their_proportions() {
 fn values_out_of_range_are_refused_with_their_pointer() {
     let chain = example("chain.json");
     let refused = |sweep: Sweep, value: f64| {
-        let error = frontier(&chain, sweep, &[value], &options(), &|| ()).expect_err("out of range");
+        let error = frontier(&chain, sweep, &[value], &options(), &|_| ()).expect_err("out of range");
         error.0[0].pointer.clone()
     };
     assert_eq!(refused(Sweep::Slo(P), 0.0), "/pipelines/0/slo_ms");

@@ -77,12 +77,21 @@ pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
 const ADMINISTRATION: [&str; 3] = ["/v1/tokens", "/v1/audit", "/v1/webhooks"];
 
 /// Resources that a planning client writes.
-const PLANNING: [&str; 6] = [
+const PLANNING: [&str; 15] = [
+    "/v1/comparisons",
+    "/v1/comparisons/{id}",
+    "/v1/comparisons/{id}/cancel",
     "/v1/files/{sha256}",
+    "/v1/frontiers",
+    "/v1/frontiers/{id}",
+    "/v1/frontiers/{id}/cancel",
     "/v1/pipelines/{name}/demand",
     "/v1/pipelines/{name}/deployment",
     "/v1/plans",
     "/v1/plans/{id}",
+    "/v1/simulations",
+    "/v1/simulations/{id}",
+    "/v1/simulations/{id}/cancel",
     "/v1/traces",
 ];
 
@@ -237,6 +246,9 @@ mod tests {
         assert_eq!(needed(Method::HEAD, "/v1/files/{sha256}"), Some(Scope::Agent));
         assert_eq!(needed(Method::PUT, "/v1/files/{sha256}"), Some(Scope::Plan));
         assert_eq!(needed(Method::POST, "/v1/plans"), Some(Scope::Plan));
+        assert_eq!(needed(Method::POST, "/v1/frontiers"), Some(Scope::Plan));
+        assert_eq!(needed(Method::POST, "/v1/simulations/{id}/cancel"), Some(Scope::Plan));
+        assert_eq!(needed(Method::GET, "/v1/comparisons/{id}"), Some(Scope::Read));
         assert_eq!(needed(Method::PUT, "/v1/target"), Some(Scope::Apply));
         assert_eq!(needed(Method::DELETE, "/v1/pipelines/{name}"), Some(Scope::Apply));
         assert_eq!(needed(Method::PUT, "/v1/hardware/{name}"), Some(Scope::Admin));

@@ -1,14 +1,14 @@
 //! How are names, conditions and bodies of requests read within their bounds?
 
-use super::refusal::Refusal;
+use super::refusal::{HandlerResult, Refusal};
 use super::weight::{WeightError, weigh};
-use crate::store::Condition;
+use crate::store::{Condition, Deletion};
 use actix_web::dev::Payload;
 use actix_web::error::PayloadError;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ETag, EntityTag};
 use actix_web::web::{self, Bytes, BytesMut};
-use actix_web::{FromRequest, HttpRequest};
+use actix_web::{FromRequest, HttpRequest, HttpResponse, HttpResponseBuilder};
 use futures::StreamExt;
 use futures::future::LocalBoxFuture;
 use serde::Deserialize;
@@ -308,14 +308,54 @@ pub fn version_tag(version: i64) -> ETag {
 }
 
 /// The refusal if the resource has another version than the client has seen.
-#[must_use]
-pub fn other_version(what: &str) -> Refusal {
+fn other_version(what: &str) -> Refusal {
     Refusal::new(StatusCode::PRECONDITION_FAILED, format!("If-Match: {what} is of another version by now, or not there"))
+}
+
+/// The answer to a write with a condition, without its body: 201 for the first version, else 200, and the version in
+/// `ETag`.
+///
+/// # Errors
+/// 412 without a version: the condition did not hold, and nothing was written.
+pub fn written(version: Option<i64>, what: &str) -> Result<HttpResponseBuilder, Refusal> {
+    let version = version.ok_or_else(|| other_version(what))?;
+    let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
+    response.insert_header(version_tag(version));
+    Ok(response)
+}
+
+/// The answer to a deletion with a condition: 204.
+///
+/// # Errors
+/// 404 if the resource was not there, 412 if the condition did not hold.
+pub fn deleted(deletion: Deletion, what: &str) -> HandlerResult {
+    match deletion {
+        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
+        Deletion::Missing => Err(Refusal::not_found(what)),
+        Deletion::OtherVersion => Err(other_version(what)),
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_answers_with_its_version() {
+        let first = written(Some(1), "pipeline p").expect("it was written").finish();
+        let tag = first.headers().get(header::ETAG).and_then(|tag| tag.to_str().ok());
+        assert_eq!((first.status(), tag), (StatusCode::CREATED, Some("\"1\"")));
+        assert_eq!(written(Some(2), "pipeline p").expect("it was written").finish().status(), StatusCode::OK);
+        let refused = written(None, "pipeline p").err().expect("the condition did not hold");
+        assert_eq!(refused.status, 412);
+        assert!(refused.detail.contains("pipeline p"), "{refused}");
+    }
+
+    #[test]
+    fn a_deletion_answers_with_its_result() {
+        let status = |deletion| deleted(deletion, "pipeline p").map_or_else(|r| r.status, |done| done.status().as_u16());
+        assert_eq!([Deletion::Done, Deletion::Missing, Deletion::OtherVersion].map(status), [204, 404, 412]);
+    }
 
     #[test]
     fn conditions_are_read_as_entity_tags() {

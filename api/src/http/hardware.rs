@@ -4,8 +4,8 @@ use super::body::{self, Document, IfMatch, Name};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
+use crate::store::Condition;
 use crate::store::hardware::{self as rows, HardwareRow};
-use crate::store::{Condition, Deletion};
 use actix_web::{HttpResponse, web};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -95,7 +95,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
         let value = document.count_max.unwrap_or_default();
         return Err(Refusal::value("/count_max", format!("{value}: expected a whole number from 0 to {DEVICES_MAX}")));
     }
-    let mut row = HardwareRow {
+    let row = HardwareRow {
         name,
         price_per_hour: document.price_per_hour,
         memory_mib: document.memory_mib,
@@ -103,19 +103,14 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
         version: 0,
     };
     let version = rows::put(&mut *app.pool.acquire().await?, &row, &condition).await?;
-    row.version = version.ok_or_else(|| body::other_version(&format!("hardware type {}", row.name)))?;
-    let mut response = if row.version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.insert_header(body::version_tag(row.version)).json(HardwareDocument::from(row)))
+    let mut response = body::written(version, &format!("hardware type {}", row.name))?;
+    Ok(response.json(HardwareDocument::from(row)))
 }
 
 /// Deletes a hardware type. Its devices go on; from then on plans count 1 per hour for each of them.
 #[utoipa::path(delete, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "delete_hardware",
     params(Name, IfMatch), responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<412>))]
 pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
-    let what = format!("hardware type {name}");
-    match rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await? {
-        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
-        Deletion::Missing => Err(Refusal::not_found(what)),
-        Deletion::OtherVersion => Err(body::other_version(&what)),
-    }
+    let deletion = rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await?;
+    body::deleted(deletion, &format!("hardware type {name}"))
 }

@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::app::counts;
 use crate::decide::budget::{promise_of, window_s};
 use crate::decide::fleet::Fleet;
-use crate::store::{self, advice::AdviceRow, webhooks::WebhookRow};
+use crate::store::{self, advice::AdviceRow, jobs::JobQueue, webhooks::WebhookRow};
 use actix_web::{HttpResponse, web};
 use apportion_wire::AgentState;
 use prometheus_client::encoding::text::encode;
@@ -34,7 +34,8 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;
     let agents = store::agents::list(&mut db).await?;
-    let open = store::jobs::count_open(&mut db).await?;
+    let open = store::jobs::count_open(&mut db, JobQueue::Plans).await?;
+    let analyses = store::jobs::count_open(&mut db, JobQueue::Analyses).await?;
     let now = crate::app::now().timestamp();
     let arrivals = store::arrivals::between(&mut db, None, now - RATE_WINDOW_S, now).await?;
     let advice = store::advice::list(&mut db).await?;
@@ -44,6 +45,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let mut page = Page::default();
     page.figure("target_generation", "Generation of the target in force.", target.generation);
     page.figure("jobs_open", "Plans that wait or are being solved.", open);
+    page.figure("analyses_open", "Simulations, frontiers and comparisons that wait or run.", analyses);
     let devices = Fleet::live(agents.iter().map(agent_facts).collect()).counts().into_iter();
     let devices = devices.map(|(name, count)| (name, f64::from(count)));
     page.labelled_figure("devices_live", "Devices of live agents.", "hardware", devices);

@@ -7,15 +7,19 @@
 
 pub mod access;
 pub mod agents;
+pub mod analyses;
 pub mod audit;
 pub mod body;
+pub mod comparisons;
 pub mod decisions;
 pub mod demand;
 pub mod events;
 pub mod files;
+pub mod frontiers;
 pub mod hardware;
 pub mod health;
 pub mod holds;
+pub mod idempotency;
 pub mod intake;
 pub mod loads;
 pub mod metrics;
@@ -27,6 +31,7 @@ pub mod plans;
 pub mod profiles;
 pub mod refusal;
 pub mod schedules;
+pub mod simulations;
 pub mod target;
 pub mod tokens;
 pub mod traces;
@@ -98,6 +103,9 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(files::configure)
         .configure(traces::configure)
         .configure(plans::configure)
+        .configure(simulations::configure)
+        .configure(frontiers::configure)
+        .configure(comparisons::configure)
         .configure(agents::configure)
         .configure(target::configure)
         .configure(holds::configure)

@@ -3,8 +3,8 @@
 use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
-    access, agents, audit, decisions, demand, events, files, hardware, health, holds, loads, metrics, pipelines, plans,
-    profiles, schedules, target, tokens, traces, webhooks,
+    access, agents, audit, comparisons, decisions, demand, events, files, frontiers, hardware, health, holds, loads,
+    metrics, pipelines, plans, profiles, schedules, simulations, target, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -51,6 +51,21 @@ use utoipa_swagger_ui::SwaggerUi;
         plans::post,
         plans::get,
         plans::delete,
+        simulations::list,
+        simulations::post,
+        simulations::get,
+        simulations::cancel,
+        simulations::delete,
+        frontiers::list,
+        frontiers::post,
+        frontiers::get,
+        frontiers::cancel,
+        frontiers::delete,
+        comparisons::list,
+        comparisons::post,
+        comparisons::get,
+        comparisons::cancel,
+        comparisons::delete,
         agents::list,
         target::get,
         target::put,
@@ -91,6 +106,7 @@ use utoipa_swagger_ui::SwaggerUi;
         (name = "files", description = "Model files by digest."),
         (name = "traces", description = "Loads that plans must hold on."),
         (name = "plans", description = "Asking for plans and reading them."),
+        (name = "analyses", description = "Simulations, frontiers and comparisons, which run as jobs."),
         (name = "fleet", description = "Agents, what they are to do, and what was decided about it."),
         (name = "access", description = "Tokens, what they allow, and who asked for which change."),
         (name = "health", description = "Whether the service works, and its figures.")

@@ -5,7 +5,7 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::sources;
 use crate::app::{App, now};
-use crate::store::{Condition, Deletion, arrivals, pipelines as rows};
+use crate::store::{Condition, arrivals, pipelines as rows};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_wire::{PipelineSpec, ReplanMode};
@@ -125,9 +125,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     check_sources(&app, &spec).await?;
     let document = serde_json::to_value(&spec).expect("a spec is JSON");
     let version = rows::put(&mut *app.pool.acquire().await?, &name, &document, &condition, now()).await?;
-    let version = version.ok_or_else(|| body::other_version(&format!("pipeline {name}")))?;
-    let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.insert_header(body::version_tag(version)).json(document))
+    Ok(body::written(version, &format!("pipeline {name}"))?.json(document))
 }
 
 /// Refuses workloads that this service never scales.
@@ -175,11 +173,7 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
     }
     let deleted = rows::delete(&mut tx, &name, &condition).await?;
     tx.commit().await?;
-    match deleted {
-        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
-        Deletion::Missing => Err(Refusal::not_found(what)),
-        Deletion::OtherVersion => Err(body::other_version(&what)),
-    }
+    body::deleted(deleted, &what)
 }
 
 /// Offered queries and answers by second, as agents reported them. Seconds without any are left out.

@@ -1,6 +1,7 @@
 //! `/v1/plans`: requests for plans, and their outcomes.
 
 use super::body::{self, Document, off_loop};
+use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::apply::agent_facts;
@@ -9,14 +10,13 @@ use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
 use crate::documents;
 use crate::jobs::PlanOptions;
-use crate::store::{self, plans as rows, plans::PlanRow};
+use crate::store::{self, jobs::JobQueue, plans as rows, plans::PlanRow};
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
 use apportion_wire::{HardwareSpec, ObjectiveSpec, PlanFile, PlanState, ProblemSpec};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::time::{Duration, Instant};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
@@ -170,17 +170,6 @@ pub struct PreferHeader {
     pub prefer: Option<String>,
 }
 
-/// The header `Idempotency-Key`.
-#[derive(Clone, Debug, IntoParams)]
-#[into_params(parameter_in = Header)]
-#[allow(dead_code)] // read by `idempotency_key`
-pub struct IdempotencyHeader {
-    /// The same key and body again give the same plan, so a client may leave and come back.
-    #[param(rename = "Idempotency-Key", required = false, value_type = String, min_length = 1, max_length = 128,
-        pattern = "^[ -~]+$")]
-    pub idempotency_key: Option<String>,
-}
-
 impl From<PlanRow> for PlanDocument {
     fn from(row: PlanRow) -> Self {
         Self {
@@ -243,12 +232,15 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, PlansQuery>) -> Hand
 pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> HandlerResult {
     let asked: PlanRequest = body::value(document.tree.take())?;
     let options = options(&asked)?;
-    let key = idempotency_key(&request, &document.bytes)?;
+    let key = IdempotencyKey::read(&request, JobQueue::Plans, "", &document.bytes)?;
     let (id, wait) = (Uuid::now_v7(), wait(&request));
     // From here on, a waiting client that leaves cancels the plan.
     let mut waiting = Waiting { app: (**app).clone(), id, gave_up: !wait.is_zero() && key.is_none() };
     let mut tx = app.pool.begin().await?;
-    let known = already_asked(&mut tx, key.as_ref()).await?;
+    let known = match &key {
+        Some(key) => key.already_asked(&mut tx).await?,
+        None => None,
+    };
     let id = match known {
         Some(id) => id,
         None => enqueue(&mut tx, id, asked, &options, key).await?,
@@ -298,37 +290,6 @@ async fn cancel(app: &App, id: Uuid) -> store::Result<bool> {
     Ok(open)
 }
 
-/// The key of a client that may send its request again.
-struct IdempotencyKey {
-    /// The header `Idempotency-Key`.
-    key: String,
-    /// SHA-256 of the request's body, hex.
-    digest: String,
-}
-
-/// The client's key with the digest of its request.
-fn idempotency_key(request: &HttpRequest, bytes: &[u8]) -> Result<Option<IdempotencyKey>, Refusal> {
-    let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
-    let key = key.to_str().ok().filter(|k| !k.is_empty() && k.len() <= body::NAME_CHARS_MAX);
-    let expected = || format!("Idempotency-Key: expected 1 to {} characters of ASCII", body::NAME_CHARS_MAX);
-    let key = key.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, expected()))?;
-    let digest = Sha256::digest(bytes).iter().map(|b| format!("{b:02x}")).collect();
-    Ok(Some(IdempotencyKey { key: key.to_string(), digest }))
-}
-
-/// The plan of this key, if a client has asked for it already.
-async fn already_asked(db: &mut store::PgConnection, key: Option<&IdempotencyKey>) -> Result<Option<Uuid>, Refusal> {
-    let Some(IdempotencyKey { key, digest }) = key else { return Ok(None) };
-    match rows::known_key(db, key).await? {
-        Some(known) if known.request == *digest => Ok(Some(known.plan)),
-        Some(_) => {
-            let detail = format!("Idempotency-Key {key} was used for another request");
-            Err(Refusal::new(StatusCode::UNPROCESSABLE_ENTITY, detail))
-        }
-        None => Ok(None),
-    }
-}
-
 async fn enqueue(
     db: &mut store::PgConnection,
     id: Uuid,
@@ -344,9 +305,9 @@ async fn enqueue(
     let problem = problem(db, asked).await?;
     let at = now();
     rows::insert(db, id, &problem, &serde_json::to_value(options).expect("options are JSON"), at).await?;
-    store::jobs::enqueue(db, id, options.solve_time()).await?;
-    if let Some(IdempotencyKey { key, digest }) = key {
-        rows::remember_key(db, &key, &digest, id, at).await?;
+    store::jobs::enqueue(db, JobQueue::Plans, id, options.solve_time()).await?;
+    if let Some(key) = key {
+        key.remember(db, id, at).await?;
     }
     Ok(id)
 }

@@ -3,10 +3,10 @@
 use super::body::{self, Document, IfMatch, Name, off_loop};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
+use crate::store::Condition;
 use crate::store::pipelines as rows;
-use crate::store::{Condition, Deletion};
 use actix_web::dev::Payload;
-use actix_web::http::header;
+use actix_web::http::{StatusCode, header};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
 use apportion_wire::{AccuracyUnit, MeasuredRow, MeasuredVariant, PipelineSpec, ProfileCsvRow, ProfileSet};
 use futures::future::LocalBoxFuture;
@@ -88,9 +88,9 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     let row = rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
     let document = off_loop(move || merged(row, sent)).await??;
     let version = rows::put_profile(&mut tx, &name, &document, &condition, now()).await?;
-    let version = version.ok_or_else(|| body::other_version(&format!("the profile of pipeline {name}")))?;
+    let mut response = body::written(version, &format!("the profile of pipeline {name}"))?;
     tx.commit().await?;
-    Ok(HttpResponse::Ok().insert_header(body::version_tag(version)).json(document))
+    Ok(response.status(StatusCode::OK).json(document))
 }
 
 /// The registered measurements merged with new ones, valid.
@@ -135,12 +135,8 @@ fn names_fit(spec: &PipelineSpec, sent: &ProfileSet) -> Result<(), Refusal> {
 #[utoipa::path(delete, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "delete_profiles",
     params(Name, IfMatch), responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<412>))]
 pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
-    let what = format!("profile of pipeline {name}");
-    match rows::delete_profile(&mut *app.pool.acquire().await?, &name, &condition).await? {
-        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
-        Deletion::Missing => Err(Refusal::not_found(what)),
-        Deletion::OtherVersion => Err(body::other_version(&what)),
-    }
+    let deletion = rows::delete_profile(&mut *app.pool.acquire().await?, &name, &condition).await?;
+    body::deleted(deletion, &format!("profile of pipeline {name}"))
 }
 
 /// The rows of a profile file as a profile: all of this pipeline, each variant's accuracy from its first row that has

@@ -8,7 +8,7 @@ use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::decide::schedule::{ScheduleError, ScheduleSpec, Timing};
 use crate::store::schedules::{self as rows, NewSchedule, ScheduleRow};
-use crate::store::{Condition, Deletion, pipelines};
+use crate::store::{Condition, pipelines};
 use actix_web::{HttpResponse, web};
 use apportion_wire::FiringState;
 use chrono::{DateTime, FixedOffset, Utc};
@@ -146,9 +146,8 @@ pub async fn put(
         return Err(Refusal::new(actix_web::http::StatusCode::CONFLICT, detail));
     }
     tx.commit().await?;
-    let version = version.ok_or_else(|| body::other_version(&format!("schedule {name}")))?;
-    let mut response = if version == 1 { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.insert_header(body::version_tag(version)).json(read(&app, &name).await?))
+    let mut response = body::written(version, &format!("schedule {name}"))?;
+    Ok(response.json(read(&app, &name).await?))
 }
 
 /// Deletes a schedule and its firings. A hold that it began stays until its end.
@@ -156,10 +155,6 @@ pub async fn put(
     params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<412>))]
 pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
-    let what = format!("schedule {name}");
-    match rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await? {
-        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
-        Deletion::Missing => Err(Refusal::not_found(what)),
-        Deletion::OtherVersion => Err(body::other_version(&what)),
-    }
+    let deletion = rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await?;
+    body::deleted(deletion, &format!("schedule {name}"))
 }

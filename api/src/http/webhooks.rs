@@ -8,7 +8,7 @@ use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::access::{digest, random_secret};
 use crate::app::{App, now};
 use crate::store::webhooks::{self as rows, NewWebhook, WebhookRow};
-use crate::store::{Condition, Deletion, pipelines};
+use crate::store::{Condition, pipelines};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_webhooks::{ReceiverUrl, WebhookSecret};
@@ -190,12 +190,11 @@ pub async fn put(
         at: now(),
     };
     let version = rows::put(&mut tx, &new, &condition).await?;
-    let version = version.ok_or_else(|| body::other_version(&format!("webhook {name}")))?;
+    let mut response = body::written(version, &format!("webhook {name}"))?;
     let webhook = WebhookDocument::from(rows::get(&mut tx, &name).await?.ok_or_else(|| missing(&name))?);
     tx.commit().await?;
     let written = WrittenWebhook { secret: made.map(|secret| secret.text()), webhook };
-    let mut response = if is_new { HttpResponse::Created() } else { HttpResponse::Ok() };
-    Ok(response.insert_header(body::version_tag(version)).json(written))
+    Ok(response.json(written))
 }
 
 /// Checks everything but the pipeline. Returns the secret of the document.
@@ -224,9 +223,6 @@ fn new_secret() -> WebhookSecret {
 #[utoipa::path(delete, path = "/v1/webhooks/{name}", tag = "fleet", operation_id = "delete_webhook", params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<412>))]
 pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
-    match rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await? {
-        Deletion::Done => Ok(HttpResponse::NoContent().finish()),
-        Deletion::Missing => Err(missing(&name)),
-        Deletion::OtherVersion => Err(body::other_version(&format!("webhook {name}"))),
-    }
+    let deletion = rows::delete(&mut *app.pool.acquire().await?, &name, &condition).await?;
+    body::deleted(deletion, &format!("webhook {name}"))
 }

@@ -20,15 +20,15 @@ pub(super) struct JobContext {
     outage: Mutex<Option<Instant>>,
 }
 
-/// A plan that this process solves, until it is dropped.
-pub(super) struct OwnPlan<'a> {
+/// A job that this process has, until it is dropped.
+pub(super) struct OwnJob<'a> {
     context: &'a JobContext,
-    plan: Uuid,
+    id: Uuid,
 }
 
-impl Drop for OwnPlan<'_> {
+impl Drop for OwnJob<'_> {
     fn drop(&mut self) {
-        self.context.lock_own().remove(&self.plan);
+        self.context.lock_own().remove(&self.id);
     }
 }
 
@@ -41,15 +41,15 @@ impl JobContext {
         self.own.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The plans that this process solves.
-    pub(super) fn own_plans(&self) -> Vec<Uuid> {
+    /// The plans and the analyses of the jobs that this process has.
+    pub(super) fn own_jobs(&self) -> Vec<Uuid> {
         self.lock_own().iter().copied().collect()
     }
 
-    /// Notes that this process solves a plan.
-    pub(super) fn note_own_plan(&self, plan: Uuid) -> OwnPlan<'_> {
-        self.lock_own().insert(plan);
-        OwnPlan { context: self, plan }
+    /// Notes that this process has a job.
+    pub(super) fn note_own_job(&self, id: Uuid) -> OwnJob<'_> {
+        self.lock_own().insert(id);
+        OwnJob { context: self, id }
     }
 
     /// Notes that the database was unavailable.

@@ -1,19 +1,24 @@
-//! How are plans solved in the background?
+//! How are plans solved, and analyses run, in the background?
 //!
-//! A worker claims a job under a lease (`worker`). The job takes one of a bounded number of places (`places`), is solved
-//! (`solve`), and is watched meanwhile (`execution`). While the database is unavailable, writes are tried again (`retry`).
+//! A worker claims a job under a lease (`worker`). The job takes one of a bounded number of places (`places`) and runs
+//! (`plan`, `analysis`) on a thread of its own (`solve`). It is watched meanwhile (`watch`). While the database is
+//! unavailable, writes are tried again (`retry`).
 //!
 //! What belongs here: claims, leases, and every call of a solver, each off the async threads. What never does: HTTP,
 //! clients.
 
+mod analysis;
+mod analysis_run;
 mod context;
-mod execution;
 mod figures;
 mod places;
+mod plan;
 mod retry;
 mod solve;
+mod watch;
 mod worker;
 
+pub use analysis::ANALYSIS_TIME_MAX;
 pub use figures::{FiguresError, PlanFigures, figures_of, plan_figures};
-pub use solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, judge_sides, solve};
+pub use solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, TIME_LIMIT_S, TIME_LIMIT_S_MAX, judge_sides, solve};
 pub use worker::{DEATHS_MAX, run};

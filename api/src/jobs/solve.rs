@@ -25,7 +25,7 @@ use uuid::Uuid;
 /// Highest time limit of one plan, in seconds.
 pub const TIME_LIMIT_S_MAX: f64 = 3_600.0;
 /// Default time limit of one plan, in seconds.
-const TIME_LIMIT_S: f64 = 60.0;
+pub const TIME_LIMIT_S: f64 = 60.0;
 /// Seed of every trace. Fresh samples have seeds that are derived from it: two plans are judged on the same arrivals.
 const SEED: u64 = 1;
 

@@ -1,13 +1,16 @@
 //! How does a process claim jobs? Any number of processes may do so on one database.
 
+use super::analysis;
 use super::context::{JobContext, LEASE};
-use super::execution::execute;
 use super::places::FreePlaces;
+use super::plan;
 use super::retry::{Pauses, attempt};
 use crate::app::counts;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::store::{self, jobs::JobFilter, jobs::JobRow, plans::FinishedPlan, plans::PlanRow};
+use crate::store::analyses::{AnalysisInputRow, FinishedAnalysis};
+use crate::store::plans::{FinishedPlan, PlanRow};
+use crate::store::{self, PgConnection, Time, jobs::JobFilter, jobs::JobQueue, jobs::JobRow};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
@@ -21,6 +24,8 @@ const POLL_EVERY: Duration = Duration::from_millis(500);
 enum Claimed {
     /// A plan to solve.
     Plan(JobRow, Box<PlanRow>),
+    /// An analysis to run.
+    Analysis(JobRow, Box<AnalysisInputRow>),
     /// A job that was over already.
     Over,
     /// There was no job.
@@ -32,6 +37,8 @@ pub async fn run(app: App) {
     let context = Arc::new(JobContext::new(app));
     let mut jobs = JoinSet::new();
     let mut pauses = Pauses::default();
+    // The queue that gave no job last time is asked first, so that neither waits for the end of the other.
+    let mut first = JobQueue::Plans;
     while !context.app.is_stopping() {
         context.app.parts.note_alive(ServicePart::Jobs);
         while let Some(ended) = jobs.try_join_next() {
@@ -45,11 +52,17 @@ pub async fn run(app: App) {
             }
             continue;
         };
-        let pause = match attempt(&context, claim(&context, &free)).await {
+        let pause = match attempt(&context, claim(&context, &free, first)).await {
             Ok(Claimed::Plan(job, row)) => {
-                pauses = Pauses::default();
+                (pauses, first) = (Pauses::default(), job.queue.other());
                 let place = free.take(job.solve_time).expect("the claim asked for what is free");
-                jobs.spawn(execute(context.clone(), job, row, place));
+                jobs.spawn(plan::execute(context.clone(), job, row, place));
+                continue;
+            }
+            Ok(Claimed::Analysis(job, row)) => {
+                (pauses, first) = (Pauses::default(), job.queue.other());
+                let place = free.take(job.solve_time).expect("the claim asked for what is free");
+                jobs.spawn(analysis::execute(context.clone(), job, row, place));
                 continue;
             }
             Ok(Claimed::Over) => continue,
@@ -81,34 +94,61 @@ fn resume_panic(ended: Result<(), JoinError>) {
     }
 }
 
-/// Claims one job. A job that is cancelled or has failed too often ends at once.
-async fn claim(context: &JobContext, free: &FreePlaces) -> store::Result<Claimed> {
-    let own = context.own_plans();
+/// Claims one job, of the queue `first` if it has one. A job that is cancelled or has failed too often ends at once.
+async fn claim(context: &JobContext, free: &FreePlaces, first: JobQueue) -> store::Result<Claimed> {
+    let own = context.own_jobs();
     let offer = JobFilter { lease: LEASE, long: free.takes_long(), take_over: context.is_calm(), own: &own };
     let mut tx = context.app.pool.begin().await?;
-    let Some(job) = store::jobs::claim(&mut tx, &offer).await? else { return Ok(Claimed::Nothing) };
-    let at = now();
-    if !store::plans::start(&mut tx, job.plan, at).await? {
-        store::jobs::delete(&mut tx, &job).await?;
-        store::plans::finish(&mut tx, job.plan, FinishedPlan::CANCELLED, at).await?;
-        tx.commit().await?;
-        tracing::info!(plan = %job.plan, "cancelled before it was solved");
-        return Ok(Claimed::Over);
-    }
-    if job.deaths >= DEATHS_MAX {
-        let error = format!("its worker died {DEATHS_MAX} times");
-        store::jobs::delete(&mut tx, &job).await?;
-        store::plans::finish(&mut tx, job.plan, FinishedPlan::failed(&error), at).await?;
-        tx.commit().await?;
-        tracing::error!(plan = %job.plan, error, "job over");
-        return Ok(Claimed::Over);
-    }
-    let row = store::plans::get(&mut tx, job.plan).await?.ok_or(store::Error::RowNotFound)?;
+    let job = match store::jobs::claim(&mut tx, first, &offer).await? {
+        Some(job) => job,
+        None => match store::jobs::claim(&mut tx, first.other(), &offer).await? {
+            Some(job) => job,
+            None => return Ok(Claimed::Nothing),
+        },
+    };
+    let claimed = begin(&mut tx, &job, now()).await?;
     tx.commit().await?;
-    if job.deaths > 0 {
+    if job.deaths > 0 && !matches!(claimed, Claimed::Over) {
         counts::DEATHS.increment();
-        tracing::warn!(plan = %job.plan, deaths = job.deaths, "taken over: its worker is silent");
+        tracing::warn!(job = %job.id, deaths = job.deaths, "taken over: its worker is silent");
     }
-    tracing::info!(plan = %job.plan, claim = job.attempts, "solving");
-    Ok(Claimed::Plan(job, Box::new(row)))
+    Ok(claimed)
+}
+
+/// Begins a claimed job, or ends it.
+async fn begin(db: &mut PgConnection, job: &JobRow, at: Time) -> store::Result<Claimed> {
+    let error = (job.deaths >= DEATHS_MAX).then(|| format!("its worker died {DEATHS_MAX} times"));
+    let is_begun = error.is_none()
+        && match job.queue {
+            JobQueue::Plans => store::plans::start(db, job.id, at).await?,
+            JobQueue::Analyses => store::analyses::start(db, job.id, at).await?,
+        };
+    if !is_begun {
+        tracing::info!(job = %job.id, error, "over before it was begun");
+        store::jobs::delete(db, job).await?;
+        end(db, job, error.as_deref(), at).await?;
+        return Ok(Claimed::Over);
+    }
+    tracing::info!(job = %job.id, queue = ?job.queue, claim = job.attempts, "begun");
+    let missing = store::Error::RowNotFound;
+    Ok(match job.queue {
+        JobQueue::Plans => Claimed::Plan(job.clone(), Box::new(store::plans::get(db, job.id).await?.ok_or(missing)?)),
+        JobQueue::Analyses => {
+            Claimed::Analysis(job.clone(), Box::new(store::analyses::input(db, job.id).await?.ok_or(missing)?))
+        }
+    })
+}
+
+/// Stores the end of a job that no worker begins: failed with this error, or cancelled.
+async fn end(db: &mut PgConnection, job: &JobRow, error: Option<&str>, at: Time) -> store::Result<()> {
+    match job.queue {
+        JobQueue::Plans => {
+            let end = error.map_or(FinishedPlan::CANCELLED, FinishedPlan::failed);
+            store::plans::finish(db, job.id, end, at).await
+        }
+        JobQueue::Analyses => {
+            let end = error.map_or(FinishedAnalysis::CANCELLED, FinishedAnalysis::failed);
+            store::analyses::finish(db, job.id, end, at).await
+        }
+    }
 }

@@ -1,18 +1,71 @@
-//! The queue of plans to be solved.
+//! The queues of jobs: plans to be solved, and analyses to be run.
+//!
+//! A job has the key of its plan or analysis. Each queue has a table of its own, and all tables have the same columns.
 //!
 //! Leases are measured by the database's clock, so that processes with different clocks agree which workers are dead. A
-//! transaction that changes a plan and its job locks the job first. Because all lock in one order, they never deadlock.
+//! transaction that changes a plan or an analysis and its job locks the job first. Because all lock in one order, they
+//! never deadlock.
 
 use super::connection::{PgConnection, Result};
 use std::time::Duration;
 use uuid::Uuid;
 
-/// How much time the solver of a plan may take.
+/// A queue of jobs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum JobQueue {
+    /// Plans to be solved.
+    #[default]
+    Plans,
+    /// Simulations, frontiers and comparisons to be run.
+    Analyses,
+}
+
+impl JobQueue {
+    /// The other queue.
+    #[must_use]
+    pub fn other(self) -> Self {
+        match self {
+            Self::Plans => Self::Analyses,
+            Self::Analyses => Self::Plans,
+        }
+    }
+}
+
+/// One part of a statement of `on_queue`.
+macro_rules! queue_part {
+    (plans jobs) => {
+        "jobs"
+    };
+    (plans key) => {
+        "plan"
+    };
+    (analyses jobs) => {
+        "analysis_jobs"
+    };
+    (analyses key) => {
+        "analysis"
+    };
+    ($queue:ident $text:literal) => {
+        $text
+    };
+}
+
+/// A statement on the table of a queue. The words `jobs` and `key` stand for the names of the table and its key.
+macro_rules! on_queue {
+    ($queue:expr; $($part:tt)+) => {
+        match $queue {
+            JobQueue::Plans => concat!($(queue_part!(plans $part)),+),
+            JobQueue::Analyses => concat!($(queue_part!(analyses $part)),+),
+        }
+    };
+}
+
+/// How much time a job may take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SolveTime {
     /// At most the default limit.
     Usual,
-    /// More than the default limit: the plan must leave places to other plans.
+    /// More than the default limit: the job must leave places to others.
     Long,
 }
 
@@ -26,13 +79,17 @@ impl From<bool> for SolveTime {
 /// A claimed job.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub struct JobRow {
-    /// The plan to solve.
-    pub plan: Uuid,
+    /// Its queue.
+    #[sqlx(skip)]
+    pub queue: JobQueue,
+    /// The plan to solve, or the analysis to run.
+    #[sqlx(rename = "key")]
+    pub id: Uuid,
     /// How often it was claimed, this claim included. A worker with another number has lost the job.
     pub attempts: i32,
     /// How often a worker let its lease expire.
     pub deaths: i32,
-    /// How much time its solver may take.
+    /// How much time it may take.
     #[sqlx(rename = "long", try_from = "bool")]
     pub solve_time: SolveTime,
 }
@@ -46,38 +103,35 @@ pub struct JobFilter<'a> {
     pub long: bool,
     /// Whether it takes over jobs whose lease has expired.
     pub take_over: bool,
-    /// The plans that its process solves: its own expired lease is no death.
+    /// The jobs that its process has: its own expired lease is no death.
     pub own: &'a [Uuid],
 }
 
-/// Enqueues a plan, in the transaction that stores it.
+/// Enqueues a plan or an analysis, in the transaction that stores it.
 ///
 /// # Errors
 /// The database's.
-pub async fn enqueue(db: &mut PgConnection, plan: Uuid, solve_time: SolveTime) -> Result<()> {
-    let insert = sqlx::query("insert into jobs (plan, long) values ($1, $2)");
-    insert.bind(plan).bind(solve_time == SolveTime::Long).execute(db).await?;
+pub async fn enqueue(db: &mut PgConnection, queue: JobQueue, id: Uuid, solve_time: SolveTime) -> Result<()> {
+    let insert = sqlx::query(on_queue!(queue; "insert into " jobs " (" key ", long) values ($1, $2)"));
+    insert.bind(id).bind(solve_time == SolveTime::Long).execute(db).await?;
     Ok(())
 }
 
-/// Claims the oldest job without a lease, or with an expired one. An expired lease counts as the death of its worker.
+/// Claims the oldest job of a queue without a lease, or with an expired one. An expired lease counts as the death of its
+/// worker.
 ///
 /// # Errors
 /// The database's.
-pub async fn claim(db: &mut PgConnection, offer: &JobFilter<'_>) -> Result<Option<JobRow>> {
-    sqlx::query_as(
-        "update jobs set attempts = attempts + 1, deaths = deaths + (lease_until is not null)::integer,
-         lease_until = clock_timestamp() + make_interval(secs => $1) where plan =
-         (select plan from jobs where (lease_until is null or ($2 and lease_until < clock_timestamp()))
-          and ($3 or not long) and plan <> all($4) order by plan limit 1 for update skip locked)
-         returning plan, attempts, deaths, long",
-    )
-    .bind(offer.lease.as_secs_f64())
-    .bind(offer.take_over)
-    .bind(offer.long)
-    .bind(offer.own)
-    .fetch_optional(db)
-    .await
+pub async fn claim(db: &mut PgConnection, queue: JobQueue, offer: &JobFilter<'_>) -> Result<Option<JobRow>> {
+    let claim = on_queue!(queue;
+        "update " jobs " set attempts = attempts + 1, deaths = deaths + (lease_until is not null)::integer,
+         lease_until = clock_timestamp() + make_interval(secs => $1) where " key " =
+         (select " key " from " jobs " where (lease_until is null or ($2 and lease_until < clock_timestamp()))
+          and ($3 or not long) and " key " <> all($4) order by " key " limit 1 for update skip locked)
+         returning " key " as key, attempts, deaths, long");
+    let claim = sqlx::query_as(claim).bind(offer.lease.as_secs_f64()).bind(offer.take_over).bind(offer.long);
+    let row: Option<JobRow> = claim.bind(offer.own).fetch_optional(db).await?;
+    Ok(row.map(|job| JobRow { queue, ..job }))
 }
 
 /// Renews a lease; returns whether the worker still has the job.
@@ -85,14 +139,10 @@ pub async fn claim(db: &mut PgConnection, offer: &JobFilter<'_>) -> Result<Optio
 /// # Errors
 /// The database's.
 pub async fn renew(db: &mut PgConnection, job: &JobRow, lease: Duration) -> Result<bool> {
-    let done = sqlx::query(
-        "update jobs set lease_until = clock_timestamp() + make_interval(secs => $3) where plan = $1 and attempts = $2",
-    )
-    .bind(job.plan)
-    .bind(job.attempts)
-    .bind(lease.as_secs_f64())
-    .execute(db)
-    .await?;
+    let update = on_queue!(job.queue;
+        "update " jobs " set lease_until = clock_timestamp() + make_interval(secs => $3)
+         where " key " = $1 and attempts = $2");
+    let done = sqlx::query(update).bind(job.id).bind(job.attempts).bind(lease.as_secs_f64()).execute(db).await?;
     Ok(done.rows_affected() == 1)
 }
 
@@ -101,11 +151,8 @@ pub async fn renew(db: &mut PgConnection, job: &JobRow, lease: Duration) -> Resu
 /// # Errors
 /// The database's.
 pub async fn put_back(db: &mut PgConnection, job: &JobRow) -> Result<bool> {
-    let done = sqlx::query("update jobs set lease_until = null where plan = $1 and attempts = $2")
-        .bind(job.plan)
-        .bind(job.attempts)
-        .execute(db)
-        .await?;
+    let update = on_queue!(job.queue; "update " jobs " set lease_until = null where " key " = $1 and attempts = $2");
+    let done = sqlx::query(update).bind(job.id).bind(job.attempts).execute(db).await?;
     Ok(done.rows_affected() == 1)
 }
 
@@ -114,31 +161,28 @@ pub async fn put_back(db: &mut PgConnection, job: &JobRow) -> Result<bool> {
 /// # Errors
 /// The database's.
 pub async fn delete(db: &mut PgConnection, job: &JobRow) -> Result<bool> {
-    let done = sqlx::query("delete from jobs where plan = $1 and attempts = $2")
-        .bind(job.plan)
-        .bind(job.attempts)
-        .execute(db)
-        .await?;
+    let delete = on_queue!(job.queue; "delete from " jobs " where " key " = $1 and attempts = $2");
+    let done = sqlx::query(delete).bind(job.id).bind(job.attempts).execute(db).await?;
     Ok(done.rows_affected() == 1)
 }
 
-/// Deletes the job of a plan if no worker has it. A remaining job is locked until the transaction ends.
+/// Deletes the job of a plan or an analysis if no worker has it. A remaining job is locked until the transaction ends.
 ///
 /// # Errors
 /// The database's.
-pub async fn withdraw(db: &mut PgConnection, plan: Uuid) -> Result<()> {
-    sqlx::query("select from jobs where plan = $1 for update").bind(plan).execute(&mut *db).await?;
-    sqlx::query("delete from jobs where plan = $1 and (lease_until is null or lease_until < clock_timestamp())")
-        .bind(plan)
-        .execute(db)
-        .await?;
+pub async fn withdraw(db: &mut PgConnection, queue: JobQueue, id: Uuid) -> Result<()> {
+    let lock = on_queue!(queue; "select from " jobs " where " key " = $1 for update");
+    sqlx::query(lock).bind(id).execute(&mut *db).await?;
+    let delete = on_queue!(queue;
+        "delete from " jobs " where " key " = $1 and (lease_until is null or lease_until < clock_timestamp())");
+    sqlx::query(delete).bind(id).execute(db).await?;
     Ok(())
 }
 
-/// How many jobs wait or are being solved.
+/// How many jobs of a queue wait or are being done.
 ///
 /// # Errors
 /// The database's.
-pub async fn count_open(db: &mut PgConnection) -> Result<i64> {
-    sqlx::query_scalar("select count(*) from jobs").fetch_one(db).await
+pub async fn count_open(db: &mut PgConnection, queue: JobQueue) -> Result<i64> {
+    sqlx::query_scalar(on_queue!(queue; "select count(*) from " jobs)).fetch_one(db).await
 }

@@ -11,6 +11,7 @@
 
 pub mod advice;
 pub mod agents;
+pub mod analyses;
 pub mod arrivals;
 pub mod audit;
 mod connection;
@@ -19,6 +20,7 @@ pub mod events;
 pub mod files;
 pub mod hardware;
 pub mod holds;
+pub mod idempotency;
 pub mod jobs;
 pub mod leases;
 pub mod pipelines;

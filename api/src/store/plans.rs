@@ -1,6 +1,7 @@
 //! Plans: requests, states and outcomes.
 
 use super::connection::{Error, PgConnection, Result, Time};
+use super::jobs::{self, JobQueue};
 use apportion_wire::PlanState;
 use serde_json::Value;
 use uuid::Uuid;
@@ -185,7 +186,7 @@ pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
 /// # Errors
 /// The database's.
 pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
-    super::jobs::withdraw(&mut *db, id).await?;
+    jobs::withdraw(&mut *db, JobQueue::Plans, id).await?;
     // The job is locked, so it keeps its worker until this transaction ends.
     let done = sqlx::query(
         "update plans set cancel = true, state = case when held then state else $3 end,
@@ -282,38 +283,5 @@ pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: FinishedPlan<'_>, 
     .bind(open_states())
     .execute(db)
     .await?;
-    Ok(())
-}
-
-/// An idempotency key that was used already.
-#[derive(Clone, Debug, sqlx::FromRow)]
-pub struct KeyRow {
-    /// The digest of its request.
-    pub request: String,
-    /// The plan of its request.
-    pub plan: Uuid,
-}
-
-/// The row of an idempotency key. The key is locked until the transaction ends.
-///
-/// # Errors
-/// The database's.
-pub async fn known_key(db: &mut PgConnection, key: &str) -> Result<Option<KeyRow>> {
-    sqlx::query("select pg_advisory_xact_lock(hashtext('key:' || $1))").bind(key).execute(&mut *db).await?;
-    sqlx::query_as("select request, plan from idempotency where key = $1").bind(key).fetch_optional(db).await
-}
-
-/// Stores the idempotency key of a plan.
-///
-/// # Errors
-/// The database's.
-pub async fn remember_key(db: &mut PgConnection, key: &str, request: &str, plan: Uuid, at: Time) -> Result<()> {
-    sqlx::query("insert into idempotency (key, request, plan, created_at) values ($1, $2, $3, $4)")
-        .bind(key)
-        .bind(request)
-        .bind(plan)
-        .bind(at)
-        .execute(db)
-        .await?;
     Ok(())
 }

@@ -45,6 +45,15 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<TraceRow>> {
     sqlx::query_as("select id, name, kind, rows, created_at from traces where id = $1").bind(id).fetch_optional(db).await
 }
 
+/// The newest trace with this name.
+///
+/// # Errors
+/// The database's.
+pub async fn newest_named(db: &mut PgConnection, name: &str) -> Result<Option<TraceRow>> {
+    let newest = "select id, name, kind, rows, created_at from traces where name = $1 order by id desc limit 1";
+    sqlx::query_as(newest).bind(name).fetch_optional(db).await
+}
+
 /// Its rows as they were uploaded.
 ///
 /// # Errors

@@ -2,7 +2,7 @@
 
 use crate::support::relay::Relay;
 use crate::support::{PATIENCE, Service, hard_problem, problem, service};
-use apportion_api::store::jobs::{self, JobFilter, SolveTime};
+use apportion_api::store::jobs::{self, JobFilter, JobQueue, SolveTime};
 use apportion_api::store::{PgConnection, plans};
 use apportion_wire::PlanState;
 use serde_json::{Value, json};
@@ -22,7 +22,7 @@ async fn one_job() -> (String, tempfile::TempDir, Uuid) {
     let mut db = connect(&url).await;
     let options = json!({"planner": "milp", "gap": 1e-4, "time_limit_s": 60.0});
     plans::insert(&mut db, id, &problem(20.0), &options, chrono::Utc::now()).await.expect("a row");
-    jobs::enqueue(&mut db, id, SolveTime::Usual).await.expect("a row");
+    jobs::enqueue(&mut db, JobQueue::Plans, id, SolveTime::Usual).await.expect("a row");
     (url, dir, id)
 }
 
@@ -57,7 +57,7 @@ async fn a_cancellation_that_meets_a_claim_reaches_the_worker() {
     let (url, _dir, id) = one_job().await;
     let mut worker = connect(&url).await;
     let mut claiming = worker.begin().await.expect("a transaction");
-    let job = jobs::claim(&mut claiming, &OFFER).await.expect("an answer").expect("the job");
+    let job = jobs::claim(&mut claiming, JobQueue::Plans, &OFFER).await.expect("an answer").expect("the job");
     assert!(plans::start(&mut claiming, id, chrono::Utc::now()).await.expect("an answer"));
     let other = url.clone();
     let cancelling = tokio::spawn(async move {
@@ -92,18 +92,18 @@ async fn only_a_silent_worker_counts_as_dead() {
     let (url, _dir, id) = one_job().await;
     let mut db = connect(&url).await;
     for claim in 1..=5 {
-        let job = jobs::claim(&mut db, &OFFER).await.expect("an answer").expect("the job");
+        let job = jobs::claim(&mut db, JobQueue::Plans, &OFFER).await.expect("an answer").expect("the job");
         assert_eq!((job.attempts, job.deaths), (claim, 0), "it was put back");
-        assert!(jobs::claim(&mut db, &OFFER).await.expect("an answer").is_none(), "it is taken");
+        assert!(jobs::claim(&mut db, JobQueue::Plans, &OFFER).await.expect("an answer").is_none(), "it is taken");
         assert!(jobs::put_back(&mut db, &job).await.expect("an answer"));
     }
     let short = JobFilter { lease: Duration::ZERO, ..OFFER };
-    let silent = jobs::claim(&mut db, &short).await.expect("an answer").expect("the job");
+    let silent = jobs::claim(&mut db, JobQueue::Plans, &short).await.expect("an answer").expect("the job");
     let refused = [JobFilter { take_over: false, ..OFFER }, JobFilter { own: &[id], ..OFFER }];
     for offer in refused {
-        assert!(jobs::claim(&mut db, &offer).await.expect("an answer").is_none(), "{offer:?}");
+        assert!(jobs::claim(&mut db, JobQueue::Plans, &offer).await.expect("an answer").is_none(), "{offer:?}");
     }
-    let next = jobs::claim(&mut db, &OFFER).await.expect("an answer").expect("the job");
+    let next = jobs::claim(&mut db, JobQueue::Plans, &OFFER).await.expect("an answer").expect("the job");
     assert_eq!(next.deaths, 1);
     assert!(!jobs::put_back(&mut db, &silent).await.expect("an answer"), "it is another's");
     assert!(!jobs::delete(&mut db, &silent).await.expect("an answer"), "it is another's");
@@ -113,7 +113,7 @@ async fn only_a_silent_worker_counts_as_dead() {
 async fn a_job_cancelled_while_put_back_stays_cancelled() {
     let (url, dir, id) = one_job().await;
     let mut db = connect(&url).await;
-    let job = jobs::claim(&mut db, &OFFER).await.expect("an answer").expect("the job");
+    let job = jobs::claim(&mut db, JobQueue::Plans, &OFFER).await.expect("an answer").expect("the job");
     assert!(plans::start(&mut db, id, chrono::Utc::now()).await.expect("an answer"));
     assert!(plans::cancel(&mut db, id, chrono::Utc::now()).await.expect("an answer"));
     assert!(jobs::put_back(&mut db, &job).await.expect("an answer"));
@@ -198,7 +198,7 @@ async fn plans_cancelled_while_they_are_claimed_never_stay_open() {
         .fetch_one(&mut db)
         .await
         .expect("a count");
-    let left = jobs::count_open(&mut db).await.expect("a count");
+    let left = jobs::count_open(&mut db, JobQueue::Plans).await.expect("a count");
     eprintln!("{count} plans in {:?}: {cancelled} cancelled, {late} were over, {open} open, {left} jobs", begun.elapsed());
     assert_eq!((open, left, cancelled + late), (0, 0, count));
     Arc::try_unwrap(s).ok().expect("nobody else has it").running.stop().await;

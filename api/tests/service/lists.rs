@@ -27,7 +27,7 @@ const ENTRIES: i64 = 5;
 /// Answers that are arrays and no lists: their parameters bound them, and they are whole.
 const SERIES: [&str; 1] = ["/v1/pipelines/{name}/arrivals"];
 
-static CASES: [ListCase; 14] = [
+static CASES: [ListCase; 17] = [
     ListCase {
         path: "/v1/agents",
         table: "agents",
@@ -53,6 +53,15 @@ static CASES: [ListCase; 14] = [
         insert: "insert into audit (id, made_at, who, method, path, status) select ID, now(), 'test', 'PUT', '/', 200",
     },
     ListCase {
+        path: "/v1/comparisons",
+        table: "analyses",
+        column: "id",
+        field: "id",
+        insert: "insert into analyses (id, kind, state, request, problem, pipelines, created_at)
+                 select ('00000000-0000-7001-8000-' || lpad(n::text, 12, '0'))::uuid, 'comparison', 'done', '{}', '{}',
+                 array['p'], now()",
+    },
+    ListCase {
         path: "/v1/decisions",
         table: "decisions",
         column: "id",
@@ -66,6 +75,15 @@ static CASES: [ListCase; 14] = [
         column: "id",
         field: "id",
         insert: "insert into events (made_at, kind, pipeline, detail) select now(), 'plan', 'p' || n, '{}'",
+    },
+    ListCase {
+        path: "/v1/frontiers",
+        table: "analyses",
+        column: "id",
+        field: "id",
+        insert: "insert into analyses (id, kind, state, request, problem, pipelines, created_at)
+                 select ('00000000-0000-7002-8000-' || lpad(n::text, 12, '0'))::uuid, 'frontier', 'done', '{}', '{}',
+                 array['p'], now()",
     },
     ListCase {
         path: "/v1/hardware",
@@ -106,6 +124,15 @@ static CASES: [ListCase; 14] = [
         field: "name",
         insert: "insert into schedules (name, spec, made_by, updated_at, next_at)
                  select 's' || n, '{\"every_s\": 3600, \"replan\": {}}', 'test', now(), now() + interval '1 hour'",
+    },
+    ListCase {
+        path: "/v1/simulations",
+        table: "analyses",
+        column: "id",
+        field: "id",
+        insert: "insert into analyses (id, kind, state, request, problem, pipelines, created_at)
+                 select ('00000000-0000-7003-8000-' || lpad(n::text, 12, '0'))::uuid, 'simulation', 'done', '{}', '{}',
+                 array['p'], now()",
     },
     ListCase {
         path: "/v1/target/history",

@@ -2,6 +2,7 @@
 
 mod access;
 mod advice;
+mod analyses;
 mod bounds;
 mod conditions;
 mod database;

@@ -168,8 +168,8 @@ pub(crate) fn file(e: &Explanation, outcome: &PlanOutcome) -> ExplanationFile {
 pub(crate) fn explained(e: &Explanation, shortfalls: &[Shortfall]) -> ExplanationFile {
     ExplanationFile {
         decisions: e.decisions.iter().map(decision).collect(),
-        binding: e.binding.iter().map(binding).collect(),
-        shortfalls: shortfalls.iter().map(shortfall).collect(),
+        binding: e.binding.iter().map(BindingFile::from).collect(),
+        shortfalls: shortfalls.iter().map(ShortfallFile::from).collect(),
         prices: e.prices.iter().map(price).collect(),
         left_out: e.left_out.clone(),
     }
@@ -179,7 +179,7 @@ fn decision(d: &Decision) -> DecisionFile {
     DecisionFile {
         what: d.what.clone(),
         why: d.why.clone(),
-        binding: d.binding.iter().map(binding).collect(),
+        binding: d.binding.iter().map(BindingFile::from).collect(),
         alternatives: d.alternatives.iter().map(alternative).collect(),
     }
 }
@@ -216,22 +216,26 @@ fn price(p: &Price) -> PriceFile {
     }
 }
 
-fn binding(b: &Binding) -> BindingFile {
-    BindingFile {
-        constraint: b.constraint.name().to_owned(),
-        place: b.place.clone(),
-        used: finite(b.used),
-        limit: finite(b.limit),
+impl From<&Binding> for BindingFile {
+    fn from(b: &Binding) -> Self {
+        Self {
+            constraint: b.constraint.name().to_owned(),
+            place: b.place.clone(),
+            used: finite(b.used),
+            limit: finite(b.limit),
+        }
     }
 }
 
-fn shortfall(s: &Shortfall) -> ShortfallFile {
-    ShortfallFile {
-        constraint: s.constraint.name().to_owned(),
-        place: s.place.clone(),
-        asked: finite(s.asked),
-        best: finite(s.best),
-        relax: s.relax.as_ref().map(relax),
+impl From<&Shortfall> for ShortfallFile {
+    fn from(s: &Shortfall) -> Self {
+        Self {
+            constraint: s.constraint.name().to_owned(),
+            place: s.place.clone(),
+            asked: finite(s.asked),
+            best: finite(s.best),
+            relax: s.relax.as_ref().map(relax),
+        }
     }
 }
 

@@ -24,6 +24,7 @@ mod record;
 pub mod result_csv;
 pub mod result_file;
 pub mod scaling_plan;
+pub mod simulation_file;
 pub mod spec;
 pub mod states;
 pub mod trace_csv;
@@ -37,7 +38,7 @@ pub use convert::objective_of;
 pub use csv_lines::CsvLines;
 pub use demand_source::{DemandSourceSpec, DeploymentSourceSpec, PrometheusQuerySpec, PushedFactSpec};
 pub use plan::{EstimateFile, JudgedOnFile, PlanFile, PlannerFile, TaskEstimateFile};
-pub use plan_read::{plan_from_tree, read_plan, read_plan_for};
+pub use plan_read::{plan_for_from_tree, plan_from_tree, read_plan, read_plan_for};
 pub use problem::{ProblemFile, hardware_from_tree, problem_from_tree, read_problem};
 pub use profile_csv::{AccuracyUnit, ProfileCsvRow, read_profile_csv, write_profile_csv};
 pub use profile_set::{
@@ -45,14 +46,19 @@ pub use profile_set::{
     read_pipeline_spec, read_profile_set,
 };
 pub use result_csv::{RecordedOutcome, RequestRow, write_requests};
-pub use result_file::{ResultDocument, ResultKind, read_result};
+pub use result_file::{
+    ComparedEstimateFile, ComparedPlannerFile, ComparisonFile, ComparisonSamplesFile, FrontierFile, FrontierGroupFile,
+    FrontierPointFile, PromisedPipelineFile, ResultDocument, ResultKind, SimulatedChangesFile, read_result,
+};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
+pub use simulation_file::{SimulatedPipelineFile, SimulationFile};
 pub use spec::{
     HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,
     VariantSpec,
 };
 pub use states::{
-    AgentState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope, TraceKind, UnknownState,
+    AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope,
+    TraceKind, UnknownState,
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;

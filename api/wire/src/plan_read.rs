@@ -83,7 +83,14 @@ pub fn read_plan(file: &str, text: &str) -> Result<Plan, BadInput> {
 /// # Errors
 /// As [`read_plan`].
 pub fn read_plan_for(problem: &Problem, file: &str, text: &str) -> Result<Plan, BadInput> {
-    let tree = parse_tree(file, text)?;
+    plan_for_from_tree(problem, file, parse_tree(file, text)?)
+}
+
+/// Reads a plan for `problem` from a parsed tree.
+///
+/// # Errors
+/// As [`read_plan_for`].
+pub fn plan_for_from_tree(problem: &Problem, file: &str, tree: Value) -> Result<Plan, BadInput> {
     let absent = |tree: &Value, key: &str| tree.get(key).is_none_or(Value::is_null);
     let no_cost = absent(&tree, "cost_per_hour");
     let parts = tree.get("pipelines").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);

@@ -43,6 +43,14 @@ impl PlanFile {
     }
 }
 
+impl ObjectiveFile {
+    /// The value of the objective in this mode.
+    #[must_use]
+    pub fn of(mode: Mode, value: &ObjectiveValue) -> Self {
+        objective(Some(mode), value)
+    }
+}
+
 pub(crate) fn objective(mode: Option<Mode>, value: &ObjectiveValue) -> ObjectiveFile {
     ObjectiveFile {
         mode: mode.map_or("scaling", Mode::name).to_owned(),

@@ -9,9 +9,11 @@ use crate::plan::{EstimateFile, JudgedPipelineFile, ObjectiveFile, PlanFile};
 use crate::problem::check_version;
 use crate::record::{FileKind, Record, record};
 use crate::tree::parse_tree;
-use apportion_domain::{JudgedLoad, JudgedVerdict, PlanStatus, StopReason};
+use apportion_domain::{Estimate, JudgedLoad, JudgedVerdict, PlanStatus, StopReason};
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
+use utoipa::ToSchema;
 
 /// The kinds of results.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,6 +64,7 @@ pub struct ResultDocument {
 
 record! {
     /// A comparison of planners on one trace.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     pub struct ComparisonFile {
         /// Version of the format: 1.
         pub version: u32 => required,
@@ -76,6 +79,7 @@ record! {
 
 record! {
     /// The samples of a comparison.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     pub struct ComparisonSamplesFile {
         /// How the samples were made.
         pub load: String => optional.words(JudgedLoad::NAMES),
@@ -88,6 +92,7 @@ record! {
 
 record! {
     /// One planner with its plan's figures.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     pub struct ComparedPlannerFile {
         /// Name of the planner.
         pub planner: String => required,
@@ -104,7 +109,7 @@ record! {
         /// The promise for each pipeline; null without a plan.
         pub pipelines: Option<Vec<PromisedPipelineFile>> => optional.or_null(),
         /// The figures on the samples; null without a plan.
-        pub estimate: Option<EstimateFile> => optional.or_null(),
+        pub estimate: Option<ComparedEstimateFile> => optional.or_null(),
         /// Whether every pipeline holds.
         pub holds: Option<bool> => optional.or_null(),
         /// The verdict over all pipelines.
@@ -119,7 +124,41 @@ record! {
 }
 
 record! {
+    /// The figures of a compared plan on the samples, all pipelines together.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    pub struct ComparedEstimateFile {
+        /// Requests that arrived.
+        pub requests: u64 => optional,
+        /// Requests within the SLO.
+        pub ok: u64 => optional,
+        /// Requests after the SLO.
+        pub late: u64 => optional,
+        /// Dropped requests.
+        pub dropped: u64 => optional,
+        /// Failed requests.
+        pub failed: u64 => optional,
+        /// `ok / requests`.
+        pub attainment: f64 => optional,
+        /// Median latency; null if no request was answered.
+        pub p50_ms: Option<f64> => optional.or_null(),
+        /// 99th percentile of the latency; null if no request was answered.
+        pub p99_ms: Option<f64> => optional.or_null(),
+        /// Mean accuracy of answered requests; null if there is none.
+        pub accuracy: Option<f64> => optional.or_null(),
+    }
+}
+
+impl From<&Estimate> for ComparedEstimateFile {
+    fn from(e: &Estimate) -> Self {
+        let EstimateFile { requests, ok, late, dropped, failed, attainment, p50_ms, p99_ms, accuracy, .. } =
+            EstimateFile::from(e);
+        Self { requests, ok, late, dropped, failed, attainment, p50_ms, p99_ms, accuracy }
+    }
+}
+
+record! {
     /// What a plan of a comparison promises for a pipeline.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     pub struct PromisedPipelineFile {
         /// The pipeline.
         pub name: String => required,
@@ -132,6 +171,7 @@ record! {
 
 record! {
     /// Plans while one value varies.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     pub struct FrontierFile {
         /// Version of the format: 1.
         pub version: u32 => required,
@@ -145,11 +185,15 @@ record! {
         pub present: Option<f64> => optional.or_null(),
         /// By rising value.
         pub points: Vec<FrontierPointFile> => required,
+        /// Why no value has a plan, if no range of values was found for that reason. Then there are no points.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub shortfalls: Vec<ShortfallFile> => optional,
     }
 }
 
 record! {
     /// The plan at one value.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     pub struct FrontierPointFile {
         /// The value.
         pub value: f64 => required,
@@ -157,7 +201,7 @@ record! {
         pub status: String => required.words(PlanStatus::NAMES),
         /// Why it stopped without a proof.
         pub stopped: Option<String> => optional.words(StopReason::NAMES).or_null(),
-        /// Where the plan comes from.
+        /// Where the plan comes from: `solved`, `harder_point` or `easier_point`.
         pub origin: String => optional,
         /// Value of the objective.
         pub objective: ObjectiveFile => optional,
@@ -180,6 +224,7 @@ record! {
 
 record! {
     /// Replicas of one group at a point of a frontier.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     pub struct FrontierGroupFile {
         /// Replicas of the group.
         pub replicas: u32 => required,
@@ -200,6 +245,7 @@ record! {
 
 record! {
     /// The figures of a simulation in which replicas changed.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     pub struct SimulatedChangesFile {
         /// The cost of all devices over the run.
         pub cost: f64 => optional,
@@ -251,7 +297,7 @@ fn kind_of(file: &str, tree: &Value) -> Result<ResultKind, BadInput> {
 }
 
 /// A simulation is an estimate with estimates by pipeline, and with its changes if it had any.
-fn check_simulation(file: &str, tree: &Value) -> Result<(), BadInput> {
+pub(crate) fn check_simulation(file: &str, tree: &Value) -> Result<(), BadInput> {
     let mut total = tree.as_object().cloned().unwrap_or_default();
     let pipelines = total.remove("pipelines").unwrap_or_else(|| Value::Array(Vec::new()));
     if let Some(replay) = total.remove("replay") {

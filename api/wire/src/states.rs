@@ -104,6 +104,45 @@ impl PlanState {
 }
 
 states! {
+    /// A kind of analysis.
+    AnalysisKind, "kind of analysis", {
+        /// One plan replays a load.
+        Simulation = "simulation",
+        /// Plans while one value of a problem varies.
+        Frontier = "frontier",
+        /// Planners side by side on one load.
+        Comparison = "comparison",
+    }
+}
+
+states! {
+    /// The state of an analysis.
+    AnalysisState, "state of an analysis", {
+        /// It waits for a worker.
+        Queued = "queued",
+        /// A worker runs it.
+        Running = "running",
+        /// There is a result.
+        Done = "done",
+        /// It could not be made; `error` says why.
+        Failed = "failed",
+        /// A client cancelled it. What was ready stays.
+        Cancelled = "cancelled",
+    }
+}
+
+impl AnalysisState {
+    /// The states of analyses that are not over.
+    pub const OPEN: [Self; 2] = [Self::Queued, Self::Running];
+
+    /// Whether the analysis is not over: it waits or runs.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        Self::OPEN.contains(&self)
+    }
+}
+
+states! {
     /// The state of an agent.
     AgentState, "state of an agent", {
         /// It reports.
@@ -222,7 +261,8 @@ mod tests {
                 assert_eq!(schema["enum"], serde_json::json!($states::NAMES));
             )*};
         }
-        check!(FiringState, PlanState, AgentState, DecisionKind, ReplanMode, ReplicaState, TraceKind, Scope);
+        check!(FiringState, PlanState, AnalysisKind, AnalysisState, AgentState, DecisionKind, ReplanMode, ReplicaState);
+        check!(TraceKind, Scope);
     }
 
     #[test]

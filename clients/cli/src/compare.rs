@@ -1,21 +1,25 @@
 //! How does `apportion compare` run planners side by side on one trace?
 
+use crate::analysis::{RemoteProgress, read_tree, run_on_service, upload_traces};
 use crate::args;
-use crate::judged::fresh_samples;
-use crate::workload::WorkloadArgs;
-use apportion_domain::{JudgedVerdict, ObjectiveStep, PlanStatus, StopReason};
-use apportion_planning::compare::{Contender, PlannerComparison, compare};
-use apportion_planning::{Planner, PlanningOptions};
-use apportion_support::exit::{CommandResult, Exit};
+use crate::judged::compared_samples;
+use crate::service::{RemoteArgs, ServerArgs};
+use crate::workload::{WorkloadArgs, with_demand};
+use anyhow::Context;
+use apportion_api::analyses::comparison::{ComparisonRequest, ComparisonWatch};
+use apportion_api::analyses::load::arrivals_text;
+use apportion_domain::{ArrivalTrace, PlanStatus, Problem};
+use apportion_planning::compare::Contender;
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
 use apportion_support::progress::spinner;
-use apportion_wire::JudgedOnFile;
+use apportion_wire::{AnalysisKind, ComparedEstimateFile, ComparedPlannerFile, ComparisonFile};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
-use serde_json::{Value, json};
+use indicatif::ProgressBar;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Arguments of `apportion compare`.
 #[derive(Args, Debug)]
@@ -36,45 +40,76 @@ pub struct CompareArgs {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+    #[command(flatten)]
+    remote: RemoteArgs,
 }
 
 /// Runs the command.
 pub fn run(args: &CompareArgs) -> CommandResult {
     let problem = input::read_allocation_problem(&args.problem)?;
-    let workload = args.workload.read(&problem)?;
-    let mut contenders: Vec<Contender> = args.planner.iter().filter_map(|name| Contender::from_name(name)).collect();
-    if contenders.is_empty() {
-        contenders = Contender::ALL.to_vec();
-    }
-    let start = Instant::now();
-    let options = PlanningOptions {
-        planner: Planner::default(),
-        gap: args.gap,
-        time_limit: Some(args.time_limit),
-        ..PlanningOptions::new(Arc::new(move || start.elapsed()))
-    };
+    let traces = args.workload.read(&problem)?;
     let progress = spinner("planning");
-    let show = |contender: Contender| progress.set_message(format!("planning with {}", contender.name()));
-    let rows = compare(&problem, &contenders, &options, &workload, show);
+    let found = match args.remote.server() {
+        Some(server) => compare_on_service(args, &server, &problem, &traces, &progress),
+        None => {
+            let watch = ComparisonWatch {
+                cancel: Arc::default(),
+                on_begin: &|planner| progress.set_message(format!("planning with {planner}")),
+                on_planned: &|_| (),
+            };
+            Ok(request(args).run(&problem, with_demand(&problem, traces), &watch))
+        }
+    };
     progress.finish_and_clear();
+    let found = found?;
     match args.format {
-        OutputFormat::Json => output::print(&output::json(&document(&rows, args.workload.seed))?)?,
-        OutputFormat::Table => output::print(&table(&rows))?,
+        OutputFormat::Json => {
+            // The keys have the order of the alphabet, as in the service's answers.
+            let tree = serde_json::to_value(&found).context("writing JSON")?;
+            output::print(&output::json(&tree)?)?;
+        }
+        OutputFormat::Table => output::print(&table(&found))?,
     }
-    let has = |status: PlanStatus| rows.iter().any(|r| r.outcome.status() == status);
+    let has = |status: PlanStatus| found.planners.iter().any(|row| row.status == status.name());
     Ok(match () {
-        () if rows.iter().any(|r| r.plan().is_some()) => Exit::Done,
+        () if found.planners.iter().any(|row| row.cost_per_hour.is_some()) => Exit::Done,
         () if has(PlanStatus::Infeasible) => Exit::Infeasible,
         () => Exit::NoAnswer,
     })
 }
 
-/// The step of Loki's planner that made a plan.
-fn step(row: &PlannerComparison) -> Option<&'static str> {
-    row.report.objective.step.map(ObjectiveStep::name)
+/// The comparison that the arguments ask for, without its problem and its traces.
+fn request(args: &CompareArgs) -> ComparisonRequest {
+    ComparisonRequest {
+        seed: args.workload.seed,
+        arrivals: arrivals_text(args.workload.arrivals),
+        planners: args.planner.clone(),
+        time_limit_s: args.time_limit.as_secs_f64(),
+        gap: args.gap,
+        ..ComparisonRequest::default()
+    }
 }
 
-fn table(rows: &[PlannerComparison]) -> String {
+fn compare_on_service(
+    args: &CompareArgs,
+    server: &ServerArgs,
+    problem: &Problem,
+    traces: &[Option<ArrivalTrace>],
+    progress: &ProgressBar,
+) -> Result<ComparisonFile, Failure> {
+    let request = ComparisonRequest {
+        problem: Some(read_tree(&args.problem)?),
+        traces: upload_traces(server, problem, traces)?,
+        ..request(args)
+    };
+    let show = |at: RemoteProgress| {
+        progress.set_message(format!("planning: {} of {} planners", at.ready, at.total));
+    };
+    let tree = run_on_service(server, AnalysisKind::Comparison, &request, &show)?;
+    Ok(serde_json::from_value(tree).context("reading the service's comparison")?)
+}
+
+fn table(found: &ComparisonFile) -> String {
     let mut table = TextTable::new(&[
         "planner",
         "status",
@@ -89,64 +124,29 @@ fn table(rows: &[PlannerComparison]) -> String {
         "plan s",
         "stopped",
     ]);
-    for row in rows {
-        let figure = |value: fn(&apportion_domain::Estimate) -> f64| optional(row.estimate.as_ref().map(value));
-        table.row(vec![
-            row.contender.name().to_owned(),
-            row.outcome.status().to_string(),
-            step(row).unwrap_or("-").to_owned(),
-            optional(row.plan().map(|p| p.cost_per_hour)),
-            row.plan().map_or_else(|| "-".to_owned(), |p| p.replicas().to_string()),
-            figure(|e| e.accuracy),
-            figure(|e| e.attainment),
-            figure(|e| e.p99_ms),
-            row.verdict().map_or("-", JudgedVerdict::name).to_owned(),
-            row.report.rounds.len().to_string(),
-            number(row.report.seconds),
-            row.outcome.stopped().map_or("-", StopReason::name).to_owned(),
-        ]);
+    for row in &found.planners {
+        table.row(cells(row));
     }
-    let judged = samples(rows).map(|judged| format!("\nevery plan is judged on {}\n", fresh_samples(&judged)));
+    let judged = found.judged_on.as_ref();
+    let judged = judged.map(|judged| format!("\nevery plan is judged on {}\n", compared_samples(judged)));
     table.text("") + &judged.unwrap_or_default()
 }
 
-/// The samples on which all plans were judged.
-fn samples(rows: &[PlannerComparison]) -> Option<JudgedOnFile> {
-    rows.iter().find_map(PlannerComparison::judged_on).map(JudgedOnFile::from)
-}
-
-fn document(rows: &[PlannerComparison], seed: u64) -> Value {
-    let judged_on = samples(rows).map(|JudgedOnFile { load, samples, first_seed, .. }| {
-        json!({"load": load, "samples": samples, "first_seed": first_seed})
-    });
-    json!({"version": 1, "seed": seed, "judged_on": judged_on, "planners": rows.iter().map(entry).collect::<Vec<_>>()})
-}
-
-fn entry(row: &PlannerComparison) -> Value {
-    let pipelines = row.plan().map(|plan| {
-        let pipeline_json = |p: &apportion_domain::PipelinePlan| {
-            json!({"name": p.name, "demand_qps": p.demand_qps, "accuracy": p.accuracy})
-        };
-        plan.pipelines.iter().map(pipeline_json).collect::<Vec<_>>()
-    });
-    let estimate = row.estimate.as_ref().map(|e| {
-        json!({"requests": e.requests, "ok": e.ok, "late": e.late, "dropped": e.dropped, "failed": e.failed,
-               "attainment": e.attainment, "p50_ms": e.p50_ms, "p99_ms": e.p99_ms, "accuracy": e.accuracy})
-    });
-    let o = &row.report.objective;
-    json!({
-        "planner": row.contender.name(),
-        "status": row.outcome.status().name(),
-        "stopped": row.outcome.stopped().map(StopReason::name),
-        "objective": {"step": step(row), "value": o.value, "bound": o.bound, "gap": o.gap()},
-        "cost_per_hour": row.plan().map(|p| p.cost_per_hour),
-        "replicas": row.plan().map(|p| p.replicas()),
-        "pipelines": pipelines,
-        "estimate": estimate,
-        "holds": row.verdict().map(|verdict| verdict == JudgedVerdict::Holds),
-        "verdict": row.verdict().map(JudgedVerdict::name),
-        "pipelines_judged": row.judged_on().map(|judged| JudgedOnFile::from(judged).pipelines),
-        "rounds": row.report.rounds.len(),
-        "seconds": row.report.seconds,
-    })
+fn cells(row: &ComparedPlannerFile) -> Vec<String> {
+    let text = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let figure = |value: fn(&ComparedEstimateFile) -> Option<f64>| optional(row.estimate.as_ref().and_then(value));
+    vec![
+        row.planner.clone(),
+        row.status.clone(),
+        text(&row.objective.step),
+        optional(row.cost_per_hour),
+        row.replicas.map_or_else(|| "-".to_owned(), |replicas| replicas.to_string()),
+        figure(|e| e.accuracy),
+        figure(|e| Some(e.attainment)),
+        figure(|e| e.p99_ms),
+        text(&row.verdict),
+        row.rounds.to_string(),
+        number(row.seconds),
+        text(&row.stopped),
+    ]
 }

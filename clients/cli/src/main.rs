@@ -8,6 +8,7 @@
 mod access_args;
 mod advise;
 mod agent;
+mod analysis;
 mod args;
 mod bench;
 mod check;

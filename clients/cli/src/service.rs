@@ -7,8 +7,8 @@ use apportion_support::input;
 use apportion_support::pages::next_page;
 use apportion_wire::BadInput;
 use clap::Args;
-use reqwest::header::{AUTHORIZATION, HeaderValue, LINK};
-use reqwest::{Client, Method, StatusCode, Url};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LINK};
+use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
 use serde_json::Value;
 use std::future::Future;
 use std::time::Duration;
@@ -25,6 +25,25 @@ pub struct ServerArgs {
     /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
     #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
     api_token_file: Option<String>,
+}
+
+/// The service to which a command may leave its work.
+#[derive(Args, Debug)]
+pub struct RemoteArgs {
+    /// Run as a job of this service instead of on this machine.
+    #[arg(long = "server", value_name = "URL", value_parser = args::http_url)]
+    url: Option<String>,
+    /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
+    #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
+    api_token_file: Option<String>,
+}
+
+impl RemoteArgs {
+    /// The service; `None`: the command works on this machine.
+    pub fn server(&self) -> Option<ServerArgs> {
+        let server = self.url.clone()?;
+        Some(ServerArgs { server, api_token_file: self.api_token_file.clone() })
+    }
 }
 
 /// The part of a list that a command prints.
@@ -153,20 +172,34 @@ impl ServiceClient {
         body: Option<&Value>,
     ) -> Result<ServiceAnswer, Failure> {
         let mut request = self.http.request(method, self.url(path));
-        if let Some(token) = &self.authorization {
-            request = request.header(AUTHORIZATION, token);
-        }
         for (name, value) in headers {
             request = request.header(*name, value);
         }
         if let Some(body) = body {
             request = request.json(body);
         }
+        self.finish(request, path).await
+    }
+
+    /// Sends a request to a path with the token, and reads the answer.
+    async fn finish(&self, mut request: RequestBuilder, path: &str) -> Result<ServiceAnswer, Failure> {
+        if let Some(token) = &self.authorization {
+            request = request.header(AUTHORIZATION, token);
+        }
         let response = request.send().await.with_context(|| format!("talking to the service at {}", self.base))?;
         let status = response.status();
         let next = next_page(path, response.headers().get(LINK).and_then(|link| link.to_str().ok()));
         let text = response.text().await.context("reading the service's answer")?;
         Ok(ServiceAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)), next })
+    }
+
+    /// Posts a text.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn upload(&self, path: &str, media_type: &'static str, text: Vec<u8>) -> Result<Value, Failure> {
+        let request = self.http.post(self.url(path)).header(CONTENT_TYPE, media_type).body(text);
+        self.accepted(path, self.finish(request, path).await?)
     }
 
     /// The body of an answer, or the service's refusal. A refused value is bad input.

@@ -1,8 +1,10 @@
 //! Which load does a command line describe? The demands and traces of `--demand` and `--trace`.
 
 use crate::args;
+use apportion_api::analyses::load::seconds_of;
+pub use apportion_api::analyses::load::with_demand;
 use apportion_domain::{ArrivalTrace, Moment, Problem};
-use apportion_estimator::{ArrivalProcess, DEFAULT_SECONDS, DEFAULT_SEED, Workload};
+use apportion_estimator::{ArrivalProcess, DEFAULT_SEED, Workload};
 use apportion_support::exit::Failure;
 use apportion_support::input::read_trace;
 use apportion_wire::BadInput;
@@ -24,12 +26,12 @@ pub struct WorkloadArgs {
 }
 
 impl WorkloadArgs {
-    /// The load of each pipeline of a problem.
+    /// The trace of each pipeline of a problem, where the command line names one.
     ///
     /// # Errors
-    /// As [`read_workload`].
-    pub fn read(&self, problem: &Problem) -> Result<Workload, Failure> {
-        read_workload(problem, &self.trace, self.arrivals, self.seed)
+    /// As [`read_traces`].
+    pub fn read(&self, problem: &Problem) -> Result<Vec<Option<ArrivalTrace>>, Failure> {
+        read_traces(problem, &self.trace)
     }
 }
 
@@ -155,13 +157,6 @@ pub fn read_workload(
     Ok(Workload { traces: with_demand(problem, traces), arrivals, seed })
 }
 
-/// The traces, and for a pipeline without one its demand for the length of the longest trace, or for 60 s.
-pub fn with_demand(problem: &Problem, traces: Vec<Option<ArrivalTrace>>) -> Vec<ArrivalTrace> {
-    let seconds = traces.iter().flatten().map(seconds_of).max().unwrap_or(DEFAULT_SECONDS);
-    let demand = |p: usize| ArrivalTrace::Rates((0..seconds).map(|s| (s, problem.pipelines[p].demand_qps)).collect());
-    traces.into_iter().enumerate().map(|(p, t)| t.unwrap_or_else(|| demand(p))).collect()
-}
-
 /// Queries per second in the busiest minute of a trace, or in all of it if it is shorter.
 pub fn busiest_minute_qps(trace: &ArrivalTrace) -> f64 {
     const NANOS: u64 = 1_000_000_000;
@@ -184,14 +179,6 @@ pub fn busiest_minute_qps(trace: &ArrivalTrace) -> f64 {
         busiest = busiest.max(sum / window as f64);
     }
     busiest
-}
-
-fn seconds_of(trace: &ArrivalTrace) -> u64 {
-    const NANOS: u64 = 1_000_000_000;
-    match trace {
-        ArrivalTrace::Arrivals(moments) => moments.last().map_or(1, |m| m.as_nanos().div_ceil(NANOS).max(1)),
-        ArrivalTrace::Rates(rows) => rows.last().map_or(1, |(second, _)| second + 1),
-    }
 }
 
 #[cfg(test)]

@@ -7,65 +7,98 @@ mod show;
 
 pub use args::FrontierArgs;
 
-use apportion_domain::PlanStatus;
-use apportion_planning::PlanningOptions;
-use apportion_planning::frontier::{self, FrontierPoint, NoRange, Sweep};
+use crate::analysis::{read_tree, run_on_service};
+use anyhow::Context;
+use apportion_api::analyses::frontier::{FrontierError, FrontierRequest, FrontierWatch};
+use apportion_domain::{Invalid, PlanStatus, Problem, StopReason};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output;
-use apportion_support::progress::bar;
-use apportion_wire::BadInput;
-use args::{FrontierFormat, range, sweep};
-use result::Frontier;
+use apportion_support::progress::ticking_bar;
+use apportion_wire::{AnalysisKind, BadInput, FrontierFile, FrontierPointFile};
+use args::FrontierFormat;
+use indicatif::ProgressBar;
+use result::{Frontier, has_plan, has_status};
+use serde_json::Value;
 use show::{describe_shortfall, text};
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
 
 /// Runs the command.
 pub fn run(args: &FrontierArgs) -> CommandResult {
     let problem = input::read_allocation_problem(&args.problem)?;
-    let sweep = sweep(args, &problem)?;
-    let start = Instant::now();
-    let options = PlanningOptions {
-        gap: args.gap,
-        time_limit: Some(args.time_limit),
-        ..PlanningOptions::new(Arc::new(move || start.elapsed()))
-    };
-    let range = match range(args, &problem, sweep, &options)? {
-        Ok(range) => range,
-        Err(NoRange::Infeasible(shortfalls)) => {
-            let why = shortfalls.iter().map(describe_shortfall).collect::<Vec<_>>().join("; ");
-            eprintln!("{}: infeasible at every {}: {why}", args.problem, sweep.name());
-            return Ok(Exit::Infeasible);
+    let request = args.request();
+    request.sweep(&problem).map_err(|invalid| refused_flag(&invalid))?;
+    let bar = ticking_bar(u64::from(request.points), "{bar:40} {pos}/{len} points ({elapsed})");
+    let found = match args.remote.server() {
+        Some(server) => {
+            let request = FrontierRequest { problem: Some(read_tree(&args.problem)?), ..request };
+            let found = run_on_service(&server, AnalysisKind::Frontier, &request, &|progress| {
+                bar.set_length(progress.total);
+                bar.set_position(progress.ready);
+            });
+            found.and_then(read_result)
         }
-        Err(NoRange::Stopped(stopped)) => {
+        None => run_here(&request, &problem, &bar),
+    };
+    bar.finish_and_clear();
+    let result = match found? {
+        FoundFrontier::Points(result) => result,
+        FoundFrontier::NoRange(stopped) => {
             eprintln!("{}: no range of values was found ({stopped}): say --from and --to", args.problem);
             return Ok(Exit::NoAnswer);
         }
     };
-    let values = frontier::values(sweep, range, args.points as usize);
-    let bar = bar(values.len() as u64, "{bar:40} {pos}/{len} points ({elapsed})");
-    let points = frontier::frontier(&problem, sweep, &values, &options, &|| bar.inc(1));
-    bar.finish_and_clear();
-    let points = points.map_err(|invalids| BadInput::refused("--from, --to", invalids))?;
-    let of = match sweep {
-        Sweep::Demand(p) => p.map(|p| problem.pipeline(p).name.clone()),
-        Sweep::Slo(p) => Some(problem.pipeline(p).name.clone()),
-        Sweep::Budget => None,
-        Sweep::Count(h) => Some(problem.hardware_at(h).name.clone()),
-    };
-    let result = Frontier { file: args.problem.clone(), sweep, of, present: sweep.present(&problem), points };
-    write(args, &result)?;
-    Ok(exit(&result.points))
+    if result.points.is_empty() && !result.shortfalls.is_empty() {
+        let why = result.shortfalls.iter().map(describe_shortfall).collect::<Vec<_>>().join("; ");
+        eprintln!("{}: infeasible at every {}: {why}", args.problem, result.sweep);
+        return Ok(Exit::Infeasible);
+    }
+    let frontier = Frontier { file: args.problem.clone(), result };
+    write(args, &frontier)?;
+    Ok(exit(&frontier.result.points))
 }
 
-fn exit(points: &[FrontierPoint]) -> Exit {
-    let has = |status| points.iter().any(|p: &FrontierPoint| p.status == status);
+/// The answer to a request for a frontier.
+enum FoundFrontier {
+    /// The frontier; without points if no value has a plan.
+    Points(FrontierFile),
+    /// No range of values was found.
+    NoRange(StopReason),
+}
+
+/// The frontier of a service.
+fn read_result(tree: Value) -> Result<FoundFrontier, Failure> {
+    let result = serde_json::from_value(tree).context("reading the service's frontier")?;
+    Ok(FoundFrontier::Points(result))
+}
+
+/// The frontier on this machine.
+fn run_here(request: &FrontierRequest, problem: &Problem, bar: &ProgressBar) -> Result<FoundFrontier, Failure> {
+    let watch = FrontierWatch {
+        cancel: Arc::default(),
+        on_total: &|total| bar.set_length(total as u64),
+        on_point: &|_| bar.inc(1),
+    };
+    match request.run(problem, &watch) {
+        Ok(result) => Ok(FoundFrontier::Points(result)),
+        Err(FrontierError::NoRange(stopped)) => Ok(FoundFrontier::NoRange(stopped)),
+        Err(FrontierError::BadOption(invalid)) => Err(refused_flag(&invalid)),
+        Err(FrontierError::BadValue(invalids)) => Err(BadInput::refused("--from, --to", invalids).into()),
+    }
+}
+
+/// The refusal of an option, under the name of its flag.
+fn refused_flag(invalid: &Invalid) -> Failure {
+    let flag = format!("--{}", invalid.pointer.trim_start_matches('/').replace('_', "-"));
+    BadInput::one(&flag, "", &invalid.value, &invalid.expected).into()
+}
+
+fn exit(points: &[FrontierPointFile]) -> Exit {
     match () {
-        () if points.iter().any(|p| p.plan.is_some()) => Exit::Done,
-        () if has(PlanStatus::Unknown) => Exit::NoAnswer,
+        () if points.iter().any(has_plan) => Exit::Done,
+        () if points.iter().any(|point| has_status(point, PlanStatus::Unknown)) => Exit::NoAnswer,
         () => Exit::Infeasible,
     }
 }

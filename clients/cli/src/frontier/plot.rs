@@ -1,11 +1,11 @@
 //! How is a frontier drawn? Accuracy, replicas and cost have one panel each, over the varied value.
 
-use super::result::Frontier;
+use super::result::{Frontier, has_plan, has_status, step};
 use anyhow::anyhow;
 use apportion_domain::{ObjectiveStep, PlanStatus};
-use apportion_planning::frontier::{FrontierPoint, Sweep};
 use apportion_support::exit::Failure;
 use apportion_support::plot::{FAINT, FONT, GRID, INK, tick_label};
+use apportion_wire::FrontierPointFile;
 use plotters::coord::Shift;
 use plotters::prelude::*;
 use plotters::style::text_anchor::{HPos, Pos, VPos};
@@ -30,15 +30,15 @@ const ORANGE: RGBColor = RGBColor(214, 98, 20);
 /// One panel: its title and the value of a point.
 struct Panel {
     title: &'static str,
-    value: fn(&FrontierPoint) -> Option<f64>,
+    value: fn(&FrontierPointFile) -> Option<f64>,
     /// Whether its axis starts at 0. Counts and costs start there; an accuracy would be a flat line.
     from_zero: bool,
 }
 
 const PANELS: [Panel; 3] = [
     Panel { title: "accuracy", value: |p| p.accuracy, from_zero: false },
-    Panel { title: "replicas", value: |p| p.replicas().map(|n| n as f64), from_zero: true },
-    Panel { title: "cost per hour", value: FrontierPoint::cost_per_hour, from_zero: true },
+    Panel { title: "replicas", value: |p| p.replicas.map(|n| n as f64), from_zero: true },
+    Panel { title: "cost per hour", value: |p| p.cost_per_hour, from_zero: true },
 ];
 
 /// Whether a panel has the labels of the common horizontal axis.
@@ -93,20 +93,20 @@ fn draw(root: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn axis(sweep: Sweep) -> &'static str {
-    match sweep {
-        Sweep::Demand(_) => "demand (queries/s)",
-        Sweep::Slo(_) => "SLO (ms)",
-        Sweep::Budget => "budget per hour",
-        Sweep::Count(_) => "devices",
+fn axis(frontier: &Frontier) -> &'static str {
+    match frontier.result.sweep.as_str() {
+        "demand" => "demand (queries/s)",
+        "slo" => "SLO (ms)",
+        "budget" => "budget per hour",
+        _ => "devices",
     }
 }
 
 /// The title and the legend.
 fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
-    let of = frontier.of.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
+    let of = frontier.result.of.as_ref().map_or_else(String::new, |name| format!(" of {name}"));
     let name = std::path::Path::new(&frontier.file).file_name().and_then(|n| n.to_str()).unwrap_or(&frontier.file);
-    let title = format!("{name}: {}{of}", axis(frontier.sweep));
+    let title = format!("{name}: {}{of}", axis(frontier));
     area.draw(&Text::new(title, (20, 16), (FONT, 20).into_font().color(&INK))).map_err(plot_error)?;
     let mut x = 22;
     let mut entry = |text: &str, swatch: &dyn Fn((i32, i32)) -> anyhow::Result<()>| -> anyhow::Result<()> {
@@ -121,25 +121,25 @@ fn heading(area: &Area<'_>, frontier: &Frontier) -> anyhow::Result<()> {
             area.draw(&Circle::new(at, 4, style)).map_err(plot_error)
         }
     };
-    let has = |test: &dyn Fn(&FrontierPoint) -> bool| frontier.points.iter().any(test);
-    if has(&|p| p.step() == Some(ObjectiveStep::Hardware)) {
+    let has = |test: &dyn Fn(&FrontierPointFile) -> bool| frontier.result.points.iter().any(test);
+    if has(&|p| step(p) == Some(ObjectiveStep::Hardware)) {
         entry("most accurate variants, fewest replicas", &dot(BLUE, Dot::Filled))?;
     }
-    if has(&|p| p.step() == Some(ObjectiveStep::Accuracy)) {
+    if has(&|p| step(p) == Some(ObjectiveStep::Accuracy)) {
         entry("highest accuracy on the devices there are", &dot(ORANGE, Dot::Filled))?;
     }
-    if has(&|p| p.plan.is_some() && p.step().is_none()) {
+    if has(&|p| has_plan(p) && step(p).is_none()) {
         entry("best plan", &dot(BLUE, Dot::Filled))?;
     }
-    if has(&|p| p.status == PlanStatus::Feasible) {
+    if has(&|p| has_status(p, PlanStatus::Feasible)) {
         entry("not proven best", &dot(INK, Dot::Hollow))?;
     }
-    if has(&|p| p.plan.is_none()) {
+    if has(&|p| !has_plan(p)) {
         entry("no plan", &|(x, y)| {
             area.draw(&Rectangle::new([(x - 6, y - 6), (x + 6, y + 6)], NO_PLAN.filled())).map_err(plot_error)
         })?;
     }
-    if frontier.present.is_some_and(|v| x_range(&frontier.points).contains(&v)) {
+    if frontier.result.present.is_some_and(|v| x_range(&frontier.result.points).contains(&v)) {
         entry("the problem file's value", &|(x, y)| {
             area.draw(&PathElement::new([(x, y - 7), (x, y + 7)], FAINT.stroke_width(2))).map_err(plot_error)
         })?;
@@ -152,7 +152,7 @@ fn color(step: Step) -> RGBColor {
 }
 
 /// The shown interval of the varied values, never empty.
-fn x_range(points: &[FrontierPoint]) -> Range<f64> {
+fn x_range(points: &[FrontierPointFile]) -> Range<f64> {
     let values = || points.iter().map(|p| p.value);
     let (from, to) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
     let margin = if to > from { 0.02 * (to - from) } else { 0.05 * to.abs().max(1.0) };
@@ -160,7 +160,7 @@ fn x_range(points: &[FrontierPoint]) -> Range<f64> {
 }
 
 /// The shown interval of a panel, never empty.
-fn y_range(points: &[FrontierPoint], panel: &Panel) -> Range<f64> {
+fn y_range(points: &[FrontierPointFile], panel: &Panel) -> Range<f64> {
     let values = || points.iter().filter_map(panel.value);
     let (least, most) = (values().fold(f64::INFINITY, f64::min), values().fold(f64::NEG_INFINITY, f64::max));
     if !least.is_finite() {
@@ -173,7 +173,7 @@ fn y_range(points: &[FrontierPoint], panel: &Panel) -> Range<f64> {
 }
 
 fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, labels: AxisLabels) -> anyhow::Result<()> {
-    let points = &frontier.points;
+    let points = &frontier.result.points;
     let (x, y) = (x_range(points), y_range(points, panel));
     let mut chart = ChartBuilder::on(area)
         .margin_right(24)
@@ -191,12 +191,12 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, labels: AxisL
     mesh.bold_line_style(GRID).light_line_style(TRANSPARENT).axis_style(FAINT).y_labels(5).label_style(style.clone());
     mesh.x_labels(10).y_label_formatter(&label);
     if labels == AxisLabels::Shown {
-        mesh.x_desc(axis(frontier.sweep)).axis_desc_style((FONT, 14).into_font().color(&INK)).x_label_formatter(&label);
+        mesh.x_desc(axis(frontier)).axis_desc_style((FONT, 14).into_font().color(&INK)).x_label_formatter(&label);
     } else {
         mesh.x_label_formatter(&no_label);
     }
     mesh.draw().map_err(plot_error)?;
-    if let Some(present) = frontier.present.filter(|v| x.contains(v)) {
+    if let Some(present) = frontier.result.present.filter(|v| x.contains(v)) {
         let line = PathElement::new([(present, y.start), (present, y.end)], FAINT.stroke_width(1));
         chart.draw_series([line]).map_err(plot_error)?;
     }
@@ -205,8 +205,8 @@ fn draw_panel(area: &Area<'_>, frontier: &Frontier, panel: &Panel, labels: AxisL
     }
     let shown = points.iter().filter_map(|p| Some(((p.value, (panel.value)(p)?), p)));
     let dots = shown.map(|(at, p)| {
-        let proven = p.status == PlanStatus::Optimal;
-        let style = if proven { color(p.step()).filled() } else { color(p.step()).stroke_width(2) };
+        let proven = has_status(p, PlanStatus::Optimal);
+        let style = if proven { color(step(p)).filled() } else { color(step(p)).stroke_width(2) };
         Circle::new(at, 3, style)
     });
     chart.draw_series(dots).map_err(plot_error)?;
@@ -225,16 +225,16 @@ struct Line {
 }
 
 /// The lines of a panel. If the step changes, the new line starts at the last point of the old one.
-fn lines(points: &[FrontierPoint], panel: &Panel) -> Vec<Line> {
+fn lines(points: &[FrontierPointFile], panel: &Panel) -> Vec<Line> {
     let mut lines: Vec<Line> = Vec::new();
     let mut before: Option<(f64, f64)> = None;
     for p in points {
         let here = (panel.value)(p).map(|y| (p.value, y));
         if let Some(at) = here {
             match (before, lines.last_mut()) {
-                (Some(_), Some(line)) if line.step == p.step() => line.points.push(at),
-                (Some(from), _) => lines.push(Line { step: p.step(), points: vec![from, at] }),
-                (None, _) => lines.push(Line { step: p.step(), points: vec![at] }),
+                (Some(_), Some(line)) if line.step == step(p) => line.points.push(at),
+                (Some(from), _) => lines.push(Line { step: step(p), points: vec![from, at] }),
+                (None, _) => lines.push(Line { step: step(p), points: vec![at] }),
             }
         }
         before = here;
@@ -243,12 +243,12 @@ fn lines(points: &[FrontierPoint], panel: &Panel) -> Vec<Line> {
 }
 
 /// Rectangles where there is no plan, from half-way to the neighbour on each side.
-fn without_plan(points: &[FrontierPoint], x: &Range<f64>, y: &Range<f64>) -> Vec<Rectangle<(f64, f64)>> {
+fn without_plan(points: &[FrontierPointFile], x: &Range<f64>, y: &Range<f64>) -> Vec<Rectangle<(f64, f64)>> {
     let middle = |a: usize, b: usize| 0.5 * (points[a].value + points[b].value);
-    let rectangle = |(i, _): (usize, &FrontierPoint)| {
+    let rectangle = |(i, _): (usize, &FrontierPointFile)| {
         let from = if i == 0 { x.start } else { middle(i - 1, i) };
         let to = if i + 1 == points.len() { x.end } else { middle(i, i + 1) };
         Rectangle::new([(from, y.start), (to, y.end)], NO_PLAN.filled())
     };
-    points.iter().enumerate().filter(|(_, p)| p.plan.is_none()).map(rectangle).collect()
+    points.iter().enumerate().filter(|(_, p)| !has_plan(p)).map(rectangle).collect()
 }

@@ -1,17 +1,27 @@
 //! What does a frontier consist of?
 
-use apportion_planning::frontier::{FrontierPoint, Sweep};
+use apportion_domain::{ObjectiveStep, PlanStatus};
+use apportion_wire::{FrontierFile, FrontierPointFile};
 
-/// A frontier with its sweep.
+/// A frontier with the name of its problem.
 pub struct Frontier {
     /// The problem file.
     pub file: String,
-    /// The value that was varied.
-    pub sweep: Sweep,
-    /// Name of the pipeline or hardware of that value.
-    pub of: Option<String>,
-    /// The value in the problem file.
-    pub present: Option<f64>,
-    /// By increasing value.
-    pub points: Vec<FrontierPoint>,
+    /// Its sweep and its points, by increasing value.
+    pub result: FrontierFile,
+}
+
+/// The step of `hardware_then_accuracy` in which the plan of a point was found.
+pub fn step(point: &FrontierPointFile) -> Option<ObjectiveStep> {
+    point.objective.step.as_deref().and_then(ObjectiveStep::from_name)
+}
+
+/// Whether a point has a plan.
+pub fn has_plan(point: &FrontierPointFile) -> bool {
+    point.assignments.is_some()
+}
+
+/// Whether a point has this status.
+pub fn has_status(point: &FrontierPointFile, status: PlanStatus) -> bool {
+    point.status == status.name()
 }

@@ -2,20 +2,24 @@
 
 mod requests;
 
+use crate::analysis::{RemoteProgress, read_tree, run_on_service, upload_traces};
 use crate::args;
-use crate::workload::{WorkloadArgs, read_workload};
-use apportion_domain::{Batching, Dropping, Estimate, Plan, Problem, Queueing};
-use apportion_estimator::{
-    Controller, Replay, Scenario, ServiceTimes, SimulateOptions, Simulation, Window, Workload, controllers,
+use crate::service::{RemoteArgs, ServerArgs};
+use crate::workload::{WorkloadArgs, read_traces, with_demand};
+use anyhow::Context;
+use apportion_api::analyses::load::arrivals_text;
+use apportion_api::analyses::simulation::{
+    SimulatedRun, SimulatedScaler, SimulatedTimes, SimulationInput, SimulationRequest,
 };
+use apportion_domain::{Batching, Dropping, Problem, Queueing};
+use apportion_estimator::{SimulateOptions, Window};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
 use apportion_support::progress::spinner;
-use apportion_wire::EstimateFile;
+use apportion_wire::{AnalysisKind, BadInput, EstimateFile, SimulatedChangesFile, SimulationFile};
 use clap::builder::PossibleValuesParser;
 use clap::{Args, ValueEnum};
-use serde_json::{Value, json};
 use std::io::{self, Write};
 
 /// Arguments of `apportion simulate`.
@@ -64,6 +68,8 @@ pub struct SimulateArgs {
     /// How the result is printed.
     #[arg(long, value_enum, default_value_t)]
     format: OutputFormat,
+    #[command(flatten)]
+    remote: RemoteArgs,
 }
 
 /// Times of batches.
@@ -94,44 +100,81 @@ enum Autoscaler {
     Coarse,
 }
 
-/// A simulated run.
-struct Run {
-    simulation: Simulation,
-    /// The replay, if the run has scalers, a steward or windows.
-    replay: Option<Replay>,
+impl From<Service> for SimulatedTimes {
+    fn from(service: Service) -> Self {
+        match service {
+            Service::Median => Self::Median,
+            Service::P99Matched => Self::P99Matched,
+        }
+    }
 }
 
-fn run_simulation(args: &SimulateArgs, problem: &Problem, plan: &Plan, workload: &Workload) -> Result<Run, Failure> {
-    let bad = |e: apportion_estimator::SimulateError| Failure::BadInput(format!("{}: {e}", args.plan));
-    let service = match args.service {
-        Service::Median => ServiceTimes::Median,
-        Service::P99Matched => ServiceTimes::P99Matched,
-    };
-    let options = SimulateOptions { requests: args.requests.is_some(), service, ..SimulateOptions::default() };
-    let ladders = args.autoscaler == Autoscaler::Plan && plan.pipelines.iter().any(|part| !part.ladder.is_empty());
-    let scales = ladders || !matches!(args.autoscaler, Autoscaler::Plan | Autoscaler::None);
-    if !scales && args.windows.is_none() && !args.steward {
-        let simulation = apportion_estimator::simulate(problem, plan, workload, &options).map_err(bad)?;
-        return Ok(Run { simulation, replay: None });
+impl From<Autoscaler> for SimulatedScaler {
+    fn from(autoscaler: Autoscaler) -> Self {
+        match autoscaler {
+            Autoscaler::Plan => Self::Plan,
+            Autoscaler::None => Self::None,
+            Autoscaler::Tuner => Self::Tuner,
+            Autoscaler::Hpa => Self::Hpa,
+            Autoscaler::RayServe => Self::RayServe,
+            Autoscaler::Coarse => Self::Coarse,
+        }
     }
-    let controllers: Vec<Box<dyn Controller>> = match args.autoscaler {
-        Autoscaler::Plan | Autoscaler::None => Vec::new(),
-        Autoscaler::Tuner => {
-            let sample = read_workload(problem, &args.sample, args.workload.arrivals, args.workload.seed)?;
-            vec![controllers::tuner(problem, plan, &sample).map_err(bad)?]
-        }
-        Autoscaler::Hpa => {
-            vec![Box::new(controllers::Hpa::new(controllers::HpaConfig { target: args.hpa_target, ..Default::default() }))]
-        }
-        Autoscaler::RayServe => vec![Box::new(controllers::RayServe::new(controllers::RayServeConfig::default()))],
-        Autoscaler::Coarse => {
-            let config = controllers::CoarseConfig::default();
-            vec![Box::new(controllers::Coarse::new(problem, plan, config).map_err(bad)?)]
-        }
+}
+
+/// The simulation that the arguments ask for, without its problem, its plan and its traces.
+fn request(args: &SimulateArgs) -> SimulationRequest {
+    SimulationRequest {
+        seed: args.workload.seed,
+        arrivals: arrivals_text(args.workload.arrivals),
+        policy: args.policy.clone(),
+        queueing: args.queueing.clone(),
+        batching: args.batching.clone(),
+        service: args.service.into(),
+        autoscaler: args.autoscaler.into(),
+        hpa_target: args.hpa_target,
+        steward: args.steward,
+        ..SimulationRequest::default()
+    }
+}
+
+/// The run on this machine.
+fn run_here(args: &SimulateArgs, problem: &Problem) -> Result<SimulatedRun, Failure> {
+    let plan = input::read_plan_for(problem, &args.plan)?;
+    let traces = with_demand(problem, args.workload.read(problem)?);
+    let samples = match args.autoscaler {
+        Autoscaler::Tuner => read_traces(problem, &args.sample)?,
+        _ => vec![None; problem.pipelines.len()],
     };
-    let scenario = Scenario { controllers, steward: args.steward, ladders, ..Scenario::default() };
-    let replay = apportion_estimator::replay(problem, plan, workload, &options, scenario).map_err(bad)?;
-    Ok(Run { simulation: replay.simulation.clone(), replay: Some(replay) })
+    let settings = SimulateOptions { requests: args.requests.is_some(), ..SimulateOptions::default() };
+    let keeps_windows = args.windows.is_some();
+    let input = SimulationInput { problem, plan: &plan, traces, samples, settings, keeps_windows };
+    let progress = spinner("simulating");
+    let run = request(args).run(input);
+    progress.finish_and_clear();
+    run.map_err(|e| Failure::BadInput(format!("{}: {e}", args.plan)))
+}
+
+/// The simulation of a service, which keeps no rows.
+fn run_there(args: &SimulateArgs, server: &ServerArgs, problem: &Problem) -> Result<SimulationFile, Failure> {
+    let rows = [("--requests", &args.requests), ("--windows", &args.windows)];
+    if let Some((flag, _)) = rows.iter().find(|(_, file)| file.is_some()) {
+        let expected = "no --server with it: the service keeps no rows of requests or seconds";
+        return Err(BadInput::one(flag, "", "a file", expected).into());
+    }
+    input::read_plan_for(problem, &args.plan)?;
+    let request = SimulationRequest {
+        problem: Some(read_tree(&args.problem)?),
+        plan_file: Some(read_tree(&args.plan)?),
+        traces: upload_traces(server, problem, &args.workload.read(problem)?)?,
+        samples: upload_traces(server, problem, &read_traces(problem, &args.sample)?)?,
+        ..request(args)
+    };
+    let progress = spinner("simulating");
+    let show = |at: RemoteProgress| progress.set_message(format!("simulating: {} %", at.ready));
+    let found = run_on_service(server, AnalysisKind::Simulation, &request, &show);
+    progress.finish_and_clear();
+    Ok(SimulationFile::from_tree("the service's simulation", found?)?)
 }
 
 /// One row per window.
@@ -152,16 +195,7 @@ fn write_windows(windows: &[Window], out: &mut impl Write) -> io::Result<()> {
     Ok(())
 }
 
-/// The figures of a run with changes.
-fn replay_json(replay: &Replay) -> Value {
-    json!({
-        "cost": replay.cost, "cost_per_hour": replay.cost_per_hour, "utilisation": replay.utilisation,
-        "invalid_rate": replay.invalid_rate, "changes": replay.changes,
-        "plans": replay.plans, "steerings": replay.steerings,
-    })
-}
-
-fn replay_table(replay: &Replay) -> String {
+fn changes_table(replay: &SimulatedChangesFile) -> String {
     let mut table = TextTable::new(&["changes", "steerings", "cost", "cost per hour", "utilisation", "invalid rate"]);
     table.row(vec![
         replay.changes.to_string(),
@@ -177,62 +211,37 @@ fn replay_table(replay: &Replay) -> String {
 /// Runs the command.
 pub fn run(args: &SimulateArgs) -> CommandResult {
     let problem = input::read_allocation_problem(&args.problem)?;
-    let plan = with_serving_arguments(input::read_plan_for(&problem, &args.plan)?, args);
-    let workload = args.workload.read(&problem)?;
-    let progress = spinner("simulating");
-    let result = run_simulation(args, &problem, &plan, &workload);
-    progress.finish_and_clear();
-    let Run { simulation, replay } = result?;
-    if let (Some(file), Some(replay)) = (&args.windows, &replay) {
-        output::write_file(file, |out| write_windows(&replay.windows, out))?;
-    }
-    if let Some(file) = &args.requests {
-        output::write_file(file, |out| requests::write(&problem, &simulation, out))?;
-    }
+    let found = match args.remote.server() {
+        Some(server) => run_there(args, &server, &problem)?,
+        None => {
+            let run = run_here(args, &problem)?;
+            if let (Some(file), Some(replay)) = (&args.windows, &run.replay) {
+                output::write_file(file, |out| write_windows(&replay.windows, out))?;
+            }
+            if let Some(file) = &args.requests {
+                output::write_file(file, |out| requests::write(&problem, &run.simulation, out))?;
+            }
+            run.file(&problem)
+        }
+    };
     match args.format {
         OutputFormat::Json => {
-            let mut document = document(&problem, &simulation);
-            if let Some(replay) = &replay {
-                document["replay"] = replay_json(replay);
-            }
-            output::print(&output::json(&document)?)?;
+            // The keys have the order of the alphabet, as in the service's answers.
+            let tree = serde_json::to_value(&found).context("writing JSON")?;
+            output::print(&output::json(&tree)?)?;
         }
         OutputFormat::Table => {
-            let more = replay.as_ref().map_or(String::new(), |replay| format!("\n{}", replay_table(replay)));
-            output::print(&(table(&problem, &simulation) + &more))?;
+            let more = found.replay.as_ref().map_or(String::new(), |changes| format!("\n{}", changes_table(changes)));
+            output::print(&(table(&found) + &more))?;
         }
     }
     Ok(Exit::Done)
 }
 
-/// The plan with the policies of the command line.
-fn with_serving_arguments(mut plan: Plan, args: &SimulateArgs) -> Plan {
-    for serving in plan.pipelines.iter_mut().map(|p| &mut p.serving) {
-        let dropping = args.policy.as_deref().and_then(Dropping::from_name_or_alias);
-        serving.dropping = dropping.unwrap_or(serving.dropping);
-        serving.queueing = args.queueing.as_deref().and_then(Queueing::from_name).unwrap_or(serving.queueing);
-        serving.batching = args.batching.as_deref().and_then(Batching::from_name).unwrap_or(serving.batching);
-    }
-    plan
-}
-
-/// The estimate over all pipelines, and for each pipeline its own with the waiting at its tasks.
-fn document(problem: &Problem, simulation: &Simulation) -> Value {
-    let mut document = json!(EstimateFile::from(&simulation.total));
-    let pipelines = problem.pipelines.iter().zip(&simulation.pipelines).map(|(p, estimate)| {
-        let mut entry = json!(EstimateFile::from(estimate));
-        entry["name"] = json!(p.name);
-        entry
-    });
-    document["pipelines"] = pipelines.collect();
-    document
-}
-
-fn table(problem: &Problem, simulation: &Simulation) -> String {
+fn table(found: &SimulationFile) -> String {
     let header = ["pipeline", "requests", "ok", "late", "dropped", "failed", "attainment", "p50 ms", "p99 ms", "accuracy"];
     let mut table = TextTable::new(&header);
-    let mut row = |name: &str, estimate: &Estimate| {
-        let e = EstimateFile::from(estimate);
+    let mut row = |name: &str, e: &EstimateFile| {
         table.row(vec![
             name.to_owned(),
             e.requests.to_string(),
@@ -246,22 +255,22 @@ fn table(problem: &Problem, simulation: &Simulation) -> String {
             optional(e.accuracy),
         ]);
     };
-    for (p, estimate) in problem.pipelines.iter().zip(&simulation.pipelines) {
-        row(&p.name, estimate);
+    for pipeline in &found.pipelines {
+        row(&pipeline.name, &pipeline.estimate);
     }
-    if problem.pipelines.len() > 1 {
-        row("all", &simulation.total);
+    if found.pipelines.len() > 1 {
+        row("all", &found.total);
     }
     let header = ["pipeline", "task", "queries", "queue ms", "batch wait", "wait p99", "exec ms", "batch", "busy"];
     let mut waiting = TextTable::new(&header);
-    for w in simulation.pipelines.iter().flat_map(|e| &e.waiting) {
+    for w in found.pipelines.iter().flat_map(|pipeline| &pipeline.estimate.tasks) {
         waiting.row(vec![
             w.pipeline.clone(),
             w.task.clone(),
             w.queries.to_string(),
             number(w.queueing_ms),
             number(w.batch_wait_ms),
-            number(w.p99_ms),
+            number(w.waiting_p99_ms),
             number(w.service_ms),
             number(w.batch),
             number(w.utilisation),

@@ -61,8 +61,8 @@ fn wrong_ranges_and_names_are_refused() {
     };
     check(&["--sweep", "count"], "--hardware: nothing: expected one of \"cpu\", \"gpu\"");
     check(&["--sweep", "count", "--hardware", "tpu"], "--hardware: \"tpu\": expected one of \"cpu\", \"gpu\"");
-    check(&["--sweep", "slo", "--hardware", "gpu"], "it goes with --sweep count");
-    check(&["--sweep", "budget", "--pipeline", "chain"], "it goes with --sweep demand or slo");
+    check(&["--sweep", "slo", "--hardware", "gpu"], "it goes with sweep count");
+    check(&["--sweep", "budget", "--pipeline", "chain"], "it goes with sweep demand or slo");
     check(&["--sweep", "demand", "--pipeline", "train"], "--pipeline: \"train\": expected one of \"chain\"");
     check(&["--sweep", "slo", "--from", "9", "--to", "3"], "--to: 3: expected at least 9");
     check(&["--sweep", "slo", "--from", "0", "--to", "3"], "/pipelines/0/slo_ms: 0: expected a number above 0");

@@ -4,11 +4,12 @@
 //! The planners run one after the other, so the measured time belongs to one planner.
 
 use crate::held_out::effort::JudgeEffort;
-use crate::held_out::side_by_side::judge_side_by_side;
+use crate::held_out::side_by_side::judge_side_by_side_within;
 use crate::options::{Planner, PlanningOptions};
 use crate::planners::plan;
 use apportion_domain::{Estimate, JudgedOn, JudgedVerdict, Plan, PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::Workload;
+use apportion_mip::RunLimits;
 use std::sync::Arc;
 
 /// A planner in a comparison.
@@ -86,26 +87,39 @@ impl PlannerComparison {
     }
 }
 
+/// How far a comparison is.
+#[derive(Clone, Copy, Debug)]
+pub enum ComparisonStep<'a> {
+    /// A contender begins its search.
+    Begins(Contender),
+    /// A contender has ended. Its plan is not judged yet.
+    Planned(&'a PlannerComparison),
+}
+
 /// Plans with each contender, and judges all plans on fresh samples of `workload`, which replaces the trace of `options`.
-/// The time limit of `options` holds for each contender. `before` is called before each contender's search.
+/// The time limit of `options` holds for each contender. `on_step` is called before and after each contender's search. A
+/// comparison that is cancelled ends without a judgement.
 #[must_use]
 pub fn compare(
     problem: &Problem,
     contenders: &[Contender],
     options: &PlanningOptions,
     workload: &Workload,
-    mut before: impl FnMut(Contender),
+    mut on_step: impl FnMut(ComparisonStep<'_>),
 ) -> Vec<PlannerComparison> {
     let mut rows = Vec::with_capacity(contenders.len());
     for &contender in contenders {
-        before(contender);
-        rows.push(plan_as(problem, contender, options, workload));
+        on_step(ComparisonStep::Begins(contender));
+        let row = plan_as(problem, contender, options, workload);
+        on_step(ComparisonStep::Planned(&row));
+        rows.push(row);
     }
     let plans: Vec<&Plan> = rows.iter().filter_map(PlannerComparison::plan).collect();
-    let clock = &options.elapsed;
     let time = |limit: std::time::Duration| limit.mul_f64((1.0 - PLAN_PART) * plans.len() as f64);
-    let deadline = options.time_limit.map(|limit| clock() + time(limit));
-    let judged = judge_side_by_side(problem, &plans, workload, JudgeEffort::PLAN, clock, deadline);
+    let deadline = options.time_limit.map(|limit| (options.elapsed)() + time(limit));
+    let limits = RunLimits { cancel: options.cancel.clone(), ..RunLimits::new(options.elapsed.clone()) };
+    let limits = deadline.map_or(limits.clone(), |deadline| limits.ending_at(deadline));
+    let judged = judge_side_by_side_within(problem, &plans, workload, JudgeEffort::PLAN, &limits);
     let with_plan = rows.iter_mut().filter(|row| row.plan().is_some());
     with_plan.zip(judged).for_each(|(row, judged)| row.estimate = judged.map(|simulation| simulation.total));
     rows

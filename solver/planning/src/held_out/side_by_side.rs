@@ -27,9 +27,20 @@ pub fn judge_side_by_side(
 ) -> Vec<Option<Simulation>> {
     let limits = RunLimits::new(clock.clone());
     let limits = deadline.map_or(limits.clone(), |deadline| limits.ending_at(deadline));
+    judge_side_by_side_within(problem, plans, workload, effort, &limits)
+}
+
+/// As [`judge_side_by_side`], within the limits of a run, which may be cancelled.
+pub(crate) fn judge_side_by_side_within(
+    problem: &Problem,
+    plans: &[&Plan],
+    workload: &Workload,
+    effort: JudgeEffort,
+    limits: &RunLimits,
+) -> Vec<Option<Simulation>> {
     let judged: Vec<JudgedPlan<'_>> =
         plans.iter().map(|plan| JudgedPlan { problem, plan, workload, purpose: PURPOSE }).collect();
-    judge_all(&judged, effort, &limits).into_iter().map(Result::ok).collect()
+    judge_all(&judged, effort, limits).into_iter().map(Result::ok).collect()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use std::sync::OnceLock;
 pub(super) fn fill(
     problems: &[SweptProblem],
     options: &PlanningOptions,
-    on_point: &(dyn Fn() + Sync),
+    on_point: &(dyn Fn(&FrontierPoint) + Sync),
 ) -> Vec<FrontierPoint> {
     let known = problems.iter().map(|_| OnceLock::new()).collect();
     let fill = Fill { problems, options, known, on_point };
@@ -42,7 +42,7 @@ struct Fill<'a> {
     problems: &'a [SweptProblem],
     options: &'a PlanningOptions,
     known: Vec<OnceLock<FrontierPoint>>,
-    on_point: &'a (dyn Fn() + Sync),
+    on_point: &'a (dyn Fn(&FrontierPoint) + Sync),
 }
 
 impl Fill<'_> {
@@ -73,7 +73,7 @@ impl Fill<'_> {
 
     fn set(&self, i: usize, point: FrontierPoint) {
         assert!(self.known[i].set(point).is_ok(), "each point is filled once");
-        (self.on_point)();
+        (self.on_point)(self.point(i));
     }
 
     fn solve(&self, i: usize) {

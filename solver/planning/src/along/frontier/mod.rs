@@ -33,7 +33,8 @@ use sweep::SweptProblem;
 /// Plans a problem at every value of a sweep, in parallel. The points have the order of `values`.
 ///
 /// The time limit of `options` holds for each search. Its planner and trace are not used: a frontier belongs to the
-/// formulation. `on_point` is called from any thread each time a point becomes known.
+/// formulation. `on_point` is called from any thread each time a point becomes known. The result may have a better plan or
+/// bound for that point, from its neighbours.
 ///
 /// # Errors
 /// Values that the problem refuses, with their pointers.
@@ -42,7 +43,7 @@ pub fn frontier(
     sweep: Sweep,
     values: &[f64],
     options: &PlanningOptions,
-    on_point: &(dyn Fn() + Sync),
+    on_point: &(dyn Fn(&FrontierPoint) + Sync),
 ) -> Result<Vec<FrontierPoint>, Invalids> {
     let mut order: Vec<usize> = (0..values.len()).collect();
     order.sort_by(|&a, &b| values[a].total_cmp(&values[b]));

@@ -14,7 +14,7 @@ fn solved() -> (Vec<SweptProblem>, Vec<FrontierPoint>) {
     let chain = problem(chain(100.0));
     let at = |value: f64| SweptProblem { value, problem: Sweep::Demand(None).problem_at(&chain, value).expect("valid") };
     let problems: Vec<SweptProblem> = [100.0, 300.0, 900.0].map(at).into();
-    let points = fill::fill(&problems, &options, &|| ());
+    let points = fill::fill(&problems, &options, &|_| ());
     assert!(points.iter().all(FrontierPoint::is_proven));
     (problems, points)
 }

@@ -1,11 +1,12 @@
-//! How does one job go, from its claim to its end?
+//! How does the job of a plan go, from its claim to its end?
 //!
 //! The plan is solved, the job is watched meanwhile, and the outcome is stored or the job put back.
 
 use super::context::{JobContext, LEASE};
-use super::places::{JobPlace, QUICK_MAX};
-use super::retry::{attempt, retry};
+use super::places::JobPlace;
+use super::retry::retry;
 use super::solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, solve_in_place};
+use super::watch::{END_MAX, StopCause, put_back, watch_job};
 use crate::app::counts;
 use crate::app::now;
 use crate::documents;
@@ -19,28 +20,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
-/// Pause between two renewals of the lease, each with a check for a cancellation.
-const RENEW_EVERY: Duration = Duration::from_millis(200);
-/// How long a cancelled planner may take to end. Then the job goes on without it.
-const END_MAX: Duration = Duration::from_secs(2);
 /// Longest search for the prices and alternatives of a plan: the plan is known, and its job waits.
 const EXPLANATION_TIME_MAX: Duration = Duration::from_millis(500);
 /// A planner is cancelled after twice its limit plus this time. It may plan twice for a ladder, and the last replay takes
 /// time.
 const OVERRUN_MAX: Duration = Duration::from_secs(30);
-
-/// Why a planner is cancelled.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum StopCause {
-    /// The plan was cancelled.
-    Cancelled,
-    /// Another worker has the job by now.
-    Lost,
-    /// The service stops.
-    Stopping,
-    /// The planner has exceeded its limit.
-    Overran,
-}
 
 /// The end of a job.
 #[derive(Debug, PartialEq)]
@@ -55,9 +39,9 @@ enum Conclusion {
 
 /// Solves a plan and stores the outcome.
 pub(super) async fn execute(context: Arc<JobContext>, job: JobRow, row: Box<PlanRow>, place: JobPlace) {
-    let _own = context.note_own_plan(job.plan);
+    let _own = context.note_own_job(job.id);
     match solve_watched(&context, &job, &row, place).await {
-        Conclusion::Leave => tracing::warn!(plan = %job.plan, "another worker has this job by now"),
+        Conclusion::Leave => tracing::warn!(plan = %job.id, "another worker has this job by now"),
         Conclusion::PutBack => put_back(&context, &job).await,
         Conclusion::Store { state, plan, error } => {
             store(&context, &job, FinishedPlan { state, plan: plan.as_ref(), error: error.as_deref() }).await
@@ -82,7 +66,7 @@ async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place:
     };
     let limit = options.time_limit();
     let cancel = Arc::new(AtomicBool::new(false));
-    let (sender, progress) = watch::channel(None);
+    let (sender, mut progress) = watch::channel(None);
     let listener: Listener = Arc::new(move |now: Incumbent| {
         sender.send_replace(Some(now));
     });
@@ -91,15 +75,19 @@ async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place:
     let request = SolveRequest { problem, options, traces, cancel: cancel.clone(), explain, listener };
     let solving = solve_in_place(request, place.clone());
     tokio::pin!(solving);
+    let beat = || {
+        let incumbent = if progress.has_changed().unwrap_or(false) { *progress.borrow_and_update() } else { None };
+        renew_lease(context, job, incumbent)
+    };
     let cause = tokio::select! {
         solved = &mut solving => return conclude(None, Some(solved), limit),
-        cause = watch_job(context, job, &place, progress, begun + 2 * limit + OVERRUN_MAX) => cause,
+        cause = watch_job(context, job, &place, begun + 2 * limit + OVERRUN_MAX, beat) => cause,
     };
     cancel.store(true, Ordering::Relaxed);
     let solved = tokio::time::timeout(END_MAX, &mut solving).await.ok();
     if solved.is_none() {
         counts::ABANDONED.increment();
-        tracing::error!(plan = %job.plan, ?cause, "the planner does not end; the job goes on without it");
+        tracing::error!(plan = %job.id, ?cause, "the planner does not end; the job goes on without it");
     }
     conclude(Some(cause), solved, limit)
 }
@@ -138,50 +126,17 @@ fn outcome(solved: SolvedPlan) -> Conclusion {
     Conclusion::Store { state, plan: Some(solved.document), error }
 }
 
-/// Renews the lease, stores the progress and moves a slow plan to a long place, until there is a cause to cancel it. An
-/// unavailable database is no cause.
-async fn watch_job(
-    context: &JobContext,
-    job: &JobRow,
-    place: &JobPlace,
-    mut progress: watch::Receiver<Option<Incumbent>>,
-    until: Instant,
-) -> StopCause {
-    let begun = Instant::now();
-    let watching = async {
-        loop {
-            tokio::time::sleep(RENEW_EVERY).await;
-            if begun.elapsed() > QUICK_MAX {
-                context.places.move_to_long(place);
-            }
-            if Instant::now() > until {
-                return StopCause::Overran;
-            }
-            let incumbent = if progress.has_changed().unwrap_or(false) { *progress.borrow_and_update() } else { None };
-            match attempt(context, renew_lease(context, job, incumbent)).await {
-                Ok(None) => {}
-                Ok(Some(cause)) => return cause,
-                Err(error) => tracing::warn!(plan = %job.plan, %error, "a lease could not be renewed"),
-            }
-        }
-    };
-    tokio::select! {
-        () = context.app.stopped() => StopCause::Stopping,
-        cause = watching => cause,
-    }
-}
-
 /// Renews the lease once; returns the cause to cancel the planner, if there is one.
 async fn renew_lease(context: &JobContext, job: &JobRow, incumbent: Option<Incumbent>) -> store::Result<Option<StopCause>> {
     let mut db = context.app.pool.acquire().await?;
     if let Some(now) = incumbent {
         let progress = json!({"goal": now.goal, "value": now.value, "bound": now.bound});
-        store::plans::write_progress(&mut db, job.plan, &progress).await?;
+        store::plans::write_progress(&mut db, job.id, &progress).await?;
     }
     if !store::jobs::renew(&mut db, job, LEASE).await? {
         return Ok(Some(StopCause::Lost));
     }
-    Ok(store::plans::cancel_asked(&mut db, job.plan).await?.then_some(StopCause::Cancelled))
+    Ok(store::plans::cancel_asked(&mut db, job.id).await?.then_some(StopCause::Cancelled))
 }
 
 /// Why a plan has no trace to hold on.
@@ -218,17 +173,17 @@ async fn traces(
 /// Stores the outcome of a plan and deletes its job, unless another worker has it by now. If the database refuses the
 /// outcome, the plan fails.
 async fn store(context: &JobContext, job: &JobRow, outcome: FinishedPlan<'_>) {
-    tracing::info!(plan = %job.plan, state = outcome.state.name(), error = outcome.error, "job over");
+    tracing::info!(plan = %job.id, state = outcome.state.name(), error = outcome.error, "job over");
     let stored = match write_outcome(context, job, outcome).await {
         Some(Err(refused)) => {
-            tracing::error!(plan = %job.plan, error = %refused, "the outcome is refused by the database");
+            tracing::error!(plan = %job.id, error = %refused, "the outcome is refused by the database");
             let failed = FinishedPlan::failed("its outcome could not be stored; the service's log says why");
             write_outcome(context, job, failed).await
         }
         stored => stored,
     };
     if !matches!(stored, Some(Ok(()))) {
-        tracing::error!(plan = %job.plan, "not stored: it is begun again when the lease has expired");
+        tracing::error!(plan = %job.id, "not stored: it is begun again when the lease has expired");
     }
 }
 
@@ -236,26 +191,11 @@ async fn write_outcome(context: &JobContext, job: &JobRow, outcome: FinishedPlan
     let write = || async move {
         let mut tx = context.app.pool.begin().await?;
         if store::jobs::delete(&mut tx, job).await? {
-            store::plans::finish(&mut tx, job.plan, outcome, now()).await?;
+            store::plans::finish(&mut tx, job.id, outcome, now()).await?;
         }
         tx.commit().await
     };
     retry(context, "storing a plan", write).await
-}
-
-/// Puts a job back, so that the next worker begins it at once.
-async fn put_back(context: &JobContext, job: &JobRow) {
-    let back = retry(context, "putting a job back", || async {
-        let mut tx = context.app.pool.begin().await?;
-        if store::jobs::put_back(&mut tx, job).await? {
-            store::plans::requeue(&mut tx, job.plan).await?;
-        }
-        tx.commit().await
-    });
-    match back.await {
-        Some(Ok(())) => tracing::info!(plan = %job.plan, "put back"),
-        _ => tracing::error!(plan = %job.plan, "not put back: it is begun again when the lease has expired"),
-    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,65 @@
+//! `apportion simulate`, `frontier` and `compare` with `--server` print what they print without it.
+
+use apportion_tests::cluster::Cluster;
+use apportion_tests::{programs, root};
+use serde_json::Value;
+
+/// Runs `apportion` without holding up the test's own tasks, and returns its stdout.
+async fn printed(arguments: &[&str]) -> String {
+    let mut command = std::process::Command::new(programs().join("apportion"));
+    command.args(arguments);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("it ends").expect("the program runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}
+
+fn example(name: &str) -> String {
+    root().join("examples").join(name).display().to_string()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_prints_the_frontier_of_this_machine() {
+    let cluster = Cluster::serve_with(&[]).await;
+    let server = cluster.service();
+    let problem = example("chain.json");
+    for format in ["json", "table", "csv"] {
+        let here = ["frontier", &problem, "--sweep", "slo", "--points", "6", "--format", format];
+        let there = [&here[..], &["--server", &server]].concat();
+        assert_eq!(printed(&there).await, printed(&here).await, "{format}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_prints_the_simulation_of_this_machine() {
+    let cluster = Cluster::serve_with(&[]).await;
+    let server = cluster.service();
+    let folder = tempfile::tempdir().expect("a folder");
+    let plan = folder.path().join("plan.json").display().to_string();
+    let (problem, trace) = (example("traffic.yaml"), example("step.csv"));
+    printed(&["plan", &problem, "--out", &plan]).await;
+    for more in [&["--format", "json"][..], &["--autoscaler", "tuner"], &["--policy", "none", "--seed", "5"]] {
+        let here = [&["simulate", &problem, &plan, "--trace", &trace][..], more].concat();
+        let there = [&here[..], &["--server", &server]].concat();
+        assert_eq!(printed(&there).await, printed(&here).await, "{more:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_service_prints_the_comparison_of_this_machine() {
+    let cluster = Cluster::serve_with(&[]).await;
+    let server = cluster.service();
+    let (problem, trace) = (example("traffic.yaml"), example("step.csv"));
+    let here = ["compare", &problem, "--trace", &trace, "--planner", "hardware-only,proteus,cg-peak", "--format", "json"];
+    let there = [&here[..], &["--server", &server]].concat();
+    let read = |text: String| {
+        let mut document: Value = serde_json::from_str(&text).expect("JSON");
+        // The only figure that depends on the machine's load.
+        for planner in document["planners"].as_array_mut().expect("planners") {
+            assert!(planner["seconds"].take().is_number());
+        }
+        document
+    };
+    let (there, here) = (read(printed(&there).await), read(printed(&here).await));
+    assert_eq!(there, here);
+    assert_eq!(there["planners"].as_array().map(Vec::len), Some(3));
+}
