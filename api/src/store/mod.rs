@@ -21,6 +21,7 @@ pub mod hardware;
 pub mod holds;
 pub mod jobs;
 pub mod leases;
+pub mod machines;
 pub mod pipelines;
 pub mod plans;
 pub mod processes;
