@@ -1,7 +1,7 @@
 //! How does one service process start and stop?
 
 use crate::act::{
-    actuate, advise, agent_records, announce, connections, heartbeats, leader, model_files, push, scalers,
+    actuate, advise, agent_records, announce, connections, heartbeats, leader, machines, model_files, push, scalers,
     sessions::Sessions, webhooks,
 };
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
@@ -276,6 +276,9 @@ fn start_parts(
     ];
     if let Some(cluster) = app.kubernetes.clone() {
         parts.push(app.run(ServicePart::Actuator, actuate::run(app.clone(), cluster)));
+    }
+    if app.substrates.is_some() {
+        parts.push(app.run(ServicePart::Machines, machines::run(app.clone())));
     }
     parts
 }

@@ -11,6 +11,7 @@
 
 mod changes;
 mod facts;
+mod reach;
 mod reconcile;
 
 pub use changes::{CORDON_WAIT, ENDING_MAX, MachinePool, RENEW_MARGIN, renew_before};
@@ -18,4 +19,5 @@ pub use facts::{
     AskReason, HardwareFacts, MachineAgent, MachineChange, MachineObstacle, MachineRecord, MachineStage, MachineTurn,
     PoolLimits, PoolMachine, ReturnReason,
 };
+pub use reach::{PipelineDevices, ReachableType, devices_in_reach, devices_needed};
 pub use reconcile::{MachineEvent, MachineNote, SILENT_MAX, UNSEEN_MAX, WishEnd, WishLimits, reconcile};

@@ -25,7 +25,23 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-pub const KINDS: [&str; 9] = ["target", "decision", "plan", "agent", "hold", "release", "budget", "schedule", "workload"];
+pub const KINDS: [&str; 15] = [
+    "target",
+    "decision",
+    "plan",
+    "agent",
+    "hold",
+    "release",
+    "budget",
+    "schedule",
+    "workload",
+    "machine-asked",
+    "machine-came",
+    "machine-lost",
+    "machine-returned",
+    "wish-expired",
+    "machines",
+];
 
 /// An event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -35,8 +51,9 @@ pub struct EventDocument {
     /// When it was made.
     pub made_at: DateTime<Utc>,
     /// `target` (a new one), `decision` (of a round), `plan` (it is over), `agent` (another state), `hold`, `release`,
-    /// `budget` (another alert about missed requests), `schedule` (a firing, and its end) or `workload` (one on
-    /// Kubernetes was scaled, or may not be).
+    /// `budget` (another alert about missed requests), `schedule` (a firing, and its end), `workload` (one on Kubernetes was
+    /// scaled, or may not be), `machine-asked`, `machine-came`, `machine-lost`, `machine-returned` (of a substrate),
+    /// `wish-expired` (a machine that was asked for does not come) or `machines` (what hinders them).
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,

@@ -138,6 +138,16 @@ pub async fn note_expired(db: &mut PgConnection, name: &str, at: Time, wait_s: f
     Ok(())
 }
 
+/// Asks for no machine of this type before a moment, or a later one that was noted already.
+///
+/// # Errors
+/// The database's.
+pub async fn set_retry(db: &mut PgConnection, name: &str, at: Time) -> Result<()> {
+    let update = "update hardware set retry_at = greatest(retry_at, $2) where name = $1";
+    sqlx::query(update).bind(name).bind(at).execute(db).await?;
+    Ok(())
+}
+
 /// Deletes the type if its version is allowed.
 ///
 /// # Errors

@@ -217,19 +217,15 @@ pub async fn put_wants(
     Ok(())
 }
 
-/// Deletes the wants of all pipelines but these.
-///
-/// # Errors
-/// The database's.
-pub async fn keep_wants(db: &mut PgConnection, pipelines: &[String]) -> Result<()> {
-    sqlx::query("delete from machine_wants where pipeline <> all($1)").bind(pipelines).execute(db).await?;
-    Ok(())
-}
-
-/// The devices that all pipelines want.
+/// The devices that pipelines want whose plans are deployed by rounds.
 ///
 /// # Errors
 /// The database's.
 pub async fn wants(db: &mut PgConnection) -> Result<Vec<WantRow>> {
-    sqlx::query_as("select pipeline, hardware, devices from machine_wants order by pipeline, hardware").fetch_all(db).await
+    sqlx::query_as(
+        "select w.pipeline, w.hardware, w.devices from machine_wants w join pipelines p on p.name = w.pipeline
+         where p.spec -> 'replan' ->> 'mode' = 'apply' order by w.pipeline, w.hardware",
+    )
+    .fetch_all(db)
+    .await
 }

@@ -13,10 +13,18 @@ pub const UNSEEN_MAX: Duration = Duration::from_secs(60);
 pub const SILENT_MAX: Duration = Duration::from_secs(120);
 
 /// The limits of wishes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct WishLimits {
     /// A wish expires after this time.
     pub wish_max: Duration,
+    /// Longer times of some hardware types.
+    pub by_hardware: BTreeMap<String, Duration>,
+}
+
+impl WishLimits {
+    fn of(&self, hardware: &str) -> Duration {
+        self.by_hardware.get(hardware).map_or(self.wish_max, |longer| self.wish_max.max(*longer))
+    }
 }
 
 /// Why a wish did not come true.
@@ -94,7 +102,7 @@ pub fn reconcile(
     records: &[MachineRecord],
     agents: &BTreeMap<String, MachineAgent>,
     seen: Option<&BTreeMap<String, ObservedMachine>>,
-    limits: WishLimits,
+    limits: &WishLimits,
     now: Duration,
 ) -> Vec<MachineNote> {
     let came = |record: &&MachineRecord| matches!(record.stage, MachineStage::Alive | MachineStage::Cordoned);
@@ -110,7 +118,7 @@ pub fn reconcile(
             age: now.saturating_sub(record.since),
         };
         let Judgement { event, stage } = match record.stage {
-            MachineStage::Coming => look.judge_wish(limits)?,
+            MachineStage::Coming => look.judge_wish(limits.of(&record.hardware))?,
             MachineStage::Alive | MachineStage::Cordoned if may_end_silent => {
                 look.judge_loss().or_else(|| look.judge_silence())?
             }
@@ -130,7 +138,7 @@ struct Judgement {
 }
 
 impl Look<'_> {
-    fn judge_wish(&self, limits: WishLimits) -> Option<Judgement> {
+    fn judge_wish(&self, wish_max: Duration) -> Option<Judgement> {
         let expired = |end: WishEnd, stage: MachineStage| Some(Judgement { event: MachineEvent::Expired(end), stage });
         let asked = &self.record.hardware;
         if let Some(agent) = self.agent.filter(|agent| agent.is_live) {
@@ -145,7 +153,7 @@ impl Look<'_> {
             Some(machine) if machine.state == MachineState::Lost => {
                 expired(WishEnd::Failed(machine.said.clone()), MachineStage::Ended)
             }
-            Some(machine) if self.age > limits.wish_max => {
+            Some(machine) if self.age > wish_max => {
                 let end = WishEnd::Late { waited: self.age, said: machine.said.clone() };
                 expired(end, MachineStage::Ending)
             }
@@ -194,7 +202,7 @@ mod tests {
     use MachineStage::{Alive, Coming, Cordoned, Ended, Ending};
     use MachineState::{Asked, Lost, Running};
 
-    const LIMITS: WishLimits = WishLimits { wish_max: Duration::from_secs(600) };
+    const LIMITS: WishLimits = WishLimits { wish_max: Duration::from_secs(600), by_hardware: BTreeMap::new() };
     const NOW: Duration = Duration::from_secs(10_000);
 
     fn record(name: &str, stage: MachineStage, age_s: u64) -> MachineRecord {
@@ -217,7 +225,7 @@ mod tests {
     fn judge(stage: MachineStage, age_s: u64, agent: Option<MachineAgent>, shows: Option<MachineState>) -> Vec<String> {
         let agents = agent.map(|agent| ("m".to_owned(), agent)).into_iter().collect();
         let observed = shows.map(|state| ("m".to_owned(), seen("m", state))).into_iter().collect();
-        let notes = reconcile(&[record("m", stage, age_s)], &agents, Some(&observed), LIMITS, NOW);
+        let notes = reconcile(&[record("m", stage, age_s)], &agents, Some(&observed), &LIMITS, NOW);
         notes.iter().map(|note| format!("{:?} -> {}", note.event, note.stage.name())).collect()
     }
 
@@ -240,6 +248,14 @@ mod tests {
     }
 
     #[test]
+    fn a_type_that_comes_late_gets_more_time() {
+        let longer = WishLimits { by_hardware: [("t4".to_owned(), Duration::from_secs(900))].into(), ..LIMITS };
+        assert_eq!((longer.of("t4"), longer.of("a100")), (Duration::from_secs(900), LIMITS.wish_max));
+        let shorter = WishLimits { by_hardware: [("t4".to_owned(), Duration::from_secs(9))].into(), ..LIMITS };
+        assert_eq!(shorter.of("t4"), LIMITS.wish_max);
+    }
+
+    #[test]
     fn a_machine_is_lost_waits_again_or_ends() {
         assert_eq!(judge(Alive, 9, Some(agent("t4", 0)), Some(Running)), [""; 0]);
         assert_eq!(judge(Alive, 9, Some(agent("t4", 9)), Some(Lost)), ["Lost(\"lost as said\") -> ended"]);
@@ -256,11 +272,11 @@ mod tests {
     fn a_substrate_without_an_answer_proves_nothing() {
         for stage in [Coming, Alive, Cordoned, Ending] {
             let records = [record("m", stage, 100_000)];
-            let notes = reconcile(&records, &BTreeMap::new(), None, LIMITS, NOW);
+            let notes = reconcile(&records, &BTreeMap::new(), None, &LIMITS, NOW);
             assert!(notes.is_empty(), "{stage:?}: {notes:?}");
         }
         let agents = [("m".to_owned(), agent("t4", 0))].into();
-        let notes = reconcile(&[record("m", Coming, 30)], &agents, None, LIMITS, NOW);
+        let notes = reconcile(&[record("m", Coming, 30)], &agents, None, &LIMITS, NOW);
         assert_eq!(notes.len(), 1, "an agent that comes is proof enough");
     }
 
@@ -271,7 +287,7 @@ mod tests {
         let ended = |silent: &[&str]| {
             let of = |name: &str| agent("t4", if silent.contains(&name) { 121 } else { 0 });
             let agents = ["a", "b", "c"].map(|name| (name.to_owned(), of(name))).into();
-            let notes = reconcile(&records, &agents, Some(&observed), LIMITS, NOW);
+            let notes = reconcile(&records, &agents, Some(&observed), &LIMITS, NOW);
             notes.iter().map(|note| format!("{} {}", note.name, note.stage.name())).collect::<Vec<_>>()
         };
         assert_eq!(ended(&["b"]), ["b ending"]);
