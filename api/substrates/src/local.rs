@@ -220,7 +220,10 @@ mod tests {
     #[tokio::test]
     async fn an_agent_drains_and_its_machine_is_gone() {
         let folder = tempfile::tempdir().expect("a folder");
-        let local = substrate(&folder, "trap 'echo drained; exit 0' TERM\necho \"$* $APPORTION_TOKEN\"\nsleep 600 & wait");
+        let local = substrate(
+            &folder,
+            "trap 'echo drained; exit 0' TERM\necho \"$* $APPORTION_TOKEN\"\nwhile [ -e \"$0\" ]; do sleep 0.1; done",
+        );
         assert!(local.observe().await.expect("observed").is_empty());
         local.start(&request()).await.expect("started");
         let machines = until(&local, Some(MachineState::Running)).await;
