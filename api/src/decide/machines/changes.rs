@@ -141,16 +141,37 @@ impl MachinePool {
         }
         let since = |machine: &PoolMachine| self.idle_since.get(&machine.record.name).copied();
         let stays = view.in_stage(MachineStage::Alive).filter(|machine| !view.ends_soon(machine));
-        let mut unused: Vec<_> = stays.filter(|machine| since(machine).is_some_and(is_over)).collect();
+        let mut unused: Vec<_> = stays.filter(|machine| since(machine).is_some()).collect();
         unused.sort_by_key(|machine| since(machine));
+        let mut may_move = view.in_stage(MachineStage::Cordoned).next().is_none();
         for machine in unused {
-            if *budget > 0 && machine.record.devices <= spare {
+            if machine.record.devices > spare {
+                continue;
+            }
+            // One that has just lost its replicas goes before any that has some.
+            may_move = false;
+            if *budget > 0 && since(machine).is_some_and(is_over) {
                 spare -= machine.record.devices;
                 *budget -= 1;
                 let (name, why) = (machine.record.name.clone(), ReturnReason::Idle);
                 turn.changes.push(MachineChange::Cordon { name, why });
             }
         }
+        if may_move && *budget > 0 {
+            cordon_spare(turn, view, budget);
+        }
+    }
+}
+
+/// Cordons one machine whose replicas have room on the others: replicas may be spread over more machines than are needed.
+fn cordon_spare(turn: &mut MachineTurn, view: &TypeView<'_>, budget: &mut u32) {
+    let has_room = |machine: &PoolMachine| view.serving.saturating_sub(machine.record.devices) >= view.facts.wanted;
+    let stays = view.in_stage(MachineStage::Alive).filter(|machine| machine.is_live && !view.ends_soon(machine));
+    let newest = stays.filter(|machine| has_room(machine)).max_by_key(|machine| machine.record.since);
+    if let Some(machine) = newest {
+        *budget -= 1;
+        let (name, why) = (machine.record.name.clone(), ReturnReason::Spare);
+        turn.changes.push(MachineChange::Cordon { name, why });
     }
 }
 

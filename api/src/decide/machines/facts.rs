@@ -138,8 +138,10 @@ impl AskReason {
 /// Why a machine goes back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ReturnReason {
-    /// No plan wants it.
+    /// No plan wants it, and it has no replicas.
     Idle,
+    /// No plan wants so many devices, and its replicas have room on the others.
+    Spare,
     /// Its time is almost over, and the other machines are enough.
     EndsSoon,
     /// It had not come when no plan wanted it any more.
@@ -152,6 +154,7 @@ impl ReturnReason {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
+            Self::Spare => "spare",
             Self::EndsSoon => "ends_soon",
             Self::Withdrawn => "withdrawn",
         }

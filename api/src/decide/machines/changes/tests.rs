@@ -91,12 +91,31 @@ fn an_idle_machine_is_cordoned_late_and_then_released() {
 }
 
 #[test]
-fn a_used_machine_stays_however_few_are_wanted() {
+fn a_used_machine_stays_while_its_devices_are_wanted() {
     let mut pool = MachinePool::default();
     for second in [0, 1_000, 2_000] {
-        let turn = pool.decide(at(second), &[facts(0, 10)], &[used("a"), used("b")], limits(9));
+        let turn = pool.decide(at(second), &[facts(3, 10)], &[used("a"), used("b")], limits(9));
         assert_eq!(words(&turn), [""; 0]);
     }
+}
+
+#[test]
+fn spread_replicas_move_together_one_machine_at_a_time() {
+    let mut pool = MachinePool::default();
+    let mut machines = vec![used("a"), used("b"), used("c")];
+    machines[1].record.since = at(0);
+    let mut decide =
+        |second, machines: &[PoolMachine]| words(&pool.decide(at(second), &[facts(2, 10)], machines, limits(9)));
+    assert_eq!(decide(0, &machines), [""; 0]);
+    assert_eq!(decide(300, &machines), ["cordon b (spare)"], "the newest");
+    machines[1].record = MachineRecord { stage: Cordoned, since: at(300), ..machines[1].record.clone() };
+    assert_eq!(decide(400, &machines), [""; 0], "its replicas have not moved");
+    machines[1].is_used = false;
+    assert_eq!(decide(402, &machines), ["give b back"]);
+    machines.remove(1);
+    machines[1].is_used = false;
+    assert_eq!(decide(404, &machines), [""; 0], "one without replicas goes by itself");
+    assert_eq!(decide(704, &machines), ["cordon c (idle)"]);
 }
 
 #[test]
@@ -267,7 +286,8 @@ fn check(world: &World, facts: &HardwareFacts, budget: u32, turn: &MachineTurn) 
                 counted += 1;
                 let serving = world.devices(|machine| stays(machine) && machine.record.stage == Alive);
                 let is_replaced = *why == ReturnReason::EndsSoon && serving >= facts.wanted;
-                assert!(is_replaced || !known(name).is_used, "{name} is used {}", place());
+                let has_room = *why == ReturnReason::Spare && serving - known(name).record.devices >= facts.wanted;
+                assert!(is_replaced || has_room || !known(name).is_used, "{name} is used {}", place());
             }
             MachineChange::Release { name } => {
                 assert!(!known(name).is_used && known(name).record.stage == Cordoned, "{name} {}", place());
