@@ -3,6 +3,7 @@
 use super::view::{MachinesView, Observation};
 use crate::act::apply::{ApplyError, check_holds, fence};
 use crate::act::lease::Chain;
+use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::machines::{
     AskReason, MachineChange, MachineEvent, MachineNote, MachineStage, ReturnReason, UNSEEN_MAX, WishEnd,
@@ -155,7 +156,9 @@ impl MachineHands<'_> {
         tx.commit().await?;
         tracing::info!(machine = row.name, why = why.name(), "a machine is asked for");
         let request = MachineRequest { name: row.name.clone(), hardware: row.hardware.clone() };
-        match self.substrates.start(self.kind, &request).await {
+        let started = self.substrates.start(self.kind, &request).await;
+        self.app.parts.note_alive(ServicePart::Machines);
+        match started {
             Ok(handle) => {
                 let mut db = self.app.pool.acquire().await?;
                 store::machines::set_handle(&mut db, &row.name, &handle).await?;
@@ -189,7 +192,9 @@ impl MachineHands<'_> {
     /// Tells a machine to end. One that does not is ended later.
     async fn release(&self, name: &str, way: ReleaseWay) {
         let Some(machine) = self.seen.machine(self.kind, name) else { return };
-        if let Err(error) = self.substrates.release(self.kind, machine, way).await {
+        let released = self.substrates.release(self.kind, machine, way).await;
+        self.app.parts.note_alive(ServicePart::Machines);
+        if let Err(error) = released {
             tracing::warn!(machine = name, error = %Chain(&error), "a machine could not be told to end");
         }
     }

@@ -7,8 +7,9 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
 
-/// Longest time of a command. A slurmctld that is away lets its clients wait for longer.
-const COMMAND_MAX: Duration = Duration::from_secs(15);
+/// Longest time of a command. A slurmctld that is away lets its clients wait for longer. A part of the service must show a
+/// sign of life each 10 s, so a command ends earlier.
+const COMMAND_MAX: Duration = Duration::from_secs(8);
 /// Most bytes of an output: about 100,000 jobs.
 const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 /// Most characters of a command's complaint in an error.
