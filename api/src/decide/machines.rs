@@ -1,8 +1,8 @@
 //! How many machines of each hardware type does the fleet need, which are asked for, and which go back?
 //!
 //! Example: plans want 6 devices of `t4`, one machine has 2, and two machines are alive: [`MachinePool`] asks for one more.
-//! The wish is a row with an age. [`reconcile()`] says when its agent has come, and expires it when none comes. After the load
-//! has fallen, a machine without replicas is cordoned, and goes back.
+//! The wish is a row with an age. [`reconcile()`] says when its agent has come, and expires it when none comes. After the
+//! load has fallen, a machine without replicas is cordoned, and goes back.
 //!
 //! INFaaS's VM autoscaler (section 4.2.3) adds a worker when a hardware type is used above 80 %. Here plans say how many
 //! devices they want of each type, with everything that may be had; so a type is asked for before it is full.

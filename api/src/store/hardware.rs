@@ -41,8 +41,8 @@ macro_rules! columns {
     };
 }
 
-/// Creates or replaces; returns the row, with version 1 if it was created, or `None` if the condition does not hold. The wait
-/// after expired wishes ends.
+/// Creates or replaces; returns the row, with version 1 if it was created, or `None` if the condition does not hold. The
+/// wait after expired wishes ends.
 ///
 /// # Errors
 /// The database's.

@@ -1,8 +1,8 @@
 //! How does the service get machines with agents, and give them back?
 //!
 //! Example: the fleet needs one more machine of `t4`. [`Substrates::start`] submits a job to Slurm whose script runs
-//! `apportion-agent`. [`Substrates::observe`] shows the job: it waits, it runs, or it has ended. [`Substrates::release`] lets
-//! the agent finish its work and ends the job.
+//! `apportion-agent`. [`Substrates::observe`] shows the job: it waits, it runs, or it has ended. [`Substrates::release`]
+//! lets the agent finish its work and ends the job.
 //!
 //! What belongs here: one seam for all substrates, their settings, child processes (`local`) and jobs (`slurm`). What never
 //! does: how many machines there should be (the service's `decide::machines`), the database. A substrate that does not

@@ -1,7 +1,7 @@
 //! How are machines jobs of Slurm?
 //!
-//! Each machine is one batch job with one agent. The job's name is the machine's, so the jobs are found again after a restart
-//! of the service. Commands only: `sbatch`, `squeue` and `scancel` (`man sbatch`; read with Slurm 22.05).
+//! Each machine is one batch job with one agent. The job's name is the machine's, so the jobs are found again after a
+//! restart of the service. Commands only: `sbatch`, `squeue` and `scancel` (`man sbatch`; read with Slurm 22.05).
 
 mod command;
 mod queue;

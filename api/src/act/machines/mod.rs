@@ -1,8 +1,8 @@
 //! How does the fleet get the machines that its plans want, and give idle ones back?
 //!
 //! Each two seconds the process with the lease looks at the substrates and the database. It notes what has happened
-//! ([`crate::decide::machines::reconcile()`]), decides ([`crate::decide::machines::MachinePool`]) and carries the changes out.
-//! INFaaS looks as often (section 5): longer pauses were too slow in its load spikes.
+//! ([`crate::decide::machines::reconcile()`]), decides ([`crate::decide::machines::MachinePool`]) and carries the changes
+//! out. INFaaS looks as often (section 5): longer pauses were too slow in its load spikes.
 
 mod hands;
 mod view;

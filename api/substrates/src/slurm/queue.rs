@@ -1,7 +1,7 @@
 //! What does `squeue` say of our jobs?
 //!
-//! Example: `17|RUNNING|3:58:20|4:00:00|None|apportion.t4.0c9f3e21ab44`. The name is last, because it may have any sign. Lines
-//! of other jobs are skipped; a line of ours in another form is an error, so that nothing is concluded from it.
+//! Example: `17|RUNNING|3:58:20|4:00:00|None|apportion.t4.0c9f3e21ab44`. The name is last, because it may have any sign.
+//! Lines of other jobs are skipped; a line of ours in another form is an error, so that nothing is concluded from it.
 
 use crate::failure::SubstrateError;
 use crate::machine::{MachineState, ObservedMachine};
