@@ -15,6 +15,7 @@ pub(crate) const TOKEN_VARIABLE: &str = "APPORTION_TOKEN";
 /// The arguments of an agent that do not depend on the substrate.
 pub(crate) fn arguments(access: &AgentAccess, name: &str, hardware: &str, devices: u32) -> Vec<String> {
     let devices = devices.to_string();
-    let pairs = [("--join", access.join.as_str()), ("--name", name), ("--hardware", hardware), ("--devices", &devices)];
+    let pairs =
+        [("--join", access.join.as_str()), ("--name", name), ("--hardware", hardware), ("--devices", devices.as_str())];
     pairs.into_iter().flat_map(|(key, value)| [key.to_owned(), value.to_owned()]).collect()
 }

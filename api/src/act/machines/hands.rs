@@ -1,6 +1,6 @@
 //! How is a change of machines carried out? It is written down first, so that a service that fails in between finds it.
 
-use super::view::{MachinesView, Observation};
+use super::view::{MachinesView, SeenMachines};
 use crate::act::apply::{ApplyError, check_holds, fence};
 use crate::act::lease::Chain;
 use crate::app::parts::ServicePart;
@@ -41,7 +41,7 @@ pub(super) struct MachineHands<'a> {
     pub(super) lease: HeldLease,
     pub(super) substrates: &'a Substrates,
     pub(super) kind: SubstrateKind,
-    pub(super) seen: &'a Observation,
+    pub(super) seen: &'a SeenMachines,
 }
 
 impl MachineHands<'_> {

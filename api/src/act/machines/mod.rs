@@ -18,7 +18,7 @@ use hands::{ChangeOutcome, MachineHands};
 use serde_json::json;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
-use view::{InForceDevices, MachinesView, Observation};
+use view::{InForceDevices, MachinesView, SeenMachines};
 
 /// The lease of the process that asks for machines.
 const MACHINES: &str = "machines";
@@ -104,8 +104,8 @@ impl MachineKeeper<'_> {
     }
 
     /// What the substrate shows. One that does not answer proves nothing.
-    async fn observe(&mut self, kind: SubstrateKind) -> Result<Observation, ApplyError> {
-        let mut seen = Observation::default();
+    async fn observe(&mut self, kind: SubstrateKind) -> Result<SeenMachines, ApplyError> {
+        let mut seen = SeenMachines::default();
         match self.substrates.observe(kind).await {
             Ok(machines) => {
                 seen.add(kind, machines);
@@ -128,12 +128,12 @@ impl MachineKeeper<'_> {
         Ok(seen)
     }
 
-    fn hands<'h>(&'h self, kind: SubstrateKind, seen: &'h Observation) -> MachineHands<'h> {
+    fn hands<'h>(&'h self, kind: SubstrateKind, seen: &'h SeenMachines) -> MachineHands<'h> {
         MachineHands { app: self.app, lease: self.lease, substrates: self.substrates, kind, seen }
     }
 
     /// Notes what has happened to the machines since the last look.
-    async fn note_news(&mut self, kind: SubstrateKind, seen: &Observation) -> Result<(), ApplyError> {
+    async fn note_news(&mut self, kind: SubstrateKind, seen: &SeenMachines) -> Result<(), ApplyError> {
         let view = MachinesView::read(self.app, &mut self.in_force).await?;
         let hands = self.hands(kind, seen);
         if !self.substrates.settings().dry_run {
@@ -150,7 +150,7 @@ impl MachineKeeper<'_> {
     }
 
     /// Decides what changes, and does it.
-    async fn change(&mut self, kind: SubstrateKind, seen: &Observation) -> Result<(), ApplyError> {
+    async fn change(&mut self, kind: SubstrateKind, seen: &SeenMachines) -> Result<(), ApplyError> {
         let view = MachinesView::read(self.app, &mut self.in_force).await?;
         let Some(shown) = seen.of(kind) else { return Ok(()) };
         let limits = self.read_limits().await?;

@@ -21,9 +21,9 @@ const PROVISION: Duration = Duration::from_secs(60);
 
 /// The machines that each substrate shows, by name. A substrate that did not answer is absent.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Observation(BTreeMap<SubstrateKind, BTreeMap<String, ObservedMachine>>);
+pub(super) struct SeenMachines(BTreeMap<SubstrateKind, BTreeMap<String, ObservedMachine>>);
 
-impl Observation {
+impl SeenMachines {
     pub(super) fn add(&mut self, kind: SubstrateKind, machines: Vec<ObservedMachine>) {
         self.0.insert(kind, machines.into_iter().map(|machine| (machine.name.clone(), machine)).collect());
     }
