@@ -33,6 +33,8 @@ pub(super) enum ChangeOutcome {
     Made,
     /// A hold of the fleet is in force, so it is not made.
     Held,
+    /// The substrate has not taken it.
+    Refused,
 }
 
 /// Writes and calls for the machines of one substrate.
@@ -77,8 +79,9 @@ impl MachineHands<'_> {
         match change {
             MachineChange::Ask { hardware, count, why } => {
                 for _ in 0..*count {
-                    if self.ask(hardware, *why).await? == ChangeOutcome::Held {
-                        return Ok(ChangeOutcome::Held);
+                    let outcome = self.ask(hardware, *why).await?;
+                    if outcome != ChangeOutcome::Made {
+                        return Ok(outcome);
                     }
                 }
                 Ok(ChangeOutcome::Made)
@@ -132,21 +135,9 @@ impl MachineHands<'_> {
 
     /// Asks for one machine. The wish is written down before the substrate hears of it.
     async fn ask(&self, hardware: &str, why: AskReason) -> Result<ChangeOutcome, ApplyError> {
-        let Some(devices) = self.substrates.devices_each(self.kind, hardware) else { return Ok(ChangeOutcome::Made) };
         let id: String = Uuid::new_v4().simple().to_string().chars().take(ID_CHARS).collect();
-        let row = MachineRow {
-            name: self.substrates.new_name(hardware, &id),
-            hardware: hardware.to_owned(),
-            substrate: self.kind.name().to_owned(),
-            devices: i32::try_from(devices).unwrap_or(i32::MAX),
-            stage: MachineStage::Coming.name().to_owned(),
-            handle: None,
-            reason: why.name().to_owned(),
-            asked_at: now(),
-            stage_at: now(),
-            came_at: None,
-            returned_at: None,
-        };
+        let request = MachineRequest { name: self.substrates.new_name(hardware, &id), hardware: hardware.to_owned() };
+        let row = self.wish_row(&request, why.name());
         let mut tx = self.begin().await?;
         if why != AskReason::Renewed && is_held(&mut tx).await? {
             return Ok(ChangeOutcome::Held);
@@ -155,13 +146,13 @@ impl MachineHands<'_> {
         store::events::insert_for_fleet(&mut tx, ASKED, &detail(&row, &row.reason)).await?;
         tx.commit().await?;
         tracing::info!(machine = row.name, why = why.name(), "a machine is asked for");
-        let request = MachineRequest { name: row.name.clone(), hardware: row.hardware.clone() };
         let started = self.substrates.start(self.kind, &request).await;
         self.app.parts.note_alive(ServicePart::Machines);
         match started {
             Ok(handle) => {
                 let mut db = self.app.pool.acquire().await?;
                 store::machines::set_handle(&mut db, &row.name, &handle).await?;
+                Ok(ChangeOutcome::Made)
             }
             Err(error) => {
                 // The machine may come nevertheless. If it is not seen for a while, the wish expires with this reason.
@@ -172,9 +163,27 @@ impl MachineHands<'_> {
                 let wait = chrono::Duration::from_std(UNSEEN_MAX).unwrap_or_default();
                 store::hardware::set_retry(&mut tx, hardware, now() + wait).await?;
                 tx.commit().await?;
+                Ok(ChangeOutcome::Refused)
             }
         }
-        Ok(ChangeOutcome::Made)
+    }
+
+    /// The row of a machine that has not come.
+    fn wish_row(&self, request: &MachineRequest, reason: &str) -> MachineRow {
+        let devices = self.substrates.devices_each(self.kind, &request.hardware).unwrap_or(1);
+        MachineRow {
+            name: request.name.clone(),
+            hardware: request.hardware.clone(),
+            substrate: self.kind.name().to_owned(),
+            devices: i32::try_from(devices).unwrap_or(i32::MAX),
+            stage: MachineStage::Coming.name().to_owned(),
+            handle: None,
+            reason: reason.to_owned(),
+            asked_at: now(),
+            stage_at: now(),
+            came_at: None,
+            returned_at: None,
+        }
     }
 
     async fn give_back(&self, name: &str, why: &str, view: &MachinesView) -> Result<(), ApplyError> {
@@ -218,20 +227,9 @@ impl MachineHands<'_> {
                 self.release(&machine.name, ReleaseWay::Drain).await;
                 continue;
             }
-            let devices = self.substrates.devices_each(self.kind, &machine.hardware).unwrap_or(1);
-            let row = MachineRow {
-                name: machine.name.clone(),
-                hardware: machine.hardware.clone(),
-                substrate: self.kind.name().to_owned(),
-                devices: i32::try_from(devices).unwrap_or(i32::MAX),
-                stage: MachineStage::Coming.name().to_owned(),
-                handle: Some(machine.handle.clone()),
-                reason: "it was found at the substrate".to_owned(),
-                asked_at: now(),
-                stage_at: now(),
-                came_at: None,
-                returned_at: None,
-            };
+            let request = MachineRequest { name: machine.name.clone(), hardware: machine.hardware.clone() };
+            let wish = self.wish_row(&request, "it was found at the substrate");
+            let row = MachineRow { handle: Some(machine.handle.clone()), ..wish };
             tracing::warn!(machine = row.name, "a machine is found that the database does not know");
             store::machines::insert(&mut tx, &row).await?;
             tx.commit().await?;
@@ -265,8 +263,10 @@ fn described(event: &MachineEvent, row: &MachineRow) -> EventWords {
     match event {
         MachineEvent::Came { after, .. } => words(CAME, format!("it came after {:.1} s", after.as_secs_f64())),
         MachineEvent::WaitsAgain(said) => words(LOST, format!("it waits again: {said}")),
-        // The row has the words of the substrate when it was asked.
-        MachineEvent::Expired(WishEnd::Unknown) => words(EXPIRED, format!("{}: {}", WishEnd::Unknown, row.reason)),
+        // The row of a wish that the substrate has not taken has its words.
+        MachineEvent::Expired(WishEnd::Unknown) if row.handle.is_none() => {
+            words(EXPIRED, format!("{}: {}", WishEnd::Unknown, row.reason))
+        }
         MachineEvent::Expired(end) => words(EXPIRED, end.to_string()),
         MachineEvent::Lost(why) => words(LOST, why.clone()),
         MachineEvent::Ended => EventWords { kind: None, reason: row.reason.clone() },

@@ -11,7 +11,7 @@ use super::apply::{ApplyError, fence};
 use super::lease::{Chain, work_while_held};
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::machines::{MachineChange, MachinePool, MachineTurn, PoolLimits, reconcile};
+use crate::decide::machines::{MachineChange, MachinePool, MachineStage, MachineTurn, PoolLimits, reconcile};
 use crate::store::{self, leases::HeldLease};
 use apportion_substrates::{SubstrateKind, Substrates};
 use hands::{ChangeOutcome, MachineHands};
@@ -136,12 +136,14 @@ impl MachineKeeper<'_> {
     async fn note_news(&mut self, kind: SubstrateKind, seen: &SeenMachines) -> Result<(), ApplyError> {
         let view = MachinesView::read(self.app, &mut self.in_force).await?;
         let hands = self.hands(kind, seen);
-        if !self.substrates.settings().dry_run {
+        let is_dry_run = self.substrates.settings().dry_run;
+        if !is_dry_run {
             hands.adopt(&view).await?;
         }
         let limits = view.wish_limits(self.substrates);
         let notes = reconcile(&view.records(kind), &view.agents, seen.of(kind), &limits, view.now);
-        for note in &notes {
+        // A dry run tells no machine to end.
+        for note in notes.iter().filter(|note| !is_dry_run || note.stage != MachineStage::Ending) {
             if let Some(row) = view.row(&note.name) {
                 hands.store_note(note, row).await?;
             }
