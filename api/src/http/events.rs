@@ -51,9 +51,9 @@ pub struct EventDocument {
     /// When it was made.
     pub made_at: DateTime<Utc>,
     /// `target` (a new one), `decision` (of a round), `plan` (it is over), `agent` (another state), `hold`, `release`,
-    /// `budget` (another alert about missed requests), `schedule` (a firing, and its end), `workload` (one on Kubernetes
-    /// was scaled, or may not be), `machine-asked`, `machine-came`, `machine-lost`, `machine-returned` (of a substrate),
-    /// `wish-expired` (a machine that was asked for does not come) or `machines` (what hinders them).
+    /// `budget` (another alert about missed requests), `schedule` (a firing, and its end) or `workload` (one on
+    /// Kubernetes was scaled, or may not be). Of machines: `machine-asked`, `machine-came`, `machine-lost`,
+    /// `machine-returned`, `wish-expired` (it does not come) and `machines` (what hinders them).
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,
