@@ -179,7 +179,6 @@ fn cordon_spare(turn: &mut MachineTurn, view: &TypeView<'_>, budget: &mut u32) {
 fn ask(turn: &mut MachineTurn, view: &TypeView<'_>, budget: &mut u32, now: Duration) {
     let facts = view.facts;
     let mut supply = view.supply;
-    let ends_soon = view.in_stage(MachineStage::Alive).any(|machine| view.ends_soon(machine));
     for machine in view.in_stage(MachineStage::Cordoned).filter(|machine| !view.ends_soon(machine) && machine.is_live) {
         if supply < facts.wanted {
             supply = supply.saturating_add(machine.record.devices);
@@ -199,10 +198,14 @@ fn ask(turn: &mut MachineTurn, view: &TypeView<'_>, budget: &mut u32, now: Durat
     let room = facts.count_max.saturating_sub(view.all) / each;
     let needed = missing.div_ceil(each);
     let count = needed.min(room).min(*budget);
-    if count > 0 {
-        *budget -= count;
-        let why = if ends_soon { AskReason::Renewed } else { AskReason::Wanted };
-        turn.changes.push(MachineChange::Ask { hardware: hardware(), count, why });
+    *budget -= count;
+    // The successors of machines whose time is almost over; the others are for a larger load.
+    let ending = view.in_stage(MachineStage::Alive).filter(|machine| view.ends_soon(machine));
+    let renewed = ending.fold(0, |sum: u32, machine| sum.saturating_add(machine.record.devices)).div_ceil(each).min(count);
+    for (count, why) in [(renewed, AskReason::Renewed), (count - renewed, AskReason::Wanted)] {
+        if count > 0 {
+            turn.changes.push(MachineChange::Ask { hardware: hardware(), count, why });
+        }
     }
     let missing = missing.saturating_sub(count.saturating_mul(each));
     if missing > 0 && room < needed {

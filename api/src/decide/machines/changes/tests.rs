@@ -138,6 +138,8 @@ fn a_machine_is_replaced_before_its_time_is_over() {
     assert_eq!(first(facts(2, 10), &[ending(241, 7_200)], 9), [""; 0]);
     assert_eq!(first(facts(2, 10), &[ending(240, 7_200)], 9), ["ask for 1 of t4 (renewed)"]);
     assert_eq!(first(facts(2, 10), &[ending(240, 400)], 9), [""; 0], "at most half of its time");
+    let larger = first(facts(6, 10), &[ending(240, 7_200)], 9);
+    assert_eq!(larger, ["ask for 1 of t4 (renewed)", "ask for 2 of t4 (wanted)"], "a hold stops the second");
     let coming = [ending(100, 7_200), machine("new", Coming)];
     assert_eq!(first(facts(2, 10), &coming, 9), [""; 0], "the old one stays until the new one is there");
     let both = [ending(100, 7_200), machine("new", Alive)];
