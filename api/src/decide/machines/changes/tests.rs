@@ -188,12 +188,12 @@ impl World {
     fn pass(&mut self, luck: Luck) {
         self.now += Duration::from_secs(10);
         for machine in &mut self.machines {
-            let (record, draw) = (&mut machine.record, self.draws.below(10));
+            let (record, draw) = (&mut machine.record, self.draws.below(40));
             let stage = match (record.stage, luck) {
-                (Coming, Luck::Mixed) if draw < 3 => Alive,
-                (Coming | Alive, Luck::Mixed) if draw == 9 => Ended,
+                (Coming, Luck::Mixed) if draw < 8 => Alive,
+                (Coming | Alive, Luck::Mixed) if draw == 39 => Ended,
                 (Coming, Luck::Good) => Alive,
-                (Ending, _) if draw < 5 => Ended,
+                (Ending, _) if draw < 8 => Ended,
                 (same, _) => same,
             };
             if stage != record.stage {
@@ -203,20 +203,27 @@ impl World {
             machine.left = match (machine.left, luck) {
                 (_, Luck::Good) => None,
                 (Some(left), Luck::Mixed) => Some(left.saturating_sub(Duration::from_secs(10))),
-                (None, Luck::Mixed) => (draw == 5).then_some(Duration::from_secs(300)),
+                (None, Luck::Mixed) => (draw == 20).then_some(Duration::from_secs(300)),
             };
         }
         self.machines.retain(|machine| machine.record.stage != Ended);
     }
 
-    /// The target places its devices: on machines that had some, then on others, never on a cordoned one.
-    fn place(&mut self, devices: u32) {
+    /// The target places its devices on machines that are alive.
+    fn place(&mut self, devices: u32, packing: Packing) {
         let mut left = devices;
-        self.machines.sort_by_key(|machine| !machine.is_used);
+        if packing == Packing::Tight {
+            self.machines.sort_by_key(|machine| !machine.is_used);
+        }
         for machine in &mut self.machines {
-            let may = machine.record.stage == Alive && machine.is_live;
+            let is_open = machine.record.stage == Alive && machine.is_live;
+            let (may, each) = match packing {
+                Packing::Tight => (is_open, machine.record.devices),
+                // The replicas of a cordoned machine have not moved yet.
+                Packing::Spread => (is_open || (machine.record.stage == Cordoned && machine.is_used), 1),
+            };
             machine.is_used = may && left > 0;
-            left = if machine.is_used { left.saturating_sub(machine.record.devices) } else { left };
+            left = if machine.is_used { left.saturating_sub(each) } else { left };
         }
     }
 
@@ -245,6 +252,15 @@ impl World {
         machine.record = MachineRecord { stage, since: self.now, ..machine.record.clone() };
         machine.is_live = matches!(stage, Alive | Cordoned);
     }
+}
+
+/// How replicas are placed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Packing {
+    /// On the machines that have some already, and on few.
+    Tight,
+    /// One device on each machine, until all are placed.
+    Spread,
 }
 
 /// What happens to machines.
@@ -307,8 +323,21 @@ fn check(world: &World, facts: &HardwareFacts, budget: u32, turn: &MachineTurn) 
     assert_eq!(asked, slow_ask(world, facts, budget), "{}", place());
 }
 
+/// The kind of a change, with the reason of one that cordons.
+fn kind(change: &MachineChange) -> &'static str {
+    match change {
+        MachineChange::Ask { .. } => "ask",
+        MachineChange::Reclaim { .. } => "reclaim",
+        MachineChange::Cordon { why, .. } => why.name(),
+        MachineChange::Release { .. } => "release",
+        MachineChange::Withdraw { .. } => "withdraw",
+        MachineChange::Kill { .. } => "kill",
+    }
+}
+
 #[test]
 fn drawn_histories_keep_the_rules() {
+    let mut seen = BTreeSet::new();
     for seed in 0..40 {
         let (mut world, mut pool) = (World::new(seed), MachinePool::default());
         let mut wanted = 0;
@@ -316,16 +345,20 @@ fn drawn_histories_keep_the_rules() {
             if world.draws.below(12) == 0 {
                 wanted = world.draws.below(18) as u32;
             }
-            let budget = world.draws.below(6) as u32;
+            let limits = PoolLimits { idle: Duration::from_secs(30), changes_left: world.draws.below(6) as u32 };
+            let packing = if world.draws.below(2) == 0 { Packing::Spread } else { Packing::Tight };
             world.pass(Luck::Mixed);
             let placed = wanted.saturating_sub(world.draws.below(3) as u32);
-            world.place(placed);
+            world.place(placed, packing);
             let facts = facts(wanted, 14);
-            let turn = pool.decide(world.now, std::slice::from_ref(&facts), &world.machines, limits(budget));
-            check(&world, &facts, budget, &turn);
+            let turn = pool.decide(world.now, std::slice::from_ref(&facts), &world.machines, limits);
+            check(&world, &facts, limits.changes_left, &turn);
+            seen.extend(turn.changes.iter().map(kind));
             world.carry_out(&turn);
         }
     }
+    let all = ["ask", "ends_soon", "idle", "kill", "reclaim", "release", "spare", "withdraw"];
+    assert_eq!(seen.into_iter().collect::<Vec<_>>(), all, "every change was drawn");
 }
 
 #[test]
@@ -336,7 +369,7 @@ fn drawn_histories_converge_once_the_load_is_steady() {
             let is_steady = turn >= 300;
             let wanted = if is_steady { 7 } else { (turn / 20 * 5) % 18 };
             world.pass(if is_steady { Luck::Good } else { Luck::Mixed });
-            world.place(wanted.min(world.devices(|machine| machine.record.stage == Alive)));
+            world.place(wanted.min(world.devices(|machine| machine.record.stage == Alive)), Packing::Tight);
             let turn = pool.decide(world.now, &[facts(wanted, 14)], &world.machines, limits(9));
             world.carry_out(&turn);
         }
