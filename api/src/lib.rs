@@ -23,5 +23,6 @@ pub use app::access::{AccessConfig, TOKEN_CHARS_MIN, TokenRule, random_secret};
 pub use app::prometheus_access::{AccessError, AllowedPrometheus, TokenPlace};
 pub use apportion_kubernetes::KubernetesAccess;
 pub use apportion_scalers::TlsFiles;
+pub use apportion_substrates::SubstrateSettings;
 pub use restore::{RestoreError, RestoreResult, finish_restore};
 pub use serve::{RunningService, ScalersConfig, ServeError, ServiceConfig, serve};

@@ -1,7 +1,7 @@
 //! How does one service process start and stop?
 
 use crate::act::{
-    actuate, advise, agent_records, announce, connections, heartbeats, leader, model_files, push, scalers,
+    actuate, advise, agent_records, announce, connections, heartbeats, leader, machines, model_files, push, scalers,
     sessions::Sessions, webhooks,
 };
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
@@ -16,6 +16,7 @@ use apportion_kubernetes::{KubernetesAccess, KubernetesClient, KubernetesError};
 use apportion_protocol::v1::control_server::ControlServer;
 use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
 use apportion_scalers::{TlsFiles, TlsFilesError, read_tls};
+use apportion_substrates::{AgentAccess, RefusedSetting, SubstrateSettings, Substrates};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -47,6 +48,8 @@ pub struct ServiceConfig {
     pub scalers: Option<ScalersConfig>,
     /// The Kubernetes whose workloads it scales; `None`: it scales none.
     pub kubernetes: Option<KubernetesAccess>,
+    /// The substrates that are asked for machines; `None`: none is asked.
+    pub machines: Option<SubstrateSettings>,
     /// Who may use the HTTP interface.
     pub access: AccessConfig,
 }
@@ -75,6 +78,7 @@ impl ServiceConfig {
             prometheus: Vec::new(),
             scalers: None,
             kubernetes: None,
+            machines: None,
             access: AccessConfig::default(),
         }
     }
@@ -104,6 +108,9 @@ pub enum ServeError {
     /// The access to Kubernetes cannot be used.
     #[error("Kubernetes of the configuration cannot be used")]
     Kubernetes(#[from] KubernetesError),
+    /// The settings of the substrates cannot be used.
+    #[error("the settings of the machines cannot be used")]
+    Machines(#[from] RefusedSetting),
     /// A configured token is too easy to guess.
     #[error("the configured admin token has {0} characters: expected at least {TOKEN_CHARS_MIN}")]
     ShortToken(usize),
@@ -192,6 +199,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     if let Some(admin) = config.access.admin_token.as_ref().filter(|text| text.len() < TOKEN_CHARS_MIN) {
         return Err(ServeError::ShortToken(admin.len()));
     }
+    config.machines.as_ref().map_or(Ok(()), SubstrateSettings::check)?;
     let prometheus = PrometheusAccess::new(config.prometheus).await?;
     let kubernetes = open_kubernetes(config.kubernetes.as_ref()).await?;
     // Addresses come first: they fail at once, while the database takes a moment.
@@ -207,6 +215,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         database.close().await;
         return Err(error);
     }
+    let substrates = config.machines.map(|settings| open_substrates(settings, &token, grpc, &data_dir));
     let app = App::new(AppState {
         pool: database.pool.clone(),
         data_dir,
@@ -220,6 +229,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         records: AgentRecords::default(),
         prometheus,
         kubernetes,
+        substrates,
         parts: Parts::default(),
         target: watch::Sender::new(None),
         newest_event: watch::Sender::new(0),
@@ -267,6 +277,9 @@ fn start_parts(
     if let Some(cluster) = app.kubernetes.clone() {
         parts.push(app.run(ServicePart::Actuator, actuate::run(app.clone(), cluster)));
     }
+    if app.substrates.is_some() {
+        parts.push(app.run(ServicePart::Machines, machines::run(app.clone())));
+    }
     parts
 }
 
@@ -275,6 +288,16 @@ async fn open_kubernetes(access: Option<&KubernetesAccess>) -> Result<Option<Kub
         Some(access) => Some(KubernetesClient::new(access).await?),
         None => None,
     })
+}
+
+/// The substrates. Agents join where this service listens for them, unless the settings say another address.
+fn open_substrates(settings: SubstrateSettings, token: &str, grpc: SocketAddr, data_dir: &Path) -> Substrates {
+    let here = || {
+        let host = if grpc.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { grpc.ip() };
+        format!("http://{}", SocketAddr::new(host, grpc.port()))
+    };
+    let access = AgentAccess { join: settings.join.clone().unwrap_or_else(here), token: token.to_owned() };
+    Substrates::new(settings, &access, data_dir)
 }
 
 /// The bound port of the autoscalers.

@@ -9,5 +9,6 @@ pub mod kubernetes;
 pub mod load;
 mod machine;
 pub mod prometheus;
+pub mod slurm;
 
 pub use machine::{free_port, programs, root};

@@ -1,7 +1,7 @@
 //! What is advised for pipelines without agents?
 //!
-//! Their demand comes from a source ([`super::sources`]), and their devices are the registered ones with a `count_max`.
-//! Nothing is deployed. While the demand is unknown, the last advice stays.
+//! Their demand comes from a source ([`super::sources`]), and their devices are the registered ones with a `count_max`
+//! and without a substrate. Nothing is deployed. While the demand is unknown, the last advice stays.
 
 use super::apply::{ApplyError, fence};
 use super::deployment::note_deployment;
@@ -207,7 +207,9 @@ impl Advisor {
     async fn registered_hardware(&self) -> Result<Vec<HardwareSpec>, ApplyError> {
         let rows = store::hardware::list(&mut *self.app.pool.acquire().await?).await?;
         let spec = |row: store::hardware::HardwareRow| {
-            let count = u32::try_from(row.count_max?).ok().filter(|count| *count > 0)?;
+            // The machines of a substrate serve pipelines with agents.
+            let is_free = row.substrate.is_none();
+            let count = u32::try_from(row.count_max?).ok().filter(|count| *count > 0 && is_free)?;
             let (price_per_hour, memory_mib) = (row.price_per_hour, row.memory_mib);
             Some(HardwareSpec { name: row.name, price_per_hour, count: Some(count), memory_mib })
         };

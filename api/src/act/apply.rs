@@ -331,6 +331,7 @@ pub fn agent_facts(row: &AgentRow) -> Agent {
         process_id: row.process_id.clone(),
         seen_at: row.seen_at,
         failed: failed.collect(),
+        is_cordoned: row.cordoned,
     }
 }
 

@@ -97,7 +97,7 @@ pub async fn run_round(
     let (held, free) = part_held(wishes, &holds_in_force(app).await?);
     let held_names = held.iter().map(|held| held.wish.spec.name.clone()).collect();
     let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };
-    let hardware = free_hardware(app, fleet, &parts, &free).await?;
+    let hardware = free_hardware(app, fleet.counts(), &parts, &free).await?;
     let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
     let size =
         |w: &ReplanInput| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
@@ -160,19 +160,19 @@ async fn store_plans(
     Ok(tx.commit().await?)
 }
 
-async fn holds_in_force(app: &App) -> store::Result<Vec<HoldRow>> {
+pub(super) async fn holds_in_force(app: &App) -> store::Result<Vec<HoldRow>> {
     store::holds::in_force(&mut *app.pool.acquire().await?, now()).await
 }
 
 /// A pipeline for which nothing may be deployed now.
-struct HeldInput<'a> {
+pub(super) struct HeldInput<'a> {
     wish: &'a ReplanInput,
     hold: HoldRow,
 }
 
 /// The held pipelines and the free ones. A hold of the pipeline itself counts before that of the fleet. A pipeline whose
 /// plans are only advice is free.
-fn part_held<'a>(wishes: &'a [ReplanInput], holds: &[HoldRow]) -> (Vec<HeldInput<'a>>, Vec<&'a ReplanInput>) {
+pub(super) fn part_held<'a>(wishes: &'a [ReplanInput], holds: &[HoldRow]) -> (Vec<HeldInput<'a>>, Vec<&'a ReplanInput>) {
     let hold_of = |name: &str| holds.iter().find(|hold| hold.pipeline == name);
     let (mut held, mut free) = (Vec::new(), Vec::new());
     for wish in wishes {
@@ -194,7 +194,7 @@ async fn advise_held(
     hold: &HoldRow,
     round: &ReplanRound,
 ) -> Result<(), ApplyError> {
-    let hardware = free_hardware(app, fleet, parts, &[wish]).await?;
+    let hardware = free_hardware(app, fleet.counts(), parts, &[wish]).await?;
     let hardware = hardware.into_iter().filter(|h| h.count.unwrap_or(0) > 0).collect();
     let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
     let planned = plan_pipeline(wish, hardware, current, round).await;
@@ -214,13 +214,13 @@ pub(super) fn share_of(hardware: &[HardwareSpec], counts: &BTreeMap<String, u32>
 }
 
 /// The target in force.
-struct InForce {
+pub(super) struct InForce {
     /// The parts of its plans, one for each pipeline.
-    parts: Vec<PlanPart>,
+    pub(super) parts: Vec<PlanPart>,
     generation: i64,
 }
 
-async fn parts_in_force(app: &App) -> Result<InForce, ApplyError> {
+pub(super) async fn parts_in_force(app: &App) -> Result<InForce, ApplyError> {
     let mut db = app.pool.acquire().await?;
     let target = store::target::get(&mut db).await?;
     let mut parts: Vec<PlanPart> = Vec::new();
@@ -244,15 +244,14 @@ fn unique_plans(parts: &[PlanPart]) -> Vec<Uuid> {
     plans
 }
 
-/// Live hardware with its registered prices, without the devices of pipelines that this round does not replan.
-async fn free_hardware(
+/// These devices with their registered prices, without those of pipelines that this round does not replan.
+pub(super) async fn free_hardware(
     app: &App,
-    fleet: &Fleet,
+    mut counts: BTreeMap<String, u32>,
     in_force: &[PlanPart],
     wishes: &[&ReplanInput],
 ) -> Result<Vec<HardwareSpec>, ApplyError> {
     let mut db = app.pool.acquire().await?;
-    let mut counts = fleet.counts();
     let is_planned = |name: &str| wishes.iter().any(|w| w.on_better_plan == OnBetterPlan::Apply && w.spec.name == name);
     let others = in_force.iter().map(|p| &p.part).filter(|part| !is_planned(&part.name)).cloned().collect();
     for (name, held) in (Plan { pipelines: others, cost_per_hour: 0.0 }).devices() {

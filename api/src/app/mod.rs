@@ -12,6 +12,7 @@ use access::AccessPolicy;
 use agent_records::AgentRecords;
 use apportion_kubernetes::KubernetesClient;
 use apportion_protocol::v1;
+use apportion_substrates::Substrates;
 use heartbeats::Heartbeats;
 use parts::{Parts, ServicePart};
 use prometheus_access::PrometheusAccess;
@@ -51,6 +52,8 @@ pub struct AppState {
     pub prometheus: PrometheusAccess,
     /// The Kubernetes whose workloads it scales; `None`: it scales none.
     pub kubernetes: Option<KubernetesClient>,
+    /// The substrates that it asks for machines; `None`: it asks for none.
+    pub substrates: Option<Substrates>,
     /// The parts of the service and their health.
     pub parts: Parts,
     /// The target in force, as agents receive it; `None` before the first.

@@ -47,6 +47,8 @@ pub enum ServicePart {
     Autoscalers,
     /// Scales workloads on Kubernetes.
     Actuator,
+    /// Asks for machines and gives them back.
+    Machines,
     /// Delivers events to webhooks.
     Webhooks,
     /// The private PostgreSQL.
@@ -55,7 +57,7 @@ pub enum ServicePart {
 
 impl ServicePart {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Http,
         Self::AgentsServer,
         Self::Session,
@@ -69,6 +71,7 @@ impl ServicePart {
         Self::Events,
         Self::Autoscalers,
         Self::Actuator,
+        Self::Machines,
         Self::Webhooks,
         Self::Database,
     ];
@@ -90,6 +93,7 @@ impl ServicePart {
             Self::Events => "events",
             Self::Autoscalers => "autoscalers",
             Self::Actuator => "actuator",
+            Self::Machines => "machines",
             Self::Webhooks => "webhooks",
             Self::Database => "database",
         }

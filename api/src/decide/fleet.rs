@@ -20,6 +20,8 @@ pub struct Agent {
     pub seen_at: DateTime<Utc>,
     /// Its replicas that could not be loaded, or died.
     pub failed: BTreeSet<u64>,
+    /// Whether no replica is placed on it, because its machine goes back.
+    pub is_cordoned: bool,
 }
 
 /// The agents that a target is made for.
@@ -31,6 +33,13 @@ pub struct Fleet(Vec<Agent>);
 pub struct AgentSignature {
     peer: v1::Peer,
     process_id: String,
+    is_cordoned: bool,
+}
+
+impl AgentSignature {
+    fn of(agent: &Agent) -> Self {
+        Self { peer: agent.peer.clone(), process_id: agent.process_id.clone(), is_cordoned: agent.is_cordoned }
+    }
 }
 
 impl Fleet {
@@ -62,24 +71,29 @@ impl Fleet {
     /// Two fleets with equal signatures can have the same target.
     #[must_use]
     pub fn signature(&self) -> Vec<AgentSignature> {
-        self.0.iter().map(|a| AgentSignature { peer: a.peer.clone(), process_id: a.process_id.clone() }).collect()
+        self.0.iter().map(AgentSignature::of).collect()
     }
 
-    /// Every device.
+    /// The agents on which replicas are placed.
+    fn open_agents(&self) -> impl Iterator<Item = &Agent> {
+        self.0.iter().filter(|agent| !agent.is_cordoned)
+    }
+
+    /// Every device on which replicas are placed.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         let of_agent = |a: &Agent| {
             let (agent, hardware) = (a.peer.agent, a.peer.hardware.clone());
             (0..a.peer.devices).map(move |device| Device { agent, device, hardware: hardware.clone() })
         };
-        self.0.iter().flat_map(of_agent).collect()
+        self.open_agents().flat_map(of_agent).collect()
     }
 
-    /// How many devices there are of each hardware type.
+    /// How many devices there are of each hardware type. Those of cordoned agents do not count.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, u32> {
         let mut counts = BTreeMap::new();
-        for agent in &self.0 {
+        for agent in self.open_agents() {
             *counts.entry(agent.peer.hardware.clone()).or_default() += agent.peer.devices;
         }
         counts
@@ -101,5 +115,26 @@ impl Fleet {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn agent(number: u64) -> Agent {
+        let peer = v1::Peer { agent: number, hardware: "t4".into(), devices: 2, ..Default::default() };
+        let (process_id, seen_at) = (String::new(), DateTime::<Utc>::default());
+        Agent { state: AgentState::Live, peer, process_id, seen_at, failed: BTreeSet::new(), is_cordoned: false }
+    }
+
+    #[test]
+    fn a_cordoned_agent_stays_a_member_without_devices() {
+        let fleet = Fleet::live(vec![agent(1), Agent { is_cordoned: true, ..agent(2) }]);
+        assert_eq!(fleet.devices().iter().map(|device| device.agent).collect::<Vec<_>>(), [1, 1]);
+        assert_eq!(fleet.counts(), [("t4".to_owned(), 2)].into());
+        assert_eq!((fleet.numbers().len(), fleet.peers().len()), (2, 2), "it serves until its replicas have moved");
+        let reclaimed = Fleet::live(vec![agent(1), agent(2)]);
+        assert_ne!(fleet.signature(), reclaimed.signature(), "the target is made again");
     }
 }

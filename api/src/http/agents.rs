@@ -43,6 +43,8 @@ pub struct AgentDocument {
     pub load_failures: Vec<LoadFailure>,
     /// The last use of its devices; empty if they cannot be asked.
     pub device_use: Vec<DeviceUse>,
+    /// Whether no replica is placed on it, because its machine goes back.
+    pub cordoned: bool,
 }
 
 /// The agents that a client asks for.
@@ -117,6 +119,7 @@ impl From<AgentRow> for AgentDocument {
             load_failures: serde_json::from_value(row.load_failures).unwrap_or_default(),
             // The service wrote it. If another release wrote it in another form, it counts as absent.
             device_use: row.device_use.and_then(|seen| serde_json::from_value(seen).ok()).unwrap_or_default(),
+            cordoned: row.cordoned,
         }
     }
 }

@@ -25,8 +25,24 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-pub const KINDS: [&str; 10] =
-    ["target", "decision", "plan", "analysis", "agent", "hold", "release", "budget", "schedule", "workload"];
+pub const KINDS: [&str; 16] = [
+    "target",
+    "decision",
+    "plan",
+    "analysis",
+    "agent",
+    "hold",
+    "release",
+    "budget",
+    "schedule",
+    "workload",
+    "machine-asked",
+    "machine-came",
+    "machine-lost",
+    "machine-returned",
+    "wish-expired",
+    "machines",
+];
 
 /// An event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -37,7 +53,8 @@ pub struct EventDocument {
     pub made_at: DateTime<Utc>,
     /// `target` (a new one), `decision` (of a round), `plan` and `analysis` (it is over), `agent` (another state), `hold`,
     /// `release`, `budget` (another alert about missed requests), `schedule` (a firing, and its end) or `workload` (one on
-    /// Kubernetes was scaled, or may not be).
+    /// Kubernetes was scaled, or may not be). Of machines: `machine-asked`, `machine-came`, `machine-lost`,
+    /// `machine-returned`, `wish-expired` (it does not come) and `machines` (what hinders them).
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,

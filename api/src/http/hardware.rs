@@ -7,6 +7,7 @@ use crate::app::App;
 use crate::store::Condition;
 use crate::store::hardware::{self as rows, HardwareRow};
 use actix_web::{HttpResponse, web};
+use apportion_substrates::SubstrateKind;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -14,6 +15,8 @@ use utoipa::ToSchema;
 const DEVICES_MAX: i32 = 100_000;
 /// Largest price and memory.
 const NUMBER_MAX: f64 = 1e12;
+/// Longest expected time from a wish for a machine to its agent, in seconds: a week.
+const PROVISION_S_MAX: f64 = 604_800.0;
 
 /// A hardware type; its name is in the path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -29,16 +32,36 @@ pub struct HardwareDocument {
     #[serde(default)]
     #[schema(minimum = 0, maximum = 1e12)]
     pub memory_mib: Option<f64>,
-    /// Most devices for pipelines without agents, 0 to 100,000; null is no device.
+    /// Most devices for pipelines without agents, 0 to 100,000; null is no device. With a substrate: the most devices that
+    /// all agents may have together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100_000)]
     pub count_max: Option<u32>,
+    /// The substrate that is asked for machines with such devices: `local` or `slurm`; null: none is asked.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub substrate: Option<String>,
+    /// Seconds from the wish for a machine until its agent comes, as expected, 0 to 604,800. Default: as measured, or 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 0, maximum = 604_800)]
+    pub provision_s: Option<f64>,
+    /// The same as a moving mean of the machines that came; null before the first. A write does not read it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(read_only)]
+    pub provision_measured_s: Option<f64>,
 }
 
 impl From<HardwareRow> for HardwareDocument {
     fn from(row: HardwareRow) -> Self {
         let count_max = row.count_max.and_then(|count| u32::try_from(count).ok());
-        Self { name: Some(row.name), price_per_hour: row.price_per_hour, memory_mib: row.memory_mib, count_max }
+        Self {
+            name: Some(row.name),
+            price_per_hour: row.price_per_hour,
+            memory_mib: row.memory_mib,
+            count_max,
+            substrate: row.substrate,
+            provision_s: row.provision_s,
+            provision_measured_s: row.provision_measured_s,
+        }
     }
 }
 
@@ -81,13 +104,26 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
         RefusalReply<412>))]
 pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, document: Document) -> HandlerResult {
     let document: HardwareDocument = body::value(document.tree)?;
+    let row = checked_row(&app, name, document)?;
+    let what = format!("hardware type {}", row.name);
+    let row = rows::put(&mut *app.pool.acquire().await?, &row, &condition).await?;
+    let mut response = body::written(row.as_ref().map(|row| row.version), &what)?;
+    Ok(response.json(row.map(HardwareDocument::from)))
+}
+
+/// The row of a document whose values are allowed.
+fn checked_row(app: &App, name: String, document: HardwareDocument) -> Result<HardwareRow, Refusal> {
     if document.name.as_ref().is_some_and(|n| *n != name) {
         return Err(Refusal::value("/name", format!("expected {name}, as in the path, or nothing")));
     }
-    for (pointer, value) in [("/price_per_hour", Some(document.price_per_hour)), ("/memory_mib", document.memory_mib)] {
-        if value.is_some_and(|v| !(0.0..=NUMBER_MAX).contains(&v)) {
-            let value = value.unwrap_or_default();
-            return Err(Refusal::value(pointer, format!("{value}: expected a number of at least 0, at most {NUMBER_MAX}")));
+    let numbers = [
+        ("/price_per_hour", Some(document.price_per_hour), NUMBER_MAX),
+        ("/memory_mib", document.memory_mib, NUMBER_MAX),
+        ("/provision_s", document.provision_s, PROVISION_S_MAX),
+    ];
+    for (pointer, value, most) in numbers {
+        if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
+            return Err(Refusal::value(pointer, format!("{value}: expected a number of at least 0, at most {most}")));
         }
     }
     let count_max = document.count_max.map(|count| i32::try_from(count).ok().filter(|count| *count <= DEVICES_MAX));
@@ -95,16 +131,34 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
         let value = document.count_max.unwrap_or_default();
         return Err(Refusal::value("/count_max", format!("{value}: expected a whole number from 0 to {DEVICES_MAX}")));
     }
-    let row = HardwareRow {
+    if let Some(substrate) = &document.substrate {
+        check_substrate(app, &name, substrate)?;
+    }
+    Ok(HardwareRow {
         name,
         price_per_hour: document.price_per_hour,
         memory_mib: document.memory_mib,
         count_max: count_max.flatten(),
-        version: 0,
+        substrate: document.substrate,
+        provision_s: document.provision_s,
+        ..HardwareRow::default()
+    })
+}
+
+/// Refuses a substrate that this service does not have, or that does not have the type.
+fn check_substrate(app: &App, hardware: &str, substrate: &str) -> Result<(), Refusal> {
+    let refused = |expected: String| Err(Refusal::value("/substrate", format!("{substrate:?}: expected {expected}")));
+    let Some(substrates) = &app.substrates else {
+        return refused("`apportion serve --machines FILE`, or no such member".into());
     };
-    let version = rows::put(&mut *app.pool.acquire().await?, &row, &condition).await?;
-    let mut response = body::written(version, &format!("hardware type {}", row.name))?;
-    Ok(response.json(HardwareDocument::from(row)))
+    let Some(kind) = SubstrateKind::named(substrate).filter(|kind| substrates.kinds().any(|known| known == *kind)) else {
+        let known: Vec<_> = substrates.kinds().map(SubstrateKind::name).collect();
+        return refused(format!("one of the file of --machines: {}", known.join(", ")));
+    };
+    match substrates.devices_each(kind, hardware) {
+        Some(_) => Ok(()),
+        None => refused(format!("/{substrate}/hardware/{hardware} in the file of --machines")),
+    }
 }
 
 /// Deletes a hardware type. Its devices go on; from then on plans count 1 per hour for each of them.

@@ -7,7 +7,10 @@ use crate::app::App;
 use crate::app::counts;
 use crate::decide::budget::{promise_of, window_s};
 use crate::decide::fleet::Fleet;
-use crate::store::{self, advice::AdviceRow, jobs::JobQueue, webhooks::WebhookRow};
+use crate::decide::machines::MachineStage;
+use crate::store::{
+    self, advice::AdviceRow, hardware::HardwareRow, jobs::JobQueue, machines::MachineCount, webhooks::WebhookRow,
+};
 use actix_web::{HttpResponse, web};
 use apportion_wire::AgentState;
 use prometheus_client::encoding::text::encode;
@@ -41,6 +44,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let advice = store::advice::list(&mut db).await?;
     let budgets = read_budgets(&mut db, now).await?;
     let webhooks = store::webhooks::list(&mut db, None, WEBHOOKS_MAX).await?;
+    let machines = MachineFigures::read(&mut db).await?;
     drop(db);
     let mut page = Page::default();
     page.figure("target_generation", "Generation of the target in force.", target.generation);
@@ -60,6 +64,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     add_advice(&mut page, &advice);
     add_budgets(&mut page, &budgets);
     add_webhooks(&mut page, &webhooks);
+    add_machines(&mut page, &machines);
     for count in counts::ALL {
         page.counter(count.name(), count.help(), count.get());
     }
@@ -102,6 +107,53 @@ fn add_budgets(page: &mut Page, budgets: &BurnRatesByPipeline) {
     page.labelled_figure("error_budget_fast_burn_rate", help, "pipeline", rows(fast));
     let help = "Misses of the last ten minutes over the permitted ones.";
     page.labelled_figure("error_budget_slow_burn_rate", help, "pipeline", rows(slow));
+}
+
+/// What is known of machines.
+struct MachineFigures {
+    types: Vec<HardwareRow>,
+    counts: Vec<MachineCount>,
+    wanted: BTreeMap<String, f64>,
+}
+
+impl MachineFigures {
+    async fn read(db: &mut store::PgConnection) -> store::Result<Self> {
+        let mut wanted: BTreeMap<String, f64> = BTreeMap::new();
+        for row in store::machines::wants(db).await? {
+            *wanted.entry(row.hardware).or_default() += f64::from(row.devices);
+        }
+        let types = store::hardware::list(db).await?.into_iter().filter(|row| row.substrate.is_some()).collect();
+        Ok(Self { types, counts: store::machines::count_open(db).await?, wanted })
+    }
+
+    /// Machines in these stages by hardware type; 0 for a type with a substrate that has none.
+    fn in_stages(&self, stages: &[MachineStage]) -> BTreeMap<String, f64> {
+        let mut counts: BTreeMap<String, f64> = self.types.iter().map(|row| (row.name.clone(), 0.0)).collect();
+        for count in &self.counts {
+            if stages.iter().any(|stage| stage.name() == count.stage) {
+                *counts.entry(count.hardware.clone()).or_default() += count.machines as f64;
+            }
+        }
+        counts
+    }
+}
+
+/// The machines of substrates, by hardware type.
+fn add_machines(page: &mut Page, machines: &MachineFigures) {
+    let help = "Devices that pipelines want of what may be had.";
+    page.labelled_figure("devices_wanted", help, "hardware", machines.wanted.clone());
+    let coming = machines.in_stages(&[MachineStage::Coming]);
+    page.labelled_figure("machines_coming", "Machines that were asked for and have not come.", "hardware", coming);
+    let alive = machines.in_stages(&[MachineStage::Alive]);
+    page.labelled_figure("machines_alive", "Machines whose agents have come.", "hardware", alive);
+    let leaving = machines.in_stages(&[MachineStage::Cordoned, MachineStage::Ending]);
+    page.labelled_figure("machines_leaving", "Machines that go back.", "hardware", leaving);
+    let expired = machines.types.iter().map(|row| (row.name.clone(), row.wishes_expired));
+    let help = "Machines that were asked for and never came.";
+    page.labelled_counter_figure("machine_wishes_expired_total", help, "hardware", expired);
+    let measured = machines.types.iter().filter_map(|row| Some((row.name.clone(), row.provision_measured_s?)));
+    let help = "Time from the wish for a machine to its agent, moving mean.";
+    page.labelled_figure("machine_provision_seconds", help, "hardware", measured);
 }
 
 /// How far the deliveries of events are. The counts are those of the database, so they outlive a process.

@@ -40,13 +40,15 @@ pub struct AgentRow {
     pub device_use: Option<Value>,
     /// The last replicas that it could not load.
     pub load_failures: Value,
+    /// Whether no replica is placed on it, because its machine goes back.
+    pub cordoned: bool,
 }
 
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack, device_use, load_failures from agents ",
+             registered_at, seen_at, ack, device_use, load_failures, cordoned from agents ",
             $rest
         )
     };
@@ -94,7 +96,8 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
 pub const NUMBER_MAX: i64 = 1 << 40;
 
 /// Stores a registration under its name and returns the agent's number. That is the number that its name has already, else
-/// `row.number` if it is free, else a new one. `state`, `ack`, `device_use` and `load_failures` of `row` are not read.
+/// `row.number` if it is free, else a new one. `state`, `ack`, `device_use`,
+/// `load_failures` and `cordoned` of `row` are not read.
 ///
 /// # Errors
 /// The database's.
@@ -187,6 +190,24 @@ pub async fn mark_left(db: &mut PgConnection, session: Uuid) -> Result<bool> {
         .execute(db)
         .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// Places no replica on the agent with this name from now on.
+///
+/// # Errors
+/// The database's.
+pub async fn cordon(db: &mut PgConnection, name: &str) -> Result<()> {
+    sqlx::query("update agents set cordoned = true where name = $1").bind(name).execute(db).await?;
+    Ok(())
+}
+
+/// Lets replicas be placed on the agent with this name again.
+///
+/// # Errors
+/// The database's.
+pub async fn reclaim(db: &mut PgConnection, name: &str) -> Result<()> {
+    sqlx::query("update agents set cordoned = false where name = $1").bind(name).execute(db).await?;
+    Ok(())
 }
 
 /// Marks live agents as lost, by their newest streams; returns their names.

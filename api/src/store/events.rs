@@ -41,6 +41,15 @@ pub async fn insert(db: &mut PgConnection, kind: &str, pipeline: &str, detail: &
     Ok(())
 }
 
+/// Adds an event that concerns no single pipeline.
+///
+/// # Errors
+/// The database's.
+pub async fn insert_for_fleet(db: &mut PgConnection, kind: &str, detail: &Value) -> Result<()> {
+    sqlx::query("select note_event($1, null, $2)").bind(kind).bind(detail).execute(db).await?;
+    Ok(())
+}
+
 /// The facts of the last event of this kind of a pipeline.
 ///
 /// # Errors

@@ -12,6 +12,7 @@ mod http;
 mod jobs;
 mod leases;
 mod lists;
+mod machines;
 mod openapi;
 mod page;
 mod plans;

@@ -23,6 +23,7 @@ mod hold;
 mod import;
 mod init;
 mod judged;
+mod machines;
 mod plan;
 mod profile;
 mod prometheus_list;

@@ -2,6 +2,7 @@
 
 use crate::access_args::AccessArgs;
 use crate::args;
+use crate::machines::MachinesArgs;
 use crate::prometheus_list::PrometheusListArgs;
 use crate::scalers::ScalersArgs;
 use anyhow::Context;
@@ -50,6 +51,8 @@ pub struct ServeArgs {
     #[arg(long, env = "APPORTION_KUBERNETES_CONFIG", value_name = "FILE")]
     kubernetes: Option<String>,
     #[command(flatten)]
+    machines: MachinesArgs,
+    #[command(flatten)]
     access: AccessArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
@@ -74,6 +77,7 @@ pub fn run(args: ServeArgs) -> CommandResult {
         prometheus: args.prometheus.read()?,
         scalers: args.scalers.read(),
         kubernetes,
+        machines: args.machines.read()?,
         access: args.access.read()?,
     };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;

@@ -22,6 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("prometheus", &[]),
     ("page", &[]),
     ("kubernetes", &[]),
+    ("substrates", &[]),
     ("webhooks", &[]),
     ("scalers", &[]),
     (
@@ -38,6 +39,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "prometheus",
             "protocol",
             "scalers",
+            "substrates",
             "webhooks",
             "wire",
         ],

@@ -47,6 +47,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("INFaaS", There, "model-less requests", In("executor/node/src/chooser.rs", "apportion_serving::Selector")),
     ("INFaaS", There, "replicas that move", In("executor/node/src/node/steering/moves.rs", "INFaaS section 4.1")),
     ("INFaaS", There, "offline requests", In("executor/node/src/node/traffic/offline.rs", "INFaaS")),
+    ("INFaaS", There, "VM autoscaler, section 4.2.3", In("api/src/decide/machines.rs", "section 4.2.3")),
     ("INFaaS", NotYet, "scaling problems", In("api/src/documents.rs", "ProblemFile::Scaling(_) => Err")),
     ("INFaaS", NotYet, "wanted workers", Nowhere("api/", "wanted_workers")),
     ("INFaaS", NotYet, "loaded for a request", In("executor/node/src/chooser.rs", "VariantSelection::Load")),

@@ -84,6 +84,11 @@ impl FleetWatch {
         self.members.kept == 0 && !self.fleet.is_empty()
     }
 
+    /// Whether there is no agent, and none was left out of the target for a while.
+    pub(super) fn has_no_agents(&self) -> bool {
+        self.members.agents.is_empty() && self.fleet.is_empty()
+    }
+
     /// Whether a pipeline's plan is another leader's; true once for each pipeline.
     pub(super) fn take_inherited(&mut self, pipeline: &str) -> bool {
         self.inherited.remove(pipeline)

@@ -10,6 +10,7 @@ mod schedules;
 use super::apply::ApplyError;
 use super::lease::{Chain, LEADER, work_while_held};
 use super::replan::{ReplanRound, RoundSummary, run_round};
+use super::wanted::note_wanted;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::replan::{ReplanCause, ReplanInput};
@@ -37,6 +38,8 @@ const KEEP_AUDIT_DAYS: i64 = 400;
 const KEEP_EVENTS_DAYS: i64 = 30;
 /// Days that decisions are kept.
 const KEEP_DECISIONS_DAYS: i64 = 30;
+/// Days that machines are kept after their end.
+const KEEP_MACHINES_DAYS: i64 = 30;
 /// Days that firings of schedules are kept.
 const KEEP_FIRINGS_DAYS: i64 = 30;
 
@@ -171,7 +174,9 @@ impl Leader {
     fn begin_round(&mut self, pipelines: Vec<ReplannedPipeline>) {
         let at = Instant::now();
         let is_due = self.load.is_due(at);
-        if self.round.is_some() || !is_due || pipelines.is_empty() || !self.fleet.is_complete() {
+        // Without any agent a round only says which machines are wanted.
+        let may_begin = self.fleet.is_complete() || (self.fleet.has_no_agents() && self.app.substrates.is_some());
+        if self.round.is_some() || !is_due || pipelines.is_empty() || !may_begin {
             return;
         }
         let on_time = || EarlyRound { why: "the period is over".into(), cause: ReplanCause::Period };
@@ -184,7 +189,18 @@ impl Leader {
         let cancel = Arc::new(AtomicBool::new(false));
         let round = ReplanRound { why, cancel: cancel.clone(), lease: self.lease };
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
-        let task = self.app.spawn(ServicePart::Round, async move { run_round(&app, &fleet, &wishes, &round).await });
+        let deploys = firing.is_some() || !fleet.is_empty();
+        let work = async move {
+            let deployed =
+                if deploys { run_round(&app, &fleet, &wishes, &round).await } else { Ok(RoundSummary::default()) };
+            if deployed.is_ok() {
+                if let Err(error) = note_wanted(&app, &fleet, &wishes, &round).await {
+                    tracing::warn!(error = %Chain(&error), "the devices that pipelines want are not noted");
+                }
+            }
+            deployed
+        };
+        let task = self.app.spawn(ServicePart::Round, work);
         self.round = Some(RunningRound { task, cancel, firing });
     }
 
@@ -200,6 +216,7 @@ impl Leader {
         store::events::forget(&mut db, now() - chrono::Duration::days(KEEP_EVENTS_DAYS)).await?;
         store::audit::forget(&mut db, now() - chrono::Duration::days(KEEP_AUDIT_DAYS)).await?;
         store::holds::forget(&mut db, now()).await?;
+        store::machines::forget(&mut db, now() - chrono::Duration::days(KEEP_MACHINES_DAYS)).await?;
         store::schedules::forget_firings(&mut db, now() - chrono::Duration::days(KEEP_FIRINGS_DAYS)).await?;
         Ok(())
     }

@@ -1,0 +1,104 @@
+//! How many devices would each pipeline have if everything that may be had were there?
+//!
+//! A round deploys plans for the live devices only. After it, the same pipelines are planned for the devices in reach. That
+//! plan is not deployed: its devices are what the machines are asked for. When they come, a round plans with them.
+
+use super::apply::{ApplyError, fence};
+use super::replan::{
+    InForce, ReplanRound, RoundError, Verdict, free_hardware, holds_in_force, part_held, parts_in_force, plan_pipeline,
+    share_of,
+};
+use crate::app::{App, now};
+use crate::decide::fleet::Fleet;
+use crate::decide::machines::{ReachableType, devices_in_reach};
+use crate::decide::replan::{OnBetterPlan, ReplanInput};
+use crate::decide::shares::{PipelineSize, divide, least_work};
+use crate::store::{self, Time, hardware::HardwareRow};
+use apportion_domain::{PipelinePlan, Plan};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Plans every pipeline of the round that may be deployed for the devices in reach, and stores the devices that it wants. A
+/// pipeline without such a plan keeps its wants. Nothing happens if no hardware type has a substrate.
+///
+/// # Errors
+/// The database's, or the lease is lost.
+pub(super) async fn note_wanted(
+    app: &App,
+    fleet: &Fleet,
+    wishes: &[ReplanInput],
+    round: &ReplanRound,
+) -> Result<(), ApplyError> {
+    let types = store::hardware::list(&mut *app.pool.acquire().await?).await?;
+    let types: Vec<ReachableType> = types.into_iter().filter_map(reachable_type).collect();
+    if types.is_empty() {
+        return Ok(());
+    }
+    let InForce { parts, .. } = parts_in_force(app).await?;
+    let (_, free) = part_held(wishes, &holds_in_force(app).await?);
+    let free: Vec<_> = free.into_iter().filter(|wish| wish.on_better_plan == OnBetterPlan::Apply).collect();
+    let reach = devices_in_reach(&fleet.counts(), &types, since_epoch(now()));
+    let hardware = free_hardware(app, reach, &parts, &free).await?;
+    let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
+    let size =
+        |w: &ReplanInput| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
+    let sizes: Vec<_> = free.iter().map(|wish| size(wish)).collect();
+    for (wish, devices) in free.iter().zip(divide(&counts, &sizes)) {
+        let planned = plan_pipeline(wish, share_of(&hardware, &devices), None, round).await;
+        match wanted_devices(planned) {
+            Ok(devices) => store_wants(app, &wish.spec.name, &devices, round).await?,
+            Err(error) => {
+                let why = error.to_string();
+                tracing::warn!(pipeline = wish.spec.name, why, "the pipeline wants the same devices as before");
+            }
+        }
+    }
+    Ok(())
+}
+
+fn reachable_type(row: HardwareRow) -> Option<ReachableType> {
+    row.substrate.as_ref()?;
+    let count_max = row.count_max.and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
+    Some(ReachableType { hardware: row.name, count_max, retry_at: row.retry_at.map(since_epoch) })
+}
+
+/// Why a pipeline's wants stay as they are.
+#[derive(Debug, thiserror::Error)]
+enum WantError {
+    #[error(transparent)]
+    Round(#[from] RoundError),
+    #[error("{0}")]
+    NoPlan(String),
+}
+
+/// The devices of a plan, by hardware type.
+fn wanted_devices(planned: Result<Verdict, RoundError>) -> Result<BTreeMap<String, u32>, WantError> {
+    match planned? {
+        Verdict::Replace(made) => Ok(devices_of(&made.part)),
+        Verdict::Keep { reason, .. } | Verdict::Fail(reason) => Err(WantError::NoPlan(reason)),
+    }
+}
+
+/// The devices of a pipeline's plan, by hardware type.
+pub(super) fn devices_of(part: &PipelinePlan) -> BTreeMap<String, u32> {
+    let plan = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
+    let devices = plan.devices().into_iter();
+    devices.map(|(name, count)| (name.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))).collect()
+}
+
+async fn store_wants(
+    app: &App,
+    pipeline: &str,
+    devices: &BTreeMap<String, u32>,
+    round: &ReplanRound,
+) -> Result<(), ApplyError> {
+    let mut tx = app.pool.begin().await?;
+    fence(&mut tx, round.lease).await?;
+    store::machines::put_wants(&mut tx, pipeline, devices, now()).await?;
+    Ok(tx.commit().await?)
+}
+
+/// A moment as the pure decisions count it.
+pub(super) fn since_epoch(time: Time) -> Duration {
+    Duration::from_millis(u64::try_from(time.timestamp_millis()).unwrap_or_default())
+}

@@ -1,0 +1,298 @@
+//! Which settings do substrates have?
+
+use crate::names::{WORD_CHARS_MAX, is_fleet_word, is_hardware_word};
+use serde::Deserialize;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+/// Most devices of one machine.
+pub const DEVICES_EACH_MAX: u32 = 256;
+/// Longest time of a setting, in seconds: a week.
+const SECONDS_MAX: f64 = 604_800.0;
+/// Most changes of an hour.
+const CHANGES_MAX: u32 = 100_000;
+
+/// The settings file of the substrates. Every key may be absent.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SubstrateSettings {
+    /// Name of the fleet. It is the first part of every machine's name, so two services need two names.
+    pub fleet: String,
+    /// Where agents join, `http://host:7071`. Default: the address at which this service listens for agents.
+    pub join: Option<String>,
+    /// A machine goes back after it had no replica, and its type too many devices, for this time, in seconds.
+    pub idle_s: f64,
+    /// A wish expires after this time, in seconds, or after twice the hardware type's `provision_s` if that is longer.
+    pub wish_s: f64,
+    /// Most machines that are asked for or given back in an hour.
+    pub changes_per_hour_max: u32,
+    /// Whether changes are only told.
+    pub dry_run: bool,
+    /// Agents as child processes of this service.
+    pub local: Option<LocalSettings>,
+    /// Agents as jobs of Slurm.
+    pub slurm: Option<SlurmSettings>,
+}
+
+impl Default for SubstrateSettings {
+    fn default() -> Self {
+        Self {
+            fleet: "apportion".to_owned(),
+            join: None,
+            idle_s: 300.0,
+            wish_s: 900.0,
+            changes_per_hour_max: 60,
+            dry_run: false,
+            local: None,
+            slurm: None,
+        }
+    }
+}
+
+/// Settings of the substrate `local`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LocalSettings {
+    /// The program.
+    pub agent: PathBuf,
+    /// Further arguments of every agent.
+    pub arguments: Vec<String>,
+    /// An agent that ends by itself starts again, at most so many times in a row.
+    pub restarts_max: u32,
+    /// The hardware types, by name.
+    pub hardware: BTreeMap<String, LocalHardware>,
+}
+
+impl Default for LocalSettings {
+    fn default() -> Self {
+        Self { agent: "apportion-agent".into(), arguments: Vec::new(), restarts_max: 5, hardware: BTreeMap::new() }
+    }
+}
+
+/// A hardware type of the substrate `local`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct LocalHardware {
+    /// Devices of one machine.
+    pub devices: u32,
+    /// Further arguments of its agents.
+    pub arguments: Vec<String>,
+}
+
+impl Default for LocalHardware {
+    fn default() -> Self {
+        Self { devices: 1, arguments: Vec::new() }
+    }
+}
+
+/// Settings of the substrate `slurm`.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SlurmSettings {
+    /// The agent's program on the nodes.
+    pub agent: String,
+    /// Further arguments of every agent.
+    pub arguments: Vec<String>,
+    /// Where agents listen, for clients and for each other.
+    pub listen: String,
+    /// Folder on the nodes for the state of agents. Default: `.apportion` in the home directory.
+    pub state_dir: Option<String>,
+    /// Folder on the nodes in which jobs work and write their logs. Default: the service's own.
+    pub directory: Option<String>,
+    /// Folder of `sbatch`, `squeue` and `scancel`. Default: they are on the `PATH`.
+    pub commands: Option<PathBuf>,
+    /// The hardware types, by name.
+    pub hardware: BTreeMap<String, SlurmHardware>,
+}
+
+impl Default for SlurmSettings {
+    fn default() -> Self {
+        Self {
+            agent: "apportion-agent".to_owned(),
+            arguments: Vec::new(),
+            listen: "0.0.0.0:0".to_owned(),
+            state_dir: None,
+            directory: None,
+            commands: None,
+            hardware: BTreeMap::new(),
+        }
+    }
+}
+
+/// A hardware type of the substrate `slurm`. Words have the form that `man sbatch` gives.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SlurmHardware {
+    /// Devices of one machine.
+    pub devices: u32,
+    /// Processors of one machine. Default: one for each device.
+    pub cpus: Option<u32>,
+    /// `--gres`, for example `gpu:t4:2`.
+    pub gres: Option<String>,
+    /// `--constraint`.
+    pub constraint: Option<String>,
+    /// `--partition`.
+    pub partition: Option<String>,
+    /// `--account`.
+    pub account: Option<String>,
+    /// `--qos`.
+    pub qos: Option<String>,
+    /// `--mem`.
+    pub memory: Option<String>,
+    /// `--time`. Default: the partition's.
+    pub time: Option<String>,
+    /// Further arguments of its agents.
+    pub arguments: Vec<String>,
+}
+
+impl Default for SlurmHardware {
+    fn default() -> Self {
+        Self {
+            devices: 1,
+            cpus: None,
+            gres: None,
+            constraint: None,
+            partition: None,
+            account: None,
+            qos: None,
+            memory: None,
+            time: None,
+            arguments: Vec::new(),
+        }
+    }
+}
+
+impl SlurmHardware {
+    /// The options of `sbatch` that are given, with their names.
+    pub(crate) fn options(&self) -> impl Iterator<Item = SlurmOption<'_>> {
+        let all = [
+            ("gres", &self.gres),
+            ("constraint", &self.constraint),
+            ("partition", &self.partition),
+            ("account", &self.account),
+            ("qos", &self.qos),
+            ("mem", &self.memory),
+            ("time", &self.time),
+        ];
+        all.into_iter().filter_map(|(name, value)| Some(SlurmOption { name, value: value.as_deref()? }))
+    }
+}
+
+/// An option of `sbatch`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SlurmOption<'a> {
+    pub(crate) name: &'static str,
+    pub(crate) value: &'a str,
+}
+
+/// A setting that is refused.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{pointer}: {found}: expected {expected}")]
+pub struct RefusedSetting {
+    /// Its place, a JSON pointer.
+    pub pointer: String,
+    /// Its value.
+    pub found: String,
+    /// The right form.
+    pub expected: String,
+}
+
+fn refused(pointer: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> RefusedSetting {
+    RefusedSetting { pointer: pointer.into(), found: found.to_string(), expected: expected.into() }
+}
+
+impl SubstrateSettings {
+    /// Checks every value.
+    ///
+    /// # Errors
+    /// The first value that is refused.
+    pub fn check(&self) -> Result<(), RefusedSetting> {
+        if !is_fleet_word(&self.fleet) {
+            let expected = format!("1 to {WORD_CHARS_MAX} letters, digits, - and _");
+            return Err(refused("/fleet", format!("{:?}", self.fleet), expected));
+        }
+        for (pointer, seconds, least) in [("/idle_s", self.idle_s, 0.0), ("/wish_s", self.wish_s, 1.0)] {
+            if !(least..=SECONDS_MAX).contains(&seconds) {
+                return Err(refused(pointer, seconds, format!("seconds from {least} to {SECONDS_MAX}")));
+            }
+        }
+        if self.changes_per_hour_max > CHANGES_MAX {
+            let expected = format!("a whole number from 0 to {CHANGES_MAX}");
+            return Err(refused("/changes_per_hour_max", self.changes_per_hour_max, expected));
+        }
+        if let Some(join) = self.join.as_ref().filter(|join| !join.starts_with("http://")) {
+            return Err(refused("/join", format!("{join:?}"), "http://HOST:PORT, several separated by commas"));
+        }
+        if let Some(local) = &self.local {
+            for (name, hardware) in &local.hardware {
+                check_hardware(&format!("/local/hardware/{name}"), name, hardware.devices)?;
+            }
+        }
+        self.slurm.as_ref().map_or(Ok(()), check_slurm)
+    }
+}
+
+fn check_hardware(pointer: &str, name: &str, devices: u32) -> Result<(), RefusedSetting> {
+    if !is_hardware_word(name) {
+        let expected = format!("1 to {WORD_CHARS_MAX} letters, digits, -, _ and . as the name of a hardware type");
+        return Err(refused(pointer, format!("{name:?}"), expected));
+    }
+    if !(1..=DEVICES_EACH_MAX).contains(&devices) {
+        let expected = format!("a whole number from 1 to {DEVICES_EACH_MAX}");
+        return Err(refused(format!("{pointer}/devices"), devices, expected));
+    }
+    Ok(())
+}
+
+fn check_slurm(slurm: &SlurmSettings) -> Result<(), RefusedSetting> {
+    for (name, hardware) in &slurm.hardware {
+        let pointer = format!("/slurm/hardware/{name}");
+        check_hardware(&pointer, name, hardware.devices)?;
+        for SlurmOption { name, value } in hardware.options() {
+            if value.is_empty() || !value.chars().all(is_option_char) {
+                let expected = format!("a word of Slurm for --{name}, without spaces or quotes");
+                let key = if name == "mem" { "memory" } else { name };
+                return Err(refused(format!("{pointer}/{key}"), format!("{value:?}"), expected));
+            }
+        }
+    }
+    let texts = [("/slurm/state_dir", &slurm.state_dir), ("/slurm/directory", &slurm.directory)];
+    for (pointer, text) in texts {
+        if let Some(text) = text.as_ref().filter(|text| !text.starts_with('/') || text.contains(['\n', '%', '\\'])) {
+            return Err(refused(pointer, format!("{text:?}"), "an absolute path without % and \\"));
+        }
+    }
+    Ok(())
+}
+
+fn is_option_char(c: char) -> bool {
+    c.is_ascii_alphanumeric() || "_-.:,&|[]*()=+/@".contains(c)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn slurm(hardware: SlurmHardware) -> SubstrateSettings {
+        let hardware = [("t4".to_owned(), hardware)].into();
+        SubstrateSettings { slurm: Some(SlurmSettings { hardware, ..SlurmSettings::default() }), ..Default::default() }
+    }
+
+    #[test]
+    fn wrong_settings_are_refused_with_their_place() {
+        let gres = |text: &str| slurm(SlurmHardware { gres: Some(text.into()), ..SlurmHardware::default() });
+        assert_eq!(gres("gpu:t4:2").check(), Ok(()));
+        let cases = [
+            (gres("gpu; rm"), "/slurm/hardware/t4/gres: \"gpu; rm\": expected a word of Slurm for --gres"),
+            (slurm(SlurmHardware { devices: 0, ..SlurmHardware::default() }), "/slurm/hardware/t4/devices: 0: expected"),
+            (SubstrateSettings { fleet: "a.b".into(), ..Default::default() }, "/fleet: \"a.b\": expected 1 to 64"),
+            (SubstrateSettings { idle_s: f64::NAN, ..Default::default() }, "/idle_s: NaN: expected seconds"),
+            (SubstrateSettings { wish_s: 0.5, ..Default::default() }, "/wish_s: 0.5: expected seconds from 1"),
+            (SubstrateSettings { join: Some("h:7".into()), ..Default::default() }, "/join: \"h:7\": expected http://"),
+        ];
+        for (settings, expected) in cases {
+            let said = settings.check().expect_err(expected).to_string();
+            assert!(said.starts_with(expected), "{said}");
+        }
+    }
+}
