@@ -9,9 +9,12 @@ use apportion_experiments::bench::heuristics::HeuristicsSettings;
 use apportion_experiments::bench::promises::PromiseSettings;
 use apportion_experiments::bench::push::PushSettings;
 use apportion_experiments::bench::{estimator, fidelity, fleet, heuristics, promises, push, serving, solver};
+use apportion_experiments::hpa::load::HpaRunLength;
+use apportion_experiments::hpa::{self, HpaBenchSettings};
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::output::OutputFormat;
 use clap::{Args, Subcommand};
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// The measured part.
@@ -74,6 +77,9 @@ pub enum BenchCommand {
     /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its
     /// regret against an all-knowing choice.
     Serving,
+    /// Kubernetes' real autoscaler beside our service, on the same emulated replicas and load: cost and attainment of both,
+    /// and the autoscaler's decisions beside those of our model of it. It takes 17 minutes.
+    Hpa(HpaArgs),
     /// Real variants on this machine under loads from light to twice the planned demand, beside the estimator's interval.
     Fidelity(FidelityArgs),
     /// Promises that plans hold, each tested on further fresh samples. Pipelines and loads are drawn.
@@ -118,6 +124,24 @@ pub struct FidelityArgs {
     format: OutputFormat,
 }
 
+/// Arguments of `apportion bench hpa`.
+#[derive(Args, Debug)]
+pub struct HpaArgs {
+    /// A program that starts a control plane of Kubernetes (`start DIR` prints a kubeconfig, `stop DIR` ends it), or the
+    /// folder with such a program called `control-plane`. `kubectl` and `openssl` must be on the PATH.
+    #[arg(long)]
+    control_plane: PathBuf,
+    /// A load of 3 minutes, and an autoscaler with shorter periods than Kubernetes' defaults: for tests.
+    #[arg(long)]
+    quick: bool,
+    /// Seed of the arrivals.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// `table` for people, `json` for programs.
+    #[arg(long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
 /// Arguments of `apportion bench push`.
 #[derive(Args, Debug)]
 pub struct PushArgs {
@@ -152,6 +176,10 @@ pub fn run(command: BenchCommand) -> CommandResult {
         }
         BenchCommand::Fidelity(FidelityArgs { fleet, seconds, seed, format }) => {
             fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, seed, format })?;
+        }
+        BenchCommand::Hpa(HpaArgs { control_plane, quick, seed, format }) => {
+            let length = if quick { HpaRunLength::Quick } else { HpaRunLength::Full };
+            hpa::run(&HpaBenchSettings { control_plane, length, seed, format })?;
         }
         BenchCommand::Push(PushArgs { agents, pushes }) => push::run(&PushSettings { agents, pushes })?,
         BenchCommand::Agent(args) => return agent::measure(&args),

@@ -39,6 +39,53 @@ impl FleetSettings {
     }
 }
 
+/// The service as a process of its own, with a private database. Dropping it stops the process.
+pub struct LocalService {
+    process: Process,
+    /// The service, as its clients reach it.
+    pub service: Service,
+    /// The service's URL.
+    pub api: String,
+    /// The URL where agents join.
+    pub grpc: String,
+    /// The token that agents show.
+    pub token: String,
+}
+
+impl LocalService {
+    /// Starts it with further arguments, and waits until it is ready. Its files and its log are in `data_dir`.
+    ///
+    /// # Errors
+    /// If a port is taken, or the service does not come up.
+    pub async fn start(data_dir: &Path, arguments: &[String]) -> Result<Self> {
+        let (http, grpc) = (free_port()?, free_port()?);
+        let token = uuid::Uuid::now_v7().to_string();
+        let api = format!("http://127.0.0.1:{http}");
+        let mut serve = vec!["serve".to_owned()];
+        serve.extend(flags(&[
+            ("data-dir", data_dir.join("service").display().to_string()),
+            ("http", format!("127.0.0.1:{http}")),
+            ("grpc", format!("127.0.0.1:{grpc}")),
+            ("token", token.clone()),
+        ]));
+        serve.extend_from_slice(arguments);
+        print_progress(&format!("starting the service on {api}, with its own private PostgreSQL"));
+        let process = Process::start("service", &std::env::current_exe()?, &serve, data_dir)?;
+        let service = Service::new(api.clone())?;
+        let started = Self { process, service, api, grpc: format!("http://127.0.0.1:{grpc}"), token };
+        if let Err(error) = started.service.wait_until_ready().await {
+            let log = std::fs::read_to_string(data_dir.join("service.log")).unwrap_or_default();
+            return Err(error.context(format!("the service said:\n{log}")));
+        }
+        Ok(started)
+    }
+}
+
+/// Options of a program with their values.
+fn flags(pairs: &[(&str, String)]) -> Vec<String> {
+    pairs.iter().flat_map(|(name, value)| [format!("--{name}"), value.clone()]).collect()
+}
+
 /// All started processes. Dropping it stops them, agents first.
 pub struct LocalFleet {
     /// The agents.
@@ -67,43 +114,16 @@ impl LocalFleet {
             if settings.data_dir.is_none() { Some(tempfile::tempdir().context("a temporary folder")?) } else { None };
         let data_dir = settings.data_dir.clone().or(temporary.as_ref().map(|t| t.path().to_owned())).context("a folder")?;
         std::fs::create_dir_all(&data_dir).with_context(|| format!("creating {}", data_dir.display()))?;
-        let (http, grpc) = (free_port()?, free_port()?);
-        let token = uuid::Uuid::now_v7().to_string();
-        let api = format!("http://127.0.0.1:{http}");
-        let join = format!("http://127.0.0.1:{grpc}");
-        let flags =
-            |pairs: &[(&str, String)]| pairs.iter().flat_map(|(k, v)| [format!("--{k}"), v.clone()]).collect::<Vec<_>>();
-        let mut serve = vec!["serve".to_owned()];
-        serve.extend(flags(&[
-            ("data-dir", data_dir.join("service").display().to_string()),
-            ("http", format!("127.0.0.1:{http}")),
-            ("grpc", format!("127.0.0.1:{grpc}")),
-            ("token", token.clone()),
-        ]));
-        print_progress(&format!("starting the service on {api}, with its own private PostgreSQL"));
-        let process = Process::start("service", &std::env::current_exe()?, &serve, &data_dir)?;
-        let service = Service::new(api.clone())?;
-        let mut fleet = Self {
-            agents: Vec::new(),
-            _service: process,
-            service,
-            api,
-            grpc: join.clone(),
-            token: token.clone(),
-            data_dir,
-            _temporary: temporary,
-        };
-        if let Err(error) = fleet.service.wait_until_ready().await {
-            let log = std::fs::read_to_string(fleet.data_dir.join("service.log")).unwrap_or_default();
-            return Err(error.context(format!("the service said:\n{log}")));
-        }
+        let LocalService { process, service, api, grpc, token } = LocalService::start(&data_dir, &[]).await?;
+        let mut fleet =
+            Self { agents: Vec::new(), _service: process, service, api, grpc, token, data_dir, _temporary: temporary };
         let body = json!({"name": HARDWARE, "price_per_hour": 1.0});
         fleet.service.put(&format!("/v1/hardware/{HARDWARE}"), &body).await?;
         for i in 1..=settings.agents {
             let name = format!("agent-{i}");
             let mut flags = flags(&[
-                ("join", join.clone()),
-                ("token", token.clone()),
+                ("join", fleet.grpc.clone()),
+                ("token", fleet.token.clone()),
                 ("name", name.clone()),
                 ("hardware", HARDWARE.to_owned()),
                 ("devices", settings.devices.to_string()),

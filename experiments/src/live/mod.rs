@@ -7,6 +7,6 @@ pub mod figures;
 pub mod fleet;
 pub mod load;
 pub mod plans;
-mod process;
+pub mod process;
 pub mod service;
 pub mod validation;

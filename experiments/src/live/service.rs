@@ -60,6 +60,23 @@ impl Service {
         self.send(self.http.put(format!("{}{path}", self.base)).json(body)).await
     }
 
+    /// Posts a fact about a resource.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn post(&self, path: &str, body: &Value) -> Result<Value> {
+        self.send(self.http.post(format!("{}{path}", self.base)).json(body)).await
+    }
+
+    /// Registers a profile in CSV.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn put_profile_csv(&self, pipeline: &str, profile: &str) -> Result<Value> {
+        let request = self.http.put(format!("{}/v1/pipelines/{pipeline}/profiles", self.base));
+        self.send(request.header("content-type", "text/csv").body(profile.to_owned())).await
+    }
+
     /// All agents that have registered, page by page.
     ///
     /// # Errors

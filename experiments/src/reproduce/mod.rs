@@ -6,7 +6,7 @@
 
 mod across;
 mod contenders;
-mod headline;
+pub(crate) mod headline;
 mod infaas;
 mod inferline;
 mod lab;

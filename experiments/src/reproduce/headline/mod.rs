@@ -14,7 +14,7 @@ mod findings;
 mod overload;
 pub mod protocol;
 mod report;
-mod scalers;
+pub mod scalers;
 mod system;
 mod tables;
 mod traces;
