@@ -3,8 +3,8 @@
 use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
-    access, agents, audit, comparisons, decisions, demand, events, files, frontiers, hardware, health, holds, loads,
-    metrics, pipelines, plans, profiles, schedules, simulations, target, tokens, traces, webhooks,
+    access, agents, audit, comparisons, decisions, demand, events, explanations, files, frontiers, hardware, health, holds,
+    loads, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -51,6 +51,8 @@ use utoipa_swagger_ui::SwaggerUi;
         plans::post,
         plans::get,
         plans::delete,
+        explanations::get,
+        plan_diff::get,
         simulations::list,
         simulations::post,
         simulations::get,

@@ -45,6 +45,15 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<TraceRow>> {
     sqlx::query_as("select id, name, kind, rows, created_at from traces where id = $1").bind(id).fetch_optional(db).await
 }
 
+/// Whether there is a trace with this identifier. Until the transaction ends, no other one can delete it.
+///
+/// # Errors
+/// The database's.
+pub async fn share(db: &mut PgConnection, id: Uuid) -> Result<bool> {
+    let found = sqlx::query("select 1 from traces where id = $1 for share").bind(id).fetch_optional(db).await?;
+    Ok(found.is_some())
+}
+
 /// The newest trace with this name.
 ///
 /// # Errors

@@ -17,6 +17,7 @@ mod page;
 mod plans;
 mod replan;
 mod schedules;
+mod stored_plans;
 mod support;
 mod target_history;
 mod time;

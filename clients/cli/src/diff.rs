@@ -5,9 +5,8 @@ use apportion_domain::{GroupSize, PlanChange};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, OutputFormat, TextTable, number};
-use apportion_wire::{AnyPlan, BadInput};
+use apportion_wire::{AnyPlan, BadInput, PlanDiffFile};
 use clap::Args;
-use serde_json::{Value, json};
 
 /// Arguments of `apportion diff`.
 #[derive(Args, Debug)]
@@ -30,10 +29,7 @@ pub fn run(args: &DiffArgs) -> CommandResult {
         (AnyPlan::Scaling(_), AnyPlan::Allocation(_)) => return Err(other_kind(&args.to, "scaling", "pipelines")),
     };
     match args.format {
-        OutputFormat::Json => {
-            let list: Vec<_> = changes.iter().map(change_json).collect();
-            output::print(&output::json(&json!({ "changes": list }))?)?;
-        }
+        OutputFormat::Json => output::print(&output::json(&PlanDiffFile::from(&changes[..]))?)?,
         OutputFormat::Table if changes.is_empty() => eprintln!("no changes"),
         OutputFormat::Table => output::print(&table(&changes))?,
     }
@@ -44,14 +40,6 @@ pub fn run(args: &DiffArgs) -> CommandResult {
 fn other_kind(file: &str, expected: &str, found: &str) -> Failure {
     let expected = format!("a plan with {expected}, as the first file");
     BadInput::one(file, format!("/{found}"), format!("a plan with {found}"), expected).into()
-}
-
-fn change_json(c: &PlanChange) -> Value {
-    let side = |s: Option<GroupSize>| s.map(|s| json!({"replicas": s.replicas, "batch": s.batch}));
-    json!({
-        "pipeline": c.pipeline, "task": c.group.task, "variant": c.group.variant, "hardware": c.group.hardware,
-        "share": c.group.share.value(), "from": side(c.from), "to": side(c.to),
-    })
 }
 
 fn table(changes: &[PlanChange]) -> String {
