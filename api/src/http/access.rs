@@ -67,7 +67,10 @@ pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
         "/v1/files/{sha256}" if is_read => Scope::Agent,
         _ if ADMINISTRATION.iter().any(|resource| pattern.starts_with(resource)) => Scope::Admin,
         _ if is_read => Scope::Read,
+        "/v1/agents/{number}" => Scope::Admin,
         _ if pattern.starts_with("/v1/hardware") => Scope::Admin,
+        // A planning client stores files, and other clients' pipelines may need them soon.
+        "/v1/files/{sha256}" if *method == Method::DELETE => Scope::Apply,
         _ if PLANNING.contains(&pattern) => Scope::Plan,
         _ => Scope::Apply,
     })
@@ -77,7 +80,7 @@ pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
 const ADMINISTRATION: [&str; 3] = ["/v1/tokens", "/v1/audit", "/v1/webhooks"];
 
 /// Resources that a planning client writes.
-const PLANNING: [&str; 15] = [
+const PLANNING: [&str; 16] = [
     "/v1/comparisons",
     "/v1/comparisons/{id}",
     "/v1/comparisons/{id}/cancel",
@@ -93,6 +96,7 @@ const PLANNING: [&str; 15] = [
     "/v1/simulations/{id}",
     "/v1/simulations/{id}/cancel",
     "/v1/traces",
+    "/v1/traces/{id}",
 ];
 
 /// Measurements that clients send all the time. The audit leaves them out.
@@ -245,6 +249,12 @@ mod tests {
         assert_eq!(needed(Method::GET, "/v1/target"), Some(Scope::Read));
         assert_eq!(needed(Method::HEAD, "/v1/files/{sha256}"), Some(Scope::Agent));
         assert_eq!(needed(Method::PUT, "/v1/files/{sha256}"), Some(Scope::Plan));
+        assert_eq!(needed(Method::DELETE, "/v1/files/{sha256}"), Some(Scope::Apply));
+        assert_eq!(needed(Method::DELETE, "/v1/traces/{id}"), Some(Scope::Plan));
+        assert_eq!(needed(Method::DELETE, "/v1/agents/{number}"), Some(Scope::Admin));
+        assert_eq!(needed(Method::GET, "/v1/agents"), Some(Scope::Read));
+        assert_eq!(needed(Method::GET, "/v1/plans/{id}/explanation"), Some(Scope::Read));
+        assert_eq!(needed(Method::GET, "/v1/plans/{id}/diff"), Some(Scope::Read));
         assert_eq!(needed(Method::POST, "/v1/plans"), Some(Scope::Plan));
         assert_eq!(needed(Method::POST, "/v1/frontiers"), Some(Scope::Plan));
         assert_eq!(needed(Method::POST, "/v1/simulations/{id}/cancel"), Some(Scope::Plan));

@@ -23,6 +23,7 @@ fn operations() -> Vec<Operation> {
         ("{id}", uuid::Uuid::nil().to_string()),
         ("{sha256}", "ab".repeat(32)),
         ("{generation}", "77".to_owned()),
+        ("{number}", "77".to_owned()),
     ];
     let mut all = Vec::new();
     for (path, item) in description["paths"].as_object().expect("paths") {

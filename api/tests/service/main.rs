@@ -6,6 +6,7 @@ mod analyses;
 mod bounds;
 mod conditions;
 mod database;
+mod deletion;
 mod events;
 mod fleet;
 mod http;
