@@ -130,8 +130,14 @@ impl Modify for CommonRefusals {
             if path == "/livez" {
                 continue;
             }
+            let is_limited = access::has_rate_limit(&Method::GET, Some(path));
             let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-            operations.into_iter().flatten().for_each(add_refusals);
+            for operation in operations.into_iter().flatten() {
+                add_refusals(operation);
+                if is_limited {
+                    operation.responses.responses.extend(RefusalReply::<429>::responses());
+                }
+            }
         }
     }
 }
