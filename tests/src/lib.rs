@@ -10,4 +10,4 @@ pub mod load;
 mod machine;
 pub mod prometheus;
 
-pub use machine::{free_port, programs, root};
+pub use machine::{free_port, printed, programs, root};

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_time_of_a_refusal_is_the_time_of_the_next_request() {
+    fn a_refusal_says_when_the_next_request_is_served() {
         let mut buckets = RateBuckets::new(limit(4, 2));
         assert_eq!(served(&mut buckets, "a", 2, ms(100)), 2);
         assert_eq!(buckets.take("a", ms(200)), RateDecision::Refused { retry_after: ms(150) });

@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// An agent.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub struct AgentRow {
-    /// Its number; it belongs to its name for ever.
+    /// Its number; it belongs to its name until the agent is deleted.
     pub number: i64,
     /// Its name.
     pub name: String,
