@@ -188,7 +188,7 @@ pub async fn get(
         (status = 416, description = "The file has no byte of the range."),
         (status = 421, description = "The header `Host` has no name of this service."),
         (status = 422, description = "This is no digest."),
-        (status = 429, description = "The client has sent too many requests; `Retry-After` says how many seconds it should wait.")))]
+        (status = 429, description = "The client has sent too many requests.")))]
 pub async fn head(
     app: web::Data<App>,
     file: web::Path<FilePath>,

@@ -176,7 +176,8 @@ pub struct SolvedPlan {
     pub document: Value,
 }
 
-/// The load of each pipeline: the uploaded trace (CSV), the same for each, or a steady one at the pipeline's demand for 60 s.
+/// The load of each pipeline: the uploaded trace (CSV), the same for each. Without one, a steady load at its demand for
+/// 60 s.
 ///
 /// # Errors
 /// If the trace cannot be read.
