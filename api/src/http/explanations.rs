@@ -138,6 +138,16 @@ mod tests {
     use super::*;
 
     #[test]
+    fn few_plans_are_explained_at_a_time() {
+        let rooms = ExplanationRooms::default();
+        let held: Vec<_> = (0..EXPLANATIONS_MAX).map(|_| rooms.take()).collect();
+        assert!(held.iter().all(Result::is_ok));
+        assert_eq!(rooms.take().err().map(|refusal| refusal.status), Some(503));
+        drop(held);
+        assert!(rooms.take().is_ok());
+    }
+
+    #[test]
     fn a_part_that_is_left_out_is_listed() {
         let mut explanation = json!({"left_out": ["a"]});
         leave_out(&mut explanation, "b");

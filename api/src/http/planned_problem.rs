@@ -133,26 +133,27 @@ async fn patched(row: PlanRow, asked: PlanRequest) -> Result<Value, Refusal> {
         let detail = "a stored plan brings its own objective and hardware: expected their changes in patch";
         return Err(Refusal::value("/from", detail));
     }
-    let change = move || {
-        let mut problem = row.problem;
-        if let Some(patch) = asked.patch {
-            if !patch.is_object() {
-                return Err(Refusal::value("/patch", "expected an object with the keys that change"));
-            }
-            merge_patch(&mut problem, patch);
-            // Patches of patches could grow a problem beyond the largest body.
-            let bytes = problem.to_string().len();
-            if bytes > DOCUMENT_BYTES_MAX {
-                let detail = format!("the patched problem has {bytes} bytes: expected at most {DOCUMENT_BYTES_MAX}");
-                return Err(Refusal::value("/patch", detail));
-            }
+    off_loop(move || change(row.problem, asked.patch)).await?
+}
+
+/// A problem, changed by a patch and checked.
+fn change(mut problem: Value, patch: Option<Value>) -> Result<Value, Refusal> {
+    if let Some(patch) = patch {
+        if !patch.is_object() {
+            return Err(Refusal::value("/patch", "expected an object with the keys that change"));
         }
-        match documents::problem(&problem) {
-            Ok(_) => Ok(problem),
-            Err(bad) => Err(Refusal::from(bad).below("/patch")),
+        merge_patch(&mut problem, patch);
+        // Patches of patches could grow a problem beyond the largest body.
+        let bytes = problem.to_string().len();
+        if bytes > DOCUMENT_BYTES_MAX {
+            let detail = format!("the patched problem has {bytes} bytes: expected at most {DOCUMENT_BYTES_MAX}");
+            return Err(Refusal::value("/patch", detail));
         }
-    };
-    off_loop(change).await?
+    }
+    match documents::problem(&problem) {
+        Ok(_) => Ok(problem),
+        Err(bad) => Err(Refusal::from(bad).below("/patch")),
+    }
 }
 
 /// The ways to say what is planned.
@@ -220,4 +221,18 @@ async fn specs(db: &mut PgConnection, pipelines: Vec<PlannedPipeline>) -> Result
         specs.push(spec);
     }
     Ok(specs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_patched_problem_is_bounded() {
+        let half = "x".repeat(DOCUMENT_BYTES_MAX / 2);
+        let refused = change(json!({"a": half}), Some(json!({"b": half}))).expect_err("it is too large");
+        assert_eq!((refused.status, refused.errors[0].pointer.as_str()), (422, "/patch"));
+        assert!(refused.detail.contains("bytes"), "{refused}");
+    }
 }
