@@ -21,6 +21,7 @@ pub mod store;
 
 pub use app::access::{AccessConfig, TOKEN_CHARS_MIN, TokenRule, random_secret};
 pub use app::prometheus_access::{AccessError, AllowedPrometheus, TokenPlace};
+pub use app::rate_limit::RateLimit;
 pub use apportion_kubernetes::KubernetesAccess;
 pub use apportion_scalers::TlsFiles;
 pub use apportion_substrates::SubstrateSettings;

@@ -11,4 +11,4 @@ mod machine;
 pub mod prometheus;
 pub mod slurm;
 
-pub use machine::{free_port, programs, root};
+pub use machine::{free_port, printed, programs, root};

@@ -30,3 +30,15 @@ pub fn programs() -> PathBuf {
 pub fn free_port() -> u16 {
     apportion_support::ports::free_port().expect("a free port")
 }
+
+/// Runs `apportion` without holding up the test's own tasks, and returns its stdout.
+///
+/// # Panics
+/// If it fails.
+pub async fn printed(arguments: &[&str]) -> String {
+    let mut command = std::process::Command::new(programs().join("apportion"));
+    command.args(arguments);
+    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("it ends").expect("the program runs");
+    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).expect("text")
+}

@@ -1,17 +1,8 @@
 //! `apportion simulate`, `frontier` and `compare` with `--server` print what they print without it.
 
 use apportion_tests::cluster::Cluster;
-use apportion_tests::{programs, root};
+use apportion_tests::{printed, root};
 use serde_json::Value;
-
-/// Runs `apportion` without holding up the test's own tasks, and returns its stdout.
-async fn printed(arguments: &[&str]) -> String {
-    let mut command = std::process::Command::new(programs().join("apportion"));
-    command.args(arguments);
-    let output = tokio::task::spawn_blocking(move || command.output()).await.expect("it ends").expect("the program runs");
-    assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).expect("text")
-}
 
 fn example(name: &str) -> String {
     root().join("examples").join(name).display().to_string()

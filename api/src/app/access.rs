@@ -2,9 +2,12 @@
 //!
 //! A token is `apportion_ID_SECRET`. The table has the SHA-256 of the secret, which has 244 random bits.
 
+use super::rate_limit::{RateBuckets, RateDecision, RateLimit};
 use sha2::{Digest, Sha256};
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::{Mutex, PoisonError};
+use std::time::Instant;
 use uuid::Uuid;
 
 /// The begin of every token of the table.
@@ -74,6 +77,8 @@ pub struct AccessConfig {
     pub token: TokenRule,
     /// Names of this service in the header `Host`, beside those of loopback. Only for requests without a token.
     pub hosts: Vec<String>,
+    /// The requests that each client may send to this process.
+    pub rate: RateLimit,
 }
 
 /// Whether requests need a token.
@@ -88,13 +93,41 @@ pub enum TokenRule {
 
 impl fmt::Debug for AccessConfig {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let AccessConfig { admin_token, token, hosts } = self;
+        let AccessConfig { admin_token, token, hosts, rate } = self;
         let admin_token = admin_token.as_ref().map(|_| "(secret)");
         f.debug_struct("AccessConfig")
             .field("admin_token", &admin_token)
             .field("token", token)
             .field("hosts", hosts)
+            .field("rate", rate)
             .finish()
+    }
+}
+
+/// A client whose requests are counted.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum RateClient {
+    /// The client with this token of the table.
+    Token(Uuid),
+    /// A client without a row: that of the configured token, or all clients on loopback without one. It has this name.
+    Named(String),
+}
+
+/// The requests of the clients of this process.
+pub struct ClientRates {
+    begun: Instant,
+    buckets: Mutex<RateBuckets<RateClient>>,
+}
+
+impl ClientRates {
+    fn new(limit: RateLimit) -> Self {
+        Self { begun: Instant::now(), buckets: Mutex::new(RateBuckets::new(limit)) }
+    }
+
+    /// Decides on a request that comes now.
+    pub fn take(&self, client: RateClient) -> RateDecision {
+        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        buckets.take(client, self.begun.elapsed())
     }
 }
 
@@ -106,6 +139,8 @@ pub struct AccessPolicy {
     pub admin: Option<SecretDigest>,
     /// The digest of the agents' token.
     pub agent: SecretDigest,
+    /// The requests of its clients.
+    pub rates: ClientRates,
     hosts: Vec<String>,
 }
 
@@ -117,6 +152,7 @@ impl AccessPolicy {
             is_token_required: config.token == TokenRule::Always || !address.is_loopback(),
             admin: config.admin_token.as_deref().map(digest),
             agent: digest(agent_token),
+            rates: ClientRates::new(config.rate),
             hosts: config.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
         }
     }

@@ -57,7 +57,10 @@ pub static OUT_OF_SCOPE: Count = Count::new("requests_out_of_scope_total", "Requ
 /// Requests that a browser sent for another site.
 pub static OTHER_SITE: Count =
     Count::new("requests_other_site_total", "Requests that another site sent through a browser.");
+/// Requests of a client that has sent too many.
+pub static OVER_RATE: Count =
+    Count::new("requests_over_rate_total", "Requests refused since their client has sent too many.");
 
 /// All counts.
-pub static ALL: [&Count; 8] =
-    [&PANICS, &DEATHS, &ABANDONED, &RETRIES, &WITHOUT_TOKEN, &WRONG_TOKEN, &OUT_OF_SCOPE, &OTHER_SITE];
+pub static ALL: [&Count; 9] =
+    [&PANICS, &DEATHS, &ABANDONED, &RETRIES, &WITHOUT_TOKEN, &WRONG_TOKEN, &OUT_OF_SCOPE, &OTHER_SITE, &OVER_RATE];

@@ -7,6 +7,7 @@ pub mod counts;
 pub mod heartbeats;
 pub mod parts;
 pub mod prometheus_access;
+pub mod rate_limit;
 
 use access::AccessPolicy;
 use agent_records::AgentRecords;

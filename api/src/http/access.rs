@@ -2,10 +2,11 @@
 //!
 //! Every request passes [`check_access`]. A client shows a token (`Authorization: Bearer TOKEN`). The token's scope must
 //! allow the operation. A service on loopback serves requests without a token as well. A browser must not send those for
-//! another site.
+//! another site. A client that sends too many requests is refused for a while.
 
 use super::refusal::{HandlerResult, Refusal};
-use crate::app::access::ShownToken;
+use crate::app::access::{RateClient, ShownToken};
+use crate::app::rate_limit::RateDecision;
 use crate::app::{App, access, counts, now};
 use crate::store::{self, audit::AuditRow};
 use actix_web::body::{BoxBody, MessageBody};
@@ -17,6 +18,7 @@ use actix_web::{FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseErr
 use apportion_wire::Scope;
 use serde::Serialize;
 use std::future::{Ready, ready};
+use std::time::Duration;
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -67,7 +69,10 @@ pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
         "/v1/files/{sha256}" if is_read => Scope::Agent,
         _ if ADMINISTRATION.iter().any(|resource| pattern.starts_with(resource)) => Scope::Admin,
         _ if is_read => Scope::Read,
+        "/v1/agents/{number}" => Scope::Admin,
         _ if pattern.starts_with("/v1/hardware") => Scope::Admin,
+        // A planning client stores files, and other clients' pipelines may need them soon.
+        "/v1/files/{sha256}" if *method == Method::DELETE => Scope::Apply,
         _ if PLANNING.contains(&pattern) => Scope::Plan,
         _ => Scope::Apply,
     })
@@ -77,7 +82,7 @@ pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
 const ADMINISTRATION: [&str; 3] = ["/v1/tokens", "/v1/audit", "/v1/webhooks"];
 
 /// Resources that a planning client writes.
-const PLANNING: [&str; 15] = [
+const PLANNING: [&str; 16] = [
     "/v1/comparisons",
     "/v1/comparisons/{id}",
     "/v1/comparisons/{id}/cancel",
@@ -93,6 +98,7 @@ const PLANNING: [&str; 15] = [
     "/v1/simulations/{id}",
     "/v1/simulations/{id}/cancel",
     "/v1/traces",
+    "/v1/traces/{id}",
 ];
 
 /// Measurements that clients send all the time. The audit leaves them out.
@@ -115,17 +121,15 @@ pub async fn check_access(
             return Ok(request.into_response(refused(&refusal)));
         }
     };
-    let is_audited = !request.method().is_safe()
-        && pattern.is_some_and(|pattern| pattern.starts_with("/v1/") && !MEASUREMENTS.contains(&pattern.as_str()));
-    let entry = is_audited.then(|| AuditRow {
-        id: Uuid::now_v7(),
-        made_at: now(),
-        who: client.name.clone(),
-        token: client.token,
-        method: request.method().to_string(),
-        path: request.path().to_owned(),
-        status: 0,
-    });
+    if has_rate_limit(request.method(), pattern.as_deref())
+        && let Some(counted) = rate_client(&client)
+        && let RateDecision::Refused { retry_after } = app.access.rates.take(counted)
+    {
+        counts::OVER_RATE.increment();
+        tracing::debug!(client = client.name, path = request.path(), "too many requests");
+        return Ok(request.into_response(over_rate(&client, retry_after)));
+    }
+    let entry = audit_entry(&request, &client, pattern.as_deref());
     let is_allowed = needed.is_none_or(|needed| client.scope.allows(needed));
     let response = if is_allowed {
         request.extensions_mut().insert(client);
@@ -145,6 +149,46 @@ pub async fn check_access(
         entry.status = i32::from(status.as_u16());
         note(&app, &entry).await;
     }
+    response
+}
+
+/// The entry of a request in the audit, without its status; `None`: it changes nothing, or it is a measurement.
+fn audit_entry(request: &ServiceRequest, client: &Principal, pattern: Option<&str>) -> Option<AuditRow> {
+    let is_audited = !request.method().is_safe()
+        && pattern.is_some_and(|pattern| pattern.starts_with("/v1/") && !MEASUREMENTS.contains(&pattern));
+    is_audited.then(|| AuditRow {
+        id: Uuid::now_v7(),
+        made_at: now(),
+        who: client.name.clone(),
+        token: client.token,
+        method: request.method().to_string(),
+        path: request.path().to_owned(),
+        status: 0,
+    })
+}
+
+/// Whether the requests of an operation count for the limit of their client. Probes and scrapes are always answered, and so
+/// is an operation that is open to everybody: it has no client.
+#[must_use]
+pub fn has_rate_limit(method: &Method, pattern: Option<&str>) -> bool {
+    pattern != Some("/metrics") && needed_scope(method, pattern).is_some()
+}
+
+/// The client for whom a request counts; `None` for agents: they fetch what they must load.
+fn rate_client(client: &Principal) -> Option<RateClient> {
+    match client.token {
+        Some(token) => Some(RateClient::Token(token)),
+        None if client.scope == Scope::Agent => None,
+        None => Some(RateClient::Named(client.name.clone())),
+    }
+}
+
+/// The refusal of a client that has sent too many requests.
+fn over_rate(client: &Principal, retry_after: Duration) -> HttpResponse {
+    let seconds = retry_after.as_secs() + u64::from(retry_after.subsec_nanos() > 0);
+    let detail = format!("{} has sent too many requests: try again in {seconds} s", client.name);
+    let mut response = Refusal::new(StatusCode::TOO_MANY_REQUESTS, detail).error_response();
+    response.headers_mut().insert(header::RETRY_AFTER, header::HeaderValue::from(seconds));
     response
 }
 
@@ -245,6 +289,12 @@ mod tests {
         assert_eq!(needed(Method::GET, "/v1/target"), Some(Scope::Read));
         assert_eq!(needed(Method::HEAD, "/v1/files/{sha256}"), Some(Scope::Agent));
         assert_eq!(needed(Method::PUT, "/v1/files/{sha256}"), Some(Scope::Plan));
+        assert_eq!(needed(Method::DELETE, "/v1/files/{sha256}"), Some(Scope::Apply));
+        assert_eq!(needed(Method::DELETE, "/v1/traces/{id}"), Some(Scope::Plan));
+        assert_eq!(needed(Method::DELETE, "/v1/agents/{number}"), Some(Scope::Admin));
+        assert_eq!(needed(Method::GET, "/v1/agents"), Some(Scope::Read));
+        assert_eq!(needed(Method::GET, "/v1/plans/{id}/explanation"), Some(Scope::Read));
+        assert_eq!(needed(Method::GET, "/v1/plans/{id}/diff"), Some(Scope::Read));
         assert_eq!(needed(Method::POST, "/v1/plans"), Some(Scope::Plan));
         assert_eq!(needed(Method::POST, "/v1/frontiers"), Some(Scope::Plan));
         assert_eq!(needed(Method::POST, "/v1/simulations/{id}/cancel"), Some(Scope::Plan));
@@ -259,6 +309,25 @@ mod tests {
         assert_eq!(needed(Method::POST, "/v1/new-things"), Some(Scope::Apply), "an operation that nobody has listed");
         assert_eq!(needed_scope(&Method::GET, None), Some(Scope::Agent), "a path that nothing answers");
         assert_eq!(needed_scope(&Method::PUT, None), Some(Scope::Admin));
+    }
+
+    #[test]
+    fn probes_and_scrapes_have_no_rate_limit() {
+        for free in ["/livez", "/readyz", "/metrics", "/page/{version}/{name:.*}"] {
+            assert!(!has_rate_limit(&Method::GET, Some(free)), "{free}");
+        }
+        for limited in [Some("/v1/plans"), Some("/v1/access"), None] {
+            assert!(has_rate_limit(&Method::GET, limited), "{limited:?}");
+        }
+    }
+
+    #[test]
+    fn agents_are_not_counted() {
+        let client = |scope, token| Principal { name: "x".into(), scope, token };
+        assert_eq!(rate_client(&client(Scope::Agent, None)), None);
+        let id = Uuid::now_v7();
+        assert_eq!(rate_client(&client(Scope::Agent, Some(id))), Some(RateClient::Token(id)));
+        assert_eq!(rate_client(&client(Scope::Admin, None)), Some(RateClient::Named("x".into())));
     }
 
     #[test]

@@ -1,11 +1,14 @@
 //! `/v1/agents`: the agents of the fleet.
 
 use super::paging::{ListPage, PageQuery};
-use super::refusal::HandlerResult;
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
 use crate::decide::load_failures::LoadFailure;
+use crate::decide::placement::Placement;
+use crate::store;
 use crate::store::agents::{self as rows, AgentRow};
-use actix_web::web;
+use actix_web::http::StatusCode;
+use actix_web::{HttpResponse, web};
 use apportion_wire::{AgentState, ReplicaState};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -55,6 +58,14 @@ pub struct AgentsQuery {
     /// Only agents in this state.
     #[param(required = false, value_type = AgentState)]
     pub state: Option<AgentState>,
+}
+
+/// The path of an agent.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct AgentPath {
+    /// Its number.
+    pub number: i64,
 }
 
 /// The state of a target at one agent.
@@ -126,14 +137,45 @@ impl From<AgentRow> for AgentDocument {
 
 /// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
-    config.service(web::resource("/v1/agents").route(web::get().to(list)));
+    config
+        .service(web::resource("/v1/agents").route(web::get().to(list)))
+        .service(web::resource("/v1/agents/{number}").route(web::delete().to(delete)));
 }
 
-/// All agents that ever registered, by number.
+/// All agents that have registered and were not deleted, by number.
 #[utoipa::path(get, path = "/v1/agents", tag = "fleet", operation_id = "list_agents", params(AgentsQuery, PageQuery),
     responses((status = 200, description = "The agents.", body = [AgentDocument])))]
 pub async fn list(app: web::Data<App>, page: ListPage<i64, AgentsQuery>) -> HandlerResult {
     let mut db = app.pool.acquire().await?;
     let rows = rows::page(&mut db, page.filter.state, page.after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.number, AgentDocument::from))
+}
+
+/// Forgets an agent that is lost or has left, and has no replica of the target in force. It may join again, as a new one.
+#[utoipa::path(delete, path = "/v1/agents/{number}", tag = "fleet", operation_id = "delete_agent", params(AgentPath),
+    responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>))]
+pub async fn delete(app: web::Data<App>, path: web::Path<AgentPath>) -> HandlerResult {
+    let AgentPath { number } = path.into_inner();
+    let missing = || Refusal::not_found(format!("agent {number}"));
+    let conflict = |detail: String| Refusal::new(StatusCode::CONFLICT, detail);
+    let mut tx = app.pool.begin().await?;
+    let name = rows::get(&mut tx, number).await?.ok_or_else(missing)?.name;
+    // A registration under this name waits until the transaction ends.
+    rows::lock(&mut tx, &name).await?.filter(|row| row.number == number).ok_or_else(missing)?;
+    let target = store::target::get(&mut tx).await?;
+    let placement: Placement = serde_json::from_value(target.placement).map_err(|error| {
+        tracing::error!(%error, "the stored placement cannot be read");
+        Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the placement cannot be read; the service's log says why")
+    })?;
+    let replicas = placement.replicas.iter().filter(|replica| i64::try_from(replica.agent) == Ok(number)).count();
+    if replicas > 0 {
+        let detail = format!("agent {name} has {replicas} replicas of the target: expected one whose replicas have moved");
+        return Err(conflict(detail));
+    }
+    if !rows::delete(&mut tx, number).await? {
+        return Err(conflict(format!("agent {name} is live: expected one that is lost or has left; stop it first")));
+    }
+    tx.commit().await?;
+    app.fleet_changed.notify_one();
+    Ok(HttpResponse::NoContent().finish())
 }

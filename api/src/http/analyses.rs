@@ -284,7 +284,12 @@ pub(super) async fn find_trace(db: &mut PgConnection, pointer: &str, text: &mut 
         None => traces::newest_named(db, text).await?,
     };
     let missing = || Refusal::value(pointer, format!("{text:?}: expected the identifier or the name of an uploaded trace"));
-    *text = found.ok_or_else(missing)?.id.to_string();
+    let id = found.ok_or_else(missing)?.id;
+    // Nobody deletes it before the analysis is stored.
+    if !traces::share(db, id).await? {
+        return Err(missing());
+    }
+    *text = id.to_string();
     Ok(())
 }
 

@@ -3,14 +3,14 @@
 use super::body::{FILE_BYTES_MAX, broken};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
-use crate::store::files as rows;
+use crate::store::files::{self as rows, FileNeeds};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ByteRangeSpec, ContentRange, ContentRangeSpec, ContentType};
 use actix_web::{HttpResponse, web};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use utoipa::{IntoParams, ToSchema};
 
@@ -48,7 +48,11 @@ pub struct RangeHeader {
 /// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config.service(
-        web::resource("/v1/files/{sha256}").route(web::get().to(get)).route(web::head().to(head)).route(web::put().to(put)),
+        web::resource("/v1/files/{sha256}")
+            .route(web::get().to(get))
+            .route(web::head().to(head))
+            .route(web::put().to(put))
+            .route(web::delete().to(delete)),
     );
 }
 
@@ -80,9 +84,13 @@ pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: we
     if digest != sha256 {
         return Err(Refusal::value("", format!("these {bytes} bytes have digest {digest}")));
     }
-    tokio::fs::rename(&partial.0, &path).await.map_err(disk)?;
     let bytes = bytes as i64;
-    let created = rows::put(&mut *app.pool.acquire().await?, &sha256, bytes, now()).await?;
+    let mut tx = app.pool.begin().await?;
+    // A deletion at the same time removes the bytes before or not at all.
+    rows::lock(&mut tx, &sha256).await?;
+    tokio::fs::rename(&partial.0, &path).await.map_err(disk)?;
+    let created = rows::put(&mut tx, &sha256, bytes, now()).await?;
+    tx.commit().await?;
     let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(FileDocument { sha256, bytes }))
 }
@@ -179,13 +187,68 @@ pub async fn get(
         (status = 404, description = "There is no such file."),
         (status = 416, description = "The file has no byte of the range."),
         (status = 421, description = "The header `Host` has no name of this service."),
-        (status = 422, description = "This is no digest.")))]
+        (status = 422, description = "This is no digest."),
+        (status = 429, description = "The client has sent too many requests.")))]
 pub async fn head(
     app: web::Data<App>,
     file: web::Path<FilePath>,
     range: Option<web::Header<header::Range>>,
 ) -> HandlerResult {
     get(app, file, range).await
+}
+
+/// Deletes a file. It stays while a variant of a registered pipeline, or of the target in force, has it.
+#[utoipa::path(delete, path = "/v1/files/{sha256}", tag = "files", operation_id = "delete_file", params(FilePath),
+    responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>))]
+pub async fn delete(app: web::Data<App>, file: web::Path<FilePath>) -> HandlerResult {
+    let FilePath { sha256 } = file.into_inner();
+    let path = path(&app, &sha256)?;
+    let mut tx = app.pool.begin().await?;
+    rows::lock(&mut tx, &sha256).await?;
+    if rows::size(&mut tx, &sha256).await?.is_none() {
+        return Err(Refusal::not_found(format!("file {sha256}")));
+    }
+    let needs = rows::needs(&mut tx, &sha256).await?;
+    if let Some(who) = who_needs(&needs) {
+        let detail = format!("file {sha256} is needed by {who}: expected a file that no variant has");
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    rows::delete(&mut tx, &sha256).await?;
+    tx.commit().await?;
+    if let Err(refusal) = remove_bytes(&app, &sha256, &path).await {
+        // Nobody can read them any more. They take room until the file is stored and deleted again.
+        tracing::error!(sha256, %refusal, "the bytes of a deleted file stay on the disk");
+    }
+    Ok(HttpResponse::NoContent().finish())
+}
+
+/// The pipelines that need a file, in words; `None`: nobody needs it.
+fn who_needs(needs: &FileNeeds) -> Option<String> {
+    const SHOWN_MAX: usize = 10;
+    let registered = needs.registered.iter().map(|name| format!("pipeline {name}"));
+    let deployed = needs.deployed.iter().map(|name| format!("the target's {name}"));
+    let all: Vec<String> = registered.chain(deployed).collect();
+    let rest = all.len().saturating_sub(SHOWN_MAX);
+    let shown = all.iter().take(SHOWN_MAX).map(String::as_str).collect::<Vec<_>>().join(", ");
+    match (all.is_empty(), rest) {
+        (true, _) => None,
+        (false, 0) => Some(shown),
+        (false, rest) => Some(format!("{shown} and {rest} more")),
+    }
+}
+
+/// Removes the bytes of a file without a row.
+async fn remove_bytes(app: &App, sha256: &str, path: &Path) -> Result<(), Refusal> {
+    let mut tx = app.pool.begin().await?;
+    rows::lock(&mut tx, sha256).await?;
+    // It may have been stored again meanwhile.
+    if rows::size(&mut tx, sha256).await?.is_none() {
+        match tokio::fs::remove_file(path).await {
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
+            removed => removed.map_err(disk)?,
+        }
+    }
+    Ok(tx.commit().await?)
 }
 
 /// First and last byte of a range, as far as the file has them.
@@ -196,6 +259,15 @@ fn within(spec: &ByteRangeSpec, size: u64) -> Option<(u64, u64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_names_some_of_many_pipelines() {
+        assert_eq!(who_needs(&FileNeeds::default()), None);
+        let needs = FileNeeds { registered: vec!["a".into()], deployed: vec!["a".into()] };
+        assert_eq!(who_needs(&needs).as_deref(), Some("pipeline a, the target's a"));
+        let many = FileNeeds { registered: (0..12).map(|i| format!("p{i}")).collect(), deployed: Vec::new() };
+        assert!(who_needs(&many).is_some_and(|who| who.ends_with("pipeline p9 and 2 more")));
+    }
 
     #[test]
     fn a_range_is_cut_at_the_files_end() {

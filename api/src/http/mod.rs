@@ -14,6 +14,7 @@ pub mod comparisons;
 pub mod decisions;
 pub mod demand;
 pub mod events;
+pub mod explanations;
 pub mod files;
 pub mod frontiers;
 pub mod hardware;
@@ -27,6 +28,8 @@ pub mod openapi;
 pub mod page;
 pub mod paging;
 pub mod pipelines;
+pub mod plan_diff;
+pub mod planned_problem;
 pub mod plans;
 pub mod profiles;
 pub mod refusal;
@@ -70,11 +73,13 @@ const SHUTDOWN_S: u64 = 2;
 pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
     let rooms = web::Data::new(body::BodyMemory::default());
     let streams = web::Data::new(events::StreamRooms::default());
+    let explanations = web::Data::new(explanations::ExplanationRooms::default());
     let build = move || {
         WebApp::new()
             .app_data(web::Data::new(app.clone()))
             .app_data(rooms.clone())
             .app_data(streams.clone())
+            .app_data(explanations.clone())
             .wrap(from_fn(access::check_access))
             .wrap(from_fn(refusals_are_documents))
             .wrap(from_fn(intake::bodies_keep_coming))
@@ -103,6 +108,8 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(files::configure)
         .configure(traces::configure)
         .configure(plans::configure)
+        .configure(explanations::configure)
+        .configure(plan_diff::configure)
         .configure(simulations::configure)
         .configure(frontiers::configure)
         .configure(comparisons::configure)

@@ -3,8 +3,8 @@
 use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
-    access, agents, audit, comparisons, decisions, demand, events, files, frontiers, hardware, health, holds, loads,
-    metrics, pipelines, plans, profiles, schedules, simulations, target, tokens, traces, webhooks,
+    access, agents, audit, comparisons, decisions, demand, events, explanations, files, frontiers, hardware, health, holds,
+    loads, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -44,13 +44,17 @@ use utoipa_swagger_ui::SwaggerUi;
         files::get,
         files::head,
         files::put,
+        files::delete,
         traces::list,
         traces::post,
         traces::get,
+        traces::delete,
         plans::list,
         plans::post,
         plans::get,
         plans::delete,
+        explanations::get,
+        plan_diff::get,
         simulations::list,
         simulations::post,
         simulations::get,
@@ -67,6 +71,7 @@ use utoipa_swagger_ui::SwaggerUi;
         comparisons::cancel,
         comparisons::delete,
         agents::list,
+        agents::delete,
         target::get,
         target::put,
         target::history,
@@ -125,8 +130,14 @@ impl Modify for CommonRefusals {
             if path == "/livez" {
                 continue;
             }
+            let is_limited = access::has_rate_limit(&Method::GET, Some(path));
             let operations = [&mut item.get, &mut item.put, &mut item.post, &mut item.delete];
-            operations.into_iter().flatten().for_each(add_refusals);
+            for operation in operations.into_iter().flatten() {
+                add_refusals(operation);
+                if is_limited {
+                    operation.responses.responses.extend(RefusalReply::<429>::responses());
+                }
+            }
         }
     }
 }

@@ -1,19 +1,16 @@
 //! `/v1/plans`: requests for plans, and their outcomes.
 
-use super::body::{self, Document, off_loop};
+use super::body::{self, Document};
 use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
+use super::planned_problem::{self, CheckedPlanRequest, PlanRequest};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
-use crate::act::apply::agent_facts;
-use crate::act::replan::live_hardware;
 use crate::app::{App, now};
-use crate::decide::fleet::Fleet;
-use crate::documents;
 use crate::jobs::PlanOptions;
 use crate::store::{self, jobs::JobQueue, plans as rows, plans::PlanRow};
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
-use apportion_wire::{HardwareSpec, ObjectiveSpec, PlanFile, PlanState, ProblemSpec};
+use apportion_wire::{PlanFile, PlanState, ProblemSpec};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -25,52 +22,6 @@ use uuid::Uuid;
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Pause between two reads of a waiting request: the first, and the longest.
 const WAIT_POLL: [Duration; 2] = [Duration::from_millis(20), Duration::from_millis(200)];
-
-/// A request for a plan: a problem file, or registered pipelines.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PlanRequest {
-    /// A whole problem file. Instead of `pipelines`.
-    #[serde(default)]
-    #[schema(value_type = Option<ProblemSpec>)]
-    pub problem: Option<Value>,
-    /// Registered pipelines with their demands. Instead of `problem`.
-    #[serde(default)]
-    pub pipelines: Option<Vec<PlannedPipeline>>,
-    /// The objective, with `pipelines`; default `hardware_then_accuracy`.
-    #[serde(default)]
-    pub objective: Option<ObjectiveSpec>,
-    /// The hardware, with `pipelines`; default: the devices of live agents, or all registered types if there is none.
-    #[serde(default)]
-    pub hardware: Option<Vec<HardwareSpec>>,
-    /// An uploaded trace that the plan must hold on; default: Poisson at the demand, 60 s.
-    #[serde(default)]
-    pub trace: Option<Uuid>,
-    /// `milp` (default), `greedy`, or a baseline: `hardware-only`, `proteus`, `cg-mean`, `cg-peak`.
-    #[serde(default)]
-    pub planner: Option<String>,
-    /// Limit on the time spent solving; default 60.
-    #[serde(default)]
-    pub time_limit_s: Option<f64>,
-    /// Relative gap at which a plan counts as optimal; default 1e-4.
-    #[serde(default)]
-    pub gap: Option<f64>,
-    /// Also find the replicas for other loads, from the demand divided by this factor to the demand times it, 1 to 100.
-    /// Agents then follow them instead of InferLine's tuner; default: none.
-    #[serde(default)]
-    pub ladder: Option<f64>,
-}
-
-/// A registered pipeline to be planned.
-#[derive(Clone, Debug, Deserialize, ToSchema)]
-#[serde(deny_unknown_fields)]
-pub struct PlannedPipeline {
-    /// Its name.
-    pub name: String,
-    /// Queries entering its root per second; default: the spec's.
-    #[serde(default)]
-    pub demand_qps: Option<f64>,
-}
 
 /// A plan: request, state and outcome.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -220,7 +171,8 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, PlansQuery>) -> Hand
     Ok(page.answer(rows, |row| row.id, summary))
 }
 
-/// Asks for a plan. With `Prefer: wait=N` the answer waits up to N seconds for it. A client that leaves meanwhile cancels
+/// Asks for a plan of a problem, of registered pipelines, or of a stored plan's problem with a patch. With `Prefer: wait=N`
+/// the answer waits up to N seconds for it. A client that leaves meanwhile cancels
 /// it, unless it has sent an `Idempotency-Key`. If no plan exists, the state is `infeasible`, and the plan file says why.
 #[utoipa::path(post, path = "/v1/plans", tag = "plans", operation_id = "post_plan", params(PreferHeader, IdempotencyHeader),
     request_body(content = PlanRequest, description = "What is to be planned."),
@@ -231,7 +183,6 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, PlansQuery>) -> Hand
             headers(("Location" = String, description = "Where it is.")))))]
 pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> HandlerResult {
     let asked: PlanRequest = body::value(document.tree.take())?;
-    let options = options(&asked)?;
     let key = IdempotencyKey::read(&request, JobQueue::Plans, "", &document.bytes)?;
     let (id, wait) = (Uuid::now_v7(), wait(&request));
     // From here on, a waiting client that leaves cancels the plan.
@@ -243,7 +194,7 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Docum
     };
     let id = match known {
         Some(id) => id,
-        None => enqueue(&mut tx, id, asked, &options, key).await?,
+        None => enqueue(&mut tx, id, asked, key).await?,
     };
     tx.commit().await?;
     drop(document);
@@ -294,102 +245,16 @@ async fn enqueue(
     db: &mut store::PgConnection,
     id: Uuid,
     asked: PlanRequest,
-    options: &PlanOptions,
     key: Option<IdempotencyKey>,
 ) -> Result<Uuid, Refusal> {
-    if let Some(trace) = options.trace
-        && store::traces::get(db, trace).await?.is_none()
-    {
-        return Err(Refusal::value("/trace", format!("there is no trace {trace}")));
-    }
-    let problem = problem(db, asked).await?;
+    let CheckedPlanRequest { problem, options } = planned_problem::check(db, asked).await?;
     let at = now();
-    rows::insert(db, id, &problem, &serde_json::to_value(options).expect("options are JSON"), at).await?;
+    rows::insert(db, id, &problem, &serde_json::to_value(&options).expect("options are JSON"), at).await?;
     store::jobs::enqueue(db, JobQueue::Plans, id, options.solve_time()).await?;
     if let Some(key) = key {
         key.remember(db, id, at).await?;
     }
     Ok(id)
-}
-
-fn options(asked: &PlanRequest) -> Result<PlanOptions, Refusal> {
-    let default = PlanOptions::default();
-    let options = PlanOptions {
-        planner: asked.planner.clone().unwrap_or(default.planner),
-        gap: asked.gap.unwrap_or(default.gap),
-        time_limit_s: asked.time_limit_s.unwrap_or(default.time_limit_s),
-        trace: asked.trace,
-        ladder: asked.ladder,
-        ..default
-    };
-    match options.refused().into_iter().next() {
-        Some(refused) => Err(Refusal::value(refused.pointer, refused.detail)),
-        None => Ok(options),
-    }
-}
-
-/// The valid problem document of a request.
-async fn problem(db: &mut store::PgConnection, asked: PlanRequest) -> Result<Value, Refusal> {
-    match (asked.problem, asked.pipelines) {
-        (Some(problem), None) => {
-            if asked.objective.is_some() || asked.hardware.is_some() {
-                return Err(Refusal::value("/problem", "a problem brings its own objective and hardware"));
-            }
-            off_loop(move || match documents::problem(&problem) {
-                Ok(_) => Ok(problem),
-                Err(bad) => Err(Refusal::from(bad).below("/problem")),
-            })
-            .await?
-        }
-        (None, Some(pipelines)) => {
-            let objective = asked.objective.unwrap_or_default();
-            let hardware = match asked.hardware {
-                Some(hardware) => hardware,
-                None => available_hardware(db).await?,
-            };
-            if hardware.is_empty() {
-                return Err(Refusal::value("/hardware", "no agent is live and no hardware type is registered"));
-            }
-            let specs = specs(db, pipelines).await?;
-            let made = move || {
-                let document = documents::problem_document(objective, hardware, specs)?;
-                documents::problem(&document)?;
-                Ok::<_, Refusal>(document)
-            };
-            off_loop(made).await?
-        }
-        _ => Err(Refusal::value("", "expected either problem or pipelines")),
-    }
-}
-
-async fn available_hardware(db: &mut store::PgConnection) -> Result<Vec<HardwareSpec>, Refusal> {
-    let counts = Fleet::live(store::agents::list(db).await?.iter().map(agent_facts).collect()).counts();
-    if !counts.is_empty() {
-        return Ok(live_hardware(db, counts).await?);
-    }
-    let spec = |row: store::hardware::HardwareRow| HardwareSpec {
-        name: row.name,
-        price_per_hour: row.price_per_hour,
-        count: None,
-        memory_mib: row.memory_mib,
-    };
-    Ok(store::hardware::list(db).await?.into_iter().map(spec).collect())
-}
-
-async fn specs(
-    db: &mut store::PgConnection,
-    pipelines: Vec<PlannedPipeline>,
-) -> Result<Vec<apportion_wire::PipelineSpec>, Refusal> {
-    let mut specs = Vec::with_capacity(pipelines.len());
-    for (i, planned) in pipelines.into_iter().enumerate() {
-        let row = store::pipelines::get(db, &planned.name).await?;
-        let missing =
-            || Refusal::value(format!("/pipelines/{i}/name"), format!("{}: expected a registered pipeline", planned.name));
-        let mut spec = documents::measured(&row.ok_or_else(missing)?)?;
-        spec.demand_qps = planned.demand_qps.unwrap_or(spec.demand_qps);
-        specs.push(spec);
-    }
-    Ok(specs)
 }
 
 /// How long the client waits for the answer (RFC 7240).

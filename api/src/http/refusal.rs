@@ -168,6 +168,7 @@ pub fn meaning(status: u16) -> &'static str {
         421 => "The header `Host` has no name of this service.",
         422 => "The request can be read, but says something impossible; `errors` names the places.",
         428 => "`If-Match` is required and missing.",
+        429 => "The client has sent too many requests; `Retry-After` says how many seconds it should wait.",
         503 => "The database does not answer, or there is no room for the body now: try again.",
         _ => "A defect of the service, or of its disk; its log says more.",
     }

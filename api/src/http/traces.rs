@@ -5,7 +5,7 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::store::traces::{self as rows, TraceRow};
-use actix_web::http::header;
+use actix_web::http::{StatusCode, header};
 use actix_web::{HttpResponse, web};
 use apportion_domain::ArrivalTrace;
 use apportion_wire::TraceKind;
@@ -13,6 +13,9 @@ use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
+
+/// Most plans and analyses that a refusal names.
+const USES_SHOWN_MAX: i64 = 10;
 
 /// An uploaded trace.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -57,7 +60,7 @@ pub struct TraceQuery {
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/traces").route(web::get().to(list)).route(web::post().to(post)))
-        .service(web::resource("/v1/traces/{id}").route(web::get().to(get)));
+        .service(web::resource("/v1/traces/{id}").route(web::get().to(get)).route(web::delete().to(delete)));
 }
 
 /// All traces, the newest first.
@@ -103,4 +106,24 @@ pub async fn get(app: web::Data<App>, path: web::Path<TracePath>) -> HandlerResu
     let row = rows::get(&mut *app.pool.acquire().await?, id).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("trace {id}")))?;
     Ok(HttpResponse::Ok().json(TraceDocument::from(row)))
+}
+
+/// Deletes a trace. It stays while a plan or an analysis that is not over needs it. A plan that was made with it stays.
+#[utoipa::path(delete, path = "/v1/traces/{id}", tag = "traces", operation_id = "delete_trace", params(TracePath),
+    responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>))]
+pub async fn delete(app: web::Data<App>, path: web::Path<TracePath>) -> HandlerResult {
+    let TracePath { id } = path.into_inner();
+    let mut tx = app.pool.begin().await?;
+    if !rows::lock(&mut tx, id).await? {
+        return Err(Refusal::not_found(format!("trace {id}")));
+    }
+    let uses = rows::uses(&mut tx, id, USES_SHOWN_MAX).await?;
+    if !uses.is_empty() {
+        let named: Vec<String> = uses.iter().map(|used| format!("{} {}", used.kind, used.id)).collect();
+        let detail = format!("trace {id} is needed by {}: wait for the end, or cancel first", named.join(", "));
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    rows::delete(&mut tx, id).await?;
+    tx.commit().await?;
+    Ok(HttpResponse::NoContent().finish())
 }

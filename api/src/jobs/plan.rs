@@ -5,7 +5,7 @@
 use super::context::{JobContext, LEASE};
 use super::places::JobPlace;
 use super::retry::retry;
-use super::solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, solve_in_place};
+use super::solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, each_trace, solve_in_place};
 use super::watch::{END_MAX, StopCause, put_back, watch_job};
 use crate::app::counts;
 use crate::app::now;
@@ -156,18 +156,13 @@ async fn traces(
     problem: &Problem,
     options: &PlanOptions,
 ) -> Option<Result<Vec<ArrivalTrace>, TraceError>> {
-    const DEFAULT_TRACE_S: u64 = 60;
-    let Some(id) = options.trace else {
-        return Some(Ok(problem.pipelines.iter().map(|p| documents::steady(p.demand_qps, DEFAULT_TRACE_S)).collect()));
-    };
+    let Some(id) = options.trace else { return Some(each_trace(problem, None).map_err(TraceError::from)) };
     let read = || async move { store::traces::csv(&mut *context.app.pool.acquire().await?, id).await };
-    let csv = match retry(context, "reading a trace", read).await? {
-        Err(error) => return Some(Err(error.into())),
-        Ok(None) => return Some(Err(TraceError::Gone(id))),
-        Ok(Some(csv)) => csv,
-    };
-    let trace = apportion_wire::read_trace("trace", csv.as_bytes(), None);
-    Some(trace.map(|trace| vec![trace; problem.pipelines.len()]).map_err(TraceError::from))
+    match retry(context, "reading a trace", read).await? {
+        Err(error) => Some(Err(error.into())),
+        Ok(None) => Some(Err(TraceError::Gone(id))),
+        Ok(Some(csv)) => Some(each_trace(problem, Some(&csv)).map_err(TraceError::from)),
+    }
 }
 
 /// Stores the outcome of a plan and deletes its job, unless another worker has it by now. If the database refuses the

@@ -5,12 +5,13 @@
 
 use crate::app::counts;
 use crate::decide::replacement::JudgedSides;
+use crate::documents;
 use crate::store::jobs::SolveTime;
 use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, Problem};
 use apportion_estimator::{ArrivalProcess, Simulation, Workload};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
 use apportion_planning::{ExplanationDepth, JudgeEffort, Listener, Planner, judge_side_by_side, plan};
-use apportion_wire::PlanFile;
+use apportion_wire::{BadInput, PlanFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::any::Any;
@@ -173,6 +174,19 @@ pub struct SolvedPlan {
     pub attainment: Option<f64>,
     /// The plan file.
     pub document: Value,
+}
+
+/// The load of each pipeline: the uploaded trace (CSV), the same for each. Without one, a steady load at its demand for
+/// 60 s.
+///
+/// # Errors
+/// If the trace cannot be read.
+pub(super) fn each_trace(problem: &Problem, uploaded: Option<&str>) -> Result<Vec<ArrivalTrace>, BadInput> {
+    const DEFAULT_TRACE_S: u64 = 60;
+    Ok(match uploaded {
+        Some(csv) => vec![apportion_wire::read_trace("trace", csv.as_bytes(), None)?; problem.pipelines.len()],
+        None => problem.pipelines.iter().map(|p| documents::steady(p.demand_qps, DEFAULT_TRACE_S)).collect(),
+    })
 }
 
 pub(super) fn workload(traces: Vec<ArrivalTrace>) -> Workload {

@@ -9,7 +9,7 @@ use uuid::Uuid;
 /// An agent.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub struct AgentRow {
-    /// Its number; it belongs to its name for ever.
+    /// Its number; it belongs to its name until the agent is deleted.
     pub number: i64,
     /// Its name.
     pub name: String,
@@ -81,6 +81,23 @@ pub async fn page(
     .bind(limit)
     .fetch_all(db)
     .await
+}
+
+/// The agent with this number.
+///
+/// # Errors
+/// The database's.
+pub async fn get(db: &mut PgConnection, number: i64) -> Result<Option<AgentRow>> {
+    sqlx::query_as(columns!("where number = $1")).bind(number).fetch_optional(db).await
+}
+
+/// Forgets an agent that is not live; returns whether it did.
+///
+/// # Errors
+/// The database's.
+pub async fn delete(db: &mut PgConnection, number: i64) -> Result<bool> {
+    let delete = sqlx::query("delete from agents where number = $1 and state <> $2");
+    Ok(delete.bind(number).bind(AgentState::Live.name()).execute(db).await?.rows_affected() == 1)
 }
 
 /// The agent with this name, locked until the transaction ends.

@@ -24,3 +24,54 @@ pub async fn put(db: &mut PgConnection, sha256: &str, bytes: i64, at: Time) -> R
 pub async fn size(db: &mut PgConnection, sha256: &str) -> Result<Option<i64>> {
     sqlx::query_scalar("select bytes from model_files where sha256 = $1").bind(sha256).fetch_optional(db).await
 }
+
+/// Makes other transactions that store or delete this file wait until this one ends.
+///
+/// # Errors
+/// The database's.
+pub async fn lock(db: &mut PgConnection, sha256: &str) -> Result<()> {
+    sqlx::query("select pg_advisory_xact_lock(hashtext('file:' || $1))").bind(sha256).execute(db).await?;
+    Ok(())
+}
+
+/// The pipelines whose variants have a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct FileNeeds {
+    /// Pipelines as they are registered, by name.
+    pub registered: Vec<String>,
+    /// Pipelines of the target in force, by name.
+    pub deployed: Vec<String>,
+}
+
+/// The condition that a spec has a variant with the file `$1`.
+macro_rules! has_file {
+    ($select:literal) => {
+        concat!(
+            $select,
+            " where exists (select from jsonb_path_query(spec, '$.tasks[*].variants[*].model_digest') as found (digest)
+             where lower(digest #>> '{}') = $1) order by name"
+        )
+    };
+}
+
+/// Who needs a file. Until the transaction ends, no pipeline is written, and the target is not replaced.
+///
+/// # Errors
+/// The database's.
+pub async fn needs(db: &mut PgConnection, sha256: &str) -> Result<FileNeeds> {
+    sqlx::query("lock table pipelines in share mode").execute(&mut *db).await?;
+    sqlx::query("select 1 from target for share").execute(&mut *db).await?;
+    let registered = sqlx::query_scalar(has_file!("select name from pipelines"));
+    let registered = registered.bind(sha256).fetch_all(&mut *db).await?;
+    let deployed = sqlx::query_scalar(has_file!("select name from target, jsonb_each(specs) as part (name, spec)"));
+    Ok(FileNeeds { registered, deployed: deployed.bind(sha256).fetch_all(db).await? })
+}
+
+/// Forgets a file. Its bytes stay.
+///
+/// # Errors
+/// The database's.
+pub async fn delete(db: &mut PgConnection, sha256: &str) -> Result<()> {
+    sqlx::query("delete from model_files where sha256 = $1").bind(sha256).execute(db).await?;
+    Ok(())
+}

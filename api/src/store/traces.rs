@@ -1,7 +1,7 @@
 //! Uploaded traces.
 
 use super::connection::{PgConnection, Result, Time};
-use apportion_wire::TraceKind;
+use apportion_wire::{AnalysisState, PlanState, TraceKind};
 use uuid::Uuid;
 
 /// A trace without its rows.
@@ -45,6 +45,15 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<TraceRow>> {
     sqlx::query_as("select id, name, kind, rows, created_at from traces where id = $1").bind(id).fetch_optional(db).await
 }
 
+/// Whether there is a trace with this identifier. Until the transaction ends, no other one can delete it.
+///
+/// # Errors
+/// The database's.
+pub async fn share(db: &mut PgConnection, id: Uuid) -> Result<bool> {
+    let found = sqlx::query("select 1 from traces where id = $1 for share").bind(id).fetch_optional(db).await?;
+    Ok(found.is_some())
+}
+
 /// The newest trace with this name.
 ///
 /// # Errors
@@ -75,4 +84,54 @@ pub async fn list(db: &mut PgConnection, before: Option<Uuid>, limit: i64) -> Re
     .bind(limit)
     .fetch_all(db)
     .await
+}
+
+/// A plan or an analysis that is not over and needs a trace.
+#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+pub struct TraceUseRow {
+    /// `plan`, or the kind of the analysis.
+    pub kind: String,
+    /// Its identifier.
+    pub id: Uuid,
+}
+
+/// Locks a trace until the transaction ends, so that nobody begins to use it; returns whether it is there.
+///
+/// # Errors
+/// The database's.
+pub async fn lock(db: &mut PgConnection, id: Uuid) -> Result<bool> {
+    let found = sqlx::query("select 1 from traces where id = $1 for update").bind(id).fetch_optional(db).await?;
+    Ok(found.is_some())
+}
+
+/// At most `limit` open plans and analyses that need a trace, the oldest first.
+///
+/// # Errors
+/// The database's.
+pub async fn uses(db: &mut PgConnection, id: Uuid, limit: i64) -> Result<Vec<TraceUseRow>> {
+    let open_plans: Vec<&str> = PlanState::OPEN.map(PlanState::name).into();
+    let open_analyses: Vec<&str> = AnalysisState::OPEN.map(AnalysisState::name).into();
+    sqlx::query_as(
+        "select 'plan' as kind, id from plans where state = any($2) and options ->> 'trace' = $1
+         union all
+         select kind, id from analyses where state = any($3) and (request ->> 'trace' = $1
+         or jsonb_path_exists(request, '$.traces.* ? (@ == $trace)', jsonb_build_object('trace', $1::text))
+         or jsonb_path_exists(request, '$.samples.* ? (@ == $trace)', jsonb_build_object('trace', $1::text)))
+         order by id limit $4",
+    )
+    .bind(id.to_string())
+    .bind(open_plans)
+    .bind(open_analyses)
+    .bind(limit)
+    .fetch_all(db)
+    .await
+}
+
+/// Deletes a trace.
+///
+/// # Errors
+/// The database's.
+pub async fn delete(db: &mut PgConnection, id: Uuid) -> Result<()> {
+    sqlx::query("delete from traces where id = $1").bind(id).execute(db).await?;
+    Ok(())
 }

@@ -1,11 +1,15 @@
 //! Who may call which operation.
 
-use crate::support::{ADMIN_TOKEN, Service, config_on, new_database, open_dir, service, service_with_tokens};
-use apportion_api::{ServeError, serve};
+use crate::support::{
+    ADMIN_TOKEN, PATIENCE, Service, config_on, new_database, open_dir, service, service_on_config, service_with_tokens,
+};
+use apportion_api::{RateLimit, ServeError, serve};
 use apportion_wire::Scope;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
+use std::num::NonZero;
+use std::time::{Duration, Instant};
 
 /// An operation of the description.
 struct Operation {
@@ -23,6 +27,7 @@ fn operations() -> Vec<Operation> {
         ("{id}", uuid::Uuid::nil().to_string()),
         ("{sha256}", "ab".repeat(32)),
         ("{generation}", "77".to_owned()),
+        ("{number}", "77".to_owned()),
     ];
     let mut all = Vec::new();
     for (path, item) in description["paths"].as_object().expect("paths") {
@@ -227,4 +232,79 @@ async fn a_short_admin_token_is_refused() {
     config.access.admin_token = Some("short".into());
     let refused = serve(config).await.err().expect("it is easy to guess");
     assert!(matches!(refused, ServeError::ShortToken(5)), "{refused}");
+}
+
+/// A limit of one request per second, and three at once.
+fn slow() -> RateLimit {
+    RateLimit { requests_per_s: NonZero::<u32>::MIN, burst_max: NonZero::new(3).expect("not zero") }
+}
+
+/// The first refusal of a client that sends one request after another.
+async fn over_rate(s: &Service, token: Option<&str>) -> Response {
+    let read = Operation { method: Method::GET, path: "/v1/hardware".into(), scope: None };
+    let begin = Instant::now();
+    loop {
+        let answer = read.call(&s.base, token).await;
+        if answer.status() == 429 {
+            return answer;
+        }
+        assert!(answer.status() == 200 && begin.elapsed() < PATIENCE, "{answer:?}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_token_with_too_many_requests_waits() {
+    let s = service_on_config(|config| {
+        config.access.admin_token = Some(ADMIN_TOKEN.into());
+        config.access.rate = slow();
+    })
+    .await;
+    let made = s.client.post(format!("{}/v1/tokens", s.base)).bearer_auth(ADMIN_TOKEN);
+    let made = made.json(&json!({"name": "other", "scope": "read"})).send().await.expect("an answer");
+    let made: Value = made.json().await.expect("JSON");
+    let other = made["token"].as_str().expect("a token");
+    let refused = over_rate(&s, Some(ADMIN_TOKEN)).await;
+    let seconds: u64 = refused.headers()["retry-after"].to_str().expect("text").parse().expect("seconds");
+    assert_eq!(seconds, 1, "one request comes back each second");
+    assert_eq!(refused.headers()["content-type"], "application/problem+json");
+    let document: Value = refused.json().await.expect("JSON");
+    assert_eq!(document["status"], 429, "{document:#}");
+    let write = Operation { method: Method::PUT, path: "/v1/hardware/t4".into(), scope: None };
+    let (begin, mut admitted) = (Instant::now(), 0);
+    while write.status(&s.base, Some(ADMIN_TOKEN)).await != 429 {
+        assert!(begin.elapsed() < PATIENCE, "writes count, too");
+        admitted += 1;
+    }
+
+    let get = |path: &str| Operation { method: Method::GET, path: path.into(), scope: None };
+    assert_eq!(get("/v1/hardware").status(&s.base, Some(other)).await, 200, "another token has requests of its own");
+    for _ in 0..5 {
+        for path in ["/livez", "/readyz", "/metrics"] {
+            assert_eq!(get(path).status(&s.base, Some(ADMIN_TOKEN)).await, 200, "{path} has no limit");
+        }
+    }
+    let metrics = get("/metrics").call(&s.base, Some(other)).await.text().await.expect("text");
+    let count = "apportion_requests_over_rate_total";
+    let value = metrics.lines().find_map(|line| line.strip_prefix(count)?.trim().parse::<f64>().ok());
+    assert!(value.is_some_and(|value| value >= 2.0), "{metrics}");
+    tokio::time::sleep(Duration::from_secs(seconds)).await;
+    let audit = get("/v1/audit").call(&s.base, Some(ADMIN_TOKEN)).await;
+    assert_eq!(audit.status(), 200, "the time of Retry-After is over");
+    let audit: Value = audit.json().await.expect("JSON");
+    let writes = audit.as_array().expect("entries").iter().filter(|entry| entry["method"] == "PUT").count();
+    assert_eq!(writes, admitted, "the audit leaves refused requests out: {audit:#}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn clients_without_a_token_share_one_limit() {
+    let s = service_on_config(|config| config.access.rate = slow()).await;
+    over_rate(&s, None).await;
+    assert_eq!(s.get("/livez").await.0, 200);
+    let agents = s.client.get(format!("{}/v1/access", s.base)).bearer_auth(s.running.token());
+    for _ in 0..8 {
+        let agents = agents.try_clone().expect("no body").send().await.expect("an answer");
+        assert_eq!(agents.status(), 200, "agents are not counted");
+    }
+    s.running.stop().await;
 }

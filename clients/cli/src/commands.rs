@@ -12,7 +12,7 @@ use clap::Subcommand;
 pub enum Command {
     /// Write a pipeline file from ONNX files, and name what will not work.
     Init(init::InitArgs),
-    /// Find a plan for a problem.
+    /// Find a plan for a problem. Or explain and compare plans of a running service.
     Plan(plan::PlanArgs),
     /// Say which replicas a fleet should have for its present load, without touching it.
     Advise(advise::AdviseArgs),

@@ -1,13 +1,12 @@
 //! How does `apportion diff` report the changes between two plans?
 
+use crate::changes::print_changes;
 use crate::plan::scaling;
-use apportion_domain::{GroupSize, PlanChange};
-use apportion_support::exit::{CommandResult, Exit, Failure};
+use apportion_support::exit::{CommandResult, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, OutputFormat, TextTable, number};
-use apportion_wire::{AnyPlan, BadInput};
+use apportion_support::output::OutputFormat;
+use apportion_wire::{AnyPlan, BadInput, PlanDiffFile};
 use clap::Args;
-use serde_json::{Value, json};
 
 /// Arguments of `apportion diff`.
 #[derive(Args, Debug)]
@@ -29,47 +28,11 @@ pub fn run(args: &DiffArgs) -> CommandResult {
         (AnyPlan::Allocation(_), AnyPlan::Scaling(_)) => return Err(other_kind(&args.to, "pipelines", "scaling")),
         (AnyPlan::Scaling(_), AnyPlan::Allocation(_)) => return Err(other_kind(&args.to, "scaling", "pipelines")),
     };
-    match args.format {
-        OutputFormat::Json => {
-            let list: Vec<_> = changes.iter().map(change_json).collect();
-            output::print(&output::json(&json!({ "changes": list }))?)?;
-        }
-        OutputFormat::Table if changes.is_empty() => eprintln!("no changes"),
-        OutputFormat::Table => output::print(&table(&changes))?,
-    }
-    Ok(Exit::Done)
+    print_changes(&PlanDiffFile::from(&changes[..]), args.format)
 }
 
 /// The failure for two plans of different kinds.
 fn other_kind(file: &str, expected: &str, found: &str) -> Failure {
     let expected = format!("a plan with {expected}, as the first file");
     BadInput::one(file, format!("/{found}"), format!("a plan with {found}"), expected).into()
-}
-
-fn change_json(c: &PlanChange) -> Value {
-    let side = |s: Option<GroupSize>| s.map(|s| json!({"replicas": s.replicas, "batch": s.batch}));
-    json!({
-        "pipeline": c.pipeline, "task": c.group.task, "variant": c.group.variant, "hardware": c.group.hardware,
-        "share": c.group.share.value(), "from": side(c.from), "to": side(c.to),
-    })
-}
-
-fn table(changes: &[PlanChange]) -> String {
-    let side = |s: Option<GroupSize>| match s {
-        Some(GroupSize { replicas, batch }) => format!("{replicas} x batch {batch}"),
-        None => "-".to_owned(),
-    };
-    let mut table = TextTable::new(&["pipeline", "task", "variant", "hardware", "share", "before", "after"]);
-    for c in changes {
-        table.row(vec![
-            c.pipeline.clone(),
-            c.group.task.clone(),
-            c.group.variant.clone(),
-            c.group.hardware.clone(),
-            number(c.group.share.value()),
-            side(c.from),
-            side(c.to),
-        ]);
-    }
-    table.text("")
 }

@@ -11,6 +11,7 @@ mod agent;
 mod analysis;
 mod args;
 mod bench;
+mod changes;
 mod check;
 mod commands;
 mod compare;

@@ -117,6 +117,16 @@ pub fn config_on(url: &str, dir: &TempDir) -> ServiceConfig {
     config
 }
 
+/// A service on a database of its own, with a configuration that `change` has changed.
+pub async fn service_on_config(change: impl FnOnce(&mut ServiceConfig)) -> Service {
+    let (url, dir) = (new_database().await, open_dir());
+    let mut config = config_on(&url, &dir);
+    change(&mut config);
+    let running = serve(config).await.expect("it starts");
+    let base = format!("http://{}", running.http());
+    Service { running, base, client: reqwest::Client::new(), dir, url }
+}
+
 /// The token that allows everything at a service of [`service_with_tokens`].
 pub const ADMIN_TOKEN: &str = "the-admin-token-of-the-tests";
 

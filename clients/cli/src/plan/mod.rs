@@ -3,9 +3,11 @@
 pub mod explanation;
 mod reference;
 pub mod scaling;
+mod stored;
 mod table;
 
 use self::reference::{FormulationArgs, FormulationFlag, ReferenceArguments};
+use self::stored::StoredPlanCommand;
 use self::table::TableArgs;
 use crate::args;
 use crate::judged::fresh_samples;
@@ -30,7 +32,10 @@ use std::time::{Duration, Instant};
 
 /// Arguments of `apportion plan`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct PlanArgs {
+    #[command(subcommand)]
+    stored: Option<StoredPlanCommand>,
     /// Problem file, JSON or YAML. Or profiles: JSON as `profile` and `import profile` write it, or tables in CSV; they
     /// need --qps, --slo-ms and --hardware. Their tasks are a chain, in the order in which they first appear.
     #[arg(required = true, value_name = "PROBLEM")]
@@ -97,6 +102,9 @@ impl ExplainFlag {
 
 /// Runs the command.
 pub fn run(args: &PlanArgs) -> CommandResult {
+    if let Some(command) = &args.stored {
+        return stored::run(command);
+    }
     args.formulation.check(&request(args))?;
     let problem = match read_problem(args)? {
         ProblemFile::Allocation(problem) => with_latency_rule(args, workload::with_demands(problem, &args.demand)?),

@@ -1,0 +1,238 @@
+//! Which problem does a request for a plan mean, and with which options is it planned?
+
+use super::body::{DOCUMENT_BYTES_MAX, off_loop};
+use super::refusal::Refusal;
+use crate::act::apply::agent_facts;
+use crate::act::replan::live_hardware;
+use crate::decide::fleet::Fleet;
+use crate::documents;
+use crate::jobs::PlanOptions;
+use crate::store::{self, PgConnection, plans::PlanRow};
+use apportion_wire::{HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, merge_patch};
+use serde::Deserialize;
+use serde_json::Value;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+/// A request for a plan: a problem file, registered pipelines, or another plan with a patch.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlanRequest {
+    /// A whole problem file. Instead of `pipelines` and `from`.
+    #[serde(default)]
+    #[schema(value_type = Option<ProblemSpec>)]
+    pub problem: Option<Value>,
+    /// Registered pipelines with their demands. Instead of `problem` and `from`.
+    #[serde(default)]
+    pub pipelines: Option<Vec<PlannedPipeline>>,
+    /// A stored plan in any state: its problem is planned again. Instead of `problem` and `pipelines`. Options that the
+    /// request leaves out are those of that plan.
+    #[serde(default)]
+    pub from: Option<Uuid>,
+    /// Changes of that problem, with `from`: a JSON merge patch (RFC 7386). `null` removes a key, and a list is replaced as
+    /// a whole. The pointer of a refused value begins with `/patch`, and goes on with its place in the changed problem.
+    #[serde(default)]
+    #[schema(value_type = Option<Object>)]
+    pub patch: Option<Value>,
+    /// The objective, with `pipelines`; default `hardware_then_accuracy`.
+    #[serde(default)]
+    pub objective: Option<ObjectiveSpec>,
+    /// The hardware, with `pipelines`; default: the devices of live agents, or all registered types if there is none.
+    #[serde(default)]
+    pub hardware: Option<Vec<HardwareSpec>>,
+    /// An uploaded trace that the plan must hold on; default: Poisson at the demand, 60 s.
+    #[serde(default)]
+    pub trace: Option<Uuid>,
+    /// `milp` (default), `greedy`, or a baseline: `hardware-only`, `proteus`, `cg-mean`, `cg-peak`.
+    #[serde(default)]
+    pub planner: Option<String>,
+    /// Limit on the time spent solving; default 60.
+    #[serde(default)]
+    pub time_limit_s: Option<f64>,
+    /// Relative gap at which a plan counts as optimal; default 1e-4.
+    #[serde(default)]
+    pub gap: Option<f64>,
+    /// Also find the replicas for other loads, from the demand divided by this factor to the demand times it, 1 to 100.
+    /// Agents then follow them instead of InferLine's tuner; default: none.
+    #[serde(default)]
+    pub ladder: Option<f64>,
+}
+
+/// A registered pipeline to be planned.
+#[derive(Clone, Debug, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct PlannedPipeline {
+    /// Its name.
+    pub name: String,
+    /// Queries entering its root per second; default: the spec's.
+    #[serde(default)]
+    pub demand_qps: Option<f64>,
+}
+
+/// A request that is checked.
+pub(super) struct CheckedPlanRequest {
+    /// The valid problem document.
+    pub(super) problem: Value,
+    pub(super) options: PlanOptions,
+}
+
+/// Checks a request, and makes its problem.
+///
+/// # Errors
+/// The first value that is refused.
+pub(super) async fn check(db: &mut PgConnection, asked: PlanRequest) -> Result<CheckedPlanRequest, Refusal> {
+    let source = match asked.from {
+        Some(id) => Some(stored_plan(db, id).await?),
+        None => None,
+    };
+    let options = options(&asked, source.as_ref())?;
+    if let Some(trace) = options.trace
+        && !store::traces::share(db, trace).await?
+    {
+        return Err(Refusal::value("/trace", format!("there is no trace {trace}")));
+    }
+    let problem = match source {
+        Some(row) => patched(row, asked).await?,
+        None => problem(db, asked).await?,
+    };
+    Ok(CheckedPlanRequest { problem, options })
+}
+
+async fn stored_plan(db: &mut PgConnection, id: Uuid) -> Result<PlanRow, Refusal> {
+    let row = store::plans::get(db, id).await?;
+    row.ok_or_else(|| Refusal::value("/from", format!("{id}: expected a plan of GET /v1/plans")))
+}
+
+/// The options of a request. Those that it leaves out are those of the plan that it begins with, or the defaults.
+fn options(asked: &PlanRequest, source: Option<&PlanRow>) -> Result<PlanOptions, Refusal> {
+    let base: PlanOptions = match source {
+        Some(row) => serde_json::from_value(row.options.clone())
+            .map_err(|error| Refusal::value("/from", format!("the options of plan {} cannot be read: {error}", row.id)))?,
+        None => PlanOptions::default(),
+    };
+    let options = PlanOptions {
+        planner: asked.planner.clone().unwrap_or(base.planner),
+        gap: asked.gap.unwrap_or(base.gap),
+        time_limit_s: asked.time_limit_s.unwrap_or(base.time_limit_s),
+        trace: asked.trace.or(base.trace),
+        ladder: asked.ladder.or(base.ladder),
+        ladder_headroom: base.ladder_headroom,
+    };
+    match options.refused().into_iter().next() {
+        Some(refused) => Err(Refusal::value(refused.pointer, refused.detail)),
+        None => Ok(options),
+    }
+}
+
+/// The problem of a stored plan, changed by the patch of the request.
+async fn patched(row: PlanRow, asked: PlanRequest) -> Result<Value, Refusal> {
+    if asked.problem.is_some() || asked.pipelines.is_some() {
+        return Err(Refusal::value("", SOURCES));
+    }
+    if asked.objective.is_some() || asked.hardware.is_some() {
+        let detail = "a stored plan brings its own objective and hardware: expected their changes in patch";
+        return Err(Refusal::value("/from", detail));
+    }
+    off_loop(move || change(row.problem, asked.patch)).await?
+}
+
+/// A problem, changed by a patch and checked.
+fn change(mut problem: Value, patch: Option<Value>) -> Result<Value, Refusal> {
+    if let Some(patch) = patch {
+        if !patch.is_object() {
+            return Err(Refusal::value("/patch", "expected an object with the keys that change"));
+        }
+        merge_patch(&mut problem, patch);
+        // Patches of patches could grow a problem beyond the largest body.
+        let bytes = problem.to_string().len();
+        if bytes > DOCUMENT_BYTES_MAX {
+            let detail = format!("the patched problem has {bytes} bytes: expected at most {DOCUMENT_BYTES_MAX}");
+            return Err(Refusal::value("/patch", detail));
+        }
+    }
+    match documents::problem(&problem) {
+        Ok(_) => Ok(problem),
+        Err(bad) => Err(Refusal::from(bad).below("/patch")),
+    }
+}
+
+/// The ways to say what is planned.
+const SOURCES: &str = "expected one of problem, pipelines and from";
+
+/// The valid problem document of a request without a stored plan.
+async fn problem(db: &mut PgConnection, asked: PlanRequest) -> Result<Value, Refusal> {
+    if asked.patch.is_some() {
+        return Err(Refusal::value("/patch", "a patch changes the problem of a stored plan: expected from with it"));
+    }
+    match (asked.problem, asked.pipelines) {
+        (Some(problem), None) => {
+            if asked.objective.is_some() || asked.hardware.is_some() {
+                return Err(Refusal::value("/problem", "a problem brings its own objective and hardware"));
+            }
+            off_loop(move || match documents::problem(&problem) {
+                Ok(_) => Ok(problem),
+                Err(bad) => Err(Refusal::from(bad).below("/problem")),
+            })
+            .await?
+        }
+        (None, Some(pipelines)) => {
+            let objective = asked.objective.unwrap_or_default();
+            let hardware = match asked.hardware {
+                Some(hardware) => hardware,
+                None => available_hardware(db).await?,
+            };
+            if hardware.is_empty() {
+                return Err(Refusal::value("/hardware", "no agent is live and no hardware type is registered"));
+            }
+            let specs = specs(db, pipelines).await?;
+            let made = move || {
+                let document = documents::problem_document(objective, hardware, specs)?;
+                documents::problem(&document)?;
+                Ok::<_, Refusal>(document)
+            };
+            off_loop(made).await?
+        }
+        _ => Err(Refusal::value("", SOURCES)),
+    }
+}
+
+async fn available_hardware(db: &mut PgConnection) -> Result<Vec<HardwareSpec>, Refusal> {
+    let counts = Fleet::live(store::agents::list(db).await?.iter().map(agent_facts).collect()).counts();
+    if !counts.is_empty() {
+        return Ok(live_hardware(db, counts).await?);
+    }
+    let spec = |row: store::hardware::HardwareRow| HardwareSpec {
+        name: row.name,
+        price_per_hour: row.price_per_hour,
+        count: None,
+        memory_mib: row.memory_mib,
+    };
+    Ok(store::hardware::list(db).await?.into_iter().map(spec).collect())
+}
+
+async fn specs(db: &mut PgConnection, pipelines: Vec<PlannedPipeline>) -> Result<Vec<PipelineSpec>, Refusal> {
+    let mut specs = Vec::with_capacity(pipelines.len());
+    for (i, planned) in pipelines.into_iter().enumerate() {
+        let row = store::pipelines::get(db, &planned.name).await?;
+        let missing =
+            || Refusal::value(format!("/pipelines/{i}/name"), format!("{}: expected a registered pipeline", planned.name));
+        let mut spec = documents::measured(&row.ok_or_else(missing)?)?;
+        spec.demand_qps = planned.demand_qps.unwrap_or(spec.demand_qps);
+        specs.push(spec);
+    }
+    Ok(specs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_patched_problem_is_bounded() {
+        let half = "x".repeat(DOCUMENT_BYTES_MAX / 2);
+        let refused = change(json!({"a": half}), Some(json!({"b": half}))).expect_err("it is too large");
+        assert_eq!((refused.status, refused.errors[0].pointer.as_str()), (422, "/patch"));
+        assert!(refused.detail.contains("bytes"), "{refused}");
+    }
+}
