@@ -1,11 +1,12 @@
 //! How does a live agent drive its [`Node`]: which events does it feed, and how are the actions carried out?
 
 mod handle;
+mod load_times;
 mod loop_state;
 mod reports;
 mod slots;
 
-pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientRequest, NodeView};
+pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientRequest, FetchedFile, NodeView};
 
 use crate::alarm::Alarm;
 use crate::backend::BackendKind;
@@ -23,6 +24,7 @@ use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_node::wire::{CreditReturn, Message, PartEnd};
 use apportion_protocol::v1;
+use load_times::LoadTimes;
 use loop_state::Loop;
 use std::collections::HashMap;
 use std::path::Path;
@@ -91,6 +93,8 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         slots: HashMap::new(),
         loadings: HashMap::new(),
         last_loading: 0,
+        load_times: LoadTimes::default(),
+        hops_reported: None,
         is_more: false,
         agent,
         welcomed: None,
@@ -203,8 +207,9 @@ impl Loop {
         let event = match event {
             // What a thread says of a replica that is not there any more is of no interest.
             NodeEvent::Replica { replica: loading, event } => {
-                let Some(replica) = self.loadings.get(&loading) else { return };
-                NodeEvent::Replica { replica: *replica, event }
+                let Some(replica) = self.loadings.get(&loading).copied() else { return };
+                self.note_load(loading, &event);
+                NodeEvent::Replica { replica, event }
             }
             event => event,
         };
@@ -258,12 +263,13 @@ impl Loop {
                     self.acknowledge();
                 }
             }
-            AgentCommand::File(replica, file) => self.open_slot(replica, file),
+            AgentCommand::File(fetched) => self.open_slot(fetched),
             AgentCommand::Report(reply) => {
                 let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
                 self.collect_counts();
                 let counts = std::mem::take(&mut self.unreported);
-                let _gone = reply.send(reports::report(uptime_ms, counts));
+                let (hops, loads) = (self.due_hops(Instant::now()), self.load_times.take());
+                let _gone = reply.send(v1::Report { hops, loads, ..reports::report(uptime_ms, counts) });
             }
             AgentCommand::Unfinished(reply) => {
                 let _gone = reply.send(self.node.unfinished());
