@@ -24,4 +24,5 @@ mod replanned;
 pub mod scalers;
 pub mod sessions;
 pub mod sources;
+pub mod times;
 pub mod webhooks;

@@ -17,6 +17,7 @@ pub mod fleet;
 pub mod heartbeat;
 pub mod lease;
 pub mod load_failures;
+pub mod measured;
 pub mod membership;
 pub mod placement;
 pub mod replacement;

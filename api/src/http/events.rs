@@ -25,7 +25,8 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-pub const KINDS: [&str; 9] = ["target", "decision", "plan", "agent", "hold", "release", "budget", "schedule", "workload"];
+pub const KINDS: [&str; 10] =
+    ["target", "decision", "plan", "agent", "hold", "release", "budget", "schedule", "workload", "times"];
 
 /// An event.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -35,8 +36,8 @@ pub struct EventDocument {
     /// When it was made.
     pub made_at: DateTime<Utc>,
     /// `target` (a new one), `decision` (of a round), `plan` (it is over), `agent` (another state), `hold`, `release`,
-    /// `budget` (another alert about missed requests), `schedule` (a firing, and its end) or `workload` (one on
-    /// Kubernetes was scaled, or may not be).
+    /// `budget` (another alert about missed requests), `schedule` (a firing, and its end), `workload` (one on
+    /// Kubernetes was scaled, or may not be) or `times` (other times of a file are far from those that agents measured).
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,

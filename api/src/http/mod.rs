@@ -28,6 +28,7 @@ pub mod profiles;
 pub mod refusal;
 pub mod schedules;
 pub mod target;
+pub mod times;
 pub mod tokens;
 pub mod traces;
 pub mod webhooks;
@@ -94,6 +95,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(profiles::configure)
         .configure(pipelines::configure)
         .configure(loads::configure)
+        .configure(times::configure)
         .configure(demand::configure)
         .configure(files::configure)
         .configure(traces::configure)

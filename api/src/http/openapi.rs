@@ -4,7 +4,7 @@ use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, decisions, demand, events, files, hardware, health, holds, loads, metrics, pipelines, plans,
-    profiles, schedules, target, tokens, traces, webhooks,
+    profiles, schedules, target, times, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -34,6 +34,7 @@ use utoipa_swagger_ui::SwaggerUi;
         pipelines::delete,
         pipelines::live_arrivals,
         loads::list,
+        times::get,
         demand::get_demand,
         demand::post_demand,
         demand::get_deployment,

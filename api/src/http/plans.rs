@@ -5,14 +5,16 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::apply::agent_facts;
 use crate::act::replan::live_hardware;
+use crate::act::times;
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
+use crate::decide::measured::fill_times;
 use crate::documents;
 use crate::jobs::PlanOptions;
 use crate::store::{self, plans as rows, plans::PlanRow};
 use actix_web::http::{StatusCode, header};
 use actix_web::{HttpRequest, HttpResponse, web};
-use apportion_wire::{HardwareSpec, ObjectiveSpec, PlanFile, PlanState, ProblemSpec};
+use apportion_wire::{HardwareSpec, ObjectiveSpec, PipelineSpec, PlanFile, PlanState, ProblemSpec};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -389,9 +391,10 @@ async fn problem(db: &mut store::PgConnection, asked: PlanRequest) -> Result<Val
             if hardware.is_empty() {
                 return Err(Refusal::value("/hardware", "no agent is live and no hardware type is registered"));
             }
-            let specs = specs(db, pipelines).await?;
+            let FilledSpecs { specs, notes } = specs(db, pipelines).await?;
             let made = move || {
-                let document = documents::problem_document(objective, hardware, specs)?;
+                let mut document = documents::problem_document(objective, hardware, specs)?;
+                documents::add_notes(&mut document, notes);
                 documents::problem(&document)?;
                 Ok::<_, Refusal>(document)
             };
@@ -415,20 +418,26 @@ async fn available_hardware(db: &mut store::PgConnection) -> Result<Vec<Hardware
     Ok(store::hardware::list(db).await?.into_iter().map(spec).collect())
 }
 
-async fn specs(
-    db: &mut store::PgConnection,
-    pipelines: Vec<PlannedPipeline>,
-) -> Result<Vec<apportion_wire::PipelineSpec>, Refusal> {
-    let mut specs = Vec::with_capacity(pipelines.len());
+/// Registered pipelines with the times that agents measured, where their files have none.
+struct FilledSpecs {
+    specs: Vec<PipelineSpec>,
+    /// Sentences about these times.
+    notes: Vec<String>,
+}
+
+async fn specs(db: &mut store::PgConnection, pipelines: Vec<PlannedPipeline>) -> Result<FilledSpecs, Refusal> {
+    let times = times::read(db).await?;
+    let (mut specs, mut notes) = (Vec::with_capacity(pipelines.len()), Vec::new());
     for (i, planned) in pipelines.into_iter().enumerate() {
         let row = store::pipelines::get(db, &planned.name).await?;
         let missing =
             || Refusal::value(format!("/pipelines/{i}/name"), format!("{}: expected a registered pipeline", planned.name));
         let mut spec = documents::measured(&row.ok_or_else(missing)?)?;
         spec.demand_qps = planned.demand_qps.unwrap_or(spec.demand_qps);
+        notes.extend(fill_times(&mut spec, &times));
         specs.push(spec);
     }
-    Ok(specs)
+    Ok(FilledSpecs { specs, notes })
 }
 
 /// How long the client waits for the answer (RFC 7240).

@@ -88,6 +88,8 @@ fn agent_row(register: &v1::Register, session: Uuid) -> AgentRow {
         ack: None,
         device_use: None,
         load_failures: json!([]),
+        hops: None,
+        load_times: json!([]),
     }
 }
 
