@@ -74,7 +74,8 @@ pub enum BenchCommand {
     /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its
     /// regret against an all-knowing choice.
     Serving,
-    /// Real variants on this machine under loads from light to twice the planned demand, beside the estimator's interval.
+    /// Real variants on this machine under ten loads from light to twice the planned demand, beside the estimator's interval.
+    /// The agents measure the time of a hop before the first load.
     Fidelity(FidelityArgs),
     /// Promises that plans hold, each tested on further fresh samples. Pipelines and loads are drawn.
     Promises {
@@ -107,9 +108,16 @@ pub enum BenchCommand {
 pub struct FidelityArgs {
     #[command(flatten)]
     fleet: FleetArgs,
-    /// Seconds of each load.
+    /// Seconds of each run.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
+    /// Runs of each load. A figure is inside the estimate if it is so in more than half of them.
+    #[arg(
+        long,
+        default_value_t = fidelity::LOAD_RUNS,
+        value_parser = clap::value_parser!(u64).range(1..=fidelity::LOAD_RUNS_MAX)
+    )]
+    runs: u64,
     /// Seed of the arrivals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -150,8 +158,8 @@ pub fn run(command: BenchCommand) -> CommandResult {
                 seed,
             })?
         }
-        BenchCommand::Fidelity(FidelityArgs { fleet, seconds, seed, format }) => {
-            fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, seed, format })?;
+        BenchCommand::Fidelity(FidelityArgs { fleet, seconds, runs, seed, format }) => {
+            fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, runs, seed, format })?;
         }
         BenchCommand::Push(PushArgs { agents, pushes }) => push::run(&PushSettings { agents, pushes })?,
         BenchCommand::Agent(args) => return agent::measure(&args),
