@@ -20,8 +20,8 @@ pub const TIME_MS_MAX: f64 = 86_400_000.0;
 pub const DIFFERENCE_FACTOR_MAX: f64 = 3.0;
 /// Times that are no further apart agree, in milliseconds.
 pub const DIFFERENCE_MS_MAX: f64 = 1.0;
-/// A difference that is known is over when the factor has fallen to this part of [`DIFFERENCE_FACTOR_MAX`]. So a value at the
-/// limit makes one event.
+/// A difference that is known is over when the factor has fallen to this part of [`DIFFERENCE_FACTOR_MAX`]. So a value at
+/// the limit makes one event.
 const SETTLED_PART: f64 = 2.0 / 3.0;
 
 /// How long a message takes from an agent to another one.
@@ -137,6 +137,12 @@ impl FleetTimes {
     #[must_use]
     pub fn hop(&self) -> Option<&MeasuredTime> {
         self.hop.as_ref()
+    }
+
+    /// Whether nothing was measured.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.hop.is_none() && self.loads.is_empty()
     }
 
     /// All loads.
@@ -283,8 +289,8 @@ pub fn compare_times(spec: &PipelineSpec, times: &FleetTimes) -> Vec<ComparedTim
     std::iter::once(network).chain(loads).collect()
 }
 
-/// Puts the measured times where the file has none. Returns the sentences about them and about values that differ. Times that
-/// are neither given nor measured stay 0, and the planner warns of them.
+/// Puts the measured times where the file has none. Returns the sentences about them and about values that differ. Times
+/// that are neither given nor measured stay 0, and the planner warns of them.
 pub fn fill_times(spec: &mut PipelineSpec, times: &FleetTimes) -> Vec<String> {
     let compared = compare_times(spec, times);
     for time in compared.iter().filter(|time| time.given_ms.is_none() && time.measured.is_some()) {

@@ -19,4 +19,5 @@ mod schedules;
 mod support;
 mod target_history;
 mod time;
+mod times;
 mod webhooks;

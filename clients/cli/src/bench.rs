@@ -74,8 +74,8 @@ pub enum BenchCommand {
     /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its
     /// regret against an all-knowing choice.
     Serving,
-    /// Real variants on this machine under ten loads from light to twice the planned demand, beside the estimator's interval.
-    /// The agents measure the time of a hop before the first load.
+    /// Real variants on this machine under ten loads from light to twice the planned demand, beside the estimator's
+    /// interval. The agents measure the time of a hop before the first load.
     Fidelity(FidelityArgs),
     /// Promises that plans hold, each tested on further fresh samples. Pipelines and loads are drawn.
     Promises {

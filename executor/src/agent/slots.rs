@@ -86,8 +86,8 @@ impl Loop {
         self.load_times.keep(|loading| self.loadings.contains_key(&loading));
     }
 
-    /// A replica's thread has spoken of its loading. Profiles that are played back load nothing, and another server loads by
-    /// itself: only variants that run here have a time.
+    /// A replica's thread has spoken of its loading. Profiles that are played back load nothing, and another server loads
+    /// by itself: only variants that run here have a time.
     pub(super) fn note_load(&mut self, loading: u64, event: &ReplicaEvent) {
         if !matches!(event, ReplicaEvent::Ready | ReplicaEvent::Failed(_)) {
             return;

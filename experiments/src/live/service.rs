@@ -185,8 +185,8 @@ impl Service {
         .await
     }
 
-    /// Waits until each of these live agents has measured the hop to each other one often enough. Returns the median over all
-    /// links in milliseconds, as the service has it; `None` for a single agent, which has no hop.
+    /// Waits until each of these live agents has measured the hop to each other one often enough. Returns the median over
+    /// all links in milliseconds, as the service has it; `None` for a single agent, which has no hop.
     ///
     /// # Errors
     /// If that takes too long.

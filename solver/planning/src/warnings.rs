@@ -1,7 +1,7 @@
 //! Which figures of a problem are doubtful?
 //!
-//! Example: a file without `network_ms` has a network that takes no time. Its plans may be right on one machine and miss the
-//! SLO on several. So the report says it.
+//! Example: a file without `network_ms` has a network that takes no time. Its plans may be right on one machine and miss
+//! the SLO on several. So the report says it.
 
 use apportion_domain::{Pipeline, Problem};
 

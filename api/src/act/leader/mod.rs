@@ -30,7 +30,7 @@ const TURN_EVERY: Duration = Duration::from_millis(200);
 /// Longest time of one turn. After it the connection to the database counts as lost, and the loop starts again.
 const TURN_MAX: Duration = Duration::from_secs(30);
 /// Pause between two comparisons of the files' times with the measured ones.
-const COMPARE_TIMES_EVERY: Duration = Duration::from_secs(5);
+const COMPARE_TIMES_EVERY: Duration = Duration::from_secs(10);
 /// Pause between two deletions of old rows.
 const DELETE_EVERY: Duration = Duration::from_secs(600);
 /// Seconds that arrivals are kept.
