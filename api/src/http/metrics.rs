@@ -71,8 +71,12 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
 fn add_times(page: &mut Page, agents: Vec<AgentRow>) {
     let times = fleet_times(agents);
     if let Some(hop) = times.hop() {
-        page.gauge("measured_hop_seconds", "Time of a message between agents, median over links.", hop.median_ms / 1e3);
-        page.gauge("measured_hop_links", "Links between live agents that were measured.", hop.count as f64);
+        page.real_figure(
+            "measured_hop_seconds",
+            "Time of a message between agents, median over links.",
+            hop.median_ms / 1e3,
+        );
+        page.real_figure("measured_hop_links", "Links between live agents that were measured.", hop.count as f64);
     }
     let mut loads: BTreeMap<[String; 4], Vec<&ReplicaLoadTime>> = BTreeMap::new();
     for load in times.loads() {
@@ -223,7 +227,7 @@ impl Page {
     }
 
     /// A gauge without labels that is no whole number.
-    fn gauge(&mut self, name: &str, help: &str, value: f64) {
+    fn real_figure(&mut self, name: &str, help: &str, value: f64) {
         self.0.register(name, without_period(help), ConstGauge::new(value));
     }
 
