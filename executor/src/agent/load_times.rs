@@ -26,11 +26,19 @@ pub(super) struct LoadDuration {
 /// The replicas that start, by the numbers of their loadings, and the times that wait for a report.
 #[derive(Debug, Default)]
 pub(super) struct LoadTimes {
+    /// The number of the last loading.
+    last: u64,
     starting: BTreeMap<u64, Starting>,
     unreported: VecDeque<v1::LoadTime>,
 }
 
 impl LoadTimes {
+    /// The number of another loading.
+    pub(super) fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
     /// A replica starts; its file was here after `download`.
     pub(super) fn begin(&mut self, loading: u64, download: Duration, begun: Instant) {
         self.starting.insert(loading, Starting { download, begun });

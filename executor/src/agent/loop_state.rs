@@ -30,7 +30,6 @@ pub(super) struct Loop {
     pub(super) slots: HashMap<u64, Slot>,
     /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
     pub(super) loadings: HashMap<u64, u64>,
-    pub(super) last_loading: u64,
     pub(super) load_times: LoadTimes,
     /// When the times of hops were reported last.
     pub(super) hops_reported: Option<Instant>,

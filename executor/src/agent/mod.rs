@@ -75,10 +75,9 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         tracer,
         status,
     };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let last = options.files.last_target();
     let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
-    let first_request = now.as_nanos() as u64;
+    let first_request = unix_ns();
     let alarm = start_alarm(events.clone());
     let recorder = options.record.as_ref().and_then(|path| begin_record(path, agent, first_request));
     let mut this = Loop {
@@ -92,7 +91,6 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         peers: PeerLinks::new(events),
         slots: HashMap::new(),
         loadings: HashMap::new(),
-        last_loading: 0,
         load_times: LoadTimes::default(),
         hops_reported: None,
         is_more: false,
@@ -114,6 +112,11 @@ pub fn start(options: AgentOptions) -> AgentHandle {
     let inboxes = Inboxes { events: event_inbox, requests: request_inbox, commands: command_inbox };
     tokio::spawn(async move { status.run("loop", this.run(inboxes)).await });
     handle
+}
+
+/// Nanoseconds since the beginning of 1970: no two lives of an agent begin at the same.
+fn unix_ns() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 /// The thread that wakes the loop when a station is due.

@@ -26,8 +26,7 @@ enum SlotError {
 
 impl Loop {
     pub(super) fn fetch(&mut self, replica: u64, digest: String) {
-        self.last_loading += 1;
-        let loading = self.last_loading;
+        let loading = self.load_times.next_number();
         self.loadings.insert(loading, replica);
         let files = self.options.files.clone();
         let (commands, needed) = (self.handle.commands.clone(), self.options.loader.needs_file());
