@@ -2,7 +2,7 @@
 
 use crate::decide::target::{PipelineFacts, TaskTensors};
 use crate::store::pipelines::PipelineRow;
-use apportion_domain::{ArrivalTrace, Problem};
+use apportion_domain::{ArrivalTrace, NOTES_MAX, Problem};
 use apportion_protocol::v1;
 use apportion_wire::{
     BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, TaskSpec, TensorSpec,
@@ -80,9 +80,24 @@ pub fn problem_document(
         drop_paths_without_variants(&mut pipeline);
         restricted.push(pipeline);
     }
-    let spec =
-        ProblemSpec { version: 1, objective, hardware, pipelines: restricted, deployed: Vec::new(), switching: None };
+    let spec = ProblemSpec {
+        version: 1,
+        objective,
+        hardware,
+        pipelines: restricted,
+        deployed: Vec::new(),
+        switching: None,
+        notes: Vec::new(),
+    };
     Ok(serde_json::to_value(spec).expect("a problem is JSON"))
+}
+
+/// Adds sentences about a problem's figures to its document. The report of its plan repeats them.
+pub fn add_notes(problem: &mut Value, mut notes: Vec<String>) {
+    notes.truncate(NOTES_MAX);
+    if !notes.is_empty() {
+        problem["notes"] = notes.into();
+    }
 }
 
 /// Removes the accuracies of paths through variants that were left out.

@@ -401,4 +401,6 @@ pub struct PlanningReport {
     pub explanation: Explanation,
     /// The estimate of the plan; `None` without a plan.
     pub estimate: Option<Estimate>,
+    /// Sentences about doubtful figures of the problem.
+    pub warnings: Vec<String>,
 }

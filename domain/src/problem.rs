@@ -14,6 +14,8 @@ pub const PROFILE_ROWS_ALL_MAX: usize = 100_000;
 pub const DEPLOYED_MAX: usize = 20_000;
 /// Largest number of hardware types of one problem.
 pub const HARDWARE_MAX: usize = 256;
+/// Largest number of notes of one problem.
+pub const NOTES_MAX: usize = 1_000;
 
 named! {
     /// What is optimised.
@@ -80,6 +82,8 @@ pub struct ProblemDraft {
     pub deployed: Vec<Deployed>,
     /// Weight of the switching cost in `min_cost`.
     pub switching_weight: f64,
+    /// Sentences about the figures of this problem. They change no plan; the report of each plan repeats them.
+    pub notes: Vec<String>,
 }
 
 /// A valid problem.
@@ -114,6 +118,10 @@ impl Problem {
         if draft.deployed.len() > DEPLOYED_MAX {
             let found = format!("{} deployed groups", draft.deployed.len());
             invalids.push("/deployed", found, format!("at most {DEPLOYED_MAX} deployed groups"));
+        }
+        if draft.notes.len() > NOTES_MAX {
+            let found = format!("{} notes", draft.notes.len());
+            invalids.push("/notes", found, format!("at most {NOTES_MAX} notes"));
         }
         check_unique(draft.pipelines.iter().map(|p| p.name.as_str()), "/pipelines", &mut invalids);
         if let Some(budget) = draft.objective.budget_per_hour {

@@ -220,6 +220,8 @@ fn messages() -> Vec<Message> {
         Message::Taken { hop: 9 },
         part(PartEnd::Leaf { task: "b".into(), outputs: vec![tensor] }),
         Message::Cancel { origin: 1, request: 7 },
+        Message::Ping { from: 1, number: 7 },
+        Message::Pong { from: 2, number: 7 },
         Message::Measured(v1::Measured { pipeline: "p".into(), ..Default::default() }),
         Message::Steering(v1::Steering { pipeline: "p".into(), ..Default::default() }),
         part(PartEnd::Dropped("deadline".into())),

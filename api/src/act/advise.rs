@@ -11,6 +11,7 @@ use super::replanned::{DemandOrigin, replanned_spec};
 use super::sources::{FactSourceError, read_demand, source_of};
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
+use crate::decide::measured::FleetTimes;
 use crate::decide::replan::{ReplanInput, may_improve_after, period};
 use crate::decide::shares::{PipelineSize, divide, least_work};
 use crate::store::{self, advice::AdviceRow, decisions::DecisionRow, leases::HeldLease};
@@ -173,7 +174,9 @@ impl Advisor {
         let size = |w: &Wish| PipelineSize { least_work: least_work(&w.spec, w.qps), tasks: w.spec.tasks.len() as u32 };
         let sizes: Vec<_> = wishes.iter().map(size).collect();
         let cancel = Arc::new(AtomicBool::new(false));
-        let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease };
+        // Agents measure nothing of a fleet that they do not serve.
+        let times = FleetTimes::default();
+        let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease, times };
         for (wish, devices) in wishes.into_iter().zip(divide(&counts, &sizes)).filter(|(wish, _)| wish.is_known) {
             let name = wish.spec.name.clone();
             let current = last_advice(wish.last.as_ref())?;

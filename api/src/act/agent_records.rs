@@ -2,6 +2,7 @@
 
 use super::load_failures;
 use super::messages::ack_json;
+use super::times;
 use crate::app::agent_records::UnsavedRecords;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
@@ -61,6 +62,10 @@ async fn store_all(app: &App, unsaved: &UnsavedRecords) -> store::Result<()> {
     }
     store::agents::write_acknowledgements(&mut tx, &newest(&unsaved.acks)).await?;
     store::agents::write_device_use(&mut tx, &unsaved.devices).await?;
+    store::agents::write_hops(&mut tx, &unsaved.hops).await?;
+    for (session, loads) in &unsaved.loads {
+        times::store_loads(&mut tx, *session, loads).await?;
+    }
     tx.commit().await
 }
 
@@ -71,11 +76,13 @@ fn newest(acks: &BTreeMap<Uuid, Vec<v1::Ack>>) -> BTreeMap<Uuid, Value> {
 
 /// Stores each record by itself. A record that the database refuses is dropped.
 async fn store_each(app: &App, unsaved: UnsavedRecords) {
-    let UnsavedRecords { acks, devices, arrivals, .. } = unsaved;
+    let UnsavedRecords { acks, devices, hops, loads, arrivals, .. } = unsaved;
     let acks = acks.into_iter().map(|ack| UnsavedRecords { acks: [ack].into(), ..UnsavedRecords::default() });
     let devices = devices.into_iter().map(|one| UnsavedRecords { devices: [one].into(), ..UnsavedRecords::default() });
     let arrivals = arrivals.into_iter().map(|row| UnsavedRecords { arrivals: [row].into(), ..UnsavedRecords::default() });
-    for record in acks.chain(devices).chain(arrivals) {
+    let hops = hops.into_iter().map(|one| UnsavedRecords { hops: [one].into(), ..UnsavedRecords::default() });
+    let loads = loads.into_iter().map(|one| UnsavedRecords { loads: [one].into(), ..UnsavedRecords::default() });
+    for record in acks.chain(devices).chain(hops).chain(loads).chain(arrivals) {
         match store_all(app, &record).await {
             Ok(()) => {}
             Err(store::Error::Database(error)) => {

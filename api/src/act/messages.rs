@@ -1,5 +1,7 @@
 //! How do messages of agents become JSON and rows?
 
+use crate::decide::measured::{AgentHop, HOPS_MAX, LOAD_TIMES_MAX, ReplicaLoadTime, TIME_MS_MAX};
+use crate::store::Time;
 use crate::store::arrivals::ArrivalsRow;
 use apportion_protocol::v1::{self, replica_state::State};
 use apportion_protocol::{DEVICES_MAX, TEXT_BYTES_MAX};
@@ -66,13 +68,47 @@ pub(super) fn devices_json(devices: &[v1::DeviceStats]) -> serde_json::Value {
     devices.iter().take(DEVICES_MAX as usize).map(one).collect()
 }
 
+/// The hops of a report as JSON; none if it has none. Times that no link has are left out.
+pub(super) fn hops_json(hops: &[v1::HopTime], at: Time) -> Option<serde_json::Value> {
+    let known = hops.iter().filter(|hop| is_time(hop.hop_ms)).take(HOPS_MAX);
+    let known: Vec<AgentHop> =
+        known.map(|hop| AgentHop { to: hop.agent, hop_ms: hop.hop_ms, samples: hop.samples, at }).collect();
+    (!known.is_empty()).then(|| serde_json::to_value(known).expect("hops are JSON"))
+}
+
+/// The loads of a report. Names that cannot be registered are left out, and so are times that no load has.
+pub(super) fn load_times(loads: &[v1::LoadTime], at: Time) -> Vec<ReplicaLoadTime> {
+    let is_known = |load: &&v1::LoadTime| {
+        let names = [&load.pipeline, &load.task, &load.variant, &load.hardware];
+        names.into_iter().all(|name| is_name(name)) && is_time(load.download_ms) && is_time(load.start_ms)
+    };
+    let time = |load: &v1::LoadTime| ReplicaLoadTime {
+        pipeline: load.pipeline.clone(),
+        task: load.task.clone(),
+        variant: load.variant.clone(),
+        hardware: load.hardware.clone(),
+        download_ms: load.download_ms,
+        start_ms: load.start_ms,
+        at,
+    };
+    loads.iter().filter(is_known).take(LOAD_TIMES_MAX).map(time).collect()
+}
+
+fn is_time(ms: f64) -> bool {
+    (0.0..=TIME_MS_MAX).contains(&ms)
+}
+
+/// Whether it may be the name of something registered.
+fn is_name(name: &str) -> bool {
+    !name.is_empty() && name.len() <= TEXT_BYTES_MAX && !name.contains('\0')
+}
+
 /// The arrivals of a report, by pipeline and second of the service's clock.
 ///
 /// Example: the report was sent at second 100 (`sent_ms`), and a bin is 1.5 s older by the agent's uptime: it belongs to
 /// second 98. Names that cannot be registered are left out.
 pub(super) fn arrivals(report: &v1::Report, sent_ms: i64) -> Vec<ArrivalsRow> {
     let mut rows: BTreeMap<(String, i64), ArrivalsRow> = BTreeMap::new();
-    let is_name = |name: &str| !name.is_empty() && name.len() <= TEXT_BYTES_MAX && !name.contains('\0');
     for part in report.arrivals.iter().take(REPORT_PIPELINES_MAX).filter(|part| is_name(&part.pipeline)) {
         let row = |second: i64| ArrivalsRow { pipeline: part.pipeline.clone(), second, ..ArrivalsRow::default() };
         for (i, &count) in part.bins.iter().take(REPORT_BINS_MAX).enumerate().filter(|(_, count)| **count > 0) {
@@ -115,6 +151,28 @@ mod tests {
         let rows = arrivals(&report, 100_020);
         let seen: Vec<_> = rows.iter().map(|r| (r.second, r.offered, r.ok, r.late)).collect();
         assert_eq!(seen, [(99, 3, 0, 0), (100, 5, 3, 1)]);
+    }
+
+    #[test]
+    fn implausible_times_are_left_out() {
+        let at = chrono::DateTime::UNIX_EPOCH;
+        let hop = |agent, hop_ms| v1::HopTime { agent, hop_ms, samples: 9 };
+        assert_eq!(hops_json(&[hop(1, f64::NAN), hop(2, -1.0), hop(3, f64::INFINITY)], at), None);
+        let known = hops_json(&[hop(1, f64::NAN), hop(2, 0.5)], at).expect("one is a time");
+        assert_eq!((known[0]["to"].as_u64(), known[0]["hop_ms"].as_f64()), (Some(2), Some(0.5)));
+        let many: Vec<_> = (0..HOPS_MAX as u64 + 1).map(|agent| hop(agent, 0.5)).collect();
+        assert_eq!(hops_json(&many, at).and_then(|hops| Some(hops.as_array()?.len())), Some(HOPS_MAX));
+        let load = |pipeline: &str, start_ms| v1::LoadTime {
+            pipeline: pipeline.into(),
+            task: "t".into(),
+            variant: "v".into(),
+            hardware: "h".into(),
+            download_ms: 0.0,
+            start_ms,
+        };
+        let of = [load("p", 2.0), load("", 3.0), load("a\0b", 4.0), load("p", -5.0), load("p", 2.0 * TIME_MS_MAX)];
+        assert_eq!(load_times(&of, at).iter().map(|l| l.start_ms).collect::<Vec<_>>(), [2.0]);
+        assert_eq!(load_times(&vec![load("p", 2.0); LOAD_TIMES_MAX + 1], at).len(), LOAD_TIMES_MAX);
     }
 
     #[test]

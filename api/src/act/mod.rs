@@ -25,5 +25,6 @@ mod replanned;
 pub mod scalers;
 pub mod sessions;
 pub mod sources;
+pub mod times;
 mod wanted;
 pub mod webhooks;

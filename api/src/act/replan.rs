@@ -6,8 +6,10 @@
 use super::apply::{
     ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence, load_plan,
 };
+use super::times;
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
+use crate::decide::measured::{FleetTimes, fill_times};
 use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
 use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
 use crate::decide::shares::{PipelineSize, divide, least_work};
@@ -35,6 +37,8 @@ pub struct ReplanRound {
     pub cancel: Arc<AtomicBool>,
     /// The lease under which it is made.
     pub lease: HeldLease,
+    /// The times that agents measured; a round of agents' pipelines reads them when it begins.
+    pub times: FleetTimes,
 }
 
 /// A plan that replaces the one in force.
@@ -94,6 +98,8 @@ pub async fn run_round(
     round: &ReplanRound,
 ) -> Result<RoundSummary, ApplyError> {
     let InForce { parts, generation } = parts_in_force(app).await?;
+    let times = times::read(&mut *app.pool.acquire().await?).await?;
+    let round = &ReplanRound { times, ..round.clone() };
     let (held, free) = part_held(wishes, &holds_in_force(app).await?);
     let held_names = held.iter().map(|held| held.wish.spec.name.clone()).collect();
     let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };
@@ -202,7 +208,7 @@ async fn advise_held(
     let advice = ReplanInput { on_better_plan: OnBetterPlan::Advise, ..wish.clone() };
     let until = hold.until.map_or_else(|| "it is released".to_owned(), |until| until.to_rfc3339());
     let why = format!("{}, held by {} until {until} ({})", round.why, hold.made_by, hold.reason);
-    let round = ReplanRound { why, cancel: round.cancel.clone(), lease: round.lease };
+    let round = ReplanRound { why, ..round.clone() };
     store_decision(app, &advice, &verdict, &round).await?;
     Ok(())
 }
@@ -295,7 +301,9 @@ pub(super) async fn plan_pipeline(
     }
     let mut spec = wish.spec.clone();
     spec.demand_qps = wish.demand_qps;
+    let notes = fill_times(&mut spec, &round.times);
     let mut document = documents::problem_document(wish.objective(), hardware, vec![spec])?;
+    documents::add_notes(&mut document, notes);
     let mut lowered = String::new();
     for _ in 0..LOWER_MAX {
         let problem = documents::problem(&document)?;

@@ -4,6 +4,7 @@
 //! the database, a stall of the database loses nothing, and a large fleet needs one transaction instead of one for each
 //! agent.
 
+use crate::decide::measured::{LOAD_TIMES_MAX, ReplicaLoadTime, with_loads};
 use crate::store::arrivals::ArrivalsRow;
 use apportion_protocol::v1::{self, replica_state::State};
 use serde_json::Value;
@@ -31,10 +32,33 @@ pub struct UnsavedRecords {
     pub acks: BTreeMap<Uuid, Vec<v1::Ack>>,
     /// The last device use of each stream's agent.
     pub devices: BTreeMap<Uuid, Value>,
+    /// The last hops of each stream's agent.
+    pub hops: BTreeMap<Uuid, Value>,
+    /// The loads of each stream's agent, at most [`LOAD_TIMES_MAX`] of each.
+    pub loads: BTreeMap<Uuid, Vec<ReplicaLoadTime>>,
     /// Arrivals in the order of their keys, so that two processes never deadlock.
     pub arrivals: BTreeMap<(i64, String), ArrivalsRow>,
     /// How many arrivals were dropped.
     pub dropped: u64,
+}
+
+/// What is stored of a report.
+#[derive(Clone, Debug, Default)]
+pub struct ReportRecords {
+    /// The use of the devices; `None`: nothing is known.
+    pub devices: Option<Value>,
+    /// The hops to other agents; `None`: as before.
+    pub hops: Option<Value>,
+    /// Replicas that became ready.
+    pub loads: Vec<ReplicaLoadTime>,
+    /// Arrivals by pipeline and second.
+    pub arrivals: Vec<ArrivalsRow>,
+}
+
+impl ReportRecords {
+    fn is_empty(&self) -> bool {
+        self.devices.is_none() && self.hops.is_none() && self.loads.is_empty() && self.arrivals.is_empty()
+    }
 }
 
 /// Adds an acknowledgement to those of its stream. An older one is kept only for the failures that it names.
@@ -71,7 +95,8 @@ impl UnsavedRecords {
     /// Whether there is nothing to store.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.acks.is_empty() && self.devices.is_empty() && self.arrivals.is_empty()
+        let has_times = !(self.hops.is_empty() && self.loads.is_empty());
+        self.acks.is_empty() && self.devices.is_empty() && self.arrivals.is_empty() && !has_times
     }
 
     /// Adds records that could not be stored; records that came since are newer.
@@ -83,6 +108,13 @@ impl UnsavedRecords {
         }
         for (session, devices) in earlier.devices {
             self.devices.entry(session).or_insert(devices);
+        }
+        for (session, hops) in earlier.hops {
+            self.hops.entry(session).or_insert(hops);
+        }
+        for (session, loads) in earlier.loads {
+            let later = self.loads.remove(&session).unwrap_or_default();
+            self.loads.insert(session, with_loads(loads, &later));
         }
         earlier.arrivals.values().for_each(|row| self.add_arrivals(row));
     }
@@ -100,15 +132,18 @@ impl AgentRecords {
     }
 
     /// Adds a report from a stream's agent.
-    pub fn add_report(&self, session: Uuid, devices: Option<Value>, arrivals: &[ArrivalsRow]) {
-        if devices.is_none() && arrivals.is_empty() {
+    pub fn add_report(&self, session: Uuid, report: ReportRecords) {
+        if report.is_empty() {
             return;
         }
         self.with_unsaved(|unsaved| {
-            devices.into_iter().for_each(|devices| {
-                unsaved.devices.insert(session, devices);
-            });
-            arrivals.iter().for_each(|row| unsaved.add_arrivals(row));
+            unsaved.devices.extend(report.devices.map(|devices| (session, devices)));
+            unsaved.hops.extend(report.hops.map(|hops| (session, hops)));
+            if !report.loads.is_empty() {
+                let known = unsaved.loads.remove(&session).unwrap_or_default();
+                unsaved.loads.insert(session, with_loads(known, &report.loads));
+            }
+            report.arrivals.iter().for_each(|row| unsaved.add_arrivals(row));
         });
         self.added.notify_one();
     }
@@ -143,16 +178,47 @@ mod tests {
         let (records, session) = (AgentRecords::default(), Uuid::from_u128(1));
         let ack = |error: &str| v1::Ack { error: error.into(), ..v1::Ack::default() };
         records.add_ack(session, ack("old"));
-        records.add_report(session, None, &[row(1, 5), row(1, 2), row(2, 1)]);
+        let arrivals = |rows: &[ArrivalsRow]| ReportRecords { arrivals: rows.to_vec(), ..ReportRecords::default() };
+        records.add_report(session, arrivals(&[row(1, 5), row(1, 2), row(2, 1)]));
         let failed = records.take();
         records.add_ack(session, ack("new"));
-        records.add_report(session, Some(json!([])), &[row(2, 3)]);
+        records.add_report(session, ReportRecords { devices: Some(json!([])), ..arrivals(&[row(2, 3)]) });
         records.put_back(failed);
         let all = records.take();
         let errors: Vec<_> = all.acks[&session].iter().map(|ack| ack.error.as_str()).collect();
         assert_eq!(errors, ["new"]);
         let sums: Vec<_> = all.arrivals.values().map(|row| (row.second, row.offered)).collect();
         assert_eq!(sums, [(1, 7), (2, 4)]);
+    }
+
+    #[test]
+    fn times_that_failed_come_before_later_ones() {
+        let (records, session) = (AgentRecords::default(), Uuid::from_u128(1));
+        let load = |start_ms: f64| ReplicaLoadTime {
+            pipeline: "p".into(),
+            task: "t".into(),
+            variant: "v".into(),
+            hardware: "h".into(),
+            download_ms: 0.0,
+            start_ms,
+            at: chrono::DateTime::UNIX_EPOCH,
+        };
+        let report = |hops: &str, loads: &[f64]| ReportRecords {
+            hops: Some(json!(hops)),
+            loads: loads.iter().copied().map(load).collect(),
+            ..ReportRecords::default()
+        };
+        records.add_report(session, report("old", &[1.0, 2.0]));
+        let failed = records.take();
+        records.add_report(session, report("new", &[3.0]));
+        records.add_report(session, report("newer", &[4.0]));
+        records.put_back(failed);
+        let all = records.take();
+        assert_eq!(all.hops[&session], json!("newer"));
+        let times = |unsaved: &UnsavedRecords| unsaved.loads[&session].iter().map(|l| l.start_ms).collect::<Vec<_>>();
+        assert_eq!(times(&all), [1.0, 2.0, 3.0, 4.0]);
+        records.add_report(session, report("", &[5.0; LOAD_TIMES_MAX + 1]));
+        assert_eq!(records.take().loads[&session].len(), LOAD_TIMES_MAX);
     }
 
     #[test]

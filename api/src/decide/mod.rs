@@ -18,6 +18,7 @@ pub mod heartbeat;
 pub mod lease;
 pub mod load_failures;
 pub mod machines;
+pub mod measured;
 pub mod membership;
 pub mod placement;
 pub mod replacement;

@@ -4,6 +4,7 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
 use crate::decide::load_failures::LoadFailure;
+use crate::decide::measured::{AgentHop, ReplicaLoadTime};
 use crate::decide::placement::Placement;
 use crate::store;
 use crate::store::agents::{self as rows, AgentRow};
@@ -48,6 +49,10 @@ pub struct AgentDocument {
     pub device_use: Vec<DeviceUse>,
     /// Whether no replica is placed on it, because its machine goes back.
     pub cordoned: bool,
+    /// How long messages take to other agents, as it measured last; at most 256.
+    pub hops: Vec<AgentHop>,
+    /// How long its last replicas took to become ready: at most 64, the newest last. Emulated replicas have none.
+    pub load_times: Vec<ReplicaLoadTime>,
 }
 
 /// The agents that a client asks for.
@@ -131,6 +136,8 @@ impl From<AgentRow> for AgentDocument {
             // The service wrote it. If another release wrote it in another form, it counts as absent.
             device_use: row.device_use.and_then(|seen| serde_json::from_value(seen).ok()).unwrap_or_default(),
             cordoned: row.cordoned,
+            hops: row.hops.and_then(|hops| serde_json::from_value(hops).ok()).unwrap_or_default(),
+            load_times: serde_json::from_value(row.load_times).unwrap_or_default(),
         }
     }
 }

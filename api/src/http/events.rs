@@ -25,7 +25,7 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-pub const KINDS: [&str; 16] = [
+pub const KINDS: [&str; 17] = [
     "target",
     "decision",
     "plan",
@@ -42,6 +42,7 @@ pub const KINDS: [&str; 16] = [
     "machine-returned",
     "wish-expired",
     "machines",
+    "times",
 ];
 
 /// An event.
@@ -55,6 +56,7 @@ pub struct EventDocument {
     /// `release`, `budget` (another alert about missed requests), `schedule` (a firing, and its end) or `workload` (one on
     /// Kubernetes was scaled, or may not be). Of machines: `machine-asked`, `machine-came`, `machine-lost`,
     /// `machine-returned`, `wish-expired` (it does not come) and `machines` (what hinders them).
+    /// `times`: other times of a file are far from those that agents measured.
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,

@@ -3,13 +3,16 @@
 use super::refusal::HandlerResult;
 use super::webhooks::WEBHOOKS_MAX;
 use crate::act::apply::agent_facts;
+use crate::act::times::fleet_times;
 use crate::app::App;
 use crate::app::counts;
 use crate::decide::budget::{promise_of, window_s};
 use crate::decide::fleet::Fleet;
 use crate::decide::machines::MachineStage;
+use crate::decide::measured::{MeasuredLoad, ReplicaLoadTime};
 use crate::store::{
-    self, advice::AdviceRow, hardware::HardwareRow, jobs::JobQueue, machines::MachineCount, webhooks::WebhookRow,
+    self, advice::AdviceRow, agents::AgentRow, hardware::HardwareRow, jobs::JobQueue, machines::MachineCount,
+    webhooks::WebhookRow,
 };
 use actix_web::{HttpResponse, web};
 use apportion_wire::AgentState;
@@ -56,6 +59,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let count = |state: AgentState| agents.iter().filter(|a| a.state == state).count() as f64;
     let in_state = AgentState::ALL.iter().map(|state| (state.name().to_owned(), count(*state)));
     page.labelled_figure("agents", "Agents by state.", "state", in_state);
+    add_times(&mut page, agents);
     let mut offered: BTreeMap<String, f64> = BTreeMap::new();
     for row in arrivals {
         *offered.entry(row.pipeline).or_default() += row.offered as f64 / RATE_WINDOW_S as f64;
@@ -69,6 +73,26 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
         page.counter(count.name(), count.help(), count.get());
     }
     Ok(HttpResponse::Ok().content_type("application/openmetrics-text; version=1.0.0; charset=utf-8").body(page.text()))
+}
+
+/// The times that agents measured.
+fn add_times(page: &mut Page, agents: Vec<AgentRow>) {
+    let times = fleet_times(agents);
+    if let Some(hop) = times.hop() {
+        page.real_figure(
+            "measured_hop_seconds",
+            "Time of a message between agents, median over links.",
+            hop.median_ms / 1e3,
+        );
+        page.real_figure("measured_hop_links", "Links between live agents that were measured.", hop.count as f64);
+    }
+    let mut loads: BTreeMap<[String; 4], Vec<&ReplicaLoadTime>> = BTreeMap::new();
+    for load in times.loads() {
+        let key = [&load.pipeline, &load.task, &load.variant, &load.hardware].map(Clone::clone);
+        loads.entry(key).or_default().push(load);
+    }
+    let seconds = loads.into_iter().filter_map(|(key, of)| Some((key, MeasuredLoad::of(of.into_iter())?.median_ms / 1e3)));
+    page.group_figure("measured_load_seconds", "Time of a replica's load, median of the last ones.", seconds.collect());
 }
 
 /// Misses over permitted misses, by pipeline.
@@ -254,6 +278,11 @@ impl Default for Page {
 impl Page {
     /// A gauge without labels.
     fn figure(&mut self, name: &str, help: &str, value: i64) {
+        self.0.register(name, without_period(help), ConstGauge::new(value));
+    }
+
+    /// A gauge without labels that is no whole number.
+    fn real_figure(&mut self, name: &str, help: &str, value: f64) {
         self.0.register(name, without_period(help), ConstGauge::new(value));
     }
 

@@ -36,6 +36,7 @@ pub mod refusal;
 pub mod schedules;
 pub mod simulations;
 pub mod target;
+pub mod times;
 pub mod tokens;
 pub mod traces;
 pub mod webhooks;
@@ -104,6 +105,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(profiles::configure)
         .configure(pipelines::configure)
         .configure(loads::configure)
+        .configure(times::configure)
         .configure(demand::configure)
         .configure(files::configure)
         .configure(traces::configure)

@@ -4,7 +4,7 @@ use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, comparisons, decisions, demand, events, explanations, files, frontiers, hardware, health, holds,
-    loads, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, tokens, traces, webhooks,
+    loads, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, times, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -34,6 +34,7 @@ use utoipa_swagger_ui::SwaggerUi;
         pipelines::delete,
         pipelines::live_arrivals,
         loads::list,
+        times::get,
         demand::get_demand,
         demand::post_demand,
         demand::get_deployment,

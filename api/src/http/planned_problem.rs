@@ -4,7 +4,9 @@ use super::body::{DOCUMENT_BYTES_MAX, off_loop};
 use super::refusal::Refusal;
 use crate::act::apply::agent_facts;
 use crate::act::replan::live_hardware;
+use crate::act::times;
 use crate::decide::fleet::Fleet;
+use crate::decide::measured::fill_times;
 use crate::documents;
 use crate::jobs::PlanOptions;
 use crate::store::{self, PgConnection, plans::PlanRow};
@@ -184,9 +186,10 @@ async fn problem(db: &mut PgConnection, asked: PlanRequest) -> Result<Value, Ref
             if hardware.is_empty() {
                 return Err(Refusal::value("/hardware", "no agent is live and no hardware type is registered"));
             }
-            let specs = specs(db, pipelines).await?;
+            let FilledSpecs { specs, notes } = specs(db, pipelines).await?;
             let made = move || {
-                let document = documents::problem_document(objective, hardware, specs)?;
+                let mut document = documents::problem_document(objective, hardware, specs)?;
+                documents::add_notes(&mut document, notes);
                 documents::problem(&document)?;
                 Ok::<_, Refusal>(document)
             };
@@ -210,17 +213,26 @@ async fn available_hardware(db: &mut PgConnection) -> Result<Vec<HardwareSpec>, 
     Ok(store::hardware::list(db).await?.into_iter().map(spec).collect())
 }
 
-async fn specs(db: &mut PgConnection, pipelines: Vec<PlannedPipeline>) -> Result<Vec<PipelineSpec>, Refusal> {
-    let mut specs = Vec::with_capacity(pipelines.len());
+/// Registered pipelines with the times that agents measured, where their files have none.
+struct FilledSpecs {
+    specs: Vec<PipelineSpec>,
+    /// Sentences about these times.
+    notes: Vec<String>,
+}
+
+async fn specs(db: &mut PgConnection, pipelines: Vec<PlannedPipeline>) -> Result<FilledSpecs, Refusal> {
+    let times = times::read(db).await?;
+    let (mut specs, mut notes) = (Vec::with_capacity(pipelines.len()), Vec::new());
     for (i, planned) in pipelines.into_iter().enumerate() {
         let row = store::pipelines::get(db, &planned.name).await?;
         let missing =
             || Refusal::value(format!("/pipelines/{i}/name"), format!("{}: expected a registered pipeline", planned.name));
         let mut spec = documents::measured(&row.ok_or_else(missing)?)?;
         spec.demand_qps = planned.demand_qps.unwrap_or(spec.demand_qps);
+        notes.extend(fill_times(&mut spec, &times));
         specs.push(spec);
     }
-    Ok(specs)
+    Ok(FilledSpecs { specs, notes })
 }
 
 #[cfg(test)]

@@ -42,13 +42,17 @@ pub struct AgentRow {
     pub load_failures: Value,
     /// Whether no replica is placed on it, because its machine goes back.
     pub cordoned: bool,
+    /// The times of its hops to other agents, if it has reported any.
+    pub hops: Option<Value>,
+    /// The times of its last loads.
+    pub load_times: Value,
 }
 
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack, device_use, load_failures, cordoned from agents ",
+             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times from agents ",
             $rest
         )
     };
@@ -113,8 +117,8 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
 pub const NUMBER_MAX: i64 = 1 << 40;
 
 /// Stores a registration under its name and returns the agent's number. That is the number that its name has already, else
-/// `row.number` if it is free, else a new one. `state`, `ack`, `device_use`,
-/// `load_failures` and `cordoned` of `row` are not read.
+/// `row.number` if it is free, else a new one. Of `row`, the state, `cordoned` and all that an agent reports later are not
+/// read.
 ///
 /// # Errors
 /// The database's.
@@ -128,7 +132,7 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow, holder: Uuid) -> Re
          on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5,
          process_id = $6, session = $7, state = $11, registered_at = $8,
          seen_at = $8, ingress_grpc = $9, holder = $10, ack = null,
-         device_use = null returning number",
+         device_use = null, hops = null returning number",
     )
     .bind(&row.name)
     .bind(&row.hardware)
@@ -303,6 +307,34 @@ pub async fn put_load_failures(db: &mut PgConnection, session: Uuid, failures: &
 /// The database's.
 pub async fn write_device_use(db: &mut PgConnection, devices: &BTreeMap<Uuid, Value>) -> Result<()> {
     update_each(db, set_column!("device_use"), devices).await
+}
+
+/// The times of the agent's loads so far; the row is locked until the transaction ends. `None` if the stream is not the
+/// newest of its agent.
+///
+/// # Errors
+/// The database's.
+pub async fn load_times(db: &mut PgConnection, session: Uuid) -> Result<Option<Value>> {
+    let select = sqlx::query_scalar("select load_times from agents where session = $1 for update");
+    select.bind(session).fetch_optional(db).await
+}
+
+/// Stores the times of the agent's loads.
+///
+/// # Errors
+/// The database's.
+pub async fn put_load_times(db: &mut PgConnection, session: Uuid, times: &Value) -> Result<()> {
+    let update = sqlx::query("update agents set load_times = $2 where session = $1");
+    update.bind(session).bind(times).execute(db).await?;
+    Ok(())
+}
+
+/// Stores the hops of each stream's agent.
+///
+/// # Errors
+/// The database's.
+pub async fn write_hops(db: &mut PgConnection, hops: &BTreeMap<Uuid, Value>) -> Result<()> {
+    update_each(db, set_column!("hops"), hops).await
 }
 
 /// Updates one row for each stream. Rows are locked in the order of their numbers, so that two processes never deadlock.

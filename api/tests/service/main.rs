@@ -23,4 +23,5 @@ mod stored_plans;
 mod support;
 mod target_history;
 mod time;
+mod times;
 mod webhooks;

@@ -396,6 +396,9 @@ record! {
         pub stopped: Option<String> => optional.words(StopReason::NAMES).or_null(),
         /// Rounds of the check loop.
         pub rounds: Vec<RoundFile> => optional,
+        /// Sentences about doubtful figures of the problem: times that are 0, measured, or far from the measured ones.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub warnings: Vec<String> => optional,
     }
 }
 

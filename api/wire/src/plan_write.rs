@@ -31,6 +31,7 @@ impl PlanFile {
                 seconds_of: Some(SecondsOfFile::from(&report.seconds_of)),
                 stopped: outcome.stopped().map(|s| s.name().to_owned()),
                 rounds: report.rounds.iter().map(|r| round(problem.objective.mode, r)).collect(),
+                warnings: report.warnings.clone(),
             },
             explanation: explanation::file(&report.explanation, outcome),
         }

@@ -103,7 +103,8 @@ impl ProblemSpec {
         let Some(objective) = objective.filter(|_| problems.is_empty()) else { return Err(Invalids(problems)) };
         let deployed = deployed_of(&self.deployed, &pipelines, &hardware, "/deployed")?;
         let switching_weight = self.switching.as_ref().map_or(0.0, |s| s.weight);
-        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight })
+        let notes = self.notes.clone();
+        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, notes })
     }
 }
 

@@ -159,6 +159,7 @@ impl PlanFile {
                 seconds_of: None,
                 stopped: outcome.stopped().map(|s| s.name().to_owned()),
                 rounds: Vec::new(),
+                warnings: report.warnings.clone(),
             },
             explanation: explanation(&report.explanation, outcome),
         }

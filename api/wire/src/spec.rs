@@ -31,6 +31,10 @@ record! {
         /// Price of switching.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub switching: Option<SwitchingSpec> => optional,
+        /// Sentences about the figures, for example about those that agents measured. `planner.warnings` of the plan
+        /// repeats them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub notes: Vec<String> => optional,
     }
 }
 

@@ -147,6 +147,7 @@ fn report(objective: ObjectiveValue) -> PlanningReport {
             judged_on: Some(judged_on),
             ..Estimate::default()
         }),
+        warnings: vec!["pipeline traffic: network_ms is 0".into()],
     }
 }
 
@@ -325,6 +326,7 @@ fn the_plan_of_a_scaling_problem_lists_every_variant() {
         rounds: vec![],
         explanation: Explanation::default(),
         estimate: None,
+        warnings: vec![],
     };
     let action =
         |variant: &str, running, delta| ScalingAction { application: "a".into(), variant: variant.into(), running, delta };

@@ -80,7 +80,8 @@ pub enum BenchCommand {
     /// Kubernetes' real autoscaler beside our service, on the same emulated replicas and load: cost and attainment of both,
     /// and the autoscaler's decisions beside those of our model of it. It takes 17 minutes.
     Hpa(HpaArgs),
-    /// Real variants on this machine under loads from light to twice the planned demand, beside the estimator's interval.
+    /// Real variants on this machine under ten loads from light to twice the planned demand, beside the estimator's
+    /// interval. The agents measure the time of a hop before the first load.
     Fidelity(FidelityArgs),
     /// Promises that plans hold, each tested on further fresh samples. Pipelines and loads are drawn.
     Promises {
@@ -113,9 +114,16 @@ pub enum BenchCommand {
 pub struct FidelityArgs {
     #[command(flatten)]
     fleet: FleetArgs,
-    /// Seconds of each load.
+    /// Seconds of each run.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
+    /// Runs of each load. A figure is inside the estimate if it is so in more than half of them.
+    #[arg(
+        long,
+        default_value_t = fidelity::LOAD_RUNS,
+        value_parser = clap::value_parser!(u64).range(1..=fidelity::LOAD_RUNS_MAX)
+    )]
+    runs: u64,
     /// Seed of the arrivals.
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -174,8 +182,8 @@ pub fn run(command: BenchCommand) -> CommandResult {
                 seed,
             })?
         }
-        BenchCommand::Fidelity(FidelityArgs { fleet, seconds, seed, format }) => {
-            fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, seed, format })?;
+        BenchCommand::Fidelity(FidelityArgs { fleet, seconds, runs, seed, format }) => {
+            fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, runs, seed, format })?;
         }
         BenchCommand::Hpa(HpaArgs { control_plane, quick, seed, format }) => {
             let length = if quick { HpaRunLength::Quick } else { HpaRunLength::Full };

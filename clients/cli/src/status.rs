@@ -43,6 +43,12 @@ struct PipelineStatus {
     count: ReplicaCount,
     /// In one word: `kept`, `broken`, `loading` or `idle`.
     promise: &'static str,
+    /// `network_ms` of its file; null if it has none, or 0.
+    hop_given_ms: Option<f64>,
+    /// The time of a hop, as agents measured it; null without a measurement.
+    hop_measured_ms: Option<f64>,
+    /// Sentences about its times: those that are 0, and those that are far from their measurement.
+    warnings: Vec<String>,
 }
 
 /// The replicas of a pipeline.
@@ -85,9 +91,12 @@ async fn read(client: &ServiceClient) -> Result<(Value, Value, Vec<PipelineStatu
             let spec = client.get(&client.path(&["v1", "pipelines", name])).await?;
             let arrivals =
                 client.get(&format!("{}?seconds={SECONDS}", client.path(&["v1", "pipelines", name, "arrivals"]))).await?;
+            // A service of an earlier release compares no times.
+            let times = client.get(&client.path(&["v1", "pipelines", name, "times"])).await.unwrap_or_default();
             let replicas = replicas_of(&target["placement"], name);
             let count = ReplicaCount { ready: replicas.intersection(&ready).count(), replicas: replicas.len() };
-            found.push(judged(name, pipeline["demand_qps"].as_f64().unwrap_or(0.0), &spec, &arrivals, count));
+            let judged = judged(name, pipeline["demand_qps"].as_f64().unwrap_or(0.0), &spec, &arrivals, count);
+            found.push(with_times(judged, &times));
         }
     }
     Ok((target, agents, found))
@@ -116,12 +125,45 @@ fn judged(name: &str, planned_qps: f64, spec: &Value, arrivals: &Value, count: R
         Some(_) => "broken",
     };
     let offered_qps = sum("offered") / f64::from(SECONDS);
-    PipelineStatus { pipeline: name.to_owned(), planned_qps, offered_qps, in_time, promised, count, promise }
+    PipelineStatus {
+        pipeline: name.to_owned(),
+        planned_qps,
+        offered_qps,
+        in_time,
+        promised,
+        count,
+        promise,
+        hop_given_ms: None,
+        hop_measured_ms: None,
+        warnings: Vec::new(),
+    }
+}
+
+/// The status with the times of the file beside the measured ones.
+fn with_times(status: PipelineStatus, times: &Value) -> PipelineStatus {
+    let warnings = times["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str().map(str::to_owned));
+    PipelineStatus {
+        hop_given_ms: times["network_ms"]["given"].as_f64(),
+        hop_measured_ms: times["network_ms"]["measured"]["median_ms"].as_f64(),
+        warnings: warnings.collect(),
+        ..status
+    }
 }
 
 fn table(target: &Value, agents: usize, pipelines: &[PipelineStatus]) -> String {
-    let mut table =
-        TextTable::new(&["pipeline", "promise", "in time", "promised", "offered q/s", "planned q/s", "ready", "replicas"]);
+    let mut table = TextTable::new(&[
+        "pipeline",
+        "promise",
+        "in time",
+        "promised",
+        "offered q/s",
+        "planned q/s",
+        "ready",
+        "replicas",
+        "hop ms",
+        "measured",
+    ]);
+    let known = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), number);
     for p in pipelines {
         table.row(vec![
             p.pipeline.clone(),
@@ -132,10 +174,18 @@ fn table(target: &Value, agents: usize, pipelines: &[PipelineStatus]) -> String 
             number(p.planned_qps),
             p.count.ready.to_string(),
             p.count.replicas.to_string(),
+            known(p.hop_given_ms),
+            known(p.hop_measured_ms),
         ]);
     }
+    let warnings: String =
+        pipelines.iter().flat_map(|p| &p.warnings).map(|warning| format!("\nwarning: {warning}")).collect();
     let head = format!("target {}, {agents} live agents, the last {SECONDS} s\n\n", target["generation"]);
-    if pipelines.is_empty() { format!("{head}nothing is deployed\n") } else { format!("{head}{}", table.text("")) }
+    if pipelines.is_empty() {
+        format!("{head}nothing is deployed\n")
+    } else {
+        format!("{head}{}{warnings}", table.text(""))
+    }
 }
 
 #[cfg(test)]
@@ -157,6 +207,20 @@ mod tests {
         let none = judged("p", 5.0, &default, &json!([]), ReplicaCount { ready: 1, replicas: 1 });
         assert_eq!(format!("{}", none.offered_qps), "0", "and not -0");
         assert_eq!(judged("p", 5.0, &default, &seconds(110, 10), ReplicaCount { ready: 1, replicas: 1 }).offered_qps, 2.0);
+    }
+
+    #[test]
+    fn times_stand_beside_their_measurements() {
+        let status = judged("p", 5.0, &json!({}), &json!([]), ReplicaCount { ready: 1, replicas: 1 });
+        let times = json!({
+            "network_ms": {"given": 5.0, "measured": {"median_ms": 0.4, "count": 6}, "used": 5.0},
+            "load_ms": [], "warnings": ["pipeline p: network_ms is 5 ms in the file"],
+        });
+        let text = table(&json!({"generation": 1}), 2, &[with_times(status, &times)]);
+        assert!(text.contains("hop ms  measured") && text.contains("0.4000"), "{text}");
+        assert!(text.ends_with("warning: pipeline p: network_ms is 5 ms in the file"), "{text}");
+        let status = judged("p", 5.0, &json!({}), &json!([]), ReplicaCount { ready: 1, replicas: 1 });
+        assert_eq!(with_times(status, &Value::Null).hop_measured_ms, None, "an earlier release says nothing");
     }
 
     #[test]

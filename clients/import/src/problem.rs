@@ -95,7 +95,9 @@ pub fn problem_of(
     let objective = ObjectiveSpec { mode: mode.name().to_owned(), ..ObjectiveSpec::default() };
     let hardware = request.hardware.clone();
     let (deployed, switching) = (Vec::new(), None);
-    Ok((ProblemSpec { version: VERSION, objective, hardware, pipelines: vec![pipeline], deployed, switching }, notes))
+    let pipelines = vec![pipeline];
+    let spec = ProblemSpec { version: VERSION, objective, hardware, pipelines, deployed, switching, notes: Vec::new() };
+    Ok((spec, notes))
 }
 
 /// The measured accuracies of paths whose variants are there.

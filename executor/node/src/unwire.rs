@@ -71,6 +71,8 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
         6 => Message::Cancel { origin: u64(from)?, request: u64(from)? },
         7 => Message::Measured(v1::Measured::decode(std::mem::take(from)).map_err(|_| FrameError::Field("measured"))?),
         8 => Message::Steering(v1::Steering::decode(std::mem::take(from)).map_err(|_| FrameError::Field("steering"))?),
+        9 => Message::Ping { from: u64(from)?, number: u64(from)? },
+        10 => Message::Pong { from: u64(from)?, number: u64(from)? },
         _ => return Err(FrameError::Field("message type")),
     };
     if from.is_empty() { Ok(message) } else { Err(FrameError::Field("length")) }
@@ -294,6 +296,8 @@ mod tests {
                 failed: vec![9],
             },
             Message::Taken { hop: 8 },
+            Message::Ping { from: 1, number: 7 },
+            Message::Pong { from: 2, number: 7 },
             part(PartEnd::Dropped("full".into())),
             part(PartEnd::Failed("lost".into())),
             part(PartEnd::NotReady("no replica".into())),

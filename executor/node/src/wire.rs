@@ -1,6 +1,10 @@
 //! What do agents say to each other, and how is it written? A message is a small header and raw tensor bytes. Tensor
 //! bytes are copied neither to be written nor to be read. [`crate::frames`] cuts messages into chunks for a connection.
 
+mod announced;
+
+pub use announced::{Announced, PendingReplica, ReplicaLoad};
+
 use crate::frames::Pieces;
 use crate::tensor::{Datatype, Tensor};
 use crate::trace::TraceContext;
@@ -177,45 +181,6 @@ pub struct CreditReturn {
     pub end: PartEnd,
 }
 
-/// A replica that its agent announces.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Announced {
-    /// The replica.
-    pub replica: u64,
-    /// Its group.
-    pub group: u64,
-    /// Its pipeline.
-    pub pipeline: String,
-    /// Its task.
-    pub task: String,
-    /// Accuracy of its variant, in millionths.
-    pub accuracy_ppm: u32,
-}
-
-/// The load of a replica between its agent's last two announcements.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ReplicaLoad {
-    /// Queries that wait or run, at the period's end.
-    pub queued: u32,
-    /// Queries that were served, in thousandths of a query per second.
-    pub served_mqps: u32,
-    /// Part of the period in which batches ran, in millionths. Batches of offline queries do not count.
-    pub busy_ppm: u32,
-    /// Time of the batches that ended, divided by their time in the profile, in millionths; 0 if none ended.
-    pub slowness_ppm: u32,
-    /// Whether it has been slower than profiled for some periods, though it was not overloaded.
-    pub is_disturbed: bool,
-}
-
-/// A replica that is not ready yet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct PendingReplica {
-    /// The replica.
-    pub replica: u64,
-    /// Whether it waits for room on its device.
-    pub is_blocked: bool,
-}
-
 /// A message between agents.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Message {
@@ -263,6 +228,20 @@ pub enum Message {
     Measured(v1::Measured),
     /// The steering that is in force between two plans.
     Steering(v1::Steering),
+    /// Asks for a [`Message::Pong`] at once: it measures the time of a hop.
+    Ping {
+        /// Who asks.
+        from: u64,
+        /// The asker's number of this ping.
+        number: u64,
+    },
+    /// Answers a ping.
+    Pong {
+        /// Who answers.
+        from: u64,
+        /// The number of the ping.
+        number: u64,
+    },
 }
 
 /// The agent that speaks, if the message says so.
@@ -270,7 +249,7 @@ pub enum Message {
 pub fn speaker(message: &Message) -> Option<u64> {
     match message {
         Message::Ready { agent, .. } => Some(*agent),
-        Message::Query { from, .. } => Some(*from),
+        Message::Query { from, .. } | Message::Ping { from, .. } | Message::Pong { from, .. } => Some(*from),
         Message::Cancel { origin, .. } => Some(*origin),
         Message::Measured(measured) => Some(measured.agent),
         // A steering is also passed on by agents that do not host it.
@@ -344,6 +323,16 @@ pub fn encode(message: &Message) -> Pieces {
         Message::Steering(steering) => {
             out.open.put_u8(8);
             out.open.put_slice(&steering.encode_to_vec());
+        }
+        Message::Ping { from, number } => {
+            out.open.put_u8(9);
+            out.open.put_u64(*from);
+            out.open.put_u64(*number);
+        }
+        Message::Pong { from, number } => {
+            out.open.put_u8(10);
+            out.open.put_u64(*from);
+            out.open.put_u64(*number);
         }
     }
     out.close();

@@ -171,6 +171,43 @@ pub struct Report {
     /// those that can be asked; none where nothing is known
     #[prost(message, repeated, tag = "4")]
     pub devices: ::prost::alloc::vec::Vec<DeviceStats>,
+    /// to all other agents that were measured; none: as in the last report that has any
+    #[prost(message, repeated, tag = "5")]
+    pub hops: ::prost::alloc::vec::Vec<HopTime>,
+    /// of the replicas that became ready since the last report; none of emulated ones
+    #[prost(message, repeated, tag = "6")]
+    pub loads: ::prost::alloc::vec::Vec<LoadTime>,
+}
+/// How long a message takes to another agent, over the connections of queries.
+#[derive(Clone, Copy, PartialEq, ::prost::Message)]
+pub struct HopTime {
+    /// the other one
+    #[prost(uint64, tag = "1")]
+    pub agent: u64,
+    /// median of half the times there and back
+    #[prost(double, tag = "2")]
+    pub hop_ms: f64,
+    /// how many times that are
+    #[prost(uint32, tag = "3")]
+    pub samples: u32,
+}
+/// How long a replica took to become ready.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct LoadTime {
+    #[prost(string, tag = "1")]
+    pub pipeline: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub task: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub variant: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub hardware: ::prost::alloc::string::String,
+    /// until its model file was here and checked
+    #[prost(double, tag = "5")]
+    pub download_ms: f64,
+    /// from then until it was ready, with its warm-up batch
+    #[prost(double, tag = "6")]
+    pub start_ms: f64,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct DeviceStats {

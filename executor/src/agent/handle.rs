@@ -15,7 +15,7 @@ use apportion_protocol::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
 
 /// A command to the loop.
@@ -25,15 +25,24 @@ pub enum AgentCommand {
     Welcome(u64, Source),
     /// A new target of the control plane.
     Target(Box<v1::Target>),
-    /// The file of a replica is there, or cannot be fetched; none if its backend needs no file. By the number of its
-    /// loading.
-    File(u64, Result<Option<PathBuf>, Arc<FileError>>),
+    /// The file of a replica is there, or cannot be fetched.
+    File(FetchedFile),
     /// Send the counts since the last report.
     Report(oneshot::Sender<v1::Report>),
     /// Send the number of unfinished requests and queries.
     Unfinished(oneshot::Sender<usize>),
     /// Take nothing new. The agent is about to stop.
     Leave,
+}
+
+/// The file of a replica that is being loaded.
+pub struct FetchedFile {
+    /// The number of the loading.
+    pub loading: u64,
+    /// The file, or why there is none; `Ok(None)` if the backend needs no file.
+    pub file: Result<Option<PathBuf>, Arc<FileError>>,
+    /// How long it took until the file was here and checked.
+    pub took: Duration,
 }
 
 /// A client's request on its way to the node.

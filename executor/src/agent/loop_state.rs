@@ -1,6 +1,7 @@
 //! Which state does the agent's loop keep?
 
 use super::handle::{AgentHandle, AgentOptions, NodeView};
+use super::load_times::LoadTimes;
 use crate::alarm::Alarm;
 use crate::peers::PeerLinks;
 use crate::record::Recorder;
@@ -12,6 +13,7 @@ use apportion_node::node::request::RequestAnswer;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::sync::{oneshot, watch};
 
 /// The loop: the node, and all that carries out its actions.
@@ -28,7 +30,9 @@ pub(super) struct Loop {
     pub(super) slots: HashMap<u64, Slot>,
     /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
     pub(super) loadings: HashMap<u64, u64>,
-    pub(super) last_loading: u64,
+    pub(super) load_times: LoadTimes,
+    /// When the times of hops were reported last.
+    pub(super) hops_reported: Option<Instant>,
     /// Quick batches have ended that the node has not acted upon yet.
     pub(super) is_more: bool,
     pub(super) agent: u64,

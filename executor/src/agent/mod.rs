@@ -1,11 +1,12 @@
 //! How does a live agent drive its [`Node`]: which events does it feed, and how are the actions carried out?
 
 mod handle;
+mod load_times;
 mod loop_state;
 mod reports;
 mod slots;
 
-pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientRequest, NodeView};
+pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientRequest, FetchedFile, NodeView};
 
 use crate::alarm::Alarm;
 use crate::backend::BackendKind;
@@ -23,6 +24,7 @@ use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_node::wire::{CreditReturn, Message, PartEnd};
 use apportion_protocol::v1;
+use load_times::LoadTimes;
 use loop_state::Loop;
 use std::collections::HashMap;
 use std::path::Path;
@@ -73,10 +75,9 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         tracer,
         status,
     };
-    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
     let last = options.files.last_target();
     let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
-    let first_request = now.as_nanos() as u64;
+    let first_request = unix_ns();
     let alarm = start_alarm(events.clone());
     let recorder = options.record.as_ref().and_then(|path| begin_record(path, agent, first_request));
     let mut this = Loop {
@@ -90,7 +91,8 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         peers: PeerLinks::new(events),
         slots: HashMap::new(),
         loadings: HashMap::new(),
-        last_loading: 0,
+        load_times: LoadTimes::default(),
+        hops_reported: None,
         is_more: false,
         agent,
         welcomed: None,
@@ -110,6 +112,11 @@ pub fn start(options: AgentOptions) -> AgentHandle {
     let inboxes = Inboxes { events: event_inbox, requests: request_inbox, commands: command_inbox };
     tokio::spawn(async move { status.run("loop", this.run(inboxes)).await });
     handle
+}
+
+/// Nanoseconds since the beginning of 1970: no two lives of an agent begin at the same.
+fn unix_ns() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_nanos() as u64
 }
 
 /// The thread that wakes the loop when a station is due.
@@ -203,8 +210,9 @@ impl Loop {
         let event = match event {
             // What a thread says of a replica that is not there any more is of no interest.
             NodeEvent::Replica { replica: loading, event } => {
-                let Some(replica) = self.loadings.get(&loading) else { return };
-                NodeEvent::Replica { replica: *replica, event }
+                let Some(replica) = self.loadings.get(&loading).copied() else { return };
+                self.note_load(loading, &event);
+                NodeEvent::Replica { replica, event }
             }
             event => event,
         };
@@ -258,12 +266,13 @@ impl Loop {
                     self.acknowledge();
                 }
             }
-            AgentCommand::File(replica, file) => self.open_slot(replica, file),
+            AgentCommand::File(fetched) => self.open_slot(fetched),
             AgentCommand::Report(reply) => {
                 let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
                 self.collect_counts();
                 let counts = std::mem::take(&mut self.unreported);
-                let _gone = reply.send(reports::report(uptime_ms, counts));
+                let (hops, loads) = (self.due_hops(Instant::now()), self.load_times.take());
+                let _gone = reply.send(v1::Report { hops, loads, ..reports::report(uptime_ms, counts) });
             }
             AgentCommand::Unfinished(reply) => {
                 let _gone = reply.send(self.node.unfinished());

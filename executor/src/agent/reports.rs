@@ -1,4 +1,5 @@
-//! What does the agent tell the control plane? Acknowledgements of targets with the states of replicas, and counts.
+//! What does the agent tell the control plane? Acknowledgements of targets with the states of replicas, counts, and the
+//! times of hops.
 
 use super::loop_state::Loop;
 use apportion_node::node::counts::{BIN_NS, ReportCounts};
@@ -6,6 +7,14 @@ use apportion_node::node::replica::{LocalReplica, ReplicaPhase};
 use apportion_node::steering::EXTRA_BIT;
 use apportion_protocol::v1;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// How often the times of hops are reported: they change little.
+const HOPS_EVERY: Duration = Duration::from_secs(5);
+/// Fewest times of which a median is reported.
+const HOP_SAMPLES_MIN: usize = 5;
+/// Most other agents of which the times of hops are reported. Medians over a fleet need no more of one agent.
+const HOPS_REPORTED_MAX: usize = 256;
 
 impl Loop {
     /// Adds what the node has counted to what is reported next and to the sums since the start.
@@ -23,6 +32,24 @@ impl Loop {
         let batches = Arc::make_mut(&mut self.batches);
         counts.groups.values().for_each(|c| batches.entry(c.labels.clone()).or_default().add(c));
         self.unreported.add(counts);
+    }
+
+    /// The times of hops, if their report is due.
+    pub(super) fn due_hops(&mut self, now: Instant) -> Vec<v1::HopTime> {
+        if self.hops_reported.is_some_and(|last| now.saturating_duration_since(last) < HOPS_EVERY) {
+            return Vec::new();
+        }
+        let known = self.node.hops().filter(|hop| hop.samples >= HOP_SAMPLES_MIN);
+        let told = known.take(HOPS_REPORTED_MAX).map(|hop| v1::HopTime {
+            agent: hop.agent,
+            hop_ms: hop.median_ns as f64 / 1e6,
+            samples: hop.samples as u32,
+        });
+        let told: Vec<_> = told.collect();
+        if !told.is_empty() {
+            self.hops_reported = Some(now);
+        }
+        told
     }
 
     pub(super) fn refuse(&mut self, target: &v1::Target, error: &str) {
@@ -78,5 +105,5 @@ pub(super) fn report(uptime_ms: u64, counts: ReportCounts) -> v1::Report {
         waited_ms: c.waited_ns as f64 / 1e6,
         children: c.children.into_iter().map(|(task, queries)| v1::ChildCount { task, queries }).collect(),
     });
-    v1::Report { uptime_ms, arrivals: arrivals.collect(), groups: groups.collect(), devices: Vec::new() }
+    v1::Report { uptime_ms, arrivals: arrivals.collect(), groups: groups.collect(), ..Default::default() }
 }

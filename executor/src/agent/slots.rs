@@ -1,15 +1,17 @@
 //! How does a replica that the node wants loaded get its slot? First its file is fetched, then its thread starts.
 
 use super::AgentCommand;
+use super::handle::FetchedFile;
 use super::loop_state::Loop;
-use crate::backend::ReplicaVariant;
+use crate::backend::{BackendKind, ReplicaVariant};
 use crate::files::FileError;
 use crate::parts::part;
 use crate::slot::Slot;
 use apportion_node::node::{NodeEvent, RenumberedReplica};
 use apportion_node::replica_event::ReplicaEvent;
-use std::path::PathBuf;
+use apportion_protocol::v1;
 use std::sync::Arc;
+use std::time::Instant;
 
 /// Why a replica has no slot.
 #[derive(Debug, thiserror::Error)]
@@ -24,14 +26,15 @@ enum SlotError {
 
 impl Loop {
     pub(super) fn fetch(&mut self, replica: u64, digest: String) {
-        self.last_loading += 1;
-        let loading = self.last_loading;
+        let loading = self.load_times.next_number();
         self.loadings.insert(loading, replica);
         let files = self.options.files.clone();
         let (commands, needed) = (self.handle.commands.clone(), self.options.loader.needs_file());
         tokio::spawn(part("loading", async move {
+            let begun = Instant::now();
             let file = if needed { files.get(&digest).await.map(Some) } else { Ok(None) };
-            let _stopping = commands.send(AgentCommand::File(loading, file)).await;
+            let fetched = FetchedFile { loading, file, took: begun.elapsed() };
+            let _stopping = commands.send(AgentCommand::File(fetched)).await;
         }));
     }
 
@@ -50,7 +53,7 @@ impl Loop {
         }));
     }
 
-    pub(super) fn open_slot(&mut self, loading: u64, file: Result<Option<PathBuf>, Arc<FileError>>) {
+    pub(super) fn open_slot(&mut self, FetchedFile { loading, file, took }: FetchedFile) {
         let Some(replica) = self.loadings.get(&loading).copied() else { return };
         let Some(wanted) = self.node.replicas().find(|r| r.id == replica) else { return };
         let (task, group, device) = (wanted.task().clone(), wanted.group.clone(), wanted.device);
@@ -59,6 +62,7 @@ impl Loop {
             let _stopping = events.blocking_send(NodeEvent::Replica { replica: loading, event });
         };
         let (name, loader) = (format!("replica-{replica}"), self.options.loader.clone());
+        self.load_times.begin(loading, took, Instant::now());
         let started = file.map_err(SlotError::from).and_then(|file| {
             let wanted = ReplicaVariant { file, task, group, device };
             Ok(Slot::start(name, wanted, loader, report)?)
@@ -68,6 +72,7 @@ impl Loop {
                 self.slots.insert(replica, slot);
             }
             Err(error) => {
+                self.load_times.forget(loading);
                 let event = ReplicaEvent::Failed(error.to_string());
                 self.feed(NodeEvent::Replica { replica: loading, event });
             }
@@ -77,6 +82,27 @@ impl Loop {
     pub(super) fn unload(&mut self, replica: u64) {
         self.slots.remove(&replica);
         self.loadings.retain(|_, of| *of != replica);
+        self.load_times.keep(|loading| self.loadings.contains_key(&loading));
+    }
+
+    /// A replica's thread has spoken of its loading. Profiles that are played back load nothing, and another server loads
+    /// by itself: only variants that run here have a time.
+    pub(super) fn note_load(&mut self, loading: u64, event: &ReplicaEvent) {
+        if !matches!(event, ReplicaEvent::Ready | ReplicaEvent::Failed(_)) {
+            return;
+        }
+        let Some(took) = self.load_times.end(loading, Instant::now()) else { return };
+        let loaded = self.loadings.get(&loading).and_then(|id| self.node.replicas().find(|r| r.id == *id));
+        if let (ReplicaEvent::Ready, BackendKind::Local, Some(replica)) = (event, self.options.loader.kind(), loaded) {
+            self.load_times.add(v1::LoadTime {
+                pipeline: replica.pipeline.clone(),
+                task: replica.task().name.clone(),
+                variant: replica.group.variant.clone(),
+                hardware: replica.group.hardware.clone(),
+                download_ms: 1e3 * took.download.as_secs_f64(),
+                start_ms: 1e3 * took.start.as_secs_f64(),
+            });
+        }
     }
 
     /// Replicas have other numbers from now on: their threads and what these have said meanwhile stay theirs.

@@ -25,7 +25,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 /// First bytes of a connection in both directions: they name an agent, and the version of the protocol that follows.
-const GREETING: [u8; 8] = *b"apport07";
+const GREETING: [u8; 8] = *b"apport08";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;
 /// What the kernel may hold of what was written: a small message waits for that too, so it is little. Enough for 10 Gbit/s

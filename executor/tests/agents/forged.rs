@@ -16,7 +16,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// What agents of this version greet with.
-const GREETING: &[u8; 8] = b"apport07";
+const GREETING: &[u8; 8] = b"apport08";
 
 /// A connection to an agent that greets as one.
 async fn greet(agent: &Agent) -> TcpStream {

@@ -6,6 +6,7 @@ mod clients;
 mod control;
 mod fleet;
 mod forged;
+mod measured;
 mod neighbours;
 mod outlive;
 mod policies;

@@ -11,6 +11,11 @@ const READY_WAIT_MAX: Duration = Duration::from_secs(90);
 /// The longest time until agents have joined, or have loaded the first plan.
 const AGENTS_WAIT_MAX: Duration = Duration::from_secs(60);
 
+/// The longest time until agents have measured their hops.
+const HOPS_WAIT_MAX: Duration = Duration::from_secs(180);
+/// Samples of each link between agents that a measured hop needs.
+const HOP_SAMPLES_MIN: u64 = 30;
+
 /// An agent that has joined.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct JoinedAgent {
@@ -195,6 +200,27 @@ impl Service {
             Ok(self.http.get(&url).send().await.is_ok_and(|r| r.status().is_success()))
         })
         .await
+    }
+
+    /// Waits until each of these live agents has measured the hop to each other one often enough. Returns the median over
+    /// all links in milliseconds, as the service has it; `None` for a single agent, which has no hop.
+    ///
+    /// # Errors
+    /// If that takes too long.
+    pub async fn measured_hop_ms(&self, pipeline: &str, agents: usize) -> Result<Option<f64>> {
+        if agents < 2 {
+            return Ok(None);
+        }
+        self.wait_for("agents to measure their hops", HOPS_WAIT_MAX, || async {
+            let all = self.agents().await?;
+            let live = all.iter().filter(|a| a["state"] == AgentState::Live.name());
+            let links = live.flat_map(|a| a["hops"].as_array().into_iter().flatten());
+            Ok(links.filter(|hop| hop["samples"].as_u64() >= Some(HOP_SAMPLES_MIN)).count() >= agents * (agents - 1))
+        })
+        .await?;
+        let times = self.get(&format!("/v1/pipelines/{pipeline}/times")).await?;
+        let median = times["network_ms"]["measured"]["median_ms"].as_f64();
+        median.context("the service has no measured hop").map(Some)
     }
 
     async fn wait_for<F: Future<Output = Result<bool>>>(

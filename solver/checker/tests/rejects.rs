@@ -65,7 +65,7 @@ fn problem_of(draft: PipelineDraft, change: impl FnOnce(&mut ProblemDraft)) -> P
     let hardware = vec![Hardware { name: "gpu".into(), price_per_hour: 2.0, count: Some(10), memory_mib: Some(8000.0) }];
     let pipelines = vec![Pipeline::new(draft, &hardware, "").expect("a valid pipeline")];
     let objective = Objective { mode: Mode::MinCost, latency_rule: LatencyRule::TaskBudget, budget_per_hour: Some(20.0) };
-    let mut problem = ProblemDraft { objective, hardware, pipelines, deployed: vec![], switching_weight: 0.0 };
+    let mut problem = ProblemDraft { objective, hardware, pipelines, ..ProblemDraft::default() };
     change(&mut problem);
     Problem::new(problem).expect("a valid problem")
 }

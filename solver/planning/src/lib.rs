@@ -5,8 +5,8 @@
 //!
 //! The rooms, from the bottom up. A room imports only from the rooms before it:
 //!
-//! - `stopwatch`, `options`, `replay`, `routing`: what takes the time of a run, its settings, replays on the estimator,
-//!   routing tables;
+//! - `stopwatch`, `options`, `replay`, `routing`, `warnings`: what takes the time of a run, its settings, replays on the
+//!   estimator, routing tables, doubtful figures of a problem;
 //! - `held_out`: does a plan hold on samples that it was not made on?
 //! - `exact`: the exact planner. Its documentation is the formulation;
 //! - `answer`: outcome, report, explanation, shortfalls;
@@ -42,6 +42,7 @@ mod routing;
 pub mod scaling;
 mod stopwatch;
 mod trace_check;
+mod warnings;
 
 pub use along::{change, compare, frontier};
 pub use apportion_mip::{Incumbent, Listener};

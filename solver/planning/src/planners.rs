@@ -8,6 +8,7 @@ use crate::options::{Planner, PlanningOptions};
 use crate::stopwatch::RunPart;
 use crate::trace_check::check_loop::plan_on_trace;
 use crate::trace_check::unchecked::plan_unchecked;
+use crate::warnings::warnings_of;
 use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
 use std::sync::Arc;
 
@@ -19,6 +20,12 @@ const FIRST_SHARE: f64 = 0.5;
 /// The run ends within the time limit, or soon after it was cancelled. A plan whose replay was cut short is
 /// [`PlanOutcome::Feasible`] with the reason, and has no estimate.
 pub fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
+    let (outcome, report) = plan_by_rivals(problem, options);
+    (outcome, PlanningReport { warnings: warnings_of(problem), ..report })
+}
+
+/// The plan of the asked planner, or that of a rival if it is cheaper with its ladders.
+fn plan_by_rivals(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let Some(up_to) = options.ladder else { return plan_without_ladders(problem, options) };
     let has_rival = options.planner == Planner::Milp && options.trace.is_some() && problem.objective.mode == Mode::MinCost;
     if !has_rival {

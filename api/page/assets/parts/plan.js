@@ -40,7 +40,7 @@ export function planFacts(plan) {
 }
 
 /**
- * All of a plan below its facts: what is missing, each pipeline, the reasons, the limits and the rounds.
+ * All of a plan below its facts: what is missing, each pipeline, doubtful figures, the reasons, the limits and the rounds.
  * @param {{plan: any, problem?: any}} document without a problem there are no graphs, no loads and no costs of pipelines
  * @param {(pipeline: string) => any} nameOf shows a pipeline's name, perhaps as a link
  */
@@ -49,6 +49,7 @@ export function planContent(document, nameOf) {
   return [
     shortfalls(plan),
     (plan.pipelines ?? []).map((part) => pipeline(document, part, nameOf)),
+    warnings(plan),
     why(plan),
     prices(plan),
     rounds(plan),
@@ -73,6 +74,12 @@ function shortfalls(plan) {
     "What is missing",
     table({ caption: "Limits that cannot be met", columns, rows: all, key: (s) => `${s.constraint}${s.where}` }),
   );
+}
+
+function warnings(plan) {
+  const all = plan.planner?.warnings ?? [];
+  if (!all.length) return null;
+  return section("warnings", "Doubtful figures", h("ul", null, all.map((warning) => h("li", null, warning))));
 }
 
 function pipeline(document, part, nameOf) {

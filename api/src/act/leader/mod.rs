@@ -10,9 +10,11 @@ mod schedules;
 use super::apply::ApplyError;
 use super::lease::{Chain, LEADER, work_while_held};
 use super::replan::{ReplanRound, RoundSummary, run_round};
+use super::times;
 use super::wanted::note_wanted;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
+use crate::decide::measured::FleetTimes;
 use crate::decide::replan::{ReplanCause, ReplanInput};
 use crate::store::{self, leases::HeldLease, schedules::FiringRow};
 use apportion_wire::FiringState;
@@ -28,6 +30,8 @@ use tokio::task::JoinHandle;
 const TURN_EVERY: Duration = Duration::from_millis(200);
 /// Longest time of one turn. After it the connection to the database counts as lost, and the loop starts again.
 const TURN_MAX: Duration = Duration::from_secs(30);
+/// Pause between two comparisons of the files' times with the measured ones.
+const COMPARE_TIMES_EVERY: Duration = Duration::from_secs(10);
 /// Pause between two deletions of old rows.
 const DELETE_EVERY: Duration = Duration::from_secs(600);
 /// Seconds that arrivals are kept.
@@ -93,6 +97,8 @@ struct Leader {
     /// Why the next round begins before the period is over.
     early: Option<EarlyRound>,
     round: Option<RunningRound>,
+    /// When the files' times were compared with the measured ones.
+    times_compared_at: Option<Instant>,
     deleted_at: Option<Instant>,
 }
 
@@ -106,6 +112,7 @@ impl Leader {
             lease,
             early: None,
             round: None,
+            times_compared_at: None,
             deleted_at: None,
         }
     }
@@ -124,6 +131,7 @@ impl Leader {
         self.schedules.fire_due().await?;
         self.begin_scheduled_round().await?;
         self.begin_round(pipelines);
+        self.compare_times().await?;
         self.delete_old_rows().await
     }
 
@@ -187,7 +195,8 @@ impl Leader {
 
     fn start_round(&mut self, why: String, wishes: Vec<ReplanInput>, firing: Option<FiringRow>) {
         let cancel = Arc::new(AtomicBool::new(false));
-        let round = ReplanRound { why, cancel: cancel.clone(), lease: self.lease };
+        let times = FleetTimes::default();
+        let round = ReplanRound { why, cancel: cancel.clone(), lease: self.lease, times };
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
         let deploys = firing.is_some() || !fleet.is_empty();
         let work = async move {
@@ -202,6 +211,14 @@ impl Leader {
         };
         let task = self.app.spawn(ServicePart::Round, work);
         self.round = Some(RunningRound { task, cancel, firing });
+    }
+
+    async fn compare_times(&mut self) -> Result<(), ApplyError> {
+        if self.times_compared_at.is_some_and(|last| last.elapsed() < COMPARE_TIMES_EVERY) {
+            return Ok(());
+        }
+        self.times_compared_at = Some(Instant::now());
+        times::note_differences(&mut *self.app.pool.acquire().await?, self.lease).await
     }
 
     async fn delete_old_rows(&mut self) -> Result<(), ApplyError> {

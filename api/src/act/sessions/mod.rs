@@ -3,8 +3,9 @@
 mod registration;
 
 use super::connections::Guest;
-use super::messages::{arrivals, devices_json};
+use super::messages::{arrivals, devices_json, hops_json, load_times};
 use super::model_files;
+use crate::app::agent_records::ReportRecords;
 use crate::app::heartbeats::StreamEnd;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
@@ -165,8 +166,13 @@ async fn receive(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessag
             Some(agent_message::Message::Ack(ack)) => app.records.add_ack(session, ack),
             Some(agent_message::Message::Report(report)) => {
                 let sent = now() - delay.of_report(Instant::now(), report.uptime_ms);
-                let devices = (!report.devices.is_empty()).then(|| devices_json(&report.devices));
-                app.records.add_report(session, devices, &arrivals(&report, sent.timestamp_millis()));
+                let records = ReportRecords {
+                    devices: (!report.devices.is_empty()).then(|| devices_json(&report.devices)),
+                    hops: hops_json(&report.hops, sent),
+                    loads: load_times(&report.loads, sent),
+                    arrivals: arrivals(&report, sent.timestamp_millis()),
+                };
+                app.records.add_report(session, records);
             }
             Some(agent_message::Message::Register(_)) | None => {}
         }

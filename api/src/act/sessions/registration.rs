@@ -89,6 +89,8 @@ fn agent_row(register: &v1::Register, session: Uuid) -> AgentRow {
         device_use: None,
         load_failures: json!([]),
         cordoned: false,
+        hops: None,
+        load_times: json!([]),
     }
 }
 

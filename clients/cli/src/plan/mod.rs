@@ -248,6 +248,7 @@ pub fn plan_table(file: &PlanFile) -> String {
         line("", format!("p50 {} ms, p99 {} ms, accuracy {accuracy}", optional(e.p50_ms), optional(e.p99_ms)));
         e.judged_on.iter().for_each(|judged| line("judged", judgement(judged)));
     }
+    file.planner.warnings.iter().for_each(|warning| line("warning", warning.clone()));
     for p in &file.pipelines {
         let s = &p.serving;
         let serving = [&s.queueing, &s.batching, &s.routing, &s.dropping].map(String::as_str).join(", ");

@@ -146,6 +146,7 @@ fn report(settings: &ReferenceSettings, took: Duration) -> PlanningReport {
         rounds: Vec::new(),
         explanation: Explanation::default(),
         estimate: None,
+        warnings: Vec::new(),
     }
 }
 

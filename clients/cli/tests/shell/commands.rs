@@ -191,6 +191,9 @@ fn a_plan_is_found_written_checked_and_replayed() {
         let table = apportion(&["plan", &problem]);
         assert!(stdout(&table).contains("status      optimal"), "{}", stdout(&table));
         assert_eq!(stderr(&table), "", "no progress in a pipe");
+        let warnings = file["planner"]["warnings"].as_array().expect("sentences");
+        assert!(warnings.iter().any(|w| w.as_str().is_some_and(|w| w.contains("network_ms is 0"))), "{name}: {warnings:?}");
+        assert!(stdout(&table).contains("\nwarning     pipeline "), "{}", stdout(&table));
     }
 }
 

@@ -4,6 +4,7 @@ use super::counts::ReportCounts;
 use super::event::{Action, NodeEvent};
 use super::fleet::Announcement;
 use super::gateway::Arrival;
+use super::hops::{HopMeter, MeasuredHop};
 use super::replicas::LocalReplica;
 use super::steering::SteeringState;
 use super::swap::{PlanSwap, handle_replica_event};
@@ -17,6 +18,7 @@ pub struct Node {
     pub(super) traffic: TrafficState,
     pub(super) swap: PlanSwap,
     pub(super) steering: SteeringState,
+    pub(super) hops: HopMeter,
 }
 
 impl Node {
@@ -28,6 +30,7 @@ impl Node {
             traffic: TrafficState::new(agent, first_request),
             swap: PlanSwap::default(),
             steering: SteeringState::default(),
+            hops: HopMeter::default(),
         }
     }
 
@@ -76,6 +79,11 @@ impl Node {
                 self.steering.receive_measurement(&told, &mut traffic.site, &traffic.fleet);
             }
             Message::Steering(told) => self.steering.receive_steering(told, traffic),
+            Message::Ping { from: asker, number } => {
+                let from = traffic.site.agent();
+                traffic.site.send(asker, Message::Pong { from, number });
+            }
+            Message::Pong { from, number } => self.hops.receive_answer(from, number, traffic.site.now_ns()),
         }
     }
 
@@ -114,6 +122,11 @@ impl Node {
     #[must_use]
     pub fn unfinished(&self) -> usize {
         self.traffic.unfinished()
+    }
+
+    /// How long messages take to the other agents, by their numbers.
+    pub fn hops(&self) -> impl Iterator<Item = MeasuredHop> {
+        self.hops.hops()
     }
 
     /// What was counted since the last call.

@@ -15,7 +15,7 @@
 //! The parts: [`Node`] hands each event to one of three parts. `traffic` decides the way of each query. `swap` brings the
 //! replicas from one target to the next. `steering` adapts them to the load between two targets. They stand over
 //! concerns, each of which owns its state: the site (clock, number, actions), the fleet (target, agents, routes), the
-//! replicas, the gateway (clients' requests), the tallies and the cancelled requests.
+//! replicas, the gateway (clients' requests), the tallies, the cancelled requests and the times of hops.
 
 mod cancelled;
 pub mod counts;
@@ -24,6 +24,7 @@ mod driver;
 mod event;
 mod fleet;
 mod gateway;
+mod hops;
 mod replicas;
 pub mod request;
 pub mod route;
@@ -41,6 +42,7 @@ pub use cancelled::CANCELLED_MAX;
 pub use driver::Node;
 pub use event::{Action, NodeEvent, RefusedMessage, RenumberedReplica};
 pub use gateway::SUSPECTS_MAX;
+pub use hops::{ANSWER_NS_MAX, HOP_SAMPLES_MAX, MeasuredHop, PINGS_PER_SECOND_MAX};
 pub use replicas::replica;
 pub use traffic::{MEETINGS_MAX, OFFLINE_MAX, PARKED_MAX};
 pub use work::{LocalQuery, QuerySender};

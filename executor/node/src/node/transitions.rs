@@ -6,6 +6,7 @@
 use super::driver::Node;
 use super::swap::{drain_all_replicas, follow_layout, unload_failed_replicas, unload_retired_replicas};
 use crate::layout::Layout;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Node {
@@ -31,6 +32,10 @@ impl Node {
         self.swap.drain_yielding_replica(traffic);
         unload_retired_replicas(traffic);
         self.steering.tick(traffic);
+        let (peers, layout) = (traffic.fleet.peers(), traffic.fleet.layout());
+        let reached = peers.connected().map(|(agent, _)| agent).filter(|agent| layout.agents.contains_key(agent));
+        let reached: BTreeSet<u64> = reached.collect();
+        self.hops.ping_if_due(&mut traffic.site, &reached);
         traffic.expire_meetings();
         traffic.expire_parked_queries();
         traffic.check_due_requests();

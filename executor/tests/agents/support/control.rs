@@ -21,6 +21,11 @@ pub struct Heard {
     pub acks: Vec<v1::Ack>,
     pub offered: u64,
     pub ok: u64,
+    /// The last times of hops.
+    pub hops: Vec<v1::HopTime>,
+    /// All times of loads.
+    pub loads: Vec<v1::LoadTime>,
+    pub reports: u64,
     pub left: bool,
 }
 
@@ -35,6 +40,11 @@ impl Heard {
                     self.offered += part.bins.iter().map(|n| u64::from(*n)).sum::<u64>();
                     self.ok += part.ok;
                 }
+                if !report.hops.is_empty() {
+                    self.hops = report.hops;
+                }
+                self.loads.extend(report.loads);
+                self.reports += 1;
             }
             Told::Leaving(_) => self.left = true,
             Told::Register(_) => {}

@@ -19,6 +19,7 @@ pub(crate) fn empty_report(options: &PlanningOptions) -> PlanningReport {
         rounds: Vec::new(),
         explanation: Explanation::default(),
         estimate: None,
+        warnings: Vec::new(),
     }
 }
 

@@ -24,8 +24,7 @@ pub fn problem(seed: u64, mode: Mode, rule: LatencyRule) -> Problem {
     let draft = pipeline(&mut d, tasks, kinds);
     let pipeline = Pipeline::new(draft, &hardware, "/pipelines/0").unwrap_or_else(|e| panic!("seed {seed}: {e}"));
     let objective = Objective { mode, latency_rule: rule, budget_per_hour: None };
-    let draft =
-        ProblemDraft { objective, hardware, pipelines: vec![pipeline], deployed: Vec::new(), switching_weight: 0.0 };
+    let draft = ProblemDraft { objective, hardware, pipelines: vec![pipeline], ..ProblemDraft::default() };
     Problem::new(draft).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
 }
 

@@ -31,6 +31,8 @@ pub struct World {
     pub now_ns: u64,
     pub nodes: BTreeMap<u64, Node>,
     pub load_ns: u64,
+    /// How long a message takes from one agent to another.
+    pub hop_ns: fn(u64, u64) -> u64,
     agenda: BTreeMap<(u64, u64), (u64, NodeEvent)>,
     sequence: u64,
     runs: Runs,
@@ -85,6 +87,7 @@ impl World {
             now_ns: 0,
             nodes,
             load_ns: MS,
+            hop_ns: |_, _| HOP_NS,
             agenda: BTreeMap::new(),
             sequence: 0,
             runs,
@@ -216,7 +219,7 @@ impl World {
     fn act(&mut self, agent: u64, action: Action) {
         match action {
             Action::Send { .. } if self.is_cut => {}
-            Action::Send { agent: to, message } => self.put(HOP_NS, to, NodeEvent::Message(message)),
+            Action::Send { agent: to, message } => self.put((self.hop_ns)(agent, to), to, NodeEvent::Message(message)),
             Action::Load { replica, .. } if (self.broken)(agent) => {
                 self.failures.push(agent);
                 let event = ReplicaEvent::Failed("it does not load".into());

@@ -1,0 +1,53 @@
+//! Which figures of a problem are doubtful?
+//!
+//! Example: a file without `network_ms` has a network that takes no time. Its plans may be right on one machine and miss
+//! the SLO on several. So the report says it.
+
+use apportion_domain::{Pipeline, Problem};
+
+/// The notes of a problem, and a sentence for each pipeline's times that are 0.
+pub(crate) fn warnings_of(problem: &Problem) -> Vec<String> {
+    let zeros = problem.pipelines.iter().flat_map(zero_times);
+    problem.notes.iter().cloned().chain(zeros).collect()
+}
+
+/// The sentences about times of a pipeline that are 0.
+fn zero_times(pipeline: &Pipeline) -> Vec<String> {
+    let name = &pipeline.name;
+    let mut sentences = Vec::new();
+    if pipeline.network_ms <= 0.0 {
+        sentences.push(format!("pipeline {name}: network_ms is 0: hops between tasks count as no time"));
+    }
+    let variants = pipeline.tasks.iter().flat_map(|task| &task.variants);
+    let (all, zero) = variants.fold((0, 0), |(all, zero), v| (all + 1, zero + usize::from(v.load_ms <= 0.0)));
+    if zero > 0 {
+        sentences.push(format!("pipeline {name}: load_ms of {zero} of {all} variants is 0: their loads count as no time"));
+    }
+    sentences
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{chain, problem};
+
+    /// A problem whose pipeline has this time of a hop, and this time of a load of each variant.
+    fn with_times(network_ms: f64, load_ms: f64) -> Problem {
+        let mut draft = chain(200.0);
+        draft.network_ms = network_ms;
+        draft.tasks.iter_mut().flat_map(|task| &mut task.variants).for_each(|variant| variant.load_ms = load_ms);
+        problem(draft).changed(|all| all.notes = vec!["a note".into()]).expect("a valid problem")
+    }
+
+    #[test]
+    fn zeros_are_warned_of_and_given_times_are_not() {
+        assert_eq!(warnings_of(&with_times(0.5, 10.0)), ["a note"]);
+        let warnings = warnings_of(&with_times(0.0, 0.0));
+        let expected = [
+            "a note",
+            "pipeline p: network_ms is 0: hops between tasks count as no time",
+            "pipeline p: load_ms of 3 of 3 variants is 0: their loads count as no time",
+        ];
+        assert_eq!(warnings, expected);
+    }
+}
