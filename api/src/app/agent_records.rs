@@ -4,7 +4,7 @@
 //! the database, a stall of the database loses nothing, and a large fleet needs one transaction instead of one for each
 //! agent.
 
-use crate::decide::measured::{LOAD_TIMES_MAX, ReplicaLoadTime, with_loads};
+use crate::decide::measured::{ReplicaLoadTime, with_loads};
 use crate::store::arrivals::ArrivalsRow;
 use apportion_protocol::v1::{self, replica_state::State};
 use serde_json::Value;
@@ -34,7 +34,8 @@ pub struct UnsavedRecords {
     pub devices: BTreeMap<Uuid, Value>,
     /// The last hops of each stream's agent.
     pub hops: BTreeMap<Uuid, Value>,
-    /// The loads of each stream's agent, at most [`LOAD_TIMES_MAX`] of each.
+    /// The loads of each stream's agent, at most
+    /// [`LOAD_TIMES_MAX`](crate::decide::measured::LOAD_TIMES_MAX) of each.
     pub loads: BTreeMap<Uuid, Vec<ReplicaLoadTime>>,
     /// Arrivals in the order of their keys, so that two processes never deadlock.
     pub arrivals: BTreeMap<(i64, String), ArrivalsRow>,
@@ -167,6 +168,7 @@ impl AgentRecords {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::measured::LOAD_TIMES_MAX;
     use serde_json::json;
 
     fn row(second: i64, offered: i64) -> ArrivalsRow {

@@ -54,8 +54,8 @@ impl InForceDevices {
         let mut parts: Vec<PipelinePlan> = Vec::new();
         for plan in &target.plans {
             for part in load_plan(db, *plan).await? {
-                parts.retain(|earlier| earlier.name != part.part.name);
-                parts.push(part.part);
+                parts.retain(|earlier| earlier.name != part.name);
+                parts.push(part);
             }
         }
         let of_part = |part: &PipelinePlan| {
