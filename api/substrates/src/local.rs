@@ -84,7 +84,7 @@ impl LocalSubstrate {
     /// Looks at one machine; `None` once nothing is left of it.
     fn look(&self, folder: &MachineFolder, known: &mut LocalChild, hardware: &str) -> Result<Option<Look>, SubstrateError> {
         if let Some(why) = folder.ended()? {
-            return Ok(folder.is_kept()?.then(|| Look { state: MachineState::Lost, said: why }));
+            return Ok(folder.is_kept()?.then_some(Look { state: MachineState::Lost, said: why }));
         }
         // A child that has ended stays in the table of processes until it is waited for.
         let status = known.child.as_mut().and_then(|child| child.try_wait().ok().flatten());

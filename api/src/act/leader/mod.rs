@@ -202,10 +202,10 @@ impl Leader {
         let work = async move {
             let deployed =
                 if deploys { run_round(&app, &fleet, &wishes, &round).await } else { Ok(RoundSummary::default()) };
-            if deployed.is_ok() {
-                if let Err(error) = note_wanted(&app, &fleet, &wishes, &round).await {
-                    tracing::warn!(error = %Chain(&error), "the devices that pipelines want are not noted");
-                }
+            if deployed.is_ok()
+                && let Err(error) = note_wanted(&app, &fleet, &wishes, &round).await
+            {
+                tracing::warn!(error = %Chain(&error), "the devices that pipelines want are not noted");
             }
             deployed
         };

@@ -203,7 +203,7 @@ mod tests {
     use MachineState::{Asked, Lost, Running};
 
     const LIMITS: WishLimits = WishLimits { wish_max: Duration::from_secs(600), by_hardware: BTreeMap::new() };
-    const NOW: Duration = Duration::from_secs(10_000);
+    const NOW: Duration = Duration::from_secs(1_000_000);
 
     fn record(name: &str, stage: MachineStage, age_s: u64) -> MachineRecord {
         let since = NOW - Duration::from_secs(age_s);
