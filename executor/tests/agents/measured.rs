@@ -11,10 +11,12 @@ use tokio::sync::mpsc;
 
 /// The delay of the slow link, one way.
 const DELAY: Duration = Duration::from_millis(200);
+/// Most parts that are on the way; the sender then waits.
+const PARTS_MAX: usize = 1_024;
 
 /// Passes all that comes on one end to the other, each part after [`DELAY`].
 async fn pass_on(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin + Send + 'static) {
-    let (parts, mut waiting) = mpsc::unbounded_channel::<(Instant, Vec<u8>)>();
+    let (parts, mut waiting) = mpsc::channel::<(Instant, Vec<u8>)>(PARTS_MAX);
     tokio::spawn(async move {
         while let Some((due, part)) = waiting.recv().await {
             tokio::time::sleep_until(due.into()).await;
@@ -25,7 +27,7 @@ async fn pass_on(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt
     });
     let mut part = vec![0; 64 * 1024];
     while let Ok(read @ 1..) = from.read(&mut part).await {
-        if parts.send((Instant::now() + DELAY, part[..read].to_vec())).is_err() {
+        if parts.send((Instant::now() + DELAY, part[..read].to_vec())).await.is_err() {
             return;
         }
     }
