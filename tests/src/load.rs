@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::oneshot;
-use tokio::task::JoinSet;
+use tokio::task::{JoinHandle, JoinSet};
 
 /// A client waits no longer than this for its answer.
 pub const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
@@ -70,6 +70,40 @@ impl Ingresses {
             }
         }
         0
+    }
+}
+
+/// A load that is sent again and again, until it is stopped.
+pub struct Traffic {
+    running: JoinHandle<Vec<Sent>>,
+    is_over: Arc<AtomicBool>,
+}
+
+impl Traffic {
+    /// Begins to send.
+    #[must_use]
+    pub fn start(load: Load, ingresses: Arc<Ingresses>) -> Self {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = is_over.clone();
+        let running = tokio::spawn(async move {
+            let mut all = Vec::new();
+            while !ends.load(Ordering::Relaxed) {
+                all.extend(load.run(ingresses.clone(), Instant::now()).await);
+            }
+            all
+        });
+        Self { running, is_over }
+    }
+
+    /// Stops it after the load that is being sent. Returns all requests.
+    ///
+    /// # Panics
+    /// If sending has panicked.
+    pub async fn stop(self) -> Vec<Sent> {
+        self.is_over.store(true, Ordering::Relaxed);
+        let sent = self.running.await.expect("the load ends");
+        eprintln!("{} requests: {}", sent.len(), summary(&sent));
+        sent
     }
 }
 

@@ -4,46 +4,23 @@
 
 use apportion_tests::cluster::{Backend, Cluster};
 use apportion_tests::digits::{Variant, inputs, model, pipeline, profile};
-use apportion_tests::load::{Ended, Ingresses, Load, Sent, summary};
+use apportion_tests::load::{Ended, Ingresses, Load, Traffic};
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
+use std::time::Duration;
 
 const AGENTS: usize = 3;
 
 /// Requests to all agents in turns, until it is stopped.
-struct Traffic {
-    running: JoinHandle<Vec<Sent>>,
-    is_over: Arc<AtomicBool>,
+fn traffic(cluster: &Cluster) -> Traffic {
+    let rates = vec![(Duration::ZERO, 20.0)];
+    let load = Load { pipeline: "digit".into(), inputs: inputs(), rates, length: Duration::from_secs(1), seed: 1 };
+    Traffic::start(load, Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect()))
 }
 
-impl Traffic {
-    fn start(cluster: &Cluster) -> Self {
-        let rates = vec![(Duration::ZERO, 20.0)];
-        let load = Load { pipeline: "digit".into(), inputs: inputs(), rates, length: Duration::from_secs(1), seed: 1 };
-        let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
-        let is_over = Arc::new(AtomicBool::new(false));
-        let ends = is_over.clone();
-        let running = tokio::spawn(async move {
-            let mut all = Vec::new();
-            while !ends.load(Ordering::Relaxed) {
-                all.extend(load.run(ingresses.clone(), Instant::now()).await);
-            }
-            all
-        });
-        Self { running, is_over }
-    }
-
-    /// Stops it: every request was answered.
-    async fn stop(self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        let sent = self.running.await.expect("the load ends");
-        eprintln!("{} requests: {}", sent.len(), summary(&sent));
-        for (number, s) in sent.iter().enumerate() {
-            assert!(matches!(s.ended, Ended::Ok | Ended::Late), "request {number}: {s:?}");
-        }
+/// Stops it: every request was answered.
+async fn stop(traffic: Traffic) {
+    for (number, s) in traffic.stop().await.iter().enumerate() {
+        assert!(matches!(s.ended, Ended::Ok | Ended::Late), "request {number}: {s:?}");
     }
 }
 
@@ -94,7 +71,7 @@ async fn another_agent_loads_a_variant_that_one_cannot() {
         let folder = cluster.state_dir(at.expect("it is ours")).join(format!("{medium}.onnx"));
         std::fs::create_dir(folder).expect("a folder");
     }
-    let traffic = Traffic::start(&cluster);
+    let traffic = traffic(&cluster);
     let after: [Variant<'_>; 1] = [("medium", &medium, 0.9)];
     cluster.register(&pipeline("digit", &after, &json!({})), &profile("digit", &after)).await;
     cluster.apply(&cluster.plan(&plan).await).await;
@@ -104,7 +81,7 @@ async fn another_agent_loads_a_variant_that_one_cannot() {
     let is_there = |replicas: &Vec<(String, u64)>| *replicas == [("medium".to_owned(), holder)];
     cluster.until("/v1/target", |t| placed(t, applied).filter(is_there)).await;
     settled(&cluster).await;
-    traffic.stop().await;
+    stop(traffic).await;
     let reasons = cluster.get("/v1/target/history").await;
     let is_repair = |t: &Value| t["reason"].as_str().is_some_and(|r| r.starts_with("replicas have failed"));
     assert!(reasons.as_array().is_some_and(|all| all.iter().any(is_repair)), "{reasons:#}");
@@ -119,7 +96,7 @@ async fn the_next_plan_leaves_out_a_broken_variant() {
     cluster.register(&pipeline("digit", &both[..1], &replan), &profile("digit", &both[..1])).await;
     cluster.until("/v1/target", |t| placed(t, 0)).await;
     cluster.ready("digit").await;
-    let traffic = Traffic::start(&cluster);
+    let traffic = traffic(&cluster);
     cluster.register(&pipeline("digit", &both, &replan), &profile("digit", &both)).await;
     // The more accurate variant is planned with, and fails wherever it is tried.
     let why = cluster.until("/v1/agents", |all| failures(all).pop()).await;
@@ -129,5 +106,5 @@ async fn the_next_plan_leaves_out_a_broken_variant() {
     let is_without = |replicas: &Vec<(String, u64)>| !replicas.is_empty() && replicas.iter().all(|r| r.0 == "small");
     cluster.until("/v1/target", |t| placed(t, 0).filter(is_without)).await;
     settled(&cluster).await;
-    traffic.stop().await;
+    stop(traffic).await;
 }

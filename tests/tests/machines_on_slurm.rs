@@ -2,13 +2,10 @@
 
 use apportion_tests::cluster::Cluster;
 use apportion_tests::digits;
-use apportion_tests::load::{Ended, Ingresses, Load, Sent, summary};
+use apportion_tests::load::{Ended, Ingresses, Load, Traffic};
 use apportion_tests::slurm::SlurmCluster;
 use serde_json::{Value, json};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
-use tokio::task::JoinHandle;
 
 /// How long anything may take; nothing is asserted about how long it does take.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -93,36 +90,16 @@ impl Stage {
 }
 
 /// Requests at a rate, until it is stopped.
-struct Traffic {
-    running: JoinHandle<Vec<Sent>>,
-    is_over: Arc<AtomicBool>,
+fn traffic(ingress: String, rate: f64) -> Traffic {
+    let rates = vec![(Duration::ZERO, rate)];
+    let load = Load { pipeline: "digit".into(), inputs: digits::inputs(), rates, length: Duration::from_secs(2), seed: 1 };
+    Traffic::start(load, Ingresses::new(vec![ingress]))
 }
 
-impl Traffic {
-    fn start(ingress: String, rate: f64) -> Self {
-        let rates = vec![(Duration::ZERO, rate)];
-        let load =
-            Load { pipeline: "digit".into(), inputs: digits::inputs(), rates, length: Duration::from_secs(2), seed: 1 };
-        let (ingresses, is_over) = (Ingresses::new(vec![ingress]), Arc::new(AtomicBool::new(false)));
-        let ends = is_over.clone();
-        let running = tokio::spawn(async move {
-            let mut all = Vec::new();
-            while !ends.load(Ordering::Relaxed) {
-                all.extend(load.run(ingresses.clone(), Instant::now()).await);
-            }
-            all
-        });
-        Self { running, is_over }
-    }
-
-    /// Stops it: no accepted request has failed.
-    async fn stop(self) {
-        self.is_over.store(true, Ordering::Relaxed);
-        let sent = self.running.await.expect("the load ends");
-        eprintln!("{} requests: {}", sent.len(), summary(&sent));
-        for (number, s) in sent.iter().enumerate() {
-            assert!(matches!(s.ended, Ended::Ok | Ended::Late | Ended::Shed(..)), "request {number}: {s:?}");
-        }
+/// Stops it: no accepted request has failed.
+async fn stop(traffic: Traffic) {
+    for (number, s) in traffic.stop().await.iter().enumerate() {
+        assert!(matches!(s.ended, Ended::Ok | Ended::Late | Ended::Shed(..)), "request {number}: {s:?}");
     }
 }
 
@@ -135,13 +112,13 @@ async fn jobs_follow_the_load_and_lost_ones_are_replaced() {
     stage.event("machine-came", |facts| facts["hardware"] == "t4").await;
     let few = stage.until_agents_used(1).await;
 
-    let traffic = Traffic::start(stage.ingress().await, 12.0);
+    let traffic = traffic(stage.ingress().await, 12.0);
     stage.cluster.live(2).await;
     let jobs = stage.until_jobs(2).await;
     assert!(jobs.iter().all(|job| job.contains("gpu:t4:2")), "{jobs:?}");
     let many = stage.until_agents_used(2).await;
     assert!(many > few, "{few} replicas became {many}");
-    traffic.stop().await;
+    stop(traffic).await;
 
     // The load has gone, and the least demand needs one machine.
     let returned = stage.event("machine-returned", |_| true).await;

@@ -174,7 +174,7 @@ pub fn has_rate_limit(method: &Method, pattern: Option<&str>) -> bool {
     pattern != Some("/metrics") && needed_scope(method, pattern).is_some()
 }
 
-/// The client for whom a request counts; `None` for agents: they fetch what they must load.
+/// The client that a request counts for; `None` for agents: they fetch the files that they must load.
 fn rate_client(client: &Principal) -> Option<RateClient> {
     match client.token {
         Some(token) => Some(RateClient::Token(token)),

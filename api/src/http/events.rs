@@ -53,10 +53,10 @@ pub struct EventDocument {
     /// When it was made.
     pub made_at: DateTime<Utc>,
     /// `target` (a new one), `decision` (of a round), `plan` and `analysis` (it is over), `agent` (another state), `hold`,
-    /// `release`, `budget` (another alert about missed requests), `schedule` (a firing, and its end) or `workload` (one on
-    /// Kubernetes was scaled, or may not be). Of machines: `machine-asked`, `machine-came`, `machine-lost`,
-    /// `machine-returned`, `wish-expired` (it does not come) and `machines` (what hinders them).
-    /// `times`: other times of a file are far from those that agents measured.
+    /// `release`, `budget` (another alert about missed requests). Also `schedule` (a firing, and its end) and `workload`
+    /// (one on Kubernetes was scaled, or may not be). Of machines: `machine-asked`, `machine-came`, `machine-lost`,
+    /// `machine-returned`, `wish-expired` (it does not come) and `machines` (what hinders them). `times`: other times of a
+    /// file are far from those that agents measured.
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,

@@ -36,12 +36,12 @@ pub struct ReadyHistory {
     /// At the start of the load.
     pub at_start: u32,
     /// From these moments on, from the start of the load.
-    pub later: Vec<ReadyCount>,
+    pub later: Vec<ReadyReplicas>,
 }
 
 /// Ready replicas from one moment on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadyCount {
+pub struct ReadyReplicas {
     /// The moment.
     pub at: Duration,
     /// How many.
@@ -59,8 +59,8 @@ impl ReadyHistory {
         moments.retain(|at| *at > span.from && *at < span.until);
         moments.sort_unstable();
         moments.dedup();
-        let count = |at: Duration| ReadyCount { at: at.saturating_sub(span.from), ready: ready_at(at) };
-        let mut later: Vec<ReadyCount> = moments.into_iter().map(count).collect();
+        let count = |at: Duration| ReadyReplicas { at: at.saturating_sub(span.from), ready: ready_at(at) };
+        let mut later: Vec<ReadyReplicas> = moments.into_iter().map(count).collect();
         let at_start = ready_at(span.from);
         let mut before = at_start;
         later.retain(|count| std::mem::replace(&mut before, count.ready) != count.ready);
@@ -116,7 +116,7 @@ impl SideJudge<'_> {
         Ok(ServedLoad { replica_seconds, cost, attainment, p50_ms, p99_ms })
     }
 
-    fn event(&self, group: &BenchGroup, count: ReadyCount) -> (Moment, ScenarioEvent) {
+    fn event(&self, group: &BenchGroup, count: ReadyReplicas) -> (Moment, ScenarioEvent) {
         let pipeline = self.problem.pipelines[0].name.clone();
         let at = Moment::from_nanos(count.at.as_nanos() as u64);
         (at, ScenarioEvent::Replicas { pipeline, group: group.name.clone(), replicas: count.ready })
@@ -157,7 +157,7 @@ mod tests {
         never_ready.ready = None;
         let pods: Vec<&PodRecord> = served.iter().chain([&never_ready]).collect();
         let found = ReadyHistory::of(&pods, ComparedSpan { from: s(100), until: s(190) });
-        let count = |at: u64, ready| ReadyCount { at: s(at), ready };
+        let count = |at: u64, ready| ReadyReplicas { at: s(at), ready };
         assert_eq!(found, ReadyHistory { at_start: 2, later: vec![count(15, 3), count(30, 2)] });
     }
 
