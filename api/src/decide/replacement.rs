@@ -175,11 +175,12 @@ impl ChoiceByEstimate<'_> {
 }
 
 /// The plan in force as a plan for the problem's demand. Cost and utilisation are cleared: they belong to its own demand.
+/// Latency budgets are cleared too: the time of a hop may have been measured anew. The checker computes all of them itself.
 #[must_use]
 pub fn at_demand(current: &PipelinePlan, problem: &Problem) -> Plan {
     let mut part = current.clone();
     part.demand_qps = problem.pipelines[0].demand_qps;
-    part.assignments.iter_mut().for_each(|a| a.utilisation = 0.0);
+    part.assignments.iter_mut().for_each(|a| (a.utilisation, a.latency_budget_ms) = (0.0, 0.0));
     Plan { pipelines: vec![part], cost_per_hour: 0.0 }
 }
 
@@ -393,6 +394,19 @@ mod tests {
         assert!(choice.keep && choice.why.ends_with("and none does better"), "{choice:?}");
         let choice = chosen(&wish(49.0, &MINUTE), &now, &busy, &held);
         assert!(!choice.keep && choice.why.contains("and the new one 1.0000"), "{choice:?}");
+    }
+
+    #[test]
+    fn a_hop_that_is_measured_anew_changes_no_fit() {
+        let now = problem("hardware_then_accuracy", 100.0, MANY, None);
+        let (in_force, _) = planned(&now, None);
+        let slower = now.changed(|draft| {
+            let slower = draft.pipelines[0].changed(&now.hardware, |of| of.network_ms += 0.25);
+            draft.pipelines[0] = slower.expect("a valid pipeline");
+        });
+        let slower = slower.expect("a valid problem");
+        let choice = chosen(&wish(100.0, &MINUTE), &slower, &in_force, &in_force);
+        assert!(choice.keep, "{choice:?}");
     }
 
     #[test]

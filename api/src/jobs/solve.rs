@@ -300,9 +300,7 @@ pub async fn judge_sides(
 
 /// As [`judge_sides`], in the caller's thread. The plan in force is the first.
 fn check_and_judge(problem: &Problem, plans: [&Plan; 2], traces: Vec<ArrivalTrace>) -> JudgedSides {
-    let mut findings = apportion_checker::check(problem, plans[0]);
-    // A hop that is measured anew changes this figure of a plan, and no rule of the problem: rule `latency` has its own.
-    findings.retain(|finding| finding.rule != apportion_checker::rules::CLAIMED_LATENCY);
+    let findings = apportion_checker::check(problem, plans[0]);
     if !findings.is_empty() {
         return JudgedSides { findings: findings.iter().map(sentence).collect(), ..JudgedSides::default() };
     }
