@@ -6,7 +6,6 @@
 use super::apply::{
     ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence, load_plan,
 };
-use super::times;
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
 use crate::decide::measured::{FleetTimes, fill_times};
@@ -37,7 +36,7 @@ pub struct ReplanRound {
     pub cancel: Arc<AtomicBool>,
     /// The lease under which it is made.
     pub lease: HeldLease,
-    /// The times that agents measured; a round of agents' pipelines reads them when it begins.
+    /// The times that agents measured.
     pub times: FleetTimes,
 }
 
@@ -98,8 +97,6 @@ pub async fn run_round(
     round: &ReplanRound,
 ) -> Result<RoundSummary, ApplyError> {
     let InForce { parts, generation } = parts_in_force(app).await?;
-    let times = times::read(&mut *app.pool.acquire().await?).await?;
-    let round = &ReplanRound { times, ..round.clone() };
     let (held, free) = part_held(wishes, &holds_in_force(app).await?);
     let held_names = held.iter().map(|held| held.wish.spec.name.clone()).collect();
     let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };

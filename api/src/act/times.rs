@@ -58,11 +58,11 @@ pub(super) async fn note_differences(db: &mut PgConnection, lease: HeldLease) ->
     if times.is_empty() {
         return Ok(());
     }
+    let last = store::events::last_by_pipeline(db, TIMES_EVENT).await?;
     for row in store::pipelines::list(db).await? {
         // A pipeline whose profile does not fit is reported where it is planned.
         let Ok(spec) = documents::measured(&row) else { continue };
-        let last = store::events::last(db, TIMES_EVENT, &row.name).await?.unwrap_or_default();
-        let names = last["differ"].as_array().into_iter().flatten();
+        let names = last.get(&row.name).and_then(|facts| facts["differ"].as_array()).into_iter().flatten();
         let known: BTreeSet<String> = names.filter_map(|one| one["time"].as_str().map(str::to_owned)).collect();
         let compared = compare_times(&spec, &times);
         let differing = differing_times(&compared, &known);

@@ -8,7 +8,6 @@ use super::replan::{
     InForce, ReplanRound, RoundError, Verdict, free_hardware, holds_in_force, part_held, parts_in_force, plan_pipeline,
     share_of,
 };
-use super::times;
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
 use crate::decide::machines::{ReachableType, devices_in_reach};
@@ -35,8 +34,6 @@ pub(super) async fn note_wanted(
     if types.is_empty() {
         return Ok(());
     }
-    let times = times::read(&mut *app.pool.acquire().await?).await?;
-    let round = &ReplanRound { times, ..round.clone() };
     let InForce { parts, .. } = parts_in_force(app).await?;
     let (_, free) = part_held(wishes, &holds_in_force(app).await?);
     let free: Vec<_> = free.into_iter().filter(|wish| wish.on_better_plan == OnBetterPlan::Apply).collect();

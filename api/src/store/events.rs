@@ -2,6 +2,7 @@
 
 use super::connection::{PgConnection, Result, Time};
 use serde_json::Value;
+use std::collections::BTreeMap;
 
 /// Channel on which new events are announced when their transactions commit.
 pub const CHANNEL: &str = "apportion_events";
@@ -60,6 +61,21 @@ pub async fn last(db: &mut PgConnection, kind: &str, pipeline: &str) -> Result<O
         .bind(pipeline)
         .fetch_optional(db)
         .await
+}
+
+/// The facts of the last event of this kind, by pipeline.
+///
+/// # Errors
+/// The database's.
+pub async fn last_by_pipeline(db: &mut PgConnection, kind: &str) -> Result<BTreeMap<String, Value>> {
+    let rows: Vec<(String, Value)> = sqlx::query_as(
+        "select distinct on (pipeline) pipeline, detail from events where kind = $1 and pipeline is not null
+         order by pipeline, id desc",
+    )
+    .bind(kind)
+    .fetch_all(db)
+    .await?;
+    Ok(rows.into_iter().collect())
 }
 
 /// The oldest events after `after`, in their order.

@@ -1,7 +1,7 @@
 //! Schedules: who may fire, what a firing does, and what follows an outage.
 
-use crate::support::agent::{Agent, attach, register};
-use crate::support::{Service, config_on, profiles, service, spec};
+use crate::support::agent::fleet;
+use crate::support::{Service, config_on, service};
 use apportion_api::http::schedules::SCHEDULES_MAX;
 use serde_json::{Value, json};
 use sqlx::Connection;
@@ -35,21 +35,6 @@ async fn events(s: &Service) -> Vec<Value> {
     let mut events = events.as_array().expect("events").clone();
     events.reverse();
     events
-}
-
-/// A service with the pipeline and two agents of two devices each.
-async fn fleet() -> (Service, Vec<Agent>) {
-    let s = service().await;
-    assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
-    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
-    let mut agents = Vec::new();
-    for name in ["a", "b"] {
-        let mut agent = attach(&s, register(&s, name)).await;
-        agent.welcome().await;
-        agent.report();
-        agents.push(agent);
-    }
-    (s, agents)
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,8 +1,8 @@
 //! Stored plans: their explanations, their differences, and new plans from their problems.
 
-use crate::support::agent::{attach, register};
+use crate::support::agent::fleet;
 use crate::support::plans::store_plan;
-use crate::support::{Service, problem, profiles, service, spec};
+use crate::support::{Service, problem, service};
 use apportion_wire::PlanDiffFile;
 use serde_json::{Value, json};
 use sqlx::Connection;
@@ -130,21 +130,12 @@ async fn two_plans_differ_in_their_groups() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_plan_is_compared_with_the_plans_in_force() {
-    let s = service().await;
-    assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
-    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
+    let (s, _agents) = fleet().await;
     let (one, two) = (store_plan(&s, 1).await, store_plan(&s, 2).await);
     let path = format!("/v1/plans/{two}/diff?against=target");
     let (_, first) = s.get(&path).await;
     let before: Vec<&Value> = first["changes"].as_array().expect("changes").iter().map(|c| &c["from"]).collect();
     assert_eq!(before, [&Value::Null, &Value::Null], "nothing is in force: {first:#}");
-    let mut agents = Vec::new();
-    for name in ["a", "b"] {
-        let mut agent = attach(&s, register(&s, name)).await;
-        agent.welcome().await;
-        agent.report();
-        agents.push(agent);
-    }
     assert_eq!(s.put_target(0, &json!([one])).await.0, 200);
     let (_, change) = s.get(&path).await;
     let sizes = |side: &str| change["changes"][0][side]["replicas"].clone();

@@ -14,7 +14,6 @@ use super::times;
 use super::wanted::note_wanted;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::measured::FleetTimes;
 use crate::decide::replan::{ReplanCause, ReplanInput};
 use crate::store::{self, leases::HeldLease, schedules::FiringRow};
 use apportion_wire::FiringState;
@@ -195,11 +194,12 @@ impl Leader {
 
     fn start_round(&mut self, why: String, wishes: Vec<ReplanInput>, firing: Option<FiringRow>) {
         let cancel = Arc::new(AtomicBool::new(false));
-        let times = FleetTimes::default();
-        let round = ReplanRound { why, cancel: cancel.clone(), lease: self.lease, times };
+        let (lease, stop) = (self.lease, cancel.clone());
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
         let deploys = firing.is_some() || !fleet.is_empty();
         let work = async move {
+            let times = times::read(&mut *app.pool.acquire().await?).await?;
+            let round = ReplanRound { why, cancel: stop, lease, times };
             let deployed =
                 if deploys { run_round(&app, &fleet, &wishes, &round).await } else { Ok(RoundSummary::default()) };
             if deployed.is_ok()

@@ -1,6 +1,6 @@
 //! A raw client of the agents' protocol.
 
-use super::{PATIENCE, Service};
+use super::{PATIENCE, Service, profiles, service, spec};
 use apportion_protocol::v1::{self, agent_message, control_client::ControlClient, control_message, refused::Reason};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -25,6 +25,21 @@ pub fn register(service: &Service, name: &str) -> v1::Register {
         process_id: format!("process of {name}"),
         ..v1::Register::default()
     }
+}
+
+/// A service with the pipeline and two agents of two devices each.
+pub async fn fleet() -> (Service, Vec<Agent>) {
+    let s = service().await;
+    assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
+    let mut agents = Vec::new();
+    for name in ["a", "b"] {
+        let mut agent = attach(&s, register(&s, name)).await;
+        agent.welcome().await;
+        agent.report();
+        agents.push(agent);
+    }
+    (s, agents)
 }
 
 pub async fn attach(service: &Service, register: v1::Register) -> Agent {
