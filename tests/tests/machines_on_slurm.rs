@@ -112,7 +112,7 @@ async fn jobs_follow_the_load_and_lost_ones_are_replaced() {
     stage.event("machine-came", |facts| facts["hardware"] == "t4").await;
     let few = stage.until_agents_used(1).await;
 
-    let traffic = traffic(stage.ingress().await, 12.0);
+    let traffic = traffic(stage.ingress().await, 18.0);
     stage.cluster.live(2).await;
     let jobs = stage.until_jobs(2).await;
     assert!(jobs.iter().all(|job| job.contains("gpu:t4:2")), "{jobs:?}");

@@ -44,8 +44,12 @@ pub(super) async fn note_wanted(
         |w: &ReplanInput| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
     let sizes: Vec<_> = free.iter().map(|wish| size(wish)).collect();
     for (wish, devices) in free.iter().zip(divide(&counts, &sizes)) {
-        let planned = plan_pipeline(wish, share_of(&hardware, &devices), None, round).await;
-        match wanted_devices(planned) {
+        // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age of
+        // that plan does not count, because machines take their time too.
+        let wish = &ReplanInput { may_improve: true, ..(*wish).clone() };
+        let in_force = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
+        let planned = plan_pipeline(wish, share_of(&hardware, &devices), in_force, round).await;
+        match wanted_devices(planned, in_force) {
             Ok(devices) => store_wants(app, &wish.spec.name, &devices, round).await?,
             Err(error) => {
                 let why = error.to_string();
@@ -71,11 +75,15 @@ enum WantError {
     NoPlan(String),
 }
 
-/// The devices of a plan, by hardware type.
-fn wanted_devices(planned: Result<Verdict, RoundError>) -> Result<BTreeMap<String, u32>, WantError> {
-    match planned? {
-        Verdict::Replace(made) => Ok(devices_of(&made.part)),
-        Verdict::Keep { reason, .. } | Verdict::Fail(reason) => Err(WantError::NoPlan(reason)),
+/// The devices of the plan that would be in force, by hardware type.
+fn wanted_devices(
+    planned: Result<Verdict, RoundError>,
+    in_force: Option<&PipelinePlan>,
+) -> Result<BTreeMap<String, u32>, WantError> {
+    match (planned?, in_force) {
+        (Verdict::Replace(made), _) => Ok(devices_of(&made.part)),
+        (Verdict::Keep { .. }, Some(part)) => Ok(devices_of(part)),
+        (Verdict::Keep { reason, .. } | Verdict::Fail(reason), _) => Err(WantError::NoPlan(reason)),
     }
 }
 
