@@ -1,12 +1,13 @@
 //! What is known of machines now, as the pure decisions take it?
 
 use crate::act::apply::{ApplyError, load_plan};
-use crate::act::wanted::{devices_of, since_epoch};
+use crate::act::wanted::since_epoch;
 use crate::app::{App, now};
 use crate::decide::machines::{
     HardwareFacts, MachineAgent, MachineRecord, MachineStage, PipelineDevices, PoolMachine, WishLimits, devices_needed,
 };
 use crate::decide::placement::Placement;
+use crate::decide::shares::devices_of;
 use crate::store::{
     self, PgConnection, agents::AgentRow, hardware::HardwareRow, machines::MachineRow, machines::WantRow, target::TargetRow,
 };
