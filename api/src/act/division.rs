@@ -59,7 +59,7 @@ enum JointPlanError {
     Solve(#[from] SolveError),
     #[error("none was found within {TIME_LIMIT_S} s")]
     NotFound,
-    #[error("the devices cannot serve {least:.0} % of the demands", least = 100.0 * LOWER_BY.powi(LOWER_MAX as i32))]
+    #[error("the devices cannot serve {least:.0} % of the demands", least = 100.0 * LOWER_BY.powi(LOWER_MAX as i32 - 1))]
     Infeasible,
 }
 
@@ -107,6 +107,9 @@ fn describe(devices: &DeviceCounts, all: &DeviceCounts) -> String {
 impl DivisionInput<'_> {
     /// Divides these devices among pipelines of one mode.
     async fn divide_jointly(&self, wishes: &[&ReplanInput], counts: &DeviceCounts) -> Vec<DeviceCounts> {
+        if wishes.len() == 1 {
+            return vec![counts.clone()];
+        }
         let planned = match self.plan_jointly(wishes, counts).await {
             Ok(plan) => plan.pipelines.iter().map(|part| (part.name.clone(), devices_of(part))).collect(),
             Err(error) => {
