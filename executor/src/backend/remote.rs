@@ -116,7 +116,8 @@ impl RemoteBackend {
         self.batch_max
     }
 
-    /// What the server has counted of the variant so far. `None` if it does not count.
+    /// What the server has counted of the variant so far. `None` if it does not count, or does not tell everybody, as
+    /// pytriton's server does not.
     ///
     /// # Errors
     /// [`BackendError::Run`] if the server does not answer, or with something else.
@@ -126,7 +127,10 @@ impl RemoteBackend {
         }
         let path = format!("{}/stats", self.path);
         let failed = |why: String| BackendError::Run(format!("{}: {why}", self.connection.url(&path)));
-        let body = self.connection.get(&path).map_err(|e| failed(e.to_string()))?;
+        let body = match self.connection.get(&path) {
+            Err(AnswerFailure::Status { status, .. }) if status.is_client_error() => return Ok(None),
+            answer => answer.map_err(|e| failed(e.to_string()))?,
+        };
         RemoteStatistics::read(&body).map(Some).map_err(|e| failed(e.to_string()))
     }
 

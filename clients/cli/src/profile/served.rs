@@ -102,6 +102,9 @@ fn warn(variant: &str, served: &ServedVariant, wanted: &[u32]) {
     {
         eprintln!("{variant}: the server takes at most {most} rows in a batch (max_batch_size)");
     }
+    if served.points.iter().all(|point| point.queue_ms.is_none()) {
+        eprintln!("{variant}: the server tells no waiting times, so the latencies include them");
+    }
     for ServedPoint { point, doubts, .. } in &served.points {
         let Doubts { is_unsteady, foreign_rows, cached } = *doubts;
         let batch = point.batch;
@@ -110,8 +113,8 @@ fn warn(variant: &str, served: &ServedVariant, wanted: &[u32]) {
         }
         if foreign_rows > 0 {
             eprintln!(
-                "warning: {variant} at batch {batch}: other clients sent {foreign_rows} rows meanwhile; measure on a server \
-                 without other load"
+                "warning: {variant} at batch {batch}: other clients sent {foreign_rows} rows meanwhile; measure on a \
+                 server without other load"
             );
         }
         if cached > 0 {

@@ -91,9 +91,11 @@ fn a_server_without_extensions_bounds_and_counts_nothing() {
     let plain = ("GET /v2 ", 200, r#"{"name":"other","version":"1"}"#);
     let found = RemoteBackend::find(&server(vec![plain, READY, LARGE]), "large").expect("found");
     assert_eq!((found.batch_max(), found.statistics().expect("nothing is asked")), (None, None));
+    let secret = ("GET /v2/models/large/stats ", 403, r#"{"error":"This API is restricted"}"#);
     let config = ("GET /v2/models/large/config ", 200, r#"{"max_batch_size":0}"#);
-    let found = RemoteBackend::find(&server(vec![SERVER, READY, LARGE, config]), "large").expect("found");
+    let found = RemoteBackend::find(&server(vec![SERVER, READY, LARGE, config, secret]), "large").expect("found");
     assert_eq!(found.batch_max(), None, "0 is no bound");
+    assert_eq!(found.statistics().expect("a refusal is no failure"), None);
 }
 
 #[test]
