@@ -119,12 +119,12 @@ fn onnx_model(found: ModelFile) -> Result<ModelFile, Failure> {
 /// A Python model with the tensors of its task: a program does not say which it has.
 fn python_model(found: ModelFile, file: &str, position: usize, task: &TaskSpec) -> Result<ModelFile, Failure> {
     input::read_bytes(&found.path.display().to_string())?;
-    let tensors = |key: &str, list: &Option<Vec<TensorSpec>>| {
-        let given = list.clone().filter(|list| !list.is_empty());
+    let tensors = |key: &str, list: Option<&Vec<TensorSpec>>| {
+        let given = list.filter(|list| !list.is_empty()).cloned();
         let expected = "the tensors of the task, for its Python models do not tell them";
         given.ok_or_else(|| BadInput::one(file, format!("/tasks/{position}/{key}"), "nothing", expected))
     };
-    let (inputs, outputs) = (tensors("inputs", &task.inputs)?, tensors("outputs", &task.outputs)?);
+    let (inputs, outputs) = (tensors("inputs", task.inputs.as_ref())?, tensors("outputs", task.outputs.as_ref())?);
     Ok(ModelFile { inputs, outputs, ..found })
 }
 
