@@ -60,8 +60,8 @@ pub(crate) fn write(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>]) -> 
 fn note_queues(export: &mut Export, groups: &[ExportGroup<'_>]) {
     for group in groups.iter().filter(|g| g.assignment.replicas > 1 && g.pipeline.serving.queueing != Queueing::Central) {
         export.note(format!(
-            "{}: a model of Triton has one queue for all its replicas. With `serving: {{queueing: central}}` in the problem, the \
-             plan is made and estimated so.",
+            "{}: a model of Triton has one queue for all its replicas. With `serving: {{queueing: central}}` in the problem, \
+             the plan is made and estimated so.",
             group.pipeline.name
         ));
     }
