@@ -4,12 +4,14 @@ mod backend;
 mod memory;
 mod problem;
 mod register;
+mod rows;
 mod served;
 mod settings;
 
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
 use self::backend::{InputShape, ProfiledBackend};
+use self::rows::{MeasuredPlace, measured_row, tensor_specs};
 use crate::service::authorization;
 use anyhow::{Context, Result};
 use apportion_profiler::{
@@ -21,8 +23,7 @@ use apportion_support::input;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
 use apportion_wire::{
-    BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, parse_tree,
-    pipeline_spec_from_tree,
+    BadInput, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, parse_tree, pipeline_spec_from_tree,
 };
 use clap::Args;
 use serde_json::Value;
@@ -208,24 +209,12 @@ fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles
 fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
     let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for task in &measured.tasks {
-        let tensor = |t: &apportion_profiler::TensorSignature| TensorSpec {
-            name: t.name.clone(),
-            datatype: t.datatype.name().to_owned(),
-            shape: t.shape.clone(),
-        };
-        let (inputs, outputs) = (task.inputs.iter().map(tensor).collect(), task.outputs.iter().map(tensor).collect());
+        let (inputs, outputs) = (tensor_specs(&task.inputs), tensor_specs(&task.outputs));
         tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs });
         for variant in &task.variants {
             let (task, name) = (task.name.clone(), variant.name.clone());
-            rows.extend(variant.rows.iter().map(|r| MeasuredRow {
-                task: task.clone(),
-                variant: name.clone(),
-                hardware: hardware.to_owned(),
-                share: 1.0,
-                batch: r.batch,
-                latency_ms: r.latency_ms,
-                p99_ms: Some(r.p99_ms),
-            }));
+            let place = MeasuredPlace { task: &task, variant: &name, hardware };
+            rows.extend(variant.rows.iter().map(|point| measured_row(place, point)));
             let counts = |c: &apportion_domain::FanoutCounts| c.0.iter().copied().collect::<BTreeMap<u32, f64>>();
             variants.push(MeasuredVariant {
                 task,

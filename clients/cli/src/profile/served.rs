@@ -1,13 +1,12 @@
 //! How does `apportion profile --backend remote=URL` measure variants on a server?
 
 use super::backend::InputShape;
-use apportion_profiler::{
-    Doubts, MeasureOptions, ServedError, ServedPoint, ServedVariant, Signature, TensorSignature, profile_served,
-};
+use super::rows::{MeasuredPlace, measured_row, tensor_specs};
+use apportion_profiler::{Doubts, MeasureOptions, ServedError, ServedPoint, ServedVariant, Signature, profile_served};
 use apportion_support::exit::Failure;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
-use apportion_wire::{BadInput, MeasuredRow, MeasuredTask, PipelineSpec, ProfileSet, TensorSpec};
+use apportion_wire::{BadInput, MeasuredRow, MeasuredTask, PipelineSpec, ProfileSet};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -77,8 +76,9 @@ pub fn measure(request: &ServedRequest<'_>, spec: &PipelineSpec) -> Result<Serve
             bar.finish_and_clear();
             let served = served.map_err(failure)?;
             warn(&variant.name, &served, &request.batches);
+            let place = MeasuredPlace { task: &task.name, variant: &variant.name, hardware: request.hardware };
             for point in &served.points {
-                let row = measured_row(&task.name, &variant.name, request.hardware, point);
+                let row = measured_row(place, &point.point);
                 table.row(cells(&row, point));
                 set.rows.push(row);
             }
@@ -126,18 +126,6 @@ fn warn(variant: &str, served: &ServedVariant, wanted: &[u32]) {
     }
 }
 
-fn measured_row(task: &str, variant: &str, hardware: &str, served: &ServedPoint) -> MeasuredRow {
-    MeasuredRow {
-        task: task.to_owned(),
-        variant: variant.to_owned(),
-        hardware: hardware.to_owned(),
-        share: 1.0,
-        batch: served.point.batch,
-        latency_ms: served.point.latency_ms,
-        p99_ms: Some(served.point.p99_ms),
-    }
-}
-
 fn cells(row: &MeasuredRow, served: &ServedPoint) -> Vec<String> {
     let qps = 1000.0 * f64::from(row.batch) / row.latency_ms;
     let latencies = [number(row.latency_ms), output::optional(row.p99_ms), number(qps)];
@@ -149,19 +137,14 @@ fn cells(row: &MeasuredRow, served: &ServedPoint) -> Vec<String> {
 /// The tensors of a task, if all its variants have the same.
 fn tensors_of(task: &str, signatures: &[Signature]) -> Option<MeasuredTask> {
     let first = signatures.first().filter(|first| signatures.iter().all(|signature| signature == *first))?;
-    let tensor = |t: &TensorSignature| TensorSpec {
-        name: t.name.clone(),
-        datatype: t.datatype.name().to_owned(),
-        shape: t.shape.clone(),
-    };
-    let all = |list: &[TensorSignature]| list.iter().map(tensor).collect();
-    Some(MeasuredTask { name: task.to_owned(), inputs: all(&first.inputs), outputs: all(&first.outputs) })
+    let (inputs, outputs) = (tensor_specs(&first.inputs), tensor_specs(&first.outputs));
+    Some(MeasuredTask { name: task.to_owned(), inputs, outputs })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_profiler::Datatype;
+    use apportion_profiler::{Datatype, TensorSignature};
 
     #[test]
     fn a_task_has_tensors_only_if_its_variants_agree() {
