@@ -40,11 +40,13 @@ pub enum Need {
     Slurm,
     /// A Python with `ray[serve]` and PyYAML.
     Ray,
+    /// A Python with pytriton, whose wheel has a Triton.
+    Triton,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,
@@ -56,6 +58,7 @@ impl Need {
         Self::ProcessorTimes,
         Self::Slurm,
         Self::Ray,
+        Self::Triton,
     ];
 
     /// The word for it in `APPORTION_SKIP`.
@@ -73,6 +76,7 @@ impl Need {
             Self::ProcessorTimes => "processor-times",
             Self::Slurm => "slurm",
             Self::Ray => "ray",
+            Self::Triton => "triton",
         }
     }
 
@@ -94,7 +98,7 @@ impl Need {
             Self::Kubernetes => "name a program in APPORTION_KUBERNETES that starts it, and install openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
-            Self::Ray => "run `scripts/setup tests` where pip reaches an index",
+            Self::Ray | Self::Triton => "run `scripts/setup tests` where pip reaches an index",
         }
     }
 }
@@ -294,6 +298,15 @@ pub fn slurm() -> Option<PathBuf> {
 #[must_use]
 pub fn ray() -> Option<PathBuf> {
     need(Need::Ray, installed_python("ray", "ray.txt"))
+}
+
+/// The Python that has pytriton and a real Triton, by `scripts/triton.txt`.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn triton() -> Option<PathBuf> {
+    need(Need::Triton, installed_python("triton", "triton.txt"))
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

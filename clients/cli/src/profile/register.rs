@@ -2,7 +2,7 @@
 
 use super::settings::add_missing_settings;
 use anyhow::{Context, Result};
-use apportion_profiler::PipelineFiles;
+use apportion_profiler::TaskFiles;
 use apportion_wire::ProfileSet;
 use reqwest::header::{AUTHORIZATION, ETAG, HeaderValue, IF_MATCH};
 use reqwest::{Client, RequestBuilder, Response, StatusCode};
@@ -12,7 +12,8 @@ use sha2::{Digest, Sha256};
 /// How often a pipeline is read again that another client changes at the same time.
 const TRIES_MAX: u32 = 5;
 
-/// Sends the model files by digest, then the pipeline, then its profile. Settings that the pipeline leaves out stay as they
+/// Sends the model files by digest, then the pipeline, then its profile. Without model files the variants get no digests:
+/// another server has them. Settings that the pipeline leaves out stay as they
 /// are registered, and so do the profiles of other hardware types.
 ///
 /// # Errors
@@ -21,14 +22,14 @@ pub async fn register(
     base: &str,
     authorization: Option<HeaderValue>,
     mut pipeline: Value,
-    files: &PipelineFiles,
+    files: &[TaskFiles],
     set: &ProfileSet,
 ) -> Result<()> {
     let base = base.trim_end_matches('/');
     let headers = authorization.map(|token| (AUTHORIZATION, token)).into_iter().collect();
     let client = Client::builder().default_headers(headers).build().context("making a client")?;
     let tasks = pipeline["tasks"].as_array_mut().into_iter().flatten();
-    for (task, files) in tasks.zip(&files.tasks) {
+    for (task, files) in tasks.zip(files) {
         for (variant, file) in task["variants"].as_array_mut().into_iter().flatten().zip(&files.variants) {
             let bytes = std::fs::read(&file.file).with_context(|| file.file.display().to_string())?;
             let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();

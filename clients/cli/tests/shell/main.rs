@@ -6,6 +6,7 @@ mod commands;
 mod frontier;
 mod import;
 mod init;
+mod profile;
 mod program;
 mod reference;
 mod report;
