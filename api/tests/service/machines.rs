@@ -91,9 +91,16 @@ async fn a_machine_is_asked_for_comes_and_goes_back() {
     let asked = event(&s, "machine-asked", |_| true).await;
     assert_eq!((&asked["hardware"], &asked["devices"], &asked["reason"]), (&json!("demo"), &json!(2), &json!("wanted")));
     assert_eq!(s.get("/v1/target").await.1["generation"], 0, "nothing is deployed before it comes");
+    let (_, wishes) = s.get("/v1/machines?state=coming&hardware=demo").await;
+    let wish = &wishes[0];
+    assert_eq!((&wish["name"], &wish["substrate"], &wish["devices"]), (&asked["machine"], &json!("local"), &json!(2)));
+    assert_eq!((&wish["reason"], &wish["came_at"], &wish["returned_at"]), (&json!("wanted"), &json!(null), &json!(null)));
     let agent = come(&s, &asked, "demo").await;
     let _beat = agent.report();
     event(&s, "machine-came", |facts| facts["machine"] == asked["machine"]).await;
+    let (_, alive) = s.get("/v1/machines?state=alive").await;
+    assert_eq!(alive[0]["name"], asked["machine"], "{alive:#}");
+    assert!(alive[0]["came_at"].is_string() && alive[0]["handle"] == alive[0]["name"], "{alive:#}");
     let measured = |hardware: &Value| hardware["provision_measured_s"].as_f64();
     assert!(s.until("/v1/hardware/demo", measured).await >= 0.0);
     let generation = s.until("/v1/target", |target| target["generation"].as_i64().filter(|number| *number > 0)).await;
