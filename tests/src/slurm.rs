@@ -43,17 +43,17 @@ impl SlurmCluster {
         self.folder.path().join("bin")
     }
 
-    /// The file of `--machines` with these settings, and jobs with two emulated devices `t4`.
+    /// The file of `--machines` with these settings, and jobs with two emulated devices `t4` and this time limit.
     ///
     /// # Panics
     /// If it cannot be written.
     #[must_use]
-    pub fn settings(&self, more: &Value) -> String {
+    pub fn settings(&self, time: &str, more: &Value) -> String {
         let folder = |name: &str| self.folder.path().join(name);
         let mut settings = json!({"fleet": "test", "slurm": {
             "agent": crate::machine::programs().join("apportion-agent"), "arguments": ["--backend", "emulated"],
             "listen": "127.0.0.1:0", "state_dir": folder("state"), "directory": folder("jobs"), "commands": self.bin(),
-            "hardware": {"t4": {"devices": 2, "gres": "gpu:t4:2", "constraint": "t4", "time": "01:00:00"}},
+            "hardware": {"t4": {"devices": 2, "gres": "gpu:t4:2", "constraint": "t4", "time": time}},
         }});
         for (key, value) in more.as_object().into_iter().flatten() {
             settings[key] = value.clone();
@@ -79,6 +79,32 @@ impl SlurmCluster {
         self.run("squeue", &["--noheader", "--format=%i %T %b"]).lines().map(|line| line.trim().to_owned()).collect()
     }
 
+    /// The node on which a job runs; empty if it does not run.
+    #[must_use]
+    pub fn node_of(&self, job: &str) -> String {
+        self.run("squeue", &["--noheader", "--states=running", "--format=%N", "--jobs", job]).trim().to_owned()
+    }
+
+    /// Lets a node fail as in a power cut: its slurmd and the processes of its job are killed. Then an administrator says
+    /// that it is down.
+    ///
+    /// # Panics
+    /// If the node has no slurmd.
+    pub fn fail_node(&self, node: &str, job: &str) {
+        let file = format!("cluster/slurmd{}.pid", node.trim_start_matches("node"));
+        let slurmd = std::fs::read_to_string(self.folder.path().join(file)).expect("the node has a slurmd");
+        kill(slurmd.trim());
+        let machine = self.run("squeue", &["--noheader", "--format=%j", "--jobs", job]);
+        let number: u32 = job.parse().expect("the number of a job");
+        let script = self.folder.path().join(format!("cluster/spool/{node}/job{number:05}/slurm_script"));
+        let scripts = processes_with(&script.display().to_string());
+        // The step of the job goes first, so that it does not report the end of its script.
+        scripts.iter().filter_map(|script| step_of(script)).for_each(|step| kill(&step));
+        scripts.iter().chain(&processes_with(machine.trim())).for_each(|process| kill(process));
+        let said = self.run("scontrol", &["update", &format!("nodename={node}"), "state=down", "reason=test"]);
+        assert_eq!(said.trim(), "", "{node}");
+    }
+
     /// Sends a signal to slurmctld.
     ///
     /// # Panics
@@ -101,4 +127,28 @@ impl Drop for SlurmCluster {
         command.arg("stop").arg(self.folder.path().join("cluster")).stdout(Stdio::null());
         let _ended = command.status();
     }
+}
+
+/// The numbers of the processes with this text in their command lines.
+fn processes_with(text: &str) -> Vec<String> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let has_text = |number: &String| {
+        let is_number = number.chars().all(|c| c.is_ascii_digit());
+        let line = std::fs::read(format!("/proc/{number}/cmdline")).unwrap_or_default();
+        is_number && String::from_utf8_lossy(&line).contains(text)
+    };
+    entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(has_text).collect()
+}
+
+/// The number of the step of Slurm that has started this process.
+fn step_of(process: &str) -> Option<String> {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
+    let parent = status.lines().find_map(|line| Some(line.strip_prefix("PPid:")?.trim().to_owned()))?;
+    let name = std::fs::read_to_string(format!("/proc/{parent}/comm")).ok()?;
+    name.starts_with("slurmstepd").then_some(parent)
+}
+
+/// Kills a process. It may have ended meanwhile.
+fn kill(process: &str) {
+    let _gone = Command::new("kill").args(["-KILL", process]).stderr(Stdio::null()).status();
 }
