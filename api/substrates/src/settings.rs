@@ -1,12 +1,15 @@
 //! Which settings do substrates have?
 
-use crate::names::{WORD_CHARS_MAX, is_fleet_word, is_hardware_word};
+mod kubernetes;
+
+pub use kubernetes::{KubernetesHardware, KubernetesMachines};
+
+use crate::checks::{RefusedSetting, check_hardware, refused};
+use crate::names::{WORD_CHARS_MAX, is_fleet_word};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Most devices of one machine.
-pub const DEVICES_EACH_MAX: u32 = 256;
 /// Longest time of a setting, in seconds: a week.
 const SECONDS_MAX: f64 = 604_800.0;
 /// Most changes of an hour.
@@ -32,6 +35,8 @@ pub struct SubstrateSettings {
     pub local: Option<LocalSettings>,
     /// Agents as jobs of Slurm.
     pub slurm: Option<SlurmSettings>,
+    /// Agents as Pods of Kubernetes.
+    pub kubernetes: Option<KubernetesMachines>,
 }
 
 impl Default for SubstrateSettings {
@@ -45,6 +50,7 @@ impl Default for SubstrateSettings {
             dry_run: false,
             local: None,
             slurm: None,
+            kubernetes: None,
         }
     }
 }
@@ -185,22 +191,6 @@ pub(crate) struct SlurmOption<'a> {
     pub(crate) value: &'a str,
 }
 
-/// A setting that is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{pointer}: {found}: expected {expected}")]
-pub struct RefusedSetting {
-    /// Its place, a JSON pointer.
-    pub pointer: String,
-    /// Its value.
-    pub found: String,
-    /// The right form.
-    pub expected: String,
-}
-
-fn refused(pointer: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> RefusedSetting {
-    RefusedSetting { pointer: pointer.into(), found: found.to_string(), expected: expected.into() }
-}
-
 impl SubstrateSettings {
     /// Checks every value.
     ///
@@ -228,20 +218,9 @@ impl SubstrateSettings {
                 check_hardware(&format!("/local/hardware/{name}"), name, hardware.devices)?;
             }
         }
-        self.slurm.as_ref().map_or(Ok(()), check_slurm)
+        self.slurm.as_ref().map_or(Ok(()), check_slurm)?;
+        self.kubernetes.as_ref().map_or(Ok(()), |kubernetes| kubernetes.check(&self.fleet))
     }
-}
-
-fn check_hardware(pointer: &str, name: &str, devices: u32) -> Result<(), RefusedSetting> {
-    if !is_hardware_word(name) {
-        let expected = format!("1 to {WORD_CHARS_MAX} letters, digits, -, _ and . as the name of a hardware type");
-        return Err(refused(pointer, format!("{name:?}"), expected));
-    }
-    if !(1..=DEVICES_EACH_MAX).contains(&devices) {
-        let expected = format!("a whole number from 1 to {DEVICES_EACH_MAX}");
-        return Err(refused(format!("{pointer}/devices"), devices, expected));
-    }
-    Ok(())
 }
 
 fn check_slurm(slurm: &SlurmSettings) -> Result<(), RefusedSetting> {

@@ -2,7 +2,7 @@
 
 use crate::support::agent::{Agent, attach, register};
 use crate::support::{Service, config_on, new_database, open_dir, profiles, service, spec};
-use apportion_api::{SubstrateSettings, serve};
+use apportion_api::{ServeError, SubstrateSettings, serve};
 use apportion_protocol::v1;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -54,6 +54,16 @@ async fn a_hardware_type_names_a_substrate_that_has_it() {
     let (status, refusal) = without.put("/v1/hardware/demo", &with("local", 1.0)).await;
     assert_eq!((status, refusal["errors"][0]["pointer"].as_str()), (422, Some("/substrate")));
     without.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_need_a_cluster() {
+    let mut config = config_on(&new_database().await, &open_dir());
+    let settings = json!({"kubernetes": {"image": "agent:1", "hardware": {"demo": {}}}});
+    config.machines = Some(serde_json::from_value::<SubstrateSettings>(settings).expect("settings"));
+    let Err(refused) = serve(config).await else { panic!("it starts without a cluster") };
+    assert!(matches!(refused, ServeError::NoCluster), "{refused}");
+    assert!(refused.to_string().contains("expected --kubernetes FILE"), "{refused}");
 }
 
 /// Registers the type `demo` and the pipeline `digits`, planned for at least this demand.
