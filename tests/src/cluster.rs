@@ -167,6 +167,12 @@ impl Cluster {
         self.start_service().await;
     }
 
+    /// What the service asks agents for.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.token
+    }
+
     /// Where agents join.
     #[must_use]
     pub fn join_address(&self) -> String {

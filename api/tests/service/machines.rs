@@ -58,7 +58,8 @@ async fn a_hardware_type_names_a_substrate_that_has_it() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn pods_need_a_cluster() {
-    let mut config = config_on(&new_database().await, &open_dir());
+    let (url, dir) = (new_database().await, open_dir());
+    let mut config = config_on(&url, &dir);
     let settings = json!({"kubernetes": {"image": "agent:1", "hardware": {"demo": {}}}});
     config.machines = Some(serde_json::from_value::<SubstrateSettings>(settings).expect("settings"));
     let Err(refused) = serve(config).await else { panic!("it starts without a cluster") };
