@@ -141,12 +141,14 @@ async fn pods_follow_the_load_and_lost_ones_are_replaced() {
 
     let name = stage.until_pods(1).await[0]["metadata"]["name"].clone();
     let _said = stage.plane.kubectl(&["delete", "pod", name.as_str().expect("a name"), "--wait=false"]);
-    let lost = stage.fleet.event("machine-lost", |_| true).await;
-    assert_eq!(lost["machine"], name);
-    stage.fleet.event("machine-came", |facts| ![&name, &returned["machine"]].contains(&&facts["machine"])).await;
+    // A successor is asked for while the agent drains.
+    let asked = stage.fleet.event("machine-asked", |facts| facts["reason"] == "renewed").await;
+    let has_ended = |list: &Value| list.as_array()?.iter().any(|machine| machine["name"] == name).then_some(());
+    stage.fleet.cluster.until("/v1/machines?state=ended", has_ended).await;
+    stage.fleet.event("machine-came", |facts| facts["machine"] == asked["machine"]).await;
     stage.fleet.cluster.live(1).await;
     let pods = stage.until_pods(1).await;
-    assert_ne!(pods[0]["metadata"]["name"], name, "another Pod");
+    assert_eq!(pods[0]["metadata"]["name"], asked["machine"]);
 }
 
 #[tokio::test(flavor = "multi_thread")]

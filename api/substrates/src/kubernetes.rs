@@ -77,7 +77,8 @@ impl KubernetesSubstrate {
     }
 }
 
-/// The machine of a Pod; `None` if the Pod is none of this fleet's.
+/// The machine of a Pod; `None` if the Pod belongs to another fleet. A Pod that was deleted has no time left, so a
+/// successor is asked for while its agent still drains.
 fn observed(fleet: &str, pod: PodObservation) -> Option<ObservedMachine> {
     let state = match pod.stage {
         PodStage::Unplaced => MachineState::Asked,
@@ -87,7 +88,8 @@ fn observed(fleet: &str, pod: PodObservation) -> Option<ObservedMachine> {
         PodStage::Ended => MachineState::Lost,
     };
     let hardware = hardware_of(fleet, &pod.name)?.to_owned();
-    Some(ObservedMachine { name: pod.name, hardware, handle: pod.uid, state, left: None, limit: None, said: pod.said })
+    let left = (pod.stage == PodStage::Deleted).then_some(Duration::ZERO);
+    Some(ObservedMachine { name: pod.name, hardware, handle: pod.uid, state, left, limit: None, said: pod.said })
 }
 
 /// The Pods that have ended at least [`KEEP_ENDED`] ago, as far as `since` remembers. It notes those that end.
@@ -117,14 +119,15 @@ mod tests {
     fn a_pod_of_the_fleet_is_a_machine() {
         let row = |name: &str, stage: PodStage| {
             let machine = observed("app", pod(name, stage))?;
-            Some(format!("{} {} {} {}", machine.hardware, machine.handle, machine.state.name(), machine.said))
+            let ObservedMachine { hardware, handle, state, left, said, .. } = machine;
+            Some(format!("{hardware} {handle} {} {left:?} {said}", state.name()))
         };
         let cases = [
-            (PodStage::Unplaced, "asked"),
-            (PodStage::Starting, "starting"),
-            (PodStage::Running, "running"),
-            (PodStage::Deleted, "ending"),
-            (PodStage::Ended, "lost"),
+            (PodStage::Unplaced, "asked None"),
+            (PodStage::Starting, "starting None"),
+            (PodStage::Running, "running None"),
+            (PodStage::Deleted, "ending Some(0ns)"),
+            (PodStage::Ended, "lost None"),
         ];
         for (stage, state) in cases {
             assert_eq!(row("app.t4.0c", stage), Some(format!("t4 uid of app.t4.0c {state} as said")));
