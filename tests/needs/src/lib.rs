@@ -38,13 +38,15 @@ pub enum Need {
     ProcessorTimes,
     /// A program that starts a real Slurm.
     Slurm,
+    /// Debian's `slurmrestd`, beside a real Slurm.
+    Slurmrestd,
     /// A Python with `ray[serve]` and PyYAML.
     Ray,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,
@@ -55,6 +57,7 @@ impl Need {
         Self::Kubernetes,
         Self::ProcessorTimes,
         Self::Slurm,
+        Self::Slurmrestd,
         Self::Ray,
     ];
 
@@ -72,6 +75,7 @@ impl Need {
             Self::Kubernetes => "kubernetes",
             Self::ProcessorTimes => "processor-times",
             Self::Slurm => "slurm",
+            Self::Slurmrestd => "slurmrestd",
             Self::Ray => "ray",
         }
     }
@@ -94,6 +98,7 @@ impl Need {
             Self::Kubernetes => "name a program in APPORTION_KUBERNETES that starts it, and install openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
+            Self::Slurmrestd => "install Debian's package slurmrestd",
             Self::Ray => "run `scripts/setup tests` where pip reaches an index",
         }
     }
@@ -285,6 +290,17 @@ pub fn slurm() -> Option<PathBuf> {
     let beside = || root().join("../shared/tools/slurm/cluster");
     let program = variable("APPORTION_SLURM").map_or_else(beside, PathBuf::from);
     need(Need::Slurm, if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) })
+}
+
+/// Debian's `slurmrestd`.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn slurmrestd() -> Option<PathBuf> {
+    let found = [on_path("slurmrestd"), Some("/usr/sbin/slurmrestd".into())];
+    let program = found.into_iter().flatten().find(|program| program.is_file());
+    need(Need::Slurmrestd, program.ok_or("there is no slurmrestd"))
 }
 
 /// The Python that has Ray Serve, by `scripts/ray.txt`.
