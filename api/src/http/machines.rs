@@ -21,8 +21,8 @@ pub struct MachineDocument {
     pub substrate: String,
     /// Its devices: as asked for, and as its agent says once that has come.
     pub devices: i32,
-    /// Its state. `coming`: asked for, and its agent has not come. `alive`: its agent has come. `cordoned`: it gets no replica
-    /// any more. `ending`: it was told to end. `ended`: it is gone, or never came.
+    /// Its state. `coming`: asked for, and its agent has not come. `alive`: its agent has come. `cordoned`: it gets no
+    /// replica any more. `ending`: it was told to end. `ended`: it is gone, or never came.
     pub state: MachineStage,
     /// The reason for its state.
     pub reason: String,

@@ -6,8 +6,9 @@
 //!
 //! What belongs here: one seam for all substrates, their settings, child processes (`local`), jobs (`slurm`) and Pods
 //! (`kubernetes`). What never does: how many machines there should be (the service's `decide::machines`), the database,
-//! the API of Kubernetes (`api/kubernetes`). A substrate that does not answer is an error and never an empty list. The commonest addition is a substrate: a module with `observe`, `start` and
-//! `release`, its settings, and its arms in [`Substrates`].
+//! the API of Kubernetes (`api/kubernetes`). A substrate that does not answer is an error and never an empty list. The
+//! commonest addition is a substrate: a module with `observe`, `start` and `release`, its settings, and its arms in
+//! [`Substrates`].
 
 mod agent;
 mod checks;

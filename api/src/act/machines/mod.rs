@@ -132,8 +132,8 @@ impl MachineKeeper<'_> {
         MachineHands { app: self.app, lease: self.lease, substrates: self.substrates, kind, seen }
     }
 
-    /// Notes what has happened to the machines since the last look. Returns what is known of them then. The database is read
-    /// again only if something was noted, and most looks note nothing.
+    /// Notes what has happened to the machines since the last look. Returns what is known of them then. The database is
+    /// read again only if something was noted, and most looks note nothing.
     async fn note_news(&mut self, kind: SubstrateKind, seen: &SeenMachines) -> Result<MachinesView, ApplyError> {
         let view = MachinesView::read(self.app, &mut self.in_force).await?;
         let noted = self.store_news(kind, seen, &view).await?;
