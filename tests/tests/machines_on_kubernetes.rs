@@ -153,7 +153,7 @@ async fn pods_follow_the_load_and_lost_ones_are_replaced() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_wish_without_room_expires_and_the_plan_stays() {
-    let Some(stage) = Stage::start(&json!({"wish_s": 15}), 2, 6, 30.0).await else { return };
+    let Some(stage) = Stage::start(&json!({"wish_s": 30}), 2, 6, 30.0).await else { return };
     // There is room for two machines, and the plan for what may be had wants three.
     let expired = stage.fleet.event("wish-expired", |_| true).await;
     let reason = expired["reason"].as_str().unwrap_or_default();
