@@ -310,9 +310,9 @@ async fn a_list_of_pods_has_several_pages() {
     const COUNT: usize = 501;
     let Some(plane) = Plane::start() else { return };
     let pod = |n: usize| {
-        let spec = "spec: {containers: [{name: c, image: none}]}";
         format!(
-            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p{n:04}, namespace: default, labels: {{fleet: app}}}}\n{spec}\n---\n"
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p{n:04}, namespace: default, labels: {{fleet: app}}}}\n\
+             spec: {{containers: [{{name: c, image: none}}]}}\n---\n"
         )
     };
     plane.apply(&(0..COUNT).map(pod).collect::<String>());
