@@ -6,9 +6,11 @@
 pub mod browser;
 pub mod cluster;
 pub mod digits;
+pub mod kubelet;
 pub mod kubernetes;
 pub mod load;
 mod machine;
+pub mod machines;
 pub mod prometheus;
 pub mod slurm;
 pub mod triton;

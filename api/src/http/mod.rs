@@ -23,6 +23,7 @@ pub mod holds;
 pub mod idempotency;
 pub mod intake;
 pub mod loads;
+pub mod machines;
 pub mod metrics;
 pub mod openapi;
 pub mod page;
@@ -116,6 +117,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(frontiers::configure)
         .configure(comparisons::configure)
         .configure(agents::configure)
+        .configure(machines::configure)
         .configure(target::configure)
         .configure(holds::configure)
         .configure(schedules::configure)

@@ -1,8 +1,8 @@
 //! Which commands are there?
 
 use crate::{
-    advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile, report,
-    reproduce, restore, schedule, serve, simulate, status, target, token, trace, webhook,
+    advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, machine, plan, profile,
+    report, reproduce, restore, schedule, serve, simulate, status, target, token, trace, webhook,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -53,6 +53,9 @@ pub enum Command {
     /// Keep rounds of replanning from deploying.
     #[command(subcommand)]
     Hold(hold::HoldCommand),
+    /// Show the machines that the service has asked for.
+    #[command(subcommand)]
+    Machine(machine::MachineCommand),
     /// Plan again, or hold, at given times.
     #[command(subcommand)]
     Schedule(schedule::ScheduleCommand),
@@ -99,6 +102,7 @@ impl Command {
             Self::Status(args) => status::run(&args),
             Self::Target(command) => target::run(&command),
             Self::Hold(command) => hold::run(&command),
+            Self::Machine(command) => machine::run(&command),
             Self::Schedule(command) => schedule::run(&command),
             Self::Webhook(command) => webhook::run(&command),
             Self::Token(command) => token::run(&command),

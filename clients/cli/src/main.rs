@@ -24,6 +24,7 @@ mod hold;
 mod import;
 mod init;
 mod judged;
+mod machine;
 mod machines;
 mod plan;
 mod profile;

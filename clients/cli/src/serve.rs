@@ -46,8 +46,8 @@ pub struct ServeArgs {
     prometheus: PrometheusListArgs,
     #[command(flatten)]
     scalers: ScalersArgs,
-    /// The Kubernetes whose workloads follow the plans of pipelines with `replan.kubernetes`: a kubeconfig, or `in-cluster`
-    /// for the service account of the service's own Pod [default: none].
+    /// The Kubernetes whose workloads follow the plans of pipelines with `replan.kubernetes`, and which runs the Pods of
+    /// `--machines`: a kubeconfig, or `in-cluster` for the service account of the service's own Pod [default: none].
     #[arg(long, env = "APPORTION_KUBERNETES_CONFIG", value_name = "FILE")]
     kubernetes: Option<String>,
     #[command(flatten)]

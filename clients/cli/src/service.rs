@@ -137,9 +137,18 @@ impl ServiceClient {
     /// # Errors
     /// If the service cannot be reached, or refuses.
     pub async fn list(&self, path: &str, args: &ListArgs) -> Result<Value, Failure> {
+        self.list_filtered(path, &[], args).await
+    }
+
+    /// Reads the entries of a list that these filters select, page by page. A filter is a parameter of the list and its
+    /// value.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn list_filtered(&self, path: &str, filters: &[(&str, &str)], args: &ListArgs) -> Result<Value, Failure> {
         let limit = args.limit.unwrap_or(u64::MAX);
         let mut entries = Vec::new();
-        let mut next = Some(format!("{path}?limit={}", limit.min(PAGE_ENTRIES_MAX)));
+        let mut next = Some(self.first_page(path, filters, limit));
         while let Some(page) = next.filter(|_| (entries.len() as u64) < limit) {
             let mut answer = self.send(Method::GET, &page, &[], None).await?;
             next = answer.next.take();
@@ -150,6 +159,13 @@ impl ServiceClient {
         }
         entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(Value::Array(entries))
+    }
+
+    /// The path and query of the first page of a list. Values may have any letters.
+    fn first_page(&self, path: &str, filters: &[(&str, &str)], limit: u64) -> String {
+        let mut url = self.base.clone();
+        url.query_pairs_mut().clear().append_pair("limit", &limit.min(PAGE_ENTRIES_MAX).to_string()).extend_pairs(filters);
+        format!("{path}?{}", url.query().unwrap_or_default())
     }
 
     /// Reads a whole list, page by page.
@@ -241,4 +257,18 @@ impl ServiceClient {
 pub fn converse<T>(conversation: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     runtime.block_on(conversation)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_page_has_limit_and_filters() {
+        let args = ServerArgs { server: "http://h:7070/apportion".into(), api_token_file: None };
+        let client = ServiceClient::new(&args).expect("a client");
+        let page = client.first_page("/v1/machines", &[("hardware", "t4 & more"), ("state", "alive")], 5_000);
+        assert_eq!(page, "/v1/machines?limit=1000&hardware=t4+%26+more&state=alive");
+        assert_eq!(client.first_page("/v1/holds", &[], 7), "/v1/holds?limit=7");
+    }
 }

@@ -22,7 +22,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("prometheus", &[]),
     ("page", &[]),
     ("kubernetes", &[]),
-    ("substrates", &[]),
+    ("substrates", &["kubernetes"]),
     ("webhooks", &[]),
     ("scalers", &[]),
     (

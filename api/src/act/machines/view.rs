@@ -181,8 +181,7 @@ fn machine_record(row: &MachineRow) -> MachineRecord {
         name: row.name.clone(),
         hardware: row.hardware.clone(),
         devices: u32::try_from(row.devices).unwrap_or(0),
-        // The service wrote it.
-        stage: MachineStage::named(&row.stage).unwrap_or(MachineStage::Ending),
+        stage: MachineStage::stored(&row.stage),
         since: since_epoch(row.stage_at),
     }
 }
