@@ -128,7 +128,7 @@ pub struct FidelityArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// `table` for people, `json` for programs.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -146,7 +146,7 @@ pub struct HpaArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// `table` for people, `json` for programs.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 

@@ -4,7 +4,7 @@ use crate::args;
 use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
 use anyhow::Context;
 use apportion_support::exit::{CommandResult, Exit, Failure};
-use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
+use apportion_support::output::{OutputFormat, TextTable, number, optional};
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -31,7 +31,7 @@ pub struct ShowArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -146,10 +146,7 @@ fn change(args: &ShowArgs, method: Method, path: &str, body: &Value) -> CommandR
 }
 
 fn print(format: OutputFormat, value: &Value, table: fn(&Value) -> String) -> CommandResult {
-    match format {
-        OutputFormat::Json => output::print(&output::json(value)?)?,
-        OutputFormat::Table => output::print(&table(value))?,
-    }
+    format.print(value, || table(value))?;
     Ok::<_, Failure>(Exit::Done)
 }
 

@@ -45,7 +45,7 @@ pub struct TokenListArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 

@@ -85,7 +85,7 @@ pub struct InspectArgs {
     #[arg(long)]
     column: Option<String>,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -145,10 +145,7 @@ fn rate_at(shape: Shape, base: f64, peak: f64, second: u64, seconds: u64) -> f64
 
 fn inspect(args: &InspectArgs) -> CommandResult {
     let summary = summarise(&input::read_trace(&args.trace, args.column.as_deref())?);
-    match args.format {
-        OutputFormat::Json => output::print(&output::json(&summary)?)?,
-        OutputFormat::Table => output::print(&table(&summary))?,
-    }
+    args.format.print(&summary, || table(&summary))?;
     Ok(Exit::Done)
 }
 

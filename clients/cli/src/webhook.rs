@@ -25,7 +25,7 @@ pub enum WebhookCommand {
 #[derive(Args, Debug)]
 pub struct WebhookListArgs {
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
     #[command(flatten)]
     list: ListArgs,

@@ -13,6 +13,37 @@ pub enum OutputFormat {
     Table,
     /// For programs.
     Json,
+    /// For people and programs; `apply` reads it back.
+    Yaml,
+}
+
+impl OutputFormat {
+    /// Prints a result: its document, or the table that people read.
+    ///
+    /// # Errors
+    /// If the value has no such form, or if stdout cannot be written.
+    pub fn print(self, value: &impl serde::Serialize, table: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self {
+            Self::Table => print(&table()),
+            Self::Json => print(&json(value)?),
+            Self::Yaml => print(&yaml(value)?),
+        }
+    }
+
+    /// As [`Self::print`], for a result whose JSON text is made already.
+    ///
+    /// # Errors
+    /// If the text is not JSON, or if stdout cannot be written.
+    pub fn print_text(self, json: &str, table: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self {
+            Self::Table => print(&table()),
+            Self::Json => print(json),
+            Self::Yaml => {
+                let tree: serde_json::Value = serde_json::from_str(json).context("reading our own JSON")?;
+                print(&yaml(&tree)?)
+            }
+        }
+    }
 }
 
 /// Writes a result to stdout, which holds results only. A reader that closed the pipe is no error: `apportion plan | head`
@@ -52,6 +83,14 @@ pub fn write_file(
 /// If the value has no JSON form.
 pub fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(value).context("writing JSON")?)
+}
+
+/// A YAML document.
+///
+/// # Errors
+/// If the value has no YAML form.
+pub fn yaml(value: &impl serde::Serialize) -> Result<String, Failure> {
+    Ok(serde_saphyr::to_string(value).context("writing YAML")?)
 }
 
 /// A number for people: four significant digits, or all digits of a whole number.
@@ -130,6 +169,13 @@ mod tests {
         table.row(vec!["a".into(), "10".into()]);
         table.row(vec!["bbbbb".into(), "7".into()]);
         assert_eq!(table.text(" "), " name    n\n a      10\n bbbbb   7\n");
+    }
+
+    #[test]
+    fn yaml_is_read_back_as_the_same_value() {
+        let value = serde_json::json!({"name": "yes", "slo_ms": 250.0, "tasks": [], "cron": "50 8 * * 1-5", "next": null});
+        let text = yaml(&value).expect("YAML");
+        assert_eq!(apportion_wire::parse_tree("file.yaml", &text), Ok(value), "{text}");
     }
 
     #[test]

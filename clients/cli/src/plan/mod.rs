@@ -71,7 +71,7 @@ pub struct PlanArgs {
     #[arg(long, value_enum, default_value_t)]
     explain: ExplainFlag,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
     /// Also write the plan file here.
     #[arg(long)]
@@ -206,10 +206,7 @@ fn finish(args: &PlanArgs, problem: &Problem, outcome: &PlanOutcome, report: &Pl
     if let Some(out) = &args.out {
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }
-    match args.format {
-        OutputFormat::Json => output::print(&file.to_json())?,
-        OutputFormat::Table => output::print(&plan_table(&file))?,
-    }
+    args.format.print_text(&file.to_json(), || plan_table(&file))?;
     Ok(match outcome {
         PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. } => Exit::Done,
         PlanOutcome::Infeasible { .. } => Exit::Infeasible,

@@ -32,7 +32,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -47,7 +47,7 @@ pub struct StoredDiffArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the changes are printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -64,14 +64,13 @@ fn explain(args: &ExplainArgs) -> CommandResult {
     let query = if args.stored { "?full=false" } else { "" };
     let path = format!("{}{query}", client.path(&["v1", "plans", &args.id, "explanation"]));
     let mut answer = converse(client.get(&path))?;
-    match args.format {
-        OutputFormat::Json => output::print(&output::json(&answer)?)?,
-        OutputFormat::Table => {
-            let file: ExplanationFile =
-                serde_json::from_value(answer["explanation"].take()).context("reading the service's answer")?;
-            output::print(explanation::text(&file).trim_start_matches('\n'))?;
-        }
+    if args.format != OutputFormat::Table {
+        args.format.print(&answer, String::new)?;
+        return Ok(Exit::Done);
     }
+    let file: ExplanationFile =
+        serde_json::from_value(answer["explanation"].take()).context("reading the service's answer")?;
+    output::print(explanation::text(&file).trim_start_matches('\n'))?;
     Ok(Exit::Done)
 }
 

@@ -63,7 +63,7 @@ pub struct ProfileArgs {
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: apportion_support::output::OutputFormat,
 }
 
@@ -102,10 +102,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     if let Some(out) = &args.out {
         problem::write(out, &pipeline, &set, &args.hardware)?;
     }
-    match args.format {
-        apportion_support::output::OutputFormat::Json => output::print(&output::json(&set)?)?,
-        apportion_support::output::OutputFormat::Table => output::print(&tables(&set))?,
-    }
+    args.format.print(&set, || tables(&set))?;
     Ok(Exit::Done)
 }
 
