@@ -40,8 +40,7 @@ pub fn run(args: &CheckArgs) -> CommandResult {
             apportion_checker::check_scaling(&problem, &plan)
         }
     };
-    let list: Vec<_> =
-        findings.iter().map(|f| json!({"rule": f.rule, "place": f.place, "evidence": f.evidence})).collect();
+    let list: Vec<_> = findings.iter().map(|f| json!({"rule": f.rule, "place": f.place, "evidence": f.evidence})).collect();
     args.format.print(&json!({ "findings": list }), || {
         findings.iter().map(|f| format!("{}: {}: {}\n", f.rule, f.place, f.evidence)).collect()
     })?;

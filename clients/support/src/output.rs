@@ -46,20 +46,38 @@ impl OutputFormat {
     }
 }
 
+/// Whether somebody still reads stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdoutReader {
+    /// It can be written.
+    There,
+    /// The reader closed the pipe: `apportion event watch | head -1`.
+    Gone,
+}
+
 /// Writes a result to stdout, which holds results only. A reader that closed the pipe is no error: `apportion plan | head`
 /// works.
 ///
 /// # Errors
 /// If stdout cannot be written.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_part(text).map(drop)
+}
+
+/// As [`print`], for one part of a result that goes on.
+///
+/// # Errors
+/// If stdout cannot be written.
+pub fn print_part(text: &str) -> Result<StdoutReader, Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') || text.is_empty() {
         true => Ok(()),
         false => out.write_all(b"\n"),
     });
     match written.and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(anyhow::Error::new(e).context("writing to stdout").into()),
-        _ => Ok(()),
+        Ok(()) => Ok(StdoutReader::There),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(StdoutReader::Gone),
+        Err(e) => Err(anyhow::Error::new(e).context("writing to stdout").into()),
     }
 }
 

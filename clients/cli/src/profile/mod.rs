@@ -1,4 +1,6 @@
 //! How does `apportion profile` measure a pipeline's variants and paths on this machine?
+//!
+//! Its commands `get`, `apply` and `delete` are about the measurements that a service has.
 
 mod memory;
 mod problem;
@@ -7,6 +9,8 @@ mod settings;
 
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
+use crate::resources::ResourceCommand;
+use crate::resources::kinds::ProfileResource;
 use crate::service::authorization;
 use anyhow::{Context, Result};
 use apportion_profiler::{
@@ -29,9 +33,13 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `apportion profile`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ProfileArgs {
+    #[command(subcommand)]
+    resource: Option<ResourceCommand<ProfileResource>>,
     /// Pipeline file, JSON or YAML, with a `model` for each variant and a `validation` set.
-    pipeline: String,
+    #[arg(required = true)]
+    pipeline: Option<String>,
     /// Name of the hardware type that this machine is.
     #[arg(long, default_value = "cpu")]
     hardware: String,
@@ -69,14 +77,18 @@ pub struct ProfileArgs {
 
 /// Runs the command.
 pub fn run(args: &ProfileArgs) -> CommandResult {
+    if let Some(command) = &args.resource {
+        return command.run();
+    }
+    let file = args.pipeline.as_deref().unwrap_or_default();
     if !(args.multiple > 0.0 && args.multiple <= 1e6) {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
     }
-    let tree = parse_tree(&args.pipeline, &input::read_text(&args.pipeline)?)?;
-    let spec = pipeline_spec_from_tree(&args.pipeline, tree.clone())?;
-    let folder = Path::new(&args.pipeline).parent().unwrap_or(Path::new(".")).to_owned();
-    let files = files(&args.pipeline, &spec, &folder)?;
+    let tree = parse_tree(file, &input::read_text(file)?)?;
+    let spec = pipeline_spec_from_tree(file, tree.clone())?;
+    let folder = Path::new(file).parent().unwrap_or(Path::new(".")).to_owned();
+    let files = files(file, &spec, &folder)?;
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
     let batches = (0..=10).map(|n| 1 << n).filter(|b| *b <= args.batch_max).collect();
     let clock = if args.clock == "processor" { Clock::Processor } else { Clock::Wall };

@@ -1,0 +1,12 @@
+//! Which kinds of resources are there?
+
+mod base;
+mod registered;
+mod running;
+
+pub use registered::{
+    HardwareResource, PipelineResource, ProfileResource, ScheduleResource, TraceResource, WebhookResource,
+};
+pub use running::{
+    AgentResource, DecisionResource, EventResource, HOLDS, HoldResource, PlanResource, TOKENS, TargetResource,
+};
