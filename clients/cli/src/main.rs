@@ -3,7 +3,8 @@
 //! What belongs here: arguments, calls, tables for people, exit codes. What never does: planning, estimating, parsing of
 //! file formats. The result of a command goes to stdout, everything else to stderr.
 //!
-//! The commonest addition is a command: one file with its `Args` and its `run`, and one line in [`commands`].
+//! The commonest addition is a command: one file with its `Args` and its `run`, and one line in [`commands`]. A resource of
+//! the service is a row in [`resources::kinds`] instead.
 
 mod access_args;
 mod advise;

@@ -6,7 +6,7 @@
 use super::kind::{AnswerForm, ApplyRule, FileForms, NamePlace, ResourceKind};
 use super::rows::table;
 use crate::service::{ServerArgs, ServiceClient, converse};
-use anyhow::anyhow;
+use anyhow::{Context, anyhow};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, OutputFormat};
@@ -15,10 +15,13 @@ use clap::Args;
 use reqwest::{Method, StatusCode};
 use serde_json::Value;
 
+/// The name of a file that means stdin.
+const STDIN: &str = "-";
+
 /// The arguments of `apply` that all kinds have.
 #[derive(Args, Debug)]
 pub struct ApplyRequest {
-    /// The file: JSON or YAML.
+    /// The file: JSON or YAML. With `-`, stdin.
     #[arg(short, long, value_name = "FILE")]
     file: String,
     /// How the written resource is printed.
@@ -74,6 +77,10 @@ pub fn apply(kind: &ResourceKind, name: Option<&str>, request: &ApplyRequest) ->
 }
 
 fn read_content(rule: &ApplyRule, file: &str) -> Result<FileContent, Failure> {
+    if file == STDIN {
+        let text = std::io::read_to_string(std::io::stdin()).context("reading stdin")?;
+        return Ok(FileContent::Tree(parse_tree("stdin", &text)?));
+    }
     let is_csv = rule.forms == FileForms::TreeOrCsv && file.to_ascii_lowercase().ends_with(".csv");
     match is_csv {
         true => Ok(FileContent::Csv(input::read_bytes(file)?)),

@@ -219,7 +219,7 @@ mod tests {
 
     fn parsed<N: ResourceName>(words: &[&str]) -> Result<ResourceRequest, clap::Error> {
         let command = ResourceCommand::<N>::augment_subcommands(Command::new("resource"));
-        let matches = command.try_get_matches_from([&["resource"], words].concat())?;
+        let matches = command.try_get_matches_from([&["resource"][..], words].concat())?;
         Ok(ResourceCommand::<N>::from_arg_matches(&matches)?.request)
     }
 
