@@ -9,6 +9,7 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// The variable that names the needs that may be absent under continuous integration, separated by commas.
 pub const SKIP_VARIABLE: &str = "APPORTION_SKIP";
@@ -40,11 +41,13 @@ pub enum Need {
     Slurm,
     /// A Python with `ray[serve]` and PyYAML.
     Ray,
+    /// Debian's tools for packages, and a Python with pip.
+    Packages,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,
@@ -56,6 +59,7 @@ impl Need {
         Self::ProcessorTimes,
         Self::Slurm,
         Self::Ray,
+        Self::Packages,
     ];
 
     /// The word for it in `APPORTION_SKIP`.
@@ -73,6 +77,7 @@ impl Need {
             Self::ProcessorTimes => "processor-times",
             Self::Slurm => "slurm",
             Self::Ray => "ray",
+            Self::Packages => "packages",
         }
     }
 
@@ -95,6 +100,7 @@ impl Need {
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
             Self::Ray => "run `scripts/setup tests` where pip reaches an index",
+            Self::Packages => "run on Debian or Ubuntu, where `scripts/setup` has installed Python with pip",
         }
     }
 }
@@ -294,6 +300,25 @@ pub fn slurm() -> Option<PathBuf> {
 #[must_use]
 pub fn ray() -> Option<PathBuf> {
     need(Need::Ray, installed_python("ray", "ray.txt"))
+}
+
+/// The Python that installs wheels, where `dpkg` and `dpkg-deb` are there too.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn packages() -> Option<PathBuf> {
+    let has_pip = |python: &PathBuf| {
+        let run = Command::new(python).args(["-c", "import pip, venv"]).stderr(Stdio::null()).status();
+        run.is_ok_and(|status| status.success())
+    };
+    let mut pythons = [Some(PathBuf::from("/usr/bin/python3")), on_path("python3")].into_iter().flatten();
+    let found = match (on_path("dpkg"), on_path("dpkg-deb"), pythons.find(has_pip)) {
+        (Some(_), Some(_), Some(python)) => Ok(python),
+        (_, _, None) => Err("no Python here has pip and venv"),
+        _ => Err("there is no dpkg, or no dpkg-deb"),
+    };
+    need(Need::Packages, found)
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

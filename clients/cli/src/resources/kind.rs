@@ -197,11 +197,11 @@ impl CellText {
     }
 }
 
-/// A value in a cell. Lists are their elements.
+/// A value in a cell, on one line. Lists are their elements.
 pub fn text_of(value: Option<&Value>, absent: &str) -> String {
     match value {
         None | Some(Value::Null) => absent.to_owned(),
-        Some(Value::String(text)) => text.clone(),
+        Some(Value::String(text)) => text.replace('\n', " "),
         Some(Value::Bool(is)) => if *is { "yes" } else { "no" }.to_owned(),
         Some(Value::Number(n)) => n.as_f64().map_or_else(|| n.to_string(), number),
         Some(Value::Array(items)) => items.iter().map(|item| text_of(Some(item), "-")).collect::<Vec<_>>().join(" "),
