@@ -1,7 +1,7 @@
 //! How does `apportion config check` say what the settings of the service are, and where they come from?
 
 use crate::serve::ServeArgs;
-use crate::settings_file::{Setting, SettingSource, SettledArgs, settle};
+use crate::settings_file::{EffectiveSetting, SettingSource, SettledArgs, settle};
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::output::{OutputFormat, TextTable};
 use clap::{Args, Subcommand};
@@ -44,7 +44,7 @@ pub fn run(command: ConfigCommand) -> CommandResult {
 }
 
 /// The source of a setting in words.
-fn source(setting: &Setting) -> String {
+fn source(setting: &EffectiveSetting) -> String {
     match &setting.source {
         SettingSource::Flag => "flag".to_owned(),
         SettingSource::Variable(name) => name.clone(),
@@ -54,12 +54,12 @@ fn source(setting: &Setting) -> String {
     }
 }
 
-fn documents(settings: &[Setting]) -> Vec<Value> {
-    let document = |s: &Setting| json!({"setting": s.name, "values": s.values, "source": source(s)});
+fn documents(settings: &[EffectiveSetting]) -> Vec<Value> {
+    let document = |s: &EffectiveSetting| json!({"setting": s.name, "values": s.values, "source": source(s)});
     settings.iter().map(document).collect()
 }
 
-fn table(settings: &[Setting]) -> String {
+fn table(settings: &[EffectiveSetting]) -> String {
     let mut table = TextTable::new(&["setting", "value", "from"]);
     for setting in settings {
         let values = if setting.values.is_empty() { "-".to_owned() } else { setting.values.join(", ") };
@@ -74,7 +74,7 @@ mod tests {
 
     #[test]
     fn settings_are_listed_with_their_sources() {
-        let setting = |name: &str, values: &[&str], source| Setting {
+        let setting = |name: &str, values: &[&str], source| EffectiveSetting {
             name: name.to_owned(),
             values: values.iter().map(|&value| value.to_owned()).collect(),
             source,

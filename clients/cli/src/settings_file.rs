@@ -37,7 +37,7 @@ pub enum SettingSource {
 
 /// A setting of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Setting {
+pub struct EffectiveSetting {
     /// Its name: the flag without dashes, with `_`.
     pub name: String,
     /// Its values for people. A secret is hidden.
@@ -51,7 +51,7 @@ pub struct SettledArgs<A> {
     /// The arguments.
     pub args: A,
     /// All settings, in the order of the help text.
-    pub settings: Vec<Setting>,
+    pub settings: Vec<EffectiveSetting>,
 }
 
 /// Parses the words of a command line again, with the settings of a file as defaults.
@@ -78,7 +78,7 @@ fn is_setting(arg: &Arg) -> bool {
     !NO_SETTINGS.contains(&arg.get_id().as_str())
 }
 
-fn setting(arg: &Arg, matches: &ArgMatches, keys: &BTreeSet<String>) -> Setting {
+fn setting(arg: &Arg, matches: &ArgMatches, keys: &BTreeSet<String>) -> EffectiveSetting {
     let name = arg.get_id().as_str();
     let raw = matches.get_raw(name).into_iter().flatten();
     // Values that the help text hides are secrets.
@@ -94,7 +94,7 @@ fn setting(arg: &Arg, matches: &ArgMatches, keys: &BTreeSet<String>) -> Setting 
         Some(_) if keys.contains(name) => SettingSource::File,
         Some(_) => SettingSource::Default,
     };
-    Setting { name: name.to_owned(), values: raw.map(shown).collect(), source }
+    EffectiveSetting { name: name.to_owned(), values: raw.map(shown).collect(), source }
 }
 
 /// The command with the values of the file as defaults.

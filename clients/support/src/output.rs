@@ -64,7 +64,7 @@ pub fn print(text: &str) -> Result<(), Failure> {
     print_part(text).map(drop)
 }
 
-/// As [`print`], for one part of a result that goes on.
+/// As [`print()`], for one part of a result that goes on.
 ///
 /// # Errors
 /// If stdout cannot be written.
