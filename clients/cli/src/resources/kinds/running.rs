@@ -25,6 +25,11 @@ named!(
     EVENTS
 );
 named!(
+    /// Names the kind of audited requests.
+    AuditResource,
+    AUDIT
+);
+named!(
     /// Names the kind of plans.
     PlanResource,
     PLANS
@@ -135,6 +140,30 @@ pub static EVENTS: ResourceKind = ResourceKind {
             "Print each event when it happens. Lost connections are made again, and nothing is missed",
         ),
     ],
+    apply: NO_FILE,
+    events: &[],
+};
+
+/// Requests for changes.
+pub static AUDIT: ResourceKind = ResourceKind {
+    noun: "audited request",
+    list: "/v1/audit",
+    rest: None,
+    key: "id",
+    key_help: ID,
+    columns: &[
+        member("made at", "/made_at"),
+        member("who", "/who"),
+        member("method", "/method"),
+        member("path", "/path"),
+        member("status", "/status"),
+    ],
+    empty: "nobody has asked for a change yet",
+    filters: &[],
+    operations: &[operation(
+        ResourceVerb::List,
+        "List the requests for changes: who, when, which, and the status of the answer",
+    )],
     apply: NO_FILE,
     events: &[],
 };
