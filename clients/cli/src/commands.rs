@@ -2,7 +2,7 @@
 
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::{
-    DecisionResource, EventResource, HardwareResource, PipelineResource, ScheduleResource, WebhookResource,
+    AuditResource, DecisionResource, EventResource, HardwareResource, PipelineResource, ScheduleResource, WebhookResource,
 };
 use crate::{
     advise, agent, bench, check, compare, completions, config, context, demo, deploy, diff, export, frontier, hold, import,
@@ -72,6 +72,9 @@ pub enum Command {
     /// Show what happens in a running service.
     #[command(subcommand)]
     Event(ResourceCommand<EventResource>),
+    /// Show who has changed something in a running service.
+    #[command(subcommand)]
+    Audit(ResourceCommand<AuditResource>),
     /// Post the events of the service to a chat or another program.
     #[command(subcommand)]
     Webhook(ResourceCommand<WebhookResource>),
@@ -129,6 +132,7 @@ impl Command {
             Self::Schedule(command) => command.run(),
             Self::Decision(command) => command.run(),
             Self::Event(command) => command.run(),
+            Self::Audit(command) => command.run(),
             Self::Webhook(command) => command.run(),
             Self::Token(command) => token::run(&command),
             Self::Context(command) => context::run(&command),

@@ -8,5 +8,6 @@ pub use registered::{
     HardwareResource, PipelineResource, ProfileResource, ScheduleResource, TraceResource, WebhookResource,
 };
 pub use running::{
-    AgentResource, DecisionResource, EventResource, HOLDS, HoldResource, PlanResource, TOKENS, TargetResource,
+    AgentResource, AuditResource, DecisionResource, EventResource, HOLDS, HoldResource, PlanResource, TOKENS,
+    TargetResource,
 };
