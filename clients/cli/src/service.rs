@@ -1,30 +1,93 @@
 //! How do commands talk to a running service?
 
 use crate::args;
+use crate::contexts::{ServiceContext, read_contexts};
 use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_support::pages::next_page;
 use apportion_wire::BadInput;
 use clap::Args;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LINK};
-use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LINK};
+use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
 use serde_json::Value;
 use std::future::Future;
 use std::time::Duration;
 
 /// Longest wait for one answer. A plan may take as long as its time limit.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(330);
+/// Longest silence of a stream of events. The service says something every ten seconds.
+const STREAM_SILENCE_MAX: Duration = Duration::from_secs(40);
+
+/// The service without any argument, variable or context.
+const SERVER_DEFAULT: &str = "http://127.0.0.1:7070";
+/// The variable that names the service.
+const SERVER_VARIABLE: &str = "APPORTION_SERVER";
+/// The variable that names a context.
+const CONTEXT_VARIABLE: &str = "APPORTION_CONTEXT";
 
 /// The service that a command talks to.
 #[derive(Args, Debug)]
 pub struct ServerArgs {
-    /// The service.
-    #[arg(long, default_value = "http://127.0.0.1:7070", env = "APPORTION_SERVER", hide_env_values = true, value_parser = args::http_url)]
-    server: String,
-    /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
-    #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
+    /// The service [default: APPORTION_SERVER, else that of the context, else http://127.0.0.1:7070].
+    #[arg(long, value_name = "URL", value_parser = args::http_url, conflicts_with = "context")]
+    server: Option<String>,
+    /// A context, which names the service and the file with the token (`apportion context`) [default: APPORTION_CONTEXT,
+    /// else the context in use].
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// File with the token that the service asks for [default: APPORTION_API_TOKEN_FILE, else the text of
+    /// APPORTION_API_TOKEN, else the file of the context].
+    #[arg(long, value_name = "FILE")]
     api_token_file: Option<String>,
+}
+
+/// A service, and the header with the token for it.
+struct ServiceEndpoint {
+    server: String,
+    authorization: Option<HeaderValue>,
+}
+
+impl ServerArgs {
+    /// The service by flag, environment or context, in this order. The token of a context goes to its service only.
+    fn endpoint(&self) -> Result<ServiceEndpoint, Failure> {
+        if let Some(server) = &self.server {
+            return self.given(server.clone());
+        }
+        if let Some(name) = &self.context {
+            let ServiceContext { server, token_file } = read_contexts()?.named("--context", name)?.clone();
+            // The flag chose this file too.
+            let file = self.api_token_file.clone().or(token_file);
+            return Ok(ServiceEndpoint { server, authorization: authorization(file.as_deref())? });
+        }
+        if let Some(server) = variable(SERVER_VARIABLE) {
+            let server = args::http_url(&server).map_err(|e| Failure::BadInput(format!("{SERVER_VARIABLE}: {e}")))?;
+            return self.given(server);
+        }
+        let contexts = read_contexts()?;
+        let context = match variable(CONTEXT_VARIABLE) {
+            Some(name) => Some(contexts.named(CONTEXT_VARIABLE, &name)?),
+            None => contexts.in_use(),
+        };
+        let Some(context) = context else { return self.given(SERVER_DEFAULT.to_owned()) };
+        let endpoint = self.given(context.server.clone())?;
+        match &context.token_file {
+            Some(file) if endpoint.authorization.is_none() => {
+                Ok(ServiceEndpoint { authorization: authorization(Some(file))?, ..endpoint })
+            }
+            _ => Ok(endpoint),
+        }
+    }
+
+    /// A service with the token of the flag or the environment.
+    fn given(&self, server: String) -> Result<ServiceEndpoint, Failure> {
+        Ok(ServiceEndpoint { server, authorization: authorization(self.api_token_file.as_deref())? })
+    }
+}
+
+/// A variable of the environment that has a text.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
 /// The service to which a command may leave its work.
@@ -33,8 +96,9 @@ pub struct RemoteArgs {
     /// Run as a job of this service instead of on this machine.
     #[arg(long = "server", value_name = "URL", value_parser = args::http_url)]
     url: Option<String>,
-    /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
-    #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
+    /// File with the token that the service asks for [default: APPORTION_API_TOKEN_FILE, else the text of
+    /// APPORTION_API_TOKEN].
+    #[arg(long, value_name = "FILE")]
     api_token_file: Option<String>,
 }
 
@@ -42,7 +106,7 @@ impl RemoteArgs {
     /// The service; `None`: the command works on this machine.
     pub fn server(&self) -> Option<ServerArgs> {
         let server = self.url.clone()?;
-        Some(ServerArgs { server, api_token_file: self.api_token_file.clone() })
+        Some(ServerArgs { server: Some(server), context: None, api_token_file: self.api_token_file.clone() })
     }
 }
 
@@ -51,7 +115,7 @@ impl RemoteArgs {
 pub struct ListArgs {
     /// Most entries [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
 /// Most entries of one answer of the service.
@@ -100,6 +164,8 @@ pub struct ServiceAnswer {
     pub body: Value,
     /// The path of the next page, if it is a page of a list.
     pub next: Option<String>,
+    /// The entity tag of the resource, if it has one.
+    pub tag: Option<String>,
 }
 
 impl ServiceClient {
@@ -108,9 +174,9 @@ impl ServiceClient {
     /// # Errors
     /// If the client cannot be made.
     pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
+        let ServiceEndpoint { server, authorization } = args.endpoint()?;
         let http = Client::builder().timeout(ANSWER_WAIT_MAX).build().context("making a client")?;
-        let authorization = authorization(args.api_token_file.as_deref())?;
-        let base = Url::parse(&args.server).with_context(|| format!("--server {}: expected a URL", args.server))?;
+        let base = Url::parse(&server).with_context(|| format!("{server}: expected the URL of a service"))?;
         Ok(Self { base, http, authorization })
     }
 
@@ -132,7 +198,17 @@ impl ServiceClient {
         self.accepted(path, self.send(Method::GET, path, &[], None).await?)
     }
 
-    /// Reads a list, page by page.
+    /// A path with these parameters. Values may have any letters.
+    pub fn with_query(&self, path: &str, parameters: &[(&str, &str)]) -> String {
+        let mut url = self.base.clone();
+        url.query_pairs_mut().clear().extend_pairs(parameters);
+        match url.query().filter(|query| !query.is_empty()) {
+            Some(query) => format!("{path}?{query}"),
+            None => path.to_owned(),
+        }
+    }
+
+    /// Reads a list, page by page. The path may have parameters.
     ///
     /// # Errors
     /// If the service cannot be reached, or refuses.
@@ -148,7 +224,8 @@ impl ServiceClient {
     pub async fn list_filtered(&self, path: &str, filters: &[(&str, &str)], args: &ListArgs) -> Result<Value, Failure> {
         let limit = args.limit.unwrap_or(u64::MAX);
         let mut entries = Vec::new();
-        let mut next = Some(self.first_page(path, filters, limit));
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let mut next = Some(format!("{path}{joint}limit={}", limit.min(PAGE_ENTRIES_MAX)));
         while let Some(page) = next.filter(|_| (entries.len() as u64) < limit) {
             let mut answer = self.send(Method::GET, &page, &[], None).await?;
             next = answer.next.take();
@@ -204,9 +281,49 @@ impl ServiceClient {
         }
         let response = request.send().await.with_context(|| format!("talking to the service at {}", self.base))?;
         let status = response.status();
-        let next = next_page(path, response.headers().get(LINK).and_then(|link| link.to_str().ok()));
+        let header = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
+        let (next, tag) = (next_page(path, header(LINK)), header(ETAG).map(str::to_owned));
         let text = response.text().await.context("reading the service's answer")?;
-        Ok(ServiceAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)), next })
+        Ok(ServiceAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)), next, tag })
+    }
+
+    /// Opens the stream of events after the one with number `after`.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn open_stream(&self, path: &str, after: i64) -> Result<Response, Failure> {
+        let client = Client::builder().connect_timeout(STREAM_SILENCE_MAX).read_timeout(STREAM_SILENCE_MAX).build();
+        let mut request = client.context("making a client")?.get(self.url(path)).header("last-event-id", after.to_string());
+        if let Some(token) = &self.authorization {
+            request = request.header(AUTHORIZATION, token);
+        }
+        let response = request.send().await.with_context(|| format!("talking to the service at {}", self.base))?;
+        if response.status().is_success() {
+            return Ok(response);
+        }
+        let status = response.status();
+        let text = response.text().await.context("reading the service's answer")?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Err(self.refusal(path, status, &body))
+    }
+
+    /// Sends a text.
+    ///
+    /// # Errors
+    /// If the service cannot be reached.
+    pub async fn send_text(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, String)],
+        media_type: &'static str,
+        text: Vec<u8>,
+    ) -> Result<ServiceAnswer, Failure> {
+        let mut request = self.http.request(method, self.url(path)).header(CONTENT_TYPE, media_type).body(text);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        self.finish(request, path).await
     }
 
     /// Posts a text.
@@ -214,8 +331,7 @@ impl ServiceClient {
     /// # Errors
     /// If the service cannot be reached, or refuses.
     pub async fn upload(&self, path: &str, media_type: &'static str, text: Vec<u8>) -> Result<Value, Failure> {
-        let request = self.http.post(self.url(path)).header(CONTENT_TYPE, media_type).body(text);
-        self.accepted(path, self.finish(request, path).await?)
+        self.accepted(path, self.send_text(Method::POST, path, &[], media_type, text).await?)
     }
 
     /// The body of an answer, or the service's refusal. A refused value is bad input.
@@ -224,19 +340,17 @@ impl ServiceClient {
     /// If the service refused.
     pub fn accepted(&self, path: &str, answer: ServiceAnswer) -> Result<Value, Failure> {
         let ServiceAnswer { status, body, .. } = answer;
-        if status.is_success() {
-            return Ok(body);
-        }
+        if status.is_success() { Ok(body) } else { Err(self.refusal(path, status, &body)) }
+    }
+
+    /// The failure for a refusal of the service.
+    fn refusal(&self, path: &str, status: StatusCode, body: &Value) -> Failure {
         let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);
         let url = self.url(path);
         match status {
-            StatusCode::NOT_FOUND => {
-                Err(BadInput::one(&url, "", "not found", format!("a name that is there: {detail}")).into())
-            }
-            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
-                Err(Failure::BadInput(format!("{url}: {detail}")))
-            }
-            _ => Err(anyhow!("{url}: {status}: {detail}").into()),
+            StatusCode::NOT_FOUND => BadInput::one(&url, "", "not found", format!("a name that is there: {detail}")).into(),
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::BadInput(format!("{url}: {detail}")),
+            _ => anyhow!("{url}: {status}: {detail}").into(),
         }
     }
 
@@ -257,18 +371,4 @@ impl ServiceClient {
 pub fn converse<T>(conversation: impl Future<Output = Result<T, Failure>>) -> Result<T, Failure> {
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     runtime.block_on(conversation)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_first_page_has_limit_and_filters() {
-        let args = ServerArgs { server: "http://h:7070/apportion".into(), api_token_file: None };
-        let client = ServiceClient::new(&args).expect("a client");
-        let page = client.first_page("/v1/machines", &[("hardware", "t4 & more"), ("state", "alive")], 5_000);
-        assert_eq!(page, "/v1/machines?limit=1000&hardware=t4+%26+more&state=alive");
-        assert_eq!(client.first_page("/v1/holds", &[], 7), "/v1/holds?limit=7");
-    }
 }

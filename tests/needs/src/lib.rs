@@ -9,6 +9,7 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// The variable that names the needs that may be absent under continuous integration, separated by commas.
 pub const SKIP_VARIABLE: &str = "APPORTION_SKIP";
@@ -44,6 +45,8 @@ pub enum Need {
     Ray,
     /// A Python with pytriton, whose wheel has a Triton.
     Triton,
+    /// Debian's tools for packages, and a Python with pip.
+    Packages,
 }
 
 impl Need {
@@ -62,6 +65,7 @@ impl Need {
         Self::Slurmrestd,
         Self::Ray,
         Self::Triton,
+        Self::Packages,
     ];
 
     /// The word for it in `APPORTION_SKIP`.
@@ -81,6 +85,7 @@ impl Need {
             Self::Slurmrestd => "slurmrestd",
             Self::Ray => "ray",
             Self::Triton => "triton",
+            Self::Packages => "packages",
         }
     }
 
@@ -104,6 +109,7 @@ impl Need {
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
             Self::Slurmrestd => "run `scripts/setup tests`, which installs slurmrestd",
             Self::Ray | Self::Triton => "run `scripts/setup tests` where pip reaches an index",
+            Self::Packages => "run on Debian or Ubuntu, where `scripts/setup` has installed Python with pip",
         }
     }
 }
@@ -323,6 +329,25 @@ pub fn ray() -> Option<PathBuf> {
 #[must_use]
 pub fn triton() -> Option<PathBuf> {
     need(Need::Triton, installed_python("triton", "triton.txt"))
+}
+
+/// The Python that installs wheels, where `dpkg` and `dpkg-deb` are there too.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn packages() -> Option<PathBuf> {
+    let has_pip = |python: &PathBuf| {
+        let run = Command::new(python).args(["-c", "import pip, venv"]).stderr(Stdio::null()).status();
+        run.is_ok_and(|status| status.success())
+    };
+    let mut pythons = [Some(PathBuf::from("/usr/bin/python3")), on_path("python3")].into_iter().flatten();
+    let found = match (on_path("dpkg"), on_path("dpkg-deb"), pythons.find(has_pip)) {
+        (Some(_), Some(_), Some(python)) => Ok(python),
+        (_, _, None) => Err("no Python here has pip and venv"),
+        _ => Err("there is no dpkg, or no dpkg-deb"),
+    };
+    need(Need::Packages, found)
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

@@ -1,4 +1,6 @@
 //! How does `apportion profile` measure a pipeline's variants and paths, on this machine or on a server?
+//!
+//! Its commands `get`, `apply` and `delete` are about the measurements that a service has.
 
 mod backend;
 mod memory;
@@ -12,6 +14,8 @@ pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
 use self::backend::{InputShape, ProfiledBackend};
 use self::rows::{MeasuredPlace, measured_row, tensor_specs};
+use crate::resources::ResourceCommand;
+use crate::resources::kinds::ProfileResource;
 use crate::service::authorization;
 use anyhow::{Context, Result};
 use apportion_profiler::{
@@ -33,9 +37,13 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `apportion profile`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ProfileArgs {
+    #[command(subcommand)]
+    resource: Option<ResourceCommand<ProfileResource>>,
     /// Pipeline file, JSON or YAML, with a `model` for each variant and a `validation` set.
-    pipeline: String,
+    #[arg(required = true)]
+    pipeline: Option<String>,
     /// Name of the hardware type that this machine is, or the server with `--backend remote`.
     #[arg(long, default_value = "cpu")]
     hardware: String,
@@ -76,7 +84,7 @@ pub struct ProfileArgs {
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: apportion_support::output::OutputFormat,
 }
 
@@ -91,15 +99,19 @@ struct ProfiledPipeline {
 
 /// Runs the command.
 pub fn run(args: &ProfileArgs) -> CommandResult {
+    if let Some(command) = &args.resource {
+        return command.run();
+    }
+    let file = args.pipeline.as_deref().unwrap_or_default();
     if !(args.multiple > 0.0 && args.multiple <= 1e6) {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
     }
-    let tree = parse_tree(&args.pipeline, &input::read_text(&args.pipeline)?)?;
-    let spec = pipeline_spec_from_tree(&args.pipeline, tree.clone())?;
+    let tree = parse_tree(file, &input::read_text(file)?)?;
+    let spec = pipeline_spec_from_tree(file, tree.clone())?;
     let profiled = match &args.backend {
-        ProfiledBackend::Onnx => profile_here(args, &spec)?,
-        ProfiledBackend::Remote(url) => profile_there(args, url, &spec)?,
+        ProfiledBackend::Onnx => profile_here(args, file, &spec)?,
+        ProfiledBackend::Remote(url) => profile_there(args, file, url, &spec)?,
     };
     let (pipeline, set) = (without_files(tree), &profiled.set);
     if let Some(base) = &args.register {
@@ -110,10 +122,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     if let Some(out) = &args.out {
         problem::write(out, &pipeline, set, &args.hardware)?;
     }
-    match args.format {
-        apportion_support::output::OutputFormat::Json => output::print(&output::json(set)?)?,
-        apportion_support::output::OutputFormat::Table => output::print(&profiled.text)?,
-    }
+    args.format.print(set, || profiled.text.clone())?;
     Ok(Exit::Done)
 }
 
@@ -123,12 +132,12 @@ fn batches(args: &ProfileArgs) -> Vec<u32> {
 }
 
 /// Measures with the model files on this machine.
-fn profile_here(args: &ProfileArgs, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
+fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
     if let Some(shape) = args.shape.first() {
         return Err(BadInput::one("--shape", "", &shape.input, "--backend remote=http://host:port with it").into());
     }
-    let folder = Path::new(&args.pipeline).parent().unwrap_or(Path::new(".")).to_owned();
-    let files = files(&args.pipeline, spec, &folder)?;
+    let folder = Path::new(file).parent().unwrap_or(Path::new(".")).to_owned();
+    let files = files(file, spec, &folder)?;
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
     let clock = if args.clock == "processor" { Clock::Processor } else { Clock::Wall };
     if clock == Clock::Processor && args.provider != Provider::Cpu {
@@ -149,7 +158,7 @@ fn profile_here(args: &ProfileArgs, spec: &PipelineSpec) -> Result<ProfiledPipel
 }
 
 /// Measures on the server at `url`.
-fn profile_there(args: &ProfileArgs, url: &str, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
+fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
     const REASON: &str = "no such option with --backend remote: the server runs the variants";
     let given = [
         ("--clock", args.clock != "wall"),
@@ -161,10 +170,10 @@ fn profile_there(args: &ProfileArgs, url: &str, spec: &PipelineSpec) -> Result<P
         return Err(BadInput::one(option, "", "an option of this machine", REASON).into());
     }
     if args.out.is_some() {
-        served::check_accuracies(&args.pipeline, spec)?;
+        served::check_accuracies(file, spec)?;
     }
     if spec.validation.is_some() {
-        eprintln!("{}: the validation set is not used: a server's answers are not compared with labels", args.pipeline);
+        eprintln!("{file}: the validation set is not used: a server's answers are not compared with labels");
     }
     warn_if_busy();
     let request = served::ServedRequest {

@@ -2,6 +2,7 @@
 
 mod advise;
 mod autoscaler;
+mod client;
 mod commands;
 mod frontier;
 mod import;
