@@ -255,9 +255,9 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let mut running = JoinSet::new();
     run_part(&mut running, &handle, "http", server);
     run_part(&mut running, &handle, "grpc", gateway::grpc::serve(sockets.grpc, gateway, drained.clone()));
-    let (events, until) = (handle.events.clone(), drained.clone());
+    let (keys, events, until) = (handle.link_keys.clone(), handle.events.clone(), drained.clone());
     run_part(&mut running, &handle, "peers", async move {
-        peers::listen(sockets.data, events, until).await;
+        peers::listen(sockets.data, keys, events, until).await;
         Ok::<_, Infallible>(())
     });
     let (status, attended) = (handle.status.clone(), attend(identity, handle.clone(), stop.clone()));

@@ -266,8 +266,10 @@ mod tests {
         let (_, ack) = watch::channel(None);
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
-        let status = Arc::default();
-        (Gateway::new(AgentHandle { events, requests, commands, view, ack, started, devices, tracer: None, status }), inbox)
+        let (status, link_keys) = (Arc::default(), crate::peers::LinkKeys::default());
+        let handle =
+            AgentHandle { events, requests, commands, view, ack, started, devices, tracer: None, link_keys, status };
+        (Gateway::new(handle), inbox)
     }
 
     #[tokio::test]

@@ -79,7 +79,7 @@ impl Agent {
         let data_address = data.local_addr().expect("its address").to_string();
         let record = is_recorded.then(|| state.join(name).join("record"));
         let handle = agent::start(AgentOptions { loader, pace: false, files, record, tracer, may_sleep: true });
-        tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
+        tokio::spawn(peers::listen(data, handle.link_keys.clone(), handle.events.clone(), CancellationToken::new()));
         let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));
         let grpc = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
