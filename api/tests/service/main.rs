@@ -12,6 +12,7 @@ mod fleet;
 mod http;
 mod jobs;
 mod leases;
+mod links;
 mod lists;
 mod machines;
 mod openapi;
