@@ -10,13 +10,14 @@ use crate::app::heartbeats::Heartbeats;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
 use crate::app::{App, AppState, clock};
+use crate::certificates::{CertificateError, follow_files, open_certificate};
 use crate::database::{Database, DatabaseError};
 use crate::{http, jobs, store};
 use apportion_kubernetes::{KubernetesAccess, KubernetesClient, KubernetesError};
 use apportion_protocol::v1::control_server::ControlServer;
 use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
-use apportion_scalers::{TlsFiles, TlsFilesError, read_tls};
 use apportion_substrates::{AgentAccess, RefusedSetting, SubstrateSettings, Substrates};
+use apportion_tls::{ApplicationProtocol, ServerTls, TlsFiles};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 
 /// The configuration of a service.
 #[derive(Clone, Debug)]
@@ -52,6 +52,8 @@ pub struct ServiceConfig {
     pub machines: Option<SubstrateSettings>,
     /// Who may use the HTTP interface.
     pub access: AccessConfig,
+    /// The certificate of HTTP; `None`: it has no TLS.
+    pub tls: Option<TlsFiles>,
 }
 
 /// The port of the autoscalers.
@@ -80,6 +82,7 @@ impl ServiceConfig {
             kubernetes: None,
             machines: None,
             access: AccessConfig::default(),
+            tls: None,
         }
     }
 }
@@ -103,8 +106,8 @@ pub enum ServeError {
     #[error("a Prometheus of the configuration cannot be asked")]
     Prometheus(#[from] AccessError),
     /// The files of TLS cannot be used.
-    #[error("TLS of the autoscalers' port")]
-    Tls(#[from] TlsFilesError),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// The access to Kubernetes cannot be used.
     #[error("Kubernetes of the configuration cannot be used")]
     Kubernetes(#[from] KubernetesError),
@@ -202,6 +205,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     config.machines.as_ref().map_or(Ok(()), SubstrateSettings::check)?;
     let prometheus = PrometheusAccess::new(config.prometheus).await?;
     let kubernetes = open_kubernetes(config.kubernetes.as_ref()).await?;
+    let tls = open_certificate("HTTP", config.tls, &[ApplicationProtocol::Http1])?;
     // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
     let http = http_listener.local_addr().map_err(listen(config.http))?;
@@ -235,23 +239,26 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         newest_event: watch::Sender::new(0),
         stopping: watch::Sender::new(false),
     });
-    let server = http::server(app.clone(), http_listener).map_err(listen(http))?;
+    let server = http::server(app.clone(), http_listener, tls.clone()).map_err(listen(http))?;
     let http_server = server.handle();
-    let died = database.died();
-    let keeper = app.clone();
-    let keeper = async move {
-        tokio::select! {
-            () = keeper.stopped() => {}
-            why = died => keeper.parts.fail(ServicePart::Database, why),
-        }
-    };
+    let keeper = keep_database(app.clone(), database.died());
     let mut parts = start_parts(&app, server, grpc_listener, keeper);
     let scalers_address = scalers.as_ref().map(|open| open.address);
     if let Some(OpenScalers { listener, tls, .. }) = scalers {
+        parts.extend(tls.clone().map(|tls| follow_files(&app, tls)));
         parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
     }
-    announce(&app, http, grpc);
+    announce(&app, http, grpc, tls.as_ref());
+    parts.extend(tls.map(|tls| follow_files(&app, tls)));
     Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
+}
+
+/// Fails the service if its private database ends by itself.
+async fn keep_database(app: App, died: impl Future<Output = String>) {
+    tokio::select! {
+        () = app.stopped() => {}
+        why = died => app.parts.fail(ServicePart::Database, why),
+    }
 }
 
 /// Starts the parts that need no port of their own.
@@ -304,12 +311,12 @@ fn open_substrates(settings: SubstrateSettings, token: &str, grpc: SocketAddr, d
 struct OpenScalers {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    tls: Option<ServerTls>,
 }
 
 async fn open_scalers(config: Option<ScalersConfig>) -> Result<Option<OpenScalers>, ServeError> {
     let Some(ScalersConfig { address, tls }) = config else { return Ok(None) };
-    let tls = tls.as_ref().map(read_tls).transpose()?;
+    let tls = open_certificate("the autoscalers' port", tls, &[ApplicationProtocol::Http2, ApplicationProtocol::Http1])?;
     let listener = tokio::net::TcpListener::bind(address).await.map_err(listen(address))?;
     let address = listener.local_addr().map_err(listen(address))?;
     tracing::info!("autoscalers ask at {address}{}", if tls.is_some() { " (TLS)" } else { "" });
@@ -337,14 +344,17 @@ async fn check_first_token(database: &Database, access: &AccessPolicy, http: Soc
     }
 }
 
-fn announce(app: &App, http: SocketAddr, grpc: SocketAddr) {
-    tracing::info!("HTTP on http://{http}, the page at /, description at /docs; agents join at http://{grpc}");
+fn announce(app: &App, http: SocketAddr, grpc: SocketAddr, tls: Option<&ServerTls>) {
+    let scheme = if tls.is_some() { "https" } else { "http" };
+    tracing::info!("HTTP on {scheme}://{http}, the page at /, description at /docs; agents join at http://{grpc}");
     match app.access.is_token_required {
         true => tracing::info!("HTTP asks each client for a token"),
         false => tracing::info!("HTTP on loopback: every user of this machine may use it without a token"),
     }
-    if !http.ip().is_loopback() {
-        tracing::warn!("HTTP beyond loopback has no TLS: put it behind a proxy that has");
+    if !http.ip().is_loopback() && tls.is_none() {
+        tracing::warn!(
+            "HTTP beyond loopback has no TLS: give it a certificate (--tls-cert), or put it behind a proxy that has"
+        );
     }
 }
 

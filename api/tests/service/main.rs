@@ -25,4 +25,5 @@ mod support;
 mod target_history;
 mod time;
 mod times;
+mod tls;
 mod webhooks;

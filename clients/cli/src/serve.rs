@@ -2,6 +2,7 @@
 
 use crate::access_args::AccessArgs;
 use crate::args;
+use crate::certificate_args::CertificateArgs;
 use crate::machines::MachinesArgs;
 use crate::prometheus_list::PrometheusListArgs;
 use crate::scalers::ScalersArgs;
@@ -54,6 +55,8 @@ pub struct ServeArgs {
     machines: MachinesArgs,
     #[command(flatten)]
     access: AccessArgs,
+    #[command(flatten)]
+    certificate: CertificateArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -79,6 +82,7 @@ pub fn run(args: ServeArgs) -> CommandResult {
         kubernetes,
         machines: args.machines.read()?,
         access: args.access.read()?,
+        tls: args.certificate.read(),
     };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {

@@ -1,48 +1,60 @@
 //! How do commands talk to a running service?
 
 use crate::args;
+use crate::http_client::{HttpAnswer, HttpClient, HttpRequest};
 use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_support::pages::next_page;
 use apportion_wire::BadInput;
+use bytes::Bytes;
 use clap::Args;
+use http_body_util::Full;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LINK};
-use reqwest::{Client, Method, RequestBuilder, StatusCode, Url};
+use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Longest wait for one answer. A plan may take as long as its time limit.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(330);
+/// Longest wait for an address that may not answer yet.
+const SIGN_WAIT_MAX: Duration = Duration::from_secs(2);
 
 /// The service that a command talks to.
 #[derive(Args, Debug)]
 pub struct ServerArgs {
     /// The service.
-    #[arg(long, default_value = "http://127.0.0.1:7070", env = "APPORTION_SERVER", hide_env_values = true, value_parser = args::http_url)]
+    #[arg(long, default_value = "http://127.0.0.1:7070", env = "APPORTION_SERVER", hide_env_values = true, value_parser = args::service_url)]
     server: String,
     /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
     #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
     api_token_file: Option<String>,
+    /// File with the authorities of the service's certificate, as PEM [default: the authorities of this machine].
+    #[arg(long, value_name = "FILE", env = "APPORTION_CACERT")]
+    cacert: Option<PathBuf>,
 }
 
 /// The service to which a command may leave its work.
 #[derive(Args, Debug)]
 pub struct RemoteArgs {
     /// Run as a job of this service instead of on this machine.
-    #[arg(long = "server", value_name = "URL", value_parser = args::http_url)]
+    #[arg(long = "server", value_name = "URL", value_parser = args::service_url)]
     url: Option<String>,
     /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
     #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
     api_token_file: Option<String>,
+    /// File with the authorities of the service's certificate, as PEM [default: the authorities of this machine].
+    #[arg(long, value_name = "FILE", env = "APPORTION_CACERT")]
+    cacert: Option<PathBuf>,
 }
 
 impl RemoteArgs {
     /// The service; `None`: the command works on this machine.
     pub fn server(&self) -> Option<ServerArgs> {
         let server = self.url.clone()?;
-        Some(ServerArgs { server, api_token_file: self.api_token_file.clone() })
+        Some(ServerArgs { server, api_token_file: self.api_token_file.clone(), cacert: self.cacert.clone() })
     }
 }
 
@@ -87,7 +99,7 @@ pub fn authorization(file: Option<&str>) -> Result<Option<HeaderValue>, Failure>
 /// A connection to one service.
 pub struct ServiceClient {
     base: Url,
-    http: Client,
+    http: HttpClient,
     /// Only the service gets it.
     authorization: Option<HeaderValue>,
 }
@@ -108,7 +120,7 @@ impl ServiceClient {
     /// # Errors
     /// If the client cannot be made.
     pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
-        let http = Client::builder().timeout(ANSWER_WAIT_MAX).build().context("making a client")?;
+        let http = HttpClient::new(&args.server, args.cacert.as_deref())?;
         let authorization = authorization(args.api_token_file.as_deref())?;
         let base = Url::parse(&args.server).with_context(|| format!("--server {}: expected a URL", args.server))?;
         Ok(Self { base, http, authorization })
@@ -171,26 +183,30 @@ impl ServiceClient {
         headers: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<ServiceAnswer, Failure> {
-        let mut request = self.http.request(method, self.url(path));
+        let mut request = http::Request::builder().method(method).uri(address(&self.url(path))?);
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        self.finish(request, path).await
+        let body = match body {
+            Some(body) => {
+                request = request.header(CONTENT_TYPE, "application/json");
+                serde_json::to_vec(body).context("a body")?
+            }
+            None => Vec::new(),
+        };
+        self.finish(request.body(Full::new(Bytes::from(body))).context("making a request")?, path).await
     }
 
     /// Sends a request to a path with the token, and reads the answer.
-    async fn finish(&self, mut request: RequestBuilder, path: &str) -> Result<ServiceAnswer, Failure> {
+    async fn finish(&self, mut request: HttpRequest, path: &str) -> Result<ServiceAnswer, Failure> {
         if let Some(token) = &self.authorization {
-            request = request.header(AUTHORIZATION, token);
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
-        let response = request.send().await.with_context(|| format!("talking to the service at {}", self.base))?;
-        let status = response.status();
-        let next = next_page(path, response.headers().get(LINK).and_then(|link| link.to_str().ok()));
-        let text = response.text().await.context("reading the service's answer")?;
-        Ok(ServiceAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)), next })
+        let answer = self.http.send(request, ANSWER_WAIT_MAX).await;
+        let answer: HttpAnswer = answer.with_context(|| format!("talking to the service at {}", self.base))?;
+        let next = next_page(path, answer.headers.get(LINK).and_then(|link| link.to_str().ok()));
+        let text = answer.text();
+        Ok(ServiceAnswer { status: answer.status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)), next })
     }
 
     /// Posts a text.
@@ -198,7 +214,8 @@ impl ServiceClient {
     /// # Errors
     /// If the service cannot be reached, or refuses.
     pub async fn upload(&self, path: &str, media_type: &'static str, text: Vec<u8>) -> Result<Value, Failure> {
-        let request = self.http.post(self.url(path)).header(CONTENT_TYPE, media_type).body(text);
+        let request = http::Request::post(address(&self.url(path))?).header(CONTENT_TYPE, media_type);
+        let request = request.body(Full::new(Bytes::from(text))).context("making a request")?;
         self.accepted(path, self.finish(request, path).await?)
     }
 
@@ -230,8 +247,15 @@ impl ServiceClient {
 
     /// Whether an address answers with success.
     pub async fn answers(&self, url: &str) -> bool {
-        self.http.get(url).timeout(Duration::from_secs(2)).send().await.is_ok_and(|r| r.status().is_success())
+        let Ok(address) = address(url) else { return false };
+        let Ok(request) = http::Request::get(address).body(Full::default()) else { return false };
+        self.http.send(request, SIGN_WAIT_MAX).await.is_ok_and(|answer| answer.status.is_success())
     }
+}
+
+/// A URL with all letters that need it as percent codes.
+fn address(url: &str) -> Result<String, Failure> {
+    Ok(Url::parse(url).with_context(|| format!("{url}: expected a URL"))?.into())
 }
 
 /// Runs a conversation with the service to its end.

@@ -8,6 +8,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("process", &[]),
+    ("tls", &[]),
     ("serving", &["domain"]),
     ("checker", &["domain"]),
     ("estimator", &["domain", "serving"]),
@@ -24,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kubernetes", &[]),
     ("substrates", &[]),
     ("webhooks", &[]),
-    ("scalers", &[]),
+    ("scalers", &["tls"]),
     (
         "api",
         &[
@@ -40,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "protocol",
             "scalers",
             "substrates",
+            "tls",
             "webhooks",
             "wire",
         ],
@@ -57,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "export",
             "import",
             "support",
+            "tls",
             "api",
             "page",
             "wire",

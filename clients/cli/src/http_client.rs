@@ -1,0 +1,110 @@
+//! How does a command send one request over HTTP, with TLS or without?
+
+use anyhow::{Context, Error, bail};
+use apportion_tls::client_tls;
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
+use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use reqwest::StatusCode;
+use reqwest::header::HeaderMap;
+use rustls::{ClientConfig, RootCertStore};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A request with its body.
+pub type HttpRequest = http::Request<Full<Bytes>>;
+
+/// The whole answer to a request.
+pub struct HttpAnswer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its headers.
+    pub headers: HeaderMap,
+    /// Its body.
+    pub body: Bytes,
+}
+
+impl HttpAnswer {
+    /// The body as text. Bytes that are no UTF-8 are replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.body).into_owned()
+    }
+}
+
+/// Sends requests to one server.
+pub struct HttpClient {
+    client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
+}
+
+impl HttpClient {
+    /// A client of the server at this URL. It trusts the authorities of the file, or those of this machine.
+    ///
+    /// # Errors
+    /// If there is no authority for an https server.
+    pub fn new(url: &str, cacert: Option<&Path>) -> Result<Self, Error> {
+        let tls = if url.starts_with("https:") { client_tls(cacert)? } else { no_authorities()? };
+        let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
+        Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector) })
+    }
+
+    /// Sends a request and reads the whole answer.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, is not trusted, or has not answered in this time.
+    pub async fn send(&self, request: HttpRequest, time_max: Duration) -> Result<HttpAnswer, Error> {
+        let scheme = request.uri().scheme_str().unwrap_or_default().to_owned();
+        let answered = async {
+            let (head, body) = self.client.request(request).await?.into_parts();
+            let body = body.collect().await.context("reading the service's answer")?.to_bytes();
+            Ok::<_, Error>(HttpAnswer { status: head.status, headers: head.headers, body })
+        };
+        match tokio::time::timeout(time_max, answered).await {
+            Ok(answer) => answer.map_err(|error| with_advice(error, &scheme)),
+            Err(_) => bail!("there is no answer after {} s", time_max.as_secs()),
+        }
+    }
+}
+
+/// Without TLS nothing is trusted.
+fn no_authorities() -> Result<ClientConfig, Error> {
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
+    let versions = versions.context("setting up TLS")?;
+    Ok(versions.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
+}
+
+/// What helps against a failure of TLS.
+fn with_advice(error: Error, scheme: &str) -> Error {
+    let causes = format!("{error:#}");
+    if causes.contains("invalid peer certificate") {
+        return error.context("its certificate is not trusted (--cacert names the file of its authority)");
+    }
+    if scheme == "https" && causes.contains("corrupt message") {
+        return error.context("it answers without TLS: expected http://");
+    }
+    error
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_of_tls_have_an_advice() {
+        let of = |text: &'static str, scheme| format!("{:#}", with_advice(Error::msg(text), scheme));
+        assert!(of("invalid peer certificate: UnknownIssuer", "https").contains("--cacert"));
+        assert!(of("received corrupt message of type InvalidContentType", "https").contains("expected http://"));
+        assert_eq!(of("connection refused", "https"), "connection refused");
+    }
+
+    #[test]
+    fn an_authority_that_is_no_file_is_named() {
+        let refused = HttpClient::new("https://localhost", Some("/none.pem".as_ref())).err().expect("no such file");
+        assert!(format!("{refused:#}").contains("/none.pem"), "{refused:#}");
+        assert!(HttpClient::new("http://localhost", Some("/none.pem".as_ref())).is_ok(), "nothing is trusted there");
+    }
+}
