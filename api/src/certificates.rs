@@ -27,6 +27,35 @@ pub fn open_certificate(
     opened.map_err(|source| CertificateError { port, source })
 }
 
+/// The certificates of the ports that agents and clients of HTTP use.
+pub struct PortCertificates {
+    /// Of HTTP; none: it has no TLS.
+    pub http: Option<ServerTls>,
+    /// Of the agents' port; none: it has no TLS.
+    pub agents: Option<ServerTls>,
+}
+
+impl PortCertificates {
+    /// Reads them.
+    ///
+    /// # Errors
+    /// If a file cannot be used.
+    pub fn open(http: Option<TlsFiles>, agents: Option<TlsFiles>) -> Result<Self, CertificateError> {
+        let http = open_certificate("HTTP", http, &[ApplicationProtocol::Http1])?;
+        Ok(Self { http, agents: open_certificate("the agents' port", agents, &[ApplicationProtocol::Http2])? })
+    }
+
+    /// How the URL of HTTP begins.
+    pub fn http_scheme(&self) -> &'static str {
+        if self.http.is_some() { "https" } else { "http" }
+    }
+
+    /// How the URL begins at which agents join.
+    pub fn agents_scheme(&self) -> &'static str {
+        if self.agents.is_some() { "https" } else { "http" }
+    }
+}
+
 /// Renews a certificate with its files, until the service stops.
 pub fn follow_files(app: &App, tls: ServerTls) -> JoinHandle<()> {
     let stopping = app.clone();

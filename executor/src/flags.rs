@@ -68,13 +68,16 @@ fn ratio(text: &str) -> Result<f64, FlagError> {
 #[derive(Parser)]
 #[command(name = "apportion-agent", version, after_help = "`apportion-agent bench` measures what an agent costs.")]
 pub struct Flags {
-    /// The control plane, for example http://127.0.0.1:7071. Several processes of it are separated by commas: the agent
-    /// goes to the next one when its stream ends
+    /// The control plane, for example http://127.0.0.1:7071, or https:// where it has TLS. Several processes of it are
+    /// separated by commas: the agent goes to the next one when its stream ends
     #[arg(long, required = true, value_delimiter = ',', value_name = "URL,..")]
     pub join: Vec<String>,
     /// The token that the control plane asks for
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     pub token: String,
+    /// File with the authorities of the control plane's certificate, as PEM [default: the authorities of this machine]
+    #[arg(long, env = "APPORTION_CACERT")]
+    pub cacert: Option<PathBuf>,
     /// Unique name in the fleet [default: with --state-dir host name and a part of the agent's id, which are kept there;
     /// else host name and process number]
     #[arg(long)]

@@ -5,6 +5,7 @@ mod flags;
 use apportion_executor::agent::{self, AgentCommand, AgentOptions};
 use apportion_executor::backend::{BackendKind, BackendLoader, Provider, find_library};
 use apportion_executor::bench::{self, BenchError, Figure};
+use apportion_executor::connector::ControlConnector;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
 use apportion_executor::files::{AgentIdentity, FileError, Files};
@@ -113,7 +114,7 @@ fn main() {
 fn status_of(error: &(dyn Error + 'static)) -> u8 {
     match error.downcast_ref::<ControlError>() {
         Some(ControlError::Refused(_)) => REFUSED,
-        Some(ControlError::Address(..)) => WRONG,
+        Some(ControlError::Address(..) | ControlError::Authorities(_)) => WRONG,
         None => 1,
     }
 }
@@ -176,7 +177,8 @@ fn open_state(flags: &Flags) -> Result<(Files, AgentIdentity, File), FileError> 
 }
 
 /// Who the agent is, and where it is reached.
-fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> std::io::Result<Identity> {
+fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> Result<Identity, Box<dyn Error>> {
+    let connector = ControlConnector::new(&flags.join, flags.cacert.as_deref()).map_err(ControlError::Authorities)?;
     // Each process of the control plane is reached from the same address.
     let first = flags.join.first().map_or("", String::as_str);
     let bound = [sockets.http.local_addr()?, sockets.grpc.local_addr()?, sockets.data.local_addr()?];
@@ -190,6 +192,7 @@ fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> std::io::
     }
     Ok(Identity {
         join: flags.join.clone(),
+        connector,
         token: flags.token.clone(),
         name: known.name,
         hardware: flags.hardware.clone(),

@@ -13,12 +13,24 @@ pub struct CertificateArgs {
     /// File with the key of this certificate, as PEM.
     #[arg(long, value_name = "FILE", env = "APPORTION_TLS_KEY", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
+    /// The agents' port has TLS too, with the same certificate. Agents then join at https://.
+    #[arg(long, requires = "tls_cert")]
+    agents_tls: bool,
+}
+
+/// The files of each port.
+pub struct PortFiles {
+    /// Of HTTP.
+    pub http: Option<TlsFiles>,
+    /// Of the agents' port.
+    pub agents: Option<TlsFiles>,
 }
 
 impl CertificateArgs {
-    /// The files, if there are any.
-    pub fn read(self) -> Option<TlsFiles> {
+    /// The files of each port that has TLS.
+    pub fn read(self) -> PortFiles {
         let files = self.tls_cert.zip(self.tls_key);
-        files.map(|(certificate, key)| TlsFiles { certificate, key, client_authorities: None })
+        let http = files.map(|(certificate, key)| TlsFiles { certificate, key, client_authorities: None });
+        PortFiles { agents: http.clone().filter(|_| self.agents_tls), http }
     }
 }

@@ -1,7 +1,7 @@
 //! How does a command send one request over HTTP, with TLS or without?
 
 use anyhow::{Context, Error, bail};
-use apportion_tls::client_tls;
+use apportion_tls::{client_tls, no_authorities};
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
@@ -10,9 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use reqwest::StatusCode;
 use reqwest::header::HeaderMap;
-use rustls::{ClientConfig, RootCertStore};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// A request with its body.
@@ -67,14 +65,6 @@ impl HttpClient {
             Err(_) => bail!("there is no answer after {} s", time_max.as_secs()),
         }
     }
-}
-
-/// Without TLS nothing is trusted.
-fn no_authorities() -> Result<ClientConfig, Error> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
-    let versions = versions.context("setting up TLS")?;
-    Ok(versions.with_root_certificates(RootCertStore::empty()).with_no_client_auth())
 }
 
 /// What helps against a failure of TLS.

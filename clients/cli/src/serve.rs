@@ -70,6 +70,7 @@ pub fn run(args: ServeArgs) -> CommandResult {
         "in-cluster" => KubernetesAccess::InCluster,
         file => KubernetesAccess::Kubeconfig(file.into()),
     });
+    let certificates = args.certificate.read();
     let config = ServiceConfig {
         database_url: args.database_url,
         data_dir: args.data_dir,
@@ -82,7 +83,8 @@ pub fn run(args: ServeArgs) -> CommandResult {
         kubernetes,
         machines: args.machines.read()?,
         access: args.access.read()?,
-        tls: args.certificate.read(),
+        tls: certificates.http,
+        agents_tls: certificates.agents,
     };
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {

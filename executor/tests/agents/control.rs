@@ -3,6 +3,7 @@
 use crate::support::keyed;
 use apportion_executor::agent::{self, AgentHandle, AgentOptions};
 use apportion_executor::backend::{Backend, BackendError, BackendLoader, Signature};
+use apportion_executor::connector::ControlConnector;
 use apportion_executor::control::{Identity, attend};
 use apportion_executor::files::Files;
 use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
@@ -229,6 +230,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                     tokio::spawn(peers::listen(data, keys, handle.events.clone(), CancellationToken::new()));
                     let identity = Identity {
                         join: vec![join.to_string()],
+                        connector: ControlConnector::default(),
                         token: "t".into(),
                         name: number.to_string(),
                         hardware: "cpu".into(),

@@ -42,9 +42,21 @@ pub fn client_tls(authorities: Option<&Path>) -> Result<ClientConfig, Authoritie
         }
         None => _ = roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs),
     }
-    if roots.is_empty() {
-        return Err(AuthoritiesError::NoAuthorities);
+    match roots.is_empty() {
+        true => Err(AuthoritiesError::NoAuthorities),
+        false => settings(roots),
     }
+}
+
+/// Trusts no server: for clients that use TLS nowhere.
+///
+/// # Errors
+/// If the library refuses its own settings.
+pub fn no_authorities() -> Result<ClientConfig, AuthoritiesError> {
+    settings(RootCertStore::empty())
+}
+
+fn settings(roots: RootCertStore) -> Result<ClientConfig, AuthoritiesError> {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let versions = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions();
     Ok(versions.map_err(AuthoritiesError::Settings)?.with_root_certificates(roots).with_no_client_auth())

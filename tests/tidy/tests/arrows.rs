@@ -17,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("reference", &["domain"]),
     ("protocol", &["domain"]),
     ("node", &["serving", "protocol", "domain"]),
-    ("executor", &["process", "node", "serving", "protocol", "domain"]),
+    ("executor", &["process", "tls", "node", "serving", "protocol", "domain"]),
     ("profiler", &["domain", "executor"]),
     ("wire", &["domain"]),
     ("prometheus", &[]),

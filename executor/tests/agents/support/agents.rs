@@ -3,6 +3,7 @@
 use super::control::TOKEN;
 use apportion_executor::agent::{self, AgentHandle, AgentOptions};
 use apportion_executor::backend::BackendLoader;
+use apportion_executor::connector::ControlConnector;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
 use apportion_executor::telemetry::Tracer;
@@ -89,6 +90,7 @@ impl Agent {
         tokio::spawn(gateway::grpc::serve(grpc_listener, gateway, CancellationToken::new()));
         let identity = Identity {
             join: join.split(',').map(str::to_owned).collect(),
+            connector: ControlConnector::default(),
             token: token.into(),
             name: name.into(),
             hardware: "cpu".into(),
