@@ -3,6 +3,7 @@
 use apportion_executor::addresses::{AdvertisedAddresses, host, host_and_port};
 use apportion_executor::backend::{BackendKind, Provider};
 use apportion_executor::gateway::{REQUESTS_MAX, WAITING_BYTES_MAX};
+use apportion_tls::TlsFiles;
 use clap::Parser;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -97,6 +98,13 @@ pub struct Flags {
     /// Where other agents come in
     #[arg(long, default_value = "127.0.0.1:0")]
     pub data: String,
+    /// File with the certificate of the two ports for clients and its chain, as PEM. It is read again when it changes
+    /// [default: they have no TLS]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// File with the key of this certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Host of these addresses as clients and other agents are told it [default: the host that the agent listens on; for
     /// 0.0.0.0 this machine's address towards the control plane]
     #[arg(long, env = "APPORTION_ADVERTISE", value_parser = host)]
@@ -183,6 +191,12 @@ impl FromStr for BackendFlag {
 }
 
 impl Flags {
+    /// The certificate of the ports for clients.
+    pub fn tls(&self) -> Option<TlsFiles> {
+        let files = self.tls_cert.clone().zip(self.tls_key.clone());
+        files.map(|(certificate, key)| TlsFiles { certificate, key, client_authorities: None })
+    }
+
     /// What others are told.
     pub fn advertised(&self) -> AdvertisedAddresses {
         let (host, http) = (self.advertise.clone(), self.advertise_http.clone());

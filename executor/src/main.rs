@@ -9,7 +9,7 @@ use apportion_executor::connector::ControlConnector;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
 use apportion_executor::files::{AgentIdentity, FileError, Files};
-use apportion_executor::gateway::{self, Gateway, GatewayLimits};
+use apportion_executor::gateway::{self, Gateway, GatewayLimits, GatewayTls};
 use apportion_executor::telemetry::Tracer;
 use apportion_executor::{addresses, parts, peers};
 use apportion_process::start_log;
@@ -247,15 +247,30 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let (files, known, _lock) = open_state(&flags)?;
     let options = options(&flags, files, &known.name)?;
     let sockets = Sockets::bind(&flags).await?;
+    let tls = flags.tls().map(GatewayTls::open).transpose()?;
     let identity = identify(&flags, known, &sockets)?;
     let tracer = options.tracer.clone();
     let handle = agent::AgentHandle { devices: devices(flags.provider, flags.devices), ..agent::start(options) };
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     let limits = GatewayLimits { requests_max: flags.requests_max, bytes_max: flags.inputs_mib_max << 20 };
     let gateway = Gateway::with_limits(handle.clone(), limits);
+    let gateway = match &tls {
+        Some(tls) => gateway.with_tls(tls.clone()),
+        None => gateway,
+    };
     let server = gateway::http::serve(sockets.http, gateway.clone())?;
     let stopping = server.handle();
     let mut running = JoinSet::new();
+    if let Some(tls) = tls {
+        let until = drained.clone();
+        run_part(&mut running, &handle, "certificate", async move {
+            tokio::select! {
+                () = tls.follow_files() => {}
+                () = until.cancelled() => {}
+            }
+            Ok::<_, Infallible>(())
+        });
+    }
     run_part(&mut running, &handle, "http", server);
     run_part(&mut running, &handle, "grpc", gateway::grpc::serve(sockets.grpc, gateway, drained.clone()));
     let (keys, events, until) = (handle.link_keys.clone(), handle.events.clone(), drained.clone());

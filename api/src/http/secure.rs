@@ -15,8 +15,12 @@ use apportion_tls::ServerTls;
 use std::fmt::Debug;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
+
+/// How long a client may take to end a connection that the server has ended.
+const FAREWELL_MAX: Duration = Duration::from_secs(1);
 
 /// The server on a bound socket; await or spawn it. `build` makes the application once for each worker.
 ///
@@ -48,6 +52,7 @@ where
                 .keep_alive(KeepAlive::Disabled)
                 .h1_allow_half_closed(false)
                 .client_request_timeout(HEAD_TIMEOUT)
+                .client_disconnect_timeout(FAREWELL_MAX)
                 .secure()
                 .h1(map_config(application, |(): ()| AppConfig::default()));
             let tls = tls.clone();
