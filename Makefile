@@ -5,7 +5,7 @@ TARGET := $(or $(CARGO_TARGET_DIR),target)
 # Where the tests say what they needed and found (tests/needs).
 NEEDS := $(abspath $(TARGET))/needs.txt
 
-.PHONY: setup build test demo bench doc
+.PHONY: setup build package test demo bench doc
 
 # Installs what this machine lacks, ONNX Runtime's library included; safe to run again.
 setup:
@@ -16,6 +16,10 @@ setup:
 build: setup
 	@cargo build --release --bin apportion --bin apportion-agent 1>&2
 	@scripts/strip "$(TARGET)/release/apportion" "$(TARGET)/release/apportion-agent"
+
+# The Debian package and the wheel, in $(TARGET)/packages. ONNX Runtime's library is in the Debian package.
+package: build
+	@packaging/build "$(TARGET)/release" "$(TARGET)/packages" "$(or $(ORT_DYLIB_PATH),.cache/onnxruntime/libonnxruntime.so)"
 
 # Every test. The programs are built first: the scenarios in tests/ run them. In the end it says what the tests found of
 # what a machine may lack, and how many rows they ran.

@@ -117,6 +117,9 @@ pub enum ServeError {
     /// The settings of the substrates cannot be used.
     #[error("the settings of the machines cannot be used")]
     Machines(#[from] RefusedSetting),
+    /// The substrate `kubernetes` has no cluster.
+    #[error("the settings of the machines have `kubernetes`: expected --kubernetes FILE (or in-cluster) beside --machines")]
+    NoCluster,
     /// A configured token is too easy to guess.
     #[error("the configured admin token has {0} characters: expected at least {TOKEN_CHARS_MIN}")]
     ShortToken(usize),
@@ -207,7 +210,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     }
     config.machines.as_ref().map_or(Ok(()), SubstrateSettings::check)?;
     let prometheus = PrometheusAccess::new(config.prometheus).await?;
-    let kubernetes = open_kubernetes(config.kubernetes.as_ref()).await?;
+    let kubernetes = open_kubernetes(config.kubernetes.as_ref(), config.machines.as_ref()).await?;
     let tls = PortCertificates::open(config.tls, config.agents_tls)?;
     // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
@@ -223,7 +226,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         return Err(error);
     }
     let here = AgentsAddress { scheme: tls.agents_scheme(), grpc };
-    let substrates = config.machines.map(|settings| open_substrates(settings, &token, here, &data_dir));
+    let substrates = config.machines.map(|own| open_substrates(own, &token, &here, &data_dir, kubernetes.as_ref()));
     let app = App::new(AppState {
         pool: database.pool.clone(),
         data_dir,
@@ -295,17 +298,28 @@ fn start_parts(
     parts
 }
 
-async fn open_kubernetes(access: Option<&KubernetesAccess>) -> Result<Option<KubernetesClient>, ServeError> {
-    Ok(match access {
-        Some(access) => Some(KubernetesClient::new(access).await?),
-        None => None,
-    })
+/// A client of the cluster that the configuration names. The substrate `kubernetes` cannot do without one.
+async fn open_kubernetes(
+    access: Option<&KubernetesAccess>,
+    machines: Option<&SubstrateSettings>,
+) -> Result<Option<KubernetesClient>, ServeError> {
+    match access {
+        Some(access) => Ok(Some(KubernetesClient::new(access).await?)),
+        None if machines.is_some_and(|settings| settings.kubernetes.is_some()) => Err(ServeError::NoCluster),
+        None => Ok(None),
+    }
 }
 
 /// The substrates. Agents join where this service listens for them, unless the settings say another address.
-fn open_substrates(settings: SubstrateSettings, token: &str, here: AgentsAddress, data_dir: &Path) -> Substrates {
+fn open_substrates(
+    settings: SubstrateSettings,
+    token: &str,
+    here: &AgentsAddress,
+    data_dir: &Path,
+    cluster: Option<&KubernetesClient>,
+) -> Substrates {
     let access = AgentAccess { join: settings.join.clone().unwrap_or_else(|| here.url()), token: token.to_owned() };
-    Substrates::new(settings, &access, data_dir)
+    Substrates::new(settings, &access, data_dir, cluster.cloned())
 }
 
 /// Where agents of this machine join.

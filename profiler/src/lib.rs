@@ -7,14 +7,16 @@
 //! inputs for timing, and the number of queries that reach it. Loki adds the accuracy of every path, INFaaS the load time
 //! and the memory.
 //!
-//! What belongs here: running single variants through the executor's [`Backend`], timing them, sending a labelled
-//! validation set through every combination of variants, and the pure statistics ([`stats`], [`matching`]). What never
-//! does: reading problem or pipeline files, planning, agents, anything about one particular pipeline.
+//! What belongs here: running single variants through the executor's [`Backend`], here or on another server ([`served`]),
+//! timing them, sending a labelled validation set through every combination of variants, and the pure statistics
+//! ([`stats`], [`matching`]). What never does: reading problem or pipeline files, planning, agents, anything about one
+//! particular pipeline.
 //!
 //! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into
 //! [`VariantMeasurement`].
 
 pub mod described;
+pub mod drawn;
 mod error;
 pub mod files;
 pub mod labels;
@@ -25,13 +27,16 @@ pub mod npy;
 pub mod processor;
 pub mod profile;
 mod rows;
+pub mod served;
 pub mod stats;
 pub mod validate;
 
 pub use apportion_executor::backend::{
-    Backend, BackendError, ExecutionSettings, OnnxBackend, Provider, Signature, THREADS_DEFAULT, find_library,
+    Backend, BackendError, ExecutionSettings, OnnxBackend, Provider, RemoteBackend, RemoteStatistics, RemoteVariantError,
+    Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
 };
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
+pub use drawn::{DrawError, drawn_inputs};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
 pub use labels::LabelsError;
@@ -40,5 +45,6 @@ pub use memory::{MemoryProbe, peak_memory_mib};
 pub use profile::{
     Measured, ProfilingProgress, TaskMeasurement, VariantLoader, VariantMeasurement, onnx_loader, profile_pipeline,
 };
+pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};
 pub use stats::{BatchTimes, ProfilePoint, fit_profile};
 pub use validate::{MeasuredPath, PathStage};

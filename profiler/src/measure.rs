@@ -81,7 +81,7 @@ pub fn profile_variant(
 }
 
 /// Shortest latency in milliseconds: it is above 0 even with a coarse clock.
-const TIME_MS_MIN: f64 = 1e-6;
+pub(crate) const TIME_MS_MIN: f64 = 1e-6;
 
 /// Milliseconds of each timed run of batches of one size.
 fn time_batch(
@@ -90,17 +90,32 @@ fn time_batch(
     batch: u32,
     options: &MeasureOptions,
 ) -> Result<Vec<f64>, BackendError> {
+    let windows = windows(samples, batch);
+    for inputs in windows.iter().cycle().take(options.warm_up_runs as usize) {
+        backend.run(inputs)?;
+    }
+    time_runs(backend, &windows, options)
+}
+
+/// Batches of one size, spread over all the samples, so that a fan-out is seen with its usual content.
+pub(crate) fn windows(samples: &[Tensor], batch: u32) -> Vec<Vec<Tensor>> {
     let size = batch as usize;
     let rows = samples.iter().map(Tensor::rows).min().unwrap_or(0);
     assert!(rows > 0, "samples to measure with");
     let windows = rows.div_ceil(size).min(WINDOWS_MAX);
-    // Spread over all the samples, so that a fan-out is seen with its usual content.
     let start = |window: usize| window * rows / windows;
-    let window = |w: usize| samples.iter().map(|s| cycle(s, start(w), size)).collect::<Vec<_>>();
-    let windows: Vec<Vec<Tensor>> = (0..windows).map(window).collect();
-    for inputs in windows.iter().cycle().take(options.warm_up_runs as usize) {
-        backend.run(inputs)?;
-    }
+    (0..windows).map(|w| samples.iter().map(|s| cycle(s, start(w), size)).collect()).collect()
+}
+
+/// Milliseconds of each run of these batches, one after the other, as often as the options say.
+///
+/// # Errors
+/// As the backend's.
+pub(crate) fn time_runs(
+    backend: &mut dyn Backend,
+    windows: &[Vec<Tensor>],
+    options: &MeasureOptions,
+) -> Result<Vec<f64>, BackendError> {
     let processor = || if options.clock == Clock::Processor { thread_time() } else { None };
     let (begun, had) = (Instant::now(), processor());
     let mut times = Vec::new();
@@ -108,16 +123,23 @@ fn time_batch(
         if times.len() >= options.repeats_min as usize && begun.elapsed() >= options.point_time_max {
             break;
         }
-        let before = Instant::now();
-        backend.run(inputs)?;
-        let elapsed_ms = before.elapsed().as_secs_f64() * 1e3;
-        times.push(elapsed_ms.max(TIME_MS_MIN));
+        times.push(time_run(backend, inputs)?);
     }
     if let (Some(had), Some(has)) = (had, processor()) {
         let mean_ms = (has - had).as_secs_f64() * 1e3 / times.len() as f64;
         times.fill(mean_ms.max(TIME_MS_MIN));
     }
     Ok(times)
+}
+
+/// Milliseconds of one run of this batch, above 0.
+///
+/// # Errors
+/// As the backend's.
+pub(crate) fn time_run(backend: &mut dyn Backend, inputs: &[Tensor]) -> Result<f64, BackendError> {
+    let before = Instant::now();
+    backend.run(inputs)?;
+    Ok((before.elapsed().as_secs_f64() * 1e3).max(TIME_MS_MIN))
 }
 
 #[cfg(test)]

@@ -58,6 +58,21 @@ pub fn percentile(samples: &[f64], quantile: f64) -> f64 {
     nearest_rank(&sorted, quantile).expect("samples")
 }
 
+/// Runs of which a median counts as the time at that moment.
+pub const STEADY_RUNS: usize = 5;
+/// The largest change between two such medians, as a part of the earlier one.
+const STEADY_CHANGE_MAX: f64 = 0.1;
+
+/// Whether the last times of a warm-up no longer change: the median of the last [`STEADY_RUNS`] is within 10 % of the
+/// median of those before. With fewer than twice as many runs they are not steady yet.
+#[must_use]
+pub fn is_steady(times_ms: &[f64]) -> bool {
+    let Some(earlier) = times_ms.len().checked_sub(2 * STEADY_RUNS) else { return false };
+    let (before, last) = times_ms[earlier..].split_at(STEADY_RUNS);
+    let (before, last) = (percentile(before, 0.5), percentile(last, 0.5));
+    (last - before).abs() <= STEADY_CHANGE_MAX * before
+}
+
 /// Neighbours with one value.
 #[derive(Clone, Copy)]
 struct Pool {
@@ -102,6 +117,15 @@ mod tests {
         assert_eq!(percentile(&[3.0, 1.0, 2.0], 0.5), 2.0);
         assert_eq!(percentile(&[3.0, 1.0, 2.0], 0.99), 3.0);
         assert_eq!(percentile(&[5.0], 0.0), 5.0);
+    }
+
+    #[test]
+    fn times_are_steady_once_two_medians_agree() {
+        let warm = [90.0, 60.0, 40.0, 30.0, 25.0, 20.0, 20.0, 21.0, 20.0, 19.0];
+        assert!(!is_steady(&warm), "the median falls from 40 to 20");
+        let more = [&warm[..], &[20.0, 20.0, 500.0, 20.0, 20.0]].concat();
+        assert!(is_steady(&more), "one slow run changes no median");
+        assert!(!is_steady(&[20.0; 9]), "there are too few runs");
     }
 
     #[test]

@@ -1,11 +1,12 @@
 //! A service and agents with emulated devices, as processes of this machine that can be killed, paused and started again.
 
+use crate::machine::{end, started, tell};
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::os::unix::fs::PermissionsExt;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up; nothing is asserted about how long it does take.
@@ -75,6 +76,15 @@ impl Cluster {
     /// As [`Self::start`].
     pub async fn serve_with(arguments: &[&str]) -> Self {
         Self::start_configured(0, 1, Backend::Emulated, arguments, None).await
+    }
+
+    /// A service with further arguments, and one agent with a device of [`HARDWARE`]. A pipeline that has no profile there
+    /// uses the agent as its gateway only.
+    ///
+    /// # Panics
+    /// As [`Self::start`].
+    pub async fn serve_with_gateway(arguments: &[&str]) -> Self {
+        Self::start_configured(1, 1, Backend::Emulated, arguments, None).await
     }
 
     /// A service without agents that asks every client for a token. The cluster's own client shows this one, which allows
@@ -155,6 +165,12 @@ impl Cluster {
         self.kill_service();
         token.unwrap_or(TOKEN).clone_into(&mut self.token);
         self.start_service().await;
+    }
+
+    /// What the service asks agents for.
+    #[must_use]
+    pub fn token(&self) -> &str {
+        &self.token
     }
 
     /// Where agents join.
@@ -459,23 +475,6 @@ impl Drop for Cluster {
             end(&mut child);
         }
     }
-}
-
-fn tell(process: u32, signal: &str) {
-    let told = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status().expect("kill runs");
-    assert!(told.success(), "process {process} cannot be told {signal}");
-}
-
-fn started(command: &mut Command, folder: &Path, name: &str) -> Child {
-    let log = folder.join(format!("{name}.log"));
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log file");
-    let out = log.try_clone().expect("a second handle");
-    command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-fn end(child: &mut Child) {
-    let _ended = child.kill();
-    let _ended = child.wait();
 }
 
 async fn answer(request: reqwest::RequestBuilder) -> Value {

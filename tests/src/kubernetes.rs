@@ -35,6 +35,31 @@ impl ControlPlane {
         Some(Self { program, folder, kubeconfig })
     }
 
+    /// The kubeconfig of the administrator.
+    #[must_use]
+    pub fn kubeconfig(&self) -> &str {
+        &self.kubeconfig
+    }
+
+    /// The folder of its files.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Sends a signal to the API server.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn signal_api(&self, signal: &str) {
+        crate::machine::tell(self.api_server().expect("it runs"), signal);
+    }
+
+    /// The number of the API server's process.
+    fn api_server(&self) -> Option<u32> {
+        std::fs::read_to_string(self.folder.path().join("plane/apiserver.pid")).ok()?.trim().parse().ok()
+    }
+
     /// The output of `kubectl`, errors included.
     ///
     /// # Panics
@@ -104,8 +129,24 @@ impl ControlPlane {
 
 impl Drop for ControlPlane {
     fn drop(&mut self) {
+        // A stopped one would hear nothing.
+        if let Some(process) = self.api_server() {
+            let _told = Command::new("kill").args(["-CONT", &process.to_string()]).status();
+        }
         let _ended = Command::new(&self.program).arg("stop").arg(self.folder.path().join("plane")).status();
     }
+}
+
+/// The output of `kubectl` after this input; `None` if it fails.
+pub(crate) fn run_kubectl(kubeconfig: &str, arguments: &[&str], input: &str) -> Option<String> {
+    let mut command = Command::new("kubectl");
+    command.env("KUBECONFIG", kubeconfig).arg("--request-timeout=10s").args(arguments);
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().ok()?;
+    // A command that reads no input may have closed it.
+    let _written = child.stdin.take().map(|mut pipe| pipe.write_all(input.as_bytes()));
+    let output = child.wait_with_output().ok()?;
+    output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// Gives an input to `kubectl`.

@@ -1,14 +1,18 @@
-//! What do the scenario tests share? Clusters of processes, a browser, a Prometheus, loads, the built programs, free ports.
+//! What do the scenario tests share? Clusters of processes, a browser, a Prometheus, a Triton, loads, the built
+//! programs, free ports.
 //!
 //! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
 
 pub mod browser;
 pub mod cluster;
 pub mod digits;
+pub mod kubelet;
 pub mod kubernetes;
 pub mod load;
 mod machine;
+pub mod machines;
 pub mod prometheus;
 pub mod slurm;
+pub mod triton;
 
 pub use machine::{free_port, printed, programs, root};

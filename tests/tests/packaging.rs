@@ -1,7 +1,8 @@
-//! The files in `packaging/` and the Dockerfile name real programs, commands and flags. Their images are not built here.
+//! The files in `packaging/` and the Dockerfile name real programs, commands and flags. The packages are built and installed
+//! here. The images are not built.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// What a unit's or an image's variables may be where a file leaves them to the administrator.
@@ -116,4 +117,102 @@ fn images_are_built_by_the_steps_of_make() {
     let cuda = text("scripts/onnxruntime-cuda.txt");
     let major = cuda.split("(CUDA ").nth(1).and_then(|t| t.split(',').next()).expect("the file says which CUDA");
     assert!(docker.contains(&format!("FROM nvidia/cuda:{major}.")), "the image has another CUDA than {major}");
+}
+
+/// Runs a command that must succeed; returns its stdout.
+fn run(command: &mut Command) -> String {
+    let output = command.output().unwrap_or_else(|e| panic!("{command:?}: {e}"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{command:?}: {}\n{out}{err}", output.status);
+    out.into_owned()
+}
+
+/// Packages of the built programs, in a folder of their own.
+struct Packages {
+    folder: tempfile::TempDir,
+    debian: PathBuf,
+    wheel: PathBuf,
+}
+
+impl Packages {
+    /// Builds both, from copies of the programs without their debug information, which is most of their bytes.
+    fn build() -> Self {
+        let folder = tempfile::tempdir().expect("a folder");
+        let bin = folder.path().join("bin");
+        std::fs::create_dir(&bin).expect("a folder");
+        for program in ["apportion", "apportion-agent"] {
+            let copy = bin.join(program);
+            std::fs::copy(apportion_tests::programs().join(program), &copy).expect("room for a copy");
+            // Without binutils the packages are large, and right all the same.
+            let _stripped = Command::new("strip").arg(&copy).status();
+        }
+        let library = folder.path().join("libonnxruntime.so");
+        std::fs::write(&library, "a library").expect("room");
+        let build = apportion_tests::root().join("packaging/build");
+        let printed = run(Command::new(build).arg(&bin).arg(folder.path().join("out")).arg(&library));
+        let paths: Vec<PathBuf> = printed.lines().map(PathBuf::from).collect();
+        let [debian, wheel] = &paths[..] else { panic!("two packages: {printed}") };
+        Self { debian: debian.clone(), wheel: wheel.clone(), folder }
+    }
+}
+
+/// The version that a program says.
+fn version(program: &Path) -> String {
+    run(Command::new(program).arg("--version"))
+}
+
+#[test]
+fn packages_are_built_and_installed() {
+    let Some(python) = apportion_needs::packages() else { return };
+    let packages = Packages::build();
+    let expected = version(&apportion_tests::programs().join("apportion"));
+    installed_debian(&packages, &expected);
+    installed_wheel(&packages, &python, &expected);
+}
+
+/// The Debian package installs programs, units, manual pages and completions.
+fn installed_debian(packages: &Packages, expected: &str) {
+    let root = packages.folder.path().join("root");
+    // A machine without packages: dpkg asks for these folders. The script after the installation makes no user there.
+    for folder in ["var/lib/dpkg/info", "var/lib/dpkg/updates"] {
+        std::fs::create_dir_all(root.join(folder)).expect("a folder");
+    }
+    std::fs::write(root.join("var/lib/dpkg/status"), "").expect("a file");
+    let forces = ["--force-not-root", "--force-depends", "--force-bad-path", "--force-script-chrootless"];
+    let mut dpkg = Command::new("dpkg");
+    run(dpkg.arg(format!("--root={}", root.display())).args(forces).arg("--install").arg(&packages.debian));
+    assert_eq!(version(&root.join("usr/bin/apportion")), expected);
+    assert!(version(&root.join("usr/bin/apportion-agent")).starts_with("apportion-agent "));
+    assert!(root.join("usr/lib/apportion/libonnxruntime.so").is_file(), "the agent's library");
+    for unit in ["apportion.service", "apportion-agent.service"] {
+        let text = std::fs::read_to_string(root.join("usr/lib/systemd/system").join(unit)).expect("a unit");
+        assert!(!text.contains("/usr/local/bin/") && !text.contains("/usr/local/lib/"), "{unit}: {text}");
+        let program = PathBuf::from(&command(&text)[0]);
+        assert!(root.join(program.strip_prefix("/").expect("a whole path")).is_file(), "{unit} starts {program:?}");
+    }
+    for page in ["apportion", "apportion-plan-explain", "apportion-context-set", "apportion-serve"] {
+        assert!(root.join(format!("usr/share/man/man1/{page}.1.gz")).is_file(), "there is no manual page {page}");
+    }
+    let completions = [
+        "bash-completion/completions/apportion",
+        "zsh/vendor-completions/_apportion",
+        "fish/vendor_completions.d/apportion.fish",
+    ];
+    for file in completions {
+        let text = std::fs::read_to_string(root.join("usr/share").join(file)).expect("completions");
+        assert!(text.contains("rollback"), "{file}");
+    }
+    run(Command::new("bash").arg("-n").arg(root.join("usr/share").join(completions[0])));
+}
+
+/// `pip install` of the wheel puts both programs on the path of its environment.
+fn installed_wheel(packages: &Packages, python: &Path, expected: &str) {
+    let venv = packages.folder.path().join("venv");
+    run(Command::new(python).args(["-m", "venv", "--without-pip"]).arg(&venv));
+    let arguments = ["-m", "pip", "--python"];
+    let mut pip = Command::new(python);
+    pip.args(arguments).arg(venv.join("bin/python")).args(["install", "--no-index", "--no-deps", "--no-input", "--quiet"]);
+    run(pip.arg("--disable-pip-version-check").arg(&packages.wheel));
+    assert_eq!(version(&venv.join("bin/apportion")), expected);
+    assert!(version(&venv.join("bin/apportion-agent")).starts_with("apportion-agent "));
 }

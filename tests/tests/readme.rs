@@ -30,6 +30,7 @@ const WITH_A_FLEET: &[&str] = &[
     "docs/tutorial/your-own-pipeline.md",
     "docs/how-to/send-requests.md",
     "docs/how-to/observe.md",
+    "docs/how-to/use-the-command-line.md",
     "docs/how-to/profile.md",
     "docs/how-to/deploy-and-roll-back.md",
     "docs/how-to/replan-on-schedule.md",
@@ -86,6 +87,8 @@ impl Shell {
             .args(["-euo", "pipefail", "-c", &script])
             .current_dir(self.folder.path())
             .env("PATH", path)
+            // The contexts of whoever runs the tests do not count.
+            .env("XDG_CONFIG_HOME", self.folder.path().join("settings"))
             .stdin(Stdio::null());
         command
     }
@@ -133,6 +136,18 @@ fn offline_commands_make_a_plan_and_a_plot() {
     assert_eq!(plan["status"], "optimal", "{plan}");
     let plot = shell.read("frontier.svg");
     assert!(plot.starts_with("<svg"), "{plot}");
+}
+
+#[test]
+fn the_readme_plans_with_a_service_in_four_lines() {
+    let mut fleet = Fleet::new();
+    fleet.run(&blocks(BY_HAND, "sh")[0]);
+    let block = blocks("README.md", "sh needs-service").into_iter().next().expect("the block");
+    assert_eq!(block.lines().count(), 4, "{block}");
+    let block = format!("export APPORTION_SERVER=http://127.0.0.1:7070\n{block}");
+    let printed = String::from_utf8(fleet.run(&block).expect("it ends").stdout).expect("text");
+    assert!(printed.contains("status      optimal") && printed.contains("vision: 120 queries/s"), "{printed}");
+    assert!(printed.lines().last().is_some_and(|row| row.contains("succeeded  vision")), "{printed}");
 }
 
 /// A printed plan without the line that says how long the planner took.
@@ -308,8 +323,8 @@ fn commands() -> Vec<String> {
         let listed = help.lines().skip_while(|line| *line != "Commands:").skip(1).take_while(|line| !line.is_empty());
         let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|l| !l.starts_with(' ')));
         let names = names.filter_map(|line| line.split_whitespace().next());
-        // These pass their arguments on to the agent's program, which is listed by itself.
-        let passes_on = |name: &&str| *name == "agent";
+        // It passes its arguments on to the agent's program, which is listed by itself.
+        let passes_on = |name: &&str| command == "apportion bench" && *name == "agent";
         open.extend(names.filter(|n| *n != "help" && !passes_on(n)).map(|name| format!("{command} {name}")));
         found.push(command);
     }

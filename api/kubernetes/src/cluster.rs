@@ -1,4 +1,4 @@
-//! How does the service read and scale one workload?
+//! How does the service reach a cluster, and how does it read and scale one workload?
 
 use crate::failure::{Asked, KubernetesError};
 use crate::workload::{FIELD_MANAGER, WorkloadName, WorkloadState};
@@ -117,7 +117,7 @@ impl KubernetesClient {
 }
 
 /// An answer, or an error after [`ANSWER_MAX`].
-async fn within<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
+pub(crate) async fn within<T>(answer: impl Future<Output = Result<T, kube::Error>>) -> Result<T, kube::Error> {
     let late = |_| kube::Error::Service(format!("no answer within {} s", ANSWER_MAX.as_secs()).into());
     tokio::time::timeout(ANSWER_MAX, answer).await.map_err(late)?
 }

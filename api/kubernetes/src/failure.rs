@@ -58,6 +58,14 @@ pub enum KubernetesError {
         /// The namespace.
         namespace: String,
     },
+    /// A list has too many Pods.
+    #[error("Pods in namespace {namespace}: expected at most {max} of one fleet")]
+    TooManyPods {
+        /// The namespace.
+        namespace: String,
+        /// The most.
+        max: usize,
+    },
     /// There are too many namespaces.
     #[error("namespace {namespace}: expected at most {max} namespaces in all pipelines together")]
     TooManyNamespaces {

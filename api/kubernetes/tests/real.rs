@@ -1,9 +1,11 @@
 //! Against a real API of Kubernetes with its controllers, without nodes.
 
 use apportion_kubernetes::{
-    KubernetesAccess, KubernetesClient, KubernetesError, Watches, WorkloadKind, WorkloadName, WorkloadState,
+    KubernetesAccess, KubernetesClient, KubernetesError, PodDeletion, PodIdentity, PodObservation, PodRequest, PodStage,
+    Watches, WorkloadKind, WorkloadName, WorkloadState,
 };
-use std::collections::BTreeMap;
+use serde_json::json;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
@@ -106,6 +108,19 @@ fn manifest(kind: &str, name: &str, replicas: &str) -> String {
     )
 }
 
+/// A Role of the documents. They bind it to a service account. The test's user is no account, so it has a binding of its
+/// own.
+fn documented_role(file: &str, role: &str) -> String {
+    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/kubernetes").join(file);
+    let text = std::fs::read_to_string(&path).expect("the Role of the documents");
+    format!(
+        "{text}\n---\napiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n\
+         metadata: {{name: tester, namespace: default}}\n\
+         roleRef: {{apiGroup: rbac.authorization.k8s.io, kind: Role, name: {role}}}\n\
+         subjects: [{{kind: User, name: tester, apiGroup: rbac.authorization.k8s.io}}]\n"
+    )
+}
+
 fn named(kind: WorkloadKind, name: &str) -> WorkloadName {
     WorkloadName { namespace: "default".into(), kind, name: name.into() }
 }
@@ -161,13 +176,6 @@ async fn replicas_are_written_unless_another_manager_owns_them() {
 async fn the_role_of_the_documents_suffices_and_less_is_named() {
     let Some(plane) = Plane::start() else { return };
     plane.apply(&manifest("Deployment", "free", ""));
-    let role = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/kubernetes/actuator-role.yaml");
-    let text = std::fs::read_to_string(&role).expect("the Role of the documents");
-    // The documents bind a service account; the test's user is no account, so it has a binding of its own.
-    let binding = "apiVersion: rbac.authorization.k8s.io/v1\nkind: RoleBinding\n\
-                   metadata: {name: tester, namespace: default}\n\
-                   roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: apportion}\n\
-                   subjects: [{kind: User, name: tester, apiGroup: rbac.authorization.k8s.io}]\n";
     let kubeconfig = plane.control(&["token"], &["tester"]).trim().to_owned();
     let cluster = plane.cluster_of(Path::new(&kubeconfig)).await;
     let free = named(WorkloadKind::Deployment, "free");
@@ -189,7 +197,7 @@ async fn the_role_of_the_documents_suffices_and_less_is_named() {
     let forbidden = cluster.scale(&free, &seen, 2).await.expect_err("no Role").to_string();
     assert!(forbidden.contains("patch deployments.apps/scale in namespace default"), "{forbidden}");
 
-    plane.apply(&format!("{text}\n---\n{binding}"));
+    plane.apply(&documented_role("actuator-role.yaml", "apportion"));
     let seen = until(&watches, std::slice::from_ref(&free), |seen| seen.contains_key(&free)).await;
     assert_eq!(cluster.read(&free).await.expect("the Role").replicas, seen[&free].replicas);
     let seen = cluster.read(&free).await.expect("the Role");
@@ -232,4 +240,83 @@ async fn a_thousand_deployments_are_listed_once() {
     until(&watches, &all, |seen| seen[&all[500]].replicas == 3).await;
     // A restarted API server may have forgotten the changes since the last one that a watch has. It answers 410 then.
     assert!(watches.lists() <= 4, "each is listed once more at most: {}", watches.lists());
+}
+
+/// The only Pod with the label, once it is in this stage.
+async fn until_pod(cluster: &KubernetesClient, stage: PodStage) -> PodObservation {
+    let begun = Instant::now();
+    loop {
+        let mut pods = cluster.list_pods("default", "fleet=app").await.expect("a list");
+        assert_eq!(pods.len(), 1, "{pods:?}");
+        if pods[0].stage == stage {
+            return pods.remove(0);
+        }
+        assert!(begun.elapsed() < PATIENCE, "{stage:?}: {pods:?}");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_are_created_listed_and_deleted_with_the_documented_rights() {
+    let Some(plane) = Plane::start() else { return };
+    let kubeconfig = plane.control(&["token"], &["tester"]).trim().to_owned();
+    let cluster = plane.cluster_of(Path::new(&kubeconfig)).await;
+    let forbidden = cluster.list_pods("default", "fleet=app").await.expect_err("no Role").to_string();
+    assert_eq!(forbidden, "RBAC forbids to list pods in namespace default: expected a Role that grants it");
+    plane.apply(&documented_role("machines-role.yaml", "apportion-machines"));
+    let begun = Instant::now();
+    while cluster.list_pods("default", "fleet=app").await.is_err() {
+        assert!(begun.elapsed() < PATIENCE, "the Role has no effect");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    plane.kubectl(&["run", "other", "--image=none", "--labels=fleet=app-2"]);
+
+    let request = PodRequest {
+        namespace: "default".into(),
+        name: "app.t4.0c9f".into(),
+        labels: BTreeMap::from([("fleet".to_owned(), "app".to_owned())]),
+        spec: json!({"containers": [{"name": "agent", "image": "none"}]}),
+    };
+    let uid = cluster.create_pod(&request).await.expect("the Role");
+    let twice = cluster.create_pod(&request).await.expect_err("the name is taken").to_string();
+    assert!(twice.contains("409") && twice.contains("already exists"), "{twice}");
+    let seen = until_pod(&cluster, PodStage::Unplaced).await;
+    assert_eq!((&seen.name, &seen.uid), (&request.name, &uid), "{seen:?}");
+
+    // A node that does not exist does as well: nothing but a kubelet would notice.
+    let binding = plane.folder.path().join("binding.json");
+    let target = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": request.name, "namespace": "default"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node1"}
+    });
+    std::fs::write(&binding, target.to_string()).expect("written");
+    let path = format!("/api/v1/namespaces/default/pods/{}/binding", request.name);
+    plane.kubectl(&["create", "--raw", &path, "-f", &binding.display().to_string()]);
+    until_pod(&cluster, PodStage::Starting).await;
+
+    let pod = PodIdentity { namespace: "default".into(), name: request.name.clone(), uid };
+    let other = PodIdentity { uid: "00000000-0000-0000-0000-000000000000".into(), ..pod.clone() };
+    cluster.delete_pod(&other, PodDeletion::Immediate).await.expect("that one is gone already");
+    until_pod(&cluster, PodStage::Starting).await;
+    cluster.delete_pod(&pod, PodDeletion::Graceful).await.expect("the Role");
+    until_pod(&cluster, PodStage::Deleted).await;
+    cluster.delete_pod(&pod, PodDeletion::Immediate).await.expect("the Role");
+    assert_eq!(cluster.list_pods("default", "fleet=app").await.expect("a list"), []);
+    cluster.delete_pod(&pod, PodDeletion::Graceful).await.expect("it is gone");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_list_of_pods_has_several_pages() {
+    const COUNT: usize = 501;
+    let Some(plane) = Plane::start() else { return };
+    let pod = |n: usize| {
+        format!(
+            "apiVersion: v1\nkind: Pod\nmetadata: {{name: p{n:04}, namespace: default, labels: {{fleet: app}}}}\n\
+             spec: {{containers: [{{name: c, image: none}}]}}\n---\n"
+        )
+    };
+    plane.apply(&(0..COUNT).map(pod).collect::<String>());
+    let pods = plane.cluster().await.list_pods("default", "fleet=app").await.expect("a list");
+    let names: BTreeSet<&str> = pods.iter().map(|pod| pod.name.as_str()).collect();
+    assert_eq!((pods.len(), names.len()), (COUNT, COUNT));
 }

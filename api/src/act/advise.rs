@@ -5,6 +5,7 @@
 
 use super::apply::{ApplyError, fence};
 use super::deployment::note_deployment;
+use super::division::{DivisionInput, PipelineShare, divide_devices};
 use super::lease::{ADVISOR, work_while_held};
 use super::replan::{ReplanRound, Verdict, plan_pipeline, share_of, store_decision};
 use super::replanned::{DemandOrigin, replanned_spec};
@@ -13,7 +14,6 @@ use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::measured::FleetTimes;
 use crate::decide::replan::{ReplanInput, may_improve_after, period};
-use crate::decide::shares::{PipelineSize, divide, least_work};
 use crate::store::{self, advice::AdviceRow, decisions::DecisionRow, leases::HeldLease};
 use apportion_domain::PipelinePlan;
 use apportion_wire::{DecisionKind, HardwareSpec, PipelineSpec};
@@ -170,22 +170,20 @@ impl Advisor {
     /// Plans each pipeline with a known demand on its part of the devices.
     async fn round(&mut self, wishes: Vec<Wish>) -> Result<(), ApplyError> {
         let hardware = self.registered_hardware().await?;
-        let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
-        let size = |w: &Wish| PipelineSize { least_work: least_work(&w.spec, w.qps), tasks: w.spec.tasks.len() as u32 };
-        let sizes: Vec<_> = wishes.iter().map(size).collect();
         let cancel = Arc::new(AtomicBool::new(false));
         // Agents measure nothing of a fleet that they do not serve.
         let times = FleetTimes::default();
         let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease, times };
-        for (wish, devices) in wishes.into_iter().zip(divide(&counts, &sizes)).filter(|(wish, _)| wish.is_known) {
+        let shares = self.shares(&wishes, &hardware, &round).await?;
+        for (wish, share) in wishes.into_iter().zip(shares).filter(|(wish, _)| wish.is_known) {
             let name = wish.spec.name.clone();
             let current = last_advice(wish.last.as_ref())?;
             let at = Instant::now();
             let changed_at = self.watched.get(&name).and_then(|w| w.changed_at);
             let may_improve = may_improve_after(changed_at, at);
             let input = ReplanInput { may_improve, ..ReplanInput::for_seen_demand(wish.spec.clone(), wish.qps) };
-            let planned = plan_pipeline(&input, share_of(&hardware, &devices), current.as_ref(), &round).await;
-            let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
+            let planned = plan_pipeline(&input, share_of(&hardware, &share.devices), current.as_ref(), &round).await;
+            let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string())).noted(&share.note);
             store_decision(&self.app, &input, &verdict, &round).await?;
             if let Verdict::Replace(made) = &verdict {
                 let mut tx = self.app.pool.begin().await?;
@@ -204,6 +202,22 @@ impl Advisor {
             self.app.parts.note_alive(ServicePart::Advisor);
         }
         Ok(())
+    }
+
+    /// The devices of each pipeline. One whose demand is unknown keeps its part, by its last demand.
+    async fn shares(
+        &self,
+        wishes: &[Wish],
+        hardware: &[HardwareSpec],
+        round: &ReplanRound,
+    ) -> Result<Vec<PipelineShare>, ApplyError> {
+        let inputs: Vec<ReplanInput> =
+            wishes.iter().map(|wish| ReplanInput::for_seen_demand(wish.spec.clone(), wish.qps)).collect();
+        let advised = wishes.iter().map(|wish| last_advice(wish.last.as_ref())).collect::<Result<Vec<_>, _>>()?;
+        let in_force = advised.iter().flatten().collect();
+        let wishes = inputs.iter().collect();
+        let (times, cancel) = (&round.times, &round.cancel);
+        Ok(divide_devices(&DivisionInput { wishes, hardware, in_force, times, cancel }).await)
     }
 
     /// The registered hardware types that pipelines without agents may have.

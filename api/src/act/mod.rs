@@ -11,6 +11,7 @@ pub mod announce;
 pub mod apply;
 pub mod connections;
 mod deployment;
+mod division;
 pub mod heartbeats;
 pub mod leader;
 pub mod lease;

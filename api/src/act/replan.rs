@@ -6,12 +6,12 @@
 use super::apply::{
     ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence, load_plan,
 };
+use super::division::{DivisionInput, divide_devices};
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
 use crate::decide::measured::{FleetTimes, fill_times};
 use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
 use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
-use crate::decide::shares::{PipelineSize, divide, least_work};
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
 use crate::store::{self, decisions::DecisionRow, holds::FLEET, holds::HoldRow, leases::HeldLease, plans::PlanRow};
@@ -58,6 +58,17 @@ pub(super) enum Verdict {
     Fail(String),
 }
 
+impl Verdict {
+    /// The same with an addition to its reason.
+    pub(super) fn noted(mut self, note: &str) -> Self {
+        match &mut self {
+            Self::Replace(made) => made.reason += note,
+            Self::Keep { reason, .. } | Self::Fail(reason) => *reason += note,
+        }
+        self
+    }
+}
+
 /// Why a pipeline got no plan in a round.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RoundError {
@@ -101,15 +112,15 @@ pub async fn run_round(
     let held_names = held.iter().map(|held| held.wish.spec.name.clone()).collect();
     let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };
     let hardware = free_hardware(app, fleet.counts(), &parts, &free).await?;
-    let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
-    let size =
-        |w: &ReplanInput| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
-    let sizes: Vec<_> = free.iter().map(|wish| size(wish)).collect();
+    let in_force = parts.iter().map(|p| &p.part).collect();
+    let (times, cancel) = (&round.times, &round.cancel);
+    let division = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force, times, cancel };
+    let shares = divide_devices(&division).await;
     let mut replacements: Vec<(&ReplanInput, Box<Replacement>)> = Vec::new();
-    for (wish, devices) in free.iter().zip(divide(&counts, &sizes)) {
+    for (wish, share) in free.iter().zip(shares) {
         let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
-        let planned = plan_pipeline(wish, share_of(&hardware, &devices), current, round).await;
-        let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
+        let planned = plan_pipeline(wish, share_of(&hardware, &share.devices), current, round).await;
+        let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string())).noted(&share.note);
         if matches!(verdict, Verdict::Fail(_)) {
             summary.failed.push(wish.spec.name.clone());
         }

@@ -4,6 +4,7 @@
 //! plan is not deployed: its devices are what the machines are asked for. When they come, a round plans with them.
 
 use super::apply::{ApplyError, fence};
+use super::division::{DivisionInput, divide_devices};
 use super::replan::{
     InForce, ReplanRound, RoundError, Verdict, free_hardware, holds_in_force, part_held, parts_in_force, plan_pipeline,
     share_of,
@@ -12,9 +13,9 @@ use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
 use crate::decide::machines::{ReachableType, devices_in_reach};
 use crate::decide::replan::{OnBetterPlan, ReplanInput};
-use crate::decide::shares::{PipelineSize, divide, least_work};
+use crate::decide::shares::devices_of;
 use crate::store::{self, Time, hardware::HardwareRow};
-use apportion_domain::{PipelinePlan, Plan};
+use apportion_domain::PipelinePlan;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
@@ -39,16 +40,15 @@ pub(super) async fn note_wanted(
     let free: Vec<_> = free.into_iter().filter(|wish| wish.on_better_plan == OnBetterPlan::Apply).collect();
     let reach = devices_in_reach(&fleet.counts(), &types, since_epoch(now()));
     let hardware = free_hardware(app, reach, &parts, &free).await?;
-    let counts: BTreeMap<String, u32> = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
-    let size =
-        |w: &ReplanInput| PipelineSize { least_work: least_work(&w.spec, w.demand_qps), tasks: w.spec.tasks.len() as u32 };
-    let sizes: Vec<_> = free.iter().map(|wish| size(wish)).collect();
-    for (wish, devices) in free.iter().zip(divide(&counts, &sizes)) {
+    let plans = parts.iter().map(|p| &p.part).collect();
+    let (times, cancel) = (&round.times, &round.cancel);
+    let input = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force: plans, times, cancel };
+    for (wish, share) in free.iter().zip(divide_devices(&input).await) {
         // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age of
         // that plan does not count, because machines take their time too.
         let wish = &ReplanInput { may_improve: true, ..(*wish).clone() };
         let in_force = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
-        let planned = plan_pipeline(wish, share_of(&hardware, &devices), in_force, round).await;
+        let planned = plan_pipeline(wish, share_of(&hardware, &share.devices), in_force, round).await;
         match wanted_devices(planned, in_force) {
             Ok(devices) => store_wants(app, &wish.spec.name, &devices, round).await?,
             Err(error) => {
@@ -85,13 +85,6 @@ fn wanted_devices(
         (Verdict::Keep { .. }, Some(part)) => Ok(devices_of(part)),
         (Verdict::Keep { reason, .. } | Verdict::Fail(reason), _) => Err(WantError::NoPlan(reason)),
     }
-}
-
-/// The devices of a pipeline's plan, by hardware type.
-pub(super) fn devices_of(part: &PipelinePlan) -> BTreeMap<String, u32> {
-    let plan = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
-    let devices = plan.devices().into_iter();
-    devices.map(|(name, count)| (name.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))).collect()
 }
 
 async fn store_wants(

@@ -1,10 +1,89 @@
 //! How do several pipelines divide the fleet's devices, before each is planned on its part?
 //!
-//! The devices of each type are divided in proportion to the pipelines' least work, by the method of largest remainders.
-//! Least work is counted in busy devices, at the demand and with the fastest variants. One pipeline alone gets all devices.
+//! Each pipeline has the devices of its part of a joint plan ([`with_spare`]). The others are divided in proportion to the
+//! pipelines' least work, by the method of largest remainders ([`divide`]). Least work is counted in busy devices, at the
+//! demand and with the fastest variants. One pipeline alone gets all devices.
 
-use apportion_wire::PipelineSpec;
+use apportion_domain::{PipelinePlan, Plan};
+use apportion_wire::{ObjectiveSpec, PipelineSpec};
 use std::collections::BTreeMap;
+
+/// Devices by hardware type.
+pub type DeviceCounts = BTreeMap<String, u32>;
+
+/// The devices of a pipeline's plan.
+#[must_use]
+pub fn devices_of(part: &PipelinePlan) -> DeviceCounts {
+    let plan = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
+    let devices = plan.devices().into_iter();
+    devices.map(|(name, count)| (name.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))).collect()
+}
+
+/// The pipelines that one plan can be made for, by position: those of the same mode and latency rule.
+#[must_use]
+pub fn pipelines_by_goal(objectives: &[ObjectiveSpec]) -> Vec<Vec<usize>> {
+    let mut groups: Vec<Vec<usize>> = Vec::new();
+    for (at, objective) in objectives.iter().enumerate() {
+        let is_same = |group: &Vec<usize>| {
+            let of = &objectives[group[0]];
+            (&of.mode, &of.latency_rule) == (&objective.mode, &objective.latency_rule)
+        };
+        match groups.iter().position(is_same) {
+            Some(group) => groups[group].push(at),
+            None => groups.push(vec![at]),
+        }
+    }
+    groups
+}
+
+/// The objective of one plan for all of these pipelines. It has a budget, the sum, if each has one.
+#[must_use]
+pub fn joint_objective(objectives: &[&ObjectiveSpec]) -> ObjectiveSpec {
+    let budget_per_hour = objectives.iter().map(|of| of.budget_per_hour).sum();
+    ObjectiveSpec { budget_per_hour, ..objectives.first().copied().cloned().unwrap_or_default() }
+}
+
+/// A pipeline before the spare devices are divided.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JointPart {
+    /// The devices of its part of the joint plan.
+    pub planned: DeviceCounts,
+    /// The devices of its plan in force.
+    pub in_force: DeviceCounts,
+    /// Its size.
+    pub size: PipelineSize,
+}
+
+/// Divides all devices (`counts`) among pipelines with a joint plan. Each has its part of that plan. What is left goes first
+/// to pipelines whose plan in force has more: a plan in force does not lose a device that nobody needs. The rest is divided
+/// by size.
+#[must_use]
+pub fn with_spare(counts: &DeviceCounts, parts: &[JointPart]) -> Vec<DeviceCounts> {
+    let mut spare = counts.clone();
+    let mut shares: Vec<DeviceCounts> = Vec::with_capacity(parts.len());
+    let mut take = |hardware: &str, wanted: u32| {
+        let left = spare.get_mut(hardware).filter(|_| wanted > 0);
+        left.map_or(0, |left| {
+            let taken = wanted.min(*left);
+            *left -= taken;
+            taken
+        })
+    };
+    for part in parts {
+        shares.push(part.planned.iter().map(|(name, &count)| (name.clone(), take(name, count))).collect());
+    }
+    for (part, share) in parts.iter().zip(&mut shares) {
+        for (name, &count) in &part.in_force {
+            let has = share.get(name).copied().unwrap_or(0);
+            *share.entry(name.clone()).or_default() += take(name, count.saturating_sub(has));
+        }
+    }
+    let sizes: Vec<PipelineSize> = parts.iter().map(|part| part.size).collect();
+    for (share, more) in shares.iter_mut().zip(divide(&spare, &sizes)) {
+        more.into_iter().for_each(|(name, count)| *share.entry(name).or_default() += count);
+    }
+    shares
+}
 
 /// The devices that a pipeline keeps busy at least: the sum over its tasks of queries per second times least time per
 /// query.
@@ -55,7 +134,7 @@ pub struct PipelineSize {
 ///
 /// Each pipeline gets at least as many devices of the most numerous type as it has tasks, if there are enough.
 #[must_use]
-pub fn divide(counts: &BTreeMap<String, u32>, pipelines: &[PipelineSize]) -> Vec<BTreeMap<String, u32>> {
+pub fn divide(counts: &DeviceCounts, pipelines: &[PipelineSize]) -> Vec<DeviceCounts> {
     let mut parts = vec![BTreeMap::new(); pipelines.len()];
     if pipelines.len() == 1 {
         parts[0] = counts.clone();
@@ -89,8 +168,52 @@ mod tests {
         list.iter().map(|&(least_work, tasks)| PipelineSize { least_work, tasks }).collect()
     }
 
-    fn counts(parts: &[BTreeMap<String, u32>]) -> Vec<u32> {
+    fn counts(parts: &[DeviceCounts]) -> Vec<u32> {
         parts.iter().map(|p| p["h"]).collect()
+    }
+
+    fn devices(list: &[(&str, u32)]) -> DeviceCounts {
+        list.iter().map(|&(name, count)| (name.to_owned(), count)).collect()
+    }
+
+    fn part(planned: &[(&str, u32)], in_force: &[(&str, u32)], least_work: f64) -> JointPart {
+        let size = PipelineSize { least_work, tasks: 1 };
+        JointPart { planned: devices(planned), in_force: devices(in_force), size }
+    }
+
+    #[test]
+    fn each_pipeline_has_its_part_of_the_joint_plan() {
+        let parts = [part(&[("x", 4)], &[], 1.0), part(&[("y", 4)], &[], 9.0)];
+        let shares = with_spare(&devices(&[("x", 4), ("y", 4)]), &parts);
+        assert_eq!((shares[0]["x"], shares[0]["y"]), (4, 0));
+        assert_eq!((shares[1]["x"], shares[1]["y"]), (0, 4));
+    }
+
+    #[test]
+    fn spare_devices_go_first_to_plans_in_force() {
+        let parts = [part(&[("x", 1)], &[("x", 3)], 1.0), part(&[("x", 1)], &[("x", 1)], 9.0)];
+        assert_eq!(with_spare(&devices(&[("x", 4)]), &parts), [devices(&[("x", 3)]), devices(&[("x", 1)])]);
+        let many = with_spare(&devices(&[("x", 24)]), &parts);
+        assert_eq!((many[0]["x"], many[1]["x"]), (3 + 3, 1 + 17), "the other 20 by work, at least one for each");
+    }
+
+    #[test]
+    fn shares_are_all_devices_and_no_more() {
+        for (planned, count) in [(3_u32, 2_u32), (0, 7), (2, 5), (5, 5)] {
+            let parts = [part(&[("x", planned)], &[("x", 2), ("z", 1)], 1.0), part(&[], &[("x", 4)], 2.0)];
+            let shares = with_spare(&devices(&[("x", count), ("y", 3)]), &parts);
+            let sum = |name: &str| shares.iter().filter_map(|share| share.get(name)).sum::<u32>();
+            assert_eq!((sum("x"), sum("y"), sum("z")), (count, 3, 0), "{planned} planned: {shares:?}");
+        }
+    }
+
+    #[test]
+    fn only_pipelines_of_one_goal_share_a_plan() {
+        let of = |mode: &str, budget_per_hour| ObjectiveSpec { mode: mode.into(), latency_rule: None, budget_per_hour };
+        let all = [of("min_cost", Some(1.0)), of("max_accuracy", None), of("min_cost", Some(2.0))];
+        assert_eq!(pipelines_by_goal(&all), [vec![0, 2], vec![1]]);
+        assert_eq!(joint_objective(&[&all[0], &all[2]]), of("min_cost", Some(3.0)));
+        assert_eq!(joint_objective(&[&all[0], &of("min_cost", None)]), of("min_cost", None));
     }
 
     #[test]

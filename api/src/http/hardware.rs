@@ -37,7 +37,7 @@ pub struct HardwareDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 0, maximum = 100_000)]
     pub count_max: Option<u32>,
-    /// The substrate that is asked for machines with such devices: `local` or `slurm`; null: none is asked.
+    /// The substrate that is asked for machines with such devices: `local`, `slurm` or `kubernetes`; null: none is asked.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub substrate: Option<String>,
     /// Seconds from the wish for a machine until its agent comes, as expected, 0 to 604,800. Default: as measured, or 60.

@@ -24,6 +24,7 @@ pub mod idempotency;
 pub mod intake;
 pub mod limits;
 pub mod loads;
+pub mod machines;
 pub mod metrics;
 pub mod openapi;
 pub mod page;
@@ -115,6 +116,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(frontiers::configure)
         .configure(comparisons::configure)
         .configure(agents::configure)
+        .configure(machines::configure)
         .configure(target::configure)
         .configure(holds::configure)
         .configure(schedules::configure)

@@ -4,7 +4,8 @@ use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, comparisons, decisions, demand, events, explanations, files, frontiers, hardware, health, holds,
-    loads, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, times, tokens, traces, webhooks,
+    loads, machines, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, times, tokens, traces,
+    webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -73,6 +74,7 @@ use utoipa_swagger_ui::SwaggerUi;
         comparisons::delete,
         agents::list,
         agents::delete,
+        machines::list,
         target::get,
         target::put,
         target::history,

@@ -156,7 +156,7 @@ pub struct SolveRequest {
     pub problem: Problem,
     /// The options.
     pub options: PlanOptions,
-    /// The trace of each pipeline, in the problem's order.
+    /// The trace of each pipeline, in the problem's order. Without any, no plan is replayed.
     pub traces: Vec<ArrivalTrace>,
     /// Stops the search when it is set.
     pub cancel: Arc<AtomicBool>,
@@ -236,7 +236,7 @@ fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
         gap: request.options.gap,
         time_limit: Some(request.options.time_limit()),
         cancel: request.cancel,
-        trace: Some(workload(request.traces)),
+        trace: (!request.traces.is_empty()).then(|| workload(request.traces)),
         explain: request.explain,
         listener: request.listener,
         ladder: request.options.ladder,

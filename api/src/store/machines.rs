@@ -30,6 +30,15 @@ pub struct MachineRow {
     pub returned_at: Option<Time>,
 }
 
+/// Which machines a list has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MachineFilter {
+    /// Only those of this hardware type.
+    pub hardware: Option<String>,
+    /// Only those in the stage with this name.
+    pub stage: Option<&'static str>,
+}
+
 /// Another stage of a machine.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StageChange<'a> {
@@ -104,6 +113,29 @@ pub async fn insert(db: &mut PgConnection, row: &MachineRow) -> Result<bool> {
 /// The database's.
 pub async fn open(db: &mut PgConnection) -> Result<Vec<MachineRow>> {
     sqlx::query_as(select!("where stage <> 'ended' order by name")).fetch_all(db).await
+}
+
+/// At most `limit` machines after this name, by name; `None`: the first ones.
+///
+/// # Errors
+/// The database's.
+pub async fn page(
+    db: &mut PgConnection,
+    filter: &MachineFilter,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<MachineRow>> {
+    sqlx::query_as(select!(
+        "where ($1::text is null or name > $1) and ($2::text is null or hardware = $2)
+         and ($3::text is null or stage = $3) order by name limit $4"
+    ))
+    .persistent(false)
+    .bind(after)
+    .bind(&filter.hardware)
+    .bind(filter.stage)
+    .bind(limit)
+    .fetch_all(db)
+    .await
 }
 
 /// The machine with this name.

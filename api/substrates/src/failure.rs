@@ -1,5 +1,6 @@
 //! Why has a substrate not done or said something?
 
+use apportion_kubernetes::KubernetesError;
 use std::io;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -53,6 +54,9 @@ pub enum SubstrateError {
         /// The right form.
         expected: &'static str,
     },
+    /// Kubernetes has not done or said something.
+    #[error(transparent)]
+    Kubernetes(#[from] KubernetesError),
     /// A file cannot be read or written.
     #[error("{path}")]
     File {

@@ -4,13 +4,16 @@
 //! `apportion-agent`. [`Substrates::observe`] shows the job: it waits, it runs, or it has ended. [`Substrates::release`]
 //! lets the agent finish its work and ends the job.
 //!
-//! What belongs here: one seam for all substrates, their settings, child processes (`local`) and jobs (`slurm`). What never
-//! does: how many machines there should be (the service's `decide::machines`), the database. A substrate that does not
-//! answer is an error and never an empty list. The commonest addition is a substrate: a module with `observe`, `start` and
-//! `release`, its settings, and its arms in [`Substrates`].
+//! What belongs here: one seam for all substrates, their settings, child processes (`local`), jobs (`slurm`) and Pods
+//! (`kubernetes`). What never does: how many machines there should be (the service's `decide::machines`), the database,
+//! the API of Kubernetes (`api/kubernetes`). A substrate that does not answer is an error and never an empty list. The
+//! commonest addition is a substrate: a module with `observe`, `start` and `release`, its settings, and its arms in
+//! [`Substrates`].
 
 mod agent;
+mod checks;
 mod failure;
+mod kubernetes;
 mod local;
 mod machine;
 mod names;
@@ -19,9 +22,11 @@ mod slurm;
 mod substrates;
 
 pub use agent::AgentAccess;
+pub use checks::{DEVICES_EACH_MAX, RefusedSetting};
 pub use failure::SubstrateError;
 pub use machine::{MachineRequest, MachineState, ObservedMachine, ReleaseWay};
 pub use settings::{
-    DEVICES_EACH_MAX, LocalHardware, LocalSettings, RefusedSetting, SlurmHardware, SlurmSettings, SubstrateSettings,
+    KubernetesHardware, KubernetesMachines, LocalHardware, LocalSettings, SlurmHardware, SlurmRest, SlurmSettings,
+    SubstrateSettings,
 };
 pub use substrates::{SubstrateKind, Substrates};

@@ -6,6 +6,9 @@
 /// Longest name of a fleet or a hardware type, in characters.
 pub(crate) const WORD_CHARS_MAX: usize = 64;
 
+/// Longest name on Kubernetes, in characters.
+const DNS_CHARS_MAX: usize = 253;
+
 /// The name of a machine.
 pub(crate) fn machine_name(fleet: &str, hardware: &str, id: &str) -> String {
     format!("{fleet}.{hardware}.{id}")
@@ -28,6 +31,14 @@ pub(crate) fn is_hardware_word(text: &str) -> bool {
     is_word(text, "-_.") && !text.starts_with('.')
 }
 
+/// Whether Kubernetes takes a text as a name: words of small letters, digits and -, with dots between them (RFC 1123).
+pub(crate) fn is_name_of_dns(text: &str) -> bool {
+    let is_sign = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
+    let is_label =
+        |label: &str| !label.is_empty() && label.chars().all(is_sign) && !label.starts_with('-') && !label.ends_with('-');
+    text.len() <= DNS_CHARS_MAX && text.split('.').all(is_label)
+}
+
 fn is_word(text: &str, marks: &str) -> bool {
     let is_part = |c: char| c.is_ascii_alphanumeric() || marks.contains(c);
     (1..=WORD_CHARS_MAX).contains(&text.len()) && text.chars().all(is_part)
@@ -36,6 +47,16 @@ fn is_word(text: &str, marks: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_kubernetes_are_small_words_with_dots() {
+        for right in ["t4", "a100-80gb", "t4.large", "1"] {
+            assert!(is_name_of_dns(right), "{right}");
+        }
+        for wrong in ["", "T4", "t4.", ".t4", "a..b", "-a", "a-", "a_b", "a b", "a".repeat(254).as_str()] {
+            assert!(!is_name_of_dns(wrong), "{wrong}");
+        }
+    }
 
     #[test]
     fn a_name_tells_fleet_and_hardware() {

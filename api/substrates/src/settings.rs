@@ -1,12 +1,15 @@
 //! Which settings do substrates have?
 
-use crate::names::{WORD_CHARS_MAX, is_fleet_word, is_hardware_word};
+mod kubernetes;
+
+pub use kubernetes::{KubernetesHardware, KubernetesMachines};
+
+use crate::checks::{RefusedSetting, check_hardware, refused};
+use crate::names::{WORD_CHARS_MAX, is_fleet_word};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-/// Most devices of one machine.
-pub const DEVICES_EACH_MAX: u32 = 256;
 /// Longest time of a setting, in seconds: a week.
 const SECONDS_MAX: f64 = 604_800.0;
 /// Most changes of an hour.
@@ -32,6 +35,8 @@ pub struct SubstrateSettings {
     pub local: Option<LocalSettings>,
     /// Agents as jobs of Slurm.
     pub slurm: Option<SlurmSettings>,
+    /// Agents as Pods of Kubernetes.
+    pub kubernetes: Option<KubernetesMachines>,
 }
 
 impl Default for SubstrateSettings {
@@ -45,6 +50,7 @@ impl Default for SubstrateSettings {
             dry_run: false,
             local: None,
             slurm: None,
+            kubernetes: None,
         }
     }
 }
@@ -101,6 +107,8 @@ pub struct SlurmSettings {
     pub directory: Option<String>,
     /// Folder of `sbatch`, `squeue` and `scancel`. Default: they are on the `PATH`.
     pub commands: Option<PathBuf>,
+    /// The slurmrestd that is asked in the place of commands.
+    pub rest: Option<SlurmRest>,
     /// The hardware types, by name.
     pub hardware: BTreeMap<String, SlurmHardware>,
 }
@@ -114,9 +122,24 @@ impl Default for SlurmSettings {
             state_dir: None,
             directory: None,
             commands: None,
+            rest: None,
             hardware: BTreeMap::new(),
         }
     }
+}
+
+/// Where slurmrestd listens, and as which user it is asked.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SlurmRest {
+    /// Its address, `http://HOST:PORT`.
+    pub url: Option<String>,
+    /// Its Unix socket, in the place of an address.
+    pub socket: Option<PathBuf>,
+    /// The user of the token.
+    pub user: Option<String>,
+    /// File with the user's token (`scontrol token`). A slurmrestd on a socket may do without.
+    pub token_file: Option<PathBuf>,
 }
 
 /// A hardware type of the substrate `slurm`. Words have the form that `man sbatch` gives.
@@ -185,22 +208,6 @@ pub(crate) struct SlurmOption<'a> {
     pub(crate) value: &'a str,
 }
 
-/// A setting that is refused.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{pointer}: {found}: expected {expected}")]
-pub struct RefusedSetting {
-    /// Its place, a JSON pointer.
-    pub pointer: String,
-    /// Its value.
-    pub found: String,
-    /// The right form.
-    pub expected: String,
-}
-
-fn refused(pointer: impl Into<String>, found: impl ToString, expected: impl Into<String>) -> RefusedSetting {
-    RefusedSetting { pointer: pointer.into(), found: found.to_string(), expected: expected.into() }
-}
-
 impl SubstrateSettings {
     /// Checks every value.
     ///
@@ -230,20 +237,9 @@ impl SubstrateSettings {
                 check_hardware(&format!("/local/hardware/{name}"), name, hardware.devices)?;
             }
         }
-        self.slurm.as_ref().map_or(Ok(()), check_slurm)
+        self.slurm.as_ref().map_or(Ok(()), check_slurm)?;
+        self.kubernetes.as_ref().map_or(Ok(()), |kubernetes| kubernetes.check(&self.fleet))
     }
-}
-
-fn check_hardware(pointer: &str, name: &str, devices: u32) -> Result<(), RefusedSetting> {
-    if !is_hardware_word(name) {
-        let expected = format!("1 to {WORD_CHARS_MAX} letters, digits, -, _ and . as the name of a hardware type");
-        return Err(refused(pointer, format!("{name:?}"), expected));
-    }
-    if !(1..=DEVICES_EACH_MAX).contains(&devices) {
-        let expected = format!("a whole number from 1 to {DEVICES_EACH_MAX}");
-        return Err(refused(format!("{pointer}/devices"), devices, expected));
-    }
-    Ok(())
 }
 
 fn check_slurm(slurm: &SlurmSettings) -> Result<(), RefusedSetting> {
@@ -264,6 +260,24 @@ fn check_slurm(slurm: &SlurmSettings) -> Result<(), RefusedSetting> {
             return Err(refused(pointer, format!("{text:?}"), "an absolute path without % and \\"));
         }
     }
+    slurm.rest.as_ref().map_or(Ok(()), check_rest)
+}
+
+fn check_rest(rest: &SlurmRest) -> Result<(), RefusedSetting> {
+    let is_place = match (&rest.url, &rest.socket) {
+        (Some(url), None) => url.starts_with("http://"),
+        (None, Some(socket)) => socket.is_absolute(),
+        _ => false,
+    };
+    if !is_place {
+        let found = format!("url {:?}, socket {:?}", rest.url, rest.socket);
+        return Err(refused("/slurm/rest", found, "one of url, http://HOST:PORT, and socket, an absolute path"));
+    }
+    let has_token = rest.token_file.is_some();
+    if has_token != rest.user.is_some() || (rest.url.is_some() && !has_token) {
+        let found = format!("user {:?}, token_file {:?}", rest.user, rest.token_file);
+        return Err(refused("/slurm/rest", found, "user and token_file together; a url needs them"));
+    }
     Ok(())
 }
 
@@ -274,10 +288,35 @@ fn is_option_char(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn slurm(hardware: SlurmHardware) -> SubstrateSettings {
         let hardware = [("t4".to_owned(), hardware)].into();
         SubstrateSettings { slurm: Some(SlurmSettings { hardware, ..SlurmSettings::default() }), ..Default::default() }
+    }
+
+    #[test]
+    fn slurmrestd_has_one_place_and_a_user_with_token() {
+        let refused = |rest: &serde_json::Value| {
+            let rest: SlurmRest = serde_json::from_value(rest.clone()).expect("settings");
+            let slurm = Some(SlurmSettings { rest: Some(rest), ..SlurmSettings::default() });
+            SubstrateSettings { slurm, ..Default::default() }.check().err().map(|refused| refused.to_string())
+        };
+        let token = |place: &str, value: &str| json!({place: value, "user": "u", "token_file": "/t"});
+        for right in [json!({"socket": "/run/rest"}), token("url", "http://h:6820"), token("socket", "/run/rest")] {
+            assert_eq!(refused(&right), None, "{right}");
+        }
+        let wrong = [
+            (json!({}), "expected one of url"),
+            (token("url", "h:6820"), "expected one of url"),
+            (json!({"url": "http://h:6820", "socket": "/run/rest"}), "expected one of url"),
+            (json!({"url": "http://h:6820"}), "a url needs them"),
+            (json!({"socket": "/run/rest", "user": "u"}), "user and token_file together"),
+        ];
+        for (rest, expected) in wrong {
+            let said = refused(&rest).unwrap_or_else(|| panic!("accepted: {rest}"));
+            assert!(said.starts_with("/slurm/rest: ") && said.contains(expected), "{said}");
+        }
     }
 
     #[test]

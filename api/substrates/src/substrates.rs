@@ -2,11 +2,13 @@
 
 use crate::agent::AgentAccess;
 use crate::failure::SubstrateError;
+use crate::kubernetes::KubernetesSubstrate;
 use crate::local::LocalSubstrate;
 use crate::machine::{MachineRequest, ObservedMachine, ReleaseWay};
 use crate::names::machine_name;
 use crate::settings::SubstrateSettings;
 use crate::slurm::SlurmSubstrate;
+use apportion_kubernetes::KubernetesClient;
 use std::path::Path;
 
 /// A kind of substrate.
@@ -16,11 +18,13 @@ pub enum SubstrateKind {
     Local,
     /// Jobs of Slurm.
     Slurm,
+    /// Pods of Kubernetes.
+    Kubernetes,
 }
 
 impl SubstrateKind {
     /// All kinds.
-    pub const ALL: [Self; 2] = [Self::Local, Self::Slurm];
+    pub const ALL: [Self; 3] = [Self::Local, Self::Slurm, Self::Kubernetes];
 
     /// Its name in settings and rows.
     #[must_use]
@@ -28,6 +32,7 @@ impl SubstrateKind {
         match self {
             Self::Local => "local",
             Self::Slurm => "slurm",
+            Self::Kubernetes => "kubernetes",
         }
     }
 
@@ -43,17 +48,26 @@ pub struct Substrates {
     settings: SubstrateSettings,
     local: Option<LocalSubstrate>,
     slurm: Option<SlurmSubstrate>,
+    kubernetes: Option<KubernetesSubstrate>,
 }
 
 impl Substrates {
-    /// The substrates that the settings name. Child processes keep their files in `data_dir`.
+    /// The substrates that the settings name. Child processes keep their files in `data_dir`. Without a cluster there is no
+    /// substrate `kubernetes`.
     #[must_use]
-    pub fn new(settings: SubstrateSettings, access: &AgentAccess, data_dir: &Path) -> Self {
+    pub fn new(
+        settings: SubstrateSettings,
+        access: &AgentAccess,
+        data_dir: &Path,
+        cluster: Option<KubernetesClient>,
+    ) -> Self {
         let fleet = settings.fleet.clone();
         let local = settings.local.clone();
         let local = local.map(|local| LocalSubstrate::new(&fleet, local, access.clone(), data_dir.join("machines")));
         let slurm = settings.slurm.clone().map(|slurm| SlurmSubstrate::new(&fleet, slurm, access.clone()));
-        Self { settings, local, slurm }
+        let kubernetes = settings.kubernetes.clone().zip(cluster);
+        let kubernetes = kubernetes.map(|(pods, cluster)| KubernetesSubstrate::new(&fleet, pods, access.clone(), cluster));
+        Self { settings, local, slurm, kubernetes }
     }
 
     /// The settings.
@@ -66,7 +80,20 @@ impl Substrates {
     pub fn kinds(&self) -> impl Iterator<Item = SubstrateKind> {
         let local = self.local.is_some().then_some(SubstrateKind::Local);
         let slurm = self.slurm.is_some().then_some(SubstrateKind::Slurm);
-        local.into_iter().chain(slurm)
+        let kubernetes = self.kubernetes.is_some().then_some(SubstrateKind::Kubernetes);
+        [local, slurm, kubernetes].into_iter().flatten()
+    }
+
+    fn local(&self) -> Result<&LocalSubstrate, SubstrateError> {
+        self.local.as_ref().ok_or(SubstrateError::UnknownSubstrate(SubstrateKind::Local.name()))
+    }
+
+    fn slurm(&self) -> Result<&SlurmSubstrate, SubstrateError> {
+        self.slurm.as_ref().ok_or(SubstrateError::UnknownSubstrate(SubstrateKind::Slurm.name()))
+    }
+
+    fn kubernetes(&self) -> Result<&KubernetesSubstrate, SubstrateError> {
+        self.kubernetes.as_ref().ok_or(SubstrateError::UnknownSubstrate(SubstrateKind::Kubernetes.name()))
     }
 
     /// Devices of one machine of this type; `None` if the substrate does not have the type.
@@ -75,6 +102,7 @@ impl Substrates {
         match kind {
             SubstrateKind::Local => Some(self.settings.local.as_ref()?.hardware.get(hardware)?.devices),
             SubstrateKind::Slurm => Some(self.settings.slurm.as_ref()?.hardware.get(hardware)?.devices),
+            SubstrateKind::Kubernetes => Some(self.settings.kubernetes.as_ref()?.hardware.get(hardware)?.devices),
         }
     }
 
@@ -89,22 +117,22 @@ impl Substrates {
     /// # Errors
     /// If the substrate does not answer, or not in the expected form. Then nothing is known of its machines.
     pub async fn observe(&self, kind: SubstrateKind) -> Result<Vec<ObservedMachine>, SubstrateError> {
-        match (kind, &self.local, &self.slurm) {
-            (SubstrateKind::Local, Some(local), _) => local.observe().await,
-            (SubstrateKind::Slurm, _, Some(slurm)) => slurm.observe().await,
-            _ => Err(SubstrateError::UnknownSubstrate(kind.name())),
+        match kind {
+            SubstrateKind::Local => self.local()?.observe().await,
+            SubstrateKind::Slurm => self.slurm()?.observe().await,
+            SubstrateKind::Kubernetes => self.kubernetes()?.observe().await,
         }
     }
 
     /// Asks for a machine; returns the substrate's name for it.
     ///
     /// # Errors
-    /// If the substrate refuses. After [`SubstrateError::Late`] the machine may come nevertheless.
+    /// If the substrate refuses or does not answer. In the second case the machine may come nevertheless.
     pub async fn start(&self, kind: SubstrateKind, request: &MachineRequest) -> Result<String, SubstrateError> {
-        match (kind, &self.local, &self.slurm) {
-            (SubstrateKind::Local, Some(local), _) => local.start(request).await,
-            (SubstrateKind::Slurm, _, Some(slurm)) => slurm.start(request).await,
-            _ => Err(SubstrateError::UnknownSubstrate(kind.name())),
+        match kind {
+            SubstrateKind::Local => self.local()?.start(request).await,
+            SubstrateKind::Slurm => self.slurm()?.start(request).await,
+            SubstrateKind::Kubernetes => self.kubernetes()?.start(request).await,
         }
     }
 
@@ -118,10 +146,10 @@ impl Substrates {
         machine: &ObservedMachine,
         way: ReleaseWay,
     ) -> Result<(), SubstrateError> {
-        match (kind, &self.local, &self.slurm) {
-            (SubstrateKind::Local, Some(local), _) => local.release(machine, way).await,
-            (SubstrateKind::Slurm, _, Some(slurm)) => slurm.release(machine, way).await,
-            _ => Err(SubstrateError::UnknownSubstrate(kind.name())),
+        match kind {
+            SubstrateKind::Local => self.local()?.release(machine, way).await,
+            SubstrateKind::Slurm => self.slurm()?.release(machine, way).await,
+            SubstrateKind::Kubernetes => self.kubernetes()?.release(machine, way).await,
         }
     }
 }

@@ -27,7 +27,7 @@ const ENTRIES: i64 = 5;
 /// Answers that are arrays and no lists: their parameters bound them, and they are whole.
 const SERIES: [&str; 1] = ["/v1/pipelines/{name}/arrivals"];
 
-static CASES: [ListCase; 17] = [
+static CASES: [ListCase; 18] = [
     ListCase {
         path: "/v1/agents",
         table: "agents",
@@ -100,6 +100,15 @@ static CASES: [ListCase; 17] = [
         field: "pipeline",
         insert: "insert into holds (pipeline, reason, made_by, made_at)
                  select case n when 1 then '' else 'p' || n end, 'test', 'test', now()",
+    },
+    ListCase {
+        path: "/v1/machines",
+        table: "machines",
+        column: "name",
+        field: "name",
+        insert: "insert into machines (name, hardware, substrate, devices, stage, reason, asked_at, stage_at)
+                 select 'm' || n, case n % 2 when 1 then 't4' else 'a100' end, 'slurm', 2,
+                 case n when 1 then 'coming' else 'ended' end, 'test', now(), now()",
     },
     ListCase {
         path: "/v1/pipelines",
@@ -354,12 +363,16 @@ async fn filters_select_entries_and_stay_in_the_links() {
         // A prefix is no pattern.
         ("/v1/pipelines?prefix=%25", 0),
         ("/v1/events?pipeline=p4&kind=plan", 1),
+        ("/v1/machines?hardware=t4", 3),
+        ("/v1/machines?state=ended", 4),
+        ("/v1/machines?hardware=t4&state=ended", 2),
+        ("/v1/machines?hardware=cpu", 0),
     ];
     for (path, count) in cases {
         let (status, list) = s.get(path).await;
         assert_eq!((status, list.as_array().map(Vec::len)), (200, Some(count)), "{path}: {list:#}");
     }
-    for path in ["/v1/hardware?colour=red", "/v1/plans?state=party", "/v1/agents?state="] {
+    for path in ["/v1/hardware?colour=red", "/v1/plans?state=party", "/v1/agents?state=", "/v1/machines?state=lost"] {
         assert_eq!(s.get(path).await.0, 400, "{path}");
     }
     assert_eq!(s.get("/v1/events?pipeline=%00").await.0, 422);

@@ -2,7 +2,7 @@
 
 use crate::support::agent::{Agent, attach, register};
 use crate::support::{Service, config_on, new_database, open_dir, profiles, service, spec};
-use apportion_api::{SubstrateSettings, serve};
+use apportion_api::{ServeError, SubstrateSettings, serve};
 use apportion_protocol::v1;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -56,6 +56,17 @@ async fn a_hardware_type_names_a_substrate_that_has_it() {
     without.running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn pods_need_a_cluster() {
+    let (url, dir) = (new_database().await, open_dir());
+    let mut config = config_on(&url, &dir);
+    let settings = json!({"kubernetes": {"image": "agent:1", "hardware": {"demo": {}}}});
+    config.machines = Some(serde_json::from_value::<SubstrateSettings>(settings).expect("settings"));
+    let Err(refused) = serve(config).await else { panic!("it starts without a cluster") };
+    assert!(matches!(refused, ServeError::NoCluster), "{refused}");
+    assert!(refused.to_string().contains("expected --kubernetes FILE"), "{refused}");
+}
+
 /// Registers the type `demo` and the pipeline `digits`, planned for at least this demand.
 async fn registered(s: &Service, mode: &str, count_max: u32, min_qps: f64) {
     let hardware = json!({"price_per_hour": 1.0, "count_max": count_max, "substrate": "local", "provision_s": 0.1});
@@ -91,9 +102,16 @@ async fn a_machine_is_asked_for_comes_and_goes_back() {
     let asked = event(&s, "machine-asked", |_| true).await;
     assert_eq!((&asked["hardware"], &asked["devices"], &asked["reason"]), (&json!("demo"), &json!(2), &json!("wanted")));
     assert_eq!(s.get("/v1/target").await.1["generation"], 0, "nothing is deployed before it comes");
+    let (_, wishes) = s.get("/v1/machines?state=coming&hardware=demo").await;
+    let wish = &wishes[0];
+    assert_eq!((&wish["name"], &wish["substrate"], &wish["devices"]), (&asked["machine"], &json!("local"), &json!(2)));
+    assert_eq!((&wish["reason"], &wish["came_at"], &wish["returned_at"]), (&json!("wanted"), &json!(null), &json!(null)));
     let agent = come(&s, &asked, "demo").await;
     let _beat = agent.report();
     event(&s, "machine-came", |facts| facts["machine"] == asked["machine"]).await;
+    let (_, alive) = s.get("/v1/machines?state=alive").await;
+    assert_eq!(alive[0]["name"], asked["machine"], "{alive:#}");
+    assert!(alive[0]["came_at"].is_string() && alive[0]["handle"] == alive[0]["name"], "{alive:#}");
     let measured = |hardware: &Value| hardware["provision_measured_s"].as_f64();
     assert!(s.until("/v1/hardware/demo", measured).await >= 0.0);
     let generation = s.until("/v1/target", |target| target["generation"].as_i64().filter(|number| *number > 0)).await;

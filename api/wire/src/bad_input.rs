@@ -75,8 +75,8 @@ pub(crate) fn near<'a>(name: &str, known: impl Iterator<Item = &'a str> + Clone)
     near_named("", name, known)
 }
 
-/// As [`near`], with the kind of the names.
-pub(crate) fn near_named<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
+/// The known names that the writer of `name` may have meant, in words. `what` is the kind of the names, for example `key`.
+pub fn near_named<'a>(what: &str, name: &str, known: impl Iterator<Item = &'a str> + Clone) -> String {
     /// A name with at least this similarity (Jaro-Winkler) is taken for a slip.
     const NEAR: f64 = 0.75;
     const LISTED_MAX: usize = 16;

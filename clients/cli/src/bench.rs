@@ -1,6 +1,6 @@
 //! Which benchmarks does `apportion bench` run?
 
-use crate::agent::{self, AgentArgs};
+use crate::agent::{self, PassedArgs};
 use crate::args;
 use crate::demo::FleetArgs;
 use apportion_experiments::bench::fidelity::FidelitySettings;
@@ -106,7 +106,7 @@ pub enum BenchCommand {
     /// Two agents on this machine with variants that take no time: the cost of a hop, large tensors, and requests per
     /// second at the ingress. Beside each stands the simplest program that does the same.
     #[command(disable_help_flag = true)]
-    Agent(AgentArgs),
+    Agent(PassedArgs),
 }
 
 /// Arguments of `apportion bench fidelity`.
@@ -128,7 +128,7 @@ pub struct FidelityArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// `table` for people, `json` for programs.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -146,7 +146,7 @@ pub struct HpaArgs {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// `table` for people, `json` for programs.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 

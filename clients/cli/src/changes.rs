@@ -1,7 +1,7 @@
 //! How are the changes between two plans shown?
 
 use apportion_support::exit::{CommandResult, Exit};
-use apportion_support::output::{self, OutputFormat, TextTable, number};
+use apportion_support::output::{OutputFormat, TextTable, number};
 use apportion_wire::{GroupSizeFile, PlanDiffFile};
 
 /// Prints the changes between two plans.
@@ -9,10 +9,10 @@ use apportion_wire::{GroupSizeFile, PlanDiffFile};
 /// # Errors
 /// If they cannot be printed.
 pub fn print_changes(diff: &PlanDiffFile, format: OutputFormat) -> CommandResult {
-    match format {
-        OutputFormat::Json => output::print(&output::json(diff)?)?,
-        OutputFormat::Table if diff.changes.is_empty() => eprintln!("no changes"),
-        OutputFormat::Table => output::print(&table(diff))?,
+    if format == OutputFormat::Table && diff.changes.is_empty() {
+        eprintln!("no changes");
+    } else {
+        format.print(diff, || table(diff))?;
     }
     Ok(Exit::Done)
 }

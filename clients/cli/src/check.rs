@@ -3,7 +3,7 @@
 use apportion_domain::LatencyRule;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, OutputFormat};
+use apportion_support::output::OutputFormat;
 use apportion_wire::{ProblemFile, read_scaling_plan_for};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
@@ -20,7 +20,7 @@ pub struct CheckArgs {
     #[arg(long, value_parser = PossibleValuesParser::new(LatencyRule::NAMES))]
     latency_rule: Option<String>,
     /// How the findings are printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -40,17 +40,10 @@ pub fn run(args: &CheckArgs) -> CommandResult {
             apportion_checker::check_scaling(&problem, &plan)
         }
     };
-    match args.format {
-        OutputFormat::Json => {
-            let list: Vec<_> =
-                findings.iter().map(|f| json!({"rule": f.rule, "place": f.place, "evidence": f.evidence})).collect();
-            output::print(&output::json(&json!({ "findings": list }))?)?;
-        }
-        OutputFormat::Table => {
-            let lines: Vec<_> = findings.iter().map(|f| format!("{}: {}: {}\n", f.rule, f.place, f.evidence)).collect();
-            output::print(&lines.concat())?;
-        }
-    }
+    let list: Vec<_> = findings.iter().map(|f| json!({"rule": f.rule, "place": f.place, "evidence": f.evidence})).collect();
+    args.format.print(&json!({ "findings": list }), || {
+        findings.iter().map(|f| format!("{}: {}: {}\n", f.rule, f.place, f.evidence)).collect()
+    })?;
     if findings.is_empty() {
         eprintln!("{}: no findings", args.plan);
         return Ok::<_, Failure>(Exit::Done);

@@ -1,8 +1,13 @@
 //! Which commands are there?
 
+use crate::resources::ResourceCommand;
+use crate::resources::kinds::{
+    AuditResource, DecisionResource, EventResource, HardwareResource, MachineResource, PipelineResource, ScheduleResource,
+    WebhookResource,
+};
 use crate::{
-    advise, agent, bench, check, compare, demo, deploy, diff, export, frontier, hold, import, init, plan, profile, report,
-    reproduce, restore, schedule, serve, simulate, status, target, token, trace, webhook,
+    advise, agent, bench, check, compare, completions, config, context, demo, deploy, diff, export, frontier, hold, import,
+    init, manual, plan, profile, report, reproduce, restore, serve, simulate, status, target, token, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -12,7 +17,7 @@ use clap::Subcommand;
 pub enum Command {
     /// Write a pipeline file from ONNX files, and name what will not work.
     Init(init::InitArgs),
-    /// Find a plan for a problem. Or explain and compare plans of a running service.
+    /// Find a plan for a problem. Or make, list, explain and compare plans of a running service.
     Plan(plan::PlanArgs),
     /// Say which replicas a fleet should have for its present load, without touching it.
     Advise(advise::AdviseArgs),
@@ -30,7 +35,7 @@ pub enum Command {
     Report(report::ReportArgs),
     /// Run the papers' comparisons again, and write them as one page.
     Reproduce(reproduce::ReproduceArgs),
-    /// Make or inspect traces.
+    /// Make or inspect traces. Or upload, list and delete those of a running service.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
     /// Read reports and traces of other tools.
@@ -38,7 +43,7 @@ pub enum Command {
     Import(import::ImportCommand),
     /// Write a plan as files of Kubernetes, Triton, Slurm, Ray Serve or Docker Compose.
     Export(export::ExportArgs),
-    /// Measure a pipeline's variants and paths on this machine.
+    /// Measure a pipeline's variants and paths on this machine. Or read and write the measurements of a running service.
     Profile(profile::ProfileArgs),
     /// Measure the peak memory of one variant, for `profile`.
     #[command(name = profile::MEMORY_COMMAND, hide = true)]
@@ -53,32 +58,59 @@ pub enum Command {
     /// Keep rounds of replanning from deploying.
     #[command(subcommand)]
     Hold(hold::HoldCommand),
+    /// List the machines that substrates run for the fleet, and the wishes for more.
+    #[command(subcommand)]
+    Machine(ResourceCommand<MachineResource>),
+    /// List, register and delete the pipelines of a running service.
+    #[command(subcommand)]
+    Pipeline(ResourceCommand<PipelineResource>),
+    /// List, register and delete the hardware types of a running service.
+    #[command(subcommand)]
+    Hardware(ResourceCommand<HardwareResource>),
     /// Plan again, or hold, at given times.
     #[command(subcommand)]
-    Schedule(schedule::ScheduleCommand),
+    Schedule(ResourceCommand<ScheduleResource>),
+    /// Say why each round of replanning deployed a plan or kept the one in force.
+    #[command(subcommand)]
+    Decision(ResourceCommand<DecisionResource>),
+    /// Show what happens in a running service.
+    #[command(subcommand)]
+    Event(ResourceCommand<EventResource>),
+    /// Show who has changed something in a running service.
+    #[command(subcommand)]
+    Audit(ResourceCommand<AuditResource>),
     /// Post the events of the service to a chat or another program.
     #[command(subcommand)]
-    Webhook(webhook::WebhookCommand),
+    Webhook(ResourceCommand<WebhookResource>),
     /// Make, list or revoke the tokens of the service.
     #[command(subcommand)]
     Token(token::TokenCommand),
+    /// Name services, so that commands find them.
+    #[command(subcommand)]
+    Context(context::ContextCommand),
     /// Run the service.
     Serve(serve::ServeArgs),
+    /// Check the settings of the service.
+    #[command(subcommand)]
+    Config(config::ConfigCommand),
     /// Finish the restore of a database from a backup: agents take targets from it again.
     RestoreFinish(restore::RestoreArgs),
-    /// Run an agent: passes its arguments on to `apportion-agent`.
-    #[command(disable_help_flag = true)]
+    /// Run an agent: passes its arguments on to `apportion-agent`. Or list the agents of a running service.
     Agent(agent::AgentArgs),
     /// Run the main job on this machine: the service, agents, real variants, and a load that doubles and falls back.
     Demo(demo::DemoArgs),
     /// Measure the speed of one part.
     #[command(subcommand)]
     Bench(bench::BenchCommand),
+    /// Print the completions of a shell.
+    Completions(completions::CompletionsArgs),
+    /// Write the manual pages into a folder.
+    Man(manual::ManualArgs),
 }
 
 impl Command {
-    /// Runs the command.
-    pub fn run(self) -> CommandResult {
+    /// Runs the command. `program` describes all commands.
+    pub fn run(self, program: fn() -> clap::Command) -> CommandResult {
         match self {
             Self::Init(args) => init::run(&args),
             Self::Plan(args) => plan::run(&args),
@@ -99,14 +131,24 @@ impl Command {
             Self::Status(args) => status::run(&args),
             Self::Target(command) => target::run(&command),
             Self::Hold(command) => hold::run(&command),
-            Self::Schedule(command) => schedule::run(&command),
-            Self::Webhook(command) => webhook::run(&command),
+            Self::Machine(command) => command.run(),
+            Self::Pipeline(command) => command.run(),
+            Self::Hardware(command) => command.run(),
+            Self::Schedule(command) => command.run(),
+            Self::Decision(command) => command.run(),
+            Self::Event(command) => command.run(),
+            Self::Audit(command) => command.run(),
+            Self::Webhook(command) => command.run(),
             Self::Token(command) => token::run(&command),
+            Self::Context(command) => context::run(&command),
             Self::Serve(args) => serve::run(args),
+            Self::Config(command) => config::run(command),
             Self::RestoreFinish(args) => restore::run(&args),
             Self::Agent(args) => agent::run(&args),
             Self::Demo(args) => demo::run(args),
             Self::Bench(command) => bench::run(command),
+            Self::Completions(args) => completions::run(&args, program()),
+            Self::Man(args) => manual::run(&args, program()),
         }
     }
 }

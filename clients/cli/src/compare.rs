@@ -12,7 +12,7 @@ use apportion_domain::{ArrivalTrace, PlanStatus, Problem};
 use apportion_planning::compare::Contender;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
+use apportion_support::output::{OutputFormat, TextTable, number, optional};
 use apportion_support::progress::spinner;
 use apportion_wire::{AnalysisKind, ComparedEstimateFile, ComparedPlannerFile, ComparisonFile};
 use clap::Args;
@@ -38,7 +38,7 @@ pub struct CompareArgs {
     #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
     gap: f64,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
     #[command(flatten)]
     remote: RemoteArgs,
@@ -62,14 +62,9 @@ pub fn run(args: &CompareArgs) -> CommandResult {
     };
     progress.finish_and_clear();
     let found = found?;
-    match args.format {
-        OutputFormat::Json => {
-            // The keys have the order of the alphabet, as in the service's answers.
-            let tree = serde_json::to_value(&found).context("writing JSON")?;
-            output::print(&output::json(&tree)?)?;
-        }
-        OutputFormat::Table => output::print(&table(&found))?,
-    }
+    // The keys have the order of the alphabet, as in the service's answers.
+    let tree = serde_json::to_value(&found).context("writing JSON")?;
+    args.format.print(&tree, || table(&found))?;
     let has = |status: PlanStatus| found.planners.iter().any(|row| row.status == status.name());
     Ok(match () {
         () if found.planners.iter().any(|row| row.cost_per_hour.is_some()) => Exit::Done,

@@ -49,7 +49,7 @@ impl FleetArgs {
 #[derive(Args, Debug)]
 pub struct DemoArgs {
     /// `table` for people, `json` for programs.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
     /// Keep everything up after the summary and print one JSON line with the addresses.
     #[arg(long)]

@@ -16,7 +16,7 @@ pub struct DiffArgs {
     /// Plan file after.
     to: String,
     /// How the changes are printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 

@@ -8,7 +8,7 @@ use apportion_import::graph::{Dimension, GraphTensor};
 use apportion_import::read_graph;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
-use apportion_wire::{BadInput, TensorSpec, read_pipeline_spec};
+use apportion_wire::{BadInput, TaskSpec, TensorSpec, read_pipeline_spec};
 use clap::Args;
 use clap::builder::PossibleValuesParser;
 use std::collections::BTreeMap;
@@ -95,19 +95,37 @@ fn write(path: &Path, content: &ExportContent) -> Result<(), Failure> {
 fn add_models(models: &mut BTreeMap<(String, String, String), ModelFile>, file: &str) -> Result<(), Failure> {
     let spec = read_pipeline_spec(file, &input::read_text(file)?)?;
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
-    for task in &spec.tasks {
+    for (t, task) in spec.tasks.iter().enumerate() {
         for variant in &task.variants {
             let Some(model) = &variant.model else { continue };
-            let path = folder.join(model);
-            let name = path.display().to_string();
-            let header = read_graph(&name, &input::read_bytes(&name)?)?;
-            let tensors = |list: &[GraphTensor]| list.iter().map(|t| tensor(&name, t)).collect::<Result<Vec<_>, _>>();
-            let (inputs, outputs) = (tensors(&header.inputs)?, tensors(&header.outputs)?);
+            let found = ModelFile { path: folder.join(model), inputs: Vec::new(), outputs: Vec::new() };
+            let found = if found.is_python() { python_model(found, file, t, task)? } else { onnx_model(found)? };
             let key = (spec.name.clone(), task.name.clone(), variant.name.clone());
-            models.insert(key, ModelFile { path, inputs, outputs });
+            models.insert(key, found);
         }
     }
     Ok(())
+}
+
+/// A graph with its own tensors.
+fn onnx_model(found: ModelFile) -> Result<ModelFile, Failure> {
+    let name = found.path.display().to_string();
+    let header = read_graph(&name, &input::read_bytes(&name)?)?;
+    let tensors = |list: &[GraphTensor]| list.iter().map(|t| tensor(&name, t)).collect::<Result<Vec<_>, _>>();
+    let (inputs, outputs) = (tensors(&header.inputs)?, tensors(&header.outputs)?);
+    Ok(ModelFile { inputs, outputs, ..found })
+}
+
+/// A Python model with the tensors of its task: a program does not say which it has.
+fn python_model(found: ModelFile, file: &str, position: usize, task: &TaskSpec) -> Result<ModelFile, Failure> {
+    input::read_bytes(&found.path.display().to_string())?;
+    let tensors = |key: &str, list: Option<&Vec<TensorSpec>>| {
+        let given = list.filter(|list| !list.is_empty()).cloned();
+        let expected = "the tensors of the task, for its Python models do not tell them";
+        given.ok_or_else(|| BadInput::one(file, format!("/tasks/{position}/{key}"), "nothing", expected))
+    };
+    let (inputs, outputs) = (tensors("inputs", task.inputs.as_ref())?, tensors("outputs", task.outputs.as_ref())?);
+    Ok(ModelFile { inputs, outputs, ..found })
 }
 
 fn tensor(file: &str, tensor: &GraphTensor) -> Result<TensorSpec, BadInput> {

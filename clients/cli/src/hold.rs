@@ -1,35 +1,27 @@
 //! How does `apportion hold` keep rounds of replanning from deploying?
 
 use crate::args;
-use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
+use crate::resources::kinds::{HOLDS, HoldResource};
+use crate::resources::{ListRequest, ResourceCommand, table};
+use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit};
-use apportion_support::output::{self, OutputFormat, TextTable};
+use apportion_support::output;
 use clap::{Args, Subcommand};
 use reqwest::Method;
-use serde_json::{Value, json};
+use serde_json::json;
 use std::time::Duration;
 
 /// `apportion hold`.
 #[derive(Subcommand, Debug)]
 pub enum HoldCommand {
     /// List the holds in force.
-    List(HoldListArgs),
+    List(ListRequest),
     /// Hold the fleet, or one pipeline: rounds of replanning deploy nothing for it.
     Set(SetArgs),
     /// Release a hold.
     Release(ReleaseArgs),
-}
-
-/// Arguments of `apportion hold list`.
-#[derive(Args, Debug)]
-pub struct HoldListArgs {
     #[command(flatten)]
-    list: ListArgs,
-    #[command(flatten)]
-    server: ServerArgs,
-    /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
-    format: OutputFormat,
+    Resource(ResourceCommand<HoldResource>),
 }
 
 /// Arguments of `apportion hold set`.
@@ -59,34 +51,11 @@ pub struct ReleaseArgs {
 /// Runs the command.
 pub fn run(command: &HoldCommand) -> CommandResult {
     match command {
-        HoldCommand::List(args) => list(args),
+        HoldCommand::List(args) => args.run(&HOLDS, &[]),
         HoldCommand::Set(args) => set(args),
         HoldCommand::Release(args) => release(args),
+        HoldCommand::Resource(command) => command.run(),
     }
-}
-
-fn list(args: &HoldListArgs) -> CommandResult {
-    let client = ServiceClient::new(&args.server)?;
-    let holds = converse(client.list("/v1/holds", &args.list))?;
-    match args.format {
-        OutputFormat::Json => output::print(&output::json(&holds)?)?,
-        OutputFormat::Table => output::print(&table(&holds))?,
-    }
-    Ok(Exit::Done)
-}
-
-fn table(holds: &Value) -> String {
-    let mut table = TextTable::new(&["held", "until", "by", "reason"]);
-    let text = |value: &Value, absent: &str| value.as_str().unwrap_or(absent).to_owned();
-    for hold in holds.as_array().into_iter().flatten() {
-        table.row(vec![
-            text(&hold["pipeline"], "the fleet"),
-            text(&hold["until"], "it is released"),
-            text(&hold["made_by"], "-"),
-            text(&hold["reason"], "-"),
-        ]);
-    }
-    if table.rows().len() == 1 { "nothing is held\n".to_owned() } else { table.text("") }
 }
 
 fn path_of(client: &ServiceClient, pipeline: Option<&str>) -> String {
@@ -98,7 +67,7 @@ fn set(args: &SetArgs) -> CommandResult {
     let path = path_of(&client, args.pipeline.as_deref());
     let body = json!({ "reason": args.reason, "for_s": args.lasts.map(|lasts| lasts.as_secs()) });
     let hold = converse(async { client.accepted(&path, client.send(Method::PUT, &path, &[], Some(&body)).await?) })?;
-    output::print(&table(&json!([hold])))?;
+    output::print(&table(&HOLDS, &[hold]))?;
     Ok(Exit::Done)
 }
 
@@ -108,19 +77,4 @@ fn release(args: &ReleaseArgs) -> CommandResult {
     converse(async { client.accepted(&path, client.send(Method::DELETE, &path, &[], None).await?) })?;
     eprintln!("released: the next round of replanning may deploy");
     Ok(Exit::Done)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn holds_are_listed_with_their_ends() {
-        let hold = json!({"pipeline": null, "until": null, "made_by": "anna", "reason": "a launch"});
-        assert_eq!(
-            table(&json!([hold])),
-            "held       until           by    reason\nthe fleet  it is released  anna  a launch\n"
-        );
-        assert_eq!(table(&json!([])), "nothing is held\n");
-    }
 }

@@ -3,6 +3,7 @@
 use anyhow::{Context, Error, bail};
 use apportion_tls::{client_tls, no_authorities};
 use bytes::Bytes;
+use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::Client;
@@ -33,6 +34,43 @@ impl HttpAnswer {
     }
 }
 
+/// An answer that is read as it comes.
+pub struct HttpStream {
+    /// Its status.
+    pub status: StatusCode,
+    body: UnsyncBoxBody<Bytes, Error>,
+    silence_max: Duration,
+}
+
+impl HttpStream {
+    /// The next bytes; none at the end.
+    ///
+    /// # Errors
+    /// If the connection is lost, or the server is silent for too long.
+    pub async fn chunk(&mut self) -> Result<Option<Bytes>, Error> {
+        loop {
+            let frame = tokio::time::timeout(self.silence_max, self.body.frame()).await;
+            let Some(frame) = frame.context("the server is silent")?.transpose()? else { return Ok(None) };
+            // Trailers are no data.
+            if let Ok(data) = frame.into_data() {
+                return Ok(Some(data));
+            }
+        }
+    }
+
+    /// The rest as text. Bytes that are no UTF-8 are replaced.
+    ///
+    /// # Errors
+    /// As [`Self::chunk`].
+    pub async fn text(mut self) -> Result<String, Error> {
+        let mut all = Vec::new();
+        while let Some(bytes) = self.chunk().await? {
+            all.extend_from_slice(&bytes);
+        }
+        Ok(String::from_utf8_lossy(&all).into_owned())
+    }
+}
+
 /// Sends requests to one server.
 pub struct HttpClient {
     client: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
@@ -49,6 +87,23 @@ impl HttpClient {
         let tls = if is_secure { client_tls(cacert)? } else { no_authorities()? };
         let connector = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http().enable_http1().build();
         Ok(Self { client: Client::builder(TokioExecutor::new()).build(connector) })
+    }
+
+    /// Sends a request. The answer is read as it comes; a pause of its bytes may take so long.
+    ///
+    /// # Errors
+    /// If the server cannot be reached, is not trusted, or does not begin to answer in this time.
+    pub async fn open(&self, request: HttpRequest, silence_max: Duration) -> Result<HttpStream, Error> {
+        let scheme = request.uri().scheme_str().unwrap_or_default().to_owned();
+        match tokio::time::timeout(silence_max, self.client.request(request)).await {
+            Ok(Ok(answer)) => {
+                let status = answer.status();
+                let body = answer.into_body().map_err(Error::from).boxed_unsync();
+                Ok(HttpStream { status, body, silence_max })
+            }
+            Ok(Err(error)) => Err(with_advice(error.into(), &scheme)),
+            Err(_) => bail!("there is no answer after {} s", silence_max.as_secs()),
+        }
     }
 
     /// Sends a request and reads the whole answer.
@@ -69,7 +124,7 @@ impl HttpClient {
     }
 }
 
-/// What helps against a failure of TLS.
+/// Adds the advice that helps against a failure of TLS.
 fn with_advice(error: Error, scheme: &str) -> Error {
     let causes = format!("{error:#}");
     if causes.contains("invalid peer certificate") {

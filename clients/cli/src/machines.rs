@@ -9,8 +9,8 @@ use clap::Args;
 /// The arguments of the substrates.
 #[derive(Args, Debug)]
 pub struct MachinesArgs {
-    /// File with the substrates that are asked for machines, JSON or YAML: child processes (`local`) and Slurm's jobs
-    /// (`slurm`) [default: none is asked].
+    /// File with the substrates that are asked for machines, JSON or YAML: child processes (`local`), Slurm's jobs
+    /// (`slurm`) and Pods (`kubernetes`) [default: none is asked].
     #[arg(long, env = "APPORTION_MACHINES", value_name = "FILE")]
     machines: Option<String>,
 }

@@ -3,7 +3,8 @@
 //! What belongs here: arguments, calls, tables for people, exit codes. What never does: planning, estimating, parsing of
 //! file formats. The result of a command goes to stdout, everything else to stderr.
 //!
-//! The commonest addition is a command: one file with its `Args` and its `run`, and one line in [`commands`].
+//! The commonest addition is a command: one file with its `Args` and its `run`, and one line in [`commands`]. A resource of
+//! the service is a row in [`resources::kinds`] instead.
 
 mod access_args;
 mod advise;
@@ -16,6 +17,10 @@ mod changes;
 mod check;
 mod commands;
 mod compare;
+mod completions;
+mod config;
+mod context;
+mod contexts;
 mod demo;
 mod deploy;
 mod diff;
@@ -27,25 +32,26 @@ mod import;
 mod init;
 mod judged;
 mod machines;
+mod manual;
 mod plan;
 mod profile;
 mod prometheus_list;
 mod report;
 mod reproduce;
+mod resources;
 mod restore;
 mod scalers;
-mod schedule;
 mod serve;
 mod service;
+mod settings_file;
 mod simulate;
 mod status;
 mod target;
 mod token;
 mod trace;
-mod webhook;
 mod workload;
 
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use std::process::ExitCode;
 
 /// Plans inference pipelines (variants, hardware, batch sizes, replicas), proves the plans, and carries them out.
@@ -60,5 +66,5 @@ const EXIT_CODES: &str = "Exit codes: 0 done; 1 something broke; 2 bad input; 3 
                           4 findings (check, init), or promises not kept (demo, status); 5 stopped without an answer.";
 
 fn main() -> ExitCode {
-    apportion_support::exit::exit_code(Cli::parse().command.run())
+    apportion_support::exit::exit_code(Cli::parse().command.run(Cli::command))
 }

@@ -6,11 +6,13 @@ use crate::certificate_args::CertificateArgs;
 use crate::machines::MachinesArgs;
 use crate::prometheus_list::PrometheusListArgs;
 use crate::scalers::ScalersArgs;
+use crate::settings_file::settle;
 use anyhow::Context;
 use apportion_api::{KubernetesAccess, ServiceConfig};
 use apportion_process::start_log;
-use apportion_support::exit::{CommandResult, Exit};
+use apportion_support::exit::{CommandResult, Exit, Failure};
 use clap::Args;
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -21,9 +23,16 @@ const STOP_BROKEN_MAX: Duration = Duration::from_secs(8);
 /// The longest time to end blocked threads after the service has stopped.
 const END_MAX: Duration = Duration::from_secs(1);
 
+/// Words of the command line before the arguments of `apportion serve`.
+const WORDS: usize = 2;
+
 /// Arguments of `apportion serve`.
 #[derive(Args, Debug)]
 pub struct ServeArgs {
+    /// File with settings, YAML or JSON: the flags by name, with `_` for `-` (`data_dir: /var/lib/apportion`). Flags and
+    /// variables win over it. An unknown key is refused.
+    #[arg(long, value_name = "FILE", env = "APPORTION_CONFIG")]
+    config: Option<String>,
     /// PostgreSQL to use; without it, a private one is run in the data directory.
     #[arg(long, env = "APPORTION_DATABASE_URL", hide_env_values = true)]
     database_url: Option<String>,
@@ -47,8 +56,8 @@ pub struct ServeArgs {
     prometheus: PrometheusListArgs,
     #[command(flatten)]
     scalers: ScalersArgs,
-    /// The Kubernetes whose workloads follow the plans of pipelines with `replan.kubernetes`: a kubeconfig, or `in-cluster`
-    /// for the service account of the service's own Pod [default: none].
+    /// The Kubernetes whose workloads follow the plans of pipelines with `replan.kubernetes`, and which runs the Pods of
+    /// `--machines`: a kubeconfig, or `in-cluster` for the service account of the service's own Pod [default: none].
     #[arg(long, env = "APPORTION_KUBERNETES_CONFIG", value_name = "FILE")]
     kubernetes: Option<String>,
     #[command(flatten)]
@@ -62,30 +71,52 @@ pub struct ServeArgs {
     log_format: String,
 }
 
+impl ServeArgs {
+    /// The file with settings, if there is one.
+    pub fn config_file(&self) -> Option<&str> {
+        self.config.as_deref()
+    }
+
+    /// The configuration of the service. The files that it names are read.
+    ///
+    /// # Errors
+    /// If a setting is refused, or if such a file cannot be read.
+    pub fn service_config(self) -> Result<ServiceConfig, Failure> {
+        let kubernetes = self.kubernetes.map(|text| match text.as_str() {
+            "in-cluster" => KubernetesAccess::InCluster,
+            file => KubernetesAccess::Kubeconfig(file.into()),
+        });
+        let certificates = self.certificate.read()?;
+        Ok(ServiceConfig {
+            database_url: self.database_url,
+            data_dir: self.data_dir,
+            http: self.http,
+            grpc: self.grpc,
+            token: self.token,
+            advertise_http: self.advertise_http,
+            prometheus: self.prometheus.read()?,
+            scalers: self.scalers.read()?,
+            kubernetes,
+            machines: self.machines.read()?,
+            access: self.access.read()?,
+            tls: certificates.http,
+            agents_tls: certificates.agents,
+        })
+    }
+}
+
 /// Runs the service.
-pub fn run(args: ServeArgs) -> CommandResult {
+pub fn run(given: ServeArgs) -> CommandResult {
+    let args = match given.config.clone() {
+        None => given,
+        Some(file) => {
+            let words: Vec<OsString> = std::env::args_os().skip(WORDS).collect();
+            settle::<ServeArgs>(&words, Some(&file))?.args
+        }
+    };
     // `RUST_LOG` overrides the level.
     start_log("info", &args.log_format);
-    let kubernetes = args.kubernetes.map(|text| match text.as_str() {
-        "in-cluster" => KubernetesAccess::InCluster,
-        file => KubernetesAccess::Kubeconfig(file.into()),
-    });
-    let certificates = args.certificate.read();
-    let config = ServiceConfig {
-        database_url: args.database_url,
-        data_dir: args.data_dir,
-        http: args.http,
-        grpc: args.grpc,
-        token: args.token,
-        advertise_http: args.advertise_http,
-        prometheus: args.prometheus.read()?,
-        scalers: args.scalers.read(),
-        kubernetes,
-        machines: args.machines.read()?,
-        access: args.access.read()?,
-        tls: certificates.http,
-        agents_tls: certificates.agents,
-    };
+    let config = args.service_config()?;
     let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
     let ended = runtime.block_on(async {
         // From here on a signal waits until the service is up: a started private database must be stopped.

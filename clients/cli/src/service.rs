@@ -1,7 +1,8 @@
 //! How do commands talk to a running service?
 
 use crate::args;
-use crate::http_client::{HttpAnswer, HttpClient, HttpRequest};
+use crate::contexts::{ServiceContext, read_contexts};
+use crate::http_client::{HttpAnswer, HttpClient, HttpRequest, HttpStream};
 use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
 use apportion_support::input;
@@ -10,7 +11,7 @@ use apportion_wire::BadInput;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::Full;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderValue, LINK};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LINK};
 use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
 use std::future::Future;
@@ -21,19 +22,89 @@ use std::time::Duration;
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(330);
 /// Longest wait for an address that may not answer yet.
 const SIGN_WAIT_MAX: Duration = Duration::from_secs(2);
+/// Longest silence of a stream of events. The service says something every ten seconds.
+const STREAM_SILENCE_MAX: Duration = Duration::from_secs(40);
+
+/// The service without any argument, variable or context.
+const SERVER_DEFAULT: &str = "http://127.0.0.1:7070";
+/// The variable that names the service.
+const SERVER_VARIABLE: &str = "APPORTION_SERVER";
+/// The variable that names a context.
+const CONTEXT_VARIABLE: &str = "APPORTION_CONTEXT";
+/// The variable that names the file with the authorities of the service's certificate.
+const CACERT_VARIABLE: &str = "APPORTION_CACERT";
 
 /// The service that a command talks to.
 #[derive(Args, Debug)]
 pub struct ServerArgs {
-    /// The service.
-    #[arg(long, default_value = "http://127.0.0.1:7070", env = "APPORTION_SERVER", hide_env_values = true, value_parser = args::service_url)]
-    server: String,
-    /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
-    #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
+    /// The service [default: APPORTION_SERVER, else that of the context, else http://127.0.0.1:7070].
+    #[arg(long, value_name = "URL", value_parser = args::service_url, conflicts_with = "context")]
+    server: Option<String>,
+    /// A context, which names the service, the file with the token and the file with the authorities (`apportion context`)
+    /// [default: APPORTION_CONTEXT, else the context in use].
+    #[arg(long, value_name = "NAME")]
+    context: Option<String>,
+    /// File with the token that the service asks for [default: APPORTION_API_TOKEN_FILE, else the text of
+    /// APPORTION_API_TOKEN, else the file of the context].
+    #[arg(long, value_name = "FILE")]
     api_token_file: Option<String>,
-    /// File with the authorities of the service's certificate, as PEM [default: the authorities of this machine].
-    #[arg(long, value_name = "FILE", env = "APPORTION_CACERT")]
+    /// File with the authorities of the service's certificate, as PEM [default: APPORTION_CACERT, else the file of the
+    /// context, else the authorities of this machine].
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<String>,
+}
+
+/// A service, the header with the token for it, and the authorities of its certificate.
+struct ServiceEndpoint {
+    server: String,
+    authorization: Option<HeaderValue>,
     cacert: Option<PathBuf>,
+}
+
+impl ServerArgs {
+    /// The service by flag, environment or context, in this order. The token of a context goes to its service only.
+    fn endpoint(&self) -> Result<ServiceEndpoint, Failure> {
+        if let Some(server) = &self.server {
+            return self.given(server.clone());
+        }
+        if let Some(name) = &self.context {
+            let ServiceContext { server, token_file, cacert } = read_contexts()?.named("--context", name)?.clone();
+            // The flag chose these files too.
+            let file = self.api_token_file.clone().or(token_file);
+            let cacert = self.cacert.clone().or(cacert).or_else(|| variable(CACERT_VARIABLE)).map(PathBuf::from);
+            return Ok(ServiceEndpoint { server, authorization: authorization(file.as_deref())?, cacert });
+        }
+        if let Some(server) = variable(SERVER_VARIABLE) {
+            let server = args::service_url(&server).map_err(|e| Failure::BadInput(format!("{SERVER_VARIABLE}: {e}")))?;
+            return self.given(server);
+        }
+        let contexts = read_contexts()?;
+        let context = match variable(CONTEXT_VARIABLE) {
+            Some(name) => Some(contexts.named(CONTEXT_VARIABLE, &name)?),
+            None => contexts.in_use(),
+        };
+        let Some(context) = context else { return self.given(SERVER_DEFAULT.to_owned()) };
+        let given = self.given(context.server.clone())?;
+        let endpoint =
+            ServiceEndpoint { cacert: given.cacert.or_else(|| context.cacert.clone().map(PathBuf::from)), ..given };
+        match &context.token_file {
+            Some(file) if endpoint.authorization.is_none() => {
+                Ok(ServiceEndpoint { authorization: authorization(Some(file))?, ..endpoint })
+            }
+            _ => Ok(endpoint),
+        }
+    }
+
+    /// A service with the token and the authorities of the flags or the environment.
+    fn given(&self, server: String) -> Result<ServiceEndpoint, Failure> {
+        let cacert = self.cacert.clone().or_else(|| variable(CACERT_VARIABLE)).map(PathBuf::from);
+        Ok(ServiceEndpoint { server, authorization: authorization(self.api_token_file.as_deref())?, cacert })
+    }
+}
+
+/// A variable of the environment that has a text.
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|text| !text.is_empty())
 }
 
 /// The service to which a command may leave its work.
@@ -42,19 +113,22 @@ pub struct RemoteArgs {
     /// Run as a job of this service instead of on this machine.
     #[arg(long = "server", value_name = "URL", value_parser = args::service_url)]
     url: Option<String>,
-    /// File with the token that the service asks for [default: the text of APPORTION_API_TOKEN, if it is set].
-    #[arg(long, value_name = "FILE", env = "APPORTION_API_TOKEN_FILE")]
+    /// File with the token that the service asks for [default: APPORTION_API_TOKEN_FILE, else the text of
+    /// APPORTION_API_TOKEN].
+    #[arg(long, value_name = "FILE")]
     api_token_file: Option<String>,
-    /// File with the authorities of the service's certificate, as PEM [default: the authorities of this machine].
-    #[arg(long, value_name = "FILE", env = "APPORTION_CACERT")]
-    cacert: Option<PathBuf>,
+    /// File with the authorities of the service's certificate, as PEM [default: APPORTION_CACERT, else the authorities of
+    /// this machine].
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<String>,
 }
 
 impl RemoteArgs {
     /// The service; `None`: the command works on this machine.
     pub fn server(&self) -> Option<ServerArgs> {
         let server = self.url.clone()?;
-        Some(ServerArgs { server, api_token_file: self.api_token_file.clone(), cacert: self.cacert.clone() })
+        let (api_token_file, cacert) = (self.api_token_file.clone(), self.cacert.clone());
+        Some(ServerArgs { server: Some(server), context: None, api_token_file, cacert })
     }
 }
 
@@ -63,7 +137,7 @@ impl RemoteArgs {
 pub struct ListArgs {
     /// Most entries [default: all].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
-    limit: Option<u64>,
+    pub limit: Option<u64>,
 }
 
 /// Most entries of one answer of the service.
@@ -112,6 +186,8 @@ pub struct ServiceAnswer {
     pub body: Value,
     /// The path of the next page, if it is a page of a list.
     pub next: Option<String>,
+    /// The entity tag of the resource, if it has one.
+    pub tag: Option<String>,
 }
 
 impl ServiceClient {
@@ -120,9 +196,9 @@ impl ServiceClient {
     /// # Errors
     /// If the client cannot be made.
     pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
-        let http = HttpClient::new(&args.server, args.cacert.as_deref())?;
-        let authorization = authorization(args.api_token_file.as_deref())?;
-        let base = Url::parse(&args.server).with_context(|| format!("--server {}: expected a URL", args.server))?;
+        let ServiceEndpoint { server, authorization, cacert } = args.endpoint()?;
+        let http = HttpClient::new(&server, cacert.as_deref())?;
+        let base = Url::parse(&server).with_context(|| format!("{server}: expected the URL of a service"))?;
         Ok(Self { base, http, authorization })
     }
 
@@ -144,14 +220,34 @@ impl ServiceClient {
         self.accepted(path, self.send(Method::GET, path, &[], None).await?)
     }
 
-    /// Reads a list, page by page.
+    /// A path with these parameters. Values may have any letters.
+    pub fn with_query(&self, path: &str, parameters: &[(&str, &str)]) -> String {
+        let mut url = self.base.clone();
+        url.query_pairs_mut().clear().extend_pairs(parameters);
+        match url.query().filter(|query| !query.is_empty()) {
+            Some(query) => format!("{path}?{query}"),
+            None => path.to_owned(),
+        }
+    }
+
+    /// Reads a list, page by page. The path may have parameters.
     ///
     /// # Errors
     /// If the service cannot be reached, or refuses.
     pub async fn list(&self, path: &str, args: &ListArgs) -> Result<Value, Failure> {
+        self.list_filtered(path, &[], args).await
+    }
+
+    /// Reads the entries of a list that these filters select, page by page. A filter is a parameter of the list and its
+    /// value.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn list_filtered(&self, path: &str, filters: &[(&str, &str)], args: &ListArgs) -> Result<Value, Failure> {
         let limit = args.limit.unwrap_or(u64::MAX);
         let mut entries = Vec::new();
-        let mut next = Some(format!("{path}?limit={}", limit.min(PAGE_ENTRIES_MAX)));
+        let joint = if path.contains('?') { '&' } else { '?' };
+        let mut next = Some(format!("{path}{joint}limit={}", limit.min(PAGE_ENTRIES_MAX)));
         while let Some(page) = next.filter(|_| (entries.len() as u64) < limit) {
             let mut answer = self.send(Method::GET, &page, &[], None).await?;
             next = answer.next.take();
@@ -162,6 +258,13 @@ impl ServiceClient {
         }
         entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(Value::Array(entries))
+    }
+
+    /// The path and query of the first page of a list. Values may have any letters.
+    fn first_page(&self, path: &str, filters: &[(&str, &str)], limit: u64) -> String {
+        let mut url = self.base.clone();
+        url.query_pairs_mut().clear().append_pair("limit", &limit.min(PAGE_ENTRIES_MAX).to_string()).extend_pairs(filters);
+        format!("{path}?{}", url.query().unwrap_or_default())
     }
 
     /// Reads a whole list, page by page.
@@ -198,15 +301,59 @@ impl ServiceClient {
     }
 
     /// Sends a request to a path with the token, and reads the answer.
-    async fn finish(&self, mut request: HttpRequest, path: &str) -> Result<ServiceAnswer, Failure> {
+    async fn finish(&self, request: HttpRequest, path: &str) -> Result<ServiceAnswer, Failure> {
+        let answer = self.http.send(self.with_token(request), ANSWER_WAIT_MAX).await;
+        let answer: HttpAnswer = answer.with_context(|| format!("talking to the service at {}", self.base))?;
+        let header = |name: HeaderName| answer.headers.get(name).and_then(|value| value.to_str().ok());
+        let (next, tag) = (next_page(path, header(LINK)), header(ETAG).map(str::to_owned));
+        let text = answer.text();
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(ServiceAnswer { status: answer.status, body, next, tag })
+    }
+
+    fn with_token(&self, mut request: HttpRequest) -> HttpRequest {
         if let Some(token) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
-        let answer = self.http.send(request, ANSWER_WAIT_MAX).await;
-        let answer: HttpAnswer = answer.with_context(|| format!("talking to the service at {}", self.base))?;
-        let next = next_page(path, answer.headers.get(LINK).and_then(|link| link.to_str().ok()));
-        let text = answer.text();
-        Ok(ServiceAnswer { status: answer.status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)), next })
+        request
+    }
+
+    /// Opens the stream of events after the one with number `after`.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn open_stream(&self, path: &str, after: i64) -> Result<HttpStream, Failure> {
+        let request = http::Request::get(address(&self.url(path))?).header("last-event-id", after.to_string());
+        let request = request.body(Full::default()).context("making a request")?;
+        let stream = self.http.open(self.with_token(request), STREAM_SILENCE_MAX).await;
+        let stream = stream.with_context(|| format!("talking to the service at {}", self.base))?;
+        if stream.status.is_success() {
+            return Ok(stream);
+        }
+        let status = stream.status;
+        let text = stream.text().await.context("reading the service's answer")?;
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Err(self.refusal(path, status, &body))
+    }
+
+    /// Sends a text.
+    ///
+    /// # Errors
+    /// If the service cannot be reached.
+    pub async fn send_text(
+        &self,
+        method: Method,
+        path: &str,
+        headers: &[(&str, String)],
+        media_type: &'static str,
+        text: Vec<u8>,
+    ) -> Result<ServiceAnswer, Failure> {
+        let request = http::Request::builder().method(method).uri(address(&self.url(path))?);
+        let mut request = request.header(CONTENT_TYPE, media_type);
+        for (name, value) in headers {
+            request = request.header(*name, value);
+        }
+        self.finish(request.body(Full::new(Bytes::from(text))).context("making a request")?, path).await
     }
 
     /// Posts a text.
@@ -214,9 +361,7 @@ impl ServiceClient {
     /// # Errors
     /// If the service cannot be reached, or refuses.
     pub async fn upload(&self, path: &str, media_type: &'static str, text: Vec<u8>) -> Result<Value, Failure> {
-        let request = http::Request::post(address(&self.url(path))?).header(CONTENT_TYPE, media_type);
-        let request = request.body(Full::new(Bytes::from(text))).context("making a request")?;
-        self.accepted(path, self.finish(request, path).await?)
+        self.accepted(path, self.send_text(Method::POST, path, &[], media_type, text).await?)
     }
 
     /// The body of an answer, or the service's refusal. A refused value is bad input.
@@ -225,19 +370,17 @@ impl ServiceClient {
     /// If the service refused.
     pub fn accepted(&self, path: &str, answer: ServiceAnswer) -> Result<Value, Failure> {
         let ServiceAnswer { status, body, .. } = answer;
-        if status.is_success() {
-            return Ok(body);
-        }
+        if status.is_success() { Ok(body) } else { Err(self.refusal(path, status, &body)) }
+    }
+
+    /// The failure for a refusal of the service.
+    fn refusal(&self, path: &str, status: StatusCode, body: &Value) -> Failure {
         let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);
         let url = self.url(path);
         match status {
-            StatusCode::NOT_FOUND => {
-                Err(BadInput::one(&url, "", "not found", format!("a name that is there: {detail}")).into())
-            }
-            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => {
-                Err(Failure::BadInput(format!("{url}: {detail}")))
-            }
-            _ => Err(anyhow!("{url}: {status}: {detail}").into()),
+            StatusCode::NOT_FOUND => BadInput::one(&url, "", "not found", format!("a name that is there: {detail}")).into(),
+            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::BadInput(format!("{url}: {detail}")),
+            _ => anyhow!("{url}: {status}: {detail}").into(),
         }
     }
 

@@ -3,7 +3,7 @@
 use crate::deploy::live;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit, Failure};
-use apportion_support::output::{self, OutputFormat, TextTable, number, percent};
+use apportion_support::output::{OutputFormat, TextTable, number, percent};
 use apportion_wire::ReplicaState;
 use clap::Args;
 use serde::Serialize;
@@ -21,7 +21,7 @@ pub struct StatusArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -65,13 +65,8 @@ pub fn run(args: &StatusArgs) -> CommandResult {
     let client = ServiceClient::new(&args.server)?;
     let (target, agents, pipelines) = converse(read(&client))?;
     let count = live(&agents).count();
-    match args.format {
-        OutputFormat::Json => {
-            let whole = json!({"generation": target["generation"], "live_agents": count, "pipelines": pipelines});
-            output::print(&output::json(&whole)?)?;
-        }
-        OutputFormat::Table => output::print(&table(&target, count, &pipelines))?,
-    }
+    let whole = json!({"generation": target["generation"], "live_agents": count, "pipelines": pipelines});
+    args.format.print(&whole, || table(&target, count, &pipelines))?;
     let is_right = pipelines.iter().all(|p| ["kept", "idle"].contains(&p.promise));
     Ok(if is_right { Exit::Done } else { Exit::Findings })
 }

@@ -1,10 +1,12 @@
 //! How does `apportion target` show, compare, replace and roll back what the fleet serves?
 
 use crate::args;
-use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
+use crate::resources::kinds::TargetResource;
+use crate::resources::{ListRequest, ResourceCommand, ResourceName as _};
+use crate::service::{ServerArgs, ServiceClient, converse};
 use anyhow::Context;
 use apportion_support::exit::{CommandResult, Exit, Failure};
-use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
+use apportion_support::output::{OutputFormat, TextTable, number, optional};
 use clap::{Args, Subcommand};
 use reqwest::Method;
 use serde_json::{Value, json};
@@ -16,13 +18,15 @@ pub enum TargetCommand {
     /// Show the target in force.
     Show(ShowArgs),
     /// List the targets so far, the newest first.
-    History(HistoryArgs),
+    History(ListRequest),
     /// Show what one target changed against an earlier one.
     Diff(TargetDiffArgs),
     /// Replace the target by these plans.
     Apply(ApplyArgs),
     /// Go back to the plans of an earlier target.
     Rollback(RollbackArgs),
+    #[command(flatten)]
+    Resource(ResourceCommand<TargetResource>),
 }
 
 /// Arguments of a command that only reads.
@@ -31,17 +35,8 @@ pub struct ShowArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
-}
-
-/// Arguments of `apportion target history`.
-#[derive(Args, Debug)]
-pub struct HistoryArgs {
-    #[command(flatten)]
-    list: ListArgs,
-    #[command(flatten)]
-    show: ShowArgs,
 }
 
 /// Arguments of `apportion target diff`.
@@ -96,7 +91,8 @@ pub struct RollbackArgs {
 pub fn run(command: &TargetCommand) -> CommandResult {
     match command {
         TargetCommand::Show(args) => show(args),
-        TargetCommand::History(args) => history(args),
+        TargetCommand::History(args) => args.run(TargetResource::kind(), &[]),
+        TargetCommand::Resource(command) => command.run(),
         TargetCommand::Diff(args) => diff(args),
         TargetCommand::Apply(args) => {
             let body = json!({ "plans": args.plans });
@@ -121,11 +117,6 @@ fn show(args: &ShowArgs) -> CommandResult {
     print(args.format, &converse(client.get("/v1/target"))?, target_table)
 }
 
-fn history(args: &HistoryArgs) -> CommandResult {
-    let client = ServiceClient::new(&args.show.server)?;
-    print(args.show.format, &converse(client.list("/v1/target/history", &args.list))?, history_table)
-}
-
 fn diff(args: &TargetDiffArgs) -> CommandResult {
     let client = ServiceClient::new(&args.show.server)?;
     let to = args.to.map(|to| format!("&to={to}")).unwrap_or_default();
@@ -146,10 +137,7 @@ fn change(args: &ShowArgs, method: Method, path: &str, body: &Value) -> CommandR
 }
 
 fn print(format: OutputFormat, value: &Value, table: fn(&Value) -> String) -> CommandResult {
-    match format {
-        OutputFormat::Json => output::print(&output::json(value)?)?,
-        OutputFormat::Table => output::print(&table(value))?,
-    }
+    format.print(value, || table(value))?;
     Ok::<_, Failure>(Exit::Done)
 }
 
@@ -177,20 +165,6 @@ fn target_table(target: &Value) -> String {
     } else {
         head + &table.text("")
     }
-}
-
-fn history_table(history: &Value) -> String {
-    let mut table = TextTable::new(&["target", "committed at", "replicas", "plans", "reason"]);
-    for target in history.as_array().into_iter().flatten() {
-        table.row(vec![
-            target["generation"].to_string(),
-            text(&target["committed_at"]),
-            list(&target["placement"], "replicas").count().to_string(),
-            list(target, "plans").count().to_string(),
-            text(&target["reason"]),
-        ]);
-    }
-    table.text("")
 }
 
 fn change_table(change: &Value) -> String {

@@ -1,9 +1,11 @@
 //! How does `apportion token` make, list and revoke the tokens of the service?
 
-use crate::service::{ListArgs, ServerArgs, ServiceClient, converse};
+use crate::resources::ListRequest;
+use crate::resources::kinds::TOKENS;
+use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_api::random_secret;
 use apportion_support::exit::{CommandResult, Exit, Failure};
-use apportion_support::output::{self, OutputFormat, TextTable};
+use apportion_support::output;
 use apportion_wire::Scope;
 use clap::{Args, Subcommand};
 use reqwest::Method;
@@ -17,7 +19,7 @@ pub enum TokenCommand {
     /// Make a token, and print it. Nobody can read it again.
     Create(CreateArgs),
     /// List the tokens, without their secrets.
-    List(TokenListArgs),
+    List(ListRequest),
     /// Revoke a token.
     Revoke(RevokeArgs),
 }
@@ -37,18 +39,6 @@ pub struct CreateArgs {
     server: ServerArgs,
 }
 
-/// Arguments of `apportion token list`.
-#[derive(Args, Debug)]
-pub struct TokenListArgs {
-    #[command(flatten)]
-    list: ListArgs,
-    #[command(flatten)]
-    server: ServerArgs,
-    /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
-    format: OutputFormat,
-}
-
 /// Arguments of `apportion token revoke`.
 #[derive(Args, Debug)]
 pub struct RevokeArgs {
@@ -63,7 +53,7 @@ pub fn run(command: &TokenCommand) -> CommandResult {
     match command {
         TokenCommand::New => output::print(&random_secret())?,
         TokenCommand::Create(args) => create(args)?,
-        TokenCommand::List(args) => list(args)?,
+        TokenCommand::List(args) => return args.run(&TOKENS, &[]),
         TokenCommand::Revoke(args) => revoke(args)?,
     }
     Ok(Exit::Done)
@@ -79,15 +69,6 @@ fn create(args: &CreateArgs) -> Result<(), Failure> {
     output::print(made["token"].as_str().unwrap_or_default())
 }
 
-fn list(args: &TokenListArgs) -> Result<(), Failure> {
-    let client = ServiceClient::new(&args.server)?;
-    let tokens = converse(client.list("/v1/tokens", &args.list))?;
-    match args.format {
-        OutputFormat::Json => output::print(&output::json(&tokens)?),
-        OutputFormat::Table => output::print(&table(&tokens)),
-    }
-}
-
 fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
     let client = ServiceClient::new(&args.server)?;
     let path = client.path(&["v1", "tokens", &args.id]);
@@ -98,13 +79,4 @@ fn revoke(args: &RevokeArgs) -> Result<(), Failure> {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or("-").to_owned()
-}
-
-fn table(tokens: &Value) -> String {
-    let mut table = TextTable::new(&["token", "name", "scope", "made by", "made at", "ends", "revoked"]);
-    for token in tokens.as_array().into_iter().flatten() {
-        let keys = ["id", "name", "scope", "created_by", "created_at", "expires_at", "revoked_at"];
-        table.row(keys.map(|key| text(&token[key])).into());
-    }
-    table.text("")
 }

@@ -1,6 +1,9 @@
-//! How does `apportion trace` make and inspect traces?
+//! How does `apportion trace` make and inspect traces, and bring them to a service?
 
 use crate::args;
+use crate::resources::ResourceCommand;
+use crate::resources::kinds::TraceResource;
+use crate::service::{ServerArgs, ServiceClient, converse};
 use crate::workload;
 use anyhow::Context;
 use apportion_domain::ArrivalTrace;
@@ -12,6 +15,7 @@ use apportion_support::output::{self, OutputFormat, number, optional};
 use apportion_wire::{BadInput, TraceSummary, summarise, write_trace};
 use clap::{Args, Subcommand, ValueEnum};
 use std::fmt::Write as _;
+use std::path::Path;
 
 /// The subcommands.
 #[derive(Subcommand, Debug)]
@@ -20,6 +24,10 @@ pub enum TraceCommand {
     Generate(GenerateArgs),
     /// Describe a trace.
     Inspect(InspectArgs),
+    /// Upload a trace to a service, and print its identifier.
+    Upload(UploadArgs),
+    #[command(flatten)]
+    Resource(ResourceCommand<TraceResource>),
 }
 
 /// How the rate moves over the length of a trace.
@@ -85,8 +93,23 @@ pub struct InspectArgs {
     #[arg(long)]
     column: Option<String>,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
+}
+
+/// Arguments of `apportion trace upload`.
+#[derive(Args, Debug)]
+pub struct UploadArgs {
+    /// Trace file.
+    trace: String,
+    /// Its name [default: the name of the file without its ending].
+    #[arg(long)]
+    name: Option<String>,
+    /// How the result is printed.
+    #[arg(short = 'o', long, value_enum, default_value_t)]
+    format: OutputFormat,
+    #[command(flatten)]
+    server: ServerArgs,
 }
 
 /// Runs a subcommand.
@@ -94,6 +117,8 @@ pub fn run(command: &TraceCommand) -> CommandResult {
     match command {
         TraceCommand::Generate(args) => generate(args),
         TraceCommand::Inspect(args) => inspect(args),
+        TraceCommand::Upload(args) => upload(args),
+        TraceCommand::Resource(command) => command.run(),
     }
 }
 
@@ -145,10 +170,19 @@ fn rate_at(shape: Shape, base: f64, peak: f64, second: u64, seconds: u64) -> f64
 
 fn inspect(args: &InspectArgs) -> CommandResult {
     let summary = summarise(&input::read_trace(&args.trace, args.column.as_deref())?);
-    match args.format {
-        OutputFormat::Json => output::print(&output::json(&summary)?)?,
-        OutputFormat::Table => output::print(&table(&summary))?,
-    }
+    args.format.print(&summary, || table(&summary))?;
+    Ok(Exit::Done)
+}
+
+fn upload(args: &UploadArgs) -> CommandResult {
+    let stem = || Path::new(&args.trace).file_stem().map(|stem| stem.to_string_lossy().into_owned());
+    let name = args.name.clone().or_else(stem).unwrap_or_default();
+    let text = input::read_bytes(&args.trace)?;
+    let client = ServiceClient::new(&args.server)?;
+    let path = client.with_query("/v1/traces", &[("name", name.as_str())]);
+    let made = converse(client.upload(&path, "text/csv", text))?;
+    eprintln!("created: trace {name}, {} rows", made["rows"]);
+    args.format.print(&made, || made["id"].as_str().unwrap_or_default().to_owned())?;
     Ok(Exit::Done)
 }
 

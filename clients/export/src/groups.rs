@@ -1,6 +1,6 @@
 //! Which groups does a plan have, with what the problem says about them?
 
-use apportion_domain::{Assignment, PipelinePlan, Plan, Problem, Share};
+use apportion_domain::{Assignment, Batching, PipelinePlan, Plan, Problem, Share};
 use apportion_wire::BadInput;
 use std::collections::BTreeMap;
 
@@ -15,7 +15,8 @@ pub struct ExportGroup<'a> {
     pub assignment: &'a Assignment,
     /// Time of a full batch in milliseconds.
     pub latency_ms: f64,
-    /// How long a query may wait there, in milliseconds: its budget without its batch and without the network.
+    /// How long a free replica may let a query wait for a fuller batch, in milliseconds. With `wait_until` it is the budget
+    /// without the batch and without the network; with other batching it is 0.
     pub wait_ms: f64,
     /// Memory of the variant in MiB, if the problem says it.
     pub memory_mib: Option<f64>,
@@ -101,12 +102,16 @@ fn group_of<'a>(
     let per_device = u32::from(8 / group.share.eighths());
     let counted = problem.hardware_at(hardware).count.map(|count| count.saturating_mul(per_device));
     let doubled = assignment.replicas.saturating_mul(2);
+    let wait_ms = match pipeline.serving.batching {
+        Batching::WaitUntil => assignment.latency_budget_ms - row.latency_ms - known.network_ms,
+        Batching::AtStart | Batching::Forming => 0.0,
+    };
     Ok(ExportGroup {
         pipeline,
         position,
         assignment,
         latency_ms: row.latency_ms,
-        wait_ms: (assignment.latency_budget_ms - row.latency_ms - known.network_ms).max(0.0),
+        wait_ms: wait_ms.max(0.0),
         memory_mib: variant.memory_mib,
         replicas_max: counted.unwrap_or(doubled).max(assignment.replicas),
     })

@@ -58,9 +58,12 @@ fn variant(request: &ExportRequest<'_>, group: &ExportGroup<'_>, name: &str, exp
     let assignment = group.assignment;
     let model = request.models.get(&group.model_key());
     let path = format!("models/{name}.onnx");
-    match model {
+    match model.filter(|model| !model.is_python()) {
         Some(model) => _ = export.files.insert(path.clone(), ExportContent::CopyOf(model.path.clone())),
-        None => export.note(format!("{:?}: its model file is not known; put it at {path}.", assignment.group.variant)),
+        None => {
+            let variant = &assignment.group.variant;
+            export.note(format!("{variant:?}: its model file in ONNX format is not known; put it at {path}."));
+        }
     }
     json!({
         "name": name,

@@ -17,6 +17,14 @@ pub struct ModelFile {
     pub outputs: Vec<TensorSpec>,
 }
 
+impl ModelFile {
+    /// Whether it is a model of Triton's Python backend (`.py`). Other files are graphs in ONNX format.
+    #[must_use]
+    pub fn is_python(&self) -> bool {
+        self.path.extension().is_some_and(|extension| extension == "py")
+    }
+}
+
 /// What is exported.
 #[derive(Clone, Copy, Debug)]
 pub struct ExportRequest<'a> {

@@ -8,6 +8,7 @@ use crate::groups::{ExportGroup, devices_of};
 use crate::names::{NameRule, SafeNames};
 use crate::request::{Export, ExportContent, ExportRequest, ModelFile};
 use crate::text::proto_string;
+use apportion_domain::Queueing;
 use apportion_wire::TensorSpec;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -15,7 +16,7 @@ use std::fmt::Write as _;
 /// The groups of one variant on one hardware type.
 type OfVariant<'g, 'a> = BTreeMap<Vec<String>, Vec<&'g ExportGroup<'a>>>;
 
-/// Folders `HARDWARE/VARIANT` with `config.pbtxt` and `1/model.onnx`.
+/// Folders `HARDWARE/VARIANT` with `config.pbtxt` and `1/model.onnx` or `1/model.py`.
 pub(crate) fn write(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>]) -> Export {
     let mut export = Export::default();
     let devices = devices_of(groups);
@@ -50,8 +51,20 @@ pub(crate) fn write(request: &ExportRequest<'_>, groups: &[ExportGroup<'_>]) -> 
         ));
     }
     note_lost(&mut export, groups);
+    note_queues(&mut export, groups);
     note_shares(&mut export, groups, "its replicas share a GPU without any bound on what each takes.");
     export
+}
+
+/// Says which plans were made for other queues than Triton's.
+fn note_queues(export: &mut Export, groups: &[ExportGroup<'_>]) {
+    for group in groups.iter().filter(|g| g.assignment.replicas > 1 && g.pipeline.serving.queueing != Queueing::Central) {
+        export.note(format!(
+            "{}: a model of Triton has one queue for all its replicas. With `serving: {{queueing: central}}` in the problem, \
+             the plan is made and estimated so.",
+            group.pipeline.name
+        ));
+    }
 }
 
 /// The key of a variant without its pipeline's group: pipeline, task, variant.
@@ -108,7 +121,8 @@ impl TritonModel<'_, '_, '_> {
         let batches: BTreeSet<u32> = self.groups.iter().map(|group| group.assignment.batch).collect();
         let wait_ms = self.groups.iter().map(|group| group.wait_ms).fold(f64::INFINITY, f64::min);
         let largest = batches.last().copied().unwrap_or(1);
-        let mut text = format!("name: {}\nbackend: \"onnxruntime\"\n", proto_string(self.name));
+        let backend = if self.file.is_some_and(ModelFile::is_python) { "python" } else { "onnxruntime" };
+        let mut text = format!("name: {}\nbackend: \"{backend}\"\n", proto_string(self.name));
         let mut line = |content: String| writeln!(text, "{content}").expect("text does not fail");
         line(format!("max_batch_size: {}", if self.is_batched() { largest } else { 0 }));
         for (kind, tensors) in [("input", self.file.map(|m| &m.inputs)), ("output", self.file.map(|m| &m.outputs))] {
@@ -167,7 +181,8 @@ fn add_model(export: &mut Export, folder: &str, groups: &[&ExportGroup<'_>], mod
     let name = &groups[0].assignment.group.variant;
     match model {
         Some(model) => {
-            export.files.insert(format!("{folder}/1/model.onnx"), ExportContent::CopyOf(model.path.clone()));
+            let file = if model.is_python() { "model.py" } else { "model.onnx" };
+            export.files.insert(format!("{folder}/1/{file}"), ExportContent::CopyOf(model.path.clone()));
             if !has_batches(model) {
                 export.note(format!(
                     "{name:?}: an axis for rows has a fixed size or is missing, so Triton makes no batches."

@@ -1,7 +1,9 @@
 //! Do exports say what the plan says, and are inputs that do not fit refused?
 
-use apportion_export::{Export, ExportContent, ExportRequest, ExportSettings, ExportTarget, export, read_settings};
-use apportion_wire::{BadInput, ProblemFile, read_plan_for, read_problem};
+use apportion_export::{
+    Export, ExportContent, ExportRequest, ExportSettings, ExportTarget, ModelFile, export, read_settings,
+};
+use apportion_wire::{BadInput, ProblemFile, TensorSpec, read_plan_for, read_problem};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -28,20 +30,36 @@ fn plan(variant: &str) -> Value {
 }
 
 fn exported(problem: &Value, plan: &Value, settings: &ExportSettings, target: ExportTarget) -> Result<Export, BadInput> {
+    let models = BTreeMap::new();
+    export_of(problem, plan, &Extras { settings, models: &models }, target)
+}
+
+/// The plan with these model files.
+fn exported_with(models: &BTreeMap<(String, String, String), ModelFile>, target: ExportTarget) -> Export {
+    let extras = Extras { settings: &ExportSettings::default(), models };
+    export_of(&problem("big"), &plan("big"), &extras, target).expect("an export")
+}
+
+/// What an export has beside a plan.
+struct Extras<'a> {
+    settings: &'a ExportSettings,
+    models: &'a BTreeMap<(String, String, String), ModelFile>,
+}
+
+fn export_of(problem: &Value, plan: &Value, extras: &Extras<'_>, target: ExportTarget) -> Result<Export, BadInput> {
     let problem = match read_problem("problem", &problem.to_string()).unwrap_or_else(|error| panic!("{error}")) {
         ProblemFile::Allocation(problem) => problem,
         ProblemFile::Scaling(_) => unreachable!("it has pipelines"),
     };
     let plan_text = plan.to_string();
     let plan = read_plan_for(&problem, "plan", &plan_text)?;
-    let models = BTreeMap::new();
     let request = ExportRequest {
         problem: &problem,
         plan: &plan,
         plan_file: "plan",
         plan_text: &plan_text,
-        settings,
-        models: &models,
+        settings: extras.settings,
+        models: extras.models,
     };
     export(&request, target)
 }
@@ -63,10 +81,56 @@ fn triton_has_the_batches_and_replicas_of_the_plan() {
     let big = text(&export, "t4/big/config.pbtxt");
     assert!(big.contains("max_batch_size: 4\n") && big.contains("preferred_batch_size: [ 4 ]"), "{big}");
     assert!(big.contains("count: 1\n  kind: KIND_GPU\n  gpus: [ 0, 1 ]"), "whole devices first: {big}");
-    assert!(big.contains("max_queue_delay_microseconds: 30000\n"), "50 ms without the batch's 20 ms: {big}");
+    assert!(big.contains("max_queue_delay_microseconds: 0\n"), "`at_start` waits for no batch: {big}");
     let small = text(&export, "t4/small/config.pbtxt");
     let (one, two) = ("count: 1\n  kind: KIND_GPU\n  gpus: [ 3 ]", "count: 2\n  kind: KIND_GPU\n  gpus: [ 2 ]");
     assert!(small.contains(one) && small.contains(two), "three halves on two devices: {small}");
+}
+
+#[test]
+fn only_plans_that_wait_for_batches_delay_queries() {
+    let mut waiting = plan("big");
+    waiting["pipelines"][0]["serving"]["batching"] = json!("wait_until");
+    let export = |target| exported(&problem("big"), &waiting, &ExportSettings::default(), target).expect("an export");
+    let triton = export(ExportTarget::Triton);
+    let big = text(&triton, "t4/big/config.pbtxt");
+    assert!(big.contains("max_queue_delay_microseconds: 30000\n"), "50 ms without the batch's 20 ms: {big}");
+    let wait_s = |export: &Export| {
+        let file: Value = serde_saphyr::from_str(text(export, "serve.yaml")).expect("YAML");
+        file["applications"][0]["args"]["variants"][0]["wait_s"].as_f64()
+    };
+    assert_eq!(wait_s(&export(ExportTarget::RayServe)), Some(0.03));
+    assert_eq!(wait_s(&good(ExportTarget::RayServe)), Some(0.0));
+}
+
+#[test]
+fn a_note_says_that_triton_has_one_queue() {
+    let is_noted = |queueing: &str| {
+        let mut plan = plan("big");
+        plan["pipelines"][0]["serving"]["queueing"] = json!(queueing);
+        let export = exported(&problem("big"), &plan, &ExportSettings::default(), ExportTarget::Triton);
+        export.expect("an export").notes.iter().any(|note| note.contains("one queue for all its replicas"))
+    };
+    assert!(is_noted("per_replica") && !is_noted("central"));
+}
+
+#[test]
+fn a_python_model_gets_its_backend_and_tensors() {
+    let tensor =
+        |name: &str, shape: &[i64]| TensorSpec { name: name.into(), datatype: "FP32".into(), shape: shape.to_vec() };
+    let model =
+        ModelFile { path: "models/big.py".into(), inputs: vec![tensor("x", &[-1, 64])], outputs: vec![tensor("y", &[-1])] };
+    let models = BTreeMap::from([(("p".to_owned(), "t".to_owned(), "big".to_owned()), model)]);
+    let export = exported_with(&models, ExportTarget::Triton);
+    let big = text(&export, "t4/big/config.pbtxt");
+    assert!(big.contains("backend: \"python\"\nmax_batch_size: 4\n"), "{big}");
+    assert!(big.contains("dims: [ 64 ]") && big.contains("dims: [ 1 ]\n  reshape { shape: [ ] }"), "{big}");
+    assert_eq!(export.files["t4/big/1/model.py"], ExportContent::CopyOf("models/big.py".into()));
+    let small = text(&export, "t4/small/config.pbtxt");
+    assert!(small.contains("backend: \"onnxruntime\""), "{small}");
+    let ray = exported_with(&models, ExportTarget::RayServe);
+    assert!(!ray.files.values().any(|file| matches!(file, ExportContent::CopyOf(_))), "Ray's application runs ONNX");
+    assert!(ray.notes.iter().any(|note| note.contains("in ONNX format is not known")), "{:?}", ray.notes);
 }
 
 #[test]

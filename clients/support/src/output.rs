@@ -13,6 +13,46 @@ pub enum OutputFormat {
     Table,
     /// For programs.
     Json,
+    /// For people and programs; `apply` reads it back.
+    Yaml,
+}
+
+impl OutputFormat {
+    /// Prints a result: its document, or the table that people read.
+    ///
+    /// # Errors
+    /// If the value has no such form, or if stdout cannot be written.
+    pub fn print(self, value: &impl serde::Serialize, table: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self {
+            Self::Table => print(&table()),
+            Self::Json => print(&json(value)?),
+            Self::Yaml => print(&yaml(value)?),
+        }
+    }
+
+    /// As [`Self::print`], for a result whose JSON text is made already.
+    ///
+    /// # Errors
+    /// If the text is not JSON, or if stdout cannot be written.
+    pub fn print_text(self, json: &str, table: impl FnOnce() -> String) -> Result<(), Failure> {
+        match self {
+            Self::Table => print(&table()),
+            Self::Json => print(json),
+            Self::Yaml => {
+                let tree: serde_json::Value = serde_json::from_str(json).context("reading our own JSON")?;
+                print(&yaml(&tree)?)
+            }
+        }
+    }
+}
+
+/// Whether somebody still reads stdout.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum StdoutReader {
+    /// It can be written.
+    There,
+    /// The reader closed the pipe: `apportion event watch | head -1`.
+    Gone,
 }
 
 /// Writes a result to stdout, which holds results only. A reader that closed the pipe is no error: `apportion plan | head`
@@ -21,14 +61,23 @@ pub enum OutputFormat {
 /// # Errors
 /// If stdout cannot be written.
 pub fn print(text: &str) -> Result<(), Failure> {
+    print_part(text).map(drop)
+}
+
+/// As [`print()`], for one part of a result that goes on.
+///
+/// # Errors
+/// If stdout cannot be written.
+pub fn print_part(text: &str) -> Result<StdoutReader, Failure> {
     let mut out = io::stdout().lock();
     let written = out.write_all(text.as_bytes()).and_then(|()| match text.ends_with('\n') || text.is_empty() {
         true => Ok(()),
         false => out.write_all(b"\n"),
     });
     match written.and_then(|()| out.flush()) {
-        Err(e) if e.kind() != ErrorKind::BrokenPipe => Err(anyhow::Error::new(e).context("writing to stdout").into()),
-        _ => Ok(()),
+        Ok(()) => Ok(StdoutReader::There),
+        Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(StdoutReader::Gone),
+        Err(e) => Err(anyhow::Error::new(e).context("writing to stdout").into()),
     }
 }
 
@@ -52,6 +101,14 @@ pub fn write_file(
 /// If the value has no JSON form.
 pub fn json(value: &impl serde::Serialize) -> Result<String, Failure> {
     Ok(serde_json::to_string_pretty(value).context("writing JSON")?)
+}
+
+/// A YAML document.
+///
+/// # Errors
+/// If the value has no YAML form.
+pub fn yaml(value: &impl serde::Serialize) -> Result<String, Failure> {
+    Ok(serde_saphyr::to_string(value).context("writing YAML")?)
 }
 
 /// A number for people: four significant digits, or all digits of a whole number.
@@ -130,6 +187,13 @@ mod tests {
         table.row(vec!["a".into(), "10".into()]);
         table.row(vec!["bbbbb".into(), "7".into()]);
         assert_eq!(table.text(" "), " name    n\n a      10\n bbbbb   7\n");
+    }
+
+    #[test]
+    fn yaml_is_read_back_as_the_same_value() {
+        let value = serde_json::json!({"name": "yes", "slo_ms": 250.0, "tasks": [], "cron": "50 8 * * 1-5", "next": null});
+        let text = yaml(&value).expect("YAML");
+        assert_eq!(apportion_wire::parse_tree("file.yaml", &text), Ok(value), "{text}");
     }
 
     #[test]

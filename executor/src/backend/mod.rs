@@ -17,4 +17,4 @@ pub use library::find_library;
 pub use loader::{BackendKind, BackendLoader, FileLoader};
 pub use onnx::{OnnxBackend, THREADS_DEFAULT};
 pub use provider::{ExecutionSettings, Placed, Provider};
-pub use remote::RemoteBackend;
+pub use remote::{RemoteBackend, RemoteStatistics, RemoteVariantError, SignatureRefusal};

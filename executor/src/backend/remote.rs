@@ -4,61 +4,43 @@
 //! batches. A variant's name in the plan is its name at the server. Tensors travel as bytes if the server has the binary
 //! tensor extension, else as JSON.
 
+mod connection;
 mod error;
+mod find;
+mod metadata;
+mod statistics;
+
+pub use error::{RemoteVariantError, SignatureRefusal};
+pub use statistics::RemoteStatistics;
 
 use super::batch::{check_inputs, check_tensor};
 use super::error::BatchError;
 use super::{Backend, BackendError, ReplicaVariant, Signature};
-use crate::causes::describe;
 use crate::open_inference::error::WriteError;
-use crate::open_inference::{BODY_BYTES_MAX, numbers};
+use crate::open_inference::numbers;
 use apportion_node::tensor::{Datatype, Tensor, TensorSignature, elements};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
+use connection::{GoodAnswer, HEADER_LENGTH, RequestBody, ServerConnection};
 use error::{AnswerError, AnswerFailure, MetadataError, RemoteOutputError, TensorDirection};
-use reqwest::header::CONTENT_TYPE;
+use find::FoundVariant;
+use metadata::{Described, Metadata, ServerMetadata};
 use serde::Deserialize;
 use serde_json::value::RawValue;
 use serde_json::{Value, json};
-use std::time::Duration;
 
-/// The header that says how long the JSON is when bytes follow it.
-const HEADER_LENGTH: &str = "Inference-Header-Content-Length";
-/// The protocol's name of the extension.
+/// The protocol's name of the extension for tensors as bytes.
 const BINARY: &str = "binary_tensor_data";
-/// How long the server may take to accept a connection.
-const CONNECT_MAX: Duration = Duration::from_secs(5);
-/// How long it may take for one answer: a batch that takes longer has failed.
-const ANSWER_MAX: Duration = Duration::from_secs(60);
-/// Characters of a server's error that are passed on.
-const ERROR_CHARS_MAX: usize = 500;
 
 /// A variant on another server.
 pub struct RemoteBackend {
-    runtime: tokio::runtime::Runtime,
-    client: reqwest::Client,
-    /// Of the variant there, without an end.
-    url: String,
+    connection: ServerConnection,
+    /// Path of the variant there, without an end.
+    path: String,
     signature: Signature,
     binary: bool,
-}
-
-#[derive(Deserialize)]
-struct ServerMetadata {
-    #[serde(default)]
-    extensions: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Metadata {
-    inputs: Vec<Described>,
-    outputs: Vec<Described>,
-}
-
-#[derive(Deserialize)]
-struct Described {
-    name: String,
-    datatype: String,
-    shape: Vec<i64>,
+    /// Most rows of a batch, if the server bounds them.
+    batch_max: Option<u32>,
+    has_statistics: bool,
 }
 
 #[derive(Deserialize)]
@@ -93,41 +75,67 @@ impl RemoteBackend {
     pub fn connect(url: &str, wanted: &ReplicaVariant) -> Result<Self, BackendError> {
         let server = url.trim_end_matches('/');
         let broken = |e: String| BackendError::Runtime(format!("{server}: {e}"));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|e| broken(e.to_string()))?;
-        let client = reqwest::Client::builder().connect_timeout(CONNECT_MAX).timeout(ANSWER_MAX).tcp_nodelay(true);
-        let client = client.build().map_err(|e| broken(describe(&e)))?;
+        let connection = ServerConnection::open(url).map_err(|e| broken(e.to_string()))?;
         let signature = Signature { inputs: wanted.task.inputs.clone(), outputs: wanted.task.outputs.clone() };
-        let url = format!("{server}/v2/models/{}", wanted.group.variant);
-        let mut this = Self { runtime, client, url, signature, binary: false };
-        let about = this.get(&format!("{server}/v2")).map_err(|e| broken(e.to_string()))?;
+        let path = format!("/v2/models/{}", wanted.group.variant);
+        let about = connection.get("/v2").map_err(|e| broken(e.to_string()))?;
         let about: ServerMetadata = serde_json::from_slice(&about)
             .map_err(|e| broken(format!("GET /v2: {e}: expected a server of the Open Inference Protocol")))?;
-        this.binary = about.extensions.iter().any(|e| e == BINARY);
-        let refuse = |detail: String| BackendError::Load { file: this.url.clone(), detail };
-        this.get(&format!("{}/ready", this.url)).map_err(|e| refuse(format!("it is not ready: {e}")))?;
-        let metadata = this.get(&this.url).map_err(|e| refuse(e.to_string()))?;
+        let refuse = |detail: String| BackendError::Load { file: connection.url(&path), detail };
+        connection.get(&format!("{path}/ready")).map_err(|e| refuse(format!("it is not ready: {e}")))?;
+        let metadata = connection.get(&path).map_err(|e| refuse(e.to_string()))?;
         let metadata: Metadata = serde_json::from_slice(&metadata).map_err(|e| refuse(format!("its metadata: {e}")))?;
         let differs = |e: MetadataError| refuse(e.to_string());
-        compare(TensorDirection::Input, &this.signature.inputs, &metadata.inputs).map_err(differs)?;
-        compare(TensorDirection::Output, &this.signature.outputs, &metadata.outputs).map_err(differs)?;
-        let mut specs = this.signature.inputs.iter().chain(&this.signature.outputs);
-        if let Some(s) = specs.find(|s| !this.binary && !numbers::in_json(s.datatype)) {
+        compare(TensorDirection::Input, &signature.inputs, &metadata.inputs).map_err(differs)?;
+        compare(TensorDirection::Output, &signature.outputs, &metadata.outputs).map_err(differs)?;
+        let binary = about.has(BINARY);
+        let mut specs = signature.inputs.iter().chain(&signature.outputs);
+        if let Some(s) = specs.find(|s| !binary && !numbers::in_json(s.datatype)) {
             let datatype = s.datatype.name();
             return Err(refuse(format!(
                 "{} is {datatype}, which has no form in JSON, and the server has no {BINARY}",
                 s.name
             )));
         }
-        Ok(this)
+        Ok(Self { connection, path, signature, binary, batch_max: None, has_statistics: false })
     }
 
-    fn get(&self, url: &str) -> Result<Bytes, AnswerFailure> {
-        self.runtime.block_on(async { answer(self.client.get(url)).await.map(|(body, _)| body) })
+    /// Finds a variant by its name on the server at `url` (`http://host:port`), and takes its tensors from the server.
+    ///
+    /// # Errors
+    /// As [`RemoteVariantError`] lists.
+    pub fn find(url: &str, variant: &str) -> Result<Self, RemoteVariantError> {
+        let FoundVariant { connection, path, about, signature, batch_max } = FoundVariant::find(url, variant)?;
+        let (binary, has_statistics) = (about.has(BINARY), about.has("statistics"));
+        Ok(Self { connection, path, signature, binary, batch_max, has_statistics })
     }
 
-    /// The body of a request and the length of its JSON.
-    fn body(&self, inputs: &[Tensor]) -> Result<(Vec<u8>, usize), WriteError> {
+    /// Most rows of a batch. `None` if the server does not bound them, or does not say.
+    #[must_use]
+    pub const fn batch_max(&self) -> Option<u32> {
+        self.batch_max
+    }
+
+    /// What the server has counted of the variant so far. `None` if it does not count, or does not tell everybody, as
+    /// pytriton's server does not.
+    ///
+    /// # Errors
+    /// [`BackendError::Run`] if the server does not answer, or with something else.
+    pub fn statistics(&self) -> Result<Option<RemoteStatistics>, BackendError> {
+        if !self.has_statistics {
+            return Ok(None);
+        }
+        let path = format!("{}/stats", self.path);
+        let failed = |why: String| BackendError::Run(format!("{}: {why}", self.connection.url(&path)));
+        let body = match self.connection.get(&path) {
+            Err(AnswerFailure::Status { status, .. }) if status.is_client_error() => return Ok(None),
+            answer => answer.map_err(|e| failed(e.to_string()))?,
+        };
+        RemoteStatistics::read(&body).map(Some).map_err(|e| failed(e.to_string()))
+    }
+
+    /// The body of a request with this batch.
+    fn body(&self, inputs: &[Tensor]) -> Result<RequestBody, WriteError> {
         let mut body = b"{\"inputs\":[".to_vec();
         for (i, tensor) in inputs.iter().enumerate() {
             let mut about = json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape});
@@ -148,11 +156,12 @@ impl RemoteBackend {
         let wanted = |s: &TensorSignature| json!({"name": s.name, "parameters": {"binary_data": self.binary}});
         let outputs: Value = self.signature.outputs.iter().map(wanted).collect();
         body.extend_from_slice(format!("],\"outputs\":{outputs}}}").as_bytes());
-        let length = body.len();
-        if self.binary {
-            inputs.iter().for_each(|t| body.extend_from_slice(&t.data));
+        if !self.binary {
+            return Ok(RequestBody::Json(body));
         }
-        Ok((body, length))
+        let json_length = body.len();
+        inputs.iter().for_each(|t| body.extend_from_slice(&t.data));
+        Ok(RequestBody::Binary { body, json_length })
     }
 }
 
@@ -163,41 +172,17 @@ impl Backend for RemoteBackend {
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         check_inputs(&self.signature.inputs, inputs)?;
-        let (body, length) = self.body(inputs).map_err(BatchError::Json)?;
-        let url = format!("{}/infer", self.url);
-        let mut request = self.client.post(&url).body(body);
-        request = match self.binary {
-            true => request.header(CONTENT_TYPE, "application/octet-stream").header(HEADER_LENGTH, length),
-            false => request.header(CONTENT_TYPE, "application/json"),
-        };
+        let body = self.body(inputs).map_err(BatchError::Json)?;
+        let path = format!("{}/infer", self.path);
+        let url = self.connection.url(&path);
         let unanswered = |e: AnswerFailure| match e.is_away() {
             true => BackendError::Away(format!("{url}: {e}")),
             false => BackendError::Run(format!("{url}: {e}")),
         };
-        let (body, length) = self.runtime.block_on(answer(request)).map_err(unanswered)?;
-        let made = outputs(&body, length.as_deref(), &self.signature.outputs);
+        let GoodAnswer { body, json_length } = self.connection.post(&path, body).map_err(unanswered)?;
+        let made = outputs(&body, json_length.as_deref(), &self.signature.outputs);
         made.map_err(|e| BackendError::Run(format!("{url}: {e}")))
     }
-}
-
-/// The body of a good answer and where its JSON ends, if it says so.
-async fn answer(request: reqwest::RequestBuilder) -> Result<(Bytes, Option<String>), AnswerFailure> {
-    let mut response = request.send().await.map_err(AnswerFailure::Lost)?;
-    let status = response.status();
-    let length = response.headers().get(HEADER_LENGTH).map(|v| String::from_utf8_lossy(v.as_bytes()).into_owned());
-    let mut body = BytesMut::new();
-    while let Some(chunk) = response.chunk().await.map_err(AnswerFailure::Lost)? {
-        body.extend_from_slice(&chunk);
-        if body.len() > BODY_BYTES_MAX {
-            return Err(AnswerFailure::TooLarge { bytes_max: BODY_BYTES_MAX });
-        }
-    }
-    if status.is_success() {
-        return Ok((body.freeze(), length));
-    }
-    let said = serde_json::from_slice::<Value>(&body).ok().and_then(|v| Some(v.get("error")?.as_str()?.to_owned()));
-    let said = said.unwrap_or_else(|| String::from_utf8_lossy(&body).into_owned());
-    Err(AnswerFailure::Status { status, said: said.chars().take(ERROR_CHARS_MAX).collect() })
 }
 
 /// Whether the server's tensors are those of the plan. The server may have more outputs than the plan, but no more

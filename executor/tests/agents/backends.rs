@@ -4,8 +4,9 @@
 use crate::support::agents::{Agent, output};
 use crate::support::control::{Control, TOKEN};
 use crate::support::{Group, target};
-use apportion_executor::backend::BackendLoader;
+use apportion_executor::backend::{Backend as _, BackendLoader, RemoteBackend};
 use apportion_executor::gateway::GatewayLimits;
+use apportion_executor::tensor::{Datatype, Tensor};
 use apportion_protocol::v1;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
@@ -101,6 +102,26 @@ async fn a_server_without_the_variant_is_refused_with_a_reason() {
         let error = crate::support::until("the replica fails", error).await;
         assert!(error.contains(said), "{error}: expected {said}");
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_tells_its_tensors_and_statistics() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_control, agent) = serving(folder.path(), "sum", BackendLoader::Emulated, 1_000_000).await;
+    let url = format!("http://{}", agent.http);
+    // The backend has a runtime of its own.
+    let found = tokio::task::spawn_blocking(move || {
+        let mut backend = RemoteBackend::find(&url, "sum").expect("it is there");
+        let data = [1.0_f32, 2.0, 3.0, 4.0].map(f32::to_le_bytes).concat().into();
+        let batch = [Tensor { name: "x".into(), datatype: Datatype::Fp32, shape: vec![2, 2], data }];
+        let outputs = backend.run(&batch).expect("it runs");
+        let unknown = RemoteBackend::find(&url, "other").err().expect("it is not there").to_string();
+        (outputs, backend.batch_max(), backend.statistics().expect("an answer"), unknown)
+    });
+    let (outputs, batch_max, statistics, unknown) = found.await.expect("it ends");
+    assert_eq!((outputs[0].name.as_str(), outputs[0].rows()), ("s", 2));
+    assert!(batch_max.is_none() && statistics.is_some(), "{batch_max:?} {statistics:?}");
+    assert!(unknown.ends_with("there is no model \"other\": expected one of sum"), "{unknown}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -17,7 +17,7 @@ use apportion_estimator::{
     ArrivalProcess, RequestOutcome, RequestRecord, Scenario, ServiceTimes, SimulateOptions, Simulation, Workload, replay,
 };
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, OutputFormat, TextTable, number};
+use apportion_support::output::{OutputFormat, TextTable, number};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
@@ -131,7 +131,7 @@ struct PlayedRun {
 /// As the demo's.
 pub fn run(settings: &FidelitySettings) -> Result<(), Failure> {
     let report = tokio::runtime::Runtime::new().context("starting the runtime")?.block_on(measure(settings))?;
-    output::print(&if settings.format == OutputFormat::Json { output::json(&report)? } else { text(&report) })
+    settings.format.print(&report, || text(&report))
 }
 
 async fn measure(settings: &FidelitySettings) -> Result<FidelityReport> {

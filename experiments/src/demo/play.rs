@@ -16,7 +16,7 @@ use crate::live::service::JoinedAgent;
 use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result, ensure};
 use apportion_support::exit::{CommandResult, Exit};
-use apportion_support::output::{self, OutputFormat};
+use apportion_support::output;
 use apportion_support::progress;
 use indicatif::ProgressBar;
 use serde_json::json;
@@ -202,12 +202,8 @@ fn show_summary(settings: &DemoSettings, summary: &Summary, pipeline: &str, sent
     for failed in sent.iter().filter(|s| matches!(s.outcome, ClientOutcome::GivenUp | ClientOutcome::Failed)).take(5) {
         print_progress(&format!("failed at {:.3} s: {}", failed.at.as_secs_f64(), failed.error.as_deref().unwrap_or("?")));
     }
-    let text = if settings.format == OutputFormat::Json {
-        serde_json::to_string_pretty(summary)?
-    } else {
-        summary.table(pipeline)
-    };
-    output::print(&text).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
+    let printed = settings.format.print(summary, || summary.table(pipeline));
+    printed.map_err(|_| anyhow::anyhow!("writing to stdout"))?;
     match &summary.verdict {
         DemoVerdict::Kept => print_progress("all that was promised was kept"),
         DemoVerdict::Disturbed(_) => {

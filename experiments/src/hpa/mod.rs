@@ -25,7 +25,7 @@ use crate::live::console::print_progress;
 use crate::reproduce::headline::protocol;
 use anyhow::{Context, Result};
 use apportion_support::exit::Failure;
-use apportion_support::output::{self, OutputFormat};
+use apportion_support::output::OutputFormat;
 use fleet_log::{FleetLog, PodRecord};
 use groups::{BenchGroup, bench_groups};
 use judge::SideJudge;
@@ -78,7 +78,7 @@ pub fn run(settings: &HpaBenchSettings) -> Result<(), Failure> {
         Ok(report) => report,
         Err(error) => return Err(error.context(format!("logs are in {}", folder.keep().display())).into()),
     };
-    output::print(&if settings.format == OutputFormat::Json { output::json(&report)? } else { report.text() })
+    settings.format.print(&report, || report.text())
 }
 
 async fn measure(settings: &HpaBenchSettings, program: &Path, folder: &Path) -> Result<HpaReport> {

@@ -78,7 +78,9 @@ pub fn run(settings: &ReproduceSettings) -> CommandResult {
         );
     }
     let chosen: Vec<_> = ALL.into_iter().filter(|(name, _)| settings.name == EVERY || settings.name == *name).collect();
+    make_folder(&settings.out)?;
     let lab = Lab {
+        unfinished: Some(settings.out.clone()),
         data: settings.data.clone(),
         traces: settings.traces.clone(),
         quick: settings.quick,
@@ -91,6 +93,7 @@ pub fn run(settings: &ReproduceSettings) -> CommandResult {
         lab.show_step(name);
         let report = comparison(&lab)?;
         lab.bar.suspend(|| output::print(&(report.text() + "\n")))?;
+        lab.remove_unfinished(name)?;
         reports.push(report);
         lab.bar.inc(1);
     }
@@ -102,7 +105,6 @@ pub fn run(settings: &ReproduceSettings) -> CommandResult {
 
 /// Writes one SVG for each plot, and the page. Returns the path of the page.
 fn write(settings: &ReproduceSettings, reports: &[Report], took: Duration) -> Result<PathBuf, Failure> {
-    std::fs::create_dir_all(&settings.out).with_context(|| format!("making the folder {}", settings.out.display()))?;
     let file = |name: &str| settings.out.join(name);
     for r in reports {
         for (i, plot) in r.plots.iter().enumerate() {
@@ -127,6 +129,11 @@ fn write(settings: &ReproduceSettings, reports: &[Report], took: Duration) -> Re
     let page = file("index.html");
     save(&page, &html(reports, &head)?)?;
     Ok(page)
+}
+
+fn make_folder(folder: &Path) -> Result<(), Failure> {
+    std::fs::create_dir_all(folder).with_context(|| format!("making the folder {}", folder.display()))?;
+    Ok(())
 }
 
 fn save(file: &Path, text: &str) -> Result<(), Failure> {

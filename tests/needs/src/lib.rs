@@ -9,6 +9,7 @@
 use std::fmt::Display;
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 
 /// The variable that names the needs that may be absent under continuous integration, separated by commas.
 pub const SKIP_VARIABLE: &str = "APPORTION_SKIP";
@@ -38,13 +39,19 @@ pub enum Need {
     ProcessorTimes,
     /// A program that starts a real Slurm.
     Slurm,
+    /// Debian's `slurmrestd`, beside a real Slurm.
+    Slurmrestd,
     /// A Python with `ray[serve]` and PyYAML.
     Ray,
+    /// A Python with pytriton, whose wheel has a Triton.
+    Triton,
+    /// Debian's tools for packages, and a Python with pip.
+    Packages,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,
@@ -55,7 +62,10 @@ impl Need {
         Self::Kubernetes,
         Self::ProcessorTimes,
         Self::Slurm,
+        Self::Slurmrestd,
         Self::Ray,
+        Self::Triton,
+        Self::Packages,
     ];
 
     /// The word for it in `APPORTION_SKIP`.
@@ -72,7 +82,10 @@ impl Need {
             Self::Kubernetes => "kubernetes",
             Self::ProcessorTimes => "processor-times",
             Self::Slurm => "slurm",
+            Self::Slurmrestd => "slurmrestd",
             Self::Ray => "ray",
+            Self::Triton => "triton",
+            Self::Packages => "packages",
         }
     }
 
@@ -94,7 +107,9 @@ impl Need {
             Self::Kubernetes => "name a program in APPORTION_KUBERNETES that starts it, and install openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
-            Self::Ray => "run `scripts/setup tests` where pip reaches an index",
+            Self::Slurmrestd => "run `scripts/setup tests`, which installs slurmrestd",
+            Self::Ray | Self::Triton => "run `scripts/setup tests` where pip reaches an index",
+            Self::Packages => "run on Debian or Ubuntu, where `scripts/setup` has installed Python with pip",
         }
     }
 }
@@ -287,6 +302,17 @@ pub fn slurm() -> Option<PathBuf> {
     need(Need::Slurm, if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) })
 }
 
+/// Debian's `slurmrestd`.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn slurmrestd() -> Option<PathBuf> {
+    let found = [on_path("slurmrestd"), Some("/usr/sbin/slurmrestd".into())];
+    let program = found.into_iter().flatten().find(|program| program.is_file());
+    need(Need::Slurmrestd, program.ok_or("there is no slurmrestd"))
+}
+
 /// The Python that has Ray Serve, by `scripts/ray.txt`.
 ///
 /// # Panics
@@ -294,6 +320,34 @@ pub fn slurm() -> Option<PathBuf> {
 #[must_use]
 pub fn ray() -> Option<PathBuf> {
     need(Need::Ray, installed_python("ray", "ray.txt"))
+}
+
+/// The Python that has pytriton and a real Triton, by `scripts/triton.txt`.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn triton() -> Option<PathBuf> {
+    need(Need::Triton, installed_python("triton", "triton.txt"))
+}
+
+/// The Python that installs wheels, where `dpkg` and `dpkg-deb` are there too.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn packages() -> Option<PathBuf> {
+    let has_pip = |python: &PathBuf| {
+        let run = Command::new(python).args(["-c", "import pip, venv"]).stderr(Stdio::null()).status();
+        run.is_ok_and(|status| status.success())
+    };
+    let mut pythons = [Some(PathBuf::from("/usr/bin/python3")), on_path("python3")].into_iter().flatten();
+    let found = match (on_path("dpkg"), on_path("dpkg-deb"), pythons.find(has_pip)) {
+        (Some(_), Some(_), Some(python)) => Ok(python),
+        (_, _, None) => Err("no Python here has pip and venv"),
+        _ => Err("there is no dpkg, or no dpkg-deb"),
+    };
+    need(Need::Packages, found)
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

@@ -23,7 +23,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("prometheus", &[]),
     ("page", &[]),
     ("kubernetes", &[]),
-    ("substrates", &[]),
+    ("substrates", &["kubernetes"]),
     ("webhooks", &[]),
     ("scalers", &["tls"]),
     (

@@ -209,15 +209,17 @@ impl MachineHands<'_> {
     }
 
     /// Takes machines that the database does not know: it was restored, or another service process has just asked. Those
-    /// that have ended here are told to end.
-    pub(super) async fn adopt(&self, view: &MachinesView) -> Result<(), ApplyError> {
+    /// that have ended here are told to end. Returns how many rows were written.
+    pub(super) async fn adopt(&self, view: &MachinesView) -> Result<usize, ApplyError> {
         use apportion_substrates::MachineState::{Ending, Lost};
+        let mut written = 0;
         let shown = self.seen.of(self.kind).into_iter().flat_map(|machines| machines.values());
         for machine in shown.filter(|machine| !matches!(machine.state, Ending | Lost)) {
             if let Some(row) = view.row(&machine.name) {
                 if row.handle.as_ref() != Some(&machine.handle) {
                     let mut db = self.app.pool.acquire().await?;
                     store::machines::set_handle(&mut db, &machine.name, &machine.handle).await?;
+                    written += 1;
                 }
                 continue;
             }
@@ -233,8 +235,9 @@ impl MachineHands<'_> {
             tracing::warn!(machine = row.name, "a machine is found that the database does not know");
             store::machines::insert(&mut tx, &row).await?;
             tx.commit().await?;
+            written += 1;
         }
-        Ok(())
+        Ok(written)
     }
 }
 

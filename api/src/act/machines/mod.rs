@@ -94,9 +94,9 @@ impl MachineKeeper<'_> {
         for kind in self.substrates.kinds() {
             let seen = self.observe(kind).await?;
             self.app.parts.note_alive(ServicePart::Machines);
-            self.note_news(kind, &seen).await?;
+            let view = self.note_news(kind, &seen).await?;
             if seen.of(kind).is_some() {
-                self.change(kind, &seen).await?;
+                self.change(kind, &seen, &view).await?;
             }
             self.app.parts.note_alive(ServicePart::Machines);
         }
@@ -132,28 +132,36 @@ impl MachineKeeper<'_> {
         MachineHands { app: self.app, lease: self.lease, substrates: self.substrates, kind, seen }
     }
 
-    /// Notes what has happened to the machines since the last look.
-    async fn note_news(&mut self, kind: SubstrateKind, seen: &SeenMachines) -> Result<(), ApplyError> {
+    /// Notes what has happened to the machines since the last look. Returns what is known of them then. The database is
+    /// read again only if something was noted, and most looks note nothing.
+    async fn note_news(&mut self, kind: SubstrateKind, seen: &SeenMachines) -> Result<MachinesView, ApplyError> {
         let view = MachinesView::read(self.app, &mut self.in_force).await?;
+        let noted = self.store_news(kind, seen, &view).await?;
+        match noted {
+            0 => Ok(view),
+            _ => MachinesView::read(self.app, &mut self.in_force).await,
+        }
+    }
+
+    /// Writes down what has happened to the machines of a view. Returns how many rows this concerns.
+    async fn store_news(&self, kind: SubstrateKind, seen: &SeenMachines, view: &MachinesView) -> Result<usize, ApplyError> {
         let hands = self.hands(kind, seen);
         let is_dry_run = self.substrates.settings().dry_run;
-        if !is_dry_run {
-            hands.adopt(&view).await?;
-        }
+        let mut noted = if is_dry_run { 0 } else { hands.adopt(view).await? };
         let limits = view.wish_limits(self.substrates);
         let notes = reconcile(&view.records(kind), &view.agents, seen.of(kind), &limits, view.now);
         // A dry run tells no machine to end.
         for note in notes.iter().filter(|note| !is_dry_run || note.stage != MachineStage::Ending) {
             if let Some(row) = view.row(&note.name) {
                 hands.store_note(note, row).await?;
+                noted += 1;
             }
         }
-        Ok(())
+        Ok(noted)
     }
 
     /// Decides what changes, and does it.
-    async fn change(&mut self, kind: SubstrateKind, seen: &SeenMachines) -> Result<(), ApplyError> {
-        let view = MachinesView::read(self.app, &mut self.in_force).await?;
+    async fn change(&mut self, kind: SubstrateKind, seen: &SeenMachines, view: &MachinesView) -> Result<(), ApplyError> {
         let Some(shown) = seen.of(kind) else { return Ok(()) };
         let limits = self.read_limits().await?;
         let types = view.hardware_facts(kind, self.substrates);
@@ -167,7 +175,7 @@ impl MachineKeeper<'_> {
         }
         let mut held = Vec::new();
         for change in changes {
-            if self.hands(kind, seen).carry_out(&change, &view).await? == ChangeOutcome::Held {
+            if self.hands(kind, seen).carry_out(&change, view).await? == ChangeOutcome::Held {
                 held.push(change);
             }
             self.app.parts.note_alive(ServicePart::Machines);

@@ -1,12 +1,13 @@
 //! What is known of machines now, as the pure decisions take it?
 
 use crate::act::apply::{ApplyError, load_plan};
-use crate::act::wanted::{devices_of, since_epoch};
+use crate::act::wanted::since_epoch;
 use crate::app::{App, now};
 use crate::decide::machines::{
     HardwareFacts, MachineAgent, MachineRecord, MachineStage, PipelineDevices, PoolMachine, WishLimits, devices_needed,
 };
 use crate::decide::placement::Placement;
+use crate::decide::shares::devices_of;
 use crate::store::{
     self, PgConnection, agents::AgentRow, hardware::HardwareRow, machines::MachineRow, machines::WantRow, target::TargetRow,
 };
@@ -180,8 +181,7 @@ fn machine_record(row: &MachineRow) -> MachineRecord {
         name: row.name.clone(),
         hardware: row.hardware.clone(),
         devices: u32::try_from(row.devices).unwrap_or(0),
-        // The service wrote it.
-        stage: MachineStage::named(&row.stage).unwrap_or(MachineStage::Ending),
+        stage: MachineStage::stored(&row.stage),
         since: since_epoch(row.stage_at),
     }
 }

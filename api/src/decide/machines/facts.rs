@@ -1,10 +1,13 @@
 //! What is known of machines and hardware types, and what may be decided about them?
 
+use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::time::Duration;
+use utoipa::ToSchema;
 
 /// How far a machine is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
 pub enum MachineStage {
     /// It was asked for, and its agent has not come: it is a wish.
     Coming,
@@ -34,10 +37,11 @@ impl MachineStage {
         }
     }
 
-    /// The stage with this name.
+    /// The stage with this name in a row. The service wrote it. A name that this release does not know counts as ending:
+    /// such a machine gets no replica, and is watched until it is gone.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|stage| stage.name() == name)
+    pub fn stored(name: &str) -> Self {
+        Self::ALL.into_iter().find(|stage| stage.name() == name).unwrap_or(Self::Ending)
     }
 }
 
@@ -253,4 +257,18 @@ pub struct MachineTurn {
     pub changes: Vec<MachineChange>,
     /// Why devices stay missing.
     pub obstacles: Vec<MachineObstacle>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_and_documents_name_a_stage_alike() {
+        for stage in MachineStage::ALL {
+            assert_eq!(MachineStage::stored(stage.name()), stage);
+            assert_eq!(serde_json::to_value(stage).expect("a text"), stage.name());
+        }
+        assert_eq!(MachineStage::stored("asleep"), MachineStage::Ending, "a name of another release");
+    }
 }

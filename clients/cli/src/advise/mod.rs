@@ -50,7 +50,7 @@ pub struct AdviseArgs {
     #[arg(long, default_value = "60s", value_parser = args::duration)]
     time_limit: Duration,
     /// How the advice is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
     /// Also write the plan file here.
     #[arg(long)]
@@ -88,10 +88,8 @@ pub fn run(args: &AdviseArgs) -> CommandResult {
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }
     let Some(plan) = planned.outcome.plan() else {
-        output::print(&match args.format {
-            OutputFormat::Json => file.to_json(),
-            OutputFormat::Table => format!("status      {}\n{}", file.status, explanation::text(&file.explanation)),
-        })?;
+        let why = || format!("status      {}\n{}", file.status, explanation::text(&file.explanation));
+        args.format.print_text(&file.to_json(), why)?;
         return Ok(if matches!(planned.outcome, PlanOutcome::Infeasible { .. }) {
             Exit::Infeasible
         } else {
@@ -109,10 +107,7 @@ pub fn run(args: &AdviseArgs) -> CommandResult {
         seen: &seen,
         asked_qps: planned.asked_qps,
     };
-    match args.format {
-        OutputFormat::Json => output::print(&output::json(&show::document(&advice))?)?,
-        OutputFormat::Table => output::print(&show::table(&advice))?,
-    }
+    args.format.print(&show::document(&advice), || show::table(&advice))?;
     Ok(Exit::Done)
 }
 

@@ -30,6 +30,8 @@ pub enum FrontierFormat {
     Csv,
     /// For programs.
     Json,
+    /// For people and programs.
+    Yaml,
     /// A plot.
     Svg,
 }
@@ -64,9 +66,9 @@ pub struct FrontierArgs {
     #[arg(long, default_value = "1e-4", value_parser = args::gap, allow_negative_numbers = true)]
     gap: f64,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     pub format: FrontierFormat,
-    /// Also write the result here: as SVG, CSV or JSON if the name ends so, else as printed.
+    /// Also write the result here: as SVG, CSV, JSON or YAML if the name ends so, else as printed.
     #[arg(long)]
     pub out: Option<String>,
     #[command(flatten)]

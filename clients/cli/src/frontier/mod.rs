@@ -110,6 +110,7 @@ fn write(args: &FrontierArgs, frontier: &Frontier) -> Result<(), Failure> {
             "svg" => FrontierFormat::Svg,
             "csv" => FrontierFormat::Csv,
             "json" => FrontierFormat::Json,
+            "yaml" | "yml" => FrontierFormat::Yaml,
             _ => args.format,
         };
         let text = text(frontier, format)?;

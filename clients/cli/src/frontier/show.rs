@@ -1,4 +1,4 @@
-//! How is a frontier shown? As a table, CSV, JSON or a plot.
+//! How is a frontier shown? As a table, CSV, JSON, YAML or a plot.
 
 use super::args::FrontierFormat;
 use super::plot;
@@ -9,6 +9,7 @@ use apportion_support::exit::Failure;
 use apportion_support::output::{self, TextTable, number, optional};
 use apportion_wire::FrontierPointFile;
 use apportion_wire::explanation::{BindingFile, ShortfallFile};
+use serde_json::Value;
 
 /// The frontier in a format.
 ///
@@ -18,15 +19,15 @@ pub fn text(frontier: &Frontier, format: FrontierFormat) -> Result<String, Failu
     Ok(match format {
         FrontierFormat::Table => table(frontier),
         FrontierFormat::Csv => csv(frontier),
-        FrontierFormat::Json => json(frontier)?,
+        FrontierFormat::Json => output::json(&tree(frontier)?)? + "\n",
+        FrontierFormat::Yaml => output::yaml(&tree(frontier)?)?,
         FrontierFormat::Svg => plot::svg(frontier)?,
     })
 }
 
 /// The keys have the order of the alphabet, as in the service's answers.
-fn json(frontier: &Frontier) -> Result<String, Failure> {
-    let tree = serde_json::to_value(&frontier.result).context("writing JSON")?;
-    Ok(output::json(&tree)? + "\n")
+fn tree(frontier: &Frontier) -> Result<Value, Failure> {
+    Ok(serde_json::to_value(&frontier.result).context("writing JSON")?)
 }
 
 /// A number with all digits, so that output can be compared; empty without one.

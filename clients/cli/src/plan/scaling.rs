@@ -31,10 +31,7 @@ pub fn finish(
     if let Some(out) = print.out {
         output::write_file(out, |f| writeln!(f, "{}", file.to_json()))?;
     }
-    match print.format {
-        OutputFormat::Json => output::print(&file.to_json())?,
-        OutputFormat::Table => output::print(&table(&file))?,
-    }
+    print.format.print_text(&file.to_json(), || table(&file))?;
     Ok(match outcome {
         ScalingOutcome::Optimal(_) | ScalingOutcome::Feasible { .. } => Exit::Done,
         ScalingOutcome::Infeasible { .. } => Exit::Infeasible,
@@ -87,14 +84,12 @@ fn table(file: &PlanFile) -> String {
 /// Prints the changes between two plans.
 pub fn diff(from: &ScalingPlan, to: &ScalingPlan, format: OutputFormat) -> CommandResult {
     let changes = from.diff(to);
-    match format {
-        OutputFormat::Json => {
-            let list: Vec<Value> = changes.iter().map(change_json).collect();
-            output::print(&output::json(&json!({ "changes": list }))?)?;
-        }
-        OutputFormat::Table if changes.is_empty() => eprintln!("no changes"),
-        OutputFormat::Table => output::print(&changes_table(&changes))?,
+    if format == OutputFormat::Table && changes.is_empty() {
+        eprintln!("no changes");
+        return Ok(Exit::Done);
     }
+    let list: Vec<Value> = changes.iter().map(change_json).collect();
+    format.print(&json!({ "changes": list }), || changes_table(&changes))?;
     Ok(Exit::Done)
 }
 

@@ -1,7 +1,10 @@
-//! How does `apportion plan` explain and compare plans that a service has stored?
+//! How does `apportion plan` make, list, explain and compare plans of a service?
 
+use super::create::{self, CreatePlanArgs};
 use super::explanation;
 use crate::changes::print_changes;
+use crate::resources::ResourceCommand;
+use crate::resources::kinds::PlanResource;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use anyhow::Context;
 use apportion_support::exit::{CommandResult, Exit};
@@ -9,7 +12,6 @@ use apportion_support::output::{self, OutputFormat};
 use apportion_wire::PlanDiffFile;
 use apportion_wire::explanation::ExplanationFile;
 use clap::{Args, Subcommand};
-use reqwest::Url;
 
 /// `apportion plan` with a plan of a service.
 #[derive(Subcommand, Debug)]
@@ -18,6 +20,10 @@ pub enum StoredPlanCommand {
     Explain(ExplainArgs),
     /// List the changes of a plan of a running service against another one, or against the plans in force.
     Diff(StoredDiffArgs),
+    /// Have a running service make a plan, and print it.
+    Create(CreatePlanArgs),
+    #[command(flatten)]
+    Resource(ResourceCommand<PlanResource>),
 }
 
 /// Arguments of `apportion plan explain`.
@@ -32,7 +38,7 @@ pub struct ExplainArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -47,7 +53,7 @@ pub struct StoredDiffArgs {
     #[command(flatten)]
     server: ServerArgs,
     /// How the changes are printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
 }
 
@@ -56,6 +62,8 @@ pub fn run(command: &StoredPlanCommand) -> CommandResult {
     match command {
         StoredPlanCommand::Explain(args) => explain(args),
         StoredPlanCommand::Diff(args) => diff(args),
+        StoredPlanCommand::Create(args) => create::run(args),
+        StoredPlanCommand::Resource(command) => command.run(),
     }
 }
 
@@ -64,23 +72,20 @@ fn explain(args: &ExplainArgs) -> CommandResult {
     let query = if args.stored { "?full=false" } else { "" };
     let path = format!("{}{query}", client.path(&["v1", "plans", &args.id, "explanation"]));
     let mut answer = converse(client.get(&path))?;
-    match args.format {
-        OutputFormat::Json => output::print(&output::json(&answer)?)?,
-        OutputFormat::Table => {
-            let file: ExplanationFile =
-                serde_json::from_value(answer["explanation"].take()).context("reading the service's answer")?;
-            output::print(explanation::text(&file).trim_start_matches('\n'))?;
-        }
+    if args.format != OutputFormat::Table {
+        args.format.print(&answer, String::new)?;
+        return Ok(Exit::Done);
     }
+    let file: ExplanationFile =
+        serde_json::from_value(answer["explanation"].take()).context("reading the service's answer")?;
+    output::print(explanation::text(&file).trim_start_matches('\n'))?;
     Ok(Exit::Done)
 }
 
 fn diff(args: &StoredDiffArgs) -> CommandResult {
     let client = ServiceClient::new(&args.server)?;
-    let mut url = Url::parse("http://service/").context("making a query")?;
-    url.query_pairs_mut().append_pair("against", &args.against);
-    let path = client.path(&["v1", "plans", &args.id, "diff"]);
-    let answer = converse(client.get(&format!("{path}?{}", url.query().unwrap_or_default())))?;
+    let path = client.with_query(&client.path(&["v1", "plans", &args.id, "diff"]), &[("against", args.against.as_str())]);
+    let answer = converse(client.get(&path))?;
     let changes: PlanDiffFile = serde_json::from_value(answer).context("reading the service's answer")?;
     print_changes(&changes, args.format)
 }

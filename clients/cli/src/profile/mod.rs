@@ -1,12 +1,21 @@
-//! How does `apportion profile` measure a pipeline's variants and paths on this machine?
+//! How does `apportion profile` measure a pipeline's variants and paths, on this machine or on a server?
+//!
+//! Its commands `get`, `apply` and `delete` are about the measurements that a service has.
 
+mod backend;
 mod memory;
 mod problem;
 mod register;
+mod rows;
+mod served;
 mod settings;
 
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
+use self::backend::{InputShape, ProfiledBackend};
+use self::rows::{MeasuredPlace, measured_row, tensor_specs};
+use crate::resources::ResourceCommand;
+use crate::resources::kinds::ProfileResource;
 use crate::service::authorization;
 use anyhow::{Context, Result};
 use apportion_profiler::{
@@ -18,8 +27,7 @@ use apportion_support::input;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
 use apportion_wire::{
-    BadInput, MeasuredRow, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, TensorSpec, parse_tree,
-    pipeline_spec_from_tree,
+    BadInput, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, parse_tree, pipeline_spec_from_tree,
 };
 use clap::Args;
 use serde_json::Value;
@@ -29,12 +37,25 @@ use std::path::{Path, PathBuf};
 
 /// Arguments of `apportion profile`.
 #[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
 pub struct ProfileArgs {
+    #[command(subcommand)]
+    resource: Option<ResourceCommand<ProfileResource>>,
     /// Pipeline file, JSON or YAML, with a `model` for each variant and a `validation` set.
-    pipeline: String,
-    /// Name of the hardware type that this machine is.
+    #[arg(required = true)]
+    pipeline: Option<String>,
+    /// Name of the hardware type that this machine is, or the server with `--backend remote`.
     #[arg(long, default_value = "cpu")]
     hardware: String,
+    /// What runs the variants: `onnx`, this machine with their model files; or `remote=http://host:port`, a server of the
+    /// Open Inference Protocol that has them under their names, for example Triton. A server's latencies are measured.
+    /// Accuracies and fan-outs are those of the file.
+    #[arg(long, default_value = "onnx")]
+    backend: ProfiledBackend,
+    /// With `--backend remote`: the sizes of an input's axes but the first, where the server leaves one open; may be
+    /// repeated.
+    #[arg(long, value_name = "INPUT=SIZE,SIZE..")]
+    shape: Vec<InputShape>,
     /// Factor on all latencies, for devices that hold their slots for a multiple of the measured time.
     #[arg(long, default_value_t = 1.0)]
     multiple: f64,
@@ -66,27 +87,66 @@ pub struct ProfileArgs {
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: apportion_support::output::OutputFormat,
+}
+
+/// The measurements, as they are written and printed.
+struct ProfiledPipeline {
+    set: ProfileSet,
+    /// The model files, which a service needs. None if a server has them.
+    files: Vec<TaskFiles>,
+    /// The tables for people.
+    text: String,
 }
 
 /// Runs the command.
 pub fn run(args: &ProfileArgs) -> CommandResult {
+    if let Some(command) = &args.resource {
+        return command.run();
+    }
+    let file = args.pipeline.as_deref().unwrap_or_default();
     if !(args.multiple > 0.0 && args.multiple <= 1e6) {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
     }
-    let tree = parse_tree(&args.pipeline, &input::read_text(&args.pipeline)?)?;
-    let spec = pipeline_spec_from_tree(&args.pipeline, tree.clone())?;
-    let folder = Path::new(&args.pipeline).parent().unwrap_or(Path::new(".")).to_owned();
-    let files = files(&args.pipeline, &spec, &folder)?;
+    let tree = parse_tree(file, &input::read_text(file)?)?;
+    let spec = pipeline_spec_from_tree(file, tree.clone())?;
+    let profiled = match &args.backend {
+        ProfiledBackend::Onnx => profile_here(args, file, &spec)?,
+        ProfiledBackend::Remote(url) => profile_there(args, file, url, &spec)?,
+    };
+    let (pipeline, set) = (without_files(tree), &profiled.set);
+    if let Some(base) = &args.register {
+        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
+        let registry = register::Registry::new(base, authorization(None)?, args.cacert.as_deref())?;
+        runtime.block_on(register::register(&registry, pipeline.clone(), &profiled.files, set))?;
+    }
+    if let Some(out) = &args.out {
+        problem::write(out, &pipeline, set, &args.hardware)?;
+    }
+    args.format.print(set, || profiled.text.clone())?;
+    Ok(Exit::Done)
+}
+
+/// Powers of two up to `--batch-max`.
+fn batches(args: &ProfileArgs) -> Vec<u32> {
+    (0..=10).map(|n| 1 << n).filter(|b| *b <= args.batch_max).collect()
+}
+
+/// Measures with the model files on this machine.
+fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
+    if let Some(shape) = args.shape.first() {
+        return Err(BadInput::one("--shape", "", &shape.input, "--backend remote=http://host:port with it").into());
+    }
+    let folder = Path::new(file).parent().unwrap_or(Path::new(".")).to_owned();
+    let files = files(file, spec, &folder)?;
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
-    let batches = (0..=10).map(|n| 1 << n).filter(|b| *b <= args.batch_max).collect();
     let clock = if args.clock == "processor" { Clock::Processor } else { Clock::Wall };
     if clock == Clock::Processor && args.provider != Provider::Cpu {
         return Err(BadInput::one("--clock", "", &args.clock, "wall: with this provider a device computes").into());
     }
-    let options = MeasureOptions { batches, multiple: args.multiple, clock, ..MeasureOptions::default() };
+    let options = MeasureOptions { batches: batches(args), multiple: args.multiple, clock, ..MeasureOptions::default() };
     let running = ExecutionSettings { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
     warn_if_busy();
     let bar = spinner("profiling");
@@ -96,20 +156,38 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     let measured = profile_pipeline(&files, &onnx_loader(library.clone(), running), &probe, &options, &mut report);
     bar.finish_and_clear();
     let set = profile_set(&measured.context("profiling")?, &args.hardware);
-    let pipeline = without_files(tree);
-    if let Some(base) = &args.register {
-        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        let registry = register::Registry::new(base, authorization(None)?, args.cacert.as_deref())?;
-        runtime.block_on(register::register(&registry, pipeline.clone(), &files, &set))?;
+    let text = tables(&set);
+    Ok(ProfiledPipeline { set, files: files.tasks, text })
+}
+
+/// Measures on the server at `url`.
+fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
+    const REASON: &str = "no such option with --backend remote: the server runs the variants";
+    let given = [
+        ("--clock", args.clock != "wall"),
+        ("--provider", args.provider != Provider::Cpu),
+        ("--device", args.device != 0),
+        ("--onnxruntime", args.onnxruntime.is_some()),
+    ];
+    if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
+        return Err(BadInput::one(option, "", "an option of this machine", REASON).into());
     }
-    if let Some(out) = &args.out {
-        problem::write(out, &pipeline, &set, &args.hardware)?;
+    if args.out.is_some() {
+        served::check_accuracies(file, spec)?;
     }
-    match args.format {
-        apportion_support::output::OutputFormat::Json => output::print(&output::json(&set)?)?,
-        apportion_support::output::OutputFormat::Table => output::print(&tables(&set))?,
+    if spec.validation.is_some() {
+        eprintln!("{file}: the validation set is not used: a server's answers are not compared with labels");
     }
-    Ok(Exit::Done)
+    warn_if_busy();
+    let request = served::ServedRequest {
+        url,
+        shapes: &args.shape,
+        hardware: &args.hardware,
+        batches: batches(args),
+        multiple: args.multiple,
+    };
+    let served::ServedProfile { set, text } = served::measure(&request, spec)?;
+    Ok(ProfiledPipeline { set, files: Vec::new(), text })
 }
 
 /// The input files of the profiler, with paths relative to the pipeline file.
@@ -143,24 +221,12 @@ fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles
 fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
     let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for task in &measured.tasks {
-        let tensor = |t: &apportion_profiler::TensorSignature| TensorSpec {
-            name: t.name.clone(),
-            datatype: t.datatype.name().to_owned(),
-            shape: t.shape.clone(),
-        };
-        let (inputs, outputs) = (task.inputs.iter().map(tensor).collect(), task.outputs.iter().map(tensor).collect());
+        let (inputs, outputs) = (tensor_specs(&task.inputs), tensor_specs(&task.outputs));
         tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs });
         for variant in &task.variants {
             let (task, name) = (task.name.clone(), variant.name.clone());
-            rows.extend(variant.rows.iter().map(|r| MeasuredRow {
-                task: task.clone(),
-                variant: name.clone(),
-                hardware: hardware.to_owned(),
-                share: 1.0,
-                batch: r.batch,
-                latency_ms: r.latency_ms,
-                p99_ms: Some(r.p99_ms),
-            }));
+            let place = MeasuredPlace { task: &task, variant: &name, hardware };
+            rows.extend(variant.rows.iter().map(|point| measured_row(place, point)));
             let counts = |c: &apportion_domain::FanoutCounts| c.0.iter().copied().collect::<BTreeMap<u32, f64>>();
             variants.push(MeasuredVariant {
                 task,

@@ -3,7 +3,7 @@
 use super::settings::add_missing_settings;
 use crate::http_client::{HttpAnswer, HttpClient};
 use anyhow::{Context, Result};
-use apportion_profiler::PipelineFiles;
+use apportion_profiler::TaskFiles;
 use apportion_wire::ProfileSet;
 use bytes::Bytes;
 use http_body_util::Full;
@@ -52,15 +52,16 @@ impl Registry {
     }
 }
 
-/// Sends the model files by digest, then the pipeline, then its profile. Settings that the pipeline leaves out stay as they
+/// Sends the model files by digest, then the pipeline, then its profile. Without model files the variants get no digests:
+/// another server has them. Settings that the pipeline leaves out stay as they
 /// are registered, and so do the profiles of other hardware types.
 ///
 /// # Errors
 /// If a file cannot be read, or the service refuses.
-pub async fn register(registry: &Registry, mut pipeline: Value, files: &PipelineFiles, set: &ProfileSet) -> Result<()> {
+pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFiles], set: &ProfileSet) -> Result<()> {
     let base = &registry.base;
     let tasks = pipeline["tasks"].as_array_mut().into_iter().flatten();
-    for (task, files) in tasks.zip(&files.tasks) {
+    for (task, files) in tasks.zip(files) {
         for (variant, file) in task["variants"].as_array_mut().into_iter().flatten().zip(&files.variants) {
             let bytes = std::fs::read(&file.file).with_context(|| file.file.display().to_string())?;
             let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();

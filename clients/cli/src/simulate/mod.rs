@@ -66,7 +66,7 @@ pub struct SimulateArgs {
     #[arg(long)]
     windows: Option<String>,
     /// How the result is printed.
-    #[arg(long, value_enum, default_value_t)]
+    #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
     #[command(flatten)]
     remote: RemoteArgs,
@@ -224,17 +224,12 @@ pub fn run(args: &SimulateArgs) -> CommandResult {
             run.file(&problem)
         }
     };
-    match args.format {
-        OutputFormat::Json => {
-            // The keys have the order of the alphabet, as in the service's answers.
-            let tree = serde_json::to_value(&found).context("writing JSON")?;
-            output::print(&output::json(&tree)?)?;
-        }
-        OutputFormat::Table => {
-            let more = found.replay.as_ref().map_or(String::new(), |changes| format!("\n{}", changes_table(changes)));
-            output::print(&(table(&found) + &more))?;
-        }
-    }
+    // The keys have the order of the alphabet, as in the service's answers.
+    let tree = serde_json::to_value(&found).context("writing JSON")?;
+    args.format.print(&tree, || {
+        let more = found.replay.as_ref().map_or(String::new(), |changes| format!("\n{}", changes_table(changes)));
+        table(&found) + &more
+    })?;
     Ok(Exit::Done)
 }
 

@@ -2,10 +2,12 @@
 
 mod advise;
 mod autoscaler;
+mod client;
 mod commands;
 mod frontier;
 mod import;
 mod init;
+mod profile;
 mod program;
 mod reference;
 mod report;

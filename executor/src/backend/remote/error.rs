@@ -37,6 +37,99 @@ pub(super) enum MetadataError {
     Extra { side: TensorDirection, name: String },
 }
 
+/// Why there is no client for a server.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum ConnectionError {
+    #[error("{0}")]
+    Runtime(std::io::Error),
+    #[error("{}", describe(.0))]
+    Client(reqwest::Error),
+}
+
+/// Why the tensors of a server's variant are not those of a variant here.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SignatureRefusal {
+    /// It has no input, or no output.
+    #[error("it has no input or no output: expected at least one of each")]
+    Empty,
+    /// A tensor has elements of an unknown kind.
+    #[error("its tensor {name} is {found}: expected a datatype of the Open Inference Protocol")]
+    Datatype {
+        /// Name of the tensor.
+        name: String,
+        /// Its datatype as the server says it.
+        found: String,
+    },
+    /// The first dimension of a tensor is not the rows of a batch.
+    #[error(
+        "its tensor {name} has the shape {found:?}: expected -1 first, for the rows of a batch. With Triton, set \
+         max_batch_size in its config.pbtxt, and leave the rows out of `dims`"
+    )]
+    FixedRows {
+        /// Name of the tensor.
+        name: String,
+        /// Its shape.
+        found: Vec<i64>,
+    },
+}
+
+/// Why a variant is not found on a server.
+#[derive(Debug, thiserror::Error)]
+pub enum RemoteVariantError {
+    /// There is no server, or it does not speak the protocol.
+    #[error("{server}: {why}: expected a server of the Open Inference Protocol that is up")]
+    Server {
+        /// Its URL.
+        server: String,
+        /// Why not.
+        why: String,
+    },
+    /// The server has other variants.
+    #[error("{server}: there is no model {variant:?}: {}", listed(.known))]
+    Unknown {
+        /// The URL of the server.
+        server: String,
+        /// The name.
+        variant: String,
+        /// The names of its models.
+        known: Vec<String>,
+    },
+    /// The server cannot run the variant now.
+    #[error("{server}: model {variant:?} is not ready: {why}")]
+    NotReady {
+        /// The URL of the server.
+        server: String,
+        /// The name.
+        variant: String,
+        /// The server's reason.
+        why: String,
+    },
+    /// The variant's tensors do not fit.
+    #[error("{server}: model {variant:?}")]
+    Signature {
+        /// The URL of the server.
+        server: String,
+        /// The name.
+        variant: String,
+        /// Why not.
+        #[source]
+        source: SignatureRefusal,
+    },
+}
+
+fn listed(known: &[String]) -> String {
+    if known.is_empty() { "the server has none".to_owned() } else { format!("expected one of {}", known.join(", ")) }
+}
+
+/// Why an answer is not read.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum UnreadAnswer {
+    #[error("{request}: {failure}")]
+    Failed { request: String, failure: AnswerFailure },
+    #[error("{request}: {error}")]
+    Json { request: String, error: serde_json::Error },
+}
+
 /// Why there is no good answer.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum AnswerFailure {

@@ -1,3 +1,5 @@
+mod find;
+
 use super::*;
 
 fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSignature {

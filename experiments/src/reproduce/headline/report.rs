@@ -128,32 +128,37 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         protocol.seeds.judge.truncate(1);
     }
     // The protocol's seeds hold, whatever the seed of the other comparisons.
-    let seeded = Lab {
-        data: lab.data.clone(),
-        traces: lab.traces.clone(),
-        quick: lab.quick,
-        seed: protocol.seeds.plan,
-        bar: lab.bar.clone(),
-    };
-    let lab = &seeded;
+    let lab = &Lab { seed: protocol.seeds.plan, ..lab.clone() };
     let sets = read_sets(lab, &protocol)?;
     let pipelines = read_pipelines(lab, &protocol)?;
     let contenders = trials::scalers(lab, &protocol);
     let (cases, chosen, surprised, policies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let findings = Findings { protocol, cases, chosen, surprised, policies };
     let mut run = HeadlineRun { lab, contenders, findings };
-    for pipeline in &pipelines {
+    for (done, pipeline) in (1..).zip(&pipelines) {
         run.play_pipeline(pipeline, &sets)?;
+        let so_far = format!("{done} of {} pipelines. ", pipelines.len());
+        let report = report_of(&run.findings);
+        lab.save_unfinished(&Report { method: so_far + &report.method, ..report })?;
     }
-    let findings = run.findings;
+    let report = report_of(&run.findings);
     let (beyond_table, beyond) = overload::compare(lab)?;
     Ok(Report {
+        claims: report.claims.into_iter().chain([beyond]).collect(),
+        tables: report.tables.into_iter().chain([beyond_table]).collect(),
+        ..report
+    })
+}
+
+/// The report of all findings so far.
+fn report_of(findings: &Findings) -> Report {
+    Report {
         name: "headline",
         title: "Cost at equal attainment against the autoscalers that people run",
         source: "our own aim",
         method: method(&findings.protocol),
-        claims: claims::claims(&findings).into_iter().chain([beyond]).collect(),
-        plots: findings.cases.iter().filter(|case| case.plan.is_some()).map(|c| tables::plot(&findings, c)).collect(),
-        tables: tables::all(&findings).into_iter().chain([beyond_table]).collect(),
-    })
+        claims: claims::claims(findings),
+        plots: findings.cases.iter().filter(|case| case.plan.is_some()).map(|c| tables::plot(findings, c)).collect(),
+        tables: tables::all(findings),
+    }
 }

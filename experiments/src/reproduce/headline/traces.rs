@@ -135,10 +135,9 @@ fn named(set: TraceSetEntry, folder: &Path) -> TraceSetEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use indicatif::ProgressBar;
 
     fn lab() -> Lab {
-        Lab { data: None, traces: Vec::new(), quick: false, seed: 1, bar: ProgressBar::hidden() }
+        Lab { quick: false, ..Lab::quick() }
     }
 
     fn folder(files: &[(&str, &str)]) -> tempfile::TempDir {

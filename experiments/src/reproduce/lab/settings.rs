@@ -1,13 +1,15 @@
 //! Which settings does a run have, and how does it get its problems, traces and plans?
 
 use super::problems::BuiltIn;
-use anyhow::anyhow;
+use crate::reproduce::report::Report;
+use anyhow::{Context, anyhow};
 use apportion_domain::{ArrivalTrace, Plan, Problem};
 use apportion_estimator::Workload;
 use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_support::exit::Failure;
-use apportion_support::input;
+use apportion_support::{input, output};
 use indicatif::ProgressBar;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,11 +18,14 @@ use std::time::{Duration, Instant};
 const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
 
 /// The settings of a run.
+#[derive(Clone)]
 pub struct Lab {
     /// The folder of shared data, if there is one.
     pub data: Option<PathBuf>,
     /// Folders of rate files for the headline, or names of its sets.
     pub traces: Vec<PathBuf>,
+    /// Folder for reports of comparisons that still run; `None` keeps none.
+    pub unfinished: Option<PathBuf>,
     /// Whether settings are tiny: all code runs, and the figures mean nothing.
     pub quick: bool,
     /// Seed of the load that plans are made on. Plans are judged on the load of the next seed.
@@ -30,6 +35,13 @@ pub struct Lab {
 }
 
 impl Lab {
+    /// Tiny settings on what is built in, for tests.
+    #[cfg(test)]
+    pub fn quick() -> Self {
+        let bar = ProgressBar::hidden();
+        Self { data: None, traces: Vec::new(), unfinished: None, quick: true, seed: 1, bar }
+    }
+
     /// Seed of the load on which plans are judged.
     pub fn held_out_seed(&self) -> u64 {
         self.seed.wrapping_add(1)
@@ -48,6 +60,32 @@ impl Lab {
             eprintln!("reproduce: {:5.0} s: {what}", self.bar.elapsed().as_secs_f64());
         }
         self.bar.set_message(what);
+    }
+
+    /// Saves what a comparison has found so far, so that a run that is stopped leaves its figures.
+    ///
+    /// # Errors
+    /// If the file cannot be written.
+    pub fn save_unfinished(&self, report: &Report) -> Result<(), Failure> {
+        let Some(file) = self.unfinished_file(report.name) else { return Ok(()) };
+        output::write_file(&file.display().to_string(), |out| out.write_all(report.text().as_bytes()))
+    }
+
+    /// Removes what [`Lab::save_unfinished`] saved of a comparison that is done.
+    ///
+    /// # Errors
+    /// If the file is there and cannot be removed.
+    pub fn remove_unfinished(&self, comparison: &str) -> Result<(), Failure> {
+        match self.unfinished_file(comparison) {
+            Some(file) if file.exists() => {
+                std::fs::remove_file(&file).with_context(|| format!("removing {}", file.display())).map_err(Failure::from)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn unfinished_file(&self, comparison: &str) -> Option<PathBuf> {
+        self.unfinished.as_ref().map(|folder| folder.join(format!("{comparison}-unfinished.txt")))
     }
 
     /// A file of the data folder, if there is such a folder.

@@ -340,7 +340,7 @@ mod tests {
 
     #[test]
     fn reroute_chances_count_groups_with_spare_capacity() {
-        let lab = Lab { data: None, traces: Vec::new(), quick: true, seed: 1, bar: indicatif::ProgressBar::hidden() };
+        let lab = Lab::quick();
         let problem = loading_traffic_problem(&lab).expect("built in");
         let planned = PlansByDemand::new(&lab, &problem, CONTENDERS[TWO_STEP]);
         let plans: Vec<Plan> = [20.0, 100.0].into_iter().filter_map(|qps| planned.plan_at(qps)).collect();

@@ -233,7 +233,7 @@ mod tests {
             routing.backup.iter().map(|b| (b.group.variant.as_str(), b.capacity_qps.round())).collect();
         assert_eq!(spare, [("detect", 115.0), ("small", 1000.0)]);
         assert!((problem.pipelines[0].slo_ms - 186.0).abs() < 1e-9);
-        let lab = Lab { data: None, traces: Vec::new(), quick: true, seed: 1, bar: indicatif::ProgressBar::hidden() };
+        let lab = Lab::quick();
         let CaseRun { missed, late } = case.run(&lab).expect("a run");
         assert!(late.rerouted > 0 && late.rerouted + late.beyond <= late.behind, "{late:?}");
         assert!(missed[3] < missed[2], "{missed:?}");

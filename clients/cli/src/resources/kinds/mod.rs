@@ -1,0 +1,13 @@
+//! Which kinds of resources are there?
+
+mod base;
+mod registered;
+mod running;
+
+pub use registered::{
+    HardwareResource, PipelineResource, ProfileResource, ScheduleResource, TraceResource, WebhookResource,
+};
+pub use running::{
+    AgentResource, AuditResource, DecisionResource, EventResource, HOLDS, HoldResource, MachineResource, PlanResource,
+    TOKENS, TargetResource,
+};

@@ -1,0 +1,37 @@
+//! Which options of `apportion profile` fit a server, and which fit this machine?
+
+use super::program::{Folder, apportion, assert_refused, code, stderr};
+
+const PIPELINE: &str = "name: p\nslo_ms: 100\ntasks:\n- name: t\n  variants:\n  - {name: v, accuracy: 0.9}\n";
+/// Nobody listens there.
+const REMOTE: &str = "remote=http://127.0.0.1:1";
+
+#[test]
+fn options_of_this_machine_are_refused_with_a_server() {
+    let folder = Folder::new();
+    let file = folder.file("p.yaml", PIPELINE);
+    for option in [["--clock", "processor"], ["--provider", "cuda"], ["--device", "1"], ["--onnxruntime", "x.so"]] {
+        let args = [&["profile", &file, "--backend", REMOTE][..], &option].concat();
+        assert_refused(&args, &format!("{}: an option of this machine: expected no such option", option[0]));
+    }
+    assert_refused(&["profile", &file, "--shape", "x=3,4"], "--shape: x: expected --backend remote=http://host:port");
+    assert_refused(&["profile", &file, "--backend", "remote=gpu"], "expected a URL such as http://10.0.0.4:7070");
+}
+
+#[test]
+fn a_server_that_is_away_ends_with_1() {
+    let folder = Folder::new();
+    let (file, out) = (folder.file("p.yaml", PIPELINE), folder.path("out.json"));
+    let ended = apportion(&["profile", &file, "--backend", REMOTE, "--out", &out]);
+    assert_eq!(code(&ended), 1, "{}", stderr(&ended));
+    assert!(stderr(&ended).contains("http://127.0.0.1:1: GET /v2: "), "{}", stderr(&ended));
+    assert!(!std::path::Path::new(&out).exists());
+}
+
+#[test]
+fn accuracies_are_asked_for_before_anything_is_measured() {
+    let folder = Folder::new();
+    let (file, out) = (folder.file("p.yaml", &PIPELINE.replace(", accuracy: 0.9", "")), folder.path("out.json"));
+    let args = ["profile", &file, "--backend", REMOTE, "--out", &out];
+    assert_refused(&args, "/tasks/0/variants/0/accuracy: nothing: expected a number from 0 to 1");
+}

@@ -1,0 +1,1 @@
+../../large/1/model.py

@@ -1,0 +1,267 @@
+//! How fast is a variant on a server that others run, for example Triton?
+//!
+//! One client sends batches of each size one after the other, as InferLine's profiler runs them on its own machine (section
+//! 4.1). Where the server counts the time of requests in its queue, this time is left out of the latency, because a plan
+//! makes its own queues.
+
+use crate::drawn::{DrawError, drawn_inputs};
+use crate::measure::{MeasureOptions, TIME_MS_MIN, time_run, time_runs, windows};
+use crate::stats::{BatchTimes, ProfilePoint, STEADY_RUNS, fit_profile, is_steady};
+use apportion_executor::backend::{Backend, BackendError, RemoteBackend, RemoteStatistics, RemoteVariantError, Signature};
+use apportion_executor::tensor::Tensor;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+/// Most runs of a batch size before its times count.
+const WARM_UP_RUNS_MAX: usize = 50;
+
+/// Why a variant on a server is not measured.
+#[derive(Debug, thiserror::Error)]
+pub enum ServedError {
+    /// The server, or the variant on it, is not there.
+    #[error("measuring a variant on a server")]
+    Find(#[source] Box<RemoteVariantError>),
+    /// No inputs can be made for the variant.
+    #[error("variant {variant}")]
+    Inputs {
+        /// Its name.
+        variant: String,
+        /// Why not.
+        #[source]
+        source: DrawError,
+    },
+    /// A batch failed.
+    #[error("variant {variant} at batch {batch}: if the server takes no such batch, choose a smaller --batch-max")]
+    Batch {
+        /// Its name.
+        variant: String,
+        /// Rows of the batch.
+        batch: u32,
+        /// The error of the backend.
+        #[source]
+        source: Box<BackendError>,
+    },
+}
+
+impl ServedError {
+    /// Whether other arguments or another pipeline would help, and not only another server.
+    #[must_use]
+    pub fn is_of_input(&self) -> bool {
+        match self {
+            Self::Find(error) => {
+                matches!(**error, RemoteVariantError::Unknown { .. } | RemoteVariantError::Signature { .. })
+            }
+            Self::Inputs { .. } => true,
+            Self::Batch { .. } => false,
+        }
+    }
+}
+
+/// The measurements of a variant on a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServedVariant {
+    /// What it takes and makes.
+    pub signature: Signature,
+    /// Most rows of a batch, if the server bounds them.
+    pub batch_max: Option<u32>,
+    /// One for each batch size, increasing.
+    pub points: Vec<ServedPoint>,
+}
+
+/// The times of one batch size on a server.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ServedPoint {
+    /// Latency as the client saw it, without the time in the server's queue.
+    pub point: ProfilePoint,
+    /// Mean time in the server's queue, if the server counts it.
+    pub queue_ms: Option<f64>,
+    /// Mean time of the batch itself, if the server counts it. The rest of the latency is messages.
+    pub compute_ms: Option<f64>,
+    /// Faults of the measurement.
+    pub doubts: Doubts,
+}
+
+/// Why a measurement on a server may be wrong.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Doubts {
+    /// The times still changed when the warm-up ended.
+    pub is_unsteady: bool,
+    /// Rows that other clients sent meanwhile.
+    pub foreign_rows: u64,
+    /// Requests that the server answered from its cache, without a run.
+    pub cached: u64,
+}
+
+/// The runs of one batch size.
+struct ServedRuns {
+    times: BatchTimes,
+    queue_ms: Option<f64>,
+    compute_ms: Option<f64>,
+    doubts: Doubts,
+}
+
+/// Times the variant `variant` on the server at `url` (`http://host:port`) with inputs by [`drawn_inputs`], whose open
+/// sizes are in `sizes`. A batch size above the server's largest is replaced by the largest.
+///
+/// # Errors
+/// As [`ServedError`] lists.
+pub fn profile_served(
+    url: &str,
+    variant: &str,
+    sizes: &BTreeMap<String, Vec<usize>>,
+    options: &MeasureOptions,
+) -> Result<ServedVariant, ServedError> {
+    let found = RemoteBackend::find(url, variant);
+    let mut backend = found.map_err(|source| ServedError::Find(Box::new(source)))?;
+    let (signature, batch_max) = (backend.signature().clone(), backend.batch_max());
+    let batches = batches_within(&options.batches, batch_max);
+    let rows = batches.last().map_or(1, |&batch| batch as usize);
+    let samples = drawn_inputs(&signature.inputs, sizes, rows)
+        .map_err(|source| ServedError::Inputs { variant: variant.to_owned(), source })?;
+    let mut runs = Vec::with_capacity(batches.len());
+    for batch in batches {
+        let timed = time_served(&mut backend, &samples, batch, options);
+        let failed = |source| ServedError::Batch { variant: variant.to_owned(), batch, source: Box::new(source) };
+        runs.push(timed.map_err(failed)?);
+    }
+    let times: Vec<BatchTimes> = runs.iter().map(|run| run.times.clone()).collect();
+    let fitted = fit_profile(&times, options.multiple).into_iter().zip(runs);
+    let points = fitted.map(|(point, run)| {
+        let ServedRuns { queue_ms, compute_ms, doubts, .. } = run;
+        ServedPoint { point, queue_ms, compute_ms, doubts }
+    });
+    Ok(ServedVariant { signature, batch_max, points: points.collect() })
+}
+
+/// The batch sizes up to the server's largest. The largest itself is one of them, if it is below the last wanted one.
+fn batches_within(wanted: &[u32], batch_max: Option<u32>) -> Vec<u32> {
+    let Some(most) = batch_max else { return wanted.to_vec() };
+    let mut batches: Vec<u32> = wanted.iter().copied().filter(|batch| *batch <= most).collect();
+    if batches.len() < wanted.len() && batches.last() != Some(&most) {
+        batches.push(most);
+    }
+    batches
+}
+
+fn time_served(
+    backend: &mut RemoteBackend,
+    samples: &[Tensor],
+    batch: u32,
+    options: &MeasureOptions,
+) -> Result<ServedRuns, BackendError> {
+    let windows = windows(samples, batch);
+    let is_unsteady = !warm_up(backend, &windows, options.point_time_max)?;
+    let before = backend.statistics()?;
+    let times_ms = time_runs(backend, &windows, options)?;
+    let seen = before.zip(backend.statistics()?).map(|(before, after)| after.since(before));
+    let mut runs = without_queue(BatchTimes { batch, times_ms }, seen);
+    runs.doubts.is_unsteady = is_unsteady;
+    Ok(runs)
+}
+
+/// Runs batches until their times are steady, and says whether they are.
+fn warm_up(backend: &mut dyn Backend, windows: &[Vec<Tensor>], time_max: Duration) -> Result<bool, BackendError> {
+    let (begun, mut times_ms) = (Instant::now(), Vec::new());
+    for inputs in windows.iter().cycle().take(WARM_UP_RUNS_MAX) {
+        times_ms.push(time_run(backend, inputs)?);
+        if is_steady(&times_ms) {
+            return Ok(true);
+        }
+        if times_ms.len() >= 2 * STEADY_RUNS && begun.elapsed() >= time_max {
+            break;
+        }
+    }
+    Ok(false)
+}
+
+/// The times without the mean time in the queue, which the server has counted meanwhile.
+fn without_queue(seen_by_client: BatchTimes, seen_by_server: Option<RemoteStatistics>) -> ServedRuns {
+    let BatchTimes { batch, times_ms } = seen_by_client;
+    let counts = seen_by_server.unwrap_or_default();
+    // The last request of the warm-up may be counted after its answer.
+    let sent = (times_ms.len() as u64 + 1) * u64::from(batch);
+    let foreign_rows = if counts.rows > sent { counts.rows - (sent - u64::from(batch)) } else { 0 };
+    let (queue_ms, compute_ms) = (counts.queue_ms(), counts.compute_ms());
+    let waited_ms = queue_ms.unwrap_or(0.0);
+    let times_ms = times_ms.into_iter().map(|ms| (ms - waited_ms).max(TIME_MS_MIN)).collect();
+    let doubts = Doubts { is_unsteady: false, foreign_rows, cached: counts.cached };
+    ServedRuns { times: BatchTimes { batch, times_ms }, queue_ms, compute_ms, doubts }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_executor::tensor::Datatype;
+
+    #[test]
+    fn batches_end_at_the_largest_of_the_server() {
+        let wanted = [1, 2, 4, 8];
+        assert_eq!(batches_within(&wanted, None), wanted);
+        assert_eq!(batches_within(&wanted, Some(64)), wanted);
+        assert_eq!(batches_within(&wanted, Some(8)), wanted);
+        assert_eq!(batches_within(&wanted, Some(6)), [1, 2, 4, 6]);
+        assert_eq!(batches_within(&wanted, Some(1)), [1]);
+    }
+
+    #[test]
+    fn time_in_the_queue_is_not_latency() {
+        let times = BatchTimes { batch: 4, times_ms: vec![30.0, 31.0] };
+        let seen = RemoteStatistics {
+            requests: 2,
+            rows: 8,
+            batches: 2,
+            queue_ns: 20_000_000,
+            compute_ns: 38_000_000,
+            ..RemoteStatistics::default()
+        };
+        let runs = without_queue(times.clone(), Some(seen));
+        assert_eq!(runs.times.times_ms, [20.0, 21.0]);
+        assert_eq!((runs.queue_ms, runs.compute_ms, runs.doubts), (Some(10.0), Some(19.0), Doubts::default()));
+        let unknown = without_queue(times, None);
+        assert_eq!(unknown.times.times_ms, [30.0, 31.0]);
+        assert_eq!((unknown.queue_ms, unknown.compute_ms), (None, None));
+    }
+
+    #[test]
+    fn rows_of_other_clients_are_a_doubt() {
+        let foreign = |rows: u64| {
+            let times = BatchTimes { batch: 4, times_ms: vec![30.0, 31.0] };
+            let seen = RemoteStatistics { requests: 2, rows, cached: 1, ..RemoteStatistics::default() };
+            without_queue(times, Some(seen)).doubts
+        };
+        assert_eq!(foreign(12), Doubts { cached: 1, ..Doubts::default() }, "a batch of the warm-up is counted late");
+        assert_eq!(foreign(13).foreign_rows, 5);
+    }
+
+    /// Takes 30 ms at first, and half of it after each run, down to none.
+    struct Warming {
+        time: Duration,
+        runs: usize,
+        signature: Signature,
+    }
+
+    impl Backend for Warming {
+        fn signature(&self) -> &Signature {
+            &self.signature
+        }
+
+        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+            std::thread::sleep(self.time + Duration::from_millis(10));
+            (self.time, self.runs) = (self.time / 2, self.runs + 1);
+            Ok(inputs.to_vec())
+        }
+    }
+
+    #[test]
+    fn a_warm_up_goes_on_until_times_are_steady() {
+        let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
+        let mut backend = Warming { time: Duration::from_millis(80), runs: 0, signature };
+        let input = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![1], data: vec![0].into() };
+        let is_warm = warm_up(&mut backend, &[vec![input.clone()]], Duration::from_secs(60)).expect("it runs");
+        assert!(is_warm && backend.runs > 2 * STEADY_RUNS, "{} runs", backend.runs);
+        let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
+        let mut cold = Warming { time: Duration::from_millis(80), runs: 0, signature };
+        assert!(!warm_up(&mut cold, &[vec![input]], Duration::ZERO).expect("it runs"));
+        assert_eq!(cold.runs, 2 * STEADY_RUNS, "no time is left");
+    }
+}
