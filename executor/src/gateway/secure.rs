@@ -51,12 +51,19 @@ where
     B: MessageBody + 'static,
 {
     let server = Server::build().workers(port.workers).max_concurrent_connections(CONNECTIONS_MAX).disable_signals();
+    let stopping = server.graceful_shutdown_signal();
     let server = server.listen("https", listener, move || {
+        let stopping = stopping.clone();
         let application = build().into_factory().map_err(|error| {
             let error: actix_web::Error = error.into();
             error.error_response()
         });
         let http = HttpServiceBuilder::default()
+            // Connections without a request end when the server stops.
+            .graceful_shutdown_signal(move || {
+                let stopping = stopping.clone();
+                async move { stopping.notified().await }
+            })
             .client_request_timeout(HANDSHAKE_MAX)
             .client_disconnect_timeout(FAREWELL_MAX)
             .secure()

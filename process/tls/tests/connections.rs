@@ -1,12 +1,14 @@
 //! Connections with TLS between a server and a client of one process.
 
-use apportion_tls::{ApplicationProtocol, Renewal, ServerTls, TlsFiles, client_tls};
+use apportion_tls::{ApplicationProtocol, Renewal, ServerStream, ServerTls, TlsFiles, client_tls};
 use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
-use std::io;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
 use tokio_rustls::TlsConnector;
 
 fn file(name: &str) -> PathBuf {
@@ -106,4 +108,54 @@ async fn a_changed_certificate_is_used_for_the_next_connection() {
     install(&folder, "server", 10);
     assert_eq!(server.renew().expect("the files fit"), Renewal::Renewed);
     assert_eq!(seen(&server, "authority.pem", "localhost").await.expect("trusted"), certificate("server.pem"));
+}
+
+/// A client's connection, and the same one at the server.
+async fn connected(tls: Option<&ServerTls>) -> (TcpStream, ServerStream) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let near = TcpStream::connect(listener.local_addr().expect("an address")).await.expect("a connection");
+    let (far, _) = listener.accept().await.expect("a connection");
+    (near, ServerStream::new(far, tls))
+}
+
+#[tokio::test]
+async fn a_stream_begins_tls_when_it_is_read() {
+    let (near, mut far) = connected(Some(&open(files("server")))).await;
+    let client = client_tls(Some(&file("authority.pem"))).expect("an authority");
+    let name = ServerName::try_from("localhost").expect("a name");
+    let client = async {
+        let mut stream = TlsConnector::from(Arc::new(client)).connect(name, near).await.expect("it is trusted");
+        stream.write_all(b"ping").await.expect("it is sent");
+        let mut answer = [0; 4];
+        stream.read_exact(&mut answer).await.expect("an answer");
+        answer
+    };
+    let server = async {
+        let mut asked = [0; 4];
+        far.read_exact(&mut asked).await.expect("a question");
+        far.write_all(b"pong").await.expect("it is sent");
+        far.flush().await.expect("it is sent");
+        asked
+    };
+    assert_eq!(tokio::join!(client, server), (*b"pong", *b"ping"));
+}
+
+#[tokio::test]
+async fn a_stream_without_tls_is_read_as_it_is() {
+    let (mut near, mut far) = connected(None).await;
+    near.write_all(b"ping").await.expect("it is sent");
+    let mut asked = [0; 4];
+    far.read_exact(&mut asked).await.expect("a question");
+    assert_eq!(&asked, b"ping");
+}
+
+#[tokio::test]
+async fn a_stream_whose_tls_failed_stays_failed() {
+    let (mut near, mut far) = connected(Some(&open(files("server")))).await;
+    near.write_all(b"GET / HTTP/1.1\r\n\r\n").await.expect("it is sent");
+    assert!(far.read(&mut [0; 8]).await.is_err());
+    let again = far.read(&mut [0; 8]).await.expect_err("it is over");
+    assert_eq!(again.kind(), ErrorKind::NotConnected);
+    assert!(far.write(b"x").await.is_err());
+    far.shutdown().await.expect("there is nothing to end");
 }
