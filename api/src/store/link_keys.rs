@@ -26,7 +26,8 @@ pub async fn newest(db: &mut PgConnection) -> Result<Vec<LinkKeyRow>> {
     sqlx::query_as("select number, key from link_keys order by number desc limit 2").fetch_all(db).await
 }
 
-/// Makes a key if the newest is older than so many seconds, and deletes all but the newest two. Returns whether it made one.
+/// Makes a key if the newest is older than so many seconds, and deletes all but the newest two. Returns whether it made
+/// one.
 ///
 /// # Errors
 /// The database's.

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 /// The arguments about the service's own certificate.
 #[derive(Args, Debug)]
 pub struct CertificateArgs {
-    /// File with the certificate of HTTP and its chain, as PEM. It is read again when it changes [default: HTTP has no TLS].
+    /// File with the certificate of HTTP and its chain, as PEM. It is read again when it changes [default: HTTP has no
+    /// TLS].
     #[arg(long, value_name = "FILE", env = "APPORTION_TLS_CERT")]
     tls_cert: Option<PathBuf>,
     /// File with the key of this certificate, as PEM.

@@ -15,7 +15,6 @@ use crate::peers::{LinkKeys, PeerLinks, SendError};
 use crate::record::Recorder;
 use crate::refused::ReachedLimit;
 use crate::slot::BatchRun;
-use crate::status::Status;
 use crate::wake_lock::{KERNEL_FILE, WakeLock};
 use apportion_domain::Fence;
 use apportion_node::greeting::{LinkKeyring, without_link_keys};
@@ -64,7 +63,6 @@ pub fn start(options: AgentOptions) -> AgentHandle {
     };
     let (ack, acknowledged) = watch::channel(None);
     let (started, devices, tracer) = (Instant::now(), Devices::default(), options.tracer.clone());
-    let (status, link_keys) = (Arc::new(Status::default()), LinkKeys::default());
     let handle = AgentHandle {
         events: events.clone(),
         requests,
@@ -74,8 +72,8 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         started,
         devices,
         tracer,
-        link_keys: link_keys.clone(),
-        status,
+        link_keys: LinkKeys::default(),
+        status: Arc::default(),
     };
     let last = options.files.last_target();
     let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
@@ -90,7 +88,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         node: Node::new(agent, first_request),
         wake_lock: if options.may_sleep { WakeLock::never() } else { WakeLock::with_file(KERNEL_FILE.as_ref()) },
         options,
-        peers: PeerLinks::new(events, link_keys),
+        peers: PeerLinks::new(events, handle.link_keys.clone()),
         slots: HashMap::new(),
         loadings: HashMap::new(),
         load_times: LoadTimes::default(),

@@ -1,5 +1,6 @@
-//! How do two agents greet on a new connection? [`apportion_node::greeting`] says which bytes, and this module sends them in
-//! a bounded time.
+//! How do two agents greet on a new connection?
+//!
+//! [`apportion_node::greeting`] has the messages, and this module sends them in a bounded time.
 
 use super::link_keys::LinkKeys;
 use crate::refused::ReachedLimit;

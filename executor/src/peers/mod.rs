@@ -59,8 +59,8 @@ impl PeerLinks {
         Self { links: HashMap::new(), keys, events }
     }
 
-    /// Dials these agents; those that are not among them any more keep a connection that is up. An agent that has got another
-    /// number dials all of them again, because its connections prove the last one.
+    /// Dials these agents; those that are not among them any more keep a connection that is up. An agent that has got
+    /// another number dials all of them again, because its connections prove the last one.
     pub fn set(&mut self, agents: &BTreeMap<u64, String>, own: u64) {
         self.links.retain(|_, link| !link.dialling.is_finished());
         let moved = |agent: u64, link: &Link| {

@@ -29,7 +29,7 @@ pub struct Registry {
 }
 
 impl Registry {
-    /// The service at a URL. It gets the token of the header, and its certificate is checked by the authorities of the file.
+    /// The service at a URL. It gets the token of the header. Its certificate is checked by the authorities of the file.
     ///
     /// # Errors
     /// If the file cannot be used.
