@@ -6,6 +6,7 @@ use super::claims::AgentClaims;
 use super::handshake::{HandshakeError, admit, greet};
 use super::link_keys::LinkKeys;
 use super::outbox::Inbound;
+use super::warning_pace::WarningPace;
 use crate::parts::part;
 use crate::refused::ReachedLimit;
 use crate::shares::{ClientShare, ClientShares};
@@ -15,8 +16,9 @@ use apportion_node::node::NodeEvent;
 use apportion_node::unwire::{brings_tensors, decode};
 use apportion_node::wire::speaker;
 use bytes::{BufMut, Bytes, BytesMut};
+use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
@@ -133,12 +135,13 @@ async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &m
 struct Incoming {
     keys: LinkKeys,
     claims: Arc<AgentClaims>,
+    warnings: Arc<WarningPace>,
     events: mpsc::Sender<NodeEvent>,
 }
 
 /// Accepts the other agents' connections until stopped.
 pub async fn listen(listener: TcpListener, keys: LinkKeys, events: mpsc::Sender<NodeEvent>, stop: CancellationToken) {
-    let incoming = Incoming { keys, claims: Arc::default(), events };
+    let incoming = Incoming { keys, claims: Arc::default(), warnings: Arc::default(), events };
     let (connections, half_open) = (ClientShares::new(CONNECTIONS_MAX), ClientShares::new(HALF_OPEN_MAX));
     loop {
         let accepted = tokio::select! {
@@ -157,13 +160,10 @@ pub async fn listen(listener: TcpListener, keys: LinkKeys, events: mpsc::Sender<
                     tracing::debug!(%from, "a connection is refused: too many have not greeted yet");
                     continue;
                 };
-                let (incoming, stop) = (incoming.clone(), stop.clone());
+                let (incoming, warnings, stop) = (incoming.clone(), incoming.warnings.clone(), stop.clone());
                 tokio::spawn(part("agents' connections", async move {
                     tokio::select! {
-                        end = receive_messages(stream, incoming, greeting) => match end {
-                            Ok(()) => tracing::debug!(%from, "an agent's connection ended"),
-                            Err(error) => tracing::warn!(%from, %error, "an agent's connection ended"),
-                        },
+                        end = receive_messages(stream, incoming, greeting) => log_end(&warnings, from, end),
                         () = stop.cancelled() => {}
                     }
                     drop(place);
@@ -174,6 +174,17 @@ pub async fn listen(listener: TcpListener, keys: LinkKeys, events: mpsc::Sender<
                 tokio::time::sleep(ACCEPT_AGAIN).await;
             }
         }
+    }
+}
+
+/// Says how a connection ended. Of refused greetings only some are warned of; all are counted.
+fn log_end(warnings: &WarningPace, from: SocketAddr, end: Result<(), TalkError>) {
+    match end {
+        Ok(()) => tracing::debug!(%from, "an agent's connection ended"),
+        Err(TalkError::Handshake(error)) if !warnings.is_due(Instant::now()) => {
+            tracing::debug!(%from, %error, "a greeting was refused");
+        }
+        Err(error) => tracing::warn!(%from, %error, "an agent's connection ended"),
     }
 }
 

@@ -9,6 +9,7 @@ mod connection;
 mod handshake;
 mod link_keys;
 mod outbox;
+mod warning_pace;
 
 pub use connection::{CONNECTIONS_MAX, CONTROL_BYTES_MAX, HALF_OPEN_MAX, STALL_MAX, TalkError, listen};
 pub use handshake::{GREETING_TIME_MAX, HandshakeError};

@@ -119,3 +119,26 @@ fn malformed_keys_are_no_keys_and_none_is_printed() {
     assert!(bare.agents.iter().all(|peer| peer.link_keys.is_empty()) && bare.agents.len() == 3);
     assert!(LinkKeyring::of_target(&bare, 1).is_empty());
 }
+
+proptest::proptest! {
+    #[test]
+    fn bytes_without_a_key_prove_nothing(
+        rest in proptest::collection::vec(proptest::num::u8::ANY, HELLO_BYTES - 16),
+        last in proptest::array::uniform32(proptest::num::u8::ANY),
+    ) {
+        // The numbers are right, so that the proofs are looked at.
+        let mut hello = [0; HELLO_BYTES];
+        hello[..8].copy_from_slice(&1_u64.to_be_bytes());
+        hello[8..16].copy_from_slice(&2_u64.to_be_bytes());
+        hello[16..].copy_from_slice(&rest);
+        let heard = Admission::of_hello(&hello, &keyring(2, &[1]), [9; NONCE_BYTES]);
+        proptest::prop_assert_eq!(heard.err(), Some(GreetingError::Proof));
+        let dialled = dialling(ENDS, &[1], 5);
+        let mut answer = [0; ANSWER_BYTES];
+        answer.copy_from_slice(&rest[..ANSWER_BYTES]);
+        proptest::prop_assert_eq!(dialled.confirm(&answer).err(), Some(GreetingError::Proof));
+        let admission = Admission::of_hello(&dialled.hello(), &keyring(2, &[1]), [9; NONCE_BYTES]);
+        let admission = admission.expect("its proof is right");
+        proptest::prop_assert_eq!(admission.admit(&last), Err(GreetingError::Proof));
+    }
+}

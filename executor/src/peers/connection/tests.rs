@@ -53,7 +53,7 @@ fn dialling(nonce: u8) -> Dialling {
 
 /// Agent 2 accepts one connection. The result is how it ended.
 fn accept_one(listener: TcpListener, events: mpsc::Sender<NodeEvent>) -> JoinHandle<Result<(), TalkError>> {
-    let incoming = Incoming { keys: link_keys(2), claims: Arc::default(), events };
+    let incoming = Incoming { keys: link_keys(2), claims: Arc::default(), warnings: Arc::default(), events };
     tokio::spawn(async move {
         let (stream, from) = listener.accept().await.expect("a connection");
         let greeting = ClientShares::new(8).take(from.ip(), 1).expect("it is the only one");
