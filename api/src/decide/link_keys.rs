@@ -24,7 +24,7 @@ impl FleetKey {
     /// The key of these bytes. A newer key has a higher number.
     #[must_use]
     pub fn new(number: i64, key: &[u8]) -> Self {
-        Self { number, mac: Hmac::new_from_slice(key).expect("a key of HMAC has any length") }
+        Self { number, mac: Hmac::<Sha256>::new_from_slice(key).expect("a key of HMAC has any length") }
     }
 
     /// The key of a pair of agents, in either order.
