@@ -82,7 +82,9 @@ fn contexts_are_kept_in_a_file_without_tokens() {
     let (_, listed, _) = run(&["context", "list", "-o", "json"]);
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
     let context = |server: &str, cacert: Value| {
-        json!([{"name": "production", "server": server, "token_file": token, "cacert": cacert, "in_use": true}])
+        let mut context = json!({"name": "production", "server": server, "token_file": token, "in_use": true});
+        context["cacert"] = cacert;
+        json!([context])
     };
     assert_eq!(listed, context("http://10.0.0.4:7070", Value::Null));
     // The service gets a certificate, and the file with the token stays.
