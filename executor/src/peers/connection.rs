@@ -33,9 +33,9 @@ const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
 const SEND_BUFFER_BYTES: u32 = 256 * 1024;
 /// Most connections of other agents; one address may have seven eighths of them.
 pub const CONNECTIONS_MAX: usize = 4_096;
-/// Most of them that have not greeted yet; one address may have seven eighths of them. Agents of a whole fleet that dial at
-/// once need less than a second.
-pub const HALF_OPEN_MAX: usize = 512;
+/// Most of them that have not greeted yet; one address may have seven eighths of them. Where more agents dial at once, the
+/// rest comes again a moment later.
+pub const HALF_OPEN_MAX: usize = 256;
 /// Largest message that brings no tensors, in bytes: readiness, measurements, steering.
 pub const CONTROL_BYTES_MAX: usize = 1024 * 1024;
 /// How long the rest of a message that has begun may take to go on.

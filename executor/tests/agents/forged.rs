@@ -6,6 +6,7 @@ use crate::support::{Group, link_key, target, until};
 use apportion_domain::nearest_rank;
 use apportion_executor::frames::{Cutter, Pieces};
 use apportion_executor::greeting::{ANSWER_BYTES, Dialling, GREETING, LINK_KEY_BYTES, LinkEnds, NONCE_BYTES, PairKeys};
+use apportion_executor::peers::HALF_OPEN_MAX;
 use apportion_executor::refused::ReachedLimit;
 use apportion_executor::wire::{Message, encode};
 use apportion_protocol::v1;
@@ -238,4 +239,28 @@ async fn slow_greetings_are_cut_off_while_requests_are_served() {
     let (latencies, (), (), ()) = tokio::join!(client(&agents[0]), slow(), slow(), slow());
     assert_eq!(latencies.len(), 200);
     assert!(ReachedLimit::PeerGreeting.counted() >= before + 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_without_a_greeting_are_bounded() {
+    let fleet = fleet().await;
+    let agents = &fleet.agents;
+    let before = ReachedLimit::PeerHalfOpen.counted();
+    let mut silent = Vec::new();
+    // One address may have seven eighths of them.
+    for _ in 0..HALF_OPEN_MAX - HALF_OPEN_MAX / 8 {
+        silent.push(TcpStream::connect(&agents[0].data).await.expect("connects"));
+    }
+    let mut further = TcpStream::connect(&agents[0].data).await.expect("connects");
+    assert!(is_hung_up(&mut further).await);
+    assert!(ReachedLimit::PeerHalfOpen.counted() > before);
+    assert_eq!(agents[0].infer(&[[1.0, 1.0]]).await.0, 200, "connections that have greeted are served");
+    // They are cut off in time, and others may greet again.
+    assert!(is_hung_up(&mut silent[0]).await);
+    let (ends, key) = (LinkEnds { from: LIAR, to: fleet.numbers[0] }, link_key(LIAR, fleet.numbers[0]));
+    let begun = Instant::now();
+    while greet(&agents[0], ends, key.clone()).await.is_none() {
+        assert!(begun.elapsed() < crate::support::PATIENCE, "nobody may greet");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
 }
