@@ -8,12 +8,17 @@ use apportion_node::greeting::{
     ANSWER_BYTES, Admission, Dialling, GREETING, GreetingError, HELLO_BYTES, Nonce, PROOF_BYTES, check_version,
 };
 use std::io::ErrorKind;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 /// How long a connection may take to greet, from the first byte to the last proof.
 pub const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// How long a hello waits for the target that names its numbers. Two agents get a new target at nearly the same time.
+const TARGET_WAIT_MAX: Duration = Duration::from_secs(1);
+/// Pause between two looks at the target.
+const LOOK_AT_TARGET_EVERY: Duration = Duration::from_millis(20);
 
 /// Why two agents have not greeted.
 #[derive(Debug, thiserror::Error)]
@@ -79,6 +84,19 @@ fn hung_up(error: std::io::Error) -> HandshakeError {
     }
 }
 
+/// Checks a hello, again for a while if the target here does not name its numbers.
+async fn check_hello(hello: &[u8; HELLO_BYTES], keys: &LinkKeys) -> Result<Admission, GreetingError> {
+    let begun = Instant::now();
+    loop {
+        match Admission::of_hello(hello, &keys.current(), new_nonce()) {
+            Err(GreetingError::OtherAgent { .. } | GreetingError::UnknownAgent(_)) if begun.elapsed() < TARGET_WAIT_MAX => {
+                tokio::time::sleep(LOOK_AT_TARGET_EVERY).await;
+            }
+            checked => return checked,
+        }
+    }
+}
+
 /// Hears the greeting of an agent that has dialled, and returns its number.
 ///
 /// # Errors
@@ -95,7 +113,7 @@ pub(super) async fn admit(stream: &mut TcpStream, keys: &LinkKeys) -> Result<u64
         checked?;
         let mut hello = [0; HELLO_BYTES];
         stream.read_exact(&mut hello).await?;
-        let admission = Admission::of_hello(&hello, &keys.current(), new_nonce())?;
+        let admission = check_hello(&hello, keys).await?;
         stream.write_all(&[&GREETING[..], &admission.answer()].concat()).await?;
         let mut confirmation = [0; PROOF_BYTES];
         stream.read_exact(&mut confirmation).await?;

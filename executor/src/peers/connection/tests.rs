@@ -196,6 +196,23 @@ async fn a_recorded_greeting_opens_no_second_connection() {
 }
 
 #[tokio::test]
+async fn a_hello_waits_for_the_target_that_names_it() {
+    let (listening, address) = listener().await;
+    let keys = LinkKeys::default();
+    let late = keys.clone();
+    let accepting = tokio::spawn(async move {
+        let (mut stream, _) = listening.accept().await.expect("a connection");
+        admit(&mut stream, &keys).await
+    });
+    let dialled = tokio::spawn(async move { dial(&address, &dialling(1)).await });
+    // Its own target comes after the hello.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    late.set(keyring(2));
+    assert_eq!(accepting.await.expect("no panic").expect("it is admitted"), 1);
+    assert!(dialled.await.expect("no panic").is_ok());
+}
+
+#[tokio::test]
 async fn a_message_of_another_agent_ends_the_connection() {
     let (listening, address) = listener().await;
     let (events, mut heard) = mpsc::channel(4);
