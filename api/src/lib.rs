@@ -10,6 +10,7 @@
 pub mod act;
 pub mod analyses;
 mod app;
+mod certificates;
 pub mod database;
 pub mod decide;
 mod documents;
@@ -23,7 +24,8 @@ pub use app::access::{AccessConfig, TOKEN_CHARS_MIN, TokenRule, random_secret};
 pub use app::prometheus_access::{AccessError, AllowedPrometheus, TokenPlace};
 pub use app::rate_limit::RateLimit;
 pub use apportion_kubernetes::KubernetesAccess;
-pub use apportion_scalers::TlsFiles;
 pub use apportion_substrates::SubstrateSettings;
+pub use apportion_tls::TlsFiles;
+pub use certificates::CertificateError;
 pub use restore::{RestoreError, RestoreResult, finish_restore};
 pub use serve::{RunningService, ScalersConfig, ServeError, ServiceConfig, serve};

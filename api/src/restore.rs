@@ -75,6 +75,8 @@ async fn finish(database: &Database) -> Result<RestoreResult, RestoreError> {
     if !store::target::reincarnate(&mut tx, &next, &current).await? {
         return Err(RestoreError::Stale);
     }
+    // The backup may have been read by others. Agents with its key connect until they have the new one.
+    store::link_keys::renew(&mut tx).await?;
     tx.commit().await?;
     Ok(restored)
 }

@@ -10,13 +10,14 @@ use crate::app::heartbeats::Heartbeats;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
 use crate::app::{App, AppState, clock};
+use crate::certificates::{CertificateError, PortCertificates, follow_files, open_certificate};
 use crate::database::{Database, DatabaseError};
 use crate::{http, jobs, store};
 use apportion_kubernetes::{KubernetesAccess, KubernetesClient, KubernetesError};
 use apportion_protocol::v1::control_server::ControlServer;
 use apportion_protocol::{AGENT_MESSAGE_BYTES_MAX, MESSAGE_BYTES_MAX};
-use apportion_scalers::{TlsFiles, TlsFilesError, read_tls};
 use apportion_substrates::{AgentAccess, RefusedSetting, SubstrateSettings, Substrates};
+use apportion_tls::{ApplicationProtocol, ServerTls, TlsFiles};
 use std::fs;
 use std::io::{self, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -25,7 +26,6 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
-use tokio_rustls::TlsAcceptor;
 
 /// The configuration of a service.
 #[derive(Clone, Debug)]
@@ -52,6 +52,10 @@ pub struct ServiceConfig {
     pub machines: Option<SubstrateSettings>,
     /// Who may use the HTTP interface.
     pub access: AccessConfig,
+    /// The certificate of HTTP; `None`: it has no TLS.
+    pub tls: Option<TlsFiles>,
+    /// The certificate of the agents' port; `None`: it has no TLS.
+    pub agents_tls: Option<TlsFiles>,
 }
 
 /// The port of the autoscalers.
@@ -80,6 +84,8 @@ impl ServiceConfig {
             kubernetes: None,
             machines: None,
             access: AccessConfig::default(),
+            tls: None,
+            agents_tls: None,
         }
     }
 }
@@ -103,8 +109,8 @@ pub enum ServeError {
     #[error("a Prometheus of the configuration cannot be asked")]
     Prometheus(#[from] AccessError),
     /// The files of TLS cannot be used.
-    #[error("TLS of the autoscalers' port")]
-    Tls(#[from] TlsFilesError),
+    #[error(transparent)]
+    Certificate(#[from] CertificateError),
     /// The access to Kubernetes cannot be used.
     #[error("Kubernetes of the configuration cannot be used")]
     Kubernetes(#[from] KubernetesError),
@@ -205,6 +211,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     config.machines.as_ref().map_or(Ok(()), SubstrateSettings::check)?;
     let prometheus = PrometheusAccess::new(config.prometheus).await?;
     let kubernetes = open_kubernetes(config.kubernetes.as_ref(), config.machines.as_ref()).await?;
+    let tls = PortCertificates::open(config.tls, config.agents_tls)?;
     // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
     let http = http_listener.local_addr().map_err(listen(config.http))?;
@@ -218,7 +225,8 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         database.close().await;
         return Err(error);
     }
-    let substrates = config.machines.map(|own| open_substrates(own, &token, grpc, &data_dir, kubernetes.as_ref()));
+    let here = AgentsAddress { scheme: tls.agents_scheme(), grpc };
+    let substrates = config.machines.map(|own| open_substrates(own, &token, &here, &data_dir, kubernetes.as_ref()));
     let app = App::new(AppState {
         pool: database.pool.clone(),
         data_dir,
@@ -238,35 +246,39 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         newest_event: watch::Sender::new(0),
         stopping: watch::Sender::new(false),
     });
-    let server = http::server(app.clone(), http_listener).map_err(listen(http))?;
+    let server = http::server(app.clone(), http_listener, tls.http.clone()).map_err(listen(http))?;
     let http_server = server.handle();
-    let died = database.died();
-    let keeper = app.clone();
-    let keeper = async move {
-        tokio::select! {
-            () = keeper.stopped() => {}
-            why = died => keeper.parts.fail(ServicePart::Database, why),
-        }
-    };
-    let mut parts = start_parts(&app, server, grpc_listener, keeper);
+    let keeper = keep_database(app.clone(), database.died());
+    let agents = serve_agents(app.clone(), grpc_listener, tls.agents.clone());
+    let mut parts = start_parts(&app, server, agents, keeper);
     let scalers_address = scalers.as_ref().map(|open| open.address);
     if let Some(OpenScalers { listener, tls, .. }) = scalers {
+        parts.extend(tls.clone().map(|tls| follow_files(&app, tls)));
         parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
     }
-    announce(&app, http, grpc);
+    announce(&app, http, grpc, &tls);
+    parts.extend([tls.http, tls.agents].into_iter().flatten().map(|tls| follow_files(&app, tls)));
     Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
+}
+
+/// Fails the service if its private database ends by itself.
+async fn keep_database(app: App, died: impl Future<Output = String>) {
+    tokio::select! {
+        () = app.stopped() => {}
+        why = died => app.parts.fail(ServicePart::Database, why),
+    }
 }
 
 /// Starts the parts that need no port of their own.
 fn start_parts(
     app: &App,
     server: actix_web::dev::Server,
-    grpc_listener: tokio::net::TcpListener,
+    agents: impl Future<Output = ()> + Send + 'static,
     keeper: impl Future<Output = ()> + Send + 'static,
 ) -> Vec<JoinHandle<()>> {
     let mut parts = vec![
         app.run(ServicePart::Http, serve_http(app.clone(), server)),
-        app.run(ServicePart::AgentsServer, serve_agents(app.clone(), grpc_listener)),
+        app.run(ServicePart::AgentsServer, agents),
         app.run(ServicePart::Push, push::run(app.clone())),
         app.run(ServicePart::Events, announce::run(app.clone())),
         app.run(ServicePart::Heartbeats, heartbeats::run(app.clone())),
@@ -302,28 +314,38 @@ async fn open_kubernetes(
 fn open_substrates(
     settings: SubstrateSettings,
     token: &str,
-    grpc: SocketAddr,
+    here: &AgentsAddress,
     data_dir: &Path,
     cluster: Option<&KubernetesClient>,
 ) -> Substrates {
-    let here = || {
-        let host = if grpc.ip().is_unspecified() { IpAddr::V4(Ipv4Addr::LOCALHOST) } else { grpc.ip() };
-        format!("http://{}", SocketAddr::new(host, grpc.port()))
-    };
-    let access = AgentAccess { join: settings.join.clone().unwrap_or_else(here), token: token.to_owned() };
+    let access = AgentAccess { join: settings.join.clone().unwrap_or_else(|| here.url()), token: token.to_owned() };
     Substrates::new(settings, &access, data_dir, cluster.cloned())
+}
+
+/// Where agents of this machine join.
+struct AgentsAddress {
+    scheme: &'static str,
+    grpc: SocketAddr,
+}
+
+impl AgentsAddress {
+    fn url(&self) -> String {
+        let loopback = IpAddr::V4(Ipv4Addr::LOCALHOST);
+        let host = if self.grpc.ip().is_unspecified() { loopback } else { self.grpc.ip() };
+        format!("{}://{}", self.scheme, SocketAddr::new(host, self.grpc.port()))
+    }
 }
 
 /// The bound port of the autoscalers.
 struct OpenScalers {
     listener: tokio::net::TcpListener,
     address: SocketAddr,
-    tls: Option<TlsAcceptor>,
+    tls: Option<ServerTls>,
 }
 
 async fn open_scalers(config: Option<ScalersConfig>) -> Result<Option<OpenScalers>, ServeError> {
     let Some(ScalersConfig { address, tls }) = config else { return Ok(None) };
-    let tls = tls.as_ref().map(read_tls).transpose()?;
+    let tls = open_certificate("the autoscalers' port", tls, &[ApplicationProtocol::Http2, ApplicationProtocol::Http1])?;
     let listener = tokio::net::TcpListener::bind(address).await.map_err(listen(address))?;
     let address = listener.local_addr().map_err(listen(address))?;
     tracing::info!("autoscalers ask at {address}{}", if tls.is_some() { " (TLS)" } else { "" });
@@ -351,14 +373,17 @@ async fn check_first_token(database: &Database, access: &AccessPolicy, http: Soc
     }
 }
 
-fn announce(app: &App, http: SocketAddr, grpc: SocketAddr) {
-    tracing::info!("HTTP on http://{http}, the page at /, description at /docs; agents join at http://{grpc}");
+fn announce(app: &App, http: SocketAddr, grpc: SocketAddr, tls: &PortCertificates) {
+    let (scheme, agents) = (tls.http_scheme(), tls.agents_scheme());
+    tracing::info!("HTTP on {scheme}://{http}, the page at /, description at /docs; agents join at {agents}://{grpc}");
     match app.access.is_token_required {
         true => tracing::info!("HTTP asks each client for a token"),
         false => tracing::info!("HTTP on loopback: every user of this machine may use it without a token"),
     }
-    if !http.ip().is_loopback() {
-        tracing::warn!("HTTP beyond loopback has no TLS: put it behind a proxy that has");
+    if !http.ip().is_loopback() && tls.http.is_none() {
+        tracing::warn!(
+            "HTTP beyond loopback has no TLS: give it a certificate (--tls-cert), or put it behind a proxy that has"
+        );
     }
 }
 
@@ -368,7 +393,7 @@ async fn serve_http(app: App, server: actix_web::dev::Server) {
     }
 }
 
-async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
+async fn serve_agents(app: App, listener: tokio::net::TcpListener, tls: Option<ServerTls>) {
     let service = ControlServer::new(Sessions(app.clone()))
         .max_decoding_message_size(AGENT_MESSAGE_BYTES_MAX)
         .max_encoding_message_size(MESSAGE_BYTES_MAX);
@@ -377,7 +402,7 @@ async fn serve_agents(app: App, listener: tokio::net::TcpListener) {
         .max_concurrent_streams(connections::STREAMS_MAX)
         .http2_max_header_list_size(connections::HEADER_BYTES_MAX)
         .add_service(service)
-        .serve_with_incoming_shutdown(connections::accept(listener), async move { app.stopped().await });
+        .serve_with_incoming_shutdown(connections::accept(listener, tls), async move { app.stopped().await });
     if let Err(error) = server.await {
         parts.parts.fail(ServicePart::AgentsServer, error.to_string());
     }

@@ -5,10 +5,12 @@
 
 use crate::agent::{AgentCommand, AgentHandle};
 use crate::causes::describe;
+use crate::connector::ControlConnector;
 use crate::files::Source;
 use crate::parts::contained;
 use apportion_protocol::v1::{self, agent_message, control_client::ControlClient, control_message, refused::Reason};
 use apportion_protocol::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
+use apportion_tls::AuthoritiesError;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
@@ -29,11 +31,13 @@ const WELCOME_MAX: Duration = Duration::from_secs(10);
 /// Messages that wait for the stream.
 const OUTBOX_MAX: usize = 64;
 
-/// Who the agent is.
-#[derive(Clone, Debug)]
+/// Who the agent is, and how it reaches the control plane.
+#[derive(Clone)]
 pub struct Identity {
     /// The URLs of the control plane's processes, at least one.
     pub join: Vec<String>,
+    /// Connects to them.
+    pub connector: ControlConnector,
     /// What it asks for.
     pub token: String,
     /// Unique in the fleet.
@@ -60,6 +64,9 @@ pub enum ControlError {
     /// The URL is malformed.
     #[error("--join {0}: {1}")]
     Address(String, String),
+    /// The certificates of the control plane cannot be checked.
+    #[error("the control plane's certificate cannot be checked: {0}")]
+    Authorities(#[from] AuthoritiesError),
     /// Refused for a reason that waiting does not mend, while there was nothing to serve.
     #[error("the control plane refuses this agent: {0}")]
     Refused(String),
@@ -168,7 +175,7 @@ fn agent_message_of(message: agent_message::Message) -> v1::AgentMessage {
 
 async fn stream(plane: &ControlPlane, identity: &Identity, handle: &AgentHandle, stop: &CancellationToken) -> End {
     let connected = tokio::select! {
-        connected = plane.endpoint.connect() => connected,
+        connected = identity.connector.connect(&plane.endpoint) => connected,
         () = stop.cancelled() => return End::Left,
     };
     let channel = match connected {
@@ -316,7 +323,8 @@ async fn handle_control_message(
     let command = match message {
         control_message::Message::Welcome(welcome) => {
             let (join, token) = (session.plane.url.clone(), session.identity.token.clone());
-            AgentCommand::Welcome(welcome.agent, Source { join, url: welcome.files_url, token })
+            let connector = session.identity.connector.clone();
+            AgentCommand::Welcome(welcome.agent, Source { join, url: welcome.files_url, token, connector })
         }
         control_message::Message::Target(target) => AgentCommand::Target(Box::new(target)),
         control_message::Message::Refused(refused) => return Some(End::Refused(refused.reason(), refused.detail)),

@@ -3,6 +3,7 @@
 use apportion_executor::addresses::{AdvertisedAddresses, host, host_and_port};
 use apportion_executor::backend::{BackendKind, Provider};
 use apportion_executor::gateway::{REQUESTS_MAX, WAITING_BYTES_MAX};
+use apportion_tls::TlsFiles;
 use clap::Parser;
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -68,13 +69,16 @@ fn ratio(text: &str) -> Result<f64, FlagError> {
 #[derive(Parser)]
 #[command(name = "apportion-agent", version, after_help = "`apportion-agent bench` measures what an agent costs.")]
 pub struct Flags {
-    /// The control plane, for example http://127.0.0.1:7071. Several processes of it are separated by commas: the agent
-    /// goes to the next one when its stream ends
+    /// The control plane, for example http://127.0.0.1:7071, or https:// where it has TLS. Several processes of it are
+    /// separated by commas: the agent goes to the next one when its stream ends
     #[arg(long, required = true, value_delimiter = ',', value_name = "URL,..")]
     pub join: Vec<String>,
     /// The token that the control plane asks for
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     pub token: String,
+    /// File with the authorities of the control plane's certificate, as PEM [default: the authorities of this machine]
+    #[arg(long, env = "APPORTION_CACERT")]
+    pub cacert: Option<PathBuf>,
     /// Unique name in the fleet [default: with --state-dir host name and a part of the agent's id, which are kept there;
     /// else host name and process number]
     #[arg(long)]
@@ -94,6 +98,13 @@ pub struct Flags {
     /// Where other agents come in
     #[arg(long, default_value = "127.0.0.1:0")]
     pub data: String,
+    /// File with the certificate of the two ports for clients and its chain, as PEM. It is read again when it changes
+    /// [default: they have no TLS]
+    #[arg(long, value_name = "FILE", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// File with the key of this certificate, as PEM
+    #[arg(long, value_name = "FILE", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
     /// Host of these addresses as clients and other agents are told it [default: the host that the agent listens on; for
     /// 0.0.0.0 this machine's address towards the control plane]
     #[arg(long, env = "APPORTION_ADVERTISE", value_parser = host)]
@@ -180,6 +191,12 @@ impl FromStr for BackendFlag {
 }
 
 impl Flags {
+    /// The certificate of the ports for clients.
+    pub fn tls(&self) -> Option<TlsFiles> {
+        let files = self.tls_cert.clone().zip(self.tls_key.clone());
+        files.map(|(certificate, key)| TlsFiles { certificate, key, client_authorities: None })
+    }
+
     /// What others are told.
     pub fn advertised(&self) -> AdvertisedAddresses {
         let (host, http) = (self.advertise.clone(), self.advertise_http.clone());

@@ -5,10 +5,11 @@ mod flags;
 use apportion_executor::agent::{self, AgentCommand, AgentOptions};
 use apportion_executor::backend::{BackendKind, BackendLoader, Provider, find_library};
 use apportion_executor::bench::{self, BenchError, Figure};
+use apportion_executor::connector::ControlConnector;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
 use apportion_executor::files::{AgentIdentity, FileError, Files};
-use apportion_executor::gateway::{self, Gateway, GatewayLimits};
+use apportion_executor::gateway::{self, Gateway, GatewayLimits, GatewayTls};
 use apportion_executor::telemetry::Tracer;
 use apportion_executor::{addresses, parts, peers};
 use apportion_process::start_log;
@@ -113,7 +114,7 @@ fn main() {
 fn status_of(error: &(dyn Error + 'static)) -> u8 {
     match error.downcast_ref::<ControlError>() {
         Some(ControlError::Refused(_)) => REFUSED,
-        Some(ControlError::Address(..)) => WRONG,
+        Some(ControlError::Address(..) | ControlError::Authorities(_)) => WRONG,
         None => 1,
     }
 }
@@ -176,7 +177,8 @@ fn open_state(flags: &Flags) -> Result<(Files, AgentIdentity, File), FileError> 
 }
 
 /// Who the agent is, and where it is reached.
-fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> std::io::Result<Identity> {
+fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> Result<Identity, Box<dyn Error>> {
+    let connector = ControlConnector::new(&flags.join, flags.cacert.as_deref()).map_err(ControlError::Authorities)?;
     // Each process of the control plane is reached from the same address.
     let first = flags.join.first().map_or("", String::as_str);
     let bound = [sockets.http.local_addr()?, sockets.grpc.local_addr()?, sockets.data.local_addr()?];
@@ -190,6 +192,7 @@ fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> std::io::
     }
     Ok(Identity {
         join: flags.join.clone(),
+        connector,
         token: flags.token.clone(),
         name: known.name,
         hardware: flags.hardware.clone(),
@@ -244,20 +247,35 @@ async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let (files, known, _lock) = open_state(&flags)?;
     let options = options(&flags, files, &known.name)?;
     let sockets = Sockets::bind(&flags).await?;
+    let tls = flags.tls().map(GatewayTls::open).transpose()?;
     let identity = identify(&flags, known, &sockets)?;
     let tracer = options.tracer.clone();
     let handle = agent::AgentHandle { devices: devices(flags.provider, flags.devices), ..agent::start(options) };
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());
     let limits = GatewayLimits { requests_max: flags.requests_max, bytes_max: flags.inputs_mib_max << 20 };
     let gateway = Gateway::with_limits(handle.clone(), limits);
+    let gateway = match &tls {
+        Some(tls) => gateway.with_tls(tls.clone()),
+        None => gateway,
+    };
     let server = gateway::http::serve(sockets.http, gateway.clone())?;
     let stopping = server.handle();
     let mut running = JoinSet::new();
+    if let Some(tls) = tls {
+        let until = drained.clone();
+        run_part(&mut running, &handle, "certificate", async move {
+            tokio::select! {
+                () = tls.follow_files() => {}
+                () = until.cancelled() => {}
+            }
+            Ok::<_, Infallible>(())
+        });
+    }
     run_part(&mut running, &handle, "http", server);
     run_part(&mut running, &handle, "grpc", gateway::grpc::serve(sockets.grpc, gateway, drained.clone()));
-    let (events, until) = (handle.events.clone(), drained.clone());
+    let (keys, events, until) = (handle.link_keys.clone(), handle.events.clone(), drained.clone());
     run_part(&mut running, &handle, "peers", async move {
-        peers::listen(sockets.data, events, until).await;
+        peers::listen(sockets.data, keys, events, until).await;
         Ok::<_, Infallible>(())
     });
     let (status, attended) = (handle.status.clone(), attend(identity, handle.clone(), stop.clone()));

@@ -3,6 +3,7 @@
 //! The file holds the frames of [`apportion_node::record`]. [`replay`] gives the events to a fresh node, which must do
 //! the same.
 
+use apportion_node::greeting::without_link_keys;
 use apportion_node::node::{Action, NodeEvent};
 use apportion_node::record::{ReplayError, ReplayedRecord, actions_frame, begin_frame, event_frame, target_frame};
 use apportion_protocol::v1;
@@ -42,9 +43,9 @@ impl Recorder {
         Ok(this)
     }
 
-    /// Records a target that the node is about to get.
+    /// Records a target that the node is about to get, without its keys.
     pub fn target(&mut self, now_ns: u64, target: &v1::Target) {
-        self.write(target_frame(now_ns, target));
+        self.write(target_frame(now_ns, &without_link_keys(target)));
     }
 
     /// Records an event that the node is about to get. Targets have a frame of their own: [`Recorder::target`].

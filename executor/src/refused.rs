@@ -23,9 +23,17 @@ pub enum ReachedLimit {
     Parts,
     /// Connections of other agents.
     PeerConnections,
+    /// Connections of other agents that have not greeted yet.
+    PeerHalfOpen,
+    /// A greeting that is too slow, of another version, or of no agent.
+    PeerGreeting,
+    /// A greeting for another agent, or of an agent that the target does not name.
+    PeerNumber,
+    /// A greeting without the key of the two agents, or a replayed one.
+    PeerProof,
     /// A message between agents that is too large for its kind, or none at all.
     PeerMessage,
-    /// A connection that speaks for an agent that has another one.
+    /// A message that speaks for another agent than its connection has proven.
     PeerClaim,
     /// A steering whose numbers jump.
     PeerSteering,
@@ -35,7 +43,7 @@ pub enum ReachedLimit {
 
 impl ReachedLimit {
     /// All of them, in the order of their declaration.
-    pub const ALL: [ReachedLimit; 12] = [
+    pub const ALL: [ReachedLimit; 16] = [
         Self::Connections,
         Self::Handshake,
         Self::SlowBody,
@@ -44,6 +52,10 @@ impl ReachedLimit {
         Self::Inflated,
         Self::Parts,
         Self::PeerConnections,
+        Self::PeerHalfOpen,
+        Self::PeerGreeting,
+        Self::PeerNumber,
+        Self::PeerProof,
         Self::PeerMessage,
         Self::PeerClaim,
         Self::PeerSteering,
@@ -62,6 +74,10 @@ impl ReachedLimit {
             Self::Inflated => "inflated",
             Self::Parts => "parts",
             Self::PeerConnections => "peer_connections",
+            Self::PeerHalfOpen => "peer_half_open",
+            Self::PeerGreeting => "peer_greeting",
+            Self::PeerNumber => "peer_number",
+            Self::PeerProof => "peer_proof",
             Self::PeerMessage => "peer_message",
             Self::PeerClaim => "peer_claim",
             Self::PeerSteering => "peer_steering",

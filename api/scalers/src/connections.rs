@@ -1,6 +1,7 @@
 //! How are connections of autoscalers accepted within their bounds?
 
 use crate::limits::{CONNECTIONS_MAX, HANDSHAKE_MAX};
+use apportion_tls::ServerTls;
 use futures::Stream;
 use std::io;
 use std::pin::Pin;
@@ -10,7 +11,6 @@ use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
-use tokio_rustls::TlsAcceptor;
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::transport::server::Connected;
 
@@ -55,7 +55,7 @@ impl Connected for ScalerConnection {
 }
 
 /// The connections of a listener. At [`CONNECTIONS_MAX`] it accepts no more until one ends.
-pub(crate) fn accept(listener: TcpListener, tls: Option<TlsAcceptor>) -> impl Stream<Item = io::Result<ScalerConnection>> {
+pub(crate) fn accept(listener: TcpListener, tls: Option<ServerTls>) -> impl Stream<Item = io::Result<ScalerConnection>> {
     let (sender, receiver) = mpsc::channel(16);
     tokio::spawn(async move {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
@@ -87,11 +87,11 @@ pub(crate) fn accept(listener: TcpListener, tls: Option<TlsAcceptor>) -> impl St
     ReceiverStream::new(receiver)
 }
 
-async fn begin(stream: TcpStream, tls: Option<TlsAcceptor>) -> io::Result<Box<dyn Bytes>> {
+async fn begin(stream: TcpStream, tls: Option<ServerTls>) -> io::Result<Box<dyn Bytes>> {
     stream.set_nodelay(true)?;
     stream.readable().await?;
     Ok(match tls {
-        Some(tls) => Box::new(tls.accept(stream).await?),
+        Some(tls) => Box::new(tls.acceptor().accept(stream).await?),
         None => Box::new(stream),
     })
 }

@@ -14,11 +14,9 @@ mod keda;
 pub mod limits;
 mod selector;
 mod server;
-mod tls;
 
 pub use board::{Board, DesiredGroup, GroupQuery, METRIC, PipelineAdvice};
 pub use server::{ScalersError, serve};
-pub use tls::{TlsFiles, TlsFilesError, read_tls};
 
 /// Messages that `executor/tests/generated.rs` writes from `proto/externalscaler.proto`.
 #[allow(missing_docs, clippy::all, clippy::pedantic)]

@@ -6,13 +6,13 @@ use crate::external_metrics::answer;
 use crate::keda::KedaScaler;
 use crate::limits::{CALLS_MAX, HEADER_BYTES_MAX, MESSAGE_BYTES_MAX, PING_EVERY};
 use crate::proto::external_scaler_server::ExternalScalerServer;
+use apportion_tls::ServerTls;
 use axum::body::Body;
 use axum::http::Request;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 use tonic::service::Routes;
 use tonic::transport::Server;
 
@@ -30,7 +30,7 @@ pub struct ScalersError(#[from] tonic::transport::Error);
 /// If the server ends by itself.
 pub async fn serve(
     listener: TcpListener,
-    tls: Option<TlsAcceptor>,
+    tls: Option<ServerTls>,
     board: watch::Receiver<Option<Arc<Board>>>,
     stopped: impl Future<Output = ()>,
 ) -> Result<(), ScalersError> {

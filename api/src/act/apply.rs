@@ -327,6 +327,8 @@ pub fn agent_facts(row: &AgentRow) -> Agent {
             ingress_http: row.ingress_http.clone(),
             hardware: row.hardware.clone(),
             devices: row.devices as u32,
+            // Each agent gets its own with the target.
+            link_keys: Vec::new(),
         },
         process_id: row.process_id.clone(),
         seen_at: row.seen_at,

@@ -3,6 +3,7 @@
 //! A connection that has not sent the token is a guest. A guest may send few bytes and stay for a short time, so that
 //! nothing large is decoded for a stranger.
 
+use apportion_tls::{ServerStream, ServerTls};
 use futures::Stream;
 use std::future::Future;
 use std::io;
@@ -12,7 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
 use tonic::transport::server::Connected;
@@ -49,7 +50,7 @@ impl Guest {
 
 /// A bounded connection.
 pub struct AgentConnection {
-    stream: TcpStream,
+    stream: ServerStream,
     guest: Guest,
     received: usize,
     /// `None` once it is no guest any more.
@@ -125,19 +126,22 @@ impl Connected for AgentConnection {
     }
 }
 
-/// The connections of a listener. At [`CONNECTIONS_MAX`] it accepts no more until one ends.
-pub fn accept(listener: TcpListener) -> impl Stream<Item = io::Result<AgentConnection>> {
+/// The connections of a listener, with TLS or without. At [`CONNECTIONS_MAX`] it accepts no more until one ends.
+pub fn accept(listener: TcpListener, tls: Option<ServerTls>) -> impl Stream<Item = io::Result<AgentConnection>> {
     let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));
     let guests = Arc::new(Semaphore::new(GUESTS_MAX));
-    futures::stream::unfold((listener, permits, guests), |(listener, permits, guests)| async move {
+    futures::stream::unfold((listener, tls, permits, guests), |(listener, tls, permits, guests)| async move {
         loop {
             let permit = permits.clone().acquire_owned().await.expect("the semaphore is never closed");
             match listener.accept().await {
                 Ok((stream, from)) => match guests.clone().try_acquire_owned() {
                     Ok(visit) => {
                         // Without this, a target would wait 40 ms for the TCP acknowledgement of the one before.
-                        let connection = stream.set_nodelay(true).map(|()| AgentConnection::new(stream, visit, permit));
-                        return Some((connection, (listener, permits, guests)));
+                        let connection = stream.set_nodelay(true).map(|()| {
+                            let stream = ServerStream::new(stream, tls.as_ref());
+                            AgentConnection::new(stream, visit, permit)
+                        });
+                        return Some((connection, (listener, tls, permits, guests)));
                     }
                     Err(_) => tracing::warn!(%from, "disconnected: {GUESTS_MAX} connections have not sent the token yet"),
                 },
@@ -151,7 +155,7 @@ pub fn accept(listener: TcpListener) -> impl Stream<Item = io::Result<AgentConne
 }
 
 impl AgentConnection {
-    fn new(stream: TcpStream, guest_permit: OwnedSemaphorePermit, permit: OwnedSemaphorePermit) -> Self {
+    fn new(stream: ServerStream, guest_permit: OwnedSemaphorePermit, permit: OwnedSemaphorePermit) -> Self {
         let visit = Some(Visit { expires: Box::pin(sleep(GUEST_TIME)), _permit: guest_permit });
         Self { stream, guest: Guest::default(), received: 0, visit, _permit: permit }
     }

@@ -2,8 +2,9 @@
 //!
 //! Each process reads the target from the database and hands it to the streams that it holds.
 
-use crate::app::App;
 use crate::app::parts::ServicePart;
+use crate::app::{App, PushedTarget};
+use crate::decide::link_keys::{FleetKey, FleetKeys};
 use crate::store;
 use apportion_protocol::v1;
 use prost::Message;
@@ -40,29 +41,31 @@ async fn follow_announcements(app: &App) -> store::Result<()> {
     }
 }
 
-/// Reads the target, and hands it to the streams if it is new.
+/// Reads the target and the fleet's keys, and hands them to the streams if one of them is new.
 ///
 /// # Errors
 /// The database's.
 pub async fn refresh(app: &App) -> store::Result<()> {
     let mut db = app.pool.acquire().await?;
     let row = store::target::get(&mut db).await?;
+    let keys = store::link_keys::newest(&mut db).await?;
     drop(db);
     if row.composed.is_empty() {
         return Ok(());
     }
     let target = match v1::Target::decode(row.composed.as_slice()) {
-        Ok(target) => Arc::new(target),
+        Ok(target) => target,
         Err(error) => {
             tracing::error!(%error, generation = row.generation, "the stored target cannot be read; agents keep theirs");
             return Ok(());
         }
     };
+    let keys = FleetKeys(keys.iter().map(|row| FleetKey::new(row.number, &row.key)).collect());
+    let pushed = Arc::new(PushedTarget { target, keys });
     app.target.send_if_modified(|current| {
-        let order = |t: &v1::Target| t.fence.map(|f| (f.incarnation, f.generation)).unwrap_or_default();
-        let is_newer = current.as_ref().is_none_or(|c| order(c) < order(&target));
+        let is_newer = current.as_ref().is_none_or(|current| current.order() < pushed.order());
         if is_newer {
-            *current = Some(target);
+            *current = Some(pushed);
         }
         is_newer
     });

@@ -7,13 +7,13 @@ use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::store::{self, advice::AdviceRow};
 use apportion_scalers::{Board, DesiredGroup, PipelineAdvice};
+use apportion_tls::ServerTls;
 use apportion_wire::PipelineSpec;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
-use tokio_rustls::TlsAcceptor;
 
 /// Pause between two reads of the advice.
 const RENEW_EVERY: Duration = Duration::from_secs(1);
@@ -21,7 +21,7 @@ const RENEW_EVERY: Duration = Duration::from_secs(1);
 const READ_MAX: Duration = Duration::from_secs(5);
 
 /// Serves the autoscalers' port until the service stops.
-pub async fn run(app: App, listener: TcpListener, tls: Option<TlsAcceptor>) {
+pub async fn run(app: App, listener: TcpListener, tls: Option<ServerTls>) {
     let (sender, receiver) = watch::channel(None);
     let stopping = app.clone();
     let server = apportion_scalers::serve(listener, tls, receiver, async move { stopping.stopped().await });

@@ -60,7 +60,19 @@ pub static OTHER_SITE: Count =
 /// Requests of a client that has sent too many.
 pub static OVER_RATE: Count =
     Count::new("requests_over_rate_total", "Requests refused since their client has sent too many.");
+/// Connections on which TLS did not begin.
+pub static TLS_REFUSED: Count = Count::new("tls_refused_total", "Connections of HTTP on which TLS did not begin.");
 
 /// All counts.
-pub static ALL: [&Count; 9] =
-    [&PANICS, &DEATHS, &ABANDONED, &RETRIES, &WITHOUT_TOKEN, &WRONG_TOKEN, &OUT_OF_SCOPE, &OTHER_SITE, &OVER_RATE];
+pub static ALL: [&Count; 10] = [
+    &PANICS,
+    &DEATHS,
+    &ABANDONED,
+    &RETRIES,
+    &WITHOUT_TOKEN,
+    &WRONG_TOKEN,
+    &OUT_OF_SCOPE,
+    &OTHER_SITE,
+    &OVER_RATE,
+    &TLS_REFUSED,
+];

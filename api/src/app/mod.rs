@@ -9,6 +9,7 @@ pub mod parts;
 pub mod prometheus_access;
 pub mod rate_limit;
 
+use crate::decide::link_keys::FleetKeys;
 use access::AccessPolicy;
 use agent_records::AgentRecords;
 use apportion_kubernetes::KubernetesClient;
@@ -57,12 +58,29 @@ pub struct AppState {
     pub substrates: Option<Substrates>,
     /// The parts of the service and their health.
     pub parts: Parts,
-    /// The target in force, as agents receive it; `None` before the first.
-    pub target: watch::Sender<Option<Arc<v1::Target>>>,
+    /// The target in force with the fleet's keys, of which agents receive their parts; `None` before the first.
+    pub target: watch::Sender<Option<Arc<PushedTarget>>>,
     /// The number of the newest event.
     pub newest_event: watch::Sender<i64>,
     /// True once the service stops.
     pub stopping: watch::Sender<bool>,
+}
+
+/// What is pushed to agents.
+pub struct PushedTarget {
+    /// The target in force.
+    pub target: v1::Target,
+    /// The keys from which those of the agents' connections are derived.
+    pub keys: FleetKeys,
+}
+
+impl PushedTarget {
+    /// Later targets, and the same target with newer keys, have higher values.
+    #[must_use]
+    pub fn order(&self) -> impl Ord + use<> {
+        let fence = self.target.fence.map(|fence| (fence.incarnation, fence.generation)).unwrap_or_default();
+        (fence, self.keys.newest())
+    }
 }
 
 impl App {

@@ -51,13 +51,15 @@ pub enum ServicePart {
     Machines,
     /// Delivers events to webhooks.
     Webhooks,
+    /// Reads certificates again when their files change.
+    Certificates,
     /// The private PostgreSQL.
     Database,
 }
 
 impl ServicePart {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Http,
         Self::AgentsServer,
         Self::Session,
@@ -73,6 +75,7 @@ impl ServicePart {
         Self::Actuator,
         Self::Machines,
         Self::Webhooks,
+        Self::Certificates,
         Self::Database,
     ];
 
@@ -95,6 +98,7 @@ impl ServicePart {
             Self::Actuator => "actuator",
             Self::Machines => "machines",
             Self::Webhooks => "webhooks",
+            Self::Certificates => "certificates",
             Self::Database => "database",
         }
     }

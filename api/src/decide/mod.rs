@@ -16,6 +16,7 @@ pub mod deployed;
 pub mod fleet;
 pub mod heartbeat;
 pub mod lease;
+pub mod link_keys;
 pub mod load_failures;
 pub mod machines;
 pub mod measured;

@@ -22,6 +22,7 @@ pub mod health;
 pub mod holds;
 pub mod idempotency;
 pub mod intake;
+pub mod limits;
 pub mod loads;
 pub mod machines;
 pub mod metrics;
@@ -35,6 +36,7 @@ pub mod plans;
 pub mod profiles;
 pub mod refusal;
 pub mod schedules;
+mod secure;
 pub mod simulations;
 pub mod target;
 pub mod times;
@@ -50,29 +52,23 @@ use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
 use actix_web::http::{KeepAlive, StatusCode, header};
 use actix_web::middleware::{Next, from_fn};
 use actix_web::{App as WebApp, HttpServer, web};
+use apportion_tls::ServerTls;
 use futures::FutureExt;
+use limits::{HEAD_TIMEOUT, SHUTDOWN_S, WORKERS};
 use refusal::Refusal;
 use std::net::TcpListener;
 use std::panic::AssertUnwindSafe;
-use std::time::Duration;
 
-/// Threads that answer requests; handlers wait for the database most of the time.
-const WORKERS: usize = 2;
-/// Most open connections. Further ones wait to be accepted.
-pub const CONNECTIONS_MAX: usize = 1_024;
-/// Longest time for the head of a request.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// How long requests may run after the service begins to stop, in seconds.
-const SHUTDOWN_S: u64 = 2;
+pub use limits::CONNECTIONS_MAX;
 
-/// The server on a bound socket; await or spawn it.
+/// The server on a bound socket, with TLS or without; await or spawn it.
 ///
 /// A connection serves one request, because the framework limits the time of the first head only. A second request could be
 /// sent as slowly as its client likes.
 ///
 /// # Errors
 /// If the socket cannot be used.
-pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
+pub fn server(app: App, listener: TcpListener, tls: Option<ServerTls>) -> std::io::Result<Server> {
     let rooms = web::Data::new(body::BodyMemory::default());
     let streams = web::Data::new(events::StreamRooms::default());
     let explanations = web::Data::new(explanations::ExplanationRooms::default());
@@ -87,6 +83,9 @@ pub fn server(app: App, listener: TcpListener) -> std::io::Result<Server> {
             .wrap(from_fn(intake::bodies_keep_coming))
             .configure(routes)
     };
+    if let Some(tls) = tls {
+        return secure::server(build, listener, tls);
+    }
     let server = HttpServer::new(build)
         .workers(WORKERS)
         .max_connections(CONNECTIONS_MAX / WORKERS)

@@ -23,6 +23,7 @@ pub mod holds;
 pub mod idempotency;
 pub mod jobs;
 pub mod leases;
+pub mod link_keys;
 pub mod machines;
 pub mod pipelines;
 pub mod plans;

@@ -227,8 +227,10 @@ impl SubstrateSettings {
             let expected = format!("a whole number from 0 to {CHANGES_MAX}");
             return Err(refused("/changes_per_hour_max", self.changes_per_hour_max, expected));
         }
-        if let Some(join) = self.join.as_ref().filter(|join| !join.starts_with("http://")) {
-            return Err(refused("/join", format!("{join:?}"), "http://HOST:PORT, several separated by commas"));
+        let is_url = |join: &String| ["http://", "https://"].iter().any(|scheme| join.starts_with(scheme));
+        if let Some(join) = self.join.as_ref().filter(|join| !is_url(join)) {
+            let expected = "http://HOST:PORT or https://HOST:PORT, several separated by commas";
+            return Err(refused("/join", format!("{join:?}"), expected));
         }
         if let Some(local) = &self.local {
             for (name, hardware) in &local.hardware {

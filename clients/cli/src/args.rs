@@ -115,9 +115,33 @@ pub fn http_url(text: &str) -> Result<String, ArgumentError> {
     is_url.then(|| text.to_owned()).ok_or_else(|| ArgumentError::Url(text.to_owned()))
 }
 
+/// Parses the URL of a service, with TLS or without.
+///
+/// # Errors
+/// If the text is no such URL.
+pub fn service_url(text: &str) -> Result<String, ArgumentError> {
+    match text.strip_prefix("https://") {
+        Some(rest) => {
+            http_url(&format!("http://{rest}")).map(|_| text.to_owned()).map_err(|_| ArgumentError::Url(text.to_owned()))
+        }
+        None => http_url(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_service_has_a_url_with_tls_or_without() {
+        for url in ["http://10.0.0.4:7070", "https://plans.example", "https://[::1]:7070/under"] {
+            assert_eq!(service_url(url).as_deref(), Ok(url));
+        }
+        for wrong in ["", "https://", "plans.example", "ftp://plans.example", "https://plans.example?x=1"] {
+            assert_eq!(service_url(wrong), Err(ArgumentError::Url(wrong.to_owned())), "{wrong}");
+        }
+        assert!(http_url("https://plans.example").is_err());
+    }
 
     #[test]
     fn a_duration_has_a_unit_and_bounds() {

@@ -45,11 +45,14 @@ pub struct ContextSetArgs {
     /// The context: letters, digits, `-`, `_` and `.`.
     name: String,
     /// The service. A new context needs it.
-    #[arg(long, value_name = "URL", value_parser = args::http_url)]
+    #[arg(long, value_name = "URL", value_parser = args::service_url)]
     server: Option<String>,
     /// File with the token that the service asks for.
     #[arg(long, value_name = "FILE")]
     token_file: Option<String>,
+    /// File with the authorities of the service's certificate, as PEM.
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<String>,
 }
 
 /// Runs the command.
@@ -67,7 +70,7 @@ fn list(args: &ContextListArgs) -> Result<(), Failure> {
     let file = read_contexts()?;
     let entry = |(name, context): (&String, &ServiceContext)| {
         let is_in_use = file.current.as_ref() == Some(name);
-        json!({"name": name, "server": context.server, "token_file": context.token_file, "in_use": is_in_use})
+        json!({"name": name, "server": context.server, "token_file": context.token_file, "cacert": context.cacert, "in_use": is_in_use})
     };
     let contexts: Vec<Value> = file.contexts.iter().map(entry).collect();
     args.format.print(&contexts, || table(&contexts))
@@ -103,8 +106,12 @@ fn set(args: &ContextSetArgs) -> Result<(), Failure> {
         Some(token_file) => Some(absolute(token_file)?),
         None => before.and_then(|context| context.token_file.clone()),
     };
+    let cacert = match &args.cacert {
+        Some(cacert) => Some(absolute(cacert)?),
+        None => before.and_then(|context| context.cacert.clone()),
+    };
     let what = if before.is_some() { "changed" } else { "created" };
-    file.contexts.insert(args.name.clone(), ServiceContext { server, token_file });
+    file.contexts.insert(args.name.clone(), ServiceContext { server, token_file, cacert });
     write_contexts(&file)?;
     eprintln!("{what}: context {}", args.name);
     Ok(())

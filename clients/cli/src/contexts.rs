@@ -34,6 +34,9 @@ pub struct ServiceContext {
     /// File with the token.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub token_file: Option<String>,
+    /// File with the authorities of the service's certificate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cacert: Option<String>,
 }
 
 /// The file of contexts.
@@ -56,7 +59,7 @@ impl ContextsFile {
             return Err(BadInput::one(file, "/contexts", found, format!("at most {CONTEXTS_MAX}")));
         }
         for (name, context) in &self.contexts {
-            if args::http_url(&context.server).is_err() {
+            if args::service_url(&context.server).is_err() {
                 let pointer = format!("/contexts/{name}/server");
                 return Err(BadInput::one(file, pointer, &context.server, "a URL such as http://10.0.0.4:7070"));
             }
@@ -107,7 +110,7 @@ pub fn read_contexts() -> Result<ContextsFile, Failure> {
     let Some(path) = contexts_path().filter(|path| path.exists()) else { return Ok(ContextsFile::default()) };
     let file = path.display().to_string();
     let tree = parse_tree(&file, &input::read_text(&file)?)?;
-    let expected = "`current`, and `contexts` with `server` and `token_file` by name";
+    let expected = "`current`, and `contexts` with `server`, `token_file` and `cacert` by name";
     let contexts: ContextsFile = serde_json::from_value(tree).map_err(|e| BadInput::one(&file, "", e, expected))?;
     contexts.check(&file)?;
     Ok(contexts)
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     fn file(current: Option<&str>, server: &str) -> ContextsFile {
-        let context = ServiceContext { server: server.to_owned(), token_file: None };
+        let context = ServiceContext { server: server.to_owned(), token_file: None, cacert: None };
         ContextsFile { current: current.map(str::to_owned), contexts: [("here".to_owned(), context)].into() }
     }
 

@@ -81,7 +81,7 @@ async fn deploy(args: &DeployArgs, client: &ServiceClient, progress: &dyn Fn(&st
     progress("waiting for the agents");
     let ingress = wait(args, client).await?;
     let infer = client.path(&["v2", "models", &args.pipeline, "infer"]);
-    eprintln!("{}: target {generation}, answers at http://{ingress}{infer}", args.pipeline);
+    eprintln!("{}: target {generation}, answers at {ingress}{infer}", args.pipeline);
     Ok(Exit::Done)
 }
 
@@ -161,14 +161,16 @@ pub fn live(agents: &Value) -> impl Iterator<Item = &Value> {
     agents.as_array().into_iter().flatten().filter(|agent| agent["state"] == AgentState::Live.name())
 }
 
-/// Waits until an agent answers for the pipeline. Returns the agent's address.
+/// Waits until an agent answers for the pipeline, with TLS or without. Returns the beginning of its URL.
 async fn wait(args: &DeployArgs, client: &ServiceClient) -> Result<String, Failure> {
     let (start, ready) = (Instant::now(), client.path(&["v2", "models", &args.pipeline, "ready"]));
     loop {
         let agents = client.list_all("/v1/agents").await?;
         for ingress in live(&agents).filter_map(|agent| agent["ingress_http"].as_str()) {
-            if client.answers(&format!("http://{ingress}{ready}")).await {
-                return Ok(ingress.to_owned());
+            for scheme in ["http", "https"] {
+                if client.answers(&format!("{scheme}://{ingress}{ready}")).await {
+                    return Ok(format!("{scheme}://{ingress}"));
+                }
             }
         }
         if start.elapsed() > args.wait {

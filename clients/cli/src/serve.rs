@@ -2,6 +2,7 @@
 
 use crate::access_args::AccessArgs;
 use crate::args;
+use crate::certificate_args::CertificateArgs;
 use crate::machines::MachinesArgs;
 use crate::prometheus_list::PrometheusListArgs;
 use crate::scalers::ScalersArgs;
@@ -63,6 +64,8 @@ pub struct ServeArgs {
     machines: MachinesArgs,
     #[command(flatten)]
     access: AccessArgs,
+    #[command(flatten)]
+    certificate: CertificateArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -83,6 +86,7 @@ impl ServeArgs {
             "in-cluster" => KubernetesAccess::InCluster,
             file => KubernetesAccess::Kubeconfig(file.into()),
         });
+        let certificates = self.certificate.read()?;
         Ok(ServiceConfig {
             database_url: self.database_url,
             data_dir: self.data_dir,
@@ -95,6 +99,8 @@ impl ServeArgs {
             kubernetes,
             machines: self.machines.read()?,
             access: self.access.read()?,
+            tls: certificates.http,
+            agents_tls: certificates.agents,
         })
     }
 }

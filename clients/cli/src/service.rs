@@ -2,20 +2,26 @@
 
 use crate::args;
 use crate::contexts::{ServiceContext, read_contexts};
+use crate::http_client::{HttpAnswer, HttpClient, HttpRequest, HttpStream};
 use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_support::pages::next_page;
 use apportion_wire::BadInput;
+use bytes::Bytes;
 use clap::Args;
+use http_body_util::Full;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderName, HeaderValue, LINK};
-use reqwest::{Client, Method, RequestBuilder, Response, StatusCode, Url};
+use reqwest::{Method, StatusCode, Url};
 use serde_json::Value;
 use std::future::Future;
+use std::path::PathBuf;
 use std::time::Duration;
 
 /// Longest wait for one answer. A plan may take as long as its time limit.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(330);
+/// Longest wait for an address that may not answer yet.
+const SIGN_WAIT_MAX: Duration = Duration::from_secs(2);
 /// Longest silence of a stream of events. The service says something every ten seconds.
 const STREAM_SILENCE_MAX: Duration = Duration::from_secs(40);
 
@@ -25,27 +31,34 @@ const SERVER_DEFAULT: &str = "http://127.0.0.1:7070";
 const SERVER_VARIABLE: &str = "APPORTION_SERVER";
 /// The variable that names a context.
 const CONTEXT_VARIABLE: &str = "APPORTION_CONTEXT";
+/// The variable that names the file with the authorities of the service's certificate.
+const CACERT_VARIABLE: &str = "APPORTION_CACERT";
 
 /// The service that a command talks to.
 #[derive(Args, Debug)]
 pub struct ServerArgs {
     /// The service [default: APPORTION_SERVER, else that of the context, else http://127.0.0.1:7070].
-    #[arg(long, value_name = "URL", value_parser = args::http_url, conflicts_with = "context")]
+    #[arg(long, value_name = "URL", value_parser = args::service_url, conflicts_with = "context")]
     server: Option<String>,
-    /// A context, which names the service and the file with the token (`apportion context`) [default: APPORTION_CONTEXT,
-    /// else the context in use].
+    /// A context, which names the service, the file with the token and the file with the authorities (`apportion context`)
+    /// [default: APPORTION_CONTEXT, else the context in use].
     #[arg(long, value_name = "NAME")]
     context: Option<String>,
     /// File with the token that the service asks for [default: APPORTION_API_TOKEN_FILE, else the text of
     /// APPORTION_API_TOKEN, else the file of the context].
     #[arg(long, value_name = "FILE")]
     api_token_file: Option<String>,
+    /// File with the authorities of the service's certificate, as PEM [default: APPORTION_CACERT, else the file of the
+    /// context, else the authorities of this machine].
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<String>,
 }
 
-/// A service, and the header with the token for it.
+/// A service, the header with the token for it, and the authorities of its certificate.
 struct ServiceEndpoint {
     server: String,
     authorization: Option<HeaderValue>,
+    cacert: Option<PathBuf>,
 }
 
 impl ServerArgs {
@@ -55,13 +68,14 @@ impl ServerArgs {
             return self.given(server.clone());
         }
         if let Some(name) = &self.context {
-            let ServiceContext { server, token_file } = read_contexts()?.named("--context", name)?.clone();
-            // The flag chose this file too.
+            let ServiceContext { server, token_file, cacert } = read_contexts()?.named("--context", name)?.clone();
+            // The flag chose these files too.
             let file = self.api_token_file.clone().or(token_file);
-            return Ok(ServiceEndpoint { server, authorization: authorization(file.as_deref())? });
+            let cacert = self.cacert.clone().or(cacert).or_else(|| variable(CACERT_VARIABLE)).map(PathBuf::from);
+            return Ok(ServiceEndpoint { server, authorization: authorization(file.as_deref())?, cacert });
         }
         if let Some(server) = variable(SERVER_VARIABLE) {
-            let server = args::http_url(&server).map_err(|e| Failure::BadInput(format!("{SERVER_VARIABLE}: {e}")))?;
+            let server = args::service_url(&server).map_err(|e| Failure::BadInput(format!("{SERVER_VARIABLE}: {e}")))?;
             return self.given(server);
         }
         let contexts = read_contexts()?;
@@ -70,7 +84,9 @@ impl ServerArgs {
             None => contexts.in_use(),
         };
         let Some(context) = context else { return self.given(SERVER_DEFAULT.to_owned()) };
-        let endpoint = self.given(context.server.clone())?;
+        let given = self.given(context.server.clone())?;
+        let endpoint =
+            ServiceEndpoint { cacert: given.cacert.or_else(|| context.cacert.clone().map(PathBuf::from)), ..given };
         match &context.token_file {
             Some(file) if endpoint.authorization.is_none() => {
                 Ok(ServiceEndpoint { authorization: authorization(Some(file))?, ..endpoint })
@@ -79,9 +95,10 @@ impl ServerArgs {
         }
     }
 
-    /// A service with the token of the flag or the environment.
+    /// A service with the token and the authorities of the flags or the environment.
     fn given(&self, server: String) -> Result<ServiceEndpoint, Failure> {
-        Ok(ServiceEndpoint { server, authorization: authorization(self.api_token_file.as_deref())? })
+        let cacert = self.cacert.clone().or_else(|| variable(CACERT_VARIABLE)).map(PathBuf::from);
+        Ok(ServiceEndpoint { server, authorization: authorization(self.api_token_file.as_deref())?, cacert })
     }
 }
 
@@ -94,19 +111,24 @@ fn variable(name: &str) -> Option<String> {
 #[derive(Args, Debug)]
 pub struct RemoteArgs {
     /// Run as a job of this service instead of on this machine.
-    #[arg(long = "server", value_name = "URL", value_parser = args::http_url)]
+    #[arg(long = "server", value_name = "URL", value_parser = args::service_url)]
     url: Option<String>,
     /// File with the token that the service asks for [default: APPORTION_API_TOKEN_FILE, else the text of
     /// APPORTION_API_TOKEN].
     #[arg(long, value_name = "FILE")]
     api_token_file: Option<String>,
+    /// File with the authorities of the service's certificate, as PEM [default: APPORTION_CACERT, else the authorities of
+    /// this machine].
+    #[arg(long, value_name = "FILE")]
+    cacert: Option<String>,
 }
 
 impl RemoteArgs {
     /// The service; `None`: the command works on this machine.
     pub fn server(&self) -> Option<ServerArgs> {
         let server = self.url.clone()?;
-        Some(ServerArgs { server: Some(server), context: None, api_token_file: self.api_token_file.clone() })
+        let (api_token_file, cacert) = (self.api_token_file.clone(), self.cacert.clone());
+        Some(ServerArgs { server: Some(server), context: None, api_token_file, cacert })
     }
 }
 
@@ -151,7 +173,7 @@ pub fn authorization(file: Option<&str>) -> Result<Option<HeaderValue>, Failure>
 /// A connection to one service.
 pub struct ServiceClient {
     base: Url,
-    http: Client,
+    http: HttpClient,
     /// Only the service gets it.
     authorization: Option<HeaderValue>,
 }
@@ -174,8 +196,8 @@ impl ServiceClient {
     /// # Errors
     /// If the client cannot be made.
     pub fn new(args: &ServerArgs) -> Result<Self, Failure> {
-        let ServiceEndpoint { server, authorization } = args.endpoint()?;
-        let http = Client::builder().timeout(ANSWER_WAIT_MAX).build().context("making a client")?;
+        let ServiceEndpoint { server, authorization, cacert } = args.endpoint()?;
+        let http = HttpClient::new(&server, cacert.as_deref())?;
         let base = Url::parse(&server).with_context(|| format!("{server}: expected the URL of a service"))?;
         Ok(Self { base, http, authorization })
     }
@@ -264,45 +286,52 @@ impl ServiceClient {
         headers: &[(&str, String)],
         body: Option<&Value>,
     ) -> Result<ServiceAnswer, Failure> {
-        let mut request = self.http.request(method, self.url(path));
+        let mut request = http::Request::builder().method(method).uri(address(&self.url(path))?);
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        if let Some(body) = body {
-            request = request.json(body);
-        }
-        self.finish(request, path).await
+        let body = match body {
+            Some(body) => {
+                request = request.header(CONTENT_TYPE, "application/json");
+                serde_json::to_vec(body).context("a body")?
+            }
+            None => Vec::new(),
+        };
+        self.finish(request.body(Full::new(Bytes::from(body))).context("making a request")?, path).await
     }
 
     /// Sends a request to a path with the token, and reads the answer.
-    async fn finish(&self, mut request: RequestBuilder, path: &str) -> Result<ServiceAnswer, Failure> {
-        if let Some(token) = &self.authorization {
-            request = request.header(AUTHORIZATION, token);
-        }
-        let response = request.send().await.with_context(|| format!("talking to the service at {}", self.base))?;
-        let status = response.status();
-        let header = |name: HeaderName| response.headers().get(name).and_then(|value| value.to_str().ok());
+    async fn finish(&self, request: HttpRequest, path: &str) -> Result<ServiceAnswer, Failure> {
+        let answer = self.http.send(self.with_token(request), ANSWER_WAIT_MAX).await;
+        let answer: HttpAnswer = answer.with_context(|| format!("talking to the service at {}", self.base))?;
+        let header = |name: HeaderName| answer.headers.get(name).and_then(|value| value.to_str().ok());
         let (next, tag) = (next_page(path, header(LINK)), header(ETAG).map(str::to_owned));
-        let text = response.text().await.context("reading the service's answer")?;
-        Ok(ServiceAnswer { status, body: serde_json::from_str(&text).unwrap_or(Value::String(text)), next, tag })
+        let text = answer.text();
+        let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
+        Ok(ServiceAnswer { status: answer.status, body, next, tag })
+    }
+
+    fn with_token(&self, mut request: HttpRequest) -> HttpRequest {
+        if let Some(token) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
+        request
     }
 
     /// Opens the stream of events after the one with number `after`.
     ///
     /// # Errors
     /// If the service cannot be reached, or refuses.
-    pub async fn open_stream(&self, path: &str, after: i64) -> Result<Response, Failure> {
-        let client = Client::builder().connect_timeout(STREAM_SILENCE_MAX).read_timeout(STREAM_SILENCE_MAX).build();
-        let mut request = client.context("making a client")?.get(self.url(path)).header("last-event-id", after.to_string());
-        if let Some(token) = &self.authorization {
-            request = request.header(AUTHORIZATION, token);
+    pub async fn open_stream(&self, path: &str, after: i64) -> Result<HttpStream, Failure> {
+        let request = http::Request::get(address(&self.url(path))?).header("last-event-id", after.to_string());
+        let request = request.body(Full::default()).context("making a request")?;
+        let stream = self.http.open(self.with_token(request), STREAM_SILENCE_MAX).await;
+        let stream = stream.with_context(|| format!("talking to the service at {}", self.base))?;
+        if stream.status.is_success() {
+            return Ok(stream);
         }
-        let response = request.send().await.with_context(|| format!("talking to the service at {}", self.base))?;
-        if response.status().is_success() {
-            return Ok(response);
-        }
-        let status = response.status();
-        let text = response.text().await.context("reading the service's answer")?;
+        let status = stream.status;
+        let text = stream.text().await.context("reading the service's answer")?;
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
         Err(self.refusal(path, status, &body))
     }
@@ -319,11 +348,12 @@ impl ServiceClient {
         media_type: &'static str,
         text: Vec<u8>,
     ) -> Result<ServiceAnswer, Failure> {
-        let mut request = self.http.request(method, self.url(path)).header(CONTENT_TYPE, media_type).body(text);
+        let request = http::Request::builder().method(method).uri(address(&self.url(path))?);
+        let mut request = request.header(CONTENT_TYPE, media_type);
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        self.finish(request, path).await
+        self.finish(request.body(Full::new(Bytes::from(text))).context("making a request")?, path).await
     }
 
     /// Posts a text.
@@ -360,8 +390,15 @@ impl ServiceClient {
 
     /// Whether an address answers with success.
     pub async fn answers(&self, url: &str) -> bool {
-        self.http.get(url).timeout(Duration::from_secs(2)).send().await.is_ok_and(|r| r.status().is_success())
+        let Ok(address) = address(url) else { return false };
+        let Ok(request) = http::Request::get(address).body(Full::default()) else { return false };
+        self.http.send(request, SIGN_WAIT_MAX).await.is_ok_and(|answer| answer.status.is_success())
     }
+}
+
+/// A URL with all letters that need it as percent codes.
+fn address(url: &str) -> Result<String, Failure> {
+    Ok(Url::parse(url).with_context(|| format!("{url}: expected a URL"))?.into())
 }
 
 /// Runs a conversation with the service to its end.

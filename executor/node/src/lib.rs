@@ -6,6 +6,7 @@
 //! addition is a variant of [`node::NodeEvent`] or [`node::Action`], with its frame in [`record`].
 pub mod chooser;
 pub mod frames;
+pub mod greeting;
 pub mod layout;
 pub mod node;
 pub mod policies;

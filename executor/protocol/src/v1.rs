@@ -359,7 +359,8 @@ pub mod refused {
         }
     }
 }
-/// The whole fleet's target; every agent gets all of it, and finds its own replicas by its agent number.
+/// The whole fleet's target; every agent gets all of it, and finds its own replicas by its agent number. Only `link_keys` differ
+/// between agents. The same target comes again with other keys when the fleet has got a new one.
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct Target {
     #[prost(message, optional, tag = "1")]
@@ -383,6 +384,10 @@ pub struct Peer {
     pub hardware: ::prost::alloc::string::String,
     #[prost(uint32, tag = "6")]
     pub devices: u32,
+    /// Keys of the pair of this agent and the receiver, 32 bytes each, the newest first, at most two. They are secret. None: the
+    /// two cannot connect. The receiver's own entry has none.
+    #[prost(bytes = "vec", repeated, tag = "7")]
+    pub link_keys: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PipelineTarget {

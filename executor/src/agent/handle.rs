@@ -3,6 +3,7 @@
 use crate::backend::{BackendKind, BackendLoader, Provider};
 use crate::devices::Devices;
 use crate::files::{FileError, Files, Source};
+use crate::peers::LinkKeys;
 use crate::status::Status;
 use crate::telemetry::Tracer;
 use apportion_node::layout::Layout;
@@ -107,6 +108,8 @@ pub struct AgentHandle {
     pub devices: Devices,
     /// Where its spans go.
     pub tracer: Option<Arc<Tracer>>,
+    /// The keys of its links, as the target in force says.
+    pub link_keys: LinkKeys,
     /// Whether its parts run, and what the control plane says.
     pub status: Arc<Status>,
 }

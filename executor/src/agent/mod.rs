@@ -11,13 +11,13 @@ pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientRequest, Fetched
 use crate::alarm::Alarm;
 use crate::backend::BackendKind;
 use crate::devices::Devices;
-use crate::peers::{PeerLinks, SendError};
+use crate::peers::{LinkKeys, PeerLinks, SendError};
 use crate::record::Recorder;
 use crate::refused::ReachedLimit;
 use crate::slot::BatchRun;
-use crate::status::Status;
 use crate::wake_lock::{KERNEL_FILE, WakeLock};
 use apportion_domain::Fence;
+use apportion_node::greeting::{LinkKeyring, without_link_keys};
 use apportion_node::layout::lay_out;
 use apportion_node::node::counts::ReportCounts;
 use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
@@ -63,7 +63,6 @@ pub fn start(options: AgentOptions) -> AgentHandle {
     };
     let (ack, acknowledged) = watch::channel(None);
     let (started, devices, tracer) = (Instant::now(), Devices::default(), options.tracer.clone());
-    let status = Arc::new(Status::default());
     let handle = AgentHandle {
         events: events.clone(),
         requests,
@@ -73,7 +72,8 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         started,
         devices,
         tracer,
-        status,
+        link_keys: LinkKeys::default(),
+        status: Arc::default(),
     };
     let last = options.files.last_target();
     let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
@@ -88,7 +88,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         node: Node::new(agent, first_request),
         wake_lock: if options.may_sleep { WakeLock::never() } else { WakeLock::with_file(KERNEL_FILE.as_ref()) },
         options,
-        peers: PeerLinks::new(events),
+        peers: PeerLinks::new(events, handle.link_keys.clone()),
         slots: HashMap::new(),
         loadings: HashMap::new(),
         load_times: LoadTimes::default(),
@@ -260,9 +260,10 @@ impl Loop {
                     tracing::warn!(fence = ?target.fence, ?newer, "a target older than the one in force is refused");
                     let (incarnation, generation) = (newer.incarnation, newer.generation.0);
                     self.refuse(&target, &format!("a newer target is in force here: {incarnation}.{generation}"));
-                } else if Some(&*target) != self.target.as_ref() {
+                } else if Some(without_link_keys(&target)) != self.target.as_ref().map(without_link_keys) {
                     self.apply_target(*target);
                 } else {
+                    self.take_link_keys(*target);
                     self.acknowledge();
                 }
             }
@@ -293,6 +294,7 @@ impl Loop {
                     self.agent = number;
                     self.feed(NodeEvent::AgentNumber(number));
                 }
+                self.set_link_keys(&target);
                 self.peers.set(&layout.agents, self.agent);
                 let now = self.now_ns();
                 if let Some(recorder) = &mut self.recorder {
@@ -309,6 +311,27 @@ impl Loop {
                 self.refuse(&target, &error.to_string());
             }
         }
+    }
+
+    /// Takes the keys of the target in force, which has come again.
+    fn take_link_keys(&mut self, target: v1::Target) {
+        if self.target.as_ref() != Some(&target) {
+            tracing::info!(fence = ?target.fence, "the keys of the links have changed");
+            self.set_link_keys(&target);
+            self.options.files.keep_target_soon(self.agent, &target);
+            self.target = Some(target);
+        }
+    }
+
+    /// Greetings use the keys of this target from now on.
+    fn set_link_keys(&self, target: &v1::Target) {
+        let keyring = LinkKeyring::of_target(target, self.agent);
+        let has_others = target.agents.iter().any(|peer| peer.agent != self.agent);
+        let is_member = target.agents.iter().any(|peer| peer.agent == self.agent);
+        if has_others && is_member && keyring.is_empty() {
+            tracing::warn!("the target has no keys for connections to other agents: run a service of the same release");
+        }
+        self.handle.link_keys.set(keyring);
     }
 
     /// Carries out what the node asks for; what follows from quick batches too, as far as [`ROUNDS_MAX`] allows.

@@ -8,6 +8,7 @@ use crate::backend::BackendLoader;
 use crate::files::{FileError, Files};
 use crate::gateway::{self, Gateway};
 use crate::peers;
+use apportion_node::greeting::LINK_KEY_BYTES;
 use apportion_node::node::request::{RequestAnswer, RequestTerms};
 use apportion_node::tensor::{Datatype, Tensor};
 use apportion_protocol::v1;
@@ -154,7 +155,7 @@ async fn serve(
         let grpc = tokio::net::TcpListener::from_std(sockets.grpc)?;
         let handle = agent::start(options);
         let gateway = Gateway::new(handle.clone());
-        tokio::spawn(peers::listen(data, handle.events.clone(), stop.clone()));
+        tokio::spawn(peers::listen(data, handle.link_keys.clone(), handle.events.clone(), stop.clone()));
         tokio::spawn(gateway::grpc::serve(grpc, gateway.clone(), stop.clone()));
         let server = gateway::http::serve(sockets.http, gateway)?;
         let stopping = server.handle();
@@ -183,6 +184,8 @@ fn target(addresses: [SocketAddr; 2], pipelines: Vec<v1::PipelineTarget>) -> v1:
     let peers = addresses.iter().zip(1..).map(|(address, agent)| v1::Peer {
         agent,
         data_address: address.to_string(),
+        // They live for as long as the measurement, on loopback.
+        link_keys: vec![vec![1; LINK_KEY_BYTES]],
         ..Default::default()
     });
     let fence = Some(v1::Fence { incarnation: 1, generation: 1 });

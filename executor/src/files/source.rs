@@ -2,6 +2,7 @@
 
 use super::error::FetchError;
 use super::stream::{DownloadStream, READ_WAIT_MAX};
+use crate::connector::ControlConnector;
 use apportion_protocol::v1::{FileRequest, control_client::ControlClient};
 use reqwest::{StatusCode, header};
 use std::time::Duration;
@@ -11,7 +12,7 @@ use tonic::transport::Endpoint;
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
 /// Who hands out model files.
-#[derive(Clone, Default, PartialEq, Eq)]
+#[derive(Clone, Default)]
 pub struct Source {
     /// The control plane's URL, where `Fetch` is called; empty: not known yet.
     pub join: String,
@@ -19,6 +20,15 @@ pub struct Source {
     pub url: String,
     /// What the one or the other asks for.
     pub token: String,
+    /// Connects to the control plane.
+    pub connector: ControlConnector,
+}
+
+impl PartialEq for Source {
+    /// One agent has one connector, so it does not count.
+    fn eq(&self, other: &Self) -> bool {
+        (&self.join, &self.url, &self.token) == (&other.join, &other.url, &other.token)
+    }
 }
 
 impl std::fmt::Debug for Source {
@@ -80,7 +90,7 @@ impl Source {
             .connect_timeout(CONNECT_MAX)
             .http2_keep_alive_interval(Duration::from_secs(5))
             .keep_alive_timeout(Duration::from_secs(5));
-        let channel = endpoint.connect().await.map_err(FetchError::Connection)?;
+        let channel = self.connector.connect(&endpoint).await.map_err(FetchError::Connection)?;
         let request = FileRequest { token: self.token.clone(), sha256: digest.to_owned(), offset };
         match ControlClient::new(channel).fetch(request).await {
             Ok(response) => Ok(DownloadStream::Grpc { from: offset, chunks: Box::new(response.into_inner()) }),

@@ -1,6 +1,7 @@
 //! Does the gateway admit a request, and how does an admitted request get its answer?
 
 use super::bodies::OPEN_BYTES_MAX;
+use super::certificate::GatewayTls;
 use super::connections::connections_max;
 use super::ledger::{Ledger, RequestEnding};
 use super::limits::GatewayLimits;
@@ -46,6 +47,8 @@ pub struct Gateway {
     pub(super) connections: Arc<ClientShares>,
     /// Bytes of bodies that are being read.
     pub(super) open_bytes: Arc<ClientShares>,
+    /// The certificate of its ports; none: they have no TLS.
+    pub(super) tls: Option<GatewayTls>,
 }
 
 impl Gateway {
@@ -62,7 +65,13 @@ impl Gateway {
         let room = Arc::new(Semaphore::new(limits.bytes_max / ROOM_BYTES));
         let offline = Arc::new(Semaphore::new(limits.requests_max / OFFLINE_PARTS));
         let (connections, open_bytes) = (ClientShares::new(connections_max()), ClientShares::new(OPEN_BYTES_MAX));
-        Self { handle, limits, places, room, offline, ledger: Arc::default(), connections, open_bytes }
+        Self { handle, limits, places, room, offline, ledger: Arc::default(), connections, open_bytes, tls: None }
+    }
+
+    /// The same gateway with this certificate at its ports.
+    #[must_use]
+    pub fn with_tls(self, tls: GatewayTls) -> Self {
+        Self { tls: Some(tls), ..self }
     }
 
     /// The present state of the agent's node.
@@ -266,8 +275,10 @@ mod tests {
         let (_, ack) = watch::channel(None);
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
-        let status = Arc::default();
-        (Gateway::new(AgentHandle { events, requests, commands, view, ack, started, devices, tracer: None, status }), inbox)
+        let (status, link_keys) = (Arc::default(), crate::peers::LinkKeys::default());
+        let handle =
+            AgentHandle { events, requests, commands, view, ack, started, devices, tracer: None, link_keys, status };
+        (Gateway::new(handle), inbox)
     }
 
     #[tokio::test]

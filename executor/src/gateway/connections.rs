@@ -2,6 +2,7 @@
 
 use crate::refused::ReachedLimit;
 use crate::shares::{ClientShare, ClientShares};
+use apportion_tls::{ServerStream, ServerTls};
 use std::net::{IpAddr, SocketAddr};
 use std::pin::Pin;
 use std::sync::Arc;
@@ -47,12 +48,13 @@ pub fn admit(connections: &Arc<ClientShares>, address: IpAddr) -> Option<ClientS
     share
 }
 
-/// Accepted connections that have a place; others are closed at once.
+/// Accepted connections that have a place, with TLS or without; others are closed at once.
 pub fn incoming(
     listener: TcpListener,
     connections: Arc<ClientShares>,
+    tls: Option<ServerTls>,
 ) -> impl futures::Stream<Item = std::io::Result<ClientConnection>> + Send {
-    futures::stream::unfold((listener, connections), |(listener, connections)| async move {
+    futures::stream::unfold((listener, connections, tls), |(listener, connections, tls)| async move {
         loop {
             let (stream, from): (TcpStream, SocketAddr) = match listener.accept().await {
                 Ok(accepted) => accepted,
@@ -65,19 +67,20 @@ pub fn incoming(
             if let Some(place) = admit(&connections, from.ip()) {
                 let _as_it_is = stream.set_nodelay(true);
                 let patience = Some(Box::pin(tokio::time::sleep(HANDSHAKE_MAX)));
-                let connection = ClientConnection { stream, read: 0, patience, _place: place };
-                return Some((Ok(connection), (listener, connections)));
+                let (info, stream) = (stream.connect_info(), ServerStream::new(stream, tls.as_ref()));
+                let connection = ClientConnection { stream, info, read: 0, patience, _place: place };
+                return Some((Ok(connection), (listener, connections, tls)));
             }
         }
     })
 }
 
 /// A connection with its place.
-#[derive(Debug)]
 pub struct ClientConnection {
-    stream: TcpStream,
+    stream: ServerStream,
+    info: TcpConnectInfo,
     read: usize,
-    /// Until it has begun to speak.
+    /// Until it has begun to speak. With TLS the handshake comes before.
     patience: Option<Pin<Box<Sleep>>>,
     _place: ClientShare,
 }
@@ -86,7 +89,7 @@ impl Connected for ClientConnection {
     type ConnectInfo = TcpConnectInfo;
 
     fn connect_info(&self) -> TcpConnectInfo {
-        self.stream.connect_info()
+        self.info.clone()
     }
 }
 

@@ -50,7 +50,8 @@ pub async fn serve(
     gateway: Gateway,
     stop: CancellationToken,
 ) -> Result<(), tonic::transport::Error> {
-    let incoming = connections::incoming(listener, gateway.connections.clone());
+    let tls = gateway.tls.as_ref().map(|tls| tls.grpc.clone());
+    let incoming = connections::incoming(listener, gateway.connections.clone(), tls);
     let open_bytes = gateway.open_bytes.clone();
     let sizes = MessageSizes { infer: BODY_BYTES_MAX + ENVELOPE_BYTES_MAX, other: PLAIN_BYTES_MAX };
     let service = GrpcInferenceServiceServer::new(gateway)

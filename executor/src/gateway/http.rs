@@ -6,6 +6,7 @@ use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, admit};
 use super::inference::{self, check_wanted, output_specs, select};
 use super::json::{self, AnswerHead, HEADER_LENGTH};
 use super::refusal::{GatewayRefusal, RefusalCause};
+use super::secure::{self, SecurePort};
 use super::{BODY_BYTES_MAX, EXTENSIONS, Gateway, RETRY_AFTER_S, VARIANTS};
 use super::{about, coding, find, metrics, unread, version};
 use crate::agent::NodeView;
@@ -38,12 +39,12 @@ const WORKERS: usize = 2;
 /// Largest request for anything but inference, in bytes.
 const PLAIN_BYTES_MAX: usize = 64 * 1024;
 
-/// The server on a bound socket; it runs when it is awaited.
+/// The server on a bound socket, with TLS or without; it runs when it is awaited.
 ///
 /// # Errors
 /// If the socket cannot be used.
 pub fn serve(listener: TcpListener, gateway: Gateway) -> std::io::Result<Server> {
-    let connections = gateway.connections.clone();
+    let (connections, tls) = (gateway.connections.clone(), gateway.tls.clone());
     let data = web::Data::new(gateway);
     let app = move || {
         App::new()
@@ -58,6 +59,9 @@ pub fn serve(listener: TcpListener, gateway: Gateway) -> std::io::Result<Server>
             .route("/metrics", web::get().to(metrics))
             .default_service(web::to(|| async { error(404, "there is no such resource") }))
     };
+    if let Some(tls) = tls {
+        return secure::server(app, listener, SecurePort { tls: tls.http, connections, workers: WORKERS });
+    }
     let server = HttpServer::new(app).workers(WORKERS).tcp_nodelay(true).disable_signals();
     // Connections are counted here, before the server's own bound keeps others waiting.
     let server =

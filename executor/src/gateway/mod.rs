@@ -7,6 +7,7 @@
 pub mod about;
 mod admission;
 pub mod bodies;
+mod certificate;
 pub mod codec;
 mod coding;
 pub mod connections;
@@ -23,6 +24,7 @@ pub mod metrics;
 mod parameters;
 pub mod prescan;
 pub mod refusal;
+mod secure;
 mod unread;
 
 /// Messages of the protocol over gRPC, which `tests/generated.rs` writes from `proto/inference.proto`.
@@ -32,4 +34,5 @@ pub mod proto;
 
 pub use crate::open_inference::{BODY_BYTES_MAX, numbers};
 pub use admission::{Gateway, NotReady, find, version};
+pub use certificate::GatewayTls;
 pub use limits::{EXTENSIONS, GatewayLimits, PLATFORM, REQUESTS_MAX, RETRY_AFTER_S, VARIANTS, WAITING_BYTES_MAX};

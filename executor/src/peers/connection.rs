@@ -1,18 +1,22 @@
 //! What happens on one connection between agents?
 //!
-//! The agent that dials speaks, and the agent that accepts listens. Both first exchange versions, so that agents of
-//! different versions say so instead of misreading tensors.
+//! The agent that dials speaks, and the agent that accepts listens. Both first prove that they belong to one fleet.
 
-use super::claims::{AgentClaim, AgentClaims};
+use super::claims::AgentClaims;
+use super::handshake::{HandshakeError, admit, greet};
+use super::link_keys::LinkKeys;
 use super::outbox::Inbound;
+use super::warning_pace::WarningPace;
 use crate::parts::part;
 use crate::refused::ReachedLimit;
-use crate::shares::ClientShares;
+use crate::shares::{ClientShare, ClientShares};
 use apportion_node::frames::{Cutter, Joiner, MESSAGE_BYTES_MAX};
+use apportion_node::greeting::Dialling;
 use apportion_node::node::NodeEvent;
 use apportion_node::unwire::{brings_tensors, decode};
-use apportion_node::wire::{Message, speaker};
+use apportion_node::wire::speaker;
 use bytes::{BufMut, Bytes, BytesMut};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -20,19 +24,18 @@ use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-/// How long a peer may take to accept a connection, to greet, or to take the next burst.
+/// How long a peer may take to accept a connection, or to take the next burst.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
 /// After a connection could not be accepted.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(200);
-/// First bytes of a connection in both directions: they name an agent, and the version of the protocol that follows.
-const GREETING: [u8; 8] = *b"apport08";
-/// The part of the greeting that all versions share.
-const NAME_BYTES: usize = 6;
 /// What the kernel may hold of what was written: a small message waits for that too, so it is little. Enough for 10 Gbit/s
 /// at 0.2 ms from one end to the other and back.
 const SEND_BUFFER_BYTES: u32 = 256 * 1024;
 /// Most connections of other agents; one address may have seven eighths of them.
 pub const CONNECTIONS_MAX: usize = 4_096;
+/// Most of them that have not greeted yet; one address may have seven eighths of them. Where more agents dial at once, the
+/// rest comes again a moment later.
+pub const HALF_OPEN_MAX: usize = 256;
 /// Largest message that brings no tensors, in bytes: readiness, measurements, steering.
 pub const CONTROL_BYTES_MAX: usize = 1024 * 1024;
 /// How long the rest of a message that has begun may take to go on.
@@ -52,72 +55,49 @@ pub enum TalkError {
     /// It ended where it must not.
     #[error("the connection ended within a message")]
     Short,
-    /// The other end speaks another version.
-    #[error("the other agent speaks version {theirs} of the agents' protocol, this one version {ours}: run the same release of \
-             apportion-agent on both", ours = version(&GREETING))]
-    Version {
-        /// What it greeted with.
-        theirs: String,
-    },
-    /// The other end hung up when it was greeted.
-    #[error("the other agent hung up at the greeting: it may be older than version {} of the agents' protocol, or no agent \
-             at all", version(&GREETING))]
-    HungUp,
-    /// The other end is another program.
-    #[error("what is there is no agent")]
-    Stranger,
+    /// The two agents have not greeted.
+    #[error(transparent)]
+    Handshake(#[from] HandshakeError),
     /// A message is malformed.
     #[error("what came is no message: {0}")]
     Garbage(String),
     /// A message has begun and does not go on.
     #[error("a message has begun and did not go on within {STALL_MAX:?}")]
     Stalled,
-    /// It speaks for an agent that has another connection.
-    #[error("it speaks for agent {0}, which has another connection and was heard of lately")]
-    Claimed(u64),
+    /// A message names another agent than the greeting has proven.
+    #[error("a message of agent {said} came on the connection of agent {proven}")]
+    Forged {
+        /// The agent that has greeted.
+        proven: u64,
+        /// The agent that the message names.
+        said: u64,
+    },
+    /// The agent has a newer connection.
+    #[error("agent {0} has a newer connection")]
+    Replaced(u64),
 }
 
-fn version(greeting: &[u8; 8]) -> String {
-    String::from_utf8_lossy(&greeting[NAME_BYTES..]).into_owned()
-}
-
-fn check(greeting: &[u8; 8]) -> Result<(), TalkError> {
-    match greeting {
-        ours if *ours == GREETING => Ok(()),
-        other if other[..NAME_BYTES] == GREETING[..NAME_BYTES] => Err(TalkError::Version { theirs: version(other) }),
-        _ => Err(TalkError::Stranger),
-    }
-}
-
-/// Dials an agent and exchanges greetings.
+/// Dials an agent and greets it.
 ///
 /// # Errors
 /// [`TalkError`] by cause.
-pub(super) async fn dial(address: &str) -> Result<TcpStream, TalkError> {
+pub(super) async fn dial(address: &str, dialling: &Dialling) -> Result<TcpStream, TalkError> {
     let dialled = async {
         let mut failed = std::io::Error::other("the address has no host");
         for address in lookup_host(address).await? {
             let socket = if address.is_ipv4() { TcpSocket::new_v4()? } else { TcpSocket::new_v6()? };
             socket.set_send_buffer_size(SEND_BUFFER_BYTES)?;
             match socket.connect(address).await {
-                Ok(stream) => return exchange_versions(stream).await,
+                Ok(stream) => return Ok(stream),
                 Err(error) => failed = error,
             }
         }
-        Err(failed.into())
+        Err(TalkError::Network(failed))
     };
-    tokio::time::timeout(PATIENCE, dialled).await.map_err(|_| TalkError::Slow)?
-}
-
-async fn exchange_versions(mut stream: TcpStream) -> Result<TcpStream, TalkError> {
+    let mut stream = tokio::time::timeout(PATIENCE, dialled).await.map_err(|_| TalkError::Slow)??;
     stream.set_nodelay(true)?;
-    stream.write_all(&GREETING).await?;
-    let mut answer = [0; GREETING.len()];
-    match stream.read_exact(&mut answer).await {
-        Ok(_) => check(&answer).map(|()| stream),
-        Err(e) if e.kind() == std::io::ErrorKind::UnexpectedEof => Err(TalkError::HungUp),
-        Err(e) => Err(e.into()),
-    }
+    greet(&mut stream, dialling).await?;
+    Ok(stream)
 }
 
 /// Sends what the outbox gives until the connection ends.
@@ -150,9 +130,19 @@ async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &m
     }
 }
 
+/// What every accepted connection needs.
+#[derive(Clone)]
+struct Incoming {
+    keys: LinkKeys,
+    claims: Arc<AgentClaims>,
+    warnings: Arc<WarningPace>,
+    events: mpsc::Sender<NodeEvent>,
+}
+
 /// Accepts the other agents' connections until stopped.
-pub async fn listen(listener: TcpListener, events: mpsc::Sender<NodeEvent>, stop: CancellationToken) {
-    let (claims, connections) = (Arc::<AgentClaims>::default(), ClientShares::new(CONNECTIONS_MAX));
+pub async fn listen(listener: TcpListener, keys: LinkKeys, events: mpsc::Sender<NodeEvent>, stop: CancellationToken) {
+    let incoming = Incoming { keys, claims: Arc::default(), warnings: Arc::default(), events };
+    let (connections, half_open) = (ClientShares::new(CONNECTIONS_MAX), ClientShares::new(HALF_OPEN_MAX));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -165,13 +155,15 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<NodeEvent>, stop
                     tracing::debug!(%from, "an agent's connection is refused: there are too many");
                     continue;
                 };
-                let (events, stop, claim) = (events.clone(), stop.clone(), claims.open());
+                let Some(greeting) = half_open.take(from.ip(), 1) else {
+                    ReachedLimit::PeerHalfOpen.count();
+                    tracing::debug!(%from, "a connection is refused: too many have not greeted yet");
+                    continue;
+                };
+                let (incoming, warnings, stop) = (incoming.clone(), incoming.warnings.clone(), stop.clone());
                 tokio::spawn(part("agents' connections", async move {
                     tokio::select! {
-                        end = receive_messages(stream, events, claim) => match end {
-                            Ok(()) => tracing::debug!(%from, "an agent's connection ended"),
-                            Err(error) => tracing::warn!(%from, %error, "an agent's connection ended"),
-                        },
+                        end = receive_messages(stream, incoming, greeting) => log_end(&warnings, from, end),
                         () = stop.cancelled() => {}
                     }
                     drop(place);
@@ -185,28 +177,33 @@ pub async fn listen(listener: TcpListener, events: mpsc::Sender<NodeEvent>, stop
     }
 }
 
-async fn receive_messages(
-    mut stream: TcpStream,
-    events: mpsc::Sender<NodeEvent>,
-    claim: AgentClaim,
-) -> Result<(), TalkError> {
-    stream.set_nodelay(true)?;
-    let mut greeting = GREETING;
-    let greeted = async {
-        stream.read_exact(&mut greeting).await?;
-        // An agent of another version learns ours before the connection ends, and can name it in its log.
-        stream.write_all(&GREETING).await
-    };
-    tokio::time::timeout(PATIENCE, greeted).await.map_err(|_| TalkError::Slow)??;
-    check(&greeting)?;
-    read_messages(stream, events, claim).await
+/// Says how a connection ended. Of refused greetings only some are warned of; all are counted.
+fn log_end(warnings: &WarningPace, from: SocketAddr, end: Result<(), TalkError>) {
+    match end {
+        Ok(()) => tracing::debug!(%from, "an agent's connection ended"),
+        Err(TalkError::Handshake(error)) if !warnings.is_due(Instant::now()) => {
+            tracing::debug!(%from, %error, "a greeting was refused");
+        }
+        Err(error) => tracing::warn!(%from, %error, "an agent's connection ended"),
+    }
 }
 
-async fn read_messages(
-    mut stream: TcpStream,
-    events: mpsc::Sender<NodeEvent>,
-    mut claim: AgentClaim,
-) -> Result<(), TalkError> {
+/// Hears the greeting, and then the messages, until the connection ends. `greeting` is the place of a connection that has
+/// not greeted yet.
+async fn receive_messages(mut stream: TcpStream, incoming: Incoming, greeting: ClientShare) -> Result<(), TalkError> {
+    stream.set_nodelay(true)?;
+    let admitted = admit(&mut stream, &incoming.keys).await;
+    let agent = admitted.inspect_err(|error| error.limit().count())?;
+    drop(greeting);
+    let claim = incoming.claims.claim(agent);
+    tokio::select! {
+        end = read_messages(stream, incoming.events, agent) => end,
+        () = claim.replaced() => Err(TalkError::Replaced(agent)),
+    }
+}
+
+/// Hands the messages of an agent to the node until the connection ends.
+async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<NodeEvent>, agent: u64) -> Result<(), TalkError> {
     let garbage = |e: String| {
         ReachedLimit::PeerMessage.count();
         TalkError::Garbage(e)
@@ -214,7 +211,7 @@ async fn read_messages(
     let (mut buffer, mut joiner) = (BytesMut::with_capacity(READ_BYTES), Joiner::default());
     loop {
         while let Some(message) = joiner.take(&mut buffer).map_err(|e| garbage(e.to_string()))? {
-            if !hand_to_node(message, &events, &mut claim).await? {
+            if !hand_to_node(message, &events, agent).await? {
                 return Ok(());
             }
         }
@@ -224,7 +221,7 @@ async fn read_messages(
                 let read = in_time(stream.read_buf(&mut space.limit(left))).await?;
                 if read > 0
                     && let Some(message) = joiner.came(read)
-                    && !hand_to_node(message, &events, &mut claim).await?
+                    && !hand_to_node(message, &events, agent).await?
                 {
                     return Ok(());
                 }
@@ -239,9 +236,6 @@ async fn read_messages(
                 if is_between { read.await? } else { in_time(read).await? }
             }
         };
-        if !claim.is_heard(Instant::now()) {
-            return Ok(());
-        }
         if read == 0 {
             let between = buffer.is_empty() && joiner.open_bytes() == 0;
             return if between { Ok(()) } else { Err(TalkError::Short) };
@@ -254,8 +248,8 @@ async fn in_time(read: impl Future<Output = std::io::Result<usize>>) -> Result<u
     Ok(tokio::time::timeout(STALL_MAX, read).await.map_err(|_| TalkError::Stalled)??)
 }
 
-/// Hands a message to the node; false if it is gone.
-async fn hand_to_node(message: Bytes, events: &mpsc::Sender<NodeEvent>, claim: &mut AgentClaim) -> Result<bool, TalkError> {
+/// Hands a message of this agent to the node; false if the node is gone.
+async fn hand_to_node(message: Bytes, events: &mpsc::Sender<NodeEvent>, agent: u64) -> Result<bool, TalkError> {
     debug_assert!(message.len() <= MESSAGE_BYTES_MAX);
     let garbage = |e: String| {
         ReachedLimit::PeerMessage.count();
@@ -266,16 +260,9 @@ async fn hand_to_node(message: Bytes, events: &mpsc::Sender<NodeEvent>, claim: &
         return Err(garbage(format!("{bytes} bytes without tensors: expected at most {CONTROL_BYTES_MAX}")));
     }
     let message = decode(message).map_err(|e| garbage(e.to_string()))?;
-    if let Some(agent) = speaker(&message)
-        && !claim.speaks_for(agent, Instant::now())
-    {
+    if let Some(said) = speaker(&message).filter(|said| *said != agent) {
         ReachedLimit::PeerClaim.count();
-        return Err(TalkError::Claimed(agent));
-    }
-    // Its sender says it again each second.
-    if matches!(message, Message::Steering(_)) && !claim.is_made() {
-        ReachedLimit::PeerClaim.count();
-        return Ok(true);
+        return Err(TalkError::Forged { proven: agent, said });
     }
     Ok(events.send(NodeEvent::Message(message)).await.is_ok())
 }

@@ -1,19 +1,26 @@
 //! How do agents connect to each other?
 //!
 //! Each agent dials every other agent. It sends over the connections that it dialled, and receives over those that it
-//! accepted. When a dialled connection ends, the agent notices at once and dials again.
+//! accepted. When a dialled connection ends, the agent notices at once and dials again. Each connection begins with a
+//! greeting that proves the numbers of both agents ([`apportion_node::greeting`]).
 
 mod claims;
 mod connection;
+mod handshake;
+mod link_keys;
 mod outbox;
+mod warning_pace;
 
-pub use claims::SILENT_MAX;
-pub use connection::{CONNECTIONS_MAX, CONTROL_BYTES_MAX, STALL_MAX, TalkError, listen};
+pub use connection::{CONNECTIONS_MAX, CONTROL_BYTES_MAX, HALF_OPEN_MAX, STALL_MAX, TalkError, listen};
+pub use handshake::{GREETING_TIME_MAX, HandshakeError};
+pub use link_keys::LinkKeys;
 pub use outbox::SendError;
 
 use crate::parts::part;
+use apportion_node::greeting::{Dialling, LinkEnds};
 use apportion_node::node::NodeEvent;
 use apportion_node::wire::Message;
+use handshake::new_nonce;
 use outbox::{Inbound, Outbound};
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -29,6 +36,8 @@ const REDIAL: Duration = Duration::from_millis(200);
 /// The way to one agent.
 struct Link {
     address: String,
+    /// The number of this agent that the connection proves.
+    own: u64,
     outbox: Outbound,
     stop: CancellationToken,
     /// Whether the agent is in the target. Another agent keeps its connection as long as it lasts, because requests of its
@@ -40,21 +49,26 @@ struct Link {
 /// The ways to all other agents.
 pub struct PeerLinks {
     links: HashMap<u64, Link>,
+    keys: LinkKeys,
     events: mpsc::Sender<NodeEvent>,
 }
 
 impl PeerLinks {
-    /// No peers yet.
+    /// No peers yet. Greetings use these keys.
     #[must_use]
-    pub fn new(events: mpsc::Sender<NodeEvent>) -> Self {
-        Self { links: HashMap::new(), events }
+    pub fn new(events: mpsc::Sender<NodeEvent>, keys: LinkKeys) -> Self {
+        Self { links: HashMap::new(), keys, events }
     }
 
-    /// Dials these agents; those that are not among them any more keep a connection that is up.
+    /// Dials these agents; those that are not among them any more keep a connection that is up. An agent that has got
+    /// another number dials all of them again, because its connections prove the last one.
     pub fn set(&mut self, agents: &BTreeMap<u64, String>, own: u64) {
         self.links.retain(|_, link| !link.dialling.is_finished());
-        let moved = |agent: u64, address: &str| agent == own || agents.get(&agent).is_some_and(|a| a != address);
-        let gone: Vec<u64> = self.links.iter().filter(|(a, l)| moved(**a, &l.address)).map(|(a, _)| *a).collect();
+        let moved = |agent: u64, link: &Link| {
+            agent == own || link.own != own || agents.get(&agent).is_some_and(|address| *address != link.address)
+        };
+        let gone: Vec<u64> =
+            self.links.iter().filter(|&(agent, link)| moved(*agent, link)).map(|(agent, _)| *agent).collect();
         let mut ended = HashMap::new();
         for agent in gone {
             let link = self.links.remove(&agent).expect("it was there");
@@ -67,7 +81,13 @@ impl PeerLinks {
                 let (outbox, messages) = outbox::outbox();
                 let stop = CancellationToken::new();
                 let wanted = Arc::new(AtomicBool::new(true));
-                let dial = Dial { agent: *agent, address: address.clone(), wanted: wanted.clone(), stop: stop.clone() };
+                let dial = Dial {
+                    ends: LinkEnds { from: own, to: *agent },
+                    address: address.clone(),
+                    keys: self.keys.clone(),
+                    wanted: wanted.clone(),
+                    stop: stop.clone(),
+                };
                 let keep_dialling = dial.keep_dialling(messages, self.events.clone());
                 let before = ended.remove(agent);
                 let dialling = tokio::spawn(part("agents' connections", async move {
@@ -77,7 +97,7 @@ impl PeerLinks {
                     }
                     keep_dialling.await;
                 }));
-                self.links.insert(*agent, Link { address: address.clone(), outbox, stop, wanted, dialling });
+                self.links.insert(*agent, Link { address: address.clone(), own, outbox, stop, wanted, dialling });
             }
         }
     }
@@ -93,8 +113,9 @@ impl PeerLinks {
 
 /// One agent that is dialled.
 struct Dial {
-    agent: u64,
+    ends: LinkEnds,
     address: String,
+    keys: LinkKeys,
     wanted: Arc<AtomicBool>,
     stop: CancellationToken,
 }
@@ -106,15 +127,26 @@ impl Dial {
             () = self.stop.cancelled() => false,
         };
         if !ended {
-            let _stopping = events.send(NodeEvent::PeerDown(self.agent)).await;
+            let _stopping = events.send(NodeEvent::PeerDown(self.ends.to)).await;
         }
     }
 
+    /// A greeting with the keys in force; none while there is no key, or none for this number.
+    fn greeting(&self) -> Option<Dialling> {
+        let keyring = self.keys.current();
+        let keys = keyring.pair(self.ends.to).filter(|_| keyring.own() == self.ends.from)?;
+        Some(Dialling { ends: self.ends, keys: keys.clone(), nonce: new_nonce() })
+    }
+
     async fn dial(&self, messages: &mut Inbound, events: &mpsc::Sender<NodeEvent>) {
-        let (agent, address) = (self.agent, &self.address);
+        let (agent, address) = (self.ends.to, &self.address);
         let mut complained = false;
         while self.wanted.load(Relaxed) {
-            match connection::dial(address).await {
+            let Some(greeting) = self.greeting() else {
+                tokio::time::sleep(REDIAL).await;
+                continue;
+            };
+            match connection::dial(address, &greeting).await {
                 Ok(stream) => {
                     if events.send(NodeEvent::PeerUp(agent)).await.is_err() {
                         return;

@@ -1,7 +1,9 @@
 //! Agents in one process, with a real control stream, real connections and a backend that is made for tests.
 
+use crate::support::keyed;
 use apportion_executor::agent::{self, AgentHandle, AgentOptions};
 use apportion_executor::backend::{Backend, BackendError, BackendLoader, Signature};
+use apportion_executor::connector::ControlConnector;
 use apportion_executor::control::{Identity, attend};
 use apportion_executor::files::Files;
 use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
@@ -95,7 +97,8 @@ impl control_server::Control for Fake {
             while alive {
                 tokio::select! {
                     _ = target.changed() => {
-                        let message = target.borrow_and_update().clone().map(control_message::Message::Target);
+                        let message = target.borrow_and_update().clone().map(|target| keyed(target, agent));
+                        let message = message.map(control_message::Message::Target);
                         if let Some(message) = message {
                             alive = outbox.send(say(message)).await.is_ok();
                         }
@@ -223,9 +226,11 @@ fn start_agent(number: u64, join: &str) -> Agent {
                         tracer: None,
                         may_sleep: true,
                     });
-                    tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
+                    let keys = handle.link_keys.clone();
+                    tokio::spawn(peers::listen(data, keys, handle.events.clone(), CancellationToken::new()));
                     let identity = Identity {
                         join: vec![join.to_string()],
+                        connector: ControlConnector::default(),
                         token: "t".into(),
                         name: number.to_string(),
                         hardware: "cpu".into(),

@@ -10,6 +10,7 @@ mod measured;
 mod neighbours;
 mod outlive;
 mod policies;
+mod secure;
 mod stop;
 mod support;
 mod traces;

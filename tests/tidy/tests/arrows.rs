@@ -8,6 +8,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("process", &[]),
+    ("tls", &[]),
     ("serving", &["domain"]),
     ("checker", &["domain"]),
     ("estimator", &["domain", "serving"]),
@@ -16,7 +17,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("reference", &["domain"]),
     ("protocol", &["domain"]),
     ("node", &["serving", "protocol", "domain"]),
-    ("executor", &["process", "node", "serving", "protocol", "domain"]),
+    ("executor", &["process", "tls", "node", "serving", "protocol", "domain"]),
     ("profiler", &["domain", "executor"]),
     ("wire", &["domain"]),
     ("prometheus", &[]),
@@ -24,7 +25,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("kubernetes", &[]),
     ("substrates", &["kubernetes"]),
     ("webhooks", &[]),
-    ("scalers", &[]),
+    ("scalers", &["tls"]),
     (
         "api",
         &[
@@ -40,6 +41,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "protocol",
             "scalers",
             "substrates",
+            "tls",
             "webhooks",
             "wire",
         ],
@@ -57,6 +59,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "export",
             "import",
             "support",
+            "tls",
             "api",
             "page",
             "wire",
@@ -79,8 +82,8 @@ const TESTS: &[&str] = &["tests", "tidy"];
 const PURE: &[(&str, &[&str])] = &[
     ("domain", &["thiserror"]),
     ("serving", &["thiserror", "serde"]),
-    // `bytes`, `prost` and `sha2` encode messages and records; `tracing` only logs.
-    ("node", &["thiserror", "bytes", "prost", "sha2", "tracing"]),
+    // `bytes`, `prost` and `sha2` encode messages and records, `hmac` proves keys; `tracing` only logs.
+    ("node", &["thiserror", "bytes", "hmac", "prost", "sha2", "tracing"]),
     ("checker", &["thiserror"]),
     ("estimator", &["thiserror", "serde", "rand_xoshiro"]),
     ("mip", &["tracing", "highs", "highs-sys"]),

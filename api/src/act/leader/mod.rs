@@ -7,7 +7,7 @@ mod fleet;
 mod load;
 mod schedules;
 
-use super::apply::ApplyError;
+use super::apply::{ApplyError, fence};
 use super::lease::{Chain, LEADER, work_while_held};
 use super::replan::{ReplanRound, RoundSummary, run_round};
 use super::times;
@@ -31,6 +31,10 @@ const TURN_EVERY: Duration = Duration::from_millis(200);
 const TURN_MAX: Duration = Duration::from_secs(30);
 /// Pause between two comparisons of the files' times with the measured ones.
 const COMPARE_TIMES_EVERY: Duration = Duration::from_secs(10);
+/// Pause between two looks at the age of the fleet's key for connections between agents.
+const LOOK_AT_LINK_KEY_EVERY: Duration = Duration::from_secs(10);
+/// Seconds until the fleet gets another key. The one before it counts as long again.
+const LINK_KEY_AGE_S: f64 = 24.0 * 3_600.0;
 /// Pause between two deletions of old rows.
 const DELETE_EVERY: Duration = Duration::from_secs(600);
 /// Seconds that arrivals are kept.
@@ -98,6 +102,7 @@ struct Leader {
     round: Option<RunningRound>,
     /// When the files' times were compared with the measured ones.
     times_compared_at: Option<Instant>,
+    link_key_looked_at: Option<Instant>,
     deleted_at: Option<Instant>,
 }
 
@@ -112,6 +117,7 @@ impl Leader {
             early: None,
             round: None,
             times_compared_at: None,
+            link_key_looked_at: None,
             deleted_at: None,
         }
     }
@@ -131,6 +137,7 @@ impl Leader {
         self.begin_scheduled_round().await?;
         self.begin_round(pipelines);
         self.compare_times().await?;
+        self.renew_link_key().await?;
         self.delete_old_rows().await
     }
 
@@ -219,6 +226,22 @@ impl Leader {
         }
         self.times_compared_at = Some(Instant::now());
         times::note_differences(&mut *self.app.pool.acquire().await?, self.lease).await
+    }
+
+    /// Makes another key for the connections between agents once the last one is old. Every process pushes it.
+    async fn renew_link_key(&mut self) -> Result<(), ApplyError> {
+        if self.link_key_looked_at.is_some_and(|last| last.elapsed() < LOOK_AT_LINK_KEY_EVERY) {
+            return Ok(());
+        }
+        self.link_key_looked_at = Some(Instant::now());
+        let mut tx = self.app.pool.begin().await?;
+        fence(&mut tx, self.lease).await?;
+        let is_new = store::link_keys::renew_after(&mut tx, LINK_KEY_AGE_S).await?;
+        tx.commit().await?;
+        if is_new {
+            tracing::info!("the fleet has a new key for connections between agents");
+        }
+        Ok(())
     }
 
     async fn delete_old_rows(&mut self) -> Result<(), ApplyError> {

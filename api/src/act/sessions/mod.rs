@@ -9,6 +9,7 @@ use crate::app::agent_records::ReportRecords;
 use crate::app::heartbeats::StreamEnd;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
+use crate::decide::link_keys::with_link_keys;
 use crate::decide::report_delay::ReportDelay;
 use crate::store;
 use apportion_protocol::v1::{self, agent_message, control_message, control_server::Control, refused::Reason};
@@ -71,8 +72,9 @@ async fn run_session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: O
     tracing::info!(agent = name, number = welcome.agent, "agent registered");
     guest.iter().for_each(Guest::admit);
     app.fleet_changed.notify_one();
+    let number = welcome.agent;
     let ended = match send(&outbox, control_message::Message::Welcome(welcome)).await {
-        true => exchange_messages(&app, session, &mut inbox, &outbox).await,
+        true => exchange_messages(&app, StreamOf { session, number }, &mut inbox, &outbox).await,
         false => SessionEnd::Disconnected,
     };
     tracing::info!(agent = name, ?ended, "agent's stream ended");
@@ -125,30 +127,36 @@ async fn refuse(outbox: &Outbox, reason: Reason, detail: &str) {
     let _gone = send(outbox, control_message::Message::Refused(refused)).await;
 }
 
+/// The agent of a stream.
+#[derive(Clone, Copy)]
+struct StreamOf {
+    session: Uuid,
+    number: u64,
+}
+
 /// Runs a registered stream until it ends. Receiving and sending do not wait for each other.
 async fn exchange_messages(
     app: &App,
-    session: Uuid,
+    StreamOf { session, number }: StreamOf,
     inbox: &mut Streaming<v1::AgentMessage>,
     outbox: &Outbox,
 ) -> SessionEnd {
     tokio::select! {
         () = app.stopped() => SessionEnd::Stopping,
-        () = push_targets(app, outbox) => SessionEnd::Disconnected,
+        () = push_targets(app, number, outbox) => SessionEnd::Disconnected,
         end = app.heartbeats.wait_for_end(session) => SessionEnd::Ended(end),
         ended = receive(app, session, inbox) => ended,
     }
 }
 
-/// Sends the target in force and each later one, until the agent takes no more.
-async fn push_targets(app: &App, outbox: &Outbox) {
+/// Sends the target in force and each later one with this agent's keys, until the agent takes no more.
+async fn push_targets(app: &App, agent: u64, outbox: &Outbox) {
     let mut target = app.target.subscribe();
     target.mark_changed();
     while target.changed().await.is_ok() {
-        let message = target.borrow_and_update().clone();
-        if let Some(message) = message
-            && !send(outbox, control_message::Message::Target((*message).clone())).await
-        {
+        let Some(pushed) = target.borrow_and_update().clone() else { continue };
+        let message = with_link_keys(&pushed.target, agent, &pushed.keys);
+        if !send(outbox, control_message::Message::Target(message)).await {
             return;
         }
     }

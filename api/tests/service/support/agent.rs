@@ -11,6 +11,12 @@ pub struct Agent {
     inbox: tonic::Streaming<v1::ControlMessage>,
 }
 
+/// A target without the keys of its receiver.
+pub fn without_link_keys(mut target: v1::Target) -> v1::Target {
+    target.agents.iter_mut().for_each(|peer| peer.link_keys.clear());
+    target
+}
+
 pub fn register(service: &Service, name: &str) -> v1::Register {
     v1::Register {
         protocol_version: apportion_protocol::PROTOCOL_VERSION,

@@ -70,6 +70,9 @@ pub struct ProfileArgs {
     /// leaves out, and profiles of other hardware types, stay as they are registered.
     #[arg(long)]
     register: Option<String>,
+    /// File with the authorities of that service's certificate, as PEM [default: the authorities of this machine].
+    #[arg(long, value_name = "FILE", env = "APPORTION_CACERT")]
+    cacert: Option<PathBuf>,
     /// Also write a problem file here, for `plan`. If it is there with this pipeline, its settings and other hardware types
     /// stay.
     #[arg(long)]
@@ -116,8 +119,8 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     let (pipeline, set) = (without_files(tree), &profiled.set);
     if let Some(base) = &args.register {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        let token = authorization(None)?;
-        runtime.block_on(register::register(base, token, pipeline.clone(), &profiled.files, set))?;
+        let registry = register::Registry::new(base, authorization(None)?, args.cacert.as_deref())?;
+        runtime.block_on(register::register(&registry, pipeline.clone(), &profiled.files, set))?;
     }
     if let Some(out) = &args.out {
         problem::write(out, &pipeline, set, &args.hardware)?;

@@ -1,16 +1,56 @@
 //! How is a profiled pipeline registered with a service?
 
 use super::settings::add_missing_settings;
+use crate::http_client::{HttpAnswer, HttpClient};
 use anyhow::{Context, Result};
 use apportion_profiler::TaskFiles;
 use apportion_wire::ProfileSet;
-use reqwest::header::{AUTHORIZATION, ETAG, HeaderValue, IF_MATCH};
-use reqwest::{Client, RequestBuilder, Response, StatusCode};
+use bytes::Bytes;
+use http_body_util::Full;
+use reqwest::StatusCode;
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
+use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::path::Path;
+use std::time::Duration;
+
+/// Longest wait for one answer. A model file may be large.
+const ANSWER_WAIT_MAX: Duration = Duration::from_secs(3_600);
 
 /// How often a pipeline is read again that another client changes at the same time.
 const TRIES_MAX: u32 = 5;
+
+/// The service with which a pipeline is registered.
+pub struct Registry {
+    base: String,
+    http: HttpClient,
+    authorization: Option<HeaderValue>,
+}
+
+impl Registry {
+    /// The service at a URL. It gets the token of the header. Its certificate is checked by the authorities of the file.
+    ///
+    /// # Errors
+    /// If the file cannot be used.
+    pub fn new(base: &str, authorization: Option<HeaderValue>, cacert: Option<&Path>) -> Result<Self> {
+        let base = base.trim_end_matches('/').to_owned();
+        Ok(Self { http: HttpClient::new(&base, cacert)?, base, authorization })
+    }
+
+    async fn send(&self, request: http::request::Builder, body: Vec<u8>) -> Result<HttpAnswer> {
+        let mut request = request.body(Full::new(Bytes::from(body))).context("making a request")?;
+        if let Some(token) = &self.authorization {
+            request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
+        self.http.send(request, ANSWER_WAIT_MAX).await.context("talking to the service")
+    }
+
+    async fn put(&self, request: http::request::Builder, document: &impl Serialize) -> Result<HttpAnswer> {
+        let request = request.header(CONTENT_TYPE, "application/json");
+        self.send(request, serde_json::to_vec(document).context("a document")?).await
+    }
+}
 
 /// Sends the model files by digest, then the pipeline, then its profile. Without model files the variants get no digests:
 /// another server has them. Settings that the pipeline leaves out stay as they
@@ -18,22 +58,15 @@ const TRIES_MAX: u32 = 5;
 ///
 /// # Errors
 /// If a file cannot be read, or the service refuses.
-pub async fn register(
-    base: &str,
-    authorization: Option<HeaderValue>,
-    mut pipeline: Value,
-    files: &[TaskFiles],
-    set: &ProfileSet,
-) -> Result<()> {
-    let base = base.trim_end_matches('/');
-    let headers = authorization.map(|token| (AUTHORIZATION, token)).into_iter().collect();
-    let client = Client::builder().default_headers(headers).build().context("making a client")?;
+pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFiles], set: &ProfileSet) -> Result<()> {
+    let base = &registry.base;
     let tasks = pipeline["tasks"].as_array_mut().into_iter().flatten();
     for (task, files) in tasks.zip(files) {
         for (variant, file) in task["variants"].as_array_mut().into_iter().flatten().zip(&files.variants) {
             let bytes = std::fs::read(&file.file).with_context(|| file.file.display().to_string())?;
             let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
-            accepted(send(client.put(format!("{base}/v1/files/{digest}")).body(bytes)).await?).await?;
+            let url = format!("{base}/v1/files/{digest}");
+            accepted(&url, registry.send(http::Request::put(&url), bytes).await?)?;
             variant["model_digest"] = digest.into();
         }
     }
@@ -42,42 +75,36 @@ pub async fn register(
     let mut segments = url.path_segments_mut().map_err(|()| anyhow::anyhow!("--register {base}: expected http://.."))?;
     segments.extend(["v1", "pipelines", &name]);
     drop(segments);
-    put_pipeline(&client, &url, &pipeline).await?;
+    put_pipeline(registry, url.as_str(), &pipeline).await?;
     let profiles = format!("{url}/profiles");
-    accepted(send(client.put(profiles).json(set)).await?).await?;
+    accepted(&profiles, registry.put(http::Request::put(&profiles), set).await?)?;
     Ok(())
 }
 
 /// Replaces the pipeline, completed by the registered settings. If it has changed meanwhile, it is read again.
-async fn put_pipeline(client: &Client, url: &reqwest::Url, pipeline: &Value) -> Result<()> {
+async fn put_pipeline(registry: &Registry, url: &str, pipeline: &Value) -> Result<()> {
     for _ in 0..TRIES_MAX {
-        let had = send(client.get(url.clone())).await?;
-        let mut put = client.put(url.clone());
+        let had = registry.send(http::Request::get(url), Vec::new()).await?;
+        let mut put = http::Request::put(url);
         let mut sent = pipeline.clone();
-        if had.status() != StatusCode::NOT_FOUND {
-            let had = accepted(had).await?;
-            if let Some(tag) = had.headers().get(ETAG) {
+        if had.status != StatusCode::NOT_FOUND {
+            let had = accepted(url, had)?;
+            if let Some(tag) = had.headers.get(ETAG) {
                 put = put.header(IF_MATCH, tag);
             }
-            add_missing_settings(&mut sent, &had.json().await.context("reading the registered pipeline")?);
+            add_missing_settings(&mut sent, &serde_json::from_slice(&had.body).context("reading the registered pipeline")?);
         }
-        let answer = send(put.json(&sent)).await?;
-        if answer.status() != StatusCode::PRECONDITION_FAILED {
-            return accepted(answer).await.map(drop);
+        let answer = registry.put(put, &sent).await?;
+        if answer.status != StatusCode::PRECONDITION_FAILED {
+            return accepted(url, answer).map(drop);
         }
     }
     anyhow::bail!("{url}: another client keeps changing this pipeline; try again")
 }
 
-async fn send(request: RequestBuilder) -> Result<Response> {
-    request.send().await.context("talking to the service")
-}
-
-async fn accepted(response: Response) -> Result<Response> {
-    let (url, status) = (response.url().clone(), response.status());
-    if status.is_success() {
-        return Ok(response);
+fn accepted(url: &str, answer: HttpAnswer) -> Result<HttpAnswer> {
+    if answer.status.is_success() {
+        return Ok(answer);
     }
-    let said = response.text().await.unwrap_or_default();
-    anyhow::bail!("{url}: {status}: {said}")
+    anyhow::bail!("{url}: {}: {}", answer.status, answer.text())
 }

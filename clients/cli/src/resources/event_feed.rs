@@ -1,10 +1,10 @@
 //! How does a command follow the events of a service, also over lost connections?
 
 use super::event_reader::{EventReader, StreamedEvent};
+use crate::http_client::HttpStream;
 use crate::service::ServiceClient;
 use anyhow::anyhow;
 use apportion_support::exit::Failure;
-use reqwest::Response;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ pub struct EventFeed<'a> {
 }
 
 struct Connection {
-    response: Response,
+    response: HttpStream,
     reader: EventReader,
 }
 
@@ -75,7 +75,7 @@ impl<'a> EventFeed<'a> {
     }
 
     /// Connects again. A service that stops or starts is waited for.
-    async fn connect(&self) -> Result<Response, Failure> {
+    async fn connect(&self) -> Result<HttpStream, Failure> {
         let begun = Instant::now();
         let mut is_told = false;
         loop {

@@ -81,8 +81,19 @@ fn contexts_are_kept_in_a_file_without_tokens() {
     assert_eq!(run(&["context", "use", "production"]).0, 0);
     let (_, listed, _) = run(&["context", "list", "-o", "json"]);
     let listed: Value = serde_json::from_str(&listed).expect("JSON");
-    let expected = json!([{"name": "production", "server": "http://10.0.0.4:7070", "token_file": token, "in_use": true}]);
-    assert_eq!(listed, expected);
+    let context = |server: &str, cacert: Value| {
+        let mut context = json!({"name": "production", "server": server, "token_file": token, "in_use": true});
+        context["cacert"] = cacert;
+        json!([context])
+    };
+    assert_eq!(listed, context("http://10.0.0.4:7070", Value::Null));
+    // The service gets a certificate, and the file with the token stays.
+    let authority = folder.file("authority.pem", "");
+    let set = ["context", "set", "production", "--server", "https://plans.example", "--cacert", &authority];
+    assert_eq!(run(&set).2, "changed: context production\n");
+    let (_, listed, _) = run(&["context", "list", "-o", "json"]);
+    let listed: Value = serde_json::from_str(&listed).expect("JSON");
+    assert_eq!(listed, context("https://plans.example", json!(authority)));
     let file = folder.path("settings/apportion/contexts.yaml");
     let text = std::fs::read_to_string(&file).expect("the file");
     assert!(!text.contains("very-secret"), "{text}");

@@ -1,9 +1,14 @@
 use super::*;
 use crate::peers::PeerLinks;
+use apportion_node::greeting::{
+    ANSWER_BYTES, GREETING, GreetingError, HELLO_BYTES, LINK_KEY_BYTES, LinkEnds, LinkKeyring, PROOF_BYTES,
+};
 use apportion_node::tensor::{Datatype, Tensor};
 use apportion_node::wire::{Credit, CreditReturn, Message, PartEnd};
+use apportion_protocol::v1;
 use std::collections::BTreeMap;
 use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
 
 const LARGE: usize = 5_000_000;
 const SMALL: usize = 4_096;
@@ -27,6 +32,41 @@ fn came(event: NodeEvent) -> (u64, usize) {
     (part.request, outputs[0].data.len())
 }
 
+/// The keys of agent `own` in a target of agents 1, 2 and 3. All pairs have the same key.
+fn keyring(own: u64) -> LinkKeyring {
+    let peer = |agent| v1::Peer { agent, link_keys: vec![vec![5; LINK_KEY_BYTES]], ..Default::default() };
+    let target = v1::Target { agents: (1..=3).map(peer).collect(), ..Default::default() };
+    LinkKeyring::of_target(&target, own)
+}
+
+fn link_keys(own: u64) -> LinkKeys {
+    let keys = LinkKeys::default();
+    keys.set(keyring(own));
+    keys
+}
+
+/// The greeting of agent 1 that dials agent 2.
+fn dialling(nonce: u8) -> Dialling {
+    let keys = keyring(1).pair(2).expect("a key").clone();
+    Dialling { ends: LinkEnds { from: 1, to: 2 }, keys, nonce: [nonce; 32] }
+}
+
+/// Agent 2 accepts one connection. The result is how it ended.
+fn accept_one(listener: TcpListener, events: mpsc::Sender<NodeEvent>) -> JoinHandle<Result<(), TalkError>> {
+    let incoming = Incoming { keys: link_keys(2), claims: Arc::default(), warnings: Arc::default(), events };
+    tokio::spawn(async move {
+        let (stream, from) = listener.accept().await.expect("a connection");
+        let greeting = ClientShares::new(8).take(from.ip(), 1).expect("it is the only one");
+        receive_messages(stream, incoming, greeting).await
+    })
+}
+
+async fn listener() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address").to_string();
+    (listener, address)
+}
+
 async fn until_up(events: &mut mpsc::Receiver<NodeEvent>) {
     assert!(matches!(events.recv().await, Some(NodeEvent::PeerUp(2))));
 }
@@ -34,7 +74,7 @@ async fn until_up(events: &mut mpsc::Receiver<NodeEvent>) {
 /// A way of agent 1 to agent 2, which is at this address.
 fn way(address: String) -> (PeerLinks, mpsc::Receiver<NodeEvent>) {
     let (events, told) = mpsc::channel(16);
-    let mut peers = PeerLinks::new(events);
+    let mut peers = PeerLinks::new(events, link_keys(1));
     peers.set(&BTreeMap::from([(2, address)]), 1);
     (peers, told)
 }
@@ -48,10 +88,8 @@ async fn small_tensors_pass_large_ones_on_a_real_connection() {
     let (go, gone) = oneshot::channel::<()>();
     tokio::spawn(async move {
         let (mut stream, _) = listener.accept().await.expect("a connection");
-        let mut greeting = [0; GREETING.len()];
         // The greeting is answered here, so that the connection is up and yet nothing is read.
-        stream.read_exact(&mut greeting).await.expect("a greeting");
-        stream.write_all(&GREETING).await.expect("an answer");
+        assert_eq!(admit(&mut stream, &link_keys(2)).await.expect("a greeting"), 1);
         gone.await.expect("the test goes on");
         listen_on(stream, events).await;
     });
@@ -76,40 +114,120 @@ async fn small_tensors_pass_large_ones_on_a_real_connection() {
     assert!(small.is_sorted(), "small ones keep their order");
 }
 
-/// [`receive_messages`], without the exchange of versions.
+/// [`receive_messages`], without the greeting.
 async fn listen_on(stream: TcpStream, events: mpsc::Sender<NodeEvent>) {
-    read_messages(stream, events, Arc::<AgentClaims>::default().open()).await.expect("messages only");
+    read_messages(stream, events, 1).await.expect("messages only");
 }
 
 #[tokio::test]
 async fn other_versions_are_refused_and_both_ends_say_so() {
-    // An agent of version 02 dials one of today.
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-    let address = listener.local_addr().expect("an address");
+    // An agent of version 08 dials one of this version.
+    let (listening, address) = listener().await;
     let (events, _heard) = mpsc::channel(1);
-    let hearing = tokio::spawn(async move {
-        receive_messages(listener.accept().await.expect("a connection").0, events, Arc::<AgentClaims>::default().open())
-            .await
-    });
+    let hearing = accept_one(listening, events);
     let mut old = TcpStream::connect(address).await.expect("a connection");
-    old.write_all(b"apport02").await.expect("it greets");
+    old.write_all(b"apport08").await.expect("it greets");
     let mut answer = Vec::new();
     old.read_to_end(&mut answer).await.expect("an answer and the end");
-    assert_eq!(answer, GREETING, "it hears what is spoken here");
+    assert_eq!(answer, GREETING, "it hears which version is spoken here");
     let refused = hearing.await.expect("no panic").expect_err("it is refused").to_string();
-    assert!(refused.contains("version 02") && refused.contains("version 08"), "{refused}");
-    // One of today dials one of version 09, one that hangs up at the greeting as 02 does, and something else.
-    for (theirs, said) in [(&b"apport09"[..], "version 09"), (b"", "it may be older"), (b"HTTP/1.1", "no agent")] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address").to_string();
+    assert!(refused.contains("version 08") && refused.contains("version 09"), "{refused}");
+    // One of this version dials one of version 08, one that hangs up at the greeting, and another program.
+    for (theirs, said) in [(&b"apport08"[..], "version 08"), (b"", "hung up at the greeting"), (b"HTTP/1.1", "no agent")] {
+        let (listening, address) = listener().await;
         tokio::spawn(async move {
-            let (mut stream, _) = listener.accept().await.expect("a connection");
-            stream.read_exact(&mut [0; GREETING.len()]).await.expect("a greeting");
+            let (mut stream, _) = listening.accept().await.expect("a connection");
+            stream.read_exact(&mut [0; GREETING.len() + HELLO_BYTES]).await.expect("a greeting");
             stream.write_all(theirs).await.expect("an answer");
         });
-        let refused = dial(&address).await.expect_err("it is refused").to_string();
+        let refused = dial(&address, &dialling(1)).await.expect_err("it is refused").to_string();
         assert!(refused.contains(said), "{refused}: expected {said}");
     }
+}
+
+#[tokio::test]
+async fn a_stranger_gets_no_answer() {
+    let mut wrong = dialling(1).hello();
+    wrong[HELLO_BYTES - 1] ^= 1;
+    wrong[HELLO_BYTES - PROOF_BYTES - 1] ^= 1;
+    for first in [&b"GET / HTTP/1.1\r\n"[..8], &[&GREETING[..], &wrong].concat()] {
+        let (listening, address) = listener().await;
+        let (events, _heard) = mpsc::channel(1);
+        let hearing = accept_one(listening, events);
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        stream.write_all(first).await.expect("it is sent");
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await.expect("the end");
+        assert!(answer.is_empty(), "{answer:?}");
+        assert!(matches!(hearing.await.expect("no panic"), Err(TalkError::Handshake(HandshakeError::Greeting(_)))));
+    }
+}
+
+/// Sends a greeting and a last proof. Returns the answer to the greeting, and how the other agent sees the end.
+async fn replay(
+    hello: [u8; HELLO_BYTES],
+    last: impl FnOnce(&[u8; ANSWER_BYTES]) -> [u8; PROOF_BYTES],
+) -> Result<(), TalkError> {
+    let (listening, address) = listener().await;
+    let (events, _heard) = mpsc::channel(1);
+    let hearing = accept_one(listening, events);
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    stream.write_all(&[&GREETING[..], &hello].concat()).await.expect("it is sent");
+    let (mut greeting, mut answer) = ([0; GREETING.len()], [0; ANSWER_BYTES]);
+    stream.read_exact(&mut greeting).await.expect("a greeting");
+    stream.read_exact(&mut answer).await.expect("an answer");
+    stream.write_all(&last(&answer)).await.expect("it is sent");
+    stream.shutdown().await.expect("it ends");
+    hearing.await.expect("no panic")
+}
+
+#[tokio::test]
+async fn a_recorded_greeting_opens_no_second_connection() {
+    let dialled = dialling(1);
+    let mut recorded = [0; PROOF_BYTES];
+    let first = replay(dialled.hello(), |answer| {
+        recorded = dialled.confirm(answer).expect("the answer is right");
+        recorded
+    });
+    assert!(first.await.is_ok());
+    let again = replay(dialled.hello(), |_| recorded).await;
+    let is_proof = matches!(again, Err(TalkError::Handshake(HandshakeError::Greeting(GreetingError::Proof))));
+    assert!(is_proof, "{again:?}");
+}
+
+#[tokio::test]
+async fn a_hello_waits_for_the_target_that_names_it() {
+    let (listening, address) = listener().await;
+    let keys = LinkKeys::default();
+    let late = keys.clone();
+    let accepting = tokio::spawn(async move {
+        let (mut stream, _) = listening.accept().await.expect("a connection");
+        admit(&mut stream, &keys).await
+    });
+    let dialled = tokio::spawn(async move { dial(&address, &dialling(1)).await });
+    // Its own target comes after the hello.
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    late.set(keyring(2));
+    assert_eq!(accepting.await.expect("no panic").expect("it is admitted"), 1);
+    assert!(dialled.await.expect("no panic").is_ok());
+}
+
+#[tokio::test]
+async fn a_message_of_another_agent_ends_the_connection() {
+    let (listening, address) = listener().await;
+    let (events, mut heard) = mpsc::channel(4);
+    let hearing = accept_one(listening, events);
+    let stream = dial(&address, &dialling(1)).await.expect("it is admitted");
+    let (outbound, mut inbound) = crate::peers::outbox::outbox();
+    outbound.send(&Message::Cancel { origin: 1, request: 7 }).expect("it is queued");
+    outbound.send(&Message::Cancel { origin: 3, request: 7 }).expect("it is queued");
+    let sending = tokio::spawn(async move { send_messages(stream, &mut inbound).await });
+    let end = hearing.await.expect("no panic");
+    assert!(matches!(end, Err(TalkError::Forged { proven: 1, said: 3 })), "{end:?}");
+    assert!(matches!(heard.recv().await, Some(NodeEvent::Message(Message::Cancel { origin: 1, .. }))));
+    assert!(heard.recv().await.is_none(), "the forged one never comes to the node");
+    drop(outbound);
+    let _ended = sending.await.expect("no panic");
 }
 
 #[tokio::test]
@@ -119,15 +237,10 @@ async fn malformed_messages_end_the_connection_with_a_reason() {
         (b"\0\0\0\0\0\0\0\x01\0\0\0\x01\x63", "message type"),
         (b"\0\0\0\0\0\0\0\x01\0\0\0\x02\x63", "a chunk of 2 bytes"),
     ] {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let address = listener.local_addr().expect("an address");
+        let (listening, address) = listener().await;
         let (events, _heard) = mpsc::channel(1);
-        let hearing = tokio::spawn(async move {
-            receive_messages(listener.accept().await.expect("a connection").0, events, Arc::<AgentClaims>::default().open())
-                .await
-        });
-        let mut stream = TcpStream::connect(address).await.expect("a connection");
-        stream.write_all(&GREETING).await.expect("it greets");
+        let hearing = accept_one(listening, events);
+        let mut stream = dial(&address, &dialling(1)).await.expect("it is admitted");
         stream.write_all(bytes).await.expect("it speaks");
         stream.shutdown().await.expect("it ends");
         let error = hearing.await.expect("no panic").expect_err("an error").to_string();

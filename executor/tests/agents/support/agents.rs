@@ -3,6 +3,7 @@
 use super::control::TOKEN;
 use apportion_executor::agent::{self, AgentHandle, AgentOptions};
 use apportion_executor::backend::BackendLoader;
+use apportion_executor::connector::ControlConnector;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::files::Files;
 use apportion_executor::telemetry::Tracer;
@@ -79,7 +80,7 @@ impl Agent {
         let data_address = data.local_addr().expect("its address").to_string();
         let record = is_recorded.then(|| state.join(name).join("record"));
         let handle = agent::start(AgentOptions { loader, pace: false, files, record, tracer, may_sleep: true });
-        tokio::spawn(peers::listen(data, handle.events.clone(), CancellationToken::new()));
+        tokio::spawn(peers::listen(data, handle.link_keys.clone(), handle.events.clone(), CancellationToken::new()));
         let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));
         let grpc = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
@@ -89,6 +90,7 @@ impl Agent {
         tokio::spawn(gateway::grpc::serve(grpc_listener, gateway, CancellationToken::new()));
         let identity = Identity {
             join: join.split(',').map(str::to_owned).collect(),
+            connector: ControlConnector::default(),
             token: token.into(),
             name: name.into(),
             hardware: "cpu".into(),

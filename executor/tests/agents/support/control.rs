@@ -1,6 +1,6 @@
 //! A control plane that welcomes agents in the order in which they come and sends what a test wants.
 
-use super::until;
+use super::{keyed, until};
 use apportion_protocol::PROTOCOL_VERSION;
 use apportion_protocol::v1::{self, agent_message::Message as Told, control_message::Message as Says};
 use apportion_protocol::v1::{control_server, refused::Reason};
@@ -199,7 +199,7 @@ impl Plane {
                 changed = self.target.changed() => {
                     let Ok(()) = changed else { return };
                     let target = self.target.borrow_and_update().clone();
-                    if let Some(target) = target && !say(Says::Target(target)).await {
+                    if let Some(target) = target && !say(Says::Target(keyed(target, agent))).await {
                         return;
                     }
                 }

@@ -6,6 +6,7 @@ pub mod ingress;
 pub mod rows;
 pub mod toy;
 
+use apportion_executor::greeting::LINK_KEY_BYTES;
 use apportion_protocol::v1;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,21 @@ pub async fn until<T>(what: &str, mut done: impl FnMut() -> Option<T>) -> T {
         assert!(begun.elapsed() < PATIENCE, "never happened: {what}");
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+}
+
+/// The key of a pair of agents, in either order.
+pub fn link_key(one: u64, other: u64) -> Vec<u8> {
+    let mut key = [one.min(other).to_be_bytes(), one.max(other).to_be_bytes()].concat();
+    key.resize(LINK_KEY_BYTES, 7);
+    key
+}
+
+/// The target as agent `own` gets it: with the keys of its links, unless the test has set others.
+pub fn keyed(mut target: v1::Target, own: u64) -> v1::Target {
+    for peer in target.agents.iter_mut().filter(|peer| peer.agent != own && peer.link_keys.is_empty()) {
+        peer.link_keys = vec![link_key(own, peer.agent)];
+    }
+    target
 }
 
 /// One group of [`target`]: its number, position of its task, its variant and the agents that have a replica.

@@ -1,4 +1,4 @@
-//! By which certificate is the port of the autoscalers known, and which clients may call it?
+//! Which certificate and which key are in the files of a port, and which clients may call it?
 
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -6,7 +6,6 @@ use rustls::server::WebPkiClientVerifier;
 use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio_rustls::TlsAcceptor;
 
 /// The files of TLS, all PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,6 +16,24 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The authorities of the clients. With them, a client without a certificate is refused.
     pub client_authorities: Option<PathBuf>,
+}
+
+/// A protocol that the server of a port speaks. Clients choose by its name (ALPN).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ApplicationProtocol {
+    /// HTTP/1.1.
+    Http1,
+    /// HTTP/2.
+    Http2,
+}
+
+impl ApplicationProtocol {
+    fn name(self) -> Vec<u8> {
+        match self {
+            Self::Http1 => b"http/1.1".to_vec(),
+            Self::Http2 => b"h2".to_vec(),
+        }
+    }
 }
 
 /// Why TLS cannot be set up.
@@ -54,7 +71,7 @@ pub enum TlsFilesError {
 ///
 /// # Errors
 /// If one cannot be used.
-pub fn read_tls(files: &TlsFiles) -> Result<TlsAcceptor, TlsFilesError> {
+pub(crate) fn read(files: &TlsFiles, protocols: &[ApplicationProtocol]) -> Result<ServerConfig, TlsFilesError> {
     let chain = certificates(&files.certificate, "a certificate")?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(pem(&files.key, "a private key"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -74,11 +91,12 @@ pub fn read_tls(files: &TlsFiles) -> Result<TlsAcceptor, TlsFilesError> {
         }
     };
     let mut config = builder.with_single_cert(chain, key).map_err(fit)?;
-    config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
-    Ok(TlsAcceptor::from(Arc::new(config)))
+    config.alpn_protocols = protocols.iter().map(|protocol| protocol.name()).collect();
+    Ok(config)
 }
 
-fn certificates(path: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
+/// The certificates of a file, at least one.
+pub(crate) fn certificates(path: &Path, expected: &'static str) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
     let all = CertificateDer::pem_file_iter(path).map_err(pem(path, expected))?;
     let all: Vec<_> = all.collect::<Result<_, _>>().map_err(pem(path, expected))?;
     let none = rustls::pki_types::pem::Error::NoItemsFound;
