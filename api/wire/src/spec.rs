@@ -375,6 +375,10 @@ record! {
         /// than the estimator asks for them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder_headroom: Option<f64> => optional.or_null(),
+        /// Whether plans count with latencies and fan-outs that agents measured, where they differ from the profile in a row
+        /// of windows; default true.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub correct_profiles: Option<bool> => optional,
         /// The objective of its plans; default `hardware_then_accuracy`. The budget is that of this pipeline alone. With
         /// `min_cost`, a new plan comes into force only if it saves more on the last loads than the change costs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -403,6 +407,7 @@ impl Default for ReplanSpec {
             min_qps: one(),
             ladder: None,
             ladder_headroom: None,
+            correct_profiles: None,
             objective: None,
             demand: None,
             deployed: None,
