@@ -4,14 +4,12 @@
 //! with it and shows it. Each change of a drift is an event in the transaction that changes the row.
 
 use super::apply::{ApplyError, fence};
-use super::figures::{FigureKey, complete_until, histories};
+use super::figures::{complete_until, histories};
 use super::times;
 use crate::app::App;
 use crate::decide::correction::{Measurements, has_figure, is_corrected, same_latencies};
-use crate::decide::drift::{
-    DriftChange, DriftEnd, DriftNumbers, FigureKind, HISTORY_PERIODS_MAX, PERIOD_S, PeriodSums, ProfileDrift,
-    ProfileFigure, UNMEASURED_PERIODS_MAX, judge, last_windows,
-};
+use crate::decide::drift::{DriftChange, DriftNumbers, FigureKind, PERIOD_S, ProfileDrift, ProfileFigure};
+use crate::decide::drift_watch::{DriftJudge, FigureKey, ProfileMatch};
 use crate::documents;
 use crate::store::{self, PgConnection, Time, drifts as rows, drifts::DriftRow, leases::HeldLease};
 use apportion_wire::PipelineSpec;
@@ -63,19 +61,15 @@ pub(super) struct DriftNews {
     pub(super) why: String,
 }
 
-/// The specs of a pipeline with their profiles.
-struct ComparedSpecs<'a> {
-    /// The registered one.
-    registered: &'a PipelineSpec,
-    /// That of the target in force, with which agents compare; `None`: it has none of this pipeline.
-    in_force: Option<&'a PipelineSpec>,
-}
-
-impl ComparedSpecs<'_> {
-    /// Whether agents compare with another profile than the registered one.
-    fn differ_in(&self, figure: &ProfileFigure) -> bool {
-        let is_other = |in_force| !same_latencies(self.registered, in_force, figure);
-        figure.kind == FigureKind::Latency && self.in_force.is_some_and(is_other)
+/// Whether agents compare a figure with the registered profile. `in_force` is the spec of the target; a fan-out is compared
+/// by the service itself.
+fn profile_match(registered: &PipelineSpec, in_force: Option<&PipelineSpec>, figure: &ProfileFigure) -> ProfileMatch {
+    let is_other = figure.kind == FigureKind::Latency
+        && in_force.is_some_and(|in_force| !same_latencies(registered, in_force, figure));
+    match has_figure(registered, figure) {
+        false => ProfileMatch::Missing,
+        true if is_other => ProfileMatch::Other,
+        true => ProfileMatch::Same,
     }
 }
 
@@ -85,15 +79,12 @@ pub(super) struct DriftWatch {
     lease: HeldLease,
     /// All periods before this one were judged.
     judged_until: i64,
-    /// The last period in which each drifting figure was measured, or in which this process began to watch it.
-    measured_at: BTreeMap<FigureKey, i64>,
-    /// The first unjudged period when agents had another profile of a figure than the registered one for the last time.
-    foreign_at: BTreeMap<FigureKey, i64>,
+    judge: DriftJudge,
 }
 
 impl DriftWatch {
     pub(super) fn new(app: App, lease: HeldLease) -> Self {
-        Self { app, lease, judged_until: 0, measured_at: BTreeMap::new(), foreign_at: BTreeMap::new() }
+        Self { app, lease, judged_until: 0, judge: DriftJudge::default() }
     }
 
     /// Judges all figures, if another period is complete. Returns the changes for pipelines whose plans count with them.
@@ -112,56 +103,22 @@ impl DriftWatch {
         for key in known.keys() {
             measured.entry(key.clone()).or_default();
         }
+        let mut news = Vec::new();
         if !measured.is_empty() {
             let target = store::target::get(&mut db).await?;
             let in_force: BTreeMap<String, PipelineSpec> = serde_json::from_value(target.specs).unwrap_or_default();
-            let mut news = Vec::new();
             for (key, periods) in measured {
                 let Some(registered) = specs.iter().find(|spec| spec.name == key.pipeline) else { continue };
-                let compared = ComparedSpecs { registered, in_force: in_force.get(&key.pipeline) };
+                let profile = profile_match(registered, in_force.get(&key.pipeline), &key.figure);
                 let drift = known.remove(&key);
                 let factor = drift.as_ref().map(|drift| drift.factor);
-                let Some(change) = self.judge_figure(&key, &periods, until, &compared, factor) else { continue };
+                let Some(change) = self.judge.judge(&key, &periods, until, profile, factor) else { continue };
                 let why = self.note_change(&mut db, &key, change, drift).await?.filter(|_| is_corrected(registered));
                 news.extend(why.map(|why| DriftNews { pipeline: key.pipeline, why }));
             }
-            self.judged_until = until;
-            return Ok(news);
         }
         self.judged_until = until;
-        Ok(Vec::new())
-    }
-
-    /// Judges what was measured of a figure. `known` is the factor of its drift, if it has one.
-    fn judge_figure(
-        &mut self,
-        key: &FigureKey,
-        periods: &[PeriodSums],
-        until: i64,
-        compared: &ComparedSpecs<'_>,
-        known: Option<f64>,
-    ) -> Option<DriftChange> {
-        let is_foreign = compared.differ_in(&key.figure);
-        if is_foreign {
-            self.foreign_at.insert(key.clone(), until);
-        }
-        self.foreign_at.retain(|_, at| *at + HISTORY_PERIODS_MAX + 2 > until);
-        if is_foreign || !has_figure(compared.registered, &key.figure) {
-            return known.map(|_| DriftChange::Over(DriftEnd::ProfileChanged));
-        }
-        if known.is_none() {
-            self.measured_at.remove(key);
-        } else {
-            let last = self.measured_at.entry(key.clone()).or_insert(until);
-            *last = periods.last().map_or(*last, |newest| newest.period.max(*last));
-            if until - *last > UNMEASURED_PERIODS_MAX {
-                return Some(DriftChange::Over(DriftEnd::Unmeasured));
-            }
-        }
-        // The target came in the period that was unjudged then, or early in the next one.
-        let from = self.foreign_at.get(key).map_or(i64::MIN, |at| at + 2);
-        let own: Vec<PeriodSums> = periods.iter().filter(|of| of.period >= from).cloned().collect();
-        judge(key.figure.kind, &last_windows(key.figure.kind, &own, until), known)
+        Ok(news)
     }
 
     /// Writes a change of a drift with its event. Returns the change in words, unless its pipeline is gone.

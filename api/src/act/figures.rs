@@ -4,6 +4,7 @@ use crate::app::now;
 use crate::decide::drift::{
     FigureKind, HISTORY_PERIODS_MAX, MeasuredPart, MeasuredWindow, PERIOD_S, PeriodSums, ProfileFigure, last_measured,
 };
+use crate::decide::drift_watch::FigureKey;
 use crate::documents;
 use crate::store::{self, PgConnection, drifts as rows};
 use apportion_domain::{Pipeline, Route, TaskIndex, VariantIndex};
@@ -14,15 +15,6 @@ use uuid::Uuid;
 /// Reports of a period have come this many milliseconds after it is over: agents report each second, and the records of all
 /// agents take a moment.
 const REPORTED_AFTER_MS: i64 = 2_000;
-
-/// A figure of a pipeline.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct FigureKey {
-    /// The pipeline.
-    pub(super) pipeline: String,
-    /// The figure.
-    pub(super) figure: ProfileFigure,
-}
 
 /// What was measured of each figure, by period.
 pub(super) type Histories = BTreeMap<FigureKey, Vec<PeriodSums>>;

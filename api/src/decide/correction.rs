@@ -38,8 +38,8 @@ pub fn correct_profile(spec: &mut PipelineSpec, drifts: &[ProfileDrift]) -> Vec<
     if !is_corrected(spec) {
         return Vec::new();
     }
-    let mut notes = Vec::new();
-    for drift in drifts.iter().filter(|drift| drift.pipeline == spec.name) {
+    let (name, mut notes) = (spec.name.clone(), Vec::new());
+    for drift in drifts.iter().filter(|drift| drift.pipeline == name) {
         let has_edge = spec.edges.iter().any(|edge| edge.from == drift.figure.task && edge.to == drift.figure.at);
         let is_changed = match (variant_of(spec, &drift.figure), drift.figure.kind) {
             (Some(variant), FigureKind::Latency) => correct_latencies(variant, drift),
@@ -47,10 +47,17 @@ pub fn correct_profile(spec: &mut PipelineSpec, drifts: &[ProfileDrift]) -> Vec<
             _ => false,
         };
         if is_changed {
-            notes.push(format!("pipeline {}: {}: plans count with this", spec.name, drift.describe()));
+            notes.push(drift_warning(spec, drift));
         }
     }
     notes
+}
+
+/// The sentence about a drift of this pipeline, and about its effect on plans.
+#[must_use]
+pub fn drift_warning(spec: &PipelineSpec, drift: &ProfileDrift) -> String {
+    let effect = if is_corrected(spec) { "plans count with this" } else { "plans count with the profile" };
+    format!("pipeline {}: {}: {effect}", spec.name, drift.describe())
 }
 
 fn variant_of<'a>(spec: &'a mut PipelineSpec, figure: &ProfileFigure) -> Option<&'a mut VariantSpec> {
@@ -60,12 +67,13 @@ fn variant_of<'a>(spec: &'a mut PipelineSpec, figure: &ProfileFigure) -> Option<
 
 /// Whether the variant has latencies on the hardware type.
 fn correct_latencies(variant: &mut VariantSpec, drift: &ProfileDrift) -> bool {
-    let rows = variant.profile.iter_mut().flatten().filter(|row| row.hardware == drift.figure.at);
-    let corrected = rows.map(|row: &mut ProfileRowSpec| {
+    let mut has_rows = false;
+    for row in variant.profile.iter_mut().flatten().filter(|row| row.hardware == drift.figure.at) {
         row.latency_ms = rounded(row.latency_ms * drift.factor);
         row.p99_ms = row.p99_ms.map(|ms| rounded(ms * drift.factor));
-    });
-    corrected.count() > 0
+        has_rows = true;
+    }
+    has_rows
 }
 
 /// The mean replaces a distribution, because only the mean is measured.
@@ -195,6 +203,8 @@ mod tests {
         let before = spec.clone();
         assert_eq!(correct_profile(&mut spec, &[drift(FigureKind::Latency, "t4", 1.3)]), Vec::<String>::new());
         assert_eq!(spec, before);
+        let warning = drift_warning(&spec, &drift(FigureKind::Latency, "t4", 1.3));
+        assert_eq!(warning, "pipeline p: find-s on t4 takes 1.30 times its profile: plans count with the profile");
     }
 
     #[test]

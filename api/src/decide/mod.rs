@@ -15,6 +15,7 @@ pub mod correction;
 pub mod demand;
 pub mod deployed;
 pub mod drift;
+pub mod drift_watch;
 pub mod fleet;
 pub mod heartbeat;
 pub mod lease;
