@@ -149,3 +149,59 @@ fn profiled_fanouts(pipeline: &Pipeline) -> BTreeMap<ProfileFigure, f64> {
     }
     means
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The mean of each figure of the profile, as `variant>child`.
+    fn means(spec: serde_json::Value) -> Vec<(String, f64)> {
+        let spec: PipelineSpec = serde_json::from_value(spec).expect("a spec");
+        let facts = documents::facts(&spec).expect("a complete profile");
+        let named = |(figure, mean): (ProfileFigure, f64)| (format!("{}>{}", figure.variant, figure.at), mean);
+        profiled_fanouts(&facts.pipeline).into_iter().map(named).collect()
+    }
+
+    fn task(name: &str, variant: serde_json::Value) -> serde_json::Value {
+        let mut variant = variant;
+        variant["accuracy"] = json!(0.9);
+        variant["profile"] = json!([{"hardware": "t4", "batch": 1, "latency_ms": 5.0}]);
+        json!({"name": name, "variants": [variant]})
+    }
+
+    #[test]
+    fn each_edge_out_of_a_variant_has_a_profiled_mean() {
+        let found = means(json!({
+            "name": "p", "slo_ms": 200.0,
+            "tasks": [
+                task("find", json!({"name": "find-s", "fanout": 2.0, "fanout_counts": {"read": {"2": 0.5, "4": 0.5}}})),
+                task("read", json!({"name": "read-s"})), task("sort", json!({"name": "sort-s"}))
+            ],
+            "edges": [{"from": "find", "to": "read"}, {"from": "find", "to": "sort", "ratio": 0.25}]
+        }));
+        assert_eq!(found, [("find-s>read".to_owned(), 3.0), ("find-s>sort".to_owned(), 0.5)]);
+    }
+
+    #[test]
+    fn edges_into_joins_are_left_out() {
+        let edges = json!([
+            {"from": "a", "to": "b"}, {"from": "a", "to": "c"},
+            {"from": "b", "to": "d", "primary": true}, {"from": "c", "to": "d", "primary": false}
+        ]);
+        let tasks: Vec<_> = ["a", "b", "c", "d"].map(|name| task(name, json!({"name": name}))).into();
+        let found = means(json!({"name": "p", "slo_ms": 200.0, "tasks": tasks, "edges": edges}));
+        assert_eq!(found, [("a>b".to_owned(), 1.0), ("a>c".to_owned(), 1.0)]);
+    }
+
+    #[test]
+    fn measurements_of_a_period_stand_together() {
+        let part = |count| MeasuredPart { session: Uuid::nil(), count, measured: 1.0, expected: 1.0 };
+        let mut periods = Vec::new();
+        for (period, count) in [(7, 1), (7, 2), (9, 3)] {
+            push(&mut periods, period, part(count));
+        }
+        let counts: Vec<(i64, usize)> = periods.iter().map(|of: &PeriodSums| (of.period, of.parts.len())).collect();
+        assert_eq!(counts, [(7, 2), (9, 1)]);
+    }
+}
