@@ -289,6 +289,11 @@ impl Cluster {
 
     /// Starts an agent, again if it was killed.
     pub fn start_agent(&mut self, at: usize) {
+        self.start_slow_agent(at, 1.0);
+    }
+
+    /// The same with batches that take this many times their profile.
+    pub fn start_slow_agent(&mut self, at: usize, slowness: f64) {
         let (grpc, devices, folder) = (self.grpc, self.devices.to_string(), self.folder.path().to_owned());
         let agent = &mut self.agents[at];
         let mut command = Command::new(crate::machine::programs().join("apportion-agent"));
@@ -299,7 +304,7 @@ impl Cluster {
         };
         command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);
-        command.args(["--data", &format!("127.0.0.1:{}", agent.data)]);
+        command.args(["--data", &format!("127.0.0.1:{}", agent.data), "--slowness", &slowness.to_string()]);
         agent.child = Some(started(&mut command, &folder, &agent.name));
     }
 
