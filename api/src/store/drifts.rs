@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use uuid::Uuid;
 
 /// Batches of a variant on a hardware type that ended well at one agent in one period.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, sqlx::FromRow)]
 pub struct GroupSumsRow {
     /// Number of the period since the epoch.
     pub period: i64,
@@ -27,31 +27,9 @@ pub struct GroupSumsRow {
     pub expected_ms: f64,
     /// Queries that ended well.
     pub queries: i64,
-    /// Queries that these made, by child task.
+    /// Queries that these made, by child task. [`batch_times`] reads none.
+    #[sqlx(skip)]
     pub children: BTreeMap<String, i64>,
-}
-
-/// The time of a variant's batches on a hardware type at one agent in one period.
-#[derive(Clone, Debug, PartialEq, sqlx::FromRow)]
-pub struct BatchTimeRow {
-    /// Number of the period since the epoch.
-    pub period: i64,
-    /// The pipeline.
-    pub pipeline: String,
-    /// The task.
-    pub task: String,
-    /// The variant.
-    pub variant: String,
-    /// The hardware type.
-    pub hardware: String,
-    /// The stream of the agent.
-    pub session: Uuid,
-    /// Batches.
-    pub batches: i64,
-    /// Their time, in milliseconds.
-    pub took_ms: f64,
-    /// Their time by the profile, in milliseconds.
-    pub expected_ms: f64,
 }
 
 /// Queries of a variant in one period, and those that they made at one child. Agents and hardware types are summed.
@@ -182,8 +160,8 @@ async fn add_children(db: &mut PgConnection, rows: &[&GroupSumsRow]) -> Result<(
     Ok(())
 }
 
-/// The times of batches in the periods from `from` (included) to `until` (excluded), by period; of one pipeline if it is
-/// named.
+/// The batches of the periods from `from` (included) to `until` (excluded), by period; of one pipeline if it is named. Rows
+/// without batches or without a profile are left out.
 ///
 /// # Errors
 /// The database's.
@@ -192,18 +170,13 @@ pub async fn batch_times(
     pipeline: Option<&str>,
     from: i64,
     until: i64,
-) -> Result<Vec<BatchTimeRow>> {
-    sqlx::query_as(
-        "select period, pipeline, task, variant, hardware, session, batches, took_ms, expected_ms from group_sums
+) -> Result<Vec<GroupSumsRow>> {
+    let select = sqlx::query_as(
+        "select period, pipeline, task, variant, hardware, session, batches, took_ms, expected_ms, queries from group_sums
          where period >= $1 and period < $2 and ($3::text is null or pipeline = $3) and batches > 0 and expected_ms > 0
          order by period, pipeline, task, variant, hardware, session",
-    )
-    .persistent(false)
-    .bind(from)
-    .bind(until)
-    .bind(pipeline)
-    .fetch_all(db)
-    .await
+    );
+    select.persistent(false).bind(from).bind(until).bind(pipeline).fetch_all(db).await
 }
 
 /// The children of these periods, by period; of one pipeline if it is named. A period with queries that made none at a child

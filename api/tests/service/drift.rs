@@ -222,8 +222,8 @@ async fn plans_count_with_drifts_unless_that_is_switched_off() {
     assert!(!warnings(&plan).iter().any(|w| w.starts_with(&named[0])), "{:?}", warnings(&plan));
     let (_, document) = s.get(DRIFT).await;
     assert_eq!(document["corrected"], false);
-    let warned = document["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
-    assert!(warned.into_iter().any(|w| w.ends_with("plans count with the profile")), "{document:#}");
+    let mut warned = document["warnings"].as_array().into_iter().flatten().filter_map(Value::as_str);
+    assert!(warned.any(|w| w.ends_with("plans count with the profile")), "{document:#}");
     assert_eq!(s.get("/v1/pipelines/nothing/drift").await.0, 404);
     fleet.stop().await;
 }

@@ -15,6 +15,10 @@ const DELAY: Duration = Duration::from_millis(200);
 /// Most parts that are on the way; the sender then waits.
 const PARTS_MAX: usize = 1_024;
 
+/// Both tasks at agent 1. Each batch of `sum` sleeps for 50 ms.
+const SLOW_SUM: [Group<'static>; 2] =
+    [Group { id: 1, task: 0, variant: "split", agents: &[1] }, Group { id: 2, task: 1, variant: "sum 50", agents: &[1] }];
+
 /// Passes all that comes on one end to the other, each part after [`DELAY`].
 async fn pass_on(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin + Send + 'static) {
     let (parts, mut waiting) = mpsc::channel::<(Instant, Vec<u8>)>(PARTS_MAX);
@@ -95,11 +99,7 @@ async fn the_load_of_each_replica_is_reported_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = Control::start(&["split", "sum 50"]).await;
     let agents = agents(&control, folder.path(), 1, Agent::start).await;
-    let groups = [
-        Group { id: 1, task: 0, variant: "split", agents: &[1] },
-        Group { id: 2, task: 1, variant: "sum 50", agents: &[1] },
-    ];
-    control.send(target(1, &[(1, agents[0].data.clone())], &groups));
+    control.send(target(1, &[(1, agents[0].data.clone())], &SLOW_SUM));
     control.applied("a1", 1).await;
     let loads = until("both loads are reported", || Some(control.heard("a1").loads).filter(|l| l.len() >= 2)).await;
     let of = |task: &str| loads.iter().find(|l| l.task == task).unwrap_or_else(|| panic!("no load of {task}: {loads:?}"));
@@ -147,11 +147,7 @@ async fn batches_are_reported_beside_their_profile() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = Control::start(&["split", "sum 50"]).await;
     let agents = agents(&control, folder.path(), 1, Agent::start).await;
-    let groups = [
-        Group { id: 1, task: 0, variant: "split", agents: &[1] },
-        Group { id: 2, task: 1, variant: "sum 50", agents: &[1] },
-    ];
-    control.send(target(1, &[(1, agents[0].data.clone())], &groups));
+    control.send(target(1, &[(1, agents[0].data.clone())], &SLOW_SUM));
     agents[0].ready("toy").await;
     // Two children.
     let (status, answer) = agents[0].infer(&[[2.0, 7.0]]).await;
