@@ -266,8 +266,7 @@ impl Cluster {
         self.folder.path().join("service")
     }
 
-    /// Says where the service's clock is to stand, if it was started with [`Cluster::with_clock`]: `+0`, or so many
-    /// seconds off.
+    /// Sets the clock of a service that was started with [`Cluster::with_clock`]: `+0`, or seconds off.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -278,11 +277,8 @@ impl Cluster {
     /// The service is started from now on with a clock of its own (libfaketime), which [`Cluster::set_clock`] sets; false
     /// if this machine has no libfaketime.
     pub fn with_clock(&mut self) -> bool {
-        let libraries = [
-            "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
-            "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
-        ];
-        self.clock = libraries.iter().map(PathBuf::from).find(|path| path.exists());
+        let library = |of: &str| PathBuf::from(format!("/usr/lib/{of}-linux-gnu/faketime/libfaketimeMT.so.1"));
+        self.clock = ["x86_64", "aarch64"].map(library).into_iter().find(|path| path.exists());
         self.set_clock("+0");
         self.clock.is_some()
     }

@@ -357,7 +357,7 @@ record! {
     pub struct ReplanSpec {
         /// `off` (default), `advisory` (plans are made and not deployed) or `apply`.
         #[serde(default = "replan_off")]
-        pub mode: String => optional.words(REPLAN_MODES),
+        pub mode: String => optional.words(ReplanMode::NAMES),
         /// Seconds from one plan to the next; default 10.
         #[serde(default = "replan_period_s")]
         pub period_s: f64 => optional,
@@ -375,8 +375,7 @@ record! {
         /// than the estimator asks for them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder_headroom: Option<f64> => optional.or_null(),
-        /// Whether plans count with latencies and fan-outs that agents measured, where they differ from the profile in a row
-        /// of windows; default true.
+        /// Whether plans count with measured latencies and fan-outs that differ from the profile; default true.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub correct_profiles: Option<bool> => optional,
         /// The objective of its plans; default `hardware_then_accuracy`. The budget is that of this pipeline alone. With
@@ -394,9 +393,6 @@ record! {
         pub kubernetes: Option<KubernetesSpec> => optional.or_null(),
     }
 }
-
-/// The words of [`ReplanSpec::mode`].
-pub const REPLAN_MODES: &[&str] = ReplanMode::NAMES;
 
 impl Default for ReplanSpec {
     fn default() -> Self {
