@@ -7,7 +7,7 @@ use crate::decide::drift::{
 use crate::decide::drift_watch::FigureKey;
 use crate::documents;
 use crate::store::{self, PgConnection, drifts as rows};
-use apportion_domain::{Pipeline, Route, TaskIndex, VariantIndex};
+use apportion_domain::{Edge, Pipeline, Route, TaskIndex, VariantIndex};
 use apportion_wire::PipelineSpec;
 use std::collections::BTreeMap;
 use uuid::Uuid;
@@ -91,6 +91,7 @@ async fn latencies(db: &mut PgConnection, pipeline: Option<&str>, until: i64) ->
             count: row.batches.unsigned_abs(),
             measured: row.took_ms,
             expected: row.expected_ms,
+            variance: 0.0,
         };
         push(histories.entry(FigureKey { pipeline: row.pipeline, figure }).or_default(), row.period, part);
     }
@@ -105,49 +106,68 @@ async fn fanouts(
     specs: &[PipelineSpec],
 ) -> store::Result<Histories> {
     let counted = rows::children(db, pipeline, until - HISTORY_PERIODS_MAX, until).await?;
-    let mut means: BTreeMap<FigureKey, f64> = BTreeMap::new();
+    let mut profiled: BTreeMap<FigureKey, ProfiledFanout> = BTreeMap::new();
     for spec in specs.iter().filter(|spec| counted.iter().any(|row| row.pipeline == spec.name)) {
         // A spec without a complete profile has no fan-outs to compare with.
         let Ok(facts) = documents::facts(spec) else { continue };
-        let of = |(figure, mean)| (FigureKey { pipeline: spec.name.clone(), figure }, mean);
-        means.extend(profiled_fanouts(&facts.pipeline).into_iter().map(of));
+        let of = |(figure, fanout)| (FigureKey { pipeline: spec.name.clone(), figure }, fanout);
+        profiled.extend(profiled_fanouts(&facts.pipeline).into_iter().map(of));
     }
     let mut histories = Histories::new();
     for row in counted {
         let figure = ProfileFigure { kind: FigureKind::Fanout, task: row.task, variant: row.variant, at: row.child };
         let key = FigureKey { pipeline: row.pipeline, figure };
-        let Some(mean) = means.get(&key) else { continue };
+        let Some(fanout) = profiled.get(&key) else { continue };
+        let queries = row.queries as f64;
         let part = MeasuredPart {
             session: Uuid::nil(),
             count: row.queries.unsigned_abs(),
             measured: row.children as f64,
-            expected: row.queries as f64 * mean,
+            expected: queries * fanout.mean,
+            variance: queries * fanout.variance,
         };
         push(histories.entry(key).or_default(), row.period, part);
     }
     Ok(histories)
 }
 
-/// The mean queries of each variant at each child by the profile. Left out are edges on which an agent counts something
+/// Queries that one query makes at a child by the profile.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct ProfiledFanout {
+    mean: f64,
+    /// That of the distribution, else that of a Poisson count.
+    variance: f64,
+}
+
+impl ProfiledFanout {
+    fn of(pipeline: &Pipeline, edge: &Edge, variant: VariantIndex) -> Self {
+        let mean = pipeline.fanout(edge, variant);
+        let counts = pipeline.variant(edge.from, variant).fanout_counts.get(&edge.to);
+        let square = |(count, probability): &(u32, f64)| probability * (f64::from(*count) - mean).powi(2);
+        Self { mean, variance: counts.map_or(mean, |counts| counts.0.iter().map(square).sum()) }
+    }
+}
+
+/// The queries of each variant at each child by the profile. Left out are edges on which an agent counts something
 /// else: those into joins, where several parents make one query, and those of `one_of` with a distribution, which is that
 /// of the chosen child. An edge without queries has no ratio.
-fn profiled_fanouts(pipeline: &Pipeline) -> BTreeMap<ProfileFigure, f64> {
-    let mut means = BTreeMap::new();
+fn profiled_fanouts(pipeline: &Pipeline) -> BTreeMap<ProfileFigure, ProfiledFanout> {
+    let mut fanouts = BTreeMap::new();
     for at in pipeline.order() {
         let task = pipeline.task(*at);
         for edge in pipeline.children(*at).filter(|edge| !pipeline.is_join(edge.to)) {
             for (position, variant) in task.variants.iter().enumerate() {
                 let is_conditional = task.route == Route::OneOf && variant.fanout_counts.contains_key(&edge.to);
-                let mean = pipeline.fanout(edge, VariantIndex(position));
-                if !is_conditional && mean > 0.0 {
+                let fanout = ProfiledFanout::of(pipeline, edge, VariantIndex(position));
+                if !is_conditional && fanout.mean > 0.0 {
                     let name = |task: TaskIndex| pipeline.task(task).name.clone();
                     let (kind, variant) = (FigureKind::Fanout, variant.name.clone());
-                    means.insert(ProfileFigure { kind, task: name(*at), variant, at: name(edge.to) }, mean);
+                    fanouts.insert(ProfileFigure { kind, task: name(*at), variant, at: name(edge.to) }, fanout);
                 }
             }
         }
     }
-    means
+    fanouts
 }
 
 #[cfg(test)]
@@ -155,11 +175,13 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    /// The mean of each figure of the profile, as `variant>child`.
-    fn means(spec: serde_json::Value) -> Vec<(String, f64)> {
+    /// The fan-outs of the profile by `variant>child`: mean and variance.
+    fn fanouts_of(spec: serde_json::Value) -> Vec<(String, [f64; 2])> {
         let spec: PipelineSpec = serde_json::from_value(spec).expect("a spec");
         let facts = documents::facts(&spec).expect("a complete profile");
-        let named = |(figure, mean): (ProfileFigure, f64)| (format!("{}>{}", figure.variant, figure.at), mean);
+        let named = |(figure, of): (ProfileFigure, ProfiledFanout)| {
+            (format!("{}>{}", figure.variant, figure.at), [of.mean, of.variance])
+        };
         profiled_fanouts(&facts.pipeline).into_iter().map(named).collect()
     }
 
@@ -172,7 +194,7 @@ mod tests {
 
     #[test]
     fn each_edge_out_of_a_variant_has_a_profiled_mean() {
-        let found = means(json!({
+        let found = fanouts_of(json!({
             "name": "p", "slo_ms": 200.0,
             "tasks": [
                 task("find", json!({"name": "find-s", "fanout": 2.0, "fanout_counts": {"read": {"2": 0.5, "4": 0.5}}})),
@@ -180,7 +202,7 @@ mod tests {
             ],
             "edges": [{"from": "find", "to": "read"}, {"from": "find", "to": "sort", "ratio": 0.25}]
         }));
-        assert_eq!(found, [("find-s>read".to_owned(), 3.0), ("find-s>sort".to_owned(), 0.5)]);
+        assert_eq!(found, [("find-s>read".to_owned(), [3.0, 1.0]), ("find-s>sort".to_owned(), [0.5, 0.5])]);
     }
 
     #[test]
@@ -190,13 +212,13 @@ mod tests {
             {"from": "b", "to": "d", "primary": true}, {"from": "c", "to": "d", "primary": false}
         ]);
         let tasks: Vec<_> = ["a", "b", "c", "d"].map(|name| task(name, json!({"name": name}))).into();
-        let found = means(json!({"name": "p", "slo_ms": 200.0, "tasks": tasks, "edges": edges}));
-        assert_eq!(found, [("a>b".to_owned(), 1.0), ("a>c".to_owned(), 1.0)]);
+        let found = fanouts_of(json!({"name": "p", "slo_ms": 200.0, "tasks": tasks, "edges": edges}));
+        assert_eq!(found, [("a>b".to_owned(), [1.0; 2]), ("a>c".to_owned(), [1.0; 2])]);
     }
 
     #[test]
     fn measurements_of_a_period_stand_together() {
-        let part = |count| MeasuredPart { session: Uuid::nil(), count, measured: 1.0, expected: 1.0 };
+        let part = |count| MeasuredPart { session: Uuid::nil(), count, measured: 1.0, expected: 1.0, variance: 0.0 };
         let mut periods = Vec::new();
         for (period, count) in [(7, 1), (7, 2), (9, 3)] {
             push(&mut periods, period, part(count));

@@ -43,7 +43,8 @@ const QUERIES_MIN: u64 = 50;
 /// Batches whose mean is no further from the profile do not drift, in milliseconds. A thread wakes that late on a machine
 /// with other work.
 const DIFFERENCE_MS_MIN: f64 = 0.5;
-/// A fan-out differs from the profile's beyond this many standard deviations of a Poisson count.
+/// A fan-out differs from the profile's beyond this many standard deviations of a Poisson count, or of the profile's
+/// distribution if that is wider.
 const DEVIATIONS: f64 = 3.0;
 /// Queries of the prior.
 const PRIOR_QUERIES: f64 = 20.0;
@@ -127,6 +128,8 @@ pub struct MeasuredPart {
     pub measured: f64,
     /// The same by the profile, above 0.
     pub expected: f64,
+    /// Variance of `measured` by chance: of children, by their distribution in the profile; 0 for a latency.
+    pub variance: f64,
 }
 
 /// What all agents measured of a figure in one period.
@@ -155,11 +158,12 @@ impl MeasuredWindow {
     pub fn of(periods: &[PeriodSums], begin: i64, end: i64) -> Self {
         let mut parts: BTreeMap<Uuid, MeasuredPart> = BTreeMap::new();
         for part in periods.iter().filter(|of| (begin..end).contains(&of.period)).flat_map(|of| &of.parts) {
-            let none = MeasuredPart { session: part.session, count: 0, measured: 0.0, expected: 0.0 };
+            let none = MeasuredPart { session: part.session, count: 0, measured: 0.0, expected: 0.0, variance: 0.0 };
             let sum = parts.entry(part.session).or_insert(none);
             sum.count += part.count;
             sum.measured += part.measured;
             sum.expected += part.expected;
+            sum.variance += part.variance;
         }
         Self { begin, end, parts: parts.into_values().filter(|part| part.expected > 0.0).collect() }
     }
@@ -225,7 +229,10 @@ impl MeasuredWindow {
         let difference = (self.measured() - self.expected()).abs();
         match kind {
             FigureKind::Latency => difference > DIFFERENCE_MS_MIN * self.count() as f64,
-            FigureKind::Fanout => difference > DEVIATIONS * self.measured().max(self.expected()).sqrt(),
+            FigureKind::Fanout => {
+                let variance: f64 = self.parts.iter().map(|part| part.variance).sum();
+                difference > DEVIATIONS * variance.max(self.measured()).sqrt()
+            }
         }
     }
 

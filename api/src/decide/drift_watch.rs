@@ -88,7 +88,8 @@ mod tests {
 
     /// Batches at this ratio in these periods.
     fn history(ratio: f64, periods: std::ops::Range<i64>) -> Vec<PeriodSums> {
-        let part = || MeasuredPart { session: Uuid::nil(), count: 20, measured: ratio * 200.0, expected: 200.0 };
+        let (measured, expected) = (ratio * 200.0, 200.0);
+        let part = || MeasuredPart { session: Uuid::nil(), count: 20, measured, expected, variance: 0.0 };
         periods.map(|period| PeriodSums { period, parts: vec![part()] }).collect()
     }
 

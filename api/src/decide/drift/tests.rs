@@ -6,7 +6,7 @@ use apportion_serving::mix::SplitMix;
 const LATENCY: FigureKind = FigureKind::Latency;
 
 fn part(session: u128, count: u64, measured: f64, expected: f64) -> MeasuredPart {
-    MeasuredPart { session: Uuid::from_u128(session), count, measured, expected }
+    MeasuredPart { session: Uuid::from_u128(session), count, measured, expected, variance: expected }
 }
 
 /// One agent in the periods from 0 on: each has `count` batches of 10 ms by the profile, at these ratios.
@@ -129,6 +129,20 @@ fn a_fanout_needs_more_queries_than_its_poisson_error() {
     assert_eq!(factor(with(1_000, 1.3)), Some(1.3));
     // 180 queries with 2 children each, and 20 with 1: (360 + 20) / 200.
     assert_eq!(factor(with(60, 2.0)), Some(1.9), "the prior counts");
+}
+
+#[test]
+fn a_wide_distribution_needs_a_larger_difference() {
+    let is_drift = |measured: f64, variance: f64| {
+        let of = |period| PeriodSums { period, parts: vec![MeasuredPart { variance, ..part(1, 100, measured, 100.0) }] };
+        judged(FigureKind::Fanout, &(0..3).map(of).collect::<Vec<_>>(), None).is_some()
+    };
+    // (children instead of 100, variance, whether the difference is more than three deviations)
+    for (measured, variance, expected) in
+        [(130.0, 0.0, false), (140.0, 0.0, true), (150.0, 250.0, true), (150.0, 300.0, false)]
+    {
+        assert_eq!(is_drift(measured, variance), expected, "{measured} {variance}");
+    }
 }
 
 #[test]
