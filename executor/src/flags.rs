@@ -38,6 +38,8 @@ pub enum FlagError {
     Seconds,
     #[error("expected a number from 0 to 1")]
     Ratio,
+    #[error("expected a factor from 1 to 100")]
+    Slowness,
     /// This text after `remote=` is no URL of a server.
     #[error("{0:?} is no server: expected http://host:port")]
     Server(String),
@@ -63,6 +65,11 @@ fn seconds(text: &str) -> Result<f64, FlagError> {
 fn ratio(text: &str) -> Result<f64, FlagError> {
     let ratio = text.parse().ok().filter(|r: &f64| (0.0..=1.0).contains(r));
     ratio.ok_or(FlagError::Ratio)
+}
+
+fn slowness(text: &str) -> Result<f64, FlagError> {
+    let factor = text.parse().ok().filter(|factor: &f64| (1.0..=100.0).contains(factor));
+    factor.ok_or(FlagError::Slowness)
 }
 
 /// Serves its part of the fleet's target on this machine's devices.
@@ -162,6 +169,10 @@ pub struct Flags {
     /// Batches take at least as long as the profile says: devices are emulated
     #[arg(long)]
     pub pace: bool,
+    /// Batches of emulated devices take this many times their profile. The service sees a variant that is slower than its
+    /// profile
+    #[arg(long, default_value_t = 1.0, value_parser = slowness)]
+    pub slowness: f64,
 }
 
 /// The values of `--backend`.
@@ -207,6 +218,14 @@ impl Flags {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn factors_below_one_are_no_slowness() {
+        assert_eq!(slowness("1.3"), Ok(1.3));
+        for wrong in ["0.9", "101", "NaN", "fast"] {
+            assert_eq!(slowness(wrong), Err(FlagError::Slowness), "{wrong}");
+        }
+    }
 
     #[test]
     fn backends_are_read_and_others_refused() {

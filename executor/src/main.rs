@@ -223,8 +223,8 @@ fn options(flags: &Flags, files: Files, name: &str) -> Result<AgentOptions, Box<
     // An empty variable of the environment counts as a missing one.
     let endpoint = flags.otlp_endpoint.as_ref().filter(|endpoint| !endpoint.is_empty());
     let tracer = endpoint.map(|at| Tracer::new(at, flags.trace_ratio, name)).transpose()?;
-    let (pace, record, may_sleep) = (flags.pace, flags.record.clone(), flags.save_power);
-    Ok(AgentOptions { loader, pace, files, record, tracer, may_sleep })
+    let Flags { pace, slowness, save_power: may_sleep, .. } = *flags;
+    Ok(AgentOptions { loader, pace, slowness, files, record: flags.record.clone(), tracer, may_sleep })
 }
 
 /// Runs a part that must run as long as the agent does; the set has its name and how it ended.

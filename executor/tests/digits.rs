@@ -53,7 +53,15 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let inputs = target.pipelines[0].tasks[0].inputs.clone();
     let loader = BackendLoader::Onnx { library, provider: Provider::Cpu, threads: 1 };
     let files = Files::open(state.path()).expect("opens");
-    let handle = agent::start(AgentOptions { loader, pace: false, files, record: None, tracer: None, may_sleep: true });
+    let handle = agent::start(AgentOptions {
+        loader,
+        pace: false,
+        slowness: 1.0,
+        files,
+        record: None,
+        tracer: None,
+        may_sleep: true,
+    });
     handle.commands.send(AgentCommand::Welcome(1, Source::default())).await.expect("the loop runs");
     handle.commands.send(AgentCommand::Target(Box::new(target))).await.expect("the loop runs");
     let begun = Instant::now();

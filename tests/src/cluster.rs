@@ -282,8 +282,7 @@ impl Cluster {
         self.folder.path().join("service")
     }
 
-    /// Says where the service's clock is to stand, if it was started with [`Cluster::with_clock`]: `+0`, or so many
-    /// seconds off.
+    /// Sets the clock of a service that was started with [`Cluster::with_clock`]: `+0`, or seconds off.
     ///
     /// # Panics
     /// If the file cannot be written.
@@ -294,17 +293,19 @@ impl Cluster {
     /// The service is started from now on with a clock of its own (libfaketime), which [`Cluster::set_clock`] sets; false
     /// if this machine has no libfaketime.
     pub fn with_clock(&mut self) -> bool {
-        let libraries = [
-            "/usr/lib/x86_64-linux-gnu/faketime/libfaketimeMT.so.1",
-            "/usr/lib/aarch64-linux-gnu/faketime/libfaketimeMT.so.1",
-        ];
-        self.clock = libraries.iter().map(PathBuf::from).find(|path| path.exists());
+        let library = |of: &str| PathBuf::from(format!("/usr/lib/{of}-linux-gnu/faketime/libfaketimeMT.so.1"));
+        self.clock = ["x86_64", "aarch64"].map(library).into_iter().find(|path| path.exists());
         self.set_clock("+0");
         self.clock.is_some()
     }
 
     /// Starts an agent, again if it was killed.
     pub fn start_agent(&mut self, at: usize) {
+        self.start_slow_agent(at, 1.0);
+    }
+
+    /// The same with batches that take this many times their profile.
+    pub fn start_slow_agent(&mut self, at: usize, slowness: f64) {
         let (grpc, devices, folder) = (self.grpc, self.devices.to_string(), self.folder.path().to_owned());
         let agent = &mut self.agents[at];
         let mut command = Command::new(crate::machine::programs().join("apportion-agent"));
@@ -315,7 +316,7 @@ impl Cluster {
         };
         command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);
-        command.args(["--data", &format!("127.0.0.1:{}", agent.data)]);
+        command.args(["--data", &format!("127.0.0.1:{}", agent.data), "--slowness", &slowness.to_string()]);
         agent.child = Some(started(&mut command, &folder, &agent.name));
     }
 

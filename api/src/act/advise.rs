@@ -12,7 +12,7 @@ use super::replanned::{DemandOrigin, replanned_spec};
 use super::sources::{FactSourceError, read_demand, source_of};
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::measured::FleetTimes;
+use crate::decide::correction::Measurements;
 use crate::decide::replan::{ReplanInput, may_improve_after, period};
 use crate::store::{self, advice::AdviceRow, decisions::DecisionRow, leases::HeldLease};
 use apportion_domain::PipelinePlan;
@@ -172,8 +172,8 @@ impl Advisor {
         let hardware = self.registered_hardware().await?;
         let cancel = Arc::new(AtomicBool::new(false));
         // Agents measure nothing of a fleet that they do not serve.
-        let times = FleetTimes::default();
-        let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease, times };
+        let measured = Measurements::default();
+        let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease, measured };
         let shares = self.shares(&wishes, &hardware, &round).await?;
         for (wish, share) in wishes.into_iter().zip(shares).filter(|(wish, _)| wish.is_known) {
             let name = wish.spec.name.clone();
@@ -216,8 +216,8 @@ impl Advisor {
         let advised = wishes.iter().map(|wish| last_advice(wish.last.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let in_force = advised.iter().flatten().collect();
         let wishes = inputs.iter().collect();
-        let (times, cancel) = (&round.times, &round.cancel);
-        Ok(divide_devices(&DivisionInput { wishes, hardware, in_force, times, cancel }).await)
+        let (measured, cancel) = (&round.measured, &round.cancel);
+        Ok(divide_devices(&DivisionInput { wishes, hardware, in_force, measured, cancel }).await)
     }
 
     /// The registered hardware types that pipelines without agents may have.

@@ -26,7 +26,10 @@ pub async fn run(app: App) {
         }
         let unsaved = app.records.take();
         if unsaved.dropped > 0 {
-            tracing::warn!(rows = unsaved.dropped, "arrivals were dropped: the database stored none for too long");
+            tracing::warn!(
+                rows = unsaved.dropped,
+                "arrivals and sums of groups were dropped: the database stored none for too long"
+            );
         }
         match store_all(&app, &unsaved).await {
             Ok(()) => app.parts.note_alive(ServicePart::Records),
@@ -66,6 +69,7 @@ async fn store_all(app: &App, unsaved: &UnsavedRecords) -> store::Result<()> {
     for (session, loads) in &unsaved.loads {
         times::store_loads(&mut tx, *session, loads).await?;
     }
+    store::drifts::add_sums(&mut tx, &unsaved.groups.values().collect::<Vec<_>>()).await?;
     tx.commit().await
 }
 
@@ -76,13 +80,14 @@ fn newest(acks: &BTreeMap<Uuid, Vec<v1::Ack>>) -> BTreeMap<Uuid, Value> {
 
 /// Stores each record by itself. A record that the database refuses is dropped.
 async fn store_each(app: &App, unsaved: UnsavedRecords) {
-    let UnsavedRecords { acks, devices, hops, loads, arrivals, .. } = unsaved;
+    let UnsavedRecords { acks, devices, hops, loads, arrivals, groups, .. } = unsaved;
     let acks = acks.into_iter().map(|ack| UnsavedRecords { acks: [ack].into(), ..UnsavedRecords::default() });
     let devices = devices.into_iter().map(|one| UnsavedRecords { devices: [one].into(), ..UnsavedRecords::default() });
     let arrivals = arrivals.into_iter().map(|row| UnsavedRecords { arrivals: [row].into(), ..UnsavedRecords::default() });
     let hops = hops.into_iter().map(|one| UnsavedRecords { hops: [one].into(), ..UnsavedRecords::default() });
     let loads = loads.into_iter().map(|one| UnsavedRecords { loads: [one].into(), ..UnsavedRecords::default() });
-    for record in acks.chain(devices).chain(hops).chain(loads).chain(arrivals) {
+    let groups = groups.into_iter().map(|row| UnsavedRecords { groups: [row].into(), ..UnsavedRecords::default() });
+    for record in acks.chain(devices).chain(hops).chain(loads).chain(arrivals).chain(groups) {
         match store_all(app, &record).await {
             Ok(()) => {}
             Err(store::Error::Database(error)) => {

@@ -6,7 +6,7 @@
 //!
 //! Pipelines of different modes have no common goal. The devices are divided among the modes by work first.
 
-use crate::decide::measured::{FleetTimes, fill_times};
+use crate::decide::correction::Measurements;
 use crate::decide::replan::{LOWER_MAX, ReplanInput};
 use crate::decide::shares::{
     DeviceCounts, JointPart, PipelineSize, devices_of, divide, joint_objective, least_work, pipelines_by_goal, with_spare,
@@ -35,8 +35,8 @@ pub(super) struct DivisionInput<'a> {
     pub(super) hardware: &'a [HardwareSpec],
     /// The plans in force.
     pub(super) in_force: Vec<&'a PipelinePlan>,
-    /// The times that agents measured.
-    pub(super) times: &'a FleetTimes,
+    /// What agents measured.
+    pub(super) measured: &'a Measurements,
     /// Stops the joint plan when it is set.
     pub(super) cancel: &'a Arc<AtomicBool>,
 }
@@ -142,7 +142,7 @@ impl DivisionInput<'_> {
         let objective = joint_objective(&goals.iter().collect::<Vec<_>>());
         let spec = |wish: &&ReplanInput| {
             let mut spec = PipelineSpec { demand_qps: wish.demand_qps, ..wish.spec.clone() };
-            fill_times(&mut spec, self.times);
+            self.measured.fill(&mut spec);
             // A pipeline that cannot be planned on this hardware says so itself.
             let alone = documents::problem_document(objective.clone(), hardware.clone(), vec![spec.clone()]);
             alone.is_ok().then_some(spec)
@@ -197,9 +197,10 @@ mod tests {
     }
 
     async fn shares(wishes: &[ReplanInput], counts: &[(&str, u32)]) -> Vec<PipelineShare> {
-        let (hardware, times, cancel) = (hardware(counts), FleetTimes::default(), Arc::default());
+        let (hardware, measured, cancel) = (hardware(counts), Measurements::default(), Arc::default());
         let wishes = wishes.iter().collect();
-        let input = DivisionInput { wishes, hardware: &hardware, in_force: Vec::new(), times: &times, cancel: &cancel };
+        let input =
+            DivisionInput { wishes, hardware: &hardware, in_force: Vec::new(), measured: &measured, cancel: &cancel };
         divide_devices(&input).await
     }
 

@@ -1,16 +1,23 @@
 //! How do messages of agents become JSON and rows?
 
+use crate::decide::drift::PERIOD_S;
 use crate::decide::measured::{AgentHop, HOPS_MAX, LOAD_TIMES_MAX, ReplicaLoadTime, TIME_MS_MAX};
 use crate::store::Time;
 use crate::store::arrivals::ArrivalsRow;
+use crate::store::drifts::GroupSumsRow;
 use apportion_protocol::v1::{self, replica_state::State};
 use apportion_protocol::{DEVICES_MAX, TEXT_BYTES_MAX};
 use apportion_wire::ReplicaState;
 use serde_json::json;
 use std::collections::BTreeMap;
+use uuid::Uuid;
 
 /// Most pipelines in one report.
 const REPORT_PIPELINES_MAX: usize = 1_024;
+/// Most groups in one report.
+const REPORT_GROUPS_MAX: usize = 1_024;
+/// Most child tasks of one group in one report.
+const REPORT_CHILDREN_MAX: usize = 64;
 /// Most bins of one pipeline in one report. An agent reports each second, in bins of 10 ms.
 const REPORT_BINS_MAX: usize = 60_000;
 /// Highest count of one kind of answer in one report; larger counts are cut to it.
@@ -131,6 +138,36 @@ pub(super) fn arrivals(report: &v1::Report, sent_ms: i64) -> Vec<ArrivalsRow> {
     rows.into_values().collect()
 }
 
+/// The batches of a report that ended well, in the period of the service's clock in which it was sent. Groups that say
+/// nothing, names that cannot be registered and times that no batches have are left out. An agent of an earlier release
+/// names no task.
+pub(super) fn group_sums(report: &v1::Report, session: Uuid, sent_ms: i64) -> Vec<GroupSumsRow> {
+    let period = sent_ms.div_euclid(1_000 * PERIOD_S);
+    let count = |count: u64| count.min(COUNT_MAX) as i64;
+    let is_known = |of: &&v1::GroupStats| {
+        let names = [&of.pipeline, &of.task, &of.variant, &of.hardware];
+        let are_times = is_time(of.ended_ms) && is_time(of.expected_ms);
+        names.into_iter().all(|name| is_name(name)) && are_times && (of.ended_batches > 0 || of.ended_queries > 0)
+    };
+    let row = |of: &v1::GroupStats| {
+        let children = of.children.iter().take(REPORT_CHILDREN_MAX).filter(|child| is_name(&child.task));
+        GroupSumsRow {
+            period,
+            pipeline: of.pipeline.clone(),
+            task: of.task.clone(),
+            variant: of.variant.clone(),
+            hardware: of.hardware.clone(),
+            session,
+            batches: count(of.ended_batches),
+            took_ms: of.ended_ms,
+            expected_ms: of.expected_ms,
+            queries: count(of.ended_queries),
+            children: children.map(|child| (child.task.clone(), count(child.queries))).collect(),
+        }
+    };
+    report.groups.iter().filter(is_known).take(REPORT_GROUPS_MAX).map(row).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -173,6 +210,35 @@ mod tests {
         let of = [load("p", 2.0), load("", 3.0), load("a\0b", 4.0), load("p", -5.0), load("p", 2.0 * TIME_MS_MAX)];
         assert_eq!(load_times(&of, at).iter().map(|l| l.start_ms).collect::<Vec<_>>(), [2.0]);
         assert_eq!(load_times(&vec![load("p", 2.0); LOAD_TIMES_MAX + 1], at).len(), LOAD_TIMES_MAX);
+    }
+
+    #[test]
+    fn groups_are_summed_in_the_period_of_their_report() {
+        let child = |task: &str, queries| v1::ChildCount { task: task.into(), queries };
+        let of = |task: &str, ended_ms| v1::GroupStats {
+            pipeline: "p".into(),
+            task: task.into(),
+            variant: "v".into(),
+            hardware: "h".into(),
+            ended_batches: 2,
+            ended_ms,
+            expected_ms: 20.0,
+            ended_queries: u64::MAX,
+            children: vec![child("read", 7), child("", 1)],
+            ..Default::default()
+        };
+        let idle = v1::GroupStats { ended_batches: 0, ended_queries: 0, ..of("t", 0.0) };
+        let groups = vec![of("t", 26.0), of("", 26.0), of("t", f64::NAN), of("t", -1.0), idle];
+        let rows = group_sums(&v1::Report { groups, ..Default::default() }, Uuid::from_u128(7), 100_020);
+        let [row] = rows.as_slice() else { panic!("one group says something: {rows:?}") };
+        assert_eq!((row.period, row.batches, row.took_ms, row.expected_ms), (20, 2, 26.0, 20.0));
+        assert_eq!((row.queries, row.session), (i64::from(u32::MAX), Uuid::from_u128(7)));
+        assert_eq!(row.children, [("read".to_owned(), 7)].into());
+        let many = v1::Report { groups: vec![of("t", 1.0); REPORT_GROUPS_MAX + 1], ..Default::default() };
+        assert_eq!(group_sums(&many, Uuid::nil(), 0).len(), REPORT_GROUPS_MAX);
+        let children = (0..=REPORT_CHILDREN_MAX).map(|task| child(&format!("t{task}"), 1)).collect();
+        let wide = v1::Report { groups: vec![v1::GroupStats { children, ..of("t", 1.0) }], ..Default::default() };
+        assert_eq!(group_sums(&wide, Uuid::nil(), 0)[0].children.len(), REPORT_CHILDREN_MAX);
     }
 
     #[test]

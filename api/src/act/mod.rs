@@ -12,6 +12,8 @@ pub mod apply;
 pub mod connections;
 mod deployment;
 mod division;
+pub mod drift;
+pub mod figures;
 pub mod heartbeats;
 pub mod leader;
 pub mod lease;

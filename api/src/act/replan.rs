@@ -8,8 +8,8 @@ use super::apply::{
 };
 use super::division::{DivisionInput, divide_devices};
 use crate::app::{App, now};
+use crate::decide::correction::Measurements;
 use crate::decide::fleet::Fleet;
-use crate::decide::measured::{FleetTimes, fill_times};
 use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
 use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
 use crate::documents;
@@ -36,8 +36,8 @@ pub struct ReplanRound {
     pub cancel: Arc<AtomicBool>,
     /// The lease under which it is made.
     pub lease: HeldLease,
-    /// The times that agents measured.
-    pub times: FleetTimes,
+    /// What agents measured.
+    pub measured: Measurements,
 }
 
 /// A plan that replaces the one in force.
@@ -113,8 +113,8 @@ pub async fn run_round(
     let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };
     let hardware = free_hardware(app, fleet.counts(), &parts, &free).await?;
     let in_force = parts.iter().map(|p| &p.part).collect();
-    let (times, cancel) = (&round.times, &round.cancel);
-    let division = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force, times, cancel };
+    let (measured, cancel) = (&round.measured, &round.cancel);
+    let division = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force, measured, cancel };
     let shares = divide_devices(&division).await;
     let mut replacements: Vec<(&ReplanInput, Box<Replacement>)> = Vec::new();
     for (wish, share) in free.iter().zip(shares) {
@@ -309,7 +309,7 @@ pub(super) async fn plan_pipeline(
     }
     let mut spec = wish.spec.clone();
     spec.demand_qps = wish.demand_qps;
-    let notes = fill_times(&mut spec, &round.times);
+    let notes = round.measured.fill(&mut spec);
     let mut document = documents::problem_document(wish.objective(), hardware, vec![spec])?;
     documents::add_notes(&mut document, notes);
     let mut lowered = String::new();

@@ -41,8 +41,8 @@ pub(super) async fn note_wanted(
     let reach = devices_in_reach(&fleet.counts(), &types, since_epoch(now()));
     let hardware = free_hardware(app, reach, &parts, &free).await?;
     let plans = parts.iter().map(|p| &p.part).collect();
-    let (times, cancel) = (&round.times, &round.cancel);
-    let input = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force: plans, times, cancel };
+    let (measured, cancel) = (&round.measured, &round.cancel);
+    let input = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force: plans, measured, cancel };
     for (wish, share) in free.iter().zip(divide_devices(&input).await) {
         // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age of
         // that plan does not count, because machines take their time too.

@@ -6,9 +6,11 @@
 
 use crate::decide::measured::{ReplicaLoadTime, with_loads};
 use crate::store::arrivals::ArrivalsRow;
+use crate::store::drifts::GroupSumsRow;
 use apportion_protocol::v1::{self, replica_state::State};
 use serde_json::Value;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, PoisonError};
 use tokio::sync::Notify;
 use uuid::Uuid;
@@ -17,6 +19,8 @@ use uuid::Uuid;
 const ACKS_MAX: usize = 32;
 /// Most seconds of pipelines that wait. Beyond them the oldest are dropped.
 const ARRIVALS_MAX: usize = 100_000;
+/// Most sums of groups that wait. Beyond them the oldest are dropped.
+const GROUP_SUMS_MAX: usize = 100_000;
 
 /// The records of one service process.
 #[derive(Debug, Default)]
@@ -39,8 +43,28 @@ pub struct UnsavedRecords {
     pub loads: BTreeMap<Uuid, Vec<ReplicaLoadTime>>,
     /// Arrivals in the order of their keys, so that two processes never deadlock.
     pub arrivals: BTreeMap<(i64, String), ArrivalsRow>,
-    /// How many arrivals were dropped.
+    /// Batches that ended well.
+    pub groups: BTreeMap<GroupSumsKey, GroupSumsRow>,
+    /// How many arrivals and sums of groups were dropped.
     pub dropped: u64,
+}
+
+/// The key of a group's sums: of one period, and of one agent's stream.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct GroupSumsKey {
+    period: i64,
+    pipeline: String,
+    task: String,
+    variant: String,
+    hardware: String,
+    session: Uuid,
+}
+
+impl GroupSumsKey {
+    fn of(row: &GroupSumsRow) -> Self {
+        let [pipeline, task, variant, hardware] = [&row.pipeline, &row.task, &row.variant, &row.hardware].map(Clone::clone);
+        Self { period: row.period, pipeline, task, variant, hardware, session: row.session }
+    }
 }
 
 /// What is stored of a report.
@@ -54,11 +78,14 @@ pub struct ReportRecords {
     pub loads: Vec<ReplicaLoadTime>,
     /// Arrivals by pipeline and second.
     pub arrivals: Vec<ArrivalsRow>,
+    /// Batches that ended well, by period and group.
+    pub groups: Vec<GroupSumsRow>,
 }
 
 impl ReportRecords {
     fn is_empty(&self) -> bool {
-        self.devices.is_none() && self.hops.is_none() && self.loads.is_empty() && self.arrivals.is_empty()
+        let has_times = self.hops.is_some() || !self.loads.is_empty();
+        self.devices.is_none() && !has_times && self.arrivals.is_empty() && self.groups.is_empty()
     }
 }
 
@@ -93,11 +120,34 @@ impl UnsavedRecords {
         }
     }
 
+    fn add_group_sums(&mut self, row: &GroupSumsRow) {
+        match self.groups.entry(GroupSumsKey::of(row)) {
+            Entry::Vacant(entry) => {
+                entry.insert(row.clone());
+            }
+            Entry::Occupied(mut entry) => {
+                let sum = entry.get_mut();
+                sum.batches += row.batches;
+                sum.took_ms += row.took_ms;
+                sum.expected_ms += row.expected_ms;
+                sum.queries += row.queries;
+                for (child, queries) in &row.children {
+                    *sum.children.entry(child.clone()).or_default() += queries;
+                }
+            }
+        }
+        while self.groups.len() > GROUP_SUMS_MAX {
+            self.groups.pop_first();
+            self.dropped += 1;
+        }
+    }
+
     /// Whether there is nothing to store.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let has_times = !(self.hops.is_empty() && self.loads.is_empty());
-        self.acks.is_empty() && self.devices.is_empty() && self.arrivals.is_empty() && !has_times
+        let has_counts = !(self.arrivals.is_empty() && self.groups.is_empty());
+        self.acks.is_empty() && self.devices.is_empty() && !has_counts && !has_times
     }
 
     /// Adds records that could not be stored; records that came since are newer.
@@ -118,6 +168,7 @@ impl UnsavedRecords {
             self.loads.insert(session, with_loads(loads, &later));
         }
         earlier.arrivals.values().for_each(|row| self.add_arrivals(row));
+        earlier.groups.values().for_each(|row| self.add_group_sums(row));
     }
 }
 
@@ -145,6 +196,7 @@ impl AgentRecords {
                 unsaved.loads.insert(session, with_loads(known, &report.loads));
             }
             report.arrivals.iter().for_each(|row| unsaved.add_arrivals(row));
+            report.groups.iter().for_each(|row| unsaved.add_group_sums(row));
         });
         self.added.notify_one();
     }
@@ -221,6 +273,33 @@ mod tests {
         assert_eq!(times(&all), [1.0, 2.0, 3.0, 4.0]);
         records.add_report(session, report("", &[5.0; LOAD_TIMES_MAX + 1]));
         assert_eq!(records.take().loads[&session].len(), LOAD_TIMES_MAX);
+    }
+
+    fn sums(period: i64, batches: i64) -> GroupSumsRow {
+        let took_ms = 13.0 * batches as f64;
+        let children = [("read".to_owned(), 2 * batches)].into();
+        GroupSumsRow { period, pipeline: "p".into(), batches, took_ms, children, ..GroupSumsRow::default() }
+    }
+
+    #[test]
+    fn sums_of_groups_add_up_also_after_a_failure() {
+        let (records, session) = (AgentRecords::default(), Uuid::from_u128(1));
+        let report = |rows: &[GroupSumsRow]| ReportRecords { groups: rows.to_vec(), ..ReportRecords::default() };
+        records.add_report(session, report(&[sums(1, 2), sums(1, 3), sums(2, 1)]));
+        let failed = records.take();
+        records.add_report(session, report(&[sums(2, 4)]));
+        records.put_back(failed);
+        let all = records.take();
+        let known = all.groups.values().map(|row| (row.period, row.batches, row.took_ms, row.children["read"]));
+        assert_eq!(known.collect::<Vec<_>>(), [(1, 5, 65.0, 10), (2, 5, 65.0, 10)]);
+    }
+
+    #[test]
+    fn sums_of_groups_are_bounded() {
+        let mut unsaved = UnsavedRecords::default();
+        (0..GROUP_SUMS_MAX as i64 + 2).for_each(|period| unsaved.add_group_sums(&sums(period, 1)));
+        assert_eq!((unsaved.groups.len(), unsaved.dropped), (GROUP_SUMS_MAX, 2));
+        assert_eq!(unsaved.groups.keys().next().map(|key| key.period), Some(2));
     }
 
     #[test]

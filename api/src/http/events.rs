@@ -25,7 +25,7 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-pub const KINDS: [&str; 17] = [
+pub const KINDS: [&str; 18] = [
     "target",
     "decision",
     "plan",
@@ -43,6 +43,7 @@ pub const KINDS: [&str; 17] = [
     "wish-expired",
     "machines",
     "times",
+    "drift",
 ];
 
 /// An event.
@@ -56,7 +57,8 @@ pub struct EventDocument {
     /// `release`, `budget` (another alert about missed requests). Also `schedule` (a firing, and its end) and `workload`
     /// (one on Kubernetes was scaled, or may not be). Of machines: `machine-asked`, `machine-came`, `machine-lost`,
     /// `machine-returned`, `wish-expired` (it does not come) and `machines` (what hinders them). `times`: other times of a
-    /// file are far from those that agents measured.
+    /// file are far from those that agents measured. `drift`: a figure of a profile begins to differ from the measured one,
+    /// differs by another factor, or is as before.
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,

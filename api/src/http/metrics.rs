@@ -3,6 +3,7 @@
 use super::refusal::HandlerResult;
 use super::webhooks::WEBHOOKS_MAX;
 use crate::act::apply::agent_facts;
+use crate::act::figures::{MeasuredFigure, measured_latencies};
 use crate::act::times::fleet_times;
 use crate::app::App;
 use crate::app::counts;
@@ -48,6 +49,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let budgets = read_budgets(&mut db, now).await?;
     let webhooks = store::webhooks::list(&mut db, None, WEBHOOKS_MAX).await?;
     let machines = MachineFigures::read(&mut db).await?;
+    let latencies = measured_latencies(&mut db).await?;
     drop(db);
     let mut page = Page::default();
     page.figure("target_generation", "Generation of the target in force.", target.generation);
@@ -60,6 +62,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let in_state = AgentState::ALL.iter().map(|state| (state.name().to_owned(), count(*state)));
     page.labelled_figure("agents", "Agents by state.", "state", in_state);
     add_times(&mut page, agents);
+    add_drift(&mut page, latencies);
     let mut offered: BTreeMap<String, f64> = BTreeMap::new();
     for row in arrivals {
         *offered.entry(row.pipeline).or_default() += row.offered as f64 / RATE_WINDOW_S as f64;
@@ -93,6 +96,15 @@ fn add_times(page: &mut Page, agents: Vec<AgentRow>) {
     }
     let seconds = loads.into_iter().filter_map(|(key, of)| Some((key, MeasuredLoad::of(of.into_iter())?.median_ms / 1e3)));
     page.group_figure("measured_load_seconds", "Time of a replica's load, median of the last ones.", seconds.collect());
+}
+
+/// The measured latencies over those of the profiles.
+fn add_drift(page: &mut Page, latencies: Vec<MeasuredFigure>) {
+    let ratio = |MeasuredFigure { pipeline, figure, window }: MeasuredFigure| {
+        ([pipeline, figure.task, figure.variant, figure.at], window.ratio())
+    };
+    let help = "Time of batches over their time by the profile, as agents agree on it over the last windows.";
+    page.group_figure("profile_drift_ratio", help, latencies.into_iter().map(ratio).collect());
 }
 
 /// Misses over permitted misses, by pipeline.

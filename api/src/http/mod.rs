@@ -13,6 +13,7 @@ pub mod body;
 pub mod comparisons;
 pub mod decisions;
 pub mod demand;
+pub mod drift;
 pub mod events;
 pub mod explanations;
 pub mod files;
@@ -106,6 +107,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(pipelines::configure)
         .configure(loads::configure)
         .configure(times::configure)
+        .configure(drift::configure)
         .configure(demand::configure)
         .configure(files::configure)
         .configure(traces::configure)

@@ -36,6 +36,7 @@ use utoipa_swagger_ui::SwaggerUi;
         pipelines::live_arrivals,
         loads::list,
         times::get,
+        drift::get,
         demand::get_demand,
         demand::post_demand,
         demand::get_deployment,

@@ -3,10 +3,9 @@
 use super::body::{DOCUMENT_BYTES_MAX, off_loop};
 use super::refusal::Refusal;
 use crate::act::apply::agent_facts;
+use crate::act::drift::measurements;
 use crate::act::replan::live_hardware;
-use crate::act::times;
 use crate::decide::fleet::Fleet;
-use crate::decide::measured::fill_times;
 use crate::documents;
 use crate::jobs::PlanOptions;
 use crate::store::{self, PgConnection, plans::PlanRow};
@@ -213,15 +212,15 @@ async fn available_hardware(db: &mut PgConnection) -> Result<Vec<HardwareSpec>, 
     Ok(store::hardware::list(db).await?.into_iter().map(spec).collect())
 }
 
-/// Registered pipelines with the times that agents measured, where their files have none.
+/// Registered pipelines with the measurements of agents: times where their files have none, and corrected profiles.
 struct FilledSpecs {
     specs: Vec<PipelineSpec>,
-    /// Sentences about these times.
+    /// Sentences about these measurements.
     notes: Vec<String>,
 }
 
 async fn specs(db: &mut PgConnection, pipelines: Vec<PlannedPipeline>) -> Result<FilledSpecs, Refusal> {
-    let times = times::read(db).await?;
+    let measured = measurements(db).await?;
     let (mut specs, mut notes) = (Vec::with_capacity(pipelines.len()), Vec::new());
     for (i, planned) in pipelines.into_iter().enumerate() {
         let row = store::pipelines::get(db, &planned.name).await?;
@@ -229,7 +228,7 @@ async fn specs(db: &mut PgConnection, pipelines: Vec<PlannedPipeline>) -> Result
             || Refusal::value(format!("/pipelines/{i}/name"), format!("{}: expected a registered pipeline", planned.name));
         let mut spec = documents::measured(&row.ok_or_else(missing)?)?;
         spec.demand_qps = planned.demand_qps.unwrap_or(spec.demand_qps);
-        notes.extend(fill_times(&mut spec, &times));
+        notes.extend(measured.fill(&mut spec));
         specs.push(spec);
     }
     Ok(FilledSpecs { specs, notes })

@@ -16,6 +16,7 @@ pub mod arrivals;
 pub mod audit;
 mod connection;
 pub mod decisions;
+pub mod drifts;
 pub mod events;
 pub mod files;
 pub mod hardware;

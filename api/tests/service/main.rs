@@ -7,6 +7,7 @@ mod bounds;
 mod conditions;
 mod database;
 mod deletion;
+mod drift;
 mod events;
 mod fleet;
 mod http;

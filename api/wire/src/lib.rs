@@ -57,8 +57,8 @@ pub use result_file::{
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use simulation_file::{SimulatedPipelineFile, SimulationFile};
 pub use spec::{
-    HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ReplanSpec, TaskSpec, TensorSpec, ValidationSpec,
-    VariantSpec,
+    HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ProfileRowSpec, ReplanSpec, TaskSpec, TensorSpec,
+    ValidationSpec, VariantSpec,
 };
 pub use states::{
     AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope,

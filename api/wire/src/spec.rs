@@ -357,7 +357,7 @@ record! {
     pub struct ReplanSpec {
         /// `off` (default), `advisory` (plans are made and not deployed) or `apply`.
         #[serde(default = "replan_off")]
-        pub mode: String => optional.words(REPLAN_MODES),
+        pub mode: String => optional.words(ReplanMode::NAMES),
         /// Seconds from one plan to the next; default 10.
         #[serde(default = "replan_period_s")]
         pub period_s: f64 => optional,
@@ -375,6 +375,9 @@ record! {
         /// than the estimator asks for them.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder_headroom: Option<f64> => optional.or_null(),
+        /// Whether plans count with measured latencies and fan-outs that differ from the profile; default true.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub correct_profiles: Option<bool> => optional,
         /// The objective of its plans; default `hardware_then_accuracy`. The budget is that of this pipeline alone. With
         /// `min_cost`, a new plan comes into force only if it saves more on the last loads than the change costs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -391,9 +394,6 @@ record! {
     }
 }
 
-/// The words of [`ReplanSpec::mode`].
-pub const REPLAN_MODES: &[&str] = ReplanMode::NAMES;
-
 impl Default for ReplanSpec {
     fn default() -> Self {
         Self {
@@ -403,6 +403,7 @@ impl Default for ReplanSpec {
             min_qps: one(),
             ladder: None,
             ladder_headroom: None,
+            correct_profiles: None,
             objective: None,
             demand: None,
             deployed: None,

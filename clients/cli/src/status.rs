@@ -47,7 +47,8 @@ struct PipelineStatus {
     hop_given_ms: Option<f64>,
     /// The time of a hop, as agents measured it; null without a measurement.
     hop_measured_ms: Option<f64>,
-    /// Sentences about its times: those that are 0, and those that are far from their measurement.
+    /// Sentences about its times: those that are 0, and those that are far from their measurement. Also about each figure
+    /// of its profile that differs from the measured one.
     warnings: Vec<String>,
 }
 
@@ -86,12 +87,13 @@ async fn read(client: &ServiceClient) -> Result<(Value, Value, Vec<PipelineStatu
             let spec = client.get(&client.path(&["v1", "pipelines", name])).await?;
             let arrivals =
                 client.get(&format!("{}?seconds={SECONDS}", client.path(&["v1", "pipelines", name, "arrivals"]))).await?;
-            // A service of an earlier release compares no times.
+            // A service of an earlier release compares no times and no figures of profiles.
             let times = client.get(&client.path(&["v1", "pipelines", name, "times"])).await.unwrap_or_default();
+            let drift = client.get(&client.path(&["v1", "pipelines", name, "drift"])).await.unwrap_or_default();
             let replicas = replicas_of(&target["placement"], name);
             let count = ReplicaCount { ready: replicas.intersection(&ready).count(), replicas: replicas.len() };
             let judged = judged(name, pipeline["demand_qps"].as_f64().unwrap_or(0.0), &spec, &arrivals, count);
-            found.push(with_times(judged, &times));
+            found.push(with_drift(with_times(judged, &times), &drift));
         }
     }
     Ok((target, agents, found))
@@ -136,13 +138,23 @@ fn judged(name: &str, planned_qps: f64, spec: &Value, arrivals: &Value, count: R
 
 /// The status with the times of the file beside the measured ones.
 fn with_times(status: PipelineStatus, times: &Value) -> PipelineStatus {
-    let warnings = times["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str().map(str::to_owned));
     PipelineStatus {
         hop_given_ms: times["network_ms"]["given"].as_f64(),
         hop_measured_ms: times["network_ms"]["measured"]["median_ms"].as_f64(),
-        warnings: warnings.collect(),
+        warnings: warnings_of(times).collect(),
         ..status
     }
+}
+
+/// The status with the drifts of the profile.
+fn with_drift(mut status: PipelineStatus, drift: &Value) -> PipelineStatus {
+    status.warnings.extend(warnings_of(drift));
+    status
+}
+
+/// The sentences of a document.
+fn warnings_of(document: &Value) -> impl Iterator<Item = String> + '_ {
+    document["warnings"].as_array().into_iter().flatten().filter_map(|w| w.as_str().map(str::to_owned))
 }
 
 fn table(target: &Value, agents: usize, pipelines: &[PipelineStatus]) -> String {
@@ -216,6 +228,15 @@ mod tests {
         assert!(text.ends_with("warning: pipeline p: network_ms is 5 ms in the file"), "{text}");
         let status = judged("p", 5.0, &json!({}), &json!([]), ReplicaCount { ready: 1, replicas: 1 });
         assert_eq!(with_times(status, &Value::Null).hop_measured_ms, None, "an earlier release says nothing");
+    }
+
+    #[test]
+    fn drifts_of_the_profile_are_warnings() {
+        let status = judged("p", 5.0, &json!({}), &json!([]), ReplicaCount { ready: 1, replicas: 1 });
+        let status = with_times(status, &json!({"warnings": ["one"]}));
+        let status = with_drift(status, &json!({"figures": [], "warnings": ["two"]}));
+        assert_eq!(status.warnings, ["one", "two"]);
+        assert_eq!(with_drift(status, &Value::Null).warnings.len(), 2, "an earlier release says nothing");
     }
 
     #[test]

@@ -263,6 +263,25 @@ pub struct GroupStats {
     pub waited_ms: f64,
     #[prost(message, repeated, tag = "7")]
     pub children: ::prost::alloc::vec::Vec<ChildCount>,
+    /// names outlive the numbers of groups
+    #[prost(string, tag = "8")]
+    pub task: ::prost::alloc::string::String,
+    #[prost(string, tag = "9")]
+    pub variant: ::prost::alloc::string::String,
+    #[prost(string, tag = "10")]
+    pub hardware: ::prost::alloc::string::String,
+    /// batches that ended well, offline ones included
+    #[prost(uint64, tag = "11")]
+    pub ended_batches: u64,
+    /// their time
+    #[prost(double, tag = "12")]
+    pub ended_ms: f64,
+    /// their time by the profile of the target; 0: it has none
+    #[prost(double, tag = "13")]
+    pub expected_ms: f64,
+    /// queries that ended well, of requests that were still wanted; children are theirs
+    #[prost(uint64, tag = "14")]
+    pub ended_queries: u64,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ChildCount {

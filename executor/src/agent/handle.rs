@@ -121,6 +121,8 @@ pub struct AgentOptions {
     pub loader: BackendLoader,
     /// Batches take at least as long as their profile says.
     pub pace: bool,
+    /// Batches of emulated devices take this many times their profile, at least 1.
+    pub slowness: f64,
     /// The state directory.
     pub files: Files,
     /// Where all that the node is told is recorded, and what it does.

@@ -352,7 +352,7 @@ impl Loop {
                 Action::Load { replica, digest } => self.fetch(replica, digest),
                 Action::Run { replica, inputs, expected } => {
                     let is_held = self.options.pace || self.options.loader.kind() == BackendKind::Emulated;
-                    let hold = if is_held { expected } else { Duration::ZERO };
+                    let hold = if is_held { expected.mul_f64(self.options.slowness) } else { Duration::ZERO };
                     let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(inputs, expected, hold));
                     let happened = match ran {
                         Some(BatchRun::Later) => continue,

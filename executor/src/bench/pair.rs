@@ -87,7 +87,7 @@ impl Pair {
                 files.add(model).map_err(disk)?;
             }
             let (loader, may_sleep) = (setup.loader.clone(), setup.may_sleep);
-            let options = AgentOptions { loader, pace: false, files, record: None, tracer: None, may_sleep };
+            let options = AgentOptions { loader, pace: false, slowness: 1.0, files, record: None, tracer: None, may_sleep };
             let (up, started) = std::sync::mpsc::channel();
             let stopped = stop.clone();
             threads.push(std::thread::spawn(move || {

@@ -221,6 +221,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                     let handle = agent::start(AgentOptions {
                         loader: BackendLoader::files(numbers),
                         pace: false,
+                        slowness: 1.0,
                         files,
                         record: None,
                         tracer: None,

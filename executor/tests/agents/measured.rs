@@ -1,8 +1,9 @@
-//! Agents measure how long hops and loads take, and report it.
+//! Agents measure how long hops, loads and batches take, and report it.
 
 use crate::support::agents::Agent;
 use crate::support::control::{Control, Heard};
 use crate::support::{Group, target, until};
+use apportion_protocol::v1;
 use std::path::Path;
 use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -13,6 +14,10 @@ use tokio::sync::mpsc;
 const DELAY: Duration = Duration::from_millis(200);
 /// Most parts that are on the way; the sender then waits.
 const PARTS_MAX: usize = 1_024;
+
+/// Both tasks at agent 1. Each batch of `sum` sleeps for 50 ms.
+const SLOW_SUM: [Group<'static>; 2] =
+    [Group { id: 1, task: 0, variant: "split", agents: &[1] }, Group { id: 2, task: 1, variant: "sum 50", agents: &[1] }];
 
 /// Passes all that comes on one end to the other, each part after [`DELAY`].
 async fn pass_on(mut from: impl AsyncReadExt + Unpin, mut to: impl AsyncWriteExt + Unpin + Send + 'static) {
@@ -94,11 +99,7 @@ async fn the_load_of_each_replica_is_reported_once() {
     let folder = tempfile::tempdir().expect("a folder");
     let control = Control::start(&["split", "sum 50"]).await;
     let agents = agents(&control, folder.path(), 1, Agent::start).await;
-    let groups = [
-        Group { id: 1, task: 0, variant: "split", agents: &[1] },
-        Group { id: 2, task: 1, variant: "sum 50", agents: &[1] },
-    ];
-    control.send(target(1, &[(1, agents[0].data.clone())], &groups));
+    control.send(target(1, &[(1, agents[0].data.clone())], &SLOW_SUM));
     control.applied("a1", 1).await;
     let loads = until("both loads are reported", || Some(control.heard("a1").loads).filter(|l| l.len() >= 2)).await;
     let of = |task: &str| loads.iter().find(|l| l.task == task).unwrap_or_else(|| panic!("no load of {task}: {loads:?}"));
@@ -125,4 +126,40 @@ async fn emulated_replicas_report_no_load() {
     let before = control.heard("a1").reports;
     until("two more reports", || (control.heard("a1").reports >= before + 2).then_some(())).await;
     assert_eq!(control.heard("a1").loads, []);
+}
+
+/// The sums of all reports about a task's groups.
+fn summed(control: &Control, task: &str) -> v1::GroupStats {
+    let reported = control.heard("a1").groups.into_iter().filter(|of| of.task == task);
+    reported.fold(v1::GroupStats::default(), |sum, of| v1::GroupStats {
+        ended_batches: sum.ended_batches + of.ended_batches,
+        ended_ms: sum.ended_ms + of.ended_ms,
+        expected_ms: sum.expected_ms + of.expected_ms,
+        ended_queries: sum.ended_queries + of.ended_queries,
+        children: sum.children.into_iter().chain(of.children).collect(),
+        variant: of.variant,
+        ..v1::GroupStats::default()
+    })
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn batches_are_reported_beside_their_profile() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let control = Control::start(&["split", "sum 50"]).await;
+    let agents = agents(&control, folder.path(), 1, Agent::start).await;
+    control.send(target(1, &[(1, agents[0].data.clone())], &SLOW_SUM));
+    agents[0].ready("toy").await;
+    // Two children.
+    let (status, answer) = agents[0].infer(&[[2.0, 7.0]]).await;
+    assert_eq!(status, 200, "{answer}");
+    let sum =
+        until("both queries of sum are reported", || Some(summed(&control, "sum")).filter(|sum| sum.ended_queries == 2))
+            .await;
+    // A batch takes 1 ms by the profile, and it sleeps for 50 ms.
+    let batches = sum.ended_batches as f64;
+    assert!(batches > 0.0 && (sum.expected_ms - batches).abs() < 1e-9, "{sum:?}");
+    assert!(sum.ended_ms >= 50.0 * batches && sum.variant == "sum 50", "{sum:?}");
+    let split = summed(&control, "split");
+    assert_eq!((split.ended_batches, split.ended_queries), (1, 1));
+    assert_eq!(split.children, [v1::ChildCount { task: "sum".into(), queries: 2 }]);
 }

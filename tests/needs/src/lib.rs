@@ -51,7 +51,7 @@ pub enum Need {
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,

@@ -4,6 +4,7 @@
 //! `APPORTION_TRIAL_SHAPE` names the loads of `fidelity` that are run, by a part of their names.
 
 mod changes;
+mod drift;
 mod faults;
 mod fidelity;
 mod large;

@@ -40,6 +40,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("InferLine", NotYet, "recorded trace", In("executor/node/src/steering.rs", "no trace of the load")),
     ("Loki", There, "both latency rules", In("solver/planning/src/exact/model/covers.rs", "Rule `path`")),
     ("Loki", There, "tables from observed load", In("executor/node/src/steering.rs", "RoutingPolicy::MostAccurateFirst")),
+    ("Loki", There, "observed multiplicative factors", In("api/src/decide/correction.rs", "correct_fanout")),
     ("Loki", There, "backup tables", In("executor/node/src/node/route.rs", "with_backup")),
     ("Loki", There, "Proteus", In("solver/planning/src/baselines/proteus.rs", "Proteus")),
     ("INFaaS", There, "scaling ILP", In("solver/planning/src/scaling/ilp.rs", "4.2.1")),

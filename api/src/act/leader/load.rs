@@ -47,6 +47,12 @@ impl LoadWatch {
         self.watched.values_mut().for_each(WatchedPipeline::make_due);
     }
 
+    /// Makes a pipeline due at once; returns whether it is replanned.
+    pub(super) fn make_due(&mut self, pipeline: &str) -> bool {
+        let watched = self.watched.get_mut(pipeline);
+        watched.map(WatchedPipeline::make_due).is_some()
+    }
+
     /// Whether a pipeline is due.
     pub(super) fn is_due(&self, at: Instant) -> bool {
         self.watched.values().any(|watched| watched.is_due(at))

@@ -8,12 +8,14 @@ mod load;
 mod schedules;
 
 use super::apply::{ApplyError, fence};
+use super::drift::{DriftNews, DriftWatch, measurements};
 use super::lease::{Chain, LEADER, work_while_held};
 use super::replan::{ReplanRound, RoundSummary, run_round};
 use super::times;
 use super::wanted::note_wanted;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
+use crate::decide::drift::PERIOD_S;
 use crate::decide::replan::{ReplanCause, ReplanInput};
 use crate::store::{self, leases::HeldLease, schedules::FiringRow};
 use apportion_wire::FiringState;
@@ -39,6 +41,8 @@ const LINK_KEY_AGE_S: f64 = 24.0 * 3_600.0;
 const DELETE_EVERY: Duration = Duration::from_secs(600);
 /// Seconds that arrivals are kept.
 const KEEP_ARRIVALS_S: i64 = 24 * 3_600;
+/// Periods that sums of groups are kept: ten minutes. A judgement reads the last 90 s.
+const KEEP_SUMS_PERIODS: i64 = 600 / PERIOD_S;
 /// Days that the audit is kept.
 const KEEP_AUDIT_DAYS: i64 = 400;
 /// Days that events are kept.
@@ -97,6 +101,7 @@ struct Leader {
     fleet: FleetWatch,
     load: LoadWatch,
     schedules: ScheduleWatch,
+    drift: DriftWatch,
     /// Why the next round begins before the period is over.
     early: Option<EarlyRound>,
     round: Option<RunningRound>,
@@ -112,6 +117,7 @@ impl Leader {
             fleet: FleetWatch::new(app.clone(), lease, Instant::now()),
             load: LoadWatch::new(app.clone(), lease),
             schedules: ScheduleWatch::new(app.clone(), lease),
+            drift: DriftWatch::new(app.clone(), lease),
             app,
             lease,
             early: None,
@@ -132,6 +138,7 @@ impl Leader {
             let why = if cause == ReplanCause::Misses { "requests miss" } else { "the load has changed" };
             self.early = Some(EarlyRound { why: why.into(), cause });
         }
+        self.follow_drifts().await?;
         self.end_round().await?;
         self.schedules.fire_due().await?;
         self.begin_scheduled_round().await?;
@@ -144,6 +151,17 @@ impl Leader {
     fn replan_now(&mut self, why: &str) {
         self.early = Some(EarlyRound { why: why.into(), cause: ReplanCause::Change });
         self.load.make_all_due();
+    }
+
+    /// Makes the pipelines due with profiles that begin to drift, or cease to.
+    async fn follow_drifts(&mut self) -> Result<(), ApplyError> {
+        let news = self.drift.follow_changes().await?;
+        let news: Vec<DriftNews> = news.into_iter().filter(|news| self.load.make_due(&news.pipeline)).collect();
+        if !news.is_empty() {
+            let why = news.into_iter().map(|news| news.why).collect::<Vec<_>>().join(", ");
+            self.early = Some(EarlyRound { why, cause: ReplanCause::Change });
+        }
+        Ok(())
     }
 
     /// Takes the result of a round that has ended.
@@ -205,8 +223,8 @@ impl Leader {
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
         let deploys = firing.is_some() || !fleet.is_empty();
         let work = async move {
-            let times = times::read(&mut *app.pool.acquire().await?).await?;
-            let round = ReplanRound { why, cancel: stop, lease, times };
+            let measured = measurements(&mut *app.pool.acquire().await?).await?;
+            let round = ReplanRound { why, cancel: stop, lease, measured };
             let deployed =
                 if deploys { run_round(&app, &fleet, &wishes, &round).await } else { Ok(RoundSummary::default()) };
             if deployed.is_ok()
@@ -251,6 +269,7 @@ impl Leader {
         self.deleted_at = Some(Instant::now());
         let mut db = self.app.pool.acquire().await?;
         store::arrivals::forget(&mut db, now().timestamp() - KEEP_ARRIVALS_S).await?;
+        store::drifts::forget_sums(&mut db, now().timestamp() / PERIOD_S - KEEP_SUMS_PERIODS).await?;
         store::processes::forget(&mut db).await?;
         store::decisions::forget(&mut db, now() - chrono::Duration::days(KEEP_DECISIONS_DAYS)).await?;
         store::events::forget(&mut db, now() - chrono::Duration::days(KEEP_EVENTS_DAYS)).await?;

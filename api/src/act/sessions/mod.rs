@@ -3,7 +3,7 @@
 mod registration;
 
 use super::connections::Guest;
-use super::messages::{arrivals, devices_json, hops_json, load_times};
+use super::messages::{arrivals, devices_json, group_sums, hops_json, load_times};
 use super::model_files;
 use crate::app::agent_records::ReportRecords;
 use crate::app::heartbeats::StreamEnd;
@@ -179,6 +179,7 @@ async fn receive(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessag
                     hops: hops_json(&report.hops, sent),
                     loads: load_times(&report.loads, sent),
                     arrivals: arrivals(&report, sent.timestamp_millis()),
+                    groups: group_sums(&report, session, sent.timestamp_millis()),
                 };
                 app.records.add_report(session, records);
             }

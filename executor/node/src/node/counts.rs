@@ -68,6 +68,37 @@ pub struct Batches {
     pub alone: u64,
     /// Batches that ended, by how many queries they had.
     pub sizes: BTreeMap<usize, SizeCount>,
+    /// What ended well, to be compared with the profile.
+    pub ended_well: EndedWell,
+}
+
+/// Batches and queries that ended well.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EndedWell {
+    /// Batches, offline ones included.
+    pub batches: u64,
+    /// Their time, in nanoseconds.
+    pub took_ns: u64,
+    /// Their time by the profile, in nanoseconds; 0 without a profile.
+    pub expected_ns: u64,
+    /// Queries of requests that were still wanted. The counted children are theirs.
+    pub queries: u64,
+}
+
+impl EndedWell {
+    /// Adds one batch.
+    pub fn add_batch(&mut self, took_ns: u64, expected_ns: u64) {
+        self.batches += 1;
+        self.took_ns += took_ns;
+        self.expected_ns += expected_ns;
+    }
+
+    fn add(&mut self, later: EndedWell) {
+        self.batches += later.batches;
+        self.took_ns += later.took_ns;
+        self.expected_ns += later.expected_ns;
+        self.queries += later.queries;
+    }
 }
 
 /// Batches of one size that ended.
@@ -123,6 +154,7 @@ impl Batches {
         self.waited_ns += later.waited_ns;
         self.failed += later.failed;
         self.alone += later.alone;
+        self.ended_well.add(later.ended_well);
         later.children.iter().for_each(|(task, n)| *self.children.entry(task.clone()).or_default() += n);
         later.drops.iter().for_each(|(reason, n)| *self.drops.entry(reason).or_default() += n);
         for (size, more) in &later.sizes {

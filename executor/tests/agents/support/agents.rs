@@ -79,7 +79,8 @@ impl Agent {
         let data = tokio::net::TcpListener::from_std(data).expect("a socket");
         let data_address = data.local_addr().expect("its address").to_string();
         let record = is_recorded.then(|| state.join(name).join("record"));
-        let handle = agent::start(AgentOptions { loader, pace: false, files, record, tracer, may_sleep: true });
+        let handle =
+            agent::start(AgentOptions { loader, pace: false, slowness: 1.0, files, record, tracer, may_sleep: true });
         tokio::spawn(peers::listen(data, handle.link_keys.clone(), handle.events.clone(), CancellationToken::new()));
         let gateway = gateway::Gateway::with_limits(handle.clone(), limits);
         tokio::spawn(gateway::http::serve(listener, gateway.clone()).expect("a server"));

@@ -25,6 +25,8 @@ pub struct Heard {
     pub hops: Vec<v1::HopTime>,
     /// All times of loads.
     pub loads: Vec<v1::LoadTime>,
+    /// The batches of all reports.
+    pub groups: Vec<v1::GroupStats>,
     pub reports: u64,
     pub left: bool,
 }
@@ -44,6 +46,7 @@ impl Heard {
                     self.hops = report.hops;
                 }
                 self.loads.extend(report.loads);
+                self.groups.extend(report.groups);
                 self.reports += 1;
             }
             Told::Leaving(_) => self.left = true,

@@ -154,7 +154,11 @@ impl BatchRuns {
         let size = members.len();
         let wait = Duration::from_nanos(replica.station.batch_wait(0).as_nanos() / (size as u64).max(1));
         let batch = Batch { size, begun_ns: replica.begun_ns, execution: took, wait };
+        let expected_ns = replica.group.latency_ns(size);
         let counts = replica.group_counts(tallies.counts());
+        if outcome == BatchOutcome::Succeeded {
+            counts.ended_well.add_batch(took_ns, expected_ns);
+        }
         counts.busy_ns += took_ns;
         counts.failed += u64::from(outcome == BatchOutcome::Failed);
         counts.sizes.entry(size).or_default().add(1, took_ns);

@@ -108,13 +108,16 @@ impl TrafficState {
             (Vec::new(), vec![Vec::new(); members.len()], members.iter().map(fail).collect())
         });
         let ended = members.len() as u64;
+        let mut ended_well = 0;
         let mut children: BTreeMap<String, u64> = BTreeMap::new();
         for ((EndedMember { mut work, behind }, fate), rows) in members.into_iter().zip(fates).zip(&rows) {
             let error = if let MemberResult::End(PartEnd::Failed(reason)) = &fate { Some(reason.as_str()) } else { None };
+            let has_failed = error.is_some();
             let end = VisitEnd::Ran { batch, error };
             self.tracing.end_visit(&mut self.site, &self.replicas, id, &mut work, end);
             // A member whose request was cancelled while it ran makes no children.
             if !self.cancelled.contains(work.query.origin, work.query.request) {
+                ended_well += u64::from(!has_failed);
                 let to = SendContext { deadline_ns: work.deadline_ns, from: Some(group), behind };
                 let outputs = MemberOutputs { tensors: &outputs, rows };
                 let member = Member { query: &work.query, fate, outputs, to };
@@ -126,6 +129,7 @@ impl TrafficState {
         let made: Vec<u64> = of.tasks[at].children.iter().map(made).collect();
         self.tallies.count_made(&name, group, ended, &made);
         let counts = self.tallies.counts().groups.entry((name, group)).or_default();
+        counts.ended_well.queries += ended_well;
         children.into_iter().for_each(|(task, n)| *counts.children.entry(task).or_default() += n);
     }
 

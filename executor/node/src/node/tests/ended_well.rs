@@ -1,0 +1,25 @@
+//! What is counted to be compared with the profile.
+
+use super::world::*;
+use super::*;
+use crate::node::counts::EndedWell;
+use crate::replica_event::BatchFault;
+
+#[test]
+fn only_batches_that_end_well_are_compared() {
+    let mut world = World::new(1, sums);
+    world.slowness = |_| 1.3;
+    world.fails = |inputs| values(&inputs[0]).iter().any(|v| *v < 0.0).then(|| BatchFault::of_batch("negative"));
+    let crews: [Crew<'_>; 2] = [(1, 0, 1, 10, &[(1, 1)]), (2, 1, 1, 20, &[(2, 1)])];
+    world.apply_target(&target(1, "ab", &[(true, 0, 1)], &crews));
+    world.pass(5 * MS);
+    for value in [1.0, 1.0, -1.0] {
+        let _client_goes = world.ask(1, "p", &[value]);
+        world.pass(100 * MS);
+    }
+    let counts = world.nodes.get_mut(&1).expect("it lives").take_counts();
+    let [first, second] = [1, 2].map(|group| &counts.groups[&("p".to_owned(), group)]);
+    assert_eq!(first.ended_well, EndedWell { batches: 2, took_ns: 26 * MS, expected_ns: 20 * MS, queries: 2 });
+    assert_eq!((first.batches, first.failed, first.children["b"]), (3, 1, 2));
+    assert_eq!(second.ended_well, EndedWell { batches: 2, took_ns: 52 * MS, expected_ns: 40 * MS, queries: 2 });
+}
