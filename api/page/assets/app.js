@@ -14,10 +14,11 @@ import * as pipeline from "./views/pipeline.js";
 import * as plan from "./views/plan.js";
 import * as plans from "./views/plans.js";
 import * as profiles from "./views/profiles.js";
+import * as replay from "./views/replay.js";
 import * as targets from "./views/targets.js";
 import * as whatIf from "./views/what-if.js";
 
-const VIEWS = { fleet, pipeline, plans, plan, events, decisions, targets, profiles, "what-if": whatIf };
+const VIEWS = { fleet, pipeline, plans, plan, events, decisions, targets, profiles, "what-if": whatIf, replay };
 /** The views that the navigation names, and those that count as one of them. */
 const NAVIGATION = [
   ["fleet", "Fleet"],
@@ -27,6 +28,7 @@ const NAVIGATION = [
   ["targets", "Targets"],
   ["profiles", "Profiles"],
   ["what-if", "What if"],
+  ["replay", "Replay"],
 ];
 const BELOW = { pipeline: "fleet", plan: "plans" };
 
