@@ -36,7 +36,7 @@ export const STEPS = [
     title: "The demo prepares",
     watch: "Agents join, one row each in the table of agents. A pipeline appears, and its promise is still without a plan.",
     why:
-      "A plan needs measured times, so the variants are measured first. The load is fitted to the free part of this machine.",
+      "A plan needs measured times, so the variants are measured first. The load is fitted to this machine's free part.",
     end: 0,
     places: () => [["Look at the agents", link("fleet")]],
   },
@@ -51,14 +51,14 @@ export const STEPS = [
     title: "The load doubles",
     watch: "The load rises above the dashed line. Queues grow, and some requests are late or dropped.",
     why:
-      "The devices cannot serve twice the load with the most accurate variants. Agents use spare capacity until a plan comes.",
+      "The devices cannot serve twice the load with the accurate variants. Agents use spare capacity until a plan comes.",
     end: 1 / 2,
     places: (load) => [["Look at the load", pipelineAt(load)]],
   },
   {
     title: "Another plan comes",
     watch:
-      "A dotted line marks a new plan. The tasks have cheaper variants, the accuracy falls a little, and requests are in time.",
+      "A dotted line marks a new plan. Its variants are cheaper, the accuracy falls a little, and requests are in time.",
     why: "A round of replanning runs every 10 seconds. Its decision names the load that it saw, and the reason.",
     end: 2 / 3,
     places: (load) => [
@@ -76,7 +76,7 @@ export const STEPS = [
   {
     title: "Looking back",
     watch:
-      "The load is over. The events have each target with its reason, and the same load can be replayed under another plan.",
+      "The load is over. The events have each target with its reason. The load can be replayed under another plan.",
     why: "A replay needs no devices: the simulator runs the same policies as the agents.",
     end: Infinity,
     places: (load) => [
