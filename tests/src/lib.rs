@@ -8,7 +8,9 @@ pub mod digits;
 pub mod kubernetes;
 pub mod load;
 mod machine;
+mod process;
 pub mod prometheus;
 pub mod slurm;
 
 pub use machine::{free_port, printed, programs, root};
+pub use process::resources;

@@ -5,6 +5,7 @@
 use apportion_tests::browser::{Browser, Look};
 use apportion_tests::{programs, root};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -154,6 +155,12 @@ async fn pictures_of_reports_are_there_and_small() {
             std::fs::write(pictures.join(file), browser.picture(height_max).await).expect("written");
         }
     }
+    let names: BTreeSet<String> = PICTURES.iter().map(|(file, ..)| (*file).to_owned()).collect();
+    let files = std::fs::read_dir(&pictures).expect("a folder").flatten();
+    let files = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // The others are written by the test of the page.
+    let there: BTreeSet<String> = files.filter(|file| file.starts_with("report-")).collect();
+    assert_eq!(there, names, "each picture is written by this test: APPORTION_WRITE=1");
     for (file, ..) in PICTURES {
         let bytes = std::fs::metadata(pictures.join(file)).unwrap_or_else(|e| panic!("{file}: {e}")).len();
         assert!((1..PICTURE_BYTES_MAX).contains(&bytes), "{file} has {bytes} bytes");

@@ -146,7 +146,8 @@ function follow() {
   route = parse(location.hash);
   watch();
   draw();
-  const isOther = before.view !== route.view || before.name !== route.name;
+  // A view without a name chooses one itself.
+  const isOther = before.view !== route.view || (before.name !== null && before.name !== route.name);
   if (isOther) {
     window.scrollTo(0, 0);
     main.focus({ preventScroll: true });

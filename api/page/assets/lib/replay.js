@@ -6,7 +6,7 @@ import { number, rate } from "./format.js";
 export const SERIES_WINDOWS = 240;
 /** Least change of the load that is an event, as a part of the load before. */
 const LOAD_STEP = 0.3;
-/** Least change of the load, in standard deviations of a Poisson count: less is chance. */
+/** Least change of the load, in standard deviations of a Poisson count beside a mean of such counts: less is chance. */
 const LOAD_DEVIATIONS = 4;
 /** Most events of one kind. */
 const EVENTS_MAX = 60;
@@ -63,7 +63,8 @@ export function loadEvents({ arrived, windowS }) {
   let [sum, count] = [0, 0];
   arrived.forEach((value, at) => {
     const before = count ? sum / count : value;
-    const least = Math.max(LOAD_STEP * before, LOAD_DEVIATIONS * Math.sqrt(before), 1);
+    const deviation = Math.sqrt((before + 1) * (1 + 1 / Math.max(1, count)));
+    const least = Math.max(LOAD_STEP * before, LOAD_DEVIATIONS * deviation);
     const next = arrived[at + 1] ?? value;
     if (Math.min(value, next) - before > least || before - Math.max(value, next) > least) {
       found.push({ at: at * windowS, side: "load", what: `load ${rate(before / windowS)} → ${rate(next / windowS)}` });

@@ -70,13 +70,16 @@ function panel(load, { choose, close }) {
   const step = STEPS[at];
   const next = STEPS[at + 1];
   const left = secondsLeft(load, at, now);
-  const links = step.places(load).map(([text, href]) => h("a", { href, "data-key": text }, text));
+  const links = step.places(load).map(([text, href], place) => [place ? " · " : null, h("a", { href }, text)]);
   const button = (text, onclick, disabled = false) =>
     h("button", { type: "button", onclick, disabled, "data-key": text }, text);
   const when = left === null || at !== present ? null : ` in ${span(left)}`;
+  const onKey = (event) => {
+    if (event.key === "Escape") close();
+  };
   return h(
     "section",
-    { class: "tour", "aria-labelledby": "tour-title", onkeydown: (event) => event.key === "Escape" && close() },
+    { class: "tour", "aria-labelledby": "tour-title", onkeydown: onKey },
     h(
       "div",
       { "aria-live": "polite" },
@@ -85,13 +88,14 @@ function panel(load, { choose, close }) {
       h("p", null, h("strong", null, "Why: "), step.why),
     ),
     next ? h("p", { class: "next" }, `Next: ${next.title}`, h("span", { "aria-hidden": "true" }, when)) : null,
+    h("p", null, links),
+    // Always the same buttons, so that none loses the focus.
     h(
       "p",
       { class: "actions" },
-      links,
       button("Step before", () => choose(at - 1), at === 0),
       button("Next step", () => choose(at + 1), !next),
-      chosen === null ? null : button("Follow the demo", () => choose(null)),
+      button("Follow the demo", () => choose(null)),
       button("Close the tour", close),
     ),
   );
