@@ -154,6 +154,15 @@ impl Browser {
         self.script("return document.body.innerText").await.as_str().unwrap_or_default().to_owned()
     }
 
+    /// A count as the page writes it.
+    ///
+    /// # Panics
+    /// If it is no number.
+    pub async fn grouped(&self, count: &Value) -> String {
+        let text = self.script(&format!("return new Intl.NumberFormat('en').format({count})")).await;
+        text.as_str().expect("text").to_owned()
+    }
+
     /// Clicks the first link with this text, as a pointer would.
     pub async fn follow(&self, text: &str) {
         let find = json!({"using": "link text", "value": text});

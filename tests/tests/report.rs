@@ -75,12 +75,6 @@ async fn shows_whole(browser: &Browser, words: &[&str]) {
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
-/// A count as the page writes it.
-async fn grouped(browser: &Browser, count: &Value) -> String {
-    let text = browser.script(&format!("return new Intl.NumberFormat('en').format({count})")).await;
-    text.as_str().expect("text").to_owned()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_report_opens_as_a_file() {
     let Some(driver) = apportion_needs::browser() else { return };
@@ -101,8 +95,8 @@ async fn each_kind_of_report_opens_as_a_file() {
 
     let simulation = read("simulation.json");
     browser.open(&address(folder.path(), "simulation.html")).await;
-    let counted = format!("{} in time", grouped(&browser, &simulation["ok"]).await);
-    let dropped = format!("{} dropped", grouped(&browser, &simulation["dropped"]).await);
+    let counted = format!("{} in time", browser.grouped(&simulation["ok"]).await);
+    let dropped = format!("{} dropped", browser.grouped(&simulation["dropped"]).await);
     assert!(simulation["dropped"].as_u64() > Some(0), "{simulation}");
     shows_whole(&browser, &["Tail of the latency", "Times of queries at each task", &counted, &dropped]).await;
     assert_eq!(browser.script("return document.querySelectorAll('.chart canvas').length").await, json!(2));

@@ -33,12 +33,6 @@ async fn result(cluster: &Cluster, browser: &Browser, side: &str) -> Value {
     cluster.get(&format!("/v1/simulations/{id}")).await["result"].clone()
 }
 
-/// A count as the page writes it.
-async fn grouped(browser: &Browser, count: &Value) -> String {
-    let text = browser.script(&format!("return new Intl.NumberFormat('en').format({count})")).await;
-    text.as_str().expect("text").to_owned()
-}
-
 /// Chooses a value of a list of the form.
 async fn choose(browser: &Browser, name: &str, value: &str) {
     let list = format!("document.querySelector('select[name={name}]')");
@@ -70,7 +64,7 @@ async fn two_plans_replay_the_same_load() {
     let rows: Vec<Vec<String>> = serde_json::from_value(browser.script(TOTALS).await).expect("rows of texts");
     for (row, key) in [("Requests", "requests"), ("Late", "late"), ("Dropped", "dropped"), ("Failed", "failed")] {
         let cells = rows.iter().find(|cells| cells[0] == row).unwrap_or_else(|| panic!("{row} in {rows:?}"));
-        let expected = (grouped(&browser, &left[key]).await, grouped(&browser, &right[key]).await);
+        let expected = (browser.grouped(&left[key]).await, browser.grouped(&right[key]).await);
         assert_eq!((cells[1].clone(), cells[2].clone()), expected, "{row}");
     }
     let in_time = rows.iter().find(|cells| cells[0] == "In time").expect("a row");
