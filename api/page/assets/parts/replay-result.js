@@ -20,8 +20,8 @@ const FORMATS = {
 let dragged = null;
 
 /**
- * @param {{route: any, sides: any[], recorded: any[], again: Function}} of each side has `key`, `name`, `plan`, `policy`,
- *   `scaler`, the document of its simulation or why there is none, and `cancel` if the reader may cancel it
+ * @param {{route: any, sides: any[], recorded: any[], again: Function}} of each side has `key`, `name`, `plan` (null: a plan
+ *   file), `policy`, `scaler`, the document of its simulation or why there is none, and `cancel` if the reader may cancel it
  */
 export function replayResult({ route, sides, recorded, again }) {
   const found = sides.map((side) => ({ ...side, series: seriesOf(side.document?.result, route.name) }));
@@ -51,7 +51,7 @@ function sideBox(side, shown) {
     "h3",
     null,
     `${side.name}: `,
-    planLink(side.plan),
+    side.plan ? planLink(side.plan) : "a plan file",
     side.policy ? `, late queries: ${side.policy}` : null,
     side.scaler === "plan" ? null : `, scaler: ${side.scaler}`,
     " ",

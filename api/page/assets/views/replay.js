@@ -5,7 +5,7 @@
 import { allows } from "../lib/access.js";
 import { send } from "../lib/api.js";
 import { h } from "../lib/dom.js";
-import { PATHS, pipelinePath, planNeed, planPath, plansInForce } from "../lib/model.js";
+import { PATHS, pipelinePath, planNeed, plansInForce } from "../lib/model.js";
 import { SERIES_WINDOWS, traceCsv } from "../lib/replay.js";
 import { link, replaceQuery } from "../lib/route.js";
 import { changes } from "../lib/timeline.js";
@@ -173,14 +173,19 @@ function answer(live, route, sides, again) {
     const answered = live.answers.get(simulationPath(id));
     return {
       ...side,
-      id,
+      ...settingsOf(answered?.value?.request),
       document: answered?.value ?? null,
       refusal: answered?.refusal ?? null,
-      planDocument: live.get(planPath(side.plan)),
       cancel: allows(live, "plan") ? () => cancel(live, id, again) : null,
     };
   });
   return replayResult({ route, sides: found, recorded: recordedEvents(live, route, found), again });
+}
+
+/** The plan and the settings with which a simulation was made, whatever the address says. */
+function settingsOf(request) {
+  if (!request) return {};
+  return { plan: request.plan ?? null, policy: request.policy ?? "", scaler: request.autoscaler ?? "plan" };
 }
 
 async function cancel(live, id, again) {
