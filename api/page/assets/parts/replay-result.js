@@ -20,8 +20,9 @@ const FORMATS = {
 let dragged = null;
 
 /**
- * @param {{route: any, sides: any[], recorded: any[], again: Function}} of each side has `key`, `name`, `plan` (null: a plan
- *   file), `policy`, `scaler`, the document of its simulation or why there is none, and `cancel` if the reader may cancel it
+ * @param {{route: any, sides: any[], recorded: any[], again: Function}} of each side has `key`, `name`, `plan` (null: a
+ *   plan file), `policy`, `scaler`, the document of its simulation or why there is none, and `cancel` if the reader may
+ *   cancel it
  */
 export function replayResult({ route, sides, recorded, again }) {
   const found = sides.map((side) => ({ ...side, series: seriesOf(side.document?.result, route.name) }));
