@@ -1,12 +1,15 @@
 //! A headless Chromium, told what to do through its driver (WebDriver, and Chromium's own commands behind it).
 
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take before a test gives up.
 const PATIENCE: Duration = Duration::from_secs(90);
+/// Ticks of the processor times in `/proc`: Linux counts 100 in a second on each of its platforms (`USER_HZ`).
+const TICKS_PER_SECOND: f64 = 100.0;
 /// The accessibility tester axe-core, which is run on the page.
 const AXE: &str = include_str!("../tests/axe/axe.min.js");
 /// Runs the tester, and gives what is serious: rule, and where.
@@ -87,6 +90,31 @@ impl Browser {
         self.command("Emulation.setDeviceMetricsOverride", size).await;
     }
 
+    /// Runs a script in each page that is opened from now on, before the page's own scripts.
+    pub async fn run_before_pages(&self, script: &str) {
+        self.command("Page.addScriptToEvaluateOnNewDocument", json!({"source": script})).await;
+    }
+
+    /// Processor time that the browser has used so far, in seconds; `None` where the machine does not say it. The time of
+    /// processes that have ended is not in it.
+    #[must_use]
+    pub fn processor_seconds(&self) -> Option<f64> {
+        let all = process_times()?;
+        let mut own = BTreeSet::from([self.driver.id()]);
+        // A process may have a smaller number than its parent: look until no further child is found.
+        loop {
+            let children = all.iter().filter(|process| own.contains(&process.parent)).map(|process| process.id);
+            let found: BTreeSet<u32> = own.iter().copied().chain(children).collect();
+            if found.len() == own.len() {
+                break;
+            }
+            own = found;
+        }
+        own.remove(&self.driver.id());
+        let ticks: u64 = all.iter().filter(|process| own.contains(&process.id)).map(|process| process.ticks).sum();
+        Some(ticks as f64 / TICKS_PER_SECOND)
+    }
+
     /// Goes to an address, as if it were typed.
     pub async fn open(&self, url: &str) {
         // The same page with another part behind `#` would not be loaded again.
@@ -124,6 +152,15 @@ impl Browser {
     /// The page's text.
     pub async fn text(&self) -> String {
         self.script("return document.body.innerText").await.as_str().unwrap_or_default().to_owned()
+    }
+
+    /// A count as the page writes it.
+    ///
+    /// # Panics
+    /// If it is no number.
+    pub async fn grouped(&self, count: &Value) -> String {
+        let text = self.script(&format!("return new Intl.NumberFormat('en').format({count})")).await;
+        text.as_str().expect("text").to_owned()
     }
 
     /// Clicks the first link with this text, as a pointer would.
@@ -186,6 +223,30 @@ impl Drop for Browser {
     }
 }
 
+/// A process with its processor time.
+struct ProcessTime {
+    id: u32,
+    parent: u32,
+    /// User and system time.
+    ticks: u64,
+}
+
+/// All processes of this machine; `None` without `/proc`.
+fn process_times() -> Option<Vec<ProcessTime>> {
+    let entries = std::fs::read_dir("/proc").ok()?.flatten();
+    let numbers = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // A process may end meanwhile.
+    Some(numbers.filter_map(|id| process_time(id, &std::fs::read_to_string(format!("/proc/{id}/stat")).ok()?)).collect())
+}
+
+/// The figures of a line of `/proc/PID/stat`. The name of the program is in parentheses and may have any characters.
+fn process_time(id: u32, line: &str) -> Option<ProcessTime> {
+    let fields: Vec<&str> = line.rsplit_once(')')?.1.split_whitespace().collect();
+    // The first field here is the third of proc(5): the state. Then follow the parent, and at 14 and 15 the times.
+    let number = |at: usize| fields.get(at - 3)?.parse::<u64>().ok();
+    Some(ProcessTime { id, parent: u32::try_from(number(4)?).ok()?, ticks: number(14)? + number(15)? })
+}
+
 /// The bytes of a text in base64 (RFC 4648, section 4).
 fn from_base64(text: &str) -> Vec<u8> {
     let value = |digit: u8| match digit {
@@ -207,6 +268,14 @@ fn from_base64(text: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn times_are_read_past_odd_program_names() {
+        let line = "12 (a ) b) S 7 12 12 0 -1 4194560 1 0 0 0 250 50 0 0 20 0 1 0 100 1000 10";
+        let found = process_time(12, line).expect("a line of proc(5)");
+        assert_eq!((found.id, found.parent, found.ticks), (12, 7, 300));
+        assert!(process_time(12, "12 (short) S 7").is_none());
+    }
 
     #[test]
     fn base64_is_read_with_any_padding() {

@@ -1,6 +1,6 @@
 //! A service and agents with emulated devices, as processes of this machine that can be killed, paused and started again.
 
-use crate::machine::{end, started, tell};
+use crate::process::{end, started, tell};
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -87,13 +87,13 @@ impl Cluster {
         Self::start_configured(1, 1, Backend::Emulated, arguments, None).await
     }
 
-    /// A service without agents that asks every client for a token. The cluster's own client shows this one, which allows
-    /// everything.
+    /// A service that asks every client for a token, and agents with emulated devices. The cluster's own client shows this
+    /// token, which allows everything.
     ///
     /// # Panics
     /// As [`Self::start`].
-    pub async fn serve_with_tokens(admin: &str) -> Self {
-        Self::start_configured(0, 1, Backend::Emulated, &["--require-token"], Some(admin)).await
+    pub async fn start_with_tokens(admin: &str, agents: usize, devices: u32) -> Self {
+        Self::start_configured(agents, devices, Backend::Emulated, &["--require-token"], Some(admin)).await
     }
 
     async fn start_configured(
@@ -190,16 +190,38 @@ impl Cluster {
     /// # Panics
     /// If there is no database.
     pub fn start_second_service(&mut self) {
-        let text = std::fs::read_to_string(self.data_dir().join("postgres/postmaster.pid")).expect("a database runs");
-        let socket = text.lines().nth(4).expect("its socket's folder").replace('/', "%2F");
+        let database = self.database_url();
         self.grpc = crate::machine::free_port();
         let (http, grpc) = (format!("127.0.0.1:{}", crate::machine::free_port()), format!("127.0.0.1:{}", self.grpc));
         let mut command = Command::new(crate::machine::programs().join("apportion"));
         command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);
         command.arg(self.folder.path().join("second"));
-        command.args(["--database-url", &format!("postgres://apportion@{socket}/postgres")]);
+        command.args(["--database-url", &database]);
         self.give_clock(&mut command);
         self.second = Some(started(&mut command, self.folder.path(), "second"));
+    }
+
+    /// The address of the service's own database.
+    ///
+    /// # Panics
+    /// If there is no database.
+    #[must_use]
+    pub fn database_url(&self) -> String {
+        let text = std::fs::read_to_string(self.data_dir().join("postgres/postmaster.pid")).expect("a database runs");
+        let socket = text.lines().nth(4).expect("its socket's folder").replace('/', "%2F");
+        format!("postgres://apportion@{socket}/postgres")
+    }
+
+    /// The token with which agents join.
+    #[must_use]
+    pub fn join_token(&self) -> &str {
+        &self.token
+    }
+
+    /// The client of the service, with the token of this cluster if there is one.
+    #[must_use]
+    pub fn client(&self) -> &reqwest::Client {
+        &self.client
     }
 
     fn give_clock(&self, command: &mut Command) {
@@ -484,15 +506,4 @@ async fn answer(request: reqwest::RequestBuilder) -> Value {
     let text = response.text().await.expect("a whole answer");
     assert!(status.is_success(), "{url}: {status}: {text}");
     serde_json::from_str(&text).unwrap_or(Value::Null)
-}
-
-/// Resident memory of a process in MiB, and its threads.
-#[must_use]
-pub fn resources(process: u32) -> Option<(f64, u64)> {
-    let status = std::fs::read_to_string(format!("/proc/{process}/status")).ok()?;
-    let field = |name: &str| {
-        let line = status.lines().find(|l| l.starts_with(name))?;
-        line.split_whitespace().nth(1)?.parse::<u64>().ok()
-    };
-    Some((field("VmRSS:")? as f64 / 1024.0, field("Threads:")?))
 }

@@ -2,7 +2,8 @@
 //! ends them as a kubelet does.
 
 use crate::kubernetes::{ControlPlane, run_kubectl};
-use crate::machine::{programs, started, tell};
+use crate::machine::programs;
+use crate::process::{started, tell};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -93,7 +94,7 @@ struct Nodes {
 impl Drop for Nodes {
     fn drop(&mut self) {
         for process in self.running.values_mut() {
-            crate::machine::end(&mut process.child);
+            crate::process::end(&mut process.child);
         }
     }
 }

@@ -52,7 +52,7 @@ impl ControlPlane {
     /// # Panics
     /// If it does not run.
     pub fn signal_api(&self, signal: &str) {
-        crate::machine::tell(self.api_server().expect("it runs"), signal);
+        crate::process::tell(self.api_server().expect("it runs"), signal);
     }
 
     /// The number of the API server's process.

@@ -11,8 +11,10 @@ pub mod kubernetes;
 pub mod load;
 mod machine;
 pub mod machines;
+mod process;
 pub mod prometheus;
 pub mod slurm;
 pub mod triton;
 
 pub use machine::{free_port, printed, programs, root};
+pub use process::resources;

@@ -1,7 +1,7 @@
-//! Where are the repository and the built programs, which ports are free, and how are processes started and ended?
+//! Where are the repository and the built programs, which ports are free, and what does a command print?
 
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 /// The repository's root.
 #[must_use]
@@ -42,24 +42,4 @@ pub async fn printed(arguments: &[&str]) -> String {
     let output = tokio::task::spawn_blocking(move || command.output()).await.expect("it ends").expect("the program runs");
     assert!(output.status.success(), "{arguments:?}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).expect("text")
-}
-
-/// Sends a signal to a process.
-pub(crate) fn tell(process: u32, signal: &str) {
-    let told = Command::new("kill").args([format!("-{signal}"), process.to_string()]).status().expect("kill runs");
-    assert!(told.success(), "process {process} cannot be told {signal}");
-}
-
-/// Starts a program that writes into `NAME.log` of a folder.
-pub(crate) fn started(command: &mut Command, folder: &Path, name: &str) -> Child {
-    let log = folder.join(format!("{name}.log"));
-    let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log file");
-    let out = log.try_clone().expect("a second handle");
-    command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-/// Kills a process and waits for its end.
-pub(crate) fn end(child: &mut Child) {
-    let _ended = child.kill();
-    let _ended = child.wait();
 }

@@ -83,7 +83,7 @@ impl SlurmCluster {
         command.args(["-a", "rest_auth/local", "-s", "openapi/v0.0.38"]).arg(format!("unix:{}", socket.display()));
         // Without the variable it refuses to run as root.
         command.env("SLURM_CONF", &self.conf).env("SLURMRESTD_SECURITY", "disable_user_check");
-        self.rest = Some(crate::machine::started(&mut command, self.folder.path(), "slurmrestd"));
+        self.rest = Some(crate::process::started(&mut command, self.folder.path(), "slurmrestd"));
         let begun = Instant::now();
         while !socket.exists() {
             let log = std::fs::read_to_string(self.folder.path().join("slurmrestd.log")).unwrap_or_default();
@@ -151,7 +151,7 @@ impl Drop for SlurmCluster {
         // A stopped one would hear nothing.
         let pid = std::fs::read_to_string(self.folder.path().join("cluster/slurmctld.pid")).unwrap_or_default();
         let _told = Command::new("kill").args(["-CONT", pid.trim()]).status();
-        self.rest.iter_mut().for_each(crate::machine::end);
+        self.rest.iter_mut().for_each(crate::process::end);
         // Jobs are processes of this machine.
         let _ended = self.run("scancel", &["--me"]);
         let mut command = Command::new(&self.program);

@@ -28,7 +28,8 @@ async fn a_service_prints_the_simulation_of_this_machine() {
     let plan = folder.path().join("plan.json").display().to_string();
     let (problem, trace) = (example("traffic.yaml"), example("step.csv"));
     printed(&["plan", &problem, "--out", &plan]).await;
-    for more in [&["--format", "json"][..], &["--autoscaler", "tuner"], &["--policy", "none", "--seed", "5"]] {
+    let series = ["--format", "json", "--autoscaler", "tuner", "--series", "20"];
+    for more in [&["--format", "json"][..], &["--autoscaler", "tuner"], &["--policy", "none", "--seed", "5"], &series] {
         let here = [&["simulate", &problem, &plan, "--trace", &trace][..], more].concat();
         let there = [&here[..], &["--server", &server]].concat();
         assert_eq!(printed(&there).await, printed(&here).await, "{more:?}");

@@ -5,6 +5,7 @@
 use apportion_tests::browser::{Browser, Look};
 use apportion_tests::{programs, root};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -74,12 +75,6 @@ async fn shows_whole(browser: &Browser, words: &[&str]) {
     assert_eq!(browser.complaints().await, Vec::<String>::new());
 }
 
-/// A count as the page writes it.
-async fn grouped(browser: &Browser, count: &Value) -> String {
-    let text = browser.script(&format!("return new Intl.NumberFormat('en').format({count})")).await;
-    text.as_str().expect("text").to_owned()
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn each_kind_of_report_opens_as_a_file() {
     let Some(driver) = apportion_needs::browser() else { return };
@@ -100,8 +95,8 @@ async fn each_kind_of_report_opens_as_a_file() {
 
     let simulation = read("simulation.json");
     browser.open(&address(folder.path(), "simulation.html")).await;
-    let counted = format!("{} in time", grouped(&browser, &simulation["ok"]).await);
-    let dropped = format!("{} dropped", grouped(&browser, &simulation["dropped"]).await);
+    let counted = format!("{} in time", browser.grouped(&simulation["ok"]).await);
+    let dropped = format!("{} dropped", browser.grouped(&simulation["dropped"]).await);
     assert!(simulation["dropped"].as_u64() > Some(0), "{simulation}");
     shows_whole(&browser, &["Tail of the latency", "Times of queries at each task", &counted, &dropped]).await;
     assert_eq!(browser.script("return document.querySelectorAll('.chart canvas').length").await, json!(2));
@@ -154,6 +149,12 @@ async fn pictures_of_reports_are_there_and_small() {
             std::fs::write(pictures.join(file), browser.picture(height_max).await).expect("written");
         }
     }
+    let names: BTreeSet<String> = PICTURES.iter().map(|(file, ..)| (*file).to_owned()).collect();
+    let files = std::fs::read_dir(&pictures).expect("a folder").flatten();
+    let files = files.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    // The others are written by the test of the page.
+    let there: BTreeSet<String> = files.filter(|file| file.starts_with("report-")).collect();
+    assert_eq!(there, names, "each picture is written by this test: APPORTION_WRITE=1");
     for (file, ..) in PICTURES {
         let bytes = std::fs::metadata(pictures.join(file)).unwrap_or_else(|e| panic!("{file}: {e}")).len();
         assert!((1..PICTURE_BYTES_MAX).contains(&bytes), "{file} has {bytes} bytes");

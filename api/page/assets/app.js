@@ -7,6 +7,7 @@ import { clock } from "./lib/format.js";
 import { findings } from "./lib/health.js";
 import { PATHS } from "./lib/model.js";
 import { link, parse } from "./lib/route.js";
+import { startTour, tourNeeds } from "./parts/tour.js";
 import * as decisions from "./views/decisions.js";
 import * as events from "./views/events.js";
 import * as fleet from "./views/fleet.js";
@@ -14,10 +15,11 @@ import * as pipeline from "./views/pipeline.js";
 import * as plan from "./views/plan.js";
 import * as plans from "./views/plans.js";
 import * as profiles from "./views/profiles.js";
+import * as replay from "./views/replay.js";
 import * as targets from "./views/targets.js";
 import * as whatIf from "./views/what-if.js";
 
-const VIEWS = { fleet, pipeline, plans, plan, events, decisions, targets, profiles, "what-if": whatIf };
+const VIEWS = { fleet, pipeline, plans, plan, events, decisions, targets, profiles, "what-if": whatIf, replay };
 /** The views that the navigation names, and those that count as one of them. */
 const NAVIGATION = [
   ["fleet", "Fleet"],
@@ -27,12 +29,14 @@ const NAVIGATION = [
   ["targets", "Targets"],
   ["profiles", "Profiles"],
   ["what-if", "What if"],
+  ["replay", "Replay"],
 ];
 const BELOW = { pipeline: "fleet", plan: "plans" };
 
 const main = document.getElementById("main");
 let route = parse(location.hash);
 const live = new Live(drawRound);
+const drawTour = startTour(live, watch);
 /** Longest time without drawing: lines such as "as of" say when answers were read, even if those have not changed. */
 const REDRAW_MS = 10_000;
 /** How often the page asks what it may do. */
@@ -53,6 +57,7 @@ function draw() {
   drawnAt = Date.now();
   drawConnection();
   drawNavigation();
+  drawTour();
   const shown = view();
   const isEmpty = !live.answers.size;
   if (isEmpty && shown) return;
@@ -129,13 +134,20 @@ function drawNavigation() {
   else nav.append(list);
 }
 
+/** Sets what is read: for the view, for the tour, and for the buttons. */
+function watch() {
+  const access = { path: ACCESS_PATH, every: ACCESS_MS };
+  live.watch((known) => [access, ...tourNeeds(), ...(view()?.needs(known, route) ?? [])]);
+}
+
 /** Follows the address: another view begins at its top, with the focus on its content. */
 function follow() {
   const before = route;
   route = parse(location.hash);
-  live.watch((known) => [{ path: ACCESS_PATH, every: ACCESS_MS }, ...(view()?.needs(known, route) ?? [])]);
+  watch();
   draw();
-  const isOther = before.view !== route.view || before.name !== route.name;
+  // A view without a name chooses one itself.
+  const isOther = before.view !== route.view || (before.name !== null && before.name !== route.name);
   if (isOther) {
     window.scrollTo(0, 0);
     main.focus({ preventScroll: true });

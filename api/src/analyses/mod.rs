@@ -10,4 +10,5 @@ pub mod comparison;
 pub mod frontier;
 pub mod load;
 mod options;
+pub mod series;
 pub mod simulation;

@@ -1,12 +1,13 @@
 //! How does a plan serve a load?
 
 use super::load::{check_arrivals, default_arrivals, default_seed, with_demand, workload};
+use super::series::{SERIES_WINDOWS_MAX, SeriesWindows};
 use apportion_domain::{ArrivalTrace, Batching, Dropping, Invalid, Plan, Problem, Queueing};
 use apportion_estimator::{
     Controller, Replay, Scenario, ServiceTimes, SimulateError, SimulateOptions, Simulation, Workload, controllers, replay,
     simulate,
 };
-use apportion_wire::{EstimateFile, SimulatedChangesFile, SimulatedPipelineFile, SimulationFile};
+use apportion_wire::{EstimateFile, SimulatedChangesFile, SimulatedPipelineFile, SimulatedSeriesFile, SimulationFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -96,6 +97,10 @@ pub struct SimulationRequest {
     /// Whether module states, and routing tables from the measured load, are computed again once a second; default false.
     #[serde(default)]
     pub steward: bool,
+    /// Most windows of `series` in the result, 1 to 1,000: the requests by class over time. Default: no series.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schema(minimum = 1, maximum = 1000)]
+    pub series_windows: Option<u32>,
 }
 
 fn default_hpa_target() -> f64 {
@@ -124,6 +129,8 @@ pub struct SimulatedRun {
     pub simulation: Simulation,
     /// The replay, if replicas could change or the time series was kept.
     pub replay: Option<Replay>,
+    /// The requests by class over time, if they were asked for.
+    pub series: Option<SimulatedSeriesFile>,
 }
 
 impl Default for SimulationRequest {
@@ -144,6 +151,7 @@ impl Default for SimulationRequest {
             samples: BTreeMap::new(),
             hpa_target: default_hpa_target(),
             steward: false,
+            series_windows: None,
         }
     }
 }
@@ -163,6 +171,9 @@ impl SimulationRequest {
         check_word("/batching", &self.batching, &|word| Batching::from_name(word).is_some(), Batching::NAMES);
         if !(self.hpa_target > 0.0 && self.hpa_target <= 1.0) {
             refused.push(Invalid::new("/hpa_target", self.hpa_target, "above 0, at most 1"));
+        }
+        if let Some(windows) = self.series_windows.filter(|windows| !(1..=SERIES_WINDOWS_MAX).contains(windows)) {
+            refused.push(Invalid::new("/series_windows", windows, format!("1 to {SERIES_WINDOWS_MAX}")));
         }
         refused
     }
@@ -186,23 +197,27 @@ impl SimulationRequest {
     pub fn run(&self, input: SimulationInput<'_>) -> Result<SimulatedRun, SimulateError> {
         let SimulationInput { problem, plan, traces, samples, settings, keeps_windows } = input;
         let plan = self.with_policies(plan);
+        let windows = self.series_windows.map(|windows_max| SeriesWindows::over(&traces, windows_max));
         let load = workload(traces, &self.arrivals, self.seed);
         let service = match self.service {
             SimulatedTimes::Median => ServiceTimes::Median,
             SimulatedTimes::P99Matched => ServiceTimes::P99Matched,
         };
-        let settings = SimulateOptions { service, ..settings };
+        let class_window = windows.map(SeriesWindows::length);
+        let settings = SimulateOptions { service, class_window, ..settings };
         let ladders = self.autoscaler == SimulatedScaler::Plan && plan.pipelines.iter().any(|part| !part.ladder.is_empty());
         let scales = ladders || !matches!(self.autoscaler, SimulatedScaler::Plan | SimulatedScaler::None);
         if !scales && !keeps_windows && !self.steward {
             let simulation = simulate(problem, &plan, &load, &settings)?;
-            return Ok(SimulatedRun { simulation, replay: None });
+            let series = windows.map(|windows| windows.file(problem, &simulation, None));
+            return Ok(SimulatedRun { simulation, replay: None, series });
         }
         let sample = workload(with_demand(problem, samples), &self.arrivals, self.seed);
         let controllers = self.controllers(problem, &plan, &sample)?;
         let scenario = Scenario { controllers, steward: self.steward, ladders, ..Scenario::default() };
         let replay = replay(problem, &plan, &load, &settings, scenario)?;
-        Ok(SimulatedRun { simulation: replay.simulation.clone(), replay: Some(replay) })
+        let series = windows.map(|windows| windows.file(problem, &replay.simulation, Some(&replay)));
+        Ok(SimulatedRun { simulation: replay.simulation.clone(), replay: Some(replay), series })
     }
 
     fn controllers(
@@ -251,6 +266,7 @@ impl SimulatedRun {
             total: EstimateFile::from(&self.simulation.total),
             pipelines: pipelines.collect(),
             replay: self.replay.as_ref().map(changes),
+            series: self.series.clone(),
         }
     }
 }
@@ -268,10 +284,15 @@ mod tests {
             queueing: Some("nowhere".into()),
             batching: Some("never".into()),
             hpa_target: 0.0,
+            series_windows: Some(SERIES_WINDOWS_MAX + 1),
             ..SimulationRequest::default()
         };
         let places: Vec<String> = wrong.check().into_iter().map(|refused| refused.pointer).collect();
-        assert_eq!(places, ["/arrivals", "/policy", "/queueing", "/batching", "/hpa_target"]);
+        assert_eq!(places, ["/arrivals", "/policy", "/queueing", "/batching", "/hpa_target", "/series_windows"]);
+        for windows in [0, SERIES_WINDOWS_MAX] {
+            let asked = SimulationRequest { series_windows: Some(windows), ..SimulationRequest::default() };
+            assert_eq!(asked.check().len(), usize::from(windows == 0), "{windows}");
+        }
         let none = SimulationRequest { policy: Some("none".into()), ..SimulationRequest::default() };
         assert_eq!(none.check(), [], "as on the command line");
     }

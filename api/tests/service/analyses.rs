@@ -171,6 +171,62 @@ async fn a_simulation_of_files_follows_its_options() {
     s.running.stop().await;
 }
 
+/// The sum of one class over all windows of the only pipeline.
+fn class_sum(series: &Value, class: &str) -> u64 {
+    let counts = series["pipelines"][0][class].as_array().expect("a list");
+    counts.iter().map(|count| count.as_u64().expect("a count")).sum()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_series_has_every_request_in_its_class() {
+    let s = service().await;
+    let csv = (0..90).fold("second,qps\n".to_owned(), |csv, second| {
+        let qps = if (30..60).contains(&second) { 300 } else { 20 };
+        csv + &format!("{second},{qps}\n")
+    });
+    let post = s.client.post(format!("{}/v1/traces?name=step", s.base)).body(csv).send().await;
+    assert_eq!(post.expect("an answer").status(), 201);
+    for (variant, is_fallback) in [("fast", true), ("good", false)] {
+        let groups = json!([{"task": "t", "variant": variant, "hardware": "h", "batch": 1, "replicas": 1}]);
+        let plan = json!({"version": 1, "pipelines": [{"name": "p", "assignments": groups}]});
+        let asked = json!({"problem": problem(20.0), "plan_file": plan, "trace": "step", "series_windows": 50});
+        let result = done(&s, "/v1/simulations", &asked).await["result"].take();
+        let series = &result["series"];
+        assert_eq!((&series["window_s"], series.get("replicas")), (&json!(2), None), "{series:#}");
+        for class in ["arrived", "ok", "fallback", "late", "dropped", "failed"] {
+            assert_eq!(series["pipelines"][0][class].as_array().map(Vec::len), Some(45), "{class}");
+        }
+        assert_eq!(class_sum(series, "arrived"), result["requests"].as_u64().expect("a count"));
+        for class in ["ok", "late", "dropped", "failed"] {
+            assert_eq!(class_sum(series, class), result[class].as_u64().expect("a count"), "{class}");
+        }
+        let ok = class_sum(series, "ok");
+        assert_eq!(class_sum(series, "fallback"), if is_fallback { ok } else { 0 }, "{variant}");
+        // 300/s are more than either variant serves, and 20/s are less.
+        let missed = |at: usize| {
+            let of = &series["pipelines"][0];
+            ["late", "dropped"].iter().filter_map(|class| of[class][at].as_u64()).sum::<u64>()
+        };
+        assert!(ok > 0 && missed(10) == 0 && missed(25) > 0, "{series:#}");
+    }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_series_shows_replicas_that_change() {
+    let s = service().await;
+    let groups = json!([{"task": "t", "variant": "good", "hardware": "h", "batch": 1, "replicas": 1}]);
+    let plan = json!({"version": 1, "pipelines": [{"name": "p", "assignments": groups}]});
+    let mut asked = json!({"problem": problem(90.0), "plan_file": plan, "autoscaler": "hpa", "series_windows": 100});
+    let result = done(&s, "/v1/simulations", &asked).await["result"].take();
+    let replicas: Vec<f64> = serde_json::from_value(result["series"]["replicas"].clone()).expect("numbers");
+    assert_eq!(replicas.len(), result["series"]["pipelines"][0]["ok"].as_array().expect("a list").len());
+    assert!(replicas.first() < replicas.last() && replicas.iter().all(|n| *n > 0.0 && *n <= 4.0), "{replicas:?}");
+    asked["series_windows"] = json!(null);
+    assert_eq!(done(&s, "/v1/simulations", &asked).await["result"].get("series"), None, "it was not asked for");
+    s.running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_cancelled_frontier_keeps_its_ready_points() {
     let s = service().await;
@@ -245,6 +301,8 @@ async fn bad_requests_for_analyses_name_the_place() {
         (comparison("traces", json!({"p": "peak"})), "/traces/p"),
         (simulation("policy", json!("luck")), "/policy"),
         (simulation("hpa_target", json!(2)), "/hpa_target"),
+        (simulation("series_windows", json!(0)), "/series_windows"),
+        (simulation("series_windows", json!(1_001)), "/series_windows"),
         (simulation("steward", json!(true)), "/plan_file/pipelines"),
         (("/v1/simulations", json!({"problem": problem(10.0)})), ""),
         (("/v1/simulations", json!({"plan": Uuid::nil()})), "/plan"),

@@ -52,7 +52,8 @@ pub use profile_set::{
 pub use result_csv::{RecordedOutcome, RequestRow, write_requests};
 pub use result_file::{
     ComparedEstimateFile, ComparedPlannerFile, ComparisonFile, ComparisonSamplesFile, FrontierFile, FrontierGroupFile,
-    FrontierPointFile, PromisedPipelineFile, ResultDocument, ResultKind, SimulatedChangesFile, read_result,
+    FrontierPointFile, PromisedPipelineFile, ResultDocument, ResultKind, SimulatedChangesFile, SimulatedClassesFile,
+    SimulatedSeriesFile, read_result,
 };
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use simulation_file::{SimulatedPipelineFile, SimulationFile};

@@ -264,6 +264,41 @@ record! {
     }
 }
 
+record! {
+    /// The requests of a simulation by class, in windows of their arrival. All lists have one entry for each window.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    pub struct SimulatedSeriesFile {
+        /// Length of a window in seconds. The first one begins with the trace.
+        pub window_s: u64 => required,
+        /// One entry for each pipeline, in the order of the problem.
+        pub pipelines: Vec<SimulatedClassesFile> => required,
+        /// Mean number of replicas that serve, of all pipelines. Absent if replicas could not change.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub replicas: Vec<f64> => optional,
+    }
+}
+
+record! {
+    /// The requests of one pipeline by class. `ok`, `late`, `dropped` and `failed` add up to `arrived`.
+    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+    pub struct SimulatedClassesFile {
+        /// Its name.
+        pub name: String => required,
+        /// Requests that arrived.
+        pub arrived: Vec<u64> => required,
+        /// Requests within the SLO.
+        pub ok: Vec<u64> => required,
+        /// Requests of `ok` with a query that was served by a variant for which its task has a more accurate one.
+        pub fallback: Vec<u64> => required,
+        /// Requests after the SLO.
+        pub late: Vec<u64> => required,
+        /// Dropped requests.
+        pub dropped: Vec<u64> => required,
+        /// Failed requests.
+        pub failed: Vec<u64> => required,
+    }
+}
+
 /// Reads a result of a command, JSON or YAML. Its kind follows from its keys.
 ///
 /// # Errors
@@ -296,13 +331,17 @@ fn kind_of(file: &str, tree: &Value) -> Result<ResultKind, BadInput> {
     found.map(|(_, kind)| *kind).ok_or_else(|| BadInput::one(file, "", shown(tree), expected))
 }
 
-/// A simulation is an estimate with estimates by pipeline, and with its changes if it had any.
+/// A simulation is an estimate with estimates by pipeline, and with its changes and its series if it has them.
 pub(crate) fn check_simulation(file: &str, tree: &Value) -> Result<(), BadInput> {
     let mut total = tree.as_object().cloned().unwrap_or_default();
     let pipelines = total.remove("pipelines").unwrap_or_else(|| Value::Array(Vec::new()));
     if let Some(replay) = total.remove("replay") {
         let checked = read::<Value>(file, replay, FileKind::OtherResult, &SimulatedChangesFile::RECORD);
         checked.map_err(|e| below("/replay", e))?;
+    }
+    if let Some(series) = total.remove("series") {
+        let checked = read::<Value>(file, series, FileKind::OtherResult, &SimulatedSeriesFile::RECORD);
+        checked.map_err(|e| below("/series", e))?;
     }
     check_estimate(file, total)?;
     let Value::Array(pipelines) = pipelines else {
@@ -365,6 +404,7 @@ mod tests {
             (r#"{"requests": 2, "pipelines": [{"name": "a", "ok": -2}]}"#, "/pipelines/0/ok: -2: expected a whole number"),
             (r#"{"requests": 2, "pipelines": [7]}"#, "/pipelines/0: 7: expected an estimate"),
             (r#"{"requests": 2, "replay": {"cost": "dear"}}"#, "/replay/cost: \"dear\": expected a number"),
+            (r#"{"requests": 2, "series": {"window_s": 0.5}}"#, "/series/window_s: 0.5: expected a whole number"),
             (r#"{"version": 1, "planners": [{"planner": "milp"}]}"#, "/planners/0/status: missing"),
             (r#"{"version": 1, "sweep": "slo", "points": [{"value": "1", "status": "x"}]}"#, "/points/0/value: \"1\""),
         ];

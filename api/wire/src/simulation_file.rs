@@ -1,9 +1,9 @@
-//! How is a simulation written as JSON? As an estimate, with one estimate for each pipeline, and with the changes of
-//! replicas if there were any.
+//! How is a simulation written as JSON? As an estimate, with one estimate for each pipeline, with the changes of replicas
+//! if there were any, and with its requests over time if they were asked for.
 
 use crate::bad_input::BadInput;
 use crate::plan::EstimateFile;
-use crate::result_file::{SimulatedChangesFile, check_simulation};
+use crate::result_file::{SimulatedChangesFile, SimulatedSeriesFile, check_simulation};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
@@ -19,6 +19,9 @@ pub struct SimulationFile {
     /// The figures of a run in which replicas could change.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replay: Option<SimulatedChangesFile>,
+    /// The requests over time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub series: Option<SimulatedSeriesFile>,
 }
 
 /// The estimate of one pipeline.
@@ -40,6 +43,7 @@ impl SimulationFile {
         check_simulation(file, &tree)?;
         let mut total = tree.as_object().cloned().unwrap_or_default();
         let replay = total.remove("replay").map(|changes| typed(file, "/replay", changes)).transpose()?;
+        let series = total.remove("series").map(|series| typed(file, "/series", series)).transpose()?;
         let listed = total.remove("pipelines").and_then(|list| list.as_array().cloned()).unwrap_or_default();
         let mut pipelines = Vec::with_capacity(listed.len());
         for (at, pipeline) in listed.into_iter().enumerate() {
@@ -48,7 +52,7 @@ impl SimulationFile {
             let estimate = typed(file, &format!("/pipelines/{at}"), Value::Object(entry))?;
             pipelines.push(SimulatedPipelineFile { name, estimate });
         }
-        Ok(Self { total: typed(file, "", Value::Object(total))?, pipelines, replay })
+        Ok(Self { total: typed(file, "", Value::Object(total))?, pipelines, replay, series })
     }
 }
 
@@ -60,6 +64,7 @@ fn typed<T: DeserializeOwned>(file: &str, pointer: &str, tree: Value) -> Result<
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::result_file::SimulatedClassesFile;
     use apportion_domain::Estimate;
     use serde_json::json;
 
@@ -75,15 +80,26 @@ mod tests {
             plans: 0,
             steerings: 1,
         });
-        SimulationFile { total: estimate, pipelines, replay }
+        let classes = SimulatedClassesFile {
+            name: "photos".into(),
+            arrived: vec![2, 2],
+            ok: vec![2, 1],
+            fallback: vec![0, 1],
+            late: vec![0, 1],
+            dropped: vec![0, 0],
+            failed: vec![0, 0],
+        };
+        let series = Some(SimulatedSeriesFile { window_s: 5, pipelines: vec![classes], replicas: vec![1.0, 1.5] });
+        SimulationFile { total: estimate, pipelines, replay, series }
     }
 
     #[test]
     fn a_simulation_is_read_as_it_was_written() {
-        for written in [simulation(), SimulationFile { replay: None, ..simulation() }] {
+        for written in [simulation(), SimulationFile { replay: None, series: None, ..simulation() }] {
             let tree = serde_json::to_value(&written).expect("JSON");
             assert_eq!((&tree["ok"], &tree["pipelines"][0]["name"]), (&json!(3), &json!("photos")));
             assert_eq!(tree.get("replay").is_some(), written.replay.is_some());
+            assert_eq!(tree.get("series").is_some(), written.series.is_some());
             assert_eq!(SimulationFile::from_tree("s.json", tree), Ok(written.clone()));
         }
     }

@@ -14,4 +14,4 @@ pub mod push;
 mod scaling;
 pub mod serving;
 pub mod solver;
-mod stand_ins;
+pub mod stand_ins;

@@ -16,7 +16,9 @@ mod play;
 mod rehearse;
 mod report;
 mod settings;
+mod tour;
 mod verdict;
 
 pub use play::run;
 pub use settings::DemoSettings;
+pub use tour::{TOUR_QUERY, load_name};

@@ -8,6 +8,7 @@ use super::meter::{Meter, ProcessorUse};
 use super::rehearse::{Rehearsal, RehearsalResult};
 use super::report::{self, RunConditions, Summary};
 use super::settings::DemoSettings;
+use super::tour::{TOUR_QUERY, publish_load};
 use super::verdict::DemoVerdict;
 use crate::live::console::print_progress;
 use crate::live::fleet::LocalFleet;
@@ -50,7 +51,7 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
         settings.fleet.agents, settings.fleet.devices
     ));
     let mut fleet = LocalFleet::start(&settings.fleet).await?;
-    print_progress(&format!("watch it in a browser: {}/", fleet.api));
+    print_progress(&format!("watch it in a browser, with a guided tour: {}/{TOUR_QUERY}", fleet.api));
     let agents = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
     fleet.profile(&pipeline_file, 1.0).await?;
     let requests = Arc::new(spec.requests()?);
@@ -85,6 +86,7 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
         arrivals: estimate::doubling_arrivals(base_qps, settings.seconds, settings.seed)?,
         slo: Duration::from_secs_f64(spec.slo_ms / 1e3),
     };
+    publish_load(&fleet.service, &spec.name, settings.seconds, &load.arrivals).await?;
     let PlayedRun { sent, plans, machine } = play_load(settings, &mut fleet, &load).await?;
     let hops_ms = &rehearsed.hops_ms;
     let runs = estimate::estimate_demo(&fleet.service, &plans, &load.arrivals, &promise.steps, hops_ms, &spec.name).await?;
@@ -221,7 +223,9 @@ async fn hold_until_signal(settings: &DemoSettings, fleet: &LocalFleet, ingress:
     }
     let grpc = fleet.service.ingress_grpc(ingress).await?;
     let http = format!("http://{ingress}");
-    let addresses = json!({"api": fleet.api, "ingress_http": http, "ingress_grpc": grpc, "pipeline": pipeline});
+    let tour = format!("{}/{TOUR_QUERY}", fleet.api);
+    let addresses =
+        json!({"api": fleet.api, "ingress_http": http, "ingress_grpc": grpc, "pipeline": pipeline, "tour": tour});
     output::print(&addresses.to_string()).map_err(|_| anyhow::anyhow!("writing to stdout"))?;
     print_progress("everything stays up: end with Ctrl-C");
     let mut terminate = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate())?;

@@ -82,6 +82,15 @@ impl Service {
         self.send(request.header("content-type", "text/csv").body(profile.to_owned())).await
     }
 
+    /// Uploads a trace in CSV. Its name needs no encoding in a URL.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses.
+    pub async fn post_trace(&self, name: &str, csv: Vec<u8>) -> Result<Value> {
+        let request = self.http.post(format!("{}/v1/traces?name={name}", self.base));
+        self.send(request.header("content-type", "text/csv").body(csv)).await
+    }
+
     /// All agents that have registered, page by page.
     ///
     /// # Errors

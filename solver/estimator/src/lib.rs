@@ -35,7 +35,7 @@ pub use error::SimulateError;
 pub use input::fresh::FreshLoad;
 pub use input::options::SimulateOptions;
 pub use input::workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
-pub use result::{ModulePeriod, Replay, RequestRecord, Simulation, Window};
+pub use result::{ModulePeriod, Replay, RequestClasses, RequestRecord, Simulation, Window};
 pub use samples::{Sample, Samples, first_seed, run_sample};
 pub use scenario::{BinCount, Controller, GroupObservation, Observation, OnFailure, Scenario, ScenarioEvent};
 pub use simulate::{replay, simulate};

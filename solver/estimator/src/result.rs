@@ -28,6 +28,23 @@ pub struct RequestRecord {
     pub accuracy: f64,
 }
 
+/// Requests of one pipeline that arrived in one window, by class. `ok`, `late`, `dropped` and `failed` add up to `arrived`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RequestClasses {
+    /// All of them.
+    pub arrived: u64,
+    /// Those answered within the SLO.
+    pub ok: u64,
+    /// Those of `ok` with a query that was served by a variant for which its task has a more accurate one.
+    pub fallback: u64,
+    /// Those answered after the SLO.
+    pub late: u64,
+    /// Those dropped.
+    pub dropped: u64,
+    /// Those failed.
+    pub failed: u64,
+}
+
 /// Result of a run.
 #[derive(Clone, Debug)]
 pub struct Simulation {
@@ -37,6 +54,9 @@ pub struct Simulation {
     pub total: Estimate,
     /// By pipeline, then by arrival; empty unless asked for.
     pub requests: Vec<RequestRecord>,
+    /// By pipeline, in the problem's order, then by window of arrival, as far as requests arrived; empty unless asked for
+    /// ([`SimulateOptions::class_window`](crate::SimulateOptions::class_window)).
+    pub classes: Vec<Vec<RequestClasses>>,
     /// Queries whose batch started, over all tasks.
     pub visits: u64,
 }

@@ -1,8 +1,9 @@
 //! Agents and the control plane are killed, paused and started again at random under load.
 
 use crate::{SLO_MS, chain, inputs, profile, seconds};
-use apportion_tests::cluster::{Cluster, resources};
+use apportion_tests::cluster::Cluster;
 use apportion_tests::load::{Ended, Ingresses, Load, Sent, attainment, summary};
+use apportion_tests::resources;
 use serde_json::json;
 use std::time::{Duration, Instant};
 

@@ -1,8 +1,9 @@
 //! Four times what the cluster can serve.
 
 use crate::{chain, inputs, profile, seconds};
-use apportion_tests::cluster::{Cluster, resources};
+use apportion_tests::cluster::Cluster;
 use apportion_tests::load::{Ended, Ingresses, Load, summary};
+use apportion_tests::resources;
 use serde_json::json;
 use std::time::{Duration, Instant};
 

@@ -34,7 +34,7 @@ const WHOLE_LISTS = new Set(["v1/agents", "v1/arrivals", "v1/hardware", "v1/hold
  */
 
 /**
- * Sends a document; null: none.
+ * Sends a document as JSON, or a text as it is; null: none.
  * @param {string} path
  * @param {any} document
  * @param {{method?: string, headers?: Object<string, string>}} [options] POST by default
@@ -45,7 +45,7 @@ export async function send(path, document, { method = "POST", headers = {} } = {
     const response = await fetch(path, {
       method,
       headers: { "content-type": "application/json", ...authorization(), ...headers },
-      body: document === null ? undefined : JSON.stringify(document),
+      body: document === null ? undefined : typeof document === "string" ? document : JSON.stringify(document),
       signal: AbortSignal.timeout(ANSWER_MAX_MS),
     });
     const value = parsed(await response.text());

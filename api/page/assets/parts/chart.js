@@ -12,8 +12,9 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
  * @param {{key: string, label: string, data: (number|null)[][],
  *   series: {name: string, colour?: string, isStep?: boolean, isPoints?: boolean}[],
  *   unit?: string, range?: [number|null, number|null], isTime?: boolean, marks?: {at: number, text: string}[],
- *   xLabel?: string, isStacked?: boolean, isLog?: boolean}} props `data` has the places first, then one list for each
- *   series. Stacked series stand on one another, the first one below. A logarithmic axis is that of the values.
+ *   xLabel?: string, isStacked?: boolean, isLog?: boolean, syncKey?: string}} props `data` has the places first, then one
+ *   list for each series. Stacked series stand on one another, the first one below. A logarithmic axis is that of the
+ *   values. Charts with one `syncKey` show their cursors at the same place. A mark with `isNow` is a line without gaps.
  */
 export function chart(props) {
   const element = h("div", { class: "chart", "data-island": "", role: "group", "aria-label": props.label });
@@ -42,9 +43,10 @@ function create(element, first) {
       const isSame = next.series.map((s) => s.name).join() === props.series.map((s) => s.name).join();
       props = next;
       if (!isSame) return again();
-      // Data that did not change need no drawing.
-      if (JSON.stringify(next.data) === plot.drawn) return undefined;
+      const areMarksSame = JSON.stringify(next.marks ?? []) === JSON.stringify(plot.marks);
       plot.marks = next.marks ?? [];
+      // Data that did not change need no drawing.
+      if (JSON.stringify(next.data) === plot.drawn) return areMarksSame ? undefined : plot.redraw(false);
       plot.drawn = JSON.stringify(next.data);
       plot.raw = arranged(next).raw;
       plot.setData(arranged(next).data);
@@ -100,7 +102,7 @@ function options(element, props) {
     width: Math.max(200, Math.floor(element.clientWidth)),
     height: HEIGHT,
     legend: { live: true },
-    cursor: { y: false },
+    cursor: { y: false, sync: props.syncKey ? { key: props.syncKey } : undefined },
     scales: { x: { time: isTime }, y: props.isLog ? { distr: 3 } : { range: rangeOf(props.range) } },
     axes: [
       { ...axis, values: isTime ? times : undefined },
@@ -143,16 +145,16 @@ function times(_, seconds, __, ___, step) {
   return seconds.map((second) => format.format(new Date(second * 1000)));
 }
 
-/** Vertical lines where the plan changed. */
+/** Vertical lines where something changed. */
 function drawMarks(plot) {
   const { ctx, bbox } = plot;
   ctx.save();
-  ctx.strokeStyle = colour("--series-4");
   ctx.lineWidth = devicePixelRatio;
-  ctx.setLineDash([2 * devicePixelRatio, 3 * devicePixelRatio]);
   for (const mark of plot.marks ?? []) {
     const x = plot.valToPos(mark.at, "x", true);
     if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    ctx.setLineDash(mark.isNow ? [] : [2 * devicePixelRatio, 3 * devicePixelRatio]);
+    ctx.strokeStyle = colour(mark.isNow ? "--ink" : "--series-4");
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
     ctx.lineTo(x, bbox.top + bbox.height);

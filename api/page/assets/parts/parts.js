@@ -61,6 +61,8 @@ const LEVELS = {
   infeasible: "bad",
   queued: "warn",
   solving: "warn",
+  running: "warn",
+  done: "good",
   cancelled: "quiet",
   applied: "good",
   advised: "warn",

@@ -1,6 +1,8 @@
 // How does a report show a simulated run?
 
 import { accuracy, cost, ms, number, percent } from "../lib/format.js";
+import { seriesOf } from "../lib/replay.js";
+import { classChart } from "../parts/classes.js";
 import { factList, meter, section, source } from "../parts/parts.js";
 import { table } from "../parts/table.js";
 import { requestSections } from "./requests.js";
@@ -8,7 +10,7 @@ import { requestSections } from "./requests.js";
 export function simulation({ result, requests }) {
   return [
     facts(result),
-    requests ? requestSections(requests) : null,
+    requests ? requestSections(requests) : series(result),
     result.pipelines?.length ? section("pipelines", "Pipelines", pipelines(result.pipelines)) : null,
     tasks(result),
     result.replay ? changes(result.replay) : null,
@@ -24,6 +26,18 @@ function facts(result) {
     { name: "Accuracy", value: accuracy(result.accuracy), note: "of answered requests" },
     { name: "Cost", value: cost(result.cost_per_hour) },
   ]);
+}
+
+/** The requests of each pipeline over time, if the simulation counted them. */
+function series(result) {
+  return (result.series?.pipelines ?? []).map(({ name }) =>
+    section(
+      `series-${name}`,
+      `Requests of ${name} over time`,
+      source(`By the time of their arrival, in windows of ${number(result.series.window_s)} s`),
+      classChart({ key: `series-${name}`, label: `Requests of ${name} over time`, series: seriesOf(result, name) }),
+    ),
+  );
 }
 
 function pipelines(rows) {

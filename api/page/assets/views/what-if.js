@@ -2,6 +2,7 @@
 //
 // The problem of the plan in force is changed, and the service is asked for a plan of it. Nothing is deployed.
 
+import { allows } from "../lib/access.js";
 import { send } from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { PATHS, fleetNeeds, isOpen, partOf, planNeed, planPath, plansInForce } from "../lib/model.js";
@@ -49,7 +50,11 @@ export function render(live, route, again) {
     "div",
     { class: "view" },
     heading,
-    section("question", "Question", question({ ...route, name }, name, now, again)),
+    section(
+      "question",
+      "Question",
+      allows(live, "plan") ? question({ ...route, name }, name, now, again) : mayNotAsk(),
+    ),
     section("answer", "Answer", answer(live, route, name, now)),
   );
 }
@@ -136,6 +141,9 @@ function question(route, name, now, again) {
     h("p", { role: "alert", class: "less" }, refusal),
   ];
 }
+
+/** For readers whose token does not allow to ask for plans. */
+const mayNotAsk = () => h("p", { class: "note" }, "A question needs a token with the scope plan.");
 
 const shown = (value) => (value === null || value === undefined ? "" : String(Number(value.toPrecision(6))));
 

@@ -8,6 +8,7 @@ use crate::service::{RemoteArgs, ServerArgs};
 use crate::workload::{WorkloadArgs, read_traces, with_demand};
 use anyhow::Context;
 use apportion_api::analyses::load::arrivals_text;
+use apportion_api::analyses::series::SERIES_WINDOWS_MAX;
 use apportion_api::analyses::simulation::{
     SimulatedRun, SimulatedScaler, SimulatedTimes, SimulationInput, SimulationRequest,
 };
@@ -65,6 +66,10 @@ pub struct SimulateArgs {
     /// Write one row per second (or longer, for long runs) here, as CSV.
     #[arg(long)]
     windows: Option<String>,
+    /// Count the requests in time, on a fallback, late, dropped and failed over time, in at most this many windows. The
+    /// JSON then has `series`.
+    #[arg(long, value_name = "WINDOWS", value_parser = clap::value_parser!(u32).range(1..=i64::from(SERIES_WINDOWS_MAX)))]
+    series: Option<u32>,
     /// How the result is printed.
     #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
@@ -134,6 +139,7 @@ fn request(args: &SimulateArgs) -> SimulationRequest {
         autoscaler: args.autoscaler.into(),
         hpa_target: args.hpa_target,
         steward: args.steward,
+        series_windows: args.series,
         ..SimulationRequest::default()
     }
 }

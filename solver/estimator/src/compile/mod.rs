@@ -93,7 +93,11 @@ impl<'a> CompiledPlan<'a> {
     #[must_use]
     pub fn into_state(self, options: &SimulateOptions) -> RunState {
         let channels_max = self.pipelines.iter().map(|p| p.weights.len()).max().unwrap_or(0);
-        let kept = KeptResults { has_requests: options.requests, misses_max: options.misses_max };
+        let kept = KeptResults {
+            has_requests: options.requests,
+            class_window: options.class_window,
+            misses_max: options.misses_max,
+        };
         let statistics = Statistics::new(self.pipelines.len(), self.tasks, self.servers, kept);
         RunState {
             now: Moment::ZERO,

@@ -11,7 +11,7 @@ use crate::state::pipeline::PipelineState;
 use crate::state::query::SimulatedQuery;
 use apportion_domain::{
     Assignment, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, TaskIndex,
-    TaskKind, TimeSpan,
+    TaskKind, TimeSpan, Variant,
 };
 use apportion_serving::batcher::Batcher;
 use apportion_serving::modules::StatePlannerSettings;
@@ -236,6 +236,7 @@ impl<'a> PipelineCompiler<'a> {
             is_scored,
             passes_on: !is_scored && CompiledGroup::makes_one_child(&edges),
             accuracy: v.accuracy,
+            is_fallback: is_fallback(&p.task(task).variants, v.accuracy),
             depth: depth(p, task),
             step: state.paths.step(task, variant),
             budget: self.budget(service.last().copied().unwrap_or(TimeSpan::ZERO)),
@@ -420,6 +421,11 @@ fn closes(pipeline: &Pipeline, task: TaskIndex, edges: &[OutEdge], channels: &[O
     }
     sinks.sort_unstable();
     sinks
+}
+
+/// Whether a task has a measured variant that is more accurate than this.
+fn is_fallback(variants: &[Variant], accuracy: f64) -> bool {
+    variants.iter().any(|other| other.accuracy > accuracy && !other.profile.rows().is_empty())
 }
 
 /// Cumulated probabilities of the edges out of a task.

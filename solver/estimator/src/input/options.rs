@@ -2,7 +2,7 @@
 
 use crate::state::bounds::Stop;
 use crate::state::durations::ServiceTimes;
-use apportion_domain::ServingPolicy;
+use apportion_domain::{ServingPolicy, TimeSpan};
 use apportion_serving::modules::StatePlannerSettings;
 
 /// Options of a run.
@@ -10,6 +10,11 @@ use apportion_serving::modules::StatePlannerSettings;
 pub struct SimulateOptions {
     /// Keep one record per request.
     pub requests: bool,
+    /// Count the requests of each pipeline by class, in windows of this length ([`Simulation::classes`]). Memory follows the
+    /// number of windows, which is at most [`WINDOWS_MAX`](crate::scenario::WINDOWS_MAX); later arrivals count in the last.
+    ///
+    /// [`Simulation::classes`]: crate::Simulation::classes
+    pub class_window: Option<TimeSpan>,
     /// Serving policy of all pipelines instead of the plan's.
     pub serving: Option<ServingPolicy>,
     /// Where the times of batches come from.

@@ -43,6 +43,7 @@ impl RunningBatches {
     fn tick_stations(&mut self, run: &mut RunState) {
         let RunState { now, groups, serving, streams, requests, statistics, has_changes, slow, .. } = run;
         let (now, agenda) = (*now, &mut self.agenda);
+        let marks_fallbacks = statistics.keeps_classes();
         for at in 0..serving.begin_ticks() {
             let station = serving.ticking(at);
             let info = serving.infos[station as usize];
@@ -62,6 +63,11 @@ impl RunningBatches {
                     for member in machine.batch(server) {
                         let request = requests.get_mut(member.query.request);
                         request.spent = request.spent + each;
+                    }
+                }
+                if marks_fallbacks && group.is_fallback {
+                    for member in machine.batch(server) {
+                        requests.get_mut(member.query.request).on_fallback = true;
                     }
                 }
                 agenda.start(now + service, station, server);

@@ -33,6 +33,8 @@ pub struct CompiledGroup {
     pub stage_channel: Option<u32>,
     /// Accuracy of its variant.
     pub accuracy: f64,
+    /// Whether another measured variant of its task is more accurate.
+    pub is_fallback: bool,
     /// Tasks on the path up to here.
     pub depth: u32,
     /// Its step in the table of path accuracies.

@@ -5,6 +5,7 @@
 //! next.
 
 pub mod bounds;
+mod classes;
 pub mod drops;
 pub mod durations;
 pub mod fanout;

@@ -23,6 +23,8 @@ pub struct SimulatedRequest {
     pub spent: TimeSpan,
     /// Whether any path of it was scored.
     pub is_scored: bool,
+    /// Whether a less accurate variant of some task served a query of it; only runs that count classes say so.
+    pub on_fallback: bool,
 }
 
 /// A request that arrives.
@@ -90,6 +92,7 @@ impl RequestSlots {
         request.progress = RequestProgress::new(1);
         request.spent = TimeSpan::ZERO;
         request.is_scored = false;
+        request.on_fallback = false;
         slot
     }
 
@@ -105,6 +108,7 @@ impl RequestSlots {
             progress: RequestProgress::new(1),
             spent: TimeSpan::ZERO,
             is_scored: false,
+            on_fallback: false,
         });
         self.scores.resize(self.scores.len() + self.width, Score::default());
         (self.slots.len() - 1) as u32

@@ -1,5 +1,6 @@
 //! The results of a run, in memory that does not grow with the trace.
 
+use super::classes::ClassSeries;
 use super::histogram::Histogram;
 use super::query::SimulatedQuery;
 use super::requests::ClosedRequest;
@@ -97,6 +98,8 @@ pub struct RunSums {
 pub struct KeptResults {
     /// Whether one record per request is kept.
     pub has_requests: bool,
+    /// The length of the windows in which requests are counted by class; `None`: they are not.
+    pub class_window: Option<TimeSpan>,
     /// Requests that may miss before the run ends; `None` for any number.
     pub misses_max: Option<u64>,
 }
@@ -109,6 +112,7 @@ pub struct Statistics {
     task_names: Vec<TaskName>,
     servers: Vec<ServerUse>,
     records: Option<Vec<RequestRecord>>,
+    classes: Option<ClassSeries>,
     spent: DeviceTime,
     misses: u64,
     misses_max: u64,
@@ -128,6 +132,7 @@ impl Statistics {
             task_names: tasks,
             servers: vec![ServerUse::default(); servers as usize],
             records: kept.has_requests.then(Vec::new),
+            classes: kept.class_window.map(|window| ClassSeries::new(pipelines, window)),
             spent: DeviceTime::default(),
             misses: 0,
             misses_max: kept.misses_max.unwrap_or(u64::MAX),
@@ -137,7 +142,7 @@ impl Statistics {
         }
     }
 
-    /// Adds another run of the same plan. Both have no changes and no records.
+    /// Adds another run of the same plan. Both have no changes, no records and no classes over time.
     pub fn merge(&mut self, other: &Self) {
         debug_assert_eq!(self.servers.len(), other.servers.len(), "runs of the same plan without changes");
         self.pipelines.iter_mut().zip(&other.pipelines).for_each(|(own, more)| own.merge(more));
@@ -171,6 +176,9 @@ impl Statistics {
     #[inline]
     pub fn count_arrival(&mut self, pipeline: usize, now: Moment) -> u64 {
         self.first = self.first.min(now);
+        if let Some(classes) = &mut self.classes {
+            classes.count_arrival(pipeline, now);
+        }
         let of_pipeline = &mut self.pipelines[pipeline];
         of_pipeline.arrived += 1;
         of_pipeline.arrived - 1
@@ -202,6 +210,9 @@ impl Statistics {
             self.misses += 1;
             self.spent.invalid = self.spent.invalid + request.spent;
         }
+        if let Some(classes) = &mut self.classes {
+            classes.count_outcome(request, outcome);
+        }
         let finish = request.progress.end();
         if outcome.is_answered() {
             of_pipeline.latency.add(finish.since(request.arrival));
@@ -221,10 +232,16 @@ impl Statistics {
         }
     }
 
-    /// Whether only sums are kept, without a record of each request.
+    /// Whether only sums are kept, without a record of each request and without classes over time.
     #[inline]
     pub fn keeps_sums_only(&self) -> bool {
-        self.records.is_none()
+        self.records.is_none() && self.classes.is_none()
+    }
+
+    /// Whether requests are counted by class.
+    #[inline]
+    pub fn keeps_classes(&self) -> bool {
+        self.classes.is_some()
     }
 
     /// Requests of one pipeline have their last answer `now`.
@@ -266,6 +283,9 @@ impl Statistics {
         for of_pipeline in &mut self.pipelines {
             let ended: u64 = of_pipeline.counts.iter().sum();
             of_pipeline.counts[RequestOutcome::Failed as usize] += of_pipeline.arrived - ended;
+        }
+        if let Some(classes) = &mut self.classes {
+            classes.fail_unfinished();
         }
     }
 
@@ -315,7 +335,8 @@ impl Statistics {
         records.sort_unstable_by_key(|r| (r.pipeline, r.request));
         let total = total.estimate(seed, plan.cost_per_hour, waiting);
         let visits = total.waiting.iter().map(|w| w.queries).sum();
-        Simulation { pipelines: estimates, total, requests: records, visits }
+        let classes = self.classes.map(ClassSeries::finish).unwrap_or_default();
+        Simulation { pipelines: estimates, total, requests: records, classes, visits }
     }
 
     fn waiting(&self, problem: &Problem) -> Vec<TaskWaiting> {

@@ -3,6 +3,7 @@
 mod bounds;
 mod by_hand;
 mod changes;
+mod classes;
 mod common;
 mod dropping;
 mod durations;
