@@ -167,12 +167,6 @@ impl Cluster {
         self.start_service().await;
     }
 
-    /// What the service asks agents for.
-    #[must_use]
-    pub fn token(&self) -> &str {
-        &self.token
-    }
-
     /// Where agents join.
     #[must_use]
     pub fn join_address(&self) -> String {
@@ -480,16 +474,13 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        for agent in &mut self.agents {
-            agent.child.take().into_iter().for_each(|mut child| end(&mut child));
-        }
-        self.second.take().into_iter().for_each(|mut child| end(&mut child));
+        let agents = self.agents.iter_mut().filter_map(|agent| agent.child.take());
+        agents.chain(self.second.take()).for_each(|mut child| end(&mut child));
         // Asked, so that it ends its database too. What is paused would hear nothing.
         if let Some(mut child) = self.service.take() {
-            let paused = self.database().into_iter().chain([child.id()]);
-            paused.for_each(|process| {
+            for process in self.database().into_iter().chain([child.id()]) {
                 let _told = Command::new("kill").args(["-CONT", &process.to_string()]).status();
-            });
+            }
             let _told = Command::new("kill").args(["-TERM", &child.id().to_string()]).status();
             let begun = Instant::now();
             while begun.elapsed() < Duration::from_secs(10) && child.try_wait().ok().flatten().is_none() {

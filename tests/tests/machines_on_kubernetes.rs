@@ -66,7 +66,7 @@ impl Stage {
         let cluster = Cluster::serve_with(&["--kubernetes", &kubeconfig, "--machines", &file]).await;
         plane.apply(&json!({
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "apportion", "namespace": "default"},
-            "stringData": {"token": cluster.token()},
+            "stringData": {"token": cluster.join_token()},
         }));
         let nodes = AgentNodes::start(&plane, places);
         let machine = MachineType { substrate: "kubernetes", count_max, provision_s: 5 };
