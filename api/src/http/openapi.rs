@@ -3,9 +3,9 @@
 use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
-    access, agents, audit, comparisons, decisions, demand, events, explanations, files, frontiers, hardware, health, holds,
-    loads, machines, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, times, tokens, traces,
-    webhooks,
+    access, agents, audit, comparisons, decisions, demand, drift, events, explanations, files, frontiers, hardware, health,
+    holds, loads, machines, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, times, tokens,
+    traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
