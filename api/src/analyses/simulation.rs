@@ -216,7 +216,7 @@ impl SimulationRequest {
         let controllers = self.controllers(problem, &plan, &sample)?;
         let scenario = Scenario { controllers, steward: self.steward, ladders, ..Scenario::default() };
         let replay = replay(problem, &plan, &load, &settings, scenario)?;
-        let series = windows.map(|windows| windows.file(problem, &replay.simulation, Some(&replay)));
+        let series = windows.map(|windows| windows.file(problem, &replay.simulation, scales.then_some(&replay)));
         Ok(SimulatedRun { simulation: replay.simulation.clone(), replay: Some(replay), series })
     }
 
