@@ -235,15 +235,6 @@ impl ServiceClient {
     /// # Errors
     /// If the service cannot be reached, or refuses.
     pub async fn list(&self, path: &str, args: &ListArgs) -> Result<Value, Failure> {
-        self.list_filtered(path, &[], args).await
-    }
-
-    /// Reads the entries of a list that these filters select, page by page. A filter is a parameter of the list and its
-    /// value.
-    ///
-    /// # Errors
-    /// If the service cannot be reached, or refuses.
-    pub async fn list_filtered(&self, path: &str, filters: &[(&str, &str)], args: &ListArgs) -> Result<Value, Failure> {
         let limit = args.limit.unwrap_or(u64::MAX);
         let mut entries = Vec::new();
         let joint = if path.contains('?') { '&' } else { '?' };
@@ -258,13 +249,6 @@ impl ServiceClient {
         }
         entries.truncate(usize::try_from(limit).unwrap_or(usize::MAX));
         Ok(Value::Array(entries))
-    }
-
-    /// The path and query of the first page of a list. Values may have any letters.
-    fn first_page(&self, path: &str, filters: &[(&str, &str)], limit: u64) -> String {
-        let mut url = self.base.clone();
-        url.query_pairs_mut().clear().append_pair("limit", &limit.min(PAGE_ENTRIES_MAX).to_string()).extend_pairs(filters);
-        format!("{path}?{}", url.query().unwrap_or_default())
     }
 
     /// Reads a whole list, page by page.

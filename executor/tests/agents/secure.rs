@@ -81,7 +81,8 @@ async fn calls_over_tls_are_answered() {
     tokio::spawn(gateway::grpc::serve(listener, gateway, CancellationToken::new()));
     let endpoint = Endpoint::from_shared(url.clone()).expect("a URL");
     let connect = async |authority: &str| {
-        let connector = ControlConnector::new(&[url.clone()], Some(&certificate(authority))).expect("an authority");
+        let connector =
+            ControlConnector::new(std::slice::from_ref(&url), Some(&certificate(authority))).expect("an authority");
         connector.connect(&endpoint).await
     };
     let channel = connect("authority.pem").await.expect("it is trusted");

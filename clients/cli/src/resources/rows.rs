@@ -117,7 +117,7 @@ mod tests {
         let expected = vec![row(1, RowChange::Changed)];
         assert_eq!(update(&[a100.clone(), dear], ListExtent::Whole), ListChanges { rows: expected, gone: vec![] });
         let gone = ListChanges { rows: vec![], gone: vec!["t4".to_owned()] };
-        assert_eq!(update(&[a100.clone()], ListExtent::Whole), gone);
+        assert_eq!(update(std::slice::from_ref(&a100), ListExtent::Whole), gone);
         assert_eq!(update(&[], ListExtent::Cut), ListChanges::default(), "a limit hides the row");
     }
 

@@ -1,7 +1,6 @@
 //! What is counted to be compared with the profile.
 
 use super::world::*;
-use super::*;
 use crate::node::counts::EndedWell;
 use crate::replica_event::BatchFault;
 
