@@ -1,5 +1,5 @@
-//! The files in `packaging/` and the Dockerfile name real programs, commands and flags. The packages are built and installed
-//! here. The images are not built.
+//! The files in `packaging/` and the Dockerfile name real programs, commands and flags. The packages are built and
+//! installed here. The images are not built.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -133,8 +133,8 @@ impl DivisionInput<'_> {
         with_spare(counts, &parts)
     }
 
-    /// One plan for all of these pipelines that can be planned on this hardware. Where the devices cannot serve the demands,
-    /// all are lowered by the same factor.
+    /// One plan for all of these pipelines that can be planned on this hardware. Where the devices cannot serve the
+    /// demands, all are lowered by the same factor.
     async fn plan_jointly(&self, wishes: &[&ReplanInput], counts: &DeviceCounts) -> Result<Plan, JointPlanError> {
         let of_count = |h: &HardwareSpec| HardwareSpec { count: counts.get(&h.name).copied(), ..h.clone() };
         let hardware: Vec<HardwareSpec> = self.hardware.iter().map(of_count).filter(|h| h.count.unwrap_or(0) > 0).collect();

@@ -44,8 +44,8 @@ pub(super) async fn note_wanted(
     let (measured, cancel) = (&round.measured, &round.cancel);
     let input = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force: plans, measured, cancel };
     for (wish, share) in free.iter().zip(divide_devices(&input).await) {
-        // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age of
-        // that plan does not count, because machines take their time too.
+        // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age
+        // of that plan does not count, because machines take their time too.
         let wish = &ReplanInput { may_improve: true, ..(*wish).clone() };
         let in_force = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
         let planned = plan_pipeline(wish, share_of(&hardware, &share.devices), in_force, round).await;

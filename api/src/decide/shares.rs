@@ -54,9 +54,9 @@ pub struct JointPart {
     pub size: PipelineSize,
 }
 
-/// Divides all devices (`counts`) among pipelines with a joint plan. Each has its part of that plan. What is left goes first
-/// to pipelines whose plan in force has more: a plan in force does not lose a device that nobody needs. The rest is divided
-/// by size.
+/// Divides all devices (`counts`) among pipelines with a joint plan. Each has its part of that plan. What is left goes
+/// first to pipelines whose plan in force has more: a plan in force does not lose a device that nobody needs. The rest is
+/// divided by size.
 #[must_use]
 pub fn with_spare(counts: &DeviceCounts, parts: &[JointPart]) -> Vec<DeviceCounts> {
     let mut spare = counts.clone();

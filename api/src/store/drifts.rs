@@ -179,8 +179,8 @@ pub async fn batch_times(
     select.persistent(false).bind(from).bind(until).bind(pipeline).fetch_all(db).await
 }
 
-/// The children of these periods, by period; of one pipeline if it is named. A period with queries that made none at a child
-/// of other periods has a row with 0.
+/// The children of these periods, by period; of one pipeline if it is named. A period with queries that made none at a
+/// child of other periods has a row with 0.
 ///
 /// # Errors
 /// The database's.

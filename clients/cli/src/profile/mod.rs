@@ -179,7 +179,7 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
         eprintln!("{file}: the validation set is not used: a server's answers are not compared with labels");
     }
     warn_if_busy();
-    let request = served::ServedRequest {
+    let request = served::ServerProfiling {
         url,
         shapes: &args.shape,
         hardware: &args.hardware,

@@ -16,7 +16,7 @@ const REPEATS_MIN: u32 = 20;
 const POINT_TIME_MAX: Duration = Duration::from_secs(3);
 
 /// What is measured where.
-pub struct ServedRequest<'a> {
+pub struct ServerProfiling<'a> {
     /// The server, `http://host:port`.
     pub url: &'a str,
     /// Sizes of inputs that the server leaves open.
@@ -56,7 +56,7 @@ pub fn check_accuracies(file: &str, spec: &PipelineSpec) -> Result<(), BadInput>
 ///
 /// # Errors
 /// If the server or a variant is not there, if a variant's inputs cannot be made, or if a batch fails.
-pub fn measure(request: &ServedRequest<'_>, spec: &PipelineSpec) -> Result<ServedProfile, Failure> {
+pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<ServedProfile, Failure> {
     let sizes: BTreeMap<String, Vec<usize>> =
         request.shapes.iter().map(|shape| (shape.input.clone(), shape.sizes.clone())).collect();
     let options = MeasureOptions {

@@ -10,8 +10,8 @@ use apportion_serving::modules::StatePlannerSettings;
 pub struct SimulateOptions {
     /// Keep one record per request.
     pub requests: bool,
-    /// Count the requests of each pipeline by class, in windows of this length ([`Simulation::classes`]). Memory follows the
-    /// number of windows, which is at most [`WINDOWS_MAX`](crate::scenario::WINDOWS_MAX); later arrivals count in the last.
+    /// Count the requests of each pipeline by class, in windows of this length ([`Simulation::classes`]). Memory follows
+    /// the number of windows, at most [`WINDOWS_MAX`](crate::scenario::WINDOWS_MAX). Later arrivals count in the last.
     ///
     /// [`Simulation::classes`]: crate::Simulation::classes
     pub class_window: Option<TimeSpan>,
