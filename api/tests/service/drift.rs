@@ -6,7 +6,7 @@ use apportion_protocol::v1::{self, agent_message};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
 const DRIFT: &str = "/v1/pipelines/digits/drift";
@@ -84,6 +84,7 @@ impl Fleet {
 fn report_batches(agent: &Agent, measured: Arc<Measured>) -> JoinHandle<()> {
     let outbox = agent.outbox.clone();
     tokio::spawn(async move {
+        let begun = Instant::now();
         loop {
             let part = |percent: &AtomicU32| f64::from(percent.load(Ordering::Relaxed)) / 100.0;
             let (batches, queries) = (5, 40);
@@ -101,7 +102,8 @@ fn report_batches(agent: &Agent, measured: Arc<Measured>) -> JoinHandle<()> {
                 children: vec![v1::ChildCount { task: "read".into(), queries: children as u64 }],
                 ..Default::default()
             };
-            let report = v1::Report { groups: vec![group], ..Default::default() };
+            let uptime_ms = begun.elapsed().as_millis() as u64;
+            let report = v1::Report { uptime_ms, groups: vec![group], ..Default::default() };
             let message = v1::AgentMessage { message: Some(agent_message::Message::Report(report)) };
             if outbox.send(message).await.is_err() {
                 return;
@@ -113,7 +115,7 @@ fn report_batches(agent: &Agent, measured: Arc<Measured>) -> JoinHandle<()> {
 
 /// The plan in force, once `check` accepts its replicas.
 async fn plan_in_force(s: &Service, check: impl Fn(u64) -> bool) -> Value {
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     loop {
         let target = s.get("/v1/target").await.1;
         if let Some(id) = target["plans"][0].as_str() {
