@@ -26,7 +26,6 @@ pub use checks::{DEVICES_EACH_MAX, RefusedSetting};
 pub use failure::SubstrateError;
 pub use machine::{MachineRequest, MachineState, ObservedMachine, ReleaseWay};
 pub use settings::{
-    KubernetesHardware, KubernetesMachines, LocalHardware, LocalSettings, SlurmHardware, SlurmRest, SlurmSettings,
-    SubstrateSettings,
+    KubernetesHardware, KubernetesMachines, LocalHardware, LocalSettings, SlurmHardware, SlurmSettings, SubstrateSettings,
 };
 pub use substrates::{SubstrateKind, Substrates};

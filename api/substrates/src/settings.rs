@@ -107,8 +107,6 @@ pub struct SlurmSettings {
     pub directory: Option<String>,
     /// Folder of `sbatch`, `squeue` and `scancel`. Default: they are on the `PATH`.
     pub commands: Option<PathBuf>,
-    /// The slurmrestd that is asked in the place of commands.
-    pub rest: Option<SlurmRest>,
     /// The hardware types, by name.
     pub hardware: BTreeMap<String, SlurmHardware>,
 }
@@ -122,24 +120,9 @@ impl Default for SlurmSettings {
             state_dir: None,
             directory: None,
             commands: None,
-            rest: None,
             hardware: BTreeMap::new(),
         }
     }
-}
-
-/// Where slurmrestd listens, and as which user it is asked.
-#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
-#[serde(deny_unknown_fields, default)]
-pub struct SlurmRest {
-    /// Its address, `http://HOST:PORT`.
-    pub url: Option<String>,
-    /// Its Unix socket, in the place of an address.
-    pub socket: Option<PathBuf>,
-    /// The user of the token.
-    pub user: Option<String>,
-    /// File with the user's token (`scontrol token`). A slurmrestd on a socket may do without.
-    pub token_file: Option<PathBuf>,
 }
 
 /// A hardware type of the substrate `slurm`. Words have the form that `man sbatch` gives.
@@ -260,24 +243,6 @@ fn check_slurm(slurm: &SlurmSettings) -> Result<(), RefusedSetting> {
             return Err(refused(pointer, format!("{text:?}"), "an absolute path without % and \\"));
         }
     }
-    slurm.rest.as_ref().map_or(Ok(()), check_rest)
-}
-
-fn check_rest(rest: &SlurmRest) -> Result<(), RefusedSetting> {
-    let is_place = match (&rest.url, &rest.socket) {
-        (Some(url), None) => url.starts_with("http://"),
-        (None, Some(socket)) => socket.is_absolute(),
-        _ => false,
-    };
-    if !is_place {
-        let found = format!("url {:?}, socket {:?}", rest.url, rest.socket);
-        return Err(refused("/slurm/rest", found, "one of url, http://HOST:PORT, and socket, an absolute path"));
-    }
-    let has_token = rest.token_file.is_some();
-    if has_token != rest.user.is_some() || (rest.url.is_some() && !has_token) {
-        let found = format!("user {:?}, token_file {:?}", rest.user, rest.token_file);
-        return Err(refused("/slurm/rest", found, "user and token_file together; a url needs them"));
-    }
     Ok(())
 }
 
@@ -288,35 +253,10 @@ fn is_option_char(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use serde_json::json;
 
     fn slurm(hardware: SlurmHardware) -> SubstrateSettings {
         let hardware = [("t4".to_owned(), hardware)].into();
         SubstrateSettings { slurm: Some(SlurmSettings { hardware, ..SlurmSettings::default() }), ..Default::default() }
-    }
-
-    #[test]
-    fn slurmrestd_has_one_place_and_a_user_with_token() {
-        let refused = |rest: &serde_json::Value| {
-            let rest: SlurmRest = serde_json::from_value(rest.clone()).expect("settings");
-            let slurm = Some(SlurmSettings { rest: Some(rest), ..SlurmSettings::default() });
-            SubstrateSettings { slurm, ..Default::default() }.check().err().map(|refused| refused.to_string())
-        };
-        let token = |place: &str, value: &str| json!({place: value, "user": "u", "token_file": "/t"});
-        for right in [json!({"socket": "/run/rest"}), token("url", "http://h:6820"), token("socket", "/run/rest")] {
-            assert_eq!(refused(&right), None, "{right}");
-        }
-        let wrong = [
-            (json!({}), "expected one of url"),
-            (token("url", "h:6820"), "expected one of url"),
-            (json!({"url": "http://h:6820", "socket": "/run/rest"}), "expected one of url"),
-            (json!({"url": "http://h:6820"}), "a url needs them"),
-            (json!({"socket": "/run/rest", "user": "u"}), "user and token_file together"),
-        ];
-        for (rest, expected) in wrong {
-            let said = refused(&rest).unwrap_or_else(|| panic!("accepted: {rest}"));
-            assert!(said.starts_with("/slurm/rest: ") && said.contains(expected), "{said}");
-        }
     }
 
     #[test]
