@@ -3,8 +3,8 @@
 //! Each process reads the target from the database and hands it to the streams that it holds.
 
 use crate::app::parts::ServicePart;
-use crate::app::{App, PushedTarget};
-use crate::decide::link_keys::{FleetKey, FleetKeys};
+use crate::app::App;
+use crate::decide::link_keys::{FleetKey, FleetKeys, PushedTarget};
 use crate::store;
 use apportion_protocol::v1;
 use prost::Message;
@@ -61,7 +61,7 @@ pub async fn refresh(app: &App) -> store::Result<()> {
         }
     };
     let keys = FleetKeys(keys.iter().map(|row| FleetKey::new(row.number, &row.key)).collect());
-    let pushed = Arc::new(PushedTarget { target, keys });
+    let pushed = Arc::new(PushedTarget::new(target, keys));
     app.target.send_if_modified(|current| {
         let is_newer = current.as_ref().is_none_or(|current| current.order() < pushed.order());
         if is_newer {

@@ -9,7 +9,7 @@ pub mod parts;
 pub mod prometheus_access;
 pub mod rate_limit;
 
-use crate::decide::link_keys::FleetKeys;
+use crate::decide::link_keys::PushedTarget;
 use access::AccessPolicy;
 use agent_records::AgentRecords;
 use apportion_kubernetes::KubernetesClient;
@@ -64,23 +64,6 @@ pub struct AppState {
     pub newest_event: watch::Sender<i64>,
     /// True once the service stops.
     pub stopping: watch::Sender<bool>,
-}
-
-/// What is pushed to agents.
-pub struct PushedTarget {
-    /// The target in force.
-    pub target: v1::Target,
-    /// The keys from which those of the agents' connections are derived.
-    pub keys: FleetKeys,
-}
-
-impl PushedTarget {
-    /// Later targets, and the same target with newer keys, have higher values.
-    #[must_use]
-    pub fn order(&self) -> impl Ord + use<> {
-        let fence = self.target.fence.map(|fence| (fence.incarnation, fence.generation)).unwrap_or_default();
-        (fence, self.keys.newest())
-    }
 }
 
 impl App {

@@ -403,8 +403,8 @@ pub struct Peer {
     pub hardware: ::prost::alloc::string::String,
     #[prost(uint32, tag = "6")]
     pub devices: u32,
-    /// Keys of the pair of this agent and the receiver, 32 bytes each, the newest first, at most two. They are secret. None: the
-    /// two cannot connect. The receiver's own entry has none.
+    /// Keys of the pair of this agent and the receiver, 32 bytes each, the newest first, at most two. They are secret. A stream
+    /// sends them once: none means those of the target before. The receiver's own entry has none.
     #[prost(bytes = "vec", repeated, tag = "7")]
     pub link_keys: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
 }

@@ -7,6 +7,7 @@ use crate::peers::PeerLinks;
 use crate::record::Recorder;
 use crate::slot::Slot;
 use crate::wake_lock::WakeLock;
+use apportion_node::greeting::ReceivedKeys;
 use apportion_node::node::Node;
 use apportion_node::node::counts::{Batches, Labels, ReportCounts};
 use apportion_node::node::request::RequestAnswer;
@@ -39,6 +40,7 @@ pub(super) struct Loop {
     /// The number that the control plane gave last.
     pub(super) welcomed: Option<u64>,
     pub(super) target: Option<v1::Target>,
+    pub(super) received_keys: ReceivedKeys,
     pub(super) totals: Arc<BTreeMap<String, [u64; 4]>>,
     pub(super) batches: Arc<BTreeMap<Labels, Batches>>,
     pub(super) unreported: ReportCounts,

@@ -17,7 +17,7 @@ use crate::refused::ReachedLimit;
 use crate::slot::BatchRun;
 use crate::wake_lock::{KERNEL_FILE, WakeLock};
 use apportion_domain::Fence;
-use apportion_node::greeting::{LinkKeyring, without_link_keys};
+use apportion_node::greeting::{LinkKeyring, ReceivedKeys, without_link_keys};
 use apportion_node::layout::lay_out;
 use apportion_node::node::counts::ReportCounts;
 use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
@@ -97,6 +97,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         agent,
         welcomed: None,
         target: None,
+        received_keys: ReceivedKeys::default(),
         totals: Arc::default(),
         batches: Arc::default(),
         unreported: ReportCounts::default(),
@@ -104,8 +105,9 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         view,
         ack,
     };
-    if let Some((_, target)) = last {
+    if let Some((_, mut target)) = last {
         tracing::info!(fence = ?target.fence, "coming back with the last target");
+        this.received_keys.complete(&mut target);
         this.apply_target(target);
     }
     let status = handle.status.clone();
@@ -253,7 +255,8 @@ impl Loop {
                 self.welcomed = Some(agent);
                 self.options.files.set_source(source);
             }
-            AgentCommand::Target(target) => {
+            AgentCommand::Target(mut target) => {
+                self.received_keys.complete(&mut target);
                 let fence = |t: &v1::Target| t.fence.map(Fence::from);
                 let in_force = self.target.as_ref().and_then(fence);
                 if let Some(newer) = in_force.filter(|newer| fence(&target) < Some(*newer)) {

@@ -82,21 +82,29 @@ async fn a_step_is_served_by_the_ladder_alone() {
 }
 
 /// The system "ours" of `reproduce headline`, with real agents: least cost, a ladder, and a control plane that weighs each
-/// change.
+/// change. Only missed requests replace a plan at any price: the step is steep, so they may.
 #[tokio::test(flavor = "multi_thread")]
 async fn rounds_at_least_cost_weigh_the_change() {
     let cluster = start_cluster(Some(6.0), Some("min_cost")).await;
     judge(&play_step(&cluster).await, "at least cost, on the plan's ladder");
     let decisions = cluster.get("/v1/decisions").await;
-    let risen = |d: &&Value| d["demand_qps"].as_f64() > Some(2.0 * BASE_QPS);
-    let risen: Vec<&Value> = decisions.as_array().expect("a list").iter().filter(risen).collect();
     let price = |d: &Value, of: &str| d["costs"][of].as_f64();
-    for decision in &risen {
-        eprintln!("{}", decision["reason"]);
+    let (mut weighed, mut risen) = (0, 0);
+    for decision in decisions.as_array().expect("a list") {
+        let reason = decision["reason"].as_str().expect("a reason");
+        eprintln!("{}: {reason}", decision["decision"]);
+        let is_risen = decision["demand_qps"].as_f64() > Some(2.0 * BASE_QPS);
+        risen += u32::from(is_risen);
+        let misses = reason.starts_with("requests miss");
         let paid =
             price(decision, "new_per_hour").zip(price(decision, "change_per_hour")).map(|(new, change)| new + change);
-        let pays = paid.zip(price(decision, "in_force_per_hour")).map(|(paid, in_force)| paid < in_force);
-        assert_eq!(pays, Some(decision["decision"] == "applied"), "{decision:#}");
+        match paid.zip(price(decision, "in_force_per_hour")) {
+            Some((paid, in_force)) if !misses => {
+                weighed += 1;
+                assert_eq!(paid < in_force, decision["decision"] == "applied", "{decision:#}");
+            }
+            _ => assert!(misses || !is_risen, "{decision:#}"),
+        }
     }
-    assert!(!risen.is_empty(), "{decisions:#}");
+    assert!(weighed > 0 && risen > 0, "{decisions:#}");
 }

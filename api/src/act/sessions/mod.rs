@@ -9,12 +9,13 @@ use crate::app::agent_records::ReportRecords;
 use crate::app::heartbeats::StreamEnd;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
-use crate::decide::link_keys::with_link_keys;
+use crate::decide::link_keys::PushedTarget;
 use crate::decide::report_delay::ReportDelay;
 use crate::store;
 use apportion_protocol::v1::{self, agent_message, control_message, control_server::Control, refused::Reason};
 use registration::{RegisterError, RegisteredAgent, register};
 use std::pin::Pin;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
@@ -149,16 +150,18 @@ async fn exchange_messages(
     }
 }
 
-/// Sends the target in force and each later one with this agent's keys, until the agent takes no more.
+/// Sends the target in force and each later one with this agent's new keys, until the agent takes no more.
 async fn push_targets(app: &App, agent: u64, outbox: &Outbox) {
     let mut target = app.target.subscribe();
     target.mark_changed();
+    let mut before: Option<Arc<PushedTarget>> = None;
     while target.changed().await.is_ok() {
         let Some(pushed) = target.borrow_and_update().clone() else { continue };
-        let message = with_link_keys(&pushed.target, agent, &pushed.keys);
+        let message = pushed.for_agent(agent, before.as_deref());
         if !send(outbox, control_message::Message::Target(message)).await {
             return;
         }
+        before = Some(pushed);
     }
 }
 

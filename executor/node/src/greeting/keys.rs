@@ -91,6 +91,30 @@ impl LinkKeyring {
     }
 }
 
+/// The keys of links that the last target had. A stream sends each key once, so the next targets need them.
+#[derive(Clone, Default)]
+pub struct ReceivedKeys(BTreeMap<u64, Vec<Vec<u8>>>);
+
+impl ReceivedKeys {
+    /// Gives the target's agents the keys that they had in the target before, where it has none. Keys of agents that are not
+    /// in the target are forgotten.
+    pub fn complete(&mut self, target: &mut v1::Target) {
+        let mut before = std::mem::take(&mut self.0);
+        for peer in &mut target.agents {
+            if peer.link_keys.is_empty() {
+                peer.link_keys = before.remove(&peer.agent).unwrap_or_default();
+            }
+            self.0.insert(peer.agent, peer.link_keys.clone());
+        }
+    }
+}
+
+impl fmt::Debug for ReceivedKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReceivedKeys(of {} agents)", self.0.len())
+    }
+}
+
 /// The target without the keys of links: for records, and to compare two targets.
 #[must_use]
 pub fn without_link_keys(target: &v1::Target) -> v1::Target {

@@ -15,7 +15,7 @@
 
 mod keys;
 
-pub use keys::{LINK_KEY_BYTES, LINK_KEYS_MAX, LinkKey, LinkKeyring, PairKeys, without_link_keys};
+pub use keys::{LINK_KEY_BYTES, LINK_KEYS_MAX, LinkKey, LinkKeyring, PairKeys, ReceivedKeys, without_link_keys};
 
 use bytes::{Buf, BufMut};
 use hmac::{Hmac, KeyInit, Mac};

@@ -120,6 +120,27 @@ fn malformed_keys_are_no_keys_and_none_is_printed() {
     assert!(LinkKeyring::of_target(&bare, 1).is_empty());
 }
 
+#[test]
+fn keys_that_came_once_count_until_the_agent_leaves() {
+    let (full, bare) = (target(1, &[1]), without_link_keys(&target(1, &[1])));
+    let mut received = ReceivedKeys::default();
+    let mut complete = |mut target: v1::Target| {
+        received.complete(&mut target);
+        target
+    };
+    assert_eq!(complete(full.clone()), full);
+    assert_eq!(complete(bare.clone()), full);
+    assert_eq!(complete(target(1, &[2, 1])), target(1, &[2, 1]), "new keys replace them");
+    assert_eq!(complete(bare.clone()), target(1, &[2, 1]));
+    // Agent 3 leaves and comes back without keys.
+    let mut two = bare.clone();
+    two.agents.pop();
+    complete(two);
+    let ring = LinkKeyring::of_target(&complete(bare), 1);
+    assert!(ring.pair(2).is_some() && ring.pair(3).is_none());
+    assert_eq!(format!("{received:?}"), "ReceivedKeys(of 3 agents)");
+}
+
 proptest::proptest! {
     #[test]
     fn bytes_without_a_key_prove_nothing(
