@@ -44,6 +44,19 @@ export function factList(facts) {
   );
 }
 
+/**
+ * Links to the same view of other pipelines; nothing if there is one pipeline at most.
+ * @param {string} view the view's name in addresses
+ * @param {string[]} names of the pipelines
+ * @param {string | null} current the pipeline that is shown
+ */
+export function pipelineTabs(view, names, current) {
+  if (names.length < 2) return null;
+  const tab = (name) =>
+    h("li", { "data-key": name }, h("a", { href: link(view, name), "aria-current": name === current ? "page" : null }, name));
+  return h("nav", { "aria-label": "Pipelines" }, h("ul", null, names.map(tab)));
+}
+
 const LEVELS = {
   kept: "good",
   broken: "bad",

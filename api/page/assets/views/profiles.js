@@ -3,9 +3,8 @@
 import { h } from "../lib/dom.js";
 import { accuracy, ms, number, rate } from "../lib/format.js";
 import { PATHS, pipelinePath } from "../lib/model.js";
-import { link } from "../lib/route.js";
 import { chart } from "../parts/chart.js";
-import { badge, nothing, section, source } from "../parts/parts.js";
+import { badge, nothing, pipelineTabs, section, source } from "../parts/parts.js";
 import { dominated, scatter } from "../parts/scatter.js";
 import { table } from "../parts/table.js";
 
@@ -31,16 +30,9 @@ export function needs(live, route) {
 export function render(live, route, again) {
   const name = chosen(live, route);
   const listed = live.get(PATHS.pipelines) ?? [];
-  const tabs = listed.map((p) =>
-    h(
-      "li",
-      { "data-key": p.name },
-      h("a", { href: link("profiles", p.name), "aria-current": p.name === name ? "page" : null }, p.name),
-    ),
-  );
   const heading = [
     h("h1", null, name ? `Profiles of ${name}` : "Profiles"),
-    listed.length > 1 ? h("nav", { "aria-label": "Pipelines" }, h("ul", null, tabs)) : null,
+    pipelineTabs("profiles", listed.map((p) => p.name), name),
   ];
   if (!name)
     return h("div", { class: "view" }, heading, nothing("No pipeline was measured. `apportion profile` measures one."));

@@ -7,9 +7,9 @@ import { send } from "../lib/api.js";
 import { h } from "../lib/dom.js";
 import { PATHS, pipelinePath, planNeed, plansInForce } from "../lib/model.js";
 import { SERIES_WINDOWS, traceCsv } from "../lib/replay.js";
-import { link, replaceQuery } from "../lib/route.js";
+import { replaceQuery } from "../lib/route.js";
 import { changes } from "../lib/timeline.js";
-import { nothing, section } from "../parts/parts.js";
+import { nothing, pipelineTabs, section } from "../parts/parts.js";
 import { SIDES, replayForm } from "../parts/replay-form.js";
 import { replayResult } from "../parts/replay-result.js";
 
@@ -73,16 +73,9 @@ function sideOf(live, route, side) {
 export function render(live, route, again) {
   const name = chosen(live, route);
   const listed = live.get(PATHS.pipelines) ?? [];
-  const tabs = listed.map((p) =>
-    h(
-      "li",
-      { "data-key": p.name },
-      h("a", { href: link("replay", p.name), "aria-current": p.name === name ? "page" : null }, p.name),
-    ),
-  );
   const heading = [
     h("h1", null, name ? `Replay: ${name}` : "Replay"),
-    tabs.length > 1 ? h("nav", { "aria-label": "Pipelines" }, h("ul", null, tabs)) : null,
+    pipelineTabs("replay", listed.map((p) => p.name), name),
   ];
   const plans = candidates(live, name);
   if (!plans.length) {

@@ -8,7 +8,7 @@ import { h } from "../lib/dom.js";
 import { PATHS, fleetNeeds, isOpen, partOf, planNeed, planPath, plansInForce } from "../lib/model.js";
 import { link, replaceQuery } from "../lib/route.js";
 import { graph } from "../parts/graph.js";
-import { badge, nothing, planLink, section, source } from "../parts/parts.js";
+import { badge, nothing, pipelineTabs, planLink, section, source } from "../parts/parts.js";
 import { groupTable, totals } from "./pipeline-plans.js";
 
 /** Limit on the time of one search, in seconds. */
@@ -28,16 +28,9 @@ export function needs(live, route) {
 export function render(live, route, again) {
   const name = chosen(live, route);
   const inForce = plansInForce(live);
-  const tabs = [...inForce.keys()].map((other) =>
-    h(
-      "li",
-      { "data-key": other },
-      h("a", { href: link("what-if", other), "aria-current": other === name ? "page" : null }, other),
-    ),
-  );
   const heading = [
     h("h1", null, name ? `What if: ${name}` : "What if"),
-    tabs.length > 1 ? h("nav", { "aria-label": "Pipelines" }, h("ul", null, tabs)) : null,
+    pipelineTabs("what-if", [...inForce.keys()], name),
   ];
   const now = name ? inForce.get(name) : null;
   if (!now) {
