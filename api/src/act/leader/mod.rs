@@ -158,8 +158,11 @@ impl Leader {
         let news = self.drift.follow_changes().await?;
         let news: Vec<DriftNews> = news.into_iter().filter(|news| self.load.make_due(&news.pipeline)).collect();
         if !news.is_empty() {
-            let why = news.into_iter().map(|news| news.why).collect::<Vec<_>>().join(", ");
-            self.early = Some(EarlyRound { why, cause: ReplanCause::Change });
+            let drifts = news.into_iter().map(|news| news.why).collect::<Vec<_>>().join(", ");
+            self.early = Some(match self.early.take() {
+                Some(EarlyRound { why, cause }) => EarlyRound { why: format!("{why}; {drifts}"), cause },
+                None => EarlyRound { why: drifts, cause: ReplanCause::Change },
+            });
         }
         Ok(())
     }
