@@ -13,7 +13,6 @@ use crate::decide::link_keys::PushedTarget;
 use access::AccessPolicy;
 use agent_records::AgentRecords;
 use apportion_kubernetes::KubernetesClient;
-use apportion_protocol::v1;
 use apportion_substrates::Substrates;
 use heartbeats::Heartbeats;
 use parts::{Parts, ServicePart};
