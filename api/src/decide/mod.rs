@@ -34,3 +34,4 @@ pub mod shares;
 pub mod target;
 pub mod webhooks;
 pub mod workloads;
+pub mod zone_promise;
