@@ -71,6 +71,30 @@ async fn jobs_follow_the_load_and_lost_ones_are_replaced() {
     follow_the_load(&stage).await;
 }
 
+/// Both zones lead to the same nodes here, because the small Slurm has no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_come_in_their_zones() {
+    let hardware = json!({"t4": {
+        "devices": 2, "gres": "gpu:t4:2", "time": LONG, "zones": {"rack1": {"constraint": "t4"}, "rack2": {"partition": "batch"}},
+    }});
+    let Some(slurm) = SlurmCluster::start(3) else { return };
+    let settings = slurm.settings(LONG, &json!({"wish_s": 120, "slurm": {"hardware": hardware}}));
+    let cluster = Cluster::serve_with(&["--machines", &settings]).await;
+    let machine = MachineType { substrate: "slurm", count_max: 4, provision_s: 5 };
+    let stage = Stage { fleet: MachineFleet::register_in(cluster, machine, &["rack1", "rack2"], 18.0).await, slurm };
+    stage.fleet.cluster.live(2).await;
+    let zones = |list: &Value| {
+        let mut zones: Vec<String> =
+            list.as_array()?.iter().filter_map(|agent| agent["zone"].as_str().map(str::to_owned)).collect();
+        zones.sort_unstable();
+        (zones.len() == 2).then_some(zones)
+    };
+    assert_eq!(stage.fleet.cluster.until("/v1/agents", zones).await, ["rack1", "rack2"]);
+    let asked = stage.fleet.events("machine-asked", 2, |facts| facts["zone"].is_string()).await;
+    assert_ne!(asked[0]["zone"], asked[1]["zone"], "in turns");
+    assert_eq!(stage.slurm.jobs().len(), 2);
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn slurmrestd_does_as_well_as_commands() {
     let Some(stage) = Stage::start_by_rest().await else { return };
