@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Ray with its applications; dropping it ends them.
-pub struct RayServe {
+pub struct RayProcess {
     folder: tempfile::TempDir,
     python: PathBuf,
     app: Child,
@@ -18,7 +18,7 @@ pub struct RayServe {
     dashboard: String,
 }
 
-impl RayServe {
+impl RayProcess {
     /// Starts it, with `photos`, which others may scale, and `closed`, which they may not. Both have a deployment `find-l`.
     ///
     /// # Panics
@@ -80,7 +80,7 @@ impl RayServe {
     }
 }
 
-impl Drop for RayServe {
+impl Drop for RayProcess {
     fn drop(&mut self) {
         self.followers.iter_mut().for_each(end);
         if self.app.try_wait().is_ok_and(|ended| ended.is_none()) {

@@ -7,7 +7,7 @@ use apportion_scalers::proto::{GetMetricsRequest, ScaledObjectRef};
 use apportion_tests::cluster::Cluster;
 use apportion_tests::kubernetes::ControlPlane;
 use apportion_tests::prometheus::{Exporter, PrometheusProcess};
-use apportion_tests::ray::RayServe;
+use apportion_tests::ray::RayProcess;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -330,7 +330,7 @@ async fn post_demand(cluster: &Cluster, qps: f64) {
 }
 
 /// Waits until Ray has as many replicas as are advised, and at least so many.
-async fn ray_follows(ray: &RayServe, cluster: &Cluster, least: u64) -> u64 {
+async fn ray_follows(ray: &RayProcess, cluster: &Cluster, least: u64) -> u64 {
     let begun = Instant::now();
     loop {
         let (advised, replicas) = (gauge(cluster, "find-l").await, ray.replicas("photos").await);
@@ -347,7 +347,7 @@ async fn ray_follows(ray: &RayServe, cluster: &Cluster, least: u64) -> u64 {
 #[tokio::test(flavor = "multi_thread")]
 async fn ray_serve_follows_two_plans_by_its_scale_endpoint() {
     let Some(python) = apportion_needs::ray() else { return };
-    let mut ray = RayServe::start(&python);
+    let mut ray = RayProcess::start(&python);
     let port = apportion_tests::free_port();
     let address = format!("127.0.0.1:{port}");
     let cluster = Cluster::serve_with(&["--scalers", &address]).await;

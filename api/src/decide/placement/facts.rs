@@ -121,7 +121,7 @@ impl Placement {
         self.groups.iter().find(|g| g.id == id)
     }
 
-    pub(super) fn refuses(&self, group: u64, slot: Slot) -> bool {
+    pub(super) fn refuses(&self, group: u64, slot: DeviceSlot) -> bool {
         self.refused.contains(&Refused { group, agent: slot.agent, device: slot.device })
     }
 
@@ -170,7 +170,7 @@ pub struct Shortage {
 
 /// One device of one agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Slot {
+pub(super) struct DeviceSlot {
     pub(super) agent: u64,
     pub(super) device: u32,
 }
@@ -182,13 +182,13 @@ impl Device {
         Self { agent, device, hardware: hardware.to_owned(), zone: String::new() }
     }
 
-    pub(super) fn slot(&self) -> Slot {
-        Slot { agent: self.agent, device: self.device }
+    pub(super) fn slot(&self) -> DeviceSlot {
+        DeviceSlot { agent: self.agent, device: self.device }
     }
 }
 
 impl PlacedReplica {
-    pub(super) fn slot(&self) -> Slot {
-        Slot { agent: self.agent, device: self.device }
+    pub(super) fn slot(&self) -> DeviceSlot {
+        DeviceSlot { agent: self.agent, device: self.device }
     }
 }

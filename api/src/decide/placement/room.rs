@@ -1,6 +1,6 @@
 //! Which device does the next replica get?
 
-use super::facts::{Device, PlacedReplica, Placement, Slot, Spread, WantedGroup};
+use super::facts::{Device, DeviceSlot, PlacedReplica, Placement, Spread, WantedGroup};
 use super::zones::zone_of;
 use apportion_domain::Share;
 use std::cmp::Reverse;
@@ -11,12 +11,12 @@ pub(super) struct Room<'a> {
     current: &'a Placement,
     devices: &'a [Device],
     /// Free eighths of every device.
-    free: BTreeMap<Slot, u8>,
-    zone_of: BTreeMap<Slot, &'a str>,
+    free: BTreeMap<DeviceSlot, u8>,
+    zone_of: BTreeMap<DeviceSlot, &'a str>,
     /// Devices with loaded replicas.
-    loaded: BTreeSet<Slot>,
+    loaded: BTreeSet<DeviceSlot>,
     /// The groups with loaded replicas on each device.
-    held: BTreeSet<(u64, Slot)>,
+    held: BTreeSet<(u64, DeviceSlot)>,
 }
 
 impl<'a> Room<'a> {
@@ -57,12 +57,12 @@ impl<'a> Room<'a> {
     }
 
     /// Takes a share of a device.
-    pub(super) fn take(&mut self, slot: Slot, want: &WantedGroup) {
+    pub(super) fn take(&mut self, slot: DeviceSlot, want: &WantedGroup) {
         *self.free.get_mut(&slot).expect("a device of the list") -= want.key.group.share.eighths();
     }
 
     /// The number of a loaded replica that comes back to its device.
-    pub(super) fn back_on(&self, slot: Slot, group: u64, next: &Placement) -> Option<u64> {
+    pub(super) fn back_on(&self, slot: DeviceSlot, group: u64, next: &Placement) -> Option<u64> {
         let is_there = |r: &&PlacedReplica| r.group == group && r.slot() == slot;
         let loaded = self.current.replicas.iter().filter(is_there);
         loaded.map(|r| r.id).find(|id| !next.replicas.iter().any(|placed| placed.id == *id))
@@ -72,7 +72,7 @@ impl<'a> Room<'a> {
     /// to unload comes first, then the zone and the agent with the fewest replicas of this group, then the agent with the
     /// fewest replicas. For a group that is spread evenly, zones come before everything else: that with the fewest replicas
     /// of it, and of several the emptiest. In small fleets no other order spreads groups better (see the tests).
-    pub(super) fn choose(&self, want: &WantedGroup, group: u64, next: &Placement) -> Option<Slot> {
+    pub(super) fn choose(&self, want: &WantedGroup, group: u64, next: &Placement) -> Option<DeviceSlot> {
         let (share, hardware) = (want.key.group.share.eighths(), &want.key.group.hardware);
         let replicas = &next.replicas;
         let mut of_zone: BTreeMap<&str, usize> = BTreeMap::new();

@@ -1,6 +1,7 @@
 //! Scripts of single placements, and drawn fleets with zones against every possible division.
 
 use super::*;
+use crate::decide::draws::Draws;
 use apportion_domain::GroupName;
 
 fn key(variant: &str, share: Share) -> GroupKey {
@@ -172,16 +173,6 @@ fn replicas_move_between_zones_only_for_an_even_spread() {
     let mut unknown = fleet;
     unknown[4].zone = String::new();
     assert_eq!(place_replicas(&lopsided, &[even("a", 3)], &unknown).placement, lopsided, "a zone is not known");
-}
-
-/// Draws numbers; a test that fails prints its seed.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
 }
 
 /// The least unevenness of any placement of `wanted`: the slow version, which tries every division of every group.

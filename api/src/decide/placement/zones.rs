@@ -1,6 +1,6 @@
 //! In which zones are the replicas of a group?
 
-use super::facts::{Device, PlacedGroup, Placement, Slot, Spread, WantedGroup};
+use super::facts::{Device, DeviceSlot, PlacedGroup, Placement, Spread, WantedGroup};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The zones of a hardware type; `None` if there are not two, or the zone of one of its devices is not known.
@@ -23,7 +23,7 @@ pub fn replicas_by_zone<'a>(placement: &Placement, group: u64, devices: &'a [Dev
 }
 
 /// The zone of every device.
-pub(super) fn zone_of(devices: &[Device]) -> BTreeMap<Slot, &str> {
+pub(super) fn zone_of(devices: &[Device]) -> BTreeMap<DeviceSlot, &str> {
     devices.iter().map(|d| (d.slot(), d.zone.as_str())).collect()
 }
 

@@ -1,6 +1,7 @@
 //! Drawn fleets, against the loss of each zone in turn.
 
 use super::*;
+use crate::decide::draws::Draws;
 use apportion_domain::Share;
 use std::collections::BTreeSet;
 
@@ -72,26 +73,17 @@ fn zones_matter_where_they_are_known_and_promised() {
     assert_eq!(ZonePromise::new(1, &known).raised(&lopsided, 1), Some(5));
 }
 
-/// Draws numbers; a test that fails prints its seed.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, most: u64) -> u32 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        ((self.0 >> 33) % most) as u32
-    }
-}
-
 #[test]
 fn a_plan_that_is_raised_survives_the_loss_of_each_zone() {
     let (mut kept, mut raised) = (0, 0);
     for seed in 0..300 {
         let mut draws = Draws(seed);
+        let mut below = |most: u64| draws.below(most) as u32;
         let names = ["w", "x", "y", "z"];
-        let zones = 2 + draws.below(3) as usize;
-        let lost = 1 + draws.below(2).min(zones as u32 - 2);
-        let carrying: Vec<u32> = (0..1 + draws.below(3)).map(|_| 1 + draws.below(6)).collect();
-        let devices = fleet(&names[..zones].iter().map(|name| (*name, 20)).collect::<Vec<_>>());
+        let zones = 2 + below(3) as usize;
+        let lost = 1 + below(2).min(zones as u32 - 2);
+        let carrying: Vec<u32> = (0..1 + below(3)).map(|_| 1 + below(6)).collect();
+        let devices = fleet(&names[..zones].iter().map(|name| (*name, 20_u32)).collect::<Vec<_>>());
         let promise = ZonePromise::new(lost, &devices);
         let mut survive = lost;
         let mut plans = 0;
@@ -115,12 +107,12 @@ fn zones_of_different_sizes_are_judged_by_their_loss() {
     let (mut cases, mut survived) = (0, 0);
     for seed in 0..300 {
         let mut draws = Draws(seed);
+        let mut below = |most: u64| draws.below(most) as u32;
         let names = ["x", "y", "z"];
-        let sizes: Vec<(&str, u32)> =
-            names[..2 + draws.below(2) as usize].iter().map(|n| (*n, 1 + draws.below(5))).collect();
+        let sizes: Vec<(&str, u32)> = names[..2 + below(2) as usize].iter().map(|n| (*n, 1 + below(5))).collect();
         let devices = fleet(&sizes);
-        let carrying: Vec<u32> = (0..1 + draws.below(2)).map(|_| 1 + draws.below(3)).collect();
-        let survive = 1 + draws.below(3);
+        let carrying: Vec<u32> = (0..1 + below(2)).map(|_| 1 + below(3)).collect();
+        let survive = 1 + below(3);
         let groups = plan(&carrying, survive);
         if groups.iter().map(|a| a.replicas).sum::<u32>() > devices.len() as u32 {
             continue;
