@@ -313,7 +313,8 @@ async fn as_nomad_asks(prometheus: &PrometheusProcess, replicas: f64) {
         let document: Value = answer.expect("an answer").json().await.expect("JSON");
         let streams = document["data"]["result"].as_array().cloned().unwrap_or_default();
         assert!(streams.len() <= 1, "one stream is expected there: {document}");
-        let last: Option<f64> = streams.first().and_then(|stream| stream["values"].as_array()?.last()?[1].as_str()?.parse().ok());
+        let last: Option<f64> =
+            streams.first().and_then(|stream| stream["values"].as_array()?.last()?[1].as_str()?.parse().ok());
         if last == Some(replicas) {
             return;
         }
