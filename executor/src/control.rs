@@ -46,6 +46,8 @@ pub struct Identity {
     pub hardware: String,
     /// How many there are.
     pub devices: u32,
+    /// Where it stands; empty: nobody knows.
+    pub zone: String,
     /// Where clients reach the gateway.
     pub ingress_http: String,
     /// Where clients reach the gateway's gRPC.
@@ -206,6 +208,7 @@ fn register(identity: &Identity, handle: &AgentHandle) -> v1::Register {
         name: identity.name.clone(),
         hardware: identity.hardware.clone(),
         devices: identity.devices,
+        zone: identity.zone.clone(),
         ingress_http: identity.ingress_http.clone(),
         ingress_grpc: identity.ingress_grpc.clone(),
         data_address: identity.data_address.clone(),

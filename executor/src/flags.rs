@@ -96,6 +96,9 @@ pub struct Flags {
     /// How many devices
     #[arg(long, default_value_t = 1)]
     pub devices: u32,
+    /// The zone in which this machine stands: a rack, a room, a zone of a cloud. Machines of one zone may fail together
+    #[arg(long, env = "APPORTION_ZONE", default_value = "", hide_default_value = true)]
+    pub zone: String,
     /// Where clients come in
     #[arg(long, default_value = "127.0.0.1:0")]
     pub http: String,

@@ -197,6 +197,7 @@ fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> Result<Id
         name: known.name,
         hardware: flags.hardware.clone(),
         devices: flags.devices,
+        zone: flags.zone.clone(),
         ingress_http,
         ingress_grpc,
         data_address,

@@ -34,9 +34,14 @@ pub struct MachineFleet {
 impl MachineFleet {
     /// Registers the hardware type, and the pipeline for at least this demand.
     pub async fn register(cluster: Cluster, machine: MachineType, min_qps: f64) -> Self {
+        Self::register_in(cluster, machine, &[], min_qps).await
+    }
+
+    /// As [`Self::register`], with machines in these zones.
+    pub async fn register_in(cluster: Cluster, machine: MachineType, zones: &[&str], min_qps: f64) -> Self {
         let MachineType { substrate, count_max, provision_s } = machine;
         let hardware = json!({
-            "price_per_hour": 0.5, "count_max": count_max, "substrate": substrate, "provision_s": provision_s
+            "price_per_hour": 0.5, "count_max": count_max, "substrate": substrate, "provision_s": provision_s, "zones": zones
         });
         cluster.put("/v1/hardware/t4", &hardware).await;
         let fleet = Self { cluster };

@@ -2,13 +2,20 @@
 
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+/// How long slurmrestd may take to start.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The processes of Slurm; dropping it ends them. Every node but the last has two devices `t4`, the last one two `a100`.
 pub struct SlurmCluster {
     program: PathBuf,
     folder: tempfile::TempDir,
+    /// The file that says where it is.
+    conf: String,
+    rest: Option<Child>,
 }
 
 impl SlurmCluster {
@@ -25,13 +32,13 @@ impl SlurmCluster {
         let output = command.output().expect("it can be run");
         assert!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
         let conf = String::from_utf8_lossy(&output.stdout).trim().lines().last().unwrap_or_default().to_owned();
-        let cluster = Self { program, folder };
+        let cluster = Self { program, folder, conf, rest: None };
         for part in ["bin", "jobs", "state"] {
             std::fs::create_dir(cluster.folder.path().join(part)).expect("a folder of ours");
         }
         for name in ["sbatch", "squeue", "scancel", "scontrol"] {
             let (path, script) =
-                (cluster.bin().join(name), format!("#!/bin/bash\nSLURM_CONF='{conf}' exec {name} \"$@\"\n"));
+                (cluster.bin().join(name), format!("#!/bin/bash\nSLURM_CONF='{}' exec {name} \"$@\"\n", cluster.conf));
             std::fs::write(&path, script).expect("written");
             std::fs::set_permissions(&path, PermissionsExt::from_mode(0o755)).expect("set");
         }
@@ -56,11 +63,34 @@ impl SlurmCluster {
             "hardware": {"t4": {"devices": 2, "gres": "gpu:t4:2", "constraint": "t4", "time": time}},
         }});
         for (key, value) in more.as_object().into_iter().flatten() {
-            settings[key] = value.clone();
+            match (key.as_str(), value.as_object()) {
+                ("slurm", Some(keys)) => keys.iter().for_each(|(key, value)| settings["slurm"][key] = value.clone()),
+                _ => settings[key] = value.clone(),
+            }
         }
         let path = folder("machines.json");
         std::fs::write(&path, settings.to_string()).expect("written");
         path.display().to_string()
+    }
+
+    /// Starts slurmrestd, and returns its Unix socket. Users that may connect there need no token.
+    ///
+    /// # Panics
+    /// If it does not start.
+    pub fn start_rest(&mut self, slurmrestd: &Path) -> PathBuf {
+        let socket = self.folder.path().join("rest.socket");
+        let mut command = Command::new(slurmrestd);
+        command.args(["-a", "rest_auth/local", "-s", "openapi/v0.0.38"]).arg(format!("unix:{}", socket.display()));
+        // Without the variable it refuses to run as root.
+        command.env("SLURM_CONF", &self.conf).env("SLURMRESTD_SECURITY", "disable_user_check");
+        self.rest = Some(crate::process::started(&mut command, self.folder.path(), "slurmrestd"));
+        let begun = Instant::now();
+        while !socket.exists() {
+            let log = std::fs::read_to_string(self.folder.path().join("slurmrestd.log")).unwrap_or_default();
+            assert!(begun.elapsed() < PATIENCE, "{log}");
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        socket
     }
 
     /// The output of a command, errors included.
@@ -121,6 +151,7 @@ impl Drop for SlurmCluster {
         // A stopped one would hear nothing.
         let pid = std::fs::read_to_string(self.folder.path().join("cluster/slurmctld.pid")).unwrap_or_default();
         let _told = Command::new("kill").args(["-CONT", pid.trim()]).status();
+        self.rest.iter_mut().for_each(crate::process::end);
         // Jobs are processes of this machine.
         let _ended = self.run("scancel", &["--me"]);
         let mut command = Command::new(&self.program);

@@ -1,4 +1,5 @@
-//! Autoscalers follow the advice: KEDA's calls, the trigger by way of Prometheus, and a real HorizontalPodAutoscaler.
+//! Autoscalers follow the advice: KEDA's calls, the trigger by way of Prometheus, Nomad's query, a real
+//! HorizontalPodAutoscaler, and a real Ray Serve.
 
 use apportion_scalers::METRIC;
 use apportion_scalers::proto::external_scaler_client::ExternalScalerClient;
@@ -6,11 +7,13 @@ use apportion_scalers::proto::{GetMetricsRequest, ScaledObjectRef};
 use apportion_tests::cluster::Cluster;
 use apportion_tests::kubernetes::ControlPlane;
 use apportion_tests::prometheus::{Exporter, PrometheusProcess};
+use apportion_tests::ray::RayProcess;
+use serde::Deserialize;
 use serde_json::{Value, json};
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tonic::transport::Channel;
 use tonic::{Code, Status};
 
@@ -164,6 +167,7 @@ async fn keda_follows_a_rate_that_doubles_and_falls_back() {
     let high = until(&keda, |polled| polled.as_ref().is_ok_and(|p| p.replicas > low.replicas)).await.expect("advice");
     assert_eq!(Some(high.replicas), gauge(&cluster, "find-l").await);
     by_way_of_prometheus(&scraped, high.replicas).await;
+    as_nomad_asks(&scraped, high.replicas).await;
     exporter.set_rate(40.0);
     settled(&cluster, 40.0).await;
     until(&keda, |polled| polled.as_ref().is_ok_and(|p| p.replicas == low.replicas)).await.expect("advice");
@@ -234,6 +238,146 @@ async fn by_way_of_prometheus(prometheus: &PrometheusProcess, replicas: f64) {
     }
 }
 
+/// A policy file of the Nomad Autoscaler, with the keys that its policies may have.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NomadPolicies {
+    scaling: HashMap<String, NomadScaling>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NomadScaling {
+    enabled: bool,
+    r#type: String,
+    min: u32,
+    max: u32,
+    policy: NomadPolicy,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NomadPolicy {
+    cooldown: String,
+    evaluation_interval: String,
+    on_check_error: String,
+    check: HashMap<String, NomadCheck>,
+    target: HashMap<String, HashMap<String, String>>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NomadCheck {
+    source: String,
+    query: String,
+    query_window: String,
+    strategy: HashMap<String, HashMap<String, String>>,
+}
+
+/// The seconds of a duration of Go such as `20s`.
+fn go_seconds(text: &str) -> u64 {
+    text.strip_suffix('s').and_then(|number| number.parse().ok()).unwrap_or_else(|| panic!("{text}"))
+}
+
+/// The check of the example, whose policy is as the Nomad Autoscaler needs it: a policy of a file is for clients of Nomad
+/// unless its type is `horizontal`, and a check that fails must change nothing.
+fn nomad_check() -> NomadCheck {
+    let path = apportion_tests::root().join("examples/nomad/find-l.json");
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let mut policies: NomadPolicies = serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    let scaling = policies.scaling.remove("photos-find-l").expect("the policy");
+    assert!(scaling.enabled && scaling.min >= 1 && scaling.min <= scaling.max, "{scaling:?}");
+    let mut policy = scaling.policy;
+    assert_eq!((scaling.r#type.as_str(), policy.on_check_error.as_str()), ("horizontal", "fail"));
+    assert!(go_seconds(&policy.evaluation_interval) <= go_seconds(&policy.cooldown), "{policy:?}");
+    let target = policy.target.remove("nomad-target").expect("a task group of Nomad");
+    for key in ["Namespace", "Job", "Group"] {
+        assert!(target.get(key).is_some_and(|name| !name.is_empty()), "{target:?}");
+    }
+    let check = policy.check.remove("advice").expect("the check");
+    assert_eq!(check.source, "prometheus");
+    assert_eq!(check.strategy.keys().collect::<Vec<_>>(), ["pass-through"], "the number is the count");
+    check
+}
+
+/// Asks Prometheus as the Nomad Autoscaler does: each second of the window, of which the last value counts.
+async fn as_nomad_asks(prometheus: &PrometheusProcess, replicas: f64) {
+    let check = nomad_check();
+    let begun = Instant::now();
+    loop {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+        let start = now - go_seconds(&check.query_window);
+        let escaped: String = check.query.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let range = format!("query={escaped}&start={start}&end={now}&step=1");
+        let answer = reqwest::get(format!("http://{}/api/v1/query_range?{range}", prometheus.address())).await;
+        let document: Value = answer.expect("an answer").json().await.expect("JSON");
+        let streams = document["data"]["result"].as_array().cloned().unwrap_or_default();
+        assert!(streams.len() <= 1, "one stream is expected there: {document}");
+        let last: Option<f64> =
+            streams.first().and_then(|stream| stream["values"].as_array()?.last()?[1].as_str()?.parse().ok());
+        if last == Some(replicas) {
+            return;
+        }
+        assert!(begun.elapsed() < PATIENCE, "{document}\n{}", prometheus.log());
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Posts the demand of the pipeline.
+async fn post_demand(cluster: &Cluster, qps: f64) {
+    let url = format!("{}/v1/pipelines/photos/demand", cluster.service());
+    let answer = reqwest::Client::new().post(url).json(&json!({"qps": qps})).send().await.expect("an answer");
+    assert_eq!(answer.status().as_u16(), 200);
+}
+
+/// Waits until Ray has as many replicas as are advised, and at least so many.
+async fn ray_follows(ray: &RayProcess, cluster: &Cluster, least: u64) -> u64 {
+    let begun = Instant::now();
+    loop {
+        let (advised, replicas) = (gauge(cluster, "find-l").await, ray.replicas("photos").await);
+        match replicas {
+            Some(replicas) if replicas >= least && advised == Some(replicas as f64) => return replicas,
+            _ => {}
+        }
+        let (said, ray) = (ray.log("follow"), ray.log("ray"));
+        assert!(begun.elapsed() < PATIENCE, "{advised:?} {replicas:?}\n{said}\n{ray}\n{}", cluster.log("service"));
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ray_serve_follows_two_plans_by_its_scale_endpoint() {
+    let Some(python) = apportion_needs::ray() else { return };
+    let mut ray = RayProcess::start(&python);
+    let port = apportion_tests::free_port();
+    let address = format!("127.0.0.1:{port}");
+    let cluster = Cluster::serve_with(&["--scalers", &address]).await;
+    cluster.put("/v1/hardware/t4", &json!({"price_per_hour": 0.53, "count_max": 6})).await;
+    cluster.register(&pipeline(&json!({"pushed": {"age_max_s": 600}})), PROFILE).await;
+    post_demand(&cluster, 40.0).await;
+    ray.follow(port);
+    let low = ray_follows(&ray, &cluster, 1).await;
+    post_demand(&cluster, 80.0).await;
+    let high = ray_follows(&ray, &cluster, low + 1).await;
+    assert!(high > low, "{high} against {low}");
+
+    let entry = |application: &str, variant: &str| {
+        let labels = json!({"pipeline": "photos", "task": "find", "variant": variant, "hardware": "t4"});
+        json!([{"application": application, "deployment": "find-l", "labels": labels}])
+    };
+    let other = json!([{"application": "photos", "deployment": "absent", "labels": {"pipeline": "photos"}}]);
+    for (entries, expected) in [
+        (entry("photos", "find-x"), "no group has these labels"),
+        (entry("closed", "find-l"), "external_scaler_enabled"),
+        (other, "Ray has no such deployment"),
+    ] {
+        let output = ray.follow_once(port, &entries);
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.code() == Some(1) && said.contains("its replicas stay") && said.contains(expected), "{said}");
+    }
+    assert_eq!((ray.replicas("photos").await, ray.replicas("closed").await), (Some(high), Some(1)));
+}
+
 /// Makes a certificate of its own authority, for the name by which Kubernetes asks.
 fn certificate(folder: &Path) {
     let run = |arguments: &str| {
@@ -259,12 +403,7 @@ async fn a_real_autoscaler_follows_two_plans_over_tls() {
     cluster.put("/v1/hardware/t4", &json!({"price_per_hour": 0.53, "count_max": 6})).await;
     let spec = pipeline(&json!({"pushed": {"age_max_s": 600}}));
     cluster.register(&spec, PROFILE).await;
-    let post = async |qps: f64| {
-        let url = format!("{}/v1/pipelines/photos/demand", cluster.service());
-        let answer = reqwest::Client::new().post(url).json(&json!({"qps": qps})).send().await.expect("an answer");
-        assert_eq!(answer.status().as_u16(), 200);
-    };
-    post(40.0).await;
+    post_demand(&cluster, 40.0).await;
 
     let authority = std::fs::read(file("ca.pem")).expect("an authority");
     let mut objects = documents("external-metrics.yaml");
@@ -296,7 +435,7 @@ async fn a_real_autoscaler_follows_two_plans_over_tls() {
     };
     let low = follows(1.0).await;
     assert!(low < 3.0, "fewer than at the start");
-    post(80.0).await;
+    post_demand(&cluster, 80.0).await;
     let high = follows(low + 1.0).await;
     assert!(high > low, "{high} against {low}");
     let path = format!("/apis/external.metrics.k8s.io/v1beta1/namespaces/default/{METRIC}");

@@ -25,6 +25,18 @@ impl Stage {
         Some(Self { fleet: MachineFleet::register(cluster, machine, min_qps).await, slurm })
     }
 
+    /// As [`Self::start`], but Slurm is asked by slurmrestd.
+    async fn start_by_rest() -> Option<Self> {
+        let slurmrestd = apportion_needs::slurmrestd()?;
+        let mut slurm = SlurmCluster::start(3)?;
+        let socket = slurm.start_rest(&slurmrestd);
+        let by_rest = json!({"commands": "/nonexistent", "rest": {"socket": socket}});
+        let settings = slurm.settings(LONG, &json!({"idle_s": 5, "wish_s": 60, "slurm": by_rest}));
+        let cluster = Cluster::serve_with(&["--machines", &settings]).await;
+        let machine = MachineType { substrate: "slurm", count_max: 4, provision_s: 5 };
+        Some(Self { fleet: MachineFleet::register(cluster, machine, 7.0).await, slurm })
+    }
+
     /// Three nodes have devices `t4`. Clients reach the pipeline by an agent that is no job, and so never goes.
     async fn start_with_gateway(time: &str, provision_s: u32, min_qps: f64) -> Option<Self> {
         let slurm = SlurmCluster::start(4)?;
@@ -56,6 +68,41 @@ fn number_of(job: &str) -> String {
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_follow_the_load_and_lost_ones_are_replaced() {
     let Some(stage) = Stage::start(&json!({"idle_s": 5, "wish_s": 60}), 4, 7.0).await else { return };
+    follow_the_load(&stage).await;
+}
+
+/// Both zones lead to the same nodes here, because the small Slurm has no others.
+#[tokio::test(flavor = "multi_thread")]
+async fn machines_come_in_their_zones() {
+    let hardware = json!({"t4": {
+        "devices": 2, "gres": "gpu:t4:2", "time": LONG, "zones": {"rack1": {"constraint": "t4"}, "rack2": {"partition": "batch"}},
+    }});
+    let Some(slurm) = SlurmCluster::start(3) else { return };
+    let settings = slurm.settings(LONG, &json!({"wish_s": 120, "slurm": {"hardware": hardware}}));
+    let cluster = Cluster::serve_with(&["--machines", &settings]).await;
+    let machine = MachineType { substrate: "slurm", count_max: 4, provision_s: 5 };
+    let stage = Stage { fleet: MachineFleet::register_in(cluster, machine, &["rack1", "rack2"], 18.0).await, slurm };
+    stage.fleet.cluster.live(2).await;
+    let zones = |list: &Value| {
+        let mut zones: Vec<String> =
+            list.as_array()?.iter().filter_map(|agent| agent["zone"].as_str().map(str::to_owned)).collect();
+        zones.sort_unstable();
+        (zones.len() == 2).then_some(zones)
+    };
+    assert_eq!(stage.fleet.cluster.until("/v1/agents", zones).await, ["rack1", "rack2"]);
+    let asked = stage.fleet.events("machine-asked", 2, |facts| facts["zone"].is_string()).await;
+    assert_ne!(asked[0]["zone"], asked[1]["zone"], "in turns");
+    assert_eq!(stage.slurm.jobs().len(), 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slurmrestd_does_as_well_as_commands() {
+    let Some(stage) = Stage::start_by_rest().await else { return };
+    follow_the_load(&stage).await;
+}
+
+/// The load doubles and falls, and then a job is lost.
+async fn follow_the_load(stage: &Stage) {
     stage.fleet.cluster.live(1).await;
     let jobs = stage.until_jobs(1).await;
     assert!(jobs[0].contains("RUNNING") && jobs[0].contains("gpu:t4:2"), "{jobs:?}");

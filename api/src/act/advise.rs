@@ -173,7 +173,8 @@ impl Advisor {
         let cancel = Arc::new(AtomicBool::new(false));
         // Agents measure nothing of a fleet that they do not serve.
         let measured = Measurements::default();
-        let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease, measured };
+        // Nothing is known of the zones of devices without agents.
+        let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease, measured, devices: Vec::new() };
         let shares = self.shares(&wishes, &hardware, &round).await?;
         for (wish, share) in wishes.into_iter().zip(shares).filter(|(wish, _)| wish.is_known) {
             let name = wish.spec.name.clone();
@@ -216,8 +217,8 @@ impl Advisor {
         let advised = wishes.iter().map(|wish| last_advice(wish.last.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let in_force = advised.iter().flatten().collect();
         let wishes = inputs.iter().collect();
-        let (measured, cancel) = (&round.measured, &round.cancel);
-        Ok(divide_devices(&DivisionInput { wishes, hardware, in_force, measured, cancel }).await)
+        let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
+        Ok(divide_devices(&DivisionInput { wishes, hardware, in_force, measured, cancel, devices }).await)
     }
 
     /// The registered hardware types that pipelines without agents may have.

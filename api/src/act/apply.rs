@@ -334,6 +334,7 @@ pub fn agent_facts(row: &AgentRow) -> Agent {
         seen_at: row.seen_at,
         failed: failed.collect(),
         is_cordoned: row.cordoned,
+        zone: row.zone.clone(),
     }
 }
 

@@ -7,10 +7,12 @@
 //! Pipelines of different modes have no common goal. The devices are divided among the modes by work first.
 
 use crate::decide::correction::Measurements;
+use crate::decide::placement::Device;
 use crate::decide::replan::{LOWER_MAX, ReplanInput};
 use crate::decide::shares::{
     DeviceCounts, JointPart, PipelineSize, devices_of, divide, joint_objective, least_work, pipelines_by_goal, with_spare,
 };
+use crate::decide::zone_promise::ZonePromise;
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
 use apportion_domain::{PipelinePlan, Plan, PlanOutcome};
@@ -39,6 +41,8 @@ pub(super) struct DivisionInput<'a> {
     pub(super) measured: &'a Measurements,
     /// Stops the joint plan when it is set.
     pub(super) cancel: &'a Arc<AtomicBool>,
+    /// The devices on which plans would be placed.
+    pub(super) devices: &'a [Device],
 }
 
 /// The devices of one pipeline.
@@ -148,7 +152,7 @@ impl DivisionInput<'_> {
             alone.is_ok().then_some(spec)
         };
         let mut specs: Vec<PipelineSpec> = wishes.iter().filter_map(spec).collect();
-        for _ in 0..LOWER_MAX {
+        for turn in 0..LOWER_MAX {
             let document = documents::problem_document(objective.clone(), hardware.clone(), specs.clone())?;
             let problem = documents::problem(&document)?;
             let solved = jobs::solve(SolveRequest {
@@ -161,11 +165,33 @@ impl DivisionInput<'_> {
             });
             match solved.await?.outcome {
                 PlanOutcome::Infeasible { .. } => specs.iter_mut().for_each(|spec| spec.demand_qps *= LOWER_BY),
-                outcome => return outcome.plan().cloned().ok_or(JointPlanError::NotFound),
+                outcome => {
+                    let plan = outcome.plan().ok_or(JointPlanError::NotFound)?;
+                    let is_raised = raise_for_zones(&mut specs, wishes, plan, self.devices);
+                    if !is_raised || turn + 1 == LOWER_MAX {
+                        return Ok(plan.clone());
+                    }
+                }
             }
         }
         Err(JointPlanError::Infeasible)
     }
+}
+
+/// Gives pipelines more spare replicas where their promise about zones needs them; returns whether it does.
+fn raise_for_zones(specs: &mut [PipelineSpec], wishes: &[&ReplanInput], plan: &Plan, devices: &[Device]) -> bool {
+    let mut is_raised = false;
+    for spec in specs {
+        let survive = |spec: &PipelineSpec| spec.survive.unwrap_or(0);
+        let promised = wishes.iter().find(|wish| wish.spec.name == spec.name).map_or(0, |wish| survive(&wish.spec));
+        let part = plan.pipelines.iter().find(|part| part.name == spec.name);
+        let promise = ZonePromise::new(promised, devices);
+        if let Some(more) = part.and_then(|part| promise.raised(&part.assignments, survive(spec))) {
+            spec.survive = Some(more);
+            is_raised = true;
+        }
+    }
+    is_raised
 }
 
 #[cfg(test)]
@@ -197,11 +223,25 @@ mod tests {
     }
 
     async fn shares(wishes: &[ReplanInput], counts: &[(&str, u32)]) -> Vec<PipelineShare> {
-        let (hardware, measured, cancel) = (hardware(counts), Measurements::default(), Arc::default());
-        let wishes = wishes.iter().collect();
-        let input =
-            DivisionInput { wishes, hardware: &hardware, in_force: Vec::new(), measured: &measured, cancel: &cancel };
-        divide_devices(&input).await
+        shares_in_zones(wishes, counts, &[]).await
+    }
+
+    async fn shares_in_zones(wishes: &[ReplanInput], counts: &[(&str, u32)], devices: &[Device]) -> Vec<PipelineShare> {
+        let (hardware, measured, cancel) = (&hardware(counts), &Measurements::default(), &Arc::default());
+        let (wishes, in_force) = (wishes.iter().collect(), Vec::new());
+        divide_devices(&DivisionInput { wishes, hardware, in_force, measured, cancel, devices }).await
+    }
+
+    #[tokio::test]
+    async fn a_pipeline_that_survives_zones_has_devices_for_it() {
+        let mode = "hardware_then_accuracy";
+        let mut wishes = [wish("plain", 350.0, mode, &["x"]), wish("safe", 350.0, mode, &["x"])];
+        wishes[1].spec.survive = Some(1);
+        let zone = |device: u32| if device % 2 == 0 { "a" } else { "b" };
+        let device = |at: u32| Device { zone: zone(at).to_owned(), ..Device::new(1, at, "x") };
+        // Four devices carry the load of each. Of `safe`, either zone must have four.
+        let shares = shares_in_zones(&wishes, &[("x", 12)], &(0..12).map(device).collect::<Vec<_>>()).await;
+        assert_eq!((shares[0].devices["x"], shares[1].devices["x"]), (4, 8), "{shares:?}");
     }
 
     #[tokio::test]

@@ -10,8 +10,10 @@ use super::division::{DivisionInput, divide_devices};
 use crate::app::{App, now};
 use crate::decide::correction::Measurements;
 use crate::decide::fleet::Fleet;
+use crate::decide::placement::Device;
 use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
 use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
+use crate::decide::zone_promise::{RAISES_MAX, ZonePromise};
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
 use crate::store::{self, decisions::DecisionRow, holds::FLEET, holds::HoldRow, leases::HeldLease, plans::PlanRow};
@@ -38,6 +40,8 @@ pub struct ReplanRound {
     pub lease: HeldLease,
     /// What agents measured.
     pub measured: Measurements,
+    /// The devices on which its plans would be placed.
+    pub devices: Vec<Device>,
 }
 
 /// A plan that replaces the one in force.
@@ -113,8 +117,8 @@ pub async fn run_round(
     let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };
     let hardware = free_hardware(app, fleet.counts(), &parts, &free).await?;
     let in_force = parts.iter().map(|p| &p.part).collect();
-    let (measured, cancel) = (&round.measured, &round.cancel);
-    let division = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force, measured, cancel };
+    let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
+    let division = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force, measured, cancel, devices };
     let shares = divide_devices(&division).await;
     let mut replacements: Vec<(&ReplanInput, Box<Replacement>)> = Vec::new();
     for (wish, share) in free.iter().zip(shares) {
@@ -312,8 +316,9 @@ pub(super) async fn plan_pipeline(
     let notes = round.measured.fill(&mut spec);
     let mut document = documents::problem_document(wish.objective(), hardware, vec![spec])?;
     documents::add_notes(&mut document, notes);
-    let mut lowered = String::new();
-    for _ in 0..LOWER_MAX {
+    let (mut lowered, mut raises) = (String::new(), 0);
+    let promise = ZonePromise::new(wish.spec.survive.unwrap_or(0), &round.devices);
+    for _ in 0..LOWER_MAX + RAISES_MAX {
         let problem = documents::problem(&document)?;
         let solved = solve(&problem, options(wish), round).await?;
         if let PlanOutcome::Infeasible { shortfalls } = &solved.outcome {
@@ -322,6 +327,13 @@ pub(super) async fn plan_pipeline(
             continue;
         }
         let plan = solved.outcome.plan().ok_or(RoundError::Unknown)?;
+        let (groups, survive) = (&plan.pipelines[0].assignments, problem.pipelines[0].survive);
+        if let Some(more) = promise.raised(groups, survive).filter(|_| raises < RAISES_MAX) {
+            document["pipelines"][0]["survive"] = more.into();
+            raises += 1;
+            continue;
+        }
+        let zones = promise.describe(groups, survive);
         let choice = match current {
             Some(current) => {
                 let candidate = CandidatePlan { plan: &plan.pipelines[0], at_its_demand: solved.attainment.unwrap_or(0.0) };
@@ -332,7 +344,7 @@ pub(super) async fn plan_pipeline(
         if let Some(ReplacementDecision { keep: true, why, costs }) = choice {
             return Ok(Verdict::Keep { reason: format!("{why}{lowered}"), costs });
         }
-        let reason = format!("{}{lowered}", describe_plan(&problem, plan, choice.as_ref()));
+        let reason = format!("{}{lowered}{zones}", describe_plan(&problem, plan, choice.as_ref()));
         let costs = choice.and_then(|choice| choice.costs);
         let demand_qps = problem.pipelines[0].demand_qps;
         let part = plan.pipelines[0].clone();

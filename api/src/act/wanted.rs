@@ -11,7 +11,7 @@ use super::replan::{
 };
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
-use crate::decide::machines::{ReachableType, devices_in_reach};
+use crate::decide::machines::{ReachableType, devices_in_reach, placed_in_reach};
 use crate::decide::replan::{OnBetterPlan, ReplanInput};
 use crate::decide::shares::devices_of;
 use crate::store::{self, Time, hardware::HardwareRow};
@@ -39,10 +39,12 @@ pub(super) async fn note_wanted(
     let (_, free) = part_held(wishes, &holds_in_force(app).await?);
     let free: Vec<_> = free.into_iter().filter(|wish| wish.on_better_plan == OnBetterPlan::Apply).collect();
     let reach = devices_in_reach(&fleet.counts(), &types, since_epoch(now()));
+    let devices = placed_in_reach(fleet.devices(), &reach, &types);
     let hardware = free_hardware(app, reach, &parts, &free).await?;
     let plans = parts.iter().map(|p| &p.part).collect();
-    let (measured, cancel) = (&round.measured, &round.cancel);
-    let input = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force: plans, measured, cancel };
+    let round = &ReplanRound { devices, ..round.clone() };
+    let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
+    let input = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force: plans, measured, cancel, devices };
     for (wish, share) in free.iter().zip(divide_devices(&input).await) {
         // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age
         // of that plan does not count, because machines take their time too.
@@ -63,7 +65,7 @@ pub(super) async fn note_wanted(
 fn reachable_type(row: HardwareRow) -> Option<ReachableType> {
     row.substrate.as_ref()?;
     let count_max = row.count_max.and_then(|count| u32::try_from(count).ok()).unwrap_or(0);
-    Some(ReachableType { hardware: row.name, count_max, retry_at: row.retry_at.map(since_epoch) })
+    Some(ReachableType { hardware: row.name, count_max, retry_at: row.retry_at.map(since_epoch), zones: row.zones })
 }
 
 /// Why a pipeline's wants stay as they are.

@@ -294,7 +294,7 @@ mod tests {
 
     /// The placement of these parts after another one, on so many devices of one agent.
     fn placed(before: &Placement, parts: &[PipelinePlan], devices: u32) -> Placement {
-        let devices: Vec<Device> = (0..devices).map(|device| Device { agent: 7, device, hardware: "h".into() }).collect();
+        let devices: Vec<Device> = (0..devices).map(|device| Device::new(7, device, "h")).collect();
         let wanted: Vec<WantedGroup> = wanted_groups(parts, &facts()).expect("known pipelines");
         place_replicas(before, &wanted, &devices).placement
     }

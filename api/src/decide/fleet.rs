@@ -22,6 +22,8 @@ pub struct Agent {
     pub failed: BTreeSet<u64>,
     /// Whether no replica is placed on it, because its machine goes back.
     pub is_cordoned: bool,
+    /// The zone in which it stands; empty if it is not known.
+    pub zone: String,
 }
 
 /// The agents that a target is made for.
@@ -34,11 +36,13 @@ pub struct AgentSignature {
     peer: v1::Peer,
     process_id: String,
     is_cordoned: bool,
+    zone: String,
 }
 
 impl AgentSignature {
     fn of(agent: &Agent) -> Self {
-        Self { peer: agent.peer.clone(), process_id: agent.process_id.clone(), is_cordoned: agent.is_cordoned }
+        let (peer, process_id, zone) = (agent.peer.clone(), agent.process_id.clone(), agent.zone.clone());
+        Self { peer, process_id, is_cordoned: agent.is_cordoned, zone }
     }
 }
 
@@ -83,8 +87,8 @@ impl Fleet {
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         let of_agent = |a: &Agent| {
-            let (agent, hardware) = (a.peer.agent, a.peer.hardware.clone());
-            (0..a.peer.devices).map(move |device| Device { agent, device, hardware: hardware.clone() })
+            let of_zone = Device { zone: a.zone.clone(), ..Device::new(a.peer.agent, 0, &a.peer.hardware) };
+            (0..a.peer.devices).map(move |device| Device { device, ..of_zone.clone() })
         };
         self.open_agents().flat_map(of_agent).collect()
     }
@@ -125,7 +129,8 @@ mod tests {
     fn agent(number: u64) -> Agent {
         let peer = v1::Peer { agent: number, hardware: "t4".into(), devices: 2, ..Default::default() };
         let (process_id, seen_at) = (String::new(), DateTime::<Utc>::default());
-        Agent { state: AgentState::Live, peer, process_id, seen_at, failed: BTreeSet::new(), is_cordoned: false }
+        let (failed, zone) = (BTreeSet::new(), "a".to_owned());
+        Agent { state: AgentState::Live, peer, process_id, seen_at, failed, is_cordoned: false, zone }
     }
 
     #[test]
@@ -136,5 +141,12 @@ mod tests {
         assert_eq!((fleet.numbers().len(), fleet.peers().len()), (2, 2), "it serves until its replicas have moved");
         let reclaimed = Fleet::live(vec![agent(1), agent(2)]);
         assert_ne!(fleet.signature(), reclaimed.signature(), "the target is made again");
+    }
+
+    #[test]
+    fn devices_stand_in_the_zone_of_their_agent() {
+        let fleet = Fleet::live(vec![agent(1), Agent { zone: "b".into(), ..agent(2) }]);
+        assert_eq!(fleet.devices().iter().map(|device| device.zone.as_str()).collect::<Vec<_>>(), ["a", "a", "b", "b"]);
+        assert_ne!(fleet.signature(), Fleet::live(vec![agent(1), agent(2)]).signature(), "the target is made again");
     }
 }

@@ -19,5 +19,7 @@ pub use facts::{
     AskReason, HardwareFacts, MachineAgent, MachineChange, MachineObstacle, MachineRecord, MachineStage, MachineTurn,
     PoolLimits, PoolMachine, ReturnReason,
 };
-pub use reach::{PipelineDevices, ReachableType, devices_in_reach, devices_needed};
+pub use reach::{
+    PipelineDevices, ReachableType, devices_in_reach, devices_needed, placed_in_reach, with_losses, zone_of_next,
+};
 pub use reconcile::{MachineEvent, MachineNote, SILENT_MAX, UNSEEN_MAX, WishEnd, WishLimits, reconcile};

@@ -14,6 +14,8 @@ mod combinations;
 pub mod correction;
 pub mod demand;
 pub mod deployed;
+#[cfg(test)]
+mod draws;
 pub mod drift;
 pub mod drift_watch;
 pub mod fleet;
@@ -34,3 +36,4 @@ pub mod shares;
 pub mod target;
 pub mod webhooks;
 pub mod workloads;
+pub mod zone_promise;

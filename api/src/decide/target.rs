@@ -3,7 +3,7 @@
 //! The message is composed of the plans, the facts about their pipelines, and the placement.
 
 use super::combinations::combinations;
-use super::placement::{GroupKey, PlacedGroup, Placement, WantedGroup};
+use super::placement::{GroupKey, PlacedGroup, Placement, Spread, WantedGroup};
 use apportion_domain::{
     Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
     RoutingPolicy, Task, TaskIndex, TaskKind, TimeSpan, Variant,
@@ -73,7 +73,8 @@ pub fn wanted_groups(
             return Err(ComposeError::Twice(plan.name.clone()));
         }
         let known = facts.get(&plan.name).ok_or_else(|| ComposeError::Pipeline(plan.name.clone()))?;
-        let want = |a: &Assignment| WantedGroup { key: group_key(plan, known, &a.group), replicas: a.replicas };
+        let spread = if known.pipeline.survive > 0 { Spread::Even } else { Spread::New };
+        let want = |a: &Assignment| WantedGroup { key: group_key(plan, known, &a.group), replicas: a.replicas, spread };
         all.extend(plan.assignments.iter().map(want));
     }
     Ok(all)
@@ -396,7 +397,7 @@ mod tests {
 
     fn composed(plan: &PipelinePlan, devices: u32) -> v1::PipelineTarget {
         let facts: BTreeMap<_, _> = [("p".to_string(), facts())].into();
-        let devices: Vec<_> = (0..devices).map(|device| Device { agent: 7, device, hardware: "h".into() }).collect();
+        let devices: Vec<_> = (0..devices).map(|device| Device::new(7, device, "h")).collect();
         let wanted = wanted_groups(std::slice::from_ref(plan), &facts).expect("a known pipeline");
         let PlacementOutcome { placement, .. } = place_replicas(&Placement::default(), &wanted, &devices);
         let fence = Fence { incarnation: 5, generation: Generation(2) };
@@ -463,7 +464,7 @@ mod tests {
         let mut plan = plan();
         plan.assignments[0].group.variant = "gone".into();
         let wanted_list = wanted_groups(std::slice::from_ref(&plan), &facts).expect("only names are looked at");
-        let devices: Vec<_> = (0..3).map(|device| Device { agent: 1, device, hardware: "h".into() }).collect();
+        let devices: Vec<_> = (0..3).map(|device| Device::new(1, device, "h")).collect();
         let PlacementOutcome { placement, .. } = place_replicas(&Placement::default(), &wanted_list, &devices);
         let error = compose(Fence::default(), vec![], std::slice::from_ref(&plan), &facts, &placement)
             .expect_err("no such variant");

@@ -27,6 +27,8 @@ pub struct AgentDocument {
     pub hardware: String,
     /// How many devices.
     pub devices: i32,
+    /// The zone in which it stands, as it says; null if it says none.
+    pub zone: Option<String>,
     /// Its state.
     pub state: AgentState,
     /// The HTTP address of its gateway, for clients.
@@ -125,6 +127,7 @@ impl From<AgentRow> for AgentDocument {
             name: row.name,
             hardware: row.hardware,
             devices: row.devices,
+            zone: Some(row.zone).filter(|zone| !zone.is_empty()),
             state: row.state,
             ingress_http: row.ingress_http,
             ingress_grpc: Some(row.ingress_grpc).filter(|address| !address.is_empty()),

@@ -7,7 +7,7 @@ use crate::app::App;
 use crate::store::Condition;
 use crate::store::hardware::{self as rows, HardwareRow};
 use actix_web::{HttpResponse, web};
-use apportion_substrates::SubstrateKind;
+use apportion_substrates::{SubstrateKind, ZONES_MAX};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -17,6 +17,8 @@ const DEVICES_MAX: i32 = 100_000;
 const NUMBER_MAX: f64 = 1e12;
 /// Longest expected time from a wish for a machine to its agent, in seconds: a week.
 const PROVISION_S_MAX: f64 = 604_800.0;
+/// Most expected losses of one machine in an hour.
+const HAZARD_MAX: f64 = 60.0;
 
 /// A hardware type; its name is in the path.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
@@ -48,6 +50,24 @@ pub struct HardwareDocument {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(read_only)]
     pub provision_measured_s: Option<f64>,
+    /// The zones in which machines of it are asked for: always in that with the fewest. At most 64, and each one in the
+    /// file of `--machines` for this type. Empty: they stand anywhere.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schema(max_items = 64)]
+    pub zones: Vec<String>,
+    /// Its machines are spot machines, which their provider may take back; null: they are not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub spot: Option<SpotDocument>,
+}
+
+/// How spot machines are lost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct SpotDocument {
+    /// Expected losses of one machine in an hour, 0 to 60. So many more machines are asked for that those needed are there
+    /// on average.
+    #[schema(minimum = 0, maximum = 60)]
+    pub hazard_per_hour: f64,
 }
 
 impl From<HardwareRow> for HardwareDocument {
@@ -61,6 +81,8 @@ impl From<HardwareRow> for HardwareDocument {
             substrate: row.substrate,
             provision_s: row.provision_s,
             provision_measured_s: row.provision_measured_s,
+            zones: row.zones,
+            spot: row.hazard_per_hour.map(|hazard_per_hour| SpotDocument { hazard_per_hour }),
         }
     }
 }
@@ -120,6 +142,7 @@ fn checked_row(app: &App, name: String, document: HardwareDocument) -> Result<Ha
         ("/price_per_hour", Some(document.price_per_hour), NUMBER_MAX),
         ("/memory_mib", document.memory_mib, NUMBER_MAX),
         ("/provision_s", document.provision_s, PROVISION_S_MAX),
+        ("/spot/hazard_per_hour", document.spot.map(|spot| spot.hazard_per_hour), HAZARD_MAX),
     ];
     for (pointer, value, most) in numbers {
         if let Some(value) = value.filter(|value| !(0.0..=most).contains(value)) {
@@ -134,6 +157,7 @@ fn checked_row(app: &App, name: String, document: HardwareDocument) -> Result<Ha
     if let Some(substrate) = &document.substrate {
         check_substrate(app, &name, substrate)?;
     }
+    check_zones(app, &name, &document)?;
     Ok(HardwareRow {
         name,
         price_per_hour: document.price_per_hour,
@@ -141,6 +165,8 @@ fn checked_row(app: &App, name: String, document: HardwareDocument) -> Result<Ha
         count_max: count_max.flatten(),
         substrate: document.substrate,
         provision_s: document.provision_s,
+        zones: document.zones,
+        hazard_per_hour: document.spot.map(|spot| spot.hazard_per_hour),
         ..HardwareRow::default()
     })
 }
@@ -159,6 +185,31 @@ fn check_substrate(app: &App, hardware: &str, substrate: &str) -> Result<(), Ref
         Some(_) => Ok(()),
         None => refused(format!("/{substrate}/hardware/{hardware} in the file of --machines")),
     }
+}
+
+/// Refuses zones in which the substrate cannot ask for machines of the type.
+fn check_zones(app: &App, hardware: &str, document: &HardwareDocument) -> Result<(), Refusal> {
+    let zones = &document.zones;
+    if zones.len() > ZONES_MAX {
+        return Err(Refusal::value("/zones", format!("{} zones: expected at most {ZONES_MAX}", zones.len())));
+    }
+    let kind = document.substrate.as_deref().and_then(SubstrateKind::named);
+    let known = match (&app.substrates, kind) {
+        (Some(substrates), Some(kind)) => substrates.zones(kind, hardware),
+        _ => Vec::new(),
+    };
+    for (at, zone) in zones.iter().enumerate() {
+        let expected = match &document.substrate {
+            None => "a substrate, which is asked for machines there, or no zones".to_owned(),
+            Some(substrate) if !known.contains(zone) => {
+                format!("one of /{substrate}/hardware/{hardware}/zones in the file of --machines: [{}]", known.join(", "))
+            }
+            Some(_) if zones[..at].contains(zone) => "each zone once".to_owned(),
+            Some(_) => continue,
+        };
+        return Err(Refusal::value(format!("/zones/{at}"), format!("{zone:?}: expected {expected}")));
+    }
+    Ok(())
 }
 
 /// Deletes a hardware type. Its devices go on; from then on plans count 1 per hour for each of them.

@@ -36,6 +36,8 @@ pub struct MachineDocument {
     pub came_at: Option<DateTime<Utc>>,
     /// When the service began to give it back; null: it did not.
     pub returned_at: Option<DateTime<Utc>>,
+    /// The zone in which it was asked for; null: in any.
+    pub zone: Option<String>,
 }
 
 /// The machines that a client asks for.
@@ -64,6 +66,7 @@ impl From<MachineRow> for MachineDocument {
             asked_at: row.asked_at,
             came_at: row.came_at,
             returned_at: row.returned_at,
+            zone: row.zone,
         }
     }
 }

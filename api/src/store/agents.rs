@@ -46,13 +46,15 @@ pub struct AgentRow {
     pub hops: Option<Value>,
     /// The times of its last loads.
     pub load_times: Value,
+    /// The zone in which it stands; empty if it has told none.
+    pub zone: String,
 }
 
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times from agents ",
+             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times, zone from agents ",
             $rest
         )
     };
@@ -128,10 +130,10 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow, holder: Uuid) -> Re
     }
     sqlx::query_scalar(
         "insert into agents (name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
-         seen_at, ingress_grpc, holder) values ($1, $2, $3, $4, $5, $6, $7, $11, $8, $8, $9, $10)
+         seen_at, ingress_grpc, holder, zone) values ($1, $2, $3, $4, $5, $6, $7, $11, $8, $8, $9, $10, $12)
          on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5,
          process_id = $6, session = $7, state = $11, registered_at = $8,
-         seen_at = $8, ingress_grpc = $9, holder = $10, ack = null,
+         seen_at = $8, ingress_grpc = $9, holder = $10, zone = $12, ack = null,
          device_use = null, hops = null returning number",
     )
     .bind(&row.name)
@@ -145,6 +147,7 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow, holder: Uuid) -> Re
     .bind(&row.ingress_grpc)
     .bind(holder)
     .bind(AgentState::Live.name())
+    .bind(&row.zone)
     .fetch_one(db)
     .await
 }

@@ -19,6 +19,10 @@ pub struct HardwareRow {
     pub substrate: Option<String>,
     /// Seconds from a wish for a machine to its agent, as they were given.
     pub provision_s: Option<f64>,
+    /// The zones in which machines of it are asked for, in turns.
+    pub zones: Vec<String>,
+    /// Expected losses of one machine in an hour, if they are spot machines.
+    pub hazard_per_hour: Option<f64>,
     /// The same as measured; a write does not read it.
     pub provision_measured_s: Option<f64>,
     /// Wishes that expired since it was registered; a write does not read it.
@@ -37,7 +41,7 @@ const MEASURED_WEIGHT: f64 = 0.3;
 macro_rules! columns {
     () => {
         "name, price_per_hour, memory_mib, count_max, version, substrate, provision_s, provision_measured_s, wishes_expired,
-         expired_in_row, retry_at"
+         expired_in_row, retry_at, zones, hazard_per_hour"
     };
 }
 
@@ -50,15 +54,16 @@ pub async fn put(db: &mut PgConnection, row: &HardwareRow, condition: &Condition
     let statement = match condition.needs_row() {
         true => concat!(
             "update hardware set price_per_hour = $2, memory_mib = $3, count_max = $5, substrate = $6, provision_s = $7,
-             expired_in_row = 0, retry_at = null, version = version + 1
+             zones = $8, hazard_per_hour = $9, expired_in_row = 0, retry_at = null, version = version + 1
              where name = $1 and ($4::bigint[] is null or version = any($4)) returning ",
             columns!()
         ),
         false => concat!(
-            "insert into hardware (name, price_per_hour, memory_mib, count_max, substrate, provision_s)
-             select $1, $2, $3, $5, $6, $7 where $4::bigint[] is null on conflict (name) do update
+            "insert into hardware (name, price_per_hour, memory_mib, count_max, substrate, provision_s, zones,
+             hazard_per_hour) select $1, $2, $3, $5, $6, $7, $8, $9 where $4::bigint[] is null on conflict (name) do update
              set price_per_hour = $2, memory_mib = $3, count_max = $5, substrate = $6, provision_s = $7,
-             expired_in_row = 0, retry_at = null, version = hardware.version + 1 returning ",
+             zones = $8, hazard_per_hour = $9, expired_in_row = 0, retry_at = null, version = hardware.version + 1
+             returning ",
             columns!()
         ),
     };
@@ -70,6 +75,8 @@ pub async fn put(db: &mut PgConnection, row: &HardwareRow, condition: &Condition
         .bind(row.count_max)
         .bind(&row.substrate)
         .bind(row.provision_s)
+        .bind(&row.zones)
+        .bind(row.hazard_per_hour)
         .fetch_optional(db)
         .await
 }

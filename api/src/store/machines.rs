@@ -28,6 +28,8 @@ pub struct MachineRow {
     pub came_at: Option<Time>,
     /// When the service began to give it back.
     pub returned_at: Option<Time>,
+    /// The zone in which it was asked for; `None`: in any.
+    pub zone: Option<String>,
 }
 
 /// Which machines a list has.
@@ -77,8 +79,8 @@ pub struct MachineCount {
 macro_rules! select {
     ($rest:literal) => {
         concat!(
-            "select name, hardware, substrate, devices, stage, handle, reason, asked_at, stage_at, came_at, returned_at
-             from machines ",
+            "select name, hardware, substrate, devices, stage, handle, reason, asked_at, stage_at, came_at,
+             returned_at, zone from machines ",
             $rest
         )
     };
@@ -90,8 +92,8 @@ macro_rules! select {
 /// The database's.
 pub async fn insert(db: &mut PgConnection, row: &MachineRow) -> Result<bool> {
     let done = sqlx::query(
-        "insert into machines (name, hardware, substrate, devices, stage, handle, reason, asked_at, stage_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9) on conflict (name) do nothing",
+        "insert into machines (name, hardware, substrate, devices, stage, handle, reason, asked_at, stage_at, zone)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10) on conflict (name) do nothing",
     )
     .bind(&row.name)
     .bind(&row.hardware)
@@ -102,9 +104,25 @@ pub async fn insert(db: &mut PgConnection, row: &MachineRow) -> Result<bool> {
     .bind(&row.reason)
     .bind(row.asked_at)
     .bind(row.stage_at)
+    .bind(&row.zone)
     .execute(db)
     .await?;
     Ok(done.rows_affected() == 1)
+}
+
+/// How many machines of a type are there or asked for in each zone. Those that go back do not count.
+///
+/// # Errors
+/// The database's.
+pub async fn count_by_zone(db: &mut PgConnection, hardware: &str) -> Result<BTreeMap<String, i64>> {
+    let counts: Vec<(String, i64)> = sqlx::query_as(
+        "select zone, count(*) from machines where hardware = $1 and zone is not null and stage in ('coming', 'alive')
+         group by zone",
+    )
+    .bind(hardware)
+    .fetch_all(db)
+    .await?;
+    Ok(counts.into_iter().collect())
 }
 
 /// The machines that have not ended, by name.

@@ -1,5 +1,7 @@
 //! What does every agent need to join the service?
 
+use crate::machine::MachineRequest;
+
 /// How agents join the service.
 #[derive(Clone)]
 pub struct AgentAccess {
@@ -13,9 +15,10 @@ pub struct AgentAccess {
 pub(crate) const TOKEN_VARIABLE: &str = "APPORTION_TOKEN";
 
 /// The arguments of an agent that do not depend on the substrate.
-pub(crate) fn arguments(access: &AgentAccess, name: &str, hardware: &str, devices: u32) -> Vec<String> {
+pub(crate) fn arguments(access: &AgentAccess, request: &MachineRequest, devices: u32) -> Vec<String> {
+    let MachineRequest { name, hardware, zone } = request;
     let devices = devices.to_string();
-    let pairs =
-        [("--join", access.join.as_str()), ("--name", name), ("--hardware", hardware), ("--devices", devices.as_str())];
-    pairs.into_iter().flat_map(|(key, value)| [key.to_owned(), value.to_owned()]).collect()
+    let pairs = [("--join", &access.join), ("--name", name), ("--hardware", hardware), ("--devices", &devices)];
+    let zone = zone.iter().map(|zone| ("--zone", zone));
+    pairs.into_iter().chain(zone).flat_map(|(key, value)| [key.to_owned(), value.clone()]).collect()
 }

@@ -22,10 +22,11 @@ mod slurm;
 mod substrates;
 
 pub use agent::AgentAccess;
-pub use checks::{DEVICES_EACH_MAX, RefusedSetting};
+pub use checks::{DEVICES_EACH_MAX, RefusedSetting, ZONES_MAX};
 pub use failure::SubstrateError;
 pub use machine::{MachineRequest, MachineState, ObservedMachine, ReleaseWay};
 pub use settings::{
-    KubernetesHardware, KubernetesMachines, LocalHardware, LocalSettings, SlurmHardware, SlurmSettings, SubstrateSettings,
+    KubernetesHardware, KubernetesMachines, LocalHardware, LocalSettings, SlurmHardware, SlurmRest, SlurmSettings,
+    SlurmZone, SubstrateSettings,
 };
 pub use substrates::{SubstrateKind, Substrates};

@@ -137,7 +137,8 @@ impl LocalSubstrate {
         let unknown = || SubstrateError::UnknownHardware { substrate: "local", hardware: hardware.to_owned() };
         let settings = self.settings.hardware.get(hardware).ok_or_else(unknown)?;
         let mut command = Command::new(&self.settings.agent);
-        command.args(arguments(&self.access, folder.name(), hardware, settings.devices));
+        let request = MachineRequest { name: folder.name().to_owned(), hardware: hardware.to_owned(), zone: None };
+        command.args(arguments(&self.access, &request, settings.devices));
         command.arg("--state-dir").arg(folder.state_dir());
         command.args(&self.settings.arguments).args(&settings.arguments).env(TOKEN_VARIABLE, &self.access.token);
         let log = folder.open_log()?;
@@ -201,7 +202,7 @@ mod tests {
     }
 
     fn request() -> MachineRequest {
-        MachineRequest { name: "app.cpu.01".into(), hardware: "cpu".into() }
+        MachineRequest { name: "app.cpu.01".into(), hardware: "cpu".into(), zone: None }
     }
 
     /// Waits until the only machine has this state; `None`: until there is none.

@@ -57,6 +57,8 @@ pub struct MachineRequest {
     pub name: String,
     /// Its hardware type.
     pub hardware: String,
+    /// The zone in which it shall stand, one of [`crate::Substrates::zones`]; `None`: any.
+    pub zone: Option<String>,
 }
 
 /// How a machine is given back.

@@ -6,6 +6,9 @@
 /// Longest name of a fleet or a hardware type, in characters.
 pub(crate) const WORD_CHARS_MAX: usize = 64;
 
+/// Longest name of a zone, in characters: Kubernetes allows no more in the value of a label.
+pub(crate) const ZONE_CHARS_MAX: usize = 63;
+
 /// Longest name on Kubernetes, in characters.
 const DNS_CHARS_MAX: usize = 253;
 
@@ -37,6 +40,11 @@ pub(crate) fn is_name_of_dns(text: &str) -> bool {
     let is_label =
         |label: &str| !label.is_empty() && label.chars().all(is_sign) && !label.starts_with('-') && !label.ends_with('-');
     text.len() <= DNS_CHARS_MAX && text.split('.').all(is_label)
+}
+
+/// Whether a text can be the name of a zone.
+pub(crate) fn is_zone_word(text: &str) -> bool {
+    is_word(text, "-_.") && text.len() <= ZONE_CHARS_MAX
 }
 
 fn is_word(text: &str, marks: &str) -> bool {

@@ -4,7 +4,7 @@ mod kubernetes;
 
 pub use kubernetes::{KubernetesHardware, KubernetesMachines};
 
-use crate::checks::{RefusedSetting, check_hardware, refused};
+use crate::checks::{RefusedSetting, check_hardware, check_zones, refused};
 use crate::names::{WORD_CHARS_MAX, is_fleet_word};
 use serde::Deserialize;
 use std::collections::BTreeMap;
@@ -107,6 +107,8 @@ pub struct SlurmSettings {
     pub directory: Option<String>,
     /// Folder of `sbatch`, `squeue` and `scancel`. Default: they are on the `PATH`.
     pub commands: Option<PathBuf>,
+    /// The slurmrestd that is asked in the place of commands.
+    pub rest: Option<SlurmRest>,
     /// The hardware types, by name.
     pub hardware: BTreeMap<String, SlurmHardware>,
 }
@@ -120,9 +122,24 @@ impl Default for SlurmSettings {
             state_dir: None,
             directory: None,
             commands: None,
+            rest: None,
             hardware: BTreeMap::new(),
         }
     }
+}
+
+/// Where slurmrestd listens, and as which user it is asked.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SlurmRest {
+    /// Its address, `http://HOST:PORT`.
+    pub url: Option<String>,
+    /// Its Unix socket, in the place of an address.
+    pub socket: Option<PathBuf>,
+    /// The user of the token.
+    pub user: Option<String>,
+    /// File with the user's token (`scontrol token`). A slurmrestd on a socket may do without.
+    pub token_file: Option<PathBuf>,
 }
 
 /// A hardware type of the substrate `slurm`. Words have the form that `man sbatch` gives.
@@ -147,8 +164,20 @@ pub struct SlurmHardware {
     pub memory: Option<String>,
     /// `--time`. Default: the partition's.
     pub time: Option<String>,
+    /// The zones in which its machines can stand, by name.
+    pub zones: BTreeMap<String, SlurmZone>,
     /// Further arguments of its agents.
     pub arguments: Vec<String>,
+}
+
+/// How a job gets to the nodes of a zone. Words have the form that `man sbatch` gives.
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct SlurmZone {
+    /// A feature that only its nodes have. It is added to the `--constraint` of the type.
+    pub constraint: Option<String>,
+    /// Its partition, in the place of that of the type.
+    pub partition: Option<String>,
 }
 
 impl Default for SlurmHardware {
@@ -163,12 +192,26 @@ impl Default for SlurmHardware {
             qos: None,
             memory: None,
             time: None,
+            zones: BTreeMap::new(),
             arguments: Vec::new(),
         }
     }
 }
 
 impl SlurmHardware {
+    /// The same type on the nodes of one zone. The words of an unknown zone, and of none, are those of the type.
+    pub(crate) fn in_zone(&self, zone: Option<&str>) -> Self {
+        let Some(SlurmZone { constraint, partition }) = zone.and_then(|zone| self.zones.get(zone)) else {
+            return self.clone();
+        };
+        let both = match (&self.constraint, constraint) {
+            (Some(own), Some(more)) => Some(format!("{own}&{more}")),
+            (own, more) => more.as_ref().or(own.as_ref()).cloned(),
+        };
+        let partition = partition.as_ref().or(self.partition.as_ref()).cloned();
+        Self { constraint: both, partition, ..self.clone() }
+    }
+
     /// The options of `sbatch` that are given, with their names.
     pub(crate) fn options(&self) -> impl Iterator<Item = SlurmOption<'_>> {
         let all = [
@@ -229,12 +272,17 @@ fn check_slurm(slurm: &SlurmSettings) -> Result<(), RefusedSetting> {
     for (name, hardware) in &slurm.hardware {
         let pointer = format!("/slurm/hardware/{name}");
         check_hardware(&pointer, name, hardware.devices)?;
-        for SlurmOption { name, value } in hardware.options() {
-            if value.is_empty() || !value.chars().all(is_option_char) {
-                let expected = format!("a word of Slurm for --{name}, without spaces or quotes");
-                let key = if name == "mem" { "memory" } else { name };
-                return Err(refused(format!("{pointer}/{key}"), format!("{value:?}"), expected));
+        hardware.options().try_for_each(|option| check_option(&pointer, option))?;
+        check_zones(&pointer, hardware.zones.keys())?;
+        for (zone, SlurmZone { constraint, partition }) in &hardware.zones {
+            let pointer = format!("{pointer}/zones/{zone}");
+            let words = [("constraint", constraint), ("partition", partition)];
+            let mut words =
+                words.into_iter().filter_map(|(name, value)| Some(SlurmOption { name, value: value.as_deref()? }));
+            if words.clone().next().is_none() {
+                return Err(refused(pointer, "neither", "a constraint or a partition, which leads to its nodes"));
             }
+            words.try_for_each(|option| check_option(&pointer, option))?;
         }
     }
     let texts = [("/slurm/state_dir", &slurm.state_dir), ("/slurm/directory", &slurm.directory)];
@@ -242,6 +290,33 @@ fn check_slurm(slurm: &SlurmSettings) -> Result<(), RefusedSetting> {
         if let Some(text) = text.as_ref().filter(|text| !text.starts_with('/') || text.contains(['\n', '%', '\\'])) {
             return Err(refused(pointer, format!("{text:?}"), "an absolute path without % and \\"));
         }
+    }
+    slurm.rest.as_ref().map_or(Ok(()), check_rest)
+}
+
+fn check_option(pointer: &str, SlurmOption { name, value }: SlurmOption<'_>) -> Result<(), RefusedSetting> {
+    if !value.is_empty() && value.chars().all(is_option_char) {
+        return Ok(());
+    }
+    let expected = format!("a word of Slurm for --{name}, without spaces or quotes");
+    let key = if name == "mem" { "memory" } else { name };
+    Err(refused(format!("{pointer}/{key}"), format!("{value:?}"), expected))
+}
+
+fn check_rest(rest: &SlurmRest) -> Result<(), RefusedSetting> {
+    let is_place = match (&rest.url, &rest.socket) {
+        (Some(url), None) => url.starts_with("http://"),
+        (None, Some(socket)) => socket.is_absolute(),
+        _ => false,
+    };
+    if !is_place {
+        let found = format!("url {:?}, socket {:?}", rest.url, rest.socket);
+        return Err(refused("/slurm/rest", found, "one of url, http://HOST:PORT, and socket, an absolute path"));
+    }
+    let has_token = rest.token_file.is_some();
+    if has_token != rest.user.is_some() || (rest.url.is_some() && !has_token) {
+        let found = format!("user {:?}, token_file {:?}", rest.user, rest.token_file);
+        return Err(refused("/slurm/rest", found, "user and token_file together; a url needs them"));
     }
     Ok(())
 }
@@ -253,10 +328,69 @@ fn is_option_char(c: char) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
 
     fn slurm(hardware: SlurmHardware) -> SubstrateSettings {
         let hardware = [("t4".to_owned(), hardware)].into();
         SubstrateSettings { slurm: Some(SlurmSettings { hardware, ..SlurmSettings::default() }), ..Default::default() }
+    }
+
+    #[test]
+    fn slurmrestd_has_one_place_and_a_user_with_token() {
+        let refused = |rest: &serde_json::Value| {
+            let rest: SlurmRest = serde_json::from_value(rest.clone()).expect("settings");
+            let slurm = Some(SlurmSettings { rest: Some(rest), ..SlurmSettings::default() });
+            SubstrateSettings { slurm, ..Default::default() }.check().err().map(|refused| refused.to_string())
+        };
+        let token = |place: &str, value: &str| json!({place: value, "user": "u", "token_file": "/t"});
+        for right in [json!({"socket": "/run/rest"}), token("url", "http://h:6820"), token("socket", "/run/rest")] {
+            assert_eq!(refused(&right), None, "{right}");
+        }
+        let wrong = [
+            (json!({}), "expected one of url"),
+            (token("url", "h:6820"), "expected one of url"),
+            (json!({"url": "http://h:6820", "socket": "/run/rest"}), "expected one of url"),
+            (json!({"url": "http://h:6820"}), "a url needs them"),
+            (json!({"socket": "/run/rest", "user": "u"}), "user and token_file together"),
+        ];
+        for (rest, expected) in wrong {
+            let said = refused(&rest).unwrap_or_else(|| panic!("accepted: {rest}"));
+            assert!(said.starts_with("/slurm/rest: ") && said.contains(expected), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_zone_adds_its_words_to_those_of_the_type() {
+        let zone = |constraint: Option<&str>, partition: Option<&str>| SlurmZone {
+            constraint: constraint.map(str::to_owned),
+            partition: partition.map(str::to_owned),
+        };
+        let hardware = SlurmHardware {
+            constraint: Some("t4".into()),
+            partition: Some("batch".into()),
+            zones: [("a".into(), zone(Some("rack1"), None)), ("b".into(), zone(None, Some("far")))].into(),
+            ..SlurmHardware::default()
+        };
+        let words = |zone: Option<&str>| {
+            let of = hardware.in_zone(zone);
+            format!("{} {}", of.constraint.unwrap_or_default(), of.partition.unwrap_or_default())
+        };
+        assert_eq!(
+            [None, Some("a"), Some("b"), Some("c")].map(words),
+            ["t4 batch", "t4&rack1 batch", "t4 far", "t4 batch"]
+        );
+        let plain = SlurmHardware { constraint: None, ..hardware.clone() };
+        assert_eq!(plain.in_zone(Some("a")).constraint.as_deref(), Some("rack1"));
+        assert_eq!(slurm(hardware).check(), Ok(()));
+        for (name, of, expected) in [
+            ("a", zone(None, None), "/slurm/hardware/t4/zones/a: neither: expected a constraint or a partition"),
+            ("a", zone(Some("x y"), None), "/slurm/hardware/t4/zones/a/constraint: \"x y\": expected a word of Slurm"),
+            ("a b", zone(Some("x"), None), "/slurm/hardware/t4/zones: \"a b\": expected"),
+        ] {
+            let hardware = SlurmHardware { zones: [(name.to_owned(), of)].into(), ..SlurmHardware::default() };
+            let said = slurm(hardware).check().expect_err(expected).to_string();
+            assert!(said.starts_with(expected), "{said}");
+        }
     }
 
     #[test]

@@ -106,6 +106,20 @@ impl Substrates {
         }
     }
 
+    /// The zones in which machines of this type can be asked for, by name; empty if the settings have none, and for child
+    /// processes.
+    #[must_use]
+    pub fn zones(&self, kind: SubstrateKind, hardware: &str) -> Vec<String> {
+        let of_slurm = || Some(self.settings.slurm.as_ref()?.hardware.get(hardware)?.zones.keys().cloned().collect());
+        let of_kubernetes = || Some(self.settings.kubernetes.as_ref()?.hardware.get(hardware)?.zones.clone());
+        let zones: Option<Vec<String>> = match kind {
+            SubstrateKind::Local => None,
+            SubstrateKind::Slurm => of_slurm(),
+            SubstrateKind::Kubernetes => of_kubernetes(),
+        };
+        zones.unwrap_or_default()
+    }
+
     /// The name of a new machine. `id` has hexadecimal digits that no other machine has.
     #[must_use]
     pub fn new_name(&self, hardware: &str, id: &str) -> String {

@@ -28,3 +28,4 @@ mod time;
 mod times;
 mod tls;
 mod webhooks;
+mod zones;

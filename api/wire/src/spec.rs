@@ -117,7 +117,8 @@ record! {
         /// Weights of the sink tasks in the accuracy; default: all equal.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub leaf_weights: BTreeMap<String, f64> => optional,
-        /// Replicas of any one group that may be lost without a loss of capacity; default 0.
+        /// Replicas of any one group that may be lost without a loss of capacity; default 0. Where a service knows the
+        /// zones of its agents: zones that may be lost together.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub survive: Option<u32> => optional,
         /// What a dropped query does to its request. `deny` (default): the request is dropped. `allow`: the answer comes

@@ -236,6 +236,7 @@ fn start_agent(number: u64, join: &str) -> Agent {
                         name: number.to_string(),
                         hardware: "cpu".into(),
                         devices: 1,
+                        zone: String::new(),
                         ingress_http: address.clone(),
                         ingress_grpc: String::new(),
                         data_address: own.clone(),

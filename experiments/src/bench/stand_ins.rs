@@ -141,6 +141,7 @@ fn register(at: usize, token: &str, hardware: &str) -> v1::Register {
         process_id: name.clone(),
         agent_id: String::new(),
         number: 0,
+        zone: String::new(),
         name,
     }
 }

@@ -39,6 +39,8 @@ pub enum Need {
     ProcessorTimes,
     /// A program that starts a real Slurm.
     Slurm,
+    /// Debian's `slurmrestd`, beside a real Slurm.
+    Slurmrestd,
     /// A Python with `ray[serve]` and PyYAML.
     Ray,
     /// A Python with pytriton, whose wheel has a Triton.
@@ -49,7 +51,7 @@ pub enum Need {
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,
@@ -60,6 +62,7 @@ impl Need {
         Self::Kubernetes,
         Self::ProcessorTimes,
         Self::Slurm,
+        Self::Slurmrestd,
         Self::Ray,
         Self::Triton,
         Self::Packages,
@@ -79,6 +82,7 @@ impl Need {
             Self::Kubernetes => "kubernetes",
             Self::ProcessorTimes => "processor-times",
             Self::Slurm => "slurm",
+            Self::Slurmrestd => "slurmrestd",
             Self::Ray => "ray",
             Self::Triton => "triton",
             Self::Packages => "packages",
@@ -103,6 +107,7 @@ impl Need {
             Self::Kubernetes => "name a program in APPORTION_KUBERNETES that starts it, and install openssl",
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
+            Self::Slurmrestd => "run `scripts/setup tests`, which installs slurmrestd",
             Self::Ray | Self::Triton => "run `scripts/setup tests` where pip reaches an index",
             Self::Packages => "run on Debian or Ubuntu, where `scripts/setup` has installed Python with pip",
         }
@@ -295,6 +300,17 @@ pub fn slurm() -> Option<PathBuf> {
     let beside = || root().join("../shared/tools/slurm/cluster");
     let program = variable("APPORTION_SLURM").map_or_else(beside, PathBuf::from);
     need(Need::Slurm, if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) })
+}
+
+/// Debian's `slurmrestd`.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn slurmrestd() -> Option<PathBuf> {
+    let found = [on_path("slurmrestd"), Some("/usr/sbin/slurmrestd".into())];
+    let program = found.into_iter().flatten().find(|program| program.is_file());
+    need(Need::Slurmrestd, program.ok_or("there is no slurmrestd"))
 }
 
 /// The Python that has Ray Serve, by `scripts/ray.txt`.

@@ -183,6 +183,7 @@ function agents(live, route, again) {
     { name: "Agent", cell: (agent) => agent.name },
     { name: "State", cell: (agent) => badge(agent.state) },
     { name: "Type", cell: (agent) => agent.hardware },
+    { name: "Zone", cell: (agent) => agent.zone ?? "–", title: "Machines of one zone may fail together" },
     {
       name: "Devices",
       isNumber: true,

@@ -227,7 +227,7 @@ impl Leader {
         let deploys = firing.is_some() || !fleet.is_empty();
         let work = async move {
             let measured = measurements(&mut *app.pool.acquire().await?).await?;
-            let round = ReplanRound { why, cancel: stop, lease, measured };
+            let round = ReplanRound { why, cancel: stop, lease, measured, devices: fleet.devices() };
             let deployed =
                 if deploys { run_round(&app, &fleet, &wishes, &round).await } else { Ok(RoundSummary::default()) };
             if deployed.is_ok()

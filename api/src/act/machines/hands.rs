@@ -6,7 +6,7 @@ use crate::act::lease::Chain;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::machines::{
-    AskReason, MachineChange, MachineEvent, MachineNote, MachineStage, ReturnReason, UNSEEN_MAX, WishEnd,
+    AskReason, MachineChange, MachineEvent, MachineNote, MachineStage, ReturnReason, UNSEEN_MAX, WishEnd, zone_of_next,
 };
 use crate::store::machines::{MachineRow, StageChange};
 use crate::store::{self, PgConnection, holds::FLEET, leases::HeldLease};
@@ -136,9 +136,10 @@ impl MachineHands<'_> {
     /// Asks for one machine. The wish is written down before the substrate hears of it.
     async fn ask(&self, hardware: &str, why: AskReason) -> Result<ChangeOutcome, ApplyError> {
         let id: String = Uuid::new_v4().simple().to_string().chars().take(ID_CHARS).collect();
-        let request = MachineRequest { name: self.substrates.new_name(hardware, &id), hardware: hardware.to_owned() };
-        let row = self.wish_row(&request, why.name());
         let mut tx = self.begin().await?;
+        let zone = next_zone(&mut tx, hardware).await?;
+        let request = MachineRequest { name: self.substrates.new_name(hardware, &id), hardware: hardware.to_owned(), zone };
+        let row = self.wish_row(&request, why.name());
         if why != AskReason::Renewed && is_held(&mut tx).await? {
             return Ok(ChangeOutcome::Held);
         }
@@ -183,6 +184,7 @@ impl MachineHands<'_> {
             stage_at: now(),
             came_at: None,
             returned_at: None,
+            zone: request.zone.clone(),
         }
     }
 
@@ -229,7 +231,8 @@ impl MachineHands<'_> {
                 self.release(&machine.name, ReleaseWay::Drain).await;
                 continue;
             }
-            let request = MachineRequest { name: machine.name.clone(), hardware: machine.hardware.clone() };
+            let (name, hardware) = (machine.name.clone(), machine.hardware.clone());
+            let request = MachineRequest { name, hardware, zone: None };
             let wish = self.wish_row(&request, "it was found at the substrate");
             let row = MachineRow { handle: Some(machine.handle.clone()), ..wish };
             tracing::warn!(machine = row.name, "a machine is found that the database does not know");
@@ -247,6 +250,16 @@ async fn is_held(tx: &mut PgConnection) -> Result<bool, ApplyError> {
         Err(ApplyError::Held(_)) => Ok(true),
         other => other.map(|()| false),
     }
+}
+
+/// The zone in which the next machine of a type is asked for; `None`: in any.
+async fn next_zone(tx: &mut PgConnection, hardware: &str) -> Result<Option<String>, ApplyError> {
+    let zones = store::hardware::get(tx, hardware).await?.map(|row| row.zones).unwrap_or_default();
+    if zones.is_empty() {
+        return Ok(None);
+    }
+    let counts = store::machines::count_by_zone(tx, hardware).await?;
+    Ok(zone_of_next(&zones, &counts).map(str::to_owned))
 }
 
 async fn set_stage(tx: &mut PgConnection, name: &str, stage: MachineStage, reason: &str) -> Result<(), ApplyError> {
@@ -280,6 +293,6 @@ fn described(event: &MachineEvent, row: &MachineRow) -> EventWords {
 fn detail(row: &MachineRow, reason: &str) -> Value {
     json!({
         "machine": row.name, "hardware": row.hardware, "substrate": row.substrate, "devices": row.devices,
-        "reason": reason,
+        "zone": row.zone, "reason": reason,
     })
 }

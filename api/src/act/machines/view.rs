@@ -5,6 +5,7 @@ use crate::act::wanted::since_epoch;
 use crate::app::{App, now};
 use crate::decide::machines::{
     HardwareFacts, MachineAgent, MachineRecord, MachineStage, PipelineDevices, PoolMachine, WishLimits, devices_needed,
+    with_losses,
 };
 use crate::decide::placement::Placement;
 use crate::decide::shares::devices_of;
@@ -136,12 +137,15 @@ impl MachinesView {
             let each = substrates.devices_each(kind, &hardware);
             // Of a type that the settings do not have, no machine can be asked for.
             let count_max = row.and_then(|row| u32::try_from(row.count_max?).ok()).filter(|_| each.is_some()).unwrap_or(0);
+            let provision = row.map_or(PROVISION, provision_of);
+            let hazard_per_hour = row.and_then(|row| row.hazard_per_hour).unwrap_or(0.0);
+            let needed = self.needed.get(&hardware).copied().unwrap_or(0);
             HardwareFacts {
-                wanted: self.needed.get(&hardware).copied().unwrap_or(0),
+                wanted: with_losses(needed, hazard_per_hour, provision),
                 others: self.others.get(&hardware).copied().unwrap_or(0),
                 count_max,
                 devices_each: each.unwrap_or(1),
-                provision: row.map_or(PROVISION, provision_of),
+                provision,
                 retry_at: row.and_then(|row| row.retry_at).map(since_epoch),
                 hardware,
             }

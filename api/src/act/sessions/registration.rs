@@ -91,6 +91,7 @@ fn agent_row(register: &v1::Register, session: Uuid) -> AgentRow {
         cordoned: false,
         hops: None,
         load_times: json!([]),
+        zone: register.zone.clone(),
     }
 }
 
@@ -153,7 +154,7 @@ fn check_fields(app: &App, register: &v1::Register) -> Result<(), RegisterError>
         ("process_id", &register.process_id),
     ];
     // Agents of older releases do not send these.
-    let optional = [("ingress_grpc", &register.ingress_grpc), ("agent_id", &register.agent_id)];
+    let optional = [("ingress_grpc", &register.ingress_grpc), ("agent_id", &register.agent_id), ("zone", &register.zone)];
     if let Some((key, text)) = optional.iter().find(|(_, text)| text.len() > TEXT_BYTES_MAX) {
         return refused(Reason::Invalid, format!("{key}: {} bytes: expected at most {TEXT_BYTES_MAX}", text.len()));
     }

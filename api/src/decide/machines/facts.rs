@@ -96,7 +96,7 @@ pub struct HardwareFacts {
     /// Its name.
     pub hardware: String,
     /// Devices that the plans want: those of the plan with everything that may be had, or of the plan in force if it has
-    /// more.
+    /// more. For spot machines, with those that make up for expected losses.
     pub wanted: u32,
     /// Devices of live agents that no substrate runs.
     pub others: u32,

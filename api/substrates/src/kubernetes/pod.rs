@@ -15,6 +15,8 @@ const FLEET_LABEL: &str = "apportion/fleet";
 const HARDWARE_LABEL: &str = "apportion/hardware";
 /// The label by which Kueue finds the local queue of a Pod (its integration `pod`).
 const QUEUE_LABEL: &str = "kueue.x-k8s.io/queue-name";
+/// The label of nodes with their zone.
+const ZONE_LABEL: &str = "topology.kubernetes.io/zone";
 /// Folder of the agent's state in its container.
 const STATE_DIR: &str = "/var/lib/apportion-agent";
 /// Seconds from SIGTERM until the kubelet ends an agent. An agent drains for 10 s, and then hangs up for 1 s.
@@ -44,8 +46,10 @@ pub(super) fn pod_request(
         "containers": [container(settings, hardware, access, request)],
         "volumes": [{"name": "state", "emptyDir": {}}],
     });
+    let mut selector = hardware.node_selector.clone();
+    selector.extend(request.zone.iter().map(|zone| (ZONE_LABEL.to_owned(), zone.clone())));
     let more = [
-        ("nodeSelector", (!hardware.node_selector.is_empty()).then(|| json!(hardware.node_selector))),
+        ("nodeSelector", (!selector.is_empty()).then(|| json!(selector))),
         ("tolerations", (!hardware.tolerations.is_empty()).then(|| json!(hardware.tolerations))),
         ("priorityClassName", hardware.priority_class.as_ref().map(|name| json!(name))),
         ("imagePullSecrets", settings.pull_secret.as_ref().map(|name| json!([{"name": name}]))),
@@ -93,7 +97,7 @@ fn agent_arguments(
     access: &AgentAccess,
     request: &MachineRequest,
 ) -> Vec<String> {
-    let mut words = arguments(access, &request.name, &request.hardware, hardware.devices);
+    let mut words = arguments(access, request, hardware.devices);
     let listen = [("--http", "0.0.0.0:8000"), ("--ingress-grpc", "0.0.0.0:8001"), ("--data", "0.0.0.0:8002")];
     words.extend(listen.into_iter().flat_map(|(flag, address)| [flag.to_owned(), address.to_owned()]));
     words.extend(["--state-dir".to_owned(), STATE_DIR.to_owned()]);
@@ -137,7 +141,7 @@ mod tests {
     use super::*;
 
     fn request() -> MachineRequest {
-        MachineRequest { name: "app.t4.0c9f".into(), hardware: "t4".into() }
+        MachineRequest { name: "app.t4.0c9f".into(), hardware: "t4".into(), zone: None }
     }
 
     fn pod(settings: &KubernetesMachines, hardware: &KubernetesHardware) -> PodRequest {
@@ -175,6 +179,21 @@ mod tests {
         let arguments = arguments.join(" ");
         assert!(arguments.starts_with("--join http://apportion:7071 --name app.t4.0c9f --hardware t4 --devices 2 --http"));
         assert!(arguments.ends_with("--provider cuda"), "{arguments}");
+    }
+
+    #[test]
+    fn a_pod_of_a_zone_goes_to_its_nodes() {
+        let hardware = KubernetesHardware {
+            node_selector: BTreeMap::from([("gpu".to_owned(), "t4".to_owned())]),
+            zones: vec!["eu-1a".into()],
+            ..Default::default()
+        };
+        let request = MachineRequest { zone: Some("eu-1a".into()), ..request() };
+        let access = AgentAccess { join: "http://apportion:7071".into(), token: "secret".into() };
+        let PodRequest { spec, .. } = pod_request("app", &KubernetesMachines::default(), &hardware, &access, &request);
+        assert_eq!(spec["nodeSelector"], json!({"gpu": "t4", ZONE_LABEL: "eu-1a"}));
+        let arguments = spec["containers"][0]["args"].to_string();
+        assert!(arguments.contains("\"--zone\",\"eu-1a\""), "{arguments}");
     }
 
     #[test]

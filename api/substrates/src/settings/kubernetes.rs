@@ -1,6 +1,6 @@
 //! Which settings does the substrate `kubernetes` have?
 
-use crate::checks::{RefusedSetting, check_hardware, refused};
+use crate::checks::{RefusedSetting, check_hardware, check_zones, refused};
 use crate::names::is_name_of_dns;
 use serde::Deserialize;
 use serde_json::Value;
@@ -71,6 +71,8 @@ pub struct KubernetesHardware {
     pub queue: Option<String>,
     /// Priority class of the Pod.
     pub priority_class: Option<String>,
+    /// The zones in which its Pods can stand: values of the nodes' label `topology.kubernetes.io/zone`.
+    pub zones: Vec<String>,
     /// Another image for this type.
     pub image: Option<String>,
     /// Further arguments of its agents.
@@ -88,6 +90,7 @@ impl Default for KubernetesHardware {
             tolerations: Vec::new(),
             queue: None,
             priority_class: None,
+            zones: Vec::new(),
             image: None,
             arguments: Vec::new(),
         }
@@ -112,6 +115,7 @@ impl KubernetesMachines {
             check_hardware(&pointer, name, hardware.devices)?;
             check_word(&pointer, name)?;
             hardware.check(&pointer)?;
+            check_zones(&pointer, hardware.zones.iter())?;
             let image = hardware.image.as_ref().unwrap_or(&self.image);
             if image.is_empty() || image.contains(char::is_whitespace) {
                 let place = if hardware.image.is_some() { format!("{pointer}/image") } else { "/kubernetes/image".into() };

@@ -15,7 +15,7 @@ const OUTPUT_BYTES_MAX: u64 = 16 << 20;
 /// Most characters of a command's complaint in an error.
 const SAID_CHARS_MAX: usize = 400;
 /// The variables that a command, and with `sbatch` its job, takes from the service. Others may be secret.
-const VARIABLES: [&str; 9] =
+pub(super) const VARIABLES: [&str; 9] =
     ["PATH", "HOME", "USER", "LOGNAME", "LANG", "LD_LIBRARY_PATH", "TZ", "SLURM_CONF", "SLURM_CLUSTERS"];
 
 /// One run of a command.

@@ -41,7 +41,7 @@ pub(super) fn read_queue(fleet: &str, text: &str) -> Result<Vec<ObservedMachine>
 }
 
 /// The state of a machine, by its job's (`JOB STATE CODES` of `man squeue`).
-fn state_of(state: &str) -> Option<MachineState> {
+pub(super) fn state_of(state: &str) -> Option<MachineState> {
     Some(match state {
         "PENDING" | "REQUEUED" | "REQUEUE_FED" | "REQUEUE_HOLD" | "SPECIAL_EXIT" | "RESV_DEL_HOLD" => MachineState::Asked,
         "CONFIGURING" => MachineState::Starting,

@@ -96,6 +96,7 @@ impl Agent {
             name: name.into(),
             hardware: "cpu".into(),
             devices,
+            zone: String::new(),
             ingress_http: http.clone(),
             ingress_grpc: grpc.clone(),
             data_address: data_address.clone(),

@@ -2,6 +2,7 @@
 
 use super::super::facts::MachineRecord;
 use super::*;
+use crate::decide::draws::Draws;
 use MachineStage::{Alive, Coming, Cordoned, Ended, Ending};
 
 const IDLE: Duration = Duration::from_secs(300);
@@ -155,16 +156,6 @@ fn a_machine_that_does_not_end_is_killed() {
     assert_eq!(first(facts(0, 10), &[ending.clone()], 0), [""; 0]);
     ending.record.since -= Duration::from_secs(1);
     assert_eq!(first(facts(0, 10), &[ending], 0), ["end a, which does not end by itself"]);
-}
-
-/// Draws numbers; a test that fails prints its seed.
-struct Draws(u64);
-
-impl Draws {
-    fn below(&mut self, most: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % most
-    }
 }
 
 /// A substrate and its agents, whose machines come, die and are used at random.
