@@ -1,7 +1,7 @@
 //! A headless Chromium, told what to do through its driver (WebDriver, and Chromium's own commands behind it).
 
 use serde_json::{Value, json};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -28,6 +28,20 @@ pub struct Look {
     pub width: u32,
     /// Height of the window in pixels.
     pub height: u32,
+}
+
+/// The processor times of the browser's processes at a moment, in ticks by process number.
+#[derive(Debug)]
+pub struct ProcessorTimes(BTreeMap<u32, u64>);
+
+impl ProcessorTimes {
+    /// The time that living processes have used since `earlier`, in seconds. The last moments of a process that has ended
+    /// since are not in it.
+    #[must_use]
+    pub fn seconds_since(&self, earlier: &Self) -> f64 {
+        let used = |(process, ticks): (&u32, &u64)| ticks - earlier.0.get(process).unwrap_or(&0).min(ticks);
+        self.0.iter().map(used).sum::<u64>() as f64 / TICKS_PER_SECOND
+    }
 }
 
 /// A browser with one window; dropping it ends it.
@@ -95,10 +109,9 @@ impl Browser {
         self.command("Page.addScriptToEvaluateOnNewDocument", json!({"source": script})).await;
     }
 
-    /// Processor time that the browser has used so far, in seconds; `None` where the machine does not say it. The time of
-    /// processes that have ended is not in it.
+    /// Processor time that each process of the browser has used so far; `None` where the machine does not say it.
     #[must_use]
-    pub fn processor_seconds(&self) -> Option<f64> {
+    pub fn processor_times(&self) -> Option<ProcessorTimes> {
         let all = process_times()?;
         let mut own = BTreeSet::from([self.driver.id()]);
         // A process may have a smaller number than its parent: look until no further child is found.
@@ -111,8 +124,8 @@ impl Browser {
             own = found;
         }
         own.remove(&self.driver.id());
-        let ticks: u64 = all.iter().filter(|process| own.contains(&process.id)).map(|process| process.ticks).sum();
-        Some(ticks as f64 / TICKS_PER_SECOND)
+        let living = all.iter().filter(|process| own.contains(&process.id));
+        Some(ProcessorTimes(living.map(|process| (process.id, process.ticks)).collect()))
     }
 
     /// Goes to an address, as if it were typed.

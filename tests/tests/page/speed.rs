@@ -107,12 +107,12 @@ async fn measure_first_paint(browser: &Browser, address: &str) {
 
 /// Leaves a view open, and prints the share of a core that the browser takes.
 async fn measure_share(browser: &Browser, view: &str, open: Duration) {
-    let Some(before) = browser.processor_seconds() else {
+    let Some(before) = browser.processor_times() else {
         eprintln!("page: this machine does not say the processor time of the browser");
         return;
     };
     tokio::time::sleep(open).await;
-    let used = browser.processor_seconds().expect("as before") - before;
+    let used = browser.processor_times().expect("as before").seconds_since(&before);
     eprintln!("page: {view}: {:.1} % of a core over {:.0} s", 100.0 * used / open.as_secs_f64(), open.as_secs_f64());
 }
 
