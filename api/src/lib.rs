@@ -27,5 +27,6 @@ pub use apportion_kubernetes::KubernetesAccess;
 pub use apportion_substrates::SubstrateSettings;
 pub use apportion_tls::TlsFiles;
 pub use certificates::CertificateError;
+pub use decide::retention::{RetentionError, RetentionPolicy, RowKind};
 pub use restore::{RestoreError, RestoreResult, finish_restore};
 pub use serve::{RunningService, ScalersConfig, ServeError, ServiceConfig, serve};

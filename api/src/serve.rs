@@ -9,9 +9,11 @@ use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
+use crate::app::retention::RetentionState;
 use crate::app::{App, AppState, clock};
 use crate::certificates::{CertificateError, PortCertificates, follow_files, open_certificate};
 use crate::database::{Database, DatabaseError};
+use crate::decide::retention::RetentionPolicy;
 use crate::{http, jobs, store};
 use apportion_kubernetes::{KubernetesAccess, KubernetesClient, KubernetesError};
 use apportion_protocol::v1::control_server::ControlServer;
@@ -56,6 +58,8 @@ pub struct ServiceConfig {
     pub tls: Option<TlsFiles>,
     /// The certificate of the agents' port; `None`: it has no TLS.
     pub agents_tls: Option<TlsFiles>,
+    /// For how long rows are kept.
+    pub retention: RetentionPolicy,
 }
 
 /// The port of the autoscalers.
@@ -86,6 +90,7 @@ impl ServiceConfig {
             access: AccessConfig::default(),
             tls: None,
             agents_tls: None,
+            retention: RetentionPolicy::default(),
         }
     }
 }
@@ -241,6 +246,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         prometheus,
         kubernetes,
         substrates,
+        retention: RetentionState::new(config.retention),
         parts: Parts::default(),
         target: watch::Sender::new(None),
         newest_event: watch::Sender::new(0),

@@ -30,6 +30,7 @@ pub mod pipelines;
 pub mod plans;
 pub mod processes;
 pub mod pushed_facts;
+pub mod retention;
 pub mod schedules;
 pub mod target;
 pub mod tokens;

@@ -40,6 +40,7 @@ mod report;
 mod reproduce;
 mod resources;
 mod restore;
+mod retention_args;
 mod scalers;
 mod serve;
 mod service;

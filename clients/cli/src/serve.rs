@@ -5,6 +5,7 @@ use crate::args;
 use crate::certificate_args::CertificateArgs;
 use crate::machines::MachinesArgs;
 use crate::prometheus_list::PrometheusListArgs;
+use crate::retention_args::RetentionArgs;
 use crate::scalers::ScalersArgs;
 use crate::settings_file::settle;
 use anyhow::Context;
@@ -66,6 +67,8 @@ pub struct ServeArgs {
     access: AccessArgs,
     #[command(flatten)]
     certificate: CertificateArgs,
+    #[command(flatten)]
+    retention: RetentionArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -101,6 +104,7 @@ impl ServeArgs {
             access: self.access.read()?,
             tls: certificates.http,
             agents_tls: certificates.agents,
+            retention: self.retention.read()?,
         })
     }
 }
