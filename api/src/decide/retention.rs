@@ -1,7 +1,7 @@
 //! For how long are rows kept?
 //!
-//! Example: plans are kept for 30 days. A plan that ended 31 days ago is deleted, unless it is in force, or a kept target, a
-//! kept decision or an advice refers to it.
+//! Example: plans are kept for 30 days. A plan that ended 31 days ago is deleted, unless it is in force, or a kept target,
+//! a kept decision or an advice refers to it.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;

@@ -98,6 +98,14 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
     sqlx::query_as(select!("order by p.name")).fetch_all(db).await
 }
 
+/// The pipelines with settings of replanning, by name.
+///
+/// # Errors
+/// The database's.
+pub async fn with_replan(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
+    sqlx::query_as(select!("where p.spec ? 'replan' order by p.name")).fetch_all(db).await
+}
+
 /// The pipelines whose workloads on Kubernetes follow their plans, by name.
 ///
 /// # Errors

@@ -20,6 +20,7 @@ mod openapi;
 mod page;
 mod plans;
 mod replan;
+mod retention;
 mod schedules;
 mod stored_plans;
 mod support;

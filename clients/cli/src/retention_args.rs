@@ -3,45 +3,45 @@
 use apportion_api::{RetentionPolicy, RowKind};
 use apportion_support::exit::Failure;
 use clap::Args;
-use humantime::parse_duration;
+use humantime::parse_duration as parsed;
 use std::time::Duration;
 
 /// The arguments about old rows.
 #[derive(Args, Debug)]
 pub struct RetentionArgs {
-    /// For how long it keeps: requests of each pipeline and second, in steps of six hours: 2h to 31days.
-    #[arg(long, env = "APPORTION_KEEP_ARRIVALS", value_name = "TIME", default_value = "1day", value_parser = parse_duration)]
+    /// How long it keeps requests of each pipeline and second, in steps of six hours: 2h to 31days.
+    #[arg(long, env = "APPORTION_KEEP_ARRIVALS", value_name = "TIME", default_value = "1day", value_parser = parsed)]
     keep_arrivals: Duration,
-    /// For how long it keeps: batches and queries that drifts of profiles are measured by: 5min to 1day.
-    #[arg(long, env = "APPORTION_KEEP_SUMS", value_name = "TIME", default_value = "10min", value_parser = parse_duration)]
+    /// How long it keeps batches and queries that drifts of profiles are measured by: 5min to 1day.
+    #[arg(long, env = "APPORTION_KEEP_SUMS", value_name = "TIME", default_value = "10min", value_parser = parsed)]
     keep_sums: Duration,
-    /// For how long it keeps: decisions of replanning.
-    #[arg(long, env = "APPORTION_KEEP_DECISIONS", value_name = "TIME", default_value = "30days", value_parser = parse_duration)]
+    /// How long it keeps decisions of replanning.
+    #[arg(long, env = "APPORTION_KEEP_DECISIONS", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_decisions: Duration,
-    /// For how long it keeps: events. A webhook that is away for longer loses some.
-    #[arg(long, env = "APPORTION_KEEP_EVENTS", value_name = "TIME", default_value = "30days", value_parser = parse_duration)]
+    /// How long it keeps events. A webhook that is away for longer loses some.
+    #[arg(long, env = "APPORTION_KEEP_EVENTS", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_events: Duration,
-    /// For how long it keeps: who asked for which change.
-    #[arg(long, env = "APPORTION_KEEP_AUDIT", value_name = "TIME", default_value = "400days", value_parser = parse_duration)]
+    /// How long it keeps the audit: who asked for which change.
+    #[arg(long, env = "APPORTION_KEEP_AUDIT", value_name = "TIME", default_value = "400days", value_parser = parsed)]
     keep_audit: Duration,
-    /// For how long it keeps: former targets. The newest 100 are kept whatever their age.
-    #[arg(long, env = "APPORTION_KEEP_TARGETS", value_name = "TIME", default_value = "30days", value_parser = parse_duration)]
+    /// How long it keeps former targets. The newest 100 are kept whatever their age.
+    #[arg(long, env = "APPORTION_KEEP_TARGETS", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_targets: Duration,
-    /// For how long it keeps: plans that have ended, with their idempotency keys. A plan in force stays, and one that a
+    /// How long it keeps plans that have ended, with their idempotency keys. A plan in force stays, and one that a
     /// kept target, a kept decision or an advice refers to.
-    #[arg(long, env = "APPORTION_KEEP_PLANS", value_name = "TIME", default_value = "30days", value_parser = parse_duration)]
+    #[arg(long, env = "APPORTION_KEEP_PLANS", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_plans: Duration,
-    /// For how long it keeps: simulations, frontiers and comparisons that have ended.
-    #[arg(long, env = "APPORTION_KEEP_ANALYSES", value_name = "TIME", default_value = "30days", value_parser = parse_duration)]
+    /// How long it keeps simulations, frontiers and comparisons that have ended.
+    #[arg(long, env = "APPORTION_KEEP_ANALYSES", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_analyses: Duration,
-    /// For how long it keeps: firings of schedules. The last one of each schedule is kept whatever its age.
-    #[arg(long, env = "APPORTION_KEEP_FIRINGS", value_name = "TIME", default_value = "30days", value_parser = parse_duration)]
+    /// How long it keeps firings of schedules. The last one of each schedule is kept whatever its age.
+    #[arg(long, env = "APPORTION_KEEP_FIRINGS", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_firings: Duration,
-    /// For how long it keeps: machines that have ended.
-    #[arg(long, env = "APPORTION_KEEP_MACHINES", value_name = "TIME", default_value = "30days", value_parser = parse_duration)]
+    /// How long it keeps machines that have ended.
+    #[arg(long, env = "APPORTION_KEEP_MACHINES", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_machines: Duration,
-    /// For how long it keeps: agents that are lost or have left, with the times that they measured.
-    #[arg(long, env = "APPORTION_KEEP_AGENTS", value_name = "TIME", default_value = "30days", value_parser = parse_duration)]
+    /// How long it keeps agents that are lost or have left, with the times that they measured.
+    #[arg(long, env = "APPORTION_KEEP_AGENTS", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_agents: Duration,
 }
 
@@ -90,10 +90,10 @@ mod tests {
         for kind in RowKind::ALL {
             let (least, most) = kind.permitted().into_inner();
             let flag = format!("--keep-{}", kind.name());
-            let policy = read(&[&flag, &format!("{}s", least.as_secs())]).expect("the least is permitted");
+            let policy = read(&[flag.as_str(), format!("{}s", least.as_secs()).as_str()]).expect("the least is permitted");
             let expected = RetentionPolicy::default().with(kind, least).expect("the least is permitted");
             assert_eq!(policy, expected, "{flag}");
-            let refused = read(&[&flag, &format!("{}s", most.as_secs() + 1)]).expect_err("it is too long");
+            let refused = read(&[flag.as_str(), format!("{}s", most.as_secs() + 1).as_str()]).expect_err("it is too long");
             assert!(refused.to_string().starts_with(&flag), "{refused}");
         }
     }
