@@ -120,8 +120,8 @@ struct BurnRatesByPipeline {
 
 async fn read_budgets(db: &mut store::PgConnection, now: i64) -> store::Result<BurnRatesByPipeline> {
     let mut permitted: BTreeMap<String, f64> = BTreeMap::new();
-    for row in store::pipelines::list(db).await? {
-        permitted.insert(row.name, promise_of(row.spec["percentile"].as_f64()).missed_share_max);
+    for (name, percentile) in store::pipelines::percentiles(db).await? {
+        permitted.insert(name, promise_of(percentile).missed_share_max);
     }
     let mut budgets = BurnRatesByPipeline::default();
     for row in store::arrivals::outcomes(db, now, [window_s() / 60, window_s() / 6, window_s()]).await? {

@@ -14,6 +14,7 @@ mod http;
 mod jobs;
 mod leases;
 mod links;
+mod list_indexes;
 mod lists;
 mod machines;
 mod openapi;
