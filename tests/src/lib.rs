@@ -13,6 +13,7 @@ mod machine;
 pub mod machines;
 mod process;
 pub mod prometheus;
+pub mod relay;
 pub mod slurm;
 pub mod triton;
 

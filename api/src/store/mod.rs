@@ -38,4 +38,6 @@ pub mod traces;
 pub mod webhooks;
 pub mod workloads;
 
-pub use connection::{Condition, Deletion, Error, LIST_MAX, PgConnection, PgPool, Result, Time, is_unavailable};
+pub use connection::{
+    Condition, Deletion, Error, LIST_MAX, PgConnection, PgPool, Result, Time, WriteStop, is_read_only, is_unavailable,
+};

@@ -18,6 +18,7 @@ mod list_indexes;
 mod lists;
 mod machines;
 mod openapi;
+mod outcomes;
 mod page;
 mod plans;
 mod replan;
