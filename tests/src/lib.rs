@@ -11,7 +11,7 @@ pub mod kubernetes;
 pub mod load;
 mod machine;
 pub mod machines;
-mod process;
+pub mod process;
 pub mod prometheus;
 pub mod relay;
 pub mod slurm;
