@@ -122,20 +122,10 @@ impl Plane {
         let mut command = Command::new(programs().join("apportion-agent"));
         let join: Vec<String> = self.services.iter().map(|service| format!("http://127.0.0.1:{}", service.grpc)).collect();
         let name = format!("agent-{at}");
-        command.args([
-            "--join",
-            &join.join(","),
-            "--token",
-            TOKEN,
-            "--name",
-            &name,
-            "--hardware",
-            HARDWARE,
-            "--devices",
-            "2",
-        ]);
-        command.args(["--backend", "emulated", "--http", &format!("127.0.0.1:{http}"), "--data"]);
-        command.args([&format!("127.0.0.1:{}", free_port()), "--state-dir"]).arg(self.folder.path().join(&name));
+        command.args(["--join", &join.join(","), "--token", TOKEN, "--name", &name, "--hardware", HARDWARE]);
+        command.args(["--devices", "2", "--backend", "emulated", "--http", &format!("127.0.0.1:{http}")]);
+        command.args(["--data", &format!("127.0.0.1:{}", free_port()), "--state-dir"]);
+        command.arg(self.folder.path().join(&name));
         let child = started(&mut command, self.folder.path(), &name);
         self.agents.push(AgentProcess { http, child });
     }
