@@ -23,6 +23,7 @@ pub mod store;
 pub use app::access::{AccessConfig, TOKEN_CHARS_MIN, TokenRule, random_secret};
 pub use app::prometheus_access::{AccessError, AllowedPrometheus, TokenPlace};
 pub use app::rate_limit::RateLimit;
+pub use app::spans::{TracesConfig, TracesError};
 pub use apportion_kubernetes::KubernetesAccess;
 pub use apportion_substrates::SubstrateSettings;
 pub use apportion_tls::TlsFiles;

@@ -22,7 +22,8 @@ impl WriteStop {
     /// The reason that an error tells, if it is one of these.
     #[must_use]
     pub fn of(error: &Error) -> Option<Self> {
-        match error.as_database_error()?.code()?.as_ref() {
+        let code = error.as_database_error()?.code()?;
+        match &*code {
             "25006" => Some(Self::ReadOnly),
             "53100" => Some(Self::DiskFull),
             _ => None,

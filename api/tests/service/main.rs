@@ -24,6 +24,7 @@ mod plans;
 mod replan;
 mod retention;
 mod schedules;
+mod spans;
 mod stored_plans;
 mod support;
 mod target_history;

@@ -50,6 +50,7 @@ mod status;
 mod target;
 mod token;
 mod trace;
+mod traces_args;
 mod workload;
 
 use clap::{CommandFactory, Parser};

@@ -8,6 +8,7 @@ use crate::prometheus_list::PrometheusListArgs;
 use crate::retention_args::RetentionArgs;
 use crate::scalers::ScalersArgs;
 use crate::settings_file::settle;
+use crate::traces_args::TracesArgs;
 use anyhow::Context;
 use apportion_api::{KubernetesAccess, ServiceConfig};
 use apportion_process::start_log;
@@ -69,6 +70,8 @@ pub struct ServeArgs {
     certificate: CertificateArgs,
     #[command(flatten)]
     retention: RetentionArgs,
+    #[command(flatten)]
+    traces: TracesArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -105,6 +108,7 @@ impl ServeArgs {
             tls: certificates.http,
             agents_tls: certificates.agents,
             retention: self.retention.read()?,
+            traces: self.traces.read(),
         })
     }
 }

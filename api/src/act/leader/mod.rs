@@ -21,6 +21,7 @@ use crate::store::{self, leases::HeldLease, schedules::FiringRow};
 use apportion_wire::FiringState;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
+use opentelemetry::KeyValue;
 use schedules::{ScheduleWatch, ScheduledRound};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,6 +38,7 @@ const COMPARE_TIMES_EVERY: Duration = Duration::from_secs(10);
 const LOOK_AT_LINK_KEY_EVERY: Duration = Duration::from_secs(10);
 /// Seconds until the fleet gets another key. The one before it counts as long again.
 const LINK_KEY_AGE_S: f64 = 24.0 * 3_600.0;
+
 /// Leads whenever no other process does, until the service stops.
 pub async fn run(app: App) {
     work_while_held(&app, LEADER, ServicePart::Leader, |lease| lead(&app, lease)).await;
@@ -208,6 +210,7 @@ impl Leader {
         let cancel = Arc::new(AtomicBool::new(false));
         let (lease, stop) = (self.lease, cancel.clone());
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
+        let reason = KeyValue::new("apportion.reason", why.clone());
         let deploys = firing.is_some() || !fleet.is_empty();
         let work = async move {
             let measured = measurements(&mut *app.pool.acquire().await?).await?;
@@ -221,7 +224,7 @@ impl Leader {
             }
             deployed
         };
-        let task = self.app.spawn(ServicePart::Round, work);
+        let task = self.app.spawn(ServicePart::Round, self.app.spans.clone().during("round", reason, work));
         self.round = Some(RunningRound { task, cancel, firing });
     }
 
