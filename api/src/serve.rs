@@ -9,9 +9,12 @@ use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
+use crate::app::retention::RetentionState;
+use crate::app::spans::{ServiceSpans, TracesConfig, TracesError};
 use crate::app::{App, AppState, clock};
 use crate::certificates::{CertificateError, PortCertificates, follow_files, open_certificate};
 use crate::database::{Database, DatabaseError};
+use crate::decide::retention::RetentionPolicy;
 use crate::{http, jobs, store};
 use apportion_kubernetes::{KubernetesAccess, KubernetesClient, KubernetesError};
 use apportion_protocol::v1::control_server::ControlServer;
@@ -56,6 +59,10 @@ pub struct ServiceConfig {
     pub tls: Option<TlsFiles>,
     /// The certificate of the agents' port; `None`: it has no TLS.
     pub agents_tls: Option<TlsFiles>,
+    /// For how long rows are kept.
+    pub retention: RetentionPolicy,
+    /// Where its spans go; `None`: it has none.
+    pub traces: Option<TracesConfig>,
 }
 
 /// The port of the autoscalers.
@@ -86,6 +93,8 @@ impl ServiceConfig {
             access: AccessConfig::default(),
             tls: None,
             agents_tls: None,
+            retention: RetentionPolicy::default(),
+            traces: None,
         }
     }
 }
@@ -120,6 +129,9 @@ pub enum ServeError {
     /// The substrate `kubernetes` has no cluster.
     #[error("the settings of the machines have `kubernetes`: expected --kubernetes FILE (or in-cluster) beside --machines")]
     NoCluster,
+    /// Spans cannot be exported.
+    #[error(transparent)]
+    Traces(#[from] TracesError),
     /// A configured token is too easy to guess.
     #[error("the configured admin token has {0} characters: expected at least {TOKEN_CHARS_MIN}")]
     ShortToken(usize),
@@ -193,6 +205,7 @@ impl RunningService {
                 tracing::warn!("a part of the service did not end in time");
             }
         }
+        self.app.spans.close().await;
         self.database.close().await;
         tracing::info!("stopped");
     }
@@ -241,6 +254,8 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         prometheus,
         kubernetes,
         substrates,
+        retention: RetentionState::new(config.retention),
+        spans: ServiceSpans::open(config.traces.as_ref())?,
         parts: Parts::default(),
         target: watch::Sender::new(None),
         newest_event: watch::Sender::new(0),

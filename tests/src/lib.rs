@@ -11,9 +11,10 @@ pub mod kubernetes;
 pub mod load;
 mod machine;
 pub mod machines;
-mod process;
+pub mod process;
 pub mod prometheus;
 pub mod ray;
+pub mod relay;
 pub mod slurm;
 pub mod triton;
 

@@ -88,7 +88,7 @@ impl Advisor {
     /// The pipelines that are only advised and have a profile.
     async fn read_pipelines(&mut self, at: Instant) -> Result<Vec<PipelineSpec>, ApplyError> {
         let mut db = self.app.pool.acquire().await?;
-        let rows = store::pipelines::list(&mut db).await?;
+        let rows = store::pipelines::with_replan(&mut db).await?;
         let mut specs = Vec::new();
         for row in &rows {
             let Some(spec) = replanned_spec(row, DemandOrigin::Elsewhere) else { continue };

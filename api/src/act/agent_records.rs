@@ -34,7 +34,7 @@ pub async fn run(app: App) {
         match store_all(&app, &unsaved).await {
             Ok(()) => app.parts.note_alive(ServicePart::Records),
             // The database refuses one record; the others must not wait for it.
-            Err(store::Error::Database(error)) => {
+            Err(error) if refuses_record(&error) => {
                 tracing::warn!(%error, "records of agents are stored one by one");
                 store_each(&app, unsaved).await;
             }
@@ -48,6 +48,11 @@ pub async fn run(app: App) {
             }
         }
     }
+}
+
+/// Whether a record is wrong. A database that is read-only, full or away refuses every record, and stores them later.
+fn refuses_record(error: &store::Error) -> bool {
+    matches!(error, store::Error::Database(_)) && !store::is_unavailable(error)
 }
 
 async fn store_all(app: &App, unsaved: &UnsavedRecords) -> store::Result<()> {
@@ -90,7 +95,7 @@ async fn store_each(app: &App, unsaved: UnsavedRecords) {
     for record in acks.chain(devices).chain(hops).chain(loads).chain(arrivals).chain(groups) {
         match store_all(app, &record).await {
             Ok(()) => {}
-            Err(store::Error::Database(error)) => {
+            Err(error) if refuses_record(&error) => {
                 tracing::error!(%error, ?record, "the database refuses a record of an agent");
             }
             Err(_) => app.records.put_back(record),

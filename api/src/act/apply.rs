@@ -371,6 +371,7 @@ struct PlanParts {
 async fn load_parts(tx: &mut PgConnection, proposal: &Proposal) -> Result<PlanParts, ApplyError> {
     let mut parts: Vec<PlanPart> = Vec::new();
     for &plan in &proposal.plans {
+        store::plans::keep(&mut *tx, plan).await?;
         for part in load_plan(tx, plan).await? {
             if proposal.duplicates == DuplicatePipelines::LastWins {
                 parts.retain(|earlier| earlier.part.name != part.name);

@@ -25,6 +25,7 @@ pub mod preview;
 pub mod push;
 pub mod replan;
 mod replanned;
+pub mod retention;
 pub mod scalers;
 pub mod sessions;
 pub mod sources;

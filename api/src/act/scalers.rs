@@ -50,7 +50,7 @@ async fn renew(app: &App, sender: watch::Sender<Option<Arc<Board>>>) {
 async fn read_board(app: &App) -> store::Result<Board> {
     let read_at = Instant::now();
     let mut db = app.pool.acquire().await?;
-    let pipelines = store::pipelines::list(&mut db).await?;
+    let pipelines = store::pipelines::with_replan(&mut db).await?;
     let advice = store::advice::list(&mut db).await?;
     let specs = pipelines.iter().filter_map(|row| replanned_spec(row, DemandOrigin::Elsewhere));
     let of = |spec: PipelineSpec| {

@@ -8,6 +8,8 @@ pub mod heartbeats;
 pub mod parts;
 pub mod prometheus_access;
 pub mod rate_limit;
+pub mod retention;
+pub mod spans;
 
 use crate::decide::link_keys::PushedTarget;
 use access::AccessPolicy;
@@ -17,6 +19,8 @@ use apportion_substrates::Substrates;
 use heartbeats::Heartbeats;
 use parts::{Parts, ServicePart};
 use prometheus_access::PrometheusAccess;
+use retention::RetentionState;
+use spans::ServiceSpans;
 use sqlx::PgPool;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -55,6 +59,10 @@ pub struct AppState {
     pub kubernetes: Option<KubernetesClient>,
     /// The substrates that it asks for machines; `None`: it asks for none.
     pub substrates: Option<Substrates>,
+    /// For how long it keeps rows, and what it has deleted.
+    pub retention: RetentionState,
+    /// Its spans.
+    pub spans: ServiceSpans,
     /// The parts of the service and their health.
     pub parts: Parts,
     /// The target in force with the fleet's keys, of which agents receive their parts; `None` before the first.

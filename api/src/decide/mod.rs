@@ -30,6 +30,7 @@ pub mod placement;
 pub mod replacement;
 pub mod replan;
 pub mod report_delay;
+pub mod retention;
 pub mod schedule;
 pub mod seconds;
 pub mod shares;

@@ -34,9 +34,10 @@ pub async fn readyz(app: web::Data<App>) -> HandlerResult {
     wrong.extend(
         silent.iter().map(|(part, since)| format!("part {} was last alive {} s ago", part.name(), since.as_secs())),
     );
-    let read = async { store::target::get(&mut *app.pool.acquire().await?).await };
+    let read = async { store::is_read_only(&mut *app.pool.acquire().await?).await };
     match tokio::time::timeout(DATABASE_MAX, read).await {
-        Ok(Ok(_)) => {}
+        Ok(Ok(false)) => {}
+        Ok(Ok(true)) => wrong.push("the database is read-only".into()),
         Ok(Err(error)) => {
             tracing::warn!(%error, "not ready");
             wrong.push("the database does not answer; the service's log says why".into());

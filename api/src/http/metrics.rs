@@ -7,10 +7,12 @@ use crate::act::figures::{MeasuredFigure, measured_latencies};
 use crate::act::times::fleet_times;
 use crate::app::App;
 use crate::app::counts;
+use crate::app::retention::DeletionNotes;
 use crate::decide::budget::{promise_of, window_s};
 use crate::decide::fleet::Fleet;
 use crate::decide::machines::MachineStage;
 use crate::decide::measured::{MeasuredLoad, ReplicaLoadTime};
+use crate::decide::retention::RowKind;
 use crate::store::{
     self, advice::AdviceRow, agents::AgentRow, hardware::HardwareRow, jobs::JobQueue, machines::MachineCount,
     webhooks::WebhookRow,
@@ -72,6 +74,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     add_budgets(&mut page, &budgets);
     add_webhooks(&mut page, &webhooks);
     add_machines(&mut page, &machines);
+    add_retention(&mut page, &app.retention.notes());
     for count in counts::ALL {
         page.counter(count.name(), count.help(), count.get());
     }
@@ -117,8 +120,8 @@ struct BurnRatesByPipeline {
 
 async fn read_budgets(db: &mut store::PgConnection, now: i64) -> store::Result<BurnRatesByPipeline> {
     let mut permitted: BTreeMap<String, f64> = BTreeMap::new();
-    for row in store::pipelines::list(db).await? {
-        permitted.insert(row.name, promise_of(row.spec["percentile"].as_f64()).missed_share_max);
+    for (name, percentile) in store::pipelines::percentiles(db).await? {
+        permitted.insert(name, promise_of(percentile).missed_share_max);
     }
     let mut budgets = BurnRatesByPipeline::default();
     for row in store::arrivals::outcomes(db, now, [window_s() / 60, window_s() / 6, window_s()]).await? {
@@ -190,6 +193,17 @@ fn add_machines(page: &mut Page, machines: &MachineFigures) {
     let measured = machines.types.iter().filter_map(|row| Some((row.name.clone(), row.provision_measured_s?)));
     let help = "Time from the wish for a machine to its agent, moving mean.";
     page.labelled_figure("machine_provision_seconds", help, "hardware", measured);
+}
+
+/// What this process deleted of old rows, and how old the oldest rows are if it leads.
+fn add_retention(page: &mut Page, notes: &DeletionNotes) {
+    let deleted = |kind: RowKind| notes.deleted.get(&kind).map_or(0, |rows| i64::try_from(*rows).unwrap_or(i64::MAX));
+    let rows = RowKind::ALL.into_iter().map(|kind| (kind.name().to_owned(), deleted(kind)));
+    page.labelled_counter_figure("rows_deleted_total", "Rows that were deleted since they were old.", "kind", rows);
+    let now = crate::app::now();
+    let age = |at: &store::Time| (now - *at).num_milliseconds().max(0) as f64 / 1e3;
+    let oldest = notes.oldest.iter().map(|(kind, at)| (kind.name().to_owned(), age(at)));
+    page.labelled_figure("rows_oldest_age_seconds", "Age of the oldest row, by the process that leads.", "kind", oldest);
 }
 
 /// How far the deliveries of events are. The counts are those of the database, so they outlive a process.

@@ -48,6 +48,7 @@ pub mod weight;
 
 use crate::app::App;
 use crate::app::parts::{ServicePart, panic_message};
+use crate::app::spans::TraceHeaders;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{Server, ServiceRequest, ServiceResponse};
 use actix_web::http::{KeepAlive, StatusCode, header};
@@ -82,6 +83,7 @@ pub fn server(app: App, listener: TcpListener, tls: Option<ServerTls>) -> std::i
             .wrap(from_fn(access::check_access))
             .wrap(from_fn(refusals_are_documents))
             .wrap(from_fn(intake::bodies_keep_coming))
+            .wrap(from_fn(requests_have_spans))
             .configure(routes)
     };
     if let Some(tls) = tls {
@@ -132,6 +134,23 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(metrics::configure)
         .configure(openapi::configure)
         .configure(page::configure);
+}
+
+/// Gives each request a span, if the service exports spans.
+async fn requests_have_spans(
+    request: ServiceRequest,
+    next: Next<impl MessageBody + 'static>,
+) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
+    let header = |name: &str| Some(request.headers().get(name)?.to_str().ok()?.to_owned());
+    let span = request.app_data::<web::Data<App>>().and_then(|app| {
+        let headers = TraceHeaders { traceparent: header("traceparent"), tracestate: header("tracestate") };
+        app.spans.begin_request(request.method().as_str(), &headers)
+    });
+    let response = next.call(request).await?.map_into_boxed_body();
+    if let Some(span) = span {
+        span.end(response.request().match_pattern(), response.status().as_u16());
+    }
+    Ok(response)
 }
 
 /// Gives the framework's own errors (unknown path, wrong method, body too large) the form of a [`Refusal`].

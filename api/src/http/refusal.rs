@@ -1,7 +1,7 @@
 //! Which errors do clients see? Problem documents (RFC 9457).
 
 use crate::act::apply::ApplyError;
-use crate::store;
+use crate::store::{self, WriteStop};
 use actix_web::http::StatusCode;
 use actix_web::http::header::ContentType;
 use actix_web::{HttpResponse, ResponseError};
@@ -118,9 +118,18 @@ impl From<BadInput> for Refusal {
 impl From<store::Error> for Refusal {
     fn from(error: store::Error) -> Self {
         tracing::error!(%error, "the database did not answer a request");
-        let away = matches!(error, store::Error::Io(_) | store::Error::PoolTimedOut | store::Error::PoolClosed);
-        let status = if away { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::INTERNAL_SERVER_ERROR };
-        Self::new(status, "the database did not answer; the service's log says why")
+        let status = match store::is_unavailable(&error) {
+            true => StatusCode::SERVICE_UNAVAILABLE,
+            false => StatusCode::INTERNAL_SERVER_ERROR,
+        };
+        let detail = match WriteStop::of(&error) {
+            Some(WriteStop::ReadOnly) => "the database is read-only, so nothing was changed: try again once it is writable",
+            Some(WriteStop::DiskFull) => {
+                "the disk of the database is full, so nothing was changed: try again once it has room"
+            }
+            None => "the database did not answer; the service's log says why",
+        };
+        Self::new(status, detail)
     }
 }
 

@@ -11,6 +11,7 @@ use crate::app::{App, now};
 use crate::store::analyses::{AnalysisInputRow, FinishedAnalysis};
 use crate::store::plans::{FinishedPlan, PlanRow};
 use crate::store::{self, PgConnection, Time, jobs::JobFilter, jobs::JobQueue, jobs::JobRow};
+use opentelemetry::KeyValue;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::task::{JoinError, JoinSet};
@@ -56,13 +57,17 @@ pub async fn run(app: App) {
             Ok(Claimed::Plan(job, row)) => {
                 (pauses, first) = (Pauses::default(), job.queue.other());
                 let place = free.take(job.solve_time).expect("the claim asked for what is free");
-                jobs.spawn(plan::execute(context.clone(), job, row, place));
+                let id = KeyValue::new("apportion.plan", job.id.to_string());
+                let work = plan::execute(context.clone(), job, row, place);
+                jobs.spawn(context.app.spans.clone().during("plan", id, work));
                 continue;
             }
             Ok(Claimed::Analysis(job, row)) => {
                 (pauses, first) = (Pauses::default(), job.queue.other());
                 let place = free.take(job.solve_time).expect("the claim asked for what is free");
-                jobs.spawn(analysis::execute(context.clone(), job, row, place));
+                let id = KeyValue::new("apportion.analysis", job.id.to_string());
+                let work = analysis::execute(context.clone(), job, row, place);
+                jobs.spawn(context.app.spans.clone().during("analysis", id, work));
                 continue;
             }
             Ok(Claimed::Over) => continue,

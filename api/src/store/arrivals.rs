@@ -1,4 +1,7 @@
 //! Offered queries per pipeline and second, as agents reported them.
+//!
+//! The table has partitions by time. A statement that reads it is not kept, so PostgreSQL plans it with its seconds, and
+//! opens the partitions of these seconds only.
 
 use super::connection::{PgConnection, Result};
 
@@ -53,6 +56,7 @@ pub async fn between(db: &mut PgConnection, pipeline: Option<&str>, from: i64, t
         "select pipeline, second, offered, ok, late, dropped, failed from arrivals
          where ($1::text is null or pipeline = $1) and second >= $2 and second < $3 order by pipeline, second",
     )
+    .persistent(false)
     .bind(pipeline)
     .bind(from)
     .bind(to)
@@ -118,19 +122,11 @@ pub async fn outcomes(db: &mut PgConnection, to: i64, windows: [i64; 3]) -> Resu
            sum(ended)::bigint as ended, sum(missed)::bigint as missed
          from counted group by pipeline order by pipeline",
     )
+    .persistent(false)
     .bind(fast)
     .bind(slow)
     .bind(whole)
     .bind(to)
     .fetch_all(db)
     .await
-}
-
-/// Deletes rows before the second `before`.
-///
-/// # Errors
-/// The database's.
-pub async fn forget(db: &mut PgConnection, before: i64) -> Result<()> {
-    sqlx::query("delete from arrivals where second < $1").bind(before).execute(db).await?;
-    Ok(())
 }

@@ -55,12 +55,3 @@ pub async fn list(db: &mut PgConnection, before: Option<Uuid>, limit: i64) -> Re
     .fetch_all(db)
     .await
 }
-
-/// Deletes entries before this time.
-///
-/// # Errors
-/// The database's.
-pub async fn forget(db: &mut PgConnection, before: Time) -> Result<()> {
-    sqlx::query("delete from audit where made_at < $1").bind(before).execute(db).await?;
-    Ok(())
-}

@@ -9,6 +9,36 @@ pub type Result<T> = std::result::Result<T, Error>;
 /// Most entries of a list that a client gets in one answer.
 pub const LIST_MAX: i64 = 1_000;
 
+/// Why a database stores nothing for a while, although it answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum WriteStop {
+    /// It is read-only, as a standby is before it takes over.
+    ReadOnly,
+    /// Its disk is full.
+    DiskFull,
+}
+
+impl WriteStop {
+    /// The reason that an error tells, if it is one of these.
+    #[must_use]
+    pub fn of(error: &Error) -> Option<Self> {
+        let code = error.as_database_error()?.code()?;
+        match &*code {
+            "25006" => Some(Self::ReadOnly),
+            "53100" => Some(Self::DiskFull),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the transactions of a connection can store nothing.
+///
+/// # Errors
+/// The database's.
+pub async fn is_read_only(db: &mut PgConnection) -> Result<bool> {
+    sqlx::query_scalar("select current_setting('transaction_read_only')::boolean").fetch_one(db).await
+}
+
 /// Whether the database was unavailable, or in a state that passes: a second try may succeed.
 #[must_use]
 pub fn is_unavailable(error: &Error) -> bool {

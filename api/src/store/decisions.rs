@@ -80,12 +80,3 @@ pub async fn list(
     .fetch_all(db)
     .await
 }
-
-/// Deletes decisions before this time.
-///
-/// # Errors
-/// The database's.
-pub async fn forget(db: &mut PgConnection, before: Time) -> Result<()> {
-    sqlx::query("delete from decisions where made_at < $1").bind(before).execute(db).await?;
-    Ok(())
-}

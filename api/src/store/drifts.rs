@@ -208,16 +208,6 @@ pub async fn children(db: &mut PgConnection, pipeline: Option<&str>, from: i64, 
     .await
 }
 
-/// Deletes sums before this period.
-///
-/// # Errors
-/// The database's.
-pub async fn forget_sums(db: &mut PgConnection, before: i64) -> Result<()> {
-    sqlx::query("delete from group_sums where period < $1").bind(before).execute(&mut *db).await?;
-    sqlx::query("delete from child_sums where period < $1").bind(before).execute(db).await?;
-    Ok(())
-}
-
 /// The figures that differ from their profile, in the order of their names; of one pipeline if it is named.
 ///
 /// # Errors

@@ -120,15 +120,3 @@ pub async fn before(db: &mut PgConnection, before: Option<i64>, filter: &EventFi
 pub async fn newest(db: &mut PgConnection) -> Result<i64> {
     sqlx::query_scalar("select coalesce(max(id), 0) from events").fetch_one(db).await
 }
-
-/// Deletes events before this time. The newest one stays, so that numbers and readers go on.
-///
-/// # Errors
-/// The database's.
-pub async fn forget(db: &mut PgConnection, before: Time) -> Result<()> {
-    sqlx::query("delete from events where made_at < $1 and id < (select max(id) from events)")
-        .bind(before)
-        .execute(db)
-        .await?;
-    Ok(())
-}

@@ -231,16 +231,6 @@ pub async fn count_open(db: &mut PgConnection) -> Result<Vec<MachineCount>> {
     sqlx::query_as(count).fetch_all(db).await
 }
 
-/// Deletes machines that ended before this moment.
-///
-/// # Errors
-/// The database's.
-pub async fn forget(db: &mut PgConnection, before: Time) -> Result<()> {
-    let delete = "delete from machines where stage = 'ended' and stage_at < $1";
-    sqlx::query(delete).bind(before).execute(db).await?;
-    Ok(())
-}
-
 /// Writes the devices that a pipeline wants, in the place of those before. A pipeline that is not registered wants none.
 ///
 /// # Errors

@@ -30,6 +30,7 @@ pub mod pipelines;
 pub mod plans;
 pub mod processes;
 pub mod pushed_facts;
+pub mod retention;
 pub mod schedules;
 pub mod target;
 pub mod tokens;
@@ -37,4 +38,6 @@ pub mod traces;
 pub mod webhooks;
 pub mod workloads;
 
-pub use connection::{Condition, Deletion, Error, LIST_MAX, PgConnection, PgPool, Result, Time, is_unavailable};
+pub use connection::{
+    Condition, Deletion, Error, LIST_MAX, PgConnection, PgPool, Result, Time, WriteStop, is_read_only, is_unavailable,
+};

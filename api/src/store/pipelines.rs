@@ -98,6 +98,23 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
     sqlx::query_as(select!("order by p.name")).fetch_all(db).await
 }
 
+/// The percentile of each pipeline's promise, where its spec names one, by name.
+///
+/// # Errors
+/// The database's.
+pub async fn percentiles(db: &mut PgConnection) -> Result<Vec<(String, Option<f64>)>> {
+    let select = "select name, (spec ->> 'percentile')::double precision from pipelines order by name";
+    sqlx::query_as(select).fetch_all(db).await
+}
+
+/// The pipelines with settings of replanning, by name.
+///
+/// # Errors
+/// The database's.
+pub async fn with_replan(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
+    sqlx::query_as(select!("where p.spec ? 'replan' order by p.name")).fetch_all(db).await
+}
+
 /// The pipelines whose workloads on Kubernetes follow their plans, by name.
 ///
 /// # Errors

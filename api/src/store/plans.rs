@@ -130,6 +130,15 @@ pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanRow>> {
     sqlx::query_as(columns!("where id = $1")).bind(id).fetch_optional(db).await
 }
 
+/// Keeps a plan until the transaction ends: nobody deletes it meanwhile. A plan that is not there is no error.
+///
+/// # Errors
+/// The database's.
+pub async fn keep(tx: &mut PgConnection, id: Uuid) -> Result<()> {
+    sqlx::query("select from plans where id = $1 for key share").bind(id).execute(tx).await?;
+    Ok(())
+}
+
 /// At most `limit` plans before this one, the newest first, without their problem and plan files; `None`: the newest of
 /// all.
 ///

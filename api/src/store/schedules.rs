@@ -210,18 +210,3 @@ pub async fn settle(db: &mut PgConnection, row: &FiringRow, state: FiringState, 
     let done = query.bind(FiringState::Pending.name()).execute(db).await?;
     Ok(done.rows_affected() == 1)
 }
-
-/// Deletes firings before this time, and keeps the last one of each schedule.
-///
-/// # Errors
-/// The database's.
-pub async fn forget_firings(db: &mut PgConnection, before: Time) -> Result<()> {
-    sqlx::query(
-        "delete from schedule_firings f where fired_at < $1
-         and due_at < (select max(due_at) from schedule_firings l where l.schedule = f.schedule)",
-    )
-    .bind(before)
-    .execute(db)
-    .await?;
-    Ok(())
-}

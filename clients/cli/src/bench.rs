@@ -8,6 +8,7 @@ use apportion_experiments::bench::fleet::FleetBenchSettings;
 use apportion_experiments::bench::heuristics::HeuristicsSettings;
 use apportion_experiments::bench::promises::PromiseSettings;
 use apportion_experiments::bench::push::PushSettings;
+use apportion_experiments::bench::store::{self, StoreSettings, StoreSize};
 use apportion_experiments::bench::{estimator, fidelity, fleet, heuristics, promises, push, serving, solver};
 use apportion_experiments::hpa::load::HpaRunLength;
 use apportion_experiments::hpa::{self, HpaBenchSettings};
@@ -103,6 +104,9 @@ pub enum BenchCommand {
     },
     /// A new target for a large fleet: the time until every agent has acknowledged it.
     Push(PushArgs),
+    /// Lists and single resources of a service with many rows, which SQL writes into its private database: the time of each
+    /// request, beside the aim of 50 ms, and the sizes of tables and indexes.
+    Store(StoreArgs),
     /// Two agents on this machine with variants that take no time: the cost of a hop, large tensors, and requests per
     /// second at the ingress. Beside each stands the simplest program that does the same.
     #[command(disable_help_flag = true)]
@@ -161,6 +165,34 @@ pub struct PushArgs {
     pushes: u32,
 }
 
+/// Arguments of `apportion bench store`.
+#[derive(Args, Debug)]
+pub struct StoreArgs {
+    /// Pipelines, each with a profile.
+    #[arg(long, default_value_t = 10_000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    pipelines: u32,
+    /// Plans. There are a tenth as many decisions, events and entries of the audit, and a hundredth as many simulations and
+    /// former targets.
+    #[arg(
+        long,
+        default_value_t = 1_000_000,
+        value_parser = clap::value_parser!(u32).range(1_000..=i64::from(store::PLANS_MAX))
+    )]
+    plans: u32,
+    /// Agents that have left.
+    #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(2..=10_000))]
+    agents: u32,
+    /// Entries of a page.
+    #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    page: u32,
+    /// Requests of each kind.
+    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    requests: u32,
+    /// `table` for people, `json` for programs.
+    #[arg(short = 'o', long, value_enum, default_value_t)]
+    format: OutputFormat,
+}
+
 /// Runs the command.
 pub fn run(command: BenchCommand) -> CommandResult {
     match command {
@@ -190,6 +222,10 @@ pub fn run(command: BenchCommand) -> CommandResult {
             hpa::run(&HpaBenchSettings { control_plane, length, seed, format })?;
         }
         BenchCommand::Push(PushArgs { agents, pushes }) => push::run(&PushSettings { agents, pushes })?,
+        BenchCommand::Store(StoreArgs { pipelines, plans, agents, page, requests, format }) => {
+            let size = StoreSize { pipelines, plans, agents };
+            store::run(&StoreSettings { size, page, requests, format })?;
+        }
         BenchCommand::Agent(args) => return agent::measure(&args),
     }
     Ok(Exit::Done)

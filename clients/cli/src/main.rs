@@ -40,6 +40,7 @@ mod report;
 mod reproduce;
 mod resources;
 mod restore;
+mod retention_args;
 mod scalers;
 mod serve;
 mod service;
@@ -49,6 +50,7 @@ mod status;
 mod target;
 mod token;
 mod trace;
+mod traces_args;
 mod workload;
 
 use clap::{CommandFactory, Parser};

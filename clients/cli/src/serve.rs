@@ -5,8 +5,10 @@ use crate::args;
 use crate::certificate_args::CertificateArgs;
 use crate::machines::MachinesArgs;
 use crate::prometheus_list::PrometheusListArgs;
+use crate::retention_args::RetentionArgs;
 use crate::scalers::ScalersArgs;
 use crate::settings_file::settle;
+use crate::traces_args::TracesArgs;
 use anyhow::Context;
 use apportion_api::{KubernetesAccess, ServiceConfig};
 use apportion_process::start_log;
@@ -66,6 +68,10 @@ pub struct ServeArgs {
     access: AccessArgs,
     #[command(flatten)]
     certificate: CertificateArgs,
+    #[command(flatten)]
+    retention: RetentionArgs,
+    #[command(flatten)]
+    traces: TracesArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -101,6 +107,8 @@ impl ServeArgs {
             access: self.access.read()?,
             tls: certificates.http,
             agents_tls: certificates.agents,
+            retention: self.retention.read()?,
+            traces: self.traces.read(),
         })
     }
 }

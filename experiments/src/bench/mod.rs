@@ -15,3 +15,4 @@ mod scaling;
 pub mod serving;
 pub mod solver;
 pub mod stand_ins;
+pub mod store;

@@ -95,7 +95,7 @@ async fn wait_until_recorded(fleet: &LocalFleet, generation: u64) -> Result<()> 
 }
 
 /// A chain of two tasks with a variant each.
-fn chain_pipeline() -> Value {
+pub(super) fn chain_pipeline() -> Value {
     let tensor = |name: &str| json!([{"name": name, "datatype": "FP32", "shape": [-1, 4]}]);
     let task = |name: &str, input: &str, output: &str| json!({"name": name, "inputs": tensor(input), "outputs": tensor(output), "variants": [{"name": "v"}]});
     json!({
@@ -105,7 +105,8 @@ fn chain_pipeline() -> Value {
     })
 }
 
-fn chain_profiles() -> Value {
+/// A profile of [`chain_pipeline`].
+pub(super) fn chain_profiles() -> Value {
     let latency_ms = 1e3 / REPLICA_QPS;
     let row =
         |task: &&str| json!({"task": task, "variant": "v", "hardware": HARDWARE, "batch": 1, "latency_ms": latency_ms});

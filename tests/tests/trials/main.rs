@@ -11,6 +11,7 @@ mod large;
 mod outlive;
 mod overload;
 mod pauses;
+mod processes;
 mod step;
 
 use apportion_tests::cluster::HARDWARE;

@@ -51,7 +51,7 @@ fn is_lost(sent: &Sent) -> bool {
     }
 }
 
-fn nothing_is_lost(what: &str, sent: &[Sent]) {
+pub(crate) fn nothing_is_lost(what: &str, sent: &[Sent]) {
     eprintln!("{what}: {} requests: {}", sent.len(), summary(sent));
     assert!(!sent.is_empty(), "{what}: nothing was sent");
     let lost: Vec<&Sent> = sent.iter().filter(|s| is_lost(s)).collect();

@@ -69,7 +69,7 @@ impl LoadWatch {
 
     /// The registered pipelines that are replanned and have a profile.
     pub(super) async fn read_pipelines(&mut self, fleet: &mut FleetWatch) -> Result<Vec<ReplannedPipeline>, ApplyError> {
-        let rows = store::pipelines::list(&mut *self.app.pool.acquire().await?).await?;
+        let rows = store::pipelines::with_replan(&mut *self.app.pool.acquire().await?).await?;
         let mut pipelines = Vec::new();
         for row in &rows {
             let Some(spec) = replanned_spec(row, DemandOrigin::Agents) else { continue };

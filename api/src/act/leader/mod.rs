@@ -11,16 +11,17 @@ use super::apply::{ApplyError, fence};
 use super::drift::{DriftNews, DriftWatch, measurements};
 use super::lease::{Chain, LEADER, work_while_held};
 use super::replan::{ReplanRound, RoundSummary, run_round};
+use super::retention::delete_while_leading;
 use super::times;
 use super::wanted::note_wanted;
+use crate::app::App;
 use crate::app::parts::ServicePart;
-use crate::app::{App, now};
-use crate::decide::drift::PERIOD_S;
 use crate::decide::replan::{ReplanCause, ReplanInput};
 use crate::store::{self, leases::HeldLease, schedules::FiringRow};
 use apportion_wire::FiringState;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
+use opentelemetry::KeyValue;
 use schedules::{ScheduleWatch, ScheduledRound};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -37,22 +38,6 @@ const COMPARE_TIMES_EVERY: Duration = Duration::from_secs(10);
 const LOOK_AT_LINK_KEY_EVERY: Duration = Duration::from_secs(10);
 /// Seconds until the fleet gets another key. The one before it counts as long again.
 const LINK_KEY_AGE_S: f64 = 24.0 * 3_600.0;
-/// Pause between two deletions of old rows.
-const DELETE_EVERY: Duration = Duration::from_secs(600);
-/// Seconds that arrivals are kept.
-const KEEP_ARRIVALS_S: i64 = 24 * 3_600;
-/// Periods that sums of groups are kept: ten minutes. A judgement reads the last 90 s.
-const KEEP_SUMS_PERIODS: i64 = 600 / PERIOD_S;
-/// Days that the audit is kept.
-const KEEP_AUDIT_DAYS: i64 = 400;
-/// Days that events are kept.
-const KEEP_EVENTS_DAYS: i64 = 30;
-/// Days that decisions are kept.
-const KEEP_DECISIONS_DAYS: i64 = 30;
-/// Days that machines are kept after their end.
-const KEEP_MACHINES_DAYS: i64 = 30;
-/// Days that firings of schedules are kept.
-const KEEP_FIRINGS_DAYS: i64 = 30;
 
 /// Leads whenever no other process does, until the service stops.
 pub async fn run(app: App) {
@@ -60,6 +45,13 @@ pub async fn run(app: App) {
 }
 
 async fn lead(app: &App, lease: HeldLease) -> Result<(), ApplyError> {
+    tokio::select! {
+        ended = take_turns(app, lease) => ended,
+        () = delete_while_leading(app) => Ok(()),
+    }
+}
+
+async fn take_turns(app: &App, lease: HeldLease) -> Result<(), ApplyError> {
     let mut leader = Leader::new(app.clone(), lease);
     loop {
         let turn = tokio::time::timeout(TURN_MAX, leader.take_turn()).await;
@@ -108,7 +100,6 @@ struct Leader {
     /// When the files' times were compared with the measured ones.
     times_compared_at: Option<Instant>,
     link_key_looked_at: Option<Instant>,
-    deleted_at: Option<Instant>,
 }
 
 impl Leader {
@@ -124,7 +115,6 @@ impl Leader {
             round: None,
             times_compared_at: None,
             link_key_looked_at: None,
-            deleted_at: None,
         }
     }
 
@@ -144,8 +134,7 @@ impl Leader {
         self.begin_scheduled_round().await?;
         self.begin_round(pipelines);
         self.compare_times().await?;
-        self.renew_link_key().await?;
-        self.delete_old_rows().await
+        self.renew_link_key().await
     }
 
     fn replan_now(&mut self, why: &str) {
@@ -224,6 +213,7 @@ impl Leader {
         let cancel = Arc::new(AtomicBool::new(false));
         let (lease, stop) = (self.lease, cancel.clone());
         let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
+        let reason = KeyValue::new("apportion.reason", why.clone());
         let deploys = firing.is_some() || !fleet.is_empty();
         let work = async move {
             let measured = measurements(&mut *app.pool.acquire().await?).await?;
@@ -237,7 +227,7 @@ impl Leader {
             }
             deployed
         };
-        let task = self.app.spawn(ServicePart::Round, work);
+        let task = self.app.spawn(ServicePart::Round, self.app.spans.clone().during("round", reason, work));
         self.round = Some(RunningRound { task, cancel, firing });
     }
 
@@ -262,24 +252,6 @@ impl Leader {
         if is_new {
             tracing::info!("the fleet has a new key for connections between agents");
         }
-        Ok(())
-    }
-
-    async fn delete_old_rows(&mut self) -> Result<(), ApplyError> {
-        if self.deleted_at.is_some_and(|last| last.elapsed() < DELETE_EVERY) {
-            return Ok(());
-        }
-        self.deleted_at = Some(Instant::now());
-        let mut db = self.app.pool.acquire().await?;
-        store::arrivals::forget(&mut db, now().timestamp() - KEEP_ARRIVALS_S).await?;
-        store::drifts::forget_sums(&mut db, now().timestamp() / PERIOD_S - KEEP_SUMS_PERIODS).await?;
-        store::processes::forget(&mut db).await?;
-        store::decisions::forget(&mut db, now() - chrono::Duration::days(KEEP_DECISIONS_DAYS)).await?;
-        store::events::forget(&mut db, now() - chrono::Duration::days(KEEP_EVENTS_DAYS)).await?;
-        store::audit::forget(&mut db, now() - chrono::Duration::days(KEEP_AUDIT_DAYS)).await?;
-        store::holds::forget(&mut db, now()).await?;
-        store::machines::forget(&mut db, now() - chrono::Duration::days(KEEP_MACHINES_DAYS)).await?;
-        store::schedules::forget_firings(&mut db, now() - chrono::Duration::days(KEEP_FIRINGS_DAYS)).await?;
         Ok(())
     }
 }

@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod plans;
+#[path = "../../../../tests/src/relay.rs"]
 pub mod relay;
 
 use apportion_api::database::PrivateDatabase;
