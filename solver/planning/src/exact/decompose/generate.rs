@@ -2,8 +2,8 @@
 //!
 //! At prices lambda, `L(lambda) = sum over g of min (v_g(x) + lambda a_g(x)) + min over d of (cost - lambda) d` bounds
 //! every joint plan from below (Lagrangian relaxation of the rows of devices and quotas; Geoffrion 1974). The plans of the
-//! pipelines are new columns of the master programme, and its duals are the next prices. If prices swing, they are drawn towards
-//! the best prices so far (Wentges 1997).
+//! pipelines are new columns of the master programme, and its duals are the next prices. If prices swing, they are drawn
+//! towards the best prices so far (Wentges 1997).
 
 use super::joint::{JointBounds, JointProblem, PriceBound};
 use super::master::MasterGoal;
