@@ -90,7 +90,8 @@ pub(super) async fn divide_devices(input: &DivisionInput<'_>) -> Vec<PipelineSha
     let specs = input.specs();
     let mut parts: Vec<JointPart> = (0..specs.len()).map(|at| input.unplanned(at, &specs[at])).collect();
     let mut notes = vec![String::new(); specs.len()];
-    if specs.len() > 1 {
+    // one pipeline alone has all devices, unless a quota takes some of them
+    if specs.len() > 1 || !input.teams.rooms.is_empty() {
         let mut before_level = pool.clone();
         for block in input.blocks(&parts) {
             if block.place == BlockPlace::FirstOfLevel {

@@ -19,6 +19,7 @@ mod machines;
 mod openapi;
 mod page;
 mod plans;
+mod projects;
 mod replan;
 mod schedules;
 mod stored_plans;
