@@ -6,6 +6,7 @@
 use super::division::{DivisionInput, PipelineShare, divide_devices};
 use super::replan::{ReplanRound, Verdict, plan_pipeline, share_of};
 use crate::decide::projects::DeviceCounts;
+use apportion_domain::SLACK;
 
 /// Plans every pipeline on its devices; the verdicts have the order of the pipelines.
 pub(super) async fn plan_by_levels(input: &DivisionInput<'_>, round: &ReplanRound) -> Vec<Verdict> {
@@ -17,7 +18,7 @@ pub(super) async fn plan_by_levels(input: &DivisionInput<'_>, round: &ReplanRoun
     for at in order {
         let mut verdict = plan_on(input, at, &shares[at].devices, round).await;
         let served = verdict.served_qps();
-        if served < input.wishes[at].demand_qps
+        if served < input.wishes[at].demand_qps * (1.0 - SLACK)
             && let Some(more) = with_devices_of_lower_levels(input, &shares, at)
         {
             let better = plan_on(input, at, &more, round).await;
@@ -105,12 +106,12 @@ mod tests {
         for (members, most, after) in [(vec![], 8, [6, 2, 2, 0]), (vec![0, 3], 5, [5, 2, 3, 0])] {
             let teams = teams(&members);
             let input = DivisionInput {
-                wishes: wishes.iter().collect(),
-                hardware: &hardware,
-                in_force: Vec::new(),
                 teams: &teams,
-                live: &live,
+                wishes: wishes.iter().collect(),
+                in_force: Vec::new(),
+                hardware: &hardware,
                 measured: &measured,
+                live: &live,
                 cancel: &cancel,
             };
             let mut shares = [3, 2, 3, 2].map(|count| PipelineShare { devices: devices(count), note: String::new() });

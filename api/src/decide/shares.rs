@@ -75,7 +75,7 @@ pub enum PlannedSupply {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
 pub struct AlternativePlan {
     /// Its devices by hardware type.
-    pub devices: DeviceCounts,
+    pub devices: BTreeMap<String, u32>,
     /// Its replicas.
     pub replicas: u64,
     /// The cost of its devices per hour.

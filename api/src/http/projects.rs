@@ -103,8 +103,8 @@ fn checked_row(name: String, document: ProjectDocument) -> Result<ProjectRow, Re
         return Err(Refusal::value("/quota/hardware", format!("{found} types: expected at most {QUOTA_TYPES_MAX}")));
     }
     let of_type = quota.hardware.iter().map(|(name, count)| (format!("/quota/hardware/{name}"), *count));
-    let counts = of_type.chain(quota.devices.map(|count| ("/quota/devices".to_owned(), count)));
-    if let Some((pointer, count)) = counts.into_iter().find(|(_, count)| *count > QUOTA_DEVICES_MAX) {
+    let mut counts = of_type.chain(quota.devices.map(|count| ("/quota/devices".to_owned(), count)));
+    if let Some((pointer, count)) = counts.find(|(_, count)| *count > QUOTA_DEVICES_MAX) {
         return Err(Refusal::value(pointer, format!("{count}: expected a whole number from 0 to {QUOTA_DEVICES_MAX}")));
     }
     if let Some(cost) = quota.cost_per_hour.filter(|cost| !(0.0..=QUOTA_COST_MAX).contains(cost)) {
