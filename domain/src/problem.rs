@@ -69,6 +69,22 @@ pub struct Deployed {
     pub replicas: u32,
 }
 
+/// Limits on the devices that some pipelines have together. Each pipeline counts the whole devices that it has by itself.
+/// Only the exact planner keeps to quotas; the checker refuses the plans of others that exceed them.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DeviceQuota {
+    /// Its name in findings.
+    pub name: String,
+    /// Its pipelines.
+    pub pipelines: Vec<PipelineIndex>,
+    /// Most devices of each hardware type of the problem; `None` is not limited.
+    pub counts: Vec<Option<u32>>,
+    /// Most devices of all types together.
+    pub devices: Option<u32>,
+    /// Cap on the cost of the devices per hour, in the currency of `price_per_hour`.
+    pub cost_per_hour: Option<f64>,
+}
+
 /// A problem that is not checked yet.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ProblemDraft {
@@ -82,6 +98,8 @@ pub struct ProblemDraft {
     pub deployed: Vec<Deployed>,
     /// Weight of the switching cost in `min_cost`.
     pub switching_weight: f64,
+    /// Limits on groups of pipelines. A problem file has none: a service makes them from the quotas of projects.
+    pub quotas: Vec<DeviceQuota>,
     /// Sentences about the figures of this problem. They change no plan; the report of each plan repeats them.
     pub notes: Vec<String>,
 }
@@ -128,6 +146,7 @@ impl Problem {
             invalids.check_number("/objective/budget_per_hour", budget, FROM_ZERO, "a number of at least 0, or null");
         }
         invalids.check_number("/switching/weight", draft.switching_weight, FROM_ZERO, "a number of at least 0");
+        check_quotas(&draft, &mut invalids);
         invalids.into_result()?;
         Ok(Self { draft })
     }
@@ -172,6 +191,24 @@ impl Problem {
         match (memory_mib, self.hardware_at(hardware).memory_mib) {
             (Some(needed), Some(device)) => needed <= share.value() * device * (1.0 + SLACK),
             _ => true,
+        }
+    }
+}
+
+/// A quota names pipelines of the problem, and limits its hardware types.
+fn check_quotas(draft: &ProblemDraft, invalids: &mut Invalids) {
+    for (i, quota) in draft.quotas.iter().enumerate() {
+        let at = format!("/quotas/{i}");
+        if let Some(unknown) = quota.pipelines.iter().find(|p| p.get() >= draft.pipelines.len()) {
+            let expected = format!("positions below {}", draft.pipelines.len());
+            invalids.push(format!("{at}/pipelines"), unknown.get(), expected);
+        }
+        if quota.counts.len() != draft.hardware.len() {
+            let expected = format!("{} counts, one for each hardware type", draft.hardware.len());
+            invalids.push(format!("{at}/counts"), quota.counts.len(), expected);
+        }
+        if let Some(cost) = quota.cost_per_hour {
+            invalids.check_number(&format!("{at}/cost_per_hour"), cost, FROM_ZERO, "a number of at least 0, or null");
         }
     }
 }

@@ -35,6 +35,7 @@ const WITH_A_FLEET: &[&str] = &[
     "docs/how-to/deploy-and-roll-back.md",
     "docs/how-to/replan-on-schedule.md",
     "docs/how-to/plan-at-given-times.md",
+    "docs/how-to/share-a-fleet.md",
     "docs/how-to/receive-events-as-webhooks.md",
     "docs/how-to/troubleshoot.md",
     "docs/reference/http.md",

@@ -239,6 +239,7 @@ impl Actuator {
             demand_qps: pipeline.advice.demand_qps,
             plan: pipeline.advice.plan,
             costs: None,
+            alternative: None,
             made_at: now(),
         };
         store::decisions::insert(&mut tx, &row).await?;

@@ -10,9 +10,11 @@ use super::lease::{ADVISOR, work_while_held};
 use super::replan::{ReplanRound, Verdict, plan_pipeline, share_of, store_decision};
 use super::replanned::{DemandOrigin, replanned_spec};
 use super::sources::{FactSourceError, read_demand, source_of};
+use super::teams::load_teams;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::correction::Measurements;
+use crate::decide::projects::DeviceCounts;
 use crate::decide::replan::{ReplanInput, may_improve_after, period};
 use crate::store::{self, advice::AdviceRow, decisions::DecisionRow, leases::HeldLease};
 use apportion_domain::PipelinePlan;
@@ -162,6 +164,7 @@ impl Advisor {
             demand_qps: last.map_or(0.0, |row| row.demand_qps),
             plan: None,
             costs: None,
+            alternative: None,
             made_at: now(),
         };
         Ok(store::decisions::insert(db, &row).await?)
@@ -175,6 +178,7 @@ impl Advisor {
         let measured = Measurements::default();
         // Nothing is known of the zones of devices without agents.
         let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease, measured, devices: Vec::new() };
+        let all: DeviceCounts = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
         let shares = self.shares(&wishes, &hardware, &round).await?;
         for (wish, share) in wishes.into_iter().zip(shares).filter(|(wish, _)| wish.is_known) {
             let name = wish.spec.name.clone();
@@ -184,8 +188,8 @@ impl Advisor {
             let may_improve = may_improve_after(changed_at, at);
             let input = ReplanInput { may_improve, ..ReplanInput::for_seen_demand(wish.spec.clone(), wish.qps) };
             let planned = plan_pipeline(&input, share_of(&hardware, &share.devices), current.as_ref(), &round).await;
-            let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string())).noted(&share.note);
-            store_decision(&self.app, &input, &verdict, &round).await?;
+            let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string())).noted(&share.describe(&all));
+            store_decision(&self.app, &input, &verdict, None, &round).await?;
             if let Verdict::Replace(made) = &verdict {
                 let mut tx = self.app.pool.begin().await?;
                 fence(&mut tx, self.lease).await?;
@@ -216,9 +220,13 @@ impl Advisor {
             wishes.iter().map(|wish| ReplanInput::for_seen_demand(wish.spec.clone(), wish.qps)).collect();
         let advised = wishes.iter().map(|wish| last_advice(wish.last.as_ref())).collect::<Result<Vec<_>, _>>()?;
         let in_force = advised.iter().flatten().collect();
-        let wishes = inputs.iter().collect();
-        let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
-        Ok(divide_devices(&DivisionInput { wishes, hardware, in_force, measured, cancel, devices }).await)
+        let wishes: Vec<&ReplanInput> = inputs.iter().collect();
+        // Machines without agents are not those of the fleet. The quotas hold for the pipelines with advice by themselves.
+        let teams = load_teams(&mut *self.app.pool.acquire().await?, &[], &wishes).await?;
+        let live: DeviceCounts = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
+        let (teams, live, measured, cancel) = (&teams, &live, &round.measured, &round.cancel);
+        let devices = round.devices.as_slice();
+        Ok(divide_devices(&DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices }).await)
     }
 
     /// The registered hardware types that pipelines without agents may have.

@@ -2,9 +2,11 @@
 //!
 //! This is the only way to a new target.
 
+use super::teams::breaches_of;
 use crate::app::{App, now};
 use crate::decide::fleet::{Agent, Fleet};
 use crate::decide::placement::{Placement, PlacementOutcome, Shortage, place_replicas};
+use crate::decide::projects::QuotaBreach;
 use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted_groups};
 use crate::documents;
 use crate::store::{
@@ -109,6 +111,9 @@ pub enum ApplyError {
     /// A hold is in force.
     #[error("nothing is deployed for {0} now: a hold is in force")]
     Held(String),
+    /// Quotas of projects would be exceeded.
+    #[error("{}", describe_breaches(.0))]
+    Quota(Vec<QuotaBreach>),
     /// There are not enough devices.
     #[error("{}", describe(.0))]
     Devices(Vec<Shortage>),
@@ -123,6 +128,10 @@ pub async fn fence(tx: &mut store::PgConnection, held: HeldLease) -> Result<(), 
         true => Ok(()),
         false => Err(ApplyError::LeaseLost(held.name)),
     }
+}
+
+fn describe_breaches(breaches: &[QuotaBreach]) -> String {
+    breaches.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// Describes the missing devices.
@@ -244,6 +253,7 @@ pub(super) async fn prepare(
     }
     let PlanParts { plans, parts } = load_parts(tx, proposal).await?;
     let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
+    check_quotas(tx, proposal.specs, &current, &parts, &specs).await?;
     let facts = load_facts(&specs, proposal.specs)?;
     let fleet = load_fleet(tx, members).await?;
     let before = placement_before(&current, proposal.specs, &fleet);
@@ -273,6 +283,28 @@ pub(super) async fn prepare(
         committed_at: Some(now()),
     };
     Ok(PreparedTarget { current, next, changed: true, parts, placement, facts, shortages })
+}
+
+/// Refuses parts that exceed the quota of a project. A target that only follows the fleet has the parts in force.
+async fn check_quotas(
+    tx: &mut PgConnection,
+    source: SpecSource,
+    current: &TargetRow,
+    parts: &[PipelinePlan],
+    specs: &BTreeMap<String, PipelineSpec>,
+) -> Result<(), ApplyError> {
+    if source == SpecSource::InForce {
+        return Ok(());
+    }
+    let mut in_force: Vec<PipelinePlan> = Vec::new();
+    for &plan in &current.plans {
+        for part in load_plan(tx, plan).await? {
+            in_force.retain(|earlier| earlier.name != part.name);
+            in_force.push(part);
+        }
+    }
+    let breaches = breaches_of(tx, parts, specs, &in_force).await?;
+    if breaches.is_empty() { Ok(()) } else { Err(ApplyError::Quota(breaches)) }
 }
 
 /// The facts of every pipeline. Registered specs must name the tensors of each task.

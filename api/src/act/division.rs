@@ -4,30 +4,32 @@
 //! on both types. One exact plan for both gives the first all `t4`. Devices that the joint plan leaves over are divided too
 //! ([`with_spare`]): each pipeline is then planned on its part by itself, with a check on samples, and may need more.
 //!
-//! Pipelines of different modes have no common goal. The devices are divided among the modes by work first.
+//! Where the devices do not suffice, pipelines of a higher priority go first ([`super::joint`]). The pipelines of a project
+//! never have more together than its quota.
+//!
+//! Pipelines of different modes have no common goal. Then the levels choose one after the other, and within a level the
+//! devices are divided among the modes by work.
 
+use super::joint::{JointAnswer, JointMember, JointRequest};
 use crate::decide::correction::Measurements;
+use crate::decide::device_pool::{DevicePool, ProjectRoom};
 use crate::decide::placement::Device;
-use crate::decide::replan::{LOWER_MAX, ReplanInput};
+use crate::decide::projects::{DeviceCounts, DevicePrices};
+use crate::decide::replan::ReplanInput;
 use crate::decide::shares::{
-    DeviceCounts, JointPart, PipelineSize, devices_of, divide, joint_objective, least_work, pipelines_by_goal, with_spare,
+    AlternativePlan, JointPart, PipelineSize, PlannedSupply, devices_of, divide, least_work, pipelines_by_goal, with_spare,
 };
-use crate::decide::zone_promise::ZonePromise;
-use crate::documents;
-use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
-use apportion_domain::{PipelinePlan, Plan, PlanOutcome};
-use apportion_planning::ExplanationDepth;
-use apportion_wire::{BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec};
-use std::collections::BTreeMap;
+use apportion_domain::PipelinePlan;
+use apportion_wire::{HardwareSpec, ObjectiveSpec, PipelineSpec};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::{Duration, Instant};
 
-/// Time limit of the joint plan, in seconds.
-const TIME_LIMIT_S: f64 = 2.0;
-/// Gap at which the joint plan counts as optimal. A smaller one changes few shares.
-const GAP: f64 = 1e-3;
-/// Factor on all demands after the devices could not serve them.
-const LOWER_BY: f64 = 0.85;
+/// Most pipelines that the note of one that yields names.
+const NAMED_MAX: usize = 5;
+/// No further alternative is planned after this time: the round waits, and the alternatives decide nothing.
+const ALTERNATIVES_TIME: Duration = Duration::from_secs(3);
 
 /// What the devices are divided for.
 pub(super) struct DivisionInput<'a> {
@@ -37,6 +39,10 @@ pub(super) struct DivisionInput<'a> {
     pub(super) hardware: &'a [HardwareSpec],
     /// The plans in force.
     pub(super) in_force: Vec<&'a PipelinePlan>,
+    /// Projects, as they concern these pipelines.
+    pub(super) teams: &'a Teams,
+    /// The devices that are there; the others take their time to come.
+    pub(super) live: &'a DeviceCounts,
     /// What agents measured.
     pub(super) measured: &'a Measurements,
     /// Stops the joint plan when it is set.
@@ -45,236 +51,259 @@ pub(super) struct DivisionInput<'a> {
     pub(super) devices: &'a [Device],
 }
 
+/// Projects, as they concern the pipelines of a round, by position.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Teams {
+    /// The rest of each quota for these pipelines.
+    pub(super) rooms: Vec<ProjectRoom>,
+    /// The level of each pipeline: those of level 0 have devices first.
+    pub(super) levels: Vec<usize>,
+    /// Seconds until a device of a type comes that is not there yet.
+    pub(super) provision_s: BTreeMap<String, f64>,
+}
+
 /// The devices of one pipeline.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(super) struct PipelineShare {
     /// The devices that it is planned on.
     pub(super) devices: DeviceCounts,
-    /// The addition to the reason of a decision; empty for a pipeline that has all devices.
+    /// Why it has no more; empty if it has its whole demand.
     pub(super) note: String,
 }
 
-/// Why there is no joint plan.
-#[derive(Debug, thiserror::Error)]
-enum JointPlanError {
-    #[error(transparent)]
-    Document(#[from] BadInput),
-    #[error(transparent)]
-    Solve(#[from] SolveError),
-    #[error("none was found within {TIME_LIMIT_S} s")]
-    NotFound,
-    #[error("the devices cannot serve {least:.0} % of the demands", least = 100.0 * LOWER_BY.powi(LOWER_MAX as i32 - 1))]
-    Infeasible,
+impl PipelineShare {
+    /// The addition to the reason of a decision; empty for a pipeline that has all devices.
+    pub(super) fn describe(&self, all: &DeviceCounts) -> String {
+        let Self { devices, note } = self;
+        if all.iter().all(|(name, count)| devices.get(name) == Some(count)) {
+            return note.clone();
+        }
+        let of_type = |(name, count): (&String, &u32)| format!("{count} of {} {name}", all.get(name).unwrap_or(&0));
+        let parts: Vec<String> = devices.iter().filter(|(_, count)| **count > 0).map(of_type).collect();
+        match parts.is_empty() {
+            true => format!("; it has no device{note}"),
+            false => format!("; it has {}{note}", parts.join(", ")),
+        }
+    }
 }
 
 /// Divides all devices among the pipelines of a round, in their order.
 pub(super) async fn divide_devices(input: &DivisionInput<'_>) -> Vec<PipelineShare> {
-    let all: DeviceCounts = input.hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
-    let wishes = &input.wishes;
-    if wishes.len() < 2 {
-        return wishes.iter().map(|_| PipelineShare { devices: all.clone(), note: String::new() }).collect();
-    }
-    let goals: Vec<ObjectiveSpec> = wishes.iter().map(|wish| wish.objective()).collect();
-    let groups = pipelines_by_goal(&goals);
-    let size_of_group = |group: &Vec<usize>| {
-        let sizes = group.iter().map(|&at| size(wishes[at]));
-        sizes.fold(PipelineSize { least_work: 0.0, tasks: 0 }, |sum, of| PipelineSize {
-            least_work: sum.least_work + of.least_work,
-            tasks: sum.tasks + of.tasks,
-        })
-    };
-    let sizes: Vec<PipelineSize> = groups.iter().map(size_of_group).collect();
-    let mut shares = vec![PipelineShare { devices: DeviceCounts::new(), note: String::new() }; wishes.len()];
-    for (group, counts) in groups.iter().zip(divide(&all, &sizes)) {
-        let members: Vec<&ReplanInput> = group.iter().map(|&at| wishes[at]).collect();
-        for (&at, devices) in group.iter().zip(input.divide_jointly(&members, &counts).await) {
-            shares[at] = PipelineShare { note: describe(&devices, &all), devices };
-        }
-    }
-    shares
-}
-
-fn size(wish: &ReplanInput) -> PipelineSize {
-    PipelineSize { least_work: least_work(&wish.spec, wish.demand_qps), tasks: wish.spec.tasks.len() as u32 }
-}
-
-/// A pipeline's devices beside all of them.
-fn describe(devices: &DeviceCounts, all: &DeviceCounts) -> String {
-    let of_type = |(name, count): (&String, &u32)| format!("{count} of {} {name}", all.get(name).unwrap_or(&0));
-    let parts: Vec<String> = devices.iter().filter(|(_, count)| **count > 0).map(of_type).collect();
-    match parts.is_empty() {
-        true => "; it has no device".to_owned(),
-        false => format!("; it has {}", parts.join(", ")),
-    }
-}
-
-impl DivisionInput<'_> {
-    /// Divides these devices among pipelines of one mode.
-    async fn divide_jointly(&self, wishes: &[&ReplanInput], counts: &DeviceCounts) -> Vec<DeviceCounts> {
-        if wishes.len() == 1 {
-            return vec![counts.clone()];
-        }
-        let planned = match self.plan_jointly(wishes, counts).await {
-            Ok(plan) => plan.pipelines.iter().map(|part| (part.name.clone(), devices_of(part))).collect(),
-            Err(error) => {
-                let why = error.to_string();
-                tracing::info!(pipelines = wishes.len(), why, "without a joint plan the devices are divided by work");
-                BTreeMap::new()
+    let mut pool = input.pool();
+    let specs = input.specs();
+    let mut parts: Vec<JointPart> = (0..specs.len()).map(|at| input.unplanned(at, &specs[at])).collect();
+    let mut notes = vec![String::new(); specs.len()];
+    // one pipeline alone has all devices, unless a quota takes some of them
+    if specs.len() > 1 || !input.teams.rooms.is_empty() {
+        let mut before_level = pool.clone();
+        for block in input.blocks(&parts) {
+            if block.place == BlockPlace::FirstOfLevel {
+                before_level = pool.clone();
             }
-        };
-        let part = |wish: &&ReplanInput| {
-            let in_force = self.in_force.iter().find(|part| part.name == wish.spec.name);
-            JointPart {
-                planned: planned.get(&wish.spec.name).cloned().unwrap_or_default(),
-                in_force: in_force.map(|part| devices_of(part)).unwrap_or_default(),
-                size: size(wish),
-            }
-        };
-        let parts: Vec<JointPart> = wishes.iter().map(part).collect();
-        if planned.is_empty() {
-            return divide(counts, &parts.iter().map(|part| part.size).collect::<Vec<_>>());
-        }
-        with_spare(counts, &parts)
-    }
-
-    /// One plan for all of these pipelines that can be planned on this hardware. Where the devices cannot serve the
-    /// demands, all are lowered by the same factor.
-    async fn plan_jointly(&self, wishes: &[&ReplanInput], counts: &DeviceCounts) -> Result<Plan, JointPlanError> {
-        let of_count = |h: &HardwareSpec| HardwareSpec { count: counts.get(&h.name).copied(), ..h.clone() };
-        let hardware: Vec<HardwareSpec> = self.hardware.iter().map(of_count).filter(|h| h.count.unwrap_or(0) > 0).collect();
-        let goals: Vec<ObjectiveSpec> = wishes.iter().map(|wish| wish.objective()).collect();
-        let objective = joint_objective(&goals.iter().collect::<Vec<_>>());
-        let spec = |wish: &&ReplanInput| {
-            let mut spec = PipelineSpec { demand_qps: wish.demand_qps, ..wish.spec.clone() };
-            self.measured.fill(&mut spec);
-            // A pipeline that cannot be planned on this hardware says so itself.
-            let alone = documents::problem_document(objective.clone(), hardware.clone(), vec![spec.clone()]);
-            alone.is_ok().then_some(spec)
-        };
-        let mut specs: Vec<PipelineSpec> = wishes.iter().filter_map(spec).collect();
-        for turn in 0..LOWER_MAX {
-            let document = documents::problem_document(objective.clone(), hardware.clone(), specs.clone())?;
-            let problem = documents::problem(&document)?;
-            let solved = jobs::solve(SolveRequest {
-                problem,
-                options: PlanOptions { time_limit_s: TIME_LIMIT_S, gap: GAP, ..PlanOptions::default() },
-                traces: Vec::new(),
-                cancel: self.cancel.clone(),
-                explain: ExplanationDepth::Brief,
-                listener: None,
-            });
-            match solved.await?.outcome {
-                PlanOutcome::Infeasible { .. } => specs.iter_mut().for_each(|spec| spec.demand_qps *= LOWER_BY),
-                outcome => {
-                    let plan = outcome.plan().ok_or(JointPlanError::NotFound)?;
-                    let is_raised = raise_for_zones(&mut specs, wishes, plan, self.devices);
-                    if !is_raised || turn + 1 == LOWER_MAX {
-                        return Ok(plan.clone());
+            let counts = block.counts_in(&before_level, &parts);
+            let request = input.request(&block.members, &counts, &pool, &specs);
+            match request.plan().await {
+                Ok(answer) => {
+                    for (&at, note) in block.members.iter().zip(input.notes(&block, &request, &answer).await) {
+                        notes[at] = note;
                     }
+                    block.note_plan(&answer, &specs, &mut parts);
+                    block.members.iter().for_each(|&at| drop(pool.take_all(at, &parts[at].planned)));
+                }
+                Err(error) => {
+                    let (pipelines, why) = (block.members.len(), error.to_string());
+                    tracing::info!(pipelines, why, "without a joint plan the devices are divided by work");
                 }
             }
         }
-        Err(JointPlanError::Infeasible)
+    }
+    // with the parts of all blocks, the rest is divided once
+    let shares = with_spare(&mut input.pool(), &parts);
+    shares.into_iter().zip(notes).map(|(devices, note)| PipelineShare { devices, note }).collect()
+}
+
+/// Pipelines that one joint plan is made for.
+struct PlanBlock {
+    /// Their positions.
+    members: Vec<usize>,
+    /// Blocks of the same level divide the devices by work: the members of each, this block among them.
+    beside: Vec<Vec<usize>>,
+    /// Its place among the blocks of its level.
+    place: BlockPlace,
+}
+
+/// The place of a block among those of its level.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum BlockPlace {
+    FirstOfLevel,
+    Further,
+}
+
+impl PlanBlock {
+    /// The devices that the block is planned on.
+    fn counts_in(&self, pool: &DevicePool, parts: &[JointPart]) -> DeviceCounts {
+        let size = |members: &Vec<usize>| {
+            let of = |sum: PipelineSize, &at: &usize| PipelineSize {
+                least_work: sum.least_work + parts[at].size.least_work,
+                tasks: sum.tasks + parts[at].size.tasks,
+            };
+            members.iter().fold(PipelineSize { least_work: 0.0, tasks: 0 }, of)
+        };
+        let sizes: Vec<PipelineSize> = self.beside.iter().map(size).collect();
+        let own = self.beside.iter().position(|members| *members == self.members).unwrap_or(0);
+        divide(pool.left(), &sizes).swap_remove(own)
+    }
+
+    /// Writes the parts of a joint plan.
+    fn note_plan(&self, answer: &JointAnswer, specs: &[PipelineSpec], parts: &mut [JointPart]) {
+        for (&at, &served) in self.members.iter().zip(&answer.parts) {
+            let part = answer.plan.pipeline(&specs[at].name).filter(|_| served > 0.0);
+            parts[at].planned = part.map(devices_of).unwrap_or_default();
+            parts[at].supply = if served < 1.0 { PlannedSupply::Short } else { PlannedSupply::Enough };
+        }
     }
 }
 
-/// Gives pipelines more spare replicas where their promise about zones needs them; returns whether it does.
-fn raise_for_zones(specs: &mut [PipelineSpec], wishes: &[&ReplanInput], plan: &Plan, devices: &[Device]) -> bool {
-    let mut is_raised = false;
-    for spec in specs {
-        let survive = |spec: &PipelineSpec| spec.survive.unwrap_or(0);
-        let promised = wishes.iter().find(|wish| wish.spec.name == spec.name).map_or(0, |wish| survive(&wish.spec));
-        let part = plan.pipelines.iter().find(|part| part.name == spec.name);
-        let promise = ZonePromise::new(promised, devices);
-        if let Some(more) = part.and_then(|part| promise.raised(&part.assignments, survive(spec))) {
-            spec.survive = Some(more);
-            is_raised = true;
+impl<'a> DivisionInput<'a> {
+    /// All devices of the round.
+    pub(super) fn all_devices(&self) -> DeviceCounts {
+        self.hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect()
+    }
+
+    /// All devices of the round, with the rest of the quotas.
+    pub(super) fn pool(&self) -> DevicePool {
+        let prices: DevicePrices = self.hardware.iter().map(|h| (h.name.clone(), h.price_per_hour)).collect();
+        DevicePool::new(self.all_devices(), self.teams.rooms.clone(), prices)
+    }
+
+    /// The level of a pipeline.
+    pub(super) fn level(&self, at: usize) -> usize {
+        self.teams.levels.get(at).copied().unwrap_or(0)
+    }
+
+    /// The plan in force of a pipeline.
+    pub(super) fn plan_in_force(&self, at: usize) -> Option<&'a PipelinePlan> {
+        self.in_force.iter().copied().find(|part| part.name == self.wishes[at].spec.name)
+    }
+
+    /// The pipelines at their demands, with corrected profiles.
+    fn specs(&self) -> Vec<PipelineSpec> {
+        let spec = |wish: &&ReplanInput| {
+            let mut spec = PipelineSpec { demand_qps: wish.demand_qps, ..wish.spec.clone() };
+            self.measured.fill(&mut spec);
+            spec
+        };
+        self.wishes.iter().map(spec).collect()
+    }
+
+    /// A pipeline without a part in a joint plan.
+    fn unplanned(&self, at: usize, spec: &PipelineSpec) -> JointPart {
+        let rows = spec.tasks.iter().flat_map(|task| &task.variants).flat_map(|v| v.profile.iter().flatten());
+        let usable: BTreeSet<String> = rows.map(|row| row.hardware.clone()).collect();
+        JointPart {
+            planned: DeviceCounts::new(),
+            in_force: self.plan_in_force(at).map(devices_of).unwrap_or_default(),
+            usable,
+            level: self.level(at),
+            supply: PlannedSupply::Enough,
+            size: PipelineSize { least_work: least_work(spec, spec.demand_qps), tasks: spec.tasks.len() as u32 },
         }
     }
-    is_raised
+
+    /// The blocks in the order in which they choose. Pipelines of one mode are one block of all levels.
+    fn blocks(&self, parts: &[JointPart]) -> Vec<PlanBlock> {
+        let goals: Vec<ObjectiveSpec> = self.wishes.iter().map(|wish| wish.objective()).collect();
+        if pipelines_by_goal(&goals).len() == 1 {
+            let members: Vec<usize> = (0..self.wishes.len()).collect();
+            return vec![PlanBlock { beside: vec![members.clone()], members, place: BlockPlace::FirstOfLevel }];
+        }
+        let levels: BTreeSet<usize> = parts.iter().map(|part| part.level).collect();
+        let mut blocks = Vec::new();
+        for &level in &levels {
+            let own: Vec<usize> = (0..parts.len()).filter(|&at| parts[at].level == level).collect();
+            let goals: Vec<ObjectiveSpec> = own.iter().map(|&at| self.wishes[at].objective()).collect();
+            let groups = pipelines_by_goal(&goals).into_iter();
+            let beside: Vec<Vec<usize>> = groups.map(|group| group.into_iter().map(|i| own[i]).collect()).collect();
+            let of_goal = |(i, members): (usize, &Vec<usize>)| PlanBlock {
+                members: members.clone(),
+                beside: beside.clone(),
+                place: if i == 0 { BlockPlace::FirstOfLevel } else { BlockPlace::Further },
+            };
+            blocks.extend(beside.iter().enumerate().map(of_goal));
+        }
+        blocks
+    }
+
+    /// The joint plan of these pipelines on these devices.
+    fn request(
+        &self,
+        members: &[usize],
+        counts: &DeviceCounts,
+        pool: &DevicePool,
+        specs: &[PipelineSpec],
+    ) -> JointRequest<'a> {
+        let of_count = |h: &HardwareSpec| HardwareSpec { count: counts.get(&h.name).copied(), ..h.clone() };
+        let member = |&at: &usize| JointMember { wish: self.wishes[at], spec: specs[at].clone(), level: self.level(at) };
+        let room = |room: &ProjectRoom| {
+            let own = (0..members.len()).filter(|&m| room.members.contains(&members[m])).collect();
+            ProjectRoom { members: own, ..room.clone() }
+        };
+        JointRequest {
+            members: members.iter().map(member).collect(),
+            hardware: self.hardware.iter().map(of_count).filter(|h| h.count.unwrap_or(0) > 0).collect(),
+            rooms: pool.rooms().iter().map(room).filter(|room| !room.members.is_empty()).collect(),
+            in_force: self.in_force.clone(),
+            provision_s: self.teams.provision_s.clone(),
+            live: self.live.clone(),
+            devices: self.devices,
+            cancel: self.cancel.clone(),
+        }
+    }
+
+    /// Why members of a block have less than their demands: the pipelines that go first, and quotas.
+    async fn notes(&self, block: &PlanBlock, request: &JointRequest<'_>, answer: &JointAnswer) -> Vec<String> {
+        let is_short = |m: usize| answer.parts[m] < 1.0;
+        let mut notes = vec![String::new(); block.members.len()];
+        for m in (0..notes.len()).filter(|&m| is_short(m)) {
+            let level = self.level(block.members[m]);
+            let first = (0..self.wishes.len()).filter(|&other| self.level(other) < level);
+            let names: Vec<&str> = first.map(|other| self.wishes[other].spec.name.as_str()).collect();
+            if !names.is_empty() {
+                let more = names.len().saturating_sub(NAMED_MAX);
+                let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+                let named = names[..names.len().min(NAMED_MAX)].join(", ");
+                notes[m] = format!("; {named}{more} went first, by priority");
+            }
+        }
+        for room in request.rooms.iter().filter(|room| room.members.iter().any(|&m| is_short(m))) {
+            let Some(need) = request.need_of(room).await else { continue };
+            let pool = self.pool();
+            for breach in pool.breaches(room, &need) {
+                room.members.iter().filter(|&&m| is_short(m)).for_each(|&m| notes[m] += &format!("; {breach}"));
+            }
+        }
+        notes
+    }
+
+    /// The plan that each pipeline would have if all devices were its own, as far as its project's quota goes; `None` where
+    /// there is none, for a pipeline alone, and after [`ALTERNATIVES_TIME`].
+    pub(super) async fn alternatives(&self) -> Vec<Option<AlternativePlan>> {
+        let (begun, pool, specs) = (Instant::now(), self.pool(), self.specs());
+        let mut found = vec![None; specs.len()];
+        if specs.len() < 2 {
+            return found;
+        }
+        let all = self.all_devices();
+        for (at, found) in found.iter_mut().enumerate() {
+            if begun.elapsed() >= ALTERNATIVES_TIME {
+                break;
+            }
+            let request = self.request(&[at], &all, &pool, &specs);
+            *found = request.plan_alone().await.map(|plan| AlternativePlan::of(&plan));
+        }
+        found
+    }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::decide::replan::OnBetterPlan;
-    use serde_json::json;
-
-    /// A pipeline of one task of 10 ms on these hardware types.
-    fn wish(name: &str, demand_qps: f64, mode: &str, hardware: &[&str]) -> ReplanInput {
-        let rows: Vec<_> = hardware.iter().map(|name| json!({"hardware": name, "batch": 1, "latency_ms": 10.0})).collect();
-        let spec: PipelineSpec = serde_json::from_value(json!({
-            "name": name, "slo_ms": 200.0, "replan": {"objective": {"mode": mode}},
-            "tasks": [{"name": "t", "variants": [{"name": "v", "accuracy": 0.9, "profile": rows}]}]
-        }))
-        .expect("a spec");
-        let wish = ReplanInput::for_seen_demand(spec, demand_qps);
-        ReplanInput { demand_qps, on_better_plan: OnBetterPlan::Apply, ..wish }
-    }
-
-    fn hardware(counts: &[(&str, u32)]) -> Vec<HardwareSpec> {
-        let of = |&(name, count): &(&str, u32)| HardwareSpec {
-            name: name.to_owned(),
-            price_per_hour: 1.0,
-            count: Some(count),
-            memory_mib: None,
-        };
-        counts.iter().map(of).collect()
-    }
-
-    async fn shares(wishes: &[ReplanInput], counts: &[(&str, u32)]) -> Vec<PipelineShare> {
-        shares_in_zones(wishes, counts, &[]).await
-    }
-
-    async fn shares_in_zones(wishes: &[ReplanInput], counts: &[(&str, u32)], devices: &[Device]) -> Vec<PipelineShare> {
-        let (hardware, measured, cancel) = (&hardware(counts), &Measurements::default(), &Arc::default());
-        let (wishes, in_force) = (wishes.iter().collect(), Vec::new());
-        divide_devices(&DivisionInput { wishes, hardware, in_force, measured, cancel, devices }).await
-    }
-
-    #[tokio::test]
-    async fn a_pipeline_that_survives_zones_has_devices_for_it() {
-        let mode = "hardware_then_accuracy";
-        let mut wishes = [wish("plain", 350.0, mode, &["x"]), wish("safe", 350.0, mode, &["x"])];
-        wishes[1].spec.survive = Some(1);
-        let zone = |device: u32| if device % 2 == 0 { "a" } else { "b" };
-        let device = |at: u32| Device { zone: zone(at).to_owned(), ..Device::new(1, at, "x") };
-        // Four devices carry the load of each. Of `safe`, either zone must have four.
-        let shares = shares_in_zones(&wishes, &[("x", 12)], &(0..12).map(device).collect::<Vec<_>>()).await;
-        assert_eq!((shares[0].devices["x"], shares[1].devices["x"]), (4, 8), "{shares:?}");
-    }
-
-    #[tokio::test]
-    async fn a_pipeline_with_one_choice_has_the_devices_that_others_can_spare() {
-        let mode = "hardware_then_accuracy";
-        // Each needs four devices: at most 100/s of a device of 10 ms.
-        let wishes = [wish("picky", 350.0, mode, &["x"]), wish("free", 350.0, mode, &["x", "y"])];
-        let shares = shares(&wishes, &[("x", 4), ("y", 4)]).await;
-        assert_eq!(shares[0].devices["x"], 4, "{shares:?}");
-        assert_eq!(shares[1].devices["y"], 4, "{shares:?}");
-        assert_eq!(shares[0].note, "; it has 4 of 4 x");
-    }
-
-    #[tokio::test]
-    async fn too_few_devices_are_divided_at_lower_demands() {
-        let mode = "hardware_then_accuracy";
-        let wishes = [wish("a", 600.0, mode, &["x"]), wish("b", 300.0, mode, &["x"])];
-        let shares = shares(&wishes, &[("x", 6)]).await;
-        assert_eq!((shares[0].devices["x"], shares[1].devices["x"]), (4, 2), "{shares:?}");
-    }
-
-    #[tokio::test]
-    async fn pipelines_of_different_modes_divide_by_work() {
-        let wishes = [wish("a", 300.0, "min_cost", &["x"]), wish("b", 100.0, "max_accuracy", &["x"])];
-        let shares = shares(&wishes, &[("x", 10)]).await;
-        assert_eq!(shares.iter().map(|share| share.devices["x"]).collect::<Vec<_>>(), [7, 3]);
-    }
-
-    #[tokio::test]
-    async fn a_pipeline_without_a_profile_takes_nothing_from_the_joint_plan() {
-        let mode = "min_cost";
-        let wishes = [wish("a", 350.0, mode, &["x"]), wish("b", 350.0, mode, &["absent"])];
-        let shares = shares(&wishes, &[("x", 4)]).await;
-        assert_eq!((shares[0].devices["x"], shares[1].devices["x"]), (4, 0), "{shares:?}");
-    }
-}
+mod tests;

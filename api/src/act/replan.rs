@@ -1,18 +1,16 @@
-//! One round of replanning: a plan for each pipeline from the present demand, kept or replaced.
+//! Which plan does a pipeline get in a round of replanning, from the present demand: the one in force or another?
 //!
 //! The `replan` settings of a pipeline say for which objective it is planned, and whether its plans have a ladder.
 //! [`crate::decide::replacement`] decides about the plan in force.
 
-use super::apply::{
-    ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence, load_plan,
-};
-use super::division::{DivisionInput, divide_devices};
+use super::apply::{ApplyError, PlanPart, fence, load_plan};
 use crate::app::{App, now};
 use crate::decide::correction::Measurements;
-use crate::decide::fleet::Fleet;
 use crate::decide::placement::Device;
+use crate::decide::projects::DeviceCounts;
 use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
 use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
+use crate::decide::shares::{AlternativePlan, devices_of};
 use crate::decide::zone_promise::{RAISES_MAX, ZonePromise};
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
@@ -45,12 +43,14 @@ pub struct ReplanRound {
 }
 
 /// A plan that replaces the one in force.
+#[derive(Clone)]
 pub(super) struct Replacement {
     /// Its row.
     pub(super) row: PlanRow,
     /// The part of its only pipeline.
     pub(super) part: PipelinePlan,
-    reason: String,
+    /// Why it replaces the one in force.
+    pub(super) reason: String,
     demand_qps: f64,
     costs: Option<Costs>,
 }
@@ -58,11 +58,28 @@ pub(super) struct Replacement {
 /// What a round decides for one pipeline.
 pub(super) enum Verdict {
     Replace(Box<Replacement>),
-    Keep { reason: String, costs: Option<Costs> },
+    Keep { reason: String, costs: Option<Costs>, demand_qps: f64 },
     Fail(String),
 }
 
 impl Verdict {
+    /// The demand that the plan is made for, or that the plan in force was compared at; 0 without a plan.
+    pub(super) fn served_qps(&self) -> f64 {
+        match self {
+            Self::Replace(made) => made.demand_qps,
+            Self::Keep { demand_qps, .. } => *demand_qps,
+            Self::Fail(_) => 0.0,
+        }
+    }
+
+    /// The devices of the plan that is in force afterwards, if nothing forbids it.
+    pub(super) fn devices(&self, in_force: Option<&PipelinePlan>) -> DeviceCounts {
+        match self {
+            Self::Replace(made) => devices_of(&made.part),
+            Self::Keep { .. } | Self::Fail(_) => in_force.map(devices_of).unwrap_or_default(),
+        }
+    }
+
     /// The same with an addition to its reason.
     pub(super) fn noted(mut self, note: &str) -> Self {
         match &mut self {
@@ -90,92 +107,10 @@ pub(super) enum RoundError {
     NoDemand,
 }
 
-/// The results of a round: names of pipelines.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct RoundSummary {
-    /// Those with another plan in force.
-    pub replaced: Vec<String>,
-    /// Those without a plan.
-    pub failed: Vec<String>,
-    /// Those for which a hold forbade to deploy.
-    pub held: Vec<String>,
-}
-
-/// Plans every wish, stores the decisions, and makes a new target if anything changes.
-///
-/// # Errors
-/// The database's, or another target came first.
-pub async fn run_round(
-    app: &App,
-    fleet: &Fleet,
-    wishes: &[ReplanInput],
-    round: &ReplanRound,
-) -> Result<RoundSummary, ApplyError> {
-    let InForce { parts, generation } = parts_in_force(app).await?;
-    let (held, free) = part_held(wishes, &holds_in_force(app).await?);
-    let held_names = held.iter().map(|held| held.wish.spec.name.clone()).collect();
-    let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };
-    let hardware = free_hardware(app, fleet.counts(), &parts, &free).await?;
-    let in_force = parts.iter().map(|p| &p.part).collect();
-    let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
-    let division = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force, measured, cancel, devices };
-    let shares = divide_devices(&division).await;
-    let mut replacements: Vec<(&ReplanInput, Box<Replacement>)> = Vec::new();
-    for (wish, share) in free.iter().zip(shares) {
-        let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
-        let planned = plan_pipeline(wish, share_of(&hardware, &share.devices), current, round).await;
-        let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string())).noted(&share.note);
-        if matches!(verdict, Verdict::Fail(_)) {
-            summary.failed.push(wish.spec.name.clone());
-        }
-        match (verdict, wish.on_better_plan) {
-            // its decision follows when the target is committed
-            (Verdict::Replace(made), OnBetterPlan::Apply) => replacements.push((wish, made)),
-            (verdict, _) => store_decision(app, wish, &verdict, round).await?,
-        }
-    }
-    for HeldInput { wish, hold } in held {
-        advise_held(app, fleet, &parts, wish, &hold, round).await?;
-    }
-    if replacements.is_empty() {
-        return Ok(summary);
-    }
-    let replaced: Vec<String> = replacements.iter().map(|(wish, _)| wish.spec.name.clone()).collect();
-    store_plans(app, &replacements, round).await?;
-    let proposal = Proposal {
-        plans: unique_plans(&parts).into_iter().chain(replacements.iter().map(|(_, made)| made.row.id)).collect(),
-        duplicates: DuplicatePipelines::LastWins,
-        replaces: Some(generation),
-        missing_devices: MissingDevices::Allowed,
-        specs: SpecSource::Registered,
-        reason: format!("{} for {}", round.why, replaced.join(", ")),
-        hold: None,
-        heeds_holds_of: replaced.clone(),
-        lease: Some(round.lease),
-    };
-    let applied = apply_to(app, &proposal, Some(&fleet.numbers())).await;
-    for (wish, made) in replacements {
-        let verdict = match &applied {
-            Ok(_) => Verdict::Replace(made),
-            Err(error) => Verdict::Fail(format!("{}; it is not deployed: {error}", made.reason)),
-        };
-        store_decision(app, wish, &verdict, round).await?;
-    }
-    applied.map(|_| RoundSummary { replaced, ..summary })
-}
-
-/// Stores the plans that a target is about to name.
-async fn store_plans(
-    app: &App,
-    replacements: &[(&ReplanInput, Box<Replacement>)],
-    round: &ReplanRound,
-) -> Result<(), ApplyError> {
-    let mut tx = app.pool.begin().await?;
-    fence(&mut tx, round.lease).await?;
-    for (_, made) in replacements {
-        store::plans::insert_finished(&mut tx, &made.row).await?;
-    }
-    Ok(tx.commit().await?)
+/// The parts in force that a round of these pipelines leaves as they are.
+pub(super) fn staying_parts<'a>(parts: &'a [PlanPart], wishes: &[&ReplanInput]) -> Vec<&'a PipelinePlan> {
+    let is_planned = |name: &str| wishes.iter().any(|w| w.on_better_plan == OnBetterPlan::Apply && w.spec.name == name);
+    parts.iter().map(|p| &p.part).filter(|part| !is_planned(&part.name)).collect()
 }
 
 pub(super) async fn holds_in_force(app: &App) -> store::Result<Vec<HoldRow>> {
@@ -184,8 +119,10 @@ pub(super) async fn holds_in_force(app: &App) -> store::Result<Vec<HoldRow>> {
 
 /// A pipeline for which nothing may be deployed now.
 pub(super) struct HeldInput<'a> {
-    wish: &'a ReplanInput,
-    hold: HoldRow,
+    /// The pipeline.
+    pub(super) wish: &'a ReplanInput,
+    /// Its hold.
+    pub(super) hold: HoldRow,
 }
 
 /// The held pipelines and the free ones. A hold of the pipeline itself counts before that of the fleet. A pipeline whose
@@ -203,28 +140,6 @@ pub(super) fn part_held<'a>(wishes: &'a [ReplanInput], holds: &[HoldRow]) -> (Ve
     (held, free)
 }
 
-/// Plans a held pipeline on its own and the free devices, and stores the decision. Nothing is deployed.
-async fn advise_held(
-    app: &App,
-    fleet: &Fleet,
-    parts: &[PlanPart],
-    wish: &ReplanInput,
-    hold: &HoldRow,
-    round: &ReplanRound,
-) -> Result<(), ApplyError> {
-    let hardware = free_hardware(app, fleet.counts(), parts, &[wish]).await?;
-    let hardware = hardware.into_iter().filter(|h| h.count.unwrap_or(0) > 0).collect();
-    let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
-    let planned = plan_pipeline(wish, hardware, current, round).await;
-    let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
-    let advice = ReplanInput { on_better_plan: OnBetterPlan::Advise, ..wish.clone() };
-    let until = hold.until.map_or_else(|| "it is released".to_owned(), |until| until.to_rfc3339());
-    let why = format!("{}, held by {} until {until} ({})", round.why, hold.made_by, hold.reason);
-    let round = ReplanRound { why, ..round.clone() };
-    store_decision(app, &advice, &verdict, &round).await?;
-    Ok(())
-}
-
 /// The hardware types of which a pipeline has devices, with their number.
 pub(super) fn share_of(hardware: &[HardwareSpec], counts: &BTreeMap<String, u32>) -> Vec<HardwareSpec> {
     let shares = hardware.iter().map(|h| HardwareSpec { count: counts.get(&h.name).copied(), ..h.clone() });
@@ -235,7 +150,8 @@ pub(super) fn share_of(hardware: &[HardwareSpec], counts: &BTreeMap<String, u32>
 pub(super) struct InForce {
     /// The parts of its plans, one for each pipeline.
     pub(super) parts: Vec<PlanPart>,
-    generation: i64,
+    /// Its generation.
+    pub(super) generation: i64,
 }
 
 pub(super) async fn parts_in_force(app: &App) -> Result<InForce, ApplyError> {
@@ -251,17 +167,6 @@ pub(super) async fn parts_in_force(app: &App) -> Result<InForce, ApplyError> {
     Ok(InForce { parts, generation: target.generation })
 }
 
-/// The plans of these parts, each once.
-fn unique_plans(parts: &[PlanPart]) -> Vec<Uuid> {
-    let mut plans: Vec<Uuid> = Vec::new();
-    for part in parts {
-        if !plans.contains(&part.plan) {
-            plans.push(part.plan);
-        }
-    }
-    plans
-}
-
 /// These devices with their registered prices, without those of pipelines that this round does not replan.
 pub(super) async fn free_hardware(
     app: &App,
@@ -270,8 +175,7 @@ pub(super) async fn free_hardware(
     wishes: &[&ReplanInput],
 ) -> Result<Vec<HardwareSpec>, ApplyError> {
     let mut db = app.pool.acquire().await?;
-    let is_planned = |name: &str| wishes.iter().any(|w| w.on_better_plan == OnBetterPlan::Apply && w.spec.name == name);
-    let others = in_force.iter().map(|p| &p.part).filter(|part| !is_planned(&part.name)).cloned().collect();
+    let others = staying_parts(in_force, wishes).into_iter().cloned().collect();
     for (name, held) in (Plan { pipelines: others, cost_per_hour: 0.0 }).devices() {
         if let Some(count) = counts.get_mut(name) {
             *count = count.saturating_sub(held as u32);
@@ -342,7 +246,8 @@ pub(super) async fn plan_pipeline(
             None => None,
         };
         if let Some(ReplacementDecision { keep: true, why, costs }) = choice {
-            return Ok(Verdict::Keep { reason: format!("{why}{lowered}"), costs });
+            let demand_qps = problem.pipelines[0].demand_qps;
+            return Ok(Verdict::Keep { reason: format!("{why}{lowered}"), costs, demand_qps });
         }
         let reason = format!("{}{lowered}{zones}", describe_plan(&problem, plan, choice.as_ref()));
         let costs = choice.and_then(|choice| choice.costs);
@@ -424,11 +329,12 @@ pub(super) async fn store_decision(
     app: &App,
     wish: &ReplanInput,
     verdict: &Verdict,
+    alternative: Option<&AlternativePlan>,
     round: &ReplanRound,
 ) -> Result<(), ApplyError> {
     let (reason, plan, demand_qps, costs) = match verdict {
         Verdict::Replace(made) => (&made.reason, Some(made.row.id), made.demand_qps, made.costs),
-        Verdict::Keep { reason, costs } => (reason, None, wish.demand_qps, *costs),
+        Verdict::Keep { reason, costs, .. } => (reason, None, wish.demand_qps, *costs),
         Verdict::Fail(reason) => (reason, None, wish.demand_qps, None),
     };
     let reason = format!("{}: {reason}", round.why);
@@ -447,6 +353,7 @@ pub(super) async fn store_decision(
         demand_qps,
         plan,
         costs: costs.map(|costs| serde_json::to_value(costs).expect("costs are JSON")),
+        alternative: alternative.map(|other| serde_json::to_value(other).expect("an alternative is JSON")),
         made_at: now(),
     };
     store::decisions::insert(&mut tx, &row).await?;

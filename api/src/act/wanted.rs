@@ -7,8 +7,9 @@ use super::apply::{ApplyError, fence};
 use super::division::{DivisionInput, divide_devices};
 use super::replan::{
     InForce, ReplanRound, RoundError, Verdict, free_hardware, holds_in_force, part_held, parts_in_force, plan_pipeline,
-    share_of,
+    share_of, staying_parts,
 };
+use super::teams::load_teams;
 use crate::app::{App, now};
 use crate::decide::fleet::Fleet;
 use crate::decide::machines::{ReachableType, devices_in_reach, placed_in_reach};
@@ -44,7 +45,18 @@ pub(super) async fn note_wanted(
     let plans = parts.iter().map(|p| &p.part).collect();
     let round = &ReplanRound { devices, ..round.clone() };
     let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
-    let input = DivisionInput { wishes: free.clone(), hardware: &hardware, in_force: plans, measured, cancel, devices };
+    let teams = load_teams(&mut *app.pool.acquire().await?, &staying_parts(&parts, &free), &free).await?;
+    let live = fleet.counts();
+    let input = DivisionInput {
+        wishes: free.clone(),
+        hardware: &hardware,
+        in_force: plans,
+        teams: &teams,
+        live: &live,
+        measured,
+        cancel,
+        devices,
+    };
     for (wish, share) in free.iter().zip(divide_devices(&input).await) {
         // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age
         // of that plan does not count, because machines take their time too.

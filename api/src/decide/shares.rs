@@ -1,15 +1,16 @@
 //! How do several pipelines divide the fleet's devices, before each is planned on its part?
 //!
-//! Each pipeline has the devices of its part of a joint plan ([`with_spare`]). The others are divided in proportion to the
-//! pipelines' least work, by the method of largest remainders ([`divide`]). Least work is counted in busy devices, at the
-//! demand and with the fastest variants. One pipeline alone gets all devices.
+//! Each pipeline has the devices of its part of a joint plan ([`with_spare`]), as far as the quota of its project goes. The
+//! others are divided in proportion to the pipelines' least work, by the method of largest remainders ([`divide`]). Least
+//! work is counted in busy devices, at the demand and with the fastest variants. One pipeline alone gets all devices.
 
+use super::device_pool::DevicePool;
+use super::projects::DeviceCounts;
 use apportion_domain::{PipelinePlan, Plan};
 use apportion_wire::{ObjectiveSpec, PipelineSpec};
-use std::collections::BTreeMap;
-
-/// Devices by hardware type.
-pub type DeviceCounts = BTreeMap<String, u32>;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, BTreeSet};
+use utoipa::ToSchema;
 
 /// The devices of a pipeline's plan.
 #[must_use]
@@ -50,39 +51,99 @@ pub struct JointPart {
     pub planned: DeviceCounts,
     /// The devices of its plan in force.
     pub in_force: DeviceCounts,
+    /// The hardware types that it has measurements on.
+    pub usable: BTreeSet<String>,
+    /// Its level: those of level 0 have devices first.
+    pub level: usize,
+    /// Whether its part serves its demand.
+    pub supply: PlannedSupply,
     /// Its size.
     pub size: PipelineSize,
 }
 
-/// Divides all devices (`counts`) among pipelines with a joint plan. Each has its part of that plan. What is left goes
-/// first to pipelines whose plan in force has more: a plan in force does not lose a device that nobody needs. The rest is
-/// divided by size.
-#[must_use]
-pub fn with_spare(counts: &DeviceCounts, parts: &[JointPart]) -> Vec<DeviceCounts> {
-    let mut spare = counts.clone();
-    let mut shares: Vec<DeviceCounts> = Vec::with_capacity(parts.len());
-    let mut take = |hardware: &str, wanted: u32| {
-        let left = spare.get_mut(hardware).filter(|_| wanted > 0);
-        left.map_or(0, |left| {
-            let taken = wanted.min(*left);
-            *left -= taken;
-            taken
-        })
-    };
-    for part in parts {
-        shares.push(part.planned.iter().map(|(name, &count)| (name.clone(), take(name, count))).collect());
+/// Whether a part of a joint plan serves the demand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlannedSupply {
+    /// All of it.
+    Enough,
+    /// Less of it, because there are too few devices.
+    Short,
+}
+
+/// The plan that a pipeline would have with all devices of a round to itself, as far as the quota of its project goes. It
+/// is the best of the formulation, without a check on samples.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
+pub struct AlternativePlan {
+    /// Its devices by hardware type.
+    pub devices: BTreeMap<String, u32>,
+    /// Its replicas.
+    pub replicas: u64,
+    /// The cost of its devices per hour.
+    pub cost_per_hour: f64,
+    /// Its accuracy.
+    pub accuracy: f64,
+}
+
+impl AlternativePlan {
+    /// The figures of a plan of one pipeline.
+    #[must_use]
+    pub fn of(plan: &Plan) -> Self {
+        let mut devices = DeviceCounts::new();
+        plan.pipelines.iter().flat_map(devices_of).for_each(|(name, count)| *devices.entry(name).or_default() += count);
+        let accuracy = plan.pipelines.first().map_or(0.0, |part| part.accuracy);
+        Self { devices, replicas: plan.replicas(), cost_per_hour: plan.cost_per_hour, accuracy }
     }
-    for (part, share) in parts.iter().zip(&mut shares) {
-        for (name, &count) in &part.in_force {
-            let has = share.get(name).copied().unwrap_or(0);
-            *share.entry(name.clone()).or_default() += take(name, count.saturating_sub(has));
+}
+
+/// Divides the devices of the pool among pipelines with a joint plan, as far as the quotas go. Each has its part of that
+/// plan. Of the rest, pipelines whose parts are short have all first, level by level. What is left goes to pipelines whose
+/// plan in force has more: a plan in force does not lose a device that nobody needs. The rest is divided by size.
+#[must_use]
+pub fn with_spare(pool: &mut DevicePool, parts: &[JointPart]) -> Vec<DeviceCounts> {
+    let mut order: Vec<usize> = (0..parts.len()).collect();
+    order.sort_by_key(|&at| parts[at].level);
+    let mut shares = vec![DeviceCounts::new(); parts.len()];
+    for &at in &order {
+        shares[at] = pool.take_all(at, &parts[at].planned);
+    }
+    let short: Vec<usize> = order.iter().copied().filter(|&at| parts[at].supply == PlannedSupply::Short).collect();
+    for of_level in short.chunk_by(|&a, &b| parts[a].level == parts[b].level) {
+        divide_rest(pool, parts, of_level, &mut shares);
+    }
+    for &at in &order {
+        for (name, &count) in &parts[at].in_force {
+            let has = shares[at].get(name).copied().unwrap_or(0);
+            let taken = pool.take(at, name, count.saturating_sub(has));
+            *shares[at].entry(name.clone()).or_default() += taken;
         }
     }
-    let sizes: Vec<PipelineSize> = parts.iter().map(|part| part.size).collect();
-    for (share, more) in shares.iter_mut().zip(divide(&spare, &sizes)) {
-        more.into_iter().for_each(|(name, count)| *share.entry(name).or_default() += count);
-    }
+    let all: Vec<usize> = (0..parts.len()).collect();
+    divide_rest(pool, parts, &all, &mut shares);
     shares
+}
+
+/// Divides the rest of the pool among some of the pipelines, by size. No pipeline gets a type that it cannot use.
+fn divide_rest(pool: &mut DevicePool, parts: &[JointPart], members: &[usize], shares: &mut [DeviceCounts]) {
+    let names: Vec<String> = pool.left().keys().cloned().collect();
+    let largest = pool.left().iter().max_by_key(|(_, count)| **count).map(|(name, _)| name.clone());
+    for name in names {
+        // Each pass gives all that is left, or closes a pipeline whose quota is used up.
+        loop {
+            let left = pool.left().get(&name).copied().unwrap_or(0);
+            let is_open = |at: &usize| parts[*at].usable.contains(&name) && pool.available(*at, &name) > 0;
+            let open: Vec<usize> = members.iter().copied().filter(is_open).collect();
+            if left == 0 || open.is_empty() {
+                break;
+            }
+            let tasks = |at: usize| if Some(&name) == largest.as_ref() { parts[at].size.tasks } else { 0 };
+            let sizes: Vec<PipelineSize> =
+                open.iter().map(|&at| PipelineSize { tasks: tasks(at), ..parts[at].size }).collect();
+            for (at, offered) in open.into_iter().zip(divide(&DeviceCounts::from([(name.clone(), left)]), &sizes)) {
+                let taken = pool.take(at, &name, offered.get(&name).copied().unwrap_or(0));
+                *shares[at].entry(name.clone()).or_default() += taken;
+            }
+        }
+    }
 }
 
 /// The devices that a pipeline keeps busy at least: the sum over its tasks of queries per second times least time per
@@ -163,6 +224,8 @@ pub fn divide(counts: &DeviceCounts, pipelines: &[PipelineSize]) -> Vec<DeviceCo
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::decide::device_pool::ProjectRoom;
+    use crate::decide::projects::ProjectQuota;
 
     fn sizes(list: &[(f64, u32)]) -> Vec<PipelineSize> {
         list.iter().map(|&(least_work, tasks)| PipelineSize { least_work, tasks }).collect()
@@ -177,23 +240,32 @@ mod tests {
     }
 
     fn part(planned: &[(&str, u32)], in_force: &[(&str, u32)], least_work: f64) -> JointPart {
-        let size = PipelineSize { least_work, tasks: 1 };
-        JointPart { planned: devices(planned), in_force: devices(in_force), size }
+        JointPart {
+            planned: devices(planned),
+            in_force: devices(in_force),
+            usable: ["x", "y", "z"].map(str::to_owned).into(),
+            level: 0,
+            supply: PlannedSupply::Enough,
+            size: PipelineSize { least_work, tasks: 1 },
+        }
+    }
+
+    /// The shares without quotas.
+    fn shares(counts: &[(&str, u32)], parts: &[JointPart]) -> Vec<DeviceCounts> {
+        with_spare(&mut DevicePool::new(devices(counts), Vec::new(), BTreeMap::new()), parts)
     }
 
     #[test]
     fn each_pipeline_has_its_part_of_the_joint_plan() {
         let parts = [part(&[("x", 4)], &[], 1.0), part(&[("y", 4)], &[], 9.0)];
-        let shares = with_spare(&devices(&[("x", 4), ("y", 4)]), &parts);
-        assert_eq!((shares[0]["x"], shares[0]["y"]), (4, 0));
-        assert_eq!((shares[1]["x"], shares[1]["y"]), (0, 4));
+        assert_eq!(shares(&[("x", 4), ("y", 4)], &parts), [devices(&[("x", 4)]), devices(&[("y", 4)])]);
     }
 
     #[test]
     fn spare_devices_go_first_to_plans_in_force() {
         let parts = [part(&[("x", 1)], &[("x", 3)], 1.0), part(&[("x", 1)], &[("x", 1)], 9.0)];
-        assert_eq!(with_spare(&devices(&[("x", 4)]), &parts), [devices(&[("x", 3)]), devices(&[("x", 1)])]);
-        let many = with_spare(&devices(&[("x", 24)]), &parts);
+        assert_eq!(shares(&[("x", 4)], &parts), [devices(&[("x", 3)]), devices(&[("x", 1)])]);
+        let many = shares(&[("x", 24)], &parts);
         assert_eq!((many[0]["x"], many[1]["x"]), (3 + 3, 1 + 17), "the other 20 by work, at least one for each");
     }
 
@@ -201,10 +273,32 @@ mod tests {
     fn shares_are_all_devices_and_no_more() {
         for (planned, count) in [(3_u32, 2_u32), (0, 7), (2, 5), (5, 5)] {
             let parts = [part(&[("x", planned)], &[("x", 2), ("z", 1)], 1.0), part(&[], &[("x", 4)], 2.0)];
-            let shares = with_spare(&devices(&[("x", count), ("y", 3)]), &parts);
+            let shares = shares(&[("x", count), ("y", 3)], &parts);
             let sum = |name: &str| shares.iter().filter_map(|share| share.get(name)).sum::<u32>();
             assert_eq!((sum("x"), sum("y"), sum("z")), (count, 3, 0), "{planned} planned: {shares:?}");
         }
+    }
+
+    #[test]
+    fn spare_devices_go_to_short_pipelines_by_level() {
+        let short = |level, least_work| JointPart { level, supply: PlannedSupply::Short, ..part(&[], &[], least_work) };
+        let served = part(&[("x", 1)], &[("x", 4)], 5.0);
+        // all that is left, before the plan in force keeps more than it needs
+        assert_eq!(shares(&[("x", 7)], &[served.clone(), short(2, 1.0), short(1, 1.0)])[2], devices(&[("x", 6)]));
+        let side_by_side = shares(&[("x", 7)], &[served.clone(), short(1, 2.0), short(1, 1.0)]);
+        assert_eq!(side_by_side[1..], [devices(&[("x", 4)]), devices(&[("x", 2)])]);
+        let unusable = JointPart { usable: BTreeSet::new(), ..short(1, 1.0) };
+        assert_eq!(shares(&[("x", 7)], &[served, unusable])[0], devices(&[("x", 7)]));
+    }
+
+    #[test]
+    fn spare_devices_stay_within_quotas() {
+        let quota = ProjectQuota { hardware: devices(&[("x", 3)]), ..ProjectQuota::default() };
+        let room = ProjectRoom { project: "a".into(), members: vec![0, 1], quota };
+        let parts = [part(&[("x", 2)], &[("x", 9)], 9.0), part(&[("x", 2)], &[], 9.0), part(&[], &[], 1.0)];
+        let mut pool = DevicePool::new(devices(&[("x", 10)]), vec![room], BTreeMap::new());
+        let shares = with_spare(&mut pool, &parts);
+        assert_eq!(shares, [devices(&[("x", 2)]), devices(&[("x", 1)]), devices(&[("x", 7)])]);
     }
 
     #[test]

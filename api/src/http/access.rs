@@ -70,7 +70,7 @@ pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
         _ if ADMINISTRATION.iter().any(|resource| pattern.starts_with(resource)) => Scope::Admin,
         _ if is_read => Scope::Read,
         "/v1/agents/{number}" => Scope::Admin,
-        _ if pattern.starts_with("/v1/hardware") => Scope::Admin,
+        _ if pattern.starts_with("/v1/hardware") || pattern.starts_with("/v1/projects") => Scope::Admin,
         // A planning client stores files, and other clients' pipelines may need them soon.
         "/v1/files/{sha256}" if *method == Method::DELETE => Scope::Apply,
         _ if PLANNING.contains(&pattern) => Scope::Plan,
@@ -302,6 +302,8 @@ mod tests {
         assert_eq!(needed(Method::PUT, "/v1/target"), Some(Scope::Apply));
         assert_eq!(needed(Method::DELETE, "/v1/pipelines/{name}"), Some(Scope::Apply));
         assert_eq!(needed(Method::PUT, "/v1/hardware/{name}"), Some(Scope::Admin));
+        assert_eq!(needed(Method::PUT, "/v1/projects/{name}"), Some(Scope::Admin));
+        assert_eq!(needed(Method::GET, "/v1/projects/{name}"), Some(Scope::Read));
         assert_eq!(needed(Method::GET, "/v1/tokens"), Some(Scope::Admin));
         assert_eq!(needed(Method::GET, "/v1/audit"), Some(Scope::Admin));
         assert_eq!(needed(Method::GET, "/v1/webhooks/{name}"), Some(Scope::Admin));

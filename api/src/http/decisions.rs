@@ -4,6 +4,7 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::HandlerResult;
 use crate::app::App;
 use crate::decide::replacement::Costs;
+use crate::decide::shares::AlternativePlan;
 use crate::store::decisions::{self as rows, DecisionFilter, DecisionRow};
 use actix_web::web;
 use apportion_wire::DecisionKind;
@@ -30,6 +31,9 @@ pub struct DecisionDocument {
     /// The costs, if a plan for `min_cost` was compared with the one in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
+    /// The plan that the pipeline would have with all devices of the round to itself, if several pipelines took part.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub alternative: Option<AlternativePlan>,
     /// When it was made.
     pub made_at: DateTime<Utc>,
 }
@@ -66,6 +70,7 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, DecisionsQuery>) -> 
         demand_qps: row.demand_qps,
         plan: row.plan,
         costs: row.costs.and_then(|costs| serde_json::from_value(costs).ok()),
+        alternative: row.alternative.and_then(|alternative| serde_json::from_value(alternative).ok()),
         made_at: row.made_at,
     };
     Ok(page.answer(rows, |row| row.id, document))

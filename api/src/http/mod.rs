@@ -35,6 +35,7 @@ pub mod plan_diff;
 pub mod planned_problem;
 pub mod plans;
 pub mod profiles;
+pub mod projects;
 pub mod refusal;
 pub mod schedules;
 mod secure;
@@ -105,6 +106,7 @@ pub fn server(app: App, listener: TcpListener, tls: Option<ServerTls>) -> std::i
 fn routes(config: &mut web::ServiceConfig) {
     config
         .configure(hardware::configure)
+        .configure(projects::configure)
         .configure(profiles::configure)
         .configure(pipelines::configure)
         .configure(loads::configure)

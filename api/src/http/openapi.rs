@@ -4,8 +4,8 @@ use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, comparisons, decisions, demand, drift, events, explanations, files, frontiers, hardware, health,
-    holds, loads, machines, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, times, tokens,
-    traces, webhooks,
+    holds, loads, machines, metrics, pipelines, plan_diff, plans, profiles, projects, schedules, simulations, target,
+    times, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -29,6 +29,10 @@ use utoipa_swagger_ui::SwaggerUi;
         hardware::get,
         hardware::put,
         hardware::delete,
+        projects::list,
+        projects::get,
+        projects::put,
+        projects::delete,
         pipelines::list,
         pipelines::get,
         pipelines::put,
@@ -111,6 +115,7 @@ use utoipa_swagger_ui::SwaggerUi;
     modifiers(&CommonRefusals, &NeededScopes, &LinkHeaders),
     tags(
         (name = "hardware", description = "Hardware types with their prices."),
+        (name = "projects", description = "The limits of teams, and who has devices first."),
         (name = "pipelines", description = "Pipelines, what was measured of them, and their load."),
         (name = "files", description = "Model files by digest."),
         (name = "traces", description = "Loads that plans must hold on."),

@@ -5,7 +5,8 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::sources;
 use crate::app::{App, now};
-use crate::store::{Condition, arrivals, pipelines as rows};
+use crate::decide::projects::{DEFAULT_PROJECT, project_of};
+use crate::store::{Condition, PgConnection, arrivals, pipelines as rows, projects};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_wire::{PipelineSpec, ReplanMode};
@@ -124,8 +125,21 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     check_workloads(&app, &spec)?;
     check_sources(&app, &spec).await?;
     let document = serde_json::to_value(&spec).expect("a spec is JSON");
-    let version = rows::put(&mut *app.pool.acquire().await?, &name, &document, &condition, now()).await?;
+    let mut tx = app.pool.begin().await?;
+    check_project(&mut tx, &spec).await?;
+    let version = rows::put(&mut tx, &name, &document, &condition, now()).await?;
+    tx.commit().await?;
     Ok(body::written(version, &format!("pipeline {name}"))?.json(document))
+}
+
+/// Refuses a project that does not exist: its quota would not hold. The project stays until the pipeline is stored.
+async fn check_project(tx: &mut PgConnection, spec: &PipelineSpec) -> Result<(), Refusal> {
+    let project = project_of(spec);
+    if project == DEFAULT_PROJECT || projects::share(tx, project).await? {
+        return Ok(());
+    }
+    let expected = format!("expected a project (PUT /v1/projects/{project} makes it), or no such member");
+    Err(Refusal::value("/replan/project", format!("{project:?}: {expected}")))
 }
 
 /// Refuses workloads that this service never scales.

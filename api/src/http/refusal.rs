@@ -138,7 +138,7 @@ impl From<ApplyError> for Refusal {
         match error {
             ApplyError::Database(error) => error.into(),
             ApplyError::Document(bad) => bad.into(),
-            ApplyError::Held(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
+            ApplyError::Held(_) | ApplyError::Quota(_) => Self::new(StatusCode::CONFLICT, error.to_string()),
             ApplyError::LeaseLost(_) => Self::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
             ApplyError::Stale(_) => Self::new(StatusCode::PRECONDITION_FAILED, error.to_string()),
             ApplyError::Plan { .. } | ApplyError::Compose(_) | ApplyError::Tensors { .. } => {

@@ -206,13 +206,14 @@ pub async fn diff(app: web::Data<App>, query: web::Query<DiffQuery>) -> HandlerR
     Ok(HttpResponse::Ok().json(preview::compare(&app, &from, &to).await?))
 }
 
-/// Replaces the target by compare-and-set: `If-Match` names the generation that is replaced.
+/// Replaces the target by compare-and-set: `If-Match` names the generation that is replaced. A target that exceeds the
+/// quota of a project is refused, in a dry run too.
 #[utoipa::path(put, path = "/v1/target", tag = "fleet", operation_id = "put_target",
     params(GenerationMatch, DryRunQuery),
     request_body(content = TargetRequest, description = "The plans."),
     responses((status = 200, description = "The target in force now; with `dry_run` the change that would come.",
         body = TargetAnswer, headers(("ETag" = String, description = "Its generation."))),
-        RefusalReply<412>, RefusalReply<428>))]
+        RefusalReply<409>, RefusalReply<412>, RefusalReply<428>))]
 pub async fn put(
     app: web::Data<App>,
     condition: Condition,
@@ -236,7 +237,7 @@ pub async fn put(
     request_body(content = RollbackRequest, description = "The earlier target."),
     responses((status = 200, description = "The target in force now; with `dry_run` the change that would come.",
         body = TargetAnswer, headers(("ETag" = String, description = "Its generation."))),
-        RefusalReply<404>, RefusalReply<412>, RefusalReply<428>))]
+        RefusalReply<404>, RefusalReply<409>, RefusalReply<412>, RefusalReply<428>))]
 pub async fn rollback(
     app: web::Data<App>,
     condition: Condition,

@@ -22,6 +22,8 @@ pub struct DecisionRow {
     pub plan: Option<Uuid>,
     /// The costs of the plan in force and the new one, if they decided.
     pub costs: Option<serde_json::Value>,
+    /// The plan that the pipeline would have with all devices to itself, if one was made.
+    pub alternative: Option<serde_json::Value>,
     /// When it was made.
     pub made_at: Time,
 }
@@ -41,8 +43,8 @@ pub struct DecisionFilter {
 /// The database's.
 pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
     sqlx::query(
-        "insert into decisions (id, pipeline, decision, reason, demand_qps, plan, costs, made_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8)",
+        "insert into decisions (id, pipeline, decision, reason, demand_qps, plan, costs, alternative, made_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, $9)",
     )
     .bind(row.id)
     .bind(&row.pipeline)
@@ -51,6 +53,7 @@ pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
     .bind(row.demand_qps)
     .bind(row.plan)
     .bind(&row.costs)
+    .bind(&row.alternative)
     .bind(row.made_at)
     .execute(db)
     .await?;
@@ -68,7 +71,7 @@ pub async fn list(
     limit: i64,
 ) -> Result<Vec<DecisionRow>> {
     sqlx::query_as(
-        "select id, pipeline, decision, reason, demand_qps, plan, costs, made_at from decisions
+        "select id, pipeline, decision, reason, demand_qps, plan, costs, alternative, made_at from decisions
          where ($1::text is null or pipeline = $1) and ($2::text is null or decision = $2)
          and ($3::uuid is null or id < $3) order by id desc limit $4",
     )

@@ -29,6 +29,7 @@ pub mod machines;
 pub mod pipelines;
 pub mod plans;
 pub mod processes;
+pub mod projects;
 pub mod pushed_facts;
 pub mod retention;
 pub mod schedules;

@@ -21,6 +21,7 @@ mod openapi;
 mod outcomes;
 mod page;
 mod plans;
+mod projects;
 mod replan;
 mod retention;
 mod schedules;

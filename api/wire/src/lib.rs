@@ -31,6 +31,7 @@ pub mod spec;
 pub mod states;
 pub mod trace_csv;
 pub mod tree;
+pub mod validation;
 mod workload_check;
 pub mod workloads;
 mod yaml_bounds;
@@ -46,7 +47,7 @@ pub use plan_read::{plan_for_from_tree, plan_from_tree, read_plan, read_plan_for
 pub use problem::{ProblemFile, hardware_from_tree, problem_from_tree, read_problem};
 pub use profile_csv::{AccuracyUnit, ProfileCsvRow, read_profile_csv, write_profile_csv};
 pub use profile_set::{
-    MeasuredRow, MeasuredTask, MeasuredVariant, ProfileSet, pipeline_spec_from_tree, profile_set_from_tree,
+    MeasuredRow, MeasuredTask, MeasuredVariant, PRIORITY_MAX, ProfileSet, pipeline_spec_from_tree, profile_set_from_tree,
     read_pipeline_spec, read_profile_set,
 };
 pub use result_csv::{RecordedOutcome, RequestRow, write_requests};
@@ -58,8 +59,7 @@ pub use result_file::{
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use simulation_file::{SimulatedPipelineFile, SimulationFile};
 pub use spec::{
-    HardwareSpec, MatchSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ProfileRowSpec, ReplanSpec, TaskSpec, TensorSpec,
-    ValidationSpec, VariantSpec,
+    HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ProfileRowSpec, ReplanSpec, TaskSpec, TensorSpec, VariantSpec,
 };
 pub use states::{
     AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope,
@@ -67,4 +67,5 @@ pub use states::{
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;
+pub use validation::{MatchSpec, ValidationSpec};
 pub use workloads::{KubernetesSpec, WorkloadSpec};

@@ -104,7 +104,8 @@ impl ProblemSpec {
         let deployed = deployed_of(&self.deployed, &pipelines, &hardware, "/deployed")?;
         let switching_weight = self.switching.as_ref().map_or(0.0, |s| s.weight);
         let notes = self.notes.clone();
-        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, notes })
+        let quotas = Vec::new();
+        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, quotas, notes })
     }
 }
 

@@ -258,6 +258,26 @@ fn add_measurements(variant: &mut VariantSpec, task: &str, profiles: &ProfileSet
     }
 }
 
+/// Largest priority, above and below 0.
+pub const PRIORITY_MAX: i64 = 1_000;
+/// Most characters of the name of a project.
+const PROJECT_CHARS_MAX: usize = 128;
+
+fn check_project(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
+    let mut problems = Vec::new();
+    let is_name =
+        |name: &str| (1..=PROJECT_CHARS_MAX).contains(&name.chars().count()) && !name.chars().any(char::is_control);
+    if let Some(project) = replan.project.as_ref().filter(|project| !is_name(project)) {
+        let expected = format!("a name of 1 to {PROJECT_CHARS_MAX} characters without control characters");
+        problems.push(Invalid::new("/replan/project", format!("{project:?}"), expected));
+    }
+    if let Some(priority) = replan.priority.filter(|priority| !(-PRIORITY_MAX..=PRIORITY_MAX).contains(priority)) {
+        let expected = format!("a whole number from -{PRIORITY_MAX} to {PRIORITY_MAX}");
+        problems.push(Invalid::new("/replan/priority", priority, expected));
+    }
+    problems
+}
+
 fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
     const PERIOD_S_MIN: f64 = 0.1;
     const PERIOD_S_MAX: f64 = 86_400.0;
@@ -287,6 +307,7 @@ fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
         }
     }
     problems.extend(check_sources(&replan.mode, replan.demand.as_ref(), replan.deployed.as_ref()));
+    problems.extend(check_project(replan));
     if let Some(objective) = &replan.objective {
         problems.extend(objective_of(objective, "/replan/objective").err().map(|e| e.0).unwrap_or_default());
         if let Some(budget) = objective.budget_per_hour.filter(|budget| !(0.0..=NUMBER_MAX).contains(budget)) {

@@ -4,6 +4,7 @@
 use crate::demand_source::{DemandSourceSpec, DeploymentSourceSpec};
 use crate::record::{FileKind, record};
 use crate::states::ReplanMode;
+use crate::validation::ValidationSpec;
 use crate::workloads::KubernetesSpec;
 use apportion_domain::{
     AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Queueing, Route, RoutingPolicy, TaskKind,
@@ -321,37 +322,6 @@ record! {
 }
 
 record! {
-    /// Labelled examples for measuring accuracy, fan-out and path accuracy. Paths are relative to the file.
-    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ValidationSpec {
-        /// Array file (`.npy`) by input tensor of the root; the first dimension counts the examples.
-        pub inputs: BTreeMap<String, String> => required,
-        /// JSON file: for each example the list of its labels `{value, at}`.
-        pub labels: String => required,
-        /// The outputs that are compared with the labels.
-        #[serde(rename = "match")]
-        pub matching: MatchSpec => required.named("match"),
-    }
-}
-
-record! {
-    /// The output tensors of the sinks that are compared with the labels.
-    #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct MatchSpec {
-        /// Output that must equal a label's `value`.
-        pub value: String => required,
-        /// Output that must be near a label's `at`.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub at: Option<String> => optional.or_null(),
-        /// The largest distance, in the unit of the positions.
-        #[serde(default, skip_serializing_if = "Option::is_none")]
-        pub within: Option<f64> => optional.or_null(),
-    }
-}
-
-record! {
     /// The replan settings of a pipeline.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
@@ -383,6 +353,12 @@ record! {
         /// `min_cost`, a new plan comes into force only if it saves more on the last loads than the change costs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub objective: Option<ObjectiveSpec> => optional.or_null(),
+        /// The project that the pipeline belongs to; default `default`. Its quotas hold for all its pipelines together.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub project: Option<String> => optional.or_null(),
+        /// Which pipelines of the project have devices first, -1000 to 1000: those with the higher number; default 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub priority: Option<i64> => optional.or_null(),
         /// Where the demand of a pipeline without agents comes from; only with the mode `advisory`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub demand: Option<DemandSourceSpec> => optional.or_null(),
@@ -406,6 +382,8 @@ impl Default for ReplanSpec {
             ladder_headroom: None,
             correct_profiles: None,
             objective: None,
+            project: None,
+            priority: None,
             demand: None,
             deployed: None,
             kubernetes: None,

@@ -251,6 +251,11 @@ fn a_registered_pipeline_is_checked_without_its_measurements() {
             format!("{good}replan: {{ladder: 2, ladder_headroom: 3}}\n"),
             "/replan/ladder_headroom: 3: expected a factor from 0.1 to 2,",
         ),
+        (format!("{good}replan: {{project: \"\"}}\n"), "/replan/project: \"\": expected a name of 1 to 128 characters"),
+        (
+            format!("{good}replan: {{priority: 1001}}\n"),
+            "/replan/priority: 1001: expected a whole number from -1000 to 1000",
+        ),
         (format!("{good}validation: {{label: x}}\n"), "/validation/label: unknown key"),
         (good.replace("100", "-1"), "/slo_ms: -1: expected a number above 0"),
     ];

@@ -2,8 +2,8 @@
 
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::{
-    AuditResource, DecisionResource, EventResource, HardwareResource, MachineResource, PipelineResource, ScheduleResource,
-    WebhookResource,
+    AuditResource, DecisionResource, EventResource, HardwareResource, MachineResource, PipelineResource, ProjectResource,
+    ScheduleResource, WebhookResource,
 };
 use crate::{
     advise, agent, bench, check, compare, completions, config, context, demo, deploy, diff, export, frontier, hold, import,
@@ -67,6 +67,9 @@ pub enum Command {
     /// List, register and delete the hardware types of a running service.
     #[command(subcommand)]
     Hardware(ResourceCommand<HardwareResource>),
+    /// List, write and delete the projects of a running service: their quotas, and which of them have devices first.
+    #[command(subcommand)]
+    Project(ResourceCommand<ProjectResource>),
     /// Plan again, or hold, at given times.
     #[command(subcommand)]
     Schedule(ResourceCommand<ScheduleResource>),
@@ -134,6 +137,7 @@ impl Command {
             Self::Machine(command) => command.run(),
             Self::Pipeline(command) => command.run(),
             Self::Hardware(command) => command.run(),
+            Self::Project(command) => command.run(),
             Self::Schedule(command) => command.run(),
             Self::Decision(command) => command.run(),
             Self::Event(command) => command.run(),

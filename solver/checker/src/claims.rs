@@ -27,6 +27,35 @@ pub(crate) fn check_devices(problem: &Problem, plan: &Plan, findings: &mut Vec<F
     }
 }
 
+/// Checks the devices of each quota's pipelines. A pipeline counts the whole devices that it has by itself.
+pub(crate) fn check_quotas(problem: &Problem, plan: &Plan, findings: &mut Vec<Finding>) {
+    for quota in &problem.quotas {
+        let mut devices = vec![0_u64; problem.hardware.len()];
+        for part in quota.pipelines.iter().filter_map(|&p| plan.pipeline(&problem.pipeline(p).name)) {
+            let alone = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
+            for (name, count) in alone.devices() {
+                if let Some(h) = problem.hardware_named(name) {
+                    devices[h.get()] += count;
+                }
+            }
+        }
+        let mut refuse = |evidence: String| findings.push(Finding::new(rules::QUOTA, &quota.name, evidence));
+        for ((hardware, &has), count) in problem.hardware.iter().zip(&devices).zip(&quota.counts) {
+            if let Some(count) = count.filter(|&count| has > u64::from(count)) {
+                refuse(format!("{has} {}, the quota is {count}", hardware.name));
+            }
+        }
+        let all: u64 = devices.iter().sum();
+        if let Some(most) = quota.devices.filter(|&most| all > u64::from(most)) {
+            refuse(format!("{all} devices, the quota is {most}"));
+        }
+        let cost: f64 = problem.hardware.iter().zip(&devices).map(|(h, &n)| h.price_per_hour * n as f64).sum();
+        if let Some(most) = quota.cost_per_hour.filter(|&most| !at_most(cost, most)) {
+            refuse(format!("the devices cost {cost:.6} an hour, the quota is {most}"));
+        }
+    }
+}
+
 /// Checks the accuracy floor, and the claims of one pipeline's part.
 pub(crate) fn check_pipeline(
     pipeline: &Pipeline,

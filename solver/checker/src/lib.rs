@@ -49,6 +49,7 @@ pub fn check(problem: &Problem, plan: &Plan) -> Vec<Finding> {
         }
     }
     claims::check_devices(problem, plan, &mut findings);
+    claims::check_quotas(problem, plan, &mut findings);
     findings
 }
 

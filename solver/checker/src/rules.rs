@@ -28,6 +28,8 @@ pub const MISSING_TASK: &str = "missing_task";
 pub const DEVICES: &str = "devices";
 /// The devices cost more than the budget.
 pub const BUDGET: &str = "budget";
+/// Pipelines of a quota have more devices, or more expensive ones, than it permits.
+pub const QUOTA: &str = "quota";
 /// A group's load exceeds `(replicas - survive) * q`.
 pub const CAPACITY: &str = "capacity";
 /// A flow is no root-to-sink sequence of the plan's groups.

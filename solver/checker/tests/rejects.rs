@@ -2,9 +2,10 @@
 
 use apportion_checker::{check, rules};
 use apportion_domain::{
-    AccuracyModel, Assignment, Edge, FanoutCounts, Flow, GroupName, Hardware, HardwareIndex, LatencyRule, Mode, Objective,
-    Partial, PathAccuracy, Pipeline, PipelineDraft, PipelinePlan, Plan, Problem, ProblemDraft, Profile, ProfileRow, Route,
-    Routing, ServingPolicy, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant, VariantIndex,
+    AccuracyModel, Assignment, DeviceQuota, Edge, FanoutCounts, Flow, GroupName, Hardware, HardwareIndex, LatencyRule,
+    Mode, Objective, Partial, PathAccuracy, Pipeline, PipelineDraft, PipelineIndex, PipelinePlan, Plan, Problem,
+    ProblemDraft, Profile, ProfileRow, Route, Routing, ServingPolicy, ServingWishes, Share, Task, TaskIndex, TaskKind,
+    Variant, VariantIndex,
 };
 use std::collections::BTreeMap;
 
@@ -221,6 +222,24 @@ fn rejects_a_good_plan_under_each_stricter_problem() {
     for (rule, change) in stricter {
         rejects(rule, &problem_of(draft_with(change), |_| {}), &plan());
     }
+}
+
+#[test]
+fn rejects_a_good_plan_over_a_quota() {
+    let of = |change: fn(&mut DeviceQuota)| {
+        let unlimited =
+            DeviceQuota { name: "team".into(), pipelines: vec![], counts: vec![None], devices: None, cost_per_hour: None };
+        let mut quota = DeviceQuota { pipelines: vec![PipelineIndex(0)], ..unlimited };
+        change(&mut quota);
+        problem_of(draft(), |p| p.quotas.push(quota))
+    };
+    // six devices of price 2
+    type Change = fn(&mut DeviceQuota);
+    let kept: [Change; 4] = [|_| {}, |q| q.counts[0] = Some(6), |q| q.devices = Some(6), |q| q.cost_per_hour = Some(12.0)];
+    kept.into_iter().for_each(|change| assert_eq!(check(&of(change), &plan()), []));
+    assert_eq!(check(&of(|q| (q.counts[0], q.pipelines) = (Some(0), vec![])), &plan()), [], "a quota of others");
+    let broken: [Change; 3] = [|q| q.counts[0] = Some(5), |q| q.devices = Some(5), |q| q.cost_per_hour = Some(11.0)];
+    broken.into_iter().for_each(|change| rejects(rules::QUOTA, &of(change), &plan()));
 }
 
 #[test]

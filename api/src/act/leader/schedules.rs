@@ -6,8 +6,8 @@
 
 use super::fleet::FleetWatch;
 use crate::act::apply::{ApplyError, fence};
-use crate::act::replan::RoundSummary;
 use crate::act::replanned::{DemandOrigin, replanned_spec, scheduled_spec};
+use crate::act::round::RoundSummary;
 use crate::app::{App, now};
 use crate::decide::replan::ReplanInput;
 use crate::decide::schedule::{PassedDues, ScheduleSpec, ScheduledHold, ScheduledReplan, mean_qps, scheduled_input};

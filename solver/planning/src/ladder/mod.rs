@@ -85,6 +85,7 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
         let of_pipeline = problem.changed(|draft| {
             draft.pipelines = vec![p.clone()];
             draft.deployed.clear();
+            draft.quotas.clear();
         });
         let Ok(of_pipeline) = of_pipeline else { continue };
         let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;

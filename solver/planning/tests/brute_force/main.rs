@@ -88,6 +88,23 @@ fn the_planner_agrees_with_brute_force() {
 }
 
 #[test]
+fn plans_within_quotas_agree_with_brute_force() {
+    for &rule in RULES {
+        let (mut wrong, mut infeasible, mut decisive) = (Vec::new(), 0, 0);
+        for seed in 0..PROBLEMS {
+            let problem = draw::problem_with_quotas(seed, rule);
+            let (best, free) = (oracle::best(&problem), oracle::best(&draw::problem(seed, rule)));
+            let (outcome, report) = solve(&problem);
+            infeasible += u64::from(best.is_none() && free.is_some());
+            decisive += u64::from(best.is_some() && best != free);
+            wrong.extend(judge(&problem, &outcome, &report, best).map(|why| format!("seed {seed}: {why}")));
+        }
+        assert!(wrong.is_empty(), "{rule}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
+        assert!(infeasible >= PROBLEMS / 20 && decisive >= PROBLEMS / 40, "too alike: {infeasible}, {decisive}");
+    }
+}
+
+#[test]
 fn planning_again_from_a_plan_changes_nothing() {
     for &rule in RULES {
         let mut changed = Vec::new();

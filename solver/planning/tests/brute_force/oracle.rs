@@ -47,12 +47,13 @@ struct Way {
     switching: f64,
     accuracy: f64,
     only_best: bool,
+    /// Whole devices of each pipeline; empty without quotas.
+    devices: Vec<Vec<u64>>,
 }
 
 /// The best of all ways; `None` if there is none.
 pub fn best(problem: &Problem) -> Option<Best> {
-    let mut ways =
-        vec![Way { eighths: vec![0; problem.hardware.len()], replicas: 0, switching: 0.0, accuracy: 0.0, only_best: true }];
+    let mut ways = vec![Way::nothing(problem)];
     let total: f64 = problem.pipelines.iter().map(|p| p.weight).sum();
     for (p, pipeline) in problem.pipelines.iter().enumerate() {
         let own = ways_of(problem, PipelineIndex(p));
@@ -61,7 +62,7 @@ pub fn best(problem: &Problem) -> Option<Best> {
     }
     let cost = |w: &Way| cost(problem, w);
     let budget = problem.objective.budget_per_hour.unwrap_or(f64::INFINITY);
-    ways.retain(|w| cost(w) <= budget + SLACK * budget.clamp(1.0, 1e9));
+    ways.retain(|w| cost(w) <= budget + SLACK * budget.clamp(1.0, 1e9) && keeps_quotas(problem, w));
     let least = |value: &dyn Fn(&Way) -> f64| ways.iter().map(value).fold(f64::INFINITY, f64::min);
     if ways.is_empty() {
         return None;
@@ -93,6 +94,27 @@ fn join(a: &Way, b: &Way, weight: f64) -> Way {
         switching: a.switching + b.switching,
         accuracy: a.accuracy + weight * b.accuracy,
         only_best: a.only_best && b.only_best,
+        devices: a.devices.iter().chain(&b.devices).cloned().collect(),
+    }
+}
+
+/// Whether the pipelines of each quota, by their own whole devices, have no more than it permits.
+fn keeps_quotas(problem: &Problem, way: &Way) -> bool {
+    problem.quotas.iter().all(|quota| {
+        let of_type = |h: usize| quota.pipelines.iter().map(|p| way.devices[p.get()][h]).sum::<u64>();
+        let used: Vec<u64> = (0..problem.hardware.len()).map(of_type).collect();
+        let cost: f64 = problem.hardware.iter().zip(&used).map(|(h, &n)| h.price_per_hour * n as f64).sum();
+        used.iter().zip(&quota.counts).all(|(&n, count)| count.is_none_or(|count| n <= u64::from(count)))
+            && quota.devices.is_none_or(|most| used.iter().sum::<u64>() <= u64::from(most))
+            && quota.cost_per_hour.is_none_or(|most| cost <= most + SLACK * most.max(1.0))
+    })
+}
+
+impl Way {
+    /// No pipeline runs.
+    fn nothing(problem: &Problem) -> Self {
+        let eighths = vec![0; problem.hardware.len()];
+        Self { eighths, replicas: 0, switching: 0.0, accuracy: 0.0, only_best: true, devices: Vec::new() }
     }
 }
 
@@ -312,7 +334,7 @@ fn accuracy_of(pipeline: &Pipeline, running: &[Running], groups: &[usize]) -> f6
 
 fn way(problem: &Problem, index: PipelineIndex, running: &[Running], accuracy: f64) -> Way {
     let pipeline = problem.pipeline(index);
-    let mut way = Way { eighths: vec![0; problem.hardware.len()], replicas: 0, switching: 0.0, accuracy, only_best: true };
+    let mut way = Way { accuracy, ..Way::nothing(problem) };
     for r in running {
         let (p, variant) = (r.place, pipeline.variant(r.place.task, r.place.variant));
         way.eighths[p.hardware.get()] += u64::from(r.replicas) * u64::from(p.share.eighths());
@@ -326,6 +348,9 @@ fn way(problem: &Problem, index: PipelineIndex, running: &[Running], accuracy: f
         let price = problem.hardware_at(p.hardware).price_per_hour / 3600.0;
         way.switching +=
             problem.switching_weight * variant.load_ms / 1000.0 * price * f64::from(r.replicas.saturating_sub(runs));
+    }
+    if !problem.quotas.is_empty() {
+        way.devices = vec![way.eighths.iter().map(|e| e.div_ceil(8)).collect()];
     }
     way
 }

@@ -5,7 +5,7 @@ mod registered;
 mod running;
 
 pub use registered::{
-    HardwareResource, PipelineResource, ProfileResource, ScheduleResource, TraceResource, WebhookResource,
+    HardwareResource, PipelineResource, ProfileResource, ProjectResource, ScheduleResource, TraceResource, WebhookResource,
 };
 pub use running::{
     AgentResource, AuditResource, DecisionResource, EventResource, HOLDS, HoldResource, MachineResource, PlanResource,

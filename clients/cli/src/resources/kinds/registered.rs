@@ -23,6 +23,11 @@ named!(
     HARDWARE
 );
 named!(
+    /// Names the kind of projects.
+    ProjectResource,
+    PROJECTS
+);
+named!(
     /// Names the kind of schedules.
     ScheduleResource,
     SCHEDULES
@@ -113,6 +118,31 @@ pub static HARDWARE: ResourceKind = ResourceKind {
         operation(ResourceVerb::Delete, "Delete a hardware type. Its devices run on"),
     ],
     apply: ApplyRule { name: NamePlace::ArgumentOrFile, own: &["provision_measured_s"], ..NO_FILE },
+    events: &[],
+};
+
+/// Projects.
+pub static PROJECTS: ResourceKind = ResourceKind {
+    noun: "project",
+    list: "/v1/projects",
+    rest: None,
+    key: "name",
+    key_help: NAME,
+    columns: &[
+        member("project", "/name"),
+        member("priority", "/priority"),
+        entry("devices max", devices_of_quota),
+        member("cost per hour max", "/quota/cost_per_hour"),
+    ],
+    empty: "no project is registered",
+    filters: &[],
+    operations: &[
+        operation(ResourceVerb::List, "List the projects with their priorities and quotas"),
+        operation(ResourceVerb::Get, "Print a project"),
+        operation(ResourceVerb::Apply, "Write a project, or replace it"),
+        operation(ResourceVerb::Delete, "Delete a project. One that a pipeline names stays"),
+    ],
+    apply: ApplyRule { name: NamePlace::ArgumentOrFile, ..NO_FILE },
     events: &[],
 };
 
@@ -218,6 +248,15 @@ pub static TRACES: ResourceKind = ResourceKind {
     events: &[],
 };
 
+/// The devices that a project may have: those of each type, and of all.
+fn devices_of_quota(project: &Value) -> String {
+    let quota = &project["quota"];
+    let of_type = quota["hardware"].as_object().into_iter().flatten().map(|(name, most)| format!("{most} {name}"));
+    let all = quota["devices"].as_u64().map(|most| format!("{most} in all"));
+    let parts: Vec<String> = of_type.chain(all).collect();
+    if parts.is_empty() { "-".to_owned() } else { parts.join(", ") }
+}
+
 /// The times of a schedule.
 fn times_of(schedule: &Value) -> String {
     let spec = &schedule["spec"];
@@ -257,6 +296,20 @@ hourly    all       hold    every 3600 s                never                   
 ";
         assert_eq!(table(&SCHEDULES, &[morning, hourly]), expected);
         assert_eq!(table(&SCHEDULES, &[]), "nothing is scheduled\n");
+    }
+
+    #[test]
+    fn projects_are_listed_with_their_quotas() {
+        let team = json!({
+            "name": "team-a", "priority": 10, "quota": {"hardware": {"a100": 2, "t4": 4}, "devices": 5, "cost_per_hour": 12.5},
+        });
+        let other = json!({"name": "team-b", "priority": 0, "quota": {"cost_per_hour": 3}});
+        let expected = "\
+project  priority  devices max             cost per hour max
+team-a         10  2 a100, 4 t4, 5 in all               12.5
+team-b          0  -                                       3
+";
+        assert_eq!(table(&PROJECTS, &[team, other]), expected);
     }
 
     #[test]

@@ -69,11 +69,12 @@ pub(crate) fn misses_by(problem: &Problem, p: PipelineIndex) -> Option<f64> {
     least_latency_ms(problem, p).ok().filter(|&best| best > slo + SLACK * slo.max(1.0)).map(|best| best - slo)
 }
 
-/// The problem without device counts and without a budget.
+/// The problem without device counts, without a budget and without quotas.
 fn unlimited(problem: &Problem) -> Problem {
     let change = |d: &mut apportion_domain::ProblemDraft| {
         d.hardware.iter_mut().for_each(|h| h.count = None);
         d.objective.budget_per_hour = None;
+        d.quotas.clear();
     };
     problem.changed(change).expect("limits may be left out")
 }

@@ -1,9 +1,9 @@
 //! At which prices of devices do the pipelines' own plans fit together? Column generation solves the Lagrangian dual.
 //!
 //! At prices lambda, `L(lambda) = sum over g of min (v_g(x) + lambda a_g(x)) + min over d of (cost - lambda) d` bounds
-//! every joint plan from below (Lagrangian relaxation of the device rows; Geoffrion 1974). The plans of the pipelines
-//! are new columns of the master programme, and its duals are the next prices. If prices swing, they are drawn towards
-//! the best prices so far (Wentges 1997).
+//! every joint plan from below (Lagrangian relaxation of the rows of devices and quotas; Geoffrion 1974). The plans of the
+//! pipelines are new columns of the master programme, and its duals are the next prices. If prices swing, they are drawn
+//! towards the best prices so far (Wentges 1997).
 
 use super::joint::{JointBounds, JointProblem, PriceBound};
 use super::master::MasterGoal;
@@ -47,7 +47,7 @@ struct RoundResult {
 /// Prices with their bound.
 struct BoundAtPrices {
     bound: f64,
-    /// Price of a device of each hardware type.
+    /// Price of a device of each hardware type, then of a unit of each row of a quota.
     lambda: Vec<f64>,
 }
 
@@ -141,31 +141,30 @@ fn price_pipelines(
         free: None,
         gap: joint.gap,
     };
-    let answer = |sub: &Subproblem| match pricing {
-        Pricing::Exact => sub.solve(question, joint.limits),
-        Pricing::Fast => sub.price_fast(goal, joint.goal, lambda, joint.limits),
+    let prices: Vec<Vec<f64>> = (0..joint.subs.len()).map(|p| joint.shared.prices_for(p, lambda)).collect();
+    let answer = |(sub, prices): (&Subproblem, &Vec<f64>)| match pricing {
+        Pricing::Exact => sub.solve(PricedQuestion { prices, ..question }, joint.limits),
+        Pricing::Fast => sub.price_fast(goal, joint.goal, prices, joint.limits),
     };
-    let answers: Vec<PricedColumn> = joint.subs.par_iter().map(answer).collect();
+    let answers: Vec<PricedColumn> = joint.subs.par_iter().zip(&prices).map(answer).collect();
     let mut shared = joint.shared.clone();
     if is_shortage {
         shared.cost.iter_mut().for_each(|c| *c = 0.0);
     }
     let mut bound = shared.lagrangian_min(lambda);
     let mut new = 0;
-    for (p, answer) in answers.into_iter().enumerate() {
+    for (p, (answer, prices)) in answers.into_iter().zip(prices).enumerate() {
         if answer.bound == f64::INFINITY {
             return None;
         }
         bound += answer.bound;
         if !is_shortage {
-            known.cuts[p].push(PriceBound { prices: lambda.to_vec(), cost_min: answer.bound });
+            known.cuts[p].push(PriceBound { prices, cost_min: answer.bound });
         }
         new += usize::from(answer.column.is_some_and(|c| known.master.add(p, c)));
     }
     if is_shortage {
-        // prices above a type's own weight in the violation bound nothing
-        let over = lambda.iter().zip(&shared.most).any(|(l, most)| *l > 1.0 / most.max(1.0) + 1e-12);
-        bound = if over { f64::NEG_INFINITY } else { bound };
+        bound = if shared.weigh_shortage(lambda) { bound } else { f64::NEG_INFINITY };
     }
     Some(RoundResult { bound, new })
 }

@@ -4,14 +4,14 @@ use super::joint::{JointBounds, JointPlan, JointProblem};
 use super::sub::{Column, PricedQuestion, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
-use apportion_domain::Problem;
+use apportion_domain::{DeviceQuota, PipelineIndex, Problem};
 
 /// Most passes over all pipelines.
 const PASSES_MAX: usize = 4;
 
 /// The devices and the budget that the other pipelines leave to one pipeline.
 pub(super) struct RemainingResources {
-    /// The pipeline's problem on the unused whole devices, with the remaining budget.
+    /// The pipeline's problem on the unused whole devices, with the remaining budget and quotas.
     problem: Problem,
     /// Unused parts of devices that others pay for.
     free: Vec<f64>,
@@ -123,5 +123,28 @@ fn room_left_to(joint: &JointProblem<'_>, whole: &JointPlan, p: usize) -> Option
     let spent: f64 = others.iter().zip(&joint.shared.price).map(|(d, p)| d.ceil() * p).sum();
     let budget = joint.problem.objective.budget_per_hour.map(|b| b - spent);
     let free = others.iter().map(|d| d.ceil() - d).collect();
-    budget.is_none_or(|b| b >= 0.0).then(|| RemainingResources { problem: sub.with_room(&counts, budget), free })
+    let quotas = quotas_left_to(joint, whole, p);
+    budget.is_none_or(|b| b >= 0.0).then(|| {
+        let room = sub.with_room(&counts, budget).changed(|draft| draft.quotas = quotas);
+        RemainingResources { problem: room.expect("smaller quotas are valid"), free }
+    })
+}
+
+/// The quotas of a pipeline without the whole devices that the others in them have.
+fn quotas_left_to(joint: &JointProblem<'_>, whole: &JointPlan, p: usize) -> Vec<DeviceQuota> {
+    let mut all = joint.subs[p].problem.quotas.clone();
+    let own = joint.problem.quotas.iter().filter(|quota| quota.pipelines.contains(&PipelineIndex(p)));
+    for (quota, left) in own.zip(&mut all) {
+        for other in quota.pipelines.iter().filter(|other| other.get() != p) {
+            let devices: Vec<f64> = whole.columns[other.get()].devices.iter().map(|d| d.ceil()).collect();
+            for (count, used) in left.counts.iter_mut().zip(&devices) {
+                *count = count.map(|count| count.saturating_sub(*used as u32));
+            }
+            let used = devices.iter().sum::<f64>() as u32;
+            left.devices = left.devices.map(|most| most.saturating_sub(used));
+            let cost: f64 = devices.iter().zip(&joint.shared.price).map(|(used, price)| used * price).sum();
+            left.cost_per_hour = left.cost_per_hour.map(|most| (most - cost).max(0.0));
+        }
+    }
+    all
 }

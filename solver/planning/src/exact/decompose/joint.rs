@@ -3,6 +3,7 @@
 use super::master::{ColumnCombination, Master, SharedResources};
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
+use crate::exact::model::quotas::QuotaRow;
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::stage::solve::StageResult;
@@ -28,7 +29,7 @@ pub(super) struct JointProblem<'a> {
     pub limits: &'a RunLimits,
     /// By pipeline.
     pub subs: Vec<Subproblem>,
-    /// The devices and the budget that the pipelines share.
+    /// The devices, the budget and the quotas that the pipelines share.
     pub shared: SharedResources,
     /// Most columns of a whole formulation that closes the gap.
     pub finish_max: usize,
@@ -42,7 +43,7 @@ pub(super) struct JointBounds {
     pub bound: f64,
     /// Every proven bound, by pipeline.
     pub cuts: Vec<Vec<PriceBound>>,
-    /// The last duals of the master programme: price of a device of each hardware type.
+    /// The last duals of the master programme: price of a device of each hardware type, then those of quotas.
     pub lambda: Vec<f64>,
 }
 
@@ -106,6 +107,7 @@ impl<'a> JointProblem<'a> {
             price,
             budget: problem.objective.budget_per_hour,
             split,
+            quotas: QuotaRow::all(problem),
         };
         Some(Self { problem, space, goal, second, gap, limits, subs, shared, finish_max: FINISH_MAX })
     }

@@ -4,12 +4,16 @@
 //! With columns c of pipeline g, goal `v_gc` and devices `a_gch`:
 //!
 //! `min sum v_gc y_gc + sum cost_h d_h`, `sum over c of y_gc = 1`,
-//! `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`.
+//! `sum a_gch y_gc <= d_h <= most_h`, `sum price_h d_h <= budget`. For each row of a quota:
+//! `sum over its pipelines g of sum weight_h ceil(a_gch) y_gc <= most`.
 //!
 //! Its linear relaxation over all columns is the Dantzig-Wolfe relaxation of the joint problem. Its optimum is that of the
-//! Lagrangian dual. The duals `lambda_h` of the device rows are the prices at which the pipelines give new columns.
+//! Lagrangian dual. The duals `lambda_h` of the device rows are the prices at which the pipelines give new columns. A
+//! pipeline with quotas pays the duals of their rows too, each times the row's weight ([`SharedResources::prices_for`]).
 
 use super::sub::{Column, is_no_worse};
+use crate::exact::model::quotas::QuotaRow;
+use apportion_domain::PipelineIndex;
 use apportion_mip::RunLimits;
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{ColumnId, Ending, Formulation};
@@ -30,17 +34,38 @@ pub(super) struct SharedResources {
     pub budget: Option<f64>,
     /// Types of which parts of devices are used. Whole devices must be counted there.
     pub split: Vec<bool>,
+    /// The rows of quotas.
+    pub quotas: Vec<QuotaRow>,
 }
 
 impl SharedResources {
+    /// The prices of devices for one pipeline: the dual of each type, and those of its quotas. `duals` has the rows of
+    /// devices and then those of quotas.
+    pub fn prices_for(&self, pipeline: usize, duals: &[f64]) -> Vec<f64> {
+        let (devices, quotas) = duals.split_at(self.most.len().min(duals.len()));
+        let mut prices = devices.to_vec();
+        for (row, dual) in self.quotas.iter().zip(quotas).filter(|(row, _)| row.has(PipelineIndex(pipeline))) {
+            prices.iter_mut().zip(&row.weights).for_each(|(price, weight)| *price += dual * weight);
+        }
+        prices
+    }
+
+    /// Whether these duals weigh the violation of each row at most as the goal of a shortage does. Other duals bound
+    /// nothing there.
+    pub fn weigh_shortage(&self, duals: &[f64]) -> bool {
+        let most = self.most.iter().copied().chain(self.quotas.iter().map(|row| row.most));
+        duals.iter().zip(most).all(|(dual, most)| *dual <= 1.0 / most.max(1.0) + 1e-12)
+    }
+
     /// The devices' part of the Lagrangian: `min sum (cost_h - lambda_h) d_h` over `0 <= d <= most`,
-    /// `sum price d <= budget`.
+    /// `sum price d <= budget`, and `-sum mu most` over the rows of quotas with duals mu.
     pub fn lagrangian_min(&self, lambda: &[f64]) -> f64 {
         let gain = |h: usize| lambda[h] - self.cost[h];
         let mut order: Vec<usize> = (0..self.most.len()).filter(|&h| gain(h) > 0.0 && self.most[h] > 0.0).collect();
         order.sort_by(|&a, &b| (gain(b) * self.price[a]).total_cmp(&(gain(a) * self.price[b])));
         let mut left = self.budget.unwrap_or(f64::INFINITY);
-        let mut sum = 0.0;
+        let quotas = self.quotas.iter().zip(lambda.iter().skip(self.most.len()));
+        let mut sum = -quotas.map(|(row, dual)| row.most * dual).sum::<f64>();
         for h in order {
             let devices = if self.price[h] > 0.0 { self.most[h].min(left / self.price[h]) } else { self.most[h] };
             left -= devices * self.price[h];
@@ -49,7 +74,7 @@ impl SharedResources {
         sum
     }
 
-    /// Cost of the whole devices of a set of plans in the objective; `None` if they do not fit.
+    /// Cost of the whole devices of a set of plans in the objective, one for each pipeline; `None` if they do not fit.
     pub fn fits(&self, columns: &[&Column]) -> Option<f64> {
         let mut used = vec![0.0; self.most.len()];
         for column in columns {
@@ -58,7 +83,8 @@ impl SharedResources {
         let whole: Vec<f64> = used.iter().map(|u| u.ceil()).collect();
         let priced: f64 = whole.iter().zip(&self.price).map(|(d, p)| d * p).sum();
         let within = whole.iter().zip(&self.most).all(|(d, m)| d <= m)
-            && self.budget.is_none_or(|b| priced <= b + apportion_domain::SLACK * b.max(1.0));
+            && self.budget.is_none_or(|b| priced <= b + apportion_domain::SLACK * b.max(1.0))
+            && self.quotas.iter().all(|row| row.excess(|p| columns[p.get()].devices.as_slice()) <= 0.0);
         within.then(|| whole.iter().zip(&self.cost).map(|(d, c)| d * c).sum())
     }
 }
@@ -66,7 +92,7 @@ impl SharedResources {
 /// Optimum of the linear relaxation over the known columns.
 pub(super) struct Duals {
     pub value: f64,
-    /// Price of a device of each type.
+    /// Price of a device of each type, then of a unit of each row of a quota.
     pub lambda: Vec<f64>,
 }
 
@@ -75,7 +101,7 @@ pub(super) struct Duals {
 pub(super) enum MasterGoal {
     /// The goal of the joint problem.
     Cost,
-    /// The violation of the device counts, each type's relative to its count.
+    /// The violation of the device counts and quotas, each relative to its limit.
     Shortage,
 }
 
@@ -97,8 +123,8 @@ pub(super) struct ColumnCombination {
 /// The master programme over the known columns.
 struct MasterProgramme {
     formulation: Formulation,
-    /// Position of the row of each hardware type.
-    device_rows: Vec<usize>,
+    /// Position of the row of each hardware type, then of each row of a quota.
+    priced_rows: Vec<usize>,
 }
 
 /// The known columns, by pipeline.
@@ -125,9 +151,9 @@ impl Master {
 
     /// Prices at the optimum of the relaxation. `None` if some pipeline has no column, or the relaxation has no solution.
     pub fn relax(&self, goal: MasterGoal, limits: &RunLimits) -> Option<Duals> {
-        let MasterProgramme { formulation, device_rows } = self.formulate(Integrality::Relaxed, goal)?;
+        let MasterProgramme { formulation, priced_rows } = self.formulate(Integrality::Relaxed, goal)?;
         let solved = highs::solve_linear(&formulation, limits)?;
-        let lambda = device_rows.iter().map(|&r| (-solved.duals[r]).max(0.0)).collect();
+        let lambda = priced_rows.iter().map(|&r| (-solved.duals[r]).max(0.0)).collect();
         Some(Duals { value: solved.cost, lambda })
     }
 
@@ -165,7 +191,8 @@ impl Master {
         let mut f = Formulation::default();
         let types = self.shared.most.len();
         let mut device_terms: Vec<Vec<(ColumnId, f64)>> = vec![Vec::new(); types];
-        for known in &self.columns {
+        let mut quota_terms: Vec<Vec<(ColumnId, f64)>> = vec![Vec::new(); self.shared.quotas.len()];
+        for (p, known) in self.columns.iter().enumerate() {
             let mut ones = Vec::with_capacity(known.len());
             for column in known {
                 let y = if is_whole { f.integer(0.0, 1.0) } else { f.continuous(0.0, f64::INFINITY) };
@@ -175,6 +202,10 @@ impl Master {
                 ones.push((y, 1.0));
                 for (h, &a) in column.devices.iter().enumerate().filter(|(_, a)| **a > 0.0) {
                     device_terms[h].push((y, a));
+                }
+                let of_pipeline = self.shared.quotas.iter().zip(&mut quota_terms);
+                for (row, terms) in of_pipeline.filter(|(row, _)| row.has(PipelineIndex(p))) {
+                    terms.push((y, row.used(&column.devices)));
                 }
             }
             f.equal(1.0, ones);
@@ -186,9 +217,7 @@ impl Master {
             let d = if is_whole && self.shared.split[h] { f.integer(0.0, most) } else { f.continuous(0.0, most) };
             terms.push((d, -1.0));
             if goal == MasterGoal::Shortage {
-                let s = f.continuous(0.0, f64::INFINITY);
-                f.add_cost(s, 1.0 / most.max(1.0));
-                terms.push((s, -1.0));
+                terms.push((add_shortage(&mut f, most), -1.0));
             } else {
                 f.add_cost(d, self.shared.cost[h]);
             }
@@ -196,11 +225,25 @@ impl Master {
             f.at_most(0.0, terms);
             priced.push((d, self.shared.price[h]));
         }
+        for (row, mut terms) in self.shared.quotas.iter().zip(quota_terms) {
+            if goal == MasterGoal::Shortage {
+                terms.push((add_shortage(&mut f, row.most), -1.0));
+            }
+            rows.push(f.rows.len());
+            f.at_most(row.most, terms);
+        }
         if let Some(budget) = self.shared.budget {
             f.at_most(budget, priced);
         }
-        Some(MasterProgramme { formulation: f, device_rows: rows })
+        Some(MasterProgramme { formulation: f, priced_rows: rows })
     }
+}
+
+/// Adds a column for the violation of a limit, and its cost relative to the limit.
+fn add_shortage(f: &mut Formulation, most: f64) -> ColumnId {
+    let shortage = f.continuous(0.0, f64::INFINITY);
+    f.add_cost(shortage, 1.0 / most.max(1.0));
+    shortage
 }
 
 #[cfg(test)]
@@ -213,6 +256,10 @@ mod tests {
         Column { groups: Vec::new(), goal, devices: vec![devices] }
     }
 
+    fn no_quotas() -> SharedResources {
+        SharedResources { most: vec![], cost: vec![], price: vec![], budget: None, split: vec![], quotas: vec![] }
+    }
+
     fn limits() -> RunLimits {
         RunLimits::new(Arc::new(|| Duration::ZERO))
     }
@@ -220,7 +267,7 @@ mod tests {
     #[test]
     fn duals_are_the_value_of_one_more_device() {
         let shared =
-            SharedResources { most: vec![5.0], cost: vec![0.0], price: vec![1.0], budget: None, split: vec![false] };
+            SharedResources { most: vec![5.0], cost: vec![0.0], price: vec![1.0], split: vec![false], ..no_quotas() };
         let mut master = Master::new(shared, 2);
         for p in 0..2 {
             for (goal, devices) in [(-1.0, 1.0), (-5.0, 3.0), (-6.0, 5.0)] {
@@ -236,6 +283,27 @@ mod tests {
     }
 
     #[test]
+    fn a_quota_has_a_price_for_its_pipelines_alone() {
+        let row = QuotaRow { pipelines: vec![PipelineIndex(1)], weights: vec![2.0], most: 4.0 };
+        let (cost, price) = (vec![0.0], vec![2.0]);
+        let shared = SharedResources { most: vec![9.0], cost, price, split: vec![false], quotas: vec![row], ..no_quotas() };
+        assert_eq!((shared.prices_for(0, &[1.0, 3.0]), shared.prices_for(1, &[1.0, 3.0])), (vec![1.0], vec![7.0]));
+        assert_eq!(shared.prices_for(1, &[1.0]), [1.0], "before the first duals");
+        let mut master = Master::new(shared, 2);
+        for p in 0..2 {
+            for (goal, devices) in [(-1.0, 1.0), (-5.0, 3.0), (-6.0, 5.0)] {
+                assert!(master.add(p, column(goal, devices)));
+            }
+        }
+        // pipeline 1 may have two devices of price 2, so it has one
+        let ColumnCombination { value, .. } = master.combine(0.0, &limits()).expect("a combination");
+        assert!((value + 7.0).abs() < 1e-9, "{value}");
+        // relaxed it has half of one device and half of three, and a device more is worth 2
+        let duals = master.relax(MasterGoal::Cost, &limits()).expect("a relaxation");
+        assert!((duals.value + 9.0).abs() < 1e-9 && (duals.lambda[1] - 1.0).abs() < 1e-9, "{:?}", duals.lambda);
+    }
+
+    #[test]
     fn the_devices_part_of_the_lagrangian_is_a_fractional_knapsack() {
         let shared = SharedResources {
             most: vec![4.0, 10.0],
@@ -243,6 +311,7 @@ mod tests {
             price: vec![2.0, 1.0],
             budget: Some(10.0),
             split: vec![false, false],
+            ..no_quotas()
         };
         // gains 6 and 2: per price 3 and 2, so 4 of the first (8 of the budget) and 2 of the second
         assert!((shared.lagrangian_min(&[6.0, 3.0]) + 28.0).abs() < 1e-12);

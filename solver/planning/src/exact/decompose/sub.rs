@@ -17,7 +17,7 @@ use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers, read_choice};
 use crate::exact::solution::flows::{accuracy, flows};
 use crate::exact::stage::solve::{StageResult, solve_stage};
-use apportion_domain::{LatencyRule, PipelineIndex, Problem, ProblemDraft, SLACK, StopReason};
+use apportion_domain::{DeviceQuota, LatencyRule, PipelineIndex, Problem, ProblemDraft, SLACK, StopReason};
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{Ending, RunLimits};
 use std::sync::OnceLock;
@@ -113,6 +113,7 @@ impl Subproblem {
             pipelines: vec![problem.pipeline(index).clone()],
             deployed: deployed.map(|d| apportion_domain::Deployed { pipeline: PipelineIndex(0), ..d }).collect(),
             switching_weight: problem.switching_weight,
+            quotas: quotas_of(problem, index),
             notes: Vec::new(),
         };
         let problem = Problem::new(draft).expect("a part of a valid problem is valid");
@@ -428,6 +429,12 @@ impl Subproblem {
         whole().all(|(d, h)| h.count.is_none_or(|count| d <= f64::from(count)))
             && budget.is_none_or(|b| cost <= b + SLACK * b.max(1.0))
     }
+}
+
+/// The quotas of one pipeline, as if it were alone in them.
+fn quotas_of(problem: &Problem, pipeline: PipelineIndex) -> Vec<DeviceQuota> {
+    let own = problem.quotas.iter().filter(|quota| quota.pipelines.contains(&pipeline));
+    own.map(|quota| DeviceQuota { pipelines: vec![PipelineIndex(0)], ..quota.clone() }).collect()
 }
 
 /// Whether plan `a` is at least as good as plan `b` and needs no more devices.

@@ -12,7 +12,7 @@ use crate::exact::solution::choice::PlanIntegers;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
 use crate::exact::solution::worth::worth;
-use apportion_domain::{Mode, Objective, Share};
+use apportion_domain::{DeviceQuota, Mode, Objective, PipelineIndex, Share};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -67,11 +67,15 @@ enum GapCloser {
 
 /// Compares one stage over `seeds`.
 fn compare(shape: &ProblemShape, seeds: std::ops::Range<u64>, goal: Goal, closer: GapCloser) -> Tally {
+    compare_problems(seeds.map(|seed| (seed, drawn::problem(seed, shape))), goal, closer)
+}
+
+/// Compares one stage of problems with their seeds.
+fn compare_problems(problems: impl Iterator<Item = (u64, Problem)>, goal: Goal, closer: GapCloser) -> Tally {
     let must_close = closer == GapCloser::WholeFormulation;
     let limits = unlimited();
     let mut tally = Tally::default();
-    for seed in seeds {
-        let problem = drawn::problem(seed, shape);
+    for (seed, problem) in problems {
         let tightening = Tightening::none(&problem);
         let Ok(space) = space_of(&problem, &tightening, goal) else { continue };
         let whole = crate::exact::stage::solve::solve_stage(&problem, &space, Stage::new(goal), 1e-6, &limits, None);
@@ -167,6 +171,33 @@ fn a_budget_is_shared() {
     let shape = ProblemShape { hardware, objective, ..shape(Mode::MaxAccuracy) };
     let tally = compare(&shape, 0..20, Goal::Accuracy, GapCloser::WholeFormulation);
     assert!(tally.feasible > 8, "{tally:?}");
+}
+
+#[test]
+fn quotas_hold_for_their_pipelines_together() {
+    let hardware = vec![kind(1.0, Some(5), 1.0), kind(2.2, Some(4), 2.5)];
+    let quotas = |seed: u64| {
+        let of = |name: &str, pipelines: &[usize]| DeviceQuota {
+            name: name.to_owned(),
+            pipelines: pipelines.iter().map(|&p| PipelineIndex(p)).collect(),
+            counts: vec![Some(3 + (seed % 2) as u32), None],
+            devices: (seed % 3 == 0).then_some(5),
+            cost_per_hour: (seed % 3 == 1).then_some(8.0),
+        };
+        vec![of("two", &[0, 1]), DeviceQuota { counts: vec![None, Some(1)], ..of("one", &[2]) }]
+    };
+    let with_quotas = |shape: ProblemShape| {
+        (0..20).map(move |seed| {
+            let problem = drawn::problem(seed, &shape).changed(|draft| draft.quotas = quotas(seed));
+            (seed, problem.expect("quotas of the problem's pipelines"))
+        })
+    };
+    let accuracy = ProblemShape { hardware: hardware.clone(), ..shape(Mode::MaxAccuracy) };
+    let cost = ProblemShape { hardware, min_accuracy: Some(0.8), ..shape(Mode::MinCost) };
+    for (shape, goal) in [(accuracy, Goal::Accuracy), (cost, Goal::CostAndSwitching)] {
+        let tally = compare_problems(with_quotas(shape), goal, GapCloser::WholeFormulation);
+        assert!(tally.feasible > 3, "{goal:?}: {tally:?}");
+    }
 }
 
 #[test]

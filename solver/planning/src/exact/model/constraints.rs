@@ -10,13 +10,15 @@
 //!   must fit the task's budget;
 //! - `sum f at (i, k) <= sum X`: a group with traffic has a replica (the row also tightens the relaxation);
 //! - latency: `F_j >= F_i + sum theta w_j(theta)`, `F <= SLO`, divided by the SLO, over every edge of the graph;
-//! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`.
+//! - devices: `sum share * X <= d_h <= count_h`, `sum price d <= budget`; floors `sum accuracy f >= floor`;
+//! - quotas: `sum share * X <= w_ph` for each pipeline p of a quota, `sum weight_h w_ph <= most` ([`QuotaRow`]).
 
 use super::columns::{Columns, PartColumns, add_part, load_max, replicas_max};
 use super::goal::{Goal, ReplicaRange, Stage};
 use super::groups::FeasibleGroup;
 use super::latency::optional_tasks;
 use super::paths;
+use super::quotas::QuotaRow;
 use super::space::{PipelineSpace, Space};
 use apportion_domain::{HardwareIndex, LatencyRule, Pipeline, Problem, Share, TaskIndex};
 use apportion_mip::{ColumnId, Formulation};
@@ -33,6 +35,7 @@ pub(crate) fn build(problem: &Problem, space: &Space, stage: Stage<'_>) -> Exact
     let parts: Vec<PartColumns> =
         space.parts.iter().map(|part| add_part(problem, part, stage.budgets, &mut formulation)).collect();
     let devices = add_devices(problem, space, &parts, stage, &mut formulation);
+    add_quotas(problem, space, &parts, &mut formulation);
     let columns = Columns { parts, devices };
     for (part, own) in space.parts.iter().zip(&columns.parts) {
         let pipeline = problem.pipeline(part.index);
@@ -172,6 +175,51 @@ fn add_devices(
         }
     }
     devices
+}
+
+/// `sum over the pipelines p of a quota and over h of weight_h w_ph <= most`. A pipeline has whole devices of its own:
+/// `sum over its groups on h of share_g X_g <= w_ph`. Where all its groups take whole devices, their replicas are `w_ph`.
+fn add_quotas(problem: &Problem, space: &Space, parts: &[PartColumns], formulation: &mut Formulation) {
+    let rows = QuotaRow::all(problem);
+    if rows.is_empty() {
+        return;
+    }
+    let mut whole: Vec<Vec<Vec<ColumnId>>> = Vec::with_capacity(parts.len());
+    for (part, own) in space.parts.iter().zip(parts) {
+        let is_limited = rows.iter().any(|row| row.has(part.index));
+        let types = (0..problem.hardware.len()).map(HardwareIndex);
+        whole.push(types.map(|h| if is_limited { whole_devices(part, own, h, formulation) } else { Vec::new() }).collect());
+    }
+    for row in &rows {
+        let mut terms = Vec::new();
+        for (_, own) in space.parts.iter().zip(&whole).filter(|(part, _)| row.has(part.index)) {
+            for (h, columns) in own.iter().enumerate() {
+                let weight = row.weight(HardwareIndex(h));
+                terms.extend(columns.iter().filter(|_| weight > 0.0).map(|&column| (column, weight)));
+            }
+        }
+        formulation.at_most(row.most, terms);
+    }
+}
+
+/// Columns whose sum is the whole devices of one type that a pipeline has.
+fn whole_devices(
+    part: &PipelineSpace,
+    own: &PartColumns,
+    hardware: HardwareIndex,
+    formulation: &mut Formulation,
+) -> Vec<ColumnId> {
+    let here: Vec<(&FeasibleGroup, ColumnId)> =
+        part.groups.iter().zip(own.replicas.iter().copied()).filter(|(group, _)| group.hardware == hardware).collect();
+    if here.iter().all(|(group, _)| group.share == Share::WHOLE) {
+        return here.into_iter().map(|(_, x)| x).collect();
+    }
+    let most: f64 = here.iter().map(|(group, x)| group.share.value() * formulation.columns[x.0].upper).sum();
+    let devices = formulation.integer(0.0, most.ceil());
+    let mut terms: Vec<(ColumnId, f64)> = here.iter().map(|(group, x)| (*x, group.share.value())).collect();
+    terms.push((devices, -1.0));
+    formulation.at_most(0.0, terms);
+    vec![devices]
 }
 
 /// `sum_k f(root, k) = 1`; for each prefix p and each child task j, `sum_k f(p, (j, k)) = f(p)`.

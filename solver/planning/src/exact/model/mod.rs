@@ -12,6 +12,7 @@ pub(crate) mod goal;
 pub(crate) mod groups;
 pub(crate) mod latency;
 pub(crate) mod paths;
+pub(crate) mod quotas;
 pub(crate) mod space;
 pub(crate) mod tightening;
 pub(crate) mod tolerances;

@@ -49,7 +49,8 @@ pub(crate) fn attempt_by(
     limits: &RunLimits,
 ) -> SearchOutcome {
     options.measured(RunPart::Search, || match options.planner {
-        Planner::PriceAndBranch => attempt_by_prices(problem, tightening, limits),
+        // the heuristic knows no quotas
+        Planner::PriceAndBranch if problem.quotas.is_empty() => attempt_by_prices(problem, tightening, limits),
         _ => attempt(problem, tightening, options.gap, limits),
     })
 }

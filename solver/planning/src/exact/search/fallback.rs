@@ -14,7 +14,7 @@ use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::solution::flows::flows;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::trim::{replicas_for, trim};
-use crate::exact::solution::worth::worth;
+use crate::exact::solution::worth::{devices_of_part, quota_excess, worth};
 use apportion_domain::{
     LatencyRule, Mode, ObjectiveStep, Pipeline, PipelineIndex, Problem, SLACK, StopReason, TaskIndex, VariantIndex,
 };
@@ -29,7 +29,7 @@ type Variants = Vec<Vec<VariantIndex>>;
 /// Score of a state; less is better, in the order of the fields.
 #[derive(Clone, Debug, PartialEq, PartialOrd)]
 struct Score {
-    /// How far counts, floors and the budget are missed, relative.
+    /// How far counts, floors, the budget and quotas are missed, relative.
     missed: f64,
     /// The objective, to be minimised.
     objective: f64,
@@ -218,6 +218,8 @@ impl LocalSearch<'_> {
         if let Some(budget) = self.problem.objective.budget_per_hour {
             missed += (cost / budget.max(SLACK) - 1.0 - SLACK).max(0.0);
         }
+        let each = self.groups.iter().zip(&placed.groups).map(|(of, own)| devices_of_part(self.problem, of, own));
+        missed += quota_excess(self.problem, &each.collect::<Vec<_>>());
         let (objective, second) = match self.problem.objective.mode {
             Mode::MinCost => (cost + switching, -accuracy),
             Mode::MaxAccuracy => (-accuracy, cost),

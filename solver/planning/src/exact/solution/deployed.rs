@@ -3,7 +3,7 @@
 use super::choice::{GroupChoice, PlanIntegers};
 use super::flows::{accuracy, flows};
 use super::found::BestFound;
-use super::worth::{cost, devices, worth};
+use super::worth::{cost, devices, devices_of_part, quota_excess, worth};
 use crate::exact::model::latency::finish_times;
 use crate::exact::model::space::Space;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
@@ -58,11 +58,13 @@ fn deployed_choice(problem: &Problem, space: &Space) -> Option<PlanIntegers> {
     (choice.replicas() == running).then_some(choice)
 }
 
-/// Whether a choice keeps to counts, budget, least replicas and the latency rule.
+/// Whether a choice keeps to counts, budget, quotas, least replicas and the latency rule.
 fn fits(problem: &Problem, space: &Space, choice: &PlanIntegers) -> bool {
     let devices = devices(problem, space, choice);
     let counts = problem.hardware.iter().zip(devices).all(|(h, n)| h.count.is_none_or(|count| n <= u64::from(count)));
     let budget = problem.objective.budget_per_hour.is_none_or(|b| cost(problem, space, choice) <= b + SLACK * b.max(1.0));
+    let each = space.parts.iter().zip(&choice.groups).map(|(part, own)| devices_of_part(problem, &part.groups, own));
+    let quotas = quota_excess(problem, &each.collect::<Vec<_>>()) <= 0.0;
     let parts = space.parts.iter().zip(&choice.groups).all(|(part, groups)| {
         let pipeline = problem.pipeline(part.index);
         let mut charges = vec![0.0_f64; pipeline.tasks.len()];
@@ -78,5 +80,5 @@ fn fits(problem: &Problem, space: &Space, choice: &PlanIntegers) -> bool {
         let in_time = || finish_times(pipeline, part.rule, &charges).iter().all(|&f| f <= slo);
         enough && (part.rule == LatencyRule::Path || in_time())
     });
-    counts && budget && parts
+    counts && budget && quotas && parts
 }

@@ -1,9 +1,11 @@
 //! Which value does a choice have by the problem's objective?
 
-use super::choice::PlanIntegers;
+use super::choice::{GroupChoice, PlanIntegers};
 use super::flows::accuracy;
+use crate::exact::model::groups::FeasibleGroup;
+use crate::exact::model::quotas::QuotaRow;
 use crate::exact::model::space::Space;
-use apportion_domain::{Mode, ObjectiveStep, Problem};
+use apportion_domain::{Mode, ObjectiveStep, PipelineIndex, Problem};
 
 /// The objective's value of a choice: replicas, accuracy, or cost with switching.
 pub(crate) fn worth(
@@ -22,6 +24,21 @@ pub(crate) fn worth(
 
 fn weighted_accuracy(space: &Space, flows: &[Vec<f64>]) -> f64 {
     space.parts.iter().zip(flows).map(|(part, shares)| part.weight * accuracy(part, shares)).sum()
+}
+
+/// Devices of each hardware type that one pipeline has, in whole ones (multiples of 1/8).
+pub(crate) fn devices_of_part(problem: &Problem, groups: &[FeasibleGroup], chosen: &[GroupChoice]) -> Vec<f64> {
+    let mut devices = vec![0.0; problem.hardware.len()];
+    for (group, choice) in groups.iter().zip(chosen) {
+        devices[group.hardware.get()] += f64::from(choice.replicas) * group.share.value();
+    }
+    devices
+}
+
+/// By how much a choice exceeds the quotas, relative; 0 if it keeps to them. `devices` are those of each pipeline.
+pub(crate) fn quota_excess(problem: &Problem, devices: &[Vec<f64>]) -> f64 {
+    let of = |p: PipelineIndex| devices[p.get()].as_slice();
+    QuotaRow::all(problem).iter().map(|row| row.excess(of)).sum()
 }
 
 /// Whole devices of each hardware type.

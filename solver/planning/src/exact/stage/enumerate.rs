@@ -36,13 +36,14 @@ pub(crate) fn devices_if_applicable(problem: &Problem, space: &Space) -> Option<
 }
 
 /// The number of devices of one pipeline on whole devices of one kind, with one group for each variant, no losses to
-/// survive and no budget. `None` for other problems; infinite if the devices are not counted.
+/// survive, no budget and no quota. `None` for other problems; infinite if the devices are not counted.
 pub(crate) fn one_kind_of_device(problem: &Problem, space: &Space) -> Option<f64> {
     let [part] = space.parts.as_slice() else { return None };
     let first = part.groups.first()?;
     let alike = part.groups.iter().all(|g| g.hardware == first.hardware && g.share == Share::WHOLE);
     let single = part.by_variant.iter().flatten().all(|groups| groups.len() <= 1);
-    let plain = problem.pipeline(part.index).survive == 0 && problem.objective.budget_per_hour.is_none();
+    let limited = problem.objective.budget_per_hour.is_some() || !problem.quotas.is_empty();
+    let plain = problem.pipeline(part.index).survive == 0 && !limited;
     (alike && single && plain).then(|| problem.hardware_at(first.hardware).count.map_or(f64::INFINITY, f64::from))
 }
 

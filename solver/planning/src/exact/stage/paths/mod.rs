@@ -50,7 +50,7 @@ pub(crate) enum PathResult {
 
 /// Whether this module solves a problem: one pipeline under rule `path`.
 pub(crate) fn applies(problem: &Problem) -> bool {
-    problem.pipelines.len() == 1 && problem.objective.latency_rule == LatencyRule::Path
+    problem.pipelines.len() == 1 && problem.objective.latency_rule == LatencyRule::Path && problem.quotas.is_empty()
 }
 
 /// The best plan by the first goal, and of those the best one by the second, over these groups of the only pipeline. `None`

@@ -1,0 +1,203 @@
+//! One round of replanning: all pipelines are planned on their devices, and one target deploys the new plans.
+//!
+//! [`super::division`] divides the devices, [`super::round_plans`] plans each pipeline, and [`super::replan`] decides about
+//! the plan in force.
+
+use super::apply::{ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence};
+use super::division::DivisionInput;
+use super::replan::{
+    HeldInput, InForce, Replacement, ReplanRound, Verdict, free_hardware, holds_in_force, part_held, parts_in_force,
+    plan_pipeline, staying_parts, store_decision,
+};
+use super::round_plans::plan_by_levels;
+use super::teams::load_teams;
+use crate::app::App;
+use crate::decide::fleet::Fleet;
+use crate::decide::projects::{QuotaBreach, project_of};
+use crate::decide::replan::{OnBetterPlan, ReplanInput};
+use crate::decide::shares::AlternativePlan;
+use crate::store::{self, holds::HoldRow};
+use apportion_wire::PipelineSpec;
+use uuid::Uuid;
+
+/// The results of a round: names of pipelines.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct RoundSummary {
+    /// Those with another plan in force.
+    pub replaced: Vec<String>,
+    /// Those without a plan.
+    pub failed: Vec<String>,
+    /// Those for which a hold forbade to deploy.
+    pub held: Vec<String>,
+}
+
+/// Plans every wish, stores the decisions, and makes a new target if anything changes.
+///
+/// # Errors
+/// The database's, or another target came first.
+pub async fn run_round(
+    app: &App,
+    fleet: &Fleet,
+    wishes: &[ReplanInput],
+    round: &ReplanRound,
+) -> Result<RoundSummary, ApplyError> {
+    let InForce { parts, generation } = parts_in_force(app).await?;
+    let (held, free) = part_held(wishes, &holds_in_force(app).await?);
+    let held_names = held.iter().map(|held| held.wish.spec.name.clone()).collect();
+    let mut summary = RoundSummary { held: held_names, ..RoundSummary::default() };
+    let hardware = free_hardware(app, fleet.counts(), &parts, &free).await?;
+    let staying = staying_parts(&parts, &free);
+    let teams = load_teams(&mut *app.pool.acquire().await?, &staying, &free).await?;
+    let (in_force, live) = (parts.iter().map(|p| &p.part).collect(), fleet.counts());
+    let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
+    let (wishes, hardware, teams, live) = (free.clone(), &hardware, &teams, &live);
+    let division = DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices };
+    let alternatives = division.alternatives().await;
+    let verdicts = plan_by_levels(&division, round).await;
+    let mut replacements: Vec<DecidedReplacement<'_>> = Vec::new();
+    for ((wish, verdict), alternative) in free.into_iter().zip(verdicts).zip(alternatives) {
+        if matches!(verdict, Verdict::Fail(_)) {
+            summary.failed.push(wish.spec.name.clone());
+        }
+        match (verdict, wish.on_better_plan) {
+            // its decision follows when the target is committed
+            (Verdict::Replace(made), OnBetterPlan::Apply) => {
+                replacements.push(DecidedReplacement { wish, made, alternative });
+            }
+            (verdict, _) => store_decision(app, wish, &verdict, alternative.as_ref(), round).await?,
+        }
+    }
+    for HeldInput { wish, hold } in held {
+        advise_held(app, fleet, &parts, wish, &hold, round).await?;
+    }
+    let deployed = Deployment { app, fleet, round, plans: unique_plans(&parts), generation };
+    summary.replaced = deployed.replace(replacements).await?;
+    Ok(summary)
+}
+
+/// A plan that a round has made to be deployed.
+struct DecidedReplacement<'a> {
+    wish: &'a ReplanInput,
+    made: Box<Replacement>,
+    alternative: Option<AlternativePlan>,
+}
+
+/// The end of a round: one target for all its plans.
+struct Deployment<'a> {
+    app: &'a App,
+    fleet: &'a Fleet,
+    round: &'a ReplanRound,
+    /// The plans in force.
+    plans: Vec<Uuid>,
+    generation: i64,
+}
+
+impl Deployment<'_> {
+    /// Deploys these plans and stores their decisions; returns the names of the pipelines. Where a quota has become smaller
+    /// meanwhile, the plans of its project wait for the next round.
+    async fn replace(&self, mut replacements: Vec<DecidedReplacement<'_>>) -> Result<Vec<String>, ApplyError> {
+        if replacements.is_empty() {
+            return Ok(Vec::new());
+        }
+        store_plans(self.app, &replacements, self.round).await?;
+        while !replacements.is_empty() {
+            let applied = self.propose(&replacements).await;
+            let (refused, rest): (Vec<_>, Vec<_>) = match &applied {
+                Err(ApplyError::Quota(breaches)) => {
+                    replacements.into_iter().partition(|of| is_of_project(&of.wish.spec, breaches))
+                }
+                _ => (Vec::new(), replacements),
+            };
+            let is_partial = !refused.is_empty();
+            let decided = if is_partial { &refused } else { &rest };
+            for DecidedReplacement { wish, made, alternative } in decided {
+                self.store(wish, made, alternative.as_ref(), applied.as_ref().err()).await?;
+            }
+            if !is_partial {
+                let names = rest.iter().map(|of| of.wish.spec.name.clone()).collect();
+                return applied.map(|()| names);
+            }
+            replacements = rest;
+        }
+        Ok(Vec::new())
+    }
+
+    async fn propose(&self, replacements: &[DecidedReplacement<'_>]) -> Result<(), ApplyError> {
+        let replaced: Vec<String> = replacements.iter().map(|of| of.wish.spec.name.clone()).collect();
+        let made = || replacements.iter().map(|of| of.made.row.id);
+        let proposal = Proposal {
+            plans: self.plans.iter().copied().chain(made()).collect(),
+            duplicates: DuplicatePipelines::LastWins,
+            replaces: Some(self.generation),
+            missing_devices: MissingDevices::Allowed,
+            specs: SpecSource::Registered,
+            reason: format!("{} for {}", self.round.why, replaced.join(", ")),
+            hold: None,
+            heeds_holds_of: replaced,
+            lease: Some(self.round.lease),
+        };
+        apply_to(self.app, &proposal, Some(&self.fleet.numbers())).await.map(|_| ())
+    }
+
+    /// Stores the decision about a plan that was deployed, or that was not because of an error.
+    async fn store(
+        &self,
+        wish: &ReplanInput,
+        made: &Replacement,
+        alternative: Option<&AlternativePlan>,
+        error: Option<&ApplyError>,
+    ) -> Result<(), ApplyError> {
+        let verdict = match error {
+            None => Verdict::Replace(Box::new(made.clone())),
+            Some(error) => Verdict::Fail(format!("{}; it is not deployed: {error}", made.reason)),
+        };
+        store_decision(self.app, wish, &verdict, alternative, self.round).await
+    }
+}
+
+fn is_of_project(spec: &PipelineSpec, breaches: &[QuotaBreach]) -> bool {
+    breaches.iter().any(|breach| breach.project == project_of(spec))
+}
+
+/// Stores the plans that a target is about to name.
+async fn store_plans(app: &App, replacements: &[DecidedReplacement<'_>], round: &ReplanRound) -> Result<(), ApplyError> {
+    let mut tx = app.pool.begin().await?;
+    fence(&mut tx, round.lease).await?;
+    for of in replacements {
+        store::plans::insert_finished(&mut tx, &of.made.row).await?;
+    }
+    Ok(tx.commit().await?)
+}
+
+/// Plans a held pipeline on its own and the free devices, and stores the decision. Nothing is deployed.
+async fn advise_held(
+    app: &App,
+    fleet: &Fleet,
+    parts: &[PlanPart],
+    wish: &ReplanInput,
+    hold: &HoldRow,
+    round: &ReplanRound,
+) -> Result<(), ApplyError> {
+    let hardware = free_hardware(app, fleet.counts(), parts, &[wish]).await?;
+    let hardware = hardware.into_iter().filter(|h| h.count.unwrap_or(0) > 0).collect();
+    let current = parts.iter().map(|p| &p.part).find(|part| part.name == wish.spec.name);
+    let planned = plan_pipeline(wish, hardware, current, round).await;
+    let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string()));
+    let advice = ReplanInput { on_better_plan: OnBetterPlan::Advise, ..wish.clone() };
+    let until = hold.until.map_or_else(|| "it is released".to_owned(), |until| until.to_rfc3339());
+    let why = format!("{}, held by {} until {until} ({})", round.why, hold.made_by, hold.reason);
+    let round = ReplanRound { why, ..round.clone() };
+    store_decision(app, &advice, &verdict, None, &round).await?;
+    Ok(())
+}
+
+/// The plans of these parts, each once.
+fn unique_plans(parts: &[PlanPart]) -> Vec<Uuid> {
+    let mut plans: Vec<Uuid> = Vec::new();
+    for part in parts {
+        if !plans.contains(&part.plan) {
+            plans.push(part.plan);
+        }
+    }
+    plans
+}
