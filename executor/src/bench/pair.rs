@@ -189,7 +189,7 @@ fn target(addresses: [SocketAddr; 2], pipelines: Vec<v1::PipelineTarget>) -> v1:
         ..Default::default()
     });
     let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
-    v1::Target { fence, agents: peers.collect(), pipelines }
+    v1::Target { fence, agents: peers.collect(), pipelines, ..Default::default() }
 }
 
 fn pipelines() -> Vec<v1::PipelineTarget> {
