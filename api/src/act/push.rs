@@ -2,9 +2,9 @@
 //!
 //! Each process reads the target from the database and hands it to the streams that it holds.
 
-use crate::app::parts::ServicePart;
 use super::authorities;
 use crate::app::App;
+use crate::app::parts::ServicePart;
 use crate::decide::link_keys::{FleetKey, FleetKeys, PushedLinks, PushedTarget};
 use crate::store;
 use apportion_protocol::v1;

@@ -155,11 +155,8 @@ impl FleetAuthorities {
 }
 
 fn signing_row(rows: &[AuthorityRow], at: Time) -> Option<&AuthorityRow> {
-    let of = |row: &AuthorityRow| AuthorityTimes {
-        signs_from: row.signs_from,
-        renew_at: row.renew_at,
-        ends_at: row.ends_at,
-    };
+    let of =
+        |row: &AuthorityRow| AuthorityTimes { signs_from: row.signs_from, renew_at: row.renew_at, ends_at: row.ends_at };
     let times: Vec<AuthorityTimes> = rows.iter().map(of).collect();
     rows.get(signing_authority(&times, at)?)
 }
@@ -226,8 +223,12 @@ mod tests {
         let one = agent(7, 1);
         let issued = |by: &FleetAuthorities| CertificateDer::from(by.issue(&one, LIFE, at(100)).expect("issued"));
         let (old, new) = (read(&rows[1..], at(100)), read(&rows[..1], at(100)));
-        assert!(old.check_issuer(&issued(&before), at(100)).is_ok() && new.check_issuer(&issued(&before), at(100)).is_err());
-        assert!(new.check_issuer(&issued(&after), at(100)).is_ok() && after.check_issuer(&issued(&before), at(100)).is_ok());
+        assert!(
+            old.check_issuer(&issued(&before), at(100)).is_ok() && new.check_issuer(&issued(&before), at(100)).is_err()
+        );
+        assert!(
+            new.check_issuer(&issued(&after), at(100)).is_ok() && after.check_issuer(&issued(&before), at(100)).is_ok()
+        );
         assert!(FleetAuthorities::read(&[], at(0)).expect("nothing is malformed").is_none());
         let broken = AuthorityRow { key: vec![1], ..rows[1].clone() };
         assert!(FleetAuthorities::read(&[broken], at(0)).is_err());

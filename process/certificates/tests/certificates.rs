@@ -1,8 +1,8 @@
 //! Certificates of two agents, and links between them without a network.
 
 use apportion_certificates::{
-    AgentKey, AgentSubject, AgentTrust, FleetAuthority, IssueError, LinkTls, NewAuthority, REQUEST_BYTES_MAX, SigningRequest,
-    TrustError, ValidityPeriod, agent_name, is_named, link_name, row_name,
+    AgentKey, AgentSubject, AgentTrust, FleetAuthority, IssueError, LinkTls, NewAuthority, REQUEST_BYTES_MAX,
+    SigningRequest, TrustError, ValidityPeriod, agent_name, is_named, link_name, row_name,
 };
 use rustls::pki_types::{CertificateDer, UnixTime};
 use rustls::{ClientConnection, Connection, Error, ServerConnection};
@@ -79,8 +79,12 @@ fn two_agents_of_a_fleet_prove_their_numbers() {
     let fleet = authority("a");
     let (one, two) = (link(&issue(&fleet, 1, today()), &[&fleet]), link(&issue(&fleet, 2, today()), &[&fleet]));
     let seen = dial(&one, 2, &two).expect("both are of the fleet");
-    assert!(is_named(&seen, &agent_name(1)) && is_named(&seen, &row_name(&"0a".repeat(16))) && is_named(&seen, "127.0.0.1"));
-    assert!(!is_named(&seen, &agent_name(2)) && !is_named(&seen, &row_name(&"0b".repeat(16))) && !is_named(&seen, "no name"));
+    assert!(
+        is_named(&seen, &agent_name(1)) && is_named(&seen, &row_name(&"0a".repeat(16))) && is_named(&seen, "127.0.0.1")
+    );
+    assert!(
+        !is_named(&seen, &agent_name(2)) && !is_named(&seen, &row_name(&"0b".repeat(16))) && !is_named(&seen, "no name")
+    );
 }
 
 #[test]

@@ -43,9 +43,7 @@ pub(super) enum RegisterError {
 impl From<ShownError> for RegisterError {
     fn from(error: ShownError) -> Self {
         match error {
-            ShownError::Refused(refusal) => {
-                Self::Refused { reason: Reason::Certificate, detail: refusal.to_string() }
-            }
+            ShownError::Refused(refusal) => Self::Refused { reason: Reason::Certificate, detail: refusal.to_string() },
             ShownError::NoAuthority => Self::NoAuthority,
             ShownError::Database(error) => Self::Database(error),
         }

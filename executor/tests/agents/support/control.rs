@@ -50,7 +50,7 @@ impl Heard {
                 self.reports += 1;
             }
             Told::Leaving(_) => self.left = true,
-            Told::Register(_) => {}
+            Told::CertificateRequest(_) | Told::Register(_) => {}
         }
         is_last
     }
