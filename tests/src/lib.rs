@@ -15,6 +15,7 @@ mod process;
 pub mod prometheus;
 pub mod slurm;
 pub mod triton;
+pub mod wiretap;
 
 pub use machine::{free_port, printed, programs, root};
 pub use process::resources;
