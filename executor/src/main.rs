@@ -252,8 +252,7 @@ fn run_part<E: std::fmt::Display>(
 
 async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let (files, known, _lock) = open_state(&flags)?;
-    let certificates = files.certificates();
-    let options = options(&flags, files, &known.name)?;
+    let (certificates, options) = (files.certificates(), options(&flags, files, &known.name)?);
     let sockets = Sockets::bind(&flags).await?;
     let tls = flags.tls().map(GatewayTls::open).transpose()?;
     let identity = identify(&flags, known, &certificates, &sockets)?;

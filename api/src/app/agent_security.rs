@@ -20,8 +20,8 @@ pub enum AgentCertificateRule {
 
 /// How connections between agents are protected.
 ///
-/// The keyed greeting proves the sender in both cases. Encryption takes each byte of a tensor twice through a cipher and
-/// two copies. On the network between machines of one rack, that can be the bottleneck. So it is the operator's choice.
+/// The keyed greeting proves the sender in both cases. Encryption takes each byte of a tensor twice through a cipher, and
+/// through some copies more. On the network of one rack that can be the bottleneck. So it is the operator's choice.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LinksSetting {
     /// Not encrypted.

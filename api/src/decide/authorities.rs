@@ -1,8 +1,8 @@
 //! When does the fleet get another authority for certificates, and which one signs?
 //!
-//! Example: an authority is 30 days old, so another one is made. For an hour the old one signs on, and agents hear of the new
-//! one. Then the new one signs. Agents trust both until the third one comes, 30 days later. No certificate of the first one
-//! is as old as that.
+//! Example: an authority is 30 days old, so another one is made. For an hour the old one signs on, and agents hear of the
+//! new one. Then the new one signs. Agents trust both until the third one comes, 30 days later. No certificate of the first
+//! one is as old as that.
 
 use chrono::{DateTime, Duration, Utc};
 

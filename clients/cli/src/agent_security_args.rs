@@ -10,12 +10,13 @@ const CERTIFICATE_HOURS_MAX: u64 = 7 * 24;
 /// The arguments about certificates of agents.
 #[derive(Args, Debug)]
 pub struct AgentSecurityArgs {
-    /// Certificates that the service issues to agents. `accept`: each agent gets one, and is refused if it shows a wrong one.
-    /// `require`: a stream that shows none gets one and no target; it needs `--agents-tls`. `off`: there are none.
+    /// Certificates that the service issues to agents. `accept`: each agent gets one, and is refused if it shows a wrong
+    /// one. `require`: a stream that shows none gets one and no target; it needs `--agents-tls`. `off`: there are none.
     #[arg(long, value_name = "RULE", default_value = "accept", value_parser = ["require", "accept", "off"])]
     agent_certificates: String,
     /// How long such a certificate counts. An agent gets the next one after half of this time.
-    #[arg(long, value_name = "HOURS", default_value_t = 24, value_parser = clap::value_parser!(u64).range(1..=CERTIFICATE_HOURS_MAX))]
+    #[arg(long, value_name = "HOURS", default_value_t = 24,
+          value_parser = clap::value_parser!(u64).range(1..=CERTIFICATE_HOURS_MAX))]
     agent_certificate_hours: u64,
     /// How connections between agents are protected, beside the proof of their keys. `tls`: encrypted, with these
     /// certificates at both ends. `plain`: not, for a network that you trust.
