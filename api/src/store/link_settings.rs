@@ -19,11 +19,11 @@ pub async fn get(db: &mut PgConnection) -> Result<LinkSettingsRow> {
     sqlx::query_as("select tls, version from link_settings").fetch_one(db).await
 }
 
-/// Changes the setting; returns whether it was another one.
+/// Changes the setting; returns whether it was another one. The version is not read.
 ///
 /// # Errors
 /// The database's.
-pub async fn put(db: &mut PgConnection, tls: bool) -> Result<bool> {
+pub async fn put(db: &mut PgConnection, row: LinkSettingsRow) -> Result<bool> {
     let update = sqlx::query("update link_settings set tls = $1, version = version + 1 where tls <> $1");
-    Ok(update.bind(tls).execute(db).await?.rows_affected() == 1)
+    Ok(update.bind(row.tls).execute(db).await?.rows_affected() == 1)
 }

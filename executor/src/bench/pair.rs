@@ -5,7 +5,7 @@
 use super::{BenchError, BenchOptions};
 use crate::agent::{self, AgentHandle, AgentOptions, ClientRequest};
 use crate::backend::BackendLoader;
-use crate::certificates::LocalFleet;
+use crate::certificates::LocalAuthority;
 use crate::files::{FileError, Files};
 use crate::gateway::{self, Gateway};
 use crate::peers::{self, LinkProtection};
@@ -84,7 +84,7 @@ impl Pair {
         let (http, grpc) = (first.http.local_addr()?, first.grpc.local_addr()?);
         let mut target = target([first.data.local_addr()?, second.data.local_addr()?], setup.pipelines.clone());
         target.set_links(if setup.links == LinkProtection::Tls { Links::Tls } else { Links::Plain });
-        let fleet = LocalFleet::new("bench").map_err(certificates)?;
+        let fleet = LocalAuthority::new("bench").map_err(certificates)?;
         let (stop, mut threads, mut handles) = (CancellationToken::new(), Vec::new(), Vec::new());
         for (number, sockets) in [(1, first), (2, second)] {
             let files = Files::open(&state.path().join(number.to_string())).map_err(disk)?;

@@ -10,12 +10,12 @@ const BEGINS_EARLIER: Duration = Duration::from_secs(3_600);
 
 /// A fleet with an authority of its own, in this process.
 #[derive(Debug)]
-pub struct LocalFleet {
+pub struct LocalAuthority {
     parts: NewAuthority,
     authority: FleetAuthority,
 }
 
-impl LocalFleet {
+impl LocalAuthority {
     /// Makes the authority. `label` is a text that no other fleet has.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ mod held;
 mod local;
 
 pub use held::CertificateTakeError;
-pub use local::LocalFleet;
+pub use local::LocalAuthority;
 
 use apportion_certificates::{AgentKey, IssueError, LinkTls};
 use apportion_protocol::v1;

@@ -2,8 +2,8 @@ use super::*;
 
 const LIFE: Duration = Duration::from_secs(3_600);
 
-fn fleet() -> LocalFleet {
-    LocalFleet::new("a").expect("an authority")
+fn fleet() -> LocalAuthority {
+    LocalAuthority::new("a").expect("an authority")
 }
 
 fn numbers(of: &AgentCertificates) -> Vec<u64> {

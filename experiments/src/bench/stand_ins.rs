@@ -142,6 +142,7 @@ fn register(at: usize, token: &str, hardware: &str) -> v1::Register {
         agent_id: String::new(),
         number: 0,
         name,
+        ..v1::Register::default()
     }
 }
 

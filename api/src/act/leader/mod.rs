@@ -19,7 +19,7 @@ use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::drift::PERIOD_S;
 use crate::decide::replan::{ReplanCause, ReplanInput};
-use crate::store::{self, leases::HeldLease, schedules::FiringRow};
+use crate::store::{self, leases::HeldLease, link_settings::LinkSettingsRow, schedules::FiringRow};
 use apportion_wire::FiringState;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
@@ -261,7 +261,8 @@ impl Leader {
         let is_new = store::link_keys::renew_after(&mut tx, LINK_KEY_AGE_S).await?;
         let has_certificates = security.certificates != AgentCertificateRule::Off;
         let is_authority_new = has_certificates && authorities::renew(&mut tx).await?;
-        let are_links_new = store::link_settings::put(&mut tx, security.links == LinksSetting::Tls).await?;
+        let links = LinkSettingsRow { tls: security.links == LinksSetting::Tls, ..LinkSettingsRow::default() };
+        let are_links_new = store::link_settings::put(&mut tx, links).await?;
         tx.commit().await?;
         if is_new {
             tracing::info!("the fleet has a new key for connections between agents");

@@ -1,7 +1,7 @@
 //! A control plane that welcomes agents in the order in which they come and sends what a test wants.
 
 use super::{keyed, until};
-use apportion_executor::certificates::LocalFleet;
+use apportion_executor::certificates::LocalAuthority;
 use apportion_protocol::PROTOCOL_VERSION;
 use apportion_protocol::v1::{self, agent_message::Message as Told, control_message::Message as Says};
 use apportion_protocol::v1::{control_server, refused::Reason};
@@ -85,7 +85,7 @@ struct Plane {
 /// Who gives agents their certificates, and how long they count.
 #[derive(Clone)]
 struct Certifying {
-    fleet: Arc<LocalFleet>,
+    fleet: Arc<LocalAuthority>,
     life: Duration,
 }
 
@@ -113,7 +113,7 @@ impl Control {
     /// Starts it as [`Self::start`] does; it gives agents certificates that count for this long.
     pub async fn start_certifying(words: &[&str], life: Duration) -> Control {
         let files: BTreeMap<String, String> = words.iter().map(|w| (super::toy::digest(w), w.to_string())).collect();
-        let fleet = Arc::new(LocalFleet::new("the test").expect("an authority"));
+        let fleet = Arc::new(LocalAuthority::new("the test").expect("an authority"));
         Self::start_all(serve_files(files), BTreeMap::new(), Some(Certifying { fleet, life })).await
     }
 

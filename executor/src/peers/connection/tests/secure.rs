@@ -1,17 +1,17 @@
 //! Links with TLS.
 
 use super::*;
-use crate::certificates::LocalFleet;
+use crate::certificates::LocalAuthority;
 use crate::peers::LinkProtection;
 
 const LIFE: Duration = Duration::from_secs(3_600);
 
-fn fleet() -> LocalFleet {
-    LocalFleet::new("a").expect("an authority")
+fn fleet() -> LocalAuthority {
+    LocalAuthority::new("a").expect("an authority")
 }
 
 /// The keys of agent `own` in a fleet whose links have TLS, with the certificate of agent `number`.
-fn secure_keys(own: u64, fleet: &LocalFleet, number: u64) -> LinkKeys {
+fn secure_keys(own: u64, fleet: &LocalAuthority, number: u64) -> LinkKeys {
     let keys = LinkKeys::default();
     keys.protect(LinkProtection::Tls);
     keys.set(keyring(own));
@@ -73,7 +73,7 @@ async fn messages_come_over_tls_and_large_ones_whole() {
 
 #[tokio::test]
 async fn wrong_certificates_on_a_link_are_refused_and_counted() {
-    let (fleet, other) = (fleet(), LocalFleet::new("b").expect("an authority"));
+    let (fleet, other) = (fleet(), LocalAuthority::new("b").expect("an authority"));
     let shown = |keys: &LinkKeys, number: u64| keys.tls(number).expect("it counts");
     let expired = || {
         let keys = LinkKeys::default();
@@ -110,7 +110,7 @@ async fn wrong_certificates_on_a_link_are_refused_and_counted() {
 }
 
 /// The keys of agent 2, which takes a certificate of agent 3 for its own.
-fn misplaced_keys(fleet: &LocalFleet) -> LinkKeys {
+fn misplaced_keys(fleet: &LocalAuthority) -> LinkKeys {
     let keys = secure_keys(2, fleet, 2);
     let issued = fleet.issue(&keys.certificates().request(), 3, LIFE).expect("issued");
     keys.certificates().take(&v1::IssuedCertificate { agent: 2, ..issued }).expect("it is for its key");
