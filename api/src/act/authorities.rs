@@ -31,8 +31,7 @@ pub fn make(at: Time, times: AuthorityTimes) -> Result<AuthorityRow, IssueError>
 /// The database's.
 pub async fn renew(tx: &mut PgConnection) -> store::Result<bool> {
     let rows = store::authorities::newest(tx).await?;
-    let newest =
-        rows.first().map(|row| AuthorityTimes { signs_from: row.signs_from, renew_at: row.renew_at, ends_at: row.ends_at });
+    let newest = rows.first().map(AuthorityTimes::from);
     let Some(times) = next_authority(newest, now()) else { return Ok(false) };
     match make(now(), times) {
         Ok(row) => store::authorities::insert(tx, &row).await.map(|()| true),

@@ -1,4 +1,4 @@
-//! Which authorities does this process know, whom do they certify, and which certificates do they accept?
+//! Which authorities does this process know, how do they certify agents, and which certificates do they accept?
 
 use super::counts::{self, Count};
 use crate::decide::authorities::{AuthorityTimes, signing_authority};
@@ -154,10 +154,14 @@ impl FleetAuthorities {
     }
 }
 
+impl From<&AuthorityRow> for AuthorityTimes {
+    fn from(row: &AuthorityRow) -> Self {
+        Self { signs_from: row.signs_from, renew_at: row.renew_at, ends_at: row.ends_at }
+    }
+}
+
 fn signing_row(rows: &[AuthorityRow], at: Time) -> Option<&AuthorityRow> {
-    let of =
-        |row: &AuthorityRow| AuthorityTimes { signs_from: row.signs_from, renew_at: row.renew_at, ends_at: row.ends_at };
-    let times: Vec<AuthorityTimes> = rows.iter().map(of).collect();
+    let times: Vec<AuthorityTimes> = rows.iter().map(AuthorityTimes::from).collect();
     rows.get(signing_authority(&times, at)?)
 }
 

@@ -63,7 +63,16 @@ async fn dial_plain(address: &str) -> Result<TcpStream, TalkError> {
 
 /// Agent 2 accepts one connection. The result is how it ended.
 fn accept_one(listener: TcpListener, events: mpsc::Sender<NodeEvent>) -> JoinHandle<Result<(), TalkError>> {
-    let incoming = Incoming { keys: link_keys(2), claims: Arc::default(), warnings: Arc::default(), events };
+    accept_with(listener, link_keys(2), events)
+}
+
+/// An agent with these keys accepts one connection. The result is how it ended.
+fn accept_with(
+    listener: TcpListener,
+    keys: LinkKeys,
+    events: mpsc::Sender<NodeEvent>,
+) -> JoinHandle<Result<(), TalkError>> {
+    let incoming = Incoming { keys, claims: Arc::default(), warnings: Arc::default(), events };
     tokio::spawn(async move {
         let (stream, from) = listener.accept().await.expect("a connection");
         let greeting = ClientShares::new(8).take(from.ip(), 1).expect("it is the only one");

@@ -19,20 +19,6 @@ fn secure_keys(own: u64, fleet: &LocalAuthority, number: u64) -> LinkKeys {
     keys
 }
 
-/// An agent with these keys accepts one connection. The result is how it ended.
-fn accept_with(
-    listener: TcpListener,
-    keys: LinkKeys,
-    events: mpsc::Sender<NodeEvent>,
-) -> JoinHandle<Result<(), TalkError>> {
-    let incoming = Incoming { keys, claims: Arc::default(), warnings: Arc::default(), events };
-    tokio::spawn(async move {
-        let (stream, from) = listener.accept().await.expect("a connection");
-        let greeting = ClientShares::new(8).take(from.ip(), 1).expect("it is the only one");
-        receive_messages(stream, incoming, greeting).await
-    })
-}
-
 /// How agent 2 with these keys sees a link of agent 1, which shows this certificate; and how agent 1 sees it.
 async fn link(accepts: LinkKeys, shows: Option<&LinkTls>) -> (Result<(), TalkError>, Result<(), TalkError>) {
     let (listening, address) = listener().await;
