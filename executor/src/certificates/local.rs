@@ -1,6 +1,6 @@
 //! Who issues certificates where there is no control plane? Measurements and tests.
 
-use super::AgentCertificates;
+use super::shared::AgentCertificates;
 use apportion_certificates::{AgentSubject, FleetAuthority, IssueError, NewAuthority, SigningRequest, ValidityPeriod};
 use apportion_protocol::v1;
 use std::time::{Duration, SystemTime};

@@ -1,4 +1,5 @@
 use super::*;
+use crate::certificates::LocalAuthority;
 
 const LIFE: Duration = Duration::from_secs(3_600);
 
