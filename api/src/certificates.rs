@@ -1,6 +1,7 @@
 //! Which ports of the service have a certificate, and how is it renewed?
 
 use crate::app::App;
+use crate::app::agent_security::{AgentCertificateRule, AgentsPort};
 use crate::app::parts::ServicePart;
 use apportion_tls::{ApplicationProtocol, ServerTls, TlsFiles, TlsFilesError};
 use tokio::task::JoinHandle;
@@ -40,9 +41,24 @@ impl PortCertificates {
     ///
     /// # Errors
     /// If a file cannot be used.
-    pub fn open(http: Option<TlsFiles>, agents: Option<TlsFiles>) -> Result<Self, CertificateError> {
+    pub fn open(
+        http: Option<TlsFiles>,
+        agents: Option<TlsFiles>,
+        rule: AgentCertificateRule,
+    ) -> Result<Self, CertificateError> {
         let http = open_certificate("HTTP", http, &[ApplicationProtocol::Http1])?;
-        Ok(Self { http, agents: open_certificate("the agents' port", agents, &[ApplicationProtocol::Http2])? })
+        let protocols = &[ApplicationProtocol::Http2];
+        let opened = agents.map(|files| match rule {
+            AgentCertificateRule::Off => ServerTls::open(files, protocols),
+            AgentCertificateRule::Accept | AgentCertificateRule::Require => ServerTls::open_asking(files, protocols),
+        });
+        let agents = opened.transpose().map_err(|source| CertificateError { port: "the agents' port", source })?;
+        Ok(Self { http, agents })
+    }
+
+    /// Whether agents join over TLS.
+    pub fn agents_port(&self) -> AgentsPort {
+        if self.agents.is_some() { AgentsPort::Tls } else { AgentsPort::Plain }
     }
 
     /// How the URL of HTTP begins.

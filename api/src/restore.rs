@@ -4,9 +4,12 @@
 //! refuse earlier targets. A new incarnation is later than all of them. Replicas of the backup keep their numbers, so that
 //! agents that still have them load nothing.
 
+use crate::act::authorities;
 use crate::database::{Database, DatabaseError};
+use crate::decide::authorities::restored_authority;
 use crate::decide::placement::Placement;
 use crate::store::{self, target::TargetRow};
+use apportion_certificates::IssueError;
 use apportion_protocol::v1;
 use prost::Message;
 use std::path::{Path, PathBuf};
@@ -46,6 +49,9 @@ pub enum RestoreError {
         #[source]
         source: Box<dyn std::error::Error + Send + Sync>,
     },
+    /// The new authority for certificates of agents.
+    #[error("the fleet's new authority cannot be made; nothing has changed")]
+    Authority(#[from] IssueError),
     /// Another target came first.
     #[error("the target was replaced meanwhile; nothing has changed, run the command again")]
     Stale,
@@ -77,6 +83,7 @@ async fn finish(database: &Database) -> Result<RestoreResult, RestoreError> {
     }
     // The backup may have been read by others. Agents with its key connect until they have the new one.
     store::link_keys::renew(&mut tx).await?;
+    store::authorities::insert(&mut tx, &authorities::make(time, restored_authority(time))?).await?;
     tx.commit().await?;
     Ok(restored)
 }

@@ -6,6 +6,7 @@ use crate::act::{
 };
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
+use crate::app::agent_security::{AgentSecurity, AgentSecurityError};
 use crate::app::heartbeats::Heartbeats;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
@@ -63,6 +64,8 @@ pub struct ServiceConfig {
     pub retention: RetentionPolicy,
     /// Where its spans go; `None`: it has none.
     pub traces: Option<TracesConfig>,
+    /// How agents prove themselves, to the service and to each other.
+    pub agent_security: AgentSecurity,
 }
 
 /// The port of the autoscalers.
@@ -95,6 +98,7 @@ impl ServiceConfig {
             agents_tls: None,
             retention: RetentionPolicy::default(),
             traces: None,
+            agent_security: AgentSecurity::default(),
         }
     }
 }
@@ -132,6 +136,9 @@ pub enum ServeError {
     /// Spans cannot be exported.
     #[error(transparent)]
     Traces(#[from] TracesError),
+    /// The settings about agents contradict each other.
+    #[error(transparent)]
+    AgentSecurity(#[from] AgentSecurityError),
     /// A configured token is too easy to guess.
     #[error("the configured admin token has {0} characters: expected at least {TOKEN_CHARS_MIN}")]
     ShortToken(usize),
@@ -218,13 +225,11 @@ impl RunningService {
 pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> {
     let data_dir = prepare_data_dir(&config.data_dir)?;
     let token = token(&config, &data_dir)?;
-    if let Some(admin) = config.access.admin_token.as_ref().filter(|text| text.len() < TOKEN_CHARS_MIN) {
-        return Err(ServeError::ShortToken(admin.len()));
-    }
-    config.machines.as_ref().map_or(Ok(()), SubstrateSettings::check)?;
+    check_config(&config)?;
     let prometheus = PrometheusAccess::new(config.prometheus).await?;
     let kubernetes = open_kubernetes(config.kubernetes.as_ref(), config.machines.as_ref()).await?;
-    let tls = PortCertificates::open(config.tls, config.agents_tls)?;
+    let tls = PortCertificates::open(config.tls, config.agents_tls, config.agent_security.certificates)?;
+    config.agent_security.check(tls.agents_port())?;
     // Addresses come first: they fail at once, while the database takes a moment.
     let http_listener = std::net::TcpListener::bind(config.http).map_err(listen(config.http))?;
     let http = http_listener.local_addr().map_err(listen(config.http))?;
@@ -245,6 +250,8 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         data_dir,
         token,
         access,
+        agent_security: config.agent_security,
+        authorities: watch::Sender::new(None),
         files_url: config.advertise_http.map_or_else(String::new, |url| format!("{}/v1/files", url.trim_end_matches('/'))),
         fetch_permits: model_files::permits(),
         job_enqueued: Notify::new(),
@@ -274,6 +281,15 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     announce(&app, http, grpc, &tls);
     parts.extend([tls.http, tls.agents].into_iter().flatten().map(|tls| follow_files(&app, tls)));
     Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
+}
+
+/// Refuses settings that are wrong by themselves.
+fn check_config(config: &ServiceConfig) -> Result<(), ServeError> {
+    if let Some(admin) = config.access.admin_token.as_ref().filter(|text| text.len() < TOKEN_CHARS_MIN) {
+        return Err(ServeError::ShortToken(admin.len()));
+    }
+    config.machines.as_ref().map_or(Ok(()), SubstrateSettings::check)?;
+    Ok(())
 }
 
 /// Fails the service if its private database ends by itself.

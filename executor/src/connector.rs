@@ -1,9 +1,11 @@
 //! How does an agent reach the control plane, with TLS or without?
 
+use crate::certificates::AgentCertificates;
 use apportion_tls::{AuthoritiesError, client_tls, no_authorities};
 use hyper_rustls::{HttpsConnector, HttpsConnectorBuilder};
 use hyper_util::client::legacy::connect::HttpConnector;
 use std::path::Path;
+use std::sync::Arc;
 use tonic::transport::{Channel, Endpoint};
 
 /// Connects to the processes of the control plane, and checks the certificates of those with an https URL.
@@ -16,8 +18,22 @@ impl ControlConnector {
     /// # Errors
     /// If one of the URLs is https and there is no authority.
     pub fn new(urls: &[String], cacert: Option<&Path>) -> Result<Self, AuthoritiesError> {
+        Self::showing(urls, cacert, &AgentCertificates::default())
+    }
+
+    /// The same. A process that asks for a certificate is shown the newest of these; each connection shows the newest of
+    /// its time.
+    ///
+    /// # Errors
+    /// If one of the URLs is https and there is no authority.
+    pub fn showing(
+        urls: &[String],
+        cacert: Option<&Path>,
+        certificates: &AgentCertificates,
+    ) -> Result<Self, AuthoritiesError> {
         let is_secure = urls.iter().any(|url| url.starts_with("https:"));
-        let tls = if is_secure { client_tls(cacert)? } else { no_authorities()? };
+        let mut tls = if is_secure { client_tls(cacert)? } else { no_authorities()? };
+        tls.client_auth_cert_resolver = Arc::new(certificates.clone());
         let mut tcp = HttpConnector::new();
         tcp.enforce_http(false);
         tcp.set_nodelay(true);

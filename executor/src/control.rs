@@ -92,6 +92,7 @@ fn name(reason: Reason) -> &'static str {
         Reason::NameTaken => "name_taken",
         Reason::Invalid => "invalid",
         Reason::Stale => "stale",
+        Reason::Certificate => "certificate",
     }
 }
 
@@ -134,8 +135,12 @@ pub async fn attend(identity: Identity, handle: AgentHandle, stop: CancellationT
             End::Left => return Ok(()),
             End::Refused(reason, detail) => {
                 handle.status.refused(name(reason), &detail);
+                if reason == Reason::Certificate {
+                    // The next stream shows none, and gets another one for the token.
+                    handle.link_keys.certificates().forget_newest();
+                }
                 let has_target = handle.view.borrow().layout.fence.is_some();
-                let may_change = matches!(reason, Reason::NameTaken | Reason::Stale);
+                let may_change = matches!(reason, Reason::NameTaken | Reason::Stale | Reason::Certificate);
                 if !has_target && !may_change {
                     return Err(ControlError::Refused(detail));
                 }
@@ -216,6 +221,7 @@ fn register(identity: &Identity, handle: &AgentHandle) -> v1::Register {
         process_id: identity.process_id.clone(),
         agent_id: identity.agent_id.clone(),
         number: view.agent,
+        certificate_request: handle.link_keys.certificates().request(),
     }
 }
 
@@ -269,6 +275,7 @@ async fn run_session(
                 Some(report) => agent_message::Message::Report(report),
                 None => return End::Left,
             },
+            request = next_request(handle), if welcome => agent_message::Message::CertificateRequest(request),
             () = stop.cancelled() => {
                 leave(&mut inbox, outbox).await;
                 return End::Left;
@@ -279,6 +286,16 @@ async fn run_session(
             return End::Again("the stream takes no more messages".into());
         }
     }
+}
+
+/// Waits until it is time to ask for the next certificate, and asks; for ever without a certificate.
+async fn next_request(handle: &AgentHandle) -> v1::CertificateRequest {
+    let certificates = handle.link_keys.certificates();
+    match certificates.next_request_at() {
+        Some(moment) => tokio::time::sleep_until(moment.into()).await,
+        None => std::future::pending().await,
+    }
+    v1::CertificateRequest { request: certificates.request() }
 }
 
 fn report_interval(report_ms: u32) -> tokio::time::Interval {
@@ -330,9 +347,28 @@ async fn handle_control_message(
             AgentCommand::Welcome(welcome.agent, Source { join, url: welcome.files_url, token, connector })
         }
         control_message::Message::Target(target) => AgentCommand::Target(Box::new(target)),
+        control_message::Message::Certificate(issued) => return take_certificate(&issued, handle).await,
         control_message::Message::Refused(refused) => return Some(End::Refused(refused.reason(), refused.detail)),
     };
     handle.commands.send(command).await.is_err().then_some(End::Left)
+}
+
+/// Takes a certificate. The stream ends if the control plane serves only streams that show one.
+async fn take_certificate(issued: &v1::IssuedCertificate, handle: &AgentHandle) -> Option<End> {
+    match handle.link_keys.certificates().take(issued) {
+        Ok(()) => {
+            let life = Duration::from_millis(issued.life_ms);
+            tracing::info!(agent = issued.agent, ?life, "a certificate has come");
+            if handle.commands.send(AgentCommand::KeepCertificates).await.is_err() {
+                return Some(End::Left);
+            }
+        }
+        Err(error) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::error!(%error, ?cause, "a certificate is not taken");
+        }
+    }
+    issued.come_again.then(|| End::Again("it gave this agent a certificate, and serves streams that show one".into()))
 }
 
 #[cfg(test)]

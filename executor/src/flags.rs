@@ -3,6 +3,7 @@
 use apportion_executor::addresses::{AdvertisedAddresses, host, host_and_port};
 use apportion_executor::backend::{BackendKind, Provider};
 use apportion_executor::gateway::{REQUESTS_MAX, WAITING_BYTES_MAX};
+use apportion_executor::peers::LinkProtection;
 use apportion_tls::TlsFiles;
 use clap::Parser;
 use std::path::PathBuf;
@@ -25,6 +26,9 @@ pub struct BenchFlags {
     /// Measure nothing but the hop, at this many requests per second
     #[arg(long, value_parser = rate, conflicts_with = "digits")]
     pub rate: Option<f64>,
+    /// How the two agents' links are protected: `plain` or `tls`
+    #[arg(long, default_value = "plain", value_parser = links)]
+    pub links: LinkProtection,
 }
 
 /// Why the value of a flag is refused.
@@ -40,6 +44,8 @@ pub enum FlagError {
     Ratio,
     #[error("expected a factor from 1 to 100")]
     Slowness,
+    #[error("expected plain or tls")]
+    Links,
     /// This text after `remote=` is no URL of a server.
     #[error("{0:?} is no server: expected http://host:port")]
     Server(String),
@@ -50,6 +56,14 @@ pub enum FlagError {
 fn rate(text: &str) -> Result<f64, FlagError> {
     let rate = text.parse().ok().filter(|r: &f64| (1.0..=1e6).contains(r));
     rate.ok_or(FlagError::Rate)
+}
+
+fn links(text: &str) -> Result<LinkProtection, FlagError> {
+    match text {
+        "plain" => Ok(LinkProtection::Plain),
+        "tls" => Ok(LinkProtection::Tls),
+        _ => Err(FlagError::Links),
+    }
 }
 
 fn at_least_one(text: &str) -> Result<usize, FlagError> {
@@ -228,6 +242,12 @@ mod tests {
         for wrong in ["0.9", "101", "NaN", "fast"] {
             assert_eq!(slowness(wrong), Err(FlagError::Slowness), "{wrong}");
         }
+    }
+
+    #[test]
+    fn links_are_plain_or_tls() {
+        assert_eq!((links("plain"), links("tls")), (Ok(LinkProtection::Plain), Ok(LinkProtection::Tls)));
+        assert_eq!(links("TLS"), Err(FlagError::Links));
     }
 
     #[test]

@@ -12,6 +12,7 @@ mod alarm;
 pub mod backend;
 pub mod bench;
 mod causes;
+pub mod certificates;
 pub mod connector;
 pub mod control;
 pub mod devices;

@@ -5,6 +5,7 @@ mod flags;
 use apportion_executor::agent::{self, AgentCommand, AgentOptions};
 use apportion_executor::backend::{BackendKind, BackendLoader, Provider, find_library};
 use apportion_executor::bench::{self, BenchError, Figure};
+use apportion_executor::certificates::AgentCertificates;
 use apportion_executor::connector::ControlConnector;
 use apportion_executor::control::{ControlError, Identity, attend};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
@@ -121,8 +122,8 @@ fn status_of(error: &(dyn Error + 'static)) -> u8 {
 
 fn measure(flags: &BenchFlags) -> u8 {
     let each = Duration::from_secs_f64(flags.seconds);
-    let (may_sleep, digits, rate) = (flags.save_power, flags.digits.clone(), flags.rate);
-    let options = bench::BenchOptions { each, may_sleep, digits, rate };
+    let (may_sleep, digits, rate, links) = (flags.save_power, flags.digits.clone(), flags.rate, flags.links);
+    let options = bench::BenchOptions { each, may_sleep, digits, rate, links };
     match bench::run(&options, |part| eprintln!("{part}")).and_then(|figures| print(&figures)) {
         Ok(()) => 0,
         Err(error) => {
@@ -177,8 +178,14 @@ fn open_state(flags: &Flags) -> Result<(Files, AgentIdentity, File), FileError> 
 }
 
 /// Who the agent is, and where it is reached.
-fn identify(flags: &Flags, known: AgentIdentity, sockets: &Sockets) -> Result<Identity, Box<dyn Error>> {
-    let connector = ControlConnector::new(&flags.join, flags.cacert.as_deref()).map_err(ControlError::Authorities)?;
+fn identify(
+    flags: &Flags,
+    known: AgentIdentity,
+    certificates: &AgentCertificates,
+    sockets: &Sockets,
+) -> Result<Identity, Box<dyn Error>> {
+    let connector = ControlConnector::showing(&flags.join, flags.cacert.as_deref(), certificates);
+    let connector = connector.map_err(ControlError::Authorities)?;
     // Each process of the control plane is reached from the same address.
     let first = flags.join.first().map_or("", String::as_str);
     let bound = [sockets.http.local_addr()?, sockets.grpc.local_addr()?, sockets.data.local_addr()?];
@@ -246,10 +253,10 @@ fn run_part<E: std::fmt::Display>(
 
 async fn run(flags: Flags) -> Result<(), Box<dyn Error>> {
     let (files, known, _lock) = open_state(&flags)?;
-    let options = options(&flags, files, &known.name)?;
+    let (certificates, options) = (files.certificates(), options(&flags, files, &known.name)?);
     let sockets = Sockets::bind(&flags).await?;
     let tls = flags.tls().map(GatewayTls::open).transpose()?;
-    let identity = identify(&flags, known, &sockets)?;
+    let identity = identify(&flags, known, &certificates, &sockets)?;
     let tracer = options.tracer.clone();
     let handle = agent::AgentHandle { devices: devices(flags.provider, flags.devices), ..agent::start(options) };
     let (stop, drained) = (CancellationToken::new(), CancellationToken::new());

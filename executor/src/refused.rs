@@ -31,6 +31,10 @@ pub enum ReachedLimit {
     PeerNumber,
     /// A greeting without the key of the two agents, or a replayed one.
     PeerProof,
+    /// A link whose TLS did not begin, or with the certificate of another agent.
+    PeerCertificate,
+    /// A link without TLS, where the target asks for it.
+    PeerPlain,
     /// A message between agents that is too large for its kind, or none at all.
     PeerMessage,
     /// A message that speaks for another agent than its connection has proven.
@@ -43,7 +47,7 @@ pub enum ReachedLimit {
 
 impl ReachedLimit {
     /// All of them, in the order of their declaration.
-    pub const ALL: [ReachedLimit; 16] = [
+    pub const ALL: [ReachedLimit; 18] = [
         Self::Connections,
         Self::Handshake,
         Self::SlowBody,
@@ -56,6 +60,8 @@ impl ReachedLimit {
         Self::PeerGreeting,
         Self::PeerNumber,
         Self::PeerProof,
+        Self::PeerCertificate,
+        Self::PeerPlain,
         Self::PeerMessage,
         Self::PeerClaim,
         Self::PeerSteering,
@@ -78,6 +84,8 @@ impl ReachedLimit {
             Self::PeerGreeting => "peer_greeting",
             Self::PeerNumber => "peer_number",
             Self::PeerProof => "peer_proof",
+            Self::PeerCertificate => "peer_certificate",
+            Self::PeerPlain => "peer_plain",
             Self::PeerMessage => "peer_message",
             Self::PeerClaim => "peer_claim",
             Self::PeerSteering => "peer_steering",

@@ -41,7 +41,7 @@ fn target(library: &Path, models: &Path, cache: &Path) -> v1::Target {
         ..Default::default()
     };
     let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
-    v1::Target { fence, agents: vec![], pipelines: vec![pipeline] }
+    v1::Target { fence, pipelines: vec![pipeline], ..Default::default() }
 }
 
 #[tokio::test]

@@ -17,6 +17,7 @@ pub mod ray;
 pub mod relay;
 pub mod slurm;
 pub mod triton;
+pub mod wiretap;
 
 pub use machine::{free_port, printed, programs, root};
 pub use process::resources;

@@ -47,6 +47,10 @@ fn certificate(name: &str) -> PathBuf {
 }
 
 fn start() -> Service {
+    start_with(&[])
+}
+
+fn start_with(arguments: &[&str]) -> Service {
     let folder = tempfile::tempdir().expect("a folder");
     // Where the tests run as root the database runs as another user, who must get there.
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).expect("a folder of ours");
@@ -55,7 +59,7 @@ fn start() -> Service {
     command.args(["serve", "--http", &format!("127.0.0.1:{http}"), "--grpc", &format!("127.0.0.1:{grpc}")]);
     command.arg("--data-dir").arg(folder.path().join("data")).arg("--agents-tls");
     command.arg("--tls-cert").arg(certificate("server.pem")).arg("--tls-key").arg(certificate("server.key"));
-    let process = command.stderr(Stdio::null()).spawn().expect("the program is built");
+    let process = command.args(arguments).stderr(Stdio::null()).spawn().expect("the program is built");
     Service { _process: Running(process), http, grpc, folder }
 }
 
@@ -128,4 +132,37 @@ fn an_agent_joins_over_tls_and_refuses_a_stranger() {
         std::thread::sleep(Duration::from_millis(100));
     }
     until_agents_live(&service, 1);
+}
+
+#[test]
+fn an_agent_without_a_certificate_gets_one_and_comes_again() {
+    let service = start_with(&["--agent-certificates", "require", "--links", "tls"]);
+    until_agents_live(&service, 0);
+    let joined = agent(&service, "certified", "authority.pem");
+    let state = service.folder.path().join("certified");
+    until_stays_live(&service);
+    let kept = std::fs::metadata(state.join("certificates.bin")).expect("it is kept");
+    assert_eq!(kept.permissions().mode() & 0o777, 0o600);
+    drop(joined);
+    until_agents_live(&service, 0);
+    // Started again, it shows the certificate at once.
+    let _joined = agent(&service, "certified", "authority.pem");
+    until_stays_live(&service);
+    let log = std::fs::read_to_string(service.folder.path().join("certified.log")).expect("its log");
+    assert!(!log.contains("serves streams that show one"), "{log}");
+}
+
+/// Waits until the one agent has been live for longer than a stream that only brings a certificate would keep it so.
+fn until_stays_live(service: &Service) {
+    let begun = Instant::now();
+    let (mut since, url) = (Instant::now(), format!("https://localhost:{}", service.http));
+    while since.elapsed() < Duration::from_secs(6) {
+        let said = status(&url, Some("authority.pem"));
+        let document: Value = serde_json::from_slice(&said.stdout).unwrap_or_default();
+        if document["live_agents"] != json!(1) {
+            since = Instant::now();
+        }
+        assert!(begun.elapsed() < PATIENCE, "{document}");
+        std::thread::sleep(Duration::from_millis(200));
+    }
 }

@@ -8,14 +8,15 @@ use futures::Stream;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpListener;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Sleep, sleep};
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use tonic::transport::server::Connected;
 
 /// Connections at a time, of agents and guests together: the largest fleet, twice.
@@ -33,18 +34,29 @@ pub const HEADER_BYTES_MAX: u32 = 16 * 1024;
 /// Pause before the next accept when the machine has no more descriptors.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
-/// Whether a connection has sent the token.
+/// Whether a connection has sent the token, and which certificate it has shown.
 #[derive(Clone, Debug, Default)]
-pub struct Guest(Arc<AtomicBool>);
+pub struct Guest(Arc<GuestState>);
+
+#[derive(Debug, Default)]
+struct GuestState {
+    is_admitted: AtomicBool,
+    certificate: OnceLock<CertificateDer<'static>>,
+}
 
 impl Guest {
     /// Notes that it has sent the token: with a registration, or with a request for a file.
     pub fn admit(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        self.0.is_admitted.store(true, Ordering::Relaxed);
     }
 
     fn is_admitted(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        self.0.is_admitted.load(Ordering::Relaxed)
+    }
+
+    /// The certificate that it has shown in TLS, with the proof of its key. Nobody has checked who issued it.
+    pub fn certificate(&self) -> Option<&CertificateDer<'static>> {
+        self.0.certificate.get()
     }
 }
 
@@ -53,6 +65,8 @@ pub struct AgentConnection {
     stream: ServerStream,
     guest: Guest,
     received: usize,
+    /// Whether TLS is over its beginning, and the certificate is noted.
+    has_begun: bool,
     /// `None` once it is no guest any more.
     visit: Option<Visit>,
     _permit: OwnedSemaphorePermit,
@@ -88,6 +102,12 @@ impl AsyncRead for AgentConnection {
         let before = buffer.filled().len();
         let polled = Pin::new(&mut self.stream).poll_read(cx, buffer);
         self.received = self.received.saturating_add(buffer.filled().len() - before);
+        if !self.has_begun && matches!(polled, Poll::Ready(Ok(()))) {
+            self.has_begun = true;
+            if let Some(certificate) = self.stream.peer_certificate() {
+                let _first = self.guest.0.certificate.set(certificate.clone());
+            }
+        }
         polled
     }
 }
@@ -157,6 +177,6 @@ pub fn accept(listener: TcpListener, tls: Option<ServerTls>) -> impl Stream<Item
 impl AgentConnection {
     fn new(stream: ServerStream, guest_permit: OwnedSemaphorePermit, permit: OwnedSemaphorePermit) -> Self {
         let visit = Some(Visit { expires: Box::pin(sleep(GUEST_TIME)), _permit: guest_permit });
-        Self { stream, guest: Guest::default(), received: 0, visit, _permit: permit }
+        Self { stream, guest: Guest::default(), received: 0, has_begun: false, visit, _permit: permit }
     }
 }

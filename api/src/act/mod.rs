@@ -9,6 +9,7 @@ pub mod advise;
 pub mod agent_records;
 pub mod announce;
 pub mod apply;
+pub mod authorities;
 pub mod connections;
 mod deployment;
 mod division;

@@ -1,7 +1,9 @@
 //! Serves model files to agents, over the port where they join: a network that lets streams through lets files through.
 
 use super::connections::Guest;
-use crate::app::App;
+use crate::app::agent_security::AgentCertificateRule;
+use crate::app::counts;
+use crate::app::{App, now};
 use crate::store;
 use apportion_protocol::v1::{FileChunk, FileRequest};
 use sha2::{Digest, Sha256};
@@ -37,6 +39,7 @@ pub async fn fetch(app: &App, request: FileRequest, guest: Option<Guest>) -> Res
     if Sha256::digest(token.as_bytes()) != Sha256::digest(app.token.as_bytes()) {
         return Err(Status::unauthenticated("the token is not the service's"));
     }
+    check_certificate(app, guest.as_ref())?;
     // A large file takes longer than a guest may stay.
     if let Some(guest) = guest {
         guest.admit();
@@ -62,6 +65,23 @@ pub async fn fetch(app: &App, request: FileRequest, guest: Option<Guest>) -> Res
     };
     let file = open.await.map_err(|error| unreadable(&error, &path))?;
     Ok(Response::new(chunks(Rest { file, path, left: size - offset, _permit: permit }, size)))
+}
+
+/// Where agents must have certificates, refuses a connection that has shown none of the fleet.
+fn check_certificate(app: &App, guest: Option<&Guest>) -> Result<(), Status> {
+    if app.agent_security.certificates != AgentCertificateRule::Require {
+        return Ok(());
+    }
+    let Some(certificate) = guest.and_then(Guest::certificate) else {
+        counts::WITHOUT_CERTIFICATE.increment();
+        return Err(Status::unauthenticated("the connection shows no certificate: register first, and get one"));
+    };
+    let authorities = app.authorities.borrow().clone();
+    let authorities = authorities.ok_or_else(|| Status::unavailable("the fleet has no authority yet"))?;
+    authorities.check_issuer(certificate, now()).map_err(|refusal| {
+        refusal.count().increment();
+        Status::unauthenticated(refusal.to_string())
+    })
 }
 
 fn unreadable(error: &std::io::Error, path: &Path) -> Status {

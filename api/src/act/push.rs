@@ -2,9 +2,10 @@
 //!
 //! Each process reads the target from the database and hands it to the streams that it holds.
 
+use super::authorities;
 use crate::app::App;
 use crate::app::parts::ServicePart;
-use crate::decide::link_keys::{FleetKey, FleetKeys, PushedTarget};
+use crate::decide::link_keys::{FleetKey, FleetKeys, PushedLinks, PushedTarget};
 use crate::store;
 use apportion_protocol::v1;
 use prost::Message;
@@ -41,7 +42,7 @@ async fn follow_announcements(app: &App) -> store::Result<()> {
     }
 }
 
-/// Reads the target and the fleet's keys, and hands them to the streams if one of them is new.
+/// Reads the target, the fleet's keys and its authorities, and hands them to the streams if one of them is new.
 ///
 /// # Errors
 /// The database's.
@@ -49,7 +50,10 @@ pub async fn refresh(app: &App) -> store::Result<()> {
     let mut db = app.pool.acquire().await?;
     let row = store::target::get(&mut db).await?;
     let keys = store::link_keys::newest(&mut db).await?;
+    let links = store::link_settings::get(&mut db).await?;
+    let rows = store::authorities::newest(&mut db).await?;
     drop(db);
+    authorities::refresh(app, &rows);
     if row.composed.is_empty() {
         return Ok(());
     }
@@ -61,7 +65,8 @@ pub async fn refresh(app: &App) -> store::Result<()> {
         }
     };
     let keys = FleetKeys(keys.iter().map(|row| FleetKey::new(row.number, &row.key)).collect());
-    let pushed = Arc::new(PushedTarget::new(target, keys));
+    let links = PushedLinks { is_encrypted: links.tls, version: links.version };
+    let pushed = Arc::new(PushedTarget::new(target, keys, links));
     app.target.send_if_modified(|current| {
         let is_newer = current.as_ref().is_none_or(|current| current.order() < pushed.order());
         if is_newer {

@@ -63,8 +63,23 @@ pub static OVER_RATE: Count =
 /// Connections on which TLS did not begin.
 pub static TLS_REFUSED: Count = Count::new("tls_refused_total", "Connections of HTTP on which TLS did not begin.");
 
+/// Certificates that agents got.
+pub static CERTIFICATES: Count = Count::new("agent_certificates_issued_total", "Certificates that agents got.");
+/// Agents without a certificate, where one is required.
+pub static WITHOUT_CERTIFICATE: Count =
+    Count::new("agents_without_certificate_total", "Streams and files refused for lack of a certificate.");
+/// Agents with a certificate that is expired, malformed, or of another authority.
+pub static UNTRUSTED_CERTIFICATES: Count =
+    Count::new("agents_untrusted_certificate_total", "Refusals of expired certificates, and those of other authorities.");
+/// Agents with a certificate of another agent.
+pub static OTHER_CERTIFICATES: Count =
+    Count::new("agents_other_certificate_total", "Streams refused since their certificate is of another agent.");
+/// Agents with a certificate of a deleted agent.
+pub static REVOKED_CERTIFICATES: Count =
+    Count::new("agents_revoked_certificate_total", "Streams refused since the agent of their certificate was deleted.");
+
 /// All counts.
-pub static ALL: [&Count; 10] = [
+pub static ALL: [&Count; 15] = [
     &PANICS,
     &DEATHS,
     &ABANDONED,
@@ -75,4 +90,9 @@ pub static ALL: [&Count; 10] = [
     &OTHER_SITE,
     &OVER_RATE,
     &TLS_REFUSED,
+    &CERTIFICATES,
+    &WITHOUT_CERTIFICATE,
+    &UNTRUSTED_CERTIFICATES,
+    &OTHER_CERTIFICATES,
+    &REVOKED_CERTIFICATES,
 ];

@@ -2,8 +2,10 @@
 
 pub mod access;
 pub mod agent_records;
+pub mod agent_security;
 pub mod clock;
 pub mod counts;
+pub mod fleet_authorities;
 pub mod heartbeats;
 pub mod parts;
 pub mod prometheus_access;
@@ -14,8 +16,10 @@ pub mod spans;
 use crate::decide::link_keys::PushedTarget;
 use access::AccessPolicy;
 use agent_records::AgentRecords;
+use agent_security::AgentSecurity;
 use apportion_kubernetes::KubernetesClient;
 use apportion_substrates::Substrates;
+use fleet_authorities::FleetAuthorities;
 use heartbeats::Heartbeats;
 use parts::{Parts, ServicePart};
 use prometheus_access::PrometheusAccess;
@@ -41,6 +45,10 @@ pub struct AppState {
     pub token: String,
     /// Who may use the HTTP interface.
     pub access: AccessPolicy,
+    /// How agents prove themselves, to the service and to each other.
+    pub agent_security: AgentSecurity,
+    /// The authorities that sign certificates of agents; `None` before the first.
+    pub authorities: watch::Sender<Option<Arc<FleetAuthorities>>>,
     /// The URL from which agents fetch model files by HTTP; empty: they fetch them over gRPC.
     pub files_url: String,
     /// Permits for files that agents fetch over gRPC.

@@ -5,7 +5,7 @@
 //! one that leaves the target takes no key of others with it. A stream sends each key once: in a fleet of 1,000 agents all
 //! keys are a million.
 
-use apportion_protocol::v1;
+use apportion_protocol::v1::{self, target::Links};
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 use std::collections::BTreeSet;
@@ -57,28 +57,39 @@ impl FleetKeys {
     }
 }
 
+/// How the connections between agents are protected.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PushedLinks {
+    /// Whether they use TLS.
+    pub is_encrypted: bool,
+    /// It rises with each change.
+    pub version: i64,
+}
+
 /// The target in force, and the keys from which those of its agents' connections are derived.
 #[derive(Debug)]
 pub struct PushedTarget {
     target: v1::Target,
     keys: FleetKeys,
+    links: PushedLinks,
     /// The numbers of the target's agents.
     agents: BTreeSet<u64>,
 }
 
 impl PushedTarget {
-    /// The target without keys, and the fleet's keys.
+    /// The target without keys, the fleet's keys, and how connections are protected.
     #[must_use]
-    pub fn new(target: v1::Target, keys: FleetKeys) -> Self {
+    pub fn new(mut target: v1::Target, keys: FleetKeys, links: PushedLinks) -> Self {
         let agents = target.agents.iter().map(|peer| peer.agent).collect();
-        Self { target, keys, agents }
+        target.set_links(if links.is_encrypted { Links::Tls } else { Links::Plain });
+        Self { target, keys, links, agents }
     }
 
-    /// Later targets, and the same target with newer keys, have higher values.
+    /// Later targets, and the same target with newer keys or other links, have higher values.
     #[must_use]
     pub fn order(&self) -> impl Ord + use<> {
         let fence = self.target.fence.map(|fence| (fence.incarnation, fence.generation)).unwrap_or_default();
-        (fence, self.keys.newest())
+        (fence, self.keys.newest(), self.links.version)
     }
 
     /// The target as one agent gets it: with those keys of its connections that were not in `before`, the last target that
@@ -105,7 +116,7 @@ mod tests {
     fn pushed(agents: &[u64], keys: &FleetKeys) -> PushedTarget {
         let peer = |&agent: &u64| v1::Peer { agent, ..Default::default() };
         let target = v1::Target { agents: agents.iter().map(peer).collect(), ..Default::default() };
-        PushedTarget::new(target, keys.clone())
+        PushedTarget::new(target, keys.clone(), PushedLinks::default())
     }
 
     fn keys_of(target: &v1::Target, agent: u64) -> &[Vec<u8>] {
@@ -144,6 +155,19 @@ mod tests {
         // An agent that leaves the target loses its keys, and gets them again when it is back.
         assert_eq!(with_keys(&first, Some(&pushed(&[3, 9], &fleet))), [7]);
         assert_eq!(with_keys(&first, Some(&pushed(&[7, 9], &fleet))), [7], "agent 3 was not in the target");
+    }
+
+    #[test]
+    fn a_target_with_other_links_is_later() {
+        let fleet = FleetKeys(vec![FleetKey::new(1, &[1; 32])]);
+        let of = |is_encrypted, version| {
+            let target = v1::Target { agents: vec![v1::Peer { agent: 3, ..Default::default() }], ..Default::default() };
+            PushedTarget::new(target, fleet.clone(), PushedLinks { is_encrypted, version })
+        };
+        let (plain, encrypted, plain_again) = (of(false, 1), of(true, 2), of(false, 3));
+        assert!(plain.order() < encrypted.order() && encrypted.order() < plain_again.order());
+        let links = [plain, encrypted, plain_again].map(|pushed| pushed.for_agent(3, None).links());
+        assert_eq!(links, [Links::Plain, Links::Tls, Links::Plain]);
     }
 
     #[test]

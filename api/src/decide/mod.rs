@@ -7,6 +7,7 @@
 //! What belongs here: decisions as pure functions and machines. Facts and moments are arguments. What never does: clocks,
 //! the database, tokio. `act` reads the facts, asks this module, and carries the answers out.
 
+pub mod authorities;
 pub mod broken_variants;
 pub mod budget;
 pub mod change;

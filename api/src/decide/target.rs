@@ -101,7 +101,7 @@ pub fn compose(
         pipeline_target(plan, known, placement)
     };
     let pipelines = plans.iter().map(part).collect::<Result<_, _>>()?;
-    Ok(v1::Target { fence: Some(fence.into()), agents, pipelines })
+    Ok(v1::Target { fence: Some(fence.into()), agents, pipelines, ..Default::default() })
 }
 
 fn pipeline_target(

@@ -115,6 +115,23 @@ pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<AgentRow>>
     sqlx::query_as(columns!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
+/// By which certificates an agent is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, sqlx::FromRow)]
+pub struct AgentIdentityRow {
+    /// Its number.
+    pub number: i64,
+    /// Of its row: an agent that was deleted and joins again has another one.
+    pub identity: Uuid,
+}
+
+/// The identity of the agent with this name.
+///
+/// # Errors
+/// The database's.
+pub async fn identity(db: &mut PgConnection, name: &str) -> Result<Option<AgentIdentityRow>> {
+    sqlx::query_as("select number, identity from agents where name = $1").bind(name).fetch_optional(db).await
+}
+
 /// The highest number that an agent may bring along. A larger one was never given by this service.
 pub const NUMBER_MAX: i64 = 1 << 40;
 

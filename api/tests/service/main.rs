@@ -4,6 +4,7 @@ mod access;
 mod advice;
 mod analyses;
 mod bounds;
+mod certificates;
 mod conditions;
 mod database;
 mod deletion;

@@ -9,6 +9,7 @@
 mod access_args;
 mod advise;
 mod agent;
+mod agent_security_args;
 mod analysis;
 mod args;
 mod bench;

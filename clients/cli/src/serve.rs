@@ -1,6 +1,7 @@
 //! How does `apportion serve` run the service until a signal stops it?
 
 use crate::access_args::AccessArgs;
+use crate::agent_security_args::AgentSecurityArgs;
 use crate::args;
 use crate::certificate_args::CertificateArgs;
 use crate::machines::MachinesArgs;
@@ -72,6 +73,8 @@ pub struct ServeArgs {
     retention: RetentionArgs,
     #[command(flatten)]
     traces: TracesArgs,
+    #[command(flatten)]
+    agent_security: AgentSecurityArgs,
     /// Logs on stderr: `text`, or `json` with an object on each line.
     #[arg(long, env = "APPORTION_LOG_FORMAT", default_value = "text", value_parser = ["text", "json"])]
     log_format: String,
@@ -109,6 +112,7 @@ impl ServeArgs {
             agents_tls: certificates.agents,
             retention: self.retention.read()?,
             traces: self.traces.read(),
+            agent_security: self.agent_security.read(),
         })
     }
 }

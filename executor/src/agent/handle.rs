@@ -28,6 +28,8 @@ pub enum AgentCommand {
     Target(Box<v1::Target>),
     /// The file of a replica is there, or cannot be fetched.
     File(FetchedFile),
+    /// Keep the certificates for the next start: there is a new one.
+    KeepCertificates,
     /// Send the counts since the last report.
     Report(oneshot::Sender<v1::Report>),
     /// Send the number of unfinished requests and queries.
@@ -108,7 +110,7 @@ pub struct AgentHandle {
     pub devices: Devices,
     /// Where its spans go.
     pub tracer: Option<Arc<Tracer>>,
-    /// The keys of its links, as the target in force says.
+    /// The keys and certificates of its links, and their protection as the target in force says.
     pub link_keys: LinkKeys,
     /// Whether its parts run, and what the control plane says.
     pub status: Arc<Status>,

@@ -11,7 +11,7 @@ pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientRequest, Fetched
 use crate::alarm::Alarm;
 use crate::backend::BackendKind;
 use crate::devices::Devices;
-use crate::peers::{LinkKeys, PeerLinks, SendError};
+use crate::peers::{LinkKeys, LinkProtection, PeerLinks, SendError};
 use crate::record::Recorder;
 use crate::refused::ReachedLimit;
 use crate::slot::BatchRun;
@@ -72,7 +72,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         started,
         devices,
         tracer,
-        link_keys: LinkKeys::default(),
+        link_keys: LinkKeys::new(options.files.certificates()),
         status: Arc::default(),
     };
     let last = options.files.last_target();
@@ -105,10 +105,8 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         view,
         ack,
     };
-    if let Some((_, mut target)) = last {
-        tracing::info!(fence = ?target.fence, "coming back with the last target");
-        this.received_keys.complete(&mut target);
-        this.apply_target(target);
+    if let Some((_, target)) = last {
+        this.resume(target);
     }
     let status = handle.status.clone();
     let inboxes = Inboxes { events: event_inbox, requests: request_inbox, commands: command_inbox };
@@ -270,6 +268,7 @@ impl Loop {
                     self.acknowledge();
                 }
             }
+            AgentCommand::KeepCertificates => self.options.files.keep_certificates_soon(),
             AgentCommand::File(fetched) => self.open_slot(fetched),
             AgentCommand::Report(reply) => {
                 let uptime_ms = self.handle.started.elapsed().as_millis() as u64;
@@ -287,6 +286,13 @@ impl Loop {
                 self.publish_view();
             }
         }
+    }
+
+    /// Takes the target of the agent's last life.
+    fn resume(&mut self, mut target: v1::Target) {
+        tracing::info!(fence = ?target.fence, "coming back with the last target");
+        self.received_keys.complete(&mut target);
+        self.apply_target(target);
     }
 
     fn apply_target(&mut self, target: v1::Target) {
@@ -316,10 +322,10 @@ impl Loop {
         }
     }
 
-    /// Takes the keys of the target in force, which has come again.
+    /// Takes the keys of links, and their protection, of the target in force, which has come again.
     fn take_link_keys(&mut self, target: v1::Target) {
         if self.target.as_ref() != Some(&target) {
-            tracing::info!(fence = ?target.fence, "the keys of the links have changed");
+            tracing::info!(fence = ?target.fence, "the keys of the links, or their protection, have changed");
             self.set_link_keys(&target);
             self.options.files.keep_target_soon(self.agent, &target);
             self.target = Some(target);
@@ -334,6 +340,7 @@ impl Loop {
         if has_others && is_member && keyring.is_empty() {
             tracing::warn!("the target has no keys for connections to other agents: run a service of the same release");
         }
+        self.handle.link_keys.protect(LinkProtection::from(target.links()));
         self.handle.link_keys.set(keyring);
     }
 

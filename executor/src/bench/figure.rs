@@ -1,5 +1,6 @@
 //! What is measured, and what does a figure say?
 
+use crate::peers::LinkProtection;
 use apportion_domain::nearest_rank;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -15,6 +16,8 @@ pub struct BenchOptions {
     pub digits: Option<PathBuf>,
     /// Requests per second at which the hop is measured, and nothing else; none: at the rates that the agents carry.
     pub rate: Option<f64>,
+    /// How the links of the agents are protected.
+    pub links: LinkProtection,
 }
 
 /// Why there are no figures.

@@ -2,16 +2,18 @@
 //!
 //! They get their target before they start, so no control plane takes part.
 
-use super::BenchError;
+use super::{BenchError, BenchOptions};
 use crate::agent::{self, AgentHandle, AgentOptions, ClientRequest};
 use crate::backend::BackendLoader;
+use crate::certificates::LocalAuthority;
 use crate::files::{FileError, Files};
 use crate::gateway::{self, Gateway};
-use crate::peers;
+use crate::peers::{self, LinkProtection};
+use apportion_certificates::IssueError;
 use apportion_node::greeting::LINK_KEY_BYTES;
 use apportion_node::node::request::{RequestAnswer, RequestTerms};
 use apportion_node::tensor::{Datatype, Tensor};
-use apportion_protocol::v1;
+use apportion_protocol::v1::{self, target::Links};
 use bytes::Bytes;
 use std::net::{SocketAddr, TcpListener};
 use std::time::{Duration, Instant};
@@ -49,6 +51,7 @@ pub(super) struct Setup<'a> {
     pub(super) models: &'a [Vec<u8>],
     pub(super) pipelines: Vec<v1::PipelineTarget>,
     pub(super) may_sleep: bool,
+    pub(super) links: LinkProtection,
 }
 
 struct Sockets {
@@ -69,8 +72,9 @@ impl Sockets {
 
 impl Pair {
     /// Starts them with variants that take no time, and waits until all pipelines are ready at the first.
-    pub(super) fn start(may_sleep: bool) -> Result<Self, BenchError> {
-        Self::with(&Setup { loader: BackendLoader::Emulated, models: &[], pipelines: pipelines(), may_sleep })
+    pub(super) fn start(options: &BenchOptions) -> Result<Self, BenchError> {
+        let BenchOptions { may_sleep, links, .. } = *options;
+        Self::with(&Setup { loader: BackendLoader::Emulated, models: &[], pipelines: pipelines(), may_sleep, links })
     }
 
     /// Starts them with this and waits until all pipelines are ready at the first.
@@ -78,11 +82,14 @@ impl Pair {
         let state = tempfile::tempdir()?;
         let (first, second) = (Sockets::bind()?, Sockets::bind()?);
         let (http, grpc) = (first.http.local_addr()?, first.grpc.local_addr()?);
-        let target = target([first.data.local_addr()?, second.data.local_addr()?], setup.pipelines.clone());
+        let mut target = target([first.data.local_addr()?, second.data.local_addr()?], setup.pipelines.clone());
+        target.set_links(if setup.links == LinkProtection::Tls { Links::Tls } else { Links::Plain });
+        let fleet = LocalAuthority::new("bench").map_err(certificates)?;
         let (stop, mut threads, mut handles) = (CancellationToken::new(), Vec::new(), Vec::new());
         for (number, sockets) in [(1, first), (2, second)] {
             let files = Files::open(&state.path().join(number.to_string())).map_err(disk)?;
             files.keep_target(number, &target).map_err(disk)?;
+            fleet.certify(&files.certificates(), number).map_err(certificates)?;
             for model in setup.models {
                 files.add(model).map_err(disk)?;
             }
@@ -140,6 +147,10 @@ impl Drop for Pair {
     }
 }
 
+fn certificates(error: IssueError) -> BenchError {
+    BenchError::Agents(format!("they have no certificates: {error}"))
+}
+
 fn disk(error: FileError) -> BenchError {
     BenchError::System(std::io::Error::other(error))
 }
@@ -189,7 +200,7 @@ fn target(addresses: [SocketAddr; 2], pipelines: Vec<v1::PipelineTarget>) -> v1:
         ..Default::default()
     });
     let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
-    v1::Target { fence, agents: peers.collect(), pipelines }
+    v1::Target { fence, agents: peers.collect(), pipelines, ..Default::default() }
 }
 
 fn pipelines() -> Vec<v1::PipelineTarget> {

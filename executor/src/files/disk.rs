@@ -8,12 +8,15 @@ use std::path::{Path, PathBuf};
 /// Name of the file with the last target.
 pub(super) const TARGET: &str = "target.bin";
 
+/// Name of the file with the agent's certificates and their keys. Like all files here, its owner alone can read it.
+pub(super) const CERTIFICATES: &str = "certificates.bin";
+
 /// Where the model file with this digest is.
 pub(super) fn path_of(directory: &Path, digest: &str) -> PathBuf {
     directory.join(format!("{digest}.onnx"))
 }
 
-/// All of it or nothing.
+/// All of it or nothing. Only the owner can read the file (mode 0600, as temporary files have it).
 pub(super) fn write(directory: &Path, path: &Path, bytes: &[u8]) -> Result<(), FileError> {
     let written = || {
         let mut file = tempfile::NamedTempFile::new_in(directory)?;

@@ -1,4 +1,4 @@
-//! What does an agent keep on disk? Model files by digest, its last target, and its identity.
+//! What does an agent keep on disk? Model files by digest, its last target, its certificates, and its identity.
 //!
 //! One thread does everything slow: reading, hashing, downloads and the disk's acknowledgements. The threads that serve
 //! requests do none of it.
@@ -16,8 +16,9 @@ pub use error::{FetchError, FileError};
 pub use source::Source;
 pub use worker::TRIES_MAX;
 
+use crate::certificates::AgentCertificates;
 use apportion_protocol::v1;
-use disk::{TARGET, path_of, write};
+use disk::{CERTIFICATES, TARGET, path_of, write};
 use serde::{Deserialize, Serialize};
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -59,6 +60,7 @@ pub struct Files {
     directory: PathBuf,
     jobs: mpsc::Sender<Job>,
     source: Arc<watch::Sender<Source>>,
+    certificates: AgentCertificates,
 }
 
 impl Files {
@@ -72,7 +74,10 @@ impl Files {
         let (jobs, inbox) = mpsc::channel(JOBS_MAX);
         let (source, seen) = watch::channel(Source::default());
         worker::start(directory.to_path_buf(), inbox, seen).map_err(disk)?;
-        Ok(Self { directory: directory.to_path_buf(), jobs, source: Arc::new(source) })
+        // A directory without the file is that of an agent without certificates.
+        let kept = std::fs::read(directory.join(CERTIFICATES)).unwrap_or_default();
+        let certificates = AgentCertificates::decode(&kept);
+        Ok(Self { directory: directory.to_path_buf(), jobs, source: Arc::new(source), certificates })
     }
 
     /// Takes the directory for this process, as long as the returned file lives. Two agents with one identity would take
@@ -176,8 +181,23 @@ impl Files {
 
     /// Keeps a target for the next start, soon; the log says if that fails.
     pub fn keep_target_soon(&self, agent: u64, target: &v1::Target) {
-        if self.jobs.try_send(Job::Keep(kept(agent, target))).is_err() {
-            tracing::error!("the target cannot be kept for the next start: too much waits for the disk");
+        self.keep_soon(TARGET, kept(agent, target));
+    }
+
+    /// The certificates of the agent, as they were at its last start and as they are now.
+    #[must_use]
+    pub fn certificates(&self) -> AgentCertificates {
+        self.certificates.clone()
+    }
+
+    /// Keeps the certificates for the next start, soon; the log says if that fails.
+    pub fn keep_certificates_soon(&self) {
+        self.keep_soon(CERTIFICATES, self.certificates.encode());
+    }
+
+    fn keep_soon(&self, name: &'static str, bytes: Vec<u8>) {
+        if self.jobs.try_send(Job::Keep { name, bytes }).is_err() {
+            tracing::error!(name, "a file cannot be kept for the next start: too much waits for the disk");
         }
     }
 

@@ -1,6 +1,6 @@
 //! What does the thread that fetches files do?
 
-use super::disk::{TARGET, hex, path_of, write};
+use super::disk::{hex, path_of, write};
 use super::download::{Partial, hashed};
 use super::error::{FetchError, FileError};
 use super::{Source, checked};
@@ -28,8 +28,8 @@ type Got = Result<PathBuf, Arc<FileError>>;
 pub(super) enum Job {
     /// A model file.
     Get { digest: String, is_patient: bool, reply: oneshot::Sender<Got> },
-    /// To keep a target.
-    Keep(Vec<u8>),
+    /// To keep these bytes under this name.
+    Keep { name: &'static str, bytes: Vec<u8> },
 }
 
 /// Who waits for a file, and whether any of them waits for more than one try.
@@ -64,9 +64,9 @@ async fn work(worker: Arc<Worker>, mut jobs: mpsc::Receiver<Job>) {
         tokio::select! {
             job = jobs.recv() => match job {
                 None => return,
-                Some(Job::Keep(bytes)) => {
-                    if let Err(error) = write(&worker.directory, &worker.directory.join(TARGET), &bytes) {
-                        tracing::error!(%error, "the target cannot be kept for the next start");
+                Some(Job::Keep { name, bytes }) => {
+                    if let Err(error) = write(&worker.directory, &worker.directory.join(name), &bytes) {
+                        tracing::error!(%error, "a file cannot be kept for the next start");
                     }
                 }
                 Some(Job::Get { digest, is_patient, reply }) => {

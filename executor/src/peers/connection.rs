@@ -6,20 +6,23 @@ use super::claims::AgentClaims;
 use super::handshake::{HandshakeError, admit, greet};
 use super::link_keys::LinkKeys;
 use super::outbox::Inbound;
+use super::secure::{DialledTls, admit_secure, begins_secure, greet_secure};
 use super::warning_pace::WarningPace;
 use crate::parts::part;
 use crate::refused::ReachedLimit;
 use crate::shares::{ClientShare, ClientShares};
-use apportion_node::frames::{Cutter, Joiner, MESSAGE_BYTES_MAX};
+use apportion_certificates::LinkTls;
+use apportion_node::frames::{Burst, Cutter, Joiner, MESSAGE_BYTES_MAX};
 use apportion_node::greeting::Dialling;
 use apportion_node::node::NodeEvent;
 use apportion_node::unwire::{brings_tensors, decode};
 use apportion_node::wire::speaker;
 use bytes::{BufMut, Bytes, BytesMut};
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream, lookup_host};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
@@ -72,16 +75,38 @@ pub enum TalkError {
         /// The agent that the message names.
         said: u64,
     },
+    /// The target asks for another protection of links.
+    #[error("links are protected in another way from now on, and this one is made again")]
+    Reprotected,
     /// The agent has a newer connection.
     #[error("agent {0} has a newer connection")]
     Replaced(u64),
 }
 
-/// Dials an agent and greets it.
+/// A link that this agent has dialled, and greeted.
+pub(super) enum DialledLink {
+    /// Without TLS.
+    Plain(TcpStream),
+    /// With TLS.
+    Secure(Box<DialledTls>),
+}
+
+/// Dials an agent and greets it, inside of TLS if there is a certificate for that.
 ///
 /// # Errors
 /// [`TalkError`] by cause.
-pub(super) async fn dial(address: &str, dialling: &Dialling) -> Result<TcpStream, TalkError> {
+pub(super) async fn dial(address: &str, dialling: &Dialling, tls: Option<&LinkTls>) -> Result<DialledLink, TalkError> {
+    let mut stream = connect(address).await?;
+    Ok(match tls {
+        Some(tls) => DialledLink::Secure(Box::new(greet_secure(stream, dialling, tls).await?)),
+        None => {
+            greet(&mut stream, dialling).await?;
+            DialledLink::Plain(stream)
+        }
+    })
+}
+
+async fn connect(address: &str) -> Result<TcpStream, TalkError> {
     let dialled = async {
         let mut failed = std::io::Error::other("the address has no host");
         for address in lookup_host(address).await? {
@@ -94,23 +119,38 @@ pub(super) async fn dial(address: &str, dialling: &Dialling) -> Result<TcpStream
         }
         Err(TalkError::Network(failed))
     };
-    let mut stream = tokio::time::timeout(PATIENCE, dialled).await.map_err(|_| TalkError::Slow)??;
+    let stream = tokio::time::timeout(PATIENCE, dialled).await.map_err(|_| TalkError::Slow)??;
     stream.set_nodelay(true)?;
-    greet(&mut stream, dialling).await?;
     Ok(stream)
 }
 
-/// Sends what the outbox gives until the connection ends.
-pub(super) async fn send_messages(mut stream: TcpStream, messages: &mut Inbound) -> Result<(), TalkError> {
+/// Sends what the outbox gives until the connection ends, or until links are protected in another way.
+pub(super) async fn send_messages(
+    link: DialledLink,
+    messages: &mut Inbound,
+    until: impl Future<Output = ()>,
+) -> Result<(), TalkError> {
     let mut cutter = Cutter::default();
-    let ended = cut_and_send(&mut stream, messages, &mut cutter).await;
+    let sending = async {
+        match link {
+            DialledLink::Plain(mut stream) => cut_and_send(stream.split(), messages, &mut cutter).await,
+            DialledLink::Secure(stream) => cut_and_send(tokio::io::split(*stream), messages, &mut cutter).await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = sending => ended,
+        () = until => Err(TalkError::Reprotected),
+    };
     // Messages that were taken and not sent are lost. Their receivers notice the end of the connection.
     messages.release_bytes(cutter.bytes());
     ended
 }
 
-async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &mut Cutter) -> Result<(), TalkError> {
-    let (mut from, mut to) = stream.split();
+async fn cut_and_send(
+    (mut from, mut to): (impl AsyncRead + Unpin, impl AsyncWrite + Unpin),
+    messages: &mut Inbound,
+    cutter: &mut Cutter,
+) -> Result<(), TalkError> {
     let mut nothing = [0; 1];
     loop {
         messages.fill(cutter);
@@ -125,9 +165,15 @@ async fn cut_and_send(stream: &mut TcpStream, messages: &mut Inbound, cutter: &m
         messages.release_bytes(burst.message_bytes());
         tokio::select! {
             read = from.read(&mut nothing) => return read.map(|_| ()).map_err(TalkError::from),
-            written = tokio::time::timeout(PATIENCE, to.write_all_buf(&mut burst)) => written.map_err(|_| TalkError::Slow)??,
+            written = tokio::time::timeout(PATIENCE, write(&mut to, &mut burst)) => written.map_err(|_| TalkError::Slow)??,
         }
     }
+}
+
+/// Writes a whole burst. TLS may hold encrypted bytes that the system has not taken yet, and has none after the flush.
+async fn write(to: &mut (impl AsyncWrite + Unpin), burst: &mut Burst) -> std::io::Result<()> {
+    to.write_all_buf(burst).await?;
+    to.flush().await
 }
 
 /// What every accepted connection needs.
@@ -192,9 +238,23 @@ fn log_end(warnings: &WarningPace, from: SocketAddr, end: Result<(), TalkError>)
 /// not greeted yet.
 async fn receive_messages(mut stream: TcpStream, incoming: Incoming, greeting: ClientShare) -> Result<(), TalkError> {
     stream.set_nodelay(true)?;
-    let admitted = admit(&mut stream, &incoming.keys).await;
-    let agent = admitted.inspect_err(|error| error.limit().count())?;
+    let refused = |error: &HandshakeError| error.limit().count();
+    if begins_secure(&stream).await.inspect_err(refused)? {
+        let (stream, agent) = admit_secure(stream, &incoming.keys).await.inspect_err(refused)?;
+        drop(greeting);
+        return receive_from(agent, stream, incoming).await;
+    }
+    let admitted = match incoming.keys.accepts_plain(Instant::now()) {
+        true => admit(&mut stream, &incoming.keys).await,
+        false => Err(HandshakeError::Plain),
+    };
+    let agent = admitted.inspect_err(refused)?;
     drop(greeting);
+    receive_from(agent, stream, incoming).await
+}
+
+/// Takes the messages of an agent that has proven its number, until the connection ends or a newer one replaces it.
+async fn receive_from(agent: u64, stream: impl AsyncRead + Unpin, incoming: Incoming) -> Result<(), TalkError> {
     let claim = incoming.claims.claim(agent);
     tokio::select! {
         end = read_messages(stream, incoming.events, agent) => end,
@@ -203,7 +263,11 @@ async fn receive_messages(mut stream: TcpStream, incoming: Incoming, greeting: C
 }
 
 /// Hands the messages of an agent to the node until the connection ends.
-async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<NodeEvent>, agent: u64) -> Result<(), TalkError> {
+async fn read_messages(
+    mut stream: impl AsyncRead + Unpin,
+    events: mpsc::Sender<NodeEvent>,
+    agent: u64,
+) -> Result<(), TalkError> {
     let garbage = |e: String| {
         ReachedLimit::PeerMessage.count();
         TalkError::Garbage(e)
@@ -233,7 +297,7 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<NodeEvent>, a
                     (joiner.wants(&buffer, READ_BYTES), buffer.is_empty() && joiner.open_bytes() == 0);
                 let mut into = (&mut buffer).limit(wants);
                 let read = stream.read_buf(&mut into);
-                if is_between { read.await? } else { in_time(read).await? }
+                if is_between { ended_or_read(read.await)? } else { in_time(read).await? }
             }
         };
         if read == 0 {
@@ -245,7 +309,15 @@ async fn read_messages(mut stream: TcpStream, events: mpsc::Sender<NodeEvent>, a
 
 /// Waits for more bytes of a message that has begun.
 async fn in_time(read: impl Future<Output = std::io::Result<usize>>) -> Result<usize, TalkError> {
-    Ok(tokio::time::timeout(STALL_MAX, read).await.map_err(|_| TalkError::Stalled)??)
+    Ok(ended_or_read(tokio::time::timeout(STALL_MAX, read).await.map_err(|_| TalkError::Stalled)?)?)
+}
+
+/// An agent hangs up without a farewell of TLS. That is the end as without TLS: messages say themselves how long they are.
+fn ended_or_read(read: std::io::Result<usize>) -> std::io::Result<usize> {
+    match read {
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(0),
+        read => read,
+    }
 }
 
 /// Hands a message of this agent to the node; false if the node is gone.

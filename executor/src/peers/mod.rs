@@ -2,18 +2,20 @@
 //!
 //! Each agent dials every other agent. It sends over the connections that it dialled, and receives over those that it
 //! accepted. When a dialled connection ends, the agent notices at once and dials again. Each connection begins with a
-//! greeting that proves the numbers of both agents ([`apportion_node::greeting`]).
+//! greeting that proves the numbers of both agents ([`apportion_node::greeting`]). Where the target asks for it, TLS with
+//! the certificates of both agents is around it.
 
 mod claims;
 mod connection;
 mod handshake;
 mod link_keys;
 mod outbox;
+mod secure;
 mod warning_pace;
 
 pub use connection::{CONNECTIONS_MAX, CONTROL_BYTES_MAX, HALF_OPEN_MAX, STALL_MAX, TalkError, listen};
 pub use handshake::{GREETING_TIME_MAX, HandshakeError};
-pub use link_keys::LinkKeys;
+pub use link_keys::{LinkKeys, LinkProtection, SWITCH_MAX};
 pub use outbox::SendError;
 
 use crate::parts::part;
@@ -142,16 +144,24 @@ impl Dial {
         let (agent, address) = (self.ends.to, &self.address);
         let mut complained = false;
         while self.wanted.load(Relaxed) {
-            let Some(greeting) = self.greeting() else {
+            let protection = self.keys.protection();
+            let tls = (protection == LinkProtection::Tls).then(|| self.keys.tls(self.ends.from));
+            let lacks_certificate = matches!(tls, Some(None));
+            if lacks_certificate && !complained {
+                tracing::warn!(agent, "links have TLS, and this agent has no certificate yet; trying on");
+                complained = true;
+            }
+            let Some(greeting) = self.greeting().filter(|_| !lacks_certificate) else {
                 tokio::time::sleep(REDIAL).await;
                 continue;
             };
-            match connection::dial(address, &greeting).await {
-                Ok(stream) => {
+            match connection::dial(address, &greeting, tls.flatten().as_ref()).await {
+                Ok(link) => {
                     if events.send(NodeEvent::PeerUp(agent)).await.is_err() {
                         return;
                     }
-                    let end = connection::send_messages(stream, messages).await;
+                    let until = self.keys.protected_otherwise(protection);
+                    let end = connection::send_messages(link, messages, until).await;
                     tracing::warn!(agent, address, error = ?end.err(), "the connection to an agent has ended");
                     complained = true;
                     if events.send(NodeEvent::PeerDown(agent)).await.is_err() {

@@ -41,7 +41,7 @@ fn pipeline() -> Arc<LayoutPipeline> {
         ..Default::default()
     };
     let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
-    lay_out(&v1::Target { fence, agents: Vec::new(), pipelines: vec![pipeline] }).expect("valid").pipelines["p"].clone()
+    lay_out(&v1::Target { fence, pipelines: vec![pipeline], ..Default::default() }).expect("valid").pipelines["p"].clone()
 }
 
 /// A slot whose batches take so long, the threads in which they run, and what it reports; it is ready and warm.

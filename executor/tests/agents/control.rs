@@ -186,7 +186,12 @@ impl Fleet {
         };
         let peer = |(n, a): (&u64, &Agent)| v1::Peer { agent: *n, data_address: a.data.clone(), ..Default::default() };
         let fence = Some(v1::Fence { incarnation: 1, generation });
-        v1::Target { fence, agents: self.agents.iter().map(peer).collect(), pipelines: vec![pipeline] }
+        v1::Target {
+            fence,
+            agents: self.agents.iter().map(peer).collect(),
+            pipelines: vec![pipeline],
+            ..Default::default()
+        }
     }
 
     async fn wait_ready(&self, agent: u64) {

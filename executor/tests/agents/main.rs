@@ -2,6 +2,7 @@
 
 mod backends;
 mod bombs;
+mod certified;
 mod clients;
 mod control;
 mod fleet;

@@ -69,7 +69,15 @@ async fn an_agent_goes_to_the_next_process_of_its_control_plane() {
 async fn no_refusal_ends_an_agent_that_has_a_target() {
     let folder = tempfile::tempdir().expect("a folder");
     let (control, mut agent) = serving(&folder).await;
-    let reasons = [Reason::Token, Reason::Version, Reason::Invalid, Reason::Stale, Reason::NameTaken, Reason::Unspecified];
+    let reasons = [
+        Reason::Token,
+        Reason::Version,
+        Reason::Invalid,
+        Reason::Stale,
+        Reason::NameTaken,
+        Reason::Certificate,
+        Reason::Unspecified,
+    ];
     for reason in reasons {
         control.set(Mood { refuses: Some(reason), ..Mood::default() });
         let said = || agent.handle.status.control();

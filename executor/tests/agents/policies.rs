@@ -73,7 +73,12 @@ fn target(generation: u64, agents: &[&Agent], tasks: &str, edges: &[(bool, u32, 
         ..Default::default()
     };
     let agents = (1..).zip(agents).map(peer).collect();
-    v1::Target { fence: Some(v1::Fence { incarnation: 1, generation }), agents, pipelines: vec![pipeline] }
+    v1::Target {
+        fence: Some(v1::Fence { incarnation: 1, generation }),
+        agents,
+        pipelines: vec![pipeline],
+        ..Default::default()
+    }
 }
 
 /// A control plane on a runtime of its own, which can go away, and agents `a1 ..` with two devices each.

@@ -143,6 +143,7 @@ fn register(at: usize, token: &str, hardware: &str) -> v1::Register {
         number: 0,
         zone: String::new(),
         name,
+        ..v1::Register::default()
     }
 }
 

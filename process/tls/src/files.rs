@@ -1,8 +1,9 @@
 //! Which certificate and which key are in the files of a port, and which clients may call it?
 
+use crate::asked::AskedCertificates;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::server::WebPkiClientVerifier;
+use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::{RootCertStore, ServerConfig};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,6 +17,15 @@ pub struct TlsFiles {
     pub key: PathBuf,
     /// The authorities of the clients. With them, a client without a certificate is refused.
     pub client_authorities: Option<PathBuf>,
+}
+
+/// Which certificates of clients does TLS ask for?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ClientCertificates {
+    /// As the files say: none, or those of their authorities.
+    AsFiles,
+    /// Any that a client has. The server checks them when it knows the client.
+    Asked,
 }
 
 /// A protocol that the server of a port speaks. Clients choose by its name (ALPN).
@@ -71,7 +81,11 @@ pub enum TlsFilesError {
 ///
 /// # Errors
 /// If one cannot be used.
-pub(crate) fn read(files: &TlsFiles, protocols: &[ApplicationProtocol]) -> Result<ServerConfig, TlsFilesError> {
+pub(crate) fn read(
+    files: &TlsFiles,
+    protocols: &[ApplicationProtocol],
+    clients: ClientCertificates,
+) -> Result<ServerConfig, TlsFilesError> {
     let chain = certificates(&files.certificate, "a certificate")?;
     let key = PrivateKeyDer::from_pem_file(&files.key).map_err(pem(&files.key, "a private key"))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -79,6 +93,9 @@ pub(crate) fn read(files: &TlsFiles, protocols: &[ApplicationProtocol]) -> Resul
     let builder =
         ServerConfig::builder_with_provider(provider.clone()).with_safe_default_protocol_versions().map_err(fit)?;
     let builder = match &files.client_authorities {
+        None if clients == ClientCertificates::Asked => {
+            builder.with_client_cert_verifier(Arc::new(AskedCertificates::new(&provider)))
+        }
         None => builder.with_no_client_auth(),
         Some(path) => {
             let unusable = || TlsFilesError::Authorities { path: path.clone() };
@@ -92,6 +109,11 @@ pub(crate) fn read(files: &TlsFiles, protocols: &[ApplicationProtocol]) -> Resul
     };
     let mut config = builder.with_single_cert(chain, key).map_err(fit)?;
     config.alpn_protocols = protocols.iter().map(|protocol| protocol.name()).collect();
+    if clients == ClientCertificates::Asked {
+        // A resumed session would bring the certificate of the first one, which may be expired.
+        config.session_storage = Arc::new(NoServerSessionStorage {});
+        config.send_tls13_tickets = 0;
+    }
     Ok(config)
 }
 

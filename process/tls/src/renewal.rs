@@ -1,6 +1,6 @@
 //! How does a server get a new certificate without a restart?
 
-use crate::files::{ApplicationProtocol, TlsFiles, TlsFilesError, read};
+use crate::files::{ApplicationProtocol, ClientCertificates, TlsFiles, TlsFilesError, read};
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -50,6 +50,7 @@ pub struct ServerTls(Arc<SharedTls>);
 struct SharedTls {
     files: TlsFiles,
     protocols: Vec<ApplicationProtocol>,
+    clients: ClientCertificates,
     loaded: Mutex<LoadedFiles>,
 }
 
@@ -65,10 +66,27 @@ impl ServerTls {
     /// # Errors
     /// If a file cannot be used.
     pub fn open(files: TlsFiles, protocols: &[ApplicationProtocol]) -> Result<Self, TlsFilesError> {
+        Self::open_for(files, protocols, ClientCertificates::AsFiles)
+    }
+
+    /// The same for a port that asks its clients for certificates. TLS begins with any of them, and with none: the server
+    /// gets it from [`crate::ServerStream::peer_certificate`] and checks it. The client has proven its key by then.
+    ///
+    /// # Errors
+    /// If a file cannot be used.
+    pub fn open_asking(files: TlsFiles, protocols: &[ApplicationProtocol]) -> Result<Self, TlsFilesError> {
+        Self::open_for(files, protocols, ClientCertificates::Asked)
+    }
+
+    fn open_for(
+        files: TlsFiles,
+        protocols: &[ApplicationProtocol],
+        clients: ClientCertificates,
+    ) -> Result<Self, TlsFilesError> {
         let stamps = stamps(&files);
-        let acceptor = TlsAcceptor::from(Arc::new(read(&files, protocols)?));
+        let acceptor = TlsAcceptor::from(Arc::new(read(&files, protocols, clients)?));
         let loaded = Mutex::new(LoadedFiles { acceptor, stamps });
-        Ok(Self(Arc::new(SharedTls { files, protocols: protocols.to_vec(), loaded })))
+        Ok(Self(Arc::new(SharedTls { files, protocols: protocols.to_vec(), clients, loaded })))
     }
 
     /// Begins TLS on the next connection, with the newest certificate.
@@ -92,7 +110,7 @@ impl ServerTls {
             }
             loaded.stamps = found;
         }
-        let config = read(&self.0.files, &self.0.protocols)?;
+        let config = read(&self.0.files, &self.0.protocols, self.0.clients)?;
         self.0.loaded.lock().unwrap_or_else(PoisonError::into_inner).acceptor = TlsAcceptor::from(Arc::new(config));
         Ok(Renewal::Renewed)
     }

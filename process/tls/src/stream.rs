@@ -1,6 +1,7 @@
 //! How are the bytes of an accepted connection read and written, with TLS or without?
 
 use crate::renewal::ServerTls;
+use rustls::pki_types::CertificateDer;
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
@@ -29,6 +30,15 @@ impl ServerStream {
             Some(tls) => StreamState::Beginning(Box::new(tls.acceptor().accept(stream))),
             None => StreamState::Plain(stream),
         })
+    }
+
+    /// The certificate of the client, once it has been read from; none if the client has shown none.
+    #[must_use]
+    pub fn peer_certificate(&self) -> Option<&CertificateDer<'static>> {
+        match &self.0 {
+            StreamState::Secure(stream) => stream.get_ref().1.peer_certificates()?.first(),
+            StreamState::Plain(_) | StreamState::Beginning(_) | StreamState::Failed => None,
+        }
     }
 
     /// Goes on with the handshake, if it is not over.

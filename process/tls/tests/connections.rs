@@ -1,7 +1,9 @@
 //! Connections with TLS between a server and a client of one process.
 
 use apportion_tls::{ApplicationProtocol, Renewal, ServerStream, ServerTls, TlsFiles, client_tls};
-use rustls::pki_types::{CertificateDer, ServerName, pem::PemObject};
+use rustls::crypto::ring;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -138,6 +140,36 @@ async fn a_stream_begins_tls_when_it_is_read() {
         asked
     };
     assert_eq!(tokio::join!(client, server), (*b"pong", *b"ping"));
+}
+
+#[tokio::test]
+async fn a_port_that_asks_takes_any_certificate_or_none() {
+    // The second one is of another name, and no authority of clients is known.
+    for shown in [None, Some("other-name")] {
+        let asking = ServerTls::open_asking(files("server"), &[ApplicationProtocol::Http1]).expect("the files fit");
+        let (near, mut far) = connected(Some(&asking)).await;
+        let mut client = client_tls(Some(&file("authority.pem"))).expect("an authority");
+        let expected = shown.map(|name| certificate(&format!("{name}.pem")));
+        if let (Some(name), Some(certificate)) = (shown, expected.clone()) {
+            let key = PrivateKeyDer::from_pem_file(file(&format!("{name}.key"))).expect("a key");
+            let both = CertifiedKey::from_der(vec![certificate], key, &ring::default_provider()).expect("they fit");
+            client.client_auth_cert_resolver = Arc::new(SingleCertAndKey::from(both));
+        }
+        let name = ServerName::try_from("localhost").expect("a name");
+        let client = async {
+            let mut stream = TlsConnector::from(Arc::new(client)).connect(name, near).await.expect("it is trusted");
+            stream.write_all(b"ping").await.expect("it is sent");
+            stream
+        };
+        assert!(far.peer_certificate().is_none(), "TLS has not begun");
+        let server = async {
+            let mut asked = [0; 4];
+            far.read_exact(&mut asked).await.expect("a question");
+            asked
+        };
+        let (_open, asked) = tokio::join!(client, server);
+        assert_eq!((&asked, far.peer_certificate()), (b"ping", expected.as_ref()));
+    }
 }
 
 #[tokio::test]

@@ -8,6 +8,7 @@ use std::process::Command;
 const ARROWS: &[(&str, &[&str])] = &[
     ("domain", &[]),
     ("process", &[]),
+    ("certificates", &[]),
     ("tls", &[]),
     ("serving", &["domain"]),
     ("checker", &["domain"]),
@@ -17,7 +18,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("reference", &["domain"]),
     ("protocol", &["domain"]),
     ("node", &["serving", "protocol", "domain"]),
-    ("executor", &["process", "tls", "node", "serving", "protocol", "domain"]),
+    ("executor", &["process", "certificates", "tls", "node", "serving", "protocol", "domain"]),
     ("profiler", &["domain", "executor"]),
     ("wire", &["domain"]),
     ("prometheus", &[]),
@@ -30,6 +31,7 @@ const ARROWS: &[(&str, &[&str])] = &[
         "api",
         &[
             "process",
+            "certificates",
             "domain",
             "serving",
             "checker",

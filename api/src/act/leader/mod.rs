@@ -8,6 +8,7 @@ mod load;
 mod schedules;
 
 use super::apply::{ApplyError, fence};
+use super::authorities;
 use super::drift::{DriftNews, DriftWatch, measurements};
 use super::lease::{Chain, LEADER, work_while_held};
 use super::replan::ReplanRound;
@@ -16,9 +17,10 @@ use super::round::{RoundSummary, run_round};
 use super::times;
 use super::wanted::note_wanted;
 use crate::app::App;
+use crate::app::agent_security::{AgentCertificateRule, LinksSetting};
 use crate::app::parts::ServicePart;
 use crate::decide::replan::{ReplanCause, ReplanInput};
-use crate::store::{self, leases::HeldLease, schedules::FiringRow};
+use crate::store::{self, leases::HeldLease, link_settings::LinkSettingsRow, schedules::FiringRow};
 use apportion_wire::FiringState;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
@@ -35,8 +37,8 @@ const TURN_EVERY: Duration = Duration::from_millis(200);
 const TURN_MAX: Duration = Duration::from_secs(30);
 /// Pause between two comparisons of the files' times with the measured ones.
 const COMPARE_TIMES_EVERY: Duration = Duration::from_secs(10);
-/// Pause between two looks at the age of the fleet's key for connections between agents.
-const LOOK_AT_LINK_KEY_EVERY: Duration = Duration::from_secs(10);
+/// Pause between two looks at the age of the fleet's secrets: the key for connections between agents, and the authority.
+const LOOK_AT_SECRETS_EVERY: Duration = Duration::from_secs(10);
 /// Seconds until the fleet gets another key. The one before it counts as long again.
 const LINK_KEY_AGE_S: f64 = 24.0 * 3_600.0;
 
@@ -100,7 +102,7 @@ struct Leader {
     round: Option<RunningRound>,
     /// When the files' times were compared with the measured ones.
     times_compared_at: Option<Instant>,
-    link_key_looked_at: Option<Instant>,
+    secrets_looked_at: Option<Instant>,
 }
 
 impl Leader {
@@ -115,7 +117,7 @@ impl Leader {
             early: None,
             round: None,
             times_compared_at: None,
-            link_key_looked_at: None,
+            secrets_looked_at: None,
         }
     }
 
@@ -135,7 +137,7 @@ impl Leader {
         self.begin_scheduled_round().await?;
         self.begin_round(pipelines);
         self.compare_times().await?;
-        self.renew_link_key().await
+        self.renew_secrets().await
     }
 
     fn replan_now(&mut self, why: &str) {
@@ -240,18 +242,30 @@ impl Leader {
         times::note_differences(&mut *self.app.pool.acquire().await?, self.lease).await
     }
 
-    /// Makes another key for the connections between agents once the last one is old. Every process pushes it.
-    async fn renew_link_key(&mut self) -> Result<(), ApplyError> {
-        if self.link_key_looked_at.is_some_and(|last| last.elapsed() < LOOK_AT_LINK_KEY_EVERY) {
+    /// Makes another key for the connections between agents, and another authority for their certificates, once the last
+    /// ones are old. It stores how connections are protected. Every process pushes all of it.
+    async fn renew_secrets(&mut self) -> Result<(), ApplyError> {
+        if self.secrets_looked_at.is_some_and(|last| last.elapsed() < LOOK_AT_SECRETS_EVERY) {
             return Ok(());
         }
-        self.link_key_looked_at = Some(Instant::now());
+        self.secrets_looked_at = Some(Instant::now());
+        let security = self.app.agent_security;
         let mut tx = self.app.pool.begin().await?;
         fence(&mut tx, self.lease).await?;
         let is_new = store::link_keys::renew_after(&mut tx, LINK_KEY_AGE_S).await?;
+        let has_certificates = security.certificates != AgentCertificateRule::Off;
+        let is_authority_new = has_certificates && authorities::renew(&mut tx).await?;
+        let links = LinkSettingsRow { tls: security.links == LinksSetting::Tls, ..LinkSettingsRow::default() };
+        let are_links_new = store::link_settings::put(&mut tx, links).await?;
         tx.commit().await?;
         if is_new {
             tracing::info!("the fleet has a new key for connections between agents");
+        }
+        if is_authority_new {
+            tracing::info!("the fleet has a new authority for certificates of agents");
+        }
+        if are_links_new {
+            tracing::info!(links = ?security.links, "connections between agents are protected in another way");
         }
         Ok(())
     }

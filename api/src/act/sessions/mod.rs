@@ -1,36 +1,38 @@
 //! How does one agent's stream go, from registration to its end?
 
+mod certificates;
+mod outbox;
 mod registration;
 
 use super::connections::Guest;
 use super::messages::{arrivals, devices_json, group_sums, hops_json, load_times};
 use super::model_files;
 use crate::app::agent_records::ReportRecords;
+use crate::app::fleet_authorities::CertifiedAgent;
 use crate::app::heartbeats::StreamEnd;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::link_keys::PushedTarget;
 use crate::decide::report_delay::ReportDelay;
 use crate::store;
+use apportion_certificates::SigningRequest;
 use apportion_protocol::v1::{self, agent_message, control_message, control_server::Control, refused::Reason};
+use certificates::StreamAdmission;
+use outbox::{OUTBOX_MAX, Outbox, refuse, send};
 use registration::{RegisterError, RegisteredAgent, register};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::{Request, Response, Status, Streaming};
 use uuid::Uuid;
 
 /// How long a new stream may take to register.
 const REGISTER_MAX: Duration = Duration::from_secs(5);
-/// Most control messages that wait for one agent. If there are more, its connection takes none.
-const OUTBOX_MAX: usize = 16;
 
 /// The gRPC service.
 pub struct Sessions(pub App);
-
-type Outbox = mpsc::Sender<Result<v1::ControlMessage, Status>>;
 
 #[tonic::async_trait]
 impl Control for Sessions {
@@ -58,15 +60,17 @@ async fn run_session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: O
         _ => return refuse(&outbox, Reason::Invalid, "the first message of a stream must be Register").await,
     };
     let name = request.name.clone();
-    let RegisteredAgent { session, welcome } = match register(&app, request).await {
+    let shown = guest.as_ref().and_then(Guest::certificate);
+    let RegisteredAgent { session, welcome, certified, admission } = match register(&app, request, shown).await {
         Ok(registered) => registered,
         Err(RegisterError::Refused { reason, detail }) => {
             tracing::warn!(agent = name, ?reason, detail, "an agent was refused");
             return refuse(&outbox, reason, &detail).await;
         }
-        Err(RegisterError::Database(error)) => {
-            tracing::error!(agent = name, %error, "an agent could not be registered");
-            let _gone = outbox.send(Err(Status::unavailable("the database does not answer"))).await;
+        Err(error @ (RegisterError::Database(_) | RegisterError::NoAuthority)) => {
+            let cause = std::error::Error::source(&error).map(ToString::to_string);
+            tracing::error!(agent = name, %error, ?cause, "an agent could not be registered");
+            let _gone = outbox.send(Err(Status::unavailable(error.to_string()))).await;
             return;
         }
     };
@@ -74,9 +78,16 @@ async fn run_session(app: App, mut inbox: Streaming<v1::AgentMessage>, outbox: O
     guest.iter().for_each(Guest::admit);
     app.fleet_changed.notify_one();
     let number = welcome.agent;
-    let ended = match send(&outbox, control_message::Message::Welcome(welcome)).await {
-        true => exchange_messages(&app, StreamOf { session, number }, &mut inbox, &outbox).await,
-        false => SessionEnd::Disconnected,
+    let is_open = send(&outbox, control_message::Message::Welcome(welcome)).await;
+    let ended = match (admission, certified) {
+        (StreamAdmission::Whole, certified) if is_open => {
+            exchange_messages(&app, StreamOf { session, number, certified }, &mut inbox, &outbox).await
+        }
+        (StreamAdmission::CertificateOnly, Some(certified)) if is_open => {
+            certificates::send_one(&app, &certified, &outbox).await;
+            SessionEnd::Disconnected
+        }
+        _ => SessionEnd::Disconnected,
     };
     tracing::info!(agent = name, ?ended, "agent's stream ended");
     end_session(&app, session, ended, &outbox).await;
@@ -119,34 +130,28 @@ async fn end_session(app: &App, session: Uuid, ended: SessionEnd, outbox: &Outbo
     }
 }
 
-async fn send(outbox: &Outbox, message: control_message::Message) -> bool {
-    outbox.send(Ok(v1::ControlMessage { message: Some(message) })).await.is_ok()
-}
-
-async fn refuse(outbox: &Outbox, reason: Reason, detail: &str) {
-    let refused = v1::Refused { reason: reason.into(), detail: detail.to_string() };
-    let _gone = send(outbox, control_message::Message::Refused(refused)).await;
-}
-
 /// The agent of a stream.
-#[derive(Clone, Copy)]
 struct StreamOf {
     session: Uuid,
     number: u64,
+    /// `None` if it wants no certificate.
+    certified: Option<CertifiedAgent>,
 }
 
 /// Runs a registered stream until it ends. Receiving and sending do not wait for each other.
 async fn exchange_messages(
     app: &App,
-    StreamOf { session, number }: StreamOf,
+    StreamOf { session, number, certified }: StreamOf,
     inbox: &mut Streaming<v1::AgentMessage>,
     outbox: &Outbox,
 ) -> SessionEnd {
+    let (requests, asked) = watch::channel(None);
     tokio::select! {
         () = app.stopped() => SessionEnd::Stopping,
         () = push_targets(app, number, outbox) => SessionEnd::Disconnected,
+        () = certificates::push(app, certified, asked, outbox) => SessionEnd::Disconnected,
         end = app.heartbeats.wait_for_end(session) => SessionEnd::Ended(end),
-        ended = receive(app, session, inbox) => ended,
+        ended = receive(app, session, inbox, &requests) => ended,
     }
 }
 
@@ -167,7 +172,12 @@ async fn push_targets(app: &App, agent: u64, outbox: &Outbox) {
 
 /// Takes an agent's messages until its stream ends. Nothing here waits for the database, so heartbeats count while it
 /// stalls.
-async fn receive(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessage>) -> SessionEnd {
+async fn receive(
+    app: &App,
+    session: Uuid,
+    inbox: &mut Streaming<v1::AgentMessage>,
+    requests: &watch::Sender<Option<SigningRequest>>,
+) -> SessionEnd {
     let mut delay = ReportDelay::default();
     loop {
         let Ok(Some(message)) = inbox.message().await else { return SessionEnd::Disconnected };
@@ -186,6 +196,10 @@ async fn receive(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessag
                 };
                 app.records.add_report(session, records);
             }
+            Some(agent_message::Message::CertificateRequest(asked)) => match SigningRequest::read(&asked.request) {
+                Ok(request) => _ = requests.send_replace(Some(request)),
+                Err(error) => tracing::warn!(%error, "an agent asks for a certificate, and gets none"),
+            },
             Some(agent_message::Message::Register(_)) | None => {}
         }
     }

@@ -1,8 +1,13 @@
 //! Which agents may register, and under which identity?
 
+use super::certificates::{ShownError, StreamAdmission, check_shown};
+use crate::app::agent_security::AgentCertificateRule;
+use crate::app::counts;
+use crate::app::fleet_authorities::CertifiedAgent;
 use crate::app::{App, now};
 use crate::decide::heartbeat::SILENCE_MAX;
 use crate::store::{self, PgConnection, agents::AgentRow, target::TargetRow};
+use apportion_certificates::SigningRequest;
 use apportion_domain::{Fence, Generation};
 use apportion_protocol::v1::{self, refused::Reason};
 use apportion_protocol::{DEVICES_MAX, PROTOCOL_VERSION, TEXT_BYTES_MAX};
@@ -10,6 +15,7 @@ use apportion_wire::AgentState;
 use serde_json::json;
 use sha2::{Digest, Sha256};
 use std::time::Duration;
+use tokio_rustls::rustls::pki_types::CertificateDer;
 use uuid::Uuid;
 
 /// How often agents report.
@@ -29,6 +35,19 @@ pub(super) enum RegisterError {
     /// The database's.
     #[error("the database does not answer")]
     Database(#[from] store::Error),
+    /// Its certificate cannot be checked yet.
+    #[error("the fleet has no authority for certificates yet")]
+    NoAuthority,
+}
+
+impl From<ShownError> for RegisterError {
+    fn from(error: ShownError) -> Self {
+        match error {
+            ShownError::Refused(refusal) => Self::Refused { reason: Reason::Certificate, detail: refusal.to_string() },
+            ShownError::NoAuthority => Self::NoAuthority,
+            ShownError::Database(error) => Self::Database(error),
+        }
+    }
 }
 
 fn refused<T>(reason: Reason, detail: impl Into<String>) -> Result<T, RegisterError> {
@@ -41,21 +60,55 @@ pub(super) struct RegisteredAgent {
     pub(super) session: Uuid,
     /// The service's answer.
     pub(super) welcome: v1::Welcome,
+    /// To get certificates; `None` if it wants none.
+    pub(super) certified: Option<CertifiedAgent>,
+    /// What its stream may do.
+    pub(super) admission: StreamAdmission,
 }
 
-/// Checks a registration and stores it.
-pub(super) async fn register(app: &App, register: v1::Register) -> Result<RegisteredAgent, RegisterError> {
+/// Checks a registration and stores it. `shown` is the certificate of its connection.
+pub(super) async fn register(
+    app: &App,
+    register: v1::Register,
+    shown: Option<&CertificateDer<'static>>,
+) -> Result<RegisteredAgent, RegisterError> {
     check_fields(app, &register)?;
+    let request = certificate_request(app, &register)?;
     let mut tx = app.pool.begin().await?;
     check_name(app, &mut tx, &register).await?;
+    let admission = check_shown(app, &mut tx, shown, &register.name).await?;
+    if admission == StreamAdmission::CertificateOnly && request.is_none() {
+        counts::WITHOUT_CERTIFICATE.increment();
+        let detail = "this service requires certificates of agents, and this agent asks for none: use the same release";
+        return refused(Reason::Certificate, detail);
+    }
     check_fence(&store::target::get(&mut tx).await?, &register)?;
     let session = Uuid::now_v7();
     let number = store::agents::register(&mut tx, &agent_row(&register, session), app.heartbeats.process).await?;
+    let identity = store::agents::identity(&mut tx, &register.name).await?;
     tx.commit().await?;
     app.heartbeats.open_stream(session);
     let welcome =
         v1::Welcome { agent: number as u64, report_ms: REPORT_EVERY.as_millis() as u32, files_url: app.files_url.clone() };
-    Ok(RegisteredAgent { session, welcome })
+    let certified = identity.zip(request).map(|(identity, request)| CertifiedAgent {
+        identity,
+        name: register.name,
+        data_address: register.data_address,
+        request,
+    });
+    Ok(RegisteredAgent { session, welcome, certified, admission })
+}
+
+/// The request of an agent that wants certificates, where agents get some.
+fn certificate_request(app: &App, register: &v1::Register) -> Result<Option<SigningRequest>, RegisterError> {
+    let is_wanted = !register.certificate_request.is_empty();
+    if !is_wanted || app.agent_security.certificates == AgentCertificateRule::Off {
+        return Ok(None);
+    }
+    match SigningRequest::read(&register.certificate_request) {
+        Ok(request) => Ok(Some(request)),
+        Err(error) => refused(Reason::Invalid, format!("certificate_request: {error}")),
+    }
 }
 
 /// Refuses an agent whose name another live agent has; the name is locked until the transaction ends.

@@ -4,6 +4,7 @@ use super::{PATIENCE, Service, profiles, service, spec};
 use apportion_protocol::v1::{self, agent_message, control_client::ControlClient, control_message, refused::Reason};
 use tokio::sync::mpsc;
 use tokio_stream::wrappers::ReceiverStream;
+use tonic::transport::Channel;
 
 /// A raw client that sends given messages.
 pub struct Agent {
@@ -50,7 +51,11 @@ pub async fn fleet() -> (Service, Vec<Agent>) {
 
 pub async fn attach(service: &Service, register: v1::Register) -> Agent {
     let endpoint = format!("http://{}", service.running.grpc());
-    let mut client = ControlClient::connect(endpoint).await.expect("the agents' port");
+    attach_by(ControlClient::connect(endpoint).await.expect("the agents' port"), register).await
+}
+
+/// An agent on this connection.
+pub async fn attach_by(mut client: ControlClient<Channel>, register: v1::Register) -> Agent {
     let (outbox, messages) = mpsc::channel(64);
     let first = v1::AgentMessage { message: Some(agent_message::Message::Register(register)) };
     outbox.send(first).await.expect("room");

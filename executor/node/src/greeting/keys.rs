@@ -1,6 +1,6 @@
 //! Which keys does this agent share with the others, as its target says?
 
-use apportion_protocol::v1;
+use apportion_protocol::v1::{self, target::Links};
 use std::collections::BTreeMap;
 use std::fmt;
 
@@ -115,10 +115,11 @@ impl fmt::Debug for ReceivedKeys {
     }
 }
 
-/// The target without the keys of links: for records, and to compare two targets.
+/// The target without the keys of links and without their protection: for records, and to compare two targets.
 #[must_use]
 pub fn without_link_keys(target: &v1::Target) -> v1::Target {
     let mut target = target.clone();
     target.agents.iter_mut().for_each(|peer| peer.link_keys.clear());
+    target.set_links(Links::Plain);
     target
 }

@@ -11,7 +11,8 @@
 //! third step answers a fresh nonce. A stranger gets no answer: the first message proves a key already, as in WireGuard
 //! (Donenfeld 2017, section 5.3).
 //!
-//! The greeting proves who opens a connection. It neither hides nor protects the bytes that follow.
+//! The greeting proves who opens a connection. It neither hides nor protects the bytes that follow. A fleet whose links
+//! have TLS greets inside of it.
 
 mod keys;
 

@@ -115,7 +115,9 @@ fn malformed_keys_are_no_keys_and_none_is_printed() {
     target.agents[1].link_keys = vec![vec![1; LINK_KEY_BYTES], vec![2; LINK_KEY_BYTES - 1]];
     assert!(LinkKeyring::of_target(&target, 1).pair(2).is_none());
     assert!(!format!("{ring:?}").contains("65") && format!("{ring:?}").contains("LinkKey(..)"));
+    target.set_links(v1::target::Links::Tls);
     let bare = without_link_keys(&target);
+    assert_eq!(bare.links(), v1::target::Links::Plain, "another protection is no other target");
     assert!(bare.agents.iter().all(|peer| peer.link_keys.is_empty()) && bare.agents.len() == 3);
     assert!(LinkKeyring::of_target(&bare, 1).is_empty());
 }

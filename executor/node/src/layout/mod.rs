@@ -57,7 +57,7 @@ pub(crate) mod tests {
         };
         let peer = |agent| v1::Peer { agent, data_address: format!("127.0.0.1:{agent}"), ..Default::default() };
         let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
-        v1::Target { fence, agents: vec![peer(1), peer(2)], pipelines: vec![pipeline] }
+        v1::Target { fence, agents: vec![peer(1), peer(2)], pipelines: vec![pipeline], ..Default::default() }
     }
 
     #[test]

@@ -10,6 +10,8 @@ use std::collections::BTreeMap;
 use tokio::sync::oneshot;
 use tokio::task::JoinHandle;
 
+mod secure;
+
 const LARGE: usize = 5_000_000;
 const SMALL: usize = 4_096;
 /// More than the kernel holds of a connection.
@@ -51,9 +53,26 @@ fn dialling(nonce: u8) -> Dialling {
     Dialling { ends: LinkEnds { from: 1, to: 2 }, keys, nonce: [nonce; 32] }
 }
 
+/// Agent 1 dials without TLS.
+async fn dial_plain(address: &str) -> Result<TcpStream, TalkError> {
+    match dial(address, &dialling(1), None).await? {
+        DialledLink::Plain(stream) => Ok(stream),
+        DialledLink::Secure(_) => panic!("there is no certificate"),
+    }
+}
+
 /// Agent 2 accepts one connection. The result is how it ended.
 fn accept_one(listener: TcpListener, events: mpsc::Sender<NodeEvent>) -> JoinHandle<Result<(), TalkError>> {
-    let incoming = Incoming { keys: link_keys(2), claims: Arc::default(), warnings: Arc::default(), events };
+    accept_with(listener, link_keys(2), events)
+}
+
+/// An agent with these keys accepts one connection. The result is how it ended.
+fn accept_with(
+    listener: TcpListener,
+    keys: LinkKeys,
+    events: mpsc::Sender<NodeEvent>,
+) -> JoinHandle<Result<(), TalkError>> {
+    let incoming = Incoming { keys, claims: Arc::default(), warnings: Arc::default(), events };
     tokio::spawn(async move {
         let (stream, from) = listener.accept().await.expect("a connection");
         let greeting = ClientShares::new(8).take(from.ip(), 1).expect("it is the only one");
@@ -140,7 +159,7 @@ async fn other_versions_are_refused_and_both_ends_say_so() {
             stream.read_exact(&mut [0; GREETING.len() + HELLO_BYTES]).await.expect("a greeting");
             stream.write_all(theirs).await.expect("an answer");
         });
-        let refused = dial(&address, &dialling(1)).await.expect_err("it is refused").to_string();
+        let refused = dial_plain(&address).await.expect_err("it is refused").to_string();
         assert!(refused.contains(said), "{refused}: expected {said}");
     }
 }
@@ -204,7 +223,7 @@ async fn a_hello_waits_for_the_target_that_names_it() {
         let (mut stream, _) = listening.accept().await.expect("a connection");
         admit(&mut stream, &keys).await
     });
-    let dialled = tokio::spawn(async move { dial(&address, &dialling(1)).await });
+    let dialled = tokio::spawn(async move { dial_plain(&address).await });
     // Its own target comes after the hello.
     tokio::time::sleep(Duration::from_millis(50)).await;
     late.set(keyring(2));
@@ -217,11 +236,12 @@ async fn a_message_of_another_agent_ends_the_connection() {
     let (listening, address) = listener().await;
     let (events, mut heard) = mpsc::channel(4);
     let hearing = accept_one(listening, events);
-    let stream = dial(&address, &dialling(1)).await.expect("it is admitted");
+    let stream = dial_plain(&address).await.expect("it is admitted");
     let (outbound, mut inbound) = crate::peers::outbox::outbox();
     outbound.send(&Message::Cancel { origin: 1, request: 7 }).expect("it is queued");
     outbound.send(&Message::Cancel { origin: 3, request: 7 }).expect("it is queued");
-    let sending = tokio::spawn(async move { send_messages(stream, &mut inbound).await });
+    let sending =
+        tokio::spawn(async move { send_messages(DialledLink::Plain(stream), &mut inbound, std::future::pending()).await });
     let end = hearing.await.expect("no panic");
     assert!(matches!(end, Err(TalkError::Forged { proven: 1, said: 3 })), "{end:?}");
     assert!(matches!(heard.recv().await, Some(NodeEvent::Message(Message::Cancel { origin: 1, .. }))));
@@ -240,7 +260,7 @@ async fn malformed_messages_end_the_connection_with_a_reason() {
         let (listening, address) = listener().await;
         let (events, _heard) = mpsc::channel(1);
         let hearing = accept_one(listening, events);
-        let mut stream = dial(&address, &dialling(1)).await.expect("it is admitted");
+        let mut stream = dial_plain(&address).await.expect("it is admitted");
         stream.write_all(bytes).await.expect("it speaks");
         stream.shutdown().await.expect("it ends");
         let error = hearing.await.expect("no panic").expect_err("an error").to_string();

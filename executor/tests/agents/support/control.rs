@@ -1,11 +1,13 @@
 //! A control plane that welcomes agents in the order in which they come and sends what a test wants.
 
 use super::{keyed, until};
+use apportion_executor::certificates::LocalAuthority;
 use apportion_protocol::PROTOCOL_VERSION;
 use apportion_protocol::v1::{self, agent_message::Message as Told, control_message::Message as Says};
 use apportion_protocol::v1::{control_server, refused::Reason};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream};
 use tonic::{Request, Response, Status, Streaming};
@@ -28,6 +30,8 @@ pub struct Heard {
     /// The batches of all reports.
     pub groups: Vec<v1::GroupStats>,
     pub reports: u64,
+    /// How often it has asked for another certificate.
+    pub certificate_requests: usize,
     pub left: bool,
 }
 
@@ -50,6 +54,7 @@ impl Heard {
                 self.reports += 1;
             }
             Told::Leaving(_) => self.left = true,
+            Told::CertificateRequest(_) => self.certificate_requests += 1,
             Told::Register(_) => {}
         }
         is_last
@@ -74,6 +79,20 @@ struct Plane {
     mood: watch::Receiver<Mood>,
     files_url: String,
     files: Arc<BTreeMap<String, String>>,
+    certifies: Option<Certifying>,
+}
+
+/// Who gives agents their certificates, and how long they count.
+#[derive(Clone)]
+struct Certifying {
+    fleet: Arc<LocalAuthority>,
+    life: Duration,
+}
+
+impl Certifying {
+    fn issue(&self, request: &[u8], agent: u64) -> Says {
+        Says::Certificate(self.fleet.issue(request, agent, self.life).expect("a right request"))
+    }
 }
 
 /// The control plane's test end.
@@ -88,19 +107,27 @@ impl Control {
     /// Starts it, and a server for the files of `words`.
     pub async fn start(words: &[&str]) -> Control {
         let files: BTreeMap<String, String> = words.iter().map(|w| (super::toy::digest(w), w.to_string())).collect();
-        Self::start_all(serve_files(files), BTreeMap::new()).await
+        Self::start_all(serve_files(files), BTreeMap::new(), None).await
+    }
+
+    /// Starts it as [`Self::start`] does; it gives agents certificates that count for this long.
+    pub async fn start_certifying(words: &[&str], life: Duration) -> Control {
+        let files: BTreeMap<String, String> = words.iter().map(|w| (super::toy::digest(w), w.to_string())).collect();
+        let fleet = Arc::new(LocalAuthority::new("the test").expect("an authority"));
+        Self::start_all(serve_files(files), BTreeMap::new(), Some(Certifying { fleet, life })).await
     }
 
     /// Starts it; files of `words` are had by its own call only.
     pub async fn start_calling(words: &[&str]) -> Control {
         let files = words.iter().map(|w| (super::toy::digest(w), w.to_string())).collect();
-        Self::start_all(String::new(), files).await
+        Self::start_all(String::new(), files, None).await
     }
 
-    async fn start_all(files_url: String, files: BTreeMap<String, String>) -> Control {
+    async fn start_all(files_url: String, files: BTreeMap<String, String>, certifies: Option<Certifying>) -> Control {
         let ((target, seen), (mood, felt)) = (watch::channel(None), watch::channel(Mood::default()));
         let heard = Arc::default();
-        let plane = Plane { heard: Arc::clone(&heard), target: seen, mood: felt, files_url, files: Arc::new(files) };
+        let files = Arc::new(files);
+        let plane = Plane { heard: Arc::clone(&heard), target: seen, mood: felt, files_url, files, certifies };
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a free port");
         let url = format!("http://{}", listener.local_addr().expect("its address"));
         let server = tonic::transport::Server::builder().tcp_nodelay(true);
@@ -187,6 +214,7 @@ impl Plane {
             say(Says::Refused(v1::Refused { reason: reason.into(), detail: "not one of us".into() })).await;
             return;
         }
+        let request = register.certificate_request.clone();
         let agent = {
             let mut heard = self.heard.lock().expect("no panic");
             let next = heard.len() as u64 + 1;
@@ -195,6 +223,9 @@ impl Plane {
             mine.number + mood.numbers_above
         };
         say(Says::Welcome(v1::Welcome { agent, report_ms: 50, files_url: self.files_url.clone() })).await;
+        if let Some(certifies) = &self.certifies {
+            say(certifies.issue(&request, agent)).await;
+        }
         self.target.mark_changed();
         loop {
             tokio::select! {
@@ -208,6 +239,9 @@ impl Plane {
                 }
                 message = inbox.message() => {
                     let Ok(Some(v1::AgentMessage { message: Some(message) })) = message else { return };
+                    if let (Some(certifies), Told::CertificateRequest(asked)) = (&self.certifies, &message) {
+                        say(certifies.issue(&asked.request, agent)).await;
+                    }
                     let mut heard = self.heard.lock().expect("no panic");
                     let mine = heard.get_mut(&name).expect("it has registered");
                     let is_over = mine.note(message);

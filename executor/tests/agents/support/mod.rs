@@ -123,5 +123,5 @@ pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -
         ..Default::default()
     };
     let fence = Some(v1::Fence { incarnation: 1, generation });
-    v1::Target { fence, agents: agents.iter().map(peer).collect(), pipelines: vec![pipeline] }
+    v1::Target { fence, agents: agents.iter().map(peer).collect(), pipelines: vec![pipeline], ..Default::default() }
 }

@@ -81,7 +81,7 @@ pub fn pipeline(id: u64, name: &str, datatype: &str, output: &[i64], latency: Du
 /// A target with these pipelines, all at agent 1.
 pub fn target(data_address: &str, pipelines: Vec<v1::PipelineTarget>) -> v1::Target {
     let agents = vec![v1::Peer { agent: 1, data_address: data_address.into(), ..Default::default() }];
-    v1::Target { fence: Some(v1::Fence { incarnation: 1, generation: 1 }), agents, pipelines }
+    v1::Target { fence: Some(v1::Fence { incarnation: 1, generation: 1 }), agents, pipelines, ..Default::default() }
 }
 
 /// Starts it; the control plane goes with it.

@@ -321,7 +321,7 @@ pub fn target(generation: u64, tasks: &str, edges: &[(bool, u32, u32)], crews: &
     let agents: BTreeSet<u64> = crews.iter().flat_map(|c| c.4.iter().map(|(_, agent)| *agent)).collect();
     let peer = |agent: &u64| v1::Peer { agent: *agent, ..Default::default() };
     let fence = Some(v1::Fence { incarnation: 1, generation });
-    v1::Target { fence, agents: agents.iter().map(peer).collect(), pipelines: vec![pipeline] }
+    v1::Target { fence, agents: agents.iter().map(peer).collect(), pipelines: vec![pipeline], ..Default::default() }
 }
 
 /// The pipeline with these policies.
