@@ -104,6 +104,7 @@ function taskSection(live, name, set, task, again) {
           data,
           isTime: false,
           xLabel: "batch",
+          places: data[0],
           series: all.map((curve) => ({ name: curve.key, isPoints: true })),
           unit: "",
         }),
