@@ -128,7 +128,7 @@ fn moment(seconds: f64) -> Moment {
 
 fn draw_query(draw: &mut SplitMix) -> QueryNeeds {
     let (accuracy, latency) = (0.5 + 0.45 * draw.unit(), TimeSpan::from_millis(20.0 + 180.0 * draw.unit()));
-    QueryNeeds::Needs { application: 0, accuracy, latency }
+    QueryNeeds::Needs { application: 0, accuracy, latency, price: f64::INFINITY }
 }
 
 /// How long it takes to choose a variant and a machine for a query.
@@ -231,7 +231,7 @@ fn share_late(load: f64, every_s: Option<f64>) -> f64 {
         let able = all().filter(|&(m, s)| fits(&registered[placed[m][s]]));
         let Some(best) = able.min_by(|&(m, s), &(n, t)| done_s(m, s).total_cmp(&done_s(n, t))) else { continue };
         let (machine, slot) = if every_s.is_some() {
-            let asked = QueryNeeds::Needs { application: 0, accuracy, latency };
+            let asked = QueryNeeds::Needs { application: 0, accuracy, latency, price: f64::INFINITY };
             let VariantSelection::Serve { variant, worker, .. } = selector.select(moment(now_s), asked) else { continue };
             let slot = placed[worker as usize].iter().position(|&v| v == variant as usize).unwrap_or(0);
             (worker as usize, slot)
