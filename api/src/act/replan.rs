@@ -10,6 +10,7 @@ use super::division::{DivisionInput, divide_devices};
 use crate::app::{App, now};
 use crate::decide::correction::Measurements;
 use crate::decide::fleet::Fleet;
+use crate::decide::on_demand::OnDemandChange;
 use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
 use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
 use crate::documents;
@@ -144,6 +145,7 @@ pub async fn run_round(
         replaces: Some(generation),
         missing_devices: MissingDevices::Allowed,
         specs: SpecSource::Registered,
+        on_demand: OnDemandChange::None,
         reason: format!("{} for {}", round.why, replaced.join(", ")),
         hold: None,
         heeds_holds_of: replaced.clone(),

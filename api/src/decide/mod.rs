@@ -10,6 +10,7 @@
 pub mod broken_variants;
 pub mod budget;
 pub mod change;
+mod child_counts;
 mod combinations;
 pub mod correction;
 pub mod demand;
@@ -24,6 +25,8 @@ pub mod load_failures;
 pub mod machines;
 pub mod measured;
 pub mod membership;
+pub mod offers;
+pub mod on_demand;
 pub mod placement;
 pub mod replacement;
 pub mod replan;

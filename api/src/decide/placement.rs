@@ -94,6 +94,9 @@ pub struct Placement {
     pub groups: Vec<PlacedGroup>,
     /// Replicas on devices.
     pub replicas: Vec<PlacedReplica>,
+    /// Groups of no plan that requests may have loaded, with their numbers. They may have replicas, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offered: Vec<PlacedGroup>,
     /// Devices on which replicas could not be loaded since plans were last applied.
     #[serde(default)]
     pub refused: Vec<Refused>,
@@ -101,7 +104,7 @@ pub struct Placement {
 
 impl Default for Placement {
     fn default() -> Self {
-        Self { next_id: 1, groups: Vec::new(), replicas: Vec::new(), refused: Vec::new() }
+        Self { next_id: 1, groups: Vec::new(), replicas: Vec::new(), offered: Vec::new(), refused: Vec::new() }
     }
 }
 
@@ -109,7 +112,13 @@ impl Placement {
     /// The group with this number.
     #[must_use]
     pub fn group(&self, id: u64) -> Option<&PlacedGroup> {
-        self.groups.iter().find(|g| g.id == id)
+        self.groups.iter().chain(&self.offered).find(|g| g.id == id)
+    }
+
+    /// The number of a group that has or had one here, in a plan or on offer.
+    pub(super) fn number_of(&self, key: &GroupKey) -> Option<u64> {
+        let known = self.groups.iter().chain(&self.offered).find(|g| g.key().as_ref() == Some(key));
+        known.map(|group| group.id)
     }
 
     fn refuses(&self, group: u64, slot: Slot) -> bool {
@@ -126,7 +135,8 @@ impl Placement {
         }
     }
 
-    fn new_id(&mut self) -> u64 {
+    /// A number that nothing had before.
+    pub(super) fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id - 1
     }
@@ -221,12 +231,11 @@ pub fn place_replicas(current: &Placement, wanted: &[WantedGroup], devices: &[De
 
 fn place(current: &Placement, wanted: &[WantedGroup], devices: &[Device], loaded: Loaded) -> PlacementOutcome {
     let refused = current.refused.clone();
-    let mut next = Placement { next_id: current.next_id, groups: Vec::new(), replicas: Vec::new(), refused };
+    let mut next = Placement { next_id: current.next_id, refused, ..Placement::default() };
     let mut free: Free = devices.iter().map(|d| (d.slot(), Share::WHOLE.eighths())).collect();
     let mut placed = Vec::with_capacity(wanted.len());
     for want in wanted {
-        let known = current.groups.iter().find(|g| g.key().as_ref() == Some(&want.key));
-        let id = known.map_or_else(|| next.new_id(), |g| g.id);
+        let id = current.number_of(&want.key).unwrap_or_else(|| next.new_id());
         next.groups.push(placed_group(id, &want.key));
         let kept = match loaded {
             Loaded::Stay => keep_loaded(current, id, want, devices, &mut free),
@@ -260,7 +269,7 @@ fn place(current: &Placement, wanted: &[WantedGroup], devices: &[Device], loaded
     PlacementOutcome { placement: next, shortages }
 }
 
-fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
+pub(super) fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
     PlacedGroup {
         id,
         pipeline: key.pipeline.clone(),
@@ -452,7 +461,7 @@ mod tests {
                 PlacedReplica { id: 2, group: 1, agent: 1, device: 0 },
                 PlacedReplica { id: 3, group: 1, agent: 2, device: 0 },
             ],
-            refused: vec![],
+            ..Placement::default()
         };
         let PlacementOutcome { placement: placed, shortages: missing } =
             place_replicas(&scattered, &[half, want("a", 1)], &fleet);

@@ -2,7 +2,9 @@
 //!
 //! The message is composed of the plans, the facts about their pipelines, and the placement.
 
+use super::child_counts::fanout;
 use super::combinations::combinations;
+use super::offers::numbered_offers;
 use super::placement::{GroupKey, PlacedGroup, Placement, WantedGroup};
 use apportion_domain::{
     Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
@@ -24,6 +26,8 @@ pub struct PipelineFacts {
     pub tensors: Vec<TaskTensors>,
     /// SHA-256 of the model file by (task, variant).
     pub digests: BTreeMap<(String, String), String>,
+    /// Whether variants are loaded for requests.
+    pub loads_on_demand: bool,
 }
 
 /// The tensors of one task.
@@ -118,7 +122,12 @@ fn pipeline_target(
         .collect();
     let id = |group: &GroupName| ids.get(&group_key(plan, facts, group)).copied();
     let groups = plan.assignments.iter().filter_map(|a| Some((a, id(&a.group)?)));
-    let groups: Vec<_> = groups.map(|(a, id)| group_target(plan, facts, a, id)).collect::<Result<_, _>>()?;
+    let mut groups: Vec<_> = groups.map(|(a, id)| group_target(plan, facts, a, id)).collect::<Result<_, _>>()?;
+    let planned = groups.len();
+    for offer in numbered_offers(pipeline, &facts.hardware, placement) {
+        let group = group_target(plan, facts, &offer.assignment, offer.id)?;
+        groups.push(v1::GroupTarget { offered: true, ..group });
+    }
     let replicas: Vec<_> = placement
         .replicas
         .iter()
@@ -140,7 +149,8 @@ fn pipeline_target(
         queue_factor: pipeline.queue_factor,
         demand_qps: plan.demand_qps,
         choices: combinations(pipeline, &groups, &with_replicas),
-        ladder: ladder_target(plan, |a| id(&a.group).is_some()),
+        ladder: ladder_target(plan, groups.len() - planned, |a| id(&a.group).is_some()),
+        loads_on_demand: facts.loads_on_demand,
         groups,
         replicas,
     })
@@ -191,11 +201,12 @@ fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<
     Ok(Cow::Owned(PipelinePlan { routing, ..plan.clone() }))
 }
 
-/// The plan's ladder, with the groups that are placed.
-fn ladder_target(plan: &PipelinePlan, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
+/// The plan's ladder, with the groups that are placed. It has no replicas of the offered groups, which come last.
+fn ladder_target(plan: &PipelinePlan, offered: usize, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
     let step = |step: &LadderStep| {
         let placed = plan.assignments.iter().zip(&step.replicas).filter(|(a, _)| is_placed(a));
-        v1::LadderStep { rate_qps: step.rate_qps, replicas: placed.map(|(_, &n)| n).collect() }
+        let none = std::iter::repeat_n(0, offered);
+        v1::LadderStep { rate_qps: step.rate_qps, replicas: placed.map(|(_, &n)| n).chain(none).collect() }
     };
     plan.ladder.iter().map(step).collect()
 }
@@ -234,25 +245,9 @@ fn group_target(
         device_memory_mib: hardware.and_then(|h| facts.hardware[h.0].memory_mib).unwrap_or(0.0),
         price_per_hour: hardware.map_or(0.0, |h| facts.hardware[h.0].price_per_hour * group.share.value()),
         fanout: pipeline.children(task).map(|edge| fanout(pipeline.task(task).route, edge, variant)).collect(),
+        offered: false,
+        load_ns: TimeSpan::from_millis(variant.load_ms).as_nanos(),
     })
-}
-
-/// The distribution of the children that an emulated query makes over an edge. It is the profile's if the profile has one,
-/// else the two whole numbers around the mean, as in the estimator. With `one_of`, it is conditional: the edge was chosen.
-fn fanout(route: Route, edge: &Edge, variant: &Variant) -> v1::Fanout {
-    let count = |(children, probability)| v1::FanoutCount { children, probability };
-    let counts = match variant.fanout_counts.get(&edge.to) {
-        Some(counts) => counts.0.iter().copied().map(count).collect(),
-        None => {
-            let mean = variant.fanout_to.get(&edge.to).copied().unwrap_or(variant.fanout * edge.ratio);
-            let mean = if route == Route::OneOf && edge.ratio > 0.0 { mean / edge.ratio } else { mean };
-            let floor = mean.floor().min(f64::from(u32::MAX - 1));
-            let rest = mean - floor;
-            let both = [(floor as u32, 1.0 - rest), (floor as u32 + 1, rest)];
-            both.into_iter().filter(|(_, p)| *p > 0.0).map(count).collect()
-        }
-    };
-    v1::Fanout { to_task: edge.to.0 as u32, counts }
 }
 
 /// The tables of every sender that has replicas, one for each task that it sends to. A table is the plan's own if the plan
@@ -362,7 +357,8 @@ mod tests {
         };
         let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
         let digests = [(("find".to_string(), "f".to_string()), "ab".repeat(32))].into();
-        PipelineFacts { pipeline, hardware, tensors: vec![TaskTensors::default(); 2], digests }
+        let tensors = vec![TaskTensors::default(); 2];
+        PipelineFacts { pipeline, hardware, tensors, digests, loads_on_demand: false }
     }
 
     fn group(task: &str, variant: &str) -> GroupName {

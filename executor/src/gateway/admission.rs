@@ -276,6 +276,7 @@ mod tests {
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
         let (status, link_keys) = (Arc::default(), crate::peers::LinkKeys::default());
+        let wants = tokio::sync::broadcast::Sender::new(1);
         let handle =
             AgentHandle { events, requests, commands, view, ack, wants, started, devices, tracer: None, link_keys, status };
         (Gateway::new(handle), inbox)

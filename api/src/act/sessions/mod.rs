@@ -3,7 +3,7 @@
 mod registration;
 
 use super::connections::Guest;
-use super::messages::{arrivals, devices_json, group_sums, hops_json, load_times};
+use super::messages::{arrivals, devices_json, group_sums, hops_json, load_times, want_row};
 use super::model_files;
 use crate::app::agent_records::ReportRecords;
 use crate::app::heartbeats::StreamEnd;
@@ -185,6 +185,9 @@ async fn receive(app: &App, session: Uuid, inbox: &mut Streaming<v1::AgentMessag
                     groups: group_sums(&report, session, sent.timestamp_millis()),
                 };
                 app.records.add_report(session, records);
+            }
+            Some(agent_message::Message::Want(want)) => {
+                want_row(&want).into_iter().for_each(|row| app.records.add_want(row))
             }
             Some(agent_message::Message::Register(_)) | None => {}
         }

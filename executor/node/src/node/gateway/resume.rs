@@ -89,7 +89,7 @@ impl GatewayState {
                 if is_coming { NextStep::Wait(waiting) } else { NextStep::Answer(RequestAnswer::NotReady(why)) }
             }
             Err(UnmetNeeds::Unloaded(_)) if waiting.is_unanswered(now_ns) => {
-                in_vain("would do, and the service has not loaded them (GET /v1/events?kind=on_demand has the reason)")
+                in_vain("would do, and the service has not loaded them (GET /v1/events?kind=on-demand has the reason)")
             }
             Err(UnmetNeeds::Unloaded(unloaded)) => {
                 self.waiting.say_want(&waiting.arrival, &unloaded.groups, site);
