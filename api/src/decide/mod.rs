@@ -35,5 +35,6 @@ pub mod schedule;
 pub mod seconds;
 pub mod shares;
 pub mod target;
+mod target_tables;
 pub mod webhooks;
 pub mod workloads;

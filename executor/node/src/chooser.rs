@@ -99,8 +99,10 @@ pub struct ChosenVariants {
 /// Variants that would serve a request if they were loaded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnloadedVariants {
-    /// The groups without replicas, by number.
+    /// The offered groups without replicas, by number; if all have one, all offered groups.
     pub groups: Vec<u64>,
+    /// Whether the target has a replica of each of them, so that they are being loaded.
+    pub is_loading: bool,
     /// Time to load them, in nanoseconds; 0 if it is not known.
     pub load_ns: u64,
     /// `task:variant` of each task.
@@ -114,7 +116,7 @@ pub enum UnmetNeeds {
     Never(String),
     /// A choice meets its needs, but is not ready now, or there is no room for it.
     NotNow(String),
-    /// A choice meets its needs, and there is room to load what it lacks.
+    /// A choice meets its needs, and what it lacks is being loaded, or there is room for it.
     Unloaded(UnloadedVariants),
 }
 
@@ -128,7 +130,8 @@ pub struct Chooser {
 const WORKER: u32 = 0;
 /// The hardware type of choices that are loaded, or that no device has room for.
 const HOME: u32 = 0;
-/// The hardware type of choices for which there is room. It has a worker of its own, with room for any of them.
+/// The hardware type of choices that are being loaded for requests, or for which there is room. It has a worker of its own,
+/// with room for any of them. What is being loaded takes no time to the selector, so it is never loaded twice.
 const SPARE: u32 = 1;
 
 impl Chooser {
@@ -137,7 +140,8 @@ impl Chooser {
     pub fn new(of: &LayoutPipeline, spare: &SpareShares<'_>) -> Self {
         let registered = |choice: &VariantCombination| {
             let missing: Vec<_> = missing_groups(of, choice).iter().map(|g| &of.groups[g]).collect();
-            let hardware = if !missing.is_empty() && spare.have_room_for(&missing) { SPARE } else { HOME };
+            let is_offered = offered_groups(of, choice).next().is_some();
+            let hardware = if is_offered && spare.have_room_for(&missing) { SPARE } else { HOME };
             RegisteredVariant { hardware, ..registered_variant(of, choice) }
         };
         let mut selector = Selector::new(of.choices.iter().map(registered).collect());
@@ -177,9 +181,11 @@ impl Chooser {
             }
             VariantSelection::Load { variant, .. } => {
                 let choice = &choices[variant as usize];
-                let (groups, variants) = (missing_groups(of, choice), variant_names(of, choice));
+                let (missing, variants) = (missing_groups(of, choice), variant_names(of, choice));
+                let is_loading = missing.is_empty();
+                let groups = if is_loading { offered_groups(of, choice).collect() } else { missing };
                 let load_ns = groups.iter().map(|g| of.groups[g].load_ns).max().unwrap_or(0);
-                Err(UnmetNeeds::Unloaded(UnloadedVariants { groups, load_ns, variants }))
+                Err(UnmetNeeds::Unloaded(UnloadedVariants { groups, is_loading, load_ns, variants }))
             }
             VariantSelection::NoRoom { variant } => {
                 let choice = &choices[variant as usize];
@@ -233,10 +239,14 @@ fn has_variant(of: &LayoutPipeline, choice: &VariantCombination, name: &str) -> 
     })
 }
 
+/// The offered groups of a choice.
+fn offered_groups(of: &LayoutPipeline, choice: &VariantCombination) -> impl Iterator<Item = u64> {
+    choice.groups.iter().copied().filter(|group| of.groups[group].is_offered)
+}
+
 /// The offered groups of a choice that have no replica.
 fn missing_groups(of: &LayoutPipeline, choice: &VariantCombination) -> Vec<u64> {
-    let is_missing = |group: &u64| of.groups[group].is_offered && of.replicas.iter().all(|r| r.group != *group);
-    choice.groups.iter().copied().filter(|group| is_missing(group)).collect()
+    offered_groups(of, choice).filter(|group| of.replicas.iter().all(|r| r.group != *group)).collect()
 }
 
 /// `task:variant` of each task.
@@ -373,6 +383,88 @@ mod tests {
         assert!(why.contains("at least 0.95") && why.contains("nearest are a:v,b:v with 0.9000"), "{why}");
         let Err(UnmetNeeds::Never(why)) = choose(0.0, 29) else { panic!("nothing is so fast") };
         assert!(why.contains("nearest are a:v,b:fast with 0.8000"), "{why}");
+    }
+
+    /// The pipeline with a third group of task `b` that is offered: 0.99 in half the time of group 2.
+    fn with_offer(devices: u32) -> crate::layout::Layout {
+        let mut target = chain();
+        for peer in &mut target.agents {
+            (peer.hardware, peer.devices) = ("h".into(), devices);
+        }
+        let of = &mut target.pipelines[0];
+        for group in &mut of.groups {
+            (group.hardware, group.price_per_hour, group.load_ns) = ("h".into(), 1.0, 7_000);
+        }
+        let large = apportion_protocol::v1::GroupTarget {
+            group: 9,
+            variant: "large".into(),
+            price_per_hour: 4.0,
+            offered: true,
+            ..of.groups[1].clone()
+        };
+        of.groups.push(large);
+        let choice = |groups: [u64; 2], accuracy| apportion_protocol::v1::Choice { groups: groups.to_vec(), accuracy };
+        of.choices = vec![choice([1, 2], 0.9), choice([1, 9], 0.99)];
+        lay_out(&target).expect("valid")
+    }
+
+    #[test]
+    fn an_offer_is_loaded_if_nothing_loaded_does_and_there_is_room() {
+        let layout = with_offer(2);
+        let of = &layout.pipelines["p"];
+        let mut chooser = Chooser::new(of, &SpareShares::of(&layout));
+        // At first nothing is ready. What is planned comes without being asked for.
+        chooser.report(Moment::ZERO, of, |_| GroupLoad::default());
+        let loadable = |groups: &[u64]| {
+            let variants = "a:v,b:large".to_owned();
+            UnmetNeeds::Unloaded(UnloadedVariants { groups: groups.to_vec(), is_loading: false, load_ns: 7_000, variants })
+        };
+        let ready = |group: u64| if group == 9 { GroupLoad::default() } else { IDLE };
+        chooser.report(Moment::ZERO, of, ready);
+        let mut choose = |accuracy| chooser.choose(Moment::ZERO, of, &needs(accuracy, u64::MAX), 1);
+        assert_eq!(choose(0.95), Err(loadable(&[9])));
+        assert_eq!(choose(0.9).expect("group 2 is loaded").groups, [1, 2]);
+        chooser.report(
+            Moment::ZERO,
+            of,
+            |group| if group == 2 { GroupLoad { served_qps: 1e12, ..IDLE } } else { ready(group) },
+        );
+        let busy = chooser.choose(Moment::ZERO, of, &needs(0.9, u64::MAX), 1).expect("overload is the planner's affair");
+        assert_eq!(busy.groups, [1, 2]);
+        // Once the target has a replica of it, it is being loaded, and nothing else is.
+        let mut loading = LayoutPipeline::clone(of);
+        loading.replicas.push(crate::layout::LayoutReplica { id: 90, group: 9, agent: 1, device: 1 });
+        let mut chooser = Chooser::new(&loading, &SpareShares::of(&layout));
+        let coming = chooser.choose(Moment::ZERO, &loading, &needs(0.95, u64::MAX), 1);
+        let is_loading = |of: &UnloadedVariants| of.is_loading && of.groups == [9];
+        assert!(matches!(&coming, Err(UnmetNeeds::Unloaded(of)) if is_loading(of)), "{coming:?}");
+        // Without a spare device nobody can load it.
+        let full = with_offer(1);
+        let mut chooser = Chooser::new(&full.pipelines["p"], &SpareShares::of(&full));
+        let none = chooser.choose(Moment::ZERO, &full.pipelines["p"], &needs(0.95, u64::MAX), 1);
+        assert_eq!(none, Err(UnmetNeeds::NotNow("a:v,b:large would do, and no device has room for it".into())));
+    }
+
+    #[test]
+    fn names_and_prices_are_needs_and_regret_is_counted() {
+        let layout = with_offer(2);
+        let of = &layout.pipelines["p"];
+        let mut chooser = Chooser::new(of, &SpareShares::of(&layout));
+        chooser.report(Moment::ZERO, of, |_| IDLE);
+        let mut named = |names: &[&str], price_nano_max| {
+            let variants: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            let needs = RequestNeeds { price_nano_max, ..RequestNeeds::default() };
+            chooser.choose(Moment::ZERO, of, &AskedChoice { needs, variants: &variants }, 1)
+        };
+        assert_eq!(named(&["large"], u64::MAX).expect("loaded").groups, [1, 9]);
+        let cheap = named(&["b:v", "a:v"], u64::MAX).expect("loaded");
+        assert_eq!((cheap.groups, cheap.regret_nano), (vec![1, 2], 0));
+        let Err(UnmetNeeds::Never(why)) = named(&["b:small"], u64::MAX) else { panic!("there is none") };
+        assert!(why.contains("called b:small: expected one of a:v, b:large, b:v"), "{why}");
+        let Err(UnmetNeeds::Never(why)) = named(&["b:v", "b:large"], u64::MAX) else { panic!("one of both only") };
+        assert!(why.contains("no choice has all of b:v,b:large"), "{why}");
+        let Err(UnmetNeeds::Never(why)) = named(&["large"], 0) else { panic!("nothing is free") };
+        assert!(why.contains("for at most 0 per 1,000 queries: the nearest are a:v,b:large with 0.9900"), "{why}");
     }
 
     #[test]

@@ -89,8 +89,8 @@ fn replicas_are_added_where_share_memory_and_past_failures_allow() {
     let mib = |variant: &str, mib: f64| (("p".to_owned(), "t".to_owned(), variant.to_owned()), mib);
     let memory = KnownMemory { devices: [("h".to_owned(), 100.0)].into(), variants: [mib("large", 101.0)].into() };
     assert!(add_replicas(&mut first.clone(), &[large], &devices(2), &memory).is_err(), "too large for a device");
-    let free_device = devices(2)[one.replicas.iter().find(|r| r.group == half).map_or(0, |r| r.device as usize)].device;
-    let refused = Refused { group: large, agent: 1, device: free_device };
+    let device = one.replicas.iter().find(|r| r.group == half).expect("it was added").device;
+    let refused = Refused { group: large, agent: 1, device };
     let mut failed = Placement { refused: vec![refused], ..first.clone() };
     assert!(add_replicas(&mut failed, &[large], &devices(2), &KnownMemory::default()).is_err(), "it failed there");
     let other = first.offered.iter().find(|g| g.hardware == "other").expect("offered").id;
@@ -110,7 +110,10 @@ fn wants_are_judged_by_mode_holds_quota_budget_and_room() {
     for known in [&[small][..], &[9_999], &[]] {
         assert_eq!(watch.judge(at, &of, known, &first, &room), WantVerdict::Present, "{known:?}");
     }
-    let refused = |verdict| if let WantVerdict::Refused(refusal) = verdict { refusal } else { panic!("{verdict:?}") };
+    let refused = |verdict: WantVerdict| match verdict {
+        WantVerdict::Refused(refusal) => refusal,
+        other => panic!("{other:?}"),
+    };
     let advisory = WantedPipeline { is_applied: false, ..of };
     assert_eq!(refused(watch.judge(at, &advisory, &[large], &first, &room)), WantRefusal::Advisory);
     let held = WantedPipeline { is_held: true, ..of };

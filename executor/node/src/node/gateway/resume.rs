@@ -30,7 +30,9 @@ impl GatewayState {
             UnmetNeeds::NotNow(why) => return site.answer(caller, RequestAnswer::NotReady(why)),
             UnmetNeeds::Unloaded(unloaded) => unloaded,
         };
-        self.waiting.say_want(&arrival, &unloaded.groups, site);
+        if !unloaded.is_loading {
+            self.waiting.say_want(&arrival, &unloaded.groups, site);
+        }
         if let Err(TurnedAway { caller, why }) = self.waiting.add(arrival, unloaded, of, site.now_ns()) {
             site.answer(caller, RequestAnswer::NotReady(why));
         }
@@ -76,7 +78,7 @@ impl GatewayState {
         }
         if now_ns >= waiting.until_ns {
             let is_timed = waiting.is_timed_out(now_ns);
-            return if is_timed { NextStep::Answer(RequestAnswer::TimedOut) } else { in_vain("were not ready in time") };
+            return if is_timed { NextStep::Answer(RequestAnswer::TimedOut) } else { in_vain("was not ready in time") };
         }
         match self.choose_for(&waiting.arrival, site, fleet, replicas) {
             Ok(chosen) => {
@@ -88,8 +90,9 @@ impl GatewayState {
                 let is_coming = fleet.pipeline(&waiting.arrival.pipeline).is_some_and(|of| has_any(of, &waiting.groups));
                 if is_coming { NextStep::Wait(waiting) } else { NextStep::Answer(RequestAnswer::NotReady(why)) }
             }
+            Err(UnmetNeeds::Unloaded(unloaded)) if unloaded.is_loading => NextStep::Wait(waiting),
             Err(UnmetNeeds::Unloaded(_)) if waiting.is_unanswered(now_ns) => {
-                in_vain("would do, and the service has not loaded them (GET /v1/events?kind=on-demand has the reason)")
+                in_vain("would do, and the service has not loaded it (GET /v1/events?kind=on-demand has the reason)")
             }
             Err(UnmetNeeds::Unloaded(unloaded)) => {
                 self.waiting.say_want(&waiting.arrival, &unloaded.groups, site);

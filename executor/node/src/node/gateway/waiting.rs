@@ -110,14 +110,14 @@ impl WaitingRequests {
         of: &WaitTerms<'_>,
         now_ns: u64,
     ) -> Result<(), TurnedAway> {
-        let UnloadedVariants { groups, load_ns, variants } = unloaded;
+        let UnloadedVariants { groups, is_loading, load_ns, variants } = unloaded;
         let timeout_ns = arrival.terms.timeout_ns.unwrap_or(u64::MAX);
-        let why_not = if !of.pipeline.loads_on_demand {
-            Some("are not loaded: the pipeline's replan settings deploy nothing for requests".to_owned())
-        } else if timeout_ns <= load_ns {
-            Some(format!("are being loaded, which takes {:.0} ms: longer than the request waits", load_ns as f64 / 1e6))
+        let why_not = if !of.pipeline.loads_on_demand && !is_loading {
+            Some("nothing is loaded for requests: the pipeline's replan settings deploy nothing for them".to_owned())
+        } else if timeout_ns <= load_ns && !is_loading {
+            Some(format!("its load takes {:.0} ms: longer than the request waits", load_ns as f64 / 1e6))
         } else if self.len() >= WAITING_MAX {
-            Some(format!("are being loaded, and {WAITING_MAX} requests wait for variants"))
+            Some(format!("{WAITING_MAX} requests wait for variants"))
         } else {
             None
         };
