@@ -16,6 +16,7 @@ mod leases;
 mod links;
 mod lists;
 mod machines;
+mod on_demand;
 mod openapi;
 mod page;
 mod plans;

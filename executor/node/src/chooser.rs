@@ -241,7 +241,7 @@ fn has_variant(of: &LayoutPipeline, choice: &VariantCombination, name: &str) -> 
 
 /// The offered groups of a choice.
 fn offered_groups(of: &LayoutPipeline, choice: &VariantCombination) -> impl Iterator<Item = u64> {
-    choice.groups.iter().copied().filter(|group| of.groups[group].is_offered)
+    choice.groups.iter().copied().filter(move |group| of.groups[group].is_offered)
 }
 
 /// The offered groups of a choice that have no replica.

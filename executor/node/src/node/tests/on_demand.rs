@@ -131,7 +131,7 @@ fn without_leave_to_load_wants_are_said_and_nobody_waits() {
     world.pass(50 * MS);
     let answer = ask(&mut world, 1, needing(0.8));
     world.pass(50 * MS);
-    assert!(why_not(&answer).contains("deploy nothing for requests"));
+    assert!(why_not(&answer).contains("deploy nothing for them"));
     assert_eq!(world.wants.len(), 1);
 }
 
