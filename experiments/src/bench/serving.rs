@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Workers of the routing tables. Each has a variant of its own, which is the hardest case: equal replicas count once.
 const WORKERS: usize = 1_000;
 /// Variants of one application, as many as the paper registers in all.
-const VARIANTS: usize = 175;
+pub(super) const VARIANTS: usize = 175;
 /// Machines that have them.
 const MACHINES: usize = 40;
 /// Replicas on one machine.
@@ -68,7 +68,7 @@ fn table_times_ms() -> Vec<f64> {
     (0..TABLES).map(table_ms).collect()
 }
 
-fn draw_variants() -> Vec<RegisteredVariant> {
+pub(super) fn draw_variants() -> Vec<RegisteredVariant> {
     let mut draw = SplitMix(2);
     let variant = |_| {
         let inference = 5.0 + 95.0 * draw.unit();
@@ -122,11 +122,11 @@ fn report_machine(
     selector.report(moment(now_s), machine as u32, 0.5, 0, &seen);
 }
 
-fn moment(seconds: f64) -> Moment {
+pub(super) fn moment(seconds: f64) -> Moment {
     Moment::from_nanos((seconds * 1e9) as u64)
 }
 
-fn draw_query(draw: &mut SplitMix) -> QueryNeeds {
+pub(super) fn draw_query(draw: &mut SplitMix) -> QueryNeeds {
     let (accuracy, latency) = (0.5 + 0.45 * draw.unit(), TimeSpan::from_millis(20.0 + 180.0 * draw.unit()));
     QueryNeeds::Needs { application: 0, accuracy, latency, price: f64::INFINITY }
 }
