@@ -1,7 +1,7 @@
 //! How does the leader react to variants that requests want, and to replicas that no request uses any more?
 //!
-//! Example: an agent says that requests of `photos` want group 12. The leader finds a free device, and the next target has a
-//! replica of group 12 there. A minute after the last query the leader takes it out again. Each step is an event.
+//! Example: an agent says that requests of `photos` want group 12. The leader finds a free device, and the next target has
+//! a replica of group 12 there. A minute after the last query the leader takes it out again. Each step is an event.
 
 use super::apply::{ApplyError, DuplicatePipelines, MissingDevices, Proposal, SpecSource, apply_to, fence};
 use super::lease::Chain;

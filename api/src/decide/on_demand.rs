@@ -331,8 +331,8 @@ impl OnDemandWatch {
         true
     }
 
-    /// The replicas of a pipeline that no query has used for its `idle_s`. `used` are the groups with queries since the last
-    /// call. A replica counts as used when it is seen first.
+    /// The replicas of a pipeline that no query has used for its `idle_s`. `used` are the groups with queries since the
+    /// last call. A replica counts as used when it is seen first.
     pub fn idle(
         &mut self,
         at: Instant,

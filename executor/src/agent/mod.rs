@@ -76,8 +76,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         status: Arc::default(),
     };
     let last = options.files.last_target();
-    let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
-    let first_request = unix_ns();
+    let (agent, first_request) = (last.as_ref().map_or(0, |(agent, _)| *agent), unix_ns());
     let alarm = start_alarm(events.clone());
     let recorder = options.record.as_ref().and_then(|path| begin_record(path, agent, first_request));
     let mut this = Loop {
