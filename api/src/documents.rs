@@ -5,7 +5,8 @@ use crate::store::pipelines::PipelineRow;
 use apportion_domain::{ArrivalTrace, NOTES_MAX, Problem};
 use apportion_protocol::v1;
 use apportion_wire::{
-    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, TaskSpec, TensorSpec,
+    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, ReplanMode, TaskSpec,
+    TensorSpec,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -132,6 +133,7 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
         hardware: problem.hardware.clone(),
         tensors: spec.tasks.iter().map(of_task).collect(),
         digests,
+        loads_on_demand: spec.replan.as_ref().is_some_and(|r| r.on_demand.is_some() && r.mode == ReplanMode::Apply.name()),
     })
 }
 

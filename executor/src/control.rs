@@ -239,7 +239,7 @@ async fn run_session(
     stop: &CancellationToken,
 ) -> End {
     let mut welcome = false;
-    let mut ack = handle.ack.clone();
+    let (mut ack, mut wants) = (handle.ack.clone(), handle.wants.subscribe());
     ack.mark_changed();
     let mut report = report_interval(1_000);
     let late = tokio::time::sleep(WELCOME_MAX);
@@ -271,6 +271,11 @@ async fn run_session(
                 let Some(ack) = ack.borrow_and_update().clone() else { continue };
                 agent_message::Message::Ack(ack)
             }
+            want = wants.recv(), if welcome => match want {
+                Ok(want) => agent_message::Message::Want(want),
+                // Requests that still wait say it again.
+                Err(_) => continue,
+            },
             _ = report.tick(), if welcome => match counted(handle).await {
                 Some(report) => agent_message::Message::Report(report),
                 None => return End::Left,

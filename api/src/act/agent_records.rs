@@ -75,6 +75,7 @@ async fn store_all(app: &App, unsaved: &UnsavedRecords) -> store::Result<()> {
         times::store_loads(&mut tx, *session, loads).await?;
     }
     store::drifts::add_sums(&mut tx, &unsaved.groups.values().collect::<Vec<_>>()).await?;
+    store::wants::add(&mut tx, unsaved.wants.values()).await?;
     tx.commit().await
 }
 

@@ -2,10 +2,12 @@
 //!
 //! This is the only way to a new target.
 
+use super::offer_facts::{add_registered_hardware, offers, with_registered_settings};
 use super::teams::breaches_of;
 use crate::app::{App, now};
 use crate::decide::fleet::{Agent, Fleet};
-use crate::decide::placement::{Placement, PlacementOutcome, Shortage, place_replicas};
+use crate::decide::on_demand::{OnDemandChange, place_with_offers};
+use crate::decide::placement::{Placement, PlacementOutcome, Shortage};
 use crate::decide::projects::QuotaBreach;
 use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted_groups};
 use crate::documents;
@@ -59,6 +61,8 @@ pub struct Proposal {
     pub missing_devices: MissingDevices,
     /// Where the specs come from.
     pub specs: SpecSource,
+    /// The replicas that are loaded or unloaded for requests.
+    pub on_demand: OnDemandChange,
     /// The reason in one sentence.
     pub reason: String,
     /// A hold that begins with the target.
@@ -254,11 +258,14 @@ pub(super) async fn prepare(
     let PlanParts { plans, parts } = load_parts(tx, proposal).await?;
     let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
     check_quotas(tx, proposal.specs, &current, &parts, &specs).await?;
-    let facts = load_facts(&specs, proposal.specs)?;
+    let mut facts = load_facts(&specs, proposal.specs)?;
+    let memory = add_registered_hardware(tx, &mut facts).await?;
     let fleet = load_fleet(tx, members).await?;
-    let before = placement_before(&current, proposal.specs, &fleet);
-    let placed = place_replicas(&before, &wanted_groups(&parts, &facts)?, &fleet.devices());
-    let PlacementOutcome { placement, shortages } = placed;
+    let (before, devices) = (placement_before(&current, proposal.specs, &fleet), fleet.devices());
+    let on_offer = offers(&specs, &facts, &devices);
+    let placed = place_with_offers(&before, &wanted_groups(&parts, &facts)?, &on_offer, &devices);
+    let PlacementOutcome { mut placement, shortages } = placed;
+    proposal.on_demand.carry_out(&mut placement, &devices, &memory);
     let is_emptied = fleet.is_empty() && !before.replicas.is_empty();
     if !shortages.is_empty() && (proposal.missing_devices == MissingDevices::Refused || is_emptied) {
         return Err(ApplyError::Devices(shortages));
@@ -444,7 +451,7 @@ async fn load_specs(
     let mut specs = BTreeMap::new();
     for part in parts {
         let spec = match in_force.get(&part.name) {
-            Some(spec) => spec.clone(),
+            Some(spec) => with_registered_settings(tx, spec).await?,
             // The shared lock keeps the row until the target is committed.
             None => match store::pipelines::share(tx, &part.name).await? {
                 Some(row) => documents::measured(&row)?,

@@ -5,6 +5,7 @@ use crate::decide::measured::{AgentHop, HOPS_MAX, LOAD_TIMES_MAX, ReplicaLoadTim
 use crate::store::Time;
 use crate::store::arrivals::ArrivalsRow;
 use crate::store::drifts::GroupSumsRow;
+use crate::store::wants::VariantWantRow;
 use apportion_protocol::v1::{self, replica_state::State};
 use apportion_protocol::{DEVICES_MAX, TEXT_BYTES_MAX};
 use apportion_wire::ReplicaState;
@@ -22,6 +23,10 @@ const REPORT_CHILDREN_MAX: usize = 64;
 const REPORT_BINS_MAX: usize = 60_000;
 /// Highest count of one kind of answer in one report; larger counts are cut to it.
 const COUNT_MAX: u64 = u32::MAX as u64;
+/// Most groups of one want: one of each task.
+const WANT_GROUPS_MAX: usize = 64;
+/// Most names of variants in one want.
+const WANT_NAMES_MAX: usize = 64;
 /// Width of a report's bin.
 const BIN_MS: u64 = 10;
 
@@ -168,9 +173,52 @@ pub(super) fn group_sums(report: &v1::Report, session: Uuid, sent_ms: i64) -> Ve
     report.groups.iter().filter(is_known).take(REPORT_GROUPS_MAX).map(row).collect()
 }
 
+/// A want as a row; none if no agent of ours says such a one.
+pub(super) fn want_row(want: &v1::VariantWant) -> Option<VariantWantRow> {
+    let mut groups: Vec<i64> = want.groups.iter().map(|group| i64::try_from(*group).ok()).collect::<Option<_>>()?;
+    groups.sort_unstable();
+    groups.dedup();
+    let is_bounded = (1..=WANT_GROUPS_MAX).contains(&groups.len()) && want.variants.len() <= WANT_NAMES_MAX;
+    let are_names = is_name(&want.pipeline) && want.variants.iter().all(|name| is_name(name));
+    let is_part = (0.0..=1.0).contains(&want.accuracy_min);
+    (is_bounded && are_names && is_part).then(|| VariantWantRow {
+        pipeline: want.pipeline.clone(),
+        groups,
+        accuracy_min: want.accuracy_min,
+        latency_ms_max: (want.latency_ns_max > 0).then_some(want.latency_ns_max as f64 / 1e6),
+        variants: want.variants.clone(),
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_plausible_wants_become_rows() {
+        let want = |pipeline: &str, groups: &[u64], accuracy_min| v1::VariantWant {
+            pipeline: pipeline.into(),
+            groups: groups.to_vec(),
+            accuracy_min,
+            latency_ns_max: 2_500_000,
+            variants: vec!["read:large".into()],
+        };
+        let row = want_row(&want("p", &[9, 7, 9], 0.9)).expect("a want");
+        assert_eq!((row.groups, row.latency_ms_max), (vec![7, 9], Some(2.5)));
+        let many: Vec<u64> = (0..=WANT_GROUPS_MAX as u64).collect();
+        for wrong in [
+            want("", &[7], 0.9),
+            want("a\0b", &[7], 0.9),
+            want("p", &[], 0.9),
+            want("p", &many, 0.9),
+            want("p", &[u64::MAX], 0.9),
+            want("p", &[7], f64::NAN),
+            v1::VariantWant { variants: vec![String::new()], ..want("p", &[7], 0.9) },
+            v1::VariantWant { variants: vec!["v".into(); WANT_NAMES_MAX + 1], ..want("p", &[7], 0.9) },
+        ] {
+            assert_eq!(want_row(&wrong), None, "{wrong:?}");
+        }
+    }
 
     #[test]
     fn arrivals_are_counted_in_the_seconds_of_their_bins() {

@@ -23,6 +23,8 @@ mod load_failures;
 pub mod machines;
 mod messages;
 pub mod model_files;
+mod offer_facts;
+mod on_demand;
 pub mod preview;
 pub mod push;
 pub mod replan;

@@ -16,7 +16,8 @@ use std::time::Duration;
 /// Pause between two reads without an announcement: an announcement can be lost with its connection.
 const POLL_EVERY: Duration = Duration::from_secs(2);
 
-/// Reads the target whenever a new generation is announced, until the service stops.
+/// Reads the target whenever a new generation is announced, until the service stops. The leader looks at once at what
+/// requests want.
 pub async fn run(app: App) {
     loop {
         tokio::select! {
@@ -33,12 +34,15 @@ pub async fn run(app: App) {
 
 async fn follow_announcements(app: &App) -> store::Result<()> {
     let mut listener = PgListener::connect_with(&app.pool).await?;
-    listener.listen(store::target::CHANNEL).await?;
+    listener.listen_all([store::target::CHANNEL, store::wants::CHANNEL]).await?;
     loop {
         refresh(app).await?;
         app.parts.note_alive(ServicePart::Push);
         // The target is read again, with or without an announcement.
-        let _elapsed = tokio::time::timeout(POLL_EVERY, listener.recv()).await;
+        let announced = tokio::time::timeout(POLL_EVERY, listener.recv()).await;
+        if announced.is_ok_and(|of| of.is_ok_and(|of| of.channel() == store::wants::CHANNEL)) {
+            app.fleet_changed.notify_one();
+        }
     }
 }
 

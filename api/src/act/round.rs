@@ -13,6 +13,7 @@ use super::round_plans::plan_by_levels;
 use super::teams::load_teams;
 use crate::app::App;
 use crate::decide::fleet::Fleet;
+use crate::decide::on_demand::OnDemandChange;
 use crate::decide::projects::{QuotaBreach, project_of};
 use crate::decide::replan::{OnBetterPlan, ReplanInput};
 use crate::decide::shares::AlternativePlan;
@@ -131,6 +132,7 @@ impl Deployment<'_> {
             replaces: Some(self.generation),
             missing_devices: MissingDevices::Allowed,
             specs: SpecSource::Registered,
+            on_demand: OnDemandChange::None,
             reason: format!("{} for {}", self.round.why, replaced.join(", ")),
             hold: None,
             heeds_holds_of: replaced,

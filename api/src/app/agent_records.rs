@@ -7,6 +7,7 @@
 use crate::decide::measured::{ReplicaLoadTime, with_loads};
 use crate::store::arrivals::ArrivalsRow;
 use crate::store::drifts::GroupSumsRow;
+use crate::store::wants::VariantWantRow;
 use apportion_protocol::v1::{self, replica_state::State};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -21,6 +22,8 @@ const ACKS_MAX: usize = 32;
 const ARRIVALS_MAX: usize = 100_000;
 /// Most sums of groups that wait. Beyond them the oldest are dropped.
 const GROUP_SUMS_MAX: usize = 100_000;
+/// Most wants of variants that wait. Further ones are dropped: agents say them again.
+const WANTS_MAX: usize = 256;
 
 /// The records of one service process.
 #[derive(Debug, Default)]
@@ -45,6 +48,8 @@ pub struct UnsavedRecords {
     pub arrivals: BTreeMap<(i64, String), ArrivalsRow>,
     /// Batches that ended well.
     pub groups: BTreeMap<GroupSumsKey, GroupSumsRow>,
+    /// Variants that requests wait for, by pipeline and groups. Those that could not be stored are not kept.
+    pub wants: BTreeMap<(String, Vec<i64>), VariantWantRow>,
     /// How many arrivals and sums of groups were dropped.
     pub dropped: u64,
 }
@@ -147,7 +152,7 @@ impl UnsavedRecords {
     pub fn is_empty(&self) -> bool {
         let has_times = !(self.hops.is_empty() && self.loads.is_empty());
         let has_counts = !(self.arrivals.is_empty() && self.groups.is_empty());
-        self.acks.is_empty() && self.devices.is_empty() && !has_counts && !has_times
+        self.acks.is_empty() && self.devices.is_empty() && self.wants.is_empty() && !has_counts && !has_times
     }
 
     /// Adds records that could not be stored; records that came since are newer.
@@ -180,6 +185,16 @@ impl AgentRecords {
     /// Adds an acknowledgement from a stream's agent.
     pub fn add_ack(&self, session: Uuid, ack: v1::Ack) {
         self.with_unsaved(|unsaved| push_ack(unsaved.acks.entry(session).or_default(), ack));
+        self.added.notify_one();
+    }
+
+    /// Adds variants that requests wait for.
+    pub fn add_want(&self, row: VariantWantRow) {
+        self.with_unsaved(|unsaved| {
+            if unsaved.wants.len() < WANTS_MAX {
+                unsaved.wants.insert((row.pipeline.clone(), row.groups.clone()), row);
+            }
+        });
         self.added.notify_one();
     }
 

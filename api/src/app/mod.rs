@@ -55,7 +55,7 @@ pub struct AppState {
     pub fetch_permits: Arc<tokio::sync::Semaphore>,
     /// Woken when this process enqueues a job.
     pub job_enqueued: Notify,
-    /// Woken when an agent joins or leaves this process.
+    /// Woken when an agent joins or leaves this process, and when requests want variants that are not loaded.
     pub fleet_changed: Notify,
     /// The heartbeats of the agents whose streams this process holds.
     pub heartbeats: Heartbeats,

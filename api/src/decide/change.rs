@@ -272,7 +272,8 @@ mod tests {
                 ..PipelineDraft::default()
             };
             let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
-            PipelineFacts { pipeline, hardware: hardware.clone(), tensors: vec![], digests: BTreeMap::new() }
+            let (hardware, digests) = (hardware.clone(), BTreeMap::new());
+            PipelineFacts { pipeline, hardware, tensors: vec![], digests, loads_on_demand: false }
         };
         ["p", "q"].map(|name| (name.to_owned(), pipeline(name))).into()
     }

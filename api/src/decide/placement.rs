@@ -75,12 +75,11 @@ pub fn place_replicas(current: &Placement, wanted: &[WantedGroup], devices: &[De
 
 fn place(current: &Placement, wanted: &[WantedGroup], devices: &[Device], loaded: Loaded) -> PlacementOutcome {
     let refused = current.refused.clone();
-    let mut next = Placement { next_id: current.next_id, groups: Vec::new(), replicas: Vec::new(), refused };
+    let mut next = Placement { next_id: current.next_id, refused, ..Placement::default() };
     let mut room = Room::new(current, devices);
     let mut placed = Vec::with_capacity(wanted.len());
     for want in wanted {
-        let known = current.groups.iter().find(|g| g.key().as_ref() == Some(&want.key));
-        let id = known.map_or_else(|| next.new_id(), |g| g.id);
+        let id = current.number_of(&want.key).unwrap_or_else(|| next.new_id());
         next.groups.push(placed_group(id, &want.key));
         let kept = match loaded {
             Loaded::Stay => room.keep_loaded(id, want, None),
@@ -114,7 +113,7 @@ fn place(current: &Placement, wanted: &[WantedGroup], devices: &[Device], loaded
     PlacementOutcome { placement: next, shortages }
 }
 
-fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
+pub(super) fn placed_group(id: u64, key: &GroupKey) -> PlacedGroup {
     PlacedGroup {
         id,
         pipeline: key.pipeline.clone(),

@@ -2,11 +2,14 @@
 //!
 //! The message is composed of the plans, the facts about their pipelines, and the placement.
 
+use super::child_counts::fanout;
 use super::combinations::combinations;
+use super::offers::numbered_offers;
 use super::placement::{GroupKey, PlacedGroup, Placement, Spread, WantedGroup};
+use super::target_tables::tables;
 use apportion_domain::{
     Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
-    RoutingPolicy, Task, TaskIndex, TaskKind, TimeSpan, Variant,
+    RoutingPolicy, Task, TaskKind, TimeSpan,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -24,6 +27,8 @@ pub struct PipelineFacts {
     pub tensors: Vec<TaskTensors>,
     /// SHA-256 of the model file by (task, variant).
     pub digests: BTreeMap<(String, String), String>,
+    /// Whether variants are loaded for requests.
+    pub loads_on_demand: bool,
 }
 
 /// The tensors of one task.
@@ -119,7 +124,12 @@ fn pipeline_target(
         .collect();
     let id = |group: &GroupName| ids.get(&group_key(plan, facts, group)).copied();
     let groups = plan.assignments.iter().filter_map(|a| Some((a, id(&a.group)?)));
-    let groups: Vec<_> = groups.map(|(a, id)| group_target(plan, facts, a, id)).collect::<Result<_, _>>()?;
+    let mut groups: Vec<_> = groups.map(|(a, id)| group_target(plan, facts, a, id)).collect::<Result<_, _>>()?;
+    let planned = groups.len();
+    for offer in numbered_offers(pipeline, &facts.hardware, placement) {
+        let group = group_target(plan, facts, &offer.assignment, offer.id)?;
+        groups.push(v1::GroupTarget { offered: true, ..group });
+    }
     let replicas: Vec<_> = placement
         .replicas
         .iter()
@@ -135,13 +145,14 @@ fn pipeline_target(
         tasks: pipeline.tasks.iter().zip(&facts.tensors).map(|(task, tensors)| task_target(task, tensors)).collect(),
         root: pipeline.root().0 as u32,
         edges: pipeline.edges.iter().map(edge_target).collect(),
-        tables: tables(plan, facts, &|g| id(g).filter(|i| with_replicas.contains(i))),
+        tables: tables(plan, pipeline, &|g| id(g).filter(|i| with_replicas.contains(i))),
         backup: plan.routing.backup.iter().filter(|b| b.capacity_qps > 0.0).filter_map(|b| id(&b.group)).collect(),
         partial: pipeline.partial == Partial::Allow,
         queue_factor: pipeline.queue_factor,
         demand_qps: plan.demand_qps,
         choices: combinations(pipeline, &groups, &with_replicas),
-        ladder: ladder_target(plan, |a| id(&a.group).is_some()),
+        ladder: ladder_target(plan, groups.len() - planned, |a| id(&a.group).is_some()),
+        loads_on_demand: facts.loads_on_demand,
         groups,
         replicas,
     })
@@ -192,11 +203,12 @@ fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<
     Ok(Cow::Owned(PipelinePlan { routing, ..plan.clone() }))
 }
 
-/// The plan's ladder, with the groups that are placed.
-fn ladder_target(plan: &PipelinePlan, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
+/// The plan's ladder, with the groups that are placed. It has no replicas of the offered groups, which come last.
+fn ladder_target(plan: &PipelinePlan, offered: usize, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
     let step = |step: &LadderStep| {
         let placed = plan.assignments.iter().zip(&step.replicas).filter(|(a, _)| is_placed(a));
-        v1::LadderStep { rate_qps: step.rate_qps, replicas: placed.map(|(_, &n)| n).collect() }
+        let none = std::iter::repeat_n(0, offered);
+        v1::LadderStep { rate_qps: step.rate_qps, replicas: placed.map(|(_, &n)| n).chain(none).collect() }
     };
     plan.ladder.iter().map(step).collect()
 }
@@ -235,75 +247,9 @@ fn group_target(
         device_memory_mib: hardware.and_then(|h| facts.hardware[h.0].memory_mib).unwrap_or(0.0),
         price_per_hour: hardware.map_or(0.0, |h| facts.hardware[h.0].price_per_hour * group.share.value()),
         fanout: pipeline.children(task).map(|edge| fanout(pipeline.task(task).route, edge, variant)).collect(),
+        offered: false,
+        load_ns: TimeSpan::from_millis(variant.load_ms).as_nanos(),
     })
-}
-
-/// The distribution of the children that an emulated query makes over an edge. It is the profile's if the profile has one,
-/// else the two whole numbers around the mean, as in the estimator. With `one_of`, it is conditional: the edge was chosen.
-fn fanout(route: Route, edge: &Edge, variant: &Variant) -> v1::Fanout {
-    let count = |(children, probability)| v1::FanoutCount { children, probability };
-    let counts = match variant.fanout_counts.get(&edge.to) {
-        Some(counts) => counts.0.iter().copied().map(count).collect(),
-        None => {
-            let mean = variant.fanout_to.get(&edge.to).copied().unwrap_or(variant.fanout * edge.ratio);
-            let mean = if route == Route::OneOf && edge.ratio > 0.0 { mean / edge.ratio } else { mean };
-            let floor = mean.floor().min(f64::from(u32::MAX - 1));
-            let rest = mean - floor;
-            let both = [(floor as u32, 1.0 - rest), (floor as u32 + 1, rest)];
-            both.into_iter().filter(|(_, p)| *p > 0.0).map(count).collect()
-        }
-    };
-    v1::Fanout { to_task: edge.to.0 as u32, counts }
-}
-
-/// The tables of every sender that has replicas, one for each task that it sends to. A table is the plan's own if the plan
-/// has one, else proportional to the groups' traffic. Groups without replicas are left out, and the others share their
-/// part.
-fn tables(plan: &PipelinePlan, facts: &PipelineFacts, id: &dyn Fn(&GroupName) -> Option<u64>) -> Vec<v1::Table> {
-    let pipeline = &facts.pipeline;
-    let root = pipeline.root();
-    let mut all = vec![table(plan, pipeline, None, root, id)];
-    for a in &plan.assignments {
-        let (Some(from), Some(task)) = (id(&a.group), pipeline.task_named(&a.group.task)) else { continue };
-        for edge in pipeline.edges_from(task) {
-            all.push(table(plan, pipeline, Some(Sender { id: from, group: &a.group }), edge.to, id));
-        }
-    }
-    all
-}
-
-/// A group that sends queries.
-struct Sender<'a> {
-    /// Its number in the placement.
-    id: u64,
-    /// Its name.
-    group: &'a GroupName,
-}
-
-/// The table of a sender for one task that it sends to; without a sender the frontend's.
-fn table(
-    plan: &PipelinePlan,
-    pipeline: &Pipeline,
-    from: Option<Sender<'_>>,
-    to: TaskIndex,
-    id: &dyn Fn(&GroupName) -> Option<u64>,
-) -> v1::Table {
-    let to_task = &pipeline.task(to).name;
-    let sender = from.as_ref().map(|sender| sender.group);
-    let planned = plan.routing.tables.iter().find(|t| t.from.as_ref() == sender && &t.to_task == to_task);
-    let entry = |group: &GroupName, fraction: f64| Some(v1::TableEntry { group: id(group)?, fraction });
-    let from_table = planned.into_iter().flat_map(|t| &t.entries).filter_map(|e| entry(&e.to, e.fraction));
-    let mut entries: Vec<_> = from_table.filter(|e| e.fraction > 0.0).collect();
-    if entries.is_empty() {
-        let groups = plan.assignments.iter().filter(|a| &a.group.task == to_task);
-        entries = groups.filter_map(|a| entry(&a.group, a.traffic_share)).collect();
-        if entries.iter().all(|e| e.fraction <= 0.0) {
-            entries.iter_mut().for_each(|e| e.fraction = 1.0);
-        }
-    }
-    let total: f64 = entries.iter().map(|e| e.fraction).sum();
-    entries.iter_mut().for_each(|e| e.fraction /= total);
-    v1::Table { from: from.map(|sender| sender.id), to_task: to.0 as u32, entries }
 }
 
 #[cfg(test)]
@@ -311,7 +257,8 @@ mod tests {
     use super::super::placement::{Device, PlacementOutcome, place_replicas};
     use super::*;
     use apportion_domain::{
-        Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable, ServingPolicy, Share,
+        Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable, ServingPolicy,
+        Share, TaskIndex, Variant,
     };
 
     fn variant(name: &str, latency_ms: f64) -> Variant {
@@ -363,7 +310,8 @@ mod tests {
         };
         let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
         let digests = [(("find".to_string(), "f".to_string()), "ab".repeat(32))].into();
-        PipelineFacts { pipeline, hardware, tensors: vec![TaskTensors::default(); 2], digests }
+        let tensors = vec![TaskTensors::default(); 2];
+        PipelineFacts { pipeline, hardware, tensors, digests, loads_on_demand: false }
     }
 
     fn group(task: &str, variant: &str) -> GroupName {
@@ -437,6 +385,26 @@ mod tests {
         assert!(target.groups.iter().all(|g| g.price_per_hour == 1.0));
         assert_eq!(composed(&plan(), 2).choices.len(), 1, "a group without replicas is no choice");
         assert_eq!(composed(&plan(), 0).choices, []);
+    }
+
+    #[test]
+    fn offered_groups_are_choices_without_traffic_or_steps() {
+        let mut plan = plan();
+        plan.assignments.truncate(2);
+        plan.ladder = vec![LadderStep { rate_qps: 10.0, replicas: vec![1, 1] }];
+        let facts: BTreeMap<_, _> = [("p".to_string(), PipelineFacts { loads_on_demand: true, ..facts() })].into();
+        let wanted = wanted_groups(std::slice::from_ref(&plan), &facts).expect("a known pipeline");
+        let devices: Vec<_> = (0..2).map(|device| Device::new(7, device, "h")).collect();
+        let PlacementOutcome { mut placement, .. } = place_replicas(&Placement::default(), &wanted, &devices);
+        let fast = GroupKey { pipeline: "p".into(), group: group("read", "fast"), digest: String::new() };
+        placement.offered.push(super::super::placement::placed_group(99, &fast));
+        let plans = std::slice::from_ref(&plan);
+        let target = compose(Fence::default(), vec![], plans, &facts, &placement).expect("a target").pipelines.remove(0);
+        let offer = target.groups.iter().find(|g| g.offered).expect("one group is offered");
+        assert_eq!((offer.group, offer.variant.as_str(), offer.batch, target.loads_on_demand), (99, "fast", 4, true));
+        assert!(target.choices.iter().any(|c| c.groups.contains(&99)), "{:?}", target.choices);
+        assert!(target.tables.iter().all(|t| t.entries.iter().all(|e| e.group != 99)), "no traffic of the plan");
+        assert_eq!(target.ladder[0].replicas, [1, 1, 0]);
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-pub const KINDS: [&str; 18] = [
+pub const KINDS: [&str; 19] = [
     "target",
     "decision",
     "plan",
@@ -44,6 +44,7 @@ pub const KINDS: [&str; 18] = [
     "machines",
     "times",
     "drift",
+    "on-demand",
 ];
 
 /// An event.
@@ -58,7 +59,8 @@ pub struct EventDocument {
     /// (one on Kubernetes was scaled, or may not be). Of machines: `machine-asked`, `machine-came`, `machine-lost`,
     /// `machine-returned`, `wish-expired` (it does not come) and `machines` (what hinders them). `times`: other times of a
     /// file are far from those that agents measured. `drift`: a figure of a profile begins to differ from the measured one,
-    /// differs by another factor, or is as before.
+    /// differs by another factor, or is as before. `on-demand`: requests want a variant loaded, or one that was loaded for
+    /// them is unloaded.
     pub kind: String,
     /// Its pipeline; null if it concerns no single one.
     pub pipeline: Option<String>,

@@ -8,6 +8,7 @@ use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::apply::{ApplyError, DuplicatePipelines, MissingDevices, Proposal, SpecSource, apply};
 use crate::act::preview::{self, TargetChange};
 use crate::app::{App, now};
+use crate::decide::on_demand::OnDemandChange;
 use crate::decide::placement::Placement;
 use crate::store::Condition;
 use crate::store::holds::{FLEET, HoldRow};
@@ -292,6 +293,7 @@ fn proposal(plans: Vec<Uuid>, replaced: i64, reason: String) -> Proposal {
         replaces: Some(replaced),
         missing_devices: MissingDevices::Refused,
         specs: SpecSource::Registered,
+        on_demand: OnDemandChange::None,
         reason,
         hold: None,
         heeds_holds_of: Vec::new(),

@@ -179,6 +179,30 @@ pub async fn batch_times(
     select.persistent(false).bind(from).bind(until).bind(pipeline).fetch_all(db).await
 }
 
+/// A variant on a hardware type that served queries.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, sqlx::FromRow)]
+pub struct UsedVariantRow {
+    /// The pipeline.
+    pub pipeline: String,
+    /// The task.
+    pub task: String,
+    /// The variant.
+    pub variant: String,
+    /// The hardware type.
+    pub hardware: String,
+}
+
+/// The variants that served queries in the periods from `from` on.
+///
+/// # Errors
+/// The database's.
+pub async fn used_since(db: &mut PgConnection, from: i64) -> Result<Vec<UsedVariantRow>> {
+    let select = sqlx::query_as(
+        "select distinct pipeline, task, variant, hardware from group_sums where period >= $1 and queries > 0",
+    );
+    select.persistent(false).bind(from).fetch_all(db).await
+}
+
 /// The children of these periods, by period; of one pipeline if it is named. A period with queries that made none at a
 /// child of other periods has a row with 0.
 ///

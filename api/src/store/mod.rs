@@ -38,6 +38,7 @@ pub mod schedules;
 pub mod target;
 pub mod tokens;
 pub mod traces;
+pub mod wants;
 pub mod webhooks;
 pub mod workloads;
 

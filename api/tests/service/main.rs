@@ -18,6 +18,7 @@ mod links;
 mod list_indexes;
 mod lists;
 mod machines;
+mod on_demand;
 mod openapi;
 mod outcomes;
 mod page;

@@ -4,6 +4,7 @@ use crate::bad_input::BadInput;
 use crate::check::read;
 use crate::convert::objective_of;
 use crate::demand_source::check_sources;
+use crate::on_demand::check_on_demand;
 use crate::record::{FileKind, record};
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
@@ -308,6 +309,7 @@ fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
     }
     problems.extend(check_sources(&replan.mode, replan.demand.as_ref(), replan.deployed.as_ref()));
     problems.extend(check_project(replan));
+    problems.extend(replan.on_demand.iter().flat_map(|on_demand| check_on_demand(&replan.mode, on_demand)));
     if let Some(objective) = &replan.objective {
         problems.extend(objective_of(objective, "/replan/objective").err().map(|e| e.0).unwrap_or_default());
         if let Some(budget) = objective.budget_per_hour.filter(|budget| !(0.0..=NUMBER_MAX).contains(budget)) {

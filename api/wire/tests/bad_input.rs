@@ -256,6 +256,16 @@ fn a_registered_pipeline_is_checked_without_its_measurements() {
             format!("{good}replan: {{priority: 1001}}\n"),
             "/replan/priority: 1001: expected a whole number from -1000 to 1000",
         ),
+        (format!("{good}replan: {{on_demand: {{}}}}\n"), "/replan/on_demand: loads for requests with the mode off"),
+        (
+            format!("{good}replan: {{mode: apply, on_demand: {{idle_s: 0.5}}}}\n"),
+            "/replan/on_demand/idle_s: 0.5: expected a number from 1 to 540",
+        ),
+        (
+            format!("{good}replan: {{mode: apply, on_demand: {{replicas_max: 0}}}}\n"),
+            "/replan/on_demand/replicas_max: 0: expected a number from 1 to 1000",
+        ),
+        (format!("{good}replan: {{mode: apply, on_demand: {{idle: 3}}}}\n"), "/replan/on_demand/idle: unknown key"),
         (format!("{good}validation: {{label: x}}\n"), "/validation/label: unknown key"),
         (good.replace("100", "-1"), "/slo_ms: -1: expected a number above 0"),
     ];

@@ -8,8 +8,11 @@ use apportion_experiments::bench::fleet::FleetBenchSettings;
 use apportion_experiments::bench::heuristics::HeuristicsSettings;
 use apportion_experiments::bench::promises::PromiseSettings;
 use apportion_experiments::bench::push::PushSettings;
+use apportion_experiments::bench::selector::SelectorBenchSettings;
 use apportion_experiments::bench::store::{self, StoreSettings, StoreSize};
-use apportion_experiments::bench::{estimator, fidelity, fleet, heuristics, promises, push, serving, solver};
+use apportion_experiments::bench::{
+    estimator, fidelity, fleet, heuristics, promises, push, selector, serving, solver,
+};
 use apportion_experiments::hpa::load::HpaRunLength;
 use apportion_experiments::hpa::{self, HpaBenchSettings};
 use apportion_support::exit::{CommandResult, Exit};
@@ -78,6 +81,19 @@ pub enum BenchCommand {
     /// The decisions of the serving policies: routing tables for 1,000 workers, and choosing a variant among 175, with its
     /// regret against an all-knowing choice.
     Serving,
+    /// The choice of a variant among 175 on many workers: its time where variants are active, overloaded or not loaded, and
+    /// how far it is from the best choice, which looks at every replica's true queue.
+    Selector {
+        /// Workers with four replicas each.
+        #[arg(long, default_value_t = selector::WORKERS, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+        workers: u32,
+        /// Choices of each case.
+        #[arg(long, default_value_t = selector::CHOICES, value_parser = clap::value_parser!(u32).range(1..=10_000_000))]
+        choices: u32,
+        /// Simulated seconds of the comparison with the best choice.
+        #[arg(long, default_value_t = selector::SECONDS, value_parser = clap::value_parser!(u32).range(1..=3_600))]
+        seconds: u32,
+    },
     /// Kubernetes' real autoscaler beside our service, on the same emulated replicas and load: cost and attainment of both,
     /// and the autoscaler's decisions beside those of our model of it. It takes 17 minutes.
     Hpa(HpaArgs),
@@ -205,6 +221,9 @@ pub fn run(command: BenchCommand) -> CommandResult {
         BenchCommand::Heuristics { problems, seed } => heuristics::run(&HeuristicsSettings { problems, seed })?,
         BenchCommand::Estimator { seconds } => estimator::run(seconds)?,
         BenchCommand::Serving => serving::run()?,
+        BenchCommand::Selector { workers, choices, seconds } => {
+            selector::run(&SelectorBenchSettings { workers, choices, seconds })?;
+        }
         BenchCommand::Promises { promises: count, samples, seconds, demand_qps, seed } => {
             promises::run(&PromiseSettings {
                 promises: count as usize,

@@ -102,8 +102,11 @@ async fn read(client: &ServiceClient) -> Result<(Value, Value, Vec<PipelineStatu
 /// The numbers of a pipeline's replicas.
 fn replicas_of(placement: &Value, pipeline: &str) -> BTreeSet<u64> {
     let list = |key: &str| placement[key].as_array().into_iter().flatten();
-    let groups: BTreeSet<u64> =
-        list("groups").filter(|g| g["pipeline"] == pipeline).filter_map(|g| g["id"].as_u64()).collect();
+    let groups: BTreeSet<u64> = list("groups")
+        .chain(list("offered"))
+        .filter(|g| g["pipeline"] == pipeline)
+        .filter_map(|g| g["id"].as_u64())
+        .collect();
     let mine = list("replicas").filter(|r| r["group"].as_u64().is_some_and(|group| groups.contains(&group)));
     mine.filter_map(|r| r["id"].as_u64()).collect()
 }

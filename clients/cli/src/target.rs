@@ -152,8 +152,11 @@ fn text(value: &Value) -> String {
 fn target_table(target: &Value) -> String {
     let placement = &target["placement"];
     let mut table = TextTable::new(&["pipeline", "task", "variant", "hardware", "share", "replicas"]);
-    for group in list(placement, "groups") {
-        let replicas = list(placement, "replicas").filter(|replica| replica["group"] == group["id"]).count();
+    let count = |group: &Value| list(placement, "replicas").filter(|replica| replica["group"] == group["id"]).count();
+    // Of the groups on offer, those that requests have loaded.
+    let offered = list(placement, "offered").filter(|group| count(group) > 0);
+    for group in list(placement, "groups").chain(offered) {
+        let replicas = count(group);
         let mut cells: Vec<String> = ["pipeline", "task", "variant", "hardware"].map(|key| text(&group[key])).into();
         cells.extend([number(group["share"].as_f64().unwrap_or(1.0)), replicas.to_string()]);
         table.row(cells);

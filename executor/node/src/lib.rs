@@ -12,6 +12,7 @@ pub mod node;
 pub mod policies;
 pub mod record;
 pub mod replica_event;
+pub mod spare;
 pub mod steering;
 pub mod tensor;
 pub mod trace;

@@ -19,6 +19,8 @@ use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Between the names of variants; no name that a request gives has it.
+const VARIANTS_SEPARATOR: &str = ",";
 const BEGIN: u8 = 0;
 const EVENT: u8 = 1;
 const TARGET: u8 = 2;
@@ -99,6 +101,8 @@ fn put_event(out: &mut MessageWriter, event: &NodeEvent) -> bool {
             out.open.put_u8(terms.needs.is_some().into());
             out.open.put_u64(terms.needs.map_or(0, |n| n.accuracy_ppm_min.into()));
             out.open.put_u64(terms.needs.map_or(0, |n| n.latency_ns_max));
+            out.open.put_u64(terms.needs.map_or(0, |n| n.price_nano_max));
+            put_text(out, &terms.variants.join(VARIANTS_SEPARATOR));
             put_trace(out, terms.trace);
             out.open.put_u64(terms.sender);
             put_tensors(out, inputs);
@@ -162,9 +166,12 @@ fn read_event(from: &mut Bytes) -> Result<NodeEvent, FrameError> {
             let (pipeline, is_timed, ns) = (text(from)?, u8(from)? > 0, u64(from)?);
             let level = read_u32(from)?;
             let (has_needs, accuracy_ppm_min, latency_ns_max) = (u8(from)? > 0, read_u32(from)?, u64(from)?);
-            let needs = has_needs.then_some(RequestNeeds { accuracy_ppm_min, latency_ns_max });
+            let (price_nano_max, named) = (u64(from)?, text(from)?);
+            let needs = has_needs.then_some(RequestNeeds { accuracy_ppm_min, latency_ns_max, price_nano_max });
+            let named = named.split(VARIANTS_SEPARATOR).filter(|name| !name.is_empty());
+            let variants = named.map(str::to_owned).collect();
             let (trace, sender) = (trace(from)?, u64(from)?);
-            let terms = RequestTerms { timeout_ns: is_timed.then_some(ns), level, needs, trace, sender };
+            let terms = RequestTerms { timeout_ns: is_timed.then_some(ns), level, needs, variants, trace, sender };
             NodeEvent::Arrive { pipeline, inputs: tensors(from)?, terms, caller }
         }
         3 => NodeEvent::Message(decode(std::mem::take(from))?),
@@ -248,6 +255,10 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u8(9);
                 out.open.put_u64(*caller);
                 put_answer(&mut out, answer);
+            }
+            Action::Want(want) => {
+                out.open.put_u8(11);
+                out.open.put_slice(&want.encode_to_vec());
             }
             Action::CountRefused(message) => {
                 out.open.put_u8(10);

@@ -67,12 +67,13 @@ pub enum ReplicaRoom {
 }
 
 impl LayoutPipeline {
-    /// Groups with replicas, in the order of their numbers: the steward knows them by their positions.
+    /// Groups of the plan with replicas, in the order of their numbers: the steward knows them by their positions. Offered
+    /// groups are not the steward's: the service loads and unloads their replicas.
     #[must_use]
     pub fn staffed(&self) -> Vec<StaffedGroup<'_>> {
         let replicas = |id: u64| self.replicas.iter().filter(|r| r.group == id).count() as u32;
         let all = self.groups.iter().map(|(id, group)| StaffedGroup { id: *id, group, replicas: replicas(*id) });
-        all.filter(|staffed| staffed.replicas > 0).collect()
+        all.filter(|staffed| staffed.replicas > 0 && !staffed.group.is_offered).collect()
     }
 
     /// Whether anything of it changes between two plans: tables with the load, module states, or replicas, for which
@@ -185,7 +186,8 @@ impl LayoutPipeline {
 
     /// The ladder's steps for the groups that have replicas.
     fn steps(&self) -> Vec<LadderStep> {
-        let is_staffed: Vec<bool> = self.groups.keys().map(|id| self.replicas.iter().any(|r| r.group == *id)).collect();
+        let staffed = self.staffed();
+        let is_staffed: Vec<bool> = self.groups.keys().map(|id| staffed.iter().any(|s| s.id == *id)).collect();
         let of = |counts: &[u32]| counts.iter().zip(&is_staffed).filter(|(_, is)| **is).map(|(n, _)| (*n).max(1)).collect();
         self.ladder.iter().map(|s| LadderStep { rate_qps: s.rate_qps, replicas: of(&s.replicas) }).collect()
     }

@@ -8,7 +8,7 @@ use crate::status::Status;
 use crate::telemetry::Tracer;
 use apportion_node::layout::Layout;
 use apportion_node::node::NodeEvent;
-use apportion_node::node::counts::{Batches, Labels};
+use apportion_node::node::counts::{Batches, ChoiceCounts, Labels};
 use apportion_node::node::request::{RequestAnswer, RequestTerms};
 use apportion_node::tensor::Tensor;
 use apportion_node::wire::ReplicaLoad;
@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
 /// A command to the loop.
 pub enum AgentCommand {
@@ -75,6 +75,8 @@ pub struct NodeView {
     pub loads: Arc<BTreeMap<u64, ReplicaLoad>>,
     /// Requests by pipeline since the agent's start: ok, late, dropped, failed.
     pub totals: Arc<BTreeMap<String, [u64; 4]>>,
+    /// Choices of variants by pipeline since the agent's start.
+    pub choices: Arc<BTreeMap<String, ChoiceCounts>>,
     /// Batches since the agent's start.
     pub batches: Arc<BTreeMap<Labels, Batches>>,
     /// How this agent's batches are run.
@@ -104,6 +106,8 @@ pub struct AgentHandle {
     pub view: watch::Receiver<NodeView>,
     /// The latest acknowledgement.
     pub ack: watch::Receiver<Option<v1::Ack>>,
+    /// Variants that requests wait for, as they are wanted.
+    pub wants: broadcast::Sender<v1::VariantWant>,
     /// Since when the agent's clock runs.
     pub started: Instant,
     /// What can say how the agent's devices are; [`super::start`] knows of none.

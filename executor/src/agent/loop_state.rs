@@ -9,7 +9,7 @@ use crate::slot::Slot;
 use crate::wake_lock::WakeLock;
 use apportion_node::greeting::ReceivedKeys;
 use apportion_node::node::Node;
-use apportion_node::node::counts::{Batches, Labels, ReportCounts};
+use apportion_node::node::counts::{Batches, ChoiceCounts, Labels, ReportCounts};
 use apportion_node::node::request::RequestAnswer;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, HashMap};
@@ -42,6 +42,7 @@ pub(super) struct Loop {
     pub(super) target: Option<v1::Target>,
     pub(super) received_keys: ReceivedKeys,
     pub(super) totals: Arc<BTreeMap<String, [u64; 4]>>,
+    pub(super) choices: Arc<BTreeMap<String, ChoiceCounts>>,
     pub(super) batches: Arc<BTreeMap<Labels, Batches>>,
     pub(super) unreported: ReportCounts,
     pub(super) handle: AgentHandle,

@@ -30,7 +30,7 @@ use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{broadcast, mpsc, watch};
 
 /// Events taken before batches are started.
 const EVENTS_MAX: usize = 256;
@@ -39,6 +39,8 @@ const EVENTS_MAX: usize = 256;
 const ROUNDS_MAX: u32 = 16;
 /// Events, and requests, that wait for the loop.
 const INBOX_MAX: usize = 65_536;
+/// Wants that wait for the control stream. Beyond them the oldest are forgotten: requests that wait say them again.
+const WANTS_MAX: usize = 64;
 /// How often time passes for the node.
 const TICK: Duration = Duration::from_millis(20);
 /// How often readiness is said again, lest a lost message mislead a sender for long.
@@ -57,10 +59,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
     let (events, event_inbox) = mpsc::channel(INBOX_MAX);
     let (requests, request_inbox) = mpsc::channel(INBOX_MAX);
     let (commands, command_inbox) = mpsc::channel(1_024);
-    let (view, seen) = {
-        let (backend, provider) = (options.loader.kind(), options.loader.provider());
-        watch::channel(NodeView { backend, provider, ..NodeView::default() })
-    };
+    let (view, seen) = watch::channel(first_view(&options));
     let (ack, acknowledged) = watch::channel(None);
     let (started, devices, tracer) = (Instant::now(), Devices::default(), options.tracer.clone());
     let handle = AgentHandle {
@@ -69,6 +68,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         commands,
         view: seen,
         ack: acknowledged,
+        wants: broadcast::Sender::new(WANTS_MAX),
         started,
         devices,
         tracer,
@@ -76,8 +76,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         status: Arc::default(),
     };
     let last = options.files.last_target();
-    let agent = last.as_ref().map_or(0, |(agent, _)| *agent);
-    let first_request = unix_ns();
+    let (agent, first_request) = (last.as_ref().map_or(0, |(agent, _)| *agent), unix_ns());
     let alarm = start_alarm(events.clone());
     let recorder = options.record.as_ref().and_then(|path| begin_record(path, agent, first_request));
     let mut this = Loop {
@@ -99,6 +98,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         target: None,
         received_keys: ReceivedKeys::default(),
         totals: Arc::default(),
+        choices: Arc::default(),
         batches: Arc::default(),
         unreported: ReportCounts::default(),
         handle: handle.clone(),
@@ -112,6 +112,12 @@ pub fn start(options: AgentOptions) -> AgentHandle {
     let inboxes = Inboxes { events: event_inbox, requests: request_inbox, commands: command_inbox };
     tokio::spawn(async move { status.run("loop", this.run(inboxes)).await });
     handle
+}
+
+/// What the gateway sees before the first target.
+fn first_view(options: &AgentOptions) -> NodeView {
+    let (backend, provider) = (options.loader.kind(), options.loader.provider());
+    NodeView { backend, provider, ..NodeView::default() }
 }
 
 /// Nanoseconds since the beginning of 1970: no two lives of an agent begin at the same.
@@ -238,11 +244,12 @@ impl Loop {
         let layout = self.node.layout().clone();
         let ready = Arc::new(layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect());
         let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
-        let (totals, batches) = (self.totals.clone(), self.batches.clone());
+        let (totals, choices, batches) = (self.totals.clone(), self.choices.clone(), self.batches.clone());
         let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
         let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load())).collect());
         let agent = self.agent;
-        self.view.send_replace(NodeView { agent, layout, ready, queues, loads, totals, batches, backend, provider });
+        let view = NodeView { agent, layout, ready, queues, loads, totals, choices, batches, backend, provider };
+        self.view.send_replace(view);
     }
 
     fn handle_command(&mut self, command: AgentCommand) {
@@ -383,6 +390,8 @@ impl Loop {
                         let _client_gone = reply.send(answer);
                     }
                 }
+                // Without a stream nobody hears of it; requests that still wait say it again.
+                Action::Want(want) => drop(self.handle.wants.send(want)),
                 Action::CountRefused(RefusedMessage::Steering) => ReachedLimit::PeerSteering.count(),
                 Action::CountRefused(RefusedMessage::Measurement) => ReachedLimit::PeerMeasured.count(),
                 Action::Span(span) => {

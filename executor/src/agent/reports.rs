@@ -2,7 +2,7 @@
 //! times of hops.
 
 use super::loop_state::Loop;
-use apportion_node::node::counts::{BIN_NS, ReportCounts};
+use apportion_node::node::counts::{BIN_NS, ChoiceCounts, ReportCounts};
 use apportion_node::node::replica::{LocalReplica, ReplicaPhase};
 use apportion_node::steering::EXTRA_BIT;
 use apportion_protocol::v1;
@@ -28,6 +28,10 @@ impl Loop {
             let total = totals.entry(pipeline.clone()).or_default();
             let new = [c.ok, c.late, c.dropped, c.failed];
             total.iter_mut().zip(new).for_each(|(sum, n)| *sum += n);
+        }
+        let choices = Arc::make_mut(&mut self.choices);
+        for (pipeline, c) in counts.pipelines.iter().filter(|(_, c)| c.choices != ChoiceCounts::default()) {
+            choices.entry(pipeline.clone()).or_default().add(c.choices);
         }
         let batches = Arc::make_mut(&mut self.batches);
         counts.groups.values().for_each(|c| batches.entry(c.labels.clone()).or_default().add(c));

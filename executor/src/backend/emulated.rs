@@ -174,6 +174,8 @@ mod tests {
             memory_mib: None,
             price_per_hour: 0.0,
             fanout: Vec::new(),
+            is_offered: false,
+            load_ns: 0,
         };
         ReplicaVariant { file: None, task, group, device: 0 }
     }

@@ -127,18 +127,18 @@ impl Gateway {
         kept: usize,
     ) -> Result<AdmittedRequest, GatewayRefusal> {
         let rows = inputs.first().map_or(0, Tensor::rows);
-        let admitted = self.held(&inputs, terms, kept).map(|held| {
+        let admitted = self.held(&inputs, terms.level, kept).map(|held| {
             let (pipeline, began) = (pipeline.to_owned(), Instant::now());
             AdmittedRequest { pipeline, inputs, terms, held, rows, began }
         });
         admitted.inspect_err(|_| self.ledger.ended(pipeline, RequestEnding::Failed, Duration::ZERO))
     }
 
-    fn held(&self, inputs: &[Tensor], terms: RequestTerms, kept: usize) -> Result<HeldPermits, GatewayRefusal> {
+    fn held(&self, inputs: &[Tensor], level: u32, kept: usize) -> Result<HeldPermits, GatewayRefusal> {
         let full = |reason: String| Err(GatewayRefusal::full(reason));
         let GatewayLimits { requests_max, bytes_max } = self.limits;
         // Offline requests wait for long: most places are kept for others.
-        let is_offline = terms.level == LEVEL_OFFLINE;
+        let is_offline = level == LEVEL_OFFLINE;
         let offline = is_offline.then(|| self.offline.clone().try_acquire_owned()).transpose();
         let Ok(offline) = offline else {
             return full(format!("{} offline requests wait for their answers", requests_max / OFFLINE_PARTS));
@@ -276,8 +276,9 @@ mod tests {
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
         let (status, link_keys) = (Arc::default(), crate::peers::LinkKeys::default());
+        let wants = tokio::sync::broadcast::Sender::new(1);
         let handle =
-            AgentHandle { events, requests, commands, view, ack, started, devices, tracer: None, link_keys, status };
+            AgentHandle { events, requests, commands, view, ack, wants, started, devices, tracer: None, link_keys, status };
         (Gateway::new(handle), inbox)
     }
 

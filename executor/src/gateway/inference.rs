@@ -21,6 +21,10 @@ pub const TENSORS_MAX: usize = 1_024;
 /// Most bytes of a request's `id`, which is echoed.
 pub const ID_BYTES_MAX: usize = 1_024;
 
+/// Most variants that a request may name, and most bytes of their names together.
+pub const VARIANT_NAMES_MAX: usize = 64;
+const VARIANT_BYTES_MAX: usize = 8 * 1_024;
+
 /// How the elements of a tensor travel.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ElementForm {
@@ -87,6 +91,29 @@ impl Parameter {
         Ok((part * 1e6 - 1e-6).ceil() as u32)
     }
 
+    /// A price, which is a number of at least 0.
+    fn price(&self, name: &str) -> Result<f64, ParameterError> {
+        let price = match self {
+            Self::Real(v) => Some(*v),
+            Self::Whole(v) => Some(*v as f64),
+            Self::Text(text) => text.parse().ok(),
+            Self::Bool(_) => None,
+        };
+        let price = price.filter(|price: &f64| price.is_finite() && *price >= 0.0);
+        price.ok_or_else(|| self.refused(name, "the price of 1,000 queries, a number of at least 0"))
+    }
+
+    /// Names, separated by commas.
+    fn names(&self, name: &str) -> Result<Vec<String>, ParameterError> {
+        let text = if let Self::Text(text) = self { text.as_str() } else { "" };
+        let names: Vec<String> = text.split(',').map(|name| name.trim().to_owned()).collect();
+        let is_bounded = names.len() <= VARIANT_NAMES_MAX && text.len() <= VARIANT_BYTES_MAX;
+        if !is_bounded || names.iter().any(String::is_empty) {
+            return Err(self.refused(name, "1 to 64 names like variant or task:variant, separated by commas"));
+        }
+        Ok(names)
+    }
+
     /// As true or false.
     ///
     /// # Errors
@@ -110,6 +137,11 @@ pub struct RequestParameters {
     pub accuracy_ppm_min: Option<u32>,
     /// `latency_max_us`, in nanoseconds: variants that are so fast serve it, and later it is late.
     pub latency_ns_max: Option<u64>,
+    /// `cost_max`, the price of 1,000 queries, as that of one query in billionths of the currency: variants that cost no
+    /// more at full use serve it.
+    pub price_nano_max: Option<u64>,
+    /// `variants`: these serve it, each as `variant` or `task:variant`.
+    pub variants: Vec<String>,
     /// `offline`: it runs where nothing else waits, whatever its priority.
     pub offline: bool,
     /// `binary_data_output`: the form of the outputs that have no `binary_data`.
@@ -130,6 +162,8 @@ impl RequestParameters {
             "priority" => self.priority = value.whole(name, "0 (the default), 1 (the highest) or more")?,
             "offline" => self.offline = value.boolean(name)?,
             "binary_data_output" => self.form = ElementForm::of_flag(value.boolean(name)?),
+            "cost_max" => self.price_nano_max = Some((value.price(name)? * 1e6).ceil() as u64),
+            "variants" => self.variants = value.names(name)?,
             "accuracy_min" => self.accuracy_ppm_min = Some(value.part_ppm(name)?),
             "latency_max_us" => {
                 let expected = "microseconds, a whole number above 0";
@@ -149,18 +183,21 @@ impl RequestParameters {
     /// The same as the agent's terms. `call_ns` is the time that the call itself gives the request.
     #[must_use]
     pub fn terms(&self, call_ns: Option<u64>) -> RequestTerms {
-        let has_needs = self.accuracy_ppm_min.is_some() || self.latency_ns_max.is_some();
+        let has_numbers = self.accuracy_ppm_min.is_some() || self.latency_ns_max.is_some() || self.price_nano_max.is_some();
+        let has_needs = has_numbers || !self.variants.is_empty();
         let needs = RequestNeeds {
             accuracy_ppm_min: self.accuracy_ppm_min.unwrap_or(0),
             latency_ns_max: self.latency_ns_max.unwrap_or(u64::MAX),
+            price_nano_max: self.price_nano_max.unwrap_or(u64::MAX),
         };
+        let variants = self.variants.clone();
         let level = match self.priority {
             _ if self.offline => LEVEL_OFFLINE,
             0 => LEVEL_DEFAULT,
             n => u32::try_from(n).unwrap_or(u32::MAX).min(LEVEL_OFFLINE - 1),
         };
         let timeout_ns = [self.timeout_ns, call_ns].into_iter().flatten().min();
-        RequestTerms { timeout_ns, level, needs: has_needs.then_some(needs), trace: None, sender: 0 }
+        RequestTerms { timeout_ns, level, needs: has_needs.then_some(needs), variants, trace: None, sender: 0 }
     }
 }
 

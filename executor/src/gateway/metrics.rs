@@ -121,6 +121,7 @@ pub fn text(gateway: &Gateway) -> String {
     control(&gateway.handle.status.control(), &mut page);
     devices(&gateway.handle.devices.read_all(), &mut page);
     requests(gateway, &view, &mut page);
+    choices(&view, &mut page);
     batches(&view, &mut page);
     drops(&view, &mut page);
     queues(&view, &mut page);
@@ -198,6 +199,25 @@ fn requests(gateway: &Gateway, view: &NodeView, page: &mut Page) {
         let buckets = BUCKETS_S.into_iter().chain([f64::INFINITY]).zip(entry.durations).collect();
         let durations = Durations { sum_s: entry.served.ns as f64 / 1e9, count: entry.served.count, buckets };
         page.sample(&[("model_name", pipeline)], Value::Durations(Box::new(durations)));
+    }
+}
+
+/// Choices of variants for requests that say what they need.
+fn choices(view: &NodeView, page: &mut Page) {
+    let name = "apportion_choices_total";
+    let help = "Choices of variants for requests at this gateway that say what they need, by result.";
+    page.family(name, MetricType::Counter, help);
+    for (pipeline, c) in view.choices.iter() {
+        let results = [("chosen", c.made), ("unloaded", c.unloaded), ("not_ready", c.not_ready), ("unmet", c.unmet)];
+        for (result, count) in results {
+            page.sample(&[("model_name", pipeline), ("result", result)], count);
+        }
+    }
+    let name = "apportion_choice_regret_total";
+    let help = "Price of a query on the chosen variants beyond that on the cheapest ones on offer that would do, summed.";
+    page.family(name, MetricType::Counter, help);
+    for (pipeline, c) in view.choices.iter() {
+        page.sample(&[("model_name", pipeline)], c.regret_nano as f64 / 1e9);
     }
 }
 

@@ -12,6 +12,7 @@ pub mod heuristics;
 pub mod promises;
 pub mod push;
 mod scaling;
+pub mod selector;
 pub mod serving;
 pub mod solver;
 pub mod stand_ins;

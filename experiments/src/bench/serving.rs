@@ -12,7 +12,7 @@ use std::time::Instant;
 /// Workers of the routing tables. Each has a variant of its own, which is the hardest case: equal replicas count once.
 const WORKERS: usize = 1_000;
 /// Variants of one application, as many as the paper registers in all.
-const VARIANTS: usize = 175;
+pub(super) const VARIANTS: usize = 175;
 /// Machines that have them.
 const MACHINES: usize = 40;
 /// Replicas on one machine.
@@ -68,7 +68,7 @@ fn table_times_ms() -> Vec<f64> {
     (0..TABLES).map(table_ms).collect()
 }
 
-fn draw_variants() -> Vec<RegisteredVariant> {
+pub(super) fn draw_variants() -> Vec<RegisteredVariant> {
     let mut draw = SplitMix(2);
     let variant = |_| {
         let inference = 5.0 + 95.0 * draw.unit();
@@ -122,13 +122,13 @@ fn report_machine(
     selector.report(moment(now_s), machine as u32, 0.5, 0, &seen);
 }
 
-fn moment(seconds: f64) -> Moment {
+pub(super) fn moment(seconds: f64) -> Moment {
     Moment::from_nanos((seconds * 1e9) as u64)
 }
 
-fn draw_query(draw: &mut SplitMix) -> QueryNeeds {
+pub(super) fn draw_query(draw: &mut SplitMix) -> QueryNeeds {
     let (accuracy, latency) = (0.5 + 0.45 * draw.unit(), TimeSpan::from_millis(20.0 + 180.0 * draw.unit()));
-    QueryNeeds::Needs { application: 0, accuracy, latency }
+    QueryNeeds::Needs { application: 0, accuracy, latency, price: f64::INFINITY }
 }
 
 /// How long it takes to choose a variant and a machine for a query.
@@ -231,7 +231,7 @@ fn share_late(load: f64, every_s: Option<f64>) -> f64 {
         let able = all().filter(|&(m, s)| fits(&registered[placed[m][s]]));
         let Some(best) = able.min_by(|&(m, s), &(n, t)| done_s(m, s).total_cmp(&done_s(n, t))) else { continue };
         let (machine, slot) = if every_s.is_some() {
-            let asked = QueryNeeds::Needs { application: 0, accuracy, latency };
+            let asked = QueryNeeds::Needs { application: 0, accuracy, latency, price: f64::INFINITY };
             let VariantSelection::Serve { variant, worker, .. } = selector.select(moment(now_s), asked) else { continue };
             let slot = placed[worker as usize].iter().position(|&v| v == variant as usize).unwrap_or(0);
             (worker as usize, slot)

@@ -10,130 +10,20 @@
 //! Here the selector also counts the queries that it has sent since. Each loaded variant has a virtual queue, which empties
 //! at peak throughput. A variant is only taken if its queue leaves enough time.
 
-use apportion_domain::{Moment, TimeSpan};
+mod places;
+mod query;
+mod state;
 
-/// Part of a peak throughput at which a variant is overloaded: the paper's state begins at the peak itself.
-pub const PEAK: f64 = 1.0;
-/// A variant is disturbed if its batches take longer than profiled by this factor. The paper gives none; profiles repeat to
-/// within a few per cent.
-pub const DISTURBED: f64 = 1.2;
-/// Offline queries run on workers used less (section 5).
-pub const OFFLINE_UTILISATION_MAX: f64 = 0.4;
+use apportion_domain::{Moment, TimeSpan};
+use places::{VariantPlace, VariantPlaces};
+
+pub use query::{LoadRule, Move, QueryNeeds, RegisteredVariant, VariantSelection, WorkerMeasurement};
+pub use state::{DISTURBED, OFFLINE_UTILISATION_MAX, PEAK, VariantState, WorkerLoad, is_disturbed};
+
 /// Another worker is wanted where all are used more (section 4.2.3, rule 1).
 pub const UTILISATION_MAX: f64 = 0.8;
 /// Another worker is wanted if more of them have overloaded variants (section 4.2.3, rule 3).
 pub const OVERLOADED_MAX: f64 = 0.8;
-
-/// A variant on a hardware type, as it was registered and profiled.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct RegisteredVariant {
-    /// Its application.
-    pub application: u32,
-    /// Accuracy, 0 to 1.
-    pub accuracy: f64,
-    /// Time of its batch.
-    pub inference: TimeSpan,
-    /// Time to load it.
-    pub load: TimeSpan,
-    /// Peak throughput of one replica, in queries per second.
-    pub peak_qps: f64,
-    /// Its hardware type, by number.
-    pub hardware: u32,
-    /// Eighths of a device that a replica takes.
-    pub eighths: u32,
-    /// Price of one replica per hour.
-    pub price: f64,
-}
-
-/// A variant's state on one worker (figure 4).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum VariantState {
-    /// Its load is below its peak throughput.
-    Active,
-    /// It is not overloaded, but slower than profiled.
-    Interfered,
-    /// Its load is at its peak throughput.
-    Overloaded,
-    /// It is not loaded.
-    #[default]
-    Inactive,
-}
-
-/// A worker's measurements of one variant in a period.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WorkerMeasurement {
-    /// The variant.
-    pub variant: u32,
-    /// Replicas there, at least one.
-    pub replicas: u32,
-    /// Queries served per second.
-    pub served_qps: f64,
-    /// Mean time of a batch of the profiled size; zero if none ran.
-    pub inference: TimeSpan,
-    /// Queries that wait there.
-    pub queued: u64,
-}
-
-/// The needs of a query.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum QueryNeeds {
-    /// Any variant of an application that is accurate and fast enough.
-    Needs {
-        /// The application.
-        application: u32,
-        /// Least accuracy.
-        accuracy: f64,
-        /// Longest time.
-        latency: TimeSpan,
-    },
-    /// This variant.
-    Variant(u32),
-}
-
-/// The variant that serves a query.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum VariantSelection {
-    /// A variant that is loaded. It is other than active, or has too long a queue, only if nothing that fits is better or
-    /// can be loaded.
-    Serve {
-        /// The variant.
-        variant: u32,
-        /// The worker.
-        worker: u32,
-        /// Its state there.
-        state: VariantState,
-    },
-    /// A variant that is to be loaded first.
-    Load {
-        /// The variant.
-        variant: u32,
-        /// The least used worker that has room for it.
-        worker: u32,
-    },
-    /// No variant meets the needs; this one is nearest. It may be loaded or not, and only serves queries that name it.
-    Nearest {
-        /// The variant.
-        variant: u32,
-    },
-    /// It fits, but no worker has it or has room for it.
-    NoRoom {
-        /// The variant.
-        variant: u32,
-    },
-    /// The application has no variant, or the variant is not registered.
-    Unknown,
-}
-
-/// A replica that should go elsewhere, because others disturb it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Move {
-    /// The variant.
-    pub variant: u32,
-    /// Where it is.
-    pub from: u32,
-    /// Where it should be: the same worker if that has room, else the least used one.
-    pub to: u32,
-}
 
 #[derive(Clone, Debug)]
 struct Worker {
@@ -141,19 +31,6 @@ struct Worker {
     eighths_free: u32,
     load: WorkerLoad,
     is_up: bool,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct Placed {
-    worker: u32,
-    replicas: u32,
-    state: VariantState,
-    /// Served over peak.
-    load: f64,
-    /// When the queries that were sent there will have been served, at peak throughput.
-    free: Moment,
-    /// The time of one query on all replicas together, at peak throughput.
-    each: TimeSpan,
 }
 
 /// Where a query would be served.
@@ -166,36 +43,52 @@ struct Placement {
     state: VariantState,
 }
 
+impl Placement {
+    fn of(candidate: &Candidate, now: Moment, place: &VariantPlace) -> Self {
+        let (variant, worker, state) = (candidate.variant, place.worker, place.state);
+        let serve = VariantSelection::Serve { variant, worker, state };
+        Self { serve, done: place.free.max(now) + candidate.inference, state }
+    }
+}
+
 #[derive(Clone, Debug)]
 struct Variant {
     registered: RegisteredVariant,
     /// Where it is loaded.
-    placed: Vec<Placed>,
+    places: VariantPlaces,
 }
 
-/// The load of a worker.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct WorkerLoad {
-    /// Busy device time over all device time, 0 to 1.
-    pub utilisation: f64,
-    /// Whether no variant there is slower than profiled.
-    pub is_calm: bool,
+/// What a choice looks at first of a variant. Those of an application stand side by side.
+#[derive(Clone, Copy, Debug)]
+struct Candidate {
+    variant: u32,
+    accuracy: f64,
+    inference: TimeSpan,
+    /// Price of a query at peak throughput.
+    price: f64,
 }
 
-impl WorkerLoad {
-    /// Whether the worker may run offline queries now (sections 4 and 5): it is little used, and nothing there is slower
-    /// than profiled.
-    #[must_use]
-    pub fn allows_offline(self) -> bool {
-        self.is_calm && self.utilisation < OFFLINE_UTILISATION_MAX
+impl Candidate {
+    fn fits(&self, needs: &Needs) -> bool {
+        self.accuracy >= needs.accuracy && self.inference <= needs.latency && self.price <= needs.price
     }
 }
 
-/// Whether others disturb a variant (figure 4): it is slower than profiled though it is not overloaded. `load` is its
-/// throughput over its peak throughput. `slowness` is the time of its batches over the profiled time.
-#[must_use]
-pub fn is_disturbed(load: f64, slowness: f64) -> bool {
-    load < PEAK && slowness > DISTURBED
+/// The candidates that do what a query needs, in the order of the list.
+fn fitting<'a>(
+    list: &'a [Candidate],
+    needs: &'a Needs,
+    among: &'a impl Fn(u32) -> bool,
+) -> impl Iterator<Item = &'a Candidate> {
+    list.iter().filter(move |c| c.fits(needs) && among(c.variant))
+}
+
+/// The needs of a query that names no variant.
+#[derive(Clone, Copy, Debug)]
+struct Needs {
+    accuracy: f64,
+    latency: TimeSpan,
+    price: f64,
 }
 
 /// Variants and workers of a cluster.
@@ -206,9 +99,9 @@ pub struct Selector {
     /// By hardware type: the most free eighths of any worker.
     room: Vec<u32>,
     /// By application, by price of a query.
-    by_price: Vec<Vec<u32>>,
+    by_price: Vec<Vec<Candidate>>,
     /// By application, by loading and inference time.
-    by_start: Vec<Vec<u32>>,
+    by_start: Vec<Vec<Candidate>>,
 }
 
 impl Selector {
@@ -216,16 +109,17 @@ impl Selector {
     #[must_use]
     pub fn new(registered: Vec<RegisteredVariant>) -> Self {
         let applications = registered.iter().map(|r| r.application as usize + 1).max().unwrap_or(0);
-        let mut by_price: Vec<Vec<u32>> = vec![Vec::new(); applications];
-        for (at, r) in (0..).zip(&registered) {
-            by_price[r.application as usize].push(at);
+        let mut by_price: Vec<Vec<Candidate>> = vec![Vec::new(); applications];
+        for (variant, r) in (0..).zip(&registered) {
+            let (accuracy, inference, price) = (r.accuracy, r.inference, r.query_price());
+            by_price[r.application as usize].push(Candidate { variant, accuracy, inference, price });
         }
         let mut by_start = by_price.clone();
-        let of = |at: u32| &registered[at as usize];
-        let price = |at: u32| of(at).price / of(at).peak_qps.max(1e-9);
-        by_price.iter_mut().for_each(|list| list.sort_by(|&a, &b| price(a).total_cmp(&price(b))));
-        by_start.iter_mut().for_each(|list| list.sort_by_key(|&at| of(at).load + of(at).inference));
-        let variants = registered.into_iter().map(|registered| Variant { registered, placed: Vec::new() }).collect();
+        let start = |c: &Candidate| registered[c.variant as usize].load + c.inference;
+        by_price.iter_mut().for_each(|list| list.sort_by(|a, b| a.price.total_cmp(&b.price)));
+        by_start.iter_mut().for_each(|list| list.sort_by_key(&start));
+        let variant = |registered| Variant { registered, places: VariantPlaces::default() };
+        let variants = registered.into_iter().map(variant).collect();
         Self { variants, workers: Vec::new(), room: Vec::new(), by_price, by_start }
     }
 
@@ -248,7 +142,7 @@ impl Selector {
     /// Removes a worker with all its variants.
     pub fn remove_worker(&mut self, worker: u32) {
         self.workers[worker as usize].is_up = false;
-        self.variants.iter_mut().for_each(|v| v.placed.retain(|p| p.worker != worker));
+        self.variants.iter_mut().for_each(|v| v.places.remove(worker));
         self.update_room(self.workers[worker as usize].hardware);
     }
 
@@ -256,8 +150,8 @@ impl Selector {
     pub fn report(&mut self, now: Moment, worker: u32, utilisation: f64, eighths_free: u32, seen: &[WorkerMeasurement]) {
         let mut is_calm = true;
         let is_there = |variant: u32| seen.iter().any(|s| s.variant == variant && s.replicas > 0);
-        for (variant, of) in (0..).zip(&mut self.variants) {
-            of.placed.retain(|p| p.worker != worker || is_there(variant));
+        for (_, of) in (0..).zip(&mut self.variants).filter(|(variant, _)| !is_there(*variant)) {
+            of.places.remove(worker);
         }
         for seen in seen.iter().filter(|s| s.replicas > 0) {
             let Some(variant) = self.variants.get_mut(seen.variant as usize) else { continue };
@@ -274,14 +168,9 @@ impl Selector {
             is_calm &= !is_slow;
             let each = TimeSpan::from_millis(1e3 / peak_qps);
             let queue = TimeSpan::from_nanos(each.as_nanos().saturating_mul(seen.queued));
-            let known = variant.placed.iter().position(|p| p.worker == worker);
             // Queries that were sent after the report left are not in it.
-            let free = known.map_or(now, |at| variant.placed[at].free).max(now + queue);
-            let placed = Placed { worker, replicas: seen.replicas, state, load, free, each };
-            match known {
-                Some(at) => variant.placed[at] = placed,
-                None => variant.placed.push(placed),
-            }
+            let free = variant.places.get(worker).map_or(now, |known| known.free).max(now + queue);
+            variant.places.put(now, VariantPlace { worker, replicas: seen.replicas, state, load, free, each });
         }
         let of = &mut self.workers[worker as usize];
         (of.load, of.eighths_free) = (WorkerLoad { utilisation, is_calm }, eighths_free);
@@ -292,8 +181,7 @@ impl Selector {
     /// The state of a variant on a worker.
     #[must_use]
     pub fn state(&self, variant: u32, worker: u32) -> VariantState {
-        let placed = &self.variants[variant as usize].placed;
-        placed.iter().find(|p| p.worker == worker).map_or(VariantState::Inactive, |p| p.state)
+        self.variants[variant as usize].places.get(worker).map_or(VariantState::Inactive, |p| p.state)
     }
 
     /// The variant that serves a query (section 4.1). The query counts as sent to it.
@@ -303,78 +191,139 @@ impl Selector {
 
     /// The variant that serves this many queries together.
     pub fn select_many(&mut self, now: Moment, asked: QueryNeeds, queries: u32) -> VariantSelection {
+        self.select_among(now, asked, queries, LoadRule::WhenBusy, |_| true)
+    }
+
+    /// The same among some variants only, by a rule that says when one is loaded.
+    pub fn select_among(
+        &mut self,
+        now: Moment,
+        asked: QueryNeeds,
+        queries: u32,
+        rule: LoadRule,
+        among: impl Fn(u32) -> bool,
+    ) -> VariantSelection {
         let selected = match asked {
             QueryNeeds::Variant(variant) if variant as usize >= self.variants.len() => VariantSelection::Unknown,
-            QueryNeeds::Variant(variant) => {
-                let active = self.best_placement(now, variant, |p| p.state == VariantState::Active);
-                let other =
-                    || self.place_to_load(variant).or_else(|| self.best_placement(now, variant, |_| true).map(|p| p.serve));
-                active.map(|p| p.serve).or_else(other).unwrap_or(VariantSelection::NoRoom { variant })
+            QueryNeeds::Variant(variant) => self.select_variant(now, variant, rule),
+            QueryNeeds::Needs { application, accuracy, latency, price } => {
+                self.select_for(now, application as usize, &Needs { accuracy, latency, price }, rule, &among)
             }
-            QueryNeeds::Needs { application, accuracy, latency } => self.select_for(now, application, accuracy, latency),
         };
         if let VariantSelection::Serve { variant, worker, .. } = selected {
-            let placed = self.variants[variant as usize].placed.iter_mut();
-            let sent = |p: &Placed| TimeSpan::from_nanos(p.each.as_nanos().saturating_mul(u64::from(queries)));
-            placed.filter(|p| p.worker == worker).for_each(|p| p.free = p.free.max(now) + sent(p));
+            self.variants[variant as usize].places.send(now, worker, queries);
         }
         selected
     }
 
-    fn select_for(&self, now: Moment, application: u32, accuracy: f64, latency: TimeSpan) -> VariantSelection {
-        let at = application as usize;
-        let fits = |v: &&u32| {
-            let r = &self.variants[**v as usize].registered;
-            r.accuracy >= accuracy && r.inference <= latency
+    fn select_variant(&mut self, now: Moment, variant: u32, rule: LoadRule) -> VariantSelection {
+        let of = &mut self.variants[variant as usize];
+        let serve = |p: VariantPlace| VariantSelection::Serve { variant, worker: p.worker, state: p.state };
+        let (active, any) = (of.places.first_active(now).map(serve), of.places.first(now).map(serve));
+        let loadable = self.place_to_load(variant);
+        let others = match rule {
+            LoadRule::WhenBusy => loadable.or(any),
+            LoadRule::WhenMissing => any.or(loadable),
         };
-        let Some(by_price) = self.by_price.get(at).filter(|list| !list.is_empty()) else {
+        active.or(others).unwrap_or(VariantSelection::NoRoom { variant })
+    }
+
+    fn select_for(
+        &mut self,
+        now: Moment,
+        application: usize,
+        needs: &Needs,
+        rule: LoadRule,
+        among: &impl Fn(u32) -> bool,
+    ) -> VariantSelection {
+        if self.by_price.get(application).is_none_or(Vec::is_empty) {
             return VariantSelection::Unknown;
+        }
+        if let Some(serve) = self.active_in_time(now, application, needs, among) {
+            return serve;
+        }
+        let found = match rule {
+            // Overloaded and disturbed variants are not taken while another variant can be loaded.
+            LoadRule::WhenBusy => {
+                let load = self.first_to_load(application, needs, among);
+                load.or_else(|| self.best_loaded(now, application, needs, among))
+            }
+            LoadRule::WhenMissing => {
+                let loaded = self.best_loaded(now, application, needs, among);
+                loaded.or_else(|| self.first_to_load(application, needs, among))
+            }
         };
-        let in_time = |variant: u32| {
-            let wait =
-                TimeSpan::from_nanos(latency.as_nanos() - self.variants[variant as usize].registered.inference.as_nanos());
-            self.best_placement(now, variant, |p| p.state == VariantState::Active && p.free <= now + wait)
-        };
-        if let Some(placement) = by_price.iter().filter(fits).find_map(|&v| in_time(v)) {
-            return placement.serve;
-        }
-        // Overloaded and disturbed variants are not taken while another variant can be loaded.
-        if let Some(load) = self.by_start[at].iter().filter(fits).find_map(|&v| self.place_to_load(v)) {
-            return load;
-        }
-        let loaded = by_price.iter().filter(fits).filter_map(|&v| self.best_placement(now, v, |_| true));
-        if let Some(placement) = loaded.min_by_key(|p| (p.done, p.state)) {
-            return placement.serve;
-        }
-        match by_price.iter().find(fits) {
-            Some(&variant) => VariantSelection::NoRoom { variant },
-            None => VariantSelection::Nearest { variant: self.nearest(by_price, accuracy, latency) },
-        }
+        let cheapest = || fitting(&self.by_price[application], needs, among).next().map(|c| c.variant);
+        let no_room = || cheapest().map(|variant| VariantSelection::NoRoom { variant });
+        found.or_else(no_room).unwrap_or_else(|| self.nearest(application, needs, among))
     }
 
-    /// The accepted place of a variant where a query is done first; among equals by state, then by the load that was
-    /// reported.
-    fn best_placement(&self, now: Moment, variant: u32, accepts: impl Fn(&Placed) -> bool) -> Option<Placement> {
-        let of = &self.variants[variant as usize];
-        let order = |a: &&Placed, b: &&Placed| {
-            let key = |p: &Placed| (p.free.max(now), p.state);
-            key(a).cmp(&key(b)).then(a.load.total_cmp(&b.load))
-        };
-        let best = of.placed.iter().filter(|p| accepts(p)).min_by(order)?;
-        let serve = VariantSelection::Serve { variant, worker: best.worker, state: best.state };
-        Some(Placement { serve, done: best.free.max(now) + of.registered.inference, state: best.state })
+    /// The cheapest fitting variant that is active somewhere and has time for the query.
+    fn active_in_time(
+        &mut self,
+        now: Moment,
+        application: usize,
+        needs: &Needs,
+        among: &impl Fn(u32) -> bool,
+    ) -> Option<VariantSelection> {
+        for c in fitting(&self.by_price[application], needs, among) {
+            let may_wait = TimeSpan::from_nanos(needs.latency.as_nanos() - c.inference.as_nanos());
+            let active = self.variants[c.variant as usize].places.first_active(now);
+            if let Some(place) = active.filter(|place| place.free <= now + may_wait) {
+                return Some(Placement::of(c, now, &place).serve);
+            }
+        }
+        None
     }
 
-    /// The variant that misses the needs by the smallest part: accuracy below, time above, each relative to the need.
-    fn nearest(&self, among: &[u32], accuracy: f64, latency: TimeSpan) -> u32 {
-        let asked = (latency.as_nanos() as f64).max(1.0);
-        let miss = |v: u32| {
-            let r = &self.variants[v as usize].registered;
-            let less = (accuracy - r.accuracy).max(0.0) / accuracy.max(1e-9);
-            let more = (r.inference.as_nanos() as f64 - asked).max(0.0) / asked;
-            less + more
+    /// The fitting variant that would be loaded and done first, if there is room for one.
+    fn first_to_load(&self, application: usize, needs: &Needs, among: &impl Fn(u32) -> bool) -> Option<VariantSelection> {
+        fitting(&self.by_start[application], needs, among).find_map(|c| self.place_to_load(c.variant))
+    }
+
+    /// The fitting place, in whatever state, where the query is done first.
+    fn best_loaded(
+        &mut self,
+        now: Moment,
+        application: usize,
+        needs: &Needs,
+        among: &impl Fn(u32) -> bool,
+    ) -> Option<VariantSelection> {
+        let mut best: Option<Placement> = None;
+        for c in fitting(&self.by_price[application], needs, among) {
+            let Some(place) = self.variants[c.variant as usize].places.first(now) else { continue };
+            let found = Placement::of(c, now, &place);
+            if best.is_none_or(|best| (found.done, found.state) < (best.done, best.state)) {
+                best = Some(found);
+            }
+        }
+        best.map(|placement| placement.serve)
+    }
+
+    /// The price of a query on a variant beyond that on the cheapest registered variant which does what the query needs:
+    /// what it costs that the cheapest one is busy, disturbed or not loaded.
+    #[must_use]
+    pub fn regret(&self, asked: QueryNeeds, chosen: u32) -> f64 {
+        let QueryNeeds::Needs { application, accuracy, latency, price } = asked else { return 0.0 };
+        let needs = Needs { accuracy, latency, price };
+        let best = self.by_price.get(application as usize).and_then(|list| list.iter().find(|c| c.fits(&needs)));
+        let paid = self.variants.get(chosen as usize).map(|v| v.registered.query_price());
+        best.zip(paid).map_or(0.0, |(best, paid)| (paid - best.price).max(0.0))
+    }
+
+    /// The variant that misses the needs by the smallest part: accuracy below, time and price above, each relative to the
+    /// need.
+    fn nearest(&self, application: usize, needs: &Needs, among: &impl Fn(u32) -> bool) -> VariantSelection {
+        let asked = (needs.latency.as_nanos() as f64).max(1.0);
+        let miss = |c: &Candidate| {
+            let less = (needs.accuracy - c.accuracy).max(0.0) / needs.accuracy.max(1e-9);
+            let more = (c.inference.as_nanos() as f64 - asked).max(0.0) / asked;
+            let dearer = if c.price <= needs.price { 0.0 } else { (c.price - needs.price) / needs.price.max(1e-12) };
+            less + more + dearer
         };
-        among.iter().copied().min_by(|&a, &b| miss(a).total_cmp(&miss(b))).expect("an application with variants")
+        let allowed = self.by_price[application].iter().filter(|c| among(c.variant));
+        let nearest = allowed.min_by(|a, b| miss(a).total_cmp(&miss(b)));
+        nearest.map_or(VariantSelection::Unknown, |c| VariantSelection::Nearest { variant: c.variant })
     }
 
     fn place_to_load(&self, variant: u32) -> Option<VariantSelection> {
@@ -402,7 +351,7 @@ impl Selector {
         let mut is_touched = vec![false; self.workers.len()];
         let mut moves = Vec::new();
         for (variant, of) in (0..).zip(&self.variants) {
-            for placed in of.placed.iter().filter(|p| p.state == VariantState::Interfered) {
+            for placed in of.places.iter().filter(|p| p.state == VariantState::Interfered) {
                 let from = placed.worker;
                 let home = &self.workers[from as usize];
                 let stays = home.eighths_free >= of.registered.eighths;
@@ -431,16 +380,16 @@ impl Selector {
         types.sort_unstable();
         types.dedup();
         let has = |worker: u32, state: VariantState| {
-            self.variants.iter().flat_map(|v| &v.placed).any(|p| p.worker == worker && p.state == state)
+            self.variants.iter().flat_map(|v| v.places.iter()).any(|p| p.worker == worker && p.state == state)
         };
         let overloaded: Vec<u32> = up().filter(|&(at, _)| has(at, VariantState::Overloaded)).map(|(at, _)| at).collect();
         let is_overloaded = overloaded.len() as f64 > OVERLOADED_MAX * up().count() as f64;
         let wants = |&hardware: &u32| {
             let of_type = || up().filter(move |(_, w)| w.hardware == hardware);
             let is_used = of_type().all(|(_, w)| w.load.utilisation > UTILISATION_MAX);
-            let is_disturbed = |v: &Variant| v.placed.iter().all(|p| p.state == VariantState::Interfered);
-            let mut loaded = self.variants.iter().filter(|v| v.registered.hardware == hardware && !v.placed.is_empty());
-            let is_any = self.variants.iter().any(|v| v.registered.hardware == hardware && !v.placed.is_empty());
+            let is_disturbed = |v: &Variant| v.places.iter().all(|p| p.state == VariantState::Interfered);
+            let mut loaded = self.variants.iter().filter(|v| v.registered.hardware == hardware && !v.places.is_empty());
+            let is_any = self.variants.iter().any(|v| v.registered.hardware == hardware && !v.places.is_empty());
             let more = is_overloaded && of_type().any(|(at, _)| overloaded.contains(&at));
             is_used || (is_any && loaded.all(is_disturbed)) || more
         };
@@ -450,7 +399,8 @@ impl Selector {
     /// Workers without loaded variants: they can leave.
     #[must_use]
     pub fn idle_workers(&self) -> Vec<u32> {
-        let is_used = |at: u32| self.variants.iter().flat_map(|v| &v.placed).any(|p| p.worker == at && p.replicas > 0);
+        let is_used =
+            |at: u32| self.variants.iter().flat_map(|v| v.places.iter()).any(|p| p.worker == at && p.replicas > 0);
         (0..).zip(&self.workers).filter(|&(at, w)| w.is_up && !is_used(at)).map(|(at, _)| at).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::selector::{
-    DISTURBED, Move, QueryNeeds, RegisteredVariant, Selector, VariantSelection, VariantState, WorkerMeasurement,
+    DISTURBED, LoadRule, Move, QueryNeeds, RegisteredVariant, Selector, VariantSelection, VariantState, WorkerMeasurement,
 };
 use proptest::prelude::*;
 
@@ -30,7 +30,7 @@ fn resnet() -> Vec<RegisteredVariant> {
 }
 
 fn needs(accuracy: f64, latency: f64) -> QueryNeeds {
-    QueryNeeds::Needs { application: 0, accuracy, latency: ms(latency) }
+    QueryNeeds::Needs { application: 0, accuracy, latency: ms(latency), price: f64::INFINITY }
 }
 
 fn seen(variant: u32, served_qps: f64, inference: f64) -> WorkerMeasurement {
@@ -74,9 +74,63 @@ fn needs_that_nothing_meets_get_the_nearest_variant() {
     selector.add_worker(GPU, 8);
     assert_eq!(selector.select(T0, needs(0.7, 14.0)), VariantSelection::Nearest { variant: 2 });
     assert!(matches!(selector.select(T0, needs(0.9, 100.0)), VariantSelection::Nearest { .. }));
-    let other = QueryNeeds::Needs { application: 9, accuracy: 0.0, latency: ms(1e6) };
+    let other = QueryNeeds::Needs { application: 9, accuracy: 0.0, latency: ms(1e6), price: f64::INFINITY };
     assert_eq!(selector.select(T0, other), VariantSelection::Unknown);
     assert_eq!(selector.select(T0, QueryNeeds::Variant(9)), VariantSelection::Unknown);
+}
+
+#[test]
+fn a_price_is_a_need_like_another() {
+    let mut selector = Selector::new(resnet());
+    let gpu = selector.add_worker(GPU, 8);
+    selector.report(T0, gpu, 0.1, 0, &[seen(1, 10.0, 20.0), seen(2, 10.0, 15.0)]);
+    // 16 an hour for 800 queries a second, 3 for 100.
+    let [of_one, of_two] = [1, 2].map(|v: usize| resnet()[v].query_price());
+    assert!(of_two < of_one, "{of_two} {of_one}");
+    let at_most = |price| QueryNeeds::Needs { application: 0, accuracy: 0.7, latency: ms(100.0), price };
+    let mut chosen = |price| match selector.select(T0, at_most(price)) {
+        VariantSelection::Serve { variant, .. } | VariantSelection::Nearest { variant } => variant,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!([chosen(f64::INFINITY), chosen(1.01 * of_two), chosen(0.5 * of_two)], [2, 2, 2]);
+    // The cheap one is gone: the other one costs more, and is the nearest to a lower price.
+    selector.report(T0, gpu, 0.1, 0, &[seen(1, 10.0, 20.0)]);
+    assert!(matches!(selector.select(T0, at_most(f64::INFINITY)), VariantSelection::Serve { variant: 1, .. }));
+    assert_eq!(selector.select(T0, at_most(1.01 * of_two)), VariantSelection::NoRoom { variant: 2 });
+    let any = at_most(f64::INFINITY);
+    assert!((selector.regret(any, 1) - (of_one - of_two)).abs() < 1e-15);
+    assert_eq!(selector.regret(any, 2), 0.0);
+}
+
+#[test]
+fn a_rule_says_whether_busy_variants_serve_before_others_are_loaded() {
+    let mut selector = Selector::new(resnet());
+    let (a, _empty) = (selector.add_worker(GPU, 8), selector.add_worker(GPU, 8));
+    selector.report(T0, a, 1.0, 0, &[seen(1, 100.0, 20.0)]);
+    let mut by = |rule, asked| selector.select_among(T0, asked, 1, rule, |_| true);
+    let overloaded = VariantSelection::Serve { variant: 1, worker: a, state: VariantState::Overloaded };
+    let asked = needs(0.7, 100.0);
+    assert_eq!(by(LoadRule::WhenBusy, asked), VariantSelection::Load { variant: 1, worker: 1 });
+    assert_eq!(by(LoadRule::WhenMissing, asked), overloaded);
+    assert_eq!(by(LoadRule::WhenMissing, QueryNeeds::Variant(1)), overloaded);
+    assert_eq!(by(LoadRule::WhenBusy, QueryNeeds::Variant(1)), VariantSelection::Load { variant: 1, worker: 1 });
+    // Nothing that is so fast is loaded: that is a reason for both.
+    let fast = needs(0.7, 18.0);
+    let load = VariantSelection::Load { variant: 2, worker: 1 };
+    assert_eq!([by(LoadRule::WhenBusy, fast), by(LoadRule::WhenMissing, fast)], [load; 2]);
+}
+
+#[test]
+fn a_choice_is_made_among_the_allowed_variants_only() {
+    let mut selector = Selector::new(resnet());
+    let gpu = selector.add_worker(GPU, 8);
+    selector.report(T0, gpu, 0.1, 0, &[seen(1, 10.0, 20.0), seen(2, 10.0, 15.0)]);
+    let mut among =
+        |allowed: u32| selector.select_among(T0, needs(0.7, 100.0), 1, LoadRule::WhenMissing, |variant| variant == allowed);
+    assert!(matches!(among(1), VariantSelection::Serve { variant: 1, .. }));
+    assert!(matches!(among(2), VariantSelection::Serve { variant: 2, .. }));
+    assert_eq!(among(7), VariantSelection::Unknown);
+    assert_eq!(among(0), VariantSelection::Nearest { variant: 0 }, "it takes longer");
 }
 
 #[test]
@@ -275,7 +329,7 @@ proptest! {
             reports.push(Report { hardware, utilisation, eighths_free: free, seen });
         }
         let latency = TimeSpan::from_millis(latency);
-        let chosen = selector.select(T0, QueryNeeds::Needs { application: 0, accuracy, latency });
+        let chosen = selector.select(T0, QueryNeeds::Needs { application: 0, accuracy, latency, price: f64::INFINITY });
         match brute_force(&registered, &reports, accuracy, latency) {
             VariantSelection::Unknown => {
                 let is_nearest = matches!(chosen, VariantSelection::Nearest { .. });

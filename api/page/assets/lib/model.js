@@ -107,7 +107,8 @@ export function placed(live) {
 
 function place(target, agents) {
   const placement = target?.placement ?? { groups: [], replicas: [] };
-  const groups = new Map((placement.groups ?? []).map((group) => [group.id, group]));
+  const known = [...(placement.groups ?? []), ...(placement.offered ?? [])];
+  const groups = new Map(known.map((group) => [group.id, group]));
   const states = new Map();
   for (const agent of agents) {
     for (const replica of agent.ack?.replicas ?? []) {

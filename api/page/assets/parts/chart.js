@@ -12,9 +12,10 @@ const dark = window.matchMedia("(prefers-color-scheme: dark)");
  * @param {{key: string, label: string, data: (number|null)[][],
  *   series: {name: string, colour?: string, isStep?: boolean, isPoints?: boolean}[],
  *   unit?: string, range?: [number|null, number|null], isTime?: boolean, marks?: {at: number, text: string}[],
- *   xLabel?: string, places?: number[], isStacked?: boolean, isLog?: boolean, syncKey?: string}} props `data` has the places first, then one
- *   list for each series. Stacked series stand on one another, the first one below. A logarithmic axis is that of the
- *   values. `places` are the marks of the axis below. Charts with one `syncKey` show their cursors at the same place. A mark with `isNow` is a line without gaps.
+ *   xLabel?: string, places?: number[], isStacked?: boolean, isLog?: boolean, syncKey?: string}} props `data` has the
+ *   places first, then one list for each series. Stacked series stand on one another, the first one below. A logarithmic
+ *   axis is that of the values. `places` are the marks of the axis below. Charts with one `syncKey` show their cursors at
+ *   the same place. A mark with `isNow` is a line without gaps.
  */
 export function chart(props) {
   const element = h("div", { class: "chart", "data-island": "", role: "group", "aria-label": props.label });

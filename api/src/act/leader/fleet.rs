@@ -9,6 +9,7 @@ use crate::decide::broken_variants::BrokenVariants;
 use crate::decide::fleet::{AgentSignature, Fleet};
 use crate::decide::heartbeat::{GracePeriod, LossJudgement, ProcessHeartbeats};
 use crate::decide::membership::{AgentStatus, Disruption, FleetMembers, Membership};
+use crate::decide::on_demand::OnDemandChange;
 use crate::store::{self, agents::AgentRow, leases::HeldLease, target::TargetRow};
 use apportion_protocol::v1;
 use apportion_wire::PipelineSpec;
@@ -195,6 +196,7 @@ impl FleetWatch {
             replaces: None,
             missing_devices: MissingDevices::Allowed,
             specs: SpecSource::InForce,
+            on_demand: OnDemandChange::None,
             reason: why.to_owned(),
             hold: None,
             heeds_holds_of: Vec::new(),

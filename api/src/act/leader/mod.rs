@@ -11,6 +11,7 @@ use super::apply::{ApplyError, fence};
 use super::authorities;
 use super::drift::{DriftNews, DriftWatch, measurements};
 use super::lease::{Chain, LEADER, work_while_held};
+use super::on_demand::OnDemandLoads;
 use super::replan::ReplanRound;
 use super::retention::delete_while_leading;
 use super::round::{RoundSummary, run_round};
@@ -97,6 +98,7 @@ struct Leader {
     load: LoadWatch,
     schedules: ScheduleWatch,
     drift: DriftWatch,
+    on_demand: OnDemandLoads,
     /// Why the next round begins before the period is over.
     early: Option<EarlyRound>,
     round: Option<RunningRound>,
@@ -112,6 +114,7 @@ impl Leader {
             load: LoadWatch::new(app.clone(), lease),
             schedules: ScheduleWatch::new(app.clone(), lease),
             drift: DriftWatch::new(app.clone(), lease),
+            on_demand: OnDemandLoads::new(app.clone(), lease),
             app,
             lease,
             early: None,
@@ -126,6 +129,7 @@ impl Leader {
             self.round = None;
             self.replan_now(&why);
         }
+        self.on_demand.follow(self.fleet.fleet()).await?;
         let pipelines = self.load.read_pipelines(&mut self.fleet).await?;
         if let Some(cause) = self.load.observe(&pipelines, self.fleet.reports()).await? {
             let why = if cause == ReplanCause::Misses { "requests miss" } else { "the load has changed" };

@@ -5,7 +5,7 @@ mod outbox;
 mod registration;
 
 use super::connections::Guest;
-use super::messages::{arrivals, devices_json, group_sums, hops_json, load_times};
+use super::messages::{arrivals, devices_json, group_sums, hops_json, load_times, want_row};
 use super::model_files;
 use crate::app::agent_records::ReportRecords;
 use crate::app::fleet_authorities::CertifiedAgent;
@@ -200,6 +200,9 @@ async fn receive(
                 Ok(request) => _ = requests.send_replace(Some(request)),
                 Err(error) => tracing::warn!(%error, "an agent asks for a certificate, and gets none"),
             },
+            Some(agent_message::Message::Want(want)) => {
+                want_row(&want).into_iter().for_each(|row| app.records.add_want(row))
+            }
             Some(agent_message::Message::Register(_)) | None => {}
         }
     }

@@ -103,6 +103,9 @@ pub struct Placement {
     pub groups: Vec<PlacedGroup>,
     /// Replicas on devices.
     pub replicas: Vec<PlacedReplica>,
+    /// Groups of no plan that requests may have loaded, with their numbers. They may have replicas, too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub offered: Vec<PlacedGroup>,
     /// Devices on which replicas could not be loaded since plans were last applied.
     #[serde(default)]
     pub refused: Vec<Refused>,
@@ -110,7 +113,7 @@ pub struct Placement {
 
 impl Default for Placement {
     fn default() -> Self {
-        Self { next_id: 1, groups: Vec::new(), replicas: Vec::new(), refused: Vec::new() }
+        Self { next_id: 1, groups: Vec::new(), replicas: Vec::new(), offered: Vec::new(), refused: Vec::new() }
     }
 }
 
@@ -118,7 +121,13 @@ impl Placement {
     /// The group with this number.
     #[must_use]
     pub fn group(&self, id: u64) -> Option<&PlacedGroup> {
-        self.groups.iter().find(|g| g.id == id)
+        self.groups.iter().chain(&self.offered).find(|g| g.id == id)
+    }
+
+    /// The number of a group that has or had one here, in a plan or on offer.
+    pub(in crate::decide) fn number_of(&self, key: &GroupKey) -> Option<u64> {
+        let known = self.groups.iter().chain(&self.offered).find(|g| g.key().as_ref() == Some(key));
+        known.map(|group| group.id)
     }
 
     pub(super) fn refuses(&self, group: u64, slot: DeviceSlot) -> bool {
@@ -135,7 +144,8 @@ impl Placement {
         }
     }
 
-    pub(super) fn new_id(&mut self) -> u64 {
+    /// A number that nothing had before.
+    pub(in crate::decide) fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id - 1
     }

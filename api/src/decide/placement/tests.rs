@@ -133,7 +133,7 @@ fn scattered_fractions_are_packed_for_a_whole_device() {
             PlacedReplica { id: 2, group: 1, agent: 1, device: 0 },
             PlacedReplica { id: 3, group: 1, agent: 2, device: 0 },
         ],
-        refused: vec![],
+        ..Placement::default()
     };
     let PlacementOutcome { placement: placed, shortages: missing } =
         place_replicas(&scattered, &[half, want("a", 1)], &fleet);

@@ -67,6 +67,8 @@ pub struct LayoutPipeline {
     pub choices: Vec<VariantCombination>,
     /// The plan's ladder, by rising rate: replicas of each of `groups` in the order of their numbers.
     pub ladder: Vec<LadderStep>,
+    /// Whether the service loads offered groups that requests need.
+    pub loads_on_demand: bool,
 }
 
 /// A variant for each task.
@@ -177,6 +179,10 @@ pub struct LayoutGroup {
     pub price_per_hour: f64,
     /// Children that an emulated batch makes. Empty: one for each row.
     pub fanout: Vec<LayoutFanout>,
+    /// Whether no plan has it: it takes only requests that say their needs, and no steward scales it.
+    pub is_offered: bool,
+    /// Time from the command to load one replica until it is ready, in nanoseconds; 0 if it is not known.
+    pub load_ns: u64,
 }
 
 impl LayoutGroup {

@@ -70,6 +70,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<LayoutPipeline, Pipelin
         demand_qps: from.demand_qps,
         choices: choices(from)?,
         ladder: ladder(from)?,
+        loads_on_demand: from.loads_on_demand,
     };
     match pipeline.outline().state_planner() {
         Ok(_) => Ok(pipeline),
@@ -142,6 +143,8 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Layou
             memory_mib: (g.memory_mib > 0.0 && g.device_memory_mib > 0.0).then_some((g.memory_mib, g.device_memory_mib)),
             price_per_hour: g.price_per_hour,
             fanout,
+            is_offered: g.offered,
+            load_ns: g.load_ns,
         };
         groups.insert(g.group, group);
     }

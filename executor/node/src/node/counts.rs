@@ -43,6 +43,35 @@ pub struct RequestCounts {
     pub dropped: u64,
     /// Failed.
     pub failed: u64,
+    /// Choices of variants for requests that said what they need.
+    pub choices: ChoiceCounts,
+}
+
+/// Choices of variants for requests that said what they need.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ChoiceCounts {
+    /// Loaded variants were chosen.
+    pub made: u64,
+    /// Price of a query on them beyond that on the cheapest variants on offer that would do, in billionths of the currency,
+    /// summed over the choices.
+    pub regret_nano: u64,
+    /// Variants that would do were not loaded, and devices had room for them.
+    pub unloaded: u64,
+    /// Variants that would do were not ready, or no device had room for them.
+    pub not_ready: u64,
+    /// No variants on offer would do.
+    pub unmet: u64,
+}
+
+impl ChoiceCounts {
+    /// Adds what was counted later.
+    pub fn add(&mut self, later: ChoiceCounts) {
+        self.made += later.made;
+        self.regret_nano += later.regret_nano;
+        self.unloaded += later.unloaded;
+        self.not_ready += later.not_ready;
+        self.unmet += later.unmet;
+    }
 }
 
 /// Batches of a group's replicas here.
@@ -137,6 +166,7 @@ impl ReportCounts {
             sum.late += more.late;
             sum.dropped += more.dropped;
             sum.failed += more.failed;
+            sum.choices.add(more.choices);
         }
         for (group, more) in later.groups {
             self.groups.entry(group).or_default().add(&more);

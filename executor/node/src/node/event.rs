@@ -6,6 +6,7 @@ use crate::replica_event::ReplicaEvent;
 use crate::tensor::Tensor;
 use crate::trace::TraceSpan;
 use crate::wire::Message;
+use apportion_protocol::v1;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -100,6 +101,8 @@ pub enum Action {
         /// Its answer.
         answer: RequestAnswer,
     },
+    /// Tell the control plane that requests need variants which are not loaded.
+    Want(v1::VariantWant),
     /// Count a refused message of another agent.
     CountRefused(RefusedMessage),
 }

@@ -6,7 +6,7 @@ use crate::tensor::Tensor;
 use crate::trace::TraceContext;
 
 /// What a request says beyond its inputs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestTerms {
     /// After how many nanoseconds its answer is worth nothing; none if the pipeline's SLO alone says when it is late.
     pub timeout_ns: Option<u64>,
@@ -14,6 +14,8 @@ pub struct RequestTerms {
     pub level: u32,
     /// What it needs, if that is to decide which variants serve it.
     pub needs: Option<RequestNeeds>,
+    /// Variants that must serve it, each as `variant` or `task:variant`; they count beside its needs.
+    pub variants: Vec<String>,
     /// The trace that it belongs to, if it is sampled.
     pub trace: Option<TraceContext>,
     /// Whose it is, in a number; 0 if that is not known.
@@ -22,7 +24,7 @@ pub struct RequestTerms {
 
 impl Default for RequestTerms {
     fn default() -> Self {
-        Self { timeout_ns: None, level: LEVEL_DEFAULT, needs: None, trace: None, sender: 0 }
+        Self { timeout_ns: None, level: LEVEL_DEFAULT, needs: None, variants: Vec::new(), trace: None, sender: 0 }
     }
 }
 

@@ -39,6 +39,7 @@ impl Node {
         traffic.expire_meetings();
         traffic.expire_parked_queries();
         traffic.check_due_requests();
+        traffic.resume_waiting_requests();
         traffic.run_offline();
     }
 

@@ -121,11 +121,36 @@ fn needs_and_levels_follow_from_the_parameters() {
     }
     assert_eq!(set("latency_max_us", Parameter::Whole(20)), Ok(()));
     assert_eq!(set("priority", Parameter::Whole(i128::from(u64::MAX))), Ok(()));
-    let needs = RequestNeeds { accuracy_ppm_min: 900_000, latency_ns_max: 20_000 };
+    let needs = RequestNeeds { accuracy_ppm_min: 900_000, latency_ns_max: 20_000, ..RequestNeeds::default() };
     let least = LEVEL_OFFLINE - 1;
     assert_eq!(settings.terms(None), RequestTerms { level: least, needs: Some(needs), ..RequestTerms::default() });
     assert_eq!(settings.set("offline", &Parameter::Bool(true)), Ok(()));
     assert_eq!(settings.terms(None).level, LEVEL_OFFLINE, "whatever its priority");
+}
+
+#[test]
+fn prices_and_names_are_needs_too() {
+    let mut settings = RequestParameters::default();
+    let refused = |name: &str, value: Parameter| {
+        RequestParameters::default().set(name, &value).expect_err("neither price nor names").to_string()
+    };
+    for wrong in [Parameter::Real(-0.5), Parameter::Real(f64::INFINITY), Parameter::Text("x".into()), Parameter::Bool(true)]
+    {
+        assert!(refused("cost_max", wrong).contains("the price of 1,000 queries"));
+    }
+    let many = vec!["v"; VARIANT_NAMES_MAX + 1].join(",");
+    for wrong in
+        [Parameter::Whole(1), Parameter::Text("a,,b".into()), Parameter::Text(String::new()), Parameter::Text(many)]
+    {
+        assert!(refused("variants", wrong).contains("separated by commas"));
+    }
+    assert_eq!(settings.set("cost_max", &Parameter::Text("0.0025".into())), Ok(()));
+    let needs = RequestNeeds { price_nano_max: 2_500, ..RequestNeeds::default() };
+    assert_eq!(settings.terms(None).needs, Some(needs), "a query costs 2.5 millionths");
+    let mut settings = RequestParameters::default();
+    assert_eq!(settings.set("variants", &Parameter::Text("read:small, find-l".into())), Ok(()));
+    let terms = settings.terms(None);
+    assert_eq!((terms.needs, terms.variants), (Some(RequestNeeds::default()), vec!["read:small".into(), "find-l".into()]));
 }
 
 #[test]

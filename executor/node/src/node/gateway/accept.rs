@@ -1,13 +1,15 @@
 //! Which requests does the gateway accept, and when does it run one of them again?
 
+use super::arrival::{AcceptedArrival, Arrival};
 use super::choosers::RequestWithNeeds;
 use super::pending::Pending;
 use super::state::{AGAIN_SLO_PARTS, GatewayState};
-use crate::chooser::ChosenVariants;
+use super::waiting::WaitTerms;
+use crate::chooser::{AskedChoice, ChosenVariants, UnmetNeeds};
 use crate::layout::LayoutPipeline;
 use crate::node::fleet::{FleetState, GIVE_UP_NS_MIN};
 use crate::node::replicas::LocalReplicas;
-use crate::node::request::{RequestAnswer, RequestTerms};
+use crate::node::request::RequestAnswer;
 use crate::node::site::Site;
 use crate::node::tallies::Tallies;
 use crate::policies::LEVEL_OFFLINE;
@@ -15,18 +17,6 @@ use crate::tensor::Tensor;
 
 /// How long an offline request without a timeout waits for its answer, in nanoseconds.
 const OFFLINE_PATIENCE_NS: u64 = 3_600_000_000_000;
-
-/// A request of a client, with at least one row and valid inputs.
-pub struct Arrival {
-    /// Name of the pipeline.
-    pub pipeline: String,
-    /// Its inputs.
-    pub inputs: Vec<Tensor>,
-    /// What it says beyond its inputs.
-    pub terms: RequestTerms,
-    /// The loop's number of the client.
-    pub caller: u64,
-}
 
 /// A run of a request that is due.
 pub struct DueRun {
@@ -46,34 +36,73 @@ impl GatewayState {
         replicas: &LocalReplicas,
         tallies: &mut Tallies,
     ) -> Option<DueRun> {
-        let (name, terms, caller) = (&arrival.pipeline, arrival.terms, arrival.caller);
+        let name = &arrival.pipeline;
         let Some(pipeline) = fleet.pipeline(name) else {
-            site.answer(caller, RequestAnswer::NotReady(format!("pipeline {name} is not in the target")));
+            site.answer(arrival.caller, RequestAnswer::NotReady(format!("pipeline {name} is not in the target")));
             return None;
         };
-        let rows = arrival.inputs.first().map_or(0, Tensor::rows) as u32;
-        assert!(rows > 0, "the gateway refuses empty requests");
-        let choose =
-            |needs| self.choosers.choose(site.now(), &RequestWithNeeds { pipeline: name, needs, rows }, fleet, replicas);
-        let chosen = match terms.needs.map(choose).transpose() {
-            Ok(chosen) => chosen,
-            Err(answer) => {
-                site.answer(caller, answer);
-                return None;
+        assert!(rows_of(&arrival.inputs) > 0, "the gateway refuses empty requests");
+        match self.choose_for(&arrival, site, fleet, replicas) {
+            Ok(chosen) => {
+                let accepted = AcceptedArrival { arrival, chosen, arrived_ns: site.now_ns() };
+                self.admit(accepted, site, fleet, replicas, tallies)
             }
-        };
+            Err(unmet) => {
+                let choices = &mut tallies.requests_of(name.clone()).choices;
+                match &unmet {
+                    UnmetNeeds::Never(_) => choices.unmet += 1,
+                    UnmetNeeds::NotNow(_) => choices.not_ready += 1,
+                    UnmetNeeds::Unloaded(_) => choices.unloaded += 1,
+                }
+                let terms = WaitTerms { pipeline, patience_ns: fleet.patience_ns(name) };
+                self.answer_or_wait(arrival, unmet, &terms, site);
+                None
+            }
+        }
+    }
+
+    /// The variants for a request that says what it needs.
+    pub(super) fn choose_for(
+        &mut self,
+        arrival: &Arrival,
+        site: &Site,
+        fleet: &FleetState,
+        replicas: &LocalReplicas,
+    ) -> Result<Option<ChosenVariants>, UnmetNeeds> {
+        let Some(needs) = arrival.terms.needs else { return Ok(None) };
+        let asked = AskedChoice { needs, variants: &arrival.terms.variants };
+        let asking = RequestWithNeeds { pipeline: &arrival.pipeline, asked, rows: rows_of(&arrival.inputs) };
+        self.choosers.choose(site.now(), &asking, fleet, replicas).map(Some)
+    }
+
+    /// Takes a request whose variants are chosen: its first run is due, unless its pipeline cannot be reached.
+    pub(super) fn admit(
+        &mut self,
+        accepted: AcceptedArrival,
+        site: &mut Site,
+        fleet: &FleetState,
+        replicas: &LocalReplicas,
+        tallies: &mut Tallies,
+    ) -> Option<DueRun> {
+        let arrival = &accepted.arrival;
+        let (name, caller) = (&arrival.pipeline, arrival.caller);
+        let pipeline = fleet.pipeline(name)?;
         // Offline requests take the capacity that is left over: nothing is planned for them.
-        if terms.level != LEVEL_OFFLINE {
-            tallies.count_offered(name, rows, site.now_ns());
+        if arrival.terms.level != LEVEL_OFFLINE {
+            tallies.count_offered(name, rows_of(&arrival.inputs), site.now_ns());
         }
         let counts = tallies.requests_of(name.clone());
+        if let Some(chosen) = &accepted.chosen {
+            counts.choices.made += 1;
+            counts.choices.regret_nano += chosen.regret_nano;
+        }
         let root = pipeline.tasks[pipeline.root].name.clone();
         if let Some(why) = why_not_ready(name, &root, site, fleet, replicas) {
             counts.failed += 1;
             site.answer(caller, RequestAnswer::NotReady(why));
             return None;
         }
-        let request = self.requests.insert(pending(arrival, chosen, pipeline, site.now_ns(), fleet));
+        let request = self.requests.insert(pending(accepted, pipeline, site.now_ns(), fleet));
         Some(DueRun { request, root })
     }
 
@@ -115,7 +144,8 @@ impl GatewayState {
         // The variants of the request may have gone with the lost agent: others that meet its needs are taken, if there
         // are any.
         if let Some(needs) = pending.terms.needs {
-            let asking = RequestWithNeeds { pipeline: &pending.pipeline, needs, rows: pending.inputs[0].rows() as u32 };
+            let asked = AskedChoice { needs, variants: &pending.terms.variants };
+            let asking = RequestWithNeeds { pipeline: &pending.pipeline, asked, rows: rows_of(&pending.inputs) };
             if let Ok(chosen) = self.choosers.choose(site.now(), &asking, fleet, replicas) {
                 pending.chosen = Some(chosen);
             }
@@ -139,29 +169,32 @@ fn why_not_ready(name: &str, root: &str, site: &Site, fleet: &FleetState, replic
     (!is_served).then(|| format!("no replica of task {root} is ready"))
 }
 
-/// A request that waits for its parts from now on.
-fn pending(
-    arrival: Arrival,
-    chosen: Option<ChosenVariants>,
-    of: &LayoutPipeline,
-    now_ns: u64,
-    fleet: &FleetState,
-) -> Pending {
+/// The rows of a request.
+fn rows_of(inputs: &[Tensor]) -> u32 {
+    inputs.first().map_or(0, Tensor::rows) as u32
+}
+
+/// A request that waits for its parts from now on. Its deadline counts from now, but for the timeout that it came with: the
+/// time of a load is not the pipeline's.
+fn pending(accepted: AcceptedArrival, of: &LayoutPipeline, now_ns: u64, fleet: &FleetState) -> Pending {
+    let AcceptedArrival { arrival, chosen, arrived_ns } = accepted;
     let Arrival { pipeline, inputs, terms, caller } = arrival;
     let is_offline = terms.level == LEVEL_OFFLINE;
     let patience_ns = if is_offline { OFFLINE_PATIENCE_NS } else { fleet.patience_ns(&pipeline) };
-    let timeout_ns = terms.timeout_ns.unwrap_or(u64::MAX);
+    let waited_ns = now_ns.saturating_sub(arrived_ns);
+    let timeout_ns = terms.timeout_ns.map_or(u64::MAX, |ns| ns.saturating_sub(waited_ns));
     let needed_ns = terms.needs.map_or(u64::MAX, |n| n.latency_ns_max);
     let slo_ns = if is_offline { OFFLINE_PATIENCE_NS } else { of.slo_ns };
+    let is_timed = terms.timeout_ns.is_some() && timeout_ns <= patience_ns;
     Pending {
         pipeline,
         inputs,
         terms,
         chosen,
-        arrived_ns: now_ns,
+        arrived_ns,
         deadline_ns: now_ns.saturating_add(timeout_ns.min(needed_ns).min(slo_ns)),
         give_up_ns: now_ns.saturating_add(timeout_ns.min(patience_ns)),
-        is_timed: terms.timeout_ns.is_some_and(|t| t <= patience_ns),
+        is_timed,
         caller,
         attempts: Vec::new(),
         again_ns: None,

@@ -2,10 +2,10 @@
 //!
 //! The choice uses the loads that the agents last announced of their replicas.
 
-use crate::chooser::{Chooser, ChosenVariants, GroupLoad, RequestNeeds, UnmetNeeds};
+use crate::chooser::{AskedChoice, Chooser, ChosenVariants, GroupLoad, UnmetNeeds};
 use crate::node::fleet::FleetState;
 use crate::node::replicas::LocalReplicas;
-use crate::node::request::RequestAnswer;
+use crate::spare::SpareShares;
 use crate::wire::ReplicaLoad;
 use apportion_domain::Moment;
 use std::collections::BTreeMap;
@@ -20,8 +20,8 @@ pub struct Choosers {
 pub struct RequestWithNeeds<'a> {
     /// Its pipeline.
     pub pipeline: &'a str,
-    /// Its needs.
-    pub needs: RequestNeeds,
+    /// Its needs, and the variants that it names.
+    pub asked: AskedChoice<'a>,
     /// Its rows.
     pub rows: u32,
 }
@@ -40,27 +40,24 @@ impl Choosers {
     /// The variants for a request.
     ///
     /// # Errors
-    /// Its answer, if there are none.
+    /// Why there are none.
     pub fn choose(
         &mut self,
         now: Moment,
         asking: &RequestWithNeeds<'_>,
         fleet: &FleetState,
         replicas: &LocalReplicas,
-    ) -> Result<ChosenVariants, RequestAnswer> {
+    ) -> Result<ChosenVariants, UnmetNeeds> {
         let name = asking.pipeline;
         let Some(of) = fleet.pipeline(name) else {
-            return Err(RequestAnswer::NotReady(format!("pipeline {name} is not in the target")));
+            return Err(UnmetNeeds::NotNow(format!("pipeline {name} is not in the target")));
         };
         if !self.by_pipeline.contains_key(name) {
-            self.by_pipeline.insert(name.to_owned(), Chooser::new(of));
+            self.by_pipeline.insert(name.to_owned(), Chooser::new(of, &SpareShares::of(fleet.layout())));
             self.report(now, fleet, replicas);
         }
         let chooser = self.by_pipeline.get_mut(name).expect("it was made");
-        chooser.choose(now, of, &asking.needs, asking.rows).map_err(|unmet| match unmet {
-            UnmetNeeds::Never(why) => RequestAnswer::Unmet(why),
-            UnmetNeeds::NotNow(why) => RequestAnswer::NotReady(why),
-        })
+        chooser.choose(now, of, &asking.asked, asking.rows)
     }
 
     /// Tells the choosers how the replicas are used, by the last announcements.

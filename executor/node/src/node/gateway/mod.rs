@@ -6,15 +6,20 @@
 
 mod accept;
 mod answers;
+mod arrival;
 mod choosers;
 mod pending;
 mod requests;
+mod resume;
 mod state;
 mod suspects;
+mod waiting;
 
-pub use accept::{Arrival, DueRun};
+pub use accept::DueRun;
+pub use arrival::Arrival;
 pub use state::GatewayState;
 pub use suspects::SUSPECTS_MAX;
+pub use waiting::WAITING_MAX;
 
 #[cfg(test)]
 pub use suspects::APART_NS;

@@ -112,7 +112,7 @@ impl PendingRequests {
             pipeline: pending.pipeline.clone(),
             inputs: pending.inputs.clone(),
             deadline_ns: pending.deadline_ns.cast_signed(),
-            terms: pending.terms,
+            terms: pending.terms.clone(),
             attempt,
             pins: pending.chosen.as_ref().map_or_else(Vec::new, |chosen| chosen.groups.clone()),
         })
@@ -153,11 +153,6 @@ impl PendingRequests {
 
     fn numbers(&self, is_wanted: impl Fn(&Pending) -> bool) -> Vec<u64> {
         self.pending.iter().filter(|(_, pending)| is_wanted(pending)).map(|(number, _)| *number).collect()
-    }
-
-    /// Whether all requests have their answers.
-    pub fn is_empty(&self) -> bool {
-        self.pending.is_empty()
     }
 
     /// How many have no answer yet.

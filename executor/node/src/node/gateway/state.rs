@@ -3,6 +3,7 @@
 use super::choosers::Choosers;
 use super::requests::{AttemptInput, PendingRequests};
 use super::suspects::SuspectedAgents;
+use super::waiting::WaitingRequests;
 use crate::node::fleet::FleetState;
 use crate::node::replicas::LocalReplicas;
 use crate::node::site::Site;
@@ -16,23 +17,24 @@ pub struct GatewayState {
     pub(super) requests: PendingRequests,
     pub(super) suspects: SuspectedAgents,
     pub(super) choosers: Choosers,
+    pub(super) waiting: WaitingRequests,
 }
 
 impl GatewayState {
     /// A gateway without requests, whose numbers follow `last_number`.
     pub fn after(last_number: u64) -> Self {
         let (requests, suspects) = (PendingRequests::after(last_number), SuspectedAgents::default());
-        Self { requests, suspects, choosers: Choosers::default() }
+        Self { requests, suspects, choosers: Choosers::default(), waiting: WaitingRequests::default() }
     }
 
     /// Requests that have no answer yet.
     pub fn len(&self) -> usize {
-        self.requests.len()
+        self.requests.len() + self.waiting.len()
     }
 
     /// Whether all requests have their answers.
     pub fn is_empty(&self) -> bool {
-        self.requests.is_empty()
+        self.len() == 0
     }
 
     /// Whether a request is of this gateway. A request that began under an earlier number of the agent comes back here.

@@ -6,7 +6,7 @@
 use super::hosted::HostedSteward;
 use super::release::occupy;
 use super::state::{FormerSteward, SteeringState};
-use crate::layout::{Layout, LayoutPipeline, LayoutReplica};
+use crate::layout::{Layout, LayoutGroup, LayoutPipeline, LayoutReplica};
 use crate::node::event::Action;
 use crate::node::traffic::TrafficState;
 use crate::steering::{DevicePlace, FreeShares, SLACK, find_room, free_shares};
@@ -36,7 +36,8 @@ impl SteeringState {
         let has_room = free.iter().any(|(place, left)| place.agent == agent && *left > SLACK);
         let hardware = self.plan.devices.get(&agent).map(|devices| &devices.hardware);
         let of_steered = self.steered.iter().flat_map(|p| self.plan.pipelines[p].groups.values());
-        let digests = of_steered.filter(|g| Some(&g.hardware) == hardware && !g.digest.is_empty());
+        let is_wanted = |g: &&LayoutGroup| Some(&g.hardware) == hardware && !g.digest.is_empty() && !g.is_offered;
+        let digests = of_steered.filter(is_wanted);
         let digests: BTreeSet<String> = digests.map(|g| g.digest.clone()).collect();
         if has_room && !digests.is_empty() {
             traffic.site.push(Action::Prefetch(digests.into_iter().collect()));
@@ -67,7 +68,8 @@ impl SteeringState {
             extras.retain(|r| {
                 let is_new = of.replicas.iter().all(|own| own.id != r.replica);
                 let place = DevicePlace { agent: r.agent, device: r.device };
-                let has_place = of.groups.contains_key(&r.group) && free.contains_key(&place);
+                let is_planned = of.groups.get(&r.group).is_some_and(|group| !group.is_offered);
+                let has_place = is_planned && free.contains_key(&place);
                 is_new && has_place && occupy(&mut free, of, r)
             });
             if !extras.is_empty() {

@@ -26,7 +26,8 @@ impl HostedSteward {
         if is_moving || view.site.now_ns() < self.moves.ended_ns() + REST_NS {
             return;
         }
-        let stays = |r: &&LayoutReplica| !moving.contains(&r.id);
+        // Replicas of offered groups are the service's to place.
+        let stays = |r: &&LayoutReplica| !moving.contains(&r.id) && !of.groups[&r.group].is_offered;
         let mut staying = of.replicas.iter().filter(stays);
         let Some(replica) = staying.find(|r| view.is_disturbed_by_neighbours(r)) else { return };
         let group = &of.groups[&replica.group];

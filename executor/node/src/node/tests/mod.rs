@@ -88,6 +88,7 @@ mod hops;
 mod joins;
 mod moves;
 mod offline;
+mod on_demand;
 mod policies;
 mod renumber;
 mod repair;

@@ -89,7 +89,8 @@ fn choosing() -> v1::Target {
 }
 
 fn needing(accuracy: f64, latency_ms: u64) -> RequestTerms {
-    let needs = RequestNeeds { accuracy_ppm_min: (accuracy * 1e6) as u32, latency_ns_max: latency_ms * MS };
+    let accuracy_ppm_min = (accuracy * 1e6) as u32;
+    let needs = RequestNeeds { accuracy_ppm_min, latency_ns_max: latency_ms * MS, ..RequestNeeds::default() };
     RequestTerms { needs: Some(needs), ..RequestTerms::default() }
 }
 

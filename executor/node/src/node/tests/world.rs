@@ -60,6 +60,8 @@ pub struct World {
     pub trace: Option<TraceContext>,
     /// Spans, and of which agent they are.
     pub spans: Vec<(u64, TraceSpan)>,
+    /// Variants that agents want loaded, by agent.
+    pub wants: Vec<(u64, v1::VariantWant)>,
 }
 
 /// Numbers as a tensor of one column.
@@ -103,6 +105,7 @@ impl World {
             refused: Vec::new(),
             trace: None,
             spans: Vec::new(),
+            wants: Vec::new(),
         };
         for agent in 1..=agents {
             this.put(TICK_NS, agent, NodeEvent::Tick);
@@ -258,6 +261,7 @@ impl World {
             }
             Action::CountRefused(message) => self.refused.push((agent, message)),
             Action::Span(span) => self.spans.push((agent, *span)),
+            Action::Want(want) => self.wants.push((agent, want)),
             Action::Acknowledge | Action::Prefetch(_) => {}
         }
     }

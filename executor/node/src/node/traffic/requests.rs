@@ -44,6 +44,14 @@ impl TrafficState {
         self.gateway.find_next_due();
     }
 
+    /// Runs the requests whose variants are ready by now.
+    pub fn resume_waiting_requests(&mut self) {
+        let (site, tallies) = (&mut self.site, &mut self.tallies);
+        for run in self.gateway.resume_waiting(site, &self.fleet, &self.replicas, tallies) {
+            self.run_request(&run);
+        }
+    }
+
     /// A part of a request of this gateway has come back.
     pub fn receive_return(&mut self, part: CreditReturn) {
         let (site, tallies, cancelled) = (&mut self.site, &mut self.tallies, &mut self.cancelled);

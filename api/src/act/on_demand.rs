@@ -1,0 +1,331 @@
+//! How does the leader react to variants that requests want, and to replicas that no request uses any more?
+//!
+//! Example: an agent says that requests of `photos` want group 12. The leader finds a free device, and the next target has
+//! a replica of group 12 there. A minute after the last query the leader takes it out again. Each step is an event.
+
+use super::apply::{ApplyError, DuplicatePipelines, MissingDevices, Proposal, SpecSource, apply_to, fence};
+use super::lease::Chain;
+use super::offer_facts::add_registered_hardware;
+use crate::app::{App, now};
+use crate::decide::drift::PERIOD_S;
+use crate::decide::fleet::Fleet;
+use crate::decide::on_demand::{
+    FreeRoom, IdleReplica, KnownMemory, OnDemandChange, OnDemandWatch, WantRefusal, WantVerdict, WantedPipeline, described,
+    loaded_for_requests,
+};
+use crate::decide::placement::{PlacedGroup, Placement};
+use crate::documents;
+use crate::store::{self, holds::FLEET, leases::HeldLease, wants::VariantWantRow};
+use apportion_wire::{OnDemandSpec, PipelineSpec, ReplanMode, ReplanSpec};
+use serde_json::json;
+use sqlx::Connection;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+use uuid::Uuid;
+
+/// The kind of an event about replicas for requests.
+const ON_DEMAND_EVENT: &str = "on-demand";
+/// Pause between two looks at settings and idle replicas.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// The leader's view of the replicas that requests have loaded.
+pub(super) struct OnDemandLoads {
+    app: App,
+    lease: HeldLease,
+    watch: OnDemandWatch,
+    looked_at: Option<Instant>,
+    /// Wants for which another target came in between.
+    postponed: Vec<VariantWantRow>,
+    /// The settings for which a target was made last, by pipeline.
+    offered: BTreeMap<String, Offering>,
+}
+
+/// What a pipeline's settings mean for its target.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Offering {
+    /// Nothing is offered.
+    #[default]
+    None,
+    /// Groups are offered, and wants are only noted.
+    Noted,
+    /// Groups are offered, and loaded when they are wanted.
+    Loaded,
+}
+
+impl Offering {
+    fn of(settings: Option<&ReplanSpec>) -> Self {
+        match settings {
+            Some(replan) if replan.on_demand.is_none() || replan.mode == ReplanMode::Off.name() => Self::None,
+            Some(replan) if replan.mode == ReplanMode::Apply.name() => Self::Loaded,
+            Some(_) => Self::Noted,
+            None => Self::None,
+        }
+    }
+}
+
+/// The target in force, as far as replicas for requests depend on it.
+struct TargetFacts {
+    generation: i64,
+    plans: Vec<Uuid>,
+    placement: Placement,
+    specs: BTreeMap<String, PipelineSpec>,
+    /// The replan settings of its pipelines as they are registered now.
+    settings: BTreeMap<String, ReplanSpec>,
+}
+
+impl TargetFacts {
+    /// What requests of a pipeline may have loaded.
+    fn on_demand(&self, pipeline: &str) -> Option<&OnDemandSpec> {
+        self.settings.get(pipeline)?.on_demand.as_ref()
+    }
+
+    /// The offered groups with these numbers.
+    fn groups(&self, ids: &[u64]) -> Vec<PlacedGroup> {
+        ids.iter().filter_map(|id| self.placement.group(*id).cloned()).collect()
+    }
+}
+
+impl OnDemandLoads {
+    pub(super) fn new(app: App, lease: HeldLease) -> Self {
+        let (watch, offered) = (OnDemandWatch::default(), BTreeMap::new());
+        Self { app, lease, watch, looked_at: None, postponed: Vec::new(), offered }
+    }
+
+    /// Answers the wants that have come, and once in a while looks at settings and idle replicas.
+    pub(super) async fn follow(&mut self, fleet: &Fleet) -> Result<(), ApplyError> {
+        if fleet.is_empty() {
+            return Ok(());
+        }
+        match self.take_step(fleet).await {
+            Err(error @ (ApplyError::Database(_) | ApplyError::LeaseLost(_))) => Err(error),
+            Err(error) => {
+                tracing::warn!(error = %Chain(&error), "replicas for requests stay as they are");
+                Ok(())
+            }
+            Ok(()) => Ok(()),
+        }
+    }
+
+    async fn take_step(&mut self, fleet: &Fleet) -> Result<(), ApplyError> {
+        for want in self.take_wants().await? {
+            self.answer(fleet, want).await?;
+        }
+        if self.looked_at.is_none_or(|last| last.elapsed() >= LOOK_EVERY) {
+            self.looked_at = Some(Instant::now());
+            self.follow_settings(fleet).await?;
+            self.unload_idle(fleet).await?;
+        }
+        Ok(())
+    }
+
+    async fn take_wants(&mut self) -> Result<Vec<VariantWantRow>, ApplyError> {
+        let mut wants = std::mem::take(&mut self.postponed);
+        let mut db = self.app.pool.acquire().await?;
+        if store::wants::is_any(&mut db).await? {
+            let mut tx = db.begin().await?;
+            fence(&mut tx, self.lease).await?;
+            wants.extend(store::wants::take(&mut tx).await?);
+            tx.commit().await?;
+        }
+        Ok(wants)
+    }
+
+    async fn read_target(&self) -> Result<TargetFacts, ApplyError> {
+        let mut db = self.app.pool.acquire().await?;
+        let target = store::target::get(&mut db).await?;
+        let specs: BTreeMap<String, PipelineSpec> = serde_json::from_value(target.specs).unwrap_or_default();
+        let rows = store::pipelines::list(&mut db).await?;
+        let in_target = rows.into_iter().filter(|row| specs.contains_key(&row.name));
+        let settings = in_target.filter_map(|row| {
+            let settings: Option<ReplanSpec> = serde_json::from_value(row.spec["replan"].clone()).ok().flatten();
+            Some((row.name, settings?))
+        });
+        Ok(TargetFacts {
+            generation: target.generation,
+            plans: target.plans,
+            placement: serde_json::from_value(target.placement).unwrap_or_default(),
+            settings: settings.collect(),
+            specs,
+        })
+    }
+
+    async fn read_memory(&self, of: &TargetFacts) -> Result<KnownMemory, ApplyError> {
+        let facts = of.specs.iter().filter_map(|(name, spec)| Some((name.clone(), documents::facts(spec).ok()?)));
+        let mut facts = facts.collect();
+        let mut db = self.app.pool.acquire().await?;
+        Ok(add_registered_hardware(&mut db, &mut facts).await?)
+    }
+
+    async fn is_held(&self, pipeline: &str) -> Result<bool, ApplyError> {
+        let holds = store::holds::in_force(&mut *self.app.pool.acquire().await?, now()).await?;
+        Ok(holds.iter().any(|hold| hold.pipeline == FLEET || hold.pipeline == pipeline))
+    }
+
+    /// Loads what requests want, or notes why not.
+    async fn answer(&mut self, fleet: &Fleet, want: VariantWantRow) -> Result<(), ApplyError> {
+        let of = self.read_target().await?;
+        let Some(settings) = of.on_demand(&want.pipeline) else { return Ok(()) };
+        let groups: Vec<u64> = want.groups.iter().map(|group| group.cast_unsigned()).collect();
+        let (devices, memory) = (fleet.devices(), self.read_memory(&of).await?);
+        let pipeline = WantedPipeline {
+            name: &want.pipeline,
+            settings,
+            is_applied: Offering::of(of.settings.get(&want.pipeline)) == Offering::Loaded,
+            is_held: self.is_held(&want.pipeline).await?,
+        };
+        let room = FreeRoom { devices: &devices, memory: &memory };
+        match self.watch.judge(Instant::now(), &pipeline, &groups, &of.placement, &room) {
+            WantVerdict::Present => Ok(()),
+            WantVerdict::Refused(refusal) => self.note_refusal(&of, &want, &groups, &refusal).await,
+            WantVerdict::Load(missing) => self.load(fleet, &of, want, &missing).await,
+        }
+    }
+
+    async fn load(
+        &mut self,
+        fleet: &Fleet,
+        of: &TargetFacts,
+        want: VariantWantRow,
+        missing: &[u64],
+    ) -> Result<(), ApplyError> {
+        let names = described(&of.groups(missing));
+        let reason = format!("requests of {} need {names}", want.pipeline);
+        let change = OnDemandChange::Load(missing.to_vec());
+        match self.change_target(fleet, of, change, reason.clone(), vec![want.pipeline.clone()]).await {
+            Ok(true) => {
+                self.watch.loaded(Instant::now(), &want.pipeline, missing.len());
+                self.note(&want.pipeline, &facts_of(&want, "loaded", &names, &reason)).await
+            }
+            Ok(false) => self.note_refusal(of, &want, missing, &WantRefusal::Room(names)).await,
+            Err(ApplyError::Held(_)) => self.note_refusal(of, &want, missing, &WantRefusal::Held).await,
+            Err(ApplyError::Stale(_)) => {
+                self.postponed.push(want);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes a target with another set of offers if the registered settings ask for it.
+    async fn follow_settings(&mut self, fleet: &Fleet) -> Result<(), ApplyError> {
+        let of = self.read_target().await?;
+        let wanted = |name: &String| Offering::of(of.settings.get(name));
+        let is_other = |(name, spec): &(&String, &PipelineSpec)| {
+            let tried = self.offered.get(*name).copied();
+            Offering::of(spec.replan.as_ref()) != wanted(name) && tried != Some(wanted(name))
+        };
+        let others: Vec<String> = of.specs.iter().filter(is_other).map(|(name, _)| name.clone()).collect();
+        if others.is_empty() {
+            return Ok(());
+        }
+        let reason = format!("requests of {} may have other variants loaded", others.join(", "));
+        match self.change_target(fleet, &of, OnDemandChange::None, reason, Vec::new()).await {
+            Ok(_) => {
+                let wanted: Vec<_> = others.into_iter().map(|name| (wanted(&name), name)).collect();
+                self.offered.extend(wanted.into_iter().map(|(offering, name)| (name, offering)));
+                Ok(())
+            }
+            Err(ApplyError::Stale(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn unload_idle(&mut self, fleet: &Fleet) -> Result<(), ApplyError> {
+        let of = self.read_target().await?;
+        let pipelines: Vec<&String> =
+            of.specs.keys().filter(|name| loaded_for_requests(&of.placement, name).next().is_some()).collect();
+        if pipelines.is_empty() {
+            return Ok(());
+        }
+        let period = now().timestamp() / PERIOD_S;
+        // A report may come a moment after its period.
+        let rows = store::drifts::used_since(&mut *self.app.pool.acquire().await?, period - 1).await?;
+        let is_used = |g: &&PlacedGroup| {
+            let names = (&g.pipeline, &g.task, &g.variant, &g.hardware);
+            rows.iter().any(|row| (&row.pipeline, &row.task, &row.variant, &row.hardware) == names)
+        };
+        let used: BTreeSet<u64> = of.placement.offered.iter().filter(is_used).map(|g| g.id).collect();
+        for name in pipelines {
+            let settings = of.on_demand(name).cloned().unwrap_or_default();
+            let idle = self.watch.idle(Instant::now(), name, &settings, &of.placement, &used);
+            if !idle.is_empty() {
+                // Another target was made: the others follow at the next look.
+                return self.unload(fleet, &of, name, &settings, &idle).await;
+            }
+        }
+        Ok(())
+    }
+
+    async fn unload(
+        &mut self,
+        fleet: &Fleet,
+        of: &TargetFacts,
+        pipeline: &str,
+        settings: &OnDemandSpec,
+        idle: &[IdleReplica],
+    ) -> Result<(), ApplyError> {
+        let groups: Vec<u64> = idle.iter().map(|replica| replica.group).collect();
+        let names = described(&of.groups(&groups));
+        let reason = format!("no request of {pipeline} has used {names} for {} s", settings.idle_s);
+        let change = OnDemandChange::Unload(idle.iter().map(|replica| replica.replica).collect());
+        match self.change_target(fleet, of, change, reason.clone(), vec![pipeline.to_owned()]).await {
+            Ok(true) => self.note(pipeline, &json!({"change": "unloaded", "groups": names, "reason": reason})).await,
+            // The next look tries again.
+            Ok(false) | Err(ApplyError::Stale(_) | ApplyError::Held(_)) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Makes the target in force anew with a change; returns whether it is another one.
+    async fn change_target(
+        &self,
+        fleet: &Fleet,
+        of: &TargetFacts,
+        on_demand: OnDemandChange,
+        reason: String,
+        heeds_holds_of: Vec<String>,
+    ) -> Result<bool, ApplyError> {
+        let proposal = Proposal {
+            plans: of.plans.clone(),
+            duplicates: DuplicatePipelines::LastWins,
+            replaces: Some(of.generation),
+            missing_devices: MissingDevices::Allowed,
+            specs: SpecSource::InForce,
+            on_demand,
+            reason,
+            hold: None,
+            heeds_holds_of,
+            lease: Some(self.lease),
+        };
+        Ok(apply_to(&self.app, &proposal, Some(&fleet.numbers())).await?.changed)
+    }
+
+    async fn note_refusal(
+        &mut self,
+        of: &TargetFacts,
+        want: &VariantWantRow,
+        groups: &[u64],
+        refusal: &WantRefusal,
+    ) -> Result<(), ApplyError> {
+        if !self.watch.is_news(Instant::now(), &want.pipeline, groups, refusal) {
+            return Ok(());
+        }
+        let (names, why) = (described(&of.groups(groups)), refusal.to_string());
+        tracing::info!(pipeline = want.pipeline, groups = names, why, "requests want variants that are not loaded");
+        self.note(&want.pipeline, &facts_of(want, "refused", &names, &why)).await
+    }
+
+    async fn note(&self, pipeline: &str, facts: &serde_json::Value) -> Result<(), ApplyError> {
+        let mut tx = self.app.pool.begin().await?;
+        fence(&mut tx, self.lease).await?;
+        store::events::insert(&mut tx, ON_DEMAND_EVENT, pipeline, facts).await?;
+        Ok(tx.commit().await?)
+    }
+}
+
+/// The facts of an event about a want.
+fn facts_of(want: &VariantWantRow, change: &str, groups: &str, reason: &str) -> serde_json::Value {
+    let VariantWantRow { accuracy_min, latency_ms_max, variants, .. } = want;
+    let asked = json!({"accuracy_min": accuracy_min, "latency_ms_max": latency_ms_max, "variants": variants});
+    json!({"change": change, "groups": groups, "reason": reason, "asked": asked})
+}
