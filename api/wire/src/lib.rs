@@ -12,6 +12,7 @@ mod check;
 pub mod convert;
 pub mod csv_lines;
 pub mod demand_source;
+mod evidence;
 pub mod explanation;
 pub mod json_schema;
 mod merge_patch;
@@ -25,12 +26,15 @@ pub mod profile_set;
 mod record;
 pub mod result_csv;
 pub mod result_file;
+pub mod row_measurement;
 pub mod scaling_plan;
+pub mod scaling_spec;
 pub mod simulation_file;
 pub mod spec;
 pub mod states;
 pub mod trace_csv;
 pub mod tree;
+pub mod utc_time;
 mod workload_check;
 pub mod workloads;
 mod yaml_bounds;
@@ -55,6 +59,7 @@ pub use result_file::{
     FrontierPointFile, PromisedPipelineFile, ResultDocument, ResultKind, SimulatedChangesFile, SimulatedClassesFile,
     SimulatedSeriesFile, read_result,
 };
+pub use row_measurement::{GroupProfileFile, RowMeasurement};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use simulation_file::{SimulatedPipelineFile, SimulationFile};
 pub use spec::{
@@ -62,9 +67,10 @@ pub use spec::{
     ValidationSpec, VariantSpec,
 };
 pub use states::{
-    AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope,
+    AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ProfileJobState, ReplanMode, ReplicaState, Scope,
     TraceKind, UnknownState,
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;
+pub use utc_time::{parse_utc, utc_text};
 pub use workloads::{KubernetesSpec, WorkloadSpec};

@@ -4,7 +4,9 @@ use crate::bad_input::{BadInput, near_named};
 use crate::check::read;
 use crate::convert::{deployed_of, objective_of};
 use crate::record::{FileKind, record};
-use crate::spec::{ApplicationSpec, HardwareSpec, ProblemSpec, ScalingFileSpec, ScalingSpec, ScalingVariantSpec};
+use crate::evidence::evidence_of;
+use crate::scaling_spec::{ApplicationSpec, ScalingFileSpec, ScalingSpec, ScalingVariantSpec};
+use crate::spec::{HardwareSpec, ProblemSpec};
 use crate::tree::parse_tree;
 use apportion_domain::pipeline::{NUMBER_MAX, escape};
 use apportion_domain::problem::check_hardware;
@@ -103,8 +105,8 @@ impl ProblemSpec {
         let Some(objective) = objective.filter(|_| problems.is_empty()) else { return Err(Invalids(problems)) };
         let deployed = deployed_of(&self.deployed, &pipelines, &hardware, "/deployed")?;
         let switching_weight = self.switching.as_ref().map_or(0.0, |s| s.weight);
-        let notes = self.notes.clone();
-        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, notes })
+        let (notes, evidence) = (self.notes.clone(), evidence_of(&self.pipelines));
+        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, notes, evidence })
     }
 }
 

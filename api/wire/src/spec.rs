@@ -3,6 +3,7 @@
 
 use crate::demand_source::{DemandSourceSpec, DeploymentSourceSpec};
 use crate::record::{FileKind, record};
+use crate::row_measurement::RowMeasurement;
 use crate::states::ReplanMode;
 use crate::workloads::KubernetesSpec;
 use apportion_domain::{
@@ -261,6 +262,9 @@ record! {
         /// Fraction of a device: 1 (default), 0.5, 0.25 or 0.125.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub share: Option<f64> => optional,
+        /// How it was measured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub measured: Option<RowMeasurement> => optional.or_null(),
     }
 }
 
@@ -378,6 +382,9 @@ record! {
         /// Whether plans count with measured latencies and fan-outs that differ from the profile; default true.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub correct_profiles: Option<bool> => optional,
+        /// Whether a latency that differs from its profile for long is measured again by a profile job; default false.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub profile_on_drift: Option<bool> => optional,
         /// The objective of its plans; default `hardware_then_accuracy`. The budget is that of this pipeline alone. With
         /// `min_cost`, a new plan comes into force only if it saves more on the last loads than the change costs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -404,81 +411,12 @@ impl Default for ReplanSpec {
             ladder: None,
             ladder_headroom: None,
             correct_profiles: None,
+            profile_on_drift: None,
             objective: None,
             demand: None,
             deployed: None,
             kubernetes: None,
         }
-    }
-}
-
-record! {
-    /// A file with a scaling problem (INFaaS section 4.2.1) instead of pipelines.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ScalingFileSpec {
-        /// Version of the format: 1.
-        pub version: u32 => required,
-        /// The problem.
-        pub scaling: ScalingSpec => required,
-    }
-}
-
-record! {
-    /// A scaling problem.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ScalingSpec {
-        /// Weight of load latency, 1/s.
-        pub lambda: f64 => required,
-        /// Total amount of each resource.
-        pub resources: BTreeMap<String, f64> => required,
-        /// Applications.
-        pub applications: Vec<ApplicationSpec> => required,
-    }
-}
-
-record! {
-    /// One application of a scaling problem.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ApplicationSpec {
-        /// Unique name.
-        pub name: String => required,
-        /// Its load.
-        pub load_qps: f64 => required,
-        /// Spare load; default 0.
-        #[serde(default)]
-        pub slack_qps: f64 => optional,
-        /// Its latency objective.
-        pub slo_ms: f64 => required,
-        /// Its variants.
-        pub variants: Vec<ScalingVariantSpec> => required,
-    }
-}
-
-record! {
-    /// One variant of an application.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ScalingVariantSpec {
-        /// Unique in its application.
-        pub name: String => required,
-        /// Its load at saturation.
-        pub saturation_qps: f64 => required,
-        /// Inference latency.
-        pub latency_ms: f64 => required,
-        /// Load latency in seconds; default 0.
-        #[serde(default)]
-        pub load_s: f64 => optional,
-        /// Running cost per second.
-        pub cost_per_s: f64 => required,
-        /// Amount of each resource that one replica uses; default 0.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        pub resources: BTreeMap<String, f64> => optional,
-        /// Replicas running now; default 0.
-        #[serde(default)]
-        pub running: u32 => optional,
     }
 }
 

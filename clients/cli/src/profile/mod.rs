@@ -13,14 +13,15 @@ mod settings;
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
 use self::backend::{InputShape, ProfiledBackend};
-use self::rows::{MeasuredPlace, measured_row, tensor_specs};
+use self::rows::{MeasuredPlace, check_noise, measured_row, tensor_specs};
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
 use crate::service::authorization;
 use anyhow::{Context, Result};
 use apportion_profiler::{
-    Clock, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, THREADS_DEFAULT,
-    TaskFiles, Tensor, ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
+    BackendLoader, Clock, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
+    Provenance, Provider, THREADS_DEFAULT, TaskFiles, Tensor, ValidationFiles, VariantFile, find_library, onnx_loader,
+    profile_pipeline,
 };
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
@@ -80,6 +81,9 @@ pub struct ProfileArgs {
     /// Provider of the variants: `cpu` or `cuda`. It is an error if they cannot run there.
     #[arg(long, default_value = "cpu")]
     provider: Provider,
+    /// Refuse measurements of a noisy machine: nothing is written or registered then.
+    #[arg(long)]
+    strict: bool,
     /// CUDA's number of the device, with `--provider cuda`.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -116,6 +120,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         ProfiledBackend::Onnx => profile_here(args, file, &spec)?,
         ProfiledBackend::Remote(url) => profile_there(args, file, url, &spec)?,
     };
+    check_noise(&profiled.set.rows, args.strict)?;
     let (pipeline, set) = (without_files(tree), &profiled.set);
     if let Some(base) = &args.register {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
@@ -146,7 +151,8 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     if clock == Clock::Processor && args.provider != Provider::Cpu {
         return Err(BadInput::one("--clock", "", &args.clock, "wall: with this provider a device computes").into());
     }
-    let options = MeasureOptions { batches: batches(args), multiple: args.multiple, clock, ..MeasureOptions::default() };
+    let point = PointRule { clock, ..PointRule::default() };
+    let options = MeasureOptions { batches: batches(args), multiple: args.multiple, point, ..MeasureOptions::default() };
     let running = ExecutionSettings { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
     warn_if_busy();
     let bar = spinner("profiling");
@@ -155,7 +161,9 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     let probe = |file: &Path, batch: &[Tensor]| memory::measure(&library, running, file, batch);
     let measured = profile_pipeline(&files, &onnx_loader(library.clone(), running), &probe, &options, &mut report);
     bar.finish_and_clear();
-    let set = profile_set(&measured.context("profiling")?, &args.hardware);
+    let loader = BackendLoader::Onnx { library, provider: args.provider, threads: THREADS_DEFAULT };
+    let provenance = Provenance::of(&loader, args.device);
+    let set = profile_set(&measured.context("profiling")?, &args.hardware, &provenance);
     let text = tables(&set);
     Ok(ProfiledPipeline { set, files: files.tasks, text })
 }
@@ -218,14 +226,14 @@ fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles
     })
 }
 
-fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
+fn profile_set(measured: &Measured, hardware: &str, provenance: &Provenance) -> ProfileSet {
     let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for task in &measured.tasks {
         let (inputs, outputs) = (tensor_specs(&task.inputs), tensor_specs(&task.outputs));
         tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs });
         for variant in &task.variants {
             let (task, name) = (task.name.clone(), variant.name.clone());
-            let place = MeasuredPlace { task: &task, variant: &name, hardware };
+            let place = MeasuredPlace { task: &task, variant: &name, hardware, provenance };
             rows.extend(variant.rows.iter().map(|point| measured_row(place, point)));
             let counts = |c: &apportion_domain::FanoutCounts| c.0.iter().copied().collect::<BTreeMap<u32, f64>>();
             variants.push(MeasuredVariant {

@@ -65,7 +65,7 @@ pub fn problem(seed: u64, rule: LatencyRule) -> Problem {
         Objective { mode, latency_rule: rule, budget_per_hour: d.once_in(4).then(|| 2.0 + d.below(14) as f64 / 2.0) };
     let deployed = if d.once_in(3) { deployed(&mut d, &pipelines) } else { Vec::new() };
     let switching_weight = d.pick(&[0.0, 0.0, 100.0, 1000.0]);
-    let draft = ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, notes: Vec::new() };
+    let draft = ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, ..ProblemDraft::default() };
     Problem::new(draft).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
 }
 

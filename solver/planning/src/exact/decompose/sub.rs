@@ -114,6 +114,7 @@ impl Subproblem {
             deployed: deployed.map(|d| apportion_domain::Deployed { pipeline: PipelineIndex(0), ..d }).collect(),
             switching_weight: problem.switching_weight,
             notes: Vec::new(),
+            evidence: Vec::new(),
         };
         let problem = Problem::new(draft).expect("a part of a valid problem is valid");
         let part = PipelineSpace { index: PipelineIndex(0), weight: 1.0, ..space.parts[p].clone() };
