@@ -13,7 +13,7 @@ use apportion_protocol::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use apportion_tls::AuthoritiesError;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
@@ -230,8 +230,9 @@ async fn run_session(
     stop: &CancellationToken,
 ) -> End {
     let mut welcome = false;
-    let mut ack = handle.ack.clone();
+    let (mut ack, mut measured) = (handle.ack.clone(), handle.measured.clone());
     ack.mark_changed();
+    measured.mark_changed();
     let mut report = report_interval(1_000);
     let late = tokio::time::sleep(WELCOME_MAX);
     tokio::pin!(late);
@@ -255,13 +256,14 @@ async fn run_session(
                 Err(status) => return End::Again(format!("{:?}: {}", status.code(), status.message())),
             },
             () = &mut late, if !welcome => return End::Again(format!("no welcome came within {WELCOME_MAX:?}")),
-            changed = ack.changed(), if welcome => {
-                if changed.is_err() {
-                    return End::Left;
-                }
-                let Some(ack) = ack.borrow_and_update().clone() else { continue };
-                agent_message::Message::Ack(ack)
-            }
+            told = next_of(&mut ack), if welcome => match told {
+                Some(ack) => agent_message::Message::Ack(ack),
+                None => return End::Left,
+            },
+            told = next_of(&mut measured), if welcome => match told {
+                Some(measurement) => agent_message::Message::Measurement(measurement),
+                None => return End::Left,
+            },
             _ = report.tick(), if welcome => match counted(handle).await {
                 Some(report) => agent_message::Message::Report(report),
                 None => return End::Left,
@@ -274,6 +276,17 @@ async fn run_session(
         // A control plane that takes no messages needs another stream.
         if outbox.try_send(agent_message_of(say)).is_err() {
             return End::Again("the stream takes no more messages".into());
+        }
+    }
+}
+
+/// The next value of the loop; `None` if the loop is gone.
+async fn next_of<T: Clone>(told: &mut watch::Receiver<Option<T>>) -> Option<T> {
+    loop {
+        told.changed().await.ok()?;
+        let value = told.borrow_and_update().clone();
+        if value.is_some() {
+            return value;
         }
     }
 }
@@ -327,6 +340,8 @@ async fn handle_control_message(
             AgentCommand::Welcome(welcome.agent, Source { join, url: welcome.files_url, token, connector })
         }
         control_message::Message::Target(target) => AgentCommand::Target(Box::new(target)),
+        control_message::Message::Measure(order) => AgentCommand::Measure(Box::new(order)),
+        control_message::Message::StopMeasuring(stop) => AgentCommand::StopMeasuring(stop.claim),
         control_message::Message::Refused(refused) => return Some(End::Refused(refused.reason(), refused.detail)),
     };
     handle.commands.send(command).await.is_err().then_some(End::Left)

@@ -3,8 +3,8 @@
 //! The answer comes from NVML, whose library is opened at run time. Without that library or a device there is no answer,
 //! and never a zero.
 
-use nvml_wrapper::{Device, Nvml};
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 use std::sync::Arc;
 
 /// Where drivers put the library; the name without a version is there only where programs are built.

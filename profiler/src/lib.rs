@@ -29,10 +29,9 @@ pub mod served;
 pub mod validate;
 
 pub use apportion_executor::backend::{
-    Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, RemoteBackend, RemoteStatistics, RemoteVariantError,
-    Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
+    Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, RemoteBackend, RemoteStatistics,
+    RemoteVariantError, Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
 };
-pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
 pub use apportion_executor::measuring::interval::QuantileInterval;
 pub use apportion_executor::measuring::noise::NOISE_MAX;
@@ -40,6 +39,7 @@ pub use apportion_executor::measuring::point::{Clock, PointRule};
 pub use apportion_executor::measuring::processor;
 pub use apportion_executor::measuring::provenance::{Provenance, VERSION};
 pub use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, RunConditions, fit_profile};
+pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
 pub use labels::LabelsError;

@@ -2,8 +2,8 @@
 
 use apportion_needs::{Need, need};
 use apportion_profiler::{
-    EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule, TaskFiles, ValidationFiles,
-    VariantFile, find_library, onnx_loader, profile_pipeline,
+    EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule, TaskFiles,
+    ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,8 +2,8 @@
 //!
 //! Each process reads the target from the database and hands it to the streams that it holds.
 
-use crate::app::parts::ServicePart;
 use crate::app::App;
+use crate::app::parts::ServicePart;
 use crate::decide::link_keys::{FleetKey, FleetKeys, PushedTarget};
 use crate::store;
 use apportion_protocol::v1;

@@ -211,8 +211,14 @@ mod tests {
     #[test]
     fn equal_rows_in_another_order_are_the_same_latencies() {
         let figure = drift(FigureKind::Latency, "t4", 1.0).figure;
-        let row =
-            |batch, latency_ms| ProfileRowSpec { hardware: "t4".into(), batch, latency_ms, p99_ms: None, share: None, measured: None };
+        let row = |batch, latency_ms| ProfileRowSpec {
+            hardware: "t4".into(),
+            batch,
+            latency_ms,
+            p99_ms: None,
+            share: None,
+            measured: None,
+        };
         let with = |rows: Vec<ProfileRowSpec>| {
             let mut spec = spec();
             spec.tasks[0].variants[0].profile = Some(rows);

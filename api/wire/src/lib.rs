@@ -67,8 +67,8 @@ pub use spec::{
     ValidationSpec, VariantSpec,
 };
 pub use states::{
-    AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ProfileJobState, ReplanMode, ReplicaState, Scope,
-    TraceKind, UnknownState,
+    AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ProfileJobState, ReplanMode,
+    ReplicaState, Scope, TraceKind, UnknownState,
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;

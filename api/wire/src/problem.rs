@@ -3,8 +3,8 @@
 use crate::bad_input::{BadInput, near_named};
 use crate::check::read;
 use crate::convert::{deployed_of, objective_of};
-use crate::record::{FileKind, record};
 use crate::evidence::evidence_of;
+use crate::record::{FileKind, record};
 use crate::scaling_spec::{ApplicationSpec, ScalingFileSpec, ScalingSpec, ScalingVariantSpec};
 use crate::spec::{HardwareSpec, ProblemSpec};
 use crate::tree::parse_tree;

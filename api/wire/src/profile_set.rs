@@ -185,7 +185,14 @@ impl PipelineSpec {
             let rows = variant.profile.get_or_insert_default();
             if rows.is_empty() {
                 let hardware = hardware[0].name.clone();
-                rows.push(ProfileRowSpec { hardware, batch: 1, latency_ms: 1.0, p99_ms: None, share: None, measured: None });
+                rows.push(ProfileRowSpec {
+                    hardware,
+                    batch: 1,
+                    latency_ms: 1.0,
+                    p99_ms: None,
+                    share: None,
+                    measured: None,
+                });
             }
         }
         if let Err(e) = stand_in.to_domain(&hardware, "") {

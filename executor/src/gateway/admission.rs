@@ -273,11 +273,23 @@ mod tests {
         let (commands, _) = mpsc::channel(1);
         let (_, view) = watch::channel(NodeView::default());
         let (_, ack) = watch::channel(None);
+        let (_, measured) = watch::channel(None);
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
         let (status, link_keys) = (Arc::default(), crate::peers::LinkKeys::default());
-        let handle =
-            AgentHandle { events, requests, commands, view, ack, started, devices, tracer: None, link_keys, status };
+        let handle = AgentHandle {
+            events,
+            requests,
+            commands,
+            view,
+            ack,
+            measured,
+            started,
+            devices,
+            tracer: None,
+            link_keys,
+            status,
+        };
         (Gateway::new(handle), inbox)
     }
 

@@ -13,7 +13,7 @@ mod settings;
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
 use self::backend::{InputShape, ProfiledBackend};
-use self::rows::{MeasuredPlace, check_noise, measured_row, tensor_specs};
+use self::rows::{MeasuredPlace, NoiseRule, check_noise, measured_row, tensor_specs};
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
 use crate::service::authorization;
@@ -120,7 +120,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         ProfiledBackend::Onnx => profile_here(args, file, &spec)?,
         ProfiledBackend::Remote(url) => profile_there(args, file, url, &spec)?,
     };
-    check_noise(&profiled.set.rows, args.strict)?;
+    check_noise(&profiled.set.rows, if args.strict { NoiseRule::Refuse } else { NoiseRule::Warn })?;
     let (pipeline, set) = (without_files(tree), &profiled.set);
     if let Some(base) = &args.register {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;

@@ -54,11 +54,20 @@ fn row_measurement(Provenance { device, software }: &Provenance, point: &Profile
     }
 }
 
+/// What happens to measurements of a noisy machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoiseRule {
+    /// A warning says so.
+    Warn,
+    /// They are refused.
+    Refuse,
+}
+
 /// Says which rows were measured on a noisy machine.
 ///
 /// # Errors
-/// With `--strict`, the noisiest of them.
-pub fn check_noise(rows: &[MeasuredRow], is_strict: bool) -> Result<(), Failure> {
+/// If the rule refuses them.
+pub fn check_noise(rows: &[MeasuredRow], rule: NoiseRule) -> Result<(), Failure> {
     let noise = |row: &MeasuredRow| row.measured.as_ref().and_then(|measured| measured.noise).unwrap_or(0.0);
     let noisy: Vec<&MeasuredRow> = rows.iter().filter(|row| noise(row) > NOISE_MAX).collect();
     let Some(worst) = noisy.iter().max_by(|a, b| noise(a).total_cmp(&noise(b))) else { return Ok(()) };
@@ -71,7 +80,7 @@ pub fn check_noise(rows: &[MeasuredRow], is_strict: bool) -> Result<(), Failure>
         worst.batch,
         noise(worst)
     );
-    if is_strict {
+    if rule == NoiseRule::Refuse {
         return Err(Failure::Broken(anyhow::anyhow!("--strict: {said}")));
     }
     eprintln!("warning: {said}");
@@ -108,9 +117,9 @@ mod tests {
     #[test]
     fn noise_is_refused_only_if_asked() {
         let noisy = [row(1, 0.0), row(2, 0.3), row(4, 0.2)];
-        assert!(check_noise(&noisy, false).is_ok());
-        let refused = check_noise(&noisy, true).expect_err("two rows are noisy").to_string();
+        assert!(check_noise(&noisy, NoiseRule::Warn).is_ok());
+        let refused = check_noise(&noisy, NoiseRule::Refuse).expect_err("two rows are noisy").to_string();
         assert!(refused.contains("2 of 3 latencies") && refused.contains("v at batch 2: noise 0.30"), "{refused}");
-        assert!(check_noise(&noisy[..1], true).is_ok());
+        assert!(check_noise(&noisy[..1], NoiseRule::Refuse).is_ok());
     }
 }
