@@ -1,12 +1,13 @@
 //! How does one service process start and stop?
 
 use crate::act::{
-    actuate, advise, agent_records, announce, connections, heartbeats, leader, machines, model_files, push, scalers,
-    sessions::Sessions, webhooks,
+    actuate, advise, agent_records, announce, connections, heartbeats, leader, machines, measuring, model_files, push,
+    scalers, sessions::Sessions, webhooks,
 };
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
+use crate::app::measurements::Measurements;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
 use crate::app::{App, AppState, clock};
@@ -238,6 +239,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         fleet_changed: Notify::new(),
         heartbeats: Heartbeats::default(),
         records: AgentRecords::default(),
+        measurements: Measurements::default(),
         prometheus,
         kubernetes,
         substrates,
@@ -284,6 +286,7 @@ fn start_parts(
         app.run(ServicePart::Heartbeats, heartbeats::run(app.clone())),
         app.run(ServicePart::Records, agent_records::run(app.clone())),
         app.run(ServicePart::Jobs, jobs::run(app.clone())),
+        app.run(ServicePart::Measuring, measuring::run(app.clone())),
         app.run(ServicePart::Leader, leader::run(app.clone())),
         app.run(ServicePart::Advisor, advise::run(app.clone())),
         app.run(ServicePart::Webhooks, webhooks::run(app.clone())),

@@ -38,7 +38,7 @@ pub use apportion_executor::measuring::noise::NOISE_MAX;
 pub use apportion_executor::measuring::point::{Clock, PointRule};
 pub use apportion_executor::measuring::processor;
 pub use apportion_executor::measuring::provenance::{Provenance, VERSION};
-pub use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, RunConditions, fit_profile};
+pub use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, TimingConditions, fit_profile};
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};

@@ -10,7 +10,7 @@ use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
 use apportion_executor::measuring::noise::level_noise;
 use apportion_executor::measuring::point::{PointRule, STEADY_WARM_UP_RUNS, TIME_MS_MIN, time_runs, warm_up};
 use apportion_executor::measuring::rows::windows;
-use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, RunConditions, fit_profile};
+use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, TimingConditions, fit_profile};
 use apportion_executor::tensor::Tensor;
 use std::collections::BTreeMap;
 
@@ -155,7 +155,7 @@ fn time_served(
     let before = backend.statistics()?;
     let times_ms = time_runs(backend, &windows, &rule, &|| false)?.expect(NEVER);
     let seen = before.zip(backend.statistics()?).map(|(before, after)| after.since(before));
-    let conditions = RunConditions { noise: level_noise(&times_ms), ..warm };
+    let conditions = TimingConditions { noise: level_noise(&times_ms), ..warm };
     Ok(without_queue(BatchTimes { batch, times_ms, conditions }, seen))
 }
 
@@ -179,7 +179,7 @@ mod tests {
 
     /// Two batches of four rows after a steady warm-up.
     fn two_runs() -> BatchTimes {
-        let conditions = RunConditions { warm_up_runs: 10, is_steady: true, noise: 0.0 };
+        let conditions = TimingConditions { warm_up_runs: 10, is_steady: true, noise: 0.0 };
         BatchTimes { batch: 4, times_ms: vec![30.0, 31.0], conditions }
     }
 

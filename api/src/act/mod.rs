@@ -19,6 +19,7 @@ pub mod leader;
 pub mod lease;
 mod load_failures;
 pub mod machines;
+pub mod measuring;
 mod messages;
 pub mod model_files;
 pub mod preview;

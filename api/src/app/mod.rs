@@ -5,6 +5,7 @@ pub mod agent_records;
 pub mod clock;
 pub mod counts;
 pub mod heartbeats;
+pub mod measurements;
 pub mod parts;
 pub mod prometheus_access;
 pub mod rate_limit;
@@ -16,6 +17,7 @@ use apportion_kubernetes::KubernetesClient;
 use apportion_protocol::v1;
 use apportion_substrates::Substrates;
 use heartbeats::Heartbeats;
+use measurements::Measurements;
 use parts::{Parts, ServicePart};
 use prometheus_access::PrometheusAccess;
 use sqlx::PgPool;
@@ -50,6 +52,8 @@ pub struct AppState {
     pub heartbeats: Heartbeats,
     /// Messages of agents that wait for the database.
     pub records: AgentRecords,
+    /// Orders to measure, and measurements that wait for the database.
+    pub measurements: Measurements,
     /// The Prometheus servers that it may ask.
     pub prometheus: PrometheusAccess,
     /// The Kubernetes whose workloads it scales; `None`: it scales none.

@@ -7,6 +7,7 @@
 //! What belongs here: decisions as pure functions and machines. Facts and moments are arguments. What never does: clocks,
 //! the database, tokio. `act` reads the facts, asks this module, and carries the answers out.
 
+pub mod batch_choice;
 pub mod broken_variants;
 pub mod budget;
 pub mod change;
@@ -23,8 +24,10 @@ pub mod link_keys;
 pub mod load_failures;
 pub mod machines;
 pub mod measured;
+pub mod measurement;
 pub mod membership;
 pub mod placement;
+pub mod profile_job;
 pub mod replacement;
 pub mod replan;
 pub mod report_delay;

@@ -25,7 +25,7 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-pub const KINDS: [&str; 18] = [
+pub const KINDS: [&str; 19] = [
     "target",
     "decision",
     "plan",
@@ -44,6 +44,7 @@ pub const KINDS: [&str; 18] = [
     "machines",
     "times",
     "drift",
+    "profile-job",
 ];
 
 /// An event.

@@ -4,8 +4,8 @@ use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, comparisons, decisions, demand, drift, events, explanations, files, frontiers, hardware, health,
-    holds, loads, machines, metrics, pipelines, plan_diff, plans, profiles, schedules, simulations, target, times, tokens,
-    traces, webhooks,
+    holds, loads, machines, metrics, pipelines, plan_diff, plans, profile_jobs, profiles, schedules, simulations, target,
+    times, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};
@@ -44,6 +44,11 @@ use utoipa_swagger_ui::SwaggerUi;
         profiles::get,
         profiles::put,
         profiles::delete,
+        profile_jobs::list,
+        profile_jobs::post,
+        profile_jobs::get,
+        profile_jobs::cancel,
+        profile_jobs::delete,
         files::get,
         files::head,
         files::put,

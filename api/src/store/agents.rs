@@ -46,13 +46,16 @@ pub struct AgentRow {
     pub hops: Option<Value>,
     /// The times of its last loads.
     pub load_times: Value,
+    /// Its devices that measure for profile jobs.
+    pub measured: Vec<i32>,
 }
 
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times from agents ",
+             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times,
+             array(select device from device_claims where agent = agents.number order by device) as measured from agents ",
             $rest
         )
     };

@@ -4,7 +4,7 @@ use super::interval::{TAIL_RUNS_MIN, is_narrow};
 use super::noise::{calculation_noise, level_noise};
 use super::percentiles::{STEADY_RUNS, is_steady};
 use super::processor::thread_time;
-use super::stats::{BatchTimes, RunConditions};
+use super::stats::{BatchTimes, TimingConditions};
 use crate::backend::{Backend, BackendError};
 use apportion_node::tensor::Tensor;
 use std::time::{Duration, Instant};
@@ -78,7 +78,7 @@ pub fn time_point(
     let noise = if rule.clock == Clock::Wall { calculation_noise() } else { 0.0 };
     let Some(times_ms) = time_runs(backend, windows, rule, is_stopped)? else { return Ok(None) };
     let noise = noise.max(level_noise(&times_ms));
-    let conditions = RunConditions { noise, ..warm };
+    let conditions = TimingConditions { noise, ..warm };
     Ok(Some(BatchTimes { batch, times_ms, conditions }))
 }
 
@@ -91,7 +91,7 @@ pub fn warm_up(
     windows: &[Vec<Tensor>],
     rule: &PointRule,
     is_stopped: &dyn Fn() -> bool,
-) -> Result<Option<RunConditions>, BackendError> {
+) -> Result<Option<TimingConditions>, BackendError> {
     let (begun, mut times_ms) = (Instant::now(), Vec::new());
     let most = if rule.clock == Clock::Wall { WARM_UP_RUNS_MAX.max(rule.warm_up_runs) } else { rule.warm_up_runs };
     for inputs in windows.iter().cycle().take(most as usize) {
@@ -105,7 +105,7 @@ pub fn warm_up(
         }
     }
     let warm_up_runs = u32::try_from(times_ms.len()).unwrap_or(u32::MAX);
-    Ok(Some(RunConditions { warm_up_runs, is_steady: is_steady(&times_ms), noise: 0.0 }))
+    Ok(Some(TimingConditions { warm_up_runs, is_steady: is_steady(&times_ms), noise: 0.0 }))
 }
 
 /// Milliseconds of each run of these batches, one after the other, as often as the rule says.

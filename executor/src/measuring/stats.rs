@@ -22,7 +22,7 @@ pub struct ProfilePoint {
     /// Where the 99th percentile is, as it was measured.
     pub tail: QuantileInterval,
     /// What else is known of the runs.
-    pub conditions: RunConditions,
+    pub conditions: TimingConditions,
 }
 
 /// The measured times of batches of one size.
@@ -33,12 +33,12 @@ pub struct BatchTimes {
     /// The time of each run, in milliseconds; at least one.
     pub times_ms: Vec<f64>,
     /// What else is known of them.
-    pub conditions: RunConditions,
+    pub conditions: TimingConditions,
 }
 
 /// What is known of some runs beside their times.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct RunConditions {
+pub struct TimingConditions {
     /// Runs before them that did not count.
     pub warm_up_runs: u32,
     /// Whether the times had stopped changing when the warm-up ended.
@@ -82,7 +82,7 @@ mod tests {
     #[test]
     fn rows_never_fall_and_tails_exceed_medians() {
         let samples = [(1, [4.0, 5.0, 9.0]), (2, [3.0, 3.0, 3.0]), (4, [8.0, 8.0, 8.0])];
-        let conditions = RunConditions { warm_up_runs: 3, is_steady: true, noise: 0.25 };
+        let conditions = TimingConditions { warm_up_runs: 3, is_steady: true, noise: 0.25 };
         let samples = samples.map(|(batch, times_ms)| BatchTimes { batch, times_ms: times_ms.into(), conditions });
         let rows = fit_profile(&samples, 10.0);
         let seen: Vec<_> = rows.iter().map(|r| (r.batch, r.latency_ms, r.p95_ms, r.p99_ms, r.repeats)).collect();

@@ -5,6 +5,7 @@
 
 mod fleet;
 mod load;
+mod profiling;
 mod schedules;
 
 use super::apply::{ApplyError, fence};
@@ -21,6 +22,7 @@ use crate::store::{self, leases::HeldLease, schedules::FiringRow};
 use apportion_wire::FiringState;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
+use profiling::ProfilingWatch;
 use schedules::{ScheduleWatch, ScheduledRound};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -53,6 +55,8 @@ const KEEP_DECISIONS_DAYS: i64 = 30;
 const KEEP_MACHINES_DAYS: i64 = 30;
 /// Days that firings of schedules are kept.
 const KEEP_FIRINGS_DAYS: i64 = 30;
+/// Days that profile jobs are kept after their end.
+const KEEP_PROFILE_JOBS_DAYS: i64 = 90;
 
 /// Leads whenever no other process does, until the service stops.
 pub async fn run(app: App) {
@@ -102,6 +106,7 @@ struct Leader {
     load: LoadWatch,
     schedules: ScheduleWatch,
     drift: DriftWatch,
+    profiling: ProfilingWatch,
     /// Why the next round begins before the period is over.
     early: Option<EarlyRound>,
     round: Option<RunningRound>,
@@ -118,6 +123,7 @@ impl Leader {
             load: LoadWatch::new(app.clone(), lease),
             schedules: ScheduleWatch::new(app.clone(), lease),
             drift: DriftWatch::new(app.clone(), lease),
+            profiling: ProfilingWatch::new(app.clone(), lease),
             app,
             lease,
             early: None,
@@ -139,6 +145,7 @@ impl Leader {
             self.early = Some(EarlyRound { why: why.into(), cause });
         }
         self.follow_drifts().await?;
+        self.profiling.follow_jobs().await?;
         self.end_round().await?;
         self.schedules.fire_due().await?;
         self.begin_scheduled_round().await?;
@@ -277,6 +284,7 @@ impl Leader {
         store::holds::forget(&mut db, now()).await?;
         store::machines::forget(&mut db, now() - chrono::Duration::days(KEEP_MACHINES_DAYS)).await?;
         store::schedules::forget_firings(&mut db, now() - chrono::Duration::days(KEEP_FIRINGS_DAYS)).await?;
+        store::profile_jobs::forget(&mut db, now() - chrono::Duration::days(KEEP_PROFILE_JOBS_DAYS)).await?;
         Ok(())
     }
 }

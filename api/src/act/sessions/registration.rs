@@ -91,6 +91,7 @@ fn agent_row(register: &v1::Register, session: Uuid) -> AgentRow {
         cordoned: false,
         hops: None,
         load_times: json!([]),
+        measured: Vec::new(),
     }
 }
 
