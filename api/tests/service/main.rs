@@ -19,6 +19,7 @@ mod machines;
 mod openapi;
 mod page;
 mod plans;
+mod profile_jobs;
 mod replan;
 mod schedules;
 mod stored_plans;
