@@ -89,7 +89,14 @@ struct Measurer(std::process::Child);
 impl Measurer {
     fn start(cluster: &Cluster, folder: &Path, hardware: &str) -> Self {
         let mut command = Command::new(apportion_tests::programs().join("apportion-agent"));
-        command.args(["--join", &cluster.join_address(), "--token", cluster.join_token(), "--name", hardware]);
+        command.args([
+            "--join",
+            &format!("http://{}", cluster.join_address()),
+            "--token",
+            cluster.join_token(),
+            "--name",
+            hardware,
+        ]);
         command.args(["--hardware", hardware, "--devices", "1", "--http", "127.0.0.1:0", "--data", "127.0.0.1:0"]);
         command.arg("--state-dir").arg(folder.join(hardware));
         let log = std::fs::File::create(folder.join(format!("{hardware}.log"))).expect("a log file");

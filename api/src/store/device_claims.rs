@@ -158,8 +158,8 @@ pub async fn note_yielded(db: &mut PgConnection, claim: i64, why: &str) -> Resul
 /// The database's.
 pub async fn set_order(db: &mut PgConnection, claim: i64, order: Option<NewOrder<'_>>) -> Result<i64> {
     sqlx::query_scalar(
-        "update device_claims set task = $2, variant = $3, batch = $4, point = point + case when $2::text is null then 0 else 1 end
-         where claim = $1 returning point",
+        "update device_claims set task = $2, variant = $3, batch = $4,
+         point = point + case when $2::text is null then 0 else 1 end where claim = $1 returning point",
     )
     .bind(claim)
     .bind(order.map(|order| order.task))

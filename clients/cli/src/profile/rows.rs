@@ -72,8 +72,8 @@ pub fn check_noise(rows: &[MeasuredRow], rule: NoiseRule) -> Result<(), Failure>
     let noisy: Vec<&MeasuredRow> = rows.iter().filter(|row| noise(row) > NOISE_MAX).collect();
     let Some(worst) = noisy.iter().max_by(|a, b| noise(a).total_cmp(&noise(b))) else { return Ok(()) };
     let said = format!(
-        "{} of {} latencies were measured on a noisy machine, the worst being {} at batch {}: noise {:.2}, expected at most \
-         {NOISE_MAX}; end other work on it and measure again",
+        "{} of {} latencies were measured on a noisy machine, the worst being {} at batch {}: noise {:.2}, expected at \
+         most {NOISE_MAX}; end other work on it and measure again",
         noisy.len(),
         rows.len(),
         worst.variant,
