@@ -32,7 +32,7 @@ pub mod units;
 pub mod variant;
 
 pub use estimate::{Estimate, EstimateMethod, JudgedLoad, JudgedOn, JudgedPipeline, JudgedVerdict, TaskWaiting};
-pub use evidence::{GroupEvidence, ProfileEvidence};
+pub use evidence::ProfileEvidence;
 pub use hardware::{Hardware, Share};
 pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, VariantIndex};
 pub use invalid::{Invalid, Invalids};

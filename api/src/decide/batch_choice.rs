@@ -94,7 +94,8 @@ mod tests {
     #[test]
     fn three_sizes_are_enough_on_a_line() {
         let sizes: Vec<u32> = (1..=64).collect();
-        for curve in [|n: u32| 5.0 + 2.0 * f64::from(n), |_: u32| 7.0] {
+        let curves: [fn(u32) -> f64; 2] = [|n| 5.0 + 2.0 * f64::from(n), |_| 7.0];
+        for curve in curves {
             assert_eq!(measured(&sizes, curve).iter().map(|m| m.batch).collect::<Vec<_>>(), [1, 8, 64]);
         }
         assert_eq!(measured(&[4], |_| 1.0).len(), 1);
