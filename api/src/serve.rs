@@ -7,7 +7,7 @@ use crate::act::{
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
 use crate::app::heartbeats::Heartbeats;
-use crate::app::measurements::Measurements;
+use crate::app::measurements::MeasureQueue;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
 use crate::app::{App, AppState, clock};
@@ -239,7 +239,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         fleet_changed: Notify::new(),
         heartbeats: Heartbeats::default(),
         records: AgentRecords::default(),
-        measurements: Measurements::default(),
+        measurements: MeasureQueue::default(),
         prometheus,
         kubernetes,
         substrates,

@@ -37,7 +37,7 @@ pub use apportion_executor::measuring::interval::QuantileInterval;
 pub use apportion_executor::measuring::noise::NOISE_MAX;
 pub use apportion_executor::measuring::point::{Clock, PointRule};
 pub use apportion_executor::measuring::processor;
-pub use apportion_executor::measuring::provenance::{Provenance, VERSION};
+pub use apportion_executor::measuring::provenance::{DeviceProvenance, VERSION};
 pub use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, TimingConditions, fit_profile};
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use error::ProfileError;

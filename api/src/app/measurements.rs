@@ -22,19 +22,19 @@ pub struct AgentMeasurement {
 
 /// The orders and the measurements of one service process.
 #[derive(Debug)]
-pub struct Measurements {
+pub struct MeasureQueue {
     waiting: Mutex<VecDeque<AgentMeasurement>>,
     added: Notify,
     orders: watch::Sender<MeasureOrders>,
 }
 
-impl Default for Measurements {
+impl Default for MeasureQueue {
     fn default() -> Self {
         Self { waiting: Mutex::default(), added: Notify::new(), orders: watch::Sender::new(MeasureOrders::default()) }
     }
 }
 
-impl Measurements {
+impl MeasureQueue {
     fn with_waiting<T>(&self, change: impl FnOnce(&mut VecDeque<AgentMeasurement>) -> T) -> T {
         change(&mut self.waiting.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_oldest_measurements_are_dropped() {
-        let measurements = Measurements::default();
+        let measurements = MeasureQueue::default();
         let of = |agent| AgentMeasurement { agent, measurement: v1::Measurement::default() };
         (0..WAITING_MAX as u64 + 1).for_each(|agent| measurements.add(of(agent)));
         assert_eq!(measurements.take().map(|m| m.agent), Some(1));
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn equal_orders_are_handed_out_once() {
-        let measurements = Measurements::default();
+        let measurements = MeasureQueue::default();
         let mut orders = measurements.orders();
         let order = |claim| BTreeMap::from([(1, v1::Measure { claim, ..Default::default() })]);
         measurements.set_orders(order(3));

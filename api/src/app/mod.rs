@@ -17,7 +17,7 @@ use apportion_kubernetes::KubernetesClient;
 use apportion_protocol::v1;
 use apportion_substrates::Substrates;
 use heartbeats::Heartbeats;
-use measurements::Measurements;
+use measurements::MeasureQueue;
 use parts::{Parts, ServicePart};
 use prometheus_access::PrometheusAccess;
 use sqlx::PgPool;
@@ -53,7 +53,7 @@ pub struct AppState {
     /// Messages of agents that wait for the database.
     pub records: AgentRecords,
     /// Orders to measure, and measurements that wait for the database.
-    pub measurements: Measurements,
+    pub measurements: MeasureQueue,
     /// The Prometheus servers that it may ask.
     pub prometheus: PrometheusAccess,
     /// The Kubernetes whose workloads it scales; `None`: it scales none.

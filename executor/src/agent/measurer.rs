@@ -25,7 +25,7 @@ const TIME_MAX: Duration = Duration::from_secs(3_600);
 
 /// Whether a device can measure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum DeviceUse {
+pub(super) enum DeviceOccupancy {
     /// It has no replica.
     Free,
     /// It has one.
@@ -76,7 +76,7 @@ impl Measurer {
     }
 
     /// Carries out an order instead of the last one. The same order again changes nothing.
-    pub(super) fn obey(&mut self, order: v1::Measure, device_use: DeviceUse) {
+    pub(super) fn obey(&mut self, order: v1::Measure, occupancy: DeviceOccupancy) {
         let numbers = OrderNumbers::of(&order);
         match &self.last {
             Some(last) if last.numbers == numbers && !last.is_stopped.load(Ordering::Relaxed) => return,
@@ -88,7 +88,7 @@ impl Measurer {
         }
         let is_stopped = Arc::new(AtomicBool::new(false));
         self.last = Some(LastOrder { numbers, device: order.device, is_stopped: is_stopped.clone() });
-        if device_use == DeviceUse::Replicas {
+        if occupancy == DeviceOccupancy::Replicas {
             return self.give_way("the device has a replica");
         }
         match self.prepare(&order, is_stopped) {

@@ -3,7 +3,7 @@
 use super::AgentCommand;
 use super::handle::FetchedFile;
 use super::loop_state::Loop;
-use super::measurer::DeviceUse;
+use super::measurer::DeviceOccupancy;
 use crate::backend::{BackendKind, ReplicaVariant};
 use crate::files::FileError;
 use crate::parts::part;
@@ -45,7 +45,7 @@ impl Loop {
     /// Carries out an order to measure, if its device has no replica.
     pub(super) fn measure(&mut self, order: v1::Measure) {
         let is_used = self.node.replicas().any(|replica| replica.device == order.device);
-        self.measurer.obey(order, if is_used { DeviceUse::Replicas } else { DeviceUse::Free });
+        self.measurer.obey(order, if is_used { DeviceOccupancy::Replicas } else { DeviceOccupancy::Free });
     }
 
     /// Fetches files for replicas that may come. A replica that needs a missing file asks again.

@@ -11,14 +11,14 @@ pub const VERSION: &str = match option_env!("APPORTION_COMMIT") {
 
 /// Where and with which programs something was measured. A text is empty if nobody knows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Provenance {
+pub struct DeviceProvenance {
     /// The device, as its driver or its system names it.
     pub device: String,
     /// The driver and the library.
     pub software: String,
 }
 
-impl Provenance {
+impl DeviceProvenance {
     /// That of a loader's device with this number.
     #[must_use]
     pub fn of(loader: &BackendLoader, device: u32) -> Self {
@@ -81,7 +81,7 @@ mod tests {
 
     #[test]
     fn emulated_devices_and_other_servers_say_so() {
-        let of = |loader: &BackendLoader| Provenance::of(loader, 0).device;
+        let of = |loader: &BackendLoader| DeviceProvenance::of(loader, 0).device;
         assert_eq!(of(&BackendLoader::Emulated), "emulated");
         assert_eq!(of(&BackendLoader::Remote("http://triton:8000".into())), "http://triton:8000");
     }

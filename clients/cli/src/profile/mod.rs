@@ -20,9 +20,9 @@ use crate::resources::kinds::ProfileResource;
 use crate::service::{ServerArgs, authorization};
 use anyhow::{Context, Result};
 use apportion_profiler::{
-    BackendLoader, Clock, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
-    Provenance, Provider, THREADS_DEFAULT, TaskFiles, Tensor, ValidationFiles, VariantFile, find_library, onnx_loader,
-    profile_pipeline,
+    BackendLoader, Clock, DeviceProvenance, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured,
+    PipelineFiles, PointRule, Provider, THREADS_DEFAULT, TaskFiles, Tensor, ValidationFiles, VariantFile, find_library,
+    onnx_loader, profile_pipeline,
 };
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
@@ -213,7 +213,7 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     let measured = profile_pipeline(&files, &onnx_loader(library.clone(), running), &probe, &options, &mut report);
     bar.finish_and_clear();
     let loader = BackendLoader::Onnx { library, provider: args.provider, threads: THREADS_DEFAULT };
-    let provenance = Provenance::of(&loader, args.device);
+    let provenance = DeviceProvenance::of(&loader, args.device);
     let set = profile_set(&measured.context("profiling")?, args.hardware(), &provenance);
     let text = tables(&set);
     Ok(ProfiledPipeline { set, files: files.tasks, text })
@@ -277,7 +277,7 @@ fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles
     })
 }
 
-fn profile_set(measured: &Measured, hardware: &str, provenance: &Provenance) -> ProfileSet {
+fn profile_set(measured: &Measured, hardware: &str, provenance: &DeviceProvenance) -> ProfileSet {
     let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for task in &measured.tasks {
         let (inputs, outputs) = (tensor_specs(&task.inputs), tensor_specs(&task.outputs));

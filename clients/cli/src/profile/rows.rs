@@ -1,6 +1,6 @@
 //! How are measurements written as rows and tensors of a profile?
 
-use apportion_profiler::{NOISE_MAX, ProfilePoint, Provenance, TensorSignature, VERSION};
+use apportion_profiler::{DeviceProvenance, NOISE_MAX, ProfilePoint, TensorSignature, VERSION};
 use apportion_support::exit::Failure;
 use apportion_wire::{MeasuredRow, RowMeasurement, TensorSpec, utc_text};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -15,7 +15,7 @@ pub struct MeasuredPlace<'a> {
     /// The hardware type.
     pub hardware: &'a str,
     /// The device and its programs.
-    pub provenance: &'a Provenance,
+    pub provenance: &'a DeviceProvenance,
 }
 
 /// The row of one batch size on whole devices, measured now.
@@ -32,7 +32,7 @@ pub fn measured_row(place: MeasuredPlace<'_>, point: &ProfilePoint) -> MeasuredR
     }
 }
 
-fn row_measurement(Provenance { device, software }: &Provenance, point: &ProfilePoint) -> RowMeasurement {
+fn row_measurement(DeviceProvenance { device, software }: &DeviceProvenance, point: &ProfilePoint) -> RowMeasurement {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let known = |text: &String| Some(text.clone()).filter(|text| !text.is_empty());
     RowMeasurement {

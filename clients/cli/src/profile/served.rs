@@ -3,7 +3,7 @@
 use super::backend::InputShape;
 use super::rows::{MeasuredPlace, measured_row, tensor_specs};
 use apportion_profiler::{
-    BackendLoader, Doubts, MeasureOptions, PointRule, Provenance, ServedError, ServedPoint, ServedVariant, Signature,
+    BackendLoader, DeviceProvenance, Doubts, MeasureOptions, PointRule, ServedError, ServedPoint, ServedVariant, Signature,
     profile_served,
 };
 use apportion_support::exit::Failure;
@@ -68,7 +68,7 @@ pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<Ser
         point: PointRule { repeats_min: REPEATS_MIN, time_max: POINT_TIME_MAX, ..PointRule::default() },
         ..MeasureOptions::default()
     };
-    let provenance = Provenance::of(&BackendLoader::Remote(request.url.to_owned()), 0);
+    let provenance = DeviceProvenance::of(&BackendLoader::Remote(request.url.to_owned()), 0);
     let header = ["task", "variant", "batch", "latency_ms", "p99_ms", "queries/s", "queue_ms", "compute_ms"];
     let (mut set, mut table) = (ProfileSet::default(), TextTable::new(&header));
     for task in &spec.tasks {

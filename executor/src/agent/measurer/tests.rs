@@ -51,13 +51,13 @@ async fn answer(
 async fn an_order_is_measured_once_and_answered_with_its_numbers() {
     let (mut measurer, _directory) = measurer();
     let mut told = measurer.told();
-    measurer.obey(order(3, 1, 4), DeviceUse::Free);
-    measurer.obey(order(3, 1, 4), DeviceUse::Free);
+    measurer.obey(order(3, 1, 4), DeviceOccupancy::Free);
+    measurer.obey(order(3, 1, 4), DeviceOccupancy::Free);
     let first = answer(&mut told, |answer| answer.claim == 3).await;
     assert_eq!((first.point, first.error.as_str(), first.yielded.as_str()), (1, "", ""));
     assert!(first.median_ms >= 2.0 && first.p99_ms >= first.median_ms && first.runs >= 7, "{first:?}");
     assert_eq!((first.device.as_str(), first.version.is_empty()), ("emulated", false));
-    measurer.obey(order(3, 2, 8), DeviceUse::Free);
+    measurer.obey(order(3, 2, 8), DeviceOccupancy::Free);
     assert_eq!(answer(&mut told, |answer| answer.point == 2).await.error, "");
 }
 
@@ -65,9 +65,9 @@ async fn an_order_is_measured_once_and_answered_with_its_numbers() {
 async fn a_replica_has_precedence() {
     let (mut measurer, _directory) = measurer();
     let mut told = measurer.told();
-    measurer.obey(order(1, 1, 1), DeviceUse::Replicas);
+    measurer.obey(order(1, 1, 1), DeviceOccupancy::Replicas);
     assert_eq!(answer(&mut told, |answer| answer.claim == 1).await.yielded, "the device has a replica");
-    measurer.obey(v1::Measure { time_max_ms: 600_000, ..order(2, 1, 1) }, DeviceUse::Free);
+    measurer.obey(v1::Measure { time_max_ms: 600_000, ..order(2, 1, 1) }, DeviceOccupancy::Free);
     measurer.yield_device(7);
     measurer.yield_device(0);
     let yielded = answer(&mut told, |answer| answer.claim == 2).await;
@@ -78,15 +78,15 @@ async fn a_replica_has_precedence() {
 async fn older_claims_and_wrong_orders_are_refused() {
     let (mut measurer, _directory) = measurer();
     let mut told = measurer.told();
-    measurer.obey(order(5, 1, 0), DeviceUse::Free);
+    measurer.obey(order(5, 1, 0), DeviceOccupancy::Free);
     assert_eq!(answer(&mut told, |answer| answer.claim == 5).await.error, "batch 0: expected 1 to 4096");
-    measurer.obey(order(4, 1, 1), DeviceUse::Free);
-    measurer.obey(v1::Measure { group: None, ..order(6, 1, 1) }, DeviceUse::Free);
+    measurer.obey(order(4, 1, 1), DeviceOccupancy::Free);
+    measurer.obey(v1::Measure { group: None, ..order(6, 1, 1) }, DeviceOccupancy::Free);
     assert_eq!(answer(&mut told, |answer| answer.claim != 5).await.error, "the order names no variant");
     measurer.stop(6);
     assert!(measurer.last.is_none() && measurer.worker.is_none());
     let silent = v1::GroupTarget { variant: "v".into(), ..Default::default() };
-    measurer.obey(v1::Measure { group: Some(silent), ..order(7, 1, 1) }, DeviceUse::Free);
+    measurer.obey(v1::Measure { group: Some(silent), ..order(7, 1, 1) }, DeviceOccupancy::Free);
     let refused = answer(&mut told, |answer| answer.claim == 7).await.error;
     assert!(refused.contains("variant v of task t") && refused.contains("no latencies"), "{refused}");
 }

@@ -5,7 +5,7 @@ use crate::causes::describe;
 use crate::measuring::drawn::{DrawError, drawn_inputs};
 use crate::measuring::held::HeldBackend;
 use crate::measuring::point::{PointRule, time_point};
-use crate::measuring::provenance::{Provenance, VERSION};
+use crate::measuring::provenance::{DeviceProvenance, VERSION};
 use crate::measuring::rows::windows;
 use crate::measuring::stats::{ProfilePoint, fit_profile};
 use crate::parts::{CallPanic, contained};
@@ -153,7 +153,7 @@ fn measure(
     *loaded = Some(variant);
     let Some(times) = timed else { return Ok(None) };
     let point = fit_profile(&[times], 1.0).remove(0);
-    Ok(Some(measurement(&point, Provenance::of(loader, work.device))))
+    Ok(Some(measurement(&point, DeviceProvenance::of(loader, work.device))))
 }
 
 fn load(loader: &BackendLoader, emulation: Emulation, work: &PointWork) -> Result<LoadedVariant, PointError> {
@@ -167,7 +167,7 @@ fn load(loader: &BackendLoader, emulation: Emulation, work: &PointWork) -> Resul
     Ok(LoadedVariant { claim, variant, file: work.file.clone(), backend })
 }
 
-fn measurement(point: &ProfilePoint, Provenance { device, software }: Provenance) -> v1::Measurement {
+fn measurement(point: &ProfilePoint, DeviceProvenance { device, software }: DeviceProvenance) -> v1::Measurement {
     v1::Measurement {
         median_ms: point.latency_ms,
         p95_ms: point.p95_ms,
