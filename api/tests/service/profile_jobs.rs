@@ -116,7 +116,7 @@ fn rows(profile: &Value, variant: &str, hardware: &str) -> Vec<(u64, f64)> {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn two_hardware_types_measured_one_after_the_other_are_both_there() {
+async fn hardware_types_measured_in_turn_are_both_there() {
     let s = with_pipeline().await;
     let before = s.get(PROFILES).await.1;
     let a = Measurer::attach(&s, "a", "demo", line).await;

@@ -99,7 +99,7 @@ fn values_out_of_their_bounds_are_refused() {
 }
 
 #[test]
-fn sizes_are_measured_where_they_are_unsure_and_the_rest_is_interpolated() {
+fn unsure_sizes_are_measured_and_the_rest_is_interpolated() {
     let request = request(json!({"pipeline": "p", "variants": [{"task": "read"}], "hardware": ["h"]}));
     let mut points = Vec::new();
     let orders = carry_out(&request, "h", &mut points, |order| Some(5.0 + 2.0 * f64::from(order.batch)));
