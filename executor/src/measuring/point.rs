@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_end_with_their_most_with_the_time_or_a_stop() {
+    fn runs_end_by_their_bounds_or_a_stop() {
         let mut backend = Idle(Signature { inputs: Vec::new(), outputs: Vec::new() });
         let mut runs = |rule: PointRule, is_stopped: &dyn Fn() -> bool| {
             time_runs(&mut backend, &batches(), &rule, is_stopped).expect("it runs").map(|times| times.len())
