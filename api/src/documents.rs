@@ -137,7 +137,9 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
     })
 }
 
-fn tensor(spec: &TensorSpec) -> v1::TensorSpec {
+/// A tensor, as agents receive it.
+#[must_use]
+pub fn tensor(spec: &TensorSpec) -> v1::TensorSpec {
     v1::TensorSpec { name: spec.name.clone(), datatype: spec.datatype.clone(), shape: spec.shape.clone() }
 }
 

@@ -1,13 +1,14 @@
 //! How does one service process start and stop?
 
 use crate::act::{
-    actuate, advise, agent_records, announce, connections, heartbeats, leader, machines, model_files, push, scalers,
-    sessions::Sessions, webhooks,
+    actuate, advise, agent_records, announce, connections, heartbeats, leader, machines, measuring, model_files, push,
+    scalers, sessions::Sessions, webhooks,
 };
 use crate::app::access::{AccessConfig, AccessPolicy, TOKEN_CHARS_MIN};
 use crate::app::agent_records::AgentRecords;
 use crate::app::agent_security::{AgentSecurity, AgentSecurityError};
 use crate::app::heartbeats::Heartbeats;
+use crate::app::measurements::MeasureQueue;
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
 use crate::app::retention::RetentionState;
@@ -258,6 +259,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         fleet_changed: Notify::new(),
         heartbeats: Heartbeats::default(),
         records: AgentRecords::default(),
+        measurements: MeasureQueue::default(),
         prometheus,
         kubernetes,
         substrates,
@@ -274,13 +276,17 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     let agents = serve_agents(app.clone(), grpc_listener, tls.agents.clone());
     let mut parts = start_parts(&app, server, agents, keeper);
     let scalers_address = scalers.as_ref().map(|open| open.address);
-    if let Some(OpenScalers { listener, tls, .. }) = scalers {
-        parts.extend(tls.clone().map(|tls| follow_files(&app, tls)));
-        parts.push(app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls)));
-    }
+    parts.extend(scalers.into_iter().flat_map(|open| serve_scalers(&app, open)));
     announce(&app, http, grpc, &tls);
     parts.extend([tls.http, tls.agents].into_iter().flatten().map(|tls| follow_files(&app, tls)));
     Ok(RunningService { http, grpc, scalers: scalers_address, app, database, http_server, parts })
+}
+
+/// Starts the port of the autoscalers.
+fn serve_scalers(app: &App, OpenScalers { listener, tls, .. }: OpenScalers) -> Vec<JoinHandle<()>> {
+    let files = tls.clone().map(|tls| follow_files(app, tls));
+    let port = app.run(ServicePart::Autoscalers, scalers::run(app.clone(), listener, tls));
+    files.into_iter().chain([port]).collect()
 }
 
 /// Refuses settings that are wrong by themselves.
@@ -315,6 +321,7 @@ fn start_parts(
         app.run(ServicePart::Heartbeats, heartbeats::run(app.clone())),
         app.run(ServicePart::Records, agent_records::run(app.clone())),
         app.run(ServicePart::Jobs, jobs::run(app.clone())),
+        app.run(ServicePart::Measuring, measuring::run(app.clone())),
         app.run(ServicePart::Leader, leader::run(app.clone())),
         app.run(ServicePart::Advisor, advise::run(app.clone())),
         app.run(ServicePart::Webhooks, webhooks::run(app.clone())),

@@ -13,9 +13,11 @@
 
 mod accuracy;
 pub mod estimate;
+pub mod evidence;
 pub mod hardware;
 pub mod ids;
 pub mod invalid;
+mod isotonic;
 pub mod outcome;
 pub mod pipeline;
 pub mod plan;
@@ -30,9 +32,11 @@ pub mod units;
 pub mod variant;
 
 pub use estimate::{Estimate, EstimateMethod, JudgedLoad, JudgedOn, JudgedPipeline, JudgedVerdict, TaskWaiting};
+pub use evidence::ProfileEvidence;
 pub use hardware::{Hardware, Share};
 pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, VariantIndex};
 pub use invalid::{Invalid, Invalids};
+pub use isotonic::isotonic;
 pub use outcome::{
     Alternative, AlternativeKind, Binding, Change, CheckRound, Consequence, Constraint, Decision, Explanation,
     ObjectiveStep, ObjectiveValue, PlanOutcome, PlanStatus, PlannerAnswer, PlanningReport, Price, Relaxation, SecondsOf,

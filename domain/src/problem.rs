@@ -1,5 +1,6 @@
 //! What is planned? Hardware, pipelines with their demands, and the objective.
 
+use crate::evidence::ProfileEvidence;
 use crate::invalid::Invalids;
 use crate::pipeline::{FROM_ZERO, check_unique};
 use crate::serving::named;
@@ -102,6 +103,8 @@ pub struct ProblemDraft {
     pub quotas: Vec<DeviceQuota>,
     /// Sentences about the figures of this problem. They change no plan; the report of each plan repeats them.
     pub notes: Vec<String>,
+    /// How latencies were measured, where that is known. It changes no plan.
+    pub evidence: Vec<ProfileEvidence>,
 }
 
 /// A valid problem.

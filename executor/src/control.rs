@@ -13,7 +13,7 @@ use apportion_protocol::{MESSAGE_BYTES_MAX, PROTOCOL_VERSION};
 use apportion_tls::AuthoritiesError;
 use std::hash::{BuildHasher, Hasher};
 use std::time::Duration;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{broadcast, mpsc, oneshot, watch};
 use tokio_stream::wrappers::ReceiverStream;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
@@ -239,8 +239,7 @@ async fn run_session(
     stop: &CancellationToken,
 ) -> End {
     let mut welcome = false;
-    let (mut ack, mut wants) = (handle.ack.clone(), handle.wants.subscribe());
-    ack.mark_changed();
+    let mut news = AgentNews::new(handle);
     let mut report = report_interval(1_000);
     let late = tokio::time::sleep(WELCOME_MAX);
     tokio::pin!(late);
@@ -264,23 +263,14 @@ async fn run_session(
                 Err(status) => return End::Again(format!("{:?}: {}", status.code(), status.message())),
             },
             () = &mut late, if !welcome => return End::Again(format!("no welcome came within {WELCOME_MAX:?}")),
-            changed = ack.changed(), if welcome => {
-                if changed.is_err() {
-                    return End::Left;
-                }
-                let Some(ack) = ack.borrow_and_update().clone() else { continue };
-                agent_message::Message::Ack(ack)
-            }
-            want = wants.recv(), if welcome => match want {
-                Ok(want) => agent_message::Message::Want(want),
-                // Requests that still wait say it again.
-                Err(_) => continue,
+            told = news.next(handle), if welcome => match told {
+                Some(told) => told,
+                None => return End::Left,
             },
             _ = report.tick(), if welcome => match counted(handle).await {
                 Some(report) => agent_message::Message::Report(report),
                 None => return End::Left,
             },
-            request = next_request(handle), if welcome => agent_message::Message::CertificateRequest(request),
             () = stop.cancelled() => {
                 leave(&mut inbox, outbox).await;
                 return End::Left;
@@ -293,6 +283,41 @@ async fn run_session(
     }
 }
 
+/// What the loop tells the control plane as it happens.
+struct AgentNews {
+    ack: watch::Receiver<Option<v1::Ack>>,
+    measured: watch::Receiver<Option<v1::Measurement>>,
+    wants: broadcast::Receiver<v1::VariantWant>,
+}
+
+impl AgentNews {
+    /// The news of a new stream. The last acknowledgement and the last measurement are told again.
+    fn new(handle: &AgentHandle) -> Self {
+        let mut news =
+            Self { ack: handle.ack.clone(), measured: handle.measured.clone(), wants: handle.wants.subscribe() };
+        news.ack.mark_changed();
+        news.measured.mark_changed();
+        news
+    }
+
+    /// The next message; `None` if the loop is gone. Nothing is lost if the caller stops waiting.
+    async fn next(&mut self, handle: &AgentHandle) -> Option<agent_message::Message> {
+        loop {
+            return tokio::select! {
+                want = self.wants.recv() => match want {
+                    Ok(want) => Some(agent_message::Message::Want(want)),
+                    Err(broadcast::error::RecvError::Closed) => None,
+                    // Requests that still wait say it again.
+                    Err(broadcast::error::RecvError::Lagged(_)) => continue,
+                },
+                ack = next_of(&mut self.ack) => ack.map(agent_message::Message::Ack),
+                measured = next_of(&mut self.measured) => measured.map(agent_message::Message::Measurement),
+                request = next_request(handle) => Some(agent_message::Message::CertificateRequest(request)),
+            };
+        }
+    }
+}
+
 /// Waits until it is time to ask for the next certificate, and asks; for ever without a certificate.
 async fn next_request(handle: &AgentHandle) -> v1::CertificateRequest {
     let certificates = handle.link_keys.certificates();
@@ -301,6 +326,17 @@ async fn next_request(handle: &AgentHandle) -> v1::CertificateRequest {
         None => std::future::pending().await,
     }
     v1::CertificateRequest { request: certificates.request() }
+}
+
+/// The next value of the loop; `None` if the loop is gone.
+async fn next_of<T: Clone>(told: &mut watch::Receiver<Option<T>>) -> Option<T> {
+    loop {
+        told.changed().await.ok()?;
+        let value = told.borrow_and_update().clone();
+        if value.is_some() {
+            return value;
+        }
+    }
 }
 
 fn report_interval(report_ms: u32) -> tokio::time::Interval {
@@ -353,6 +389,8 @@ async fn handle_control_message(
         }
         control_message::Message::Target(target) => AgentCommand::Target(Box::new(target)),
         control_message::Message::Certificate(issued) => return take_certificate(&issued, handle).await,
+        control_message::Message::Measure(order) => AgentCommand::Measure(Box::new(order)),
+        control_message::Message::StopMeasuring(stop) => AgentCommand::StopMeasuring(stop.claim),
         control_message::Message::Refused(refused) => return Some(End::Refused(refused.reason(), refused.detail)),
     };
     handle.commands.send(command).await.is_err().then_some(End::Left)

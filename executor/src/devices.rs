@@ -3,8 +3,8 @@
 //! The answer comes from NVML, whose library is opened at run time. Without that library or a device there is no answer,
 //! and never a zero.
 
-use nvml_wrapper::Nvml;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
 use std::sync::Arc;
 
 /// Where drivers put the library; the name without a version is there only where programs are built.
@@ -78,14 +78,31 @@ impl Devices {
         let Some(opened) = &self.0 else { return Vec::new() };
         (0..).zip(&opened.names).filter_map(|(device, name)| opened.read(device, name).ok()).collect()
     }
+
+    /// The name of the model of a device, for example `Tesla T4`; `None` if it is not known.
+    #[must_use]
+    pub fn name(&self, device: u32) -> Option<String> {
+        let opened = self.0.as_ref()?;
+        opened.find(opened.names.get(device as usize)?).ok()?.name().ok()
+    }
+
+    /// The version of the driver; `None` if it is not known.
+    #[must_use]
+    pub fn driver_version(&self) -> Option<String> {
+        self.0.as_ref()?.nvml.sys_driver_version().ok()
+    }
 }
 
 impl Opened {
+    fn find(&self, name: &Name) -> Result<Device<'_>, NvmlError> {
+        match name {
+            Name::Index(index) => self.nvml.device_by_index(*index),
+            Name::Uuid(uuid) => self.nvml.device_by_uuid(uuid.as_str()),
+        }
+    }
+
     fn read(&self, number: u32, name: &Name) -> Result<DeviceStatus, NvmlError> {
-        let device = match name {
-            Name::Index(index) => self.nvml.device_by_index(*index)?,
-            Name::Uuid(uuid) => self.nvml.device_by_uuid(uuid.as_str())?,
-        };
+        let device = self.find(name)?;
         let memory = device.memory_info().ok();
         Ok(DeviceStatus {
             device: number,
@@ -122,6 +139,7 @@ mod tests {
     #[test]
     fn devices_are_unknown_without_the_nvml_library() {
         assert_eq!(Devices::default().read_all(), []);
+        assert_eq!((Devices::default().name(0), Devices::default().driver_version()), (None, None));
         match Devices::open(None, 1) {
             Err(error) => assert!(error.to_string().contains(LIBRARY), "{error}"),
             Ok(devices) => {

@@ -18,6 +18,7 @@ pub mod control;
 pub mod devices;
 pub mod files;
 pub mod gateway;
+pub mod measuring;
 pub mod open_inference;
 pub mod parts;
 pub mod peers;

@@ -8,15 +8,14 @@
 //! and the memory.
 //!
 //! What belongs here: running single variants through the executor's [`Backend`], here or on another server ([`served`]),
-//! timing them, sending a labelled validation set through every combination of variants, and the pure statistics
-//! ([`stats`], [`matching`]). What never does: reading problem or pipeline files, planning, agents, anything about one
-//! particular pipeline.
+//! timing them with the executor's code, and sending a labelled validation set through every combination of variants
+//! ([`matching`]). What never does: reading problem or pipeline files, planning, agents, anything about one particular
+//! pipeline.
 //!
 //! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into
 //! [`VariantMeasurement`].
 
 pub mod described;
-pub mod drawn;
 mod error;
 pub mod files;
 pub mod labels;
@@ -24,27 +23,30 @@ pub mod matching;
 pub mod measure;
 pub mod memory;
 pub mod npy;
-pub mod processor;
 pub mod profile;
 mod rows;
 pub mod served;
-pub mod stats;
 pub mod validate;
 
 pub use apportion_executor::backend::{
-    Backend, BackendError, ExecutionSettings, OnnxBackend, Provider, RemoteBackend, RemoteStatistics, RemoteVariantError,
-    Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
+    Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, RemoteBackend, RemoteStatistics,
+    RemoteVariantError, Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
 };
+pub use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
+pub use apportion_executor::measuring::interval::QuantileInterval;
+pub use apportion_executor::measuring::noise::NOISE_MAX;
+pub use apportion_executor::measuring::point::{Clock, PointRule};
+pub use apportion_executor::measuring::processor;
+pub use apportion_executor::measuring::provenance::{DeviceProvenance, VERSION};
+pub use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, TimingConditions, fit_profile};
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
-pub use drawn::{DrawError, drawn_inputs};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
 pub use labels::LabelsError;
-pub use measure::{Clock, MeasureOptions, profile_variant};
+pub use measure::{MeasureOptions, profile_variant};
 pub use memory::{MemoryProbe, peak_memory_mib};
 pub use profile::{
     Measured, ProfilingProgress, TaskMeasurement, VariantLoader, VariantMeasurement, onnx_loader, profile_pipeline,
 };
 pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};
-pub use stats::{BatchTimes, ProfilePoint, fit_profile};
 pub use validate::{MeasuredPath, PathStage};

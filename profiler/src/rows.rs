@@ -1,30 +1,8 @@
-//! How are rows of tensors joined, repeated and read as numbers?
+//! How are rows of tensors read as numbers?
 
 use apportion_executor::tensor::{Datatype, Tensor, texts};
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use half::{bf16, f16};
-
-/// The rows of all parts, one after the other. The parts have the same name, type and row shape; there is at least one.
-pub(crate) fn concat(parts: &[Tensor]) -> Tensor {
-    let mut data = BytesMut::with_capacity(parts.iter().map(|p| p.data.len()).sum());
-    for part in parts {
-        assert_eq!(part.shape[1..], parts[0].shape[1..], "rows of one shape");
-        data.extend_from_slice(&part.data);
-    }
-    let mut shape = parts[0].shape.clone();
-    shape[0] = parts.iter().map(Tensor::rows).sum();
-    Tensor { name: parts[0].name.clone(), datatype: parts[0].datatype, shape, data: data.freeze() }
-}
-
-/// `count` rows from row `start` on. After the last row, the first follows. The tensor has at least one row.
-pub(crate) fn cycle(tensor: &Tensor, start: usize, count: usize) -> Tensor {
-    let rows = tensor.rows();
-    let start = start % rows;
-    if start + count <= rows {
-        return tensor.slice(start, count);
-    }
-    concat(&(0..count).map(|i| tensor.row((start + i) % rows)).collect::<Vec<_>>())
-}
 
 /// The number of a text; NaN, which equals nothing, for other texts.
 fn text_number(text: &[u8]) -> f64 {
@@ -60,14 +38,6 @@ mod tests {
 
     fn tensor(datatype: Datatype, shape: &[usize], data: Vec<u8>) -> Tensor {
         Tensor { name: "x".to_owned(), datatype, shape: shape.to_vec(), data: Bytes::from(data) }
-    }
-
-    #[test]
-    fn rows_repeat_after_the_last() {
-        let t = tensor(Datatype::Uint8, &[3, 2], vec![1, 2, 3, 4, 5, 6]);
-        assert_eq!(cycle(&t, 1, 2).data.as_ref(), [3, 4, 5, 6]);
-        let long = cycle(&t, 5, 5);
-        assert_eq!((long.rows(), long.data.as_ref()), (5, [5, 6, 1, 2, 3, 4, 5, 6, 1, 2].as_slice()));
     }
 
     #[test]

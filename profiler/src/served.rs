@@ -4,16 +4,15 @@
 //! 4.1). Where the server counts the time of requests in its queue, this time is left out of the latency, because a plan
 //! makes its own queues.
 
-use crate::drawn::{DrawError, drawn_inputs};
-use crate::measure::{MeasureOptions, TIME_MS_MIN, time_run, time_runs, windows};
-use crate::stats::{BatchTimes, ProfilePoint, STEADY_RUNS, fit_profile, is_steady};
+use crate::measure::MeasureOptions;
 use apportion_executor::backend::{Backend, BackendError, RemoteBackend, RemoteStatistics, RemoteVariantError, Signature};
+use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
+use apportion_executor::measuring::noise::level_noise;
+use apportion_executor::measuring::point::{PointRule, STEADY_WARM_UP_RUNS, TIME_MS_MIN, time_runs, warm_up};
+use apportion_executor::measuring::rows::windows;
+use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, TimingConditions, fit_profile};
 use apportion_executor::tensor::Tensor;
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
-
-/// Most runs of a batch size before its times count.
-const WARM_UP_RUNS_MAX: usize = 50;
 
 /// Why a variant on a server is not measured.
 #[derive(Debug, thiserror::Error)]
@@ -149,34 +148,20 @@ fn time_served(
     batch: u32,
     options: &MeasureOptions,
 ) -> Result<ServedRuns, BackendError> {
+    const NEVER: &str = "nobody stops it";
     let windows = windows(samples, batch);
-    let is_unsteady = !warm_up(backend, &windows, options.point_time_max)?;
+    let rule = PointRule { warm_up_runs: options.point.warm_up_runs.max(STEADY_WARM_UP_RUNS), ..options.point };
+    let warm = warm_up(backend, &windows, &rule, &|| false)?.expect(NEVER);
     let before = backend.statistics()?;
-    let times_ms = time_runs(backend, &windows, options)?;
+    let times_ms = time_runs(backend, &windows, &rule, &|| false)?.expect(NEVER);
     let seen = before.zip(backend.statistics()?).map(|(before, after)| after.since(before));
-    let mut runs = without_queue(BatchTimes { batch, times_ms }, seen);
-    runs.doubts.is_unsteady = is_unsteady;
-    Ok(runs)
-}
-
-/// Runs batches until their times are steady, and says whether they are.
-fn warm_up(backend: &mut dyn Backend, windows: &[Vec<Tensor>], time_max: Duration) -> Result<bool, BackendError> {
-    let (begun, mut times_ms) = (Instant::now(), Vec::new());
-    for inputs in windows.iter().cycle().take(WARM_UP_RUNS_MAX) {
-        times_ms.push(time_run(backend, inputs)?);
-        if is_steady(&times_ms) {
-            return Ok(true);
-        }
-        if times_ms.len() >= 2 * STEADY_RUNS && begun.elapsed() >= time_max {
-            break;
-        }
-    }
-    Ok(false)
+    let conditions = TimingConditions { noise: level_noise(&times_ms), ..warm };
+    Ok(without_queue(BatchTimes { batch, times_ms, conditions }, seen))
 }
 
 /// The times without the mean time in the queue, which the server has counted meanwhile.
 fn without_queue(seen_by_client: BatchTimes, seen_by_server: Option<RemoteStatistics>) -> ServedRuns {
-    let BatchTimes { batch, times_ms } = seen_by_client;
+    let BatchTimes { batch, times_ms, conditions } = seen_by_client;
     let counts = seen_by_server.unwrap_or_default();
     // The last request of the warm-up may be counted after its answer.
     let sent = (times_ms.len() as u64 + 1) * u64::from(batch);
@@ -184,14 +169,19 @@ fn without_queue(seen_by_client: BatchTimes, seen_by_server: Option<RemoteStatis
     let (queue_ms, compute_ms) = (counts.queue_ms(), counts.compute_ms());
     let waited_ms = queue_ms.unwrap_or(0.0);
     let times_ms = times_ms.into_iter().map(|ms| (ms - waited_ms).max(TIME_MS_MIN)).collect();
-    let doubts = Doubts { is_unsteady: false, foreign_rows, cached: counts.cached };
-    ServedRuns { times: BatchTimes { batch, times_ms }, queue_ms, compute_ms, doubts }
+    let doubts = Doubts { is_unsteady: !conditions.is_steady, foreign_rows, cached: counts.cached };
+    ServedRuns { times: BatchTimes { batch, times_ms, conditions }, queue_ms, compute_ms, doubts }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_executor::tensor::Datatype;
+
+    /// Two batches of four rows after a steady warm-up.
+    fn two_runs() -> BatchTimes {
+        let conditions = TimingConditions { warm_up_runs: 10, is_steady: true, noise: 0.0 };
+        BatchTimes { batch: 4, times_ms: vec![30.0, 31.0], conditions }
+    }
 
     #[test]
     fn batches_end_at_the_largest_of_the_server() {
@@ -205,7 +195,7 @@ mod tests {
 
     #[test]
     fn time_in_the_queue_is_not_latency() {
-        let times = BatchTimes { batch: 4, times_ms: vec![30.0, 31.0] };
+        let times = two_runs();
         let seen = RemoteStatistics {
             requests: 2,
             rows: 8,
@@ -225,43 +215,10 @@ mod tests {
     #[test]
     fn rows_of_other_clients_are_a_doubt() {
         let foreign = |rows: u64| {
-            let times = BatchTimes { batch: 4, times_ms: vec![30.0, 31.0] };
             let seen = RemoteStatistics { requests: 2, rows, cached: 1, ..RemoteStatistics::default() };
-            without_queue(times, Some(seen)).doubts
+            without_queue(two_runs(), Some(seen)).doubts
         };
         assert_eq!(foreign(12), Doubts { cached: 1, ..Doubts::default() }, "a batch of the warm-up is counted late");
         assert_eq!(foreign(13).foreign_rows, 5);
-    }
-
-    /// Takes 30 ms at first, and half of it after each run, down to none.
-    struct Warming {
-        time: Duration,
-        runs: usize,
-        signature: Signature,
-    }
-
-    impl Backend for Warming {
-        fn signature(&self) -> &Signature {
-            &self.signature
-        }
-
-        fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
-            std::thread::sleep(self.time + Duration::from_millis(10));
-            (self.time, self.runs) = (self.time / 2, self.runs + 1);
-            Ok(inputs.to_vec())
-        }
-    }
-
-    #[test]
-    fn a_warm_up_goes_on_until_times_are_steady() {
-        let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
-        let mut backend = Warming { time: Duration::from_millis(80), runs: 0, signature };
-        let input = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![1], data: vec![0].into() };
-        let is_warm = warm_up(&mut backend, &[vec![input.clone()]], Duration::from_secs(60)).expect("it runs");
-        assert!(is_warm && backend.runs > 2 * STEADY_RUNS, "{} runs", backend.runs);
-        let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
-        let mut cold = Warming { time: Duration::from_millis(80), runs: 0, signature };
-        assert!(!warm_up(&mut cold, &[vec![input]], Duration::ZERO).expect("it runs"));
-        assert_eq!(cold.runs, 2 * STEADY_RUNS, "no time is left");
     }
 }

@@ -4,9 +4,10 @@ use crate::error::ProfileError;
 use crate::files::{PipelineFiles, Tree};
 use crate::labels::Label;
 use crate::matching::{AnswerRow, count_matches};
-use crate::rows::{concat, numbers};
+use crate::rows::numbers;
 use apportion_domain::FanoutCounts;
 use apportion_executor::backend::Backend;
+use apportion_executor::measuring::rows::concat;
 use apportion_executor::tensor::{Datatype, Tensor};
 use std::collections::{BTreeMap, BTreeSet};
 

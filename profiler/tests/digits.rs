@@ -2,8 +2,8 @@
 
 use apportion_needs::{Need, need};
 use apportion_profiler::{
-    EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, TaskFiles, ValidationFiles,
-    VariantFile, find_library, onnx_loader, profile_pipeline,
+    EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule, TaskFiles,
+    ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -41,9 +41,7 @@ fn library() -> Option<PathBuf> {
 fn quick() -> MeasureOptions {
     MeasureOptions {
         batches: vec![1, 4, 32],
-        repeats_min: 2,
-        repeats_max: 3,
-        point_time_max: Duration::ZERO,
+        point: PointRule { repeats_min: 2, repeats_max: 3, time_max: Duration::ZERO, ..PointRule::default() },
         ..MeasureOptions::default()
     }
 }

@@ -46,7 +46,19 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn a_panic_ends_the_service_and_names_its_part() {
     let folder = folder();
-    let parts = ["http", "agents-server", "push", "heard", "records", "jobs", "leader", "advisor", "webhooks", "database"];
+    let parts = [
+        "http",
+        "agents-server",
+        "push",
+        "heard",
+        "records",
+        "jobs",
+        "measuring",
+        "leader",
+        "advisor",
+        "webhooks",
+        "database",
+    ];
     for part in parts {
         let output = end(serve(folder.path(), 0, Some(part)), folder.path());
         let log = String::from_utf8_lossy(&output.stderr);

@@ -1,8 +1,9 @@
-//! `apportion profile` with a service and a second hardware type: what is there already stays.
+//! Profiles of two hardware types: by `apportion profile` on this machine, and by agents. What is there already stays.
 
 use apportion_needs::{Need, need};
 use apportion_profiler::find_library;
 use apportion_tests::cluster::Cluster;
+use apportion_tests::digits;
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
@@ -80,4 +81,69 @@ async fn a_second_profile_keeps_settings_and_the_first_hardware() {
         serde_json::from_str(&std::fs::read_to_string(folder.path().join("p.json")).expect("p.json")).expect("JSON");
     let names: Vec<_> = problem["hardware"].as_array().expect("hardware").iter().map(|h| h["name"].clone()).collect();
     assert_eq!(names, ["first", "second"]);
+}
+
+/// An agent of its own hardware type that runs model files; dropping it ends it.
+struct Measurer(std::process::Child);
+
+impl Measurer {
+    fn start(cluster: &Cluster, folder: &Path, hardware: &str) -> Self {
+        let mut command = Command::new(apportion_tests::programs().join("apportion-agent"));
+        command.args([
+            "--join",
+            &format!("http://{}", cluster.join_address()),
+            "--token",
+            cluster.join_token(),
+            "--name",
+            hardware,
+        ]);
+        command.args(["--hardware", hardware, "--devices", "1", "--http", "127.0.0.1:0", "--data", "127.0.0.1:0"]);
+        command.arg("--state-dir").arg(folder.join(hardware));
+        let log = std::fs::File::create(folder.join(format!("{hardware}.log"))).expect("a log file");
+        Self(command.stdout(std::process::Stdio::null()).stderr(log).spawn().expect("the agent starts"))
+    }
+}
+
+impl Drop for Measurer {
+    fn drop(&mut self) {
+        let _ended = self.0.kill();
+        let _ended = self.0.wait();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn agents_of_two_hardware_types_measure_one_after_the_other() {
+    let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
+    let cluster = Cluster::start(0, 1).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let small = cluster.upload(digits::model("read-s.onnx")).await;
+    let medium = cluster.upload(digits::model("read-m.onnx")).await;
+    let variants = [("read-s", small.as_str(), 0.9), ("read-m", medium.as_str(), 0.95)];
+    cluster.put("/v1/pipelines/reader", &digits::pipeline("reader", &variants, &json!({}))).await;
+    for hardware in ["first", "second"] {
+        let _agent = Measurer::start(&cluster, folder.path(), hardware);
+        let is_live = |agents: &Value| {
+            let is_it = |agent: &&Value| agent["name"] == hardware && agent["state"] == "live";
+            agents.as_array()?.iter().find(is_it).map(|_| ())
+        };
+        cluster.until("/v1/agents", is_live).await;
+        let url = cluster.service();
+        let arguments = ["profile", "reader", "--server", &url, "--hardware", hardware, "--batch-max", "4", "-o", "json"];
+        let job = tokio::task::block_in_place(|| apportion(folder.path(), &arguments));
+        assert_eq!((&job["state"], &job["progress"]), (&json!("done"), &json!({"ready": 2, "total": 2})), "{job:#}");
+    }
+    let profile = cluster.get("/v1/pipelines/reader/profiles").await;
+    for hardware in ["first", "second"] {
+        for (variant, _, _) in variants {
+            let is_of = |row: &&Value| row["hardware"] == hardware && row["variant"] == variant;
+            let rows: Vec<&Value> = profile["rows"].as_array().expect("rows").iter().filter(is_of).collect();
+            let batches: Vec<_> = rows.iter().map(|row| row["batch"].as_u64().expect("a batch")).collect();
+            assert_eq!(batches, [1, 2, 4], "{variant} on {hardware}: {profile:#}");
+            let latency = |row: &&Value| row["latency_ms"].as_f64().expect("a time");
+            assert!(rows.is_sorted_by(|a, b| latency(a) <= latency(b)) && latency(&rows[0]) > 0.0, "{rows:?}");
+            let how = &rows[0]["measured"];
+            assert_eq!(how["agent"], hardware, "{how}");
+            assert!(how["runs"].as_u64() > Some(6) && how["at"].is_string() && how["version"].is_string(), "{how}");
+        }
+    }
 }

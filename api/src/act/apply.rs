@@ -366,6 +366,7 @@ pub fn agent_facts(row: &AgentRow) -> Agent {
             ingress_http: row.ingress_http.clone(),
             hardware: row.hardware.clone(),
             devices: row.devices as u32,
+            measured: row.measured.iter().map(|device| *device as u32).collect(),
             // Each agent gets its own with the target.
             link_keys: Vec::new(),
         },

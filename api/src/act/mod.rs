@@ -21,6 +21,7 @@ pub mod leader;
 pub mod lease;
 mod load_failures;
 pub mod machines;
+pub mod measuring;
 mod messages;
 pub mod model_files;
 mod offer_facts;

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod counts;
 pub mod fleet_authorities;
 pub mod heartbeats;
+pub mod measurements;
 pub mod parts;
 pub mod prometheus_access;
 pub mod rate_limit;
@@ -21,6 +22,7 @@ use apportion_kubernetes::KubernetesClient;
 use apportion_substrates::Substrates;
 use fleet_authorities::FleetAuthorities;
 use heartbeats::Heartbeats;
+use measurements::MeasureQueue;
 use parts::{Parts, ServicePart};
 use prometheus_access::PrometheusAccess;
 use retention::RetentionState;
@@ -61,6 +63,8 @@ pub struct AppState {
     pub heartbeats: Heartbeats,
     /// Messages of agents that wait for the database.
     pub records: AgentRecords,
+    /// Orders to measure, and measurements that wait for the database.
+    pub measurements: MeasureQueue,
     /// The Prometheus servers that it may ask.
     pub prometheus: PrometheusAccess,
     /// The Kubernetes whose workloads it scales; `None`: it scales none.

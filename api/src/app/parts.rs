@@ -35,6 +35,8 @@ pub enum ServicePart {
     Records,
     /// Solves plans.
     Jobs,
+    /// Has agents measure variants.
+    Measuring,
     /// Watches fleet and load.
     Leader,
     /// A round of replanning.
@@ -59,7 +61,7 @@ pub enum ServicePart {
 
 impl ServicePart {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::Http,
         Self::AgentsServer,
         Self::Session,
@@ -67,6 +69,7 @@ impl ServicePart {
         Self::Heartbeats,
         Self::Records,
         Self::Jobs,
+        Self::Measuring,
         Self::Leader,
         Self::Round,
         Self::Advisor,
@@ -90,6 +93,7 @@ impl ServicePart {
             Self::Heartbeats => "heard",
             Self::Records => "records",
             Self::Jobs => "jobs",
+            Self::Measuring => "measuring",
             Self::Leader => "leader",
             Self::Round => "round",
             Self::Advisor => "advisor",

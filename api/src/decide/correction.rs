@@ -71,6 +71,7 @@ fn correct_latencies(variant: &mut VariantSpec, drift: &ProfileDrift) -> bool {
     for row in variant.profile.iter_mut().flatten().filter(|row| row.hardware == drift.figure.at) {
         row.latency_ms = rounded(row.latency_ms * drift.factor);
         row.p99_ms = row.p99_ms.map(|ms| rounded(ms * drift.factor));
+        row.measured.get_or_insert_default().drift = Some(drift.factor);
         has_rows = true;
     }
     has_rows
@@ -210,8 +211,14 @@ mod tests {
     #[test]
     fn equal_rows_in_another_order_are_the_same_latencies() {
         let figure = drift(FigureKind::Latency, "t4", 1.0).figure;
-        let row =
-            |batch, latency_ms| ProfileRowSpec { hardware: "t4".into(), batch, latency_ms, p99_ms: None, share: None };
+        let row = |batch, latency_ms| ProfileRowSpec {
+            hardware: "t4".into(),
+            batch,
+            latency_ms,
+            p99_ms: None,
+            share: None,
+            measured: None,
+        };
         let with = |rows: Vec<ProfileRowSpec>| {
             let mut spec = spec();
             spec.tasks[0].variants[0].profile = Some(rows);

@@ -83,22 +83,25 @@ impl Fleet {
         self.0.iter().filter(|agent| !agent.is_cordoned)
     }
 
-    /// Every device on which replicas are placed.
+    /// Every device on which replicas are placed. One that measures for a profile job is none of them.
     #[must_use]
     pub fn devices(&self) -> Vec<Device> {
         let of_agent = |a: &Agent| {
             let of_zone = Device { zone: a.zone.clone(), ..Device::new(a.peer.agent, 0, &a.peer.hardware) };
-            (0..a.peer.devices).map(move |device| Device { device, ..of_zone.clone() })
+            let is_open = |device: &u32| !a.peer.measured.contains(device);
+            let open: Vec<u32> = (0..a.peer.devices).filter(is_open).collect();
+            open.into_iter().map(move |device| Device { device, ..of_zone.clone() })
         };
         self.open_agents().flat_map(of_agent).collect()
     }
 
-    /// How many devices there are of each hardware type. Those of cordoned agents do not count.
+    /// How many devices there are of each hardware type. Those of cordoned agents, and those that measure, do not count.
     #[must_use]
     pub fn counts(&self) -> BTreeMap<String, u32> {
         let mut counts = BTreeMap::new();
         for agent in self.open_agents() {
-            *counts.entry(agent.peer.hardware.clone()).or_default() += agent.peer.devices;
+            let measured = agent.peer.measured.iter().filter(|device| **device < agent.peer.devices).count() as u32;
+            *counts.entry(agent.peer.hardware.clone()).or_default() += agent.peer.devices - measured;
         }
         counts
     }
@@ -139,8 +142,14 @@ mod tests {
         assert_eq!(fleet.devices().iter().map(|device| device.agent).collect::<Vec<_>>(), [1, 1]);
         assert_eq!(fleet.counts(), [("t4".to_owned(), 2)].into());
         assert_eq!((fleet.numbers().len(), fleet.peers().len()), (2, 2), "it serves until its replicas have moved");
+        let mut measuring = agent(2);
+        measuring.peer.measured = vec![1];
+        let measured = Fleet::live(vec![agent(1), measuring]);
+        let places: Vec<_> = measured.devices().iter().map(|device| (device.agent, device.device)).collect();
+        assert_eq!((places, measured.counts()["t4"]), (vec![(1, 0), (1, 1), (2, 0)], 3), "a device that measures is taken");
         let reclaimed = Fleet::live(vec![agent(1), agent(2)]);
         assert_ne!(fleet.signature(), reclaimed.signature(), "the target is made again");
+        assert_ne!(measured.signature(), reclaimed.signature(), "and so it is for a device that measures");
     }
 
     #[test]

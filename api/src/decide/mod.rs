@@ -8,6 +8,7 @@
 //! the database, tokio. `act` reads the facts, asks this module, and carries the answers out.
 
 pub mod authorities;
+pub mod batch_choice;
 pub mod broken_variants;
 pub mod budget;
 pub mod change;
@@ -28,10 +29,12 @@ pub mod link_keys;
 pub mod load_failures;
 pub mod machines;
 pub mod measured;
+pub mod measurement;
 pub mod membership;
 pub mod offers;
 pub mod on_demand;
 pub mod placement;
+pub mod profile_job;
 pub mod projects;
 pub mod replacement;
 pub mod replan;

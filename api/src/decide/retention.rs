@@ -43,7 +43,7 @@ pub enum RowKind {
     Targets,
     /// Plans that have ended.
     Plans,
-    /// Simulations, frontiers and comparisons that have ended.
+    /// Simulations, frontiers, comparisons and profile jobs that have ended.
     Analyses,
     /// Firings of schedules.
     Firings,

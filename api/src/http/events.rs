@@ -25,7 +25,7 @@ pub const STREAMS_MAX: usize = 256;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
-pub const KINDS: [&str; 19] = [
+pub const KINDS: [&str; 20] = [
     "target",
     "decision",
     "plan",
@@ -45,6 +45,7 @@ pub const KINDS: [&str; 19] = [
     "times",
     "drift",
     "on-demand",
+    "profile-job",
 ];
 
 /// An event.

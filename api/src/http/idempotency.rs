@@ -2,8 +2,8 @@
 
 use super::body;
 use super::refusal::Refusal;
-use crate::store::idempotency::{UsedKey, known_key, remember_key};
-use crate::store::{PgConnection, Time, jobs::JobQueue};
+use crate::store::idempotency::{KeyedRequest, UsedKey, known_key, remember_key};
+use crate::store::{PgConnection, Time};
 use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
 use sha2::{Digest, Sha256};
@@ -15,7 +15,7 @@ use uuid::Uuid;
 #[into_params(parameter_in = Header)]
 #[allow(dead_code)] // read by `IdempotencyKey::read`
 pub struct IdempotencyHeader {
-    /// The same key and body again give the same plan or analysis, so a client may leave and come back.
+    /// The same key and body again give the same plan, analysis or job, so a client may leave and come back.
     #[param(rename = "Idempotency-Key", required = false, value_type = String, min_length = 1, max_length = 128,
         pattern = "^[ -~]+$")]
     pub idempotency_key: Option<String>,
@@ -23,8 +23,8 @@ pub struct IdempotencyHeader {
 
 /// The key of a client that may send its request again.
 pub(super) struct IdempotencyKey {
-    /// The queue of the job that the request makes.
-    queue: JobQueue,
+    /// What the request asks for.
+    asked: KeyedRequest,
     /// The header `Idempotency-Key`.
     key: String,
     /// SHA-256 of the kind and the body of the request, hex.
@@ -32,18 +32,23 @@ pub(super) struct IdempotencyKey {
 }
 
 impl IdempotencyKey {
-    /// The client's key with the digest of its request. `kind` distinguishes the requests of one queue.
+    /// The client's key with the digest of its request. `kind` distinguishes requests that ask for the same.
     ///
     /// # Errors
     /// 400 if the key has another form.
-    pub(super) fn read(request: &HttpRequest, queue: JobQueue, kind: &str, bytes: &[u8]) -> Result<Option<Self>, Refusal> {
+    pub(super) fn read(
+        request: &HttpRequest,
+        asked: impl Into<KeyedRequest>,
+        kind: &str,
+        bytes: &[u8],
+    ) -> Result<Option<Self>, Refusal> {
         let Some(key) = request.headers().get("idempotency-key") else { return Ok(None) };
         let key = key.to_str().ok().filter(|k| !k.is_empty() && k.len() <= body::NAME_CHARS_MAX);
         let expected = || format!("Idempotency-Key: expected 1 to {} characters of ASCII", body::NAME_CHARS_MAX);
         let key = key.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, expected()))?;
         let digest = Sha256::new().chain_update(kind).chain_update(bytes).finalize();
         let digest = digest.iter().map(|b| format!("{b:02x}")).collect();
-        Ok(Some(Self { queue, key: key.to_string(), digest }))
+        Ok(Some(Self { asked: asked.into(), key: key.to_string(), digest }))
     }
 
     /// The plan or the analysis of this key, if a client has asked for it already.
@@ -51,7 +56,7 @@ impl IdempotencyKey {
     /// # Errors
     /// 422 if the key was used for another request.
     pub(super) async fn already_asked(&self, db: &mut PgConnection) -> Result<Option<Uuid>, Refusal> {
-        match known_key(db, self.queue, &self.key).await? {
+        match known_key(db, self.asked, &self.key).await? {
             Some(known) if known.request == self.digest => Ok(Some(known.id)),
             Some(_) => {
                 let detail = format!("Idempotency-Key {} was used for another request", self.key);
@@ -66,6 +71,6 @@ impl IdempotencyKey {
     /// # Errors
     /// The database's.
     pub(super) async fn remember(&self, db: &mut PgConnection, id: Uuid, at: Time) -> Result<(), Refusal> {
-        Ok(remember_key(db, self.queue, UsedKey { key: &self.key, request: &self.digest, id }, at).await?)
+        Ok(remember_key(db, self.asked, UsedKey { key: &self.key, request: &self.digest, id }, at).await?)
     }
 }

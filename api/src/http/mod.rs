@@ -34,6 +34,7 @@ pub mod pipelines;
 pub mod plan_diff;
 pub mod planned_problem;
 pub mod plans;
+pub mod profile_jobs;
 pub mod profiles;
 pub mod projects;
 pub mod refusal;
@@ -108,6 +109,7 @@ fn routes(config: &mut web::ServiceConfig) {
         .configure(hardware::configure)
         .configure(projects::configure)
         .configure(profiles::configure)
+        .configure(profile_jobs::configure)
         .configure(pipelines::configure)
         .configure(loads::configure)
         .configure(times::configure)

@@ -4,7 +4,8 @@ use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, comparisons, decisions, demand, drift, events, explanations, files, frontiers, hardware, health,
-    holds, loads, machines, metrics, pipelines, plan_diff, plans, profiles, projects, schedules, simulations, target,
+    holds, loads, machines, metrics, pipelines, plan_diff, plans, profile_jobs, profiles, projects, schedules, simulations,
+    target,
     times, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
@@ -48,6 +49,11 @@ use utoipa_swagger_ui::SwaggerUi;
         profiles::get,
         profiles::put,
         profiles::delete,
+        profile_jobs::list,
+        profile_jobs::post,
+        profile_jobs::get,
+        profile_jobs::cancel,
+        profile_jobs::delete,
         files::get,
         files::head,
         files::put,

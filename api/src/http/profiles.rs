@@ -164,6 +164,7 @@ fn from_csv(rows: Vec<ProfileCsvRow>, pipeline: &str) -> Result<ProfileSet, Refu
             batch: row.batch,
             latency_ms: row.latency_ms,
             p99_ms: row.p99_ms,
+            measured: None,
         });
     }
     Ok(set)

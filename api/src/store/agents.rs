@@ -48,13 +48,16 @@ pub struct AgentRow {
     pub load_times: Value,
     /// The zone in which it stands; empty if it has told none.
     pub zone: String,
+    /// Its devices that measure for profile jobs.
+    pub measured: Vec<i32>,
 }
 
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times, zone from agents ",
+             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times, zone,
+             array(select device from device_claims where agent = agents.number order by device) as measured from agents ",
             $rest
         )
     };

@@ -4,12 +4,32 @@ use super::connection::{PgConnection, Result, Time};
 use super::jobs::JobQueue;
 use uuid::Uuid;
 
+/// What a request with a key asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeyedRequest {
+    /// A plan.
+    Plan,
+    /// An analysis.
+    Analysis,
+    /// A profile job.
+    ProfileJob,
+}
+
+impl From<JobQueue> for KeyedRequest {
+    fn from(queue: JobQueue) -> Self {
+        match queue {
+            JobQueue::Plans => Self::Plan,
+            JobQueue::Analyses => Self::Analysis,
+        }
+    }
+}
+
 /// An idempotency key that was used already.
 #[derive(Clone, Debug, sqlx::FromRow)]
 pub struct KeyRow {
     /// The digest of its request.
     pub request: String,
-    /// The plan or the analysis of its request.
+    /// The plan, the analysis or the profile job of its request.
     pub id: Uuid,
 }
 
@@ -17,11 +37,12 @@ pub struct KeyRow {
 ///
 /// # Errors
 /// The database's.
-pub async fn known_key(db: &mut PgConnection, queue: JobQueue, key: &str) -> Result<Option<KeyRow>> {
+pub async fn known_key(db: &mut PgConnection, asked: KeyedRequest, key: &str) -> Result<Option<KeyRow>> {
     sqlx::query("select pg_advisory_xact_lock(hashtext('key:' || $1))").bind(key).execute(&mut *db).await?;
-    let select = match queue {
-        JobQueue::Plans => "select request, plan as id from idempotency where key = $1",
-        JobQueue::Analyses => "select request, analysis as id from analysis_idempotency where key = $1",
+    let select = match asked {
+        KeyedRequest::Plan => "select request, plan as id from idempotency where key = $1",
+        KeyedRequest::Analysis => "select request, analysis as id from analysis_idempotency where key = $1",
+        KeyedRequest::ProfileJob => "select request, job as id from profile_job_idempotency where key = $1",
     };
     sqlx::query_as(select).bind(key).fetch_optional(db).await
 }
@@ -33,7 +54,7 @@ pub struct UsedKey<'a> {
     pub key: &'a str,
     /// The digest of the request.
     pub request: &'a str,
-    /// The plan or the analysis of the request.
+    /// The plan, the analysis or the profile job of the request.
     pub id: Uuid,
 }
 
@@ -41,11 +62,14 @@ pub struct UsedKey<'a> {
 ///
 /// # Errors
 /// The database's.
-pub async fn remember_key(db: &mut PgConnection, queue: JobQueue, used: UsedKey<'_>, at: Time) -> Result<()> {
-    let insert = match queue {
-        JobQueue::Plans => "insert into idempotency (key, request, plan, created_at) values ($1, $2, $3, $4)",
-        JobQueue::Analyses => {
+pub async fn remember_key(db: &mut PgConnection, asked: KeyedRequest, used: UsedKey<'_>, at: Time) -> Result<()> {
+    let insert = match asked {
+        KeyedRequest::Plan => "insert into idempotency (key, request, plan, created_at) values ($1, $2, $3, $4)",
+        KeyedRequest::Analysis => {
             "insert into analysis_idempotency (key, request, analysis, created_at) values ($1, $2, $3, $4)"
+        }
+        KeyedRequest::ProfileJob => {
+            "insert into profile_job_idempotency (key, request, job, created_at) values ($1, $2, $3, $4)"
         }
     };
     sqlx::query(insert).bind(used.key).bind(used.request).bind(used.id).bind(at).execute(db).await?;

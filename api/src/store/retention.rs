@@ -168,6 +168,16 @@ pub async fn delete_analyses(db: &mut PgConnection, before: Time) -> Result<u64>
     Ok(delete.bind(open).execute(db).await?.rows_affected())
 }
 
+/// Deletes profile jobs that ended before this time.
+///
+/// # Errors
+/// The database's.
+pub async fn delete_profile_jobs(db: &mut PgConnection, before: Time) -> Result<u64> {
+    let delete = "delete from profile_jobs where id in
+                  (select id from profile_jobs where finished_at < $1 order by id limit $2)";
+    delete_batch(db, delete, before).await
+}
+
 /// Deletes firings of schedules before this time, and keeps the last one of each schedule.
 ///
 /// # Errors

@@ -27,7 +27,7 @@ const ENTRIES: i64 = 5;
 /// Answers that are arrays and no lists: their parameters bound them, and they are whole.
 const SERIES: [&str; 1] = ["/v1/pipelines/{name}/arrivals"];
 
-static CASES: [ListCase; 19] = [
+static CASES: [ListCase; 20] = [
     ListCase {
         path: "/v1/agents",
         table: "agents",
@@ -132,6 +132,14 @@ static CASES: [ListCase; 19] = [
         column: "name",
         field: "name",
         insert: "insert into projects (name, quota) select 'p' || n, '{}'",
+    },
+    ListCase {
+        path: "/v1/profile-jobs",
+        table: "profile_jobs",
+        column: "id",
+        field: "id",
+        insert: "insert into profile_jobs (id, pipeline, state, request, reason, total, created_at)
+                 select ID, (select min(name) from pipelines), 'done', '{\"pipeline\": \"p\"}', 'test', 1, now()",
     },
     ListCase {
         path: "/v1/schedules",

@@ -23,6 +23,7 @@ mod openapi;
 mod outcomes;
 mod page;
 mod plans;
+mod profile_jobs;
 mod projects;
 mod replan;
 mod retention;

@@ -2,6 +2,7 @@
 //! and the missing parts.
 
 use crate::record::record;
+use crate::row_measurement::GroupProfileFile;
 use apportion_domain::{
     Alternative, AlternativeKind, Binding, Change, Consequence, Constraint, Decision, Explanation, PlanOutcome, Price,
     Relaxation, Shortfall,
@@ -31,6 +32,9 @@ record! {
         /// The parts that were not computed, with the reasons.
         #[serde(default)]
         pub left_out: Vec<String> => optional,
+        /// Age and error of the profiles of the plan's groups.
+        #[serde(default)]
+        pub profiles: Vec<GroupProfileFile> => optional,
     }
 }
 
@@ -172,6 +176,7 @@ pub(crate) fn explained(e: &Explanation, shortfalls: &[Shortfall]) -> Explanatio
         shortfalls: shortfalls.iter().map(ShortfallFile::from).collect(),
         prices: e.prices.iter().map(price).collect(),
         left_out: e.left_out.clone(),
+        profiles: Vec::new(),
     }
 }
 

@@ -12,6 +12,7 @@ mod check;
 pub mod convert;
 pub mod csv_lines;
 pub mod demand_source;
+mod evidence;
 pub mod explanation;
 pub mod json_schema;
 mod merge_patch;
@@ -26,6 +27,7 @@ pub mod profile_set;
 mod record;
 pub mod result_csv;
 pub mod result_file;
+pub mod row_measurement;
 pub mod scaling_plan;
 pub mod scaling_spec;
 pub mod simulation_file;
@@ -33,6 +35,7 @@ pub mod spec;
 pub mod states;
 pub mod trace_csv;
 pub mod tree;
+pub mod utc_time;
 pub mod validation;
 mod workload_check;
 pub mod workloads;
@@ -59,16 +62,18 @@ pub use result_file::{
     FrontierPointFile, PromisedPipelineFile, ResultDocument, ResultKind, SimulatedChangesFile, SimulatedClassesFile,
     SimulatedSeriesFile, read_result,
 };
+pub use row_measurement::{GroupProfileFile, RowMeasurement};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use simulation_file::{SimulatedPipelineFile, SimulationFile};
 pub use spec::{
     HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ProfileRowSpec, ReplanSpec, TaskSpec, TensorSpec, VariantSpec,
 };
 pub use states::{
-    AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ReplanMode, ReplicaState, Scope,
-    TraceKind, UnknownState,
+    AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ProfileJobState, ReplanMode,
+    ReplicaState, Scope, TraceKind, UnknownState,
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use tree::parse_tree;
+pub use utc_time::{parse_utc, utc_text};
 pub use validation::{MatchSpec, ValidationSpec};
 pub use workloads::{KubernetesSpec, WorkloadSpec};

@@ -1,6 +1,7 @@
 //! How is an outcome of the planner written as a plan file?
 
-use crate::explanation::{self, finite};
+use crate::evidence::group_profiles;
+use crate::explanation::{self, ExplanationFile, finite};
 use crate::plan::{
     AssignmentFile, BackupFile, EstimateFile, FlowFile, GroupFile, JudgedOnFile, JudgedPipelineFile, LadderStepFile,
     ObjectiveFile, PathNode, PipelinePlanFile, PlanFile, PlannerFile, RoundFile, RoutingEntryFile, RoutingFile,
@@ -33,7 +34,10 @@ impl PlanFile {
                 rounds: report.rounds.iter().map(|r| round(problem.objective.mode, r)).collect(),
                 warnings: report.warnings.clone(),
             },
-            explanation: explanation::file(&report.explanation, outcome),
+            explanation: ExplanationFile {
+                profiles: plan.map(|p| group_profiles(problem, p)).unwrap_or_default(),
+                ..explanation::file(&report.explanation, outcome)
+            },
         }
     }
 

@@ -3,6 +3,7 @@
 use crate::bad_input::{BadInput, near_named};
 use crate::check::read;
 use crate::convert::{deployed_of, objective_of};
+use crate::evidence::evidence_of;
 use crate::record::{FileKind, record};
 use crate::scaling_spec::{ApplicationSpec, ScalingFileSpec, ScalingSpec, ScalingVariantSpec};
 use crate::spec::{HardwareSpec, ProblemSpec};
@@ -104,9 +105,8 @@ impl ProblemSpec {
         let Some(objective) = objective.filter(|_| problems.is_empty()) else { return Err(Invalids(problems)) };
         let deployed = deployed_of(&self.deployed, &pipelines, &hardware, "/deployed")?;
         let switching_weight = self.switching.as_ref().map_or(0.0, |s| s.weight);
-        let notes = self.notes.clone();
-        let quotas = Vec::new();
-        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, quotas, notes })
+        let (notes, evidence, quotas) = (self.notes.clone(), evidence_of(&self.pipelines), Vec::new());
+        Problem::new(ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, quotas, notes, evidence })
     }
 }
 

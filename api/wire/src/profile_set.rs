@@ -6,6 +6,7 @@ use crate::convert::objective_of;
 use crate::demand_source::check_sources;
 use crate::on_demand::check_on_demand;
 use crate::record::{FileKind, record};
+use crate::row_measurement::RowMeasurement;
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
 use crate::workload_check::check_workloads;
@@ -86,6 +87,9 @@ record! {
         /// 99th percentile of the batch's time.
         #[serde(default)]
         pub p99_ms: Option<f64> => optional.or_null(),
+        /// How it was measured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub measured: Option<RowMeasurement> => optional.or_null(),
     }
 }
 
@@ -182,7 +186,14 @@ impl PipelineSpec {
             let rows = variant.profile.get_or_insert_default();
             if rows.is_empty() {
                 let hardware = hardware[0].name.clone();
-                rows.push(ProfileRowSpec { hardware, batch: 1, latency_ms: 1.0, p99_ms: None, share: None });
+                rows.push(ProfileRowSpec {
+                    hardware,
+                    batch: 1,
+                    latency_ms: 1.0,
+                    p99_ms: None,
+                    share: None,
+                    measured: None,
+                });
             }
         }
         if let Err(e) = stand_in.to_domain(&hardware, "") {
@@ -245,6 +256,7 @@ fn add_measurements(variant: &mut VariantSpec, task: &str, profiles: &ProfileSet
         latency_ms: r.latency_ms,
         p99_ms: r.p99_ms,
         share: (r.share != 1.0).then_some(r.share),
+        measured: r.measured.clone(),
     };
     let rows: Vec<_> = profiles.rows.iter().filter(|r| mine(&r.task, &r.variant)).map(row).collect();
     let measured = profiles.variants.iter().find(|m| mine(&m.task, &m.variant)).cloned();

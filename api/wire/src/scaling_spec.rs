@@ -1,4 +1,4 @@
-//! Which keys does a scaling problem have in a file (INFaaS section 4.2.1)?
+//! Which keys does the file of a scaling problem have (INFaaS section 4.2.1)?
 
 use crate::record::record;
 use serde::{Deserialize, Serialize};

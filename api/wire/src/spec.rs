@@ -4,6 +4,7 @@
 use crate::demand_source::{DemandSourceSpec, DeploymentSourceSpec};
 use crate::on_demand::OnDemandSpec;
 use crate::record::{FileKind, record};
+use crate::row_measurement::RowMeasurement;
 use crate::states::ReplanMode;
 use crate::validation::ValidationSpec;
 use crate::workloads::KubernetesSpec;
@@ -264,6 +265,9 @@ record! {
         /// Fraction of a device: 1 (default), 0.5, 0.25 or 0.125.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub share: Option<f64> => optional,
+        /// How it was measured.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub measured: Option<RowMeasurement> => optional.or_null(),
     }
 }
 
@@ -350,6 +354,9 @@ record! {
         /// Whether plans count with measured latencies and fan-outs that differ from the profile; default true.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub correct_profiles: Option<bool> => optional,
+        /// Whether a latency that differs from its profile for long is measured again by a profile job; default false.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub profile_on_drift: Option<bool> => optional,
         /// The objective of its plans; default `hardware_then_accuracy`. The budget is that of this pipeline alone. With
         /// `min_cost`, a new plan comes into force only if it saves more on the last loads than the change costs.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -385,6 +392,7 @@ impl Default for ReplanSpec {
             ladder: None,
             ladder_headroom: None,
             correct_profiles: None,
+            profile_on_drift: None,
             objective: None,
             project: None,
             priority: None,

@@ -143,6 +143,33 @@ impl AnalysisState {
 }
 
 states! {
+    /// The state of a profile job.
+    ProfileJobState, "state of a profile job", {
+        /// No device measures for it yet.
+        Queued = "queued",
+        /// Devices measure, or it waits for one.
+        Running = "running",
+        /// All that it asked for was measured, and is in the profile.
+        Done = "done",
+        /// Something could not be measured; `error` says why. What was measured is in the profile.
+        Failed = "failed",
+        /// A client cancelled it. Variants that were complete are in the profile.
+        Cancelled = "cancelled",
+    }
+}
+
+impl ProfileJobState {
+    /// The states of jobs that are not over.
+    pub const OPEN: [Self; 2] = [Self::Queued, Self::Running];
+
+    /// Whether the job is not over.
+    #[must_use]
+    pub fn is_open(self) -> bool {
+        Self::OPEN.contains(&self)
+    }
+}
+
+states! {
     /// The state of an agent.
     AgentState, "state of an agent", {
         /// It reports.

@@ -2,8 +2,8 @@
 
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::{
-    AuditResource, DecisionResource, EventResource, HardwareResource, MachineResource, PipelineResource, ProjectResource,
-    ScheduleResource, WebhookResource,
+    AuditResource, DecisionResource, EventResource, HardwareResource, MachineResource, PipelineResource,
+    ProfileJobResource, ProjectResource, ScheduleResource, WebhookResource,
 };
 use crate::{
     advise, agent, bench, check, compare, completions, config, context, demo, deploy, diff, export, frontier, hold, import,
@@ -43,8 +43,12 @@ pub enum Command {
     Import(import::ImportCommand),
     /// Write a plan as files of Kubernetes, Triton, Slurm, Ray Serve or Docker Compose.
     Export(export::ExportArgs),
-    /// Measure a pipeline's variants and paths on this machine. Or read and write the measurements of a running service.
+    /// Measure a pipeline's variants on this machine, or on the agents of a running service. Or read and write the
+    /// measurements of a service.
     Profile(profile::ProfileArgs),
+    /// List, watch and cancel the jobs that have agents measure variants.
+    #[command(subcommand)]
+    ProfileJob(ResourceCommand<ProfileJobResource>),
     /// Measure the peak memory of one variant, for `profile`.
     #[command(name = profile::MEMORY_COMMAND, hide = true)]
     ProfileMemory(profile::MemoryArgs),
@@ -129,6 +133,7 @@ impl Command {
             Self::Import(command) => import::run(&command),
             Self::Export(args) => export::run(&args),
             Self::Profile(args) => profile::run(&args),
+            Self::ProfileJob(command) => command.run(),
             Self::ProfileMemory(args) => profile::run_memory(&args),
             Self::Deploy(args) => deploy::run(&args),
             Self::Status(args) => status::run(&args),

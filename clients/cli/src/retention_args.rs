@@ -31,7 +31,7 @@ pub struct RetentionArgs {
     /// kept target, a kept decision or an advice refers to.
     #[arg(long, env = "APPORTION_KEEP_PLANS", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_plans: Duration,
-    /// How long it keeps simulations, frontiers and comparisons that have ended.
+    /// How long it keeps simulations, frontiers, comparisons and profile jobs that have ended.
     #[arg(long, env = "APPORTION_KEEP_ANALYSES", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_analyses: Duration,
     /// How long it keeps firings of schedules. The last one of each schedule is kept whatever its age.

@@ -62,6 +62,11 @@ struct ServiceEndpoint {
 }
 
 impl ServerArgs {
+    /// The service at this URL, with the files of a command that has flags of its own for them.
+    pub fn at(server: String, api_token_file: Option<String>, cacert: Option<String>) -> Self {
+        Self { server: Some(server), context: None, api_token_file, cacert }
+    }
+
     /// The service by flag, environment or context, in this order. The token of a context goes to its service only.
     fn endpoint(&self) -> Result<ServiceEndpoint, Failure> {
         if let Some(server) = &self.server {
@@ -127,8 +132,7 @@ impl RemoteArgs {
     /// The service; `None`: the command works on this machine.
     pub fn server(&self) -> Option<ServerArgs> {
         let server = self.url.clone()?;
-        let (api_token_file, cacert) = (self.api_token_file.clone(), self.cacert.clone());
-        Some(ServerArgs { server: Some(server), context: None, api_token_file, cacert })
+        Some(ServerArgs::at(server, self.api_token_file.clone(), self.cacert.clone()))
     }
 }
 

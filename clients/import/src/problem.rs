@@ -127,6 +127,7 @@ fn profile_row(row: &MeasuredRow) -> ProfileRowSpec {
         latency_ms: row.latency_ms,
         p99_ms: row.p99_ms,
         share: (row.share != 1.0).then_some(row.share),
+        measured: row.measured.clone(),
     }
 }
 

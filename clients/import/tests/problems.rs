@@ -6,7 +6,16 @@ use apportion_wire::{MeasuredRow, MeasuredVariant, ProblemSpec, ProfileSet};
 
 fn row(task: &str, variant: &str, hardware: &str, batch: u32) -> MeasuredRow {
     let names = (task.to_owned(), variant.to_owned(), hardware.to_owned());
-    MeasuredRow { task: names.0, variant: names.1, hardware: names.2, share: 1.0, batch, latency_ms: 10.0, p99_ms: None }
+    MeasuredRow {
+        task: names.0,
+        variant: names.1,
+        hardware: names.2,
+        share: 1.0,
+        batch,
+        latency_ms: 10.0,
+        p99_ms: None,
+        measured: None,
+    }
 }
 
 fn figures(task: &str, variant: &str, accuracy: f64) -> MeasuredVariant {

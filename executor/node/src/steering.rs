@@ -1,7 +1,7 @@
 //! How does a steward's decision change a pipeline's layout, and which decisions and measurements of other agents are
 //! plausible?
 
-use crate::layout::{Layout, LayoutGroup, LayoutPipeline, LayoutReplica};
+use crate::layout::{AgentDevices, Layout, LayoutGroup, LayoutPipeline, LayoutReplica};
 use apportion_domain::{Fence, RoutingPolicy, TimeSpan};
 use apportion_protocol::v1;
 use apportion_serving::ladder::{Headroom, LadderStep};
@@ -336,7 +336,12 @@ pub fn find_room(layout: &Layout, free: &FreeShares) -> ReplicaRoom {
 #[must_use]
 pub fn free_shares(layout: &Layout, is_live: impl Fn(u64) -> bool) -> FreeShares {
     let live = layout.devices.iter().filter(|(agent, _)| is_live(**agent));
-    let places = live.flat_map(|(agent, all)| (0..all.count).map(move |device| DevicePlace { agent: *agent, device }));
+    let open = |(agent, all): (&u64, &AgentDevices)| {
+        let (agent, measured) = (*agent, all.measured.clone());
+        let devices = (0..all.count).filter(move |device| !measured.contains(device));
+        devices.map(move |device| DevicePlace { agent, device })
+    };
+    let places = live.flat_map(open);
     let mut free: FreeShares = places.map(|place| (place, 1.0)).collect();
     for pipeline in layout.pipelines.values() {
         for replica in &pipeline.replicas {
@@ -388,6 +393,16 @@ mod tests {
         assert_eq!(steered.tables[&(Some(1), 1)], [(2, 0.5), (1, 0.5)]);
         assert_eq!(steered.tables[&(None, 0)], pipeline.tables[&(None, 0)], "what it does not say stays");
         assert_eq!(steered.replicas.iter().map(|r| r.group).collect::<Vec<_>>(), [1, 2, 2]);
+    }
+
+    #[test]
+    fn a_device_that_measures_has_no_room() {
+        let mut target = chain();
+        target.agents.iter_mut().for_each(|agent| agent.devices = 2);
+        target.agents[1].measured = vec![1];
+        let free = free_shares(&lay_out(&target).expect("valid"), |_| true);
+        let places: Vec<(u64, u32)> = free.keys().map(|place| (place.agent, place.device)).collect();
+        assert_eq!(places, [(1, 0), (1, 1), (2, 0)]);
     }
 
     #[test]

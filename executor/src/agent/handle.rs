@@ -26,6 +26,10 @@ pub enum AgentCommand {
     Welcome(u64, Source),
     /// A new target of the control plane.
     Target(Box<v1::Target>),
+    /// Measure one batch size for a profile job.
+    Measure(Box<v1::Measure>),
+    /// The claim with this number has ended.
+    StopMeasuring(u64),
     /// The file of a replica is there, or cannot be fetched.
     File(FetchedFile),
     /// Keep the certificates for the next start: there is a new one.
@@ -108,6 +112,8 @@ pub struct AgentHandle {
     pub ack: watch::Receiver<Option<v1::Ack>>,
     /// Variants that requests wait for, as they are wanted.
     pub wants: broadcast::Sender<v1::VariantWant>,
+    /// What became of the latest order to measure.
+    pub measured: watch::Receiver<Option<v1::Measurement>>,
     /// Since when the agent's clock runs.
     pub started: Instant,
     /// What can say how the agent's devices are; [`super::start`] knows of none.

@@ -2,6 +2,7 @@
 
 use super::handle::{AgentHandle, AgentOptions, NodeView};
 use super::load_times::LoadTimes;
+use super::measurer::Measurer;
 use crate::alarm::Alarm;
 use crate::peers::PeerLinks;
 use crate::record::Recorder;
@@ -32,6 +33,7 @@ pub(super) struct Loop {
     /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
     pub(super) loadings: HashMap<u64, u64>,
     pub(super) load_times: LoadTimes,
+    pub(super) measurer: Measurer,
     /// When the times of hops were reported last.
     pub(super) hops_reported: Option<Instant>,
     /// Quick batches have ended that the node has not acted upon yet.

@@ -3,6 +3,7 @@
 mod handle;
 mod load_times;
 mod loop_state;
+mod measurer;
 mod reports;
 mod slots;
 
@@ -26,6 +27,7 @@ use apportion_node::wire::{CreditReturn, Message, PartEnd};
 use apportion_protocol::v1;
 use load_times::LoadTimes;
 use loop_state::Loop;
+use measurer::Measurer;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -61,6 +63,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
     let (commands, command_inbox) = mpsc::channel(1_024);
     let (view, seen) = watch::channel(first_view(&options));
     let (ack, acknowledged) = watch::channel(None);
+    let measurer = Measurer::new(&options);
     let (started, devices, tracer) = (Instant::now(), Devices::default(), options.tracer.clone());
     let handle = AgentHandle {
         events: events.clone(),
@@ -69,6 +72,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         view: seen,
         ack: acknowledged,
         wants: broadcast::Sender::new(WANTS_MAX),
+        measured: measurer.told(),
         started,
         devices,
         tracer,
@@ -86,6 +90,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         last_caller: 0,
         node: Node::new(agent, first_request),
         wake_lock: if options.may_sleep { WakeLock::never() } else { WakeLock::with_file(KERNEL_FILE.as_ref()) },
+        measurer,
         options,
         peers: PeerLinks::new(events, handle.link_keys.clone()),
         slots: HashMap::new(),
@@ -105,16 +110,14 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         view,
         ack,
     };
-    if let Some((_, target)) = last {
-        this.resume(target);
-    }
+    last.into_iter().for_each(|(_, target)| this.resume(target));
     let status = handle.status.clone();
     let inboxes = Inboxes { events: event_inbox, requests: request_inbox, commands: command_inbox };
     tokio::spawn(async move { status.run("loop", this.run(inboxes)).await });
     handle
 }
 
-/// What the gateway sees before the first target.
+/// What the gateway sees before there is a target.
 fn first_view(options: &AgentOptions) -> NodeView {
     let (backend, provider) = (options.loader.kind(), options.loader.provider());
     NodeView { backend, provider, ..NodeView::default() }
@@ -276,6 +279,8 @@ impl Loop {
                 }
             }
             AgentCommand::KeepCertificates => self.options.files.keep_certificates_soon(),
+            AgentCommand::Measure(order) => self.measure(*order),
+            AgentCommand::StopMeasuring(claim) => self.measurer.stop(claim),
             AgentCommand::File(fetched) => self.open_slot(fetched),
             AgentCommand::Report(reply) => {
                 let uptime_ms = self.handle.started.elapsed().as_millis() as u64;

@@ -3,6 +3,7 @@
 use super::AgentCommand;
 use super::handle::FetchedFile;
 use super::loop_state::Loop;
+use super::measurer::DeviceOccupancy;
 use crate::backend::{BackendKind, ReplicaVariant};
 use crate::files::FileError;
 use crate::parts::part;
@@ -26,6 +27,9 @@ enum SlotError {
 
 impl Loop {
     pub(super) fn fetch(&mut self, replica: u64, digest: String) {
+        if let Some(device) = self.node.replicas().find(|r| r.id == replica).map(|r| r.device) {
+            self.measurer.yield_device(device);
+        }
         let loading = self.load_times.next_number();
         self.loadings.insert(loading, replica);
         let files = self.options.files.clone();
@@ -36,6 +40,12 @@ impl Loop {
             let fetched = FetchedFile { loading, file, took: begun.elapsed() };
             let _stopping = commands.send(AgentCommand::File(fetched)).await;
         }));
+    }
+
+    /// Carries out an order to measure, if its device has no replica.
+    pub(super) fn measure(&mut self, order: v1::Measure) {
+        let is_used = self.node.replicas().any(|replica| replica.device == order.device);
+        self.measurer.obey(order, if is_used { DeviceOccupancy::Replicas } else { DeviceOccupancy::Free });
     }
 
     /// Fetches files for replicas that may come. A replica that needs a missing file asks again.

@@ -273,12 +273,25 @@ mod tests {
         let (commands, _) = mpsc::channel(1);
         let (_, view) = watch::channel(NodeView::default());
         let (_, ack) = watch::channel(None);
+        let (_, measured) = watch::channel(None);
         let devices = crate::devices::Devices::default();
         let started = Instant::now();
         let (status, link_keys) = (Arc::default(), crate::peers::LinkKeys::default());
         let wants = tokio::sync::broadcast::Sender::new(1);
-        let handle =
-            AgentHandle { events, requests, commands, view, ack, wants, started, devices, tracer: None, link_keys, status };
+        let handle = AgentHandle {
+            events,
+            requests,
+            commands,
+            view,
+            ack,
+            wants,
+            measured,
+            started,
+            devices,
+            tracer: None,
+            link_keys,
+            status,
+        };
         (Gateway::new(handle), inbox)
     }
 

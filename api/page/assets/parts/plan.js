@@ -2,7 +2,7 @@
 
 import { figures } from "../lib/compare.js";
 import { h } from "../lib/dom.js";
-import { accuracy, cost, ms, number, percent, rate } from "../lib/format.js";
+import { accuracy, ago, cost, ms, number, percent, rate } from "../lib/format.js";
 import { partOf } from "../lib/model.js";
 import { traffic } from "../lib/traffic.js";
 import { graph } from "./graph.js";
@@ -51,6 +51,7 @@ export function planContent(document, nameOf) {
     (plan.pipelines ?? []).map((part) => pipeline(document, part, nameOf)),
     warnings(plan),
     why(plan),
+    profiles(plan),
     prices(plan),
     rounds(plan),
   ];
@@ -158,6 +159,29 @@ function why(plan) {
         ),
       ]),
     ),
+  );
+}
+
+/** How old and how sure the profiles of the groups are, if anything is known of one of them. */
+function profiles(plan) {
+  const all = plan.explanation?.profiles ?? [];
+  if (!all.some((p) => p.measured_at || typeof p.interval === "number" || typeof p.drift === "number")) return null;
+  const columns = [
+    { name: "Variant", cell: (p) => `${p.task} ${p.variant}` },
+    { name: "Device", cell: (p) => p.hardware },
+    { name: "Measured", cell: (p) => (p.measured_at ? ago(p.measured_at) : "–"), title: "the oldest latency of the group" },
+    { name: "Interval", isNumber: true, cell: (p) => percent(p.interval), title: "the widest of a median, as a part of it" },
+    { name: "Drift", isNumber: true, cell: (p) => number(p.drift), title: "measured in service over the profile" },
+  ];
+  return section(
+    "profiles",
+    "Age and error of its profiles",
+    table({
+      caption: "Profiles that the plan rests on",
+      columns,
+      rows: all,
+      key: (p) => [p.pipeline, p.task, p.variant, p.hardware, p.share].join("/"),
+    }),
   );
 }
 

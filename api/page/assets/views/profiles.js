@@ -1,7 +1,7 @@
 // How fast, how accurate and how dear is each variant, as it was measured?
 
 import { h } from "../lib/dom.js";
-import { accuracy, ms, number, rate } from "../lib/format.js";
+import { accuracy, ago, ms, number, percent, rate } from "../lib/format.js";
 import { PATHS, pipelinePath } from "../lib/model.js";
 import { chart } from "../parts/chart.js";
 import { badge, nothing, pipelineTabs, section, source } from "../parts/parts.js";
@@ -165,6 +165,19 @@ function variants(points, task, again) {
   return table({ caption: `Variants of ${task} by cost`, columns, rows, key: (p) => p.key, onChange: again });
 }
 
+/** Width of the interval of a median, as a part of it. */
+function interval(row) {
+  const { median_low_ms: low, median_high_ms: high } = row.measured ?? {};
+  return typeof low === "number" && typeof high === "number" ? percent((high - low) / row.latency_ms) : "–";
+}
+
+/** When a row was measured, and by which agent on which device. */
+function provenance(row) {
+  const { at, agent, device } = row.measured ?? {};
+  const where = [agent, device].filter(Boolean).join(", ");
+  return at ? [ago(at), where ? h("span", { class: "note" }, ` ${where}`) : null] : "–";
+}
+
 function latencies(all, task, again) {
   const rows = all.flatMap((curve) => curve.rows.map((row) => ({ ...row, key: curve.key, device: curve.hardware })));
   const columns = [
@@ -174,6 +187,14 @@ function latencies(all, task, again) {
     { name: "Median", isNumber: true, cell: (row) => ms(row.latency_ms) },
     { name: "99th percentile", isNumber: true, cell: (row) => ms(row.p99_ms ?? null) },
     { name: "Throughput", isNumber: true, cell: (row) => rate((row.batch / row.latency_ms) * 1000) },
+    { name: "Interval", isNumber: true, cell: interval, title: "where the median is with 95 %, as a part of it" },
+    {
+      name: "Noise",
+      isNumber: true,
+      cell: (row) => (typeof row.measured?.noise === "number" ? percent(row.measured.noise) : "–"),
+      title: "of the machine meanwhile: above 10 % is noisy",
+    },
+    { name: "Measured", cell: provenance },
   ];
   return h(
     "details",

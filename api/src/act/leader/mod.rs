@@ -5,6 +5,7 @@
 
 mod fleet;
 mod load;
+mod profiling;
 mod schedules;
 
 use super::apply::{ApplyError, fence};
@@ -26,6 +27,7 @@ use apportion_wire::FiringState;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
 use opentelemetry::KeyValue;
+use profiling::ProfilingWatch;
 use schedules::{ScheduleWatch, ScheduledRound};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -99,6 +101,7 @@ struct Leader {
     schedules: ScheduleWatch,
     drift: DriftWatch,
     on_demand: OnDemandLoads,
+    profiling: ProfilingWatch,
     /// Why the next round begins before the period is over.
     early: Option<EarlyRound>,
     round: Option<RunningRound>,
@@ -115,6 +118,7 @@ impl Leader {
             schedules: ScheduleWatch::new(app.clone(), lease),
             drift: DriftWatch::new(app.clone(), lease),
             on_demand: OnDemandLoads::new(app.clone(), lease),
+            profiling: ProfilingWatch::new(app.clone(), lease),
             app,
             lease,
             early: None,
@@ -136,6 +140,7 @@ impl Leader {
             self.early = Some(EarlyRound { why: why.into(), cause });
         }
         self.follow_drifts().await?;
+        self.profiling.follow_jobs().await?;
         self.end_round().await?;
         self.schedules.fire_due().await?;
         self.begin_scheduled_round().await?;

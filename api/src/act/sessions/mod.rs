@@ -10,6 +10,7 @@ use super::model_files;
 use crate::app::agent_records::ReportRecords;
 use crate::app::fleet_authorities::CertifiedAgent;
 use crate::app::heartbeats::StreamEnd;
+use crate::app::measurements::AgentMeasurement;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::link_keys::PushedTarget;
@@ -138,6 +139,13 @@ struct StreamOf {
     certified: Option<CertifiedAgent>,
 }
 
+/// The stream from which messages come.
+#[derive(Clone, Copy)]
+struct AgentStream {
+    session: Uuid,
+    number: u64,
+}
+
 /// Runs a registered stream until it ends. Receiving and sending do not wait for each other.
 async fn exchange_messages(
     app: &App,
@@ -150,8 +158,9 @@ async fn exchange_messages(
         () = app.stopped() => SessionEnd::Stopping,
         () = push_targets(app, number, outbox) => SessionEnd::Disconnected,
         () = certificates::push(app, certified, asked, outbox) => SessionEnd::Disconnected,
+        () = push_orders(app, number, outbox) => SessionEnd::Disconnected,
         end = app.heartbeats.wait_for_end(session) => SessionEnd::Ended(end),
-        ended = receive(app, session, inbox, &requests) => ended,
+        ended = receive(app, AgentStream { session, number }, inbox, &requests) => ended,
     }
 }
 
@@ -170,11 +179,30 @@ async fn push_targets(app: &App, agent: u64, outbox: &Outbox) {
     }
 }
 
+/// Sends the agent's order to measure and each later one, and the end of its last one, until the agent takes no more.
+async fn push_orders(app: &App, agent: u64, outbox: &Outbox) {
+    let mut orders = app.measurements.orders();
+    orders.mark_changed();
+    let mut sent: Option<v1::Measure> = None;
+    while orders.changed().await.is_ok() {
+        let order = orders.borrow_and_update().get(&agent).cloned();
+        let message = match (&order, &sent) {
+            (Some(order), before) if before.as_ref() != Some(order) => control_message::Message::Measure(order.clone()),
+            (None, Some(before)) => control_message::Message::StopMeasuring(v1::StopMeasuring { claim: before.claim }),
+            _ => continue,
+        };
+        if !send(outbox, message).await {
+            return;
+        }
+        sent = order;
+    }
+}
+
 /// Takes an agent's messages until its stream ends. Nothing here waits for the database, so heartbeats count while it
 /// stalls.
 async fn receive(
     app: &App,
-    session: Uuid,
+    AgentStream { session, number }: AgentStream,
     inbox: &mut Streaming<v1::AgentMessage>,
     requests: &watch::Sender<Option<SigningRequest>>,
 ) -> SessionEnd {
@@ -185,6 +213,9 @@ async fn receive(
         match message.message {
             Some(agent_message::Message::Leaving(_)) => return SessionEnd::Left,
             Some(agent_message::Message::Ack(ack)) => app.records.add_ack(session, ack),
+            Some(agent_message::Message::Measurement(measurement)) => {
+                app.measurements.add(AgentMeasurement { agent: number, measurement });
+            }
             Some(agent_message::Message::Report(report)) => {
                 let sent = now() - delay.of_report(Instant::now(), report.uptime_ms);
                 let records = ReportRecords {

@@ -145,6 +145,7 @@ fn agent_row(register: &v1::Register, session: Uuid) -> AgentRow {
         hops: None,
         load_times: json!([]),
         zone: register.zone.clone(),
+        measured: Vec::new(),
     }
 }
 

@@ -1,8 +1,9 @@
-//! How does `apportion profile` measure a pipeline's variants and paths, on this machine or on a server?
+//! How does `apportion profile` measure a pipeline's variants and paths: on this machine, on a server, or on agents?
 //!
 //! Its commands `get`, `apply` and `delete` are about the measurements that a service has.
 
 mod backend;
+mod job;
 mod memory;
 mod problem;
 mod register;
@@ -13,14 +14,15 @@ mod settings;
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
 use self::backend::{InputShape, ProfiledBackend};
-use self::rows::{MeasuredPlace, measured_row, tensor_specs};
+use self::rows::{MeasuredPlace, NoiseRule, check_noise, measured_row, tensor_specs};
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
-use crate::service::authorization;
+use crate::service::{ServerArgs, authorization};
 use anyhow::{Context, Result};
 use apportion_profiler::{
-    Clock, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, Provider, THREADS_DEFAULT,
-    TaskFiles, Tensor, ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
+    BackendLoader, Clock, DeviceProvenance, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured,
+    PipelineFiles, PointRule, Provider, THREADS_DEFAULT, TaskFiles, Tensor, ValidationFiles, VariantFile, find_library,
+    onnx_loader, profile_pipeline,
 };
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
@@ -30,7 +32,7 @@ use apportion_wire::{
     BadInput, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, parse_tree, pipeline_spec_from_tree,
 };
 use clap::Args;
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::path::{Path, PathBuf};
@@ -41,19 +43,35 @@ use std::path::{Path, PathBuf};
 pub struct ProfileArgs {
     #[command(subcommand)]
     resource: Option<ResourceCommand<ProfileResource>>,
-    /// Pipeline file, JSON or YAML, with a `model` for each variant and a `validation` set.
+    /// Pipeline file, JSON or YAML, with a `model` for each variant and a `validation` set. With `--server`, the name of a
+    /// registered pipeline.
     #[arg(required = true)]
     pipeline: Option<String>,
-    /// Name of the hardware type that this machine is, or the server with `--backend remote`.
-    #[arg(long, default_value = "cpu")]
-    hardware: String,
+    /// Name of the hardware type that this machine is, or the server with `--backend remote` [default: cpu]. With
+    /// `--server`, types separated by commas [default: those of all live agents].
+    #[arg(long)]
+    hardware: Option<String>,
+    /// Have the agents of this service measure, on devices without replicas, and wait for it.
+    #[arg(long, value_name = "URL", value_parser = crate::args::service_url,
+        conflicts_with_all = ["backend", "multiple", "clock", "register", "out", "provider", "device", "onnxruntime"])]
+    server: Option<String>,
+    /// With `--server`: only this variant, or all of a task; may be repeated.
+    #[arg(long, value_name = "TASK[/VARIANT]", requires = "server")]
+    variant: Vec<String>,
+    /// With `--server`: the job ends after this time, in seconds [default: 3600].
+    #[arg(long, value_name = "SECONDS", requires = "server")]
+    time_max: Option<f64>,
+    /// With `--server`: file with the token that the service asks for [default: APPORTION_API_TOKEN_FILE, else the text of
+    /// APPORTION_API_TOKEN].
+    #[arg(long, value_name = "FILE", requires = "server")]
+    api_token_file: Option<String>,
     /// What runs the variants: `onnx`, this machine with their model files; or `remote=http://host:port`, a server of the
     /// Open Inference Protocol that has them under their names, for example Triton. A server's latencies are measured.
     /// Accuracies and fan-outs are those of the file.
     #[arg(long, default_value = "onnx")]
     backend: ProfiledBackend,
-    /// With `--backend remote`: the sizes of an input's axes but the first, where the server leaves one open; may be
-    /// repeated.
+    /// With `--backend remote` or `--server`: the sizes of an input's axes but the first, where the variant leaves one
+    /// open; may be repeated.
     #[arg(long, value_name = "INPUT=SIZE,SIZE..")]
     shape: Vec<InputShape>,
     /// Factor on all latencies, for devices that hold their slots for a multiple of the measured time.
@@ -80,6 +98,9 @@ pub struct ProfileArgs {
     /// Provider of the variants: `cpu` or `cuda`. It is an error if they cannot run there.
     #[arg(long, default_value = "cpu")]
     provider: Provider,
+    /// Refuse measurements of a noisy machine: nothing is written or registered then.
+    #[arg(long)]
+    strict: bool,
     /// CUDA's number of the device, with `--provider cuda`.
     #[arg(long, default_value_t = 0)]
     device: u32,
@@ -89,6 +110,35 @@ pub struct ProfileArgs {
     /// How the result is printed.
     #[arg(short = 'o', long, value_enum, default_value_t)]
     format: apportion_support::output::OutputFormat,
+}
+
+impl ProfileArgs {
+    /// The hardware type of this machine, or of a server.
+    fn hardware(&self) -> &str {
+        self.hardware.as_deref().unwrap_or("cpu")
+    }
+}
+
+/// The request for a profile job. Keys that the command line leaves out have the service's defaults.
+fn job_request(args: &ProfileArgs, pipeline: &str) -> Value {
+    let variant = |text: &String| match text.split_once('/') {
+        Some((task, variant)) => json!({"task": task, "variant": variant}),
+        None => json!({"task": text}),
+    };
+    let shapes: BTreeMap<&String, &Vec<usize>> = args.shape.iter().map(|shape| (&shape.input, &shape.sizes)).collect();
+    let types = args.hardware.iter().flat_map(|types| types.split(',')).map(str::trim).filter(|name| !name.is_empty());
+    let mut request = json!({
+        "pipeline": pipeline,
+        "variants": args.variant.iter().map(variant).collect::<Vec<_>>(),
+        "hardware": types.collect::<Vec<_>>(),
+        "batch_max": args.batch_max,
+        "strict": args.strict,
+        "shapes": shapes,
+    });
+    if let Some(time_max) = args.time_max {
+        request["time_max_s"] = time_max.into();
+    }
+    request
 }
 
 /// The measurements, as they are written and printed.
@@ -106,6 +156,11 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         return command.run();
     }
     let file = args.pipeline.as_deref().unwrap_or_default();
+    if let Some(server) = &args.server {
+        let cacert = args.cacert.as_ref().map(|path| path.display().to_string());
+        let server = ServerArgs::at(server.clone(), args.api_token_file.clone(), cacert);
+        return job::run_on_agents(&server, &job_request(args, file), args.format);
+    }
     if !(args.multiple > 0.0 && args.multiple <= 1e6) {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
@@ -116,6 +171,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         ProfiledBackend::Onnx => profile_here(args, file, &spec)?,
         ProfiledBackend::Remote(url) => profile_there(args, file, url, &spec)?,
     };
+    check_noise(&profiled.set.rows, if args.strict { NoiseRule::Refuse } else { NoiseRule::Warn })?;
     let (pipeline, set) = (without_files(tree), &profiled.set);
     if let Some(base) = &args.register {
         let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
@@ -123,7 +179,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         runtime.block_on(register::register(&registry, pipeline.clone(), &profiled.files, set))?;
     }
     if let Some(out) = &args.out {
-        problem::write(out, &pipeline, set, &args.hardware)?;
+        problem::write(out, &pipeline, set, args.hardware())?;
     }
     args.format.print(set, || profiled.text.clone())?;
     Ok(Exit::Done)
@@ -146,7 +202,8 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     if clock == Clock::Processor && args.provider != Provider::Cpu {
         return Err(BadInput::one("--clock", "", &args.clock, "wall: with this provider a device computes").into());
     }
-    let options = MeasureOptions { batches: batches(args), multiple: args.multiple, clock, ..MeasureOptions::default() };
+    let point = PointRule { clock, ..PointRule::default() };
+    let options = MeasureOptions { batches: batches(args), multiple: args.multiple, point, ..MeasureOptions::default() };
     let running = ExecutionSettings { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
     warn_if_busy();
     let bar = spinner("profiling");
@@ -155,7 +212,9 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     let probe = |file: &Path, batch: &[Tensor]| memory::measure(&library, running, file, batch);
     let measured = profile_pipeline(&files, &onnx_loader(library.clone(), running), &probe, &options, &mut report);
     bar.finish_and_clear();
-    let set = profile_set(&measured.context("profiling")?, &args.hardware);
+    let loader = BackendLoader::Onnx { library, provider: args.provider, threads: THREADS_DEFAULT };
+    let provenance = DeviceProvenance::of(&loader, args.device);
+    let set = profile_set(&measured.context("profiling")?, args.hardware(), &provenance);
     let text = tables(&set);
     Ok(ProfiledPipeline { set, files: files.tasks, text })
 }
@@ -182,7 +241,7 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
     let request = served::ServerProfiling {
         url,
         shapes: &args.shape,
-        hardware: &args.hardware,
+        hardware: args.hardware(),
         batches: batches(args),
         multiple: args.multiple,
     };
@@ -218,14 +277,14 @@ fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles
     })
 }
 
-fn profile_set(measured: &Measured, hardware: &str) -> ProfileSet {
+fn profile_set(measured: &Measured, hardware: &str, provenance: &DeviceProvenance) -> ProfileSet {
     let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for task in &measured.tasks {
         let (inputs, outputs) = (tensor_specs(&task.inputs), tensor_specs(&task.outputs));
         tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs });
         for variant in &task.variants {
             let (task, name) = (task.name.clone(), variant.name.clone());
-            let place = MeasuredPlace { task: &task, variant: &name, hardware };
+            let place = MeasuredPlace { task: &task, variant: &name, hardware, provenance };
             rows.extend(variant.rows.iter().map(|point| measured_row(place, point)));
             let counts = |c: &apportion_domain::FanoutCounts| c.0.iter().copied().collect::<BTreeMap<u32, f64>>();
             variants.push(MeasuredVariant {

@@ -122,6 +122,7 @@ mod tests {
             batch: 1,
             latency_ms,
             p99_ms: None,
+            measured: None,
         };
         let of =
             MeasuredVariant { task, variant, accuracy: Some(0.9), memory_mib: Some(12.0), ..MeasuredVariant::default() };

@@ -2,7 +2,10 @@
 
 use super::backend::InputShape;
 use super::rows::{MeasuredPlace, measured_row, tensor_specs};
-use apportion_profiler::{Doubts, MeasureOptions, ServedError, ServedPoint, ServedVariant, Signature, profile_served};
+use apportion_profiler::{
+    BackendLoader, DeviceProvenance, Doubts, MeasureOptions, PointRule, ServedError, ServedPoint, ServedVariant, Signature,
+    profile_served,
+};
 use apportion_support::exit::Failure;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
@@ -62,10 +65,10 @@ pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<Ser
     let options = MeasureOptions {
         batches: request.batches.clone(),
         multiple: request.multiple,
-        repeats_min: REPEATS_MIN,
-        point_time_max: POINT_TIME_MAX,
+        point: PointRule { repeats_min: REPEATS_MIN, time_max: POINT_TIME_MAX, ..PointRule::default() },
         ..MeasureOptions::default()
     };
+    let provenance = DeviceProvenance::of(&BackendLoader::Remote(request.url.to_owned()), 0);
     let header = ["task", "variant", "batch", "latency_ms", "p99_ms", "queries/s", "queue_ms", "compute_ms"];
     let (mut set, mut table) = (ProfileSet::default(), TextTable::new(&header));
     for task in &spec.tasks {
@@ -76,7 +79,12 @@ pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<Ser
             bar.finish_and_clear();
             let served = served.map_err(failure)?;
             warn(&variant.name, &served, &request.batches);
-            let place = MeasuredPlace { task: &task.name, variant: &variant.name, hardware: request.hardware };
+            let place = MeasuredPlace {
+                task: &task.name,
+                variant: &variant.name,
+                hardware: request.hardware,
+                provenance: &provenance,
+            };
             for point in &served.points {
                 let row = measured_row(place, &point.point);
                 table.row(cells(&row, point));

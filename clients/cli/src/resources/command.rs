@@ -49,6 +49,7 @@ enum RequestArguments {
     Apply(ApplyRequest),
     Delete(ServerArgs),
     Cancel(ServerArgs),
+    Stop(ServerArgs),
     Watch(WatchRequest),
     Follow(FollowRequest),
 }
@@ -113,7 +114,9 @@ fn subcommand(kind: &'static ResourceKind, operation: &ResourceOperation) -> Com
         ResourceVerb::List => with_filters(kind, ListRequest::augment_args(command)),
         ResourceVerb::Get => GetRequest::augment_args(with_key(kind, command)),
         ResourceVerb::Apply => ApplyRequest::augment_args(with_key(kind, command)),
-        ResourceVerb::Delete | ResourceVerb::Cancel => ServerArgs::augment_args(with_key(kind, command)),
+        ResourceVerb::Delete | ResourceVerb::Cancel | ResourceVerb::Stop => {
+            ServerArgs::augment_args(with_key(kind, command))
+        }
         ResourceVerb::Watch => with_filters(kind, WatchRequest::augment_args(command)),
         ResourceVerb::Follow => with_filters(kind, FollowRequest::augment_args(command)),
     };
@@ -149,6 +152,7 @@ fn parse_request(
         ResourceVerb::Apply => RequestArguments::Apply(ApplyRequest::from_arg_matches(matches)?),
         ResourceVerb::Delete => RequestArguments::Delete(ServerArgs::from_arg_matches(matches)?),
         ResourceVerb::Cancel => RequestArguments::Cancel(ServerArgs::from_arg_matches(matches)?),
+        ResourceVerb::Stop => RequestArguments::Stop(ServerArgs::from_arg_matches(matches)?),
         ResourceVerb::Watch => RequestArguments::Watch(WatchRequest::from_arg_matches(matches)?),
         ResourceVerb::Follow => RequestArguments::Follow(FollowRequest::from_arg_matches(matches)?),
     };
@@ -174,6 +178,7 @@ impl<N: ResourceName> ResourceCommand<N> {
             RequestArguments::Apply(args) => apply(kind, request.key.as_deref(), args),
             RequestArguments::Delete(server) => end(kind, key, server, "deleted"),
             RequestArguments::Cancel(server) => end(kind, key, server, "cancelled"),
+            RequestArguments::Stop(server) => stop(kind, key, server),
             RequestArguments::Watch(args) => watch(kind, &parameters, args),
             RequestArguments::Follow(args) => follow(kind, &parameters, args),
         }
@@ -209,6 +214,18 @@ fn end(kind: &ResourceKind, key: &str, server: &ServerArgs, done: &str) -> Comma
         client.accepted(&path, answer).map(drop)
     })?;
     eprintln!("{done}: {} {key}", kind.noun);
+    Ok::<_, Failure>(Exit::Done)
+}
+
+/// Cancels a resource that stays readable.
+fn stop(kind: &ResourceKind, key: &str, server: &ServerArgs) -> CommandResult {
+    let client = ServiceClient::new(server)?;
+    let path = client.path(&kind.segments(key).into_iter().chain(["cancel"]).collect::<Vec<_>>());
+    converse(async {
+        let answer = client.send(Method::POST, &path, &[], None).await?;
+        client.accepted(&path, answer).map(drop)
+    })?;
+    eprintln!("cancelled: {} {key}", kind.noun);
     Ok::<_, Failure>(Exit::Done)
 }
 

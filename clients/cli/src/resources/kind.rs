@@ -84,6 +84,8 @@ pub enum ResourceVerb {
     Delete,
     /// Ends one that runs.
     Cancel,
+    /// Ends one that runs; what it made can still be read.
+    Stop,
     /// Lists them, and then each change.
     Watch,
     /// Prints each event when it happens.
@@ -98,7 +100,7 @@ impl ResourceVerb {
             Self::Get => "get",
             Self::Apply => "apply",
             Self::Delete => "delete",
-            Self::Cancel => "cancel",
+            Self::Cancel | Self::Stop => "cancel",
             Self::Watch | Self::Follow => "watch",
         }
     }

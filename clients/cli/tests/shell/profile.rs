@@ -35,3 +35,16 @@ fn accuracies_are_asked_for_before_anything_is_measured() {
     let args = ["profile", &file, "--backend", REMOTE, "--out", &out];
     assert_refused(&args, "/tasks/0/variants/0/accuracy: nothing: expected a number from 0 to 1");
 }
+
+#[test]
+fn options_of_this_machine_are_refused_with_agents() {
+    const SERVER: &str = "http://127.0.0.1:1";
+    for option in [["--out", "p.json"], ["--clock", "processor"], ["--backend", REMOTE], ["--register", SERVER]] {
+        let args = [&["profile", "p", "--server", SERVER][..], &option].concat();
+        assert_refused(&args, "cannot be used with");
+    }
+    assert_refused(&["profile", "p.yaml", "--variant", "t"], "--server");
+    let ended = apportion(&["profile", "p", "--server", SERVER]);
+    assert_eq!(code(&ended), 1, "{}", stderr(&ended));
+    assert!(stderr(&ended).contains(SERVER), "{}", stderr(&ended));
+}

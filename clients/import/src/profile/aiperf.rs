@@ -48,8 +48,16 @@ pub(super) fn add(profile: &mut GatheredProfile, file: &str, text: &str, names: 
         profile.note(format!("{file}: the concurrency is {load}: latencies have waiting in them"));
     }
     let p99_ms = time("p99").map(|t| t * scale);
-    let measured =
-        MeasuredRow { task: names.task.clone(), variant, hardware, share: 1.0, batch, latency_ms: median * scale, p99_ms };
+    let measured = MeasuredRow {
+        latency_ms: median * scale,
+        p99_ms,
+        measured: None,
+        task: names.task.clone(),
+        variant,
+        hardware,
+        share: 1.0,
+        batch,
+    };
     profile.add(FilePlace { file, at: METRIC }, LatencyRow { measured, accuracy: None, load_ms: None, memory_mib: None })
 }
 

@@ -150,6 +150,7 @@ impl Columns {
             batch: self.batch.map_or(Ok(names.batch.unwrap_or(1)), |c| row.count(c, BATCH_MAX, "a batch"))?,
             latency_ms,
             p99_ms: p99_ms.transpose()?,
+            measured: None,
         };
         let load_ms = there(self.load).map(|c| above_0(c, "a time above 0")).transpose()?;
         let memory_mib = there(self.memory).map(|c| above_0(c, "an amount above 0")).transpose()?;

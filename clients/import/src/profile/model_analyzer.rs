@@ -78,7 +78,7 @@ pub(super) fn add(profile: &mut GatheredProfile, file: &str, text: &str, names: 
         }
         let (task, hardware) = (names.task.clone(), hardware.clone());
         let (latency_ms, p99_ms) = (found.latency_ms, found.p99_ms);
-        let measured = MeasuredRow { task, variant, hardware, share: 1.0, batch, latency_ms, p99_ms };
+        let measured = MeasuredRow { task, variant, hardware, share: 1.0, batch, latency_ms, p99_ms, measured: None };
         let row = LatencyRow { measured, accuracy: None, load_ms: None, memory_mib: None };
         profile.add(FilePlace { file, at: &found.place }, row)?;
     }

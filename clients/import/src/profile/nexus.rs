@@ -48,7 +48,7 @@ pub(super) fn add(profile: &mut GatheredProfile, file: &str, text: &str, names: 
             continue;
         }
         let (task, variant, hardware) = (names.task.clone(), variant.replace(':', "-"), device.to_owned());
-        let measured = MeasuredRow { task, variant, hardware, share: 1.0, batch, latency_ms, p99_ms: None };
+        let measured = MeasuredRow { task, variant, hardware, share: 1.0, batch, latency_ms, p99_ms: None, measured: None };
         let row = LatencyRow { measured, accuracy: None, load_ms: None, memory_mib: Some(memory_mib) };
         profile.add(FilePlace { file, at: &format!("line {at}") }, row)?;
     }

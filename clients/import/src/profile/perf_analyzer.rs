@@ -62,7 +62,16 @@ pub(super) fn add(profile: &mut GatheredProfile, file: &str, text: &str, names: 
         }
         let (variant, hardware) = (variant.clone(), hardware.clone());
         let (latency_ms, p99_ms) = (found.latency_ms, found.p99_ms);
-        let measured = MeasuredRow { task: names.task.clone(), variant, hardware, share: 1.0, batch, latency_ms, p99_ms };
+        let measured = MeasuredRow {
+            task: names.task.clone(),
+            variant,
+            hardware,
+            share: 1.0,
+            batch,
+            latency_ms,
+            p99_ms,
+            measured: None,
+        };
         let row = LatencyRow { measured, accuracy: None, load_ms: None, memory_mib: None };
         profile.add(FilePlace { file, at: &found.place }, row)?;
     }

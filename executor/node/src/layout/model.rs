@@ -30,6 +30,8 @@ pub struct AgentDevices {
     pub hardware: String,
     /// How many.
     pub count: u32,
+    /// Devices that measure for a profile job: they take no replica beyond the plan's.
+    pub measured: BTreeSet<u32>,
 }
 
 /// One pipeline of a target.

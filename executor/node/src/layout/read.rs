@@ -30,9 +30,13 @@ pub fn lay_out(target: &v1::Target) -> Result<Layout, LayoutError> {
         pipelines.insert(pipeline.name.clone(), Arc::new(laid));
     }
     let agents = target.agents.iter().map(|a| (a.agent, a.data_address.clone())).collect();
-    let devices = target.agents.iter().map(|a| (a.agent, AgentDevices { hardware: a.hardware.clone(), count: a.devices }));
-    let devices = devices.collect();
+    let devices = target.agents.iter().map(|a| (a.agent, devices_of(a))).collect();
     Ok(Layout { fence: Some(fence.into()), pipelines, agents, devices })
+}
+
+fn devices_of(peer: &v1::Peer) -> AgentDevices {
+    let measured = peer.measured.iter().copied().collect();
+    AgentDevices { hardware: peer.hardware.clone(), count: peer.devices, measured }
 }
 
 fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<LayoutPipeline, PipelineError> {

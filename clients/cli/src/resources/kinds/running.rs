@@ -40,6 +40,11 @@ named!(
     PLANS
 );
 named!(
+    /// Names the kind of profile jobs.
+    ProfileJobResource,
+    PROFILE_JOBS
+);
+named!(
     /// Names the kind of holds.
     HoldResource,
     HOLDS
@@ -98,6 +103,35 @@ pub static MACHINES: ResourceKind = ResourceKind {
     )],
     apply: NO_FILE,
     events: &[],
+};
+
+/// Jobs that have agents measure variants.
+pub static PROFILE_JOBS: ResourceKind = ResourceKind {
+    noun: "profile job",
+    list: "/v1/profile-jobs",
+    rest: None,
+    key: "id",
+    key_help: ID,
+    columns: &[
+        member("job", "/id"),
+        member("pipeline", "/pipeline"),
+        member("state", "/state"),
+        entry("ready", |job| format!("{} of {}", job["progress"]["ready"], job["progress"]["total"])),
+        member("created at", "/created_at"),
+        member("reason", "/reason"),
+        member("error", "/error"),
+    ],
+    empty: "there is no profile job",
+    filters: &[PIPELINE, STATE],
+    operations: &[
+        operation(ResourceVerb::List, "List the profile jobs, the newest first"),
+        operation(ResourceVerb::Get, "Print a profile job with what it measured"),
+        operation(ResourceVerb::Stop, "Cancel a profile job. What it has put into the profile stays"),
+        operation(ResourceVerb::Delete, "Delete a profile job. What it has put into the profile stays"),
+        operation(ResourceVerb::Watch, "List the profile jobs, and then each change of one"),
+    ],
+    apply: NO_FILE,
+    events: &["profile-job"],
 };
 
 /// The target in force and the former ones.

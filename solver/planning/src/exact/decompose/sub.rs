@@ -115,6 +115,7 @@ impl Subproblem {
             switching_weight: problem.switching_weight,
             quotas: quotas_of(problem, index),
             notes: Vec::new(),
+            evidence: Vec::new(),
         };
         let problem = Problem::new(draft).expect("a part of a valid problem is valid");
         let part = PipelineSpace { index: PipelineIndex(0), weight: 1.0, ..space.parts[p].clone() };

@@ -1,6 +1,6 @@
 //! Which inputs is a variant timed with if nobody gives any? They are made from the shapes.
 
-use apportion_executor::tensor::{Datatype, Tensor, TensorSignature, elements};
+use apportion_node::tensor::{Datatype, Tensor, TensorSignature, elements};
 use half::{bf16, f16};
 use std::collections::BTreeMap;
 
@@ -111,7 +111,7 @@ fn push_element(datatype: Datatype, number: u64, data: &mut Vec<u8>) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_executor::tensor::holds;
+    use apportion_node::tensor::holds;
 
     fn input(datatype: Datatype, shape: &[i64]) -> TensorSignature {
         TensorSignature { name: "x".into(), datatype, shape: shape.to_vec() }
