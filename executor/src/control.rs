@@ -293,8 +293,7 @@ struct AgentNews {
 impl AgentNews {
     /// The news of a new stream. The last acknowledgement and the last measurement are told again.
     fn new(handle: &AgentHandle) -> Self {
-        let mut news =
-            Self { ack: handle.ack.clone(), measured: handle.measured.clone(), wants: handle.wants.subscribe() };
+        let mut news = Self { ack: handle.ack.clone(), measured: handle.measured.clone(), wants: handle.wants.subscribe() };
         news.ack.mark_changed();
         news.measured.mark_changed();
         news

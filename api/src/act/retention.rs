@@ -103,9 +103,7 @@ async fn delete_batch(db: &mut PgConnection, kind: RowKind, before: Time, from: 
         RowKind::Events => rows::delete_events(db, before).await?,
         RowKind::Audit => rows::delete_audit(db, before).await?,
         RowKind::Targets => rows::delete_targets(db, before, TARGETS_KEPT_MIN).await?,
-        RowKind::Analyses => {
-            rows::delete_analyses(db, before).await? + rows::delete_profile_jobs(db, before).await?
-        }
+        RowKind::Analyses => rows::delete_analyses(db, before).await? + rows::delete_profile_jobs(db, before).await?,
         RowKind::Firings => rows::delete_firings(db, before).await?,
         RowKind::Machines => rows::delete_machines(db, before).await?,
         RowKind::Agents => rows::delete_agents(db, before).await?,

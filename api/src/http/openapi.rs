@@ -5,8 +5,7 @@ use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
     access, agents, audit, comparisons, decisions, demand, drift, events, explanations, files, frontiers, hardware, health,
     holds, loads, machines, metrics, pipelines, plan_diff, plans, profile_jobs, profiles, projects, schedules, simulations,
-    target,
-    times, tokens, traces, webhooks,
+    target, times, tokens, traces, webhooks,
 };
 use actix_web::http::Method;
 use actix_web::{HttpResponse, web};

@@ -10,9 +10,7 @@ use apportion_experiments::bench::promises::PromiseSettings;
 use apportion_experiments::bench::push::PushSettings;
 use apportion_experiments::bench::selector::SelectorBenchSettings;
 use apportion_experiments::bench::store::{self, StoreSettings, StoreSize};
-use apportion_experiments::bench::{
-    estimator, fidelity, fleet, heuristics, promises, push, selector, serving, solver,
-};
+use apportion_experiments::bench::{estimator, fidelity, fleet, heuristics, promises, push, selector, serving, solver};
 use apportion_experiments::hpa::load::HpaRunLength;
 use apportion_experiments::hpa::{self, HpaBenchSettings};
 use apportion_support::exit::{CommandResult, Exit};
