@@ -20,7 +20,7 @@ pub struct FileChunk {
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct AgentMessage {
-    #[prost(oneof = "agent_message::Message", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "agent_message::Message", tags = "1, 2, 3, 4, 5, 6, 20")]
     pub message: ::core::option::Option<agent_message::Message>,
 }
 /// Nested message and enum types in `AgentMessage`.
@@ -36,7 +36,33 @@ pub mod agent_message {
         /// the agent stops on purpose: plan without it
         #[prost(message, tag = "4")]
         Leaving(super::Leaving),
+        /// the agent wants its next certificate
+        #[prost(message, tag = "5")]
+        CertificateRequest(super::CertificateRequest),
+        /// requests wait for variants that are not loaded; said again each second while they wait
+        #[prost(message, tag = "6")]
+        Want(super::VariantWant),
+        #[prost(message, tag = "20")]
+        Measurement(super::Measurement),
     }
+}
+/// Requests need variants that the target offers and that are not loaded.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct VariantWant {
+    #[prost(string, tag = "1")]
+    pub pipeline: ::prost::alloc::string::String,
+    /// groups of the target that have no replica; all of them are needed
+    #[prost(uint64, repeated, tag = "2")]
+    pub groups: ::prost::alloc::vec::Vec<u64>,
+    /// what the first of the requests asks for; 0: any
+    #[prost(double, tag = "3")]
+    pub accuracy_min: f64,
+    /// 0: any
+    #[prost(uint64, tag = "4")]
+    pub latency_ns_max: u64,
+    /// names that it gives
+    #[prost(string, repeated, tag = "5")]
+    pub variants: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Register {
@@ -74,6 +100,18 @@ pub struct Register {
     /// that it has; a service that does not know its name gives it again if it is free; 0: none
     #[prost(uint64, tag = "12")]
     pub number: u64,
+    /// where it stands: machines of one zone may fail together; empty: nobody knows
+    #[prost(string, tag = "13")]
+    pub zone: ::prost::alloc::string::String,
+    /// PKCS #10 as DER, signed by a key that stays with the agent; empty: it wants no certificate
+    #[prost(bytes = "vec", tag = "14")]
+    pub certificate_request: ::prost::alloc::vec::Vec<u8>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CertificateRequest {
+    /// as in Register
+    #[prost(bytes = "vec", tag = "1")]
+    pub request: ::prost::alloc::vec::Vec<u8>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Fence {
@@ -292,9 +330,96 @@ pub struct ChildCount {
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Leaving {}
+/// Measure one batch size of a variant on a device without replicas. Another order takes the place of this one.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Measure {
+    /// of the device by a profile job; a later claim has a higher number
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    /// of this order within the claim; the answer has both numbers
+    #[prost(uint64, tag = "2")]
+    pub point: u64,
+    #[prost(uint32, tag = "3")]
+    pub device: u32,
+    /// its name, and its tensors where they are known
+    #[prost(message, optional, tag = "4")]
+    pub task: ::core::option::Option<TaskTarget>,
+    /// variant, model file, and known latencies, which an emulated device plays back
+    #[prost(message, optional, tag = "5")]
+    pub group: ::core::option::Option<GroupTarget>,
+    #[prost(uint32, tag = "6")]
+    pub batch: u32,
+    /// after this time no further run begins
+    #[prost(uint32, tag = "7")]
+    pub time_max_ms: u32,
+    #[prost(message, repeated, tag = "8")]
+    pub sizes: ::prost::alloc::vec::Vec<InputSizes>,
+}
+/// Sizes of all axes of an input but the first, where its model file leaves one open.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InputSizes {
+    #[prost(string, tag = "1")]
+    pub input: ::prost::alloc::string::String,
+    #[prost(uint64, repeated, tag = "2")]
+    pub sizes: ::prost::alloc::vec::Vec<u64>,
+}
+/// The claim has ended: measure nothing for it any more.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StopMeasuring {
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+}
+/// What became of an order to measure. Sent when it is done, and again at the begin of each stream.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Measurement {
+    #[prost(uint64, tag = "1")]
+    pub claim: u64,
+    #[prost(uint64, tag = "2")]
+    pub point: u64,
+    /// why the variant cannot be measured at this batch size; empty: it was
+    #[prost(string, tag = "3")]
+    pub error: ::prost::alloc::string::String,
+    /// why the device cannot measure now; empty: it could
+    #[prost(string, tag = "4")]
+    pub yielded: ::prost::alloc::string::String,
+    #[prost(double, tag = "5")]
+    pub median_ms: f64,
+    #[prost(double, tag = "6")]
+    pub p95_ms: f64,
+    #[prost(double, tag = "7")]
+    pub p99_ms: f64,
+    #[prost(uint32, tag = "8")]
+    pub runs: u32,
+    #[prost(uint32, tag = "9")]
+    pub warm_up_runs: u32,
+    /// the times had stopped changing when the warm-up ended
+    #[prost(bool, tag = "10")]
+    pub steady: bool,
+    /// of the machine meanwhile: 0 is calm
+    #[prost(double, tag = "11")]
+    pub noise: f64,
+    /// 95 % intervals; absent: too few runs
+    #[prost(double, optional, tag = "12")]
+    pub median_low_ms: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "13")]
+    pub median_high_ms: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "14")]
+    pub p99_low_ms: ::core::option::Option<f64>,
+    #[prost(double, optional, tag = "15")]
+    pub p99_high_ms: ::core::option::Option<f64>,
+    /// as its driver or its system names it; empty: not known
+    #[prost(string, tag = "16")]
+    pub device: ::prost::alloc::string::String,
+    /// driver and library; empty: not known
+    #[prost(string, tag = "17")]
+    pub software: ::prost::alloc::string::String,
+    /// of the agent
+    #[prost(string, tag = "18")]
+    pub version: ::prost::alloc::string::String,
+}
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ControlMessage {
-    #[prost(oneof = "control_message::Message", tags = "1, 2, 3")]
+    #[prost(oneof = "control_message::Message", tags = "1, 2, 3, 4, 20, 21")]
     pub message: ::core::option::Option<control_message::Message>,
 }
 /// Nested message and enum types in `ControlMessage`.
@@ -307,7 +432,33 @@ pub mod control_message {
         Refused(super::Refused),
         #[prost(message, tag = "3")]
         Target(super::Target),
+        #[prost(message, tag = "4")]
+        Certificate(super::IssuedCertificate),
+        #[prost(message, tag = "20")]
+        Measure(super::Measure),
+        #[prost(message, tag = "21")]
+        StopMeasuring(super::StopMeasuring),
     }
+}
+/// A certificate for the key of the agent's last request, or of the one before. It comes after Welcome, when the agent asks for the
+/// next one, and when the fleet has a new authority.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct IssuedCertificate {
+    /// the number that it proves
+    #[prost(uint64, tag = "1")]
+    pub agent: u64,
+    /// DER
+    #[prost(bytes = "vec", tag = "2")]
+    pub certificate: ::prost::alloc::vec::Vec<u8>,
+    /// DER; those whose certificates other agents may show, the newest first, at most two
+    #[prost(bytes = "vec", repeated, tag = "3")]
+    pub authorities: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// how long it counts from now on
+    #[prost(uint64, tag = "4")]
+    pub life_ms: u64,
+    /// the stream ends here: the service serves only streams that show a certificate
+    #[prost(bool, tag = "5")]
+    pub come_again: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Welcome {
@@ -348,6 +499,7 @@ pub mod refused {
         NameTaken = 3,
         Invalid = 4,
         Stale = 5,
+        Certificate = 6,
     }
     impl Reason {
         /// String value of the enum field names used in the ProtoBuf definition.
@@ -362,6 +514,7 @@ pub mod refused {
                 Self::NameTaken => "NAME_TAKEN",
                 Self::Invalid => "INVALID",
                 Self::Stale => "STALE",
+                Self::Certificate => "CERTIFICATE",
             }
         }
         /// Creates an enum from field names used in the ProtoBuf definition.
@@ -373,6 +526,7 @@ pub mod refused {
                 "NAME_TAKEN" => Some(Self::NameTaken),
                 "INVALID" => Some(Self::Invalid),
                 "STALE" => Some(Self::Stale),
+                "CERTIFICATE" => Some(Self::Certificate),
                 _ => None,
             }
         }
@@ -388,6 +542,48 @@ pub struct Target {
     pub agents: ::prost::alloc::vec::Vec<Peer>,
     #[prost(message, repeated, tag = "3")]
     pub pipelines: ::prost::alloc::vec::Vec<PipelineTarget>,
+    #[prost(enumeration = "target::Links", tag = "4")]
+    pub links: i32,
+}
+/// Nested message and enum types in `Target`.
+pub mod target {
+    /// How connections between agents are protected. It may change while the target stays.
+    #[derive(
+        Clone,
+        Copy,
+        Debug,
+        PartialEq,
+        Eq,
+        Hash,
+        PartialOrd,
+        Ord,
+        ::prost::Enumeration
+    )]
+    #[repr(i32)]
+    pub enum Links {
+        Plain = 0,
+        Tls = 1,
+    }
+    impl Links {
+        /// String value of the enum field names used in the ProtoBuf definition.
+        ///
+        /// The values are not transformed in any way and thus are considered stable
+        /// (if the ProtoBuf definition does not change) and safe for programmatic use.
+        pub fn as_str_name(&self) -> &'static str {
+            match self {
+                Self::Plain => "PLAIN",
+                Self::Tls => "TLS",
+            }
+        }
+        /// Creates an enum from field names used in the ProtoBuf definition.
+        pub fn from_str_name(value: &str) -> ::core::option::Option<Self> {
+            match value {
+                "PLAIN" => Some(Self::Plain),
+                "TLS" => Some(Self::Tls),
+                _ => None,
+            }
+        }
+    }
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct Peer {
@@ -407,6 +603,9 @@ pub struct Peer {
     /// sends them once: none means those of the target before. The receiver's own entry has none.
     #[prost(bytes = "vec", repeated, tag = "7")]
     pub link_keys: ::prost::alloc::vec::Vec<::prost::alloc::vec::Vec<u8>>,
+    /// devices that measure for a profile job: no replica goes there
+    #[prost(uint32, repeated, tag = "20")]
+    pub measured: ::prost::alloc::vec::Vec<u32>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct PipelineTarget {
@@ -449,6 +648,9 @@ pub struct PipelineTarget {
     /// replicas for other rates, by rising rate; none: they follow demand_qps
     #[prost(message, repeated, tag = "16")]
     pub ladder: ::prost::alloc::vec::Vec<LadderStep>,
+    /// the service loads offered groups that requests need; else their wants are only noted
+    #[prost(bool, tag = "17")]
+    pub loads_on_demand: bool,
 }
 /// One group of each task, in the order of tasks.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -559,6 +761,12 @@ pub struct GroupTarget {
     /// of one replica
     #[prost(double, tag = "13")]
     pub price_per_hour: f64,
+    /// no plan has it: it takes only requests that say their needs, and no steward scales it
+    #[prost(bool, tag = "14")]
+    pub offered: bool,
+    /// from the command to load one replica until it is ready; 0: not known
+    #[prost(uint64, tag = "15")]
+    pub load_ns: u64,
 }
 /// How many children a query of the group makes at one task, with probabilities that sum to 1.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -800,7 +1008,9 @@ pub mod control_client {
             self.inner = self.inner.max_encoding_message_size(limit);
             self
         }
-        /// An agent's only stream: it opens with Register, then sends Ack and Report; it receives Welcome or Refused, then Target.
+        /// An agent's only stream: it opens with Register, then sends Ack, Report and Measurement; it receives Welcome or Refused, then
+        /// Target, and Measure where it measures for a profile job. Where the service issues certificates, it also receives
+        /// IssuedCertificate, and asks for the next one in time.
         pub async fn attach(
             &mut self,
             request: impl tonic::IntoStreamingRequest<Message = super::AgentMessage>,
@@ -872,7 +1082,9 @@ pub mod control_server {
             >
             + std::marker::Send
             + 'static;
-        /// An agent's only stream: it opens with Register, then sends Ack and Report; it receives Welcome or Refused, then Target.
+        /// An agent's only stream: it opens with Register, then sends Ack, Report and Measurement; it receives Welcome or Refused, then
+        /// Target, and Measure where it measures for a profile job. Where the service issues certificates, it also receives
+        /// IssuedCertificate, and asks for the next one in time.
         async fn attach(
             &self,
             request: tonic::Request<tonic::Streaming<super::AgentMessage>>,
