@@ -1,8 +1,8 @@
 //! The convention holds for a tree of variants that are plain functions, without a runtime.
 
 use apportion_profiler::{
-    Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, ProfileError,
-    Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, VariantFile, profile_pipeline,
+    Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
+    ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, VariantFile, profile_pipeline,
 };
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -103,8 +103,7 @@ impl Set {
     fn profile(&self, tasks: &[&str], edges: &[&str]) -> Result<Measured, ProfileError> {
         let options = MeasureOptions {
             batches: vec![1, 8],
-            repeats_min: 1,
-            point_time_max: Duration::ZERO,
+            point: PointRule { repeats_min: 1, time_max: Duration::ZERO, ..PointRule::default() },
             ..MeasureOptions::default()
         };
         let rows = |_: &Path, batch: &[Tensor]| Ok(Some(batch[0].rows() as f64));

@@ -71,6 +71,9 @@ pub fn next_batch(sizes: &[u32], measured: &[BatchLatency]) -> Option<u32> {
 mod tests {
     use super::*;
 
+    /// A latency by batch size.
+    type Curve = fn(u32) -> f64;
+
     /// Measures a curve until no size is unsure.
     fn measured(sizes: &[u32], curve: impl Fn(u32) -> f64) -> Vec<BatchLatency> {
         let mut all: Vec<BatchLatency> = Vec::new();
@@ -94,7 +97,7 @@ mod tests {
     #[test]
     fn three_sizes_are_enough_on_a_line() {
         let sizes: Vec<u32> = (1..=64).collect();
-        let curves: [fn(u32) -> f64; 2] = [|n| 5.0 + 2.0 * f64::from(n), |_| 7.0];
+        let curves: [Curve; 2] = [|n| 5.0 + 2.0 * f64::from(n), |_| 7.0];
         for curve in curves {
             assert_eq!(measured(&sizes, curve).iter().map(|m| m.batch).collect::<Vec<_>>(), [1, 8, 64]);
         }
@@ -104,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_lines_miss_no_size_of_a_bent_curve() {
-        let curves: [(&str, fn(u32) -> f64); 4] = [
+        let curves: [(&str, Curve); 4] = [
             ("knee", |n| if n <= 8 { 10.0 } else { 10.0 + 3.0 * f64::from(n - 8) }),
             ("steps", |n| 4.0 + 24.0 * f64::from(n.div_ceil(16))),
             ("late knee", |n| 20.0 + 2.0 * f64::from(n.saturating_sub(40))),

@@ -61,7 +61,7 @@ fn keep_fastest(of_task: &mut Vec<&v1::GroupTarget>, is_there: impl Fn(&&v1::Gro
     let all = of_task.clone();
     let is_slower = |g: &v1::GroupTarget| {
         let rank = |g: &v1::GroupTarget| (start_ns(g), g.group);
-        let same = all.iter().filter(|other| !is_there(*other) && other.variant == g.variant);
+        let same = all.iter().filter(|other| !is_there(other) && other.variant == g.variant);
         same.map(|other| rank(other)).min().is_some_and(|first| first < rank(g))
     };
     of_task.retain(|g| is_there(g) || !is_slower(g));
@@ -72,7 +72,7 @@ fn drop_least_accurate(by_task: &mut [Vec<&v1::GroupTarget>], is_there: impl Fn(
     let largest =
         by_task.iter_mut().filter(|of_task| of_task.iter().any(|g| !is_there(g))).max_by_key(|of_task| of_task.len());
     let Some(of_task) = largest else { return false };
-    let offered = of_task.iter().enumerate().filter(|(_, g)| !is_there(*g));
+    let offered = of_task.iter().enumerate().filter(|(_, g)| !is_there(g));
     let Some((at, _)) = offered.min_by(|(_, a), (_, b)| a.accuracy.total_cmp(&b.accuracy)) else { return false };
     of_task.remove(at);
     true

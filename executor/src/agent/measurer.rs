@@ -200,7 +200,7 @@ fn variant_of(order: &v1::Measure) -> Result<OrderedVariant, OrderError> {
         ..Default::default()
     };
     let fence = Some(v1::Fence::default());
-    let layout = lay_out(&v1::Target { fence, agents: Vec::new(), pipelines: vec![pipeline] });
+    let layout = lay_out(&v1::Target { fence, pipelines: vec![pipeline], ..Default::default() });
     let layout = layout.map_err(|error| OrderError::Layout(error.to_string()))?;
     let alone = layout.pipelines.into_values().next().ok_or(OrderError::Missing("task"))?;
     let task = alone.tasks.first().cloned().ok_or(OrderError::Missing("task"))?;

@@ -79,7 +79,7 @@ async fn a_pipeline_that_survives_zones_has_devices_for_it() {
     let mode = "hardware_then_accuracy";
     let mut wishes = [wish("plain", 350.0, mode, &["x"]), wish("safe", 350.0, mode, &["x"])];
     wishes[1].spec.survive = Some(1);
-    let zone = |device: u32| if device % 2 == 0 { "a" } else { "b" };
+    let zone = |device: u32| if device.is_multiple_of(2) { "a" } else { "b" };
     let device = |at: u32| Device { zone: zone(at).to_owned(), ..Device::new(1, at, "x") };
     let devices: Vec<Device> = (0..12).map(device).collect();
     // Four devices carry the load of each. Of `safe`, either zone must have four.

@@ -143,7 +143,7 @@ fn sizes_above_a_failure_are_left_out() {
 
 #[test]
 fn a_device_without_replicas_measures() {
-    let device = |agent, device| Device { agent, device, hardware: "h".into() };
+    let device = |agent, device| Device::new(agent, device, "h");
     let devices = [device(1, 0), device(1, 1), device(2, 0), device(2, 1)];
     let replica = |agent, device| PlacedReplica { id: agent, group: 1, agent, device };
     let with = |replicas: &[PlacedReplica]| Placement { replicas: replicas.to_vec(), ..Placement::default() };

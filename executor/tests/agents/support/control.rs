@@ -55,7 +55,7 @@ impl Heard {
             }
             Told::Leaving(_) => self.left = true,
             Told::CertificateRequest(_) => self.certificate_requests += 1,
-            Told::Register(_) => {}
+            Told::Register(_) | Told::Want(_) | Told::Measurement(_) => {}
         }
         is_last
     }

@@ -1,9 +1,9 @@
 //! Tiny problems of every kind that the file formats can say, drawn from a seed.
 
 use apportion_domain::{
-    AccuracyModel, Deployed, DeviceQuota, Edge, FanoutCounts, Hardware, HardwareIndex, LatencyRule, Mode, Objective,
-    Partial, PathAccuracy, Pipeline, PipelineDraft, PipelineIndex, Problem, ProblemDraft, Profile, ProfileRow, Route,
-    ServingWishes, Share, Task, TaskIndex, TaskKind, Variant, VariantIndex,
+    AccuracyModel, Deployed, Edge, FanoutCounts, Hardware, HardwareIndex, LatencyRule, Mode, Objective, Partial,
+    PathAccuracy, Pipeline, PipelineDraft, PipelineIndex, Problem, ProblemDraft, Profile, ProfileRow, Route, ServingWishes,
+    Share, Task, TaskIndex, TaskKind, Variant, VariantIndex,
 };
 use apportion_serving::mix::SplitMix;
 use std::collections::BTreeMap;
@@ -67,26 +67,6 @@ pub fn problem(seed: u64, rule: LatencyRule) -> Problem {
     let switching_weight = d.pick(&[0.0, 0.0, 100.0, 1000.0]);
     let draft = ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, ..ProblemDraft::default() };
     Problem::new(draft).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
-}
-
-/// The problem of a seed with quotas: one on the first pipeline or on all of them, and often one on the last.
-pub fn problem_with_quotas(seed: u64, rule: LatencyRule) -> Problem {
-    let mut d = Draw::new(seed ^ 0x5eed);
-    let problem = problem(seed, rule);
-    let (all, types) = (problem.pipelines.len(), problem.hardware.len());
-    let mut quota = |name: &str, pipelines: Vec<PipelineIndex>| DeviceQuota {
-        name: name.to_owned(),
-        pipelines,
-        counts: (0..types).map(|_| d.once_in(2).then(|| 1 + d.below(4) as u32)).collect(),
-        devices: d.once_in(3).then(|| 2 + d.below(4) as u32),
-        cost_per_hour: d.once_in(3).then(|| 1.0 + d.below(10) as f64 / 2.0),
-    };
-    let first = if seed % 2 == 0 { all } else { 1 };
-    let mut quotas = vec![quota("first", (0..first).map(PipelineIndex).collect())];
-    if seed % 3 != 0 {
-        quotas.push(quota("last", vec![PipelineIndex(all - 1)]));
-    }
-    problem.changed(|draft| draft.quotas = quotas).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
 }
 
 /// What runs now: any profile rows, any replicas.

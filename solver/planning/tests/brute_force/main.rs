@@ -2,6 +2,7 @@
 
 mod draw;
 mod oracle;
+mod quotas;
 mod simplex;
 
 use apportion_domain::{
@@ -92,7 +93,7 @@ fn plans_within_quotas_agree_with_brute_force() {
     for &rule in RULES {
         let (mut wrong, mut infeasible, mut decisive) = (Vec::new(), 0, 0);
         for seed in 0..PROBLEMS {
-            let problem = draw::problem_with_quotas(seed, rule);
+            let problem = quotas::problem_with_quotas(seed, rule);
             let (best, free) = (oracle::best(&problem), oracle::best(&draw::problem(seed, rule)));
             let (outcome, report) = solve(&problem);
             infeasible += u64::from(best.is_none() && free.is_some());

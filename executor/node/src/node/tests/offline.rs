@@ -83,7 +83,7 @@ fn a_draining_replica_passes_its_offline_queries_on() {
     world.apply_target(&target(1, "a", &[], &[(1, 0, 1, 10, &[(1, 1)])]));
     world.pass(5 * MS);
     let timed = RequestTerms { timeout_ns: Some(50 * MS), ..offline() };
-    let mut short: Vec<_> = (0..20).map(|_| world.ask_on(1, "p", &[1.0], timed)).collect();
+    let mut short: Vec<_> = (0..20).map(|_| world.ask_on(1, "p", &[1.0], timed.clone())).collect();
     world.pass(100 * MS);
     let answered = done(&mut short);
     assert!((3..=6).contains(&answered), "{answered} of 20 have had their turn in 50 ms");

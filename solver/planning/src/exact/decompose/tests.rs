@@ -181,7 +181,7 @@ fn quotas_hold_for_their_pipelines_together() {
             name: name.to_owned(),
             pipelines: pipelines.iter().map(|&p| PipelineIndex(p)).collect(),
             counts: vec![Some(3 + (seed % 2) as u32), None],
-            devices: (seed % 3 == 0).then_some(5),
+            devices: seed.is_multiple_of(3).then_some(5),
             cost_per_hour: (seed % 3 == 1).then_some(8.0),
         };
         vec![of("two", &[0, 1]), DeviceQuota { counts: vec![None, Some(1)], ..of("one", &[2]) }]
