@@ -12,6 +12,7 @@ pub const VOCABULARY_BYTES_MAX: usize = 2 * 1024 * 1024;
 pub struct Vocabulary {
     texts: Vec<String>,
     positions: BTreeMap<String, usize>,
+    longest: usize,
 }
 
 impl Vocabulary {
@@ -22,13 +23,20 @@ impl Vocabulary {
         for (position, text) in texts.iter().enumerate() {
             positions.entry(text.clone()).or_insert(position);
         }
-        Self { texts, positions }
+        let longest = texts.iter().map(String::len).max().unwrap_or(0);
+        Self { texts, positions, longest }
     }
 
     /// All texts.
     #[must_use]
     pub fn texts(&self) -> &[String] {
         &self.texts
+    }
+
+    /// Bytes of the longest text.
+    #[must_use]
+    pub fn longest(&self) -> usize {
+        self.longest
     }
 
     /// The position of a text; none if it is not there.

@@ -15,5 +15,6 @@ pub mod replica_event;
 pub mod steering;
 pub mod tensor;
 pub mod trace;
+pub mod transforms;
 pub mod unwire;
 pub mod wire;
