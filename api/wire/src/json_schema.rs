@@ -6,7 +6,8 @@ use crate::plan::PlanFile;
 use crate::profile_csv;
 use crate::profile_set::ProfileSet;
 use crate::record::{FileKind, Record, RecordKey, ValueShape};
-use crate::spec::{PipelineSpec, ProblemSpec, ScalingFileSpec};
+use crate::scaling_spec::ScalingFileSpec;
+use crate::spec::{PipelineSpec, ProblemSpec};
 use crate::trace_csv;
 use serde_json::{Map, Value, json};
 

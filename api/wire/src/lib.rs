@@ -13,6 +13,7 @@ pub mod convert;
 pub mod csv_lines;
 pub mod demand_source;
 pub mod explanation;
+pub mod glue;
 pub mod json_schema;
 mod merge_patch;
 pub mod plan;
@@ -26,10 +27,12 @@ mod record;
 pub mod result_csv;
 pub mod result_file;
 pub mod scaling_plan;
+pub mod scaling_spec;
 pub mod simulation_file;
 pub mod spec;
 pub mod states;
 pub mod trace_csv;
+pub mod transform_spec;
 pub mod tree;
 mod workload_check;
 pub mod workloads;
@@ -66,5 +69,6 @@ pub use states::{
     TraceKind, UnknownState,
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
+pub use transform_spec::TransformSpec;
 pub use tree::parse_tree;
 pub use workloads::{KubernetesSpec, WorkloadSpec};

@@ -4,9 +4,10 @@
 use crate::demand_source::{DemandSourceSpec, DeploymentSourceSpec};
 use crate::record::{FileKind, record};
 use crate::states::ReplanMode;
+use crate::transform_spec::TransformSpec;
 use crate::workloads::KubernetesSpec;
 use apportion_domain::{
-    AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Queueing, Route, RoutingPolicy, TaskKind,
+    AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Queueing, Route, RoutingPolicy, TaskKind, VariantRuntime,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -183,6 +184,12 @@ record! {
         /// Output tensors. Service only; read from the model files if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub outputs: Option<Vec<TensorSpec>> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// Transforms from the inputs of a query to those of a variant. `inputs` says what queries bring. Service only.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub before: Vec<TransformSpec> => only_in(FileKind::RegisteredPipeline),
+        /// Transforms of a variant's outputs, for all edges and for the answer. Service only.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub after: Vec<TransformSpec> => only_in(FileKind::RegisteredPipeline),
         /// Ways to do it, at least one.
         pub variants: Vec<VariantSpec> => required,
     }
@@ -241,6 +248,13 @@ record! {
         /// SHA-256 of the model file in lower-case hexadecimal. Service only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub model_digest: Option<String> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// A Python file with a function `run`, in the place of a model file, relative to the file that names it. Only in
+        /// pipeline files on disk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub python: Option<String> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// What runs the model file: `onnx` (default) or `python`. Service only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub runtime: Option<String> => only_in(FileKind::RegisteredPipeline).words(VariantRuntime::NAMES).or_null(),
     }
 }
 
@@ -282,6 +296,10 @@ record! {
         /// Child's input name to parent's output name.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub map: BTreeMap<String, String> => optional,
+        /// Transforms between the parent's outputs and `map`. They may read the inputs of the parent's queries. Service
+        /// only.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub transform: Vec<TransformSpec> => only_in(FileKind::RegisteredPipeline),
     }
 }
 
@@ -409,76 +427,6 @@ impl Default for ReplanSpec {
             deployed: None,
             kubernetes: None,
         }
-    }
-}
-
-record! {
-    /// A file with a scaling problem (INFaaS section 4.2.1) instead of pipelines.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ScalingFileSpec {
-        /// Version of the format: 1.
-        pub version: u32 => required,
-        /// The problem.
-        pub scaling: ScalingSpec => required,
-    }
-}
-
-record! {
-    /// A scaling problem.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ScalingSpec {
-        /// Weight of load latency, 1/s.
-        pub lambda: f64 => required,
-        /// Total amount of each resource.
-        pub resources: BTreeMap<String, f64> => required,
-        /// Applications.
-        pub applications: Vec<ApplicationSpec> => required,
-    }
-}
-
-record! {
-    /// One application of a scaling problem.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ApplicationSpec {
-        /// Unique name.
-        pub name: String => required,
-        /// Its load.
-        pub load_qps: f64 => required,
-        /// Spare load; default 0.
-        #[serde(default)]
-        pub slack_qps: f64 => optional,
-        /// Its latency objective.
-        pub slo_ms: f64 => required,
-        /// Its variants.
-        pub variants: Vec<ScalingVariantSpec> => required,
-    }
-}
-
-record! {
-    /// One variant of an application.
-    #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
-    #[serde(deny_unknown_fields)]
-    pub struct ScalingVariantSpec {
-        /// Unique in its application.
-        pub name: String => required,
-        /// Its load at saturation.
-        pub saturation_qps: f64 => required,
-        /// Inference latency.
-        pub latency_ms: f64 => required,
-        /// Load latency in seconds; default 0.
-        #[serde(default)]
-        pub load_s: f64 => optional,
-        /// Running cost per second.
-        pub cost_per_s: f64 => required,
-        /// Amount of each resource that one replica uses; default 0.
-        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-        pub resources: BTreeMap<String, f64> => optional,
-        /// Replicas running now; default 0.
-        #[serde(default)]
-        pub running: u32 => optional,
     }
 }
 
