@@ -213,7 +213,8 @@ record! {
 }
 
 record! {
-    /// Makes the numbers of tokens from a text, all of one length. One of `vocabulary` and `vocabulary_file` says the tokens.
+    /// Makes the numbers of tokens from a text, all of one length. One of `vocabulary` and `vocabulary_file` says the
+    /// tokens.
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct TokeniseSpec {

@@ -86,7 +86,7 @@ fn refused_transforms_are_named_by_their_pointers() {
         ("{nms: {iou: 0.5}}", "{nmx: {iou: 0.5}}", "unknown key \"nmx\""),
         ("fit: contain", "fit: contian", "\"contain\""),
         ("    inputs: [{name: photo, datatype: UINT8, shape: [-1, -1, -1, 3]}]\n", "", "/tasks/0/inputs: missing"),
-        ("resize: {of: photo, to: image, size: [64, 64], layout: hwc}", "nms: {}", "makes rows: expected a query is one"),
+        ("resize: {of: photo, to: image, size: [64, 64], layout: hwc}", "nms: {}", "makes rows: expected it in `after`"),
         ("python: own.py", "python: own.py, model: own.onnx", "/tasks/1/variants/1/python"),
         ("python: own.py", "python: own.py, runtime: onnx", "/tasks/1/variants/1/runtime"),
     ];
@@ -102,19 +102,11 @@ fn the_whole_chain_is_checked_against_the_variants() {
     assert_eq!(spec.check_glue(&profile(|text| text)), Ok(()));
     let cases = [
         // A variant takes smaller pictures than `before` makes.
-        (
-            "[-1, 3, 64, 64]",
-            "[-1, 3, 32, 32]",
-            "`before` makes image as FP32 [rows, 3, 64, 64]: expected FP32 [rows, 3, 32",
-        ),
+        ("[-1, 3, 64, 64]", "[-1, 3, 32, 32]", "makes image as FP32 [rows, 3, 64, 64]: expected FP32 [rows, 3, 32"),
         // Its boxes have five numbers.
         ("[-1, -1, 4]", "[-1, -1, 5]", "`after`: transform 1 (nms): boxes is FP32 [rows, any, 5]: expected FP32"),
         // The reader knows more classes than the alphabet and the blank.
-        (
-            "[-1, 4, 3]",
-            "[-1, 4, 9]",
-            "transform 1 (decode_text): scores is FP32 [rows, 4, 9]: expected FP32 [rows, places, 3]",
-        ),
+        ("[-1, 4, 3]", "[-1, 4, 9]", "(decode_text): scores is FP32 [rows, 4, 9]: expected FP32 [rows, places, 3]"),
         // The profile is older than the transforms.
         ("\"read.patch\", \"datatype\": \"FP32\"", "\"read.patch\", \"datatype\": \"UINT8\"", "profile the pipeline again"),
         // The child takes other pictures.

@@ -76,7 +76,7 @@ pub enum GlueError {
         found: usize,
     },
     /// A transform makes rows where it cannot.
-    #[error("{place}: transform {number} ({transform}) makes rows: {cure}")]
+    #[error("{place}: transform {number} ({transform}) makes rows: expected {cure}")]
     Rows {
         /// `before`, or the edge.
         place: String,
@@ -178,10 +178,10 @@ impl TaskGlue {
             let maker = steps.iter().enumerate().find(|(_, step)| step.makes_rows());
             maker.map(|(at, step)| GlueError::Rows { place, number: at + 1, transform: step.name(), cure })
         };
-        const BEFORE: &str = "a query is one row, so put it into `after` of the parent or on its edge";
+        const BEFORE: &str = "it in `after` of the parent or on its edge, because a query is one row";
         let mut refusals: Vec<GlueError> = refusal("`before`".to_owned(), &self.before, BEFORE).into_iter().collect();
         if self.edges.len() > 1 {
-            const EDGE: &str = "the edges of a task share its rows, so put it into `after` of the parent";
+            const EDGE: &str = "it in `after` of the parent, because the edges of a task share its rows";
             refusals.extend(self.edges.iter().filter_map(|edge| refusal(edge.place(), &edge.steps, EDGE)));
         }
         refusals.into_iter().next().map_or(Ok(()), Err)
