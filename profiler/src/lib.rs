@@ -32,8 +32,8 @@ pub mod stats;
 pub mod validate;
 
 pub use apportion_executor::backend::{
-    Backend, BackendError, ExecutionSettings, OnnxBackend, Provider, RemoteBackend, RemoteStatistics, RemoteVariantError,
-    Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
+    Backend, BackendError, ExecutionSettings, OnnxBackend, Provider, PythonSettings, RemoteBackend, RemoteStatistics,
+    RemoteVariantError, STAGE_TIMEOUT_DEFAULT, Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
 };
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use drawn::{DrawError, drawn_inputs};
@@ -43,7 +43,7 @@ pub use labels::LabelsError;
 pub use measure::{Clock, MeasureOptions, profile_variant};
 pub use memory::{MemoryProbe, peak_memory_mib};
 pub use profile::{
-    Measured, ProfilingProgress, TaskMeasurement, VariantLoader, VariantMeasurement, onnx_loader, profile_pipeline,
+    Measured, ProfilingProgress, TaskMeasurement, VariantLoader, VariantMeasurement, file_loader, profile_pipeline,
 };
 pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};
 pub use stats::{BatchTimes, ProfilePoint, fit_profile};

@@ -272,7 +272,8 @@ mod tests {
                 ..PipelineDraft::default()
             };
             let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
-            PipelineFacts { pipeline, hardware: hardware.clone(), tensors: vec![], digests: BTreeMap::new() }
+            let (digests, runtimes) = (BTreeMap::new(), BTreeMap::new());
+            PipelineFacts { pipeline, hardware: hardware.clone(), tensors: vec![], digests, runtimes }
         };
         ["p", "q"].map(|name| (name.to_owned(), pipeline(name))).into()
     }

@@ -32,5 +32,6 @@ pub mod schedule;
 pub mod seconds;
 pub mod shares;
 pub mod target;
+pub mod tensors;
 pub mod webhooks;
 pub mod workloads;

@@ -4,9 +4,10 @@
 
 use super::combinations::combinations;
 use super::placement::{GroupKey, PlacedGroup, Placement, WantedGroup};
+use super::tensors::{TaskTensors, edge_target, task_target};
 use apportion_domain::{
     Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
-    RoutingPolicy, Task, TaskIndex, TaskKind, TimeSpan, Variant,
+    RoutingPolicy, TaskIndex, TimeSpan, Variant, VariantRuntime,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -24,15 +25,8 @@ pub struct PipelineFacts {
     pub tensors: Vec<TaskTensors>,
     /// SHA-256 of the model file by (task, variant).
     pub digests: BTreeMap<(String, String), String>,
-}
-
-/// The tensors of one task.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TaskTensors {
-    /// Its inputs.
-    pub inputs: Vec<v1::TensorSpec>,
-    /// Its outputs.
-    pub outputs: Vec<v1::TensorSpec>,
+    /// What runs the file, by (task, variant).
+    pub runtimes: BTreeMap<(String, String), VariantRuntime>,
 }
 
 /// Why plans and pipelines do not fit together.
@@ -133,7 +127,7 @@ fn pipeline_target(
         serving: Some(serving_target(plan)),
         tasks: pipeline.tasks.iter().zip(&facts.tensors).map(|(task, tensors)| task_target(task, tensors)).collect(),
         root: pipeline.root().0 as u32,
-        edges: pipeline.edges.iter().map(edge_target).collect(),
+        edges: pipeline.edges.iter().map(|edge| edge_target(edge, pipeline, &facts.tensors)).collect(),
         tables: tables(plan, facts, &|g| id(g).filter(|i| with_replicas.contains(i))),
         backup: plan.routing.backup.iter().filter(|b| b.capacity_qps > 0.0).filter_map(|b| id(&b.group)).collect(),
         partial: pipeline.partial == Partial::Allow,
@@ -152,26 +146,6 @@ fn serving_target(plan: &PipelinePlan) -> v1::Serving {
         batching: plan.serving.batching.name().into(),
         routing: plan.serving.routing.name().into(),
         dropping: plan.serving.dropping.name().into(),
-    }
-}
-
-fn task_target(task: &Task, tensors: &TaskTensors) -> v1::TaskTarget {
-    v1::TaskTarget {
-        name: task.name.clone(),
-        inputs: tensors.inputs.clone(),
-        outputs: tensors.outputs.clone(),
-        one_of: task.route == Route::OneOf,
-        continuous: task.kind == TaskKind::Continuous,
-    }
-}
-
-fn edge_target(edge: &Edge) -> v1::EdgeTarget {
-    v1::EdgeTarget {
-        from: edge.from.0 as u32,
-        to: edge.to.0 as u32,
-        map: edge.map.clone().into_iter().collect(),
-        delays: !edge.primary,
-        ratio: edge.ratio,
     }
 }
 
@@ -216,6 +190,7 @@ fn group_target(
     if rows.is_empty() {
         return Err(unknown(&plan.name, format!("profile of {group}")));
     }
+    let runtime = facts.runtimes.get(&(group.task.clone(), group.variant.clone())).copied();
     let point = |r: &apportion_domain::ProfileRow| v1::ServicePoint {
         batch: r.batch,
         latency_ns: TimeSpan::from_millis(r.latency_ms).as_nanos(),
@@ -234,6 +209,8 @@ fn group_target(
         device_memory_mib: hardware.and_then(|h| facts.hardware[h.0].memory_mib).unwrap_or(0.0),
         price_per_hour: hardware.map_or(0.0, |h| facts.hardware[h.0].price_per_hour * group.share.value()),
         fanout: pipeline.children(task).map(|edge| fanout(pipeline.task(task).route, edge, variant)).collect(),
+        // ONNX is what an agent takes without a word, so targets without Python are as they were for older agents.
+        runtime: runtime.filter(|r| *r != VariantRuntime::default()).map_or_else(String::new, |r| r.name().to_owned()),
     })
 }
 
@@ -310,7 +287,8 @@ mod tests {
     use super::super::placement::{Device, PlacementOutcome, place_replicas};
     use super::*;
     use apportion_domain::{
-        Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable, ServingPolicy, Share,
+        Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable, ServingPolicy,
+        Share, Task, TaskKind,
     };
 
     fn variant(name: &str, latency_ms: f64) -> Variant {
@@ -362,7 +340,8 @@ mod tests {
         };
         let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
         let digests = [(("find".to_string(), "f".to_string()), "ab".repeat(32))].into();
-        PipelineFacts { pipeline, hardware, tensors: vec![TaskTensors::default(); 2], digests }
+        let runtimes = [(("read".to_string(), "slow".to_string()), VariantRuntime::Python)].into();
+        PipelineFacts { pipeline, hardware, tensors: vec![TaskTensors::default(); 2], digests, runtimes }
     }
 
     fn group(task: &str, variant: &str) -> GroupName {
@@ -415,6 +394,8 @@ mod tests {
         let target = composed(&plan(), 3);
         assert_eq!(target.slo_ns, 250_000_000);
         assert_eq!(target.groups[0].file_digest, "ab".repeat(32));
+        let runtimes: Vec<_> = target.groups.iter().map(|g| (g.variant.as_str(), g.runtime.as_str())).collect();
+        assert_eq!(runtimes, [("f", ""), ("slow", "python"), ("fast", "")]);
         assert_eq!(
             target.groups[0].service,
             [(1, 10), (4, 40)].map(|(batch, ms)| v1::ServicePoint { batch, latency_ns: ms * 1_000_000 })

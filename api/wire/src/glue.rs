@@ -145,6 +145,17 @@ fn keep(spec: &KeepSpec) -> Transform {
 }
 
 impl TransformSpec {
+    /// The refusal of a list that is still in a file of its own.
+    fn unread_list(&self, at: &str) -> Option<Invalid> {
+        if let Some(spec) = self.decode_text.as_ref().filter(|spec| spec.alphabet.is_none() && spec.classes.is_none()) {
+            let file = spec.alphabet_file.as_ref()?;
+            return Some(no_list(&format!("{at}/decode_text"), "alphabet", "alphabet_file", Some(file)));
+        }
+        let spec = self.tokenise.as_ref().filter(|spec| spec.vocabulary.is_none())?;
+        let file = spec.vocabulary_file.as_ref()?;
+        Some(no_list(&format!("{at}/tokenise"), "vocabulary", "vocabulary_file", Some(file)))
+    }
+
     /// The transform; `at` is its pointer.
     ///
     /// # Errors
@@ -186,6 +197,9 @@ impl TransformSpec {
 fn transforms(specs: &[TransformSpec], at: &str, problems: &mut Vec<Invalid>) -> Vec<Transform> {
     let mut found = Vec::with_capacity(specs.len());
     for (i, spec) in specs.iter().enumerate() {
+        if spec.unread_list(at).is_some() {
+            continue;
+        }
         match spec.to_domain(&format!("{at}/{i}")) {
             Ok(transform) => found.push(transform),
             Err(problem) => problems.push(problem),
@@ -255,7 +269,44 @@ impl PipelineSpec {
         (glues, problems)
     }
 
-    /// What is wrong with transforms and Python stages, whatever the tensors are.
+    /// Checks that all lists of transforms are here: a service cannot read the files that a pipeline file names.
+    ///
+    /// # Errors
+    /// Every list that is still in a file.
+    pub fn check_lists(&self) -> Result<(), Invalids> {
+        let of_list = |specs: &[TransformSpec], at: String| {
+            let unread = specs.iter().enumerate().filter_map(|(i, spec)| spec.unread_list(&format!("{at}/{i}")));
+            unread.collect::<Vec<_>>()
+        };
+        let mut problems = Vec::new();
+        for (t, task) in self.tasks.iter().enumerate() {
+            problems.extend(of_list(&task.before, format!("/tasks/{t}/before")));
+            problems.extend(of_list(&task.after, format!("/tasks/{t}/after")));
+        }
+        for (e, edge) in self.edges.iter().enumerate() {
+            problems.extend(of_list(&edge.transform, format!("/edges/{e}/transform")));
+        }
+        if problems.is_empty() { Ok(()) } else { Err(Invalids(problems)) }
+    }
+
+    /// The pipeline without the keys of the service and of files: as a problem has it.
+    #[must_use]
+    pub fn without_registered_keys(mut self) -> Self {
+        (self.validation, self.replan) = (None, None);
+        for task in &mut self.tasks {
+            (task.inputs, task.outputs) = (None, None);
+            (task.before, task.after) = (Vec::new(), Vec::new());
+            for variant in &mut task.variants {
+                (variant.model, variant.model_digest) = (None, None);
+                (variant.python, variant.runtime) = (None, None);
+            }
+        }
+        self.edges.iter_mut().for_each(|edge| edge.transform.clear());
+        self
+    }
+
+    /// What is wrong with transforms and Python stages, whatever the tensors are. Transforms whose lists are in files are
+    /// left out.
     pub(crate) fn glue_problems(&self) -> Vec<Invalid> {
         let (_, mut problems) = self.glue_and_problems();
         for (t, task) in self.tasks.iter().enumerate() {

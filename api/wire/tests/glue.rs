@@ -74,7 +74,6 @@ fn refused_transforms_are_named_by_their_pointers() {
         read_pipeline_spec("p.yaml", &SIGNS.replace(from, to)).expect_err(to).to_string()
     };
     let cases = [
-        ("alphabet: ab", "alphabet_file: keys.txt", "/tasks/1/after/0/decode_text/alphabet_file: \"keys.txt\""),
         ("alphabet: ab", "blank: 0", "/tasks/1/after/0/decode_text/alphabet: missing"),
         ("alphabet: ab", "alphabet: ab, blank: 9", "/tasks/1/after/0/decode_text/blank: 9: expected a class from 0 to 2"),
         ("size: [64, 64]", "size: [64]", "/tasks/0/before/0/resize/size: [64]: expected height and width"),
@@ -94,6 +93,19 @@ fn refused_transforms_are_named_by_their_pointers() {
         let error = refused(from, to);
         assert!(error.contains(said), "{to}: {error} should say {said}");
     }
+}
+
+#[test]
+fn a_list_in_a_file_must_be_read_before_it_is_sent() {
+    let text = SIGNS.replace("alphabet: ab", "alphabet_file: keys.txt");
+    let spec = read_pipeline_spec("p.yaml", &text).unwrap_or_else(|e| panic!("a file on disk may name one: {e}"));
+    let refused = spec.check_lists().expect_err("the service cannot read it").to_string();
+    assert!(refused.contains("/tasks/1/after/0/decode_text/alphabet_file: \"keys.txt\": expected alphabet"), "{refused}");
+    let whole = read_pipeline_spec("p.yaml", SIGNS).unwrap_or_else(|e| panic!("{e}"));
+    assert_eq!(whole.check_lists(), Ok(()));
+    let planned = whole.without_registered_keys();
+    assert!(planned.glue().iter().all(|glue| glue.is_empty()));
+    assert!(planned.tasks.iter().flat_map(|t| &t.variants).all(|v| v.python.is_none() && v.model.is_none()));
 }
 
 #[test]

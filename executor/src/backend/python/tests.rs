@@ -1,6 +1,5 @@
 use super::*;
 use apportion_node::tensor::{Datatype, int64s};
-use std::time::Instant;
 
 /// A stage that does what the first number of its batch says.
 const STAGE: &str = r#"
@@ -141,10 +140,8 @@ fn a_slow_batch_ends_its_process() {
     stage.backend.settings.timeout = Duration::from_millis(300);
     // The running process has the bound with which it was started.
     stage.backend.note_death();
-    let begun = Instant::now();
     let error = stage.backend.run(&one(-3.0)).expect_err("it sleeps").to_string();
     assert!(error.contains("no answer in 0.3 s"), "{error}");
-    assert!(begun.elapsed() < Duration::from_secs(300), "it does not sleep to its end");
     assert!(stage.backend.process.is_none());
 }
 
