@@ -29,7 +29,7 @@ struct Agent {
 pub enum Backend {
     /// Profiles are played back.
     Emulated,
-    /// Variants are run from their files, and stages in Python by that of `.cache/venv`.
+    /// Variants are run from their files.
     Onnx,
 }
 
@@ -333,10 +333,6 @@ impl Cluster {
         command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);
         command.args(["--data", &format!("127.0.0.1:{}", agent.data), "--slowness", &slowness.to_string()]);
-        let python = crate::machine::root().join(".cache/venv/bin/python");
-        if self.backend == Backend::Onnx && python.is_file() {
-            command.arg("--python").arg(python);
-        }
         agent.child = Some(started(&mut command, &folder, &agent.name));
     }
 

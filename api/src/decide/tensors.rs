@@ -54,22 +54,17 @@ mod tests {
 
     fn pipeline() -> Pipeline {
         let row = ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 1, latency_ms: 1.0, p99_ms: None };
-        let variant = Variant {
-            name: "v".into(),
-            accuracy: 1.0,
-            fanout: 1.0,
-            fanout_to: BTreeMap::new(),
-            fanout_counts: BTreeMap::new(),
-            load_ms: 0.0,
-            memory_mib: None,
-            profile: Profile::new(vec![row]),
-        };
+        let (fanout_to, fanout_counts) = (BTreeMap::new(), BTreeMap::new());
+        let (accuracy, fanout, load_ms, memory_mib) = (1.0, 1.0, 0.0, None);
+        let profile = Profile::new(vec![row]);
+        let name = "v".to_owned();
+        let variant = Variant { name, accuracy, fanout, fanout_to, fanout_counts, load_ms, memory_mib, profile };
         let task = |name: &str| Task {
-            name: name.into(),
+            variants: vec![variant.clone()],
+            min_replicas: 1,
             kind: TaskKind::Batch,
             route: Route::All,
-            min_replicas: 1,
-            variants: vec![variant.clone()],
+            name: name.into(),
         };
         let edge = |to| Edge {
             from: TaskIndex(0),

@@ -233,18 +233,12 @@ mod tests {
         let texts = || Vocabulary::new(["a", "b"].map(name).to_vec());
         let (fit, layout) = (PictureFit::Contain, PixelLayout::ChannelsLast);
         let boxes_in = Some(PictureSize { height: 1, width: 1 });
+        let (mean, std) = (vec![0.1, 0.2], vec![0.3]);
         vec![
             Transform::Crop(CropStep { boxes: name("b"), of: of(), to: to(), size, boxes_in, fit, fill: 1.5, layout }),
             Transform::Resize(ResizeStep { of: of(), to: to(), size, fit, fill: 2.0, layout }),
             Transform::Pad(PadStep { of: of(), to: to(), axis: 1, lengths: vec![4, 8], value: -1.0 }),
-            Transform::Normalise(NormaliseStep {
-                of: of(),
-                to: to(),
-                scale: 0.5,
-                mean: vec![0.1, 0.2],
-                std: vec![0.3],
-                axis: Some(1),
-            }),
+            Transform::Normalise(NormaliseStep { of: of(), to: to(), scale: 0.5, mean, std, axis: Some(1) }),
             Transform::Nms(NmsStep {
                 boxes: name("b"),
                 scores: name("s"),

@@ -82,7 +82,8 @@ proptest! {
             PixelLayout::ChannelsFirst => vec![2, channels, had[0], had[1]],
             PixelLayout::ChannelsLast => vec![2, had[0], had[1], channels],
         };
-        let whole = Tensor { name: named("x"), datatype: Datatype::Uint8, shape: shape.clone(), data: pixels.clone().into() };
+        let data = pixels.clone().into();
+        let whole = Tensor { name: named("x"), datatype: Datatype::Uint8, shape: shape.clone(), data };
         let real = of_floats("x", shape, &pixels.iter().map(|p| f32::from(*p)).collect::<Vec<_>>());
         let step = resize(made, PictureFit::Stretch, layout);
         let resized = floats(&pictures::resize(&step, &real).expect("fits"));
