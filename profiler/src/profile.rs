@@ -395,6 +395,7 @@ impl Timing<'_> {
             rows,
         })
     }
+
     /// The memory of a variant with the largest batch. The probe knows no transforms, so it gets what they make.
     fn memory_of(&self, t: usize, file: &VariantFile, samples: &[Tensor]) -> Result<Option<f64>, BackendError> {
         let largest = self.options.batches.last().map_or(1, |&batch| batch as usize);

@@ -21,7 +21,9 @@ pub fn started(command: &mut Command, folder: &Path, name: &str) -> Child {
     let log = folder.join(format!("{name}.log"));
     let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log file");
     let out = log.try_clone().expect("a second handle");
-    command.env("APPORTION_PYTHON", crate::machine::root().join(".cache/venv/bin/python"));
+    // A test that has such a stage asks `apportion-needs` whether it is there.
+    let clients = crate::machine::root().join(".cache/venv");
+    command.env("APPORTION_PYTHON", clients.join("bin/python"));
     command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 

@@ -83,6 +83,8 @@ impl StageProcess {
     /// Starts Python and waits until it has loaded the stage.
     pub(super) fn start(settings: &PythonSettings, file: &Path) -> Result<StartedStage, StageError> {
         let (inputs, outputs) = (shared_file()?, shared_file()?);
+        let reopened = |file: &tempfile::NamedTempFile| file.reopen().map_err(StageError::Memory);
+        let (batch_inputs, batch_outputs) = (reopened(&inputs)?, reopened(&outputs)?);
         let failed = |error| StageError::Start { program: settings.program.display().to_string(), error };
         let mut child = command(settings, inputs.path(), outputs.path(), file).spawn().map_err(failed)?;
         let pipes = (child.stdin.take(), child.stdout.take(), child.stderr.take());
@@ -98,8 +100,8 @@ impl StageProcess {
             batches,
             answers: received,
             // Both ends have opened the files when the stage has started, and their names go.
-            inputs: inputs.reopen().map_err(StageError::Memory)?,
-            outputs: outputs.reopen().map_err(StageError::Memory)?,
+            inputs: batch_inputs,
+            outputs: batch_outputs,
             timeout,
             batch: 0,
         };
