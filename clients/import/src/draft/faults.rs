@@ -95,8 +95,8 @@ fn of_axes(file: &GraphFile, input: &GraphTensor, remarks: &mut Vec<GraphRemark>
     let any: Vec<String> = (1..).zip(inner).filter(|(_, d)| !matches!(d, Dimension::Fixed(_))).map(axis).collect();
     if !any.is_empty() {
         let found = format!("{} may have any size; only rows of one shape are one batch", any.join(" and "));
-        let cure = "Resize or pad to one size by `before` of the task or `transform` of an edge, or fix the sizes with `python -m \
-                    onnxruntime.tools.make_dynamic_shape_fixed --dim_param NAME --dim_value SIZE`; else profile with \
+        let cure = "Resize or pad to one size by `before` of the task or `transform` of an edge, or fix the sizes with \
+                    `python -m onnxruntime.tools.make_dynamic_shape_fixed --dim_param NAME --dim_value SIZE`; else profile with \
                     examples of the sizes that you expect";
         remarks.push(GraphRemark { works: true, ..remark(file, "input", input, found, cure.to_owned()) });
     }
