@@ -1,7 +1,9 @@
 //! How do stored documents become specs, profiles and problems of the domain, and back?
 
-use crate::decide::target::{PipelineFacts, TaskTensors};
+use crate::decide::target::PipelineFacts;
+use crate::decide::tensors::TaskTensors;
 use crate::store::pipelines::PipelineRow;
+use apportion_domain::transform::TaskGlue;
 use apportion_domain::{ArrivalTrace, NOTES_MAX, Problem};
 use apportion_protocol::v1;
 use apportion_wire::{
@@ -26,7 +28,7 @@ pub fn problem(document: &Value) -> Result<Problem, BadInput> {
 /// A registered pipeline with its measurements.
 ///
 /// # Errors
-/// If the profile names a task or variant that the spec does not have.
+/// If the profile names a task or variant that the spec does not have, or its tensors do not fit the transforms.
 pub fn measured(row: &PipelineRow) -> Result<PipelineSpec, BadInput> {
     let file = format!("pipeline {}", row.name);
     let spec = apportion_wire::pipeline_spec_from_tree(&file, row.spec.clone())?;
@@ -34,6 +36,7 @@ pub fn measured(row: &PipelineRow) -> Result<PipelineSpec, BadInput> {
         None => Ok(spec),
         Some(profile) => {
             let profiles = profiles(&format!("profiles of {}", row.name), profile)?;
+            spec.check_glue(&profiles).map_err(|e| BadInput::refused(&file, e))?;
             Ok(spec.with_profiles(&profiles))
         }
     }
@@ -59,15 +62,10 @@ pub fn problem_document(
 ) -> Result<Value, BadInput> {
     let names: BTreeSet<String> = hardware.iter().map(|h| h.name.clone()).collect();
     let mut restricted = Vec::with_capacity(pipelines.len());
-    for (i, mut pipeline) in pipelines.into_iter().enumerate() {
-        pipeline.validation = None;
-        pipeline.replan = None;
+    for (i, pipeline) in pipelines.into_iter().enumerate() {
+        let mut pipeline = pipeline.without_registered_keys();
         for task in &mut pipeline.tasks {
-            task.inputs = None;
-            task.outputs = None;
             task.variants.retain_mut(|variant| {
-                variant.model = None;
-                variant.model_digest = None;
                 let rows = variant.profile.get_or_insert_default();
                 rows.retain(|row| names.contains(&row.hardware));
                 !rows.is_empty()
@@ -120,20 +118,27 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
     let document = problem_document(ObjectiveSpec::default(), names.iter().map(hardware).collect(), vec![spec.clone()])?;
     let problem = problem(&document)?;
     let tensors = |list: &Option<Vec<TensorSpec>>| list.iter().flatten().map(tensor).collect::<Vec<_>>();
-    let of_task = |t: &TaskSpec| TaskTensors { inputs: tensors(&t.inputs), outputs: tensors(&t.outputs) };
+    let of_task = |(task, glue): (&TaskSpec, TaskGlue)| TaskTensors {
+        inputs: tensors(&task.inputs),
+        outputs: tensors(&task.outputs),
+        glue,
+    };
     let mut digests = BTreeMap::new();
+    let mut runtimes = BTreeMap::new();
     for task in &spec.tasks {
         for variant in &task.variants {
-            let digest = variant.model_digest.clone().unwrap_or_default();
-            digests.insert((task.name.clone(), variant.name.clone()), digest);
+            let place = (task.name.clone(), variant.name.clone());
+            digests.insert(place.clone(), variant.model_digest.clone().unwrap_or_default());
+            runtimes.insert(place, variant.file_runtime());
         }
     }
     Ok(PipelineFacts {
         pipeline: problem.pipelines[0].clone(),
         hardware: problem.hardware.clone(),
-        tensors: spec.tasks.iter().map(of_task).collect(),
+        tensors: spec.tasks.iter().zip(spec.glue()).map(of_task).collect(),
         digests,
         loads_on_demand: spec.replan.as_ref().is_some_and(|r| r.on_demand.is_some() && r.mode == ReplanMode::Apply.name()),
+        runtimes,
     })
 }
 

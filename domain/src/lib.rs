@@ -27,7 +27,9 @@ mod rank;
 pub mod scaling;
 pub mod serving;
 mod slack;
+pub mod tensor;
 pub mod trace;
+pub mod transform;
 pub mod units;
 pub mod variant;
 
@@ -55,4 +57,4 @@ pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, Se
 pub use slack::SLACK;
 pub use trace::ArrivalTrace;
 pub use units::{Moment, TimeSpan};
-pub use variant::{FanoutCounts, Variant};
+pub use variant::{FanoutCounts, Variant, VariantRuntime};

@@ -1,7 +1,18 @@
 //! What is a variant? One way to do a task.
 
+use crate::serving::named;
 use crate::{Profile, TaskIndex};
 use std::collections::BTreeMap;
+
+named! {
+    /// What runs the file of a variant.
+    VariantRuntime default Onnx {
+        /// ONNX Runtime.
+        Onnx = "onnx",
+        /// Python, in a process of its own.
+        Python = "python",
+    }
+}
 
 /// Distribution of the number of queries that one query makes at one child task: `(count, probability)` by increasing
 /// count. The probabilities sum to 1.

@@ -1,13 +1,14 @@
 //! Which options does the command line of `apportion-agent` have?
 
 use apportion_executor::addresses::{AdvertisedAddresses, host, host_and_port};
-use apportion_executor::backend::{BackendKind, Provider};
+use apportion_executor::backend::{BackendKind, Provider, PythonSettings, STAGE_TIMEOUT_DEFAULT};
 use apportion_executor::gateway::{REQUESTS_MAX, WAITING_BYTES_MAX};
 use apportion_executor::peers::LinkProtection;
 use apportion_tls::TlsFiles;
 use clap::Parser;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Measures what an agent costs: time per hop, large tensors, requests per second, each beside the plainest way to do it.
 #[derive(Parser)]
@@ -160,6 +161,12 @@ pub struct Flags {
     /// Threads of one batch
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
+    /// The Python 3 with NumPy that runs stages in Python, with the rights of this agent [default: they are refused]
+    #[arg(long, value_name = "PROGRAM", env = "APPORTION_PYTHON")]
+    pub python: Option<PathBuf>,
+    /// Seconds that a batch of a stage in Python may take; then its process is ended
+    #[arg(long, default_value_t = STAGE_TIMEOUT_DEFAULT.as_secs_f64(), value_parser = seconds)]
+    pub python_timeout_s: f64,
     /// Requests that may wait for their answers at this gateway; more get 429 at once
     #[arg(long, default_value_t = REQUESTS_MAX, value_parser = at_least_one)]
     pub requests_max: usize,
@@ -223,6 +230,12 @@ impl Flags {
     pub fn tls(&self) -> Option<TlsFiles> {
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
         files.map(|(certificate, key)| TlsFiles { certificate, key, client_authorities: None })
+    }
+
+    /// How stages in Python run, if they do. An empty variable of the environment counts as a missing one.
+    pub fn python_settings(&self) -> Option<PythonSettings> {
+        let program = self.python.clone().filter(|program| !program.as_os_str().is_empty())?;
+        Some(PythonSettings { program, timeout: Duration::from_secs_f64(self.python_timeout_s), threads: self.threads })
     }
 
     /// What others are told.

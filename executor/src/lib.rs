@@ -4,7 +4,9 @@
 //! never does: decisions (crate `node` has them), policies (crate `serving` has them) and planning. The commonest
 //! addition is another way to run batches: one file in [`backend`] that implements its trait, and its name in the agent's
 //! flags.
-pub use apportion_node::{chooser, frames, greeting, layout, node, policies, steering, tensor, trace, unwire, wire};
+pub use apportion_node::{
+    chooser, frames, greeting, layout, node, policies, steering, tensor, trace, transforms, unwire, wire,
+};
 
 pub mod addresses;
 pub mod agent;

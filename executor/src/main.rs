@@ -3,7 +3,7 @@
 mod flags;
 
 use apportion_executor::agent::{self, AgentCommand, AgentOptions};
-use apportion_executor::backend::{BackendKind, BackendLoader, Provider, find_library};
+use apportion_executor::backend::{BackendKind, BackendLoader, Provider, PythonSettings, find_library};
 use apportion_executor::bench::{self, BenchError, Figure};
 use apportion_executor::certificates::AgentCertificates;
 use apportion_executor::connector::ControlConnector;
@@ -48,9 +48,10 @@ fn loader(
     provider: Provider,
     library: Option<&Path>,
     threads: usize,
+    python: Option<PythonSettings>,
 ) -> Result<BackendLoader, Box<dyn Error>> {
     match way {
-        BackendFlag::Onnx => Ok(BackendLoader::Onnx { library: find_library(library)?, provider, threads }),
+        BackendFlag::Onnx => Ok(BackendLoader::Onnx { library: find_library(library)?, provider, threads, python }),
         _ if provider != Provider::Cpu => {
             let name = provider.name();
             Err(format!("--provider {name}: only the backend onnx runs variants here: expected --backend onnx with it")
@@ -215,7 +216,8 @@ fn identify(
 
 /// How the agent runs its replicas.
 fn options(flags: &Flags, files: Files, name: &str) -> Result<AgentOptions, Box<dyn Error>> {
-    let loader = loader(flags.backend.clone(), flags.provider, flags.onnxruntime.as_deref(), flags.threads)?;
+    let (way, library) = (flags.backend.clone(), flags.onnxruntime.as_deref());
+    let loader = loader(way, flags.provider, library, flags.threads, flags.python_settings())?;
     match loader.kind() {
         BackendKind::Emulated => tracing::warn!("backend emulated: profiles are played back, and all answers are zeros"),
         kind => tracing::info!(backend = kind.name(), provider = flags.provider.name(), "batches are run"),
@@ -337,9 +339,10 @@ mod tests {
 
     #[test]
     fn a_provider_is_the_backend_onnxs_alone() {
-        let refused = loader(BackendFlag::Emulated, Provider::Cuda, None, 1).err().expect("nothing runs there").to_string();
+        let refused =
+            loader(BackendFlag::Emulated, Provider::Cuda, None, 1, None).err().expect("nothing runs there").to_string();
         assert!(refused.contains("--provider cuda") && refused.contains("--backend onnx"), "{refused}");
-        let emulated = loader(BackendFlag::Emulated, Provider::Cpu, None, 1).expect("needs nothing");
+        let emulated = loader(BackendFlag::Emulated, Provider::Cpu, None, 1, None).expect("needs nothing");
         assert_eq!((emulated.kind(), emulated.provider()), (BackendKind::Emulated, None));
         assert!(devices(Provider::Cpu, 1).read_all().is_empty(), "of processors nothing is said");
     }

@@ -51,7 +51,7 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let state = tempfile::tempdir().expect("a directory");
     let target = target(&library, &example.join("models"), state.path());
     let inputs = target.pipelines[0].tasks[0].inputs.clone();
-    let loader = BackendLoader::Onnx { library, provider: Provider::Cpu, threads: 1 };
+    let loader = BackendLoader::Onnx { library, provider: Provider::Cpu, threads: 1, python: None };
     let files = Files::open(state.path()).expect("opens");
     let handle = agent::start(AgentOptions {
         loader,

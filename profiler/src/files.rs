@@ -1,8 +1,12 @@
 //! Which files does a profiled pipeline have?
 
 use crate::error::ProfileError;
+use apportion_domain::VariantRuntime;
+use apportion_domain::transform::TaskGlue;
+use apportion_executor::tensor::TensorSignature;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// Most combinations of variants along the paths of a pipeline. Each runs over the validation set.
 pub const PATHS_MAX: usize = 4_096;
@@ -19,10 +23,14 @@ pub struct PipelineFiles {
 }
 
 /// One task.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct TaskFiles {
     /// Unique.
     pub name: String,
+    /// The inputs that queries bring; empty: those of the variants.
+    pub inputs: Vec<TensorSignature>,
+    /// The transforms around its variants.
+    pub glue: Arc<TaskGlue>,
     /// At least one. All have the same input and output tensors.
     pub variants: Vec<VariantFile>,
 }
@@ -34,6 +42,8 @@ pub struct VariantFile {
     pub name: String,
     /// Its model file.
     pub file: PathBuf,
+    /// What runs the file.
+    pub runtime: VariantRuntime,
 }
 
 /// Queries of `from` make queries of `to`.
@@ -43,7 +53,7 @@ pub struct EdgeFiles {
     pub from: String,
     /// Child task.
     pub to: String,
-    /// Child's input name to parent's output name; every input of the child.
+    /// Child's input name to the name under which the parent hands out its output; every input of the child.
     pub map: BTreeMap<String, String>,
 }
 
@@ -173,8 +183,13 @@ mod tests {
 
     /// Tasks `a b c ..` with two variants each and the edges given as `ab` for a -> b.
     fn pipeline(tasks: &str, edges: &[&str]) -> PipelineFiles {
-        let variant = |name: &str| VariantFile { name: name.to_owned(), file: PathBuf::new() };
-        let task = |name: char| TaskFiles { name: name.to_string(), variants: vec![variant("x"), variant("y")] };
+        let variant =
+            |name: &str| VariantFile { name: name.to_owned(), file: PathBuf::new(), runtime: VariantRuntime::Onnx };
+        let task = |name: char| TaskFiles {
+            name: name.to_string(),
+            variants: vec![variant("x"), variant("y")],
+            ..TaskFiles::default()
+        };
         let edge = |e: &&str| EdgeFiles { from: e[..1].to_owned(), to: e[1..].to_owned(), map: BTreeMap::new() };
         let matching = MatchRule { value: "v".to_owned(), at: None, within: None };
         let validation = ValidationFiles { inputs: BTreeMap::new(), labels: PathBuf::new(), matching };

@@ -29,8 +29,8 @@ pub mod served;
 pub mod validate;
 
 pub use apportion_executor::backend::{
-    Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, RemoteBackend, RemoteStatistics,
-    RemoteVariantError, Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
+    Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, PythonSettings, RemoteBackend,
+    RemoteStatistics, RemoteVariantError, STAGE_TIMEOUT_DEFAULT, Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
 };
 pub use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
 pub use apportion_executor::measuring::interval::QuantileInterval;
@@ -46,7 +46,7 @@ pub use labels::LabelsError;
 pub use measure::{MeasureOptions, profile_variant};
 pub use memory::{MemoryProbe, peak_memory_mib};
 pub use profile::{
-    Measured, ProfilingProgress, TaskMeasurement, VariantLoader, VariantMeasurement, onnx_loader, profile_pipeline,
+    Measured, ProfilingProgress, TaskMeasurement, VariantLoader, VariantMeasurement, file_loader, profile_pipeline,
 };
 pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};
 pub use validate::{MeasuredPath, PathStage};

@@ -2,31 +2,40 @@
 
 use crate::described::{described, described_all, misfit};
 use crate::error::ProfileError;
-use crate::files::{PipelineFiles, Tree};
+use crate::files::{PipelineFiles, TaskFiles, Tree, VariantFile};
 use crate::labels::{Label, read_labels};
 use crate::measure::{MeasureOptions, profile_variant};
 use crate::memory::MemoryProbe;
 use crate::npy::read_npy;
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
-use apportion_domain::FanoutCounts;
-use apportion_executor::backend::{Backend, BackendError, ExecutionSettings, OnnxBackend, Signature};
+use apportion_domain::{FanoutCounts, VariantRuntime};
+use apportion_executor::backend::{
+    Backend, BackendError, ExecutionSettings, GluedBackend, OnnxBackend, PythonBackend, PythonSettings, Signature,
+};
 use apportion_executor::measuring::percentiles::percentile;
 use apportion_executor::measuring::rows::cycle;
 use apportion_executor::measuring::stats::ProfilePoint;
 use apportion_executor::tensor::{Tensor, TensorSignature};
+use apportion_executor::transforms::run_before;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Loads a variant from its file.
-pub type VariantLoader<'a> = dyn Fn(&Path) -> Result<Box<dyn Backend>, BackendError> + 'a;
+pub type VariantLoader<'a> = dyn Fn(&VariantFile) -> Result<Box<dyn Backend>, BackendError> + 'a;
 
-/// A loader of ONNX files with the library at `library`, for backends that run as `running` says.
-pub fn onnx_loader(
+/// A loader of ONNX files with the library at `library`, for backends that run as `running` says, and of stages in Python.
+pub fn file_loader(
     library: PathBuf,
     running: ExecutionSettings,
-) -> impl Fn(&Path) -> Result<Box<dyn Backend>, BackendError> {
-    move |file| OnnxBackend::load(&library, file, running).map(|backend| Box::new(backend) as Box<dyn Backend>)
+    python: PythonSettings,
+) -> impl Fn(&VariantFile) -> Result<Box<dyn Backend>, BackendError> {
+    move |variant| match variant.runtime {
+        VariantRuntime::Onnx => {
+            OnnxBackend::load(&library, &variant.file, running).map(|b| Box::new(b) as Box<dyn Backend>)
+        }
+        VariantRuntime::Python => PythonBackend::start(python.clone(), &variant.file).map(|b| Box::new(b) as _),
+    }
 }
 
 /// How often each variant is loaded. The median time counts.
@@ -59,10 +68,12 @@ pub struct Measured {
 pub struct TaskMeasurement {
     /// Its name.
     pub name: String,
-    /// The inputs of its variants.
+    /// Its inputs, before its transforms.
     pub inputs: Vec<TensorSignature>,
-    /// Their outputs.
+    /// Its outputs, after them.
     pub outputs: Vec<TensorSignature>,
+    /// The tensors of the variants themselves, where transforms make other ones.
+    pub model: Option<Signature>,
     /// In the files' order.
     pub variants: Vec<VariantMeasurement>,
 }
@@ -119,7 +130,7 @@ pub fn profile_pipeline(
     let progress = ProfilingProgress { done: 0, total: 2 * variants + tree.runs, what: String::new() };
     let mut steps = Steps { progress, report };
 
-    let LoadedVariants { mut backends, load_ms } = load_all(files, load, &mut steps)?;
+    let LoadedVariants { mut backends, load_ms, models } = load_all(files, load, &mut steps)?;
     let signatures: Vec<Signature> = backends.iter().map(|b| b[0].signature().clone()).collect();
     check_maps(files, &tree, &signatures)?;
     let ExampleSet { examples, labels } = read_validation(files, &signatures[tree.root], options.examples_max)?;
@@ -131,12 +142,13 @@ pub fn profile_pipeline(
         return Err(ProfileError::Unreached(files.tasks[*unreached].name.clone()));
     }
 
-    let timing = Timing { files, tree: &tree, validation: &validation, memory, options };
+    let timing = Timing { files, tree: &tree, validation: &validation, models: &models, memory, options };
     let mut tasks = Vec::with_capacity(files.tasks.len());
     for (t, (signature, load_ms)) in signatures.into_iter().zip(&load_ms).enumerate() {
         let variants = timing.time_task(t, &mut backends[t], load_ms, &mut steps)?;
         let Signature { inputs, outputs } = signature;
-        tasks.push(TaskMeasurement { name: files.tasks[t].name.clone(), inputs, outputs, variants });
+        let model = (!files.tasks[t].glue.is_empty()).then(|| models[t].clone());
+        tasks.push(TaskMeasurement { name: files.tasks[t].name.clone(), inputs, outputs, model, variants });
     }
     Ok(Measured { tasks, path_accuracy: validation.paths, examples: labels.len() })
 }
@@ -148,6 +160,8 @@ struct LoadedVariants {
     backends: Backends,
     /// The time that loading took, in milliseconds.
     load_ms: Vec<Vec<f64>>,
+    /// By task: the tensors of its variants without transforms.
+    models: Vec<Signature>,
 }
 
 fn load_all(
@@ -155,12 +169,12 @@ fn load_all(
     load: &VariantLoader<'_>,
     steps: &mut Steps<'_>,
 ) -> Result<LoadedVariants, ProfileError> {
-    let (mut backends, mut load_ms) = (Backends::new(), Vec::new());
+    let (mut backends, mut load_ms, mut models) = (Backends::new(), Vec::new(), Vec::new());
     for (t, task) in files.tasks.iter().enumerate() {
         let (mut of_task, mut times) = (Vec::<Box<dyn Backend>>::new(), Vec::new());
         for (v, variant) in task.variants.iter().enumerate() {
             let fault = |source| variant_error(files, t, v, source);
-            let LoadedVariant { backend, time_ms } = load_variant(&variant.file, load).map_err(fault)?;
+            let LoadedVariant { backend, time_ms } = load_variant(variant, load).map_err(fault)?;
             if let Some(first) = of_task.first().filter(|b| b.signature() != backend.signature()) {
                 let (mine, theirs) = (backend.signature(), first.signature());
                 let (side, mine, theirs) = match mine.inputs == theirs.inputs {
@@ -178,10 +192,23 @@ fn load_all(
             times.push(time_ms);
             steps.step(format!("loaded {}", variant.name));
         }
-        backends.push(of_task);
+        models.push(of_task[0].signature().clone());
+        backends.push(with_transforms(task, of_task)?);
         load_ms.push(times);
     }
-    Ok(LoadedVariants { backends, load_ms })
+    Ok(LoadedVariants { backends, load_ms, models })
+}
+
+/// The variants of a task with its transforms around them.
+fn with_transforms(task: &TaskFiles, variants: Vec<Box<dyn Backend>>) -> Result<Vec<Box<dyn Backend>>, ProfileError> {
+    if task.glue.is_empty() {
+        return Ok(variants);
+    }
+    let glued = |variant| match GluedBackend::new(variant, task.glue.clone(), &task.inputs) {
+        Ok(glued) => Ok(Box::new(glued) as Box<dyn Backend>),
+        Err(error) => Err(ProfileError::Pipeline(format!("task {}, {error}", task.name))),
+    };
+    variants.into_iter().map(glued).collect()
 }
 
 /// A loaded variant.
@@ -192,7 +219,7 @@ struct LoadedVariant {
 }
 
 /// Loads a variant several times.
-fn load_variant(file: &Path, load: &VariantLoader<'_>) -> Result<LoadedVariant, BackendError> {
+fn load_variant(file: &VariantFile, load: &VariantLoader<'_>) -> Result<LoadedVariant, BackendError> {
     let mut times = Vec::with_capacity(LOADS);
     let mut backend = None;
     for _ in 0..LOADS {
@@ -244,8 +271,8 @@ enum MapError {
     #[error("input {0} is mapped to an output that is not there")]
     MissingOutput(String),
     #[error(
-        "the output {output} does not fit the input {input}: {why}; map another output, or add to the parent's graph what \
-         changes it"
+        "the output {output} does not fit the input {input}: {why}; map another output, or add a `transform` to the edge \
+         that changes it"
     )]
     Mismatch { output: String, input: String, why: String },
     #[error("its map names input {0}, which is not there")]
@@ -316,6 +343,7 @@ struct Timing<'a> {
     files: &'a PipelineFiles,
     tree: &'a Tree,
     validation: &'a Validation,
+    models: &'a [Signature],
     memory: &'a MemoryProbe<'a>,
     options: &'a MeasureOptions,
 }
@@ -349,9 +377,11 @@ impl Timing<'_> {
         let name = &task.variants[v].name;
         let samples = &validation.samples[t];
         let rows = profile_variant(backend, samples, self.options)?;
-        let largest = self.options.batches.last().map_or(1, |&batch| batch as usize);
-        let batch: Vec<Tensor> = samples.iter().map(|s| cycle(s, 0, largest)).collect();
-        let memory_mib = (self.memory)(&task.variants[v].file, &batch)?;
+        let memory_mib = match task.variants[v].runtime {
+            VariantRuntime::Onnx => self.memory_of(t, &task.variants[v], samples)?,
+            // Its process is another one, and uses what the user's code takes.
+            VariantRuntime::Python => None,
+        };
         let through = |path: &&MeasuredPath| path.path.iter().any(|s| s.task == task.name && s.variant == *name);
         let accuracy = validation.paths.iter().filter(through).map(|p| p.accuracy).fold(0.0, f64::max);
         let counts = distribution(&validation.counts[t][v]);
@@ -365,5 +395,17 @@ impl Timing<'_> {
             memory_mib,
             rows,
         })
+    }
+
+    /// The memory of a variant with the largest batch. The probe knows no transforms, so it gets what they make.
+    fn memory_of(&self, t: usize, file: &VariantFile, samples: &[Tensor]) -> Result<Option<f64>, BackendError> {
+        let largest = self.options.batches.last().map_or(1, |&batch| batch as usize);
+        let mut batch: Vec<Tensor> = samples.iter().map(|s| cycle(s, 0, largest)).collect();
+        let glue = &self.files.tasks[t].glue;
+        if !glue.is_empty() {
+            let taken = run_before(glue, &batch, &self.models[t].inputs);
+            batch = taken.map_err(|fault| BackendError::Run(fault.to_string()))?;
+        }
+        (self.memory)(&file.file, &batch)
     }
 }

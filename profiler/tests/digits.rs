@@ -1,9 +1,11 @@
 //! The example pipeline is profiled like a user's pipeline.
 
+use apportion_domain::VariantRuntime;
 use apportion_needs::{Need, need};
 use apportion_profiler::{
-    EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule, TaskFiles,
-    ValidationFiles, VariantFile, find_library, onnx_loader, profile_pipeline,
+    Backend, BackendError, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
+    PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, ValidationFiles, VariantFile, file_loader, find_library,
+    profile_pipeline,
 };
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -15,10 +17,15 @@ fn strings<T: From<String>>(pairs: &[(&str, &str)]) -> BTreeMap<String, T> {
 
 fn digits(finds: &[&str], reads: &[&str]) -> PipelineFiles {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/digits");
-    let variant = |name: &&str| VariantFile { name: (*name).to_owned(), file: folder.join(format!("models/{name}.onnx")) };
+    let variant = |name: &&str| VariantFile {
+        name: (*name).to_owned(),
+        file: folder.join(format!("models/{name}.onnx")),
+        runtime: VariantRuntime::Onnx,
+    };
     let task = |name: &str, variants: &[&str]| TaskFiles {
         name: name.to_owned(),
         variants: variants.iter().map(variant).collect(),
+        ..TaskFiles::default()
     };
     let map = strings(&[("image", "crops"), ("center", "centers")]);
     let image = folder.join("validation/image.npy");
@@ -36,6 +43,11 @@ fn digits(finds: &[&str], reads: &[&str]) -> PipelineFiles {
 
 fn library() -> Option<PathBuf> {
     need(Need::Onnx, find_library(None))
+}
+
+fn loader(library: PathBuf) -> impl Fn(&VariantFile) -> Result<Box<dyn Backend>, BackendError> {
+    let python = PythonSettings { program: "python3".into(), timeout: STAGE_TIMEOUT_DEFAULT, threads: 1 };
+    file_loader(library, ExecutionSettings::on_cpu(1), python)
 }
 
 fn quick() -> MeasureOptions {
@@ -57,7 +69,7 @@ fn paths_fan_out_and_tensors_are_as_the_example_says() {
     let (mut seen, mut total) = (Vec::new(), 0);
     let measured = profile_pipeline(
         &digits(&["find-s", "find-m"], &["read-s", "read-m"]),
-        &onnx_loader(library, ExecutionSettings::on_cpu(1)),
+        &loader(library),
         &|_, _| Ok(None),
         &quick(),
         &mut |progress| {
@@ -109,7 +121,7 @@ fn paths_fan_out_and_tensors_are_as_the_example_says() {
 #[test]
 fn the_options_multiple_and_examples_take_effect() {
     let Some(library) = library() else { return };
-    let load = onnx_loader(library, ExecutionSettings::on_cpu(1));
+    let load = loader(library);
     let run = |multiple, examples_max| {
         let options = MeasureOptions { multiple, examples_max, ..quick() };
         profile_pipeline(&digits(&["find-s"], &["read-s"]), &load, &|_, _| Ok(None), &options, &mut |_| {})
@@ -127,7 +139,7 @@ fn the_options_multiple_and_examples_take_effect() {
 #[test]
 fn mismatches_are_refused_with_their_place() {
     let Some(library) = library() else { return };
-    let load = onnx_loader(library, ExecutionSettings::on_cpu(1));
+    let load = loader(library);
     let refused = |change: &dyn Fn(&mut PipelineFiles), said: &str| {
         let mut files = digits(&["find-s"], &["read-s"]);
         change(&mut files);

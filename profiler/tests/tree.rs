@@ -1,5 +1,7 @@
 //! The convention holds for a tree of variants that are plain functions, without a runtime.
 
+use apportion_domain::VariantRuntime;
+use apportion_domain::transform::{CastStep, EdgeGlue, TaskGlue, Transform};
 use apportion_profiler::{
     Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
     ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, VariantFile, profile_pipeline,
@@ -53,8 +55,8 @@ impl Backend for Function {
     }
 }
 
-fn load(file: &Path) -> Result<Box<dyn Backend>, BackendError> {
-    let name = file.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
+fn load(file: &VariantFile) -> Result<Box<dyn Backend>, BackendError> {
+    let name = file.file.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
     let outputs: &[&str] =
         if ["digits", "two", "none", "astray"].contains(&name.as_str()) { &["y", "parent"] } else { &["y"] };
     let signature = Signature { inputs: vec![spec("x")], outputs: outputs.iter().map(|n| spec(n)).collect() };
@@ -82,11 +84,12 @@ impl Set {
         let variant = |name: &str| {
             let file = self.folder.path().join(name);
             std::fs::write(&file, "weights").expect("written");
-            VariantFile { name: name.to_owned(), file }
+            VariantFile { name: name.to_owned(), file, runtime: VariantRuntime::Onnx }
         };
         let task = |text: &&str| {
             let (name, variants) = text.split_once(' ').expect("a name and variants");
-            TaskFiles { name: name.to_owned(), variants: variants.split(' ').map(variant).collect() }
+            let variants = variants.split(' ').map(variant).collect();
+            TaskFiles { name: name.to_owned(), variants, ..TaskFiles::default() }
         };
         let edge = |text: &&str| {
             let (from, to) = text.split_once(' ').expect("two tasks");
@@ -101,13 +104,17 @@ impl Set {
     }
 
     fn profile(&self, tasks: &[&str], edges: &[&str]) -> Result<Measured, ProfileError> {
+        self.profile_files(&self.files(tasks, edges))
+    }
+
+    fn profile_files(&self, files: &PipelineFiles) -> Result<Measured, ProfileError> {
         let options = MeasureOptions {
             batches: vec![1, 8],
             point: PointRule { repeats_min: 1, time_max: Duration::ZERO, ..PointRule::default() },
             ..MeasureOptions::default()
         };
         let rows = |_: &Path, batch: &[Tensor]| Ok(Some(batch[0].rows() as f64));
-        profile_pipeline(&self.files(tasks, edges), &load, &rows, &options, &mut |_| {})
+        profile_pipeline(files, &load, &rows, &options, &mut |_| {})
     }
 }
 
@@ -166,4 +173,47 @@ fn variants_that_break_the_convention_are_named() {
         let error = set.profile(tasks, edges).expect_err(said).to_string();
         assert!(error.contains(said), "{error} should say {said:?}");
     }
+}
+
+/// An edge `a -> b` with transforms from the outputs of `a`, of which `b` takes `taken`.
+fn with_edge(set: &Set, steps: Vec<Transform>, taken: &str) -> PipelineFiles {
+    let mut files = set.files(&["a digits", "b same"], &["a b"]);
+    let edge = EdgeGlue { to: "b".to_owned(), steps, outputs: vec![taken.to_owned()] };
+    files.edges[0].map = [("x".to_owned(), edge.exported(taken))].into();
+    files.tasks[0].glue = TaskGlue { edges: vec![edge], ..TaskGlue::default() }.into();
+    files
+}
+
+fn cast(to: &str, datatype: Datatype) -> Transform {
+    Transform::Cast(CastStep { of: "y".to_owned(), to: to.to_owned(), datatype })
+}
+
+#[test]
+fn transforms_are_measured_with_their_task() {
+    let set = Set::new(LABELS);
+    // All numbers fit into eight bits.
+    let there = cast("small", Datatype::Uint8);
+    let back = Transform::Cast(CastStep { of: "small".to_owned(), to: "z".to_owned(), datatype: Datatype::Int64 });
+    let measured = set.profile_files(&with_edge(&set, vec![there, back], "z")).expect("a chain");
+    assert_eq!(measured.path_accuracy[0].accuracy, 1.0);
+    let [a, b] = &measured.tasks[..] else { panic!("two tasks") };
+    assert_eq!(a.outputs.iter().map(|o| o.name.as_str()).collect::<Vec<_>>(), ["b.z", "parent"]);
+    let model = a.model.as_ref().expect("its own tensors");
+    assert_eq!(model.outputs.iter().map(|o| o.name.as_str()).collect::<Vec<_>>(), ["y", "parent"]);
+    assert!(b.model.is_none(), "it has no transforms");
+    assert_eq!(a.variants[0].fanout_counts["b"].mean(), 1.5);
+    assert_eq!(a.variants[0].memory_mib, Some(8.0));
+}
+
+#[test]
+fn transforms_that_do_not_fit_are_named_with_their_edge() {
+    let set = Set::new(LABELS);
+    let refused = |steps, taken: &str| set.profile_files(&with_edge(&set, steps, taken)).expect_err("refused").to_string();
+    let gone = Transform::Cast(CastStep { of: "w".to_owned(), to: "w".to_owned(), datatype: Datatype::Fp32 });
+    let said = refused(vec![cast("z", Datatype::Fp32), gone], "z");
+    let expected = "task a, edge to b: transform 2 (cast): there is no tensor w: expected one of x, y, z";
+    assert!(said.contains(expected), "{said}");
+    let said = refused(vec![cast("z", Datatype::Fp32)], "z");
+    assert!(said.contains("the output b.z (FP32 [rows]) does not fit the input x (INT64 [rows])"), "{said}");
+    assert!(said.contains("add a `transform` to the edge"), "{said}");
 }

@@ -272,8 +272,8 @@ mod tests {
                 ..PipelineDraft::default()
             };
             let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
-            let (hardware, digests) = (hardware.clone(), BTreeMap::new());
-            PipelineFacts { pipeline, hardware, tensors: vec![], digests, loads_on_demand: false }
+            let (hardware, digests, runtimes) = (hardware.clone(), BTreeMap::new(), BTreeMap::new());
+            PipelineFacts { pipeline, hardware, tensors: vec![], digests, runtimes, loads_on_demand: false }
         };
         ["p", "q"].map(|name| (name.to_owned(), pipeline(name))).into()
     }

@@ -46,6 +46,7 @@ pub mod shares;
 pub mod switching;
 pub mod target;
 mod target_tables;
+pub mod tensors;
 pub mod webhooks;
 pub mod workloads;
 pub mod zone_promise;

@@ -7,9 +7,10 @@ use super::combinations::combinations;
 use super::offers::numbered_offers;
 use super::placement::{GroupKey, PlacedGroup, Placement, Spread, WantedGroup};
 use super::target_tables::tables;
+use super::tensors::{TaskTensors, edge_target, task_target};
 use apportion_domain::{
     Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
-    RoutingPolicy, Task, TaskKind, TimeSpan,
+    RoutingPolicy, TimeSpan, VariantRuntime,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -27,17 +28,10 @@ pub struct PipelineFacts {
     pub tensors: Vec<TaskTensors>,
     /// SHA-256 of the model file by (task, variant).
     pub digests: BTreeMap<(String, String), String>,
+    /// What runs the file, by (task, variant).
+    pub runtimes: BTreeMap<(String, String), VariantRuntime>,
     /// Whether variants are loaded for requests.
     pub loads_on_demand: bool,
-}
-
-/// The tensors of one task.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TaskTensors {
-    /// Its inputs.
-    pub inputs: Vec<v1::TensorSpec>,
-    /// Its outputs.
-    pub outputs: Vec<v1::TensorSpec>,
 }
 
 /// Why plans and pipelines do not fit together.
@@ -144,7 +138,7 @@ fn pipeline_target(
         serving: Some(serving_target(plan)),
         tasks: pipeline.tasks.iter().zip(&facts.tensors).map(|(task, tensors)| task_target(task, tensors)).collect(),
         root: pipeline.root().0 as u32,
-        edges: pipeline.edges.iter().map(edge_target).collect(),
+        edges: pipeline.edges.iter().map(|edge| edge_target(edge, pipeline, &facts.tensors)).collect(),
         tables: tables(plan, pipeline, &|g| id(g).filter(|i| with_replicas.contains(i))),
         backup: plan.routing.backup.iter().filter(|b| b.capacity_qps > 0.0).filter_map(|b| id(&b.group)).collect(),
         partial: pipeline.partial == Partial::Allow,
@@ -164,26 +158,6 @@ fn serving_target(plan: &PipelinePlan) -> v1::Serving {
         batching: plan.serving.batching.name().into(),
         routing: plan.serving.routing.name().into(),
         dropping: plan.serving.dropping.name().into(),
-    }
-}
-
-fn task_target(task: &Task, tensors: &TaskTensors) -> v1::TaskTarget {
-    v1::TaskTarget {
-        name: task.name.clone(),
-        inputs: tensors.inputs.clone(),
-        outputs: tensors.outputs.clone(),
-        one_of: task.route == Route::OneOf,
-        continuous: task.kind == TaskKind::Continuous,
-    }
-}
-
-fn edge_target(edge: &Edge) -> v1::EdgeTarget {
-    v1::EdgeTarget {
-        from: edge.from.0 as u32,
-        to: edge.to.0 as u32,
-        map: edge.map.clone().into_iter().collect(),
-        delays: !edge.primary,
-        ratio: edge.ratio,
     }
 }
 
@@ -229,6 +203,7 @@ fn group_target(
     if rows.is_empty() {
         return Err(unknown(&plan.name, format!("profile of {group}")));
     }
+    let runtime = facts.runtimes.get(&(group.task.clone(), group.variant.clone())).copied();
     let point = |r: &apportion_domain::ProfileRow| v1::ServicePoint {
         batch: r.batch,
         latency_ns: TimeSpan::from_millis(r.latency_ms).as_nanos(),
@@ -249,6 +224,8 @@ fn group_target(
         fanout: pipeline.children(task).map(|edge| fanout(pipeline.task(task).route, edge, variant)).collect(),
         offered: false,
         load_ns: TimeSpan::from_millis(variant.load_ms).as_nanos(),
+        // ONNX is what an agent takes without a word, so targets without Python are as they were for older agents.
+        runtime: runtime.filter(|r| *r != VariantRuntime::default()).map_or_else(String::new, |r| r.name().to_owned()),
     })
 }
 
@@ -258,7 +235,7 @@ mod tests {
     use super::*;
     use apportion_domain::{
         Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable, ServingPolicy,
-        Share, TaskIndex, Variant,
+        Share, Task, TaskIndex, TaskKind, Variant,
     };
 
     fn variant(name: &str, latency_ms: f64) -> Variant {
@@ -311,7 +288,8 @@ mod tests {
         let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
         let digests = [(("find".to_string(), "f".to_string()), "ab".repeat(32))].into();
         let tensors = vec![TaskTensors::default(); 2];
-        PipelineFacts { pipeline, hardware, tensors, digests, loads_on_demand: false }
+        let runtimes = [(("read".to_string(), "slow".to_string()), VariantRuntime::Python)].into();
+        PipelineFacts { pipeline, hardware, tensors, digests, runtimes, loads_on_demand: false }
     }
 
     fn group(task: &str, variant: &str) -> GroupName {
@@ -364,6 +342,8 @@ mod tests {
         let target = composed(&plan(), 3);
         assert_eq!(target.slo_ns, 250_000_000);
         assert_eq!(target.groups[0].file_digest, "ab".repeat(32));
+        let runtimes: Vec<_> = target.groups.iter().map(|g| (g.variant.as_str(), g.runtime.as_str())).collect();
+        assert_eq!(runtimes, [("f", ""), ("slow", "python"), ("fast", "")]);
         assert_eq!(
             target.groups[0].service,
             [(1, 10), (4, 40)].map(|(batch, ms)| v1::ServicePoint { batch, latency_ns: ms * 1_000_000 })

@@ -9,7 +9,7 @@ use crate::decide::projects::{DEFAULT_PROJECT, project_of};
 use crate::store::{Condition, PgConnection, arrivals, pipelines as rows, projects};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
-use apportion_wire::{PipelineSpec, ReplanMode};
+use apportion_wire::{BadInput, PipelineSpec, ReplanMode};
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
@@ -118,7 +118,12 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     if let Some(object) = tree.as_object_mut() {
         object.entry("name").or_insert_with(|| name.as_str().into());
     }
-    let spec = off_loop(move || apportion_wire::pipeline_spec_from_tree("pipeline", tree)).await??;
+    let read = move || -> Result<PipelineSpec, BadInput> {
+        let spec = apportion_wire::pipeline_spec_from_tree("pipeline", tree)?;
+        spec.check_lists().map_err(|e| BadInput::refused("pipeline", e))?;
+        Ok(spec)
+    };
+    let spec = off_loop(read).await??;
     if spec.name != name {
         return Err(Refusal::value("/name", format!("{}: expected {name}, as in the path", spec.name)));
     }

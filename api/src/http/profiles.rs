@@ -8,7 +8,7 @@ use crate::store::pipelines as rows;
 use actix_web::dev::Payload;
 use actix_web::http::{StatusCode, header};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
-use apportion_wire::{AccuracyUnit, MeasuredRow, MeasuredVariant, PipelineSpec, ProfileCsvRow, ProfileSet};
+use apportion_wire::{AccuracyUnit, BadInput, MeasuredRow, MeasuredVariant, PipelineSpec, ProfileCsvRow, ProfileSet};
 use futures::future::LocalBoxFuture;
 
 /// The routes of this resource.
@@ -102,6 +102,7 @@ fn merged(row: rows::PipelineRow, sent: ProfileSet) -> Result<serde_json::Value,
         None => ProfileSet::default(),
     };
     all.merge(sent);
+    spec.check_glue(&all).map_err(|e| BadInput::refused("profiles", e))?;
     crate::documents::facts(&spec.with_profiles(&all))?;
     Ok(serde_json::to_value(&all).expect("a profile is JSON"))
 }

@@ -233,3 +233,49 @@ async fn a_plan_without_tensors_is_refused_when_it_is_applied() {
     beat.abort();
     s.running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn transforms_are_checked_and_reach_the_agents() {
+    let s = service().await;
+    let tensor = |name: &str, datatype: &str, shape: &[i64]| json!({"name": name, "datatype": datatype, "shape": shape});
+    let parent = || tensor("parent", "INT64", &[-1]);
+    let mut glued = spec();
+    let slice = json!({"slice": {"of": "crops", "to": "small", "axis": 1, "until": 4}});
+    glued["edges"][0] = json!({"from": "find", "to": "read", "map": {"image": "small"}, "transform": [slice]});
+    glued["tasks"][0]["outputs"] = json!([tensor("read.small", "FP32", &[-1, 4]), parent()]);
+    glued["tasks"][1]["variants"][0]["runtime"] = json!("python");
+    let mut unread = glued.clone();
+    unread["tasks"][1]["after"] = json!([{"decode_text": {"of": "label", "alphabet_file": "keys.txt"}}]);
+    let (status, refusal) = s.put("/v1/pipelines/digits", &unread).await;
+    let pointer = json!("/tasks/1/after/0/decode_text/alphabet_file");
+    assert_eq!((status, &refusal["errors"][0]["pointer"]), (422, &pointer), "{refusal:#}");
+    assert_eq!(s.put("/v1/pipelines/digits", &glued).await.0, 201);
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
+
+    // The profile says the tensors of the variants: the chain is checked against them.
+    let measured = |numbers: i64| {
+        let model_outputs = [tensor("crops", "FP32", &[-1, numbers]), parent()];
+        let task = json!({"name": "find", "inputs": glued["tasks"][0]["inputs"], "outputs": glued["tasks"][0]["outputs"],
+            "model_inputs": glued["tasks"][0]["inputs"], "model_outputs": model_outputs});
+        json!({"rows": [], "tasks": [task]})
+    };
+    let (status, refusal) = s.put("/v1/pipelines/digits/profiles", &measured(3)).await;
+    let said = refusal.to_string();
+    assert_eq!((status, &refusal["errors"][0]["pointer"]), (422, &json!("/tasks/0")), "{said}");
+    assert!(said.contains("edge to read: transform 1 (slice): crops is FP32 [rows, 3]: expected at least 4"), "{said}");
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &measured(6)).await.0, 200);
+
+    let mut agent = attach(&s, register(&s, "a")).await;
+    agent.welcome().await;
+    let beat = agent.report();
+    let plan = store_plan(&s).await;
+    assert_eq!(s.put_target(0, &json!([plan])).await.0, 200);
+    let pipeline = agent.target(1).await.pipelines.remove(0);
+    let edge = &pipeline.edges[0];
+    assert_eq!((edge.map["image"].as_str(), edge.outputs.as_slice()), ("read.small", ["small".to_owned()].as_slice()));
+    assert_eq!(edge.transform.len(), 1);
+    let is_right = |g: &apportion_protocol::v1::GroupTarget| (g.runtime == "python") == (g.variant == "read-s");
+    assert!(pipeline.groups.iter().all(is_right), "{:?}", pipeline.groups);
+    beat.abort();
+    s.running.stop().await;
+}

@@ -14,6 +14,7 @@ pub mod csv_lines;
 pub mod demand_source;
 mod evidence;
 pub mod explanation;
+pub mod glue;
 pub mod json_schema;
 mod merge_patch;
 pub mod on_demand;
@@ -34,6 +35,7 @@ pub mod simulation_file;
 pub mod spec;
 pub mod states;
 pub mod trace_csv;
+pub mod transform_spec;
 pub mod tree;
 pub mod utc_time;
 pub mod validation;
@@ -73,6 +75,7 @@ pub use states::{
     ReplicaState, Scope, TraceKind, UnknownState,
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
+pub use transform_spec::TransformSpec;
 pub use tree::parse_tree;
 pub use utc_time::{parse_utc, utc_text};
 pub use validation::{MatchSpec, ValidationSpec};

@@ -129,6 +129,12 @@ record! {
         pub inputs: Vec<TensorSpec> => required,
         /// Its outputs.
         pub outputs: Vec<TensorSpec> => required,
+        /// The inputs of its variants, where `before` makes them from other ones.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub model_inputs: Option<Vec<TensorSpec>> => optional.or_null(),
+        /// The outputs of its variants, where transforms make other ones from them.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub model_outputs: Option<Vec<TensorSpec>> => optional.or_null(),
     }
 }
 
@@ -179,6 +185,7 @@ impl PipelineSpec {
     pub fn check_graph(&self) -> Result<(), Invalids> {
         let mut problems = self.replan.as_ref().map_or_else(Vec::new, check_replan);
         problems.extend(check_workloads(self));
+        problems.extend(self.glue_problems());
         let hardware = self.hardware_named();
         let mut stand_in = self.clone();
         for variant in stand_in.tasks.iter_mut().flat_map(|t| &mut t.variants) {

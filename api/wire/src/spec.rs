@@ -6,10 +6,11 @@ use crate::on_demand::OnDemandSpec;
 use crate::record::{FileKind, record};
 use crate::row_measurement::RowMeasurement;
 use crate::states::ReplanMode;
+use crate::transform_spec::TransformSpec;
 use crate::validation::ValidationSpec;
 use crate::workloads::KubernetesSpec;
 use apportion_domain::{
-    AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Queueing, Route, RoutingPolicy, TaskKind,
+    AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Queueing, Route, RoutingPolicy, TaskKind, VariantRuntime,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -187,6 +188,12 @@ record! {
         /// Output tensors. Service only; read from the model files if absent.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub outputs: Option<Vec<TensorSpec>> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// Transforms from the inputs of a query to those of a variant. `inputs` says what queries bring. Service only.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub before: Vec<TransformSpec> => only_in(FileKind::RegisteredPipeline),
+        /// Transforms of a variant's outputs, for all edges and for the answer. Service only.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub after: Vec<TransformSpec> => only_in(FileKind::RegisteredPipeline),
         /// Ways to do it, at least one.
         pub variants: Vec<VariantSpec> => required,
     }
@@ -245,6 +252,13 @@ record! {
         /// SHA-256 of the model file in lower-case hexadecimal. Service only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub model_digest: Option<String> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// A Python file with a function `run`, in the place of a model file, relative to the file that names it. Only in
+        /// pipeline files on disk.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub python: Option<String> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// What runs the model file: `onnx` (default) or `python`. Service only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub runtime: Option<String> => only_in(FileKind::RegisteredPipeline).words(VariantRuntime::NAMES).or_null(),
     }
 }
 
@@ -289,6 +303,10 @@ record! {
         /// Child's input name to parent's output name.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub map: BTreeMap<String, String> => optional,
+        /// Transforms between the parent's outputs and `map`. They may read the inputs of the parent's queries. Service
+        /// only.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub transform: Vec<TransformSpec> => only_in(FileKind::RegisteredPipeline),
     }
 }
 

@@ -16,5 +16,6 @@ pub mod spare;
 pub mod steering;
 pub mod tensor;
 pub mod trace;
+pub mod transforms;
 pub mod unwire;
 pub mod wire;

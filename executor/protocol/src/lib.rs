@@ -6,6 +6,11 @@
 //! The commonest addition is a field. Append it to its message with the next number. Give its default value a meaning,
 //! because an older peer does not send it. Raise [`PROTOCOL_VERSION`] only if an older peer would misbehave.
 
+mod transforms;
+
+pub use transforms::UnknownTransform;
+
+use apportion_domain::tensor::TensorSignature;
 use apportion_domain::{Fence, Generation};
 
 /// Version of the protocol. The service refuses an agent with another version.
@@ -34,5 +39,12 @@ impl From<Fence> for v1::Fence {
 impl From<v1::Fence> for Fence {
     fn from(fence: v1::Fence) -> Self {
         Self { incarnation: fence.incarnation, generation: Generation(fence.generation) }
+    }
+}
+
+impl From<&TensorSignature> for v1::TensorSpec {
+    /// As the control plane tells it.
+    fn from(spec: &TensorSignature) -> Self {
+        Self { name: spec.name.clone(), datatype: spec.datatype.name().into(), shape: spec.shape.clone() }
     }
 }

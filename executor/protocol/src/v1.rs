@@ -695,6 +695,216 @@ pub struct TaskTarget {
     /// in slots, each query for its own time; an agent that knows no such tasks would batch them
     #[prost(bool, tag = "5")]
     pub continuous: bool,
+    /// from the inputs above to those of a variant; an agent that knows none fails its batches
+    #[prost(message, repeated, tag = "6")]
+    pub before: ::prost::alloc::vec::Vec<Transform>,
+    /// from the outputs of a variant to the outputs above
+    #[prost(message, repeated, tag = "7")]
+    pub after: ::prost::alloc::vec::Vec<Transform>,
+}
+/// A built-in transform. `of` names the tensor that it reads, and `to` the one that it makes.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct Transform {
+    #[prost(oneof = "transform::Step", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11")]
+    pub step: ::core::option::Option<transform::Step>,
+}
+/// Nested message and enum types in `Transform`.
+pub mod transform {
+    #[derive(Clone, PartialEq, ::prost::Oneof)]
+    pub enum Step {
+        #[prost(message, tag = "1")]
+        Crop(super::CropTransform),
+        #[prost(message, tag = "2")]
+        Resize(super::ResizeTransform),
+        #[prost(message, tag = "3")]
+        Pad(super::PadTransform),
+        #[prost(message, tag = "4")]
+        Normalise(super::NormaliseTransform),
+        #[prost(message, tag = "5")]
+        Nms(super::NmsTransform),
+        #[prost(message, tag = "6")]
+        DecodeText(super::DecodeTextTransform),
+        #[prost(message, tag = "7")]
+        Tokenise(super::TokeniseTransform),
+        #[prost(message, tag = "8")]
+        Transpose(super::TransposeTransform),
+        #[prost(message, tag = "9")]
+        Cast(super::CastTransform),
+        #[prost(message, tag = "10")]
+        Slice(super::SliceTransform),
+        #[prost(message, tag = "11")]
+        Keep(super::KeepTransform),
+    }
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PictureSize {
+    #[prost(uint32, tag = "1")]
+    pub height: u32,
+    #[prost(uint32, tag = "2")]
+    pub width: u32,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct CropTransform {
+    #[prost(string, tag = "1")]
+    pub boxes: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "4")]
+    pub size: ::core::option::Option<PictureSize>,
+    /// absent: the size of the pictures
+    #[prost(message, optional, tag = "5")]
+    pub boxes_in: ::core::option::Option<PictureSize>,
+    /// empty: stretch
+    #[prost(string, tag = "6")]
+    pub fit: ::prost::alloc::string::String,
+    #[prost(double, tag = "7")]
+    pub fill: f64,
+    /// empty: chw
+    #[prost(string, tag = "8")]
+    pub layout: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ResizeTransform {
+    #[prost(string, tag = "1")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "3")]
+    pub size: ::core::option::Option<PictureSize>,
+    #[prost(string, tag = "4")]
+    pub fit: ::prost::alloc::string::String,
+    #[prost(double, tag = "5")]
+    pub fill: f64,
+    #[prost(string, tag = "6")]
+    pub layout: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct PadTransform {
+    #[prost(string, tag = "1")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub axis: u32,
+    #[prost(uint32, repeated, tag = "4")]
+    pub lengths: ::prost::alloc::vec::Vec<u32>,
+    #[prost(double, tag = "5")]
+    pub value: f64,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NormaliseTransform {
+    #[prost(string, tag = "1")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(double, tag = "3")]
+    pub scale: f64,
+    #[prost(double, repeated, tag = "4")]
+    pub mean: ::prost::alloc::vec::Vec<f64>,
+    #[prost(double, repeated, tag = "5")]
+    pub std: ::prost::alloc::vec::Vec<f64>,
+    #[prost(uint32, optional, tag = "6")]
+    pub axis: ::core::option::Option<u32>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct NmsTransform {
+    #[prost(string, tag = "1")]
+    pub boxes: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub scores: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub classes: ::prost::alloc::string::String,
+    /// empty: corners
+    #[prost(string, tag = "4")]
+    pub form: ::prost::alloc::string::String,
+    #[prost(double, tag = "5")]
+    pub iou: f64,
+    #[prost(double, tag = "6")]
+    pub score_min: f64,
+    #[prost(uint32, tag = "7")]
+    pub keep_max: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DecodeTextTransform {
+    #[prost(string, tag = "1")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(string, repeated, tag = "3")]
+    pub alphabet: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// empty: ctc
+    #[prost(string, tag = "4")]
+    pub decoding: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "5")]
+    pub blank: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TokeniseTransform {
+    #[prost(string, tag = "1")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "3")]
+    pub mask: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "4")]
+    pub types: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, repeated, tag = "5")]
+    pub vocabulary: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    /// empty: whitespace
+    #[prost(string, tag = "6")]
+    pub split: ::prost::alloc::string::String,
+    /// empty: keep
+    #[prost(string, tag = "7")]
+    pub letters: ::prost::alloc::string::String,
+    #[prost(string, tag = "8")]
+    pub unknown: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "9")]
+    pub start: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, optional, tag = "10")]
+    pub end: ::core::option::Option<::prost::alloc::string::String>,
+    #[prost(string, tag = "11")]
+    pub padding: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "12")]
+    pub length: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct TransposeTransform {
+    #[prost(string, tag = "1")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(uint32, repeated, tag = "3")]
+    pub axes: ::prost::alloc::vec::Vec<u32>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CastTransform {
+    #[prost(string, tag = "1")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    /// of the Open Inference Protocol
+    #[prost(string, tag = "3")]
+    pub datatype: ::prost::alloc::string::String,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SliceTransform {
+    #[prost(string, tag = "1")]
+    pub of: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub to: ::prost::alloc::string::String,
+    #[prost(uint32, tag = "3")]
+    pub axis: u32,
+    #[prost(uint32, tag = "4")]
+    pub from: u32,
+    #[prost(uint32, tag = "5")]
+    pub until: u32,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct KeepTransform {
+    #[prost(string, repeated, tag = "1")]
+    pub tensors: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct TensorSpec {
@@ -726,6 +936,12 @@ pub struct EdgeTarget {
     /// share of the rows under `one_of`; 0: 1
     #[prost(double, tag = "5")]
     pub ratio: f64,
+    /// after those of the task; `map` names what the task hands out, as CHILD.TENSOR
+    #[prost(message, repeated, tag = "6")]
+    pub transform: ::prost::alloc::vec::Vec<Transform>,
+    /// the tensors that it takes after its transforms
+    #[prost(string, repeated, tag = "7")]
+    pub outputs: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct GroupTarget {
@@ -767,6 +983,9 @@ pub struct GroupTarget {
     /// from the command to load one replica until it is ready; 0: not known
     #[prost(uint64, tag = "15")]
     pub load_ns: u64,
+    /// what runs the model file; empty: onnx
+    #[prost(string, tag = "16")]
+    pub runtime: ::prost::alloc::string::String,
 }
 /// How many children a query of the group makes at one task, with probabilities that sum to 1.
 #[derive(Clone, PartialEq, ::prost::Message)]

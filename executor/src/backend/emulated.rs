@@ -160,8 +160,15 @@ mod tests {
             spec(PARENT, Datatype::Int64, &[-1]),
         ];
         let inputs = vec![spec("x", Datatype::Fp32, &[-1, 2])];
-        let task =
-            LayoutTask { name: "t".into(), inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of: false };
+        let task = LayoutTask {
+            name: "t".into(),
+            inputs,
+            outputs,
+            children: Vec::new(),
+            delays: Vec::new(),
+            one_of: false,
+            glue: Default::default(),
+        };
         let group = LayoutGroup {
             task: 0,
             variant: "v".into(),
@@ -169,6 +176,7 @@ mod tests {
             batch: 8,
             accuracy: 1.0,
             digest: String::new(),
+            runtime: Default::default(),
             service: service.iter().map(|&(batch, latency_ns)| LayoutPoint { batch, latency_ns }).collect(),
             share: 1.0,
             memory_mib: None,

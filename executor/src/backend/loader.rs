@@ -1,7 +1,13 @@
 //! How does an agent load its variants?
 
 use super::interface::{Backend, BackendError, ReplicaVariant};
-use super::{EmulatedBackend, ExecutionSettings, OnnxBackend, Provider, RemoteBackend};
+use super::{
+    EmulatedBackend, ExecutionSettings, GluedBackend, OnnxBackend, Provider, PythonBackend, PythonSettings, RemoteBackend,
+    RemoteVariantError,
+};
+use crate::causes::describe;
+use apportion_domain::VariantRuntime;
+use apportion_node::layout::LayoutTask;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -19,6 +25,8 @@ pub enum BackendLoader {
         provider: Provider,
         /// Threads of one batch on the CPU.
         threads: usize,
+        /// How stages in Python run. None: they do not.
+        python: Option<PythonSettings>,
     },
     /// The variants' own files, run here in another way.
     Files(Arc<FileLoader>),
@@ -83,22 +91,52 @@ impl BackendLoader {
         }
     }
 
-    /// Loads a variant.
+    /// Loads a variant, with the transforms of its task around it.
     ///
     /// # Errors
     /// [`BackendError::Variant`], and its cause.
     pub fn load(&self, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
+        let loaded = self.load_alone(wanted).and_then(|variant| self.with_transforms(variant, &wanted.task));
+        let (variant, task) = (wanted.group.variant.clone(), wanted.task.name.clone());
+        loaded.map_err(|source| BackendError::Variant { variant, task, source: Box::new(source) })
+    }
+
+    fn load_alone(&self, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
         let file = || wanted.file.as_deref().expect("a loader of files is given a file");
-        let loaded: Result<Box<dyn Backend>, BackendError> = match self {
-            Self::Onnx { library, provider, threads } => {
+        match self {
+            Self::Onnx { python, .. } if wanted.group.runtime == VariantRuntime::Python => {
+                let settings = python.clone().ok_or_else(|| {
+                    let expected =
+                        "its file is Python, and this agent runs none: expected apportion-agent --python PROGRAM";
+                    BackendError::Runtime(expected.to_owned())
+                })?;
+                PythonBackend::start(settings, file()).map(|b| Box::new(b) as _)
+            }
+            Self::Onnx { library, provider, threads, .. } => {
                 let running = ExecutionSettings { provider: *provider, device: wanted.device, threads: *threads };
                 OnnxBackend::load(library, file(), running).map(|b| Box::new(b) as _)
             }
             Self::Files(load) => load(file()),
             Self::Emulated => EmulatedBackend::new(wanted).map(|b| Box::new(b) as _),
+            // The plan says the tensors of the task. Those of the variant are the server's to say.
+            Self::Remote(url) if !wanted.task.glue.is_empty() => {
+                let refused = |e: RemoteVariantError| BackendError::Load { file: url.clone(), detail: describe(&e) };
+                RemoteBackend::find(url, &wanted.group.variant).map_err(refused).map(|b| Box::new(b) as _)
+            }
             Self::Remote(url) => RemoteBackend::connect(url, wanted).map(|b| Box::new(b) as _),
+        }
+    }
+
+    /// A variant with the transforms of its task, if there are any. A profile that is played back contains their time.
+    fn with_transforms(&self, variant: Box<dyn Backend>, task: &LayoutTask) -> Result<Box<dyn Backend>, BackendError> {
+        if task.glue.is_empty() || self.kind() == BackendKind::Emulated {
+            return Ok(variant);
+        }
+        let glued = GluedBackend::new(variant, task.glue.clone(), &task.inputs);
+        let refused = |e: apportion_domain::transform::GlueError| BackendError::Load {
+            file: format!("the transforms of task {}", task.name),
+            detail: e.to_string(),
         };
-        let (variant, task) = (wanted.group.variant.clone(), wanted.task.name.clone());
-        loaded.map_err(|source| BackendError::Variant { variant, task, source: Box::new(source) })
+        glued.map_err(refused).map(|b| Box::new(b) as _)
     }
 }

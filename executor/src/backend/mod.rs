@@ -3,18 +3,22 @@
 mod batch;
 mod emulated;
 pub mod error;
+mod glued;
 mod interface;
 mod library;
 mod loader;
 mod onnx;
 mod provider;
+mod python;
 mod remote;
 mod values;
 
 pub use emulated::EmulatedBackend;
+pub use glued::GluedBackend;
 pub use interface::{Backend, BackendError, ReplicaVariant, Signature};
 pub use library::find_library;
 pub use loader::{BackendKind, BackendLoader, FileLoader};
 pub use onnx::{OnnxBackend, THREADS_DEFAULT};
 pub use provider::{ExecutionSettings, Placed, Provider};
+pub use python::{PythonBackend, PythonSettings, STAGE_TIMEOUT_DEFAULT};
 pub use remote::{RemoteBackend, RemoteStatistics, RemoteVariantError, SignatureRefusal};

@@ -38,7 +38,7 @@ pub(super) fn measure(folder: &Path, options: &BenchOptions) -> Result<Vec<Figur
     }
     let inputs = [canvas(&folder.join("validation/image.npy"), &tasks[0].inputs[0])?];
     let pipelines = vec![pipeline(NEAR, 1, [1, 1], &tasks, &models), pipeline(FAR, 3, [1, 2], &tasks, &models)];
-    let loader = BackendLoader::Onnx { library, provider: Provider::Cpu, threads: 1 };
+    let loader = BackendLoader::Onnx { library, provider: Provider::Cpu, threads: 1, python: None };
     let BenchOptions { may_sleep, links, .. } = *options;
     let pair = Pair::with(&Setup { loader, models: &models, pipelines, may_sleep, links })?;
     let rate = most(&pair, FAR, &inputs, OUTSTANDING, options.each)? / 2.0;

@@ -28,14 +28,14 @@ fn target(generation: u64, agents: &[&Agent], tasks: &str, edges: &[(bool, u32, 
     let task = |(at, name): (u32, &String)| {
         let parents = edges.iter().filter(|(_, _, to)| *to == at).map(|(_, from, _)| spec(&names[*from as usize]));
         let inputs: Vec<_> = if at == 0 { vec![spec("x")] } else { parents.collect() };
-        v1::TaskTarget { name: name.clone(), inputs, outputs: vec![spec("y")], one_of: false, continuous: false }
+        v1::TaskTarget { name: name.clone(), inputs, outputs: vec![spec("y")], ..Default::default() }
     };
     let edge = |(makes, from, to): &(bool, u32, u32)| v1::EdgeTarget {
         from: *from,
         to: *to,
         map: [(names[*from as usize].clone(), "y".to_string())].into(),
         delays: !makes,
-        ratio: 0.0,
+        ..Default::default()
     };
     let point = |batch, ms: u64| v1::ServicePoint { batch, latency_ns: ms * MS };
     let group = |(group, task, batch, ms, _): &Crew<'_>| v1::GroupTarget {

@@ -10,6 +10,7 @@ mod register;
 mod rows;
 mod served;
 mod settings;
+mod texts;
 
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
@@ -19,15 +20,17 @@ use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
 use crate::service::{ServerArgs, authorization};
 use anyhow::{Context, Result};
+use apportion_domain::VariantRuntime;
 use apportion_profiler::{
     BackendLoader, Clock, DeviceProvenance, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured,
-    PipelineFiles, PointRule, Provider, THREADS_DEFAULT, TaskFiles, Tensor, ValidationFiles, VariantFile, find_library,
-    onnx_loader, profile_pipeline,
+    PipelineFiles, PointRule, Provider, PythonSettings, STAGE_TIMEOUT_DEFAULT, THREADS_DEFAULT, TaskFiles, Tensor,
+    ValidationFiles, VariantFile, file_loader, find_library, profile_pipeline,
 };
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
+use apportion_wire::glue::signatures;
 use apportion_wire::{
     BadInput, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, parse_tree, pipeline_spec_from_tree,
 };
@@ -104,6 +107,9 @@ pub struct ProfileArgs {
     /// CUDA's number of the device, with `--provider cuda`.
     #[arg(long, default_value_t = 0)]
     device: u32,
+    /// The Python 3 with NumPy that runs stages in Python.
+    #[arg(long, value_name = "PROGRAM", env = "APPORTION_PYTHON", default_value = "python3")]
+    python: PathBuf,
     /// ONNX Runtime's library; without it ORT_DYLIB_PATH, or the library that `make setup` fetched.
     #[arg(long)]
     onnxruntime: Option<PathBuf>,
@@ -165,7 +171,8 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
     }
-    let tree = parse_tree(file, &input::read_text(file)?)?;
+    let mut tree = parse_tree(file, &input::read_text(file)?)?;
+    texts::read_lists(file, &mut tree)?;
     let spec = pipeline_spec_from_tree(file, tree.clone())?;
     let profiled = match &args.backend {
         ProfiledBackend::Onnx => profile_here(args, file, &spec)?,
@@ -202,15 +209,21 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     if clock == Clock::Processor && args.provider != Provider::Cpu {
         return Err(BadInput::one("--clock", "", &args.clock, "wall: with this provider a device computes").into());
     }
+    let has_python = files.tasks.iter().flat_map(|t| &t.variants).any(|v| v.runtime == VariantRuntime::Python);
+    if clock == Clock::Processor && has_python {
+        return Err(BadInput::one("--clock", "", &args.clock, "wall: a stage in Python is another process").into());
+    }
     let point = PointRule { clock, ..PointRule::default() };
     let options = MeasureOptions { batches: batches(args), multiple: args.multiple, point, ..MeasureOptions::default() };
     let running = ExecutionSettings { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
+    let python = PythonSettings { program: args.python.clone(), timeout: STAGE_TIMEOUT_DEFAULT, threads: THREADS_DEFAULT };
+    let load = file_loader(library.clone(), running, python);
     warn_if_busy();
     let bar = spinner("profiling");
     let mut report =
         |p: &apportion_profiler::ProfilingProgress| bar.set_message(format!("{}/{} {}", p.done, p.total, p.what));
     let probe = |file: &Path, batch: &[Tensor]| memory::measure(&library, running, file, batch);
-    let measured = profile_pipeline(&files, &onnx_loader(library.clone(), running), &probe, &options, &mut report);
+    let measured = profile_pipeline(&files, &load, &probe, &options, &mut report);
     bar.finish_and_clear();
     let loader = BackendLoader::Onnx { library, provider: args.provider, threads: THREADS_DEFAULT };
     let provenance = DeviceProvenance::of(&loader, args.device);
@@ -234,6 +247,7 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
     if args.out.is_some() {
         served::check_accuracies(file, spec)?;
     }
+    refuse_glue(file, spec)?;
     if spec.validation.is_some() {
         eprintln!("{file}: the validation set is not used: a server's answers are not compared with labels");
     }
@@ -249,21 +263,43 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
     Ok(ProfiledPipeline { set, files: Vec::new(), text })
 }
 
+/// Refuses transforms and stages in Python: a server has variants alone, so its latencies would lack them.
+fn refuse_glue(file: &str, spec: &PipelineSpec) -> Result<(), Failure> {
+    let expected = "a pipeline without it: with --backend remote the server's variants are measured alone";
+    let refused = |at: String, found: &str| Err(BadInput::one(file, at, found, expected).into());
+    if let Some(t) = spec.glue().iter().position(|glue| !glue.is_empty()) {
+        return refused(format!("/tasks/{t}"), "a task with transforms");
+    }
+    for (t, task) in spec.tasks.iter().enumerate() {
+        if let Some(v) = task.variants.iter().position(|v| v.file_runtime() == VariantRuntime::Python) {
+            return refused(format!("/tasks/{t}/variants/{v}"), "a stage in Python");
+        }
+    }
+    Ok(())
+}
+
 /// The input files of the profiler, with paths relative to the pipeline file.
 fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles, Failure> {
     let missing = |pointer: String, expected: &str| BadInput::one(file, pointer, "nothing", expected);
     let mut tasks = Vec::new();
-    for (t, task) in spec.tasks.iter().enumerate() {
+    for (t, (task, glue)) in spec.tasks.iter().zip(spec.glue()).enumerate() {
         let mut variants = Vec::new();
         for (v, variant) in task.variants.iter().enumerate() {
-            let at = || missing(format!("/tasks/{t}/variants/{v}/model"), "the path of a model file");
-            let model = variant.model.as_ref().ok_or_else(at)?;
-            variants.push(VariantFile { name: variant.name.clone(), file: folder.join(model) });
+            let at = || missing(format!("/tasks/{t}/variants/{v}/model"), "the path of a model file, or `python`");
+            let path = variant.model.as_ref().or(variant.python.as_ref()).ok_or_else(at)?;
+            let runtime = variant.file_runtime();
+            variants.push(VariantFile { name: variant.name.clone(), file: folder.join(path), runtime });
         }
-        tasks.push(TaskFiles { name: task.name.clone(), variants });
+        let inputs = task.inputs.as_deref().map(signatures).unwrap_or_default();
+        // Inputs of a task without transforms are those of its variants, whatever the file says.
+        let inputs = if glue.is_empty() { Vec::new() } else { inputs };
+        tasks.push(TaskFiles { name: task.name.clone(), inputs, glue: glue.into(), variants });
     }
-    let edge =
-        |e: &apportion_wire::spec::EdgeSpec| EdgeFiles { from: e.from.clone(), to: e.to.clone(), map: e.map.clone() };
+    let edge = |e: &apportion_wire::spec::EdgeSpec| EdgeFiles {
+        from: e.from.clone(),
+        to: e.to.clone(),
+        map: spec.exported_map(e),
+    };
     let validation = spec.validation.as_ref().ok_or_else(|| missing("/validation".into(), "a labelled validation set"))?;
     let matching = &validation.matching;
     Ok(PipelineFiles {
@@ -281,7 +317,9 @@ fn profile_set(measured: &Measured, hardware: &str, provenance: &DeviceProvenanc
     let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for task in &measured.tasks {
         let (inputs, outputs) = (tensor_specs(&task.inputs), tensor_specs(&task.outputs));
-        tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs });
+        let model_inputs = task.model.as_ref().map(|model| tensor_specs(&model.inputs));
+        let model_outputs = task.model.as_ref().map(|model| tensor_specs(&model.outputs));
+        tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs, model_inputs, model_outputs });
         for variant in &task.variants {
             let (task, name) = (task.name.clone(), variant.name.clone());
             let place = MeasuredPlace { task: &task, variant: &name, hardware, provenance };
@@ -308,7 +346,10 @@ fn without_files(mut pipeline: Value) -> Value {
     }
     for task in pipeline["tasks"].as_array_mut().into_iter().flatten() {
         for variant in task["variants"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-            variant.retain(|key, _| key != "model" && key != "model_digest");
+            if variant.contains_key("python") {
+                variant.insert("runtime".to_owned(), VariantRuntime::Python.name().into());
+            }
+            variant.retain(|key, _| !["model", "model_digest", "python"].contains(&key.as_str()));
         }
     }
     pipeline

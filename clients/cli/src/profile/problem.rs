@@ -6,7 +6,7 @@ use apportion_domain::Mode;
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_support::output;
-use apportion_wire::{BadInput, PipelineSpec, ProfileSet, parse_tree, pipeline_spec_from_tree, problem_from_tree};
+use apportion_wire::{BadInput, ProfileSet, parse_tree, pipeline_spec_from_tree, problem_from_tree};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -31,7 +31,7 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
         eprintln!("{out}: demand_qps is {DEMAND_QPS}, for the pipeline names none: change it, or plan with --demand");
         sent["demand_qps"] = DEMAND_QPS.into();
     }
-    let spec = planned(pipeline_spec_from_tree("the pipeline", sent)?.with_profiles(set));
+    let spec = pipeline_spec_from_tree("the pipeline", sent)?.with_profiles(set).without_registered_keys();
     let mut spec = serde_json::to_value(&spec).expect("a spec is JSON");
     if let Some(had) = &had {
         keep_other_hardware(&mut spec, had, hardware);
@@ -77,19 +77,6 @@ fn without_measurements(mut pipeline: Value) -> Value {
         }
     }
     pipeline
-}
-
-/// The pipeline without keys of the service and of files of this machine.
-fn planned(mut spec: PipelineSpec) -> PipelineSpec {
-    spec.validation = None;
-    spec.replan = None;
-    for task in &mut spec.tasks {
-        (task.inputs, task.outputs) = (None, None);
-        for variant in &mut task.variants {
-            (variant.model, variant.model_digest) = (None, None);
-        }
-    }
-    spec
 }
 
 /// Adds the rows that variants of the same name had for other hardware types.

@@ -146,7 +146,8 @@ fn cells(row: &MeasuredRow, served: &ServedPoint) -> Vec<String> {
 fn tensors_of(task: &str, signatures: &[Signature]) -> Option<MeasuredTask> {
     let first = signatures.first().filter(|first| signatures.iter().all(|signature| signature == *first))?;
     let (inputs, outputs) = (tensor_specs(&first.inputs), tensor_specs(&first.outputs));
-    Some(MeasuredTask { name: task.to_owned(), inputs, outputs })
+    let (model_inputs, model_outputs) = (None, None);
+    Some(MeasuredTask { name: task.to_owned(), inputs, outputs, model_inputs, model_outputs })
 }
 
 #[cfg(test)]

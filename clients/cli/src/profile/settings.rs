@@ -7,7 +7,8 @@ const BLOCKS: [&str; 2] = ["replan", "serving"];
 /// Lists whose members are known by their names.
 const NAMED: [&str; 2] = ["tasks", "variants"];
 /// Keys that belong to a graph, a file or a measurement, and are not kept.
-const NOT_KEPT: [&str; 5] = ["edges", "validation", "model", "model_digest", "profile"];
+const NOT_KEPT: [&str; 9] =
+    ["edges", "validation", "model", "model_digest", "profile", "before", "after", "python", "runtime"];
 
 /// Adds the settings of the registered pipeline that the sent pipeline leaves out. Tasks and variants keep the settings
 /// of their namesakes. The lists of tasks, variants and edges are as sent. Null is a value and stays.
@@ -87,6 +88,17 @@ mod tests {
                 {"name": "b", "variants": [{"name": "z"}]}],
         });
         assert_eq!(sent, expected);
+    }
+
+    #[test]
+    fn transforms_and_runtimes_are_as_sent() {
+        let task = json!({"name": "a", "min_replicas": 2, "before": [{"keep": {"tensors": ["x"]}}],
+            "after": [{"nms": {}}], "variants": [{"name": "v", "runtime": "python", "load_ms": 3.0}]});
+        let had = json!({"name": "p", "tasks": [task]});
+        let mut sent = json!({"name": "p", "tasks": [{"name": "a", "variants": [{"name": "v"}]}]});
+        add_missing_settings(&mut sent, &had);
+        let variants = json!([{"name": "v", "load_ms": 3.0}]);
+        assert_eq!(sent["tasks"], json!([{"name": "a", "min_replicas": 2, "variants": variants}]));
     }
 
     #[test]

@@ -95,8 +95,8 @@ fn of_axes(file: &GraphFile, input: &GraphTensor, remarks: &mut Vec<GraphRemark>
     let any: Vec<String> = (1..).zip(inner).filter(|(_, d)| !matches!(d, Dimension::Fixed(_))).map(axis).collect();
     if !any.is_empty() {
         let found = format!("{} may have any size; only rows of one shape are one batch", any.join(" and "));
-        let cure = "Resize or pad to one size before the request, or fix the sizes with `python -m \
-                    onnxruntime.tools.make_dynamic_shape_fixed --dim_param NAME --dim_value SIZE`; else profile with \
+        let cure = "Resize or pad to one size by `before` of the task or `transform` of an edge, or fix the sizes with \
+                    `python -m onnxruntime.tools.make_dynamic_shape_fixed --dim_param NAME --dim_value SIZE`; else profile with \
                     examples of the sizes that you expect";
         remarks.push(GraphRemark { works: true, ..remark(file, "input", input, found, cure.to_owned()) });
     }
@@ -195,8 +195,9 @@ fn of_edge(edge: &DraftEdge, stages: &[DraftStage<'_>], remarks: &mut Vec<GraphR
         let Some(input) = child.inputs().iter().find(|i| i.name == *name) else { continue };
         let place = format!("edge {} -> {}, input {input}", parent.name, child.name);
         let found = format!("no single output of {} fits; there are {}", parent.name, listed(parent.outputs()));
-        let cure = "Complete the map of the edge, or add nodes to the parent's graph that make this input from its outputs"
-            .to_owned();
+        let cure =
+            "Complete the map of the edge, or add a `transform` to it that makes this input from the parent's tensors"
+                .to_owned();
         remarks.push(GraphRemark { place, found, cure, works: false });
     }
 }

@@ -1,6 +1,8 @@
 //! Why does an agent refuse a target?
 
-use apportion_domain::Dropping;
+use apportion_domain::transform::GlueError;
+use apportion_domain::{Dropping, VariantRuntime};
+use apportion_protocol::UnknownTransform;
 use apportion_serving::modules::TooManyPaths;
 
 use super::model::WAITS_MAX;
@@ -51,6 +53,30 @@ pub enum PipelineError {
         tensor: String,
         /// The unknown datatype.
         datatype: String,
+    },
+    /// A transform of a task is not known here.
+    #[error("task {task}: {cause}")]
+    Transform {
+        /// Name of the task.
+        task: String,
+        /// Why not.
+        cause: UnknownTransform,
+    },
+    /// The transforms of a task are refused.
+    #[error("task {task}: {cause}")]
+    Glue {
+        /// Name of the task.
+        task: String,
+        /// Why.
+        cause: Box<GlueError>,
+    },
+    /// A group's file is run by something that this agent does not know.
+    #[error("group {group}: runtime {asked}: expected one of {}", VariantRuntime::NAMES.join(", "))]
+    Runtime {
+        /// Number of the group.
+        group: u64,
+        /// The unknown runtime.
+        asked: String,
     },
     /// Not exactly one edge into a task makes queries of it.
     #[error("task {task}: {count} of its edges make queries: expected one, and that the others delay")]

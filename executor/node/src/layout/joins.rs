@@ -67,7 +67,15 @@ mod tests {
                 edges.iter().filter(|(m, from, _)| (*m, *from) == (makes, at)).map(edge).collect()
             };
             let (children, delays) = (of(true), of(false));
-            LayoutTask { name: at.to_string(), inputs: vec![], outputs: vec![], children, delays, one_of: false }
+            LayoutTask {
+                name: at.to_string(),
+                inputs: vec![],
+                outputs: vec![],
+                children,
+                delays,
+                one_of: false,
+                glue: Default::default(),
+            }
         };
         (0..count).map(task).collect()
     }

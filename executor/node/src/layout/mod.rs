@@ -1,6 +1,7 @@
 //! What does the fleet's target mean for an agent, and how does it differ from the loaded replicas?
 
 mod error;
+mod glue;
 mod joins;
 mod model;
 mod read;

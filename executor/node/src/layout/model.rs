@@ -1,7 +1,8 @@
 //! What does a checked target consist of?
 
 use crate::tensor::TensorSignature;
-use apportion_domain::{Fence, ServingPolicy};
+use apportion_domain::transform::TaskGlue;
+use apportion_domain::{Fence, ServingPolicy, VariantRuntime};
 use apportion_serving::ladder::LadderStep;
 use apportion_serving::router::Within;
 use std::collections::{BTreeMap, BTreeSet};
@@ -108,6 +109,8 @@ pub struct LayoutTask {
     pub delays: Vec<LayoutEdge>,
     /// Whether a row goes to one of the children instead of to all.
     pub one_of: bool,
+    /// The transforms around its variants.
+    pub glue: Arc<TaskGlue>,
 }
 
 impl LayoutTask {
@@ -171,6 +174,8 @@ pub struct LayoutGroup {
     pub accuracy: f64,
     /// Digest of its file, hex.
     pub digest: String,
+    /// What runs the file.
+    pub runtime: VariantRuntime,
     /// Its profile, by increasing batch.
     pub service: Vec<LayoutPoint>,
     /// Fraction of a device that each replica has.

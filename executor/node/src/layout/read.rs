@@ -1,13 +1,14 @@
 //! Which layout does a target message describe, and which targets are refused?
 
 use super::error::{LayoutError, PipelineError};
+use super::glue::glues;
 use super::joins::waits;
 use super::model::{
     AgentDevices, Layout, LayoutEdge, LayoutFanout, LayoutGroup, LayoutPipeline, LayoutPoint, LayoutReplica, LayoutTask,
     MappedInput, VariantCombination,
 };
 use crate::tensor::{Datatype, TensorSignature};
-use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy};
+use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, VariantRuntime};
 use apportion_protocol::v1;
 use apportion_serving::ladder::LadderStep;
 use apportion_serving::router::Within;
@@ -92,7 +93,8 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<LayoutTask>, usize), Pipeline
         let inputs = specs(&task.name, &task.inputs)?;
         let outputs = specs(&task.name, &task.outputs)?;
         let (name, one_of) = (task.name.clone(), task.one_of);
-        tasks.push(LayoutTask { name, inputs, outputs, children: Vec::new(), delays: Vec::new(), one_of });
+        let (children, delays, glue) = Default::default();
+        tasks.push(LayoutTask { name, inputs, outputs, children, delays, one_of, glue });
     }
     let (mut makers, mut parents) = (vec![0; tasks.len()], vec![0; tasks.len()]);
     for edge in &from.edges {
@@ -113,6 +115,7 @@ fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<LayoutTask>, usize), Pipeline
             tasks[parent].children.push(edge_of);
         }
     }
+    tasks.iter_mut().zip(glues(from)?).for_each(|(task, glue)| task.glue = Arc::new(glue));
     if let Some(at) = (0..tasks.len()).find(|&t| parents[t] > 0 && makers[t] != 1) {
         return Err(PipelineError::Makers { task: tasks[at].name.clone(), count: makers[at] });
     }
@@ -135,7 +138,13 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Layou
         if service.windows(2).any(|pair| pair[0].batch >= pair[1].batch) {
             return Err(PipelineError::ServicePoints(g.group));
         }
+        let runtime = match g.runtime.as_str() {
+            "" => Some(VariantRuntime::default()),
+            name => VariantRuntime::from_name(name),
+        };
+        let unknown = || PipelineError::Runtime { group: g.group, asked: g.runtime.clone() };
         let group = LayoutGroup {
+            runtime: runtime.ok_or_else(unknown)?,
             task: g.task as usize,
             variant: g.variant.clone(),
             hardware: g.hardware.clone(),

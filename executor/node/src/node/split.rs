@@ -5,10 +5,7 @@ use crate::tensor::{Tensor, concatenate, int64s};
 use crate::wire::{Credit, PartEnd};
 use apportion_serving::Stride;
 
-/// Name of the output that says from which row of the batch each output row comes.
-pub const PARENT: &str = "parent";
-/// Name of the output that says to which child each row goes, by position among the task's children.
-pub const CHILD: &str = "child";
+pub use apportion_domain::transform::{CHILD, PARENT};
 
 /// Why a batch's outputs cannot be sent on.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -290,7 +290,7 @@ pub fn target(generation: u64, tasks: &str, edges: &[(bool, u32, u32)], crews: &
         to: *to,
         map: [(names[*from as usize].clone(), "y".to_string())].into(),
         delays: !makes,
-        ratio: 0.0,
+        ..Default::default()
     };
     let group = |(group, task, batch, ms, _): &Crew<'_>| v1::GroupTarget {
         group: *group,
