@@ -30,7 +30,8 @@ pub mod validate;
 
 pub use apportion_executor::backend::{
     Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, PythonSettings, RemoteBackend,
-    RemoteStatistics, RemoteVariantError, STAGE_TIMEOUT_DEFAULT, Signature, SignatureRefusal, THREADS_DEFAULT, find_library,
+    RemoteStatistics, RemoteVariantError, STAGE_TIMEOUT_DEFAULT, Signature, SignatureRefusal, THREADS_DEFAULT,
+    find_library,
 };
 pub use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
 pub use apportion_executor::measuring::interval::QuantileInterval;

@@ -9,8 +9,8 @@ use super::placement::{GroupKey, PlacedGroup, Placement, Spread, WantedGroup};
 use super::target_tables::tables;
 use super::tensors::{TaskTensors, edge_target, task_target};
 use apportion_domain::{
-    Assignment, Edge, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, Route,
-    RoutingPolicy, TimeSpan, VariantRuntime,
+    Assignment, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, RoutingPolicy,
+    TimeSpan, VariantRuntime,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -234,8 +234,8 @@ mod tests {
     use super::super::placement::{Device, PlacementOutcome, place_replicas};
     use super::*;
     use apportion_domain::{
-        Dropping, Generation, PipelineDraft, Profile, ProfileRow, Routing, RoutingEntry, RoutingTable, ServingPolicy,
-        Share, Task, TaskIndex, TaskKind, Variant,
+        Dropping, Edge, Generation, PipelineDraft, Profile, ProfileRow, Route, Routing, RoutingEntry, RoutingTable,
+        ServingPolicy, Share, Task, TaskIndex, TaskKind, Variant,
     };
 
     fn variant(name: &str, latency_ms: f64) -> Variant {

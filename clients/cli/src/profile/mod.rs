@@ -225,7 +225,7 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     let probe = |file: &Path, batch: &[Tensor]| memory::measure(&library, running, file, batch);
     let measured = profile_pipeline(&files, &load, &probe, &options, &mut report);
     bar.finish_and_clear();
-    let loader = BackendLoader::Onnx { library, provider: args.provider, threads: THREADS_DEFAULT };
+    let loader = BackendLoader::Onnx { library, provider: args.provider, threads: THREADS_DEFAULT, python: None };
     let provenance = DeviceProvenance::of(&loader, args.device);
     let set = profile_set(&measured.context("profiling")?, args.hardware(), &provenance);
     let text = tables(&set);

@@ -227,7 +227,7 @@ fn touched(corners: [f32; 4], factors: [f64; 2], grid: &Grid) -> Option<Region> 
     let (left, right) = ((left * factors[1]).max(0.0).floor(), (right * factors[1]).min(width).ceil());
     let (top, bottom) = ((top * factors[0]).max(0.0).floor(), (bottom * factors[0]).min(height).ceil());
     let has_area = corners[0] < corners[2] && corners[1] < corners[3] && left < right && top < bottom;
-    has_area.then(|| Region {
+    has_area.then_some(Region {
         top: top as usize,
         left: left as usize,
         height: (bottom - top) as usize,
