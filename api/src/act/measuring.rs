@@ -9,6 +9,7 @@ use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::measurement::{MeasuredAt, NoisyMeasurement, reason, row_of};
 use crate::decide::profile_job::{JobPart, JobPoint, PointFailure, PointOrder, ProfileJobRequest, next_order, ready_parts};
+use crate::decide::tensors::{TaskTensors, runtime_target};
 use crate::documents;
 use crate::store::device_claims::{self as claims, ClaimRow, NewOrder};
 use crate::store::profile_jobs::{self as jobs, ProfileJobRow, ProfilePointRow};
@@ -199,9 +200,10 @@ fn ordered_variant(spec: &PipelineSpec, order: &PointOrder, hardware: &str) -> O
         .collect();
     service.sort_by_key(|point| point.batch);
     service.dedup_by_key(|point| point.batch);
-    let (inputs, outputs) = (tensors(&task.inputs), tensors(&task.outputs));
+    let glue = spec.glue().swap_remove(spec.tasks.iter().position(|known| known.name == task.name)?);
+    let glued = TaskTensors { inputs: tensors(&task.inputs), outputs: tensors(&task.outputs), glue };
     Some(OrderedVariant {
-        task: v1::TaskTarget { name: task.name.clone(), inputs, outputs, ..Default::default() },
+        task: v1::TaskTarget { name: task.name.clone(), ..glued.target() },
         group: v1::GroupTarget {
             variant: variant.name.clone(),
             hardware: hardware.to_owned(),
@@ -209,6 +211,7 @@ fn ordered_variant(spec: &PipelineSpec, order: &PointOrder, hardware: &str) -> O
             batch: order.batch,
             file_digest: variant.model_digest.clone().unwrap_or_default(),
             service,
+            runtime: runtime_target(variant.file_runtime()),
             ..Default::default()
         },
     })

@@ -142,8 +142,13 @@ impl ProfileJobRequest {
     /// Names each variant, in the order of the pipeline.
     ///
     /// # Errors
-    /// The first choice that the pipeline does not have.
+    /// The first choice that the pipeline does not have, or a pipeline with transforms on edges: an agent measures a task
+    /// by itself.
     pub fn resolve_variants(&mut self, spec: &PipelineSpec) -> Result<(), Invalid> {
+        if spec.has_edge_transforms() {
+            let expected = "a pipeline without transforms on edges; `apportion profile` without --server measures them";
+            return Err(Invalid::new("/pipeline", spec.name.clone(), expected));
+        }
         let all = spec.tasks.iter().flat_map(|task| task.variants.iter().map(|variant| (&task.name, &variant.name)));
         let all: Vec<(&String, &String)> = all.collect();
         let is_of = |choice: &VariantChoice, (task, variant): (&String, &String)| {

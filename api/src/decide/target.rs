@@ -7,7 +7,7 @@ use super::combinations::combinations;
 use super::offers::numbered_offers;
 use super::placement::{GroupKey, PlacedGroup, Placement, Spread, WantedGroup};
 use super::target_tables::tables;
-use super::tensors::{TaskTensors, edge_target, task_target};
+use super::tensors::{TaskTensors, edge_target, runtime_target, task_target};
 use apportion_domain::{
     Assignment, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, RoutingPolicy,
     TimeSpan, VariantRuntime,
@@ -224,8 +224,7 @@ fn group_target(
         fanout: pipeline.children(task).map(|edge| fanout(pipeline.task(task).route, edge, variant)).collect(),
         offered: false,
         load_ns: TimeSpan::from_millis(variant.load_ms).as_nanos(),
-        // ONNX is what an agent takes without a word, so targets without Python are as they were for older agents.
-        runtime: runtime.filter(|r| *r != VariantRuntime::default()).map_or_else(String::new, |r| r.name().to_owned()),
+        runtime: runtime_target(runtime.unwrap_or_default()),
     })
 }
 

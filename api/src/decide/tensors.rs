@@ -1,7 +1,7 @@
 //! Which tensors and transforms does a target give to tasks and edges?
 
 use apportion_domain::transform::TaskGlue;
-use apportion_domain::{Edge, Pipeline, Route, Task, TaskKind};
+use apportion_domain::{Edge, Pipeline, Route, Task, TaskKind, VariantRuntime};
 use apportion_protocol::v1;
 
 /// The tensors of one task, with its transforms.
@@ -15,17 +15,35 @@ pub struct TaskTensors {
     pub glue: TaskGlue,
 }
 
+impl TaskTensors {
+    /// A task without a name that has these tensors and transforms.
+    #[must_use]
+    pub fn target(&self) -> v1::TaskTarget {
+        v1::TaskTarget {
+            inputs: self.inputs.clone(),
+            outputs: self.outputs.clone(),
+            before: self.glue.before.iter().map(v1::Transform::from).collect(),
+            after: self.glue.after.iter().map(v1::Transform::from).collect(),
+            ..Default::default()
+        }
+    }
+}
+
 /// A task with its tensors and transforms.
 pub(super) fn task_target(task: &Task, tensors: &TaskTensors) -> v1::TaskTarget {
     v1::TaskTarget {
         name: task.name.clone(),
-        inputs: tensors.inputs.clone(),
-        outputs: tensors.outputs.clone(),
         one_of: task.route == Route::OneOf,
         continuous: task.kind == TaskKind::Continuous,
-        before: tensors.glue.before.iter().map(v1::Transform::from).collect(),
-        after: tensors.glue.after.iter().map(v1::Transform::from).collect(),
+        ..tensors.target()
     }
+}
+
+/// The runtime of a variant as agents read it. ONNX has no name there, so targets without Python are as older agents know
+/// them.
+#[must_use]
+pub fn runtime_target(runtime: VariantRuntime) -> String {
+    if runtime == VariantRuntime::default() { String::new() } else { runtime.name().to_owned() }
 }
 
 /// The edge with its transforms. Its map names the tensors as the parent hands them out.

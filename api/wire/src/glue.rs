@@ -320,6 +320,12 @@ impl PipelineSpec {
         problems
     }
 
+    /// Whether an edge has transforms.
+    #[must_use]
+    pub fn has_edge_transforms(&self) -> bool {
+        self.edges.iter().any(|edge| !edge.transform.is_empty())
+    }
+
     /// The transforms of each task, in the order of tasks. The pipeline was read from a file or a body, so they are valid.
     #[must_use]
     pub fn glue(&self) -> Vec<TaskGlue> {

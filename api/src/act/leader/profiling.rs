@@ -14,6 +14,7 @@ use crate::store::device_claims::{self as claims, ClaimRow, NewClaim};
 use crate::store::profile_jobs::{self as jobs, NewProfileJob, ProfileJobRow};
 use crate::store::{self, PgConnection, leases::HeldLease, pipelines};
 use apportion_wire::{AgentState, ProfileJobState};
+use serde_json::Value;
 use sqlx::Connection;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -182,7 +183,7 @@ impl ProfilingWatch {
         let drifts = drift::read(db, None).await?;
         for drift in drifts.iter().filter(|drift| drift.figure.kind == FigureKind::Latency) {
             let row = pipelines::get(db, &drift.pipeline).await?;
-            if row.is_some_and(|row| row.spec["replan"]["profile_on_drift"] == true) {
+            if row.is_some_and(|row| is_measured_on_drift(&row.spec)) {
                 self.start_job_of_drift(db, drift).await?;
             }
         }
@@ -214,6 +215,13 @@ impl ProfilingWatch {
     }
 }
 
+/// Whether a drift of this registered pipeline starts a job. Jobs do not measure transforms on edges.
+fn is_measured_on_drift(spec: &Value) -> bool {
+    let edges = spec["edges"].as_array().into_iter().flatten();
+    let has_transforms = edges.into_iter().any(|edge| edge["transform"].as_array().is_some_and(|steps| !steps.is_empty()));
+    spec["replan"]["profile_on_drift"] == true && !has_transforms
+}
+
 /// Why a complete job has failed: a variant without a single latency. `None` if each has one.
 fn failure(request: &ProfileJobRequest, points: &[JobPoint]) -> Option<String> {
     let parts = request.hardware.iter().flat_map(|hardware| parts_on(request, hardware));
@@ -243,6 +251,14 @@ fn late(request: &ProfileJobRequest, waiting: &[&String], without: &[&str]) -> S
 mod tests {
     use super::*;
     use crate::decide::profile_job::PointFailure;
+    use serde_json::json;
+
+    #[test]
+    fn a_drift_starts_no_job_for_transforms_on_edges() {
+        let spec = |transform: Value| json!({"replan": {"profile_on_drift": true}, "edges": [{"transform": transform}]});
+        assert!(is_measured_on_drift(&spec(Value::Null)) && is_measured_on_drift(&spec(json!([]))));
+        assert!(!is_measured_on_drift(&spec(json!([{"keep": {}}]))) && !is_measured_on_drift(&json!({})));
+    }
 
     #[test]
     fn a_failure_names_its_first_variant_and_reason() {
