@@ -1,6 +1,7 @@
 //! Why is there no certificate, and why is one refused? No message repeats a key or a certificate.
 
-use crate::request::REQUEST_BYTES_MAX;
+/// Largest request, in bytes. One with an elliptic key has some hundred.
+pub const REQUEST_BYTES_MAX: usize = 4 * 1024;
 
 /// Why a certificate cannot be made.
 #[derive(Debug, thiserror::Error)]

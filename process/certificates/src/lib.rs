@@ -16,8 +16,8 @@ mod request;
 mod trust;
 
 pub use authority::{AgentSubject, FleetAuthority, NewAuthority, ValidityPeriod};
-pub use error::{IssueError, TrustError};
+pub use error::{IssueError, REQUEST_BYTES_MAX, TrustError};
 pub use links::LinkTls;
 pub use names::{agent_name, link_name, row_name};
-pub use request::{AgentKey, REQUEST_BYTES_MAX, SigningRequest};
+pub use request::{AgentKey, SigningRequest};
 pub use trust::{AgentTrust, is_named};

@@ -1,12 +1,9 @@
 //! How does an agent ask for a certificate? Its key stays with it, and signs the request.
 
-use crate::error::IssueError;
+use crate::error::{IssueError, REQUEST_BYTES_MAX};
 use rcgen::{CertificateParams, CertificateSigningRequestParams, KeyPair, PublicKey};
 use rustls::pki_types::CertificateSigningRequestDer;
 use std::fmt;
-
-/// Largest request, in bytes. One with an elliptic key has some hundred.
-pub const REQUEST_BYTES_MAX: usize = 4 * 1024;
 
 /// A new key of an agent. It is never printed.
 pub struct AgentKey(KeyPair);

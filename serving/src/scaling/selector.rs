@@ -86,6 +86,7 @@ fn fitting<'a>(
 /// The needs of a query that names no variant.
 #[derive(Clone, Copy, Debug)]
 struct Needs {
+    application: usize,
     accuracy: f64,
     latency: TimeSpan,
     price: f64,
@@ -207,7 +208,8 @@ impl Selector {
             QueryNeeds::Variant(variant) if variant as usize >= self.variants.len() => VariantSelection::Unknown,
             QueryNeeds::Variant(variant) => self.select_variant(now, variant, rule),
             QueryNeeds::Needs { application, accuracy, latency, price } => {
-                self.select_for(now, application as usize, &Needs { accuracy, latency, price }, rule, &among)
+                let needs = Needs { application: application as usize, accuracy, latency, price };
+                self.select_for(now, &needs, rule, &among)
             }
         };
         if let VariantSelection::Serve { variant, worker, .. } = selected {
@@ -228,45 +230,32 @@ impl Selector {
         active.or(others).unwrap_or(VariantSelection::NoRoom { variant })
     }
 
-    fn select_for(
-        &mut self,
-        now: Moment,
-        application: usize,
-        needs: &Needs,
-        rule: LoadRule,
-        among: &impl Fn(u32) -> bool,
-    ) -> VariantSelection {
-        if self.by_price.get(application).is_none_or(Vec::is_empty) {
+    fn select_for(&mut self, now: Moment, needs: &Needs, rule: LoadRule, among: &impl Fn(u32) -> bool) -> VariantSelection {
+        if self.by_price.get(needs.application).is_none_or(Vec::is_empty) {
             return VariantSelection::Unknown;
         }
-        if let Some(serve) = self.active_in_time(now, application, needs, among) {
+        if let Some(serve) = self.active_in_time(now, needs, among) {
             return serve;
         }
         let found = match rule {
             // Overloaded and disturbed variants are not taken while another variant can be loaded.
             LoadRule::WhenBusy => {
-                let load = self.first_to_load(application, needs, among);
-                load.or_else(|| self.best_loaded(now, application, needs, among))
+                let load = self.first_to_load(needs, among);
+                load.or_else(|| self.best_loaded(now, needs, among))
             }
             LoadRule::WhenMissing => {
-                let loaded = self.best_loaded(now, application, needs, among);
-                loaded.or_else(|| self.first_to_load(application, needs, among))
+                let loaded = self.best_loaded(now, needs, among);
+                loaded.or_else(|| self.first_to_load(needs, among))
             }
         };
-        let cheapest = || fitting(&self.by_price[application], needs, among).next().map(|c| c.variant);
+        let cheapest = || fitting(&self.by_price[needs.application], needs, among).next().map(|c| c.variant);
         let no_room = || cheapest().map(|variant| VariantSelection::NoRoom { variant });
-        found.or_else(no_room).unwrap_or_else(|| self.nearest(application, needs, among))
+        found.or_else(no_room).unwrap_or_else(|| self.nearest(needs, among))
     }
 
     /// The cheapest fitting variant that is active somewhere and has time for the query.
-    fn active_in_time(
-        &mut self,
-        now: Moment,
-        application: usize,
-        needs: &Needs,
-        among: &impl Fn(u32) -> bool,
-    ) -> Option<VariantSelection> {
-        for c in fitting(&self.by_price[application], needs, among) {
+    fn active_in_time(&mut self, now: Moment, needs: &Needs, among: &impl Fn(u32) -> bool) -> Option<VariantSelection> {
+        for c in fitting(&self.by_price[needs.application], needs, among) {
             let may_wait = TimeSpan::from_nanos(needs.latency.as_nanos() - c.inference.as_nanos());
             let active = self.variants[c.variant as usize].places.first_active(now);
             if let Some(place) = active.filter(|place| place.free <= now + may_wait) {
@@ -277,20 +266,14 @@ impl Selector {
     }
 
     /// The fitting variant that would be loaded and done first, if there is room for one.
-    fn first_to_load(&self, application: usize, needs: &Needs, among: &impl Fn(u32) -> bool) -> Option<VariantSelection> {
-        fitting(&self.by_start[application], needs, among).find_map(|c| self.place_to_load(c.variant))
+    fn first_to_load(&self, needs: &Needs, among: &impl Fn(u32) -> bool) -> Option<VariantSelection> {
+        fitting(&self.by_start[needs.application], needs, among).find_map(|c| self.place_to_load(c.variant))
     }
 
     /// The fitting place, in whatever state, where the query is done first.
-    fn best_loaded(
-        &mut self,
-        now: Moment,
-        application: usize,
-        needs: &Needs,
-        among: &impl Fn(u32) -> bool,
-    ) -> Option<VariantSelection> {
+    fn best_loaded(&mut self, now: Moment, needs: &Needs, among: &impl Fn(u32) -> bool) -> Option<VariantSelection> {
         let mut best: Option<Placement> = None;
-        for c in fitting(&self.by_price[application], needs, among) {
+        for c in fitting(&self.by_price[needs.application], needs, among) {
             let Some(place) = self.variants[c.variant as usize].places.first(now) else { continue };
             let found = Placement::of(c, now, &place);
             if best.is_none_or(|best| (found.done, found.state) < (best.done, best.state)) {
@@ -305,15 +288,15 @@ impl Selector {
     #[must_use]
     pub fn regret(&self, asked: QueryNeeds, chosen: u32) -> f64 {
         let QueryNeeds::Needs { application, accuracy, latency, price } = asked else { return 0.0 };
-        let needs = Needs { accuracy, latency, price };
-        let best = self.by_price.get(application as usize).and_then(|list| list.iter().find(|c| c.fits(&needs)));
+        let needs = Needs { application: application as usize, accuracy, latency, price };
+        let best = self.by_price.get(needs.application).and_then(|list| list.iter().find(|c| c.fits(&needs)));
         let paid = self.variants.get(chosen as usize).map(|v| v.registered.query_price());
         best.zip(paid).map_or(0.0, |(best, paid)| (paid - best.price).max(0.0))
     }
 
     /// The variant that misses the needs by the smallest part: accuracy below, time and price above, each relative to the
     /// need.
-    fn nearest(&self, application: usize, needs: &Needs, among: &impl Fn(u32) -> bool) -> VariantSelection {
+    fn nearest(&self, needs: &Needs, among: &impl Fn(u32) -> bool) -> VariantSelection {
         let asked = (needs.latency.as_nanos() as f64).max(1.0);
         let miss = |c: &Candidate| {
             let less = (needs.accuracy - c.accuracy).max(0.0) / needs.accuracy.max(1e-9);
@@ -321,7 +304,7 @@ impl Selector {
             let dearer = if c.price <= needs.price { 0.0 } else { (c.price - needs.price) / needs.price.max(1e-12) };
             less + more + dearer
         };
-        let allowed = self.by_price[application].iter().filter(|c| among(c.variant));
+        let allowed = self.by_price[needs.application].iter().filter(|c| among(c.variant));
         let nearest = allowed.min_by(|a, b| miss(a).total_cmp(&miss(b)));
         nearest.map_or(VariantSelection::Unknown, |c| VariantSelection::Nearest { variant: c.variant })
     }

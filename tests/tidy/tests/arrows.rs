@@ -85,7 +85,7 @@ const PURE: &[(&str, &[&str])] = &[
     ("domain", &["thiserror"]),
     ("serving", &["thiserror", "serde"]),
     // `bytes`, `prost` and `sha2` encode messages and records, `hmac` proves keys; `tracing` only logs.
-    ("node", &["thiserror", "bytes", "hmac", "prost", "sha2", "tracing"]),
+    ("node", &["thiserror", "bytes", "half", "hmac", "prost", "sha2", "tracing"]),
     ("checker", &["thiserror"]),
     ("estimator", &["thiserror", "serde", "rand_xoshiro"]),
     ("mip", &["tracing", "highs", "highs-sys"]),

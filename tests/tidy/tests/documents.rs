@@ -152,7 +152,7 @@ fn every_command_block_is_run_or_says_why_not() {
                 _ if !is_open => true,
                 ["sh"] => runner.contains(&format!("\"{path}\"")) && line.starts_with("```"),
                 ["sh", reason] => NOT_RUN.contains(reason),
-                ["text" | "json" | "yaml" | "python" | "mermaid" | "csv"] => true,
+                ["text" | "json" | "yaml" | "hcl" | "python" | "mermaid" | "csv"] => true,
                 _ => false,
             };
             if !is_right {

@@ -125,7 +125,7 @@ impl Placement {
     }
 
     /// The number of a group that has or had one here, in a plan or on offer.
-    pub(in crate::decide) fn number_of(&self, key: &GroupKey) -> Option<u64> {
+    pub(crate) fn number_of(&self, key: &GroupKey) -> Option<u64> {
         let known = self.groups.iter().chain(&self.offered).find(|g| g.key().as_ref() == Some(key));
         known.map(|group| group.id)
     }
@@ -145,7 +145,7 @@ impl Placement {
     }
 
     /// A number that nothing had before.
-    pub(in crate::decide) fn new_id(&mut self) -> u64 {
+    pub(crate) fn new_id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id - 1
     }

@@ -3,8 +3,8 @@
 //! The interface is `v0.0.38`, which Slurm 22.05 has. Its requests take the words of `sbatch`. It lists the jobs of all
 //! users, so the answer may be long.
 //!
-//! One word of `sbatch` cannot be sent: slurmrestd refuses `B:` in `signal`, and without it no signal reaches the script. It
-//! does not read `#SBATCH` lines either. So the script counts the time of its job itself.
+//! One word of `sbatch` cannot be sent: slurmrestd refuses `B:` in `signal`, and without it no signal reaches the script.
+//! It does not read `#SBATCH` lines either. So the script counts the time of its job itself.
 
 use super::command::VARIABLES;
 use super::queue::state_of;

@@ -39,8 +39,8 @@ pub(super) fn job_options(settings: &SlurmSettings, hardware: &SlurmHardware, re
     options
 }
 
-/// The script: the agent, and a trap that lets it leave the fleet. A script that counts the time itself runs the agent under
-/// `timeout`, which passes signals on and ends with 124 when the time is over.
+/// The script: the agent, and a trap that lets it leave the fleet. A script that counts the time itself runs the agent
+/// under `timeout`, which passes signals on and ends with 124 when the time is over.
 pub(super) fn job_script(
     settings: &SlurmSettings,
     hardware: &SlurmHardware,

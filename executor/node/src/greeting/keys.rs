@@ -96,8 +96,8 @@ impl LinkKeyring {
 pub struct ReceivedKeys(BTreeMap<u64, Vec<Vec<u8>>>);
 
 impl ReceivedKeys {
-    /// Gives the target's agents the keys that they had in the target before, where it has none. Keys of agents that are not
-    /// in the target are forgotten.
+    /// Gives the target's agents the keys that they had in the target before, where it has none. Keys of agents that are
+    /// not in the target are forgotten.
     pub fn complete(&mut self, target: &mut v1::Target) {
         let mut before = std::mem::take(&mut self.0);
         for peer in &mut target.agents {
