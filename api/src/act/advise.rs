@@ -225,8 +225,9 @@ impl Advisor {
         let teams = load_teams(&mut *self.app.pool.acquire().await?, &[], &wishes).await?;
         let live: DeviceCounts = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
         let (teams, live, measured, cancel) = (&teams, &live, &round.measured, &round.cancel);
-        let devices = round.devices.as_slice();
-        Ok(divide_devices(&DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices }).await)
+        let (devices, begun) = (round.devices.as_slice(), Instant::now());
+        let input = DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices, begun };
+        Ok(divide_devices(&input).await)
     }
 
     /// The registered hardware types that pipelines without agents may have.

@@ -14,7 +14,7 @@ use crate::documents;
 use crate::store::{
     self, PgConnection, agents::AgentRow, holds::FLEET, holds::HoldRow, leases::HeldLease, target::TargetRow,
 };
-use apportion_domain::{Fence, Generation, PipelinePlan};
+use apportion_domain::{Assignment, Fence, Generation, PipelinePlan};
 use apportion_protocol::v1;
 use apportion_wire::{BadInput, PipelineSpec, PlanState, ReplicaState};
 use prost::Message;
@@ -265,7 +265,14 @@ pub(super) async fn prepare(
     let on_offer = offers(&specs, &facts, &devices);
     let placed = place_with_offers(&before, &wanted_groups(&parts, &facts)?, &on_offer, &devices);
     let PlacementOutcome { mut placement, shortages } = placed;
+    let in_force = with_loads(&parts, &placement);
     proposal.on_demand.carry_out(&mut placement, &devices, &memory);
+    if matches!(proposal.on_demand, OnDemandChange::Load(_)) {
+        let breaches = breaches_of(tx, &with_loads(&parts, &placement), &specs, &in_force).await?;
+        if !breaches.is_empty() {
+            return Err(ApplyError::Quota(breaches));
+        }
+    }
     let is_emptied = fleet.is_empty() && !before.replicas.is_empty();
     if !shortages.is_empty() && (proposal.missing_devices == MissingDevices::Refused || is_emptied) {
         return Err(ApplyError::Devices(shortages));
@@ -312,6 +319,20 @@ async fn check_quotas(
     }
     let breaches = breaches_of(tx, parts, specs, &in_force).await?;
     if breaches.is_empty() { Ok(()) } else { Err(ApplyError::Quota(breaches)) }
+}
+
+/// These parts with the replicas that requests have loaded.
+fn with_loads(parts: &[PipelinePlan], placement: &Placement) -> Vec<PipelinePlan> {
+    let mut all = parts.to_vec();
+    for replica in &placement.replicas {
+        let offered = placement.offered.iter().find(|group| group.id == replica.group);
+        let Some((group, key)) = offered.and_then(|group| Some((group, group.key()?.group))) else { continue };
+        let loaded =
+            Assignment { group: key, batch: 1, replicas: 1, traffic_share: 0.0, latency_budget_ms: 0.0, utilisation: 0.0 };
+        let of_pipeline = all.iter_mut().filter(|part| part.name == group.pipeline);
+        of_pipeline.for_each(|part| part.assignments.push(loaded.clone()));
+    }
+    all
 }
 
 /// The facts of every pipeline. Registered specs must name the tensors of each task.

@@ -10,7 +10,7 @@
 //! Pipelines of different modes have no common goal. Then the levels choose one after the other, and within a level the
 //! devices are divided among the modes by work.
 
-use super::joint::{JointAnswer, JointMember, JointRequest};
+use super::joint::{JointAnswer, JointLimits, JointMember, JointRequest};
 use crate::decide::correction::Measurements;
 use crate::decide::device_pool::{DevicePool, ProjectRoom};
 use crate::decide::placement::Device;
@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 /// Most pipelines that the note of one that yields names.
 const NAMED_MAX: usize = 5;
 /// No further alternative is planned after this time: the round waits, and the alternatives decide nothing.
-const ALTERNATIVES_TIME: Duration = Duration::from_secs(3);
+const ALTERNATIVES_TIME: Duration = Duration::from_millis(500);
 
 /// What the devices are divided for.
 pub(super) struct DivisionInput<'a> {
@@ -49,6 +49,8 @@ pub(super) struct DivisionInput<'a> {
     pub(super) cancel: &'a Arc<AtomicBool>,
     /// The devices on which plans would be placed.
     pub(super) devices: &'a [Device],
+    /// When the division began: its joint plans end in time.
+    pub(super) begun: Instant,
 }
 
 /// Projects, as they concern the pipelines of a round, by position.
@@ -111,6 +113,8 @@ pub(super) async fn divide_devices(input: &DivisionInput<'_>) -> Vec<PipelineSha
                     block.members.iter().for_each(|&at| drop(pool.take_all(at, &parts[at].planned)));
                 }
                 Err(error) => {
+                    // by work alone, so that a pipeline without a plan has devices too
+                    block.members.iter().for_each(|&at| parts[at].in_force.clear());
                     let (pipelines, why) = (block.members.len(), error.to_string());
                     tracing::info!(pipelines, why, "without a joint plan the devices are divided by work");
                 }
@@ -156,10 +160,10 @@ impl PlanBlock {
 
     /// Writes the parts of a joint plan.
     fn note_plan(&self, answer: &JointAnswer, specs: &[PipelineSpec], parts: &mut [JointPart]) {
-        for (&at, &served) in self.members.iter().zip(&answer.parts) {
+        for ((&at, &served), &can_have) in self.members.iter().zip(&answer.parts).zip(&answer.plannable) {
             let part = answer.plan.pipeline(&specs[at].name).filter(|_| served > 0.0);
             parts[at].planned = part.map(devices_of).unwrap_or_default();
-            parts[at].supply = if served < 1.0 { PlannedSupply::Short } else { PlannedSupply::Enough };
+            parts[at].supply = if can_have && served < 1.0 { PlannedSupply::Short } else { PlannedSupply::Enough };
         }
     }
 }
@@ -256,13 +260,14 @@ impl<'a> DivisionInput<'a> {
             provision_s: self.teams.provision_s.clone(),
             live: self.live.clone(),
             devices: self.devices,
+            limits: JointLimits { begun: self.begun, ..JointLimits::default() },
             cancel: self.cancel.clone(),
         }
     }
 
     /// Why members of a block have less than their demands: the pipelines that go first, and quotas.
     async fn notes(&self, block: &PlanBlock, request: &JointRequest<'_>, answer: &JointAnswer) -> Vec<String> {
-        let is_short = |m: usize| answer.parts[m] < 1.0;
+        let is_short = |m: usize| answer.plannable[m] && answer.parts[m] < 1.0;
         let mut notes = vec![String::new(); block.members.len()];
         for m in (0..notes.len()).filter(|&m| is_short(m)) {
             let level = self.level(block.members[m]);
@@ -298,7 +303,8 @@ impl<'a> DivisionInput<'a> {
             if begun.elapsed() >= ALTERNATIVES_TIME {
                 break;
             }
-            let request = self.request(&[at], &all, &pool, &specs);
+            let limits = JointLimits { begun, all: ALTERNATIVES_TIME, each_s: ALTERNATIVES_TIME.as_secs_f64() };
+            let request = JointRequest { limits, ..self.request(&[at], &all, &pool, &specs) };
             *found = request.plan_alone().await.map(|plan| AlternativePlan::of(&plan));
         }
         found

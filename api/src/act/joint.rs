@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 
 /// Time limit of one joint plan, in seconds.
 const TIME_LIMIT_S: f64 = 2.0;
-/// No further joint plan is begun after this time: the round waits.
+/// No further joint plan of a division is begun after this time: the round waits.
 const TIME_ALL: Duration = Duration::from_secs(15);
 /// Gap at which the joint plan counts as optimal. A smaller one changes few shares.
 const GAP: f64 = 1e-3;
@@ -64,8 +64,33 @@ pub(super) struct JointRequest<'a> {
     pub(super) live: DeviceCounts,
     /// The devices on which plans would be placed.
     pub(super) devices: &'a [Device],
+    /// How long it may take.
+    pub(super) limits: JointLimits,
     /// Stops the plan when it is set.
     pub(super) cancel: Arc<AtomicBool>,
+}
+
+/// How long joint plans may take.
+#[derive(Clone, Copy)]
+pub(super) struct JointLimits {
+    /// When the first one began.
+    pub(super) begun: Instant,
+    /// No further joint plan is begun after this time: the round waits.
+    pub(super) all: Duration,
+    /// Time limit of each, in seconds.
+    pub(super) each_s: f64,
+}
+
+impl Default for JointLimits {
+    fn default() -> Self {
+        Self { begun: Instant::now(), all: TIME_ALL, each_s: TIME_LIMIT_S }
+    }
+}
+
+impl JointLimits {
+    fn are_over(&self) -> bool {
+        self.begun.elapsed() >= self.all
+    }
 }
 
 /// A joint plan.
@@ -74,6 +99,8 @@ pub(super) struct JointAnswer {
     pub(super) plan: Plan,
     /// By member, the part of its demand that the plan serves; 0 if it has no part in the plan.
     pub(super) parts: Vec<f64>,
+    /// By member, whether it has a profile for each task on this hardware.
+    pub(super) plannable: Vec<bool>,
 }
 
 /// Why there is no joint plan.
@@ -118,7 +145,8 @@ struct PowerRange {
 
 /// The highest parts that were found.
 struct RaisedParts {
-    answer: JointAnswer,
+    plan: Plan,
+    parts: Vec<f64>,
     power: i32,
 }
 
@@ -130,35 +158,35 @@ fn with_part(parts: &[f64], members: &[usize], part: f64) -> Vec<f64> {
 impl JointRequest<'_> {
     /// The joint plan.
     pub(super) async fn plan(&self) -> Result<JointAnswer, JointPlanError> {
-        let begun = Instant::now();
         let plannable: Vec<bool> = self.members.iter().map(|member| self.is_plannable(member)).collect();
         let all: Vec<f64> = plannable.iter().map(|&can| if can { 1.0 } else { 0.0 }).collect();
         if let Some(plan) = self.solve(&all, DeviceMoves::Allowed, QuotaRule::Held).await? {
             let plan = self.without_small_gains(plan, &all).await;
-            return Ok(JointAnswer { plan, parts: all });
+            return Ok(JointAnswer { plan, parts: all, plannable });
         }
-        let mut found: Option<JointAnswer> = None;
+        let mut found: Option<Plan> = None;
         let mut parts = vec![0.0; self.members.len()];
         let levels: BTreeSet<usize> = self.members.iter().map(|member| member.level).collect();
         for level in levels {
             let own: Vec<usize> = (0..parts.len()).filter(|&m| plannable[m] && self.members[m].level == level).collect();
             let is_known = with_part(&parts, &own, 1.0) == all;
             let powers = PowerRange { too_high: if is_known { 0 } else { -1 }, low_enough: LOWER_STEPS_MAX + 1 };
-            let Some(together) = self.raise(&own, &parts, powers, begun).await? else { continue };
+            let Some(together) = self.raise(&own, &parts, powers).await? else { continue };
             let power = together.power;
-            parts.clone_from(&together.answer.parts);
-            found = Some(together.answer);
+            parts = together.parts;
+            found = Some(together.plan);
             let units = self.units(&own);
             // what a quota takes from the pipelines of its project, others do not lose
             for unit in units.iter().filter(|_| power > 0 && units.len() > 1) {
                 let powers = PowerRange { too_high: -1, low_enough: power };
-                if let Some(alone) = self.raise(unit, &parts, powers, begun).await? {
-                    parts.clone_from(&alone.answer.parts);
-                    found = Some(alone.answer);
+                if let Some(alone) = self.raise(unit, &parts, powers).await? {
+                    parts = alone.parts;
+                    found = Some(alone.plan);
                 }
             }
         }
-        found.ok_or(JointPlanError::NotFound)
+        let plan = found.ok_or(JointPlanError::NotFound)?;
+        Ok(JointAnswer { plan, parts, plannable })
     }
 
     /// The plan with the highest part of these members' demands, the least power within the range; the other parts stay.
@@ -168,17 +196,16 @@ impl JointRequest<'_> {
         members: &[usize],
         parts: &[f64],
         powers: PowerRange,
-        begun: Instant,
     ) -> Result<Option<RaisedParts>, JointPlanError> {
         let PowerRange { mut too_high, mut low_enough } = powers;
         let mut found = None;
         let mut next = if too_high < 0 { 0 } else { i32::midpoint(too_high, low_enough) };
-        while too_high + 1 < low_enough && begun.elapsed() < TIME_ALL {
+        while too_high + 1 < low_enough && !self.limits.are_over() {
             let tried = with_part(parts, members, LOWER_BY.powi(next));
             match self.solve(&tried, DeviceMoves::Allowed, QuotaRule::Held).await? {
                 Some(plan) => {
                     low_enough = next;
-                    found = Some(RaisedParts { answer: JointAnswer { plan, parts: tried }, power: next });
+                    found = Some(RaisedParts { plan, parts: tried, power: next });
                 }
                 None => too_high = next,
             }
@@ -206,6 +233,9 @@ impl JointRequest<'_> {
     /// The devices that the members of a room need at their whole demands, without the room's quota and without other
     /// pipelines. `None` if the devices do not suffice even so.
     pub(super) async fn need_of(&self, room: &ProjectRoom) -> Option<DeviceCounts> {
+        if self.limits.are_over() {
+            return None;
+        }
         let part = |(m, member): (usize, &JointMember<'_>)| {
             if room.members.contains(&m) && self.is_plannable(member) { 1.0 } else { 0.0 }
         };
@@ -238,7 +268,7 @@ impl JointRequest<'_> {
         for _ in 0..RAISES_MAX {
             let plan = self.solve_specs(&chosen, specs.clone(), moves, quotas).await?;
             let is_raised = plan.as_ref().is_some_and(|plan| self.raise_for_zones(&chosen, plan, &mut specs));
-            if !is_raised {
+            if !is_raised || self.limits.are_over() {
                 return Ok(plan);
             }
         }
@@ -278,7 +308,7 @@ impl JointRequest<'_> {
         })?;
         let solved = jobs::solve(SolveRequest {
             problem,
-            options: PlanOptions { time_limit_s: TIME_LIMIT_S, gap: GAP, ..PlanOptions::default() },
+            options: PlanOptions { time_limit_s: self.limits.each_s, gap: GAP, ..PlanOptions::default() },
             traces: Vec::new(),
             cancel: self.cancel.clone(),
             explain: ExplanationDepth::Brief,

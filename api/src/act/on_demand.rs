@@ -25,6 +25,8 @@ use uuid::Uuid;
 
 /// The kind of an event about replicas for requests.
 const ON_DEMAND_EVENT: &str = "on-demand";
+/// Most wants that are answered in one turn of the leader: each may make a target.
+const WANTS_PER_TURN_MAX: usize = 16;
 /// Pause between two looks at settings and idle replicas.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
@@ -107,7 +109,10 @@ impl OnDemandLoads {
     }
 
     async fn take_step(&mut self, fleet: &Fleet) -> Result<(), ApplyError> {
-        for want in self.take_wants().await? {
+        let mut wants = self.take_wants().await?;
+        // The others follow at the next turn.
+        self.postponed = wants.split_off(wants.len().min(WANTS_PER_TURN_MAX));
+        for want in wants {
             self.answer(fleet, want).await?;
         }
         if self.looked_at.is_none_or(|last| last.elapsed() >= LOOK_EVERY) {
@@ -120,6 +125,9 @@ impl OnDemandLoads {
 
     async fn take_wants(&mut self) -> Result<Vec<VariantWantRow>, ApplyError> {
         let mut wants = std::mem::take(&mut self.postponed);
+        if wants.len() >= WANTS_PER_TURN_MAX {
+            return Ok(wants);
+        }
         let mut db = self.app.pool.acquire().await?;
         if store::wants::is_any(&mut db).await? {
             let mut tx = db.begin().await?;
@@ -198,6 +206,9 @@ impl OnDemandLoads {
             }
             Ok(false) => self.note_refusal(of, &want, missing, &WantRefusal::Room(names)).await,
             Err(ApplyError::Held(_)) => self.note_refusal(of, &want, missing, &WantRefusal::Held).await,
+            Err(error @ ApplyError::Quota(_)) => {
+                self.note_refusal(of, &want, missing, &WantRefusal::Quota(error.to_string())).await
+            }
             Err(ApplyError::Stale(_)) => {
                 self.postponed.push(want);
                 Ok(())
@@ -249,8 +260,10 @@ impl OnDemandLoads {
             let settings = of.on_demand(name).cloned().unwrap_or_default();
             let idle = self.watch.idle(Instant::now(), name, &settings, &of.placement, &used);
             if !idle.is_empty() {
-                // Another target was made: the others follow at the next look.
-                return self.unload(fleet, &of, name, &settings, &idle).await;
+                // After another target the others follow at the next look.
+                if self.unload(fleet, &of, name, &settings, &idle).await? == UnloadOutcome::TargetChanged {
+                    return Ok(());
+                }
             }
         }
         Ok(())
@@ -263,15 +276,19 @@ impl OnDemandLoads {
         pipeline: &str,
         settings: &OnDemandSpec,
         idle: &[IdleReplica],
-    ) -> Result<(), ApplyError> {
+    ) -> Result<UnloadOutcome, ApplyError> {
         let groups: Vec<u64> = idle.iter().map(|replica| replica.group).collect();
         let names = described(&of.groups(&groups));
         let reason = format!("no request of {pipeline} has used {names} for {} s", settings.idle_s);
         let change = OnDemandChange::Unload(idle.iter().map(|replica| replica.replica).collect());
         match self.change_target(fleet, of, change, reason.clone(), vec![pipeline.to_owned()]).await {
-            Ok(true) => self.note(pipeline, &json!({"change": "unloaded", "groups": names, "reason": reason})).await,
+            Ok(true) => {
+                self.note(pipeline, &json!({"change": "unloaded", "groups": names, "reason": reason})).await?;
+                Ok(UnloadOutcome::TargetChanged)
+            }
             // The next look tries again.
-            Ok(false) | Err(ApplyError::Stale(_) | ApplyError::Held(_)) => Ok(()),
+            Err(ApplyError::Stale(_)) => Ok(UnloadOutcome::TargetChanged),
+            Ok(false) | Err(ApplyError::Held(_)) => Ok(UnloadOutcome::Unchanged),
             Err(error) => Err(error),
         }
     }
@@ -321,6 +338,15 @@ impl OnDemandLoads {
         store::events::insert(&mut tx, ON_DEMAND_EVENT, pipeline, facts).await?;
         Ok(tx.commit().await?)
     }
+}
+
+/// The target after replicas were to be unloaded.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum UnloadOutcome {
+    /// Another one is in force.
+    TargetChanged,
+    /// The same one is.
+    Unchanged,
 }
 
 /// The facts of an event about a want.

@@ -19,6 +19,8 @@ use crate::decide::replan::{OnBetterPlan, ReplanInput};
 use crate::decide::shares::AlternativePlan;
 use crate::store::{self, holds::HoldRow};
 use apportion_wire::PipelineSpec;
+use std::collections::BTreeSet;
+use std::time::Instant;
 use uuid::Uuid;
 
 /// The results of a round: names of pipelines.
@@ -52,7 +54,8 @@ pub async fn run_round(
     let (in_force, live) = (parts.iter().map(|p| &p.part).collect(), fleet.counts());
     let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
     let (wishes, hardware, teams, live) = (free.clone(), &hardware, &teams, &live);
-    let division = DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices };
+    let division =
+        DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices, begun: Instant::now() };
     let alternatives = division.alternatives().await;
     let verdicts = plan_by_levels(&division, round).await;
     let mut replacements: Vec<DecidedReplacement<'_>> = Vec::new();
@@ -138,7 +141,21 @@ impl Deployment<'_> {
             heeds_holds_of: replaced,
             lease: Some(self.round.lease),
         };
-        apply_to(self.app, &proposal, Some(&self.fleet.numbers())).await.map(|_| ())
+        self.apply(proposal).await
+    }
+
+    /// Applies a proposal. A newer target with the same plans has other replicas or peers only, so it is no obstacle.
+    async fn apply(&self, mut proposal: Proposal) -> Result<(), ApplyError> {
+        let set = |plans: &[Uuid]| plans.iter().copied().collect::<BTreeSet<Uuid>>();
+        loop {
+            let applied = apply_to(self.app, &proposal, Some(&self.fleet.numbers())).await;
+            let Err(ApplyError::Stale(generation)) = applied else { return applied.map(|_| ()) };
+            let current = store::target::get(&mut *self.app.pool.acquire().await?).await?;
+            if set(&current.plans) != set(&self.plans) {
+                return Err(ApplyError::Stale(generation));
+            }
+            proposal.replaces = Some(current.generation);
+        }
     }
 
     /// Stores the decision about a plan that was deployed, or that was not because of an error.

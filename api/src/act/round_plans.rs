@@ -43,6 +43,9 @@ async fn plan_on(input: &DivisionInput<'_>, at: usize, devices: &DeviceCounts, r
 /// The devices of a pipeline with all those of lower levels, as far as its project's quota goes; `None` if there are no
 /// more.
 fn with_devices_of_lower_levels(input: &DivisionInput<'_>, shares: &[PipelineShare], at: usize) -> Option<DeviceCounts> {
+    if (0..shares.len()).all(|other| input.level(other) <= input.level(at)) {
+        return None;
+    }
     let mut pool = input.pool();
     for other in (0..shares.len()).filter(|&other| other != at && input.level(other) <= input.level(at)) {
         pool.take_all(other, &shares[other].devices);
@@ -114,6 +117,7 @@ mod tests {
                 live: &live,
                 cancel: &cancel,
                 devices: &[],
+                begun: std::time::Instant::now(),
             };
             let mut shares = [3, 2, 3, 2].map(|count| PipelineShare { devices: devices(count), note: String::new() });
             assert_eq!(with_devices_of_lower_levels(&input, &shares, 0), Some(devices(most)), "{members:?}");

@@ -18,7 +18,7 @@ use crate::decide::shares::devices_of;
 use crate::store::{self, Time, hardware::HardwareRow};
 use apportion_domain::PipelinePlan;
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Plans every pipeline of the round that may be deployed for the devices in reach, and stores the devices that it wants. A
 /// pipeline without such a plan keeps its wants. Nothing happens if no hardware type has a substrate.
@@ -56,6 +56,7 @@ pub(super) async fn note_wanted(
         measured,
         cancel,
         devices,
+        begun: Instant::now(),
     };
     for (wish, share) in free.iter().zip(divide_devices(&input).await) {
         // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age

@@ -44,6 +44,12 @@ impl AgentSignature {
         let (peer, process_id, zone) = (agent.peer.clone(), agent.process_id.clone(), agent.zone.clone());
         Self { peer, process_id, is_cordoned: agent.is_cordoned, zone }
     }
+
+    /// The same agent if none of its devices measured for a profile job.
+    #[must_use]
+    pub fn without_claims(&self) -> Self {
+        Self { peer: v1::Peer { measured: Vec::new(), ..self.peer.clone() }, ..self.clone() }
+    }
 }
 
 impl Fleet {

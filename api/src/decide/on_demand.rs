@@ -228,6 +228,9 @@ pub enum WantRefusal {
     /// The budget of loads is used up.
     #[error("{0} replicas were loaded for requests in the last minute: expected at most loads_per_minute_max {1}")]
     Budget(usize, u32),
+    /// The quota of the pipeline's project is used up.
+    #[error("{0}")]
+    Quota(String),
     /// No device has room.
     #[error("no free device has room for {0}")]
     Room(String),

@@ -15,6 +15,8 @@ use utoipa::ToSchema;
 
 /// Largest batch of a profile job.
 pub const JOB_BATCH_MAX: u32 = 1_024;
+/// Most profile jobs that wait or run at a time.
+pub const PROFILE_JOBS_OPEN_MAX: i64 = 100;
 /// Most batch sizes that a request may list.
 pub const JOB_BATCHES_MAX: usize = 32;
 /// Most variants, hardware types or shapes that a request may list.

@@ -7,7 +7,7 @@ use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
-use crate::decide::profile_job::ProfileJobRequest;
+use crate::decide::profile_job::{PROFILE_JOBS_OPEN_MAX, ProfileJobRequest};
 use crate::store::device_claims::{self, ClaimRow};
 use crate::store::idempotency::KeyedRequest;
 use crate::store::profile_jobs::{self as rows, NewProfileJob, ProfileJobFilter, ProfileJobRow, ProfilePointRow};
@@ -20,9 +20,6 @@ use serde::{Deserialize, Serialize};
 use std::collections::BTreeSet;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
-
-/// Most profile jobs that wait or run at a time.
-pub const PROFILE_JOBS_OPEN_MAX: i64 = 100;
 
 /// A profile job in a list.
 #[derive(Clone, Debug, Serialize, ToSchema)]

@@ -175,7 +175,7 @@ impl Chooser {
         match selector.select_among(now, query, rows, LoadRule::WhenMissing, has_all) {
             VariantSelection::Serve { variant, .. } => {
                 let choice = &choices[variant as usize];
-                let regret_nano = (selector.regret(query, variant) * 1e9) as u64;
+                let regret_nano = (selector.regret(query, variant, has_all) * 1e9) as u64;
                 let (groups, variants) = (choice.groups.clone(), variant_names(of, choice));
                 Ok(ChosenVariants { groups, variants, accuracy: choice.accuracy, regret_nano })
             }

@@ -105,6 +105,12 @@ impl Measurer {
         }
     }
 
+    /// Forgets all orders: another database numbers its claims anew.
+    pub(super) fn forget(&mut self) {
+        self.stop(u64::MAX);
+        self.told.send_replace(None);
+    }
+
     /// A replica comes to this device: what is measured there ends.
     pub(super) fn yield_device(&mut self, device: u32) {
         let is_at_work = |last: &LastOrder| last.device == device && !last.is_stopped.load(Ordering::Relaxed);

@@ -42,7 +42,7 @@ const ROUNDS_MAX: u32 = 16;
 /// Events, and requests, that wait for the loop.
 const INBOX_MAX: usize = 65_536;
 /// Wants that wait for the control stream. Beyond them the oldest are forgotten: requests that wait say them again.
-const WANTS_MAX: usize = 64;
+const WANTS_MAX: usize = 16;
 /// How often time passes for the node.
 const TICK: Duration = Duration::from_millis(20);
 /// How often readiness is said again, lest a lost message mislead a sender for long.
@@ -314,6 +314,10 @@ impl Loop {
                 if let Some(number) = self.welcomed.filter(|number| *number != self.agent) {
                     self.agent = number;
                     self.feed(NodeEvent::AgentNumber(number));
+                }
+                let incarnation = |target: &v1::Target| target.fence.map(|fence| fence.incarnation);
+                if self.target.as_ref().is_some_and(|last| incarnation(last) != incarnation(&target)) {
+                    self.measurer.forget();
                 }
                 self.set_link_keys(&target);
                 self.peers.set(&layout.agents, self.agent);

@@ -6,6 +6,7 @@
 use crate::backend::{Backend, BackendError, BackendKind, BackendLoader, ReplicaVariant};
 use crate::causes::describe;
 use crate::parts::contained;
+use apportion_domain::VariantRuntime;
 use apportion_node::replica_event::{BatchFault, ReplicaEvent};
 use apportion_node::tensor::{Tensor, zero_row};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
@@ -62,8 +63,9 @@ impl Slot {
     ) -> std::io::Result<Slot> {
         let (batches, inbox) = mpsc::channel();
         let loaded = Loaded::default();
-        // Another server's answer is never quick, whatever the profile says.
-        let slow_runs = if loader.kind() == BackendKind::Remote { SLOW_RUNS_MAX } else { 0 };
+        // The answer of another server or process is never quick, whatever the profile says.
+        let is_elsewhere = loader.kind() == BackendKind::Remote || wanted.group.runtime == VariantRuntime::Python;
+        let slow_runs = if is_elsewhere { SLOW_RUNS_MAX } else { 0 };
         let of_thread = loaded.clone();
         std::thread::Builder::new().name(name).spawn(move || serve(&wanted, &loader, &of_thread, &inbox, &report))?;
         Ok(Slot { loaded, batches, slow_runs })

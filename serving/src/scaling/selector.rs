@@ -286,10 +286,11 @@ impl Selector {
     /// The price of a query on a variant beyond that on the cheapest registered variant which does what the query needs:
     /// what it costs that the cheapest one is busy, disturbed or not loaded.
     #[must_use]
-    pub fn regret(&self, asked: QueryNeeds, chosen: u32) -> f64 {
+    pub fn regret(&self, asked: QueryNeeds, chosen: u32, among: impl Fn(u32) -> bool) -> f64 {
         let QueryNeeds::Needs { application, accuracy, latency, price } = asked else { return 0.0 };
         let needs = Needs { application: application as usize, accuracy, latency, price };
-        let best = self.by_price.get(needs.application).and_then(|list| list.iter().find(|c| c.fits(&needs)));
+        let list = self.by_price.get(needs.application);
+        let best = list.and_then(|list| list.iter().find(|c| c.fits(&needs) && among(c.variant)));
         let paid = self.variants.get(chosen as usize).map(|v| v.registered.query_price());
         best.zip(paid).map_or(0.0, |(best, paid)| (paid - best.price).max(0.0))
     }

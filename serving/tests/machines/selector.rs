@@ -98,8 +98,9 @@ fn a_price_is_a_need_like_another() {
     assert!(matches!(selector.select(T0, at_most(f64::INFINITY)), VariantSelection::Serve { variant: 1, .. }));
     assert_eq!(selector.select(T0, at_most(1.01 * of_two)), VariantSelection::NoRoom { variant: 2 });
     let any = at_most(f64::INFINITY);
-    assert!((selector.regret(any, 1) - (of_one - of_two)).abs() < 1e-15);
-    assert_eq!(selector.regret(any, 2), 0.0);
+    assert!((selector.regret(any, 1, |_| true) - (of_one - of_two)).abs() < 1e-15);
+    assert_eq!(selector.regret(any, 2, |_| true), 0.0);
+    assert_eq!(selector.regret(any, 1, |variant| variant == 1), 0.0, "no other one is allowed");
 }
 
 #[test]

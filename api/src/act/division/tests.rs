@@ -61,6 +61,7 @@ async fn shares_in_zones(
         measured: &measured,
         cancel: &cancel,
         devices,
+        begun: Instant::now(),
     };
     divide_devices(&input).await
 }
@@ -265,6 +266,7 @@ async fn the_work_is_that_of_the_corrected_profile() {
         measured: &measured,
         cancel: &cancel,
         devices: &[],
+        begun: Instant::now(),
     };
     assert_eq!(of_type(&divide_devices(&input).await, "x"), [7, 3]);
 }

@@ -37,6 +37,13 @@ struct Signature {
     failed: BTreeSet<u64>,
 }
 
+impl Signature {
+    /// The same fleet if no device measured for a profile job.
+    fn without_claims(&self) -> Self {
+        Self { agents: self.agents.iter().map(AgentSignature::without_claims).collect(), failed: self.failed.clone() }
+    }
+}
+
 /// The leader's view of the fleet.
 pub(super) struct FleetWatch {
     app: App,
@@ -159,6 +166,8 @@ impl FleetWatch {
     ) -> Result<Option<String>, ApplyError> {
         let (is_first, has_target) = (self.signature.is_none(), target.generation > 0);
         let is_failure = self.signature.as_ref().is_some_and(|known| known.agents == signature.agents);
+        let is_claim = !is_failure
+            && self.signature.as_ref().is_some_and(|known| known.without_claims() == signature.without_claims());
         let why = if is_failure { "replicas have failed, or come up again" } else { "the fleet has changed" };
         self.fleet = fleet;
         let mut broken = Vec::new();
@@ -168,8 +177,9 @@ impl FleetWatch {
             if !applied.shortages.is_empty() {
                 tracing::warn!(missing = describe(&applied.shortages), "the target is not complete");
             }
-            if is_failure && broken.is_empty() {
-                // Other devices have taken over the failed replicas: the plan is as good as before.
+            if is_claim || (is_failure && broken.is_empty()) {
+                // Other devices have taken over the failed replicas, or a device without replicas measures: the plan is as
+                // good as before.
                 self.signature = Some(signature);
                 return Ok(None);
             }

@@ -8,7 +8,8 @@ use crate::decide::drift::{FigureKind, ProfileDrift};
 use crate::decide::fleet::Fleet;
 use crate::decide::placement::{Device, Placement};
 use crate::decide::profile_job::{
-    ClaimedPlace, JobPoint, ProfileJobRequest, choose_device, is_measured_again, next_order, parts_on,
+    ClaimedPlace, JobPoint, PROFILE_JOBS_OPEN_MAX, ProfileJobRequest, choose_device, is_measured_again, next_order,
+    parts_on,
 };
 use crate::store::device_claims::{self as claims, ClaimRow, NewClaim};
 use crate::store::profile_jobs::{self as jobs, NewProfileJob, ProfileJobRow};
@@ -200,6 +201,11 @@ impl ProfilingWatch {
             ProfileJobRequest::of_variant(&drift.pipeline, &drift.figure.task, &drift.figure.variant, &drift.figure.at);
         let mut tx = db.begin().await?;
         fence(&mut tx, self.lease).await?;
+        jobs::lock(&mut tx).await?;
+        if jobs::count_open(&mut tx).await? >= PROFILE_JOBS_OPEN_MAX {
+            // The next look tries again.
+            return Ok(());
+        }
         let new = NewProfileJob {
             id: Uuid::now_v7(),
             pipeline: drift.pipeline.clone(),

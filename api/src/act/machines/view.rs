@@ -85,6 +85,8 @@ pub(super) struct MachinesView {
     needed: BTreeMap<String, u32>,
     /// Devices of live agents without a machine, by type.
     others: BTreeMap<String, u32>,
+    /// Devices of live agents that measure for profile jobs, by type: no plan has them.
+    measuring: BTreeMap<String, u32>,
 }
 
 impl MachinesView {
@@ -103,10 +105,14 @@ impl MachinesView {
         for agent in agents.iter().filter(|agent| agent.state == AgentState::Live && !names.contains(agent.name.as_str())) {
             *others.entry(agent.hardware.clone()).or_default() += u32::try_from(agent.devices).unwrap_or(0);
         }
+        let mut measuring: BTreeMap<String, u32> = BTreeMap::new();
+        for agent in agents.iter().filter(|agent| agent.state == AgentState::Live) {
+            *measuring.entry(agent.hardware.clone()).or_default() += agent.measured.len() as u32;
+        }
         let ours = agents.iter().filter(|agent| names.contains(agent.name.as_str()));
         let agents = ours.map(|row| (row.name.clone(), machine_agent(row, &placed))).collect();
         let needed = devices_needed(&wants, &in_force.devices);
-        Ok(Self { now: since_epoch(now()), rows, agents, types, needed, others })
+        Ok(Self { now: since_epoch(now()), rows, agents, types, needed, others, measuring })
     }
 
     /// The rows of a substrate's machines, as decisions take them.
@@ -141,7 +147,8 @@ impl MachinesView {
             let hazard_per_hour = row.and_then(|row| row.hazard_per_hour).unwrap_or(0.0);
             let needed = self.needed.get(&hardware).copied().unwrap_or(0);
             HardwareFacts {
-                wanted: with_losses(needed, hazard_per_hour, provision),
+                wanted: with_losses(needed, hazard_per_hour, provision)
+                    .saturating_add(self.measuring.get(&hardware).copied().unwrap_or(0)),
                 others: self.others.get(&hardware).copied().unwrap_or(0),
                 count_max,
                 devices_each: each.unwrap_or(1),
@@ -206,6 +213,6 @@ fn machine_agent(row: &AgentRow, placed: &BTreeSet<u64>) -> MachineAgent {
         is_live,
         silent_for: if is_live { Duration::ZERO } else { (now() - row.seen_at).to_std().unwrap_or_default() },
         // What a lost agent said last says nothing.
-        is_used: placed.contains(&(row.number as u64)) || (is_live && has_replicas),
+        is_used: placed.contains(&(row.number as u64)) || (is_live && (has_replicas || !row.measured.is_empty())),
     }
 }

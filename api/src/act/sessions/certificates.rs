@@ -65,7 +65,7 @@ pub(super) async fn check_shown(
 }
 
 /// The authorities, once there are some.
-async fn wait_for_authorities(app: &App) -> Option<Arc<FleetAuthorities>> {
+pub(super) async fn wait_for_authorities(app: &App) -> Option<Arc<FleetAuthorities>> {
     let mut authorities = app.authorities.subscribe();
     let found = tokio::time::timeout(AUTHORITY_WAIT_MAX, authorities.wait_for(Option::is_some)).await;
     found.ok()?.ok()?.clone()

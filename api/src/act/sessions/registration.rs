@@ -74,6 +74,10 @@ pub(super) async fn register(
 ) -> Result<RegisteredAgent, RegisterError> {
     check_fields(app, &register)?;
     let request = certificate_request(app, &register)?;
+    if shown.is_some() && app.agent_security.certificates != AgentCertificateRule::Off {
+        // The part that reads the authorities needs a connection too, so none is held meanwhile.
+        wait_for_authorities(app).await.ok_or(RegisterError::NoAuthority)?;
+    }
     let mut tx = app.pool.begin().await?;
     check_name(app, &mut tx, &register).await?;
     let admission = check_shown(app, &mut tx, shown, &register.name).await?;

@@ -139,8 +139,8 @@ pub(super) fn pad(step: &PadStep, of: &Tensor) -> Result<Tensor, TransformFault>
     let each = bytes_at(of, axis);
     let mut element = Vec::new();
     Number::Real(step.value).write(of.datatype, &mut element);
-    let outers: usize = shape[..axis].iter().product();
-    // Without rows the other sizes may be any, and nothing is filled.
+    // Without bytes the sizes may be any, and nothing is filled.
+    let outers: usize = if bytes == 0 { 0 } else { shape[..axis].iter().product() };
     let missing = if outers == 0 { 0 } else { (length - had) * each / of.datatype.size() };
     let filling = element.repeat(missing);
     let mut data = Vec::with_capacity(bytes);
@@ -158,7 +158,9 @@ pub(super) fn slice(step: &SliceStep, of: &Tensor) -> Tensor {
     let mut shape = of.shape.clone();
     shape[axis] = until - from;
     let mut data = Vec::new();
-    for outer in 0..shape[..axis].iter().product::<usize>() {
+    // Without bytes the sizes may be any, and there is nothing to copy.
+    let outers = if of.data.is_empty() { 0 } else { shape[..axis].iter().product::<usize>() };
+    for outer in 0..outers {
         let start = outer * had;
         data.extend_from_slice(&of.data[(start + from) * each..(start + until) * each]);
     }

@@ -128,6 +128,9 @@ impl Canvas {
 
     /// Adds a picture: this region of another one.
     fn add(&mut self, from: Pixels<'_>, region: Region) {
+        if self.grid.elements() == 0 {
+            return;
+        }
         let start = self.data.len();
         let fill = self.fill;
         (0..self.grid.elements()).for_each(|_| push_value(self.datatype, fill, &mut self.data));

@@ -5,7 +5,7 @@
 
 use super::fault::{GLUE_ROWS_MAX, TransformFault, bytes_of};
 use crate::tensor::{Datatype, Tensor, concatenate, holds};
-use apportion_domain::transform::{RowType, RowTypes};
+use apportion_domain::transform::{CHILD, RowType, RowTypes};
 use std::collections::BTreeMap;
 
 /// A tensor, and the level of the rows that it has.
@@ -107,9 +107,9 @@ impl RowSet {
         self.variables.insert(tensor.name.clone(), Variable { tensor, level });
     }
 
-    /// Forgets all tensors but these.
+    /// Forgets all tensors but these, and the one that says where rows go: no step names it.
     pub(super) fn keep(&mut self, names: &[String]) {
-        self.variables.retain(|name, _| names.contains(name));
+        self.variables.retain(|name, _| name == CHILD || names.contains(name));
     }
 
     /// From now on there are other rows: each comes from the present row that `sources` names.

@@ -153,7 +153,8 @@ fn measure(
     *loaded = Some(variant);
     let Some(times) = timed else { return Ok(None) };
     let point = fit_profile(&[times], 1.0).remove(0);
-    Ok(Some(measurement(&point, DeviceProvenance::of(loader, work.device))))
+    let provenance = contained(|| DeviceProvenance::of(loader, work.device)).unwrap_or_default();
+    Ok(Some(measurement(&point, provenance)))
 }
 
 fn load(loader: &BackendLoader, emulation: Emulation, work: &PointWork) -> Result<LoadedVariant, PointError> {

@@ -11,7 +11,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, ExitStatus, Stdio};
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
@@ -60,6 +60,8 @@ pub(super) struct StageProcess {
     outputs: File,
     timeout: Duration,
     batch: u64,
+    /// Whether it has been waited for.
+    is_reaped: bool,
 }
 
 fn shared_file() -> Result<tempfile::NamedTempFile, StageError> {
@@ -104,6 +106,7 @@ impl StageProcess {
             outputs: batch_outputs,
             timeout,
             batch: 0,
+            is_reaped: false,
         };
         reader.and(logger).map_err(failed)?;
         let greeting = started.answer(START_WAIT_MAX)?;
@@ -128,11 +131,21 @@ impl StageProcess {
 
     /// How the process has ended. It has closed its output, so it ends at once or is made to.
     fn ended(&mut self) -> StageError {
-        let _ended = self.child.kill();
-        match self.child.wait() {
+        match self.end() {
             Ok(status) => StageError::Ended(status.to_string()),
             Err(error) => StageError::Ended(error.to_string()),
         }
+    }
+
+    /// Ends the process, and all that it has started: they are a group of their own.
+    fn end(&mut self) -> std::io::Result<ExitStatus> {
+        if !self.is_reaped {
+            kill_group(&self.child);
+        }
+        // Of one that has been waited for, this is the status again.
+        let status = self.child.wait();
+        self.is_reaped = true;
+        status
     }
 
     /// Runs a batch.
@@ -149,9 +162,16 @@ impl StageProcess {
 
 impl Drop for StageProcess {
     fn drop(&mut self) {
-        // One that has ended cannot be killed, and is waited for all the same.
-        let _ended = self.child.kill();
-        let _status = self.child.wait();
+        let _status = self.end();
+    }
+}
+
+/// Kills the group of a process that has not been waited for, so no other group has its number.
+#[allow(unsafe_code)]
+fn kill_group(leader: &Child) {
+    if let Ok(number) = i32::try_from(leader.id()) {
+        // SAFETY: the call takes two numbers.
+        unsafe { libc::kill(-number, libc::SIGKILL) };
     }
 }
 

@@ -124,7 +124,8 @@ impl WaitingRequests {
         if let Some(why) = why_not {
             return Err(TurnedAway { caller: arrival.caller, why: format!("{variants} would do, and {why}") });
         }
-        let longest_ns = (LOADS * load_ns.min(WAIT_NS_MAX) + UNANSWERED_NS + of.patience_ns).min(WAIT_NS_MAX);
+        let loads_ns = LOADS * load_ns.min(WAIT_NS_MAX) + UNANSWERED_NS;
+        let longest_ns = loads_ns.saturating_add(of.patience_ns).min(WAIT_NS_MAX);
         let until_ns = now_ns.saturating_add(timeout_ns.min(longest_ns));
         self.waiting.push(WaitingRequest { arrival, groups, variants, arrived_ns: now_ns, until_ns });
         Ok(())
