@@ -1,6 +1,6 @@
 //! Which agents may register, and under which identity?
 
-use super::certificates::{ShownError, StreamAdmission, check_shown};
+use super::certificates::{ShownError, StreamAdmission, check_shown, wait_for_authorities};
 use crate::app::agent_security::AgentCertificateRule;
 use crate::app::counts;
 use crate::app::fleet_authorities::CertifiedAgent;
