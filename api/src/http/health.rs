@@ -34,7 +34,11 @@ pub async fn readyz(app: web::Data<App>) -> HandlerResult {
     wrong.extend(
         silent.iter().map(|(part, since)| format!("part {} was last alive {} s ago", part.name(), since.as_secs())),
     );
-    let read = async { store::is_read_only(&mut *app.pool.acquire().await?).await };
+    let read = async {
+        let mut db = app.pool.acquire().await?;
+        store::target::get(&mut db).await?;
+        store::is_read_only(&mut db).await
+    };
     match tokio::time::timeout(DATABASE_MAX, read).await {
         Ok(Ok(false)) => {}
         Ok(Ok(true)) => wrong.push("the database is read-only".into()),
