@@ -11,6 +11,8 @@ use std::time::Duration;
 const DAY_S: u64 = 24 * 3_600;
 /// Bytes of a signature of P-256 in a request, with its head.
 const SIGNATURE_BYTES_MAX: usize = 75;
+/// Bytes of the name of the signature's algorithm. They are not signed.
+const ALGORITHM_BYTES: usize = 12;
 
 fn now_s() -> u64 {
     UnixTime::now().as_secs()
@@ -160,8 +162,8 @@ fn malformed_requests_are_refused() {
         let refused = SigningRequest::read(&vec![0; bytes]).expect_err("a bound");
         assert!(matches!(refused, IssueError::RequestBytes(found) if found == bytes), "{refused}");
     }
-    // Each byte before the signature is signed, or says which parts there are. The last one is the signature's.
-    for at in (0..request.len() - SIGNATURE_BYTES_MAX).chain([request.len() - 1]) {
+    // Each of these bytes is signed, or says which parts there are. The last one is the signature's.
+    for at in (0..request.len() - SIGNATURE_BYTES_MAX - ALGORITHM_BYTES).chain([request.len() - 1]) {
         let mut changed = request.clone();
         changed[at] ^= 1;
         assert!(SigningRequest::read(&changed).is_err(), "byte {at} of {}", request.len());

@@ -52,8 +52,10 @@ export function factList(facts) {
  */
 export function pipelineTabs(view, names, current) {
   if (names.length < 2) return null;
-  const tab = (name) =>
-    h("li", { "data-key": name }, h("a", { href: link(view, name), "aria-current": name === current ? "page" : null }, name));
+  const tab = (name) => {
+    const mark = name === current ? "page" : null;
+    return h("li", { "data-key": name }, h("a", { href: link(view, name), "aria-current": mark }, name));
+  };
   return h("nav", { "aria-label": "Pipelines" }, h("ul", null, names.map(tab)));
 }
 

@@ -94,7 +94,7 @@ def read_inputs(np, shared, heads):
             array = np.empty(shape, dtype)
             if size:
                 array = np.frombuffer(whole, dtype, size // dtype.itemsize, start).reshape(shape)
-                array.flags.writeable = False
+            array.flags.writeable = False
         inputs[head["name"]] = array
     return inputs
 

@@ -306,7 +306,7 @@ hourly    all       hold    every 3600 s                never                   
         let other = json!({"name": "team-b", "priority": 0, "quota": {"cost_per_hour": 3}});
         let expected = "\
 project  priority  devices max             cost per hour max
-team-a         10  2 a100, 4 t4, 5 in all               12.5
+team-a         10  2 a100, 4 t4, 5 in all              12.50
 team-b          0  -                                       3
 ";
         assert_eq!(table(&PROJECTS, &[team, other]), expected);
