@@ -1,6 +1,6 @@
 //! One round of replanning: all pipelines are planned on their devices, and one target deploys the new plans.
 //!
-//! [`super::division`] divides the devices, [`super::round_plans`] plans each pipeline, and [`super::replan`] decides about
+//! `division` divides the devices, `round_plans` plans each pipeline, and [`super::replan`] decides about
 //! the plan in force.
 
 use super::apply::{ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence};
