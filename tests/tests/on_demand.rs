@@ -9,7 +9,7 @@ const AGENTS: usize = 3;
 const DIGEST: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const VARIANTS: [Variant<'static>; 2] = [("small", DIGEST, 0.8), ("large", DIGEST, 0.95)];
 
-/// The profile: one device serves the load with the small variant, and three would have to serve it with the large one.
+/// The profile: the cheapest plan is one device with the small variant.
 fn profile() -> String {
     let mut csv = "pipeline,task,variant,hardware,batch_size,latency_ms,accuracy\n".to_owned();
     for (variant, accuracy, latencies_ms) in [("small", 0.8, [5.0, 8.0]), ("large", 0.95, [60.0, 200.0])] {
@@ -53,7 +53,8 @@ async fn settled(cluster: &Cluster) {
 async fn a_variant_is_loaded_for_the_requests_that_need_it() {
     let cluster = Cluster::start(AGENTS, 1).await;
     let replan = json!({"replan": {
-        "mode": "apply", "period_s": 3600.0, "min_qps": 50.0, "on_demand": {"idle_s": 3.0, "replicas_max": 1},
+        "mode": "apply", "period_s": 3600.0, "min_qps": 50.0, "objective": {"mode": "min_cost"},
+        "on_demand": {"idle_s": 3.0, "replicas_max": 1},
     }});
     cluster.register(&pipeline("digit", &VARIANTS, &replan), &profile()).await;
     let at_first = cluster.until("/v1/target", loaded).await;

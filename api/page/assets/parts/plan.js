@@ -170,7 +170,7 @@ function profiles(plan) {
     { name: "Variant", cell: (p) => `${p.task} ${p.variant}` },
     { name: "Device", cell: (p) => p.hardware },
     { name: "Measured", cell: (p) => (p.measured_at ? ago(p.measured_at) : "–"), title: "the oldest latency of the group" },
-    { name: "Interval", isNumber: true, cell: (p) => percent(p.interval), title: "the widest of a median, as a part of it" },
+    { name: "Interval", isNumber: true, cell: (p) => percent(p.interval), title: "the widest, as a part of its median" },
     { name: "Drift", isNumber: true, cell: (p) => number(p.drift), title: "measured in service over the profile" },
   ];
   return section(
