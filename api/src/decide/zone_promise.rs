@@ -71,8 +71,8 @@ impl<'a> ZonePromise<'a> {
         Some(ZoneLoss { group: group.group.clone(), replicas: group.replicas, lost, zones })
     }
 
-    /// The value of `survive` with which a plan is to be made again, because a loss takes more from one of its groups than
-    /// the `survive` with which it was made. `None`: it keeps the promise.
+    /// The `survive` with which a plan must be made again. `None`: it keeps the promise, because no loss takes more from a
+    /// group than the `survive` with which the plan was made.
     #[must_use]
     pub fn raised(&self, groups: &[Assignment], survive: u32) -> Option<u32> {
         let losses = self.losses(groups);

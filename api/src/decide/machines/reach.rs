@@ -72,9 +72,11 @@ const SPARE_FACTOR_MAX: f64 = 1.0;
 
 /// How many devices are asked for, so that those needed are there on average although machines are lost.
 ///
+/// Example: 8 devices, 0.5 losses an hour and 15 minutes give 9.
+///
 /// A machine is lost `hazard_per_hour` times an hour, and its successor comes after `provision`. So it is there for the
-/// share `1 / (1 + hazard * provision)` of the time (a renewal process that alternates), and `needed * (1 + hazard *
-/// provision)` devices are asked for. Example: 8 devices, 0.5 losses an hour and 15 minutes give 9.
+/// share `1 / (1 + hazard * provision)` of the time (an alternating renewal process). Therefore
+/// `needed * (1 + hazard * provision)` devices are asked for.
 #[must_use]
 pub fn with_losses(needed: u32, hazard_per_hour: f64, provision: Duration) -> u32 {
     let lost = (hazard_per_hour * provision.as_secs_f64() / 3_600.0).clamp(0.0, SPARE_FACTOR_MAX);

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
-/// The rule of the lease: after a fault of the leader its lease lasts for [`LEASE_TIME`] at most, another process tries to
-/// take it each [`TAKE_EVERY`], and an attempt that hangs is given up after [`ANSWER_MAX`].
+/// The rule of the lease. After a fault of the leader, its lease lasts for [`LEASE_TIME`] at most. Another process tries
+/// to take it each [`TAKE_EVERY`], and gives a hanging attempt up after [`ANSWER_MAX`].
 pub const LEADER_WITHIN: Duration =
     Duration::from_millis((LEASE_TIME.as_millis() + TAKE_EVERY.as_millis() + ANSWER_MAX.as_millis()) as u64);
 
