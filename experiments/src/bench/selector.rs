@@ -7,6 +7,7 @@
 //! of its own: it hears of the others' queries by reports only.
 
 use super::serving::{VARIANTS, draw_query, draw_variants, moment};
+use apportion_domain::nearest_rank;
 use apportion_serving::mix::SplitMix;
 use apportion_serving::selector::{QueryNeeds, RegisteredVariant, Selector, VariantSelection, WorkerMeasurement};
 use apportion_support::exit::Failure;
@@ -109,7 +110,7 @@ pub fn run(settings: &SelectorBenchSettings) -> Result<(), Failure> {
     for case in Case::ALL {
         let mut times = times_us(case, settings);
         times.sort_by(f64::total_cmp);
-        let at = |part: f64| times[((times.len() - 1) as f64 * part) as usize];
+        let at = |part: f64| nearest_rank(&times, part).expect("at least one choice was timed");
         let [median, most, worst] = [0.5, 0.999, 1.0].map(|part| number(at(part)));
         table.row(vec![case.name().to_owned(), median, most, worst]);
     }

@@ -9,6 +9,7 @@ use super::push::{chain_pipeline, chain_profiles};
 use crate::live::console::print_progress;
 use crate::live::fleet::{FleetSettings, LocalFleet};
 use anyhow::{Context, Result};
+use apportion_domain::nearest_rank;
 use apportion_support::exit::Failure;
 use apportion_support::output::{OutputFormat, TextTable, number};
 use apportion_support::pages::next_page;
@@ -166,7 +167,7 @@ impl ListReader {
             times.push(self.read(path).await?.took.as_secs_f64() * 1e3);
         }
         times.sort_by(f64::total_cmp);
-        let at = |share: f64| times[((times.len() as f64 * share) as usize).min(times.len() - 1)];
+        let at = |share: f64| nearest_rank(&times, share).expect("at least one request was sent");
         let bare = path.split("&cursor=").next().unwrap_or(path);
         Ok(StoreRequest { path: bare.to_owned(), what, entries, median_ms: at(0.5), p99_ms: at(0.99), worst_ms: at(1.0) })
     }
