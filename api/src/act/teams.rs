@@ -75,19 +75,28 @@ fn devices_of_projects(parts: &[PipelinePlan], project: impl Fn(&str) -> Option<
     used
 }
 
-/// The quotas that a target of these parts would exceed, and exceed by more than the parts in force do. So an excess that
-/// is there already may become smaller in steps.
+/// The projects with a quota.
+///
+/// # Errors
+/// The database's.
+pub(super) async fn limited_projects(db: &mut PgConnection) -> store::Result<Vec<Project>> {
+    let projects = store::projects::list(db).await?.into_iter().map(project);
+    Ok(projects.filter(|project| !project.quota.is_unlimited()).collect())
+}
+
+/// The quotas of these projects that a target of these parts would exceed, and exceed by more than the parts in force do.
+/// So an excess that is there already may become smaller in steps.
 ///
 /// # Errors
 /// The database's.
 pub(super) async fn breaches_of(
     db: &mut PgConnection,
+    projects: &[Project],
     parts: &[PipelinePlan],
     specs: &BTreeMap<String, PipelineSpec>,
     in_force: &[PipelinePlan],
 ) -> store::Result<Vec<QuotaBreach>> {
-    let projects: Vec<Project> = store::projects::list(db).await?.into_iter().map(project).collect();
-    if projects.iter().all(|project| project.quota.is_unlimited()) {
+    if projects.is_empty() {
         return Ok(Vec::new());
     }
     let hardware = store::hardware::list(db).await?.into_iter();
@@ -97,7 +106,7 @@ pub(super) async fn breaches_of(
     let asked = devices_of_projects(parts, |name| specs.get(name).map(|spec| project_of(spec).to_owned()));
     let has = devices_of_projects(in_force, |name| rows.iter().find(|row| row.pipeline == name)?.project.clone());
     let mut breaches = Vec::new();
-    for project in &projects {
+    for project in projects {
         let of = |used: &BTreeMap<String, DeviceCounts>| {
             let devices = used.get(&project.name).cloned().unwrap_or_default();
             project.quota.breaches(&project.name, &devices, &prices)
