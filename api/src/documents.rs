@@ -1,5 +1,6 @@
 //! How do stored documents become specs, profiles and problems of the domain, and back?
 
+use crate::decide::offers::Offering;
 use crate::decide::target::PipelineFacts;
 use crate::decide::tensors::TaskTensors;
 use crate::store::pipelines::PipelineRow;
@@ -7,8 +8,7 @@ use apportion_domain::transform::TaskGlue;
 use apportion_domain::{ArrivalTrace, NOTES_MAX, Problem};
 use apportion_protocol::v1;
 use apportion_wire::{
-    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, ReplanMode, TaskSpec,
-    TensorSpec,
+    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, TaskSpec, TensorSpec,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -198,7 +198,7 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
         hardware: problem.hardware.clone(),
         tensors: spec.tasks.iter().zip(spec.glue()).map(of_task).collect(),
         digests,
-        loads_on_demand: spec.replan.as_ref().is_some_and(|r| r.on_demand.is_some() && r.mode == ReplanMode::Apply.name()),
+        loads_on_demand: Offering::of(spec.replan.as_ref()) == Offering::Loaded,
         runtimes,
     })
 }

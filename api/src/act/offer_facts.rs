@@ -1,11 +1,11 @@
 //! What must a target know to offer groups to requests: settings, prices and memory?
 
-use crate::decide::offers::{OfferedPipeline, groups_on_offer};
+use crate::decide::offers::{OfferedPipeline, Offering, groups_on_offer};
 use crate::decide::on_demand::KnownMemory;
 use crate::decide::placement::{Device, GroupKey};
 use crate::decide::target::PipelineFacts;
 use crate::store::{self, PgConnection};
-use apportion_wire::{PipelineSpec, ReplanMode};
+use apportion_wire::PipelineSpec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The groups that requests of these pipelines may have loaded on these devices.
@@ -17,8 +17,7 @@ pub(super) fn offers(
     let hardware: BTreeSet<&str> = devices.iter().map(|device| device.hardware.as_str()).collect();
     let mut all = Vec::new();
     for (name, spec) in specs {
-        let is_on = |r: &apportion_wire::ReplanSpec| r.on_demand.is_some() && r.mode != ReplanMode::Off.name();
-        let Some(of) = facts.get(name).filter(|_| spec.replan.as_ref().is_some_and(is_on)) else { continue };
+        let Some(of) = facts.get(name).filter(|_| Offering::of(spec.replan.as_ref()) != Offering::None) else { continue };
         let of = OfferedPipeline { pipeline: &of.pipeline, hardware: &of.hardware, digests: &of.digests };
         all.extend(groups_on_offer(&of, &hardware));
     }

@@ -9,6 +9,7 @@ use super::offer_facts::add_registered_hardware;
 use crate::app::{App, now};
 use crate::decide::drift::PERIOD_S;
 use crate::decide::fleet::Fleet;
+use crate::decide::offers::Offering;
 use crate::decide::on_demand::{
     FreeRoom, IdleReplica, KnownMemory, OnDemandChange, OnDemandWatch, WantRefusal, WantVerdict, WantedPipeline, described,
     loaded_for_requests,
@@ -16,7 +17,7 @@ use crate::decide::on_demand::{
 use crate::decide::placement::{PlacedGroup, Placement};
 use crate::documents;
 use crate::store::{self, holds::FLEET, leases::HeldLease, wants::VariantWantRow};
-use apportion_wire::{OnDemandSpec, PipelineSpec, ReplanMode, ReplanSpec};
+use apportion_wire::{OnDemandSpec, PipelineSpec, ReplanSpec};
 use serde_json::json;
 use sqlx::Connection;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,29 +41,6 @@ pub(super) struct OnDemandLoads {
     postponed: Vec<VariantWantRow>,
     /// The settings for which a target was made last, by pipeline.
     offered: BTreeMap<String, Offering>,
-}
-
-/// What a pipeline's settings mean for its target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Offering {
-    /// Nothing is offered.
-    #[default]
-    None,
-    /// Groups are offered, and wants are only noted.
-    Noted,
-    /// Groups are offered, and loaded when they are wanted.
-    Loaded,
-}
-
-impl Offering {
-    fn of(settings: Option<&ReplanSpec>) -> Self {
-        match settings {
-            Some(replan) if replan.on_demand.is_none() || replan.mode == ReplanMode::Off.name() => Self::None,
-            Some(replan) if replan.mode == ReplanMode::Apply.name() => Self::Loaded,
-            Some(_) => Self::Noted,
-            None => Self::None,
-        }
-    }
 }
 
 /// The target in force, as far as replicas for requests depend on it.
