@@ -2,7 +2,7 @@
 //!
 //! This is the only way to a new target.
 
-use super::offer_facts::{add_registered_hardware, offers, with_registered_settings};
+use super::offer_facts::{add_registered_hardware, add_registered_settings, offers};
 use super::teams::{breaches_of, limited_projects};
 use crate::app::{App, now};
 use crate::decide::fleet::{Agent, Fleet};
@@ -476,21 +476,20 @@ async fn load_specs(
     current: &TargetRow,
     parts: &[PipelinePlan],
 ) -> Result<BTreeMap<String, PipelineSpec>, ApplyError> {
-    let in_force: BTreeMap<String, PipelineSpec> = match source {
+    let mut specs: BTreeMap<String, PipelineSpec> = match source {
         SpecSource::InForce => serde_json::from_value(current.specs.clone()).unwrap_or_default(),
         SpecSource::Registered => BTreeMap::new(),
     };
-    let mut specs = BTreeMap::new();
+    specs.retain(|name, _| parts.iter().any(|part| part.name == *name));
+    add_registered_settings(tx, &mut specs).await?;
     for part in parts {
-        let spec = match in_force.get(&part.name) {
-            Some(spec) => with_registered_settings(tx, spec).await?,
-            // The shared lock keeps the row until the target is committed.
-            None => match store::pipelines::share(tx, &part.name).await? {
-                Some(row) => documents::measured(&row)?,
-                None => return Err(ComposeError::Pipeline(part.name.clone()).into()),
-            },
-        };
-        specs.insert(part.name.clone(), spec);
+        if specs.contains_key(&part.name) {
+            continue;
+        }
+        // The shared lock keeps the row until the target is committed.
+        let row = store::pipelines::share(tx, &part.name).await?;
+        let row = row.ok_or_else(|| ComposeError::Pipeline(part.name.clone()))?;
+        specs.insert(part.name.clone(), documents::measured(&row)?);
     }
     Ok(specs)
 }

@@ -24,18 +24,27 @@ pub(super) fn offers(
     all
 }
 
-/// A spec in force with the replan settings that are registered now: they are no part of its plan.
+/// Gives specs in force the replan settings that are registered now: they are no part of a plan. The spec of a pipeline that
+/// is not registered any more stays as it is.
 ///
 /// # Errors
 /// The database's.
-pub(super) async fn with_registered_settings(db: &mut PgConnection, spec: &PipelineSpec) -> store::Result<PipelineSpec> {
-    let mut spec = spec.clone();
-    if let Some(row) = store::pipelines::get(db, &spec.name).await?
-        && let Ok(settings) = serde_json::from_value(row.spec["replan"].clone())
-    {
-        spec.replan = settings;
+pub(super) async fn add_registered_settings(
+    db: &mut PgConnection,
+    specs: &mut BTreeMap<String, PipelineSpec>,
+) -> store::Result<()> {
+    if specs.is_empty() {
+        return Ok(());
     }
-    Ok(spec)
+    let names: Vec<String> = specs.keys().cloned().collect();
+    for row in store::pipelines::replan_settings(db, &names).await? {
+        if let Some(spec) = specs.get_mut(&row.name)
+            && let Ok(settings) = serde_json::from_value(row.replan.unwrap_or_default())
+        {
+            spec.replan = settings;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the hardware types of all pipelines their registered prices. Returns the memory of devices and variants.
