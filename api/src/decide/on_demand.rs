@@ -31,11 +31,9 @@ pub fn place_with_offers(
 ) -> PlacementOutcome {
     let mut placed = place_replicas(current, wanted, devices);
     let next = &mut placed.placement;
-    for key in offers {
-        if next.groups.iter().any(|g| g.key().as_ref() == Some(key)) {
-            continue;
-        }
-        let id = current.number_of(key).unwrap_or_else(|| next.new_id());
+    let (planned, numbers): (BTreeSet<&GroupKey>, _) = (wanted.iter().map(|w| &w.key).collect(), current.numbers());
+    for key in offers.iter().filter(|key| !planned.contains(key)) {
+        let id = numbers.get(key).copied().unwrap_or_else(|| next.new_id());
         next.offered.push(placed_group(id, key));
     }
     let is_offered = |list: &[PlacedGroup], id: u64| list.iter().any(|g| g.id == id);

@@ -2,7 +2,7 @@
 
 use apportion_domain::{GroupName, Share};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 
 /// One device of a live agent.
@@ -124,10 +124,15 @@ impl Placement {
         self.groups.iter().chain(&self.offered).find(|g| g.id == id)
     }
 
-    /// The number of a group that has or had one here, in a plan or on offer.
-    pub(crate) fn number_of(&self, key: &GroupKey) -> Option<u64> {
-        let known = self.groups.iter().chain(&self.offered).find(|g| g.key().as_ref() == Some(key));
-        known.map(|group| group.id)
+    /// The numbers of the groups here, in a plan or on offer. Of two with one key, that of the plan counts.
+    pub(crate) fn numbers(&self) -> BTreeMap<GroupKey, u64> {
+        let mut numbers = BTreeMap::new();
+        for group in self.groups.iter().chain(&self.offered) {
+            if let Some(key) = group.key() {
+                numbers.entry(key).or_insert(group.id);
+            }
+        }
+        numbers
     }
 
     pub(super) fn refuses(&self, group: u64, slot: DeviceSlot) -> bool {
