@@ -66,10 +66,10 @@ pub fn place_replicas(current: &Placement, wanted: &[WantedGroup], devices: &[De
             break;
         }
         let outcome = place(current, &numbers, wanted, devices, *loaded);
+        let found = faults(&outcome);
         // A placement that is no better moves nothing.
-        if faults(&outcome) < fewest {
-            fewest = faults(&outcome);
-            best = outcome;
+        if found < fewest {
+            (fewest, best) = (found, outcome);
         }
     }
     best
