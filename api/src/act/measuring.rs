@@ -11,7 +11,7 @@ use crate::decide::measurement::{MeasuredAt, NoisyMeasurement, reason, row_of};
 use crate::decide::profile_job::{JobPart, JobPoint, PointFailure, PointOrder, ProfileJobRequest, next_order, ready_parts};
 use crate::decide::tensors::{TaskTensors, runtime_target};
 use crate::documents::{self, ProfileExtent};
-use crate::store::device_claims::{self as claims, ClaimRow, NewOrder};
+use crate::store::device_claims::{self as claims, ClaimRow, NewOrder, VersionedClaimRow};
 use crate::store::profile_jobs::{self as jobs, ProfileJobRow, ProfilePointRow};
 use crate::store::{self, Condition, PgConnection, pipelines};
 use apportion_domain::TimeSpan;
@@ -51,8 +51,9 @@ pub(super) enum MeasuringError {
 
 /// Gives orders and stores answers, until the service stops.
 pub async fn run(app: App) {
+    let mut given = GivenMeasures::new();
     while !app.is_stopping() {
-        match take_turn(&app).await {
+        match take_turn(&app, &mut given).await {
             Ok(()) => app.parts.note_alive(ServicePart::Measuring),
             Err(error) => tracing::warn!(%error, "measurements wait for the database"),
         }
@@ -64,7 +65,16 @@ pub async fn run(app: App) {
     }
 }
 
-async fn take_turn(app: &App) -> store::Result<()> {
+/// The orders of the last turn, by claim.
+type GivenMeasures = BTreeMap<i64, GivenMeasure>;
+
+/// An order with the rows from which it was made.
+struct GivenMeasure {
+    rows: VersionedClaimRow,
+    order: v1::Measure,
+}
+
+async fn take_turn(app: &App, given: &mut GivenMeasures) -> store::Result<()> {
     while let Some(arrived) = app.measurements.take() {
         if let Err(error) = take_answer(app, &arrived).await {
             if store::is_unavailable(&error) {
@@ -75,10 +85,18 @@ async fn take_turn(app: &App) -> store::Result<()> {
         }
     }
     let held = claims::held_by(&mut *app.pool.acquire().await?, app.heartbeats.process).await?;
-    let mut orders = BTreeMap::new();
-    for claim in held {
-        if let Some(order) = give_order(app, &claim).await? {
-            orders.insert(claim.agent as u64, order);
+    let (mut last, mut orders) = (std::mem::take(given), BTreeMap::new());
+    for rows in held {
+        let known = last.remove(&rows.claim.claim).filter(|known| known.rows == rows);
+        let order = match known {
+            Some(known) => Some(known.order),
+            None => give_order(app, &rows.claim).await?,
+        };
+        let Some(order) = order else { continue };
+        orders.insert(rows.claim.agent as u64, order.clone());
+        // A claim without an order has just got one, so its row is another one.
+        if rows.claim.task.is_some() {
+            given.insert(rows.claim.claim, GivenMeasure { rows, order });
         }
     }
     app.measurements.set_orders(orders);
