@@ -229,7 +229,9 @@ pub struct JobPart<'a> {
 }
 
 impl JobPart<'_> {
-    fn has(&self, point: &JobPoint) -> bool {
+    /// Whether a point was measured for this part.
+    #[must_use]
+    pub fn has(&self, point: &JobPoint) -> bool {
         (point.hardware.as_str(), point.task.as_str(), point.variant.as_str()) == (self.hardware, self.task, self.variant)
     }
 

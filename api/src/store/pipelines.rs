@@ -125,6 +125,16 @@ pub async fn replan_settings(db: &mut PgConnection, names: &[String]) -> Result<
     sqlx::query_as(select).bind(names).fetch_all(db).await
 }
 
+/// The specs of those of these pipelines whose latencies are measured again when they drift, by name.
+///
+/// # Errors
+/// The database's.
+pub async fn specs_measured_on_drift(db: &mut PgConnection, names: &[String]) -> Result<Vec<Value>> {
+    let select = "select spec from pipelines
+                  where name = any($1) and (spec -> 'replan' -> 'profile_on_drift') = 'true' order by name";
+    sqlx::query_scalar(select).bind(names).fetch_all(db).await
+}
+
 /// The pipelines with settings of replanning, by name.
 ///
 /// # Errors
