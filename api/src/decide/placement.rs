@@ -11,7 +11,9 @@ mod facts;
 mod room;
 mod zones;
 
-pub use facts::{Device, GroupKey, PlacedGroup, PlacedReplica, Placement, Refused, Shortage, Spread, WantedGroup};
+pub use facts::{
+    Device, DeviceSlot, GroupKey, PlacedGroup, PlacedReplica, Placement, Refused, Shortage, Spread, WantedGroup,
+};
 pub use zones::{replicas_by_zone, zones_of};
 
 use apportion_domain::Share;

@@ -6,10 +6,9 @@ use crate::act::measuring::{read_points, request_of};
 use crate::app::{App, now};
 use crate::decide::drift::{FigureKind, ProfileDrift};
 use crate::decide::fleet::Fleet;
-use crate::decide::placement::{Device, Placement};
+use crate::decide::placement::{Device, DeviceSlot, Placement};
 use crate::decide::profile_job::{
-    ClaimedPlace, JobPoint, PROFILE_JOBS_OPEN_MAX, ProfileJobRequest, choose_device, is_measured_again, next_order,
-    parts_on,
+    JobPoint, PROFILE_JOBS_OPEN_MAX, ProfileJobRequest, choose_device, is_measured_again, next_order, parts_on,
 };
 use crate::store::device_claims::{self as claims, ClaimRow, NewClaim};
 use crate::store::profile_jobs::{self as jobs, NewProfileJob, ProfileJobRow};
@@ -43,7 +42,7 @@ pub(super) struct ProfilingWatch {
     looked_at: Option<Instant>,
     drifts_looked_at: Option<Instant>,
     /// Devices that gave way to a replica, and when.
-    avoided: BTreeMap<ClaimedPlace, Instant>,
+    avoided: BTreeMap<DeviceSlot, Instant>,
 }
 
 impl ProfilingWatch {
@@ -94,7 +93,7 @@ impl ProfilingWatch {
             let why = claim.yielded.as_deref().unwrap_or("its agent is gone");
             tracing::info!(job = %claim.job, agent = claim.agent, device = claim.device, why, "a device measures no more");
             if claim.yielded.is_some() {
-                let place = ClaimedPlace { agent: claim.agent as u64, device: claim.device as u32 };
+                let place = DeviceSlot { agent: claim.agent as u64, device: claim.device as u32 };
                 self.avoided.insert(place, Instant::now());
             }
             let mut tx = db.begin().await?;

@@ -135,7 +135,9 @@ impl Placement {
         numbers
     }
 
-    pub(super) fn refuses(&self, group: u64, slot: DeviceSlot) -> bool {
+    /// Whether a replica of this group failed on this device.
+    #[must_use]
+    pub fn refuses(&self, group: u64, slot: DeviceSlot) -> bool {
         self.refused.contains(&Refused { group, agent: slot.agent, device: slot.device })
     }
 
@@ -183,11 +185,13 @@ pub struct Shortage {
     pub refused: u32,
 }
 
-/// One device of one agent.
+/// The place of one device in the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DeviceSlot {
-    pub(super) agent: u64,
-    pub(super) device: u32,
+pub struct DeviceSlot {
+    /// Its agent's number.
+    pub agent: u64,
+    /// Its position at that agent.
+    pub device: u32,
 }
 
 impl Device {
@@ -197,13 +201,17 @@ impl Device {
         Self { agent, device, hardware: hardware.to_owned(), zone: String::new() }
     }
 
-    pub(super) fn slot(&self) -> DeviceSlot {
+    /// Its place.
+    #[must_use]
+    pub fn slot(&self) -> DeviceSlot {
         DeviceSlot { agent: self.agent, device: self.device }
     }
 }
 
 impl PlacedReplica {
-    pub(super) fn slot(&self) -> DeviceSlot {
+    /// Its place.
+    #[must_use]
+    pub fn slot(&self) -> DeviceSlot {
         DeviceSlot { agent: self.agent, device: self.device }
     }
 }
