@@ -37,6 +37,7 @@ mod manual;
 mod plan;
 mod profile;
 mod prometheus_list;
+mod remote_job;
 mod report;
 mod reproduce;
 mod resources;
