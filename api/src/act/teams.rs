@@ -6,7 +6,7 @@ use crate::decide::projects::{
     DEFAULT_PROJECT, DeviceCounts, DevicePrices, Project, ProjectQuota, QuotaBreach, project_of, service_levels,
 };
 use crate::decide::replan::ReplanInput;
-use crate::decide::shares::devices_of;
+use crate::decide::shares::add_devices_of;
 use crate::store::{self, PgConnection, projects::ProjectRow};
 use apportion_domain::PipelinePlan;
 use apportion_wire::PipelineSpec;
@@ -39,7 +39,7 @@ pub(super) async fn load_teams(
     for part in staying {
         let row = of_staying.iter().find(|row| row.pipeline == part.name);
         let project = row.and_then(|row| row.project.as_deref()).unwrap_or(DEFAULT_PROJECT);
-        add_devices(used.entry(project.to_owned()).or_default(), part);
+        add_devices_of(used.entry(project.to_owned()).or_default(), part);
     }
     let specs: Vec<&PipelineSpec> = wishes.iter().map(|wish| &wish.spec).collect();
     let room = |project: &Project| {
@@ -60,17 +60,11 @@ pub(super) async fn load_teams(
     })
 }
 
-fn add_devices(sum: &mut DeviceCounts, part: &PipelinePlan) {
-    for (name, count) in devices_of(part) {
-        *sum.entry(name).or_default() += count;
-    }
-}
-
 /// The devices of each project under a target.
 fn devices_of_projects(parts: &[PipelinePlan], project: impl Fn(&str) -> Option<String>) -> BTreeMap<String, DeviceCounts> {
     let mut used: BTreeMap<String, DeviceCounts> = BTreeMap::new();
     for part in parts {
-        add_devices(used.entry(project(&part.name).unwrap_or_else(|| DEFAULT_PROJECT.to_owned())).or_default(), part);
+        add_devices_of(used.entry(project(&part.name).unwrap_or_else(|| DEFAULT_PROJECT.to_owned())).or_default(), part);
     }
     used
 }
