@@ -24,8 +24,8 @@ pub(super) fn offers(
     all
 }
 
-/// Gives specs in force the replan settings that are registered now: they are no part of a plan. The spec of a pipeline that
-/// is not registered any more stays as it is.
+/// Gives specs in force the replan settings that are registered now: they are no part of a plan. The spec of a pipeline
+/// that is not registered any more stays as it is.
 ///
 /// # Errors
 /// The database's.

@@ -6,7 +6,8 @@ use super::connection::{PgConnection, Result};
 pub const CHANNEL: &str = "apportion_wants";
 /// Most wants that are kept for the leader.
 pub const WANTS_MAX: i64 = 1_024;
-/// A want that has waited longer for a leader is forgotten, in seconds. Agents say it again each second while requests wait.
+/// A want that has waited longer for a leader is forgotten, in seconds. Agents say it again each second while requests
+/// wait.
 pub const WANT_AGE_S_MAX: f64 = 10.0;
 
 /// Groups that requests of a pipeline wait for.
