@@ -181,16 +181,17 @@ impl ProfilingWatch {
         }
         self.drifts_looked_at = Some(Instant::now());
         let drifts = drift::read(db, None).await?;
-        let of_latency = || drifts.iter().filter(|drift| drift.figure.kind == FigureKind::Latency);
-        let names: BTreeSet<String> = of_latency().map(|drift| drift.pipeline.clone()).collect();
-        if names.is_empty() {
+        let of_latency: Vec<&ProfileDrift> = drifts.iter().filter(|d| d.figure.kind == FigureKind::Latency).collect();
+        if of_latency.is_empty() {
             return Ok(());
         }
-        let names: Vec<String> = names.into_iter().collect();
-        let specs = pipelines::specs_measured_on_drift(db, &names).await?;
-        let measured = measurable(specs);
-        for drift in of_latency().filter(|drift| measured.contains(&drift.pipeline)) {
-            self.start_job_of_drift(db, drift).await?;
+        let names: BTreeSet<&str> = of_latency.iter().map(|drift| drift.pipeline.as_str()).collect();
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let measured = measurable(pipelines::specs_measured_on_drift(db, &names).await?);
+        for drift in of_latency {
+            if measured.contains(&drift.pipeline) {
+                self.start_job_of_drift(db, drift).await?;
+            }
         }
         Ok(())
     }
