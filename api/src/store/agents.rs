@@ -58,8 +58,8 @@ macro_rules! columns {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
              registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times, zone,
-             array_remove(array[measures], null) as measured
-             from agents left join (select agent, device as measures from device_claims) c on c.agent = number ",
+             array_remove(array[claimed_device], null) as measured
+             from agents left join (select agent, device as claimed_device from device_claims) c on c.agent = number ",
             $rest
         )
     };
