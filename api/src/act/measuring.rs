@@ -4,6 +4,7 @@
 //! stores the answers. Each order is a row, so that another process goes on where this one ends. An answer counts if the
 //! claim and the order still have its numbers.
 
+use super::lease::Chain;
 use crate::app::measurements::AgentMeasurement;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
@@ -34,10 +35,10 @@ pub(super) enum MeasuringError {
     #[error(transparent)]
     Document(#[from] BadInput),
     /// The stored request cannot be read.
-    #[error("the stored request cannot be read: {0}")]
+    #[error("the stored request cannot be read")]
     Request(#[source] serde_json::Error),
     /// Measured rows do not pass the check of the pipeline's profile.
-    #[error("the profile refuses the rows of {variant} on {hardware}: {refusal}")]
+    #[error("the profile refuses the rows of {variant} on {hardware}")]
     Rows {
         /// The variant.
         variant: String,
@@ -125,9 +126,10 @@ fn point_of(row: ProfilePointRow) -> JobPoint {
 
 /// Ends a job whose documents or rows cannot be used.
 async fn fail(app: &App, job: Uuid, why: &MeasuringError) -> store::Result<()> {
-    tracing::error!(%job, error = %why, "a profile job fails");
+    let why = Chain(why).to_string();
+    tracing::error!(%job, error = why, "a profile job fails");
     let mut tx = app.pool.begin().await?;
-    jobs::finish(&mut tx, job, ProfileJobState::Failed, Some(&why.to_string()), now()).await?;
+    jobs::finish(&mut tx, job, ProfileJobState::Failed, Some(&why), now()).await?;
     tx.commit().await
 }
 

@@ -2,6 +2,7 @@
 
 use crate::act::apply::{ApplyError, agent_facts, fence};
 use crate::act::drift;
+use crate::act::lease::Chain;
 use crate::act::measuring::{read_points, request_of};
 use crate::app::{App, now};
 use crate::decide::drift::{FigureKind, ProfileDrift};
@@ -114,7 +115,7 @@ impl ProfilingWatch {
     ) -> Result<(), ApplyError> {
         let request = match request_of(job) {
             Ok(request) => request,
-            Err(error) => return self.finish(db, job.id, Some(error.to_string())).await,
+            Err(error) => return self.finish(db, job.id, Some(Chain(&error).to_string())).await,
         };
         let points = read_points(db, job.id).await?;
         let is_open = |hardware: &&String| next_order(&request, hardware, &points).is_some();
