@@ -115,7 +115,10 @@ impl ProfilingWatch {
     ) -> Result<(), ApplyError> {
         let request = match request_of(job) {
             Ok(request) => request,
-            Err(error) => return self.finish(db, job.id, Some(Chain(&error).to_string())).await,
+            Err(error) => {
+                let why = Chain(&error).to_string();
+                return self.finish(db, job.id, Some(why)).await;
+            }
         };
         let points = read_points(db, job.id).await?;
         let is_open = |hardware: &&String| next_order(&request, hardware, &points).is_some();
