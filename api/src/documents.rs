@@ -1,5 +1,6 @@
 //! How do stored documents become specs, profiles and problems of the domain, and back?
 
+use crate::decide::offers::Offering;
 use crate::decide::target::PipelineFacts;
 use crate::decide::tensors::TaskTensors;
 use crate::store::pipelines::PipelineRow;
@@ -7,8 +8,7 @@ use apportion_domain::transform::TaskGlue;
 use apportion_domain::{ArrivalTrace, NOTES_MAX, Problem};
 use apportion_protocol::v1;
 use apportion_wire::{
-    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, ReplanMode, TaskSpec,
-    TensorSpec,
+    BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemFile, ProblemSpec, ProfileSet, TaskSpec, TensorSpec,
 };
 use serde_json::Value;
 use std::collections::{BTreeMap, BTreeSet};
@@ -60,6 +60,67 @@ pub async fn measured_fitting(rows: Vec<PipelineRow>) -> Vec<PipelineSpec> {
 /// Every refused value.
 pub fn profiles(file: &str, document: &Value) -> Result<ProfileSet, BadInput> {
     apportion_wire::profile_set_from_tree(file, document.clone())
+}
+
+/// How complete is a profile after new measurements were merged into it?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileExtent {
+    /// The pipeline can be planned with it.
+    Complete,
+    /// Other variants may follow, as in a job that measures one after the other. A profile that was complete stays so.
+    Growing,
+}
+
+/// The registered measurements of a pipeline merged with new ones, valid.
+///
+/// # Errors
+/// Names that the pipeline does not have, tensors that do not fit its transforms, and values that no plan could use.
+pub fn merged_profile(row: &PipelineRow, new: ProfileSet, extent: ProfileExtent) -> Result<Value, BadInput> {
+    const FILE: &str = "profiles";
+    let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec.clone())?;
+    check_names(&spec, &new)?;
+    let old = match &row.profile {
+        Some(profile) => profiles(&format!("profiles of {}", row.name), profile)?,
+        None => ProfileSet::default(),
+    };
+    let mut all = old.clone();
+    all.merge(new);
+    spec.check_glue(&all).map_err(|e| BadInput::refused(FILE, e))?;
+    let merged = spec.with_profiles(&all);
+    if let Err(refusal) = facts(&merged) {
+        let was_complete = || facts(&spec.with_profiles(&old)).is_ok();
+        if extent == ProfileExtent::Complete || was_complete() {
+            return Err(refusal);
+        }
+        merged.check_graph().map_err(|e| BadInput::refused(FILE, e))?;
+    }
+    Ok(serde_json::to_value(&all).expect("a profile is JSON"))
+}
+
+/// Refuses names that the pipeline does not have.
+fn check_names(spec: &PipelineSpec, new: &ProfileSet) -> Result<(), BadInput> {
+    let has_task = |task: &str| spec.tasks.iter().any(|t| t.name == task);
+    let has = |task: &str, variant: &str| {
+        spec.tasks.iter().any(|t| t.name == task && t.variants.iter().any(|v| v.name == variant))
+    };
+    let stage = |text: &str| text.trim().split_once(':').is_some_and(|(task, variant)| has(task, variant));
+    let strange = |at: String, found: String| {
+        let expected = format!("names of tasks and variants of pipeline {}", spec.name);
+        Err(BadInput::one("profiles", at, found, expected))
+    };
+    if let Some(i) = new.rows.iter().position(|r| !has(&r.task, &r.variant)) {
+        return strange(format!("/rows/{i}"), format!("{}/{}", new.rows[i].task, new.rows[i].variant));
+    }
+    if let Some(i) = new.variants.iter().position(|v| !has(&v.task, &v.variant)) {
+        return strange(format!("/variants/{i}"), format!("{}/{}", new.variants[i].task, new.variants[i].variant));
+    }
+    if let Some(i) = new.tasks.iter().position(|t| !has_task(&t.name)) {
+        return strange(format!("/tasks/{i}"), new.tasks[i].name.clone());
+    }
+    if let Some(path) = new.path_accuracy.keys().find(|path| !path.split('>').all(stage)) {
+        return strange(format!("/path_accuracy/{}", apportion_domain::pipeline::escape(path)), path.clone());
+    }
+    Ok(())
 }
 
 /// The problem document for these pipelines on this hardware. Profile rows for other hardware are left out, and so are
@@ -149,7 +210,7 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
         hardware: problem.hardware.clone(),
         tensors: spec.tasks.iter().zip(spec.glue()).map(of_task).collect(),
         digests,
-        loads_on_demand: spec.replan.as_ref().is_some_and(|r| r.on_demand.is_some() && r.mode == ReplanMode::Apply.name()),
+        loads_on_demand: Offering::of(spec.replan.as_ref()) == Offering::Loaded,
         runtimes,
     })
 }
@@ -164,4 +225,62 @@ pub fn tensor(spec: &TensorSpec) -> v1::TensorSpec {
 #[must_use]
 pub fn steady(qps: f64, seconds: u64) -> ArrivalTrace {
     ArrivalTrace::rates((0..seconds).map(|second| (second, qps)).collect()).expect("a rate in range")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// A pipeline of two tasks, with one variant each; `find` has an accuracy.
+    fn row(profile: Option<Value>) -> PipelineRow {
+        let spec = json!({"name": "p", "slo_ms": 100.0, "edges": [{"from": "find", "to": "read"}], "tasks": [
+            {"name": "find", "variants": [{"name": "f", "accuracy": 0.9}]},
+            {"name": "read", "variants": [{"name": "r"}]},
+        ]});
+        let profile_version = profile.as_ref().map(|_| 1);
+        PipelineRow { name: "p".into(), spec, version: 1, profile, profile_version }
+    }
+
+    fn set(rows: Value) -> ProfileSet {
+        profiles("test", &json!({"rows": rows})).expect("a profile")
+    }
+
+    fn latency(task: &str, variant: &str, latency_ms: f64) -> Value {
+        json!({"task": task, "variant": variant, "hardware": "h", "batch": 1, "latency_ms": latency_ms})
+    }
+
+    #[test]
+    fn a_profile_grows_variant_by_variant() {
+        let first = || set(json!([latency("find", "f", 5.0)]));
+        let half = merged_profile(&row(None), first(), ProfileExtent::Growing).expect("half a profile");
+        merged_profile(&row(None), first(), ProfileExtent::Complete).expect_err("`read` has no latency");
+        let second = set(json!([latency("read", "r", 2.0)]));
+        let all = merged_profile(&row(Some(half)), second, ProfileExtent::Growing).expect("both");
+        assert_eq!(all["rows"].as_array().map(Vec::len), Some(2), "{all:#}");
+    }
+
+    #[test]
+    fn wrong_rows_are_refused_in_half_a_profile() {
+        for (wrong, said) in [
+            (latency("find", "f", -5.0), "/tasks/0/variants/0/profile: h batch 1 share 1: latency_ms -5"),
+            (latency("find", "g", 5.0), "/rows/0: find/g: expected names of tasks and variants of pipeline p"),
+        ] {
+            let refused = merged_profile(&row(None), set(json!([wrong])), ProfileExtent::Growing).expect_err(said);
+            assert!(refused.to_string().contains(said), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_complete_profile_stays_complete() {
+        let mut complete = json!({"rows": [latency("find", "f", 5.0), latency("read", "r", 2.0)]});
+        complete["variants"] = json!([{"task": "read", "variant": "r", "accuracy": 0.9}]);
+        let mut row = row(Some(complete));
+        row.spec["tasks"][1]["variants"] = json!([{"name": "r"}, {"name": "unknown"}]);
+        let new = || set(json!([latency("read", "unknown", 3.0)]));
+        let refused = merged_profile(&row, new(), ProfileExtent::Growing).expect_err("it has no accuracy");
+        assert!(refused.to_string().contains("/variants/1/accuracy: missing"), "{refused}");
+        row.spec["tasks"][1]["variants"][1]["accuracy"] = json!(0.5);
+        merged_profile(&row, new(), ProfileExtent::Growing).expect("an accuracy, too");
+    }
 }

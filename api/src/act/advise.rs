@@ -189,7 +189,7 @@ impl Advisor {
             let input = ReplanInput { may_improve, ..ReplanInput::for_seen_demand(wish.spec.clone(), wish.qps) };
             let planned = plan_pipeline(&input, share_of(&hardware, &share.devices), current.as_ref(), &round).await;
             let verdict = planned.unwrap_or_else(|error| Verdict::Fail(error.to_string())).noted(&share.describe(&all));
-            store_decision(&self.app, &input, &verdict, None, &round).await?;
+            store_decision(&self.app, &input, &verdict, &round).await?;
             if let Verdict::Replace(made) = &verdict {
                 let mut tx = self.app.pool.begin().await?;
                 fence(&mut tx, self.lease).await?;

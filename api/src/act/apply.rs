@@ -2,8 +2,8 @@
 //!
 //! This is the only way to a new target.
 
-use super::offer_facts::{add_registered_hardware, offers, with_registered_settings};
-use super::teams::breaches_of;
+use super::offer_facts::{add_registered_hardware, add_registered_settings, offers};
+use super::teams::{breaches_of, limited_projects};
 use crate::app::{App, now};
 use crate::decide::fleet::{Agent, Fleet};
 use crate::decide::on_demand::{OnDemandChange, place_with_offers};
@@ -255,7 +255,7 @@ pub(super) async fn prepare(
     if proposal.replaces.is_some_and(|g| g != current.generation) {
         return Err(ApplyError::Stale(current.generation));
     }
-    let PlanParts { plans, parts } = load_parts(tx, proposal).await?;
+    let PlanParts { plans, parts } = load_proposed(tx, proposal).await?;
     let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
     check_quotas(tx, proposal.specs, &current, &parts, &specs).await?;
     let mut facts = load_facts(&specs, proposal.specs)?;
@@ -268,7 +268,8 @@ pub(super) async fn prepare(
     let in_force = with_loads(&parts, &placement);
     proposal.on_demand.carry_out(&mut placement, &devices, &memory);
     if matches!(proposal.on_demand, OnDemandChange::Load(_)) {
-        let breaches = breaches_of(tx, &with_loads(&parts, &placement), &specs, &in_force).await?;
+        let projects = limited_projects(tx).await?;
+        let breaches = breaches_of(tx, &projects, &with_loads(&parts, &placement), &specs, &in_force).await?;
         if !breaches.is_empty() {
             return Err(ApplyError::Quota(breaches));
         }
@@ -310,14 +311,12 @@ async fn check_quotas(
     if source == SpecSource::InForce {
         return Ok(());
     }
-    let mut in_force: Vec<PipelinePlan> = Vec::new();
-    for &plan in &current.plans {
-        for part in load_plan(tx, plan).await? {
-            in_force.retain(|earlier| earlier.name != part.name);
-            in_force.push(part);
-        }
+    let projects = limited_projects(tx).await?;
+    if projects.is_empty() {
+        return Ok(());
     }
-    let breaches = breaches_of(tx, parts, specs, &in_force).await?;
+    let in_force = load_parts(tx, &current.plans, DuplicatePipelines::LastWins).await?.parts;
+    let breaches = breaches_of(tx, &projects, parts, specs, &in_force).await?;
     if breaches.is_empty() { Ok(()) } else { Err(ApplyError::Quota(breaches)) }
 }
 
@@ -421,7 +420,7 @@ pub struct PlanPart {
     pub part: PipelinePlan,
 }
 
-/// The parts of a proposal's plans.
+/// The parts of several plans.
 struct PlanParts {
     /// The plans that contribute a part.
     plans: Vec<Uuid>,
@@ -429,18 +428,29 @@ struct PlanParts {
     parts: Vec<PipelinePlan>,
 }
 
-async fn load_parts(tx: &mut PgConnection, proposal: &Proposal) -> Result<PlanParts, ApplyError> {
-    let mut parts: Vec<PlanPart> = Vec::new();
+/// The parts of a proposal's plans. Nobody deletes these plans before the transaction ends.
+async fn load_proposed(tx: &mut PgConnection, proposal: &Proposal) -> Result<PlanParts, ApplyError> {
     for &plan in &proposal.plans {
         store::plans::keep(&mut *tx, plan).await?;
+    }
+    load_parts(tx, &proposal.plans, proposal.duplicates).await
+}
+
+async fn load_parts(
+    tx: &mut PgConnection,
+    plans: &[Uuid],
+    duplicates: DuplicatePipelines,
+) -> Result<PlanParts, ApplyError> {
+    let mut parts: Vec<PlanPart> = Vec::new();
+    for &plan in plans {
         for part in load_plan(tx, plan).await? {
-            if proposal.duplicates == DuplicatePipelines::LastWins {
+            if duplicates == DuplicatePipelines::LastWins {
                 parts.retain(|earlier| earlier.part.name != part.name);
             }
             parts.push(PlanPart { plan, part });
         }
     }
-    let mut plans = proposal.plans.clone();
+    let mut plans = plans.to_vec();
     plans.retain(|plan| parts.iter().any(|p| p.plan == *plan));
     Ok(PlanParts { plans, parts: parts.into_iter().map(|p| p.part).collect() })
 }
@@ -466,21 +476,20 @@ async fn load_specs(
     current: &TargetRow,
     parts: &[PipelinePlan],
 ) -> Result<BTreeMap<String, PipelineSpec>, ApplyError> {
-    let in_force: BTreeMap<String, PipelineSpec> = match source {
+    let mut specs: BTreeMap<String, PipelineSpec> = match source {
         SpecSource::InForce => serde_json::from_value(current.specs.clone()).unwrap_or_default(),
         SpecSource::Registered => BTreeMap::new(),
     };
-    let mut specs = BTreeMap::new();
+    specs.retain(|name, _| parts.iter().any(|part| part.name == *name));
+    add_registered_settings(tx, &mut specs).await?;
     for part in parts {
-        let spec = match in_force.get(&part.name) {
-            Some(spec) => with_registered_settings(tx, spec).await?,
-            // The shared lock keeps the row until the target is committed.
-            None => match store::pipelines::share(tx, &part.name).await? {
-                Some(row) => documents::measured(&row)?,
-                None => return Err(ComposeError::Pipeline(part.name.clone()).into()),
-            },
-        };
-        specs.insert(part.name.clone(), spec);
+        if specs.contains_key(&part.name) {
+            continue;
+        }
+        // The shared lock keeps the row until the target is committed.
+        let row = store::pipelines::share(tx, &part.name).await?;
+        let row = row.ok_or_else(|| ComposeError::Pipeline(part.name.clone()))?;
+        specs.insert(part.name.clone(), documents::measured(&row)?);
     }
     Ok(specs)
 }

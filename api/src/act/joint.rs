@@ -11,7 +11,7 @@ use crate::decide::device_pool::ProjectRoom;
 use crate::decide::placement::Device;
 use crate::decide::projects::{DeviceCounts, DevicePrices};
 use crate::decide::replan::ReplanInput;
-use crate::decide::shares::{devices_of, joint_objective};
+use crate::decide::shares::{devices_of, devices_together, joint_objective};
 use crate::decide::switching::{ChangeTimes, HORIZON_S, accuracy_with_loads, cost_with_loads, loading_device_seconds};
 use crate::decide::zone_promise::{RAISES_MAX, ZonePromise};
 use crate::documents;
@@ -241,11 +241,7 @@ impl JointRequest<'_> {
         };
         let parts: Vec<f64> = self.members.iter().enumerate().map(part).collect();
         let plan = self.solve(&parts, DeviceMoves::Allowed, QuotaRule::Ignored).await.ok().flatten()?;
-        let mut need = DeviceCounts::new();
-        for (name, count) in plan.pipelines.iter().flat_map(devices_of) {
-            *need.entry(name).or_default() += count;
-        }
-        Some(need)
+        Some(devices_together(&plan.pipelines))
     }
 
     /// Whether a pipeline has a profile for each task on this hardware. One without says so itself.

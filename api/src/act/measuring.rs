@@ -4,14 +4,15 @@
 //! stores the answers. Each order is a row, so that another process goes on where this one ends. An answer counts if the
 //! claim and the order still have its numbers.
 
+use super::lease::Chain;
 use crate::app::measurements::AgentMeasurement;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::measurement::{MeasuredAt, NoisyMeasurement, reason, row_of};
 use crate::decide::profile_job::{JobPart, JobPoint, PointFailure, PointOrder, ProfileJobRequest, next_order, ready_parts};
 use crate::decide::tensors::{TaskTensors, runtime_target};
-use crate::documents;
-use crate::store::device_claims::{self as claims, ClaimRow, NewOrder};
+use crate::documents::{self, ProfileExtent};
+use crate::store::device_claims::{self as claims, ClaimRow, NewOrder, VersionedClaimRow};
 use crate::store::profile_jobs::{self as jobs, ProfileJobRow, ProfilePointRow};
 use crate::store::{self, Condition, PgConnection, pipelines};
 use apportion_domain::TimeSpan;
@@ -34,14 +35,26 @@ pub(super) enum MeasuringError {
     #[error(transparent)]
     Document(#[from] BadInput),
     /// The stored request cannot be read.
-    #[error("the stored request cannot be read: {0}")]
+    #[error("the stored request cannot be read")]
     Request(#[source] serde_json::Error),
+    /// Measured rows do not pass the check of the pipeline's profile.
+    #[error("the profile refuses the rows of {variant} on {hardware}")]
+    Rows {
+        /// The variant.
+        variant: String,
+        /// The hardware type.
+        hardware: String,
+        /// The refused values.
+        #[source]
+        refusal: BadInput,
+    },
 }
 
 /// Gives orders and stores answers, until the service stops.
 pub async fn run(app: App) {
+    let mut given = GivenMeasures::new();
     while !app.is_stopping() {
-        match take_turn(&app).await {
+        match take_turn(&app, &mut given).await {
             Ok(()) => app.parts.note_alive(ServicePart::Measuring),
             Err(error) => tracing::warn!(%error, "measurements wait for the database"),
         }
@@ -53,7 +66,16 @@ pub async fn run(app: App) {
     }
 }
 
-async fn take_turn(app: &App) -> store::Result<()> {
+/// The orders of the last turn, by claim.
+type GivenMeasures = BTreeMap<i64, GivenMeasure>;
+
+/// An order with the rows from which it was made.
+struct GivenMeasure {
+    rows: VersionedClaimRow,
+    order: v1::Measure,
+}
+
+async fn take_turn(app: &App, given: &mut GivenMeasures) -> store::Result<()> {
     while let Some(arrived) = app.measurements.take() {
         if let Err(error) = take_answer(app, &arrived).await {
             if store::is_unavailable(&error) {
@@ -64,10 +86,18 @@ async fn take_turn(app: &App) -> store::Result<()> {
         }
     }
     let held = claims::held_by(&mut *app.pool.acquire().await?, app.heartbeats.process).await?;
-    let mut orders = BTreeMap::new();
-    for claim in held {
-        if let Some(order) = give_order(app, &claim).await? {
-            orders.insert(claim.agent as u64, order);
+    let (mut last, mut orders) = (std::mem::take(given), BTreeMap::new());
+    for rows in held {
+        let known = last.remove(&rows.claim.claim).filter(|known| known.rows == rows);
+        let order = match known {
+            Some(known) => Some(known.order),
+            None => give_order(app, &rows.claim).await?,
+        };
+        let Some(order) = order else { continue };
+        orders.insert(rows.claim.agent as u64, order.clone());
+        // A claim without an order has just got one, so its row is another one.
+        if rows.claim.task.is_some() {
+            given.insert(rows.claim.claim, GivenMeasure { rows, order });
         }
     }
     app.measurements.set_orders(orders);
@@ -94,11 +124,12 @@ fn point_of(row: ProfilePointRow) -> JobPoint {
     JobPoint { hardware, task, variant, batch: batch.unsigned_abs(), outcome }
 }
 
-/// Ends a job whose documents cannot be used.
+/// Ends a job whose documents or rows cannot be used.
 async fn fail(app: &App, job: Uuid, why: &MeasuringError) -> store::Result<()> {
-    tracing::error!(%job, error = %why, "a profile job fails");
+    let why = Chain(why).to_string();
+    tracing::error!(%job, error = why, "a profile job fails");
     let mut tx = app.pool.begin().await?;
-    jobs::finish(&mut tx, job, ProfileJobState::Failed, Some(&why.to_string()), now()).await?;
+    jobs::finish(&mut tx, job, ProfileJobState::Failed, Some(&why), now()).await?;
     tx.commit().await
 }
 
@@ -250,18 +281,22 @@ async fn store_answer(tx: &mut PgConnection, held: &ClaimRow, arrived: &AgentMea
     let place = MeasuredAt { hardware: &claim.hardware, agent: &name, at: now() };
     let noisy = if request.strict { NoisyMeasurement::Refused } else { NoisyMeasurement::Counts };
     let outcome = row_of(measurement, &order, place, noisy);
-    store_point(tx, &job, &claim, &order, outcome).await?;
+    let points = store_point(tx, &job, &claim, &order, outcome).await?;
+    let part = JobPart { hardware: &claim.hardware, task: &order.task, variant: &order.variant };
+    if part.next_size(&request, &points).is_none() {
+        merge_rows(tx, &job.pipeline, part, part.profile_rows(&request, &points)).await?;
+    }
     Ok(())
 }
 
-/// Stores what was measured of one batch size. If its variant is complete with it, its rows go into the profile.
+/// Stores what was measured of one batch size, and how much of the job is ready. Returns all that the job has measured.
 async fn store_point(
     tx: &mut PgConnection,
     job: &ProfileJobRow,
     claim: &ClaimRow,
     order: &PointOrder,
     outcome: Result<MeasuredRow, PointFailure>,
-) -> Result<(), MeasuringError> {
+) -> Result<Vec<JobPoint>, MeasuringError> {
     let (measured, error) = match outcome {
         Ok(row) => (Some(serde_json::to_value(&row).expect("a row is JSON")), None),
         Err(failure) => (None, Some(failure.to_string())),
@@ -271,24 +306,26 @@ async fn store_point(
     jobs::add_point(tx, job.id, &point).await?;
     claims::set_order(tx, claim.claim, None).await?;
     let (request, points) = (request_of(job)?, read_points(tx, job.id).await?);
-    let part = JobPart { hardware: &claim.hardware, task: &order.task, variant: &order.variant };
-    if part.next_size(&request, &points).is_none() {
-        let rows = part.profile_rows(&request, &points);
-        merge_rows(tx, &job.pipeline, rows).await?;
-    }
-    Ok(jobs::write_progress(tx, job.id, ready_parts(&request, &points) as i32).await?)
+    jobs::write_progress(tx, job.id, ready_parts(&request, &points) as i32).await?;
+    Ok(points)
 }
 
-/// Puts rows of one variant on one hardware type into the profile of a pipeline. Rows of others stay.
-async fn merge_rows(tx: &mut PgConnection, pipeline: &str, rows: Vec<MeasuredRow>) -> Result<(), MeasuringError> {
+/// Puts the rows of one variant on one hardware type into the profile of a pipeline. Rows of others stay.
+async fn merge_rows(
+    tx: &mut PgConnection,
+    pipeline: &str,
+    part: JobPart<'_>,
+    rows: Vec<MeasuredRow>,
+) -> Result<(), MeasuringError> {
     // Locked, so that two that measure at once keep the rows of both.
     let Some(row) = pipelines::lock(tx, pipeline).await?.filter(|_| !rows.is_empty()) else { return Ok(()) };
-    let mut all = match &row.profile {
-        Some(profile) => documents::profiles(&format!("profiles of {pipeline}"), profile)?,
-        None => ProfileSet::default(),
-    };
-    all.merge(ProfileSet { rows, ..ProfileSet::default() });
-    let document = serde_json::to_value(&all).expect("a profile is JSON");
+    let measured = ProfileSet { rows, ..ProfileSet::default() };
+    let merged = documents::merged_profile(&row, measured, ProfileExtent::Growing);
+    let document = merged.map_err(|refusal| MeasuringError::Rows {
+        variant: part.variant.to_owned(),
+        hardware: part.hardware.to_owned(),
+        refusal,
+    })?;
     pipelines::put_profile(tx, pipeline, &document, &Condition::Any, now()).await?;
     Ok(())
 }

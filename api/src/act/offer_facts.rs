@@ -1,11 +1,11 @@
 //! What must a target know to offer groups to requests: settings, prices and memory?
 
-use crate::decide::offers::{OfferedPipeline, groups_on_offer};
+use crate::decide::offers::{OfferedPipeline, Offering, groups_on_offer};
 use crate::decide::on_demand::KnownMemory;
 use crate::decide::placement::{Device, GroupKey};
 use crate::decide::target::PipelineFacts;
 use crate::store::{self, PgConnection};
-use apportion_wire::{PipelineSpec, ReplanMode};
+use apportion_wire::PipelineSpec;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The groups that requests of these pipelines may have loaded on these devices.
@@ -17,26 +17,34 @@ pub(super) fn offers(
     let hardware: BTreeSet<&str> = devices.iter().map(|device| device.hardware.as_str()).collect();
     let mut all = Vec::new();
     for (name, spec) in specs {
-        let is_on = |r: &apportion_wire::ReplanSpec| r.on_demand.is_some() && r.mode != ReplanMode::Off.name();
-        let Some(of) = facts.get(name).filter(|_| spec.replan.as_ref().is_some_and(is_on)) else { continue };
+        let Some(of) = facts.get(name).filter(|_| Offering::of(spec.replan.as_ref()) != Offering::None) else { continue };
         let of = OfferedPipeline { pipeline: &of.pipeline, hardware: &of.hardware, digests: &of.digests };
         all.extend(groups_on_offer(&of, &hardware));
     }
     all
 }
 
-/// A spec in force with the replan settings that are registered now: they are no part of its plan.
+/// Gives specs in force the replan settings that are registered now: they are no part of a plan. The spec of a pipeline
+/// that is not registered any more stays as it is.
 ///
 /// # Errors
 /// The database's.
-pub(super) async fn with_registered_settings(db: &mut PgConnection, spec: &PipelineSpec) -> store::Result<PipelineSpec> {
-    let mut spec = spec.clone();
-    if let Some(row) = store::pipelines::get(db, &spec.name).await?
-        && let Ok(settings) = serde_json::from_value(row.spec["replan"].clone())
-    {
-        spec.replan = settings;
+pub(super) async fn add_registered_settings(
+    db: &mut PgConnection,
+    specs: &mut BTreeMap<String, PipelineSpec>,
+) -> store::Result<()> {
+    if specs.is_empty() {
+        return Ok(());
     }
-    Ok(spec)
+    let names: Vec<String> = specs.keys().cloned().collect();
+    for row in store::pipelines::replan_settings(db, &names).await? {
+        if let Some(spec) = specs.get_mut(&row.name)
+            && let Ok(settings) = serde_json::from_value(row.replan.unwrap_or_default())
+        {
+            spec.replan = settings;
+        }
+    }
+    Ok(())
 }
 
 /// Gives the hardware types of all pipelines their registered prices. Returns the memory of devices and variants.

@@ -9,6 +9,7 @@ use super::offer_facts::add_registered_hardware;
 use crate::app::{App, now};
 use crate::decide::drift::PERIOD_S;
 use crate::decide::fleet::Fleet;
+use crate::decide::offers::Offering;
 use crate::decide::on_demand::{
     FreeRoom, IdleReplica, KnownMemory, OnDemandChange, OnDemandWatch, WantRefusal, WantVerdict, WantedPipeline, described,
     loaded_for_requests,
@@ -16,7 +17,7 @@ use crate::decide::on_demand::{
 use crate::decide::placement::{PlacedGroup, Placement};
 use crate::documents;
 use crate::store::{self, holds::FLEET, leases::HeldLease, wants::VariantWantRow};
-use apportion_wire::{OnDemandSpec, PipelineSpec, ReplanMode, ReplanSpec};
+use apportion_wire::{OnDemandSpec, PipelineSpec, ReplanSpec};
 use serde_json::json;
 use sqlx::Connection;
 use std::collections::{BTreeMap, BTreeSet};
@@ -40,29 +41,6 @@ pub(super) struct OnDemandLoads {
     postponed: Vec<VariantWantRow>,
     /// The settings for which a target was made last, by pipeline.
     offered: BTreeMap<String, Offering>,
-}
-
-/// What a pipeline's settings mean for its target.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum Offering {
-    /// Nothing is offered.
-    #[default]
-    None,
-    /// Groups are offered, and wants are only noted.
-    Noted,
-    /// Groups are offered, and loaded when they are wanted.
-    Loaded,
-}
-
-impl Offering {
-    fn of(settings: Option<&ReplanSpec>) -> Self {
-        match settings {
-            Some(replan) if replan.on_demand.is_none() || replan.mode == ReplanMode::Off.name() => Self::None,
-            Some(replan) if replan.mode == ReplanMode::Apply.name() => Self::Loaded,
-            Some(_) => Self::Noted,
-            None => Self::None,
-        }
-    }
 }
 
 /// The target in force, as far as replicas for requests depend on it.
@@ -112,15 +90,39 @@ impl OnDemandLoads {
         let mut wants = self.take_wants().await?;
         // The others follow at the next turn.
         self.postponed = wants.split_off(wants.len().min(WANTS_PER_TURN_MAX));
-        for want in wants {
-            self.answer(fleet, want).await?;
+        let is_look_due = self.looked_at.is_none_or(|last| last.elapsed() >= LOOK_EVERY);
+        if wants.is_empty() && !is_look_due {
+            return Ok(());
         }
-        if self.looked_at.is_none_or(|last| last.elapsed() >= LOOK_EVERY) {
+        let mut of = self.read_target().await?;
+        if !wants.is_empty() {
+            of = self.answer_all(fleet, of, wants).await?;
+        }
+        if is_look_due {
             self.looked_at = Some(Instant::now());
-            self.follow_settings(fleet).await?;
-            self.unload_idle(fleet).await?;
+            if self.follow_settings(fleet, &of).await? == StepOutcome::TargetChanged {
+                of = self.read_target().await?;
+            }
+            self.unload_idle(fleet, &of).await?;
         }
         Ok(())
+    }
+
+    /// Answers wants in their order. Returns the target that is in force afterwards.
+    async fn answer_all(
+        &mut self,
+        fleet: &Fleet,
+        mut of: TargetFacts,
+        wants: Vec<VariantWantRow>,
+    ) -> Result<TargetFacts, ApplyError> {
+        let mut memory = self.read_memory(&of).await?;
+        for want in wants {
+            if self.answer(fleet, &of, &memory, want).await? == StepOutcome::TargetChanged {
+                of = self.read_target().await?;
+                memory = self.read_memory(&of).await?;
+            }
+        }
+        Ok(of)
     }
 
     async fn take_wants(&mut self) -> Result<Vec<VariantWantRow>, ApplyError> {
@@ -142,12 +144,10 @@ impl OnDemandLoads {
         let mut db = self.app.pool.acquire().await?;
         let target = store::target::get(&mut db).await?;
         let specs: BTreeMap<String, PipelineSpec> = serde_json::from_value(target.specs).unwrap_or_default();
-        let rows = store::pipelines::list(&mut db).await?;
-        let in_target = rows.into_iter().filter(|row| specs.contains_key(&row.name));
-        let settings = in_target.filter_map(|row| {
-            let settings: Option<ReplanSpec> = serde_json::from_value(row.spec["replan"].clone()).ok().flatten();
-            Some((row.name, settings?))
-        });
+        let names: Vec<String> = specs.keys().cloned().collect();
+        let rows = store::pipelines::replan_settings(&mut db, &names).await?;
+        let settings =
+            rows.into_iter().filter_map(|row| Some((row.name, serde_json::from_value::<ReplanSpec>(row.replan?).ok()?)));
         Ok(TargetFacts {
             generation: target.generation,
             plans: target.plans,
@@ -170,22 +170,27 @@ impl OnDemandLoads {
     }
 
     /// Loads what requests want, or notes why not.
-    async fn answer(&mut self, fleet: &Fleet, want: VariantWantRow) -> Result<(), ApplyError> {
-        let of = self.read_target().await?;
-        let Some(settings) = of.on_demand(&want.pipeline) else { return Ok(()) };
+    async fn answer(
+        &mut self,
+        fleet: &Fleet,
+        of: &TargetFacts,
+        memory: &KnownMemory,
+        want: VariantWantRow,
+    ) -> Result<StepOutcome, ApplyError> {
+        let Some(settings) = of.on_demand(&want.pipeline) else { return Ok(StepOutcome::Unchanged) };
         let groups: Vec<u64> = want.groups.iter().map(|group| group.cast_unsigned()).collect();
-        let (devices, memory) = (fleet.devices(), self.read_memory(&of).await?);
+        let devices = fleet.devices();
         let pipeline = WantedPipeline {
             name: &want.pipeline,
             settings,
             is_applied: Offering::of(of.settings.get(&want.pipeline)) == Offering::Loaded,
             is_held: self.is_held(&want.pipeline).await?,
         };
-        let room = FreeRoom { devices: &devices, memory: &memory };
+        let room = FreeRoom { devices: &devices, memory };
         match self.watch.judge(Instant::now(), &pipeline, &groups, &of.placement, &room) {
-            WantVerdict::Present => Ok(()),
-            WantVerdict::Refused(refusal) => self.note_refusal(&of, &want, &groups, &refusal).await,
-            WantVerdict::Load(missing) => self.load(fleet, &of, want, &missing).await,
+            WantVerdict::Present => Ok(StepOutcome::Unchanged),
+            WantVerdict::Refused(refusal) => self.note_refusal(of, &want, &groups, &refusal).await,
+            WantVerdict::Load(missing) => self.load(fleet, of, want, &missing).await,
         }
     }
 
@@ -195,14 +200,15 @@ impl OnDemandLoads {
         of: &TargetFacts,
         want: VariantWantRow,
         missing: &[u64],
-    ) -> Result<(), ApplyError> {
+    ) -> Result<StepOutcome, ApplyError> {
         let names = described(&of.groups(missing));
         let reason = format!("requests of {} need {names}", want.pipeline);
         let change = OnDemandChange::Load(missing.to_vec());
         match self.change_target(fleet, of, change, reason.clone(), vec![want.pipeline.clone()]).await {
             Ok(true) => {
                 self.watch.loaded(Instant::now(), &want.pipeline, missing.len());
-                self.note(&want.pipeline, &facts_of(&want, "loaded", &names, &reason)).await
+                self.note(&want.pipeline, &facts_of(&want, "loaded", &names, &reason)).await?;
+                Ok(StepOutcome::TargetChanged)
             }
             Ok(false) => self.note_refusal(of, &want, missing, &WantRefusal::Room(names)).await,
             Err(ApplyError::Held(_)) => self.note_refusal(of, &want, missing, &WantRefusal::Held).await,
@@ -211,15 +217,14 @@ impl OnDemandLoads {
             }
             Err(ApplyError::Stale(_)) => {
                 self.postponed.push(want);
-                Ok(())
+                Ok(StepOutcome::TargetChanged)
             }
             Err(error) => Err(error),
         }
     }
 
     /// Makes a target with another set of offers if the registered settings ask for it.
-    async fn follow_settings(&mut self, fleet: &Fleet) -> Result<(), ApplyError> {
-        let of = self.read_target().await?;
+    async fn follow_settings(&mut self, fleet: &Fleet, of: &TargetFacts) -> Result<StepOutcome, ApplyError> {
         let wanted = |name: &String| Offering::of(of.settings.get(name));
         let is_other = |(name, spec): &(&String, &PipelineSpec)| {
             let tried = self.offered.get(*name).copied();
@@ -227,22 +232,21 @@ impl OnDemandLoads {
         };
         let others: Vec<String> = of.specs.iter().filter(is_other).map(|(name, _)| name.clone()).collect();
         if others.is_empty() {
-            return Ok(());
+            return Ok(StepOutcome::Unchanged);
         }
         let reason = format!("requests of {} may have other variants loaded", others.join(", "));
-        match self.change_target(fleet, &of, OnDemandChange::None, reason, Vec::new()).await {
-            Ok(_) => {
+        match self.change_target(fleet, of, OnDemandChange::None, reason, Vec::new()).await {
+            Ok(is_changed) => {
                 let wanted: Vec<_> = others.into_iter().map(|name| (wanted(&name), name)).collect();
                 self.offered.extend(wanted.into_iter().map(|(offering, name)| (name, offering)));
-                Ok(())
+                Ok(if is_changed { StepOutcome::TargetChanged } else { StepOutcome::Unchanged })
             }
-            Err(ApplyError::Stale(_)) => Ok(()),
+            Err(ApplyError::Stale(_)) => Ok(StepOutcome::TargetChanged),
             Err(error) => Err(error),
         }
     }
 
-    async fn unload_idle(&mut self, fleet: &Fleet) -> Result<(), ApplyError> {
-        let of = self.read_target().await?;
+    async fn unload_idle(&mut self, fleet: &Fleet, of: &TargetFacts) -> Result<(), ApplyError> {
         let pipelines: Vec<&String> =
             of.specs.keys().filter(|name| loaded_for_requests(&of.placement, name).next().is_some()).collect();
         if pipelines.is_empty() {
@@ -261,7 +265,7 @@ impl OnDemandLoads {
             let idle = self.watch.idle(Instant::now(), name, &settings, &of.placement, &used);
             if !idle.is_empty() {
                 // After another target the others follow at the next look.
-                if self.unload(fleet, &of, name, &settings, &idle).await? == UnloadOutcome::TargetChanged {
+                if self.unload(fleet, of, name, &settings, &idle).await? == StepOutcome::TargetChanged {
                     return Ok(());
                 }
             }
@@ -276,7 +280,7 @@ impl OnDemandLoads {
         pipeline: &str,
         settings: &OnDemandSpec,
         idle: &[IdleReplica],
-    ) -> Result<UnloadOutcome, ApplyError> {
+    ) -> Result<StepOutcome, ApplyError> {
         let groups: Vec<u64> = idle.iter().map(|replica| replica.group).collect();
         let names = described(&of.groups(&groups));
         let reason = format!("no request of {pipeline} has used {names} for {} s", settings.idle_s);
@@ -284,11 +288,11 @@ impl OnDemandLoads {
         match self.change_target(fleet, of, change, reason.clone(), vec![pipeline.to_owned()]).await {
             Ok(true) => {
                 self.note(pipeline, &json!({"change": "unloaded", "groups": names, "reason": reason})).await?;
-                Ok(UnloadOutcome::TargetChanged)
+                Ok(StepOutcome::TargetChanged)
             }
             // The next look tries again.
-            Err(ApplyError::Stale(_)) => Ok(UnloadOutcome::TargetChanged),
-            Ok(false) | Err(ApplyError::Held(_)) => Ok(UnloadOutcome::Unchanged),
+            Err(ApplyError::Stale(_)) => Ok(StepOutcome::TargetChanged),
+            Ok(false) | Err(ApplyError::Held(_)) => Ok(StepOutcome::Unchanged),
             Err(error) => Err(error),
         }
     }
@@ -323,13 +327,14 @@ impl OnDemandLoads {
         want: &VariantWantRow,
         groups: &[u64],
         refusal: &WantRefusal,
-    ) -> Result<(), ApplyError> {
+    ) -> Result<StepOutcome, ApplyError> {
         if !self.watch.is_news(Instant::now(), &want.pipeline, groups, refusal) {
-            return Ok(());
+            return Ok(StepOutcome::Unchanged);
         }
         let (names, why) = (described(&of.groups(groups)), refusal.to_string());
         tracing::info!(pipeline = want.pipeline, groups = names, why, "requests want variants that are not loaded");
-        self.note(&want.pipeline, &facts_of(want, "refused", &names, &why)).await
+        self.note(&want.pipeline, &facts_of(want, "refused", &names, &why)).await?;
+        Ok(StepOutcome::Unchanged)
     }
 
     async fn note(&self, pipeline: &str, facts: &serde_json::Value) -> Result<(), ApplyError> {
@@ -340,9 +345,9 @@ impl OnDemandLoads {
     }
 }
 
-/// The target after replicas were to be unloaded.
+/// The target after a want, or after a look at settings and idle replicas.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum UnloadOutcome {
+enum StepOutcome {
     /// Another one is in force.
     TargetChanged,
     /// The same one is.

@@ -10,7 +10,7 @@ use crate::decide::placement::Device;
 use crate::decide::projects::DeviceCounts;
 use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
 use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
-use crate::decide::shares::{AlternativePlan, devices_of};
+use crate::decide::shares::devices_of;
 use crate::decide::zone_promise::{RAISES_MAX, ZonePromise};
 use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
@@ -43,7 +43,6 @@ pub struct ReplanRound {
 }
 
 /// A plan that replaces the one in force.
-#[derive(Clone)]
 pub(super) struct Replacement {
     /// Its row.
     pub(super) row: PlanRow,
@@ -324,14 +323,14 @@ fn decision_kind(verdict: &Verdict, on_better_plan: OnBetterPlan) -> DecisionKin
     }
 }
 
-/// Stores the decision, and its plan if it is only advice. A plan that is deployed is stored before its target.
+/// Stores the decision, and its plan if it is only advice. A plan that is deployed is stored before its target. Returns the
+/// decision's identifier.
 pub(super) async fn store_decision(
     app: &App,
     wish: &ReplanInput,
     verdict: &Verdict,
-    alternative: Option<&AlternativePlan>,
     round: &ReplanRound,
-) -> Result<(), ApplyError> {
+) -> Result<Uuid, ApplyError> {
     let (reason, plan, demand_qps, costs) = match verdict {
         Verdict::Replace(made) => (&made.reason, Some(made.row.id), made.demand_qps, made.costs),
         Verdict::Keep { reason, costs, .. } => (reason, None, wish.demand_qps, *costs),
@@ -353,9 +352,10 @@ pub(super) async fn store_decision(
         demand_qps,
         plan,
         costs: costs.map(|costs| serde_json::to_value(costs).expect("costs are JSON")),
-        alternative: alternative.map(|other| serde_json::to_value(other).expect("an alternative is JSON")),
+        alternative: None,
         made_at: now(),
     };
     store::decisions::insert(&mut tx, &row).await?;
-    Ok(tx.commit().await?)
+    tx.commit().await?;
+    Ok(row.id)
 }

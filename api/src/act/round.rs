@@ -5,6 +5,7 @@
 
 use super::apply::{ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence};
 use super::division::DivisionInput;
+use super::lease::Chain;
 use super::replan::{
     HeldInput, InForce, Replacement, ReplanRound, Verdict, free_hardware, holds_in_force, part_held, parts_in_force,
     plan_pipeline, staying_parts, store_decision,
@@ -16,10 +17,9 @@ use crate::decide::fleet::Fleet;
 use crate::decide::on_demand::OnDemandChange;
 use crate::decide::projects::{QuotaBreach, project_of};
 use crate::decide::replan::{OnBetterPlan, ReplanInput};
-use crate::decide::shares::AlternativePlan;
 use crate::store::{self, holds::HoldRow};
 use apportion_wire::PipelineSpec;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use uuid::Uuid;
 
@@ -56,34 +56,60 @@ pub async fn run_round(
     let (wishes, hardware, teams, live) = (free.clone(), &hardware, &teams, &live);
     let division =
         DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices, begun: Instant::now() };
-    let alternatives = division.alternatives().await;
     let verdicts = plan_by_levels(&division, round).await;
-    let mut replacements: Vec<DecidedReplacement<'_>> = Vec::new();
-    for ((wish, verdict), alternative) in free.into_iter().zip(verdicts).zip(alternatives) {
+    let (mut replacements, mut decisions) = (Vec::new(), DecisionIds::new());
+    for (wish, verdict) in free.into_iter().zip(verdicts) {
         if matches!(verdict, Verdict::Fail(_)) {
             summary.failed.push(wish.spec.name.clone());
         }
         match (verdict, wish.on_better_plan) {
             // its decision follows when the target is committed
             (Verdict::Replace(made), OnBetterPlan::Apply) => {
-                replacements.push(DecidedReplacement { wish, made, alternative });
+                replacements.push(DecidedReplacement { wish, made });
             }
-            (verdict, _) => store_decision(app, wish, &verdict, alternative.as_ref(), round).await?,
+            (verdict, _) => {
+                decisions.insert(wish.spec.name.clone(), store_decision(app, wish, &verdict, round).await?);
+            }
         }
     }
     for HeldInput { wish, hold } in held {
         advise_held(app, fleet, &parts, wish, &hold, round).await?;
     }
     let deployed = Deployment { app, fleet, round, plans: unique_plans(&parts), generation };
-    summary.replaced = deployed.replace(replacements).await?;
+    summary.replaced = deployed.replace(replacements, &mut decisions).await?;
+    // They decide nothing, so no plan waits for them.
+    if let Err(error) = note_alternatives(app, &division, &decisions, round).await {
+        tracing::warn!(error = %Chain(&error), "the alternatives of a round are not noted");
+    }
     Ok(summary)
+}
+
+/// The stored decisions of a round, by pipeline.
+type DecisionIds = BTreeMap<String, Uuid>;
+
+/// Adds to each decision the plan that its pipeline would have with all devices to itself.
+async fn note_alternatives(
+    app: &App,
+    division: &DivisionInput<'_>,
+    decisions: &DecisionIds,
+    round: &ReplanRound,
+) -> Result<(), ApplyError> {
+    let alternatives = division.alternatives().await;
+    let mut tx = app.pool.begin().await?;
+    fence(&mut tx, round.lease).await?;
+    for (wish, alternative) in division.wishes.iter().zip(alternatives) {
+        if let (Some(decision), Some(alternative)) = (decisions.get(&wish.spec.name), alternative) {
+            let document = serde_json::to_value(alternative).expect("an alternative is JSON");
+            store::decisions::add_alternative(&mut tx, *decision, &document).await?;
+        }
+    }
+    Ok(tx.commit().await?)
 }
 
 /// A plan that a round has made to be deployed.
 struct DecidedReplacement<'a> {
     wish: &'a ReplanInput,
     made: Box<Replacement>,
-    alternative: Option<AlternativePlan>,
 }
 
 /// The end of a round: one target for all its plans.
@@ -97,9 +123,13 @@ struct Deployment<'a> {
 }
 
 impl Deployment<'_> {
-    /// Deploys these plans and stores their decisions; returns the names of the pipelines. Where a quota has become smaller
+    /// Deploys these plans and adds their decisions; returns the names of the pipelines. Where a quota has become smaller
     /// meanwhile, the plans of its project wait for the next round.
-    async fn replace(&self, mut replacements: Vec<DecidedReplacement<'_>>) -> Result<Vec<String>, ApplyError> {
+    async fn replace(
+        &self,
+        mut replacements: Vec<DecidedReplacement<'_>>,
+        decisions: &mut DecisionIds,
+    ) -> Result<Vec<String>, ApplyError> {
         if replacements.is_empty() {
             return Ok(Vec::new());
         }
@@ -113,15 +143,15 @@ impl Deployment<'_> {
                 _ => (Vec::new(), replacements),
             };
             let is_partial = !refused.is_empty();
-            let decided = if is_partial { &refused } else { &rest };
-            for DecidedReplacement { wish, made, alternative } in decided {
-                self.store(wish, made, alternative.as_ref(), applied.as_ref().err()).await?;
+            let (decided, later) = if is_partial { (refused, rest) } else { (rest, Vec::new()) };
+            let names: Vec<String> = decided.iter().map(|of| of.wish.spec.name.clone()).collect();
+            for (of, name) in decided.into_iter().zip(&names) {
+                decisions.insert(name.clone(), self.store(of, applied.as_ref().err()).await?);
             }
             if !is_partial {
-                let names = rest.iter().map(|of| of.wish.spec.name.clone()).collect();
                 return applied.map(|()| names);
             }
-            replacements = rest;
+            replacements = later;
         }
         Ok(Vec::new())
     }
@@ -159,18 +189,13 @@ impl Deployment<'_> {
     }
 
     /// Stores the decision about a plan that was deployed, or that was not because of an error.
-    async fn store(
-        &self,
-        wish: &ReplanInput,
-        made: &Replacement,
-        alternative: Option<&AlternativePlan>,
-        error: Option<&ApplyError>,
-    ) -> Result<(), ApplyError> {
+    async fn store(&self, of: DecidedReplacement<'_>, error: Option<&ApplyError>) -> Result<Uuid, ApplyError> {
+        let DecidedReplacement { wish, made } = of;
         let verdict = match error {
-            None => Verdict::Replace(Box::new(made.clone())),
+            None => Verdict::Replace(made),
             Some(error) => Verdict::Fail(format!("{}; it is not deployed: {error}", made.reason)),
         };
-        store_decision(self.app, wish, &verdict, alternative, self.round).await
+        store_decision(self.app, wish, &verdict, self.round).await
     }
 }
 
@@ -206,7 +231,7 @@ async fn advise_held(
     let until = hold.until.map_or_else(|| "it is released".to_owned(), |until| until.to_rfc3339());
     let why = format!("{}, held by {} until {until} ({})", round.why, hold.made_by, hold.reason);
     let round = ReplanRound { why, ..round.clone() };
-    store_decision(app, &advice, &verdict, None, &round).await?;
+    store_decision(app, &advice, &verdict, &round).await?;
     Ok(())
 }
 

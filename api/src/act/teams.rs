@@ -6,7 +6,7 @@ use crate::decide::projects::{
     DEFAULT_PROJECT, DeviceCounts, DevicePrices, Project, ProjectQuota, QuotaBreach, project_of, service_levels,
 };
 use crate::decide::replan::ReplanInput;
-use crate::decide::shares::devices_of;
+use crate::decide::shares::add_devices_of;
 use crate::store::{self, PgConnection, projects::ProjectRow};
 use apportion_domain::PipelinePlan;
 use apportion_wire::PipelineSpec;
@@ -39,7 +39,7 @@ pub(super) async fn load_teams(
     for part in staying {
         let row = of_staying.iter().find(|row| row.pipeline == part.name);
         let project = row.and_then(|row| row.project.as_deref()).unwrap_or(DEFAULT_PROJECT);
-        add_devices(used.entry(project.to_owned()).or_default(), part);
+        add_devices_of(used.entry(project.to_owned()).or_default(), part);
     }
     let specs: Vec<&PipelineSpec> = wishes.iter().map(|wish| &wish.spec).collect();
     let room = |project: &Project| {
@@ -60,34 +60,37 @@ pub(super) async fn load_teams(
     })
 }
 
-fn add_devices(sum: &mut DeviceCounts, part: &PipelinePlan) {
-    for (name, count) in devices_of(part) {
-        *sum.entry(name).or_default() += count;
-    }
-}
-
 /// The devices of each project under a target.
 fn devices_of_projects(parts: &[PipelinePlan], project: impl Fn(&str) -> Option<String>) -> BTreeMap<String, DeviceCounts> {
     let mut used: BTreeMap<String, DeviceCounts> = BTreeMap::new();
     for part in parts {
-        add_devices(used.entry(project(&part.name).unwrap_or_else(|| DEFAULT_PROJECT.to_owned())).or_default(), part);
+        add_devices_of(used.entry(project(&part.name).unwrap_or_else(|| DEFAULT_PROJECT.to_owned())).or_default(), part);
     }
     used
 }
 
-/// The quotas that a target of these parts would exceed, and exceed by more than the parts in force do. So an excess that
-/// is there already may become smaller in steps.
+/// The projects with a quota.
+///
+/// # Errors
+/// The database's.
+pub(super) async fn limited_projects(db: &mut PgConnection) -> store::Result<Vec<Project>> {
+    let projects = store::projects::list(db).await?.into_iter().map(project);
+    Ok(projects.filter(|project| !project.quota.is_unlimited()).collect())
+}
+
+/// The quotas of these projects that a target of these parts would exceed, and exceed by more than the parts in force do.
+/// So an excess that is there already may become smaller in steps.
 ///
 /// # Errors
 /// The database's.
 pub(super) async fn breaches_of(
     db: &mut PgConnection,
+    projects: &[Project],
     parts: &[PipelinePlan],
     specs: &BTreeMap<String, PipelineSpec>,
     in_force: &[PipelinePlan],
 ) -> store::Result<Vec<QuotaBreach>> {
-    let projects: Vec<Project> = store::projects::list(db).await?.into_iter().map(project).collect();
-    if projects.iter().all(|project| project.quota.is_unlimited()) {
+    if projects.is_empty() {
         return Ok(Vec::new());
     }
     let hardware = store::hardware::list(db).await?.into_iter();
@@ -97,7 +100,7 @@ pub(super) async fn breaches_of(
     let asked = devices_of_projects(parts, |name| specs.get(name).map(|spec| project_of(spec).to_owned()));
     let has = devices_of_projects(in_force, |name| rows.iter().find(|row| row.pipeline == name)?.project.clone());
     let mut breaches = Vec::new();
-    for project in &projects {
+    for project in projects {
         let of = |used: &BTreeMap<String, DeviceCounts>| {
             let devices = used.get(&project.name).cloned().unwrap_or_default();
             project.quota.breaches(&project.name, &devices, &prices)

@@ -5,10 +5,36 @@
 
 use super::placement::{GroupKey, Placement};
 use apportion_domain::{Assignment, GroupName, Hardware, HardwareIndex, Pipeline, ProfileRow, TaskKind};
+use apportion_wire::{ReplanMode, ReplanSpec};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Most offered groups of one pipeline. Of a pipeline with more, the first ones are offered.
 pub const OFFERS_MAX: usize = 512;
+
+/// What a pipeline's replan settings mean for the groups on offer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Offering {
+    /// Nothing is offered.
+    #[default]
+    None,
+    /// Groups are offered, and wants are only noted.
+    Noted,
+    /// Groups are offered, and loaded when they are wanted.
+    Loaded,
+}
+
+impl Offering {
+    /// The meaning of a pipeline's settings; `None`: it has none.
+    #[must_use]
+    pub fn of(settings: Option<&ReplanSpec>) -> Self {
+        match settings {
+            Some(replan) if replan.on_demand.is_none() || replan.mode == ReplanMode::Off.name() => Self::None,
+            Some(replan) if replan.mode == ReplanMode::Apply.name() => Self::Loaded,
+            Some(_) => Self::Noted,
+            None => Self::None,
+        }
+    }
+}
 
 /// A pipeline with its profiles, and what its groups need.
 #[derive(Clone, Copy, Debug)]

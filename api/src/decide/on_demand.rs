@@ -7,8 +7,8 @@
 //! Replicas of the plans never move or go for a request.
 
 use super::placement::{
-    Device, GroupKey, PlacedGroup, PlacedReplica, Placement, PlacementOutcome, Refused, WantedGroup, place_replicas,
-    placed_group,
+    Device, DeviceSlot, GroupKey, PlacedGroup, PlacedReplica, Placement, PlacementOutcome, Refused, WantedGroup,
+    place_replicas, placed_group,
 };
 use apportion_domain::Share;
 use apportion_wire::OnDemandSpec;
@@ -31,11 +31,9 @@ pub fn place_with_offers(
 ) -> PlacementOutcome {
     let mut placed = place_replicas(current, wanted, devices);
     let next = &mut placed.placement;
-    for key in offers {
-        if next.groups.iter().any(|g| g.key().as_ref() == Some(key)) {
-            continue;
-        }
-        let id = current.number_of(key).unwrap_or_else(|| next.new_id());
+    let (planned, numbers): (BTreeSet<&GroupKey>, _) = (wanted.iter().map(|w| &w.key).collect(), current.numbers());
+    for key in offers.iter().filter(|key| !planned.contains(key)) {
+        let id = numbers.get(key).copied().unwrap_or_else(|| next.new_id());
         next.offered.push(placed_group(id, key));
     }
     let is_offered = |list: &[PlacedGroup], id: u64| list.iter().any(|g| g.id == id);
@@ -44,13 +42,10 @@ pub fn place_with_offers(
     let mut free = free_eighths(next, devices);
     for replica in current.replicas.iter().filter(|r| is_offered(&current.offered, r.group)) {
         let Some(group) = next.offered.iter().find(|g| g.id == replica.group) else { continue };
-        let place = DeviceNumber { agent: replica.agent, device: replica.device };
-        let refused = Refused { group: group.id, agent: replica.agent, device: replica.device };
+        let slot = replica.slot();
         let eighths = eighths_of(group);
-        match free.get_mut(&place) {
-            Some(room)
-                if room.hardware == group.hardware && room.eighths >= eighths && !next.refused.contains(&refused) =>
-            {
+        match free.get_mut(&slot) {
+            Some(room) if room.hardware == group.hardware && room.eighths >= eighths && !next.refuses(group.id, slot) => {
                 room.eighths -= eighths;
                 next.replicas.push(*replica);
             }
@@ -59,13 +54,6 @@ pub fn place_with_offers(
     }
     next.replicas.sort_by_key(|r| r.id);
     placed
-}
-
-/// A device of the fleet.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct DeviceNumber {
-    agent: u64,
-    device: u32,
 }
 
 /// The room that a device has left.
@@ -80,14 +68,14 @@ fn eighths_of(group: &PlacedGroup) -> u8 {
 }
 
 /// The eighths of each device that no replica has.
-fn free_eighths<'d>(placement: &Placement, devices: &'d [Device]) -> BTreeMap<DeviceNumber, DeviceRoom<'d>> {
+fn free_eighths<'d>(placement: &Placement, devices: &'d [Device]) -> BTreeMap<DeviceSlot, DeviceRoom<'d>> {
     let whole = |d: &'d Device| {
         let room = DeviceRoom { hardware: &d.hardware, eighths: Share::WHOLE.eighths() };
-        (DeviceNumber { agent: d.agent, device: d.device }, room)
+        (d.slot(), room)
     };
-    let mut free: BTreeMap<DeviceNumber, DeviceRoom<'d>> = devices.iter().map(whole).collect();
+    let mut free: BTreeMap<DeviceSlot, DeviceRoom<'d>> = devices.iter().map(whole).collect();
     for replica in &placement.replicas {
-        let room = free.get_mut(&DeviceNumber { agent: replica.agent, device: replica.device });
+        let room = free.get_mut(&replica.slot());
         if let (Some(room), Some(group)) = (room, placement.group(replica.group)) {
             room.eighths = room.eighths.saturating_sub(eighths_of(group));
         }
@@ -178,22 +166,18 @@ impl OnDemandChange {
 #[derive(Clone, Debug, PartialEq)]
 pub struct NoRoom(pub Vec<PlacedGroup>);
 
-fn place_for(placement: &Placement, group: &PlacedGroup, devices: &[Device], memory: &KnownMemory) -> Option<DeviceNumber> {
-    let on = |place: &DeviceNumber| {
-        let there = (place.agent, place.device);
-        placement.replicas.iter().filter(move |r| (r.agent, r.device) == there)
-    };
-    let fits = |(place, room): &(&DeviceNumber, &DeviceRoom<'_>)| {
-        let refused = Refused { group: group.id, agent: place.agent, device: place.device };
+fn place_for(placement: &Placement, group: &PlacedGroup, devices: &[Device], memory: &KnownMemory) -> Option<DeviceSlot> {
+    let on = |slot: DeviceSlot| placement.replicas.iter().filter(move |r| r.slot() == slot);
+    let fits = |(slot, room): &(&DeviceSlot, &DeviceRoom<'_>)| {
         let is_right = room.hardware == group.hardware && room.eighths >= eighths_of(group);
         is_right
-            && !placement.refused.contains(&refused)
-            && memory.has_room(group, on(place).filter_map(|r| placement.group(r.group)))
+            && !placement.refuses(group.id, **slot)
+            && memory.has_room(group, on(**slot).filter_map(|r| placement.group(r.group)))
     };
     let of_agent = |agent: u64| placement.replicas.iter().filter(|r| r.agent == agent).count();
     let free = free_eighths(placement, devices);
-    let best = free.iter().filter(fits).min_by_key(|(place, room)| (room.eighths, of_agent(place.agent), **place));
-    best.map(|(place, _)| *place)
+    let best = free.iter().filter(fits).min_by_key(|(slot, room)| (room.eighths, of_agent(slot.agent), **slot));
+    best.map(|(slot, _)| *slot)
 }
 
 /// The replicas of a pipeline that requests have loaded.

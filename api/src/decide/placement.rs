@@ -11,12 +11,15 @@ mod facts;
 mod room;
 mod zones;
 
-pub use facts::{Device, GroupKey, PlacedGroup, PlacedReplica, Placement, Refused, Shortage, Spread, WantedGroup};
+pub use facts::{
+    Device, DeviceSlot, GroupKey, PlacedGroup, PlacedReplica, Placement, Refused, Shortage, Spread, WantedGroup,
+};
 pub use zones::{replicas_by_zone, zones_of};
 
 use apportion_domain::Share;
 use room::Room;
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 use zones::{even_share, unevenness};
 
 /// The placement of wanted groups.
@@ -50,7 +53,8 @@ enum Loaded {
 #[must_use]
 pub fn place_replicas(current: &Placement, wanted: &[WantedGroup], devices: &[Device]) -> PlacementOutcome {
     let faults = |outcome: &PlacementOutcome| (outcome.missing(), unevenness(&outcome.placement, wanted, devices));
-    let mut best = place(current, wanted, devices, Loaded::Stay);
+    let numbers = current.numbers();
+    let mut best = place(current, &numbers, wanted, devices, Loaded::Stay);
     let mut fewest = faults(&best);
     let has_fractions = wanted.iter().any(|w| w.key.group.share != Share::WHOLE);
     let others: &[Loaded] = match fewest {
@@ -63,23 +67,29 @@ pub fn place_replicas(current: &Placement, wanted: &[WantedGroup], devices: &[De
         if fewest == (0, 0) {
             break;
         }
-        let outcome = place(current, wanted, devices, *loaded);
+        let outcome = place(current, &numbers, wanted, devices, *loaded);
+        let found = faults(&outcome);
         // A placement that is no better moves nothing.
-        if faults(&outcome) < fewest {
-            fewest = faults(&outcome);
-            best = outcome;
+        if found < fewest {
+            (fewest, best) = (found, outcome);
         }
     }
     best
 }
 
-fn place(current: &Placement, wanted: &[WantedGroup], devices: &[Device], loaded: Loaded) -> PlacementOutcome {
+fn place(
+    current: &Placement,
+    numbers: &BTreeMap<GroupKey, u64>,
+    wanted: &[WantedGroup],
+    devices: &[Device],
+    loaded: Loaded,
+) -> PlacementOutcome {
     let refused = current.refused.clone();
     let mut next = Placement { next_id: current.next_id, refused, ..Placement::default() };
     let mut room = Room::new(current, devices);
     let mut placed = Vec::with_capacity(wanted.len());
     for want in wanted {
-        let id = current.number_of(&want.key).unwrap_or_else(|| next.new_id());
+        let id = numbers.get(&want.key).copied().unwrap_or_else(|| next.new_id());
         next.groups.push(placed_group(id, &want.key));
         let kept = match loaded {
             Loaded::Stay => room.keep_loaded(id, want, None),

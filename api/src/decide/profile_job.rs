@@ -5,7 +5,7 @@
 //! hardware type, its rows replace those of the profile.
 
 use super::batch_choice::{BatchLatency, next_batch, on_line};
-use super::placement::{Device, Placement};
+use super::placement::{Device, DeviceSlot, Placement};
 use apportion_domain::{Invalid, isotonic};
 use apportion_wire::{MeasuredRow, PipelineSpec, RowMeasurement};
 use chrono::{DateTime, TimeDelta, Utc};
@@ -229,7 +229,9 @@ pub struct JobPart<'a> {
 }
 
 impl JobPart<'_> {
-    fn has(&self, point: &JobPoint) -> bool {
+    /// Whether a point was measured for this part.
+    #[must_use]
+    pub fn has(&self, point: &JobPoint) -> bool {
         (point.hardware.as_str(), point.task.as_str(), point.variant.as_str()) == (self.hardware, self.task, self.variant)
     }
 
@@ -330,15 +332,6 @@ pub fn ready_parts(request: &ProfileJobRequest, points: &[JobPoint]) -> usize {
     parts.filter(|part| part.next_size(request, points).is_none()).count()
 }
 
-/// An agent's device.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct ClaimedPlace {
-    /// The agent.
-    pub agent: u64,
-    /// The device.
-    pub device: u32,
-}
-
 /// The device that measures on a hardware type: one without replicas, of the agent with the fewest. `claimed` are agents
 /// that measure already, and `avoided` the devices that gave way to a replica lately.
 #[must_use]
@@ -347,16 +340,15 @@ pub fn choose_device(
     hardware: &str,
     placement: &Placement,
     claimed: &BTreeSet<u64>,
-    avoided: &BTreeSet<ClaimedPlace>,
-) -> Option<ClaimedPlace> {
+    avoided: &BTreeSet<DeviceSlot>,
+) -> Option<DeviceSlot> {
     let on_agent = |agent: u64| placement.replicas.iter().filter(|r| r.agent == agent).count();
-    let is_free = |place: &ClaimedPlace| {
-        let has_replica = placement.replicas.iter().any(|r| (r.agent, r.device) == (place.agent, place.device));
-        !has_replica && !claimed.contains(&place.agent) && !avoided.contains(place)
+    let is_free = |slot: &DeviceSlot| {
+        let has_replica = placement.replicas.iter().any(|r| r.slot() == *slot);
+        !has_replica && !claimed.contains(&slot.agent) && !avoided.contains(slot)
     };
-    let places = devices.iter().filter(|device| device.hardware == hardware);
-    let places = places.map(|device| ClaimedPlace { agent: device.agent, device: device.device });
-    places.filter(is_free).min_by_key(|place| (on_agent(place.agent), *place))
+    let slots = devices.iter().filter(|device| device.hardware == hardware).map(Device::slot);
+    slots.filter(is_free).min_by_key(|slot| (on_agent(slot.agent), *slot))
 }
 
 /// Whether a drift starts a job. `newest` is when the last job of this drift was asked for.

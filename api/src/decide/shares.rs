@@ -20,6 +20,21 @@ pub fn devices_of(part: &PipelinePlan) -> DeviceCounts {
     devices.map(|(name, count)| (name.to_owned(), u32::try_from(count).unwrap_or(u32::MAX))).collect()
 }
 
+/// Adds the devices of a pipeline's plan to a sum.
+pub fn add_devices_of(sum: &mut DeviceCounts, part: &PipelinePlan) {
+    for (name, count) in devices_of(part) {
+        *sum.entry(name).or_default() += count;
+    }
+}
+
+/// The devices of these pipelines' plans together.
+#[must_use]
+pub fn devices_together<'a>(parts: impl IntoIterator<Item = &'a PipelinePlan>) -> DeviceCounts {
+    let mut sum = DeviceCounts::new();
+    parts.into_iter().for_each(|part| add_devices_of(&mut sum, part));
+    sum
+}
+
 /// The pipelines that one plan can be made for, by position: those of the same mode and latency rule.
 #[must_use]
 pub fn pipelines_by_goal(objectives: &[ObjectiveSpec]) -> Vec<Vec<usize>> {
@@ -88,8 +103,7 @@ impl AlternativePlan {
     /// The figures of a plan of one pipeline.
     #[must_use]
     pub fn of(plan: &Plan) -> Self {
-        let mut devices = DeviceCounts::new();
-        plan.pipelines.iter().flat_map(devices_of).for_each(|(name, count)| *devices.entry(name).or_default() += count);
+        let devices = devices_together(&plan.pipelines);
         let accuracy = plan.pipelines.first().map_or(0.0, |part| part.accuracy);
         Self { devices, replicas: plan.replicas(), cost_per_hour: plan.cost_per_hour, accuracy }
     }

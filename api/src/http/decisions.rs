@@ -31,7 +31,8 @@ pub struct DecisionDocument {
     /// The costs, if a plan for `min_cost` was compared with the one in force.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub costs: Option<Costs>,
-    /// The plan that the pipeline would have with all devices of the round to itself, if several pipelines took part.
+    /// The plan that the pipeline would have with all devices of the round to itself, if several pipelines took part. It
+    /// follows when the plans of the round are deployed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub alternative: Option<AlternativePlan>,
     /// When it was made.

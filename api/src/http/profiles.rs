@@ -3,12 +3,13 @@
 use super::body::{self, Document, IfMatch, Name, off_loop};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
+use crate::documents::{self, ProfileExtent};
 use crate::store::Condition;
 use crate::store::pipelines as rows;
 use actix_web::dev::Payload;
 use actix_web::http::{StatusCode, header};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
-use apportion_wire::{AccuracyUnit, BadInput, MeasuredRow, MeasuredVariant, PipelineSpec, ProfileCsvRow, ProfileSet};
+use apportion_wire::{AccuracyUnit, MeasuredRow, MeasuredVariant, ProfileCsvRow, ProfileSet};
 use futures::future::LocalBoxFuture;
 
 /// The routes of this resource.
@@ -86,50 +87,11 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     let mut tx = app.pool.begin().await?;
     // Locked, so that two profilers that end at once keep the measurements of both.
     let row = rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
-    let document = off_loop(move || merged(row, sent)).await??;
+    let document = off_loop(move || documents::merged_profile(&row, sent, ProfileExtent::Complete)).await??;
     let version = rows::put_profile(&mut tx, &name, &document, &condition, now()).await?;
     let mut response = body::written(version, &format!("the profile of pipeline {name}"))?;
     tx.commit().await?;
     Ok(response.status(StatusCode::OK).json(document))
-}
-
-/// The registered measurements merged with new ones, valid.
-fn merged(row: rows::PipelineRow, sent: ProfileSet) -> Result<serde_json::Value, Refusal> {
-    let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec)?;
-    names_fit(&spec, &sent)?;
-    let mut all = match row.profile {
-        Some(profile) => crate::documents::profiles(&format!("profiles of {}", row.name), &profile)?,
-        None => ProfileSet::default(),
-    };
-    all.merge(sent);
-    spec.check_glue(&all).map_err(|e| BadInput::refused("profiles", e))?;
-    crate::documents::facts(&spec.with_profiles(&all))?;
-    Ok(serde_json::to_value(&all).expect("a profile is JSON"))
-}
-
-/// Refuses names that the pipeline does not have.
-fn names_fit(spec: &PipelineSpec, sent: &ProfileSet) -> Result<(), Refusal> {
-    let has_task = |task: &str| spec.tasks.iter().any(|t| t.name == task);
-    let has = |task: &str, variant: &str| {
-        spec.tasks.iter().any(|t| t.name == task && t.variants.iter().any(|v| v.name == variant))
-    };
-    let stage = |text: &str| text.trim().split_once(':').is_some_and(|(task, variant)| has(task, variant));
-    let strange = |at: String, what: String| {
-        Err(Refusal::value(at, format!("{what}: expected names of tasks and variants of pipeline {}", spec.name)))
-    };
-    if let Some(i) = sent.rows.iter().position(|r| !has(&r.task, &r.variant)) {
-        return strange(format!("/rows/{i}"), format!("{}/{}", sent.rows[i].task, sent.rows[i].variant));
-    }
-    if let Some(i) = sent.variants.iter().position(|v| !has(&v.task, &v.variant)) {
-        return strange(format!("/variants/{i}"), format!("{}/{}", sent.variants[i].task, sent.variants[i].variant));
-    }
-    if let Some(i) = sent.tasks.iter().position(|t| !has_task(&t.name)) {
-        return strange(format!("/tasks/{i}"), sent.tasks[i].name.clone());
-    }
-    if let Some(path) = sent.path_accuracy.keys().find(|path| !path.split('>').all(stage)) {
-        return strange(format!("/path_accuracy/{}", apportion_domain::pipeline::escape(path)), path.clone());
-    }
-    Ok(())
 }
 
 /// Forgets all that was measured of a pipeline.

@@ -52,12 +52,14 @@ pub struct AgentRow {
     pub measured: Vec<i32>,
 }
 
+/// A select of [`AgentRow`]s with its condition. An agent has at most one claim.
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
              registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times, zone,
-             array(select device from device_claims where agent = agents.number order by device) as measured from agents ",
+             array_remove(array[claimed_device], null) as measured
+             from agents left join (select agent, device as claimed_device from device_claims) c on c.agent = number ",
             $rest
         )
     };

@@ -60,6 +60,15 @@ pub async fn insert(db: &mut PgConnection, row: &DecisionRow) -> Result<()> {
     Ok(())
 }
 
+/// Adds the plan that its pipeline would have with all devices to itself to a decision, unless that is deleted already.
+///
+/// # Errors
+/// The database's.
+pub async fn add_alternative(db: &mut PgConnection, id: Uuid, alternative: &serde_json::Value) -> Result<()> {
+    sqlx::query("update decisions set alternative = $2 where id = $1").bind(id).bind(alternative).execute(db).await?;
+    Ok(())
+}
+
 /// At most `limit` decisions before this one, the newest first; `None`: the newest of all.
 ///
 /// # Errors

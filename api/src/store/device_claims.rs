@@ -31,6 +31,18 @@ pub struct ClaimRow {
     pub claimed_at: Time,
 }
 
+/// A claim with the versions of the documents from which its order is made.
+#[derive(Clone, Debug, PartialEq, sqlx::FromRow)]
+pub struct VersionedClaimRow {
+    /// The claim.
+    #[sqlx(flatten)]
+    pub claim: ClaimRow,
+    /// The version of its job's pipeline.
+    pub version: i64,
+    /// The version of the profile; `None` without one.
+    pub profile_version: Option<i64>,
+}
+
 /// A device to claim.
 #[derive(Clone, Copy, Debug)]
 pub struct NewClaim<'a> {
@@ -88,10 +100,13 @@ pub async fn of_job(db: &mut PgConnection, job: Uuid) -> Result<Vec<ClaimRow>> {
 ///
 /// # Errors
 /// The database's.
-pub async fn held_by(db: &mut PgConnection, process: Uuid) -> Result<Vec<ClaimRow>> {
-    sqlx::query_as(select!(
-        "join agents a on a.number = c.agent where a.holder = $1 and a.state = $2 and c.yielded is null order by c.claim"
-    ))
+pub async fn held_by(db: &mut PgConnection, process: Uuid) -> Result<Vec<VersionedClaimRow>> {
+    sqlx::query_as(
+        "select c.*, p.version, f.version as profile_version from device_claims c
+         join agents a on a.number = c.agent join profile_jobs j on j.id = c.job join pipelines p on p.name = j.pipeline
+         left join profiles f on f.pipeline = p.name
+         where a.holder = $1 and a.state = $2 and c.yielded is null order by c.claim",
+    )
     .bind(process)
     .bind(AgentState::Live.name())
     .fetch_all(db)

@@ -31,6 +31,15 @@ pub struct PipelineSummaryRow {
     pub replan: Option<String>,
 }
 
+/// The replan settings of a registered pipeline.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct ReplanSettingsRow {
+    /// The pipeline.
+    pub name: String,
+    /// The spec's `replan`, if it has one.
+    pub replan: Option<Value>,
+}
+
 /// A select of [`PipelineRow`]s with its condition.
 macro_rules! select {
     ($rest:literal) => {
@@ -113,6 +122,25 @@ pub async fn named(db: &mut PgConnection, names: &[String]) -> Result<Vec<Pipeli
 pub async fn percentiles(db: &mut PgConnection) -> Result<Vec<(String, Option<f64>)>> {
     let select = "select name, (spec ->> 'percentile')::double precision from pipelines order by name";
     sqlx::query_as(select).fetch_all(db).await
+}
+
+/// The replan settings of these pipelines, without their profiles. Pipelines that are not registered have no row.
+///
+/// # Errors
+/// The database's.
+pub async fn replan_settings(db: &mut PgConnection, names: &[String]) -> Result<Vec<ReplanSettingsRow>> {
+    let select = "select name, spec -> 'replan' as replan from pipelines where name = any($1) order by name";
+    sqlx::query_as(select).bind(names).fetch_all(db).await
+}
+
+/// The specs of those of these pipelines whose latencies are measured again when they drift, by name.
+///
+/// # Errors
+/// The database's.
+pub async fn specs_measured_on_drift(db: &mut PgConnection, names: &[String]) -> Result<Vec<Value>> {
+    let select = "select spec from pipelines
+                  where name = any($1) and (spec -> 'replan' -> 'profile_on_drift') = 'true' order by name";
+    sqlx::query_scalar(select).bind(names).fetch_all(db).await
 }
 
 /// The pipelines with settings of replanning, by name.

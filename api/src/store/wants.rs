@@ -6,6 +6,9 @@ use super::connection::{PgConnection, Result};
 pub const CHANNEL: &str = "apportion_wants";
 /// Most wants that are kept for the leader.
 pub const WANTS_MAX: i64 = 1_024;
+/// A want that has waited longer for a leader is forgotten, in seconds. Agents say it again each second while requests
+/// wait.
+pub const WANT_AGE_S_MAX: f64 = 10.0;
 
 /// Groups that requests of a pipeline wait for.
 #[derive(Clone, Debug, PartialEq, sqlx::FromRow)]
@@ -57,12 +60,17 @@ pub async fn is_any(db: &mut PgConnection) -> Result<bool> {
     sqlx::query_scalar("select exists (select from variant_wants)").fetch_one(db).await
 }
 
-/// Takes all wants out.
+/// Takes all wants out. Returns those that are not older than [`WANT_AGE_S_MAX`].
 ///
 /// # Errors
 /// The database's.
 pub async fn take(db: &mut PgConnection) -> Result<Vec<VariantWantRow>> {
-    sqlx::query_as("delete from variant_wants returning pipeline, groups, accuracy_min, latency_ms_max, variants")
-        .fetch_all(db)
-        .await
+    sqlx::query_as(
+        "with taken as (delete from variant_wants returning *)
+         select pipeline, groups, accuracy_min, latency_ms_max, variants from taken
+         where wanted_at >= now() - make_interval(secs => $1)",
+    )
+    .bind(WANT_AGE_S_MAX)
+    .fetch_all(db)
+    .await
 }

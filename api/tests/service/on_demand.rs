@@ -3,8 +3,10 @@
 use crate::support::agent::{Agent, attach, register};
 use crate::support::plans::store_plan;
 use crate::support::{Service, profiles, service, spec};
+use apportion_api::store::wants::WANT_AGE_S_MAX;
 use apportion_protocol::v1::{self, agent_message};
 use serde_json::{Value, json};
+use sqlx::{Connection, PgConnection};
 
 /// A service whose pipeline has these replan settings, and an agent with four devices.
 async fn with_settings(replan: &Value) -> (Service, Agent) {
@@ -101,6 +103,28 @@ async fn a_want_loads_one_replica_and_idleness_unloads_it() {
     let (_, all) = s.get("/v1/events?kind=on-demand").await;
     let loads = all.as_array().expect("a list").iter().filter(|event| event["detail"]["change"] == "loaded").count();
     assert_eq!(loads, 1, "three wants load once: {all:#}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_old_want_is_forgotten() {
+    let (s, mut agent) = with_settings(&manual("apply", &json!({}))).await;
+    let first = offering(&mut agent, 1).await;
+    let offered: Vec<i64> = first.groups.iter().filter(|g| g.offered).map(|g| g.group.cast_signed()).collect();
+    assert_eq!(offered.len(), 2, "the plan has one variant of each task: {:?}", first.groups);
+    let mut db = PgConnection::connect(&s.url).await.expect("our own database");
+    let old = "insert into variant_wants (pipeline, groups, accuracy_min, variants, wanted_at)
+               values ('digits', $1, 0.9, '{}', now() - make_interval(secs => $2))";
+    let old = sqlx::query(old).bind(&offered[..1]).bind(2.0 * WANT_AGE_S_MAX);
+    old.execute(&mut db).await.expect("a want of long ago");
+    let fresh = offered[1].cast_unsigned();
+    want(&agent, &[fresh]).await;
+    assert_eq!(loaded(&with_loaded(&mut agent, 1).await), [fresh]);
+    let left: i64 = sqlx::query_scalar("select count(*) from variant_wants").fetch_one(&mut db).await.expect("a number");
+    assert_eq!(left, 0, "both are taken");
+    noted(&s, "loaded").await;
+    let (_, all) = s.get("/v1/events?kind=on-demand").await;
+    assert_eq!(all.as_array().map(Vec::len), Some(1), "only the new one is answered: {all:#}");
     s.running.stop().await;
 }
 

@@ -279,6 +279,33 @@ async fn noise_is_refused_by_strict_jobs_and_failures_are_said() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_that_the_profile_refuses_fail_their_job() {
+    let s = with_pipeline().await;
+    let mut grown = spec();
+    let variants = grown["tasks"][1]["variants"].as_array_mut().expect("a list");
+    // With latencies and without an accuracy it would make every plan of the pipeline impossible.
+    variants.push(json!({"name": "read-x", "model_digest": "ee".repeat(32)}));
+    assert_eq!(s.put("/v1/pipelines/digits", &grown).await.0, 200);
+    let before = s.get(PROFILES).await.1;
+    let agent = Measurer::attach(&s, "a", "demo", line).await;
+    let request = json!({"pipeline": "digits", "variants": [{"task": "read", "variant": "read-x"}], "batches": [1, 2]});
+    let path = start(&s, &request).await;
+    let job = over(&s, &path).await;
+    let why = job["error"].as_str().unwrap_or_default();
+    assert_eq!((&job["state"], &job["measuring"]), (&json!("failed"), &json!([])), "{job:#}");
+    assert!(why.starts_with("the profile refuses the rows of read-x on demo: "), "{why}");
+    assert!(why.contains("/tasks/1/variants/2/accuracy: missing"), "{why}");
+    assert_eq!(s.get(PROFILES).await.1, before, "no row went into the profile");
+    // With an accuracy the same rows pass.
+    grown["tasks"][1]["variants"][2]["accuracy"] = json!(0.5);
+    assert_eq!(s.put("/v1/pipelines/digits", &grown).await.0, 200);
+    assert_eq!(over(&s, &start(&s, &request).await).await["state"], "done");
+    assert_eq!(rows(&s.get(PROFILES).await.1, "read-x", "demo"), [(1, 3.0), (2, 4.0)]);
+    agent.stop();
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_lasting_drift_starts_one_job() {
     let s = with_pipeline().await;
     let mut on = spec();

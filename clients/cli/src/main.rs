@@ -38,6 +38,7 @@ mod manual;
 mod plan;
 mod profile;
 mod prometheus_list;
+mod remote_job;
 mod report;
 mod reproduce;
 mod resources;

@@ -2,19 +2,19 @@
 
 use crate::act::apply::{ApplyError, agent_facts, fence};
 use crate::act::drift;
+use crate::act::lease::Chain;
 use crate::act::measuring::{read_points, request_of};
 use crate::app::{App, now};
 use crate::decide::drift::{FigureKind, ProfileDrift};
 use crate::decide::fleet::Fleet;
-use crate::decide::placement::{Device, Placement};
+use crate::decide::placement::{Device, DeviceSlot, Placement};
 use crate::decide::profile_job::{
-    ClaimedPlace, JobPoint, PROFILE_JOBS_OPEN_MAX, ProfileJobRequest, choose_device, is_measured_again, next_order,
-    parts_on,
+    JobPoint, PROFILE_JOBS_OPEN_MAX, ProfileJobRequest, choose_device, is_measured_again, next_order, parts_on,
 };
 use crate::store::device_claims::{self as claims, ClaimRow, NewClaim};
 use crate::store::profile_jobs::{self as jobs, NewProfileJob, ProfileJobRow};
 use crate::store::{self, PgConnection, leases::HeldLease, pipelines};
-use apportion_wire::{AgentState, ProfileJobState};
+use apportion_wire::{AgentState, PipelineSpec, ProfileJobState};
 use serde_json::Value;
 use sqlx::Connection;
 use std::collections::{BTreeMap, BTreeSet};
@@ -43,7 +43,7 @@ pub(super) struct ProfilingWatch {
     looked_at: Option<Instant>,
     drifts_looked_at: Option<Instant>,
     /// Devices that gave way to a replica, and when.
-    avoided: BTreeMap<ClaimedPlace, Instant>,
+    avoided: BTreeMap<DeviceSlot, Instant>,
 }
 
 impl ProfilingWatch {
@@ -94,7 +94,7 @@ impl ProfilingWatch {
             let why = claim.yielded.as_deref().unwrap_or("its agent is gone");
             tracing::info!(job = %claim.job, agent = claim.agent, device = claim.device, why, "a device measures no more");
             if claim.yielded.is_some() {
-                let place = ClaimedPlace { agent: claim.agent as u64, device: claim.device as u32 };
+                let place = DeviceSlot { agent: claim.agent as u64, device: claim.device as u32 };
                 self.avoided.insert(place, Instant::now());
             }
             let mut tx = db.begin().await?;
@@ -115,7 +115,10 @@ impl ProfilingWatch {
     ) -> Result<(), ApplyError> {
         let request = match request_of(job) {
             Ok(request) => request,
-            Err(error) => return self.finish(db, job.id, Some(error.to_string())).await,
+            Err(error) => {
+                let why = Chain(&error).to_string();
+                return self.finish(db, job.id, Some(why)).await;
+            }
         };
         let points = read_points(db, job.id).await?;
         let is_open = |hardware: &&String| next_order(&request, hardware, &points).is_some();
@@ -182,9 +185,15 @@ impl ProfilingWatch {
         }
         self.drifts_looked_at = Some(Instant::now());
         let drifts = drift::read(db, None).await?;
-        for drift in drifts.iter().filter(|drift| drift.figure.kind == FigureKind::Latency) {
-            let row = pipelines::get(db, &drift.pipeline).await?;
-            if row.is_some_and(|row| is_measured_on_drift(&row.spec)) {
+        let of_latency: Vec<&ProfileDrift> = drifts.iter().filter(|d| d.figure.kind == FigureKind::Latency).collect();
+        if of_latency.is_empty() {
+            return Ok(());
+        }
+        let names: BTreeSet<&str> = of_latency.iter().map(|drift| drift.pipeline.as_str()).collect();
+        let names: Vec<String> = names.into_iter().map(str::to_owned).collect();
+        let measured = measurable(pipelines::specs_measured_on_drift(db, &names).await?);
+        for drift in of_latency {
+            if measured.contains(&drift.pipeline) {
                 self.start_job_of_drift(db, drift).await?;
             }
         }
@@ -221,11 +230,10 @@ impl ProfilingWatch {
     }
 }
 
-/// Whether a drift of this registered pipeline starts a job. Jobs do not measure transforms on edges.
-fn is_measured_on_drift(spec: &Value) -> bool {
-    let edges = spec["edges"].as_array().into_iter().flatten();
-    let has_transforms = edges.into_iter().any(|edge| edge["transform"].as_array().is_some_and(|steps| !steps.is_empty()));
-    spec["replan"]["profile_on_drift"] == true && !has_transforms
+/// The names of the registered pipelines that a job can measure: those without transforms on edges.
+fn measurable(specs: Vec<Value>) -> BTreeSet<String> {
+    let specs = specs.into_iter().filter_map(|spec| serde_json::from_value::<PipelineSpec>(spec).ok());
+    specs.filter(|spec| !spec.has_edge_transforms()).map(|spec| spec.name).collect()
 }
 
 /// Why a complete job has failed: a variant without a single latency. `None` if each has one.
@@ -233,11 +241,7 @@ fn failure(request: &ProfileJobRequest, points: &[JobPoint]) -> Option<String> {
     let parts = request.hardware.iter().flat_map(|hardware| parts_on(request, hardware));
     let failed: Vec<_> = parts.filter(|part| part.profile_rows(request, points).is_empty()).collect();
     let first = failed.first()?;
-    let is_first = |point: &&JobPoint| {
-        (point.hardware.as_str(), point.task.as_str(), point.variant.as_str())
-            == (first.hardware, first.task, first.variant)
-    };
-    let why = points.iter().filter(is_first).find_map(|point| point.outcome.as_ref().err());
+    let why = points.iter().filter(|point| first.has(point)).find_map(|point| point.outcome.as_ref().err());
     let why = why.map_or_else(|| "it has no batch size".to_owned(), ToString::to_string);
     let (count, all) = (failed.len(), request.parts());
     Some(format!("{count} of {all} could not be measured, the first being {} on {}: {why}", first.variant, first.hardware))
@@ -261,9 +265,12 @@ mod tests {
 
     #[test]
     fn a_drift_starts_no_job_for_transforms_on_edges() {
-        let spec = |transform: Value| json!({"replan": {"profile_on_drift": true}, "edges": [{"transform": transform}]});
-        assert!(is_measured_on_drift(&spec(Value::Null)) && is_measured_on_drift(&spec(json!([]))));
-        assert!(!is_measured_on_drift(&spec(json!([{"keep": {}}]))) && !is_measured_on_drift(&json!({})));
+        let spec = |name: &str, transform: Value| {
+            let edges = json!([{"from": "a", "to": "b", "transform": transform}]);
+            json!({"name": name, "slo_ms": 100.0, "tasks": [], "edges": edges})
+        };
+        let specs = vec![spec("plain", json!([])), spec("glued", json!([{"keep": {"tensors": ["x"]}}])), json!({})];
+        assert_eq!(measurable(specs), BTreeSet::from(["plain".to_owned()]));
     }
 
     #[test]

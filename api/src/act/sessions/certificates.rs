@@ -41,23 +41,45 @@ pub(super) enum ShownError {
     Database(#[from] store::Error),
 }
 
+/// The certificate of a connection, with the authorities that judge it.
+pub(super) struct ShownCertificate<'a> {
+    certificate: &'a CertificateDer<'static>,
+    authorities: Arc<FleetAuthorities>,
+}
+
+/// The certificate of a connection, once there are authorities that judge it; `None` if there is none, or none counts.
+///
+/// # Errors
+/// [`ShownError::NoAuthority`].
+pub(super) async fn with_authorities<'a>(
+    app: &App,
+    shown: Option<&'a CertificateDer<'static>>,
+) -> Result<Option<ShownCertificate<'a>>, ShownError> {
+    match shown.filter(|_| app.agent_security.certificates != AgentCertificateRule::Off) {
+        Some(certificate) => {
+            let authorities = wait_for_authorities(app).await.ok_or(ShownError::NoAuthority)?;
+            Ok(Some(ShownCertificate { certificate, authorities }))
+        }
+        None => Ok(None),
+    }
+}
+
 /// What a stream may do that shows this certificate for the agent with this name.
 ///
 /// # Errors
-/// [`ShownError`] by cause.
+/// If the certificate is refused, or the database does not answer.
 pub(super) async fn check_shown(
     app: &App,
     db: &mut PgConnection,
-    shown: Option<&CertificateDer<'static>>,
+    shown: Option<ShownCertificate<'_>>,
     name: &str,
 ) -> Result<StreamAdmission, ShownError> {
-    let Some(certificate) = shown.filter(|_| app.agent_security.certificates != AgentCertificateRule::Off) else {
+    let Some(ShownCertificate { certificate, authorities }) = shown else {
         return Ok(match app.agent_security.certificates {
             AgentCertificateRule::Require => StreamAdmission::CertificateOnly,
             AgentCertificateRule::Accept | AgentCertificateRule::Off => StreamAdmission::Whole,
         });
     };
-    let authorities = wait_for_authorities(app).await.ok_or(ShownError::NoAuthority)?;
     let agent = store::agents::identity(db, name).await?;
     let checked = authorities.check(certificate, agent.as_ref(), now());
     checked.inspect_err(|refusal| refusal.count().increment())?;
@@ -65,7 +87,7 @@ pub(super) async fn check_shown(
 }
 
 /// The authorities, once there are some.
-pub(super) async fn wait_for_authorities(app: &App) -> Option<Arc<FleetAuthorities>> {
+async fn wait_for_authorities(app: &App) -> Option<Arc<FleetAuthorities>> {
     let mut authorities = app.authorities.subscribe();
     let found = tokio::time::timeout(AUTHORITY_WAIT_MAX, authorities.wait_for(Option::is_some)).await;
     found.ok()?.ok()?.clone()

@@ -1,6 +1,6 @@
 //! Which agents may register, and under which identity?
 
-use super::certificates::{ShownError, StreamAdmission, check_shown, wait_for_authorities};
+use super::certificates::{ShownError, StreamAdmission, check_shown, with_authorities};
 use crate::app::agent_security::AgentCertificateRule;
 use crate::app::counts;
 use crate::app::fleet_authorities::CertifiedAgent;
@@ -74,10 +74,8 @@ pub(super) async fn register(
 ) -> Result<RegisteredAgent, RegisterError> {
     check_fields(app, &register)?;
     let request = certificate_request(app, &register)?;
-    if shown.is_some() && app.agent_security.certificates != AgentCertificateRule::Off {
-        // The part that reads the authorities needs a connection too, so none is held meanwhile.
-        wait_for_authorities(app).await.ok_or(RegisterError::NoAuthority)?;
-    }
+    // The part that reads the authorities needs a connection to the database too, so none is held meanwhile.
+    let shown = with_authorities(app, shown).await?;
     let mut tx = app.pool.begin().await?;
     check_name(app, &mut tx, &register).await?;
     let admission = check_shown(app, &mut tx, shown, &register.name).await?;

@@ -2,7 +2,7 @@
 
 use apportion_domain::{GroupName, Share};
 use serde::{Deserialize, Serialize};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use utoipa::ToSchema;
 
 /// One device of a live agent.
@@ -124,13 +124,20 @@ impl Placement {
         self.groups.iter().chain(&self.offered).find(|g| g.id == id)
     }
 
-    /// The number of a group that has or had one here, in a plan or on offer.
-    pub(crate) fn number_of(&self, key: &GroupKey) -> Option<u64> {
-        let known = self.groups.iter().chain(&self.offered).find(|g| g.key().as_ref() == Some(key));
-        known.map(|group| group.id)
+    /// The numbers of the groups here, in a plan or on offer. Of two with one key, that of the plan counts.
+    pub(crate) fn numbers(&self) -> BTreeMap<GroupKey, u64> {
+        let mut numbers = BTreeMap::new();
+        for group in self.groups.iter().chain(&self.offered) {
+            if let Some(key) = group.key() {
+                numbers.entry(key).or_insert(group.id);
+            }
+        }
+        numbers
     }
 
-    pub(super) fn refuses(&self, group: u64, slot: DeviceSlot) -> bool {
+    /// Whether a replica of this group failed on this device.
+    #[must_use]
+    pub fn refuses(&self, group: u64, slot: DeviceSlot) -> bool {
         self.refused.contains(&Refused { group, agent: slot.agent, device: slot.device })
     }
 
@@ -178,11 +185,13 @@ pub struct Shortage {
     pub refused: u32,
 }
 
-/// One device of one agent.
+/// The place of one device in the fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct DeviceSlot {
-    pub(super) agent: u64,
-    pub(super) device: u32,
+pub struct DeviceSlot {
+    /// Its agent's number.
+    pub agent: u64,
+    /// Its position at that agent.
+    pub device: u32,
 }
 
 impl Device {
@@ -192,13 +201,17 @@ impl Device {
         Self { agent, device, hardware: hardware.to_owned(), zone: String::new() }
     }
 
-    pub(super) fn slot(&self) -> DeviceSlot {
+    /// Its place.
+    #[must_use]
+    pub fn slot(&self) -> DeviceSlot {
         DeviceSlot { agent: self.agent, device: self.device }
     }
 }
 
 impl PlacedReplica {
-    pub(super) fn slot(&self) -> DeviceSlot {
+    /// Its place.
+    #[must_use]
+    pub fn slot(&self) -> DeviceSlot {
         DeviceSlot { agent: self.agent, device: self.device }
     }
 }

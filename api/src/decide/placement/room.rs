@@ -68,6 +68,15 @@ impl<'a> Room<'a> {
         loaded.map(|r| r.id).find(|id| !next.replicas.iter().any(|placed| placed.id == *id))
     }
 
+    /// The free eighths of a hardware type in each zone.
+    fn free_by_zone(&self, hardware: &str) -> BTreeMap<&'a str, u32> {
+        let mut free: BTreeMap<&str, u32> = BTreeMap::new();
+        for device in self.devices.iter().filter(|d| d.hardware == hardware) {
+            *free.entry(&device.zone).or_default() += u32::from(self.free[&device.slot()]);
+        }
+        free
+    }
+
     /// The device for one more replica: the fullest device with room, so that fractions pack. Of several, one with nothing
     /// to unload comes first, then the zone and the agent with the fewest replicas of this group, then the agent with the
     /// fewest replicas. For a group that is spread evenly, zones come before everything else: that with the fewest replicas
@@ -79,10 +88,10 @@ impl<'a> Room<'a> {
         for replica in replicas.iter().filter(|r| r.group == group) {
             *of_zone.entry(self.zone_of[&replica.slot()]).or_default() += 1;
         }
-        let mut zone_free: BTreeMap<&str, u32> = BTreeMap::new();
-        for device in self.devices.iter().filter(|d| d.hardware == *hardware) {
-            *zone_free.entry(&device.zone).or_default() += u32::from(self.free[&device.slot()]);
-        }
+        let zone_free = match want.spread {
+            Spread::Even => self.free_by_zone(hardware),
+            Spread::New => BTreeMap::new(),
+        };
         let fits = |d: &&Device| d.hardware == *hardware && self.free[&d.slot()] >= share && !next.refuses(group, d.slot());
         let rank = |d: &&Device| {
             let (slot, zone) = (d.slot(), d.zone.as_str());

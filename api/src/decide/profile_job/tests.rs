@@ -147,15 +147,15 @@ fn a_device_without_replicas_measures() {
     let devices = [device(1, 0), device(1, 1), device(2, 0), device(2, 1)];
     let replica = |agent, device| PlacedReplica { id: agent, group: 1, agent, device };
     let with = |replicas: &[PlacedReplica]| Placement { replicas: replicas.to_vec(), ..Placement::default() };
-    let place = |agent, device| Some(ClaimedPlace { agent, device });
-    let chosen = |placement: &Placement, claimed: &[u64], avoided: &[ClaimedPlace]| {
+    let place = |agent, device| Some(DeviceSlot { agent, device });
+    let chosen = |placement: &Placement, claimed: &[u64], avoided: &[DeviceSlot]| {
         let (claimed, avoided) = (claimed.iter().copied().collect(), avoided.iter().copied().collect());
         choose_device(&devices, "h", placement, &claimed, &avoided)
     };
     assert_eq!(chosen(&with(&[]), &[], &[]), place(1, 0));
     assert_eq!(chosen(&with(&[replica(1, 0)]), &[], &[]), place(2, 0), "agent 2 has no replica");
     assert_eq!(chosen(&with(&[replica(1, 0)]), &[2], &[]), place(1, 1));
-    assert_eq!(chosen(&with(&[]), &[], &[ClaimedPlace { agent: 1, device: 0 }]), place(1, 1));
+    assert_eq!(chosen(&with(&[]), &[], &[DeviceSlot { agent: 1, device: 0 }]), place(1, 1));
     let full = [replica(1, 0), replica(1, 1), replica(2, 0), replica(2, 1)];
     assert_eq!(chosen(&with(&full), &[], &[]), None);
     assert_eq!(choose_device(&devices, "g", &with(&[]), &BTreeSet::new(), &BTreeSet::new()), None);

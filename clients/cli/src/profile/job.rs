@@ -1,19 +1,13 @@
 //! How does `apportion profile --server URL` have agents measure a pipeline, and what does it print?
 
+use crate::remote_job::RemoteJobKind;
 use crate::service::{ServerArgs, ServiceClient, converse};
-use anyhow::{Context, anyhow};
-use apportion_support::exit::{CommandResult, Exit, Failure};
+use anyhow::anyhow;
+use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::output::{OutputFormat, TextTable, number};
 use apportion_support::progress::spinner;
 use apportion_wire::{MeasuredRow, ProfileJobState};
-use reqwest::Method;
 use serde_json::Value;
-use std::time::{Duration, Instant};
-
-/// Pause between two questions whether the job is over.
-const POLL: Duration = Duration::from_millis(300);
-/// Longest time without an answer of the service: it may be started again meanwhile.
-const AWAY_MAX: Duration = Duration::from_secs(60);
 
 /// Starts a profile job, waits for its end, and prints what it measured.
 ///
@@ -22,7 +16,9 @@ const AWAY_MAX: Duration = Duration::from_secs(60);
 pub fn run_on_agents(server: &ServerArgs, request: &Value, format: OutputFormat) -> CommandResult {
     let client = ServiceClient::new(server)?;
     let bar = spinner("waiting for a device");
-    let ended = converse(wait_for(&client, request, &|text| bar.set_message(text)));
+    let open = ProfileJobState::OPEN.map(ProfileJobState::name);
+    let kind = RemoteJobKind { name: "profile job", list: "profile-jobs", open: &open };
+    let ended = converse(kind.run(&client, request, &|job: &Value| bar.set_message(progress(job))));
     bar.finish_and_clear();
     let job = ended?;
     format.print(&job, || points_table(&job))?;
@@ -35,30 +31,6 @@ pub fn run_on_agents(server: &ServerArgs, request: &Value, format: OutputFormat)
 
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or("-")
-}
-
-async fn wait_for(client: &ServiceClient, request: &Value, on_progress: &dyn Fn(String)) -> Result<Value, Failure> {
-    const JOBS: &str = "/v1/profile-jobs";
-    let made = client.accepted(JOBS, client.send(Method::POST, JOBS, &[], Some(request)).await?)?;
-    let id = made["id"].as_str().context("a profile job without an id")?.to_owned();
-    let path = client.path(&["v1", "profile-jobs", &id]);
-    eprintln!("profile job {id}");
-    let mut answered = Instant::now();
-    loop {
-        match client.send(Method::GET, &path, &[], None).await {
-            Ok(answer) => {
-                let job = client.accepted(&path, answer)?;
-                answered = Instant::now();
-                if !ProfileJobState::OPEN.iter().any(|open| job["state"] == open.name()) {
-                    return Ok(job);
-                }
-                on_progress(progress(&job));
-            }
-            Err(_) if answered.elapsed() < AWAY_MAX => {}
-            Err(error) => return Err(error),
-        }
-        tokio::time::sleep(POLL).await;
-    }
 }
 
 /// How far a job is, in words.

@@ -8,6 +8,7 @@
 use crate::exact::model::bounds;
 use crate::exact::model::groups::{FeasibleGroup, OperatingPoint, usable_groups};
 use crate::exact::model::latency::{finish_times, optional_tasks};
+use crate::exact::model::quotas::QuotaRow;
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
@@ -87,6 +88,7 @@ struct LocalSearch<'a> {
     problem: &'a Problem,
     headroom: Vec<&'a [f64]>,
     groups: Vec<Vec<FeasibleGroup>>,
+    quotas: Vec<QuotaRow>,
     limits: &'a RunLimits,
 }
 
@@ -100,7 +102,7 @@ pub(crate) fn plan_by_local_search(
     let indices = (0..problem.pipelines.len()).map(PipelineIndex);
     let groups: Vec<Vec<FeasibleGroup>> = indices.map(|p| usable_groups(problem, p, tightening, |_, _| true)).collect();
     let headroom = tightening.parts.iter().map(|p| p.headroom.as_slice()).collect();
-    let search = LocalSearch { problem, headroom, groups, limits };
+    let search = LocalSearch { problem, headroom, groups, quotas: QuotaRow::all(problem), limits };
     let rates = search.queries_per_price();
     let accuracy = |p: usize, t: TaskIndex, v: VariantIndex| problem.pipelines[p].variant(t, v).accuracy;
     let starts = [search.highest_ranked(accuracy), search.highest_ranked(|p, t, v| rates[p][t.get()][v.get()])];
@@ -218,8 +220,10 @@ impl LocalSearch<'_> {
         if let Some(budget) = self.problem.objective.budget_per_hour {
             missed += (cost / budget.max(SLACK) - 1.0 - SLACK).max(0.0);
         }
-        let each = self.groups.iter().zip(&placed.groups).map(|(of, own)| devices_of_part(self.problem, of, own));
-        missed += quota_excess(self.problem, &each.collect::<Vec<_>>());
+        if !self.quotas.is_empty() {
+            let each = self.groups.iter().zip(&placed.groups).map(|(of, own)| devices_of_part(self.problem, of, own));
+            missed += quota_excess(&self.quotas, &each.collect::<Vec<_>>());
+        }
         let (objective, second) = match self.problem.objective.mode {
             Mode::MinCost => (cost + switching, -accuracy),
             Mode::MaxAccuracy => (-accuracy, cost),

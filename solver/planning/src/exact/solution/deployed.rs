@@ -5,6 +5,7 @@ use super::flows::{accuracy, flows};
 use super::found::BestFound;
 use super::worth::{cost, devices, devices_of_part, quota_excess, worth};
 use crate::exact::model::latency::finish_times;
+use crate::exact::model::quotas::QuotaRow;
 use crate::exact::model::space::Space;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
 use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Problem, SLACK, TaskIndex};
@@ -64,7 +65,7 @@ fn fits(problem: &Problem, space: &Space, choice: &PlanIntegers) -> bool {
     let counts = problem.hardware.iter().zip(devices).all(|(h, n)| h.count.is_none_or(|count| n <= u64::from(count)));
     let budget = problem.objective.budget_per_hour.is_none_or(|b| cost(problem, space, choice) <= b + SLACK * b.max(1.0));
     let each = space.parts.iter().zip(&choice.groups).map(|(part, own)| devices_of_part(problem, &part.groups, own));
-    let quotas = quota_excess(problem, &each.collect::<Vec<_>>()) <= 0.0;
+    let quotas = quota_excess(&QuotaRow::all(problem), &each.collect::<Vec<_>>()) <= 0.0;
     let parts = space.parts.iter().zip(&choice.groups).all(|(part, groups)| {
         let pipeline = problem.pipeline(part.index);
         let mut charges = vec![0.0_f64; pipeline.tasks.len()];

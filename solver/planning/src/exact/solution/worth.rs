@@ -35,10 +35,11 @@ pub(crate) fn devices_of_part(problem: &Problem, groups: &[FeasibleGroup], chose
     devices
 }
 
-/// By how much a choice exceeds the quotas, relative; 0 if it keeps to them. `devices` are those of each pipeline.
-pub(crate) fn quota_excess(problem: &Problem, devices: &[Vec<f64>]) -> f64 {
+/// By how much a choice exceeds the quotas with these rows, relative; 0 if it keeps to them. `devices` are those of each
+/// pipeline.
+pub(crate) fn quota_excess(rows: &[QuotaRow], devices: &[Vec<f64>]) -> f64 {
     let of = |p: PipelineIndex| devices[p.get()].as_slice();
-    QuotaRow::all(problem).iter().map(|row| row.excess(of)).sum()
+    rows.iter().map(|row| row.excess(of)).sum()
 }
 
 /// Whole devices of each hardware type.
