@@ -1,16 +1,19 @@
 //! `/v1/traces`: uploaded loads.
 
 use super::body::{self, Body, off_loop};
+use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
+use crate::store::idempotency::KeyedRequest;
 use crate::store::traces::{self as rows, TraceRow};
 use actix_web::http::{StatusCode, header};
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use apportion_domain::ArrivalTrace;
 use apportion_wire::TraceKind;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -72,12 +75,13 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid>) -> HandlerResult {
 }
 
 /// Uploads a trace: CSV `arrival_ms` or `second,qps`.
-#[utoipa::path(post, path = "/v1/traces", tag = "traces", operation_id = "post_trace", params(TraceQuery),
+#[utoipa::path(post, path = "/v1/traces", tag = "traces", operation_id = "post_trace", params(TraceQuery, IdempotencyHeader),
     request_body(content = String, content_type = "text/csv", description = "The rows."),
     responses((status = 201, description = "It is stored.", body = TraceDocument,
         headers(("Location" = String, description = "Where it is.")))))]
 pub async fn post(
     app: web::Data<App>,
+    request: HttpRequest,
     query: web::Query<TraceQuery>,
     body: Body<{ body::TRACE_BYTES_MAX }>,
 ) -> HandlerResult {
@@ -85,17 +89,36 @@ pub async fn post(
     body::name(&name)?;
     let read = move || {
         let trace = apportion_wire::read_trace(&name, body::text(&body.bytes)?.as_bytes(), None)?;
-        Ok::<_, Refusal>((name, trace, body))
+        let digest = Sha256::digest(&body.bytes).to_vec();
+        Ok::<_, Refusal>((name, trace, body, digest))
     };
-    let (name, trace, body) = off_loop(read).await??;
+    let (name, trace, body, digest) = off_loop(read).await??;
+    // A name has no line feed.
+    let key = IdempotencyKey::read(&request, KeyedRequest::Trace, &format!("{name}\n"), &digest)?;
     let (kind, count) = match trace {
         ArrivalTrace::Arrivals(moments) => (TraceKind::Arrivals, moments.len()),
         ArrivalTrace::Rates(rows) => (TraceKind::Rates, rows.len()),
     };
+    let mut tx = app.pool.begin().await?;
+    if let Some(key) = &key
+        && let Some(id) = key.already_asked(&mut tx).await?
+        && let Some(known) = rows::get(&mut tx, id).await?
+    {
+        return Ok(stored(known));
+    }
     let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now() };
-    rows::insert(&mut *app.pool.acquire().await?, &row, body::text(&body.bytes)?).await?;
+    rows::insert(&mut tx, &row, body::text(&body.bytes)?).await?;
+    if let Some(key) = key {
+        key.remember(&mut tx, row.id, row.created_at).await?;
+    }
+    tx.commit().await?;
+    Ok(stored(row))
+}
+
+/// The answer to a client that has uploaded a trace.
+fn stored(row: TraceRow) -> HttpResponse {
     let location = (header::LOCATION, format!("/v1/traces/{}", row.id));
-    Ok(HttpResponse::Created().insert_header(location).json(TraceDocument::from(row)))
+    HttpResponse::Created().insert_header(location).json(TraceDocument::from(row))
 }
 
 /// One trace, without its rows.

@@ -67,6 +67,24 @@ fn every_part_of_the_description_is_described() {
     assert!(missing.is_empty(), "no description: {missing:#?}");
 }
 
+/// Operations that do the same if they are sent twice: they cancel, or post the present figures.
+const REPEATABLE: [&str; 3] = ["/cancel", "/demand", "/deployment"];
+
+#[test]
+fn every_post_can_be_sent_again() {
+    let description: serde_json::Value = serde_json::from_str(&apportion_api::http::openapi::document()).expect("JSON");
+    let mut posts = 0;
+    for (path, item) in description["paths"].as_object().expect("paths") {
+        let Some(operation) = item.get("post") else { continue };
+        posts += 1;
+        let mut headers = operation["parameters"].as_array().into_iter().flatten().filter(|p| p["in"] == "header");
+        // A generation that was replaced is not replaced again.
+        let is_guarded = headers.any(|p| p["name"] == "Idempotency-Key" || p["name"] == "If-Match");
+        assert!(is_guarded || REPEATABLE.iter().any(|end| path.ends_with(end)), "{path} has no Idempotency-Key");
+    }
+    assert!(posts >= 14, "only {posts} operations");
+}
+
 #[tokio::test]
 async fn the_description_is_valid() {
     let Some(python) = apportion_needs::clients() else { return };

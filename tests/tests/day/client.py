@@ -210,7 +210,7 @@ def deploy(watch):
     second = planned(7.0, "second")
     target = TargetRequest(plans=[second])
     late = put_target.sync_detailed(client=client, body=target, if_match='"0"')
-    refused("a target that was replaced", late, HTTPStatus.PRECONDITION_FAILED, "1")
+    refused("a target that was replaced", late, HTTPStatus.PRECONDITION_FAILED, "generation is 1 by now")
     applied = put_target.sync_detailed(client=client, body=target, if_match='"1"')
     answered("a second target is applied", applied, HTTPStatus.OK)
     check("it is in force", generation() == 2)
