@@ -41,7 +41,8 @@ async fn a_key_makes_one_trace_until_it_is_deleted() {
     };
     let (status, made) = upload("peak", "second,qps\n0,5\n").await;
     assert_eq!(status, 201, "{made}");
-    assert_eq!(upload("peak", "second,qps\n0,5\n").await, (201, made.clone()), "it is the same trace");
+    let (status, again) = upload("peak", "second,qps\n0,5\n").await;
+    assert_eq!((status, &again["id"]), (201, &made["id"]), "it is the same trace");
     assert_eq!(upload("peak", "second,qps\n0,6\n").await.0, 422, "other rows");
     assert_eq!(upload("other", "second,qps\n0,5\n").await.0, 422, "another name");
     assert_eq!(s.get("/v1/traces").await.1.as_array().map(Vec::len), Some(1));
