@@ -59,6 +59,15 @@ pub struct TraceQuery {
     pub name: Option<String>,
 }
 
+/// The traces that are asked for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TraceListQuery {
+    /// Only traces with this name.
+    pub name: Option<String>,
+}
+
 /// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
@@ -67,10 +76,12 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All traces, the newest first.
-#[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces", params(PageQuery),
+#[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces",
+    params(TraceListQuery, PageQuery),
     responses((status = 200, description = "The traces, without their rows.", body = [TraceDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<Uuid>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?, page.after, page.rows_max()).await?;
+pub async fn list(app: web::Data<App>, page: ListPage<Uuid, TraceListQuery>) -> HandlerResult {
+    let name = page.filter.name.as_deref();
+    let rows = rows::list(&mut *app.pool.acquire().await?, name, page.after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.id, TraceDocument::from))
 }
 
