@@ -1,8 +1,8 @@
 //! Does the client have the present form of a resource already? By the headers `ETag` and `If-None-Match` (RFC 9110).
 //!
-//! Example: a client has read a plan with `ETag: W/"5f1c..."`. It asks again with `If-None-Match: W/"5f1c..."`, and gets 304
-//! without a body until the plan has changed. Its tag is weak: a digest of the answer, for reading alone. The tag of a model
-//! file is its own digest.
+//! Example: a client has read a plan with `ETag: W/"5f1c..."`. It asks again with `If-None-Match: W/"5f1c..."`, and gets
+//! 304 without a body until the plan has changed. Its tag is weak: a digest of the answer, for reading alone. The tag of a
+//! model file is its own digest.
 //!
 //! The tag of a resource that is written with a condition is its version, for writing alone: the due times of a schedule
 //! change without another version.

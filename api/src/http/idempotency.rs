@@ -15,8 +15,8 @@ use uuid::Uuid;
 #[into_params(parameter_in = Header)]
 #[allow(dead_code)] // read by `IdempotencyKey::read`
 pub struct IdempotencyHeader {
-    /// The same key and body again give the same plan, analysis, job or trace, so a client may leave and come back. A token is
-    /// not made twice either.
+    /// The same key and body again give the same plan, analysis, job or trace, so a client may leave and come back. A
+    /// token is not made twice either.
     #[param(rename = "Idempotency-Key", required = false, value_type = String, min_length = 1, max_length = 128,
         pattern = "^[ -~]+$")]
     pub idempotency_key: Option<String>,

@@ -86,7 +86,8 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, TraceListQuery>) -> 
 }
 
 /// Uploads a trace: CSV `arrival_ms` or `second,qps`.
-#[utoipa::path(post, path = "/v1/traces", tag = "traces", operation_id = "post_trace", params(TraceQuery, IdempotencyHeader),
+#[utoipa::path(post, path = "/v1/traces", tag = "traces", operation_id = "post_trace",
+    params(TraceQuery, IdempotencyHeader),
     request_body(content = String, content_type = "text/csv", description = "The rows."),
     responses((status = 201, description = "It is stored.", body = TraceDocument,
         headers(("Location" = String, description = "Where it is.")))))]
