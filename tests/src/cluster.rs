@@ -1,5 +1,6 @@
 //! A service and agents with emulated devices, as processes of this machine that can be killed, paused and started again.
 
+use crate::http::answer;
 use crate::process::{end, started, tell};
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
@@ -383,6 +384,12 @@ impl Cluster {
         self.agents[at].child.as_ref().map(Child::id)
     }
 
+    /// Number of the process of the service that runs.
+    #[must_use]
+    pub fn service_process(&self) -> Option<u32> {
+        self.service.as_ref().map(Child::id)
+    }
+
     /// Waits until so many agents are live.
     pub async fn live(&self, count: usize) {
         let is_live = |a: &&Value| a["state"] == "live";
@@ -489,12 +496,4 @@ impl Drop for Cluster {
             end(&mut child);
         }
     }
-}
-
-async fn answer(request: reqwest::RequestBuilder) -> Value {
-    let response = request.send().await.expect("the service answers");
-    let (url, status) = (response.url().clone(), response.status());
-    let text = response.text().await.expect("a whole answer");
-    assert!(status.is_success(), "{url}: {status}: {text}");
-    serde_json::from_str(&text).unwrap_or(Value::Null)
 }

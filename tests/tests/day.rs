@@ -1,7 +1,8 @@
-//! A day of an operator, by the command line alone: register, plan, watch, dry run, apply, roll back, schedule, revoke.
+//! A day of an operator, by the command line alone, and by a generated client alone: register, plan, watch, dry run, apply,
+//! roll back, schedule, revoke.
 
-use apportion_tests::cluster::Cluster;
-use apportion_tests::{digits, programs};
+use apportion_tests::cluster::{Cluster, HARDWARE};
+use apportion_tests::{digits, programs, root};
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -190,6 +191,37 @@ async fn a_day_passes_by_the_command_line_alone() {
     terminal.done(&["token", "revoke", tokens[0]["id"].as_str().expect("an identifier")]).await;
     let refused = terminal.run(&["agent", "list", "--context", "anna"]).await;
     assert!(refused.code == 1 && refused.err.contains("401"), "{refused:?}");
+}
+
+/// Runs a program without holding up the test's own tasks. It must succeed; this is its output.
+async fn succeeded(mut command: Command) -> String {
+    let output = tokio::task::spawn_blocking(move || (command.output(), command)).await.expect("it ends");
+    let (output, command) = (output.0.expect("it runs"), output.1);
+    let [out, err] = [&output.stdout, &output.stderr].map(|bytes| String::from_utf8_lossy(bytes).into_owned());
+    assert!(output.status.success(), "{command:?}: {}: {out}\n{err}", output.status);
+    out
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_day_passes_by_a_generated_client_alone() {
+    let Some(python) = apportion_needs::clients() else { return };
+    let cluster = Cluster::start(1, 3).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = |name: &str| folder.path().join(name);
+    let mut generate = Command::new(&python);
+    generate.args("-m openapi_python_client generate --fail-on-warning --meta none --path".split(' '));
+    generate.arg(root().join("api/openapi.json")).arg("--config").arg(root().join("api/client-generator.yaml"));
+    generate.arg("--output-path").arg(file("apportion_client"));
+    succeeded(generate).await;
+    // The script fills in the digest of the file that it stores.
+    let pipeline = digits::pipeline("one", &[("read-s", "", 0.9)], &json!({}));
+    std::fs::write(file("pipeline.json"), pipeline.to_string()).expect("room");
+    std::fs::write(file("read-s.onnx"), digits::model("read-s.onnx")).expect("room");
+    let mut day = Command::new(python);
+    day.arg(root().join("tests/tests/day/client.py")).arg(cluster.service()).arg(folder.path()).arg(HARDWARE);
+    day.env("PYTHONPATH", folder.path()).env("PYTHONDONTWRITEBYTECODE", "1");
+    let said = succeeded(day).await;
+    assert_eq!(said.lines().last(), Some("all 68"), "{said}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

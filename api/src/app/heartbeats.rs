@@ -99,11 +99,11 @@ impl Heartbeats {
         self.with_notes(|notes| notes.streams.silent(at))
     }
 
-    /// Ends these streams.
+    /// Ends these streams. One that has ended by itself meanwhile is left out: nobody waits for its end.
     pub fn end_streams(&self, sessions: &[Uuid], why: StreamEnd) {
         self.with_notes(|notes| {
             for session in sessions {
-                if !notes.streams.is_disconnected(*session) {
+                if notes.streams.is_connected(*session) {
                     notes.ended.insert(*session, why);
                 }
                 notes.streams.forget(*session);
@@ -141,6 +141,16 @@ mod tests {
         heartbeats.forget(old);
         let left = heartbeats.with_notes(|notes| (notes.streams.take_recent(Instant::now()).len(), notes.ended.len()));
         assert_eq!(left, (1, 0));
+    }
+
+    #[test]
+    fn ending_a_stream_that_is_over_leaves_nothing() {
+        let (heartbeats, session) = (Heartbeats::default(), Uuid::from_u128(1));
+        heartbeats.open_stream(session);
+        // It leaves while somebody has just found it silent.
+        heartbeats.forget(session);
+        heartbeats.end_streams(&[session], StreamEnd::Silent);
+        assert!(heartbeats.with_notes(|notes| notes.ended.is_empty()));
     }
 
     #[test]

@@ -16,6 +16,7 @@ pub struct BrokenVariants(BTreeMap<GroupKey, Instant>);
 impl BrokenVariants {
     /// Adds a variant; returns whether it is new.
     pub fn add(&mut self, key: GroupKey, at: Instant) -> bool {
+        self.expire(at);
         self.0.insert(key, at).is_none()
     }
 

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// After this many periods the first whole period with a new profile has begun: the target comes in the period that was not
 /// judged yet, or early in the next one.
 const PROFILE_PERIODS: i64 = 2;
+/// A figure that was not measured for this many periods is forgotten. Its drift was over long before, or its pipeline is
+/// gone.
+const FORGOTTEN_PERIODS: i64 = 2 * UNMEASURED_PERIODS_MAX;
 
 /// A figure of a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,6 +55,7 @@ impl DriftJudge {
         known: Option<f64>,
     ) -> Option<DriftChange> {
         self.other_at.retain(|_, at| until - *at <= HISTORY_PERIODS_MAX + PROFILE_PERIODS);
+        self.measured_at.retain(|_, last| until - *last <= FORGOTTEN_PERIODS);
         if profile == ProfileMatch::Other {
             self.other_at.insert(key.clone(), until);
         }
@@ -118,6 +122,17 @@ mod tests {
             assert_eq!(judge.judge(&key(), &history(1.3, 0..until), until, ProfileMatch::Same, None), None, "{until}");
         }
         assert!(has_begun(judge.judge(&key(), &history(1.3, 0..15), 15, ProfileMatch::Same, None)));
+    }
+
+    #[test]
+    fn figures_of_pipelines_that_are_gone_are_forgotten() {
+        let mut judge = DriftJudge::default();
+        let gone = |number: i64| FigureKey { pipeline: format!("gone-{number}"), ..key() };
+        for until in 10..3 * FORGOTTEN_PERIODS {
+            let measured = history(1.3, until - 10..until);
+            assert_eq!(judge.judge(&gone(until), &measured, until, ProfileMatch::Same, Some(1.3)), None);
+        }
+        assert!(judge.measured_at.len() as i64 <= FORGOTTEN_PERIODS + 1, "{}", judge.measured_at.len());
     }
 
     #[test]

@@ -115,6 +115,12 @@ impl StreamHeartbeats {
         self.0.get(&session).is_some_and(|stream| stream.disconnected.is_some())
     }
 
+    /// Whether a stream is followed whose connection is up.
+    #[must_use]
+    pub fn is_connected(&self, session: Uuid) -> bool {
+        self.0.get(&session).is_some_and(|stream| stream.disconnected.is_none())
+    }
+
     /// The streams that had messages since the last call, each with the age of its last message.
     pub fn take_recent(&mut self, at: Instant) -> BTreeMap<Uuid, Duration> {
         let recent = self.0.iter_mut().filter_map(|(session, stream)| {

@@ -245,7 +245,7 @@ pub struct IdleReplica {
 /// What a leader remembers of wants and loads.
 #[derive(Clone, Debug, Default)]
 pub struct OnDemandWatch {
-    /// Moments of loads, by pipeline.
+    /// Moments of the loads of the last [`BUDGET_TIME`], by pipeline.
     loads: BTreeMap<String, Vec<Instant>>,
     /// When each replica was last used, or seen first.
     used: BTreeMap<u64, Instant>,
@@ -290,16 +290,24 @@ impl OnDemandWatch {
         if loaded + missing.len() > replicas_max as usize {
             return WantVerdict::Refused(WantRefusal::Replicas(loaded, replicas_max));
         }
-        let recent = self.loads.entry(of.name.to_owned()).or_default();
-        recent.retain(|load| at.saturating_duration_since(*load) < BUDGET_TIME);
-        if recent.len() + missing.len() > loads_per_minute_max as usize {
-            return WantVerdict::Refused(WantRefusal::Budget(recent.len(), loads_per_minute_max));
+        self.forget_old_loads(at);
+        let recent = self.loads.get(of.name).map_or(0, Vec::len);
+        if recent + missing.len() > loads_per_minute_max as usize {
+            return WantVerdict::Refused(WantRefusal::Budget(recent, loads_per_minute_max));
         }
         let mut tried = placement.clone();
         match add_replicas(&mut tried, &missing, room.devices, room.memory) {
             Ok(()) => WantVerdict::Load(missing),
             Err(NoRoom(groups)) => WantVerdict::Refused(WantRefusal::Room(described(&groups))),
         }
+    }
+
+    /// Forgets the loads that count no more, and so pipelines that are gone.
+    fn forget_old_loads(&mut self, at: Instant) {
+        self.loads.retain(|_, loads| {
+            loads.retain(|load| at.saturating_duration_since(*load) < BUDGET_TIME);
+            !loads.is_empty()
+        });
     }
 
     /// Notes that replicas were loaded for a pipeline's requests.

@@ -36,6 +36,8 @@ pub struct AuditEntry {
 pub struct AuditQuery {
     /// Only entries before this one, by `id`.
     pub before: Option<Uuid>,
+    /// Only requests of clients with this name.
+    pub who: Option<String>,
 }
 
 /// The routes of this resource.
@@ -49,7 +51,8 @@ pub fn configure(config: &mut web::ServiceConfig) {
     responses((status = 200, description = "The entries.", body = [AuditEntry])))]
 pub async fn list(app: web::Data<App>, page: ListPage<Uuid, AuditQuery>) -> HandlerResult {
     let before = page.filter.before.into_iter().chain(page.after).min();
-    let rows = rows::list(&mut *app.pool.acquire().await?, before, page.rows_max()).await?;
+    let who = page.filter.who.as_deref();
+    let rows = rows::list(&mut *app.pool.acquire().await?, who, before, page.rows_max()).await?;
     let entry = |row: AuditRow| {
         let AuditRow { id, made_at, who, token, method, path, status } = row;
         AuditEntry { id, made_at, who, token, method, path, status }

@@ -26,6 +26,12 @@ pub struct FileDocument {
     pub bytes: i64,
 }
 
+/// The bytes of a file.
+#[derive(Debug, ToSchema)]
+#[schema(value_type = String, format = Binary)]
+#[allow(dead_code)] // only for the description
+pub struct FileBytes(Vec<u8>);
+
 /// The path of a file.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Path)]
@@ -71,7 +77,7 @@ fn disk(error: std::io::Error) -> Refusal {
 
 /// Stores a file under its digest. The bytes are verified.
 #[utoipa::path(put, path = "/v1/files/{sha256}", tag = "files", operation_id = "put_file", params(FilePath),
-    request_body(content = Vec<u8>, content_type = "application/octet-stream", description = "The file."),
+    request_body(content = inline(FileBytes), content_type = "application/octet-stream", description = "The file."),
     responses((status = 200, description = "It was there.", body = FileDocument),
         (status = 201, description = "It is new.", body = FileDocument)))]
 pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: web::Payload) -> HandlerResult {
@@ -132,9 +138,9 @@ async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Resul
 /// A file's bytes, or one range of them.
 #[utoipa::path(get, path = "/v1/files/{sha256}", tag = "files", operation_id = "get_file", params(FilePath, RangeHeader),
     responses(
-        (status = 200, description = "The whole file.", body = Vec<u8>, content_type = "application/octet-stream",
+        (status = 200, description = "The whole file.", body = inline(FileBytes), content_type = "application/octet-stream",
             headers(("ETag" = String, description = "Its digest."))),
-        (status = 206, description = "The range.", body = Vec<u8>, content_type = "application/octet-stream",
+        (status = 206, description = "The range.", body = inline(FileBytes), content_type = "application/octet-stream",
             headers(("ETag" = String, description = "Its digest."),
                 ("Content-Range" = String, description = "Where it lies."))),
         RefusalReply<404>, RefusalReply<416>))]

@@ -15,7 +15,8 @@ use uuid::Uuid;
 #[into_params(parameter_in = Header)]
 #[allow(dead_code)] // read by `IdempotencyKey::read`
 pub struct IdempotencyHeader {
-    /// The same key and body again give the same plan, analysis or job, so a client may leave and come back.
+    /// The same key and body again give the same plan, analysis, job or trace, so a client may leave and come back. A
+    /// token is not made twice either.
     #[param(rename = "Idempotency-Key", required = false, value_type = String, min_length = 1, max_length = 128,
         pattern = "^[ -~]+$")]
     pub idempotency_key: Option<String>,
@@ -51,7 +52,7 @@ impl IdempotencyKey {
         Ok(Some(Self { asked: asked.into(), key: key.to_string(), digest }))
     }
 
-    /// The plan or the analysis of this key, if a client has asked for it already.
+    /// What a client has asked for under this key already.
     ///
     /// # Errors
     /// 422 if the key was used for another request.
@@ -66,7 +67,7 @@ impl IdempotencyKey {
         }
     }
 
-    /// Stores the key with the plan or the analysis that its request made.
+    /// Stores the key with the plan, or whatever its request made.
     ///
     /// # Errors
     /// The database's.

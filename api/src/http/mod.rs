@@ -14,6 +14,7 @@ pub mod comparisons;
 pub mod decisions;
 pub mod demand;
 pub mod drift;
+pub mod entity_tags;
 pub mod events;
 pub mod explanations;
 pub mod files;
@@ -82,6 +83,7 @@ pub fn server(app: App, listener: TcpListener, tls: Option<ServerTls>) -> std::i
             .app_data(rooms.clone())
             .app_data(streams.clone())
             .app_data(explanations.clone())
+            .wrap(from_fn(entity_tags::answers_have_tags))
             .wrap(from_fn(access::check_access))
             .wrap(from_fn(refusals_are_documents))
             .wrap(from_fn(intake::bodies_keep_coming))

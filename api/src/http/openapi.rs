@@ -1,5 +1,6 @@
 //! How is the interface described? `/openapi.json` (OpenAPI 3.1), and a page at `/docs` that works offline.
 
+use super::entity_tags::EntityTags;
 use super::paging::LinkHeaders;
 use super::refusal::{Refusal, RefusalReply, RefusedValue};
 use super::{
@@ -117,7 +118,7 @@ use utoipa_swagger_ui::SwaggerUi;
         metrics::metrics
     ),
     components(schemas(Refusal, RefusedValue)),
-    modifiers(&CommonRefusals, &NeededScopes, &LinkHeaders),
+    modifiers(&CommonRefusals, &NeededScopes, &LinkHeaders, &EntityTags),
     tags(
         (name = "hardware", description = "Hardware types with their prices."),
         (name = "projects", description = "The limits of teams, and who has devices first."),

@@ -3,12 +3,15 @@
 use super::access::Principal;
 use super::body::{self, Document};
 use super::holds::end;
+use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::access::NewToken;
 use crate::app::{App, now};
+use crate::store::idempotency::KeyedRequest;
 use crate::store::tokens::{self as rows, TokenRow};
-use actix_web::{HttpResponse, web};
+use actix_web::http::StatusCode;
+use actix_web::{HttpRequest, HttpResponse, web};
 use apportion_wire::Scope;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
@@ -91,11 +94,13 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid>) -> HandlerResult {
     Ok(page.answer(rows, |row| row.id, TokenDocument::from))
 }
 
-/// Makes a token. The answer is the only place that has its text.
-#[utoipa::path(post, path = "/v1/tokens", tag = "access", operation_id = "post_token",
+/// Makes a token. The answer is the only place that has its text. So a request that comes again under its
+/// `Idempotency-Key` is refused, and the refusal names the token.
+#[utoipa::path(post, path = "/v1/tokens", tag = "access", operation_id = "post_token", params(IdempotencyHeader),
     request_body(content = TokenRequest, description = "What the token is for."),
-    responses((status = 201, description = "The token.", body = IssuedToken)))]
-pub async fn post(app: web::Data<App>, client: Principal, document: Document) -> HandlerResult {
+    responses((status = 201, description = "The token.", body = IssuedToken), RefusalReply<409>))]
+pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, document: Document) -> HandlerResult {
+    let key = IdempotencyKey::read(&request, KeyedRequest::Token, "", &document.bytes)?;
     let asked: TokenRequest = body::value(document.tree)?;
     body::name(&asked.name)?;
     let at = now();
@@ -111,7 +116,19 @@ pub async fn post(app: web::Data<App>, client: Principal, document: Document) ->
         expires_at,
         revoked_at: None,
     };
-    rows::insert(&mut *app.pool.acquire().await?, &row).await?;
+    let mut tx = app.pool.begin().await?;
+    if let Some(key) = &key
+        && let Some(id) = key.already_asked(&mut tx).await?
+    {
+        let detail =
+            format!("token {id} was made for this Idempotency-Key: revoke it if its text was lost, and use another key");
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    rows::insert(&mut tx, &row).await?;
+    if let Some(key) = key {
+        key.remember(&mut tx, row.id, at).await?;
+    }
+    tx.commit().await?;
     Ok(HttpResponse::Created().json(IssuedToken { token: text, entry: row.into() }))
 }
 

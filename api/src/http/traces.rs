@@ -1,16 +1,19 @@
 //! `/v1/traces`: uploaded loads.
 
 use super::body::{self, Body, off_loop};
+use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
+use crate::store::idempotency::KeyedRequest;
 use crate::store::traces::{self as rows, TraceRow};
 use actix_web::http::{StatusCode, header};
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpRequest, HttpResponse, web};
 use apportion_domain::ArrivalTrace;
 use apportion_wire::TraceKind;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -56,6 +59,15 @@ pub struct TraceQuery {
     pub name: Option<String>,
 }
 
+/// The traces that are asked for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TraceListQuery {
+    /// Only traces with this name.
+    pub name: Option<String>,
+}
+
 /// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
     config
@@ -64,20 +76,24 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All traces, the newest first.
-#[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces", params(PageQuery),
+#[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces",
+    params(TraceListQuery, PageQuery),
     responses((status = 200, description = "The traces, without their rows.", body = [TraceDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<Uuid>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?, page.after, page.rows_max()).await?;
+pub async fn list(app: web::Data<App>, page: ListPage<Uuid, TraceListQuery>) -> HandlerResult {
+    let name = page.filter.name.as_deref();
+    let rows = rows::list(&mut *app.pool.acquire().await?, name, page.after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.id, TraceDocument::from))
 }
 
 /// Uploads a trace: CSV `arrival_ms` or `second,qps`.
-#[utoipa::path(post, path = "/v1/traces", tag = "traces", operation_id = "post_trace", params(TraceQuery),
+#[utoipa::path(post, path = "/v1/traces", tag = "traces", operation_id = "post_trace",
+    params(TraceQuery, IdempotencyHeader),
     request_body(content = String, content_type = "text/csv", description = "The rows."),
     responses((status = 201, description = "It is stored.", body = TraceDocument,
         headers(("Location" = String, description = "Where it is.")))))]
 pub async fn post(
     app: web::Data<App>,
+    request: HttpRequest,
     query: web::Query<TraceQuery>,
     body: Body<{ body::TRACE_BYTES_MAX }>,
 ) -> HandlerResult {
@@ -85,17 +101,36 @@ pub async fn post(
     body::name(&name)?;
     let read = move || {
         let trace = apportion_wire::read_trace(&name, body::text(&body.bytes)?.as_bytes(), None)?;
-        Ok::<_, Refusal>((name, trace, body))
+        let digest = Sha256::digest(&body.bytes).to_vec();
+        Ok::<_, Refusal>((name, trace, body, digest))
     };
-    let (name, trace, body) = off_loop(read).await??;
+    let (name, trace, body, digest) = off_loop(read).await??;
+    // A name has no line feed.
+    let key = IdempotencyKey::read(&request, KeyedRequest::Trace, &format!("{name}\n"), &digest)?;
     let (kind, count) = match trace {
         ArrivalTrace::Arrivals(moments) => (TraceKind::Arrivals, moments.len()),
         ArrivalTrace::Rates(rows) => (TraceKind::Rates, rows.len()),
     };
+    let mut tx = app.pool.begin().await?;
+    if let Some(key) = &key
+        && let Some(id) = key.already_asked(&mut tx).await?
+        && let Some(known) = rows::get(&mut tx, id).await?
+    {
+        return Ok(stored(known));
+    }
     let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now() };
-    rows::insert(&mut *app.pool.acquire().await?, &row, body::text(&body.bytes)?).await?;
+    rows::insert(&mut tx, &row, body::text(&body.bytes)?).await?;
+    if let Some(key) = key {
+        key.remember(&mut tx, row.id, row.created_at).await?;
+    }
+    tx.commit().await?;
+    Ok(stored(row))
+}
+
+/// The answer to a client that has uploaded a trace.
+fn stored(row: TraceRow) -> HttpResponse {
     let location = (header::LOCATION, format!("/v1/traces/{}", row.id));
-    Ok(HttpResponse::Created().insert_header(location).json(TraceDocument::from(row)))
+    HttpResponse::Created().insert_header(location).json(TraceDocument::from(row))
 }
 
 /// One trace, without its rows.

@@ -40,18 +40,20 @@ pub async fn insert(db: &mut PgConnection, row: &AuditRow) -> Result<()> {
     Ok(())
 }
 
-/// At most `limit` entries before `before`, the newest first; `None`: the newest of all.
+/// At most `limit` entries before `before`, the newest first; `None`: the newest of all. With `who` only those of clients
+/// with this name.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection, before: Option<Uuid>, limit: i64) -> Result<Vec<AuditRow>> {
+pub async fn list(db: &mut PgConnection, who: Option<&str>, before: Option<Uuid>, limit: i64) -> Result<Vec<AuditRow>> {
     sqlx::query_as(
-        "select id, made_at, who, token, method, path, status from audit where $1::uuid is null or id < $1
-         order by id desc limit $2",
+        "select id, made_at, who, token, method, path, status from audit
+         where ($1::uuid is null or id < $1) and ($3::text is null or who = $3) order by id desc limit $2",
     )
     .persistent(false)
     .bind(before)
     .bind(limit)
+    .bind(who)
     .fetch_all(db)
     .await
 }

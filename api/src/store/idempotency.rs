@@ -13,6 +13,10 @@ pub enum KeyedRequest {
     Analysis,
     /// A profile job.
     ProfileJob,
+    /// A trace.
+    Trace,
+    /// A token.
+    Token,
 }
 
 impl From<JobQueue> for KeyedRequest {
@@ -29,7 +33,7 @@ impl From<JobQueue> for KeyedRequest {
 pub struct KeyRow {
     /// The digest of its request.
     pub request: String,
-    /// The plan, the analysis or the profile job of its request.
+    /// What its request made.
     pub id: Uuid,
 }
 
@@ -43,6 +47,8 @@ pub async fn known_key(db: &mut PgConnection, asked: KeyedRequest, key: &str) ->
         KeyedRequest::Plan => "select request, plan as id from idempotency where key = $1",
         KeyedRequest::Analysis => "select request, analysis as id from analysis_idempotency where key = $1",
         KeyedRequest::ProfileJob => "select request, job as id from profile_job_idempotency where key = $1",
+        KeyedRequest::Trace => "select request, trace as id from trace_idempotency where key = $1",
+        KeyedRequest::Token => "select request, token as id from token_idempotency where key = $1",
     };
     sqlx::query_as(select).bind(key).fetch_optional(db).await
 }
@@ -54,7 +60,7 @@ pub struct UsedKey<'a> {
     pub key: &'a str,
     /// The digest of the request.
     pub request: &'a str,
-    /// The plan, the analysis or the profile job of the request.
+    /// What the request made.
     pub id: Uuid,
 }
 
@@ -71,6 +77,8 @@ pub async fn remember_key(db: &mut PgConnection, asked: KeyedRequest, used: Used
         KeyedRequest::ProfileJob => {
             "insert into profile_job_idempotency (key, request, job, created_at) values ($1, $2, $3, $4)"
         }
+        KeyedRequest::Trace => "insert into trace_idempotency (key, request, trace, created_at) values ($1, $2, $3, $4)",
+        KeyedRequest::Token => "insert into token_idempotency (key, request, token, created_at) values ($1, $2, $3, $4)",
     };
     sqlx::query(insert).bind(used.key).bind(used.request).bind(used.id).bind(at).execute(db).await?;
     Ok(())

@@ -71,17 +71,20 @@ pub async fn csv(db: &mut PgConnection, id: Uuid) -> Result<Option<String>> {
     sqlx::query_scalar("select csv from traces where id = $1").bind(id).fetch_optional(db).await
 }
 
-/// At most `limit` traces before this one, the newest first; `None`: the newest of all.
+/// At most `limit` traces before this one, the newest first; `None`: the newest of all. With `name` only those with this
+/// name.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection, before: Option<Uuid>, limit: i64) -> Result<Vec<TraceRow>> {
+pub async fn list(db: &mut PgConnection, name: Option<&str>, before: Option<Uuid>, limit: i64) -> Result<Vec<TraceRow>> {
     sqlx::query_as(
-        "select id, name, kind, rows, created_at from traces where $1::uuid is null or id < $1 order by id desc limit $2",
+        "select id, name, kind, rows, created_at from traces
+         where ($1::uuid is null or id < $1) and ($3::text is null or name = $3) order by id desc limit $2",
     )
     .persistent(false)
     .bind(before)
     .bind(limit)
+    .bind(name)
     .fetch_all(db)
     .await
 }

@@ -143,6 +143,27 @@ async fn a_token_counts_until_it_ends_or_is_revoked() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_makes_one_token() {
+    let s = service_with_tokens().await;
+    let ask = async |name: &str, key: &str| {
+        let request = s.client.post(format!("{}/v1/tokens", s.base)).header("idempotency-key", key);
+        let response = request.json(&json!({"name": name, "scope": "read"})).send().await.expect("an answer");
+        let status = response.status().as_u16();
+        (status, response.json::<Value>().await.expect("JSON"))
+    };
+    let (status, made) = ask("a", "one").await;
+    assert_eq!(status, 201, "{made}");
+    let (status, refusal) = ask("a", "one").await;
+    let (id, detail) = (made["id"].as_str().expect("an identifier"), refusal["detail"].as_str().expect("a reason"));
+    assert!(status == 409 && detail.contains(id) && !detail.contains("apportion_"), "{status}: {refusal}");
+    assert_eq!(ask("b", "one").await.0, 422, "another body");
+    assert_eq!(ask("a", "two").await.0, 201);
+    let (_, tokens) = s.get("/v1/tokens").await;
+    assert_eq!(tokens.as_array().map(Vec::len), Some(2), "{tokens}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_audit_names_the_client_of_each_change() {
     let s = service_with_tokens().await;
     let reader = token(&s, Scope::Read).await;

@@ -4,6 +4,7 @@ use crate::support::agent::{attach, register};
 use crate::support::{Service, profiles, service, spec};
 use futures::future::join_all;
 use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
 use sqlx::Connection;
 
 /// Stores a succeeded plan with one replica of each group.
@@ -41,6 +42,46 @@ async fn put_if(s: &Service, path: &str, tag: &str, body: &Value) -> (u16, Optio
     let response = request.send().await.expect("an answer");
     let tag = response.headers().get("etag").and_then(|tag| tag.to_str().ok()).map(str::to_owned);
     (response.status().as_u16(), tag)
+}
+
+/// Gets with `If-None-Match`; returns status, entity tag and body.
+async fn get_unless(s: &Service, path: &str, tag: &str) -> (u16, String, String) {
+    let request = s.client.get(format!("{}{path}", s.base)).header("if-none-match", tag);
+    let response = request.send().await.expect("an answer");
+    let own = response.headers().get("etag").and_then(|tag| tag.to_str().ok()).unwrap_or_default().to_owned();
+    (response.status().as_u16(), own, response.text().await.expect("a body"))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_client_with_the_present_form_gets_no_body() {
+    let s = with_pipeline().await;
+    let (plan, bytes) = (format!("/v1/plans/{}", store_plan(&s).await), "a model file");
+    let digest: String = Sha256::digest(bytes).iter().map(|byte| format!("{byte:02x}")).collect();
+    let file = format!("/v1/files/{digest}");
+    let stored = s.client.put(format!("{}{file}", s.base)).body(bytes).send().await.expect("an answer");
+    assert_eq!(stored.status(), 201);
+    for path in ["/v1/pipelines/digits/times", &plan, &file] {
+        let (status, tag, body) = get_unless(&s, path, "\"other\"").await;
+        assert!(status == 200 && !body.is_empty(), "{path}: {status} {body}");
+        assert_eq!(tag.starts_with("W/"), path != file, "{path}: {tag}");
+        let unchanged = (304, tag.clone(), String::new());
+        for known in [tag.as_str(), "*", &format!("\"other\", {tag}")] {
+            assert_eq!(get_unless(&s, path, known).await, unchanged, "{path}: {known}");
+        }
+    }
+    for path in ["/v1/pipelines/digits", "/v1/target"] {
+        let (_, version, _) = get_unless(&s, path, "").await;
+        let (status, again, body) = get_unless(&s, path, &version).await;
+        assert!(status == 200 && again == version && body.starts_with('{'), "{path}: a version is for writing");
+    }
+    let (_, old, _) = get_unless(&s, "/v1/pipelines/digits/times", "").await;
+    let mut changed = spec();
+    changed["network_ms"] = json!(3.0);
+    assert_eq!(s.put("/v1/pipelines/digits", &changed).await.0, 200);
+    assert_eq!(get_unless(&s, "/v1/pipelines/digits/times", &old).await.0, 200, "another answer has another tag");
+    assert_eq!(get_unless(&s, "/v1/plans", "*").await.0, 200, "lists have no tag");
+    assert_eq!(get_unless(&s, "/v1/pipelines/other", "*").await.0, 404);
+    s.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -31,6 +31,29 @@ async fn conflict(s: &Service, path: &str) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_key_makes_one_trace_until_it_is_deleted() {
+    let s = service().await;
+    let upload = async |name: &str, rows: &'static str| {
+        let post = s.client.post(format!("{}/v1/traces?name={name}", s.base)).header("content-type", "text/csv");
+        let response = post.header("idempotency-key", "one").body(rows).send().await.expect("an answer");
+        let status = response.status().as_u16();
+        (status, response.json::<Value>().await.expect("JSON"))
+    };
+    let (status, made) = upload("peak", "second,qps\n0,5\n").await;
+    assert_eq!(status, 201, "{made}");
+    let (status, again) = upload("peak", "second,qps\n0,5\n").await;
+    assert_eq!((status, &again["id"]), (201, &made["id"]), "it is the same trace");
+    assert_eq!(upload("peak", "second,qps\n0,6\n").await.0, 422, "other rows");
+    assert_eq!(upload("other", "second,qps\n0,5\n").await.0, 422, "another name");
+    assert_eq!(s.get("/v1/traces").await.1.as_array().map(Vec::len), Some(1));
+    let path = format!("/v1/traces/{}", made["id"].as_str().expect("an identifier"));
+    assert_eq!(s.delete(&path).await.0, 204);
+    let (status, next) = upload("other", "second,qps\n0,5\n").await;
+    assert!(status == 201 && next["id"] != made["id"], "{next}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_trace_is_deleted_once_and_audited() {
     let s = service().await;
     let path = format!("/v1/traces/{}", upload_trace(&s).await);

@@ -16,7 +16,8 @@ const FILL: &str = "
     set session_replication_role = replica;
     create temp table numbers as select n, n % 1000 = 7 as is_rare,
       ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid as id from generate_series(1, 20000) n;
-    insert into audit (id, made_at, who, method, path, status) select id, now(), 'w', 'PUT', '/', 200 from numbers;
+    insert into audit (id, made_at, who, method, path, status)
+      select id, now(), case when is_rare then 'rare' else 'w' end, 'PUT', '/', 200 from numbers;
     insert into events (made_at, kind, pipeline, detail)
       select now(), case when is_rare then 'hold' else 'plan' end, 'p' || n % 1000, '{}' from numbers order by n;
     insert into decisions (id, pipeline, decision, reason, demand_qps, made_at)
@@ -32,7 +33,8 @@ const FILL: &str = "
     insert into machines (name, hardware, substrate, devices, stage, reason, asked_at, stage_at)
       select 'm' || lpad(n::text, 5, '0'), case when is_rare then 'a100' else 't4' end, 'slurm', 1,
       case when n % 1000 = 8 then 'alive' else 'ended' end, '', now(), now() from numbers;
-    insert into traces (id, name, kind, rows, csv, created_at) select id, 't', 'rates', 1, '0,5', now() from numbers;
+    insert into traces (id, name, kind, rows, csv, created_at)
+      select id, case when is_rare then 'rare' else 't' end, 'rates', 1, '0,5', now() from numbers;
     insert into tokens (id, name, scope, digest, created_by, created_at)
       select id, 't', 'read', '', 't', now() from numbers;
     insert into holds (pipeline, reason, made_by, made_at) select 'p' || lpad(n::text, 5, '0'), '', 't', now() from numbers;
@@ -66,8 +68,12 @@ async fn check(db: &mut PgConnection, table: &str, what: &str, page: impl AsyncF
 async fn check_lists_by_time(tx: &mut PgConnection) {
     let id = uuid::Uuid::parse_str("00000000-0000-7000-8000-000000012000").expect("an identifier");
     let middle = MANY / 2;
-    check(tx, "audit", "all", async |db| store::audit::list(db, Some(id), LIMIT).await.expect("a page").len()).await;
-    check(tx, "traces", "all", async |db| store::traces::list(db, Some(id), LIMIT).await.expect("a page").len()).await;
+    for who in [None, Some("rare")] {
+        let page = async |db: &mut PgConnection| store::audit::list(db, who, Some(id), LIMIT).await.expect("a page").len();
+        check(tx, "audit", &format!("{who:?}"), page).await;
+        let page = async |db: &mut PgConnection| store::traces::list(db, who, Some(id), LIMIT).await.expect("a page").len();
+        check(tx, "traces", &format!("{who:?}"), page).await;
+    }
     check(tx, "tokens", "all", async |db| store::tokens::list(db, Some(id), LIMIT).await.expect("a page").len()).await;
     let history =
         async |db: &mut PgConnection| store::target::history(db, Some(middle), LIMIT).await.expect("a page").len();

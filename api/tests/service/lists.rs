@@ -382,6 +382,10 @@ async fn filters_select_entries_and_stay_in_the_links() {
         ("/v1/machines?state=ended", 4),
         ("/v1/machines?hardware=t4&state=ended", 2),
         ("/v1/machines?hardware=cpu", 0),
+        ("/v1/audit?who=test", 5),
+        ("/v1/audit?who=anna", 0),
+        ("/v1/traces?name=test", 5),
+        ("/v1/traces?name=peak", 0),
     ];
     for (path, count) in cases {
         let (status, list) = s.get(path).await;

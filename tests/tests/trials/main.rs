@@ -13,6 +13,7 @@ mod overload;
 mod pauses;
 mod processes;
 mod step;
+mod week;
 
 use apportion_tests::cluster::HARDWARE;
 use serde_json::{Value, json};

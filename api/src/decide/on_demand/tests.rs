@@ -130,6 +130,7 @@ fn wants_are_judged_by_mode_holds_quota_budget_and_room() {
     assert_eq!(refused(watch.judge(at, &of, &[large], &first, &room)), WantRefusal::Budget(3, 3));
     let later = at + BUDGET_TIME;
     assert_eq!(watch.judge(later, &of, &[large], &first, &room), WantVerdict::Load(vec![large]), "the minute is over");
+    assert!(watch.loads.is_empty(), "a pipeline without loads takes no memory");
 }
 
 #[test]

@@ -238,7 +238,7 @@ pub static TRACES: ResourceKind = ResourceKind {
         member("uploaded at", "/created_at"),
     ],
     empty: "no trace is uploaded",
-    filters: &[],
+    filters: &[ListFilter { name: "name", help: "Only those with this name" }],
     operations: &[
         operation(ResourceVerb::List, "List the traces of a service, the newest first"),
         operation(ResourceVerb::Get, "Print a trace of a service, without its rows"),

@@ -226,7 +226,7 @@ pub static AUDIT: ResourceKind = ResourceKind {
         member("status", "/status"),
     ],
     empty: "nobody has asked for a change yet",
-    filters: &[],
+    filters: &[ListFilter { name: "who", help: "Only those of clients with this name" }],
     operations: &[operation(
         ResourceVerb::List,
         "List the requests for changes: who, when, which, and the status of the answer",
