@@ -112,6 +112,6 @@ async fn a_variant_is_loaded_for_the_requests_that_need_it() {
             break;
         }
     }
-    println!("answers after {waits:?}, of which the load takes {LOAD:?}");
+    eprintln!("answers after {waits:?}, of which the load takes {LOAD:?}");
     assert!(waits.iter().any(|wait| *wait <= LOAD + MORE_THAN_LOAD), "answers came after {waits:?}");
 }
