@@ -1,4 +1,4 @@
-//! Kubernetes' real autoscaler and our service scale equal Deployments under the same load: `apportion bench hpa`.
+//! Kubernetes' real autoscaler and our service scale equal Deployments under the same load: `apportion dev bench hpa`.
 
 use serde_json::Value;
 use std::path::Path;

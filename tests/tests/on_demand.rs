@@ -3,8 +3,14 @@
 use apportion_tests::cluster::{Cluster, HARDWARE};
 use apportion_tests::digits::{Variant, inputs, pipeline};
 use serde_json::{Value, json};
+use std::time::{Duration, Instant};
 
 const AGENTS: usize = 3;
+/// Time of a load, as the spec says and an emulated device takes.
+const LOAD: Duration = Duration::from_millis(100);
+/// Most that a request waits beyond the load: noticing, deciding, pushing. One of a few loads keeps to it on a busy machine.
+const MORE_THAN_LOAD: Duration = Duration::from_secs(1);
+const LOADS_MAX: usize = 3;
 /// Of files that nobody reads: the devices are emulated.
 const DIGEST: &str = "00112233445566778899aabbccddeeff00112233445566778899aabbccddeeff";
 const VARIANTS: [Variant<'static>; 2] = [("small", DIGEST, 0.8), ("large", DIGEST, 0.95)];
@@ -91,11 +97,21 @@ async fn a_variant_is_loaded_for_the_requests_that_need_it() {
     assert!(chosen.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
     assert!(metrics.contains("apportion_choice_regret_total{model_name=\"digit\"}"), "{metrics}");
 
-    // Nobody needs it any more.
-    cluster.until("/v1/events?kind=on-demand", |all| (noted(all, "unloaded") == 1).then_some(())).await;
-    cluster.until("/v1/target", |target| loaded(target).filter(Vec::is_empty)).await;
-    settled(&cluster).await;
-    let (status, answer) = ask(&cluster, 1, &need).await;
-    assert_eq!(status, 200, "it is loaded again: {answer:#}");
-    cluster.until("/v1/events?kind=on-demand", |all| (noted(all, "loaded") == 2).then_some(())).await;
+    // Each time that nobody needs it any more, it is unloaded, and the next request has it loaded again.
+    let mut waits = Vec::new();
+    for times in 1..=LOADS_MAX {
+        cluster.until("/v1/events?kind=on-demand", |all| (noted(all, "unloaded") == times).then_some(())).await;
+        cluster.until("/v1/target", |target| loaded(target).filter(Vec::is_empty)).await;
+        settled(&cluster).await;
+        let begun = Instant::now();
+        let (status, answer) = ask(&cluster, 1, &need).await;
+        waits.push(begun.elapsed());
+        assert_eq!(status, 200, "it is loaded again: {answer:#}");
+        cluster.until("/v1/events?kind=on-demand", |all| (noted(all, "loaded") == times + 1).then_some(())).await;
+        if waits.iter().any(|wait| *wait <= LOAD + MORE_THAN_LOAD) {
+            break;
+        }
+    }
+    println!("answers after {waits:?}, of which the load takes {LOAD:?}");
+    assert!(waits.iter().any(|wait| *wait <= LOAD + MORE_THAN_LOAD), "answers came after {waits:?}");
 }

@@ -325,7 +325,7 @@ fn commands() -> Vec<String> {
         let names = listed.filter_map(|line| line.strip_prefix("  ").filter(|l| !l.starts_with(' ')));
         let names = names.filter_map(|line| line.split_whitespace().next());
         // It passes its arguments on to the agent's program, which is listed by itself.
-        let passes_on = |name: &&str| command == "apportion bench" && *name == "agent";
+        let passes_on = |name: &&str| command == "apportion dev bench" && *name == "agent";
         open.extend(names.filter(|n| *n != "help" && !passes_on(n)).map(|name| format!("{command} {name}")));
         found.push(command);
     }

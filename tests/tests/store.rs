@@ -1,4 +1,4 @@
-//! `apportion bench store` on a small store: it fills every table, and every request answers.
+//! `apportion dev bench store` on a small store: it fills every table, and every request answers.
 
 use serde_json::Value;
 use std::process::{Command, Stdio};

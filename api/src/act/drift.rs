@@ -15,7 +15,7 @@ use crate::store::{self, PgConnection, Time, drifts as rows, drifts::DriftRow, l
 use apportion_wire::PipelineSpec;
 use serde_json::{Value, json};
 use sqlx::Connection;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The kind of an event about a drift.
 pub const DRIFT_EVENT: &str = "drift";
@@ -94,28 +94,27 @@ impl DriftWatch {
             return Ok(Vec::new());
         }
         let mut db = self.app.pool.acquire().await?;
-        // A pipeline whose profile does not fit is reported where it is planned.
-        let specs = store::pipelines::list(&mut db).await?;
-        let specs: Vec<PipelineSpec> = specs.iter().filter_map(|row| documents::measured(row).ok()).collect();
+        let target = store::target::get(&mut db).await?;
+        let in_force: BTreeMap<String, PipelineSpec> = serde_json::from_value(target.specs).unwrap_or_default();
         let known = read(&mut db, None).await?;
+        // nothing measures the other pipelines
+        let names: BTreeSet<&String> = in_force.keys().chain(known.iter().map(|drift| &drift.pipeline)).collect();
+        let names: Vec<String> = names.into_iter().cloned().collect();
+        let specs = documents::measured_fitting(store::pipelines::named(&mut db, &names).await?).await;
         let mut known: BTreeMap<FigureKey, ProfileDrift> = known.into_iter().map(|drift| (key_of(&drift), drift)).collect();
         let mut measured = histories(&mut db, until, &specs).await?;
         for key in known.keys() {
             measured.entry(key.clone()).or_default();
         }
         let mut news = Vec::new();
-        if !measured.is_empty() {
-            let target = store::target::get(&mut db).await?;
-            let in_force: BTreeMap<String, PipelineSpec> = serde_json::from_value(target.specs).unwrap_or_default();
-            for (key, periods) in measured {
-                let Some(registered) = specs.iter().find(|spec| spec.name == key.pipeline) else { continue };
-                let profile = profile_match(registered, in_force.get(&key.pipeline), &key.figure);
-                let drift = known.remove(&key);
-                let factor = drift.as_ref().map(|drift| drift.factor);
-                let Some(change) = self.judge.judge(&key, &periods, until, profile, factor) else { continue };
-                let why = self.note_change(&mut db, &key, change, drift).await?.filter(|_| is_corrected(registered));
-                news.extend(why.map(|why| DriftNews { pipeline: key.pipeline, why }));
-            }
+        for (key, periods) in measured {
+            let Some(registered) = specs.iter().find(|spec| spec.name == key.pipeline) else { continue };
+            let profile = profile_match(registered, in_force.get(&key.pipeline), &key.figure);
+            let drift = known.remove(&key);
+            let factor = drift.as_ref().map(|drift| drift.factor);
+            let Some(change) = self.judge.judge(&key, &periods, until, profile, factor) else { continue };
+            let why = self.note_change(&mut db, &key, change, drift).await?.filter(|_| is_corrected(registered));
+            news.extend(why.map(|why| DriftNews { pipeline: key.pipeline, why }));
         }
         self.judged_until = until;
         Ok(news)

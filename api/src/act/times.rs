@@ -59,10 +59,8 @@ pub(super) async fn note_differences(db: &mut PgConnection, lease: HeldLease) ->
         return Ok(());
     }
     let last = store::events::last_by_pipeline(db, TIMES_EVENT).await?;
-    for row in store::pipelines::list(db).await? {
-        // A pipeline whose profile does not fit is reported where it is planned.
-        let Ok(spec) = documents::measured(&row) else { continue };
-        let names = last.get(&row.name).and_then(|facts| facts["differ"].as_array()).into_iter().flatten();
+    for spec in documents::measured_fitting(store::pipelines::list(db).await?).await {
+        let names = last.get(&spec.name).and_then(|facts| facts["differ"].as_array()).into_iter().flatten();
         let known: BTreeSet<String> = names.filter_map(|one| one["time"].as_str().map(str::to_owned)).collect();
         let compared = compare_times(&spec, &times);
         let differing = differing_times(&compared, &known);
@@ -71,10 +69,10 @@ pub(super) async fn note_differences(db: &mut PgConnection, lease: HeldLease) ->
         }
         let facts: Vec<Value> =
             compared.iter().filter(|time| differing.contains(&time.of.to_string())).map(difference).collect();
-        tracing::info!(pipeline = row.name, ?differing, "times of the file differ from those that agents measured");
+        tracing::info!(pipeline = spec.name, ?differing, "times of the file differ from those that agents measured");
         let mut tx = db.begin().await?;
         fence(&mut tx, lease).await?;
-        store::events::insert(&mut tx, TIMES_EVENT, &row.name, &json!({ "differ": facts })).await?;
+        store::events::insert(&mut tx, TIMES_EVENT, &spec.name, &json!({ "differ": facts })).await?;
         tx.commit().await?;
     }
     Ok(())

@@ -98,6 +98,14 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
     sqlx::query_as(select!("order by p.name")).fetch_all(db).await
 }
 
+/// The pipelines with these names, by name. Unknown names are left out.
+///
+/// # Errors
+/// The database's.
+pub async fn named(db: &mut PgConnection, names: &[String]) -> Result<Vec<PipelineRow>> {
+    sqlx::query_as(select!("where p.name = any($1) order by p.name")).bind(names).fetch_all(db).await
+}
+
 /// The percentile of each pipeline's promise, where its spec names one, by name.
 ///
 /// # Errors

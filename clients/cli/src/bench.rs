@@ -1,4 +1,4 @@
-//! Which benchmarks does `apportion bench` run?
+//! Which benchmarks does `apportion dev bench` run?
 
 use crate::agent::{self, PassedArgs};
 use crate::args;
@@ -127,7 +127,7 @@ pub enum BenchCommand {
     Agent(PassedArgs),
 }
 
-/// Arguments of `apportion bench fidelity`.
+/// Arguments of `apportion dev bench fidelity`.
 #[derive(Args, Debug)]
 pub struct FidelityArgs {
     #[command(flatten)]
@@ -150,7 +150,7 @@ pub struct FidelityArgs {
     format: OutputFormat,
 }
 
-/// Arguments of `apportion bench hpa`.
+/// Arguments of `apportion dev bench hpa`.
 #[derive(Args, Debug)]
 pub struct HpaArgs {
     /// A program that starts a control plane of Kubernetes (`start DIR` prints a kubeconfig, `stop DIR` ends it), or the
@@ -168,7 +168,7 @@ pub struct HpaArgs {
     format: OutputFormat,
 }
 
-/// Arguments of `apportion bench push`.
+/// Arguments of `apportion dev bench push`.
 #[derive(Args, Debug)]
 pub struct PushArgs {
     /// Agents, with one device each.
@@ -179,7 +179,7 @@ pub struct PushArgs {
     pushes: u32,
 }
 
-/// Arguments of `apportion bench store`.
+/// Arguments of `apportion dev bench store`.
 #[derive(Args, Debug)]
 pub struct StoreArgs {
     /// Pipelines, each with a profile.

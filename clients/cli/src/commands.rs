@@ -6,8 +6,8 @@ use crate::resources::kinds::{
     ProfileJobResource, ProjectResource, ScheduleResource, WebhookResource,
 };
 use crate::{
-    advise, agent, bench, check, compare, completions, config, context, demo, deploy, diff, export, frontier, hold, import,
-    init, manual, plan, profile, report, reproduce, restore, serve, simulate, status, target, token, trace,
+    advise, agent, bench, check, compare, completions, config, context, demo, deploy, dev, diff, export, frontier, hold,
+    import, init, manual, plan, profile, report, reproduce, restore, serve, simulate, status, target, token, trace,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -33,8 +33,6 @@ pub enum Command {
     Compare(compare::CompareArgs),
     /// Write a plan, a simulation, a comparison or a frontier as one HTML file that needs no network.
     Report(report::ReportArgs),
-    /// Run the papers' comparisons again, and write them as one page.
-    Reproduce(reproduce::ReproduceArgs),
     /// Make or inspect traces. Or upload, list and delete those of a running service.
     #[command(subcommand)]
     Trace(trace::TraceCommand),
@@ -106,9 +104,15 @@ pub enum Command {
     Agent(agent::AgentArgs),
     /// Run the main job on this machine: the service, agents, real variants, and a load that doubles and falls back.
     Demo(demo::DemoArgs),
-    /// Measure the speed of one part.
+    /// Measure how fast the parts are, and run the papers' comparisons again.
     #[command(subcommand)]
+    Dev(dev::DevCommand),
+    /// `dev bench`, by its short name.
+    #[command(subcommand, hide = true)]
     Bench(bench::BenchCommand),
+    /// `dev reproduce`, by its short name.
+    #[command(hide = true)]
+    Reproduce(reproduce::ReproduceArgs),
     /// Print the completions of a shell.
     Completions(completions::CompletionsArgs),
     /// Write the manual pages into a folder.
@@ -128,7 +132,6 @@ impl Command {
             Self::Frontier(args) => frontier::run(&args),
             Self::Compare(args) => compare::run(&args),
             Self::Report(args) => report::run(&args),
-            Self::Reproduce(args) => reproduce::run(args),
             Self::Trace(command) => trace::run(&command),
             Self::Import(command) => import::run(&command),
             Self::Export(args) => export::run(&args),
@@ -155,7 +158,9 @@ impl Command {
             Self::RestoreFinish(args) => restore::run(&args),
             Self::Agent(args) => agent::run(&args),
             Self::Demo(args) => demo::run(args),
+            Self::Dev(command) => dev::run(command),
             Self::Bench(command) => bench::run(command),
+            Self::Reproduce(args) => reproduce::run(args),
             Self::Completions(args) => completions::run(&args, program()),
             Self::Man(args) => manual::run(&args, program()),
         }

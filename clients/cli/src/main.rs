@@ -24,6 +24,7 @@ mod context;
 mod contexts;
 mod demo;
 mod deploy;
+mod dev;
 mod diff;
 mod export;
 mod frontier;

@@ -1,4 +1,4 @@
-//! Which settings does `apportion reproduce` take?
+//! Which settings does `apportion dev reproduce` take?
 
 use crate::workload;
 use apportion_experiments::reproduce::{self, ReproduceSettings};
@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::PossibleValuesParser;
 use std::path::PathBuf;
 
-/// Arguments of `apportion reproduce`.
+/// Arguments of `apportion dev reproduce`.
 #[derive(Args, Debug)]
 pub struct ReproduceArgs {
     /// Which comparison, or all.

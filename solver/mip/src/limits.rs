@@ -61,6 +61,19 @@ impl RunLimits {
         Self { deadline: self.finish_deadline, ..self.clone() }
     }
 
+    /// Limits for the last step of a plan that was found. The step takes little time, and without it the plan would be lost.
+    /// So only the caller stops it.
+    #[must_use]
+    pub fn for_last_step(&self) -> Self {
+        Self { deadline: None, finish_deadline: None, ..self.clone() }
+    }
+
+    /// These limits without the later deadline, for a search that only improves a plan.
+    #[must_use]
+    pub fn without_finishing(&self) -> Self {
+        Self { finish_deadline: self.deadline, ..self.clone() }
+    }
+
     /// These limits without a listener, for questions beside the search.
     #[must_use]
     pub fn without_listener(&self) -> Self {

@@ -68,7 +68,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
                  99th percentile of latency on that minute. The other figure is that of minutes that the plan was not \
                  made on. The paper measures a running system, and this command starts none. So it compares how well \
                  one sample stands for the next, and not how well the estimator knows devices and networks. A trial in \
-                 the repository and `apportion bench fidelity` compare agents that serve the same plans with the \
+                 the repository and `apportion dev bench fidelity` compare agents that serve the same plans with the \
                  estimator: docs/benchmarks.md has the tails of both."
             .into(),
         claims: claims(&found),

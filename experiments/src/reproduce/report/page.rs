@@ -41,7 +41,7 @@ pub fn html(reports: &[Report], head: &str) -> Result<String, Failure> {
 fn section(r: &Report) -> Result<String, Failure> {
     let mut text = format!("<section id=\"{}\"><h2>{}</h2>\n", r.name, escape(r.title));
     let mut add = |line: &str| text.push_str(line);
-    add(&format!("<p class=\"source\">{} · <code>apportion reproduce {}</code></p>\n", escape(r.source), r.name));
+    add(&format!("<p class=\"source\">{} · <code>apportion dev reproduce {}</code></p>\n", escape(r.source), r.name));
     add(&format!("<p class=\"method\">{}</p>\n", escape(&r.method)));
     if !r.claims.is_empty() {
         add("<h3>Claims</h3><div class=\"scroll\"><table><tr><th>claim</th><th>here</th><th>verdict</th><th>probable \

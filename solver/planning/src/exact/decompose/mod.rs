@@ -50,6 +50,8 @@ const PIPELINES_MIN: usize = 3;
 const WHOLE_MAX: usize = 4_000;
 /// Most nodes of the whole formulation that closes a gap.
 const FINISH_NODES_MAX: i32 = 20_000;
+/// The exact search follows a fast plan only if this many times the time of the fast search is left.
+const EXACT_TIME_MIN: u32 = 10;
 
 /// Whether a problem is taken apart.
 fn is_taken_apart(space: &Space) -> bool {
@@ -76,11 +78,35 @@ pub(crate) fn solve_apart(
 
 impl JointProblem<'_> {
     /// Solves the stage. `progress` receives the progress; the questions to single pipelines are not reported.
-    fn solve(&self, progress: &RunLimits) -> StageResult {
-        let mut known = JointBounds::new(self);
-        let separate = match self.first_plan(&mut known, progress) {
-            Ok(separate) => separate,
-            Err(answer) => return *answer,
+    ///
+    /// A large problem gets a fast plan first. The exact search of a fleet takes minutes and gains little. So it only fills
+    /// a time that was given, and leaves the plan the time that its last steps need.
+    fn solve(self, progress: &RunLimits) -> StageResult {
+        let mut known = JointBounds::new(&self);
+        let start = (self.limits.elapsed)();
+        let whole = match self.solve_if_large(&mut known) {
+            FastEnd::Infeasible => return StageResult::Infeasible,
+            FastEnd::Nothing => return self.solve_exactly(known, None, progress),
+            FastEnd::Plan(whole) => whole,
+        };
+        self.report_progress(progress, &known, Some(&whole));
+        let took = (self.limits.elapsed)().saturating_sub(start);
+        let has_time = self.limits.time_left().is_some_and(|left| left >= EXACT_TIME_MIN * took);
+        if known.is_proven(&whole, self.gap) || !has_time {
+            let stopped = self.limits.stop_reason().or(self.limits.deadline.map(|_| StopReason::TimeLimit));
+            return known.to_result(whole, self.gap, stopped);
+        }
+        let limits = self.limits.without_finishing();
+        JointProblem { limits: &limits, ..self }.solve_exactly(known, Some(whole), progress)
+    }
+
+    /// Solves the stage by the exact search, which improves a plan where one is known.
+    fn solve_exactly(&self, mut known: JointBounds, fast: Option<JointPlan>, progress: &RunLimits) -> StageResult {
+        let separate = match (self.solve_separately(&mut known), fast) {
+            (Ok(separate), fast) => cheaper_plan(fast, separate),
+            // the time was too short for more than the fast plan
+            (Err(StageResult::Unknown(reason)), Some(fast)) => return known.to_result(fast, self.gap, Some(reason)),
+            (Err(answer), _) => return answer,
         };
         if let Some(whole) = &separate
             && known.is_proven(whole, self.gap)
@@ -124,29 +150,6 @@ impl JointProblem<'_> {
         match best {
             Some(whole) => known.to_result(whole, self.gap, self.limits.stop_reason()),
             None => StageResult::Unknown(self.limits.stop_reason().unwrap_or(StopReason::Finished)),
-        }
-    }
-
-    /// A plan to begin with, if one is known: the fast one of a large problem, or each pipeline's own. The error is the
-    /// answer, if nothing else is searched.
-    fn first_plan(&self, known: &mut JointBounds, progress: &RunLimits) -> Result<Option<JointPlan>, Box<StageResult>> {
-        let fast = match self.solve_if_large(known) {
-            FastEnd::Infeasible => return Err(Box::new(StageResult::Infeasible)),
-            FastEnd::Plan(whole) => Some(whole),
-            FastEnd::Nothing => None,
-        };
-        if let Some(whole) = &fast {
-            self.report_progress(progress, known, fast.as_ref());
-            // the exact search of a fleet takes minutes and gains little, so it only fills a time that was given
-            if known.is_proven(whole, self.gap) || self.limits.deadline.is_none() || self.limits.exceeded() {
-                return Err(Box::new(known.to_result(whole.clone(), self.gap, self.limits.stop_reason())));
-            }
-        }
-        match (self.solve_separately(known), fast) {
-            (Ok(separate), fast) => Ok(cheaper_plan(fast, separate)),
-            // the time was too short for more than the fast plan
-            (Err(StageResult::Unknown(reason)), Some(fast)) => Err(Box::new(known.to_result(fast, self.gap, Some(reason)))),
-            (Err(answer), _) => Err(Box::new(answer)),
         }
     }
 

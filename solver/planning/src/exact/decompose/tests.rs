@@ -1,5 +1,7 @@
 //! The decomposition against the whole formulation, on problems drawn small enough for it.
 
+mod limits;
+
 use super::*;
 use crate::bench::drawn;
 use crate::bench::drawn::{ProblemShape, ShapeHardware};
@@ -352,42 +354,6 @@ fn tiny_clusters_are_divided_as_by_brute_force() {
         }
     }
     assert!(feasible > 15 && infeasible > 3, "{feasible} {infeasible}");
-}
-
-/// A clock that goes on by a tenth of a millisecond whenever somebody looks at it.
-fn counted(until_ms: u64) -> RunLimits {
-    let looks = std::sync::atomic::AtomicU64::new(0);
-    let elapsed = move || Duration::from_micros(100 * looks.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
-    RunLimits { deadline: Some(Duration::from_millis(until_ms)), ..RunLimits::new(Arc::new(elapsed)) }
-}
-
-#[test]
-fn a_search_at_its_limit_returns_plan_and_bound() {
-    let equal = crate::bench::cluster::cluster(&[], 8, 60, 2);
-    let hardware = vec![kind(1.0, Some(14), 1.0), kind(2.2, Some(10), 2.5)];
-    let mixed = drawn::problem(2, &ProblemShape { pipelines: 6, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) });
-    for problem in [equal, mixed] {
-        let solve = |limits: &RunLimits| match crate::exact::search::modes::search(
-            &problem,
-            &Tightening::none(&problem),
-            GAP,
-            limits,
-        ) {
-            SearchResult::Found(found) => found,
-            _ => panic!("a plan, whatever the limit"),
-        };
-        let best = solve(&unlimited());
-        let mut stopped = 0;
-        for until_ms in [0, 2, 10, 50, 250] {
-            let found = solve(&counted(until_ms));
-            assert!(found.value <= best.bound + 1e-9, "{until_ms} ms: {} above the bound {}", found.value, best.bound);
-            assert!(found.bound >= best.value - 1e-9, "{until_ms} ms: bound {} below {}", found.bound, best.value);
-            let plan = plan_of(&problem, &found.space, &found.choice, &found.flows).expect("few paths");
-            assert!(apportion_checker::check(&problem, &plan).is_empty(), "{until_ms} ms");
-            stopped += u32::from(found.stopped.is_some());
-        }
-        assert!(stopped > 0, "no limit was hit");
-    }
 }
 
 #[test]

@@ -196,8 +196,8 @@ impl ModeSearch<'_> {
     pub(crate) fn finish(&self, space: Space, last: LastStage) -> SearchResult {
         let &Self { problem, tightening, limits, .. } = self;
         let LastStage { choice, step, value, bound, stopped } = last;
-        // the last linear programme is tiny, so the limit that ended the search does not stop it
-        let flows = match flows(problem, &space, &choice, &limits.for_finishing()) {
+        // these linear programmes are tiny, so the limit that ended the search does not stop them
+        let flows = match flows(problem, &space, &choice, &limits.for_last_step()) {
             Ok(Some(flows)) => flows,
             Ok(None) => {
                 tracing::error!("the integers of a solution carry no flows");

@@ -1,0 +1,113 @@
+//! What does a search return when its time is up?
+
+use super::{GAP, kind, shape, unlimited};
+use crate::bench::cluster::cluster;
+use crate::bench::drawn::{self, ProblemShape};
+use crate::bench::fleet::{FleetKind, FleetSize, fleet};
+use crate::exact::model::bounds::is_maximised;
+use crate::exact::model::tightening::Tightening;
+use crate::exact::search::modes::{SearchResult, search};
+use crate::exact::solution::found::BestFound;
+use crate::exact::solution::plan::plan_of;
+use apportion_domain::{Mode, Problem};
+use apportion_mip::{Incumbent, RunLimits};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A clock that goes on by a tenth of a millisecond whenever somebody looks at it.
+#[derive(Clone, Default)]
+struct TickingClock(Arc<AtomicU64>);
+
+impl TickingClock {
+    /// Limits by this clock, with no end.
+    fn limits(&self) -> RunLimits {
+        let looks = self.0.clone();
+        RunLimits::new(Arc::new(move || Duration::from_micros(100 * looks.fetch_add(1, Ordering::Relaxed))))
+    }
+
+    /// The time by now.
+    fn now(&self) -> Duration {
+        Duration::from_micros(100 * self.0.load(Ordering::Relaxed))
+    }
+}
+
+fn found(problem: &Problem, limits: &RunLimits, place: &str) -> BestFound {
+    match search(problem, &Tightening::none(problem), GAP, limits) {
+        SearchResult::Found(found) => *found,
+        SearchResult::Infeasible | SearchResult::Unknown(_) => panic!("{place}: no plan"),
+    }
+}
+
+fn assert_accepted(problem: &Problem, found: &BestFound, place: &str) {
+    let plan = plan_of(problem, &found.space, &found.choice, &found.flows).expect("few paths");
+    let findings = apportion_checker::check(problem, &plan);
+    assert!(findings.is_empty(), "{place}: {findings:?}");
+}
+
+/// Pipelines on two types of device.
+fn mixed(pipelines: usize) -> Problem {
+    let hardware = vec![kind(1.0, Some(14), 1.0), kind(2.2, Some(10), 2.5)];
+    drawn::problem(2, &ProblemShape { pipelines, hardware, demand_qps: 150.0, ..shape(Mode::MaxAccuracy) })
+}
+
+#[test]
+fn a_search_at_its_limit_returns_plan_and_bound() {
+    for problem in [cluster(&[], 8, 60, 2), mixed(6)] {
+        let best = found(&problem, &unlimited(), "without a limit");
+        let mut stopped = 0;
+        for until_ms in [0, 2, 10, 50, 250] {
+            let place = format!("{until_ms} ms");
+            let limits = TickingClock::default().limits();
+            let limits = RunLimits { deadline: Some(Duration::from_millis(until_ms)), ..limits };
+            let found = found(&problem, &limits, &place);
+            assert!(found.value <= best.bound + 1e-9, "{place}: {} above the bound {}", found.value, best.bound);
+            assert!(found.bound >= best.value - 1e-9, "{place}: bound {} below {}", found.bound, best.value);
+            assert_accepted(&problem, &found, &place);
+            stopped += u32::from(found.stopped.is_some());
+        }
+        assert!(stopped > 0, "no limit was hit");
+    }
+}
+
+#[test]
+fn a_plan_that_was_reported_is_never_lost() {
+    let (mut kept, mut early) = (0, 0);
+    for problem in [mixed(1), mixed(3)] {
+        for until_ms in [0, 1, 2, 5, 10, 20, 50, 100, 200] {
+            let is_known = Arc::new(AtomicBool::new(false));
+            let seen = is_known.clone();
+            let listener = move |incumbent: Incumbent| {
+                seen.fetch_or(incumbent.value.is_some(), Ordering::Relaxed);
+            };
+            // no time is left for what follows the search
+            let limits = TickingClock::default().limits().ending_at(Duration::from_millis(until_ms));
+            let limits = RunLimits { listener: Some(Arc::new(listener)), ..limits };
+            let is_found = matches!(search(&problem, &Tightening::none(&problem), GAP, &limits), SearchResult::Found(_));
+            assert!(is_found || !is_known.load(Ordering::Relaxed), "{until_ms} ms: the plan is lost");
+            kept += usize::from(is_found);
+            early += usize::from(!is_found);
+        }
+    }
+    assert!(kept > 2 && early > 0, "{kept} plans, {early} searches without one");
+}
+
+#[test]
+fn a_fleet_with_little_time_keeps_its_fast_plan() {
+    let size = FleetSize { pipelines: 40, devices: 2_000 };
+    for kind in FleetKind::ALL {
+        let problem = fleet(kind, size, 100);
+        let clock = TickingClock::default();
+        // without a deadline the search ends with the fast plan
+        let fast = found(&problem, &clock.limits(), kind.name());
+        let needed = clock.now();
+        for times in [2, 4, 40] {
+            let place = format!("{}, {times} times the time of the fast plan", kind.name());
+            let found = found(&problem, &TickingClock::default().limits().ending_at(times * needed), &place);
+            assert_accepted(&problem, &found, &place);
+            let gain = if is_maximised(&problem, found.step) { 1.0 } else { -1.0 };
+            let lost = gain * (fast.value - found.value);
+            assert!(lost <= 1e-9 * fast.value.abs(), "{place}: {} after {}", found.value, fast.value);
+        }
+    }
+}
