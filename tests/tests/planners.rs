@@ -124,3 +124,16 @@ fn a_cancelled_run_says_so_and_claims_nothing() {
     assert_eq!(outcome, PlanOutcome::Unknown { stopped: StopReason::Cancelled });
     assert_eq!((report.objective.value, report.objective.bound), (None, None));
 }
+
+#[test]
+fn a_run_stopped_at_once_has_a_plan_and_says_why() {
+    let problem = digits(200.0, "min_cost");
+    let options = PlanningOptions::new(Arc::new(std::time::Duration::default));
+    options.stop.ask();
+    let (outcome, report) = plan(&problem, &options);
+    let found = outcome.plan().expect("that of the local search");
+    assert_eq!(apportion_checker::check(&problem, found), []);
+    assert_eq!(outcome.stopped(), Some(StopReason::Stopped));
+    let (value, bound) = (report.objective.value.expect("a value"), report.objective.bound.expect("a bound"));
+    assert!(bound <= value + 1e-9, "{bound} above {value}");
+}

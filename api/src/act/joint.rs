@@ -311,6 +311,7 @@ impl JointRequest<'_> {
             options: PlanOptions { time_limit_s: self.limits.each_s, gap: GAP, ..PlanOptions::default() },
             traces: Vec::new(),
             cancel: self.cancel.clone(),
+            stop: Arc::default(),
             explain: ExplanationDepth::Brief,
             listener: None,
         });

@@ -292,6 +292,7 @@ async fn solve(problem: &Problem, options: PlanOptions, round: &ReplanRound) -> 
         options,
         traces,
         cancel: round.cancel.clone(),
+        stop: Arc::default(),
         explain: ExplanationDepth::Brief,
         listener: None,
     })

@@ -148,7 +148,8 @@ impl PlanDocument {
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/plans").route(web::get().to(list)).route(web::post().to(post)))
-        .service(web::resource("/v1/plans/{id}").route(web::get().to(get)).route(web::delete().to(delete)));
+        .service(web::resource("/v1/plans/{id}").route(web::get().to(get)).route(web::delete().to(delete)))
+        .service(web::resource("/v1/plans/{id}/stop").route(web::post().to(stop)));
 }
 
 /// All plans, the newest first, without problem and plan file.
@@ -298,8 +299,24 @@ pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, request: HttpRe
 pub async fn delete(app: web::Data<App>, path: web::Path<PlanPath>) -> HandlerResult {
     let PlanPath { id } = path.into_inner();
     let open = cancel(&app, id).await?;
-    let document = read(&app, id).await?;
-    if open {
+    ending(&app, id, open).await
+}
+
+/// Stops the search for a plan that is not done yet, and keeps the best plan so far. The plan file says `stopped`. A plan
+/// that waits for a worker is stopped when one begins it. Without any plan so far, the state is `failed`.
+#[utoipa::path(post, path = "/v1/plans/{id}/stop", tag = "plans", operation_id = "stop_plan", params(PlanPath),
+    responses((status = 202, description = "Its search ends soon, or has ended.", body = PlanDocument),
+        RefusalReply<404>, RefusalReply<409>))]
+pub async fn stop(app: web::Data<App>, path: web::Path<PlanPath>) -> HandlerResult {
+    let PlanPath { id } = path.into_inner();
+    let open = rows::keep_best(&mut *app.pool.acquire().await?, id).await?;
+    ending(&app, id, open).await
+}
+
+/// The answer to a client that ends a plan, which was open or over.
+async fn ending(app: &App, id: Uuid, was_open: bool) -> HandlerResult {
+    let document = read(app, id).await?;
+    if was_open {
         return Ok(HttpResponse::Accepted().json(document));
     }
     Err(Refusal::new(StatusCode::CONFLICT, format!("plan {id} is {} already", document.state)))

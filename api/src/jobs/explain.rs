@@ -66,6 +66,7 @@ impl PlanToExplain {
             problem,
             options,
             cancel: Arc::new(AtomicBool::new(false)),
+            stop: Arc::default(),
             explain: ExplanationDepth::Full { within: SEARCHES_TIME_MAX },
             listener: None,
         };

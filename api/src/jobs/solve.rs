@@ -10,7 +10,7 @@ use crate::store::jobs::SolveTime;
 use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, Problem};
 use apportion_estimator::{ArrivalProcess, Simulation, Workload};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
-use apportion_planning::{ExplanationDepth, JudgeEffort, Listener, Planner, judge_side_by_side, plan};
+use apportion_planning::{ExplanationDepth, JudgeEffort, Listener, Planner, StopSignal, judge_side_by_side, plan};
 use apportion_wire::{BadInput, PlanFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -158,8 +158,10 @@ pub struct SolveRequest {
     pub options: PlanOptions,
     /// The trace of each pipeline, in the problem's order. Without any, no plan is replayed.
     pub traces: Vec<ArrivalTrace>,
-    /// Stops the search when it is set.
+    /// Ends the search without a plan when it is set.
     pub cancel: Arc<AtomicBool>,
+    /// Ends the search with the best plan so far when it is asked.
+    pub stop: Arc<StopSignal>,
     /// How far the plan is explained.
     pub explain: ExplanationDepth,
     /// Receives the progress of the search.
@@ -236,6 +238,7 @@ fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
         gap: request.options.gap,
         time_limit: Some(request.options.time_limit()),
         cancel: request.cancel,
+        stop: request.stop,
         trace: (!request.traces.is_empty()).then(|| workload(request.traces)),
         explain: request.explain,
         listener: request.listener,

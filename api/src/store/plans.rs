@@ -179,14 +179,38 @@ fn open_states() -> Vec<&'static str> {
     PlanState::OPEN.map(PlanState::name).into()
 }
 
-/// Whether its cancellation was requested; also `true` if the plan does not exist.
+/// How a client ends the work on a plan before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanEnding {
+    /// The plan is cancelled. Nothing is kept.
+    Cancel,
+    /// The search is stopped, and the best plan so far is kept.
+    KeepBest,
+}
+
+/// How a client asks to end it, if one does; a plan that does not exist is cancelled.
 ///
 /// # Errors
 /// The database's.
-pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
-    let asked: Option<bool> =
-        sqlx::query_scalar("select cancel from plans where id = $1").bind(id).fetch_optional(db).await?;
-    Ok(asked.unwrap_or(true))
+pub async fn ending_asked(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanEnding>> {
+    let asked: Option<(bool, bool)> =
+        sqlx::query_as("select cancel, keep_best from plans where id = $1").bind(id).fetch_optional(db).await?;
+    Ok(match asked {
+        None | Some((true, _)) => Some(PlanEnding::Cancel),
+        Some((false, true)) => Some(PlanEnding::KeepBest),
+        Some((false, false)) => None,
+    })
+}
+
+/// Asks to stop the search for a plan and to keep the best one so far; returns whether it was still open. A plan that waits
+/// for a worker is stopped when one begins it.
+///
+/// # Errors
+/// The database's.
+pub async fn keep_best(db: &mut PgConnection, id: Uuid) -> Result<bool> {
+    let update = "update plans set keep_best = true where id = $1 and state = any($2)";
+    let done = sqlx::query(update).bind(id).bind(open_states()).execute(db).await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// Cancels a plan; returns whether it was still open. A plan without a worker is cancelled at once. Otherwise it is marked,

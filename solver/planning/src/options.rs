@@ -2,7 +2,7 @@
 
 use crate::stopwatch::{RunPart, Stopwatch};
 use apportion_estimator::Workload;
-use apportion_mip::{Listener, RunLimits};
+use apportion_mip::{Listener, RunLimits, StopSignal};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -93,8 +93,10 @@ pub struct PlanningOptions {
     pub time_limit: Option<Duration>,
     /// Monotonic time since the run started.
     pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
-    /// The caller sets it to stop the run.
+    /// The caller sets it to end the run without a plan.
     pub cancel: Arc<AtomicBool>,
+    /// The caller ends the search by it, and gets the best plan so far. The work on that plan takes 2 s more at most.
+    pub stop: Arc<StopSignal>,
     /// The plan must hold on this load (check loop); `None` plans the optimum of the formulation.
     pub trace: Option<Workload>,
     /// How far the plan is explained.
@@ -121,6 +123,7 @@ impl PlanningOptions {
             time_limit: None,
             elapsed,
             cancel,
+            stop: Arc::default(),
             trace: None,
             explain: ExplanationDepth::Brief,
             listener: None,
@@ -132,11 +135,12 @@ impl PlanningOptions {
     pub(crate) fn limits(&self) -> RunLimits {
         let finish_deadline = self.time_limit.map(|limit| limit + FINISH_TIME);
         RunLimits {
-            elapsed: self.elapsed.clone(),
             cancel: self.cancel.clone(),
+            stop: self.stop.clone(),
             deadline: self.time_limit,
             finish_deadline,
             listener: self.listener.clone(),
+            ..RunLimits::new(self.elapsed.clone())
         }
     }
 

@@ -330,14 +330,14 @@ impl<'a> CheckLoop<'a> {
             self.judge_plan(closest, purpose, JudgeEffort::PLAN);
         }
         let missed = &mut self.tested[closest];
-        let stopped = match missed.judged_on() {
-            Some(judged) if is_accepted(judged) => missed.candidate.stopped,
-            // a cancelled run has not tried everything
-            _ if self.options.limits().is_cancelled() => Some(StopReason::Cancelled),
-            Some(judged) => Some(stop_reason(judged)),
+        let stopped = match (missed.judged_on(), self.options.limits().ended_by_caller()) {
+            (Some(judged), _) if is_accepted(judged) => missed.candidate.stopped,
+            // a run that its caller has ended has not tried everything
+            (_, Some(reason)) => Some(reason),
+            (Some(judged), None) => Some(stop_reason(judged)),
             // no time was left to judge a plan that passed its replay
-            None if has_passed => Some(StopReason::TraceUndecided),
-            None => Some(StopReason::TraceNotMet),
+            (None, None) if has_passed => Some(StopReason::TraceUndecided),
+            (None, None) => Some(StopReason::TraceNotMet),
         };
         tracing::info!(?stopped, ended = ?self.stopped, "no plan of the rounds holds on fresh samples");
         missed.candidate.stopped = stopped;
