@@ -127,7 +127,7 @@ fn a_cancelled_run_says_so_and_claims_nothing() {
 
 #[test]
 fn a_run_stopped_at_once_has_a_plan_and_says_why() {
-    let problem = digits(200.0, "min_cost");
+    let problem = digits(30.0, "min_cost");
     let options = PlanningOptions::new(Arc::new(std::time::Duration::default));
     options.stop.ask();
     let (outcome, report) = plan(&problem, &options);

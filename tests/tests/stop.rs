@@ -1,4 +1,5 @@
-//! The service ends in order when it is told to (SIGTERM), whether it is up or has only begun to start.
+//! Programs end in order when they are told to. The service does so on SIGTERM, whether it is up or has only begun to
+//! start. A search on the command line does so on SIGINT.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -49,9 +50,14 @@ fn start(folder: &Path, http: u16) -> Service {
 
 /// Tells it to end and waits until it has.
 fn terminate(service: &mut Service) -> std::process::ExitStatus {
-    let told = Command::new("kill").args(["-TERM", &service.0.id().to_string()]).status().expect("kill runs");
+    end_by(&mut service.0, "-TERM")
+}
+
+/// Sends a signal to a program and waits until it has ended.
+fn end_by(program: &mut Child, signal: &str) -> std::process::ExitStatus {
+    let told = Command::new("kill").args([signal, &program.id().to_string()]).status().expect("kill runs");
     assert!(told.success());
-    until("it ends", || service.0.try_wait().expect("it can be waited for"))
+    until("it ends", || program.try_wait().expect("it can be waited for"))
 }
 
 fn is_ready(port: u16) -> bool {
@@ -152,4 +158,35 @@ async fn sigterm_puts_a_plan_in_progress_back() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(terminate(&mut service).success());
+}
+
+/// Whether a program has a handler of its own for SIGINT, by the kernel's mask of caught signals.
+fn catches_sigint(program: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 0b10 != 0)
+}
+
+#[test]
+fn ctrl_c_ends_a_search_and_keeps_its_best_plan() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (problem, out) = (folder.path().join("hard.json"), folder.path().join("plan.json"));
+    std::fs::write(&problem, hard().to_string()).expect("a file");
+    let program = Command::new(apportion_tests::programs().join("apportion"))
+        .args(["plan", "--gap", "0", "--out"])
+        .args([&out, &problem])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the search starts");
+    let mut search = Service(program);
+    until("it waits for Ctrl-C", || catches_sigint(&search.0).then_some(()));
+    let ended = end_by(&mut search.0, "-INT");
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    let plan: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&out).expect("a plan file")).expect("a plan file is JSON");
+    assert_eq!(plan["status"], "feasible", "{plan:#}");
+    assert_eq!(plan["planner"]["stopped"], "stopped");
+    assert!(plan["pipelines"][0]["assignments"].as_array().is_some_and(|groups| !groups.is_empty()), "{plan:#}");
 }
