@@ -121,6 +121,45 @@ fn hard() -> serde_json::Value {
     })
 }
 
+/// Asks for the hard plan; returns its identifier.
+async fn ask_for_hard_plan(client: &reqwest::Client, plans: &str) -> String {
+    let body = serde_json::json!({"problem": hard(), "gap": 0.0, "time_limit_s": 3600.0});
+    let asked = client.post(plans).json(&body).send().await.expect("an answer");
+    assert_eq!(asked.status(), 202);
+    let plan: serde_json::Value = asked.json().await.expect("JSON");
+    plan["id"].as_str().expect("an identifier").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_stops_a_plan_of_a_service_and_keeps_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (http, client) = (apportion_tests::free_port(), reqwest::Client::new());
+    let server = format!("http://127.0.0.1:{http}");
+    let mut service = start(folder.path(), http);
+    until("it is ready", || is_ready(http).then_some(()));
+    let id = ask_for_hard_plan(&client, &format!("{server}/v1/plans")).await;
+    let stop = || {
+        let mut command = Command::new(apportion_tests::programs().join("apportion"));
+        command.args(["plan", "stop", &id, "--server", &server]).stderr(Stdio::null());
+        command.status().expect("it runs").success()
+    };
+    assert!(stop());
+    let begun = Instant::now();
+    let kept = loop {
+        let read = client.get(format!("{server}/v1/plans/{id}")).send().await.expect("an answer");
+        let plan: serde_json::Value = read.json().await.expect("JSON");
+        if !["queued", "solving"].contains(&plan["state"].as_str().expect("a state")) {
+            break plan;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it goes on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(kept["state"], "succeeded", "{}", kept["error"]);
+    assert_eq!(kept["plan"]["planner"]["stopped"], "stopped");
+    assert!(!stop(), "it is over");
+    assert!(terminate(&mut service).success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_puts_a_plan_in_progress_back() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -128,11 +167,7 @@ async fn sigterm_puts_a_plan_in_progress_back() {
     let plans = format!("http://127.0.0.1:{http}/v1/plans");
     let mut service = start(folder.path(), http);
     until("it is ready", || is_ready(http).then_some(()));
-    let body = serde_json::json!({"problem": hard(), "gap": 0.0, "time_limit_s": 3600.0});
-    let asked = client.post(&plans).json(&body).send().await.expect("an answer");
-    assert_eq!(asked.status(), 202);
-    let plan: serde_json::Value = asked.json().await.expect("JSON");
-    let url = format!("{plans}/{}", plan["id"].as_str().expect("an identifier"));
+    let url = format!("{plans}/{}", ask_for_hard_plan(&client, &plans).await);
     let state = async || {
         let plan: serde_json::Value = client.get(&url).send().await.expect("an answer").json().await.expect("JSON");
         plan["state"].as_str().expect("a state").to_owned()

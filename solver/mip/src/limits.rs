@@ -105,8 +105,8 @@ impl RunLimits {
         Self { deadline: self.finish_deadline, time_after_stop, ..self.clone() }
     }
 
-    /// Limits for the last step of a plan that was found. The step takes little time, and without it the plan would be lost.
-    /// So only a cancellation ends it.
+    /// Limits for the last step of a plan that was found. The step takes little time, and without it the plan would be
+    /// lost. So only a cancellation ends it.
     #[must_use]
     pub fn for_last_step(&self) -> Self {
         Self { deadline: None, finish_deadline: None, time_after_stop: None, ..self.clone() }

@@ -1,5 +1,5 @@
-//! Does every planner end within its time limit, or soon after its caller has ended it? The tests use problems that take long,
-//! and each planner must return a result or a reason.
+//! Does every planner end within its time limit, or soon after its caller has ended it? The tests use problems that take
+//! long, and each planner must return a result or a reason.
 
 #![expect(clippy::disallowed_methods, reason = "these tests are about time")]
 
