@@ -1,2 +1,4 @@
--- A client stops the search for a plan and keeps the best one so far.
-alter table plans add column keep_best boolean not null default false;
+-- A client reads the best plan so far while a plan is being solved, and stops the search to keep it.
+alter table plans
+    add column best jsonb,
+    add column keep_best boolean not null default false;

@@ -4,7 +4,7 @@ use apportion_domain::{PlanOutcome, PlanStatus, PlanningReport, Problem, StopRea
 use apportion_estimator::{SimulateOptions, Workload, simulate};
 use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Like the digits example as measured: canvases with 2 to 9 digits, six devices.
@@ -76,6 +76,32 @@ fn plans_of_the_check_loop_hold_on_their_trace() {
         assert!(reached >= 0.99, "demand {demand}: {reached}");
         assert_eq!(apportion_checker::check(&problem, outcome.plan().expect("a plan")), []);
     }
+}
+
+#[test]
+fn plans_that_pass_their_replay_are_handed_out() {
+    let problem = digits(60.0, "hardware_then_accuracy");
+    let handed_out = Arc::new(Mutex::new(Vec::new()));
+    let received = handed_out.clone();
+    let listener = move |outcome: &PlanOutcome, report: &PlanningReport| {
+        received.lock().expect("no panic").push((outcome.clone(), report.clone()));
+    };
+    let start = Instant::now();
+    let trace = Some(Workload::default_for(&problem));
+    let base = PlanningOptions::new(Arc::new(move || start.elapsed()));
+    let (outcome, _) = plan(&problem, &PlanningOptions { trace, plan_listener: Some(Arc::new(listener)), ..base });
+    assert!(outcome.plan().is_some(), "{outcome:?}");
+    let handed_out = handed_out.lock().expect("no panic");
+    eprintln!("{} plans were handed out", handed_out.len());
+    assert!(!handed_out.is_empty());
+    for (outcome, report) in handed_out.iter() {
+        let plan = outcome.plan().expect("a plan");
+        assert_eq!(apportion_checker::check(&problem, plan), []);
+        assert_eq!((outcome.status(), outcome.stopped()), (PlanStatus::Feasible, None));
+        assert!(report.objective.value.is_some() && report.estimate.is_some(), "{report:?}");
+    }
+    let plans: Vec<_> = handed_out.iter().filter_map(|(outcome, _)| outcome.plan()).collect();
+    assert!(plans.windows(2).all(|two| two[0] != two[1]), "each is better than the one before");
 }
 
 #[test]

@@ -314,6 +314,7 @@ impl JointRequest<'_> {
             stop: Arc::default(),
             explain: ExplanationDepth::Brief,
             listener: None,
+            file_listener: None,
         });
         match solved.await?.outcome {
             PlanOutcome::Infeasible { .. } => Ok(None),

@@ -295,6 +295,7 @@ async fn solve(problem: &Problem, options: PlanOptions, round: &ReplanRound) -> 
         stop: Arc::default(),
         explain: ExplanationDepth::Brief,
         listener: None,
+        file_listener: None,
     })
     .await
 }

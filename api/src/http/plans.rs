@@ -42,6 +42,11 @@ pub struct PlanDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Progress>)]
     pub progress: Option<Value>,
+    /// The plan file of the best plan so far, while it is being solved: the best one of the check loop that passes its
+    /// replay. It has an estimate and no explanation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PlanFile>)]
+    pub best: Option<Value>,
     /// The options for its solver.
     #[schema(value_type = PlanOptions)]
     pub options: Value,
@@ -131,6 +136,7 @@ impl From<PlanRow> for PlanDocument {
             finished_at: row.finished_at,
             error: row.error,
             progress: row.progress,
+            best: None,
             options: row.options,
             problem: row.problem,
             plan: row.plan,
@@ -281,8 +287,10 @@ async fn wait_for(app: &App, id: Uuid, wait: Duration) -> Result<PlanDocument, R
 }
 
 async fn read(app: &App, id: Uuid) -> Result<PlanDocument, Refusal> {
-    let row = rows::get(&mut *app.pool.acquire().await?, id).await?;
-    row.map(PlanDocument::from).ok_or_else(|| Refusal::not_found(format!("plan {id}")))
+    let mut db = app.pool.acquire().await?;
+    let row = rows::get(&mut db, id).await?.ok_or_else(|| Refusal::not_found(format!("plan {id}")))?;
+    let best = if row.state == PlanState::Solving { rows::best(&mut db, id).await? } else { None };
+    Ok(PlanDocument { best, ..PlanDocument::from(row) })
 }
 
 /// One plan. `Prefer: wait=N` waits for it. A client that leaves cancels nothing.

@@ -69,6 +69,7 @@ impl PlanToExplain {
             stop: Arc::default(),
             explain: ExplanationDepth::Full { within: SEARCHES_TIME_MAX },
             listener: None,
+            file_listener: None,
         };
         Ok(Self { request, plan, limit })
     }

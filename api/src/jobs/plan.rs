@@ -5,7 +5,7 @@
 use super::context::{JobContext, LEASE};
 use super::places::JobPlace;
 use super::retry::retry;
-use super::solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, each_trace, solve_in_place};
+use super::solve::{PlanFileListener, PlanOptions, SolveError, SolveRequest, SolvedPlan, each_trace, solve_in_place};
 use super::watch::{END_MAX, StopCause, put_back, watch_job};
 use crate::app::counts;
 use crate::app::now;
@@ -70,15 +70,24 @@ async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place:
     let listener: Listener = Arc::new(move |now: Incumbent| {
         sender.send_replace(Some(now));
     });
-    let listener = Some(listener);
-    let explain = ExplanationDepth::Full { within: EXPLANATION_TIME_MAX };
-    let request = SolveRequest { problem, options, traces, cancel: cancel.clone(), stop: stop.clone(), explain, listener };
+    let (handed_out, mut best) = watch::channel(None);
+    let file_listener: PlanFileListener = Box::new(move |file: Value| {
+        handed_out.send_replace(Some(file));
+    });
+    let request = SolveRequest {
+        problem,
+        options,
+        traces,
+        cancel: cancel.clone(),
+        stop: stop.clone(),
+        explain: ExplanationDepth::Full { within: EXPLANATION_TIME_MAX },
+        listener: Some(listener),
+        file_listener: Some(file_listener),
+    };
     let solving = solve_in_place(request, place.clone());
     tokio::pin!(solving);
-    let beat = || {
-        let incumbent = if progress.has_changed().unwrap_or(false) { *progress.borrow_and_update() } else { None };
-        renew_lease(context, job, incumbent, &stop)
-    };
+    let beat =
+        || renew_lease(context, job, SearchNews { incumbent: news_of(&mut progress), best: news_of(&mut best) }, &stop);
     let cause = tokio::select! {
         solved = &mut solving => return conclude(None, Some(solved), limit),
         cause = watch_job(context, job, &place, begun + 2 * limit + OVERRUN_MAX, beat) => cause,
@@ -126,18 +135,33 @@ fn outcome(solved: SolvedPlan) -> Conclusion {
     Conclusion::Store { state, plan: Some(solved.document), error }
 }
 
+/// What a search has found since the last beat.
+struct SearchNews {
+    incumbent: Option<Incumbent>,
+    /// The plan file of the best plan so far.
+    best: Option<Value>,
+}
+
+/// What a channel has received since the last look.
+fn news_of<T: Clone>(receiver: &mut watch::Receiver<Option<T>>) -> Option<T> {
+    if receiver.has_changed().unwrap_or(false) { receiver.borrow_and_update().clone() } else { None }
+}
+
 /// Renews the lease once; returns the cause to cancel the planner, if there is one. `stop` is asked if a client wants the
 /// best plan so far: the planner then ends by itself.
 async fn renew_lease(
     context: &JobContext,
     job: &JobRow,
-    incumbent: Option<Incumbent>,
+    news: SearchNews,
     stop: &StopSignal,
 ) -> store::Result<Option<StopCause>> {
     let mut db = context.app.pool.acquire().await?;
-    if let Some(now) = incumbent {
+    if let Some(now) = news.incumbent {
         let progress = json!({"goal": now.goal, "value": now.value, "bound": now.bound});
         store::plans::write_progress(&mut db, job.id, &progress).await?;
+    }
+    if let Some(best) = news.best {
+        store::plans::write_best(&mut db, job.id, &best).await?;
     }
     if !store::jobs::renew(&mut db, job, LEASE).await? {
         return Ok(Some(StopCause::Lost));

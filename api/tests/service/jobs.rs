@@ -145,6 +145,29 @@ async fn a_plan_stopped_while_it_waits_is_begun_and_stopped() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_best_plan_so_far_is_read_while_a_plan_is_solved() {
+    let (url, dir, id) = one_job().await;
+    let (mut db, path) = (connect(&url).await, format!("/v1/plans/{id}"));
+    let (best, last) = (json!({"status": "feasible"}), json!({"status": "optimal"}));
+    plans::write_best(&mut db, id, &best).await.expect("no error");
+    assert_eq!(plans::best(&mut db, id).await.expect("an answer"), None, "nobody solves it");
+    let job = jobs::claim(&mut db, JobQueue::Plans, &OFFER).await.expect("an answer").expect("the job");
+    assert!(plans::start(&mut db, id, chrono::Utc::now()).await.expect("an answer"));
+    plans::write_best(&mut db, id, &best).await.expect("stored");
+    // The worker is another process, so this service only answers.
+    let s = crate::support::service_on(url, dir).await;
+    let (_, plan) = s.get(&path).await;
+    assert_eq!((&plan["state"], &plan["best"], plan.get("plan")), (&json!("solving"), &best, None), "{plan:#}");
+    assert!(jobs::delete(&mut db, &job).await.expect("an answer"));
+    let succeeded = plans::FinishedPlan { state: PlanState::Succeeded, plan: Some(&last), error: None };
+    plans::finish(&mut db, id, succeeded, chrono::Utc::now()).await.expect("stored");
+    let (_, plan) = s.get(&path).await;
+    assert_eq!((&plan["state"], plan.get("best"), &plan["plan"]), (&json!("succeeded"), None, &last), "{plan:#}");
+    assert_eq!(plans::best(&mut db, id).await.expect("an answer"), None);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_plan_that_is_stopped_can_still_be_cancelled() {
     let s = service().await;
     let path = ask(&s, &hard_problem(), 600.0).await;

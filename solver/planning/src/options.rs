@@ -1,6 +1,7 @@
 //! Which planner runs, on what, and within which limits?
 
 use crate::stopwatch::{RunPart, Stopwatch};
+use apportion_domain::{PlanOutcome, PlanningReport};
 use apportion_estimator::Workload;
 use apportion_mip::{Listener, RunLimits, StopSignal};
 use std::sync::Arc;
@@ -68,6 +69,10 @@ impl Planner {
     }
 }
 
+/// Receives a plan that the run could end with, with its estimate, without an explanation. The thread that searches calls
+/// it.
+pub type PlanListener = Arc<dyn Fn(&PlanOutcome, &PlanningReport) + Send + Sync>;
+
 /// How far is a plan explained?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExplanationDepth {
@@ -103,6 +108,8 @@ pub struct PlanningOptions {
     pub explain: ExplanationDepth,
     /// Receives every better plan and bound while the search runs.
     pub listener: Option<Listener>,
+    /// Receives the plan of each round of the check loop that passes its replay and is better than those before.
+    pub plan_listener: Option<PlanListener>,
     /// Makes ladders up to this many times the plan's demand ([`ladder`](crate::ladder)). If the exact planner plans for
     /// least cost on a trace, the greedy planner then plans too, within the remaining time. The result is the plan whose
     /// ladders are cheaper at the demand.
@@ -127,6 +134,7 @@ impl PlanningOptions {
             trace: None,
             explain: ExplanationDepth::Brief,
             listener: None,
+            plan_listener: None,
             ladder: None,
             stopwatch: Arc::default(),
         }
