@@ -34,8 +34,10 @@ named! {
         Finished = "finished",
         /// Its time was up.
         TimeLimit = "time_limit",
-        /// The caller stopped it.
+        /// The caller cancelled it.
         Cancelled = "cancelled",
+        /// The caller stopped it, and kept the best plan so far.
+        Stopped = "stopped",
         /// No plan held on the trace within the rounds of the check loop.
         TraceNotMet = "trace_not_met",
         /// The fresh samples that were allowed do not decide whether the plan holds.
@@ -70,10 +72,10 @@ named! {
 }
 
 impl StopReason {
-    /// Whether a limit of the run ended it, so that more time could have found a better plan.
+    /// Whether a limit of the run or its caller ended it, so that more time could have found a better plan.
     #[must_use]
     pub const fn is_limit(self) -> bool {
-        matches!(self, Self::TimeLimit | Self::Cancelled)
+        matches!(self, Self::TimeLimit | Self::Cancelled | Self::Stopped)
     }
 }
 

@@ -1,8 +1,8 @@
 //! When the time is up there is a plan nevertheless, valid and with a bound that holds.
 
-use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, Problem, StopReason};
+use apportion_domain::{Mode, ObjectiveStep, PlanOutcome, PlanningReport, Problem, StopReason};
 use apportion_needs::{Need, counted};
-use apportion_planning::{PlanningOptions, plan};
+use apportion_planning::{Incumbent, Listener, PlanningOptions, StopSignal, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -55,6 +55,11 @@ fn judge(name: &str, problem: &Problem) {
     let start = Instant::now();
     let options = PlanningOptions { time_limit: Some(LIMIT), ..PlanningOptions::new(Arc::new(move || start.elapsed())) };
     let (outcome, report) = plan(problem, &options);
+    judge_answer(name, problem, &outcome, &report);
+}
+
+/// Checks the plan of a run, its value and its bound.
+fn judge_answer(name: &str, problem: &Problem, outcome: &PlanOutcome, report: &PlanningReport) {
     let objective = report.objective;
     eprintln!("{name}: {} {objective:?} in {:.3} s", outcome.status(), report.seconds);
     let plan = outcome.plan().unwrap_or_else(|| panic!("{name}: no plan: {outcome:?}"));
@@ -64,6 +69,37 @@ fn judge(name: &str, problem: &Problem) {
     let maximised = objective.step == Some(ObjectiveStep::Accuracy) || problem.objective.mode == Mode::MaxAccuracy;
     assert!(if maximised { value <= bound + 1e-9 } else { value >= bound - 1e-9 }, "{name}: {objective:?}");
     assert!(matches!(outcome, PlanOutcome::Optimal(_) | PlanOutcome::Feasible { .. }));
+}
+
+/// Limit of a run that is stopped at its first plan, should it report none.
+const UNSTOPPED: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_run_stopped_at_its_first_plan_returns_it() {
+    let mut stopped = 0;
+    for mode in ["min_cost", "max_accuracy", "hardware_then_accuracy"] {
+        let count = (mode != "min_cost").then_some(60);
+        let hard = vec![pipeline("p", 4, 10, 731.0)];
+        let many = (0..10).map(|p| pipeline(&format!("p{p}"), 3, 5, 40.0 + p as f64)).collect();
+        for (size, pipelines) in [("4 tasks", hard), ("10 pipelines", many)] {
+            let problem = problem(mode, count, pipelines);
+            let stop = Arc::new(StopSignal::default());
+            let asked = stop.clone();
+            let listener = move |now: Incumbent| {
+                if now.value.is_some() {
+                    asked.ask();
+                }
+            };
+            let start = Instant::now();
+            let base = PlanningOptions::new(Arc::new(move || start.elapsed()));
+            let (time_limit, listener) = (Some(UNSTOPPED), Some(Arc::new(listener) as Listener));
+            let options = PlanningOptions { gap: 0.0, time_limit, stop, listener, ..base };
+            let (outcome, report) = plan(&problem, &options);
+            judge_answer(&format!("{mode}, {size}"), &problem, &outcome, &report);
+            stopped += u32::from(outcome.stopped() == Some(StopReason::Stopped));
+        }
+    }
+    assert!(stopped > 0, "no run was stopped");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use apportion_domain::{PlanOutcome, PlanStatus, PlanningReport, Problem, StopRea
 use apportion_estimator::{SimulateOptions, Workload, simulate};
 use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_wire::problem::{ProblemFile, read_problem};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 /// Like the digits example as measured: canvases with 2 to 9 digits, six devices.
@@ -79,6 +79,32 @@ fn plans_of_the_check_loop_hold_on_their_trace() {
 }
 
 #[test]
+fn plans_that_pass_their_replay_are_handed_out() {
+    let problem = digits(60.0, "hardware_then_accuracy");
+    let handed_out = Arc::new(Mutex::new(Vec::new()));
+    let received = handed_out.clone();
+    let listener = move |outcome: &PlanOutcome, report: &PlanningReport| {
+        received.lock().expect("no panic").push((outcome.clone(), report.clone()));
+    };
+    let start = Instant::now();
+    let trace = Some(Workload::default_for(&problem));
+    let base = PlanningOptions::new(Arc::new(move || start.elapsed()));
+    let (outcome, _) = plan(&problem, &PlanningOptions { trace, plan_listener: Some(Arc::new(listener)), ..base });
+    assert!(outcome.plan().is_some(), "{outcome:?}");
+    let handed_out = handed_out.lock().expect("no panic");
+    eprintln!("{} plans were handed out", handed_out.len());
+    assert!(!handed_out.is_empty());
+    for (outcome, report) in handed_out.iter() {
+        let plan = outcome.plan().expect("a plan");
+        assert_eq!(apportion_checker::check(&problem, plan), []);
+        assert_eq!((outcome.status(), outcome.stopped()), (PlanStatus::Feasible, None));
+        assert!(report.objective.value.is_some() && report.estimate.is_some(), "{report:?}");
+    }
+    let plans: Vec<_> = handed_out.iter().filter_map(|(outcome, _)| outcome.plan()).collect();
+    assert!(plans.windows(2).all(|two| two[0] != two[1]), "each is better than the one before");
+}
+
+#[test]
 fn the_best_plan_answers_a_trace_that_none_meets() {
     let problem = digits(200.0, "hardware_then_accuracy");
     // four and a half times the demand: more than six devices serve
@@ -123,4 +149,17 @@ fn a_cancelled_run_says_so_and_claims_nothing() {
     let (outcome, report) = plan(&problem, &options);
     assert_eq!(outcome, PlanOutcome::Unknown { stopped: StopReason::Cancelled });
     assert_eq!((report.objective.value, report.objective.bound), (None, None));
+}
+
+#[test]
+fn a_run_stopped_at_once_has_a_plan_and_says_why() {
+    let problem = digits(30.0, "min_cost");
+    let options = PlanningOptions::new(Arc::new(std::time::Duration::default));
+    options.stop.ask();
+    let (outcome, report) = plan(&problem, &options);
+    let found = outcome.plan().expect("that of the local search");
+    assert_eq!(apportion_checker::check(&problem, found), []);
+    assert_eq!(outcome.stopped(), Some(StopReason::Stopped));
+    let (value, bound) = (report.objective.value.expect("a value"), report.objective.bound.expect("a bound"));
+    assert!(bound <= value + 1e-9, "{bound} above {value}");
 }

@@ -1,4 +1,5 @@
-//! The service ends in order when it is told to (SIGTERM), whether it is up or has only begun to start.
+//! Programs end in order when they are told to. The service does so on SIGTERM, whether it is up or has only begun to
+//! start. A search on the command line does so on SIGINT.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -49,9 +50,14 @@ fn start(folder: &Path, http: u16) -> Service {
 
 /// Tells it to end and waits until it has.
 fn terminate(service: &mut Service) -> std::process::ExitStatus {
-    let told = Command::new("kill").args(["-TERM", &service.0.id().to_string()]).status().expect("kill runs");
+    end_by(&mut service.0, "-TERM")
+}
+
+/// Sends a signal to a program and waits until it has ended.
+fn end_by(program: &mut Child, signal: &str) -> std::process::ExitStatus {
+    let told = Command::new("kill").args([signal, &program.id().to_string()]).status().expect("kill runs");
     assert!(told.success());
-    until("it ends", || service.0.try_wait().expect("it can be waited for"))
+    until("it ends", || program.try_wait().expect("it can be waited for"))
 }
 
 fn is_ready(port: u16) -> bool {
@@ -115,6 +121,45 @@ fn hard() -> serde_json::Value {
     })
 }
 
+/// Asks for the hard plan; returns its identifier.
+async fn ask_for_hard_plan(client: &reqwest::Client, plans: &str) -> String {
+    let body = serde_json::json!({"problem": hard(), "gap": 0.0, "time_limit_s": 3600.0});
+    let asked = client.post(plans).json(&body).send().await.expect("an answer");
+    assert_eq!(asked.status(), 202);
+    let plan: serde_json::Value = asked.json().await.expect("JSON");
+    plan["id"].as_str().expect("an identifier").to_owned()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_command_line_stops_a_plan_of_a_service_and_keeps_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (http, client) = (apportion_tests::free_port(), reqwest::Client::new());
+    let server = format!("http://127.0.0.1:{http}");
+    let mut service = start(folder.path(), http);
+    until("it is ready", || is_ready(http).then_some(()));
+    let id = ask_for_hard_plan(&client, &format!("{server}/v1/plans")).await;
+    let stop = || {
+        let mut command = Command::new(apportion_tests::programs().join("apportion"));
+        command.args(["plan", "stop", &id, "--server", &server]).stderr(Stdio::null());
+        command.status().expect("it runs").success()
+    };
+    assert!(stop());
+    let begun = Instant::now();
+    let kept = loop {
+        let read = client.get(format!("{server}/v1/plans/{id}")).send().await.expect("an answer");
+        let plan: serde_json::Value = read.json().await.expect("JSON");
+        if !["queued", "solving"].contains(&plan["state"].as_str().expect("a state")) {
+            break plan;
+        }
+        assert!(begun.elapsed() < PATIENCE, "it goes on");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    assert_eq!(kept["state"], "succeeded", "{}", kept["error"]);
+    assert_eq!(kept["plan"]["planner"]["stopped"], "stopped");
+    assert!(!stop(), "it is over");
+    assert!(terminate(&mut service).success());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn sigterm_puts_a_plan_in_progress_back() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -122,11 +167,7 @@ async fn sigterm_puts_a_plan_in_progress_back() {
     let plans = format!("http://127.0.0.1:{http}/v1/plans");
     let mut service = start(folder.path(), http);
     until("it is ready", || is_ready(http).then_some(()));
-    let body = serde_json::json!({"problem": hard(), "gap": 0.0, "time_limit_s": 3600.0});
-    let asked = client.post(&plans).json(&body).send().await.expect("an answer");
-    assert_eq!(asked.status(), 202);
-    let plan: serde_json::Value = asked.json().await.expect("JSON");
-    let url = format!("{plans}/{}", plan["id"].as_str().expect("an identifier"));
+    let url = format!("{plans}/{}", ask_for_hard_plan(&client, &plans).await);
     let state = async || {
         let plan: serde_json::Value = client.get(&url).send().await.expect("an answer").json().await.expect("JSON");
         plan["state"].as_str().expect("a state").to_owned()
@@ -152,4 +193,35 @@ async fn sigterm_puts_a_plan_in_progress_back() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert!(terminate(&mut service).success());
+}
+
+/// Whether a program has a handler of its own for SIGINT, by the kernel's mask of caught signals.
+fn catches_sigint(program: &Child) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", program.id())).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).is_some_and(|mask| mask & 0b10 != 0)
+}
+
+#[test]
+fn ctrl_c_ends_a_search_and_keeps_its_best_plan() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (problem, out) = (folder.path().join("hard.json"), folder.path().join("plan.json"));
+    std::fs::write(&problem, hard().to_string()).expect("a file");
+    let program = Command::new(apportion_tests::programs().join("apportion"))
+        .args(["plan", "--gap", "0", "--out"])
+        .args([&out, &problem])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .expect("the search starts");
+    let mut search = Service(program);
+    until("it waits for Ctrl-C", || catches_sigint(&search.0).then_some(()));
+    let ended = end_by(&mut search.0, "-INT");
+    assert_eq!(ended.code(), Some(0), "{ended}");
+    let plan: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&out).expect("a plan file")).expect("a plan file is JSON");
+    assert_eq!(plan["status"], "feasible", "{plan:#}");
+    assert_eq!(plan["planner"]["stopped"], "stopped");
+    assert!(plan["pipelines"][0]["assignments"].as_array().is_some_and(|groups| !groups.is_empty()), "{plan:#}");
 }

@@ -307,8 +307,10 @@ impl JointRequest<'_> {
             options: PlanOptions { time_limit_s: self.limits.each_s, gap: GAP, ..PlanOptions::default() },
             traces: Vec::new(),
             cancel: self.cancel.clone(),
+            stop: Arc::default(),
             explain: ExplanationDepth::Brief,
             listener: None,
+            file_listener: None,
         });
         match solved.await?.outcome {
             PlanOutcome::Infeasible { .. } => Ok(None),

@@ -291,8 +291,10 @@ async fn solve(problem: &Problem, options: PlanOptions, round: &ReplanRound) -> 
         options,
         traces,
         cancel: round.cancel.clone(),
+        stop: Arc::default(),
         explain: ExplanationDepth::Brief,
         listener: None,
+        file_listener: None,
     })
     .await
 }

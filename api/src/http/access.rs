@@ -82,7 +82,7 @@ pub fn needed_scope(method: &Method, pattern: Option<&str>) -> Option<Scope> {
 const ADMINISTRATION: [&str; 3] = ["/v1/tokens", "/v1/audit", "/v1/webhooks"];
 
 /// Resources that a planning client writes.
-const PLANNING: [&str; 16] = [
+const PLANNING: [&str; 17] = [
     "/v1/comparisons",
     "/v1/comparisons/{id}",
     "/v1/comparisons/{id}/cancel",
@@ -94,6 +94,7 @@ const PLANNING: [&str; 16] = [
     "/v1/pipelines/{name}/deployment",
     "/v1/plans",
     "/v1/plans/{id}",
+    "/v1/plans/{id}/stop",
     "/v1/simulations",
     "/v1/simulations/{id}",
     "/v1/simulations/{id}/cancel",
@@ -296,6 +297,7 @@ mod tests {
         assert_eq!(needed(Method::GET, "/v1/plans/{id}/explanation"), Some(Scope::Read));
         assert_eq!(needed(Method::GET, "/v1/plans/{id}/diff"), Some(Scope::Read));
         assert_eq!(needed(Method::POST, "/v1/plans"), Some(Scope::Plan));
+        assert_eq!(needed(Method::POST, "/v1/plans/{id}/stop"), Some(Scope::Plan));
         assert_eq!(needed(Method::POST, "/v1/frontiers"), Some(Scope::Plan));
         assert_eq!(needed(Method::POST, "/v1/simulations/{id}/cancel"), Some(Scope::Plan));
         assert_eq!(needed(Method::GET, "/v1/comparisons/{id}"), Some(Scope::Read));

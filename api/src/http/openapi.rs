@@ -66,6 +66,7 @@ use utoipa_swagger_ui::SwaggerUi;
         plans::post,
         plans::get,
         plans::delete,
+        plans::stop,
         explanations::get,
         plan_diff::get,
         simulations::list,

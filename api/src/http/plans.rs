@@ -42,6 +42,11 @@ pub struct PlanDocument {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schema(value_type = Option<Progress>)]
     pub progress: Option<Value>,
+    /// The plan file of the best plan so far, while it is being solved: the best one of the check loop that passes its
+    /// replay. It has an estimate and no explanation.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schema(value_type = Option<PlanFile>)]
+    pub best: Option<Value>,
     /// The options for its solver.
     #[schema(value_type = PlanOptions)]
     pub options: Value,
@@ -131,6 +136,7 @@ impl From<PlanRow> for PlanDocument {
             finished_at: row.finished_at,
             error: row.error,
             progress: row.progress,
+            best: None,
             options: row.options,
             problem: row.problem,
             plan: row.plan,
@@ -148,7 +154,8 @@ impl PlanDocument {
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/plans").route(web::get().to(list)).route(web::post().to(post)))
-        .service(web::resource("/v1/plans/{id}").route(web::get().to(get)).route(web::delete().to(delete)));
+        .service(web::resource("/v1/plans/{id}").route(web::get().to(get)).route(web::delete().to(delete)))
+        .service(web::resource("/v1/plans/{id}/stop").route(web::post().to(stop)));
 }
 
 /// All plans, the newest first, without problem and plan file.
@@ -280,8 +287,10 @@ async fn wait_for(app: &App, id: Uuid, wait: Duration) -> Result<PlanDocument, R
 }
 
 async fn read(app: &App, id: Uuid) -> Result<PlanDocument, Refusal> {
-    let row = rows::get(&mut *app.pool.acquire().await?, id).await?;
-    row.map(PlanDocument::from).ok_or_else(|| Refusal::not_found(format!("plan {id}")))
+    let mut db = app.pool.acquire().await?;
+    let row = rows::get(&mut db, id).await?.ok_or_else(|| Refusal::not_found(format!("plan {id}")))?;
+    let best = if row.state == PlanState::Solving { rows::best(&mut db, id).await? } else { None };
+    Ok(PlanDocument { best, ..PlanDocument::from(row) })
 }
 
 /// One plan. `Prefer: wait=N` waits for it. A client that leaves cancels nothing.
@@ -298,8 +307,24 @@ pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, request: HttpRe
 pub async fn delete(app: web::Data<App>, path: web::Path<PlanPath>) -> HandlerResult {
     let PlanPath { id } = path.into_inner();
     let open = cancel(&app, id).await?;
-    let document = read(&app, id).await?;
-    if open {
+    ending(&app, id, open).await
+}
+
+/// Stops the search for a plan that is not done yet, and keeps the best plan so far. The plan file says `stopped`. A plan
+/// that waits for a worker is stopped when one begins it. Without any plan so far, the state is `failed`.
+#[utoipa::path(post, path = "/v1/plans/{id}/stop", tag = "plans", operation_id = "stop_plan", params(PlanPath),
+    responses((status = 202, description = "Its search ends soon, or has ended.", body = PlanDocument),
+        RefusalReply<404>, RefusalReply<409>))]
+pub async fn stop(app: web::Data<App>, path: web::Path<PlanPath>) -> HandlerResult {
+    let PlanPath { id } = path.into_inner();
+    let open = rows::keep_best(&mut *app.pool.acquire().await?, id).await?;
+    ending(&app, id, open).await
+}
+
+/// The answer to a client that ends a plan, which was open or over.
+async fn ending(app: &App, id: Uuid, was_open: bool) -> HandlerResult {
+    let document = read(app, id).await?;
+    if was_open {
         return Ok(HttpResponse::Accepted().json(document));
     }
     Err(Refusal::new(StatusCode::CONFLICT, format!("plan {id} is {} already", document.state)))

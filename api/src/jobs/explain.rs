@@ -66,8 +66,10 @@ impl PlanToExplain {
             problem,
             options,
             cancel: Arc::new(AtomicBool::new(false)),
+            stop: Arc::default(),
             explain: ExplanationDepth::Full { within: SEARCHES_TIME_MAX },
             listener: None,
+            file_listener: None,
         };
         Ok(Self { request, plan, limit })
     }

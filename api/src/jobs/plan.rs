@@ -5,14 +5,14 @@
 use super::context::{JobContext, LEASE};
 use super::places::JobPlace;
 use super::retry::retry;
-use super::solve::{PlanOptions, SolveError, SolveRequest, SolvedPlan, each_trace, solve_in_place};
+use super::solve::{PlanFileListener, PlanOptions, SolveError, SolveRequest, SolvedPlan, each_trace, solve_in_place};
 use super::watch::{END_MAX, StopCause, put_back, watch_job};
 use crate::app::counts;
 use crate::app::now;
 use crate::documents;
-use crate::store::{self, jobs::JobRow, plans::FinishedPlan, plans::PlanRow};
+use crate::store::{self, jobs::JobRow, plans::FinishedPlan, plans::PlanEnding, plans::PlanRow};
 use apportion_domain::{ArrivalTrace, PlanOutcome, Problem, StopReason};
-use apportion_planning::{ExplanationDepth, Incumbent, Listener};
+use apportion_planning::{ExplanationDepth, Incumbent, Listener, StopSignal};
 use apportion_wire::{BadInput, PlanState};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -65,20 +65,29 @@ async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place:
         Some(Ok(traces)) => traces,
     };
     let limit = options.time_limit();
-    let cancel = Arc::new(AtomicBool::new(false));
+    let (cancel, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(StopSignal::default()));
     let (sender, mut progress) = watch::channel(None);
     let listener: Listener = Arc::new(move |now: Incumbent| {
         sender.send_replace(Some(now));
     });
-    let listener = Some(listener);
-    let explain = ExplanationDepth::Full { within: EXPLANATION_TIME_MAX };
-    let request = SolveRequest { problem, options, traces, cancel: cancel.clone(), explain, listener };
+    let (handed_out, mut best) = watch::channel(None);
+    let file_listener: PlanFileListener = Box::new(move |file: Value| {
+        handed_out.send_replace(Some(file));
+    });
+    let request = SolveRequest {
+        problem,
+        options,
+        traces,
+        cancel: cancel.clone(),
+        stop: stop.clone(),
+        explain: ExplanationDepth::Full { within: EXPLANATION_TIME_MAX },
+        listener: Some(listener),
+        file_listener: Some(file_listener),
+    };
     let solving = solve_in_place(request, place.clone());
     tokio::pin!(solving);
-    let beat = || {
-        let incumbent = if progress.has_changed().unwrap_or(false) { *progress.borrow_and_update() } else { None };
-        renew_lease(context, job, incumbent)
-    };
+    let beat =
+        || renew_lease(context, job, SearchNews { incumbent: news_of(&mut progress), best: news_of(&mut best) }, &stop);
     let cause = tokio::select! {
         solved = &mut solving => return conclude(None, Some(solved), limit),
         cause = watch_job(context, job, &place, begun + 2 * limit + OVERRUN_MAX, beat) => cause,
@@ -126,17 +135,45 @@ fn outcome(solved: SolvedPlan) -> Conclusion {
     Conclusion::Store { state, plan: Some(solved.document), error }
 }
 
-/// Renews the lease once; returns the cause to cancel the planner, if there is one.
-async fn renew_lease(context: &JobContext, job: &JobRow, incumbent: Option<Incumbent>) -> store::Result<Option<StopCause>> {
+/// What a search has found since the last beat.
+struct SearchNews {
+    incumbent: Option<Incumbent>,
+    /// The plan file of the best plan so far.
+    best: Option<Value>,
+}
+
+/// What a channel has received since the last look.
+fn news_of<T: Clone>(receiver: &mut watch::Receiver<Option<T>>) -> Option<T> {
+    if receiver.has_changed().unwrap_or(false) { receiver.borrow_and_update().clone() } else { None }
+}
+
+/// Renews the lease once; returns the cause to cancel the planner, if there is one. `stop` is asked if a client wants the
+/// best plan so far: the planner then ends by itself.
+async fn renew_lease(
+    context: &JobContext,
+    job: &JobRow,
+    news: SearchNews,
+    stop: &StopSignal,
+) -> store::Result<Option<StopCause>> {
     let mut db = context.app.pool.acquire().await?;
-    if let Some(now) = incumbent {
+    if let Some(now) = news.incumbent {
         let progress = json!({"goal": now.goal, "value": now.value, "bound": now.bound});
         store::plans::write_progress(&mut db, job.id, &progress).await?;
+    }
+    if let Some(best) = news.best {
+        store::plans::write_best(&mut db, job.id, &best).await?;
     }
     if !store::jobs::renew(&mut db, job, LEASE).await? {
         return Ok(Some(StopCause::Lost));
     }
-    Ok(store::plans::cancel_asked(&mut db, job.id).await?.then_some(StopCause::Cancelled))
+    Ok(match store::plans::ending_asked(&mut db, job.id).await? {
+        Some(PlanEnding::Cancel) => Some(StopCause::Cancelled),
+        Some(PlanEnding::KeepBest) => {
+            stop.ask();
+            None
+        }
+        None => None,
+    })
 }
 
 /// Why a plan has no trace to hold on.
@@ -196,6 +233,7 @@ async fn write_outcome(context: &JobContext, job: &JobRow, outcome: FinishedPlan
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_domain::Plan;
 
     fn solved(outcome: PlanOutcome) -> Option<Result<SolvedPlan, SolveError>> {
         Some(Ok(SolvedPlan { outcome, attainment: None, document: json!("a plan") }))
@@ -215,11 +253,17 @@ mod tests {
         };
         let infeasible = || solved(PlanOutcome::Infeasible { shortfalls: Vec::new() });
         let (cut, late) = (|| solved(unknown(StopReason::Cancelled)), || solved(unknown(StopReason::TimeLimit)));
+        let plan = Plan { pipelines: Vec::new(), cost_per_hour: 0.0 };
+        let kept = || solved(PlanOutcome::Feasible { plan: plan.clone(), stopped: StopReason::Stopped });
         let without = "stopped before a plan was found or proven impossible";
         let overran = "the planner did not keep its limit of 5 s";
         let table = [
             (None, infeasible(), stored(PlanState::Infeasible, Some("a plan"), None)),
             (None, late(), stored(PlanState::Failed, Some("a plan"), Some(without))),
+            (None, kept(), stored(PlanState::Succeeded, Some("a plan"), None)),
+            (None, solved(unknown(StopReason::Stopped)), stored(PlanState::Failed, Some("a plan"), Some(without))),
+            (Some(StopCause::Cancelled), kept(), stored(PlanState::Cancelled, None, None)),
+            (Some(StopCause::Stopping), kept(), stored(PlanState::Succeeded, Some("a plan"), None)),
             (
                 None,
                 Some(Err(SolveError::NoAnswer("it"))),

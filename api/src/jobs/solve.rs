@@ -7,10 +7,12 @@ use crate::app::counts;
 use crate::decide::replacement::JudgedSides;
 use crate::documents;
 use crate::store::jobs::SolveTime;
-use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, Problem};
+use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::{ArrivalProcess, Simulation, Workload};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
-use apportion_planning::{ExplanationDepth, JudgeEffort, Listener, Planner, judge_side_by_side, plan};
+use apportion_planning::{
+    ExplanationDepth, JudgeEffort, Listener, PlanListener, Planner, StopSignal, judge_side_by_side, plan,
+};
 use apportion_wire::{BadInput, PlanFile};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -158,13 +160,20 @@ pub struct SolveRequest {
     pub options: PlanOptions,
     /// The trace of each pipeline, in the problem's order. Without any, no plan is replayed.
     pub traces: Vec<ArrivalTrace>,
-    /// Stops the search when it is set.
+    /// Ends the search without a plan when it is set.
     pub cancel: Arc<AtomicBool>,
+    /// Ends the search with the best plan so far when it is asked.
+    pub stop: Arc<StopSignal>,
     /// How far the plan is explained.
     pub explain: ExplanationDepth,
     /// Receives the progress of the search.
     pub listener: Option<Listener>,
+    /// Receives the plan file of each better plan before the last one.
+    pub file_listener: Option<PlanFileListener>,
 }
+
+/// Receives plan files. The thread that searches calls it.
+pub type PlanFileListener = Box<dyn Fn(Value) + Send + Sync>;
 
 /// The result of a solver.
 pub struct SolvedPlan {
@@ -231,27 +240,38 @@ impl Drop for CancelOnDrop {
 
 fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
     let begin = Instant::now();
+    let plan_listener = request.file_listener.map(|receive| {
+        let problem = request.problem.clone();
+        let listener = move |outcome: &PlanOutcome, report: &PlanningReport| receive(document(&problem, outcome, report));
+        Arc::new(listener) as PlanListener
+    });
     let options = apportion_planning::PlanningOptions {
         planner: Planner::from_name(&request.options.planner).unwrap_or_default(),
         gap: request.options.gap,
         time_limit: Some(request.options.time_limit()),
         cancel: request.cancel,
+        stop: request.stop,
         trace: (!request.traces.is_empty()).then(|| workload(request.traces)),
         explain: request.explain,
         listener: request.listener,
+        plan_listener,
         ladder: request.options.ladder,
         ..apportion_planning::PlanningOptions::new(Arc::new(move || begin.elapsed()))
     };
     let (outcome, report) = plan(&request.problem, &options);
     let outcome = outcome.map(|plan| with_headroom(plan, request.options.ladder_headroom.unwrap_or(1.0)));
     let attainment = report.estimate.as_ref().map(|e| e.attainment);
-    let file = PlanFile::from_outcome(&request.problem, &outcome, &report);
-    let document = serde_json::to_value(&file).expect("a plan file is JSON");
+    let document = document(&request.problem, &outcome, &report);
     let findings = outcome.plan().map(|plan| apportion_checker::check(&request.problem, plan)).unwrap_or_default();
     match findings.first() {
         Some(finding) => Err(SolveError::BrokenPlan(sentence(finding))),
         None => Ok(SolvedPlan { outcome, attainment, document }),
     }
+}
+
+/// The plan file of an outcome.
+fn document(problem: &Problem, outcome: &PlanOutcome, report: &PlanningReport) -> Value {
+    serde_json::to_value(PlanFile::from_outcome(problem, outcome, report)).expect("a plan file is JSON")
 }
 
 /// Runs blocking work in a thread of its own. Unlike tokio's blocking pool, the thread does not delay the end of the

@@ -179,14 +179,38 @@ fn open_states() -> Vec<&'static str> {
     PlanState::OPEN.map(PlanState::name).into()
 }
 
-/// Whether its cancellation was requested; also `true` if the plan does not exist.
+/// How a client ends the work on a plan before its time.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlanEnding {
+    /// The plan is cancelled. Nothing is kept.
+    Cancel,
+    /// The search is stopped, and the best plan so far is kept.
+    KeepBest,
+}
+
+/// How a client asks to end it, if one does; a plan that does not exist is cancelled.
 ///
 /// # Errors
 /// The database's.
-pub async fn cancel_asked(db: &mut PgConnection, id: Uuid) -> Result<bool> {
-    let asked: Option<bool> =
-        sqlx::query_scalar("select cancel from plans where id = $1").bind(id).fetch_optional(db).await?;
-    Ok(asked.unwrap_or(true))
+pub async fn ending_asked(db: &mut PgConnection, id: Uuid) -> Result<Option<PlanEnding>> {
+    let asked: Option<(bool, bool)> =
+        sqlx::query_as("select cancel, keep_best from plans where id = $1").bind(id).fetch_optional(db).await?;
+    Ok(match asked {
+        None | Some((true, _)) => Some(PlanEnding::Cancel),
+        Some((false, true)) => Some(PlanEnding::KeepBest),
+        Some((false, false)) => None,
+    })
+}
+
+/// Asks to stop the search for a plan and to keep the best one so far; returns whether it was still open. A plan that waits
+/// for a worker is stopped when one begins it.
+///
+/// # Errors
+/// The database's.
+pub async fn keep_best(db: &mut PgConnection, id: Uuid) -> Result<bool> {
+    let update = "update plans set keep_best = true where id = $1 and state = any($2)";
+    let done = sqlx::query(update).bind(id).bind(open_states()).execute(db).await?;
+    Ok(done.rows_affected() == 1)
 }
 
 /// Cancels a plan; returns whether it was still open. A plan without a worker is cancelled at once. Otherwise it is marked,
@@ -199,7 +223,8 @@ pub async fn cancel(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
     // The job is locked, so it keeps its worker until this transaction ends.
     let done = sqlx::query(
         "update plans set cancel = true, state = case when held then state else $3 end,
-         progress = case when held then progress end, finished_at = case when held then finished_at else $2 end
+         progress = case when held then progress end, best = case when held then best end,
+         finished_at = case when held then finished_at else $2 end
          from (select exists (select from jobs where plan = $1) as held) job
          where id = $1 and state = any($4)",
     )
@@ -232,12 +257,14 @@ pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
 /// # Errors
 /// The database's.
 pub async fn requeue(db: &mut PgConnection, id: Uuid) -> Result<()> {
-    sqlx::query("update plans set state = $2, started_at = null, progress = null where id = $1 and state = $3")
-        .bind(id)
-        .bind(PlanState::Queued.name())
-        .bind(PlanState::Solving.name())
-        .execute(db)
-        .await?;
+    sqlx::query(
+        "update plans set state = $2, started_at = null, progress = null, best = null where id = $1 and state = $3",
+    )
+    .bind(id)
+    .bind(PlanState::Queued.name())
+    .bind(PlanState::Solving.name())
+    .execute(db)
+    .await?;
     Ok(())
 }
 
@@ -249,6 +276,26 @@ pub async fn write_progress(db: &mut PgConnection, id: Uuid, progress: &Value) -
     let update = "update plans set progress = $2 where id = $1 and state = $3";
     sqlx::query(update).bind(id).bind(progress).bind(PlanState::Solving.name()).execute(db).await?;
     Ok(())
+}
+
+/// Stores the plan file of the best plan so far, while the search goes on.
+///
+/// # Errors
+/// The database's.
+pub async fn write_best(db: &mut PgConnection, id: Uuid, best: &Value) -> Result<()> {
+    let update = "update plans set best = $2 where id = $1 and state = $3";
+    sqlx::query(update).bind(id).bind(best).bind(PlanState::Solving.name()).execute(db).await?;
+    Ok(())
+}
+
+/// The plan file of the best plan so far, if the search goes on and has handed one out.
+///
+/// # Errors
+/// The database's.
+pub async fn best(db: &mut PgConnection, id: Uuid) -> Result<Option<Value>> {
+    let best: Option<Option<Value>> =
+        sqlx::query_scalar("select best from plans where id = $1").bind(id).fetch_optional(db).await?;
+    Ok(best.flatten())
 }
 
 /// The end of a plan: its final state with its documents.
@@ -281,7 +328,7 @@ pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: FinishedPlan<'_>, 
     sqlx::query(
         "update plans set state = case when cancel then $6 else $2 end,
          plan = case when cancel then null else $3 end, error = case when cancel then null else $4 end,
-         finished_at = $5, progress = null where id = $1 and state = any($7)",
+         finished_at = $5, progress = null, best = null where id = $1 and state = any($7)",
     )
     .bind(id)
     .bind(outcome.state.name())

@@ -78,7 +78,8 @@ async fn a_cancellation_that_meets_a_claim_reaches_the_worker() {
     assert!(cancelling.await.expect("no panic"), "the plan was open");
     assert_eq!(state(&mut db, id).await, PlanState::Solving);
     assert!(jobs::renew(&mut db, &job, OFFER.lease).await.expect("an answer"), "the worker still has its job");
-    assert!(plans::cancel_asked(&mut db, id).await.expect("an answer"), "and is told to stop");
+    let asked = plans::ending_asked(&mut db, id).await.expect("an answer");
+    assert_eq!(asked, Some(plans::PlanEnding::Cancel), "and is told to stop");
     assert!(jobs::delete(&mut db, &job).await.expect("an answer"));
     let plan = json!({});
     let succeeded = plans::FinishedPlan { state: PlanState::Succeeded, plan: Some(&plan), error: None };
@@ -120,6 +121,65 @@ async fn a_job_cancelled_while_put_back_stays_cancelled() {
     plans::requeue(&mut db, id).await.expect("an answer");
     let s = crate::support::service_on(url, dir).await;
     assert_eq!(s.until(&format!("/v1/plans/{id}"), is_over).await, "cancelled");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_stopped_while_it_waits_is_begun_and_stopped() {
+    let (url, dir, _) = one_job().await;
+    let (mut db, id) = (connect(&url).await, Uuid::now_v7());
+    let options = json!({"planner": "milp", "gap": 0.0, "time_limit_s": 600.0});
+    plans::insert(&mut db, id, &hard_problem(), &options, chrono::Utc::now()).await.expect("a row");
+    jobs::enqueue(&mut db, JobQueue::Plans, id, SolveTime::Usual).await.expect("a row");
+    for _ in 0..2 {
+        assert!(plans::keep_best(&mut db, id).await.expect("an answer"), "it is open");
+        assert_eq!(plans::ending_asked(&mut db, id).await.expect("an answer"), Some(plans::PlanEnding::KeepBest));
+        assert_eq!(state(&mut db, id).await, PlanState::Queued);
+    }
+    let s = crate::support::service_on(url, dir).await;
+    let path = format!("/v1/plans/{id}");
+    assert_eq!(s.until(&path, is_over).await, "succeeded");
+    assert_eq!(s.get(&path).await.1["plan"]["planner"]["stopped"], "stopped");
+    assert!(!plans::keep_best(&mut db, id).await.expect("an answer"), "it is over");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_best_plan_so_far_is_read_while_a_plan_is_solved() {
+    let (url, dir, id) = one_job().await;
+    let (mut db, path) = (connect(&url).await, format!("/v1/plans/{id}"));
+    let (best, last) = (json!({"status": "feasible"}), json!({"status": "optimal"}));
+    plans::write_best(&mut db, id, &best).await.expect("no error");
+    assert_eq!(plans::best(&mut db, id).await.expect("an answer"), None, "nobody solves it");
+    let job = jobs::claim(&mut db, JobQueue::Plans, &OFFER).await.expect("an answer").expect("the job");
+    assert!(plans::start(&mut db, id, chrono::Utc::now()).await.expect("an answer"));
+    plans::write_best(&mut db, id, &best).await.expect("stored");
+    // The worker is another process, so this service only answers.
+    let s = crate::support::service_on(url, dir).await;
+    let (_, plan) = s.get(&path).await;
+    assert_eq!((&plan["state"], &plan["best"], plan.get("plan")), (&json!("solving"), &best, None), "{plan:#}");
+    assert!(jobs::delete(&mut db, &job).await.expect("an answer"));
+    let succeeded = plans::FinishedPlan { state: PlanState::Succeeded, plan: Some(&last), error: None };
+    plans::finish(&mut db, id, succeeded, chrono::Utc::now()).await.expect("stored");
+    let (_, plan) = s.get(&path).await;
+    assert_eq!((&plan["state"], plan.get("best"), &plan["plan"]), (&json!("succeeded"), None, &last), "{plan:#}");
+    assert_eq!(plans::best(&mut db, id).await.expect("an answer"), None);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_plan_that_is_stopped_can_still_be_cancelled() {
+    let s = service().await;
+    let path = ask(&s, &hard_problem(), 600.0).await;
+    let id: Uuid = path.trim_start_matches("/v1/plans/").parse().expect("an identifier");
+    let mut db = connect(&s.url).await;
+    s.until(&path, |plan| (plan["state"] == "solving").then_some(())).await;
+    let mut tx = db.begin().await.expect("a transaction");
+    // Both are asked for before the worker looks.
+    assert!(plans::keep_best(&mut tx, id).await.expect("an answer"));
+    assert!(plans::cancel(&mut tx, id, chrono::Utc::now()).await.expect("an answer"));
+    tx.commit().await.expect("committed");
+    assert_eq!(s.until(&path, is_over).await, "cancelled");
     s.running.stop().await;
 }
 

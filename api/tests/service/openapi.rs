@@ -67,8 +67,8 @@ fn every_part_of_the_description_is_described() {
     assert!(missing.is_empty(), "no description: {missing:#?}");
 }
 
-/// Operations that do the same if they are sent twice: they cancel, or post the present figures.
-const REPEATABLE: [&str; 3] = ["/cancel", "/demand", "/deployment"];
+/// Operations that do the same if they are sent twice: they cancel or stop, or post the present figures.
+const REPEATABLE: [&str; 4] = ["/cancel", "/demand", "/deployment", "/stop"];
 
 #[test]
 fn every_post_can_be_sent_again() {

@@ -157,6 +157,31 @@ async fn a_plan_in_progress_can_be_cancelled() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plan_in_progress_can_be_stopped_with_its_best_plan() {
+    let s = service().await;
+    let request = json!({"problem": hard_problem(), "gap": 0.0, "time_limit_s": 600.0});
+    let posted = s.client.post(format!("{}/v1/plans", s.base)).json(&request).send().await.expect("an answer");
+    let path = posted.headers()["location"].to_str().expect("a path").to_string();
+    let stop = format!("{path}/stop");
+    s.until(&path, |plan| (plan["progress"]["goal"] == "cost").then_some(())).await;
+    let (status, answer) = s.post(&stop, &Value::Null).await;
+    assert_eq!(status, 202, "too easy a problem: {answer:#}");
+    // The plan may be over by now.
+    assert!([202, 409].contains(&s.post(&stop, &Value::Null).await.0));
+    let over = |plan: &Value| (!["queued", "solving"].contains(&plan["state"].as_str()?)).then(|| plan.clone());
+    let kept = s.until(&path, over).await;
+    assert_eq!((&kept["state"], &kept["error"]), (&json!("succeeded"), &Value::Null), "{kept:#}");
+    let planner = &kept["plan"]["planner"];
+    assert_eq!((&kept["plan"]["status"], &planner["stopped"]), (&json!("feasible"), &json!("stopped")), "{planner:#}");
+    assert!(kept["plan"]["pipelines"][0]["assignments"].as_array().is_some_and(|groups| !groups.is_empty()), "{kept:#}");
+    let (status, refusal) = s.post(&stop, &Value::Null).await;
+    assert_eq!((status, refusal["detail"].as_str().map(|d| d.ends_with("is succeeded already"))), (409, Some(true)));
+    assert_eq!(s.get(&path).await.1, kept, "a late stop changes nothing");
+    assert_eq!(s.post(&format!("/v1/plans/{}/stop", uuid::Uuid::now_v7()), &Value::Null).await.0, 404);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_leaves_cancels_its_plan() {
     let s = service().await;
     let request = json!({"problem": hard_problem(), "gap": 0.0, "time_limit_s": 600.0});

@@ -1,7 +1,7 @@
 //! How does HiGHS solve a formulation? This is the only file that names HiGHS.
 //!
 //! HiGHS sometimes ignores its own time limit while it processes the root node. So a callback reads the caller's clock
-//! and cancel flag. It interrupts simplex, interior point and branch and bound. A status that is neither a proof nor a
+//! and flags. It interrupts simplex, interior point and branch and bound. A status that is neither a proof nor a
 //! stop becomes [`Ending::Failed`].
 //!
 //! Every solve goes through `InterruptibleSolver`. It owns the solver and the state that the callback reads, so

@@ -16,4 +16,4 @@ mod limits;
 pub mod tableau;
 
 pub use formulation::{ColumnId, ColumnRange, ConstraintRow, Ending, Formulation, SolveResult};
-pub use limits::{Incumbent, Listener, RunLimits};
+pub use limits::{FINISH_TIME_AFTER_STOP, Incumbent, Listener, RunLimits, StopSignal};

@@ -1,8 +1,8 @@
 //! When does a run stop, and how does its caller learn its progress?
 
 use apportion_domain::StopReason;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 /// How far a search is.
@@ -22,13 +22,47 @@ pub type Listener = Arc<dyn Fn(Incumbent) + Send + Sync>;
 /// Share of the remaining time for a search whose plan is replayed afterwards.
 const SEARCH_SHARE: f64 = 0.8;
 
+/// How long work on a solution that was already found may go on after a stop.
+pub const FINISH_TIME_AFTER_STOP: Duration = Duration::from_secs(2);
+
+/// Lets a caller end the search of one run, and keep the best that it has found.
+#[derive(Debug, Default)]
+pub struct StopSignal {
+    asked: AtomicBool,
+    /// When the run saw it first, by the run's clock.
+    seen_at: OnceLock<Duration>,
+}
+
+impl StopSignal {
+    /// Asks the run to end its search. A second time changes nothing.
+    pub fn ask(&self) {
+        self.asked.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the run was asked to end its search.
+    pub fn is_asked(&self) -> bool {
+        self.asked.load(Ordering::Relaxed)
+    }
+
+    /// When the run first saw that it was asked; `None` if it was not asked.
+    fn seen_at(&self, elapsed: &dyn Fn() -> Duration) -> Option<Duration> {
+        self.is_asked().then(|| *self.seen_at.get_or_init(elapsed))
+    }
+}
+
 /// Limits of one run. The caller passes the clock: this crate reads none.
 #[derive(Clone)]
 pub struct RunLimits {
     /// Monotonic time since the run started.
     pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
-    /// The caller sets it to stop the run.
+    /// The caller sets it to end the run without a result.
     pub cancel: Arc<AtomicBool>,
+    /// The caller ends the search by it, and keeps the best solution so far.
+    pub stop: Arc<StopSignal>,
+    /// How long the work goes on after a stop; `None`: to its end.
+    pub time_after_stop: Option<Duration>,
+    /// The same for work on a solution that was already found.
+    pub finish_time_after_stop: Duration,
     /// The run stops when `elapsed` reaches this; `None` is unlimited.
     pub deadline: Option<Duration>,
     /// A later deadline for work on a solution that was already found, such as its flows or its replay.
@@ -40,7 +74,16 @@ pub struct RunLimits {
 impl RunLimits {
     /// A clock without limits.
     pub fn new(elapsed: Arc<dyn Fn() -> Duration + Send + Sync>) -> Self {
-        Self { elapsed, cancel: Arc::default(), deadline: None, finish_deadline: None, listener: None }
+        Self {
+            elapsed,
+            cancel: Arc::default(),
+            stop: Arc::default(),
+            time_after_stop: Some(Duration::ZERO),
+            finish_time_after_stop: FINISH_TIME_AFTER_STOP,
+            deadline: None,
+            finish_deadline: None,
+            listener: None,
+        }
     }
 
     /// These limits with another deadline, which is also the deadline for finishing.
@@ -58,20 +101,21 @@ impl RunLimits {
     /// Limits for work on a solution that was already found.
     #[must_use]
     pub fn for_finishing(&self) -> Self {
-        Self { deadline: self.finish_deadline, ..self.clone() }
+        let time_after_stop = Some(self.finish_time_after_stop);
+        Self { deadline: self.finish_deadline, time_after_stop, ..self.clone() }
     }
 
-    /// Limits for the last step of a plan that was found. The step takes little time, and without it the plan would be lost.
-    /// So only the caller stops it.
+    /// Limits for the last step of a plan that was found. The step takes little time, and without it the plan would be
+    /// lost. So only a cancellation ends it.
     #[must_use]
     pub fn for_last_step(&self) -> Self {
-        Self { deadline: None, finish_deadline: None, ..self.clone() }
+        Self { deadline: None, finish_deadline: None, time_after_stop: None, ..self.clone() }
     }
 
     /// These limits without the later deadline, for a search that only improves a plan.
     #[must_use]
     pub fn without_finishing(&self) -> Self {
-        Self { finish_deadline: self.deadline, ..self.clone() }
+        Self { finish_deadline: self.deadline, finish_time_after_stop: Duration::ZERO, ..self.clone() }
     }
 
     /// These limits without a listener, for questions beside the search.
@@ -105,15 +149,30 @@ impl RunLimits {
         self.cancel.load(Ordering::Relaxed)
     }
 
+    /// How the caller has ended the run: cancelled or stopped; `None` if it has not.
+    pub fn ended_by_caller(&self) -> Option<StopReason> {
+        match (self.is_cancelled(), self.stop.is_asked()) {
+            (true, _) => Some(StopReason::Cancelled),
+            (false, true) => Some(StopReason::Stopped),
+            (false, false) => None,
+        }
+    }
+
     /// Why the run must stop; `None` if it may go on.
     pub fn stop_reason(&self) -> Option<StopReason> {
         if self.is_cancelled() {
             return Some(StopReason::Cancelled);
         }
+        if let Some(after_stop) = self.time_after_stop
+            && let Some(seen_at) = self.stop.seen_at(&*self.elapsed)
+            && (self.elapsed)() >= seen_at + after_stop
+        {
+            return Some(StopReason::Stopped);
+        }
         self.deadline.is_some_and(|deadline| (self.elapsed)() >= deadline).then_some(StopReason::TimeLimit)
     }
 
-    /// Why work ended that these limits have ended: cancelled, or else the time limit.
+    /// Why work ended that these limits have ended: cancelled, stopped, or else the time limit.
     pub fn stop_reason_or_time_limit(&self) -> StopReason {
         self.stop_reason().unwrap_or(StopReason::TimeLimit)
     }
@@ -121,5 +180,48 @@ impl RunLimits {
     /// Time before the deadline; `None` is unlimited.
     pub fn time_left(&self) -> Option<Duration> {
         self.deadline.map(|deadline| deadline.saturating_sub((self.elapsed)()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::AtomicU64;
+
+    /// Limits of an hour with a clock that the test sets, in milliseconds.
+    fn hour() -> (RunLimits, Arc<AtomicU64>) {
+        let now_ms = Arc::new(AtomicU64::new(0));
+        let clock = now_ms.clone();
+        let limits = RunLimits::new(Arc::new(move || Duration::from_millis(clock.load(Ordering::Relaxed))));
+        (limits.ending_at(Duration::from_secs(3_600)), now_ms)
+    }
+
+    #[test]
+    fn a_stop_ends_the_search_at_once_and_the_finish_soon_after() {
+        let (limits, now_ms) = hour();
+        let (finishing, last) = (limits.for_finishing(), limits.for_last_step());
+        let reasons = || [&limits, &finishing, &last].map(RunLimits::stop_reason);
+        now_ms.store(5_000, Ordering::Relaxed);
+        assert_eq!((reasons(), limits.ended_by_caller()), ([None; 3], None));
+        limits.stop.ask();
+        assert_eq!(reasons(), [Some(StopReason::Stopped), None, None]);
+        assert_eq!(limits.for_search().stop_reason(), Some(StopReason::Stopped));
+        assert_eq!(limits.ended_by_caller(), Some(StopReason::Stopped));
+        now_ms.store(4_999 + FINISH_TIME_AFTER_STOP.as_millis() as u64, Ordering::Relaxed);
+        limits.stop.ask();
+        assert_eq!(reasons(), [Some(StopReason::Stopped), None, None], "the first time counts");
+        now_ms.fetch_add(1, Ordering::Relaxed);
+        assert_eq!(reasons(), [Some(StopReason::Stopped), Some(StopReason::Stopped), None]);
+        limits.cancel.store(true, Ordering::Relaxed);
+        assert_eq!(reasons(), [Some(StopReason::Cancelled); 3]);
+        assert_eq!(limits.ended_by_caller(), Some(StopReason::Cancelled));
+    }
+
+    #[test]
+    fn a_search_that_only_improves_a_plan_finishes_nothing_after_a_stop() {
+        let (limits, _) = hour();
+        limits.stop.ask();
+        assert_eq!(limits.without_finishing().for_finishing().stop_reason(), Some(StopReason::Stopped));
+        assert_eq!(limits.for_finishing().stop_reason(), None);
     }
 }

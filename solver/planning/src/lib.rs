@@ -45,10 +45,10 @@ mod trace_check;
 mod warnings;
 
 pub use along::{change, compare, frontier};
-pub use apportion_mip::{Incumbent, Listener};
+pub use apportion_mip::{Incumbent, Listener, StopSignal};
 pub use held_out::effort::JudgeEffort;
 pub use held_out::side_by_side::judge_side_by_side;
-pub use options::{ExplanationDepth, Planner, PlanningOptions};
+pub use options::{ExplanationDepth, PlanListener, Planner, PlanningOptions};
 pub use planners::plan;
 pub use replay::REPLAY_VISITS_MAX;
 pub use stopwatch::Stopwatch;

@@ -1,8 +1,9 @@
 //! Which planner runs, on what, and within which limits?
 
 use crate::stopwatch::{RunPart, Stopwatch};
+use apportion_domain::{PlanOutcome, PlanningReport};
 use apportion_estimator::Workload;
-use apportion_mip::{Listener, RunLimits};
+use apportion_mip::{Listener, RunLimits, StopSignal};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
@@ -68,6 +69,10 @@ impl Planner {
     }
 }
 
+/// Receives a plan that the run could end with, with its estimate, without an explanation. The thread that searches calls
+/// it.
+pub type PlanListener = Arc<dyn Fn(&PlanOutcome, &PlanningReport) + Send + Sync>;
+
 /// How far is a plan explained?
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExplanationDepth {
@@ -93,14 +98,18 @@ pub struct PlanningOptions {
     pub time_limit: Option<Duration>,
     /// Monotonic time since the run started.
     pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
-    /// The caller sets it to stop the run.
+    /// The caller sets it to end the run without a plan.
     pub cancel: Arc<AtomicBool>,
+    /// The caller ends the search by it, and gets the best plan so far. The work on that plan takes 2 s more at most.
+    pub stop: Arc<StopSignal>,
     /// The plan must hold on this load (check loop); `None` plans the optimum of the formulation.
     pub trace: Option<Workload>,
     /// How far the plan is explained.
     pub explain: ExplanationDepth,
     /// Receives every better plan and bound while the search runs.
     pub listener: Option<Listener>,
+    /// Receives the plan of each round of the check loop that passes its replay and is better than those before.
+    pub plan_listener: Option<PlanListener>,
     /// Makes ladders up to this many times the plan's demand ([`ladder`](crate::ladder)). If the exact planner plans for
     /// least cost on a trace, the greedy planner then plans too, within the remaining time. The result is the plan whose
     /// ladders are cheaper at the demand.
@@ -121,9 +130,11 @@ impl PlanningOptions {
             time_limit: None,
             elapsed,
             cancel,
+            stop: Arc::default(),
             trace: None,
             explain: ExplanationDepth::Brief,
             listener: None,
+            plan_listener: None,
             ladder: None,
             stopwatch: Arc::default(),
         }
@@ -132,11 +143,12 @@ impl PlanningOptions {
     pub(crate) fn limits(&self) -> RunLimits {
         let finish_deadline = self.time_limit.map(|limit| limit + FINISH_TIME);
         RunLimits {
-            elapsed: self.elapsed.clone(),
             cancel: self.cancel.clone(),
+            stop: self.stop.clone(),
             deadline: self.time_limit,
             finish_deadline,
             listener: self.listener.clone(),
+            ..RunLimits::new(self.elapsed.clone())
         }
     }
 

@@ -41,6 +41,7 @@ fn plan_by_rivals(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome,
         elapsed,
         time_limit,
         listener: None,
+        plan_listener: None,
         stopwatch: Arc::default(),
         ..options.clone()
     };

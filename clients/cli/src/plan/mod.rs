@@ -2,6 +2,7 @@
 
 mod create;
 pub mod explanation;
+mod interrupt;
 mod reference;
 pub mod scaling;
 mod show;
@@ -57,7 +58,8 @@ pub struct PlanArgs {
     /// Trace on which the plan must hold: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated.
     #[arg(long)]
     trace: Vec<String>,
-    /// Stop solving after this time, for example 10s or 500ms.
+    /// Stop solving after this time, for example 10s or 500ms. Ctrl-C stops it too, and a second Ctrl-C ends the command.
+    /// A search that is stopped keeps its best plan so far.
     #[arg(long, value_parser = args::duration)]
     time_limit: Option<Duration>,
     /// Relative gap at which a plan counts as optimal.
@@ -124,6 +126,7 @@ pub fn run(args: &PlanArgs) -> CommandResult {
         return finish(args, &problem, &outcome, &report);
     }
     options.listener = Some(listener(&progress, &name));
+    interrupt::stop_on_interrupt(options.stop.clone(), &progress)?;
     let (outcome, report) = apportion_planning::plan(&problem, &options);
     progress.finish_and_clear();
     finish(args, &problem, &outcome, &report)
@@ -190,7 +193,11 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> CommandResult {
     let print = scaling::Print { format: args.format, out: args.out.as_deref() };
     let progress = spinner(&format!("planning {}", args.name()));
     let (outcome, report) = match args.formulation.formulation {
-        FormulationFlag::Production => apportion_planning::scaling::plan(problem, &options(args, None)),
+        FormulationFlag::Production => {
+            let options = options(args, None);
+            interrupt::stop_on_interrupt(options.stop.clone(), &progress)?;
+            apportion_planning::scaling::plan(problem, &options)
+        }
         FormulationFlag::Reference => reference::plan_scaling(&args.formulation.settings(&request(args)), problem)?,
     };
     progress.finish_and_clear();

@@ -50,6 +50,7 @@ enum RequestArguments {
     Delete(ServerArgs),
     Cancel(ServerArgs),
     Stop(ServerArgs),
+    KeepBest(ServerArgs),
     Watch(WatchRequest),
     Follow(FollowRequest),
 }
@@ -114,7 +115,7 @@ fn subcommand(kind: &'static ResourceKind, operation: &ResourceOperation) -> Com
         ResourceVerb::List => with_filters(kind, ListRequest::augment_args(command)),
         ResourceVerb::Get => GetRequest::augment_args(with_key(kind, command)),
         ResourceVerb::Apply => ApplyRequest::augment_args(with_key(kind, command)),
-        ResourceVerb::Delete | ResourceVerb::Cancel | ResourceVerb::Stop => {
+        ResourceVerb::Delete | ResourceVerb::Cancel | ResourceVerb::Stop | ResourceVerb::KeepBest => {
             ServerArgs::augment_args(with_key(kind, command))
         }
         ResourceVerb::Watch => with_filters(kind, WatchRequest::augment_args(command)),
@@ -153,6 +154,7 @@ fn parse_request(
         ResourceVerb::Delete => RequestArguments::Delete(ServerArgs::from_arg_matches(matches)?),
         ResourceVerb::Cancel => RequestArguments::Cancel(ServerArgs::from_arg_matches(matches)?),
         ResourceVerb::Stop => RequestArguments::Stop(ServerArgs::from_arg_matches(matches)?),
+        ResourceVerb::KeepBest => RequestArguments::KeepBest(ServerArgs::from_arg_matches(matches)?),
         ResourceVerb::Watch => RequestArguments::Watch(WatchRequest::from_arg_matches(matches)?),
         ResourceVerb::Follow => RequestArguments::Follow(FollowRequest::from_arg_matches(matches)?),
     };
@@ -178,7 +180,8 @@ impl<N: ResourceName> ResourceCommand<N> {
             RequestArguments::Apply(args) => apply(kind, request.key.as_deref(), args),
             RequestArguments::Delete(server) => end(kind, key, server, "deleted"),
             RequestArguments::Cancel(server) => end(kind, key, server, "cancelled"),
-            RequestArguments::Stop(server) => stop(kind, key, server),
+            RequestArguments::Stop(server) => post(kind, key, server, &CANCEL),
+            RequestArguments::KeepBest(server) => post(kind, key, server, &STOP),
             RequestArguments::Watch(args) => watch(kind, &parameters, args),
             RequestArguments::Follow(args) => follow(kind, &parameters, args),
         }
@@ -217,15 +220,26 @@ fn end(kind: &ResourceKind, key: &str, server: &ServerArgs, done: &str) -> Comma
     Ok::<_, Failure>(Exit::Done)
 }
 
-/// Cancels a resource that stays readable.
-fn stop(kind: &ResourceKind, key: &str, server: &ServerArgs) -> CommandResult {
+/// An action on a resource that stays readable.
+struct PostedAction {
+    /// The last segment of its path.
+    segment: &'static str,
+    /// What the command says when it is done.
+    done: &'static str,
+}
+
+const CANCEL: PostedAction = PostedAction { segment: "cancel", done: "cancelled" };
+const STOP: PostedAction = PostedAction { segment: "stop", done: "stopped, with the best so far" };
+
+/// Posts an action on a resource.
+fn post(kind: &ResourceKind, key: &str, server: &ServerArgs, action: &PostedAction) -> CommandResult {
     let client = ServiceClient::new(server)?;
-    let path = client.path(&kind.segments(key).into_iter().chain(["cancel"]).collect::<Vec<_>>());
+    let path = client.path(&kind.segments(key).into_iter().chain([action.segment]).collect::<Vec<_>>());
     converse(async {
         let answer = client.send(Method::POST, &path, &[], None).await?;
         client.accepted(&path, answer).map(drop)
     })?;
-    eprintln!("cancelled: {} {key}", kind.noun);
+    eprintln!("{}: {} {key}", action.done, kind.noun);
     Ok::<_, Failure>(Exit::Done)
 }
 
@@ -246,6 +260,9 @@ mod tests {
         assert!(!ResourceCommand::<EventResource>::has_subcommand("apply"));
         assert!(parsed::<EventResource>(&["delete", "1"]).is_err());
         assert!(parsed::<PlanResource>(&["cancel", "1"]).is_ok());
+        let stop = parsed::<PlanResource>(&["stop", "1"]).expect("a plan has it");
+        assert!(matches!(stop.arguments, RequestArguments::KeepBest(_)) && stop.key.as_deref() == Some("1"));
+        assert!(parsed::<PipelineResource>(&["stop", "1"]).is_err());
         ResourceCommand::<PlanResource>::augment_subcommands(Command::new("plan")).debug_assert();
         ResourceCommand::<EventResource>::augment_subcommands(Command::new("event")).debug_assert();
     }

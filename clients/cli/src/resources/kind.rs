@@ -86,6 +86,8 @@ pub enum ResourceVerb {
     Cancel,
     /// Ends one that runs; what it made can still be read.
     Stop,
+    /// Ends the search of one that runs, and keeps the best result so far.
+    KeepBest,
     /// Lists them, and then each change.
     Watch,
     /// Prints each event when it happens.
@@ -101,6 +103,7 @@ impl ResourceVerb {
             Self::Apply => "apply",
             Self::Delete => "delete",
             Self::Cancel | Self::Stop => "cancel",
+            Self::KeepBest => "stop",
             Self::Watch | Self::Follow => "watch",
         }
     }

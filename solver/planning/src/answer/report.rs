@@ -42,7 +42,8 @@ pub(crate) fn report_plan(
             stopped @ (StopReason::TraceNotMet
             | StopReason::TraceUndecided
             | StopReason::DemandNotMet
-            | StopReason::Cancelled),
+            | StopReason::Cancelled
+            | StopReason::Stopped),
         ) => PlanOutcome::Feasible { plan, stopped },
         _ if cut.is_some() => PlanOutcome::Feasible { plan, stopped: cut.unwrap_or_default() },
         _ if gap <= options.gap => PlanOutcome::Optimal(plan),
@@ -62,7 +63,7 @@ pub(crate) fn report_infeasible(problem: &Problem, options: &PlanningOptions) ->
 
 /// Outcome and report without a plan and without a proof.
 pub(crate) fn report_unknown(options: &PlanningOptions, stopped: StopReason) -> (PlanOutcome, PlanningReport) {
-    // a cancelled run reports the cancellation before any other reason
-    let stopped = if options.limits().is_cancelled() { StopReason::Cancelled } else { stopped };
+    // a run that its caller has ended reports that before any other reason
+    let stopped = options.limits().ended_by_caller().unwrap_or(stopped);
     (PlanOutcome::Unknown { stopped }, empty_report(options))
 }

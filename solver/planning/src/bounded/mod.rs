@@ -1,5 +1,5 @@
-//! Does every planner end within its time limit, or soon after a cancellation? The tests use problems that take long,
-//! and each planner must return a result or a reason.
+//! Does every planner end within its time limit, or soon after its caller has ended it? The tests use problems that take
+//! long, and each planner must return a result or a reason.
 
 #![expect(clippy::disallowed_methods, reason = "these tests are about time")]
 
@@ -10,8 +10,9 @@ use crate::options::{Planner, PlanningOptions};
 use crate::planners::plan;
 use apportion_domain::{Mode, PlanOutcome, PlanningReport, Problem, StopReason};
 use apportion_estimator::Workload;
+use apportion_mip::FINISH_TIME_AFTER_STOP;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_millis(300);
@@ -104,34 +105,62 @@ fn the_baselines_of_inferline_end_within_their_limit() {
     judge_planner(Planner::CgPeak);
 }
 
+/// A run that its caller has ended.
+struct EndedRun {
+    outcome: PlanOutcome,
+    /// Its time from then on.
+    took: Duration,
+}
+
+/// Plans with a trace and a ladder, without a time limit, and calls `end` after a while.
+fn plan_until_ended(problem: &Problem, after: Duration, end: impl Fn(&PlanningOptions)) -> EndedRun {
+    let start = Instant::now();
+    let base = PlanningOptions::new(Arc::new(move || start.elapsed()));
+    let options = PlanningOptions { trace: Some(Workload::default_for(problem)), ladder: Some(4.0), ..base };
+    std::thread::scope(|scope| {
+        let planning = scope.spawn(|| plan(problem, &options).0);
+        while start.elapsed() < after && !planning.is_finished() {
+            std::thread::yield_now();
+        }
+        end(&options);
+        let asked = Instant::now();
+        let outcome = planning.join().expect("no panic");
+        EndedRun { outcome, took: asked.elapsed() }
+    })
+}
+
 #[test]
 fn a_cancelled_run_ends_soon() {
     for (name, problem) in nasty::problems() {
-        let cancel = Arc::new(AtomicBool::new(false));
-        let start = Instant::now();
-        let (trace, ladder) = (Some(Workload::default_for(&problem)), Some(4.0));
-        let base = PlanningOptions::new(Arc::new(move || start.elapsed()));
-        let options = PlanningOptions { cancel: cancel.clone(), trace, ladder, ..base };
-        let (outcome, took) = std::thread::scope(|scope| {
-            let planning = scope.spawn(|| plan(&problem, &options).0);
-            while start.elapsed() < LIMIT / 3 && !planning.is_finished() {
-                std::thread::yield_now();
-            }
-            cancel.store(true, Ordering::Relaxed);
-            let asked = Instant::now();
-            (planning.join().expect("no panic"), asked.elapsed())
-        });
-        eprintln!(
-            "{name}: {} {:?} {:.2} s after it was cancelled",
-            outcome.status(),
-            outcome.stopped(),
-            took.as_secs_f64()
-        );
+        let cancel = |options: &PlanningOptions| options.cancel.store(true, Ordering::Relaxed);
+        let EndedRun { outcome, took } = plan_until_ended(&problem, LIMIT / 3, cancel);
+        eprintln!("{name}: {} {:?} {took:?} after it was cancelled", outcome.status(), outcome.stopped());
         assert!(took < LIMIT * BUSY, "{name}: {took:?}");
         if let PlanOutcome::Unknown { stopped } = outcome {
             assert_eq!(stopped, StopReason::Cancelled, "{name}");
         }
     }
+}
+
+#[test]
+fn a_stopped_run_ends_soon_with_what_it_has() {
+    let mut kept = 0;
+    for (name, problem) in nasty::problems() {
+        for after in [Duration::ZERO, LIMIT / 3] {
+            let EndedRun { outcome, took } = plan_until_ended(&problem, after, |options| options.stop.ask());
+            eprintln!("{name}: {} {:?} {took:?} after it was stopped", outcome.status(), outcome.stopped());
+            assert!(took < FINISH_TIME_AFTER_STOP + LIMIT * BUSY, "{name}: {took:?}");
+            kept += u32::from(outcome.stopped() == Some(StopReason::Stopped) && outcome.plan().is_some());
+            match &outcome {
+                PlanOutcome::Optimal(plan) | PlanOutcome::Feasible { plan, .. } => {
+                    assert_eq!(apportion_checker::check(&problem, plan), [], "{name}");
+                }
+                PlanOutcome::Infeasible { shortfalls } => assert!(!shortfalls.is_empty(), "{name}"),
+                PlanOutcome::Unknown { stopped } => assert_eq!(*stopped, StopReason::Stopped, "{name}"),
+            }
+        }
+    }
+    assert!(kept > 0, "no plan was kept");
 }
 
 #[test]

@@ -31,7 +31,7 @@ const TIME_SHARE: f64 = 0.1;
 /// The shortfalls of an infeasible problem; never empty.
 pub(crate) fn shortfalls(problem: &ScalingProblem, program: &Program, limits: &RunLimits) -> Vec<Shortfall> {
     let left = limits.time_left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
-    let limits = limits.without_listener().ending_at((limits.elapsed)() + left);
+    let limits = limits.without_listener().for_finishing().ending_at((limits.elapsed)() + left);
     let relax = ScalingRelaxations { problem, program, limits: &limits };
     let hopeless: Vec<usize> =
         (0..program.covers.len()).filter(|&i| program.covers[i].capacity_max() < program.covers[i].needed).collect();

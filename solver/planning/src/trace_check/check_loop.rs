@@ -110,6 +110,8 @@ struct CheckLoop<'a> {
     held: Option<usize>,
     /// Names the fresh samples that earlier cycles have judged on, if the search may look at them.
     seen: Option<String>,
+    /// The position of the plan that was handed out last.
+    handed_out: Option<usize>,
     stopped: Option<StopReason>,
 }
 
@@ -142,6 +144,7 @@ impl<'a> CheckLoop<'a> {
             refinements: 0,
             held: None,
             seen: None,
+            handed_out: None,
             stopped: None,
         }
     }
@@ -225,9 +228,25 @@ impl<'a> CheckLoop<'a> {
         if tested.passes(&self.aims) {
             self.refinements += 1;
             self.high = Some(tried.tightening);
+            self.hand_out(tried.plan);
         } else {
             self.low = Some(tried);
         }
+    }
+
+    /// Hands out a plan that passes its replay, unless the one that was handed out before is worth as much.
+    fn hand_out(&mut self, at: usize) {
+        let Some(listener) = &self.options.plan_listener else { return };
+        let is_no_better = |known: usize| !self.tested[known].is_refused() && self.compare(at, known).is_le();
+        if self.handed_out.is_some_and(is_no_better) {
+            return;
+        }
+        let TestedPlan { candidate, own, .. } = &self.tested[at];
+        let outcome = PlanOutcome::Feasible { plan: candidate.plan.clone(), stopped: StopReason::Finished };
+        let (objective, estimate) = (candidate.objective, Some(own.total.clone()));
+        let seconds = (self.options.elapsed)().as_secs_f64();
+        listener(&outcome, &PlanningReport { objective, estimate, seconds, ..report::empty_report(self.options) });
+        self.handed_out = Some(at);
     }
 
     /// The next tightening to try; `None` if no better plan is expected.
@@ -330,14 +349,14 @@ impl<'a> CheckLoop<'a> {
             self.judge_plan(closest, purpose, JudgeEffort::PLAN);
         }
         let missed = &mut self.tested[closest];
-        let stopped = match missed.judged_on() {
-            Some(judged) if is_accepted(judged) => missed.candidate.stopped,
-            // a cancelled run has not tried everything
-            _ if self.options.limits().is_cancelled() => Some(StopReason::Cancelled),
-            Some(judged) => Some(stop_reason(judged)),
+        let stopped = match (missed.judged_on(), self.options.limits().ended_by_caller()) {
+            (Some(judged), _) if is_accepted(judged) => missed.candidate.stopped,
+            // a run that its caller has ended has not tried everything
+            (_, Some(reason)) => Some(reason),
+            (Some(judged), None) => Some(stop_reason(judged)),
             // no time was left to judge a plan that passed its replay
-            None if has_passed => Some(StopReason::TraceUndecided),
-            None => Some(StopReason::TraceNotMet),
+            (None, None) if has_passed => Some(StopReason::TraceUndecided),
+            (None, None) => Some(StopReason::TraceNotMet),
         };
         tracing::info!(?stopped, ended = ?self.stopped, "no plan of the rounds holds on fresh samples");
         missed.candidate.stopped = stopped;

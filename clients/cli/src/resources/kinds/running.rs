@@ -256,6 +256,7 @@ pub static PLANS: ResourceKind = ResourceKind {
         operation(ResourceVerb::List, "List the plans of a service, the newest first"),
         operation(ResourceVerb::Get, "Print a plan of a service with its problem"),
         operation(ResourceVerb::Cancel, "Cancel a plan of a service that is not done yet"),
+        operation(ResourceVerb::KeepBest, "Stop the search for a plan of a service, and keep the best plan so far"),
         operation(ResourceVerb::Watch, "List the plans of a service, and then each that is over"),
     ],
     apply: NO_FILE,

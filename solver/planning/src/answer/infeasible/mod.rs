@@ -34,7 +34,8 @@ enum MoreDevices {
 /// The shortfalls of an infeasible problem; never empty.
 pub(crate) fn shortfalls(problem: &Problem, limits: &RunLimits) -> Vec<Shortfall> {
     let left = limits.time_left().map_or(TIME_MAX, |left| left.clamp(TIME_MIN, TIME_MAX));
-    let limits = limits.without_listener().ending_at((limits.elapsed)() + left);
+    // after a stop too, the search gets some time
+    let limits = limits.without_listener().for_finishing().ending_at((limits.elapsed)() + left);
     let relax = RelaxationSearch::new(problem, &limits);
     let mut found: Vec<Shortfall> =
         (0..problem.pipelines.len()).filter_map(|p| unfixable_by_replicas(problem, PipelineIndex(p))).collect();

@@ -12,7 +12,7 @@ use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::solution::trim::replicas_for;
-use apportion_domain::{LatencyRule, Problem, Share, StopReason};
+use apportion_domain::{LatencyRule, Problem, Share};
 use apportion_mip::RunLimits;
 
 /// One budget vector with its bound.
@@ -197,7 +197,7 @@ pub(crate) fn reduce_replicas(
         let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Replicas).within_budgets(&candidate.budgets) };
         match solve_stage(problem, space, stage, 0.0, limits, Some(fewest)) {
             StageResult::Found { choice: other, .. } if other.replicas() < choice.replicas() => choice = other,
-            StageResult::Unknown(StopReason::TimeLimit | StopReason::Cancelled) => break,
+            StageResult::Unknown(reason) if reason.is_limit() => break,
             _ => {}
         }
     }

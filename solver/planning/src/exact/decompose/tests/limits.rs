@@ -93,6 +93,28 @@ fn a_plan_that_was_reported_is_never_lost() {
 }
 
 #[test]
+fn a_search_stopped_at_its_first_plan_returns_plan_and_bound() {
+    let mut asked = 0;
+    for (place, problem) in [("1", mixed(1)), ("3", mixed(3)), ("6", mixed(6)), ("cluster", cluster(&[], 8, 60, 2))] {
+        let best = found(&problem, &unlimited(), place);
+        let limits = TickingClock::default().limits();
+        let stop = limits.stop.clone();
+        let listener = move |incumbent: Incumbent| {
+            if incumbent.value.is_some() {
+                stop.ask();
+            }
+        };
+        let limits = RunLimits { listener: Some(Arc::new(listener)), ..limits };
+        let found = found(&problem, &limits, place);
+        assert!(found.value <= best.bound + 1e-9, "{place}: {} above the bound {}", found.value, best.bound);
+        assert!(found.bound >= best.value - 1e-9, "{place}: bound {} below {}", found.bound, best.value);
+        assert_accepted(&problem, &found, place);
+        asked += u32::from(limits.stop.is_asked());
+    }
+    assert!(asked > 0, "no search has reported a plan");
+}
+
+#[test]
 fn a_fleet_with_little_time_keeps_its_fast_plan() {
     let size = FleetSize { pipelines: 40, devices: 2_000 };
     for kind in FleetKind::ALL {
