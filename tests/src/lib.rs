@@ -6,6 +6,7 @@
 pub mod browser;
 pub mod cluster;
 pub mod digits;
+pub mod documents;
 pub mod kubelet;
 pub mod kubernetes;
 pub mod load;
