@@ -113,3 +113,20 @@ impl InferenceResponse {
         values.into_iter().enumerate().map(row).collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_numbers_of_answers_are_compared() {
+        let body = r#"{"outputs": [{"name": "type", "data": ["rust", "7", 8]}, {"name": "other", "data": ["c"]}]}"#;
+        let answer = InferenceResponse::parse(body).expect("an answer");
+        let label = |value| Label { value, at: Vec::new() };
+        let named = |name: &str| label(LabelValue::Text(name.to_owned()));
+        let labels = vec![named("rust"), label(LabelValue::Number(7.0)), label(LabelValue::Number(8.0)), named("c")];
+        let matching = MatchSpec { value: "type".to_owned(), at: None, within: None };
+        let request = LabelledRequest { body: Bytes::new(), labels, matching };
+        assert_eq!(request.correct(&answer), 3);
+    }
+}
