@@ -20,7 +20,7 @@ def sign(*texts):
 
 
 if __name__ == "__main__":
-    signs = [("Platform", "Mind the gap"), ("Exit",), ("Open daily", "until noon"), ("No parking",)]
+    signs = [("Platform", "Museum"), ("Exit",), ("Tickets", "Harbour"), ("Mind the gap",)]
     folder = Path(__file__).parent / "validation"
     np.save(folder / "photos.npy", np.stack([np.asarray(sign(*texts)) for texts in signs]))
     labels = [json.dumps([{"value": text} for text in texts]) for texts in signs]
