@@ -43,7 +43,7 @@ pub use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, TimingC
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
-pub use labels::LabelsError;
+pub use labels::{LabelValue, LabelsError};
 pub use measure::{MeasureOptions, profile_variant};
 pub use memory::{MemoryProbe, peak_memory_mib};
 pub use profile::{

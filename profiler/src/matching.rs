@@ -1,12 +1,12 @@
 //! How many labels does an answer find?
 
-use crate::labels::Label;
+use crate::labels::{Label, LabelValue};
 
 /// One row of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnswerRow {
     /// Its class or value.
-    pub value: f64,
+    pub value: LabelValue,
     /// Its position; empty if the value alone decides.
     pub at: Vec<f64>,
 }
@@ -31,7 +31,7 @@ pub fn count_matches(labels: &[Label], rows: &[AnswerRow], within: Option<f64>) 
     for (l, label) in labels.iter().enumerate() {
         for (r, row) in rows.iter().enumerate() {
             let distance = distance(&label.at, &row.at);
-            if row.value == label.value && within.is_none_or(|w| distance <= w) {
+            if row.value.is_same(&label.value) && within.is_none_or(|w| distance <= w) {
                 pairs.push(Pair { distance, label: l, row: r });
             }
         }
@@ -59,11 +59,11 @@ mod tests {
     use super::*;
 
     fn label(value: f64, x: f64) -> Label {
-        Label { value, at: vec![x, 0.0] }
+        Label { value: LabelValue::Number(value), at: vec![x, 0.0] }
     }
 
     fn row(value: f64, x: f64) -> AnswerRow {
-        AnswerRow { value, at: vec![x, 0.0] }
+        AnswerRow { value: LabelValue::Number(value), at: vec![x, 0.0] }
     }
 
     #[test]
@@ -90,8 +90,12 @@ mod tests {
 
     #[test]
     fn values_without_positions_are_counted() {
-        let labels = [1.0, 1.0, 2.0].map(|value| Label { value, at: vec![] });
-        let rows = [1.0, 2.0, 2.0].map(|value| AnswerRow { value, at: vec![] });
+        let labels = [1.0, 1.0, 2.0].map(|value| Label { value: LabelValue::Number(value), at: vec![] });
+        let rows = [1.0, 2.0, 2.0].map(|value| AnswerRow { value: LabelValue::Number(value), at: vec![] });
         assert_eq!(count_matches(&labels, &rows, None), 2);
+        let named = |name: &str| LabelValue::Text(name.to_owned());
+        let labels = ["rust", "c"].map(|name| Label { value: named(name), at: vec![] });
+        let rows = ["c", "c", "Rust"].map(|name| AnswerRow { value: named(name), at: vec![] });
+        assert_eq!(count_matches(&labels, &rows, None), 1);
     }
 }

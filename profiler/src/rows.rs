@@ -1,5 +1,6 @@
-//! How are rows of tensors read as numbers?
+//! How are rows of tensors read as numbers and texts?
 
+use crate::labels::LabelValue;
 use apportion_executor::tensor::{Datatype, Tensor, texts};
 use bytes::Bytes;
 use half::{bf16, f16};
@@ -32,6 +33,15 @@ pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
     }
 }
 
+/// The elements as labels have them, in order: texts, or numbers.
+pub(crate) fn values(tensor: &Tensor) -> Vec<LabelValue> {
+    let text = |bytes: &[u8]| LabelValue::Text(String::from_utf8_lossy(bytes).into_owned());
+    match tensor.datatype {
+        Datatype::Bytes => texts(&tensor.data).map(|bytes| text(bytes.unwrap_or_default())).collect(),
+        _ => numbers(tensor).into_iter().map(LabelValue::Number).collect(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -59,6 +69,10 @@ mod tests {
             assert_eq!(numbers(&t), [1.0, 0.0, 1.0], "{datatype:?}");
         }
         assert!(numbers(&tensor(Datatype::Bytes, &[1], vec![1, 0, 0, 0, b'x']))[0].is_nan());
-        assert_eq!(numbers(&tensor(Datatype::Int16, &[1], (-3_i16).to_le_bytes().to_vec())), [-3.0]);
+        let minus_three = tensor(Datatype::Int16, &[1], (-3_i16).to_le_bytes().to_vec());
+        assert_eq!(numbers(&minus_three), [-3.0]);
+        assert_eq!(values(&minus_three), [LabelValue::Number(-3.0)]);
+        let named = LabelValue::Text("x".to_owned());
+        assert_eq!(values(&tensor(Datatype::Bytes, &[1], vec![1, 0, 0, 0, b'x'])), [named]);
     }
 }

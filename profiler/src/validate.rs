@@ -4,7 +4,7 @@ use crate::error::ProfileError;
 use crate::files::{PipelineFiles, Tree};
 use crate::labels::Label;
 use crate::matching::{AnswerRow, count_matches};
-use crate::rows::numbers;
+use crate::rows::{numbers, values};
 use apportion_domain::FanoutCounts;
 use apportion_executor::backend::Backend;
 use apportion_executor::measuring::rows::concat;
@@ -202,11 +202,11 @@ impl<'a> Validator<'a> {
     fn score(&self, queries: &Queries, answers: &Answers) -> Result<MeasuredPath, ProfileError> {
         let rule = &self.files.validation.matching;
         let &Place { task, variant } = self.path.last().expect("a path to a sink");
-        let values = &answers.outputs[&rule.value];
+        let found = &answers.outputs[&rule.value];
         let dimensions = self.labels.iter().flatten().next().map_or(0, |l| l.at.len());
         let per_row = |t: &Tensor| t.shape[1..].iter().product::<usize>();
-        if per_row(values) != 1 {
-            let detail = format!("output {} has {} numbers a row where labels have one", rule.value, per_row(values));
+        if per_row(found) != 1 {
+            let detail = format!("output {} has {} numbers a row where labels have one", rule.value, per_row(found));
             return Err(self.fault(task, variant, detail));
         }
         let places = rule.at.as_ref().map(|name| &answers.outputs[name]);
@@ -215,11 +215,11 @@ impl<'a> Validator<'a> {
             let detail = format!("output {name} has {per_row} numbers a row, the labels are at {dimensions}");
             return Err(self.fault(task, variant, detail));
         }
-        let (values, places) = (numbers(values), places.map(numbers).unwrap_or_default());
+        let (found, places) = (values(found), places.map(numbers).unwrap_or_default());
         let mut rows: Vec<Vec<AnswerRow>> = vec![Vec::new(); self.labels.len()];
         for (r, &query) in answers.parents.iter().enumerate() {
             let at = if rule.at.is_some() { places[r * dimensions..(r + 1) * dimensions].to_vec() } else { Vec::new() };
-            rows[queries.examples[query]].push(AnswerRow { value: values[r], at });
+            rows[queries.examples[query]].push(AnswerRow { value: found[r].clone(), at });
         }
         let matched: usize = self.labels.iter().zip(&rows).map(|(l, r)| count_matches(l, r, rule.within)).sum();
         let total: usize = self.labels.iter().map(Vec::len).sum();

@@ -1,5 +1,5 @@
-//! What do the scenario tests share? Clusters of processes, a browser, a Prometheus, a Triton, loads, the built
-//! programs, free ports.
+//! What do the scenario tests share? Clusters of processes, a browser, a Prometheus, a Triton, loads, commands of
+//! documents, the built programs, free ports.
 //!
 //! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
 
@@ -7,6 +7,7 @@ pub mod browser;
 pub mod cluster;
 pub mod digits;
 mod http;
+pub mod documents;
 pub mod kubelet;
 pub mod kubernetes;
 pub mod load;

@@ -1,12 +1,13 @@
 //! The documents' commands do what the documents say.
 //!
-//! Every `sh` block of Markdown is run here, page by page and in order. A block that this machine cannot run says so in
-//! its first line, for example `sh needs-gpu`. `tests/tidy` has the list of these words.
+//! Every `sh` block of Markdown is run here, page by page and in order; those of the tutorial of wheels in `wheels.rs`. A
+//! block that this machine cannot run says so in its first line, for example `sh needs-gpu`. `tests/tidy` has the list of
+//! these words.
 
 use apportion_needs::{Need, need};
 use apportion_profiler::find_library;
-use std::process::{Child, Command, Output, Stdio};
-use std::time::Duration;
+use apportion_tests::documents::{DocumentFleet, DocumentShell, blocks, text};
+use std::process::Command;
 
 /// Pages whose commands need neither a service nor an agent. Each runs in a folder of its own.
 const OFFLINE: &[&str] = &[
@@ -45,80 +46,10 @@ const BY_HAND: &str = "docs/how-to/plan-with-the-service.md";
 /// The help texts of the programs.
 const COMMANDS: &str = "docs/reference/commands.md";
 
-fn text(page: &str) -> String {
-    std::fs::read_to_string(apportion_tests::root().join(page)).unwrap_or_else(|e| panic!("{page}: {e}"))
-}
-
-/// The blocks of a page in this language, in order.
-fn blocks(page: &str, language: &str) -> Vec<String> {
-    let text = text(page);
-    let mut blocks = Vec::new();
-    let mut lines = text.lines();
-    while let Some(line) = lines.by_ref().find(|line| line.starts_with("```")) {
-        let block = lines.by_ref().take_while(|line| *line != "```").collect::<Vec<_>>().join("\n");
-        if line.strip_prefix("```") == Some(language) {
-            blocks.push(block);
-        }
-    }
-    blocks
-}
-
-/// A shell in a copy of the repository's examples, with the programs on its PATH.
-struct Shell {
-    folder: tempfile::TempDir,
-    replacements: Vec<(String, String)>,
-}
-
-impl Shell {
-    fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
-        let link = folder.path().join("examples");
-        std::os::unix::fs::symlink(apportion_tests::root().join("examples"), link).expect("a link to the examples");
-        Self { folder, replacements: Vec::new() }
-    }
-
-    fn command(&self, script: &str) -> Command {
-        let mut script = script.to_owned();
-        for (from, to) in &self.replacements {
-            script = script.replace(from, to);
-        }
-        let path = format!("{}:{}", apportion_tests::programs().display(), std::env::var("PATH").unwrap_or_default());
-        let mut command = Command::new("bash");
-        command
-            .args(["-euo", "pipefail", "-c", &script])
-            .current_dir(self.folder.path())
-            .env("PATH", path)
-            // The contexts of whoever runs the tests do not count.
-            .env("XDG_CONFIG_HOME", self.folder.path().join("settings"))
-            .stdin(Stdio::null());
-        command
-    }
-
-    fn run(&self, script: &str) -> Output {
-        let output = self.command(script).output().expect("bash");
-        let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
-        assert!(output.status.success(), "{script}\n{}\nstdout: {out}\nstderr: {err}", output.status);
-        output
-    }
-
-    fn read(&self, file: &str) -> String {
-        std::fs::read_to_string(self.folder.path().join(file)).unwrap_or_else(|e| panic!("{file}: {e}"))
-    }
-}
-
-struct Running(Child);
-
-impl Drop for Running {
-    fn drop(&mut self) {
-        let _ = Command::new("kill").args(["-TERM", &self.0.id().to_string()]).status();
-        let _ = self.0.wait();
-    }
-}
-
 #[test]
 fn offline_pages_run() {
     for page in OFFLINE {
-        let shell = Shell::new();
+        let shell = DocumentShell::new();
         let blocks = blocks(page, "sh");
         assert!(!blocks.is_empty(), "{page} has no block to run");
         for block in blocks {
@@ -129,7 +60,7 @@ fn offline_pages_run() {
 
 #[test]
 fn offline_commands_make_a_plan_and_a_plot() {
-    let shell = Shell::new();
+    let shell = DocumentShell::new();
     for page in ["docs/how-to/plan-without-a-service.md", "docs/how-to/sweep-and-compare.md"] {
         blocks(page, "sh").iter().for_each(|block| drop(shell.run(block)));
     }
@@ -141,7 +72,7 @@ fn offline_commands_make_a_plan_and_a_plot() {
 
 #[test]
 fn the_readme_plans_with_a_service_in_four_lines() {
-    let mut fleet = Fleet::new();
+    let mut fleet = DocumentFleet::new();
     fleet.run(&blocks(BY_HAND, "sh")[0]);
     let block = blocks("README.md", "sh needs-service").into_iter().next().expect("the block");
     assert_eq!(block.lines().count(), 4, "{block}");
@@ -158,7 +89,7 @@ fn without_time(printed: &str) -> Vec<&str> {
 
 #[test]
 fn the_readme_prints_the_problem_and_its_plan() {
-    let shell = Shell::new();
+    let shell = DocumentShell::new();
     let problem = text("examples/photos.yaml");
     let problem = problem.lines().skip_while(|line| line.starts_with('#')).collect::<Vec<_>>().join("\n");
     assert_eq!(blocks("README.md", "yaml")[0], problem);
@@ -166,103 +97,34 @@ fn the_readme_prints_the_problem_and_its_plan() {
     assert_eq!(without_time(&blocks("README.md", "text")[0]), without_time(&printed));
 }
 
-/// The service of the documents' own command, on free ports and in the shell's folder.
-struct Fleet {
-    shell: Shell,
-    http: String,
-    grpc: String,
-    ingress: String,
-    running: Vec<Running>,
-}
-
-impl Fleet {
-    fn new() -> Self {
-        use std::os::unix::fs::PermissionsExt;
-        let mut shell = Shell::new();
-        // Where the tests run as root the database runs as another user, which must get there.
-        let open = std::fs::Permissions::from_mode(0o755);
-        std::fs::set_permissions(shell.folder.path(), open).expect("a folder of ours");
-        let data = shell.folder.path().join("data").display().to_string();
-        // One replacement must not change the result of another.
-        let port = || {
-            let named = |port: &String| ["7070", "7071", "8000"].iter().any(|name| port.contains(name));
-            std::iter::repeat_with(|| apportion_tests::free_port().to_string()).find(|port| !named(port)).expect("a port")
-        };
-        let [http, grpc, ingress] = [port(), port(), port()];
-        let pairs = [("/tmp/apportion", &data), ("7070", &http), ("7071", &grpc), ("8000", &ingress)];
-        shell.replacements = pairs.map(|(from, to)| (from.to_owned(), to.clone())).into();
-        Self { shell, http, grpc, ingress, running: Vec::new() }
-    }
-
-    /// Runs a block. A block that starts the service or an agent goes on running, and the next block finds it ready.
-    fn run(&mut self, block: &str) -> Option<Output> {
-        if block.starts_with("apportion serve") {
-            self.start(&format!("exec {block} --grpc 127.0.0.1:{}", self.grpc), "service.log");
-            self.wait(&format!("curl -sf localhost:{}/readyz", self.http), "service.log");
-        } else if block.starts_with("apportion agent") {
-            self.start(&format!("exec {block}"), "agent.log");
-            self.wait(&format!("curl -sf localhost:{}/v1/agents | grep '\"state\":\"live\"'", self.http), "agent.log");
-        } else {
-            return Some(self.shell.run(block));
-        }
-        None
-    }
-
-    fn start(&mut self, script: &str, log: &str) {
-        let log = std::fs::File::create(self.shell.folder.path().join(log)).expect("a log");
-        let child = self.shell.command(script).stdout(Stdio::null()).stderr(log).spawn();
-        self.running.push(Running(child.expect("it starts")));
-    }
-
-    fn wait(&self, condition: &str, log: &str) {
-        let tries =
-            format!("for i in $(seq 900); do {condition} >/dev/null && exit 0; sleep 0.1; done; cat {log} >&2; exit 1");
-        self.shell.run(&tries);
-    }
-
-    /// Stops the program that was started last.
-    fn stop(&mut self) {
-        drop(self.running.pop());
-        std::thread::sleep(Duration::from_millis(100));
-    }
-}
-
-impl Drop for Fleet {
-    fn drop(&mut self) {
-        while let Some(running) = self.running.pop() {
-            drop(running);
-        }
-    }
-}
-
 #[test]
 fn the_service_remembers_plans_after_a_restart() {
-    let mut fleet = Fleet::new();
+    let mut fleet = DocumentFleet::new();
     let blocks = blocks(BY_HAND, "sh");
     blocks.iter().for_each(|block| drop(fleet.run(block)));
-    let list = format!("curl -sf localhost:{}/v1/plans", fleet.http);
-    let plans: serde_json::Value = serde_json::from_slice(&fleet.shell.run(&list).stdout).expect("JSON");
+    let list = format!("curl -sf localhost:{}/v1/plans", fleet.http());
+    let plans: serde_json::Value = serde_json::from_slice(&fleet.shell().run(&list).stdout).expect("JSON");
     assert_eq!(plans[0]["state"], "succeeded", "{plans}");
     fleet.stop();
     fleet.run(&blocks[0]);
-    let after: serde_json::Value = serde_json::from_slice(&fleet.shell.run(&list).stdout).expect("JSON");
+    let after: serde_json::Value = serde_json::from_slice(&fleet.shell().run(&list).stdout).expect("JSON");
     assert_eq!(plans, after);
 }
 
 #[test]
 fn the_tutorial_and_the_pages_after_it_run() {
     let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
-    let mut fleet = Fleet::new();
+    let mut fleet = DocumentFleet::new();
     let pipeline = blocks(WITH_A_FLEET[0], "yaml").into_iter().next().expect("the reader's pipeline");
     assert!(pipeline.starts_with("name: mine"), "{pipeline}");
-    std::fs::write(fleet.shell.folder.path().join("mine.yaml"), pipeline).expect("written");
+    fleet.shell().write("mine.yaml", &pipeline);
     for page in WITH_A_FLEET {
         for block in blocks(page, "sh") {
             let printed = fleet.run(&block).map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
             match printed {
                 Some(printed) if block.contains("apportion plan mine.json") => {
                     assert!(printed.contains("find-s") && printed.contains("status"), "a plan: {printed}");
-                    let problem: serde_json::Value = serde_json::from_str(&fleet.shell.read("mine.json")).expect("JSON");
+                    let problem: serde_json::Value = serde_json::from_str(&fleet.shell().read("mine.json")).expect("JSON");
                     assert_eq!(problem["hardware"][0]["name"], "cpu", "{problem}");
                 }
                 Some(printed) if block.contains("models/mine/infer") => check_answer(&printed),
@@ -270,8 +132,8 @@ fn the_tutorial_and_the_pages_after_it_run() {
             }
         }
     }
-    let ready = format!("curl -sf localhost:{}/v2/models/mine", fleet.ingress);
-    fleet.shell.run(&ready);
+    let ready = format!("curl -sf localhost:{}/v2/models/mine", fleet.ingress());
+    fleet.shell().run(&ready);
 }
 
 /// Whether the answer has the digits of `examples/digits/request.json`.

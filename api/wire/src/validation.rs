@@ -12,7 +12,7 @@ record! {
     pub struct ValidationSpec {
         /// Array file (`.npy`) by input tensor of the root; the first dimension counts the examples.
         pub inputs: BTreeMap<String, String> => required,
-        /// JSON file: for each example the list of its labels `{value, at}`.
+        /// JSON file: for each example the list of its labels `{value, at}`. `value` is a number or a text.
         pub labels: String => required,
         /// The outputs that are compared with the labels.
         #[serde(rename = "match")]

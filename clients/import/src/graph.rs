@@ -5,7 +5,7 @@
 
 use apportion_wire::BadInput;
 use prost::Message;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 /// The tensors of a graph.
@@ -72,6 +72,21 @@ impl fmt::Display for GraphTensor {
 struct ModelProto {
     #[prost(message, optional, tag = "7")]
     graph: Option<GraphProto>,
+}
+
+/// The same message, for its other fields.
+#[derive(Clone, PartialEq, Message)]
+struct DescribedModelProto {
+    #[prost(message, repeated, tag = "14")]
+    metadata: Vec<MetadataProto>,
+}
+
+#[derive(Clone, PartialEq, Message)]
+struct MetadataProto {
+    #[prost(string, tag = "1")]
+    key: String,
+    #[prost(string, tag = "2")]
+    value: String,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -147,6 +162,15 @@ pub fn read_graph(file: &str, bytes: &[u8]) -> Result<GraphHeader, BadInput> {
     }
     let is_outside = graph.initializer.iter().any(|w| w.data_location == EXTERNAL);
     Ok(GraphHeader { inputs, outputs, weights: if is_outside { WeightPlace::Outside } else { WeightPlace::Inside } })
+}
+
+/// Reads the texts that an ONNX file has by keys beside its graph, for example the alphabet of a reader.
+///
+/// # Errors
+/// If the bytes are no ONNX model.
+pub fn read_metadata(file: &str, bytes: &[u8]) -> Result<BTreeMap<String, String>, BadInput> {
+    let model = DescribedModelProto::decode(bytes).map_err(|e| BadInput::one(file, "", e, "a model in ONNX format"))?;
+    Ok(model.metadata.into_iter().map(|entry| (entry.key, entry.value)).collect())
 }
 
 /// `TensorProto.DataLocation.EXTERNAL`.

@@ -17,7 +17,7 @@ pub mod trace;
 
 pub use draft::{DraftedPipeline, GraphFile, GraphRemark, draft_of};
 pub use gathered::{GatheredProfile, GivenNames};
-pub use graph::{GraphHeader, read_graph};
+pub use graph::{GraphHeader, read_graph, read_metadata};
 pub use pipeline::{
     ImportedPipeline, RepositoryModel, pipeline_of_kserve_graph, pipeline_of_seldon, pipeline_of_triton_repository,
 };

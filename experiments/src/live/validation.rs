@@ -1,7 +1,7 @@
 //! Which requests does a validation set hold, and how correct is an answer?
 
 use anyhow::{Context, Result, bail, ensure};
-use apportion_profiler::labels::{Label, read_labels};
+use apportion_profiler::labels::{Label, LabelValue, read_labels};
 use apportion_profiler::matching::{AnswerRow, count_matches};
 use apportion_profiler::npy::read_npy;
 use apportion_profiler::{Datatype, Tensor};
@@ -73,6 +73,7 @@ fn tensor_json(tensor: &Tensor) -> Result<Value> {
         Datatype::Fp32 => {
             bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<_>>().into()
         }
+        Datatype::Int32 => bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect::<Vec<_>>().into(),
         Datatype::Int64 => bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect::<Vec<_>>().into(),
         other => bail!("examples of datatype {} cannot be sent by the demo", other.name()),
     };
@@ -95,17 +96,37 @@ impl InferenceResponse {
         Ok(Self(answer))
     }
 
-    fn numbers(&self, name: &str) -> Vec<f64> {
+    /// The elements of an output.
+    fn elements<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'n Value> {
         let outputs = self.0["outputs"].as_array().into_iter().flatten();
-        let found = outputs.filter(|o| o["name"] == name).flat_map(|o| o["data"].as_array()).flatten();
-        found.filter_map(Value::as_f64).collect()
+        outputs.filter(move |o| o["name"] == name).flat_map(|o| o["data"].as_array()).flatten()
     }
 
     fn rows(&self, matching: &MatchSpec) -> Vec<AnswerRow> {
-        let values = self.numbers(&matching.value);
-        let at = matching.at.as_ref().map(|name| self.numbers(name)).unwrap_or_default();
+        let text = |value: &Value| value.as_str().map(|text| LabelValue::Text(text.to_owned()));
+        let read = |value: &Value| value.as_f64().map(LabelValue::Number).or_else(|| text(value));
+        let values: Vec<LabelValue> = self.elements(&matching.value).filter_map(read).collect();
+        let numbers = |name: &String| self.elements(name).filter_map(Value::as_f64).collect::<Vec<_>>();
+        let at = matching.at.as_ref().map(numbers).unwrap_or_default();
         let width = at.len() / values.len().max(1);
-        let row = |(i, &value): (usize, &f64)| AnswerRow { value, at: at[i * width..(i + 1) * width].to_vec() };
-        values.iter().enumerate().map(row).collect()
+        let row = |(i, value): (usize, LabelValue)| AnswerRow { value, at: at[i * width..(i + 1) * width].to_vec() };
+        values.into_iter().enumerate().map(row).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_and_numbers_of_answers_are_compared() {
+        let body = r#"{"outputs": [{"name": "type", "data": ["rust", "7", 8]}, {"name": "other", "data": ["c"]}]}"#;
+        let answer = InferenceResponse::parse(body).expect("an answer");
+        let label = |value| Label { value, at: Vec::new() };
+        let named = |name: &str| label(LabelValue::Text(name.to_owned()));
+        let labels = vec![named("rust"), label(LabelValue::Number(7.0)), label(LabelValue::Number(8.0)), named("c")];
+        let matching = MatchSpec { value: "type".to_owned(), at: None, within: None };
+        let request = LabelledRequest { body: Bytes::new(), labels, matching };
+        assert_eq!(request.correct(&answer), 3);
     }
 }

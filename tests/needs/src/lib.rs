@@ -47,11 +47,13 @@ pub enum Need {
     Triton,
     /// Debian's tools for packages, and a Python with pip.
     Packages,
+    /// The wheels of `scripts/models.txt`, which have models inside, and a Python with pip and NumPy.
+    Models,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 15] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,
@@ -66,6 +68,7 @@ impl Need {
         Self::Ray,
         Self::Triton,
         Self::Packages,
+        Self::Models,
     ];
 
     /// The word for it in `APPORTION_SKIP`.
@@ -86,6 +89,7 @@ impl Need {
             Self::Ray => "ray",
             Self::Triton => "triton",
             Self::Packages => "packages",
+            Self::Models => "models",
         }
     }
 
@@ -108,7 +112,7 @@ impl Need {
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
             Self::Slurmrestd => "run `scripts/setup tests`, which installs slurmrestd",
-            Self::Ray | Self::Triton => "run `scripts/setup tests` where pip reaches an index",
+            Self::Ray | Self::Triton | Self::Models => "run `scripts/setup tests` where pip reaches an index",
             Self::Packages => "run on Debian or Ubuntu, where `scripts/setup` has installed Python with pip",
         }
     }
@@ -348,6 +352,15 @@ pub fn packages() -> Option<PathBuf> {
         _ => Err("there is no dpkg, or no dpkg-deb"),
     };
     need(Need::Packages, found)
+}
+
+/// The folder of an environment of Python with pip and NumPy. In its folder `wheels` is what `scripts/models.txt` names.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn models() -> Option<PathBuf> {
+    need(Need::Models, installed_python("models", "models.txt").map(|_| root().join(".cache/models")))
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

@@ -140,7 +140,7 @@ const NOT_RUN: [&str; 11] = [
 
 #[test]
 fn every_command_block_is_run_or_says_why_not() {
-    let runner = read("tests/tests/readme.rs");
+    let runner = ["tests/tests/readme.rs", "tests/tests/wheels.rs"].map(read).concat();
     let mut wrong = Vec::new();
     for (path, text) in files(&["md"]) {
         let mut is_open = false;
@@ -160,7 +160,7 @@ fn every_command_block_is_run_or_says_why_not() {
             }
         }
     }
-    let rule = "a block has a language; `sh` is run by tests/tests/readme.rs, or names one of";
+    let rule = "a block has a language; `sh` is run by tests/tests/readme.rs or wheels.rs, or names one of";
     assert!(wrong.is_empty(), "{rule} {NOT_RUN:?}:\n{}", wrong.join("\n"));
 }
 

@@ -1,9 +1,11 @@
 //! How do the lists of transforms that lie in files of their own get into a pipeline?
 //!
 //! Example: `alphabet_file: keys.txt` becomes `classes` with a text for each line. A service gets the pipeline alone, so it
-//! must contain them.
+//! must contain them. Models bring their lists in files of other kinds: `config.json#labels` is the list at a key of an
+//! object, and `read.onnx#character` the lines of a text in the model file's own metadata.
 
 use apportion_domain::transform::VOCABULARY_BYTES_MAX;
+use apportion_import::read_metadata;
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_wire::BadInput;
@@ -27,7 +29,8 @@ const KEYS: [ListKeys; 2] = [
 /// Puts the lists in place of the files that `tree`, the pipeline of `file`, names. Paths are relative to `file`.
 ///
 /// # Errors
-/// If a file cannot be read or is too large, or if a list is there too.
+/// If a file cannot be read, has no list or is too large, or if a list is there too. Only `classes` may be there: they
+/// follow those of the file.
 pub fn read_lists(file: &str, tree: &mut Value) -> Result<(), Failure> {
     let folder = Path::new(file).parent().unwrap_or(Path::new("."));
     for (list, places) in [("tasks", &["before", "after"][..]), ("edges", &["transform"][..])] {
@@ -50,20 +53,58 @@ fn read_list(file: &str, folder: &Path, transform: &mut Value, at: &str) -> Resu
         let Some(settings) = transform.get_mut(keys.transform).and_then(Value::as_object_mut) else { continue };
         let Some(path) = settings.get(keys.file).and_then(Value::as_str).map(|path| folder.join(path)) else { continue };
         let place = format!("{at}/{}/{}", keys.transform, keys.file);
-        if settings.contains_key(keys.list) || (keys.list == "classes" && settings.contains_key("alphabet")) {
-            return Err(BadInput::one(file, place, path.display(), "a list or a file, not both").into());
+        let refused = |found: String, expected: String| BadInput::one(file, place.as_str(), found, expected);
+        let both = if keys.list == "classes" { "alphabet" } else { keys.list };
+        if settings.contains_key(both) {
+            let expected = "a list or a file, not both".to_owned();
+            return Err(refused(path.display().to_string(), expected).into());
         }
-        let text = input::read_text(&path.display().to_string())?;
-        if text.len() > VOCABULARY_BYTES_MAX {
-            let expected = format!("at most {VOCABULARY_BYTES_MAX} bytes");
-            return Err(BadInput::one(file, place, format!("{} bytes", text.len()), expected).into());
+        let texts = texts_of(&path.display().to_string())?;
+        let bytes: usize = texts.iter().map(String::len).sum();
+        if bytes > VOCABULARY_BYTES_MAX {
+            return Err(refused(format!("{bytes} bytes"), format!("at most {VOCABULARY_BYTES_MAX} bytes")).into());
         }
-        // A line may be a space: nothing but its end is cut off.
-        let lines: Vec<&str> = text.lines().collect();
-        settings.insert(keys.list.to_owned(), lines.into());
+        let more = match settings.remove(keys.list) {
+            Some(Value::Array(more)) => more,
+            Some(other) => vec![other],
+            None => Vec::new(),
+        };
+        let list: Vec<Value> = texts.into_iter().map(Value::from).chain(more).collect();
+        settings.insert(keys.list.to_owned(), list.into());
         settings.remove(keys.file);
     }
     Ok(())
+}
+
+/// The texts of the list that `path` names: the lines of a file, or `FILE.json#KEY`, or `FILE.onnx#KEY`.
+fn texts_of(path: &str) -> Result<Vec<String>, Failure> {
+    // A line may be a space: nothing but its end is cut off.
+    let lines = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    let kind = |name: &str| Path::new(name).extension().and_then(|kind| kind.to_str()).map(str::to_owned);
+    let Some((name, key)) = path.rsplit_once('#') else { return Ok(lines(&input::read_text(path)?)) };
+    match kind(name).as_deref() {
+        Some("json") => json_list(name, key),
+        Some("onnx") => {
+            let mut metadata = read_metadata(name, &input::read_bytes(name)?)?;
+            let known = metadata.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+            let text = metadata.remove(key).ok_or_else(|| {
+                let found = format!("its metadata have the keys [{known}]");
+                BadInput::one(name, key, found, "a key with a text of one class on each line")
+            })?;
+            Ok(lines(&text))
+        }
+        _ => Ok(lines(&input::read_text(path)?)),
+    }
+}
+
+/// The list of texts at a key of the object in a JSON file.
+fn json_list(name: &str, key: &str) -> Result<Vec<String>, Failure> {
+    const EXPECTED: &str = "a JSON object with a list of texts at this key";
+    let tree: Value = serde_json::from_str(&input::read_text(name)?).map_err(|e| BadInput::one(name, key, e, EXPECTED))?;
+    let list = tree.get(key).and_then(Value::as_array);
+    let texts: Option<Vec<&str>> = list.and_then(|list| list.iter().map(Value::as_str).collect());
+    let texts = texts.ok_or_else(|| BadInput::one(name, key, "no list of texts", EXPECTED))?;
+    Ok(texts.into_iter().map(str::to_owned).collect())
 }
 
 #[cfg(test)]
@@ -85,7 +126,34 @@ mod tests {
         twice["edges"][0]["transform"][0]["decode_text"]["alphabet"] = json!("ab");
         let Err(Failure::BadInput(said)) = read_lists(&file, &mut twice) else { panic!("one of both") };
         assert!(said.contains("/edges/0/transform/0/decode_text/alphabet_file"), "{said}");
+        let mut longer = json!({"edges": [{"transform": [step()]}]});
+        longer["edges"][0]["transform"][0]["decode_text"]["classes"] = json!(["c"]);
+        read_lists(&file, &mut longer).unwrap_or_else(|e| panic!("{e:?}"));
+        let classes = &longer["edges"][0]["transform"][0]["decode_text"]["classes"];
+        assert_eq!(*classes, json!(["a", "b", " ", "c"]), "classes follow those of the file");
         let mut missing = json!({"tasks": [{"before": [{"tokenise": {"vocabulary_file": "none.txt"}}]}]});
         assert!(read_lists(&file, &mut missing).is_err());
+    }
+
+    #[test]
+    fn lists_come_from_within_other_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        std::fs::write(path("config.json"), r#"{"labels": ["a", "b c"], "size": 3, "mixed": ["a", 1]}"#).expect("written");
+        assert_eq!(texts_of(&path("config.json#labels")).unwrap_or_default(), ["a", "b c"]);
+        for (key, said) in [("size", "no list of texts"), ("mixed", "no list of texts"), ("none", "at this key")] {
+            let Err(Failure::BadInput(error)) = texts_of(&path(&format!("config.json#{key}"))) else { panic!("{key}") };
+            assert!(error.contains(said) && error.contains(key), "{error}");
+        }
+        // `metadata_props` (14) of ONNX's `ModelProto`: a key (1) and a value (2).
+        let entry = [&[10_u8, 4][..], &b"keys"[..], &[18, 5][..], &b"x\ny\n "[..]].concat();
+        assert_eq!(entry.len(), 13);
+        let model = [&[114_u8, 13][..], &entry[..]].concat();
+        std::fs::write(path("read.onnx"), model).expect("written");
+        assert_eq!(texts_of(&path("read.onnx#keys")).unwrap_or_default(), ["x", "y", " "]);
+        let Err(Failure::BadInput(error)) = texts_of(&path("read.onnx#character")) else { panic!("another key") };
+        assert!(error.contains("the keys [keys]"), "{error}");
+        std::fs::write(path("a#b"), "z\n").expect("written");
+        assert_eq!(texts_of(&path("a#b")).unwrap_or_default(), ["z"], "a name may have this sign");
     }
 }
