@@ -6,8 +6,8 @@
 pub mod browser;
 pub mod cluster;
 pub mod digits;
-mod http;
 pub mod documents;
+mod http;
 pub mod kubelet;
 pub mod kubernetes;
 pub mod load;

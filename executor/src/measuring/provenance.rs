@@ -3,7 +3,8 @@
 use crate::backend::{BackendKind, BackendLoader, Provider};
 use crate::devices::{Devices, VISIBLE_VARIABLE};
 
-/// Version of this program. Builders of packages may add a commit by `APPORTION_COMMIT`.
+/// Version of this program. Builders of packages may name another one, such as a version with a commit, by
+/// `APPORTION_COMMIT`.
 pub const VERSION: &str = match option_env!("APPORTION_COMMIT") {
     Some(commit) => commit,
     None => env!("CARGO_PKG_VERSION"),
