@@ -1,6 +1,6 @@
 use super::*;
 use crate::backend::{BackendError, Signature};
-use apportion_node::layout::{LayoutPipeline, lay_out};
+use apportion_node::layout::{LayoutPipeline, LayoutTask, lay_out};
 use apportion_protocol::v1;
 use std::sync::mpsc::Receiver;
 use std::thread::ThreadId;
@@ -46,20 +46,28 @@ fn pipeline() -> Arc<LayoutPipeline> {
 
 /// A slot whose batches take so long, the threads in which they run, and what it reports; it is ready and warm.
 fn slot(takes: Duration) -> (Slot, Receiver<ThreadId>, Receiver<ReplicaEvent>) {
+    slot_of(pipeline().tasks[0].clone(), takes)
+}
+
+/// The same for this task.
+fn slot_of(task: LayoutTask, takes: Duration) -> (Slot, Receiver<ThreadId>, Receiver<ReplicaEvent>) {
     let (threads, ran_in) = mpsc::channel();
     let loader = BackendLoader::files(move |_| {
         let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
         Ok(Box::new(Telling { signature, threads: threads.clone(), takes }))
     });
     let of = pipeline();
-    let wanted =
-        ReplicaVariant { file: Some("none".into()), task: of.tasks[0].clone(), group: of.groups[&1].clone(), device: 0 };
+    let wanted = ReplicaVariant { file: Some("none".into()), task, group: of.groups[&1].clone(), device: 0 };
     let (reports, reported) = mpsc::channel();
     let report = move |happened| reports.send(happened).expect("the test listens");
     let slot = Slot::start("telling".into(), wanted, loader, report).expect("a thread");
     assert!(matches!(reported.recv(), Ok(ReplicaEvent::Ready)));
     ran_in.recv().expect("the warm-up ran");
     (slot, ran_in, reported)
+}
+
+fn given(expected: Duration, hold: Duration) -> GivenBatch {
+    GivenBatch { server: 0, inputs: Vec::new(), expected, hold }
 }
 
 fn is_later(ran: Option<BatchRun>) -> bool {
@@ -72,10 +80,13 @@ fn only_quick_batches_run_on_the_callers_thread() {
     let here = std::thread::current().id();
     for (expected, is_here) in [(Duration::ZERO, true), (QUICK_MAX, true), (QUICK_MAX * 2, false), (QUICK_MAX, true)] {
         let hold = Duration::from_micros(5);
-        match slot.run(Vec::new(), expected, hold).expect("it runs") {
-            BatchRun::Now(ReplicaEvent::BatchEnded(Ok(_), took)) => assert!(is_here && took >= hold, "{expected:?}"),
+        match slot.run(given(expected, hold)).expect("it runs") {
+            BatchRun::Now(ReplicaEvent::BatchEnded { result: Ok(_), took, .. }) => {
+                assert!(is_here && took >= hold, "{expected:?}")
+            }
             BatchRun::Later => {
-                let is_held = matches!(reported.recv(), Ok(ReplicaEvent::BatchEnded(Ok(_), took)) if took >= hold);
+                let is_held =
+                    matches!(reported.recv(), Ok(ReplicaEvent::BatchEnded { result: Ok(_), took, .. }) if took >= hold);
                 assert!(!is_here && is_held, "{expected:?}");
             }
             BatchRun::Now(other) => panic!("{other:?}"),
@@ -91,8 +102,8 @@ fn a_held_device_is_busy_from_its_batchs_start() {
     let (mut slot, _ran_in, reported) = slot(Duration::ZERO);
     for hold in [2, 5].map(Duration::from_millis) {
         let begun = Instant::now();
-        assert!(is_later(slot.run(Vec::new(), QUICK_MAX * 2, hold)));
-        let Ok(ReplicaEvent::BatchEnded(Ok(_), took)) = reported.recv() else { panic!("no batch") };
+        assert!(is_later(slot.run(given(QUICK_MAX * 2, hold))));
+        let Ok(ReplicaEvent::BatchEnded { result: Ok(_), took, .. }) = reported.recv() else { panic!("no batch") };
         assert!(begun.elapsed() >= took && took >= hold, "{took:?} of {hold:?}");
     }
 }
@@ -101,8 +112,26 @@ fn a_held_device_is_busy_from_its_batchs_start() {
 fn a_wrong_profile_is_believed_a_few_times_only() {
     let (mut slot, ran_in, reported) = slot(SLOW_MIN);
     let later: Vec<bool> =
-        (0..SLOW_RUNS_MAX + 2).map(|_| is_later(slot.run(Vec::new(), Duration::ZERO, Duration::ZERO))).collect();
+        (0..SLOW_RUNS_MAX + 2).map(|_| is_later(slot.run(given(Duration::ZERO, Duration::ZERO)))).collect();
     assert_eq!(later, [vec![false; SLOW_RUNS_MAX as usize], vec![true; 2]].concat());
     assert_eq!(reported.iter().take(2).count(), 2);
     assert_eq!(ran_in.iter().take(later.len()).filter(|thread| *thread != std::thread::current().id()).count(), 2);
+}
+
+#[test]
+fn queries_in_slots_leave_when_their_own_time_is_over() {
+    let task = LayoutTask { is_continuous: true, ..pipeline().tasks[0].clone() };
+    let (mut slot, _ran_in, reported) = slot_of(task, Duration::ZERO);
+    let holds = [200, 5, 100].map(Duration::from_millis);
+    for (server, hold) in (0..).zip(holds) {
+        // However quick it is: other slots would wait for the caller's thread.
+        assert!(is_later(slot.run(GivenBatch { server, ..given(Duration::ZERO, hold) })));
+    }
+    let left: Vec<u32> = (0..holds.len())
+        .map(|_| match reported.recv() {
+            Ok(ReplicaEvent::BatchEnded { server, result: Ok(_), took }) if took >= holds[server as usize] => server,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(left, [1, 2, 0]);
 }

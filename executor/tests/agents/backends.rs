@@ -105,6 +105,29 @@ async fn a_server_without_the_variant_is_refused_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_are_for_agents_that_play_profiles_back() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let slots = |agent: &Agent| {
+        let mut target = single("sum", &agent.data, 1_000_000);
+        target.pipelines[0].tasks[0].continuous = true;
+        target
+    };
+    let control = Control::start(&["sum"]).await;
+    let agent = Agent::start("batches", &control.url, folder.path());
+    control.send(slots(&agent));
+    let error = || control.heard("batches").acks.last().map(|a| a.error.clone()).filter(|e| !e.is_empty());
+    let error = crate::support::until("the target is refused", error).await;
+    assert!(error.contains("pipeline sum: task") && error.contains("kind continuous"), "{error}");
+
+    let control = Control::start(&[]).await;
+    let agent = Agent::start_with("slots", &control.url, TOKEN, folder.path(), BackendLoader::Emulated);
+    control.send(slots(&agent));
+    agent.ready("sum").await;
+    let (status, answer) = agent.post("sum", &body()).await;
+    assert_eq!((status, output(&answer, "s")), (200, (&json!([2]), &json!([0.0, 0.0]))), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_tells_its_tensors_and_statistics() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_control, agent) = serving(folder.path(), "sum", BackendLoader::Emulated, 1_000_000).await;
