@@ -308,10 +308,10 @@ impl Loop {
         self.apply_target(target);
     }
 
-    /// What a target means for this agent. Only a profile that is played back runs queries in slots.
+    /// What a target means for this agent. Another server forms its own batches, so it has no slots.
     fn lay_out(&self, target: &v1::Target) -> Result<Layout, LayoutError> {
         let layout = lay_out(target)?;
-        if self.options.loader.kind() != BackendKind::Emulated {
+        if self.options.loader.kind() == BackendKind::Remote {
             layout.refuse_continuous()?;
         }
         Ok(layout)

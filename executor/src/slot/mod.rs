@@ -3,10 +3,12 @@
 //! A thread of its own loads the variant and runs the batches one after the other. A batch that is shorter than waking
 //! this thread runs at once on the caller's thread.
 //!
-//! The slots of a continuous task run side by side.
+//! The slots of a continuous task run side by side: each emulated query for its own time, and the queries of a model with
+//! state step by step.
 
 mod given;
 mod side_by_side;
+mod steps;
 mod times;
 
 pub use given::{GivenBatch, QUICK_MAX, wait_until};
@@ -19,7 +21,7 @@ use apportion_domain::VariantRuntime;
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_node::tensor::{Tensor, zero_row};
 use given::{Batch, run_backend};
-use std::sync::{Arc, Mutex, OnceLock, mpsc};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 /// A batch that takes this long was not quick.
@@ -99,7 +101,7 @@ fn serve(
         Err(panic) => return report(ReplicaEvent::Failed(format!("the backend panicked while it was loaded: {panic}"))),
     };
     let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
-    let warm = contained(|| backend.run(&zeros));
+    let warm = contained(|| warm_up(&mut *backend, &zeros));
     if let Err(error) = warm.unwrap_or_else(|panic| Err(BackendError::Run(format!("the backend panicked: {panic}")))) {
         // Zeros need not be a valid input; a variant that cannot run at all shows it at its first batch.
         tracing::warn!(variant = wanted.group.variant, %error, "the warm-up batch failed");
@@ -107,11 +109,19 @@ fn serve(
     let backend = loaded.get_or_init(|| Mutex::new(backend));
     report(ReplicaEvent::Ready);
     if wanted.task.is_continuous {
-        return side_by_side::serve(backend, inbox, report);
+        let is_stepped = backend.lock().unwrap_or_else(PoisonError::into_inner).stepping().is_some();
+        return if is_stepped { steps::serve(backend, inbox, report) } else { side_by_side::serve(backend, inbox, report) };
     }
     while let Ok(batch) = inbox.recv() {
         report(run(backend, &batch));
     }
+}
+
+/// Runs a row of zeros; of a model with state one step, because zeros need not have an end.
+fn warm_up(backend: &mut dyn Backend, zeros: &[Tensor]) -> Result<(), BackendError> {
+    let Some(steps) = backend.stepping() else { return backend.run(zeros).map(drop) };
+    let mut running = vec![steps.begin(0, zeros)?];
+    steps.step(&mut running).into_iter().try_for_each(|end| end.result.map(drop))
 }
 
 /// Runs a batch here and now. A held device is an emulated one. It is busy from the moment at which the batch was started.

@@ -36,7 +36,7 @@ pub fn lay_out(target: &v1::Target) -> Result<Layout, LayoutError> {
 }
 
 impl Layout {
-    /// Refuses continuous tasks, for an agent whose backend runs batches only.
+    /// Refuses continuous tasks, for an agent whose variants run on another server.
     ///
     /// # Errors
     /// [`PipelineError::Continuous`], with the pipeline.
