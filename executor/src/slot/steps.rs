@@ -10,7 +10,7 @@ use apportion_node::replica_event::{BatchFault, ReplicaEvent};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
 use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Takes queries between two steps, and reports each when it has ended. Returns when the slot is dropped. A query takes
 /// the time of its steps: it is not held for the profile's.
