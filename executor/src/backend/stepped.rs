@@ -28,8 +28,8 @@ pub enum SteppingError {
     NoState,
     /// A state has an input or an output only, or the two differ.
     #[error(
-        "state {name}: expected an input {PAST}{name} and an output {PRESENT}{name} of one datatype and shape, the rows first \
-         and all other dimensions fixed"
+        "state {name}: expected an input {PAST}{name} and an output {PRESENT}{name} of one datatype and shape, the rows \
+         first and all other dimensions fixed"
     )]
     State {
         /// The state's name.
