@@ -182,7 +182,7 @@ fn decoder() -> BackendLoader {
 }
 
 #[test]
-fn queries_of_a_model_with_state_leave_after_their_own_steps() {
+fn queries_of_a_stepped_model_leave_after_their_own_steps() {
     let (mut slot, reported) = continuous(Vec::new(), decoder());
     let wanted_steps = [200_u8, 3, 90];
     for (server, steps) in (0..).zip(wanted_steps) {

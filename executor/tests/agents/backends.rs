@@ -105,7 +105,7 @@ async fn a_server_without_the_variant_is_refused_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn slots_need_a_profile_to_play_back_or_a_model_with_state() {
+async fn slots_need_an_emulated_profile_or_a_model_with_state() {
     let folder = tempfile::tempdir().expect("a folder");
     let slots = |agent: &Agent| {
         let mut target = single("sum", &agent.data, 1_000_000);
