@@ -25,6 +25,7 @@ pub mod problem;
 pub mod profile;
 mod rank;
 pub mod scaling;
+mod service_times;
 pub mod serving;
 mod slack;
 pub mod tensor;
@@ -53,6 +54,7 @@ pub use problem::{Deployed, DeviceQuota, LatencyRule, Mode, NOTES_MAX, Objective
 pub use profile::{Profile, ProfileRow};
 pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
+pub use service_times::{TimeDistribution, lognormal_sigma};
 pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
 pub use slack::SLACK;
 pub use trace::ArrivalTrace;

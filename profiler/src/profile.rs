@@ -10,7 +10,8 @@ use crate::npy::read_npy;
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
 use apportion_domain::{FanoutCounts, VariantRuntime};
 use apportion_executor::backend::{
-    Backend, BackendError, ExecutionSettings, GluedBackend, OnnxBackend, PythonBackend, PythonSettings, Signature,
+    Backend, BackendError, ExecutionSettings, GluedBackend, OnnxBackend, PAST, PythonBackend, PythonSettings, Signature,
+    SteppedBackend,
 };
 use apportion_executor::measuring::percentiles::percentile;
 use apportion_executor::measuring::rows::cycle;
@@ -32,10 +33,21 @@ pub fn file_loader(
 ) -> impl Fn(&VariantFile) -> Result<Box<dyn Backend>, BackendError> {
     move |variant| match variant.runtime {
         VariantRuntime::Onnx => {
-            OnnxBackend::load(&library, &variant.file, running).map(|b| Box::new(b) as Box<dyn Backend>)
+            OnnxBackend::load(&library, &variant.file, running).and_then(|model| whole_queries(model, variant))
         }
         VariantRuntime::Python => PythonBackend::start(python.clone(), &variant.file).map(|b| Box::new(b) as _),
     }
+}
+
+/// A model with state is measured by whole queries: all rows of a batch begin together, and the last one ends it.
+fn whole_queries(model: OnnxBackend, variant: &VariantFile) -> Result<Box<dyn Backend>, BackendError> {
+    if !model.signature().inputs.iter().any(|input| input.name.starts_with(PAST)) {
+        return Ok(Box::new(model));
+    }
+    let file = variant.file.display().to_string();
+    let stepped = SteppedBackend::new(Box::new(model));
+    let stepped = stepped.map_err(|error| BackendError::Load { file, detail: error.to_string() });
+    stepped.map(|b| Box::new(b) as Box<dyn Backend>)
 }
 
 /// How often each variant is loaded. The median time counts.

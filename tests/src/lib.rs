@@ -13,6 +13,7 @@ pub mod kubernetes;
 pub mod load;
 mod machine;
 pub mod machines;
+pub mod onnx;
 pub mod process;
 pub mod prometheus;
 pub mod ray;

@@ -15,7 +15,7 @@ use crate::documents::{self, ProfileExtent};
 use crate::store::device_claims::{self as claims, ClaimRow, NewOrder, VersionedClaimRow};
 use crate::store::profile_jobs::{self as jobs, ProfileJobRow, ProfilePointRow};
 use crate::store::{self, Condition, PgConnection, pipelines};
-use apportion_domain::TimeSpan;
+use apportion_domain::{TaskKind, TimeSpan};
 use apportion_protocol::v1;
 use apportion_wire::{BadInput, MeasuredRow, PipelineSpec, ProfileJobState, ProfileSet, TensorSpec};
 use std::collections::BTreeMap;
@@ -233,8 +233,9 @@ fn ordered_variant(spec: &PipelineSpec, order: &PointOrder, hardware: &str) -> O
     service.dedup_by_key(|point| point.batch);
     let glue = spec.glue().swap_remove(spec.tasks.iter().position(|known| known.name == task.name)?);
     let glued = TaskTensors { inputs: tensors(&task.inputs), outputs: tensors(&task.outputs), glue };
+    let is_continuous = task.kind.as_deref() == Some(TaskKind::Continuous.name());
     Some(OrderedVariant {
-        task: v1::TaskTarget { name: task.name.clone(), ..glued.target() },
+        task: v1::TaskTarget { name: task.name.clone(), continuous: is_continuous, ..glued.target() },
         group: v1::GroupTarget {
             variant: variant.name.clone(),
             hardware: hardware.to_owned(),

@@ -48,7 +48,7 @@ pub struct OfferedPipeline<'a> {
 }
 
 /// The groups of a pipeline that these hardware types can run: each variant on each type and share with a profile. A
-/// pipeline with a continuous task has none, because agents do not serve it.
+/// pipeline with a continuous task has none: the number of its slots is the plan's decision, and no request's.
 #[must_use]
 pub fn groups_on_offer(of: &OfferedPipeline<'_>, hardware: &BTreeSet<&str>) -> Vec<GroupKey> {
     let pipeline = of.pipeline;

@@ -10,7 +10,7 @@ use super::target_tables::tables;
 use super::tensors::{TaskTensors, edge_target, runtime_target, task_target};
 use apportion_domain::{
     Assignment, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, RoutingPolicy,
-    TimeSpan, VariantRuntime,
+    Task, TaskKind, TimeSpan, Variant, VariantRuntime,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -225,7 +225,15 @@ fn group_target(
         offered: false,
         load_ns: TimeSpan::from_millis(variant.load_ms).as_nanos(),
         runtime: runtime_target(runtime.unwrap_or_default()),
+        slot_p99_ns: slot_p99_ns(pipeline.task(task), variant, hardware, a),
     })
+}
+
+/// The 99th percentile of a query's time in a slot of a continuous task; 0 where queries run in batches.
+fn slot_p99_ns(task: &Task, variant: &Variant, hardware: Option<HardwareIndex>, a: &Assignment) -> u64 {
+    let is_continuous = task.kind == TaskKind::Continuous;
+    let p99 = hardware.filter(|_| is_continuous).and_then(|h| variant.profile.service_p99(h, a.group.share, a.batch));
+    p99.map_or(0, TimeSpan::as_nanos)
 }
 
 #[cfg(test)]
@@ -234,7 +242,7 @@ mod tests {
     use super::*;
     use apportion_domain::{
         Dropping, Edge, Generation, PipelineDraft, Profile, ProfileRow, Route, Routing, RoutingEntry, RoutingTable,
-        ServingPolicy, Share, Task, TaskIndex, TaskKind, Variant,
+        ServingPolicy, Share, TaskIndex,
     };
 
     fn variant(name: &str, latency_ms: f64) -> Variant {

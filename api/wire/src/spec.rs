@@ -173,7 +173,8 @@ record! {
     pub struct TaskSpec {
         /// Unique in its pipeline.
         pub name: String => required,
-        /// How queries run: in batches (`batch`, default) or in slots (`continuous`).
+        /// How queries run: in batches (`batch`, default), or each in a slot (`continuous`). Then the batch size is the
+        /// number of slots.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub kind: Option<String> => optional.words(TaskKind::NAMES),
         /// The children that a query visits: `all` (default), or `one_of`, drawn by the ratios of the edges.

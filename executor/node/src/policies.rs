@@ -50,15 +50,20 @@ impl LayoutGroup {
 }
 
 impl LayoutPipeline {
-    /// Queue, batcher and dropper of one replica of a group.
+    /// Queue, batcher, dropper and servers of one replica of a group.
     #[must_use]
     pub fn station(&self, group: &LayoutGroup) -> Station<QueryHandle> {
         let dropping = self.serving.dropping;
         let is_last = self.tasks[group.task].children.is_empty();
         let reserve = self.outline().reserves()[group.task];
-        let batcher = Batcher::of(self.serving.batching, group.batch as u32, reserve);
-        let service = (1..=group.batch).map(|size| TimeSpan::from_nanos(group.latency_ns(size))).collect();
-        let station = Station::new(1, batcher, Dropper::of(dropping, is_last), QUEUE_LEN_MAX).with_service(service);
+        let (servers, batcher, service) = if self.tasks[group.task].is_continuous {
+            // Each slot is a server that runs one query at a time.
+            (group.batch as u32, Batcher::AtStart { batch_max: 1 }, vec![group.execution()])
+        } else {
+            let service = (1..=group.batch).map(|size| TimeSpan::from_nanos(group.latency_ns(size))).collect();
+            (1, Batcher::of(self.serving.batching, group.batch as u32, reserve), service)
+        };
+        let station = Station::new(servers, batcher, Dropper::of(dropping, is_last), QUEUE_LEN_MAX).with_service(service);
         let station = station.with_kinds(|query: &QueryHandle| query.kind);
         let station = if StatePlanner::needs_measurements(dropping) { station.monitored() } else { station };
         if StatePlanner::sorts(dropping) { station.by_remaining_time() } else { station }

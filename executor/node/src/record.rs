@@ -145,13 +145,15 @@ fn put_replica_event(out: &mut MessageWriter, event: &ReplicaEvent) {
             out.open.put_u8(1);
             put_text(out, why);
         }
-        ReplicaEvent::BatchEnded(Ok(outputs), took) => {
+        ReplicaEvent::BatchEnded { server, result: Ok(outputs), took } => {
             out.open.put_u8(2);
+            out.open.put_u64(u64::from(*server));
             out.open.put_u64(took.as_nanos() as u64);
             put_tensors(out, outputs);
         }
-        ReplicaEvent::BatchEnded(Err(fault), took) => {
+        ReplicaEvent::BatchEnded { server, result: Err(fault), took } => {
             out.open.put_u8(if fault.is_of_batch { 3 } else { 4 });
+            out.open.put_u64(u64::from(*server));
             out.open.put_u64(took.as_nanos() as u64);
             put_text(out, &fault.why);
         }
@@ -196,9 +198,11 @@ fn read_replica_event(from: &mut Bytes) -> Result<ReplicaEvent, FrameError> {
         0 => ReplicaEvent::Ready,
         1 => ReplicaEvent::Failed(text(from)?),
         kind @ 2..=4 => {
+            let server = u32::try_from(u64(from)?).map_err(|_| FrameError::Field("server"))?;
             let took = Duration::from_nanos(u64(from)?);
             let fault = |why| BatchFault { why, is_of_batch: kind == 3 };
-            ReplicaEvent::BatchEnded(if kind == 2 { Ok(tensors(from)?) } else { Err(fault(text(from)?)) }, took)
+            let result = if kind == 2 { Ok(tensors(from)?) } else { Err(fault(text(from)?)) };
+            ReplicaEvent::BatchEnded { server, result, took }
         }
         _ => return Err(FrameError::Field("replica event")),
     })
@@ -227,10 +231,12 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(*replica);
                 put_text(&mut out, digest);
             }
-            Action::Run { replica, inputs, expected } => {
+            Action::Run { replica, server, inputs, expected, slot_p99 } => {
                 out.open.put_u8(3);
                 out.open.put_u64(*replica);
+                out.open.put_u64(u64::from(*server));
                 out.open.put_u64(expected.as_nanos() as u64);
+                out.open.put_u64(slot_p99.map_or(u64::MAX, |p99| p99.as_nanos() as u64));
                 put_tensors(&mut out, inputs);
             }
             Action::Prefetch(files) => {

@@ -10,8 +10,15 @@ pub enum ReplicaEvent {
     Ready,
     /// The replica could not be loaded, or its thread died; the text says why.
     Failed(String),
-    /// A batch has ended: its outputs or the reason why there are none, and the time that it took.
-    BatchEnded(Result<Vec<Tensor>, BatchFault>, Duration),
+    /// A batch has ended.
+    BatchEnded {
+        /// The server of the replica's station that ran it: 0, or a slot of a continuous task.
+        server: u32,
+        /// Its outputs, or the reason why there are none.
+        result: Result<Vec<Tensor>, BatchFault>,
+        /// The time that it took.
+        took: Duration,
+    },
 }
 
 /// Why a batch has no outputs.

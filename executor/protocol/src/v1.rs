@@ -692,7 +692,7 @@ pub struct TaskTarget {
     /// a row goes to one of the children: the one that the output `child` names, else by ratio
     #[prost(bool, tag = "4")]
     pub one_of: bool,
-    /// in slots, each query for its own time; an agent that knows no such tasks would batch them
+    /// in slots, each query for its own time; an agent before another server refuses it
     #[prost(bool, tag = "5")]
     pub continuous: bool,
     /// from the inputs above to those of a variant; an agent that knows none fails its batches
@@ -986,6 +986,9 @@ pub struct GroupTarget {
     /// what runs the model file; empty: onnx
     #[prost(string, tag = "16")]
     pub runtime: ::prost::alloc::string::String,
+    /// of a continuous task: 99th percentile of a query's time with all slots taken; 0: not known
+    #[prost(uint64, tag = "17")]
+    pub slot_p99_ns: u64,
 }
 /// How many children a query of the group makes at one task, with probabilities that sum to 1.
 #[derive(Clone, PartialEq, ::prost::Message)]

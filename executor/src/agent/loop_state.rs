@@ -6,7 +6,7 @@ use super::measurer::Measurer;
 use crate::alarm::Alarm;
 use crate::peers::PeerLinks;
 use crate::record::Recorder;
-use crate::slot::Slot;
+use crate::slot::{Slot, SlotTimes};
 use crate::wake_lock::WakeLock;
 use apportion_node::greeting::ReceivedKeys;
 use apportion_node::node::Node;
@@ -33,6 +33,8 @@ pub(super) struct Loop {
     /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
     pub(super) loadings: HashMap<u64, u64>,
     pub(super) load_times: LoadTimes,
+    /// Draws the times of queries in slots.
+    pub(super) slot_times: SlotTimes,
     pub(super) measurer: Measurer,
     /// When the times of hops were reported last.
     pub(super) hops_reported: Option<Instant>,

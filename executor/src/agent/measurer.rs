@@ -201,7 +201,7 @@ fn variant_of(order: &v1::Measure) -> Result<OrderedVariant, OrderError> {
     let group = order.group.clone().ok_or(OrderError::Missing("variant"))?;
     let pipeline = v1::PipelineTarget {
         name: task.name.clone(),
-        tasks: vec![v1::TaskTarget { one_of: false, continuous: false, ..task }],
+        tasks: vec![v1::TaskTarget { one_of: false, ..task }],
         groups: vec![v1::GroupTarget { group: 0, task: 0, fanout: Vec::new(), ..group }],
         ..Default::default()
     };

@@ -15,11 +15,11 @@ use crate::devices::Devices;
 use crate::peers::{LinkKeys, LinkProtection, PeerLinks, SendError};
 use crate::record::Recorder;
 use crate::refused::ReachedLimit;
-use crate::slot::BatchRun;
+use crate::slot::{BatchRun, GivenBatch, SlotTimes};
 use crate::wake_lock::{KERNEL_FILE, WakeLock};
 use apportion_domain::Fence;
 use apportion_node::greeting::{LinkKeyring, ReceivedKeys, without_link_keys};
-use apportion_node::layout::lay_out;
+use apportion_node::layout::{Layout, LayoutError, lay_out};
 use apportion_node::node::counts::ReportCounts;
 use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
 use apportion_node::replica_event::ReplicaEvent;
@@ -96,6 +96,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         slots: HashMap::new(),
         loadings: HashMap::new(),
         load_times: LoadTimes::default(),
+        slot_times: SlotTimes::of_seed(first_request),
         hops_reported: None,
         is_more: false,
         agent,
@@ -307,8 +308,17 @@ impl Loop {
         self.apply_target(target);
     }
 
+    /// What a target means for this agent. Another server forms its own batches, so it has no slots.
+    fn lay_out(&self, target: &v1::Target) -> Result<Layout, LayoutError> {
+        let layout = lay_out(target)?;
+        if self.options.loader.kind() == BackendKind::Remote {
+            layout.refuse_continuous()?;
+        }
+        Ok(layout)
+    }
+
     fn apply_target(&mut self, target: v1::Target) {
-        match lay_out(&target) {
+        match self.lay_out(&target) {
             Ok(layout) => {
                 tracing::info!(fence = ?target.fence, pipelines = layout.pipelines.len(), "obeying a target");
                 if let Some(number) = self.welcomed.filter(|number| *number != self.agent) {
@@ -376,10 +386,12 @@ impl Loop {
             match action {
                 Action::Send { agent, message } => self.send(agent, message),
                 Action::Load { replica, digest } => self.fetch(replica, digest),
-                Action::Run { replica, inputs, expected } => {
+                Action::Run { replica, server, inputs, expected, slot_p99 } => {
                     let is_held = self.options.pace || self.options.loader.kind() == BackendKind::Emulated;
+                    let expected = slot_p99.map_or(expected, |p99| self.slot_times.draw(expected, p99));
                     let hold = if is_held { expected.mul_f64(self.options.slowness) } else { Duration::ZERO };
-                    let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(inputs, expected, hold));
+                    let batch = GivenBatch { server, inputs, expected, hold };
+                    let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(batch));
                     let happened = match ran {
                         Some(BatchRun::Later) => continue,
                         Some(BatchRun::Now(happened)) => happened,

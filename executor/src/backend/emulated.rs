@@ -167,6 +167,7 @@ mod tests {
             children: Vec::new(),
             delays: Vec::new(),
             one_of: false,
+            is_continuous: false,
             glue: Default::default(),
         };
         let group = LayoutGroup {
@@ -184,6 +185,7 @@ mod tests {
             fanout: Vec::new(),
             is_offered: false,
             load_ns: 0,
+            slot_p99_ns: 0,
         };
         ReplicaVariant { file: None, task, group, device: 0 }
     }

@@ -98,4 +98,41 @@ pub trait Backend: Send {
     /// [`BackendError::Input`] if the batch does not fit, [`BackendError::Run`] if the runtime fails,
     /// [`BackendError::Away`] if it cannot be reached.
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError>;
+
+    /// Its steps, if it makes its answers step by step.
+    fn stepping(&mut self) -> Option<&mut dyn Stepping> {
+        None
+    }
+}
+
+/// A query that is between two steps.
+#[derive(Debug)]
+pub struct SteppedQuery {
+    /// Its slot.
+    pub slot: u32,
+    /// Its inputs and its state, one row of each.
+    pub tensors: Vec<Tensor>,
+    /// The steps that it has made.
+    pub steps: u32,
+}
+
+/// A query that has made its last step.
+#[derive(Debug)]
+pub struct EndedQuery {
+    /// Its slot.
+    pub slot: u32,
+    /// Its outputs, one row of each, or why it has none.
+    pub result: Result<Vec<Tensor>, BackendError>,
+}
+
+/// A variant whose queries join and leave between two steps.
+pub trait Stepping {
+    /// A query that has made no step, with one row of each input.
+    ///
+    /// # Errors
+    /// [`BackendError::Input`] if its inputs do not fit.
+    fn begin(&self, slot: u32, inputs: &[Tensor]) -> Result<SteppedQuery, BackendError>;
+
+    /// Runs one step of all these queries. Takes out and returns those that have ended.
+    fn step(&mut self, running: &mut Vec<SteppedQuery>) -> Vec<EndedQuery>;
 }

@@ -3,7 +3,7 @@
 use super::interface::{Backend, BackendError, ReplicaVariant};
 use super::{
     EmulatedBackend, ExecutionSettings, GluedBackend, OnnxBackend, Provider, PythonBackend, PythonSettings, RemoteBackend,
-    RemoteVariantError,
+    RemoteVariantError, SteppedBackend,
 };
 use crate::causes::describe;
 use apportion_domain::VariantRuntime;
@@ -91,12 +91,16 @@ impl BackendLoader {
         }
     }
 
-    /// Loads a variant, with the transforms of its task around it.
+    /// Loads a variant, with the transforms of its task around it. That of a continuous task runs step by step.
     ///
     /// # Errors
     /// [`BackendError::Variant`], and its cause.
     pub fn load(&self, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
-        let loaded = self.load_alone(wanted).and_then(|variant| self.with_transforms(variant, &wanted.task));
+        let is_stepped = wanted.task.is_continuous && self.kind() != BackendKind::Emulated;
+        let loaded = match is_stepped {
+            true => self.load_alone(wanted).and_then(|variant| stepped(variant, wanted)),
+            false => self.load_alone(wanted).and_then(|variant| self.with_transforms(variant, &wanted.task)),
+        };
         let (variant, task) = (wanted.group.variant.clone(), wanted.task.name.clone());
         loaded.map_err(|source| BackendError::Variant { variant, task, source: Box::new(source) })
     }
@@ -139,4 +143,16 @@ impl BackendLoader {
         };
         glued.map_err(refused).map(|b| Box::new(b) as _)
     }
+}
+
+/// A variant of a continuous task.
+fn stepped(variant: Box<dyn Backend>, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
+    let refused = |detail: String| BackendError::Load { file: "its model of a continuous task".to_owned(), detail };
+    if wanted.group.runtime == VariantRuntime::Python {
+        return Err(refused("a stage in Python runs whole batches: expected an ONNX file".to_owned()));
+    }
+    if !wanted.task.glue.is_empty() {
+        return Err(refused("transforms run on whole batches: expected none at this task and its edges".to_owned()));
+    }
+    SteppedBackend::new(variant).map_err(|error| refused(error.to_string())).map(|b| Box::new(b) as _)
 }

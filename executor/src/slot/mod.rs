@@ -2,32 +2,32 @@
 //!
 //! A thread of its own loads the variant and runs the batches one after the other. A batch that is shorter than waking
 //! this thread runs at once on the caller's thread.
+//!
+//! The slots of a continuous task run side by side: each emulated query for its own time, and the queries of a model with
+//! state step by step.
+
+mod given;
+mod side_by_side;
+mod steps;
+mod times;
+
+pub use given::{GivenBatch, QUICK_MAX, wait_until};
+pub use times::SlotTimes;
 
 use crate::backend::{Backend, BackendError, BackendKind, BackendLoader, ReplicaVariant};
 use crate::causes::describe;
 use crate::parts::contained;
 use apportion_domain::VariantRuntime;
-use apportion_node::replica_event::{BatchFault, ReplicaEvent};
+use apportion_node::replica_event::ReplicaEvent;
 use apportion_node::tensor::{Tensor, zero_row};
+use given::{Batch, run_backend};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-/// Longest batch, by its profile, that runs on the caller's thread. Handing it to the replica's thread and back would take
-/// longer.
-pub const QUICK_MAX: Duration = Duration::from_micros(20);
-/// How late the system's sleep ends.
-const SLEEP_LATE: Duration = Duration::from_micros(60);
 /// A batch that takes this long was not quick.
 const SLOW_MIN: Duration = Duration::from_millis(1);
 /// After this many batches in a row that were not quick, the profile is wrong: all batches go to the replica's thread.
 const SLOW_RUNS_MAX: u32 = 3;
-
-struct Batch {
-    inputs: Vec<Tensor>,
-    /// When it was started. From then on the device is held for at least `hold`.
-    begun: Instant,
-    hold: Duration,
-}
 
 /// Where a batch runs.
 #[derive(Debug)]
@@ -65,24 +65,26 @@ impl Slot {
         let loaded = Loaded::default();
         // The answer of another server or process is never quick, whatever the profile says.
         let is_elsewhere = loader.kind() == BackendKind::Remote || wanted.group.runtime == VariantRuntime::Python;
-        let slow_runs = if is_elsewhere { SLOW_RUNS_MAX } else { 0 };
+        // The caller's thread cannot run several slots.
+        let slow_runs = if is_elsewhere || wanted.task.is_continuous { SLOW_RUNS_MAX } else { 0 };
         let of_thread = loaded.clone();
         std::thread::Builder::new().name(name).spawn(move || serve(&wanted, &loader, &of_thread, &inbox, &report))?;
         Ok(Slot { loaded, batches, slow_runs })
     }
 
-    /// Runs a batch that should take `expected`; the device is held for at least `hold`. None if the thread is gone.
-    pub fn run(&mut self, inputs: Vec<Tensor>, expected: Duration, hold: Duration) -> Option<BatchRun> {
-        if expected <= QUICK_MAX
+    /// Runs a batch. None if the thread is gone.
+    pub fn run(&mut self, given: GivenBatch) -> Option<BatchRun> {
+        let batch = Batch { begun: Instant::now(), given };
+        if batch.given.expected <= QUICK_MAX
             && self.slow_runs < SLOW_RUNS_MAX
             && let Some(backend) = self.loaded.get()
         {
-            let happened = run(backend, &Batch { inputs, begun: Instant::now(), hold });
-            let was_slow = matches!(&happened, ReplicaEvent::BatchEnded(_, took) if *took >= SLOW_MIN);
+            let happened = run(backend, &batch);
+            let was_slow = matches!(&happened, ReplicaEvent::BatchEnded { took, .. } if *took >= SLOW_MIN);
             self.slow_runs = if was_slow { self.slow_runs + 1 } else { 0 };
             return Some(BatchRun::Now(happened));
         }
-        self.batches.send(Batch { inputs, begun: Instant::now(), hold }).is_ok().then_some(BatchRun::Later)
+        self.batches.send(batch).is_ok().then_some(BatchRun::Later)
     }
 }
 
@@ -99,41 +101,36 @@ fn serve(
         Err(panic) => return report(ReplicaEvent::Failed(format!("the backend panicked while it was loaded: {panic}"))),
     };
     let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
-    let warm = contained(|| backend.run(&zeros));
+    let warm = contained(|| warm_up(&mut *backend, &zeros));
     if let Err(error) = warm.unwrap_or_else(|panic| Err(BackendError::Run(format!("the backend panicked: {panic}")))) {
         // Zeros need not be a valid input; a variant that cannot run at all shows it at its first batch.
         tracing::warn!(variant = wanted.group.variant, %error, "the warm-up batch failed");
     }
     let backend = loaded.get_or_init(|| Mutex::new(backend));
     report(ReplicaEvent::Ready);
+    if wanted.task.is_continuous {
+        let is_stepped = backend.lock().unwrap_or_else(PoisonError::into_inner).stepping().is_some();
+        return if is_stepped { steps::serve(backend, inbox, report) } else { side_by_side::serve(backend, inbox, report) };
+    }
     while let Ok(batch) = inbox.recv() {
         report(run(backend, &batch));
     }
 }
 
+/// Runs a row of zeros; of a model with state one step, because zeros need not have an end.
+fn warm_up(backend: &mut dyn Backend, zeros: &[Tensor]) -> Result<(), BackendError> {
+    let Some(steps) = backend.stepping() else { return backend.run(zeros).map(drop) };
+    let mut running = vec![steps.begin(0, zeros)?];
+    steps.step(&mut running).into_iter().try_for_each(|end| end.result.map(drop))
+}
+
 /// Runs a batch here and now. A held device is an emulated one. It is busy from the moment at which the batch was started.
 /// Counted from the moment at which this thread woke, each batch would take longer than its profile.
 fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> ReplicaEvent {
-    let start = if batch.hold.is_zero() { Instant::now() } else { batch.begun };
-    let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
-    let result = match contained(|| backend.run(&batch.inputs)) {
-        Ok(result) => result.map_err(|e| BatchFault { why: e.to_string(), is_of_batch: e.is_of_batch() }),
-        Err(panic) => Err(BatchFault::of_batch(format!("the backend panicked: {panic}"))),
-    };
-    wait_until(start + batch.hold);
-    ReplicaEvent::BatchEnded(result, start.elapsed())
-}
-
-/// Waits until a moment. The system's sleep is late by about 60 us: that much of it is not slept.
-pub fn wait_until(moment: Instant) {
-    let left = || moment.saturating_duration_since(Instant::now());
-    let slept = left().saturating_sub(SLEEP_LATE);
-    if slept > QUICK_MAX {
-        std::thread::sleep(slept);
-    }
-    while !left().is_zero() {
-        std::hint::spin_loop();
-    }
+    let start = if batch.given.hold.is_zero() { Instant::now() } else { batch.begun };
+    let result = run_backend(backend, &batch.given.inputs);
+    wait_until(start + batch.given.hold);
+    ReplicaEvent::BatchEnded { server: batch.given.server, result, took: start.elapsed() }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 use super::*;
-use crate::backend::{BackendError, Signature};
-use apportion_node::layout::{LayoutPipeline, lay_out};
+use crate::backend::{BackendError, DONE, Signature};
+use apportion_node::layout::{LayoutPipeline, LayoutTask, lay_out};
+use apportion_node::tensor::{Datatype, TensorSignature};
 use apportion_protocol::v1;
 use std::sync::mpsc::Receiver;
 use std::thread::ThreadId;
@@ -62,6 +63,10 @@ fn slot(takes: Duration) -> (Slot, Receiver<ThreadId>, Receiver<ReplicaEvent>) {
     (slot, ran_in, reported)
 }
 
+fn given(expected: Duration, hold: Duration) -> GivenBatch {
+    GivenBatch { server: 0, inputs: Vec::new(), expected, hold }
+}
+
 fn is_later(ran: Option<BatchRun>) -> bool {
     matches!(ran, Some(BatchRun::Later))
 }
@@ -72,10 +77,13 @@ fn only_quick_batches_run_on_the_callers_thread() {
     let here = std::thread::current().id();
     for (expected, is_here) in [(Duration::ZERO, true), (QUICK_MAX, true), (QUICK_MAX * 2, false), (QUICK_MAX, true)] {
         let hold = Duration::from_micros(5);
-        match slot.run(Vec::new(), expected, hold).expect("it runs") {
-            BatchRun::Now(ReplicaEvent::BatchEnded(Ok(_), took)) => assert!(is_here && took >= hold, "{expected:?}"),
+        match slot.run(given(expected, hold)).expect("it runs") {
+            BatchRun::Now(ReplicaEvent::BatchEnded { result: Ok(_), took, .. }) => {
+                assert!(is_here && took >= hold, "{expected:?}")
+            }
             BatchRun::Later => {
-                let is_held = matches!(reported.recv(), Ok(ReplicaEvent::BatchEnded(Ok(_), took)) if took >= hold);
+                let is_held =
+                    matches!(reported.recv(), Ok(ReplicaEvent::BatchEnded { result: Ok(_), took, .. }) if took >= hold);
                 assert!(!is_here && is_held, "{expected:?}");
             }
             BatchRun::Now(other) => panic!("{other:?}"),
@@ -91,8 +99,8 @@ fn a_held_device_is_busy_from_its_batchs_start() {
     let (mut slot, _ran_in, reported) = slot(Duration::ZERO);
     for hold in [2, 5].map(Duration::from_millis) {
         let begun = Instant::now();
-        assert!(is_later(slot.run(Vec::new(), QUICK_MAX * 2, hold)));
-        let Ok(ReplicaEvent::BatchEnded(Ok(_), took)) = reported.recv() else { panic!("no batch") };
+        assert!(is_later(slot.run(given(QUICK_MAX * 2, hold))));
+        let Ok(ReplicaEvent::BatchEnded { result: Ok(_), took, .. }) = reported.recv() else { panic!("no batch") };
         assert!(begun.elapsed() >= took && took >= hold, "{took:?} of {hold:?}");
     }
 }
@@ -101,8 +109,113 @@ fn a_held_device_is_busy_from_its_batchs_start() {
 fn a_wrong_profile_is_believed_a_few_times_only() {
     let (mut slot, ran_in, reported) = slot(SLOW_MIN);
     let later: Vec<bool> =
-        (0..SLOW_RUNS_MAX + 2).map(|_| is_later(slot.run(Vec::new(), Duration::ZERO, Duration::ZERO))).collect();
+        (0..SLOW_RUNS_MAX + 2).map(|_| is_later(slot.run(given(Duration::ZERO, Duration::ZERO)))).collect();
     assert_eq!(later, [vec![false; SLOW_RUNS_MAX as usize], vec![true; 2]].concat());
     assert_eq!(reported.iter().take(2).count(), 2);
     assert_eq!(ran_in.iter().take(later.len()).filter(|thread| *thread != std::thread::current().id()).count(), 2);
+}
+
+/// A slot of a continuous task that reports, ready and warm.
+fn continuous(inputs: Vec<TensorSignature>, loader: BackendLoader) -> (Slot, Receiver<ReplicaEvent>) {
+    let of = pipeline();
+    let task = LayoutTask { is_continuous: true, inputs, ..of.tasks[0].clone() };
+    let wanted = ReplicaVariant { file: Some("none".into()), task, group: of.groups[&1].clone(), device: 0 };
+    let (reports, reported) = mpsc::channel();
+    let report = move |happened| reports.send(happened).expect("the test listens");
+    let slot = Slot::start("continuous".into(), wanted, loader, report).expect("a thread");
+    assert!(matches!(reported.recv(), Ok(ReplicaEvent::Ready)));
+    (slot, reported)
+}
+
+fn number(value: u8) -> Vec<Tensor> {
+    vec![Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![1], data: vec![value].into() }]
+}
+
+#[test]
+fn queries_in_slots_leave_when_their_own_time_is_over() {
+    let input = TensorSignature { name: "x".into(), datatype: Datatype::Uint8, shape: vec![-1] };
+    let (mut slot, reported) = continuous(vec![input], BackendLoader::Emulated);
+    let holds = [200, 5, 100].map(Duration::from_millis);
+    for (server, hold) in (0..).zip(holds) {
+        // However quick it is: other slots would wait for the caller's thread.
+        let batch = GivenBatch { server, inputs: number(0), ..given(Duration::ZERO, hold) };
+        assert!(is_later(slot.run(batch)));
+    }
+    let left: Vec<u32> = (0..holds.len())
+        .map(|_| match reported.recv() {
+            Ok(ReplicaEvent::BatchEnded { server, result: Ok(_), took }) if took >= holds[server as usize] => server,
+            other => panic!("{other:?}"),
+        })
+        .collect();
+    assert_eq!(left, [1, 2, 0]);
+}
+
+/// Counts the steps of each query, whose input says how many it makes.
+struct Decoder(Signature);
+
+impl Backend for Decoder {
+    fn signature(&self) -> &Signature {
+        &self.0
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+        let counted: Vec<u8> = inputs[1].data.iter().map(|steps| steps + 1).collect();
+        let done: Vec<u8> = counted.iter().zip(&inputs[0].data).map(|(steps, wanted)| u8::from(steps >= wanted)).collect();
+        let tensor = |name: &str, datatype, data: &[u8]| Tensor {
+            name: name.into(),
+            datatype,
+            shape: vec![data.len()],
+            data: data.to_vec().into(),
+        };
+        let made = |name: &str| tensor(name, Datatype::Uint8, &counted);
+        Ok(vec![made("y"), made("present.steps"), tensor(DONE, Datatype::Bool, &done)])
+    }
+}
+
+fn decoder() -> BackendLoader {
+    let spec = |name: &str, datatype| TensorSignature { name: name.into(), datatype, shape: vec![-1] };
+    let inputs = vec![spec("x", Datatype::Uint8), spec("past.steps", Datatype::Uint8)];
+    let made = ["y", "present.steps"].map(|name| spec(name, Datatype::Uint8));
+    let outputs = made.into_iter().chain([spec(DONE, Datatype::Bool)]).collect();
+    let signature = Signature { inputs, outputs };
+    BackendLoader::files(move |_| Ok(Box::new(Decoder(signature.clone()))))
+}
+
+#[test]
+fn queries_of_a_stepped_model_leave_after_their_own_steps() {
+    let (mut slot, reported) = continuous(Vec::new(), decoder());
+    let wanted_steps = [200_u8, 3, 90];
+    for (server, steps) in (0..).zip(wanted_steps) {
+        let batch = GivenBatch { server, inputs: number(steps), ..given(Duration::ZERO, Duration::ZERO) };
+        assert!(is_later(slot.run(batch)));
+    }
+    // An input that does not fit fails its query alone.
+    assert!(is_later(slot.run(GivenBatch { server: 3, ..given(Duration::ZERO, Duration::ZERO) })));
+    for _ in 0..=wanted_steps.len() {
+        let Ok(ReplicaEvent::BatchEnded { server, result, .. }) = reported.recv() else { panic!("no end") };
+        match (wanted_steps.get(server as usize), result) {
+            (Some(steps), Ok(outputs)) => assert_eq!(outputs[0].data[..], [*steps]),
+            (None, Err(fault)) => assert!(fault.why.contains("input x is missing"), "{fault:?}"),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn a_continuous_task_needs_a_model_with_state() {
+    let of = pipeline();
+    let task = LayoutTask { is_continuous: true, ..of.tasks[0].clone() };
+    let wanted = |group| ReplicaVariant { file: Some("none".into()), task: task.clone(), group, device: 0 };
+    let group = || of.groups[&1].clone();
+    let refused = |loader: BackendLoader, group| describe(&loader.load(&wanted(group)).err().expect("a refusal"));
+    let (threads, _ran_in) = mpsc::channel();
+    let plain = BackendLoader::files(move |_| {
+        let signature = Signature { inputs: Vec::new(), outputs: Vec::new() };
+        Ok(Box::new(Telling { signature, threads: threads.clone(), takes: Duration::ZERO }))
+    });
+    let why = refused(plain, group());
+    assert!(why.contains("it has no state: expected an input past.NAME"), "{why}");
+    let python = apportion_node::layout::LayoutGroup { runtime: VariantRuntime::Python, ..group() };
+    let why = refused(decoder(), python);
+    assert!(why.contains("a stage in Python runs whole batches: expected an ONNX file"), "{why}");
 }

@@ -105,6 +105,34 @@ async fn a_server_without_the_variant_is_refused_with_a_reason() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slots_need_an_emulated_profile_or_a_model_with_state() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let slots = |agent: &Agent| {
+        let mut target = single("sum", &agent.data, 1_000_000);
+        target.pipelines[0].tasks[0].continuous = true;
+        target
+    };
+    let remote = BackendLoader::Remote("http://127.0.0.1:1".into());
+    for (name, loader, said) in [("remote", Some(remote), "kind continuous"), ("files", None, "it has no state")] {
+        let control = Control::start(&["sum"]).await;
+        let agent = match loader {
+            Some(loader) => Agent::start_with(name, &control.url, TOKEN, folder.path(), loader),
+            None => Agent::start(name, &control.url, folder.path()),
+        };
+        control.send(slots(&agent));
+        let error = || control.heard(name).acks.last().map(|a| a.error.clone()).filter(|e| !e.is_empty());
+        let error = crate::support::until("it is refused", error).await;
+        assert!(error.contains(said), "{name}: {error}: expected {said}");
+    }
+    let control = Control::start(&[]).await;
+    let agent = Agent::start_with("slots", &control.url, TOKEN, folder.path(), BackendLoader::Emulated);
+    control.send(slots(&agent));
+    agent.ready("sum").await;
+    let (status, answer) = agent.post("sum", &body()).await;
+    assert_eq!((status, output(&answer, "s")), (200, (&json!([2]), &json!([0.0, 0.0]))), "{answer}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_gateway_tells_its_tensors_and_statistics() {
     let folder = tempfile::tempdir().expect("a folder");
     let (_control, agent) = serving(folder.path(), "sum", BackendLoader::Emulated, 1_000_000).await;

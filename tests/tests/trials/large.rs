@@ -7,6 +7,7 @@
 use apportion_tests::cluster::{Backend, Cluster};
 use apportion_tests::digits::{Variant, inputs, model, pipeline, profile};
 use apportion_tests::load::{Ended, Ingresses, Load, Sent, summary};
+use apportion_tests::onnx::{field, whole};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
@@ -23,33 +24,13 @@ fn model_bytes() -> usize {
     mib * 1024 * 1024
 }
 
-/// A field of a protobuf message: its number, and its value with the length before it.
-fn field(number: u8, value: &[u8]) -> Vec<u8> {
-    let mut bytes = vec![number << 3 | 2];
-    let mut length = value.len();
-    while length >= 0x80 {
-        bytes.push(length as u8 | 0x80);
-        length >>= 7;
-    }
-    bytes.push(length as u8);
-    bytes.extend_from_slice(value);
-    bytes
-}
-
 /// `base` with one more weight, of `bytes` bytes that no other `number` has. (Messages of protobuf that are written one
 /// after the other are read as one: ModelProto.graph.initializer gets one element more.)
 fn enlarged(base: &[u8], bytes: usize, number: usize) -> Vec<u8> {
     let elements = bytes / 4;
-    let mut dims = vec![1 << 3];
-    let mut rest = elements;
-    while rest >= 0x80 {
-        dims.push(rest as u8 | 0x80);
-        rest >>= 7;
-    }
-    dims.push(rest as u8);
     let weights: Vec<u8> = (0..elements).flat_map(|at| ((at % 1_000 + number) as f32).to_le_bytes()).collect();
     // TensorProto: dims, data_type FLOAT, name, raw_data.
-    let tensor = [dims, vec![2 << 3, 1], field(8, b"weight"), field(9, &weights)].concat();
+    let tensor = [whole(1, elements), whole(2, 1), field(8, b"weight"), field(9, &weights)].concat();
     [base, &field(7, &field(5, &tensor))].concat()
 }
 

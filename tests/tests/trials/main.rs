@@ -12,6 +12,7 @@ mod outlive;
 mod overload;
 mod pauses;
 mod processes;
+mod rag;
 mod step;
 mod week;
 

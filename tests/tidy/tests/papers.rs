@@ -57,7 +57,12 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("PARD", There, "adaptive priority", In("serving/src/station/dropper.rs", "PARD section 4.3")),
     ("PARD", There, "baselines and ablations", In("domain/src/serving.rs", "PardInstant")),
     ("PARD", There, "continuous tasks in the estimator", In("solver/estimator/src/change/replicas.rs", "ontinuous")),
-    ("PARD", NotYet, "continuous tasks in the agents", In("executor/node/src/layout/error.rs", "kind continuous")),
+    (
+        "PARD",
+        There,
+        "continuous tasks in the estimator and in the agents",
+        In("executor/src/backend/stepped.rs", "PARD section 7"),
+    ),
 ];
 
 fn read(path: &str) -> String {

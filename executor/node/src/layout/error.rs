@@ -38,10 +38,10 @@ pub enum PipelineError {
     /// The dropping policy looks at all paths, and there are too many.
     #[error("dropping {0}: {1}")]
     Paths(Dropping, TooManyPaths),
-    /// Agents do not serve continuous tasks.
+    /// Agents whose variants run on another server do not serve continuous tasks.
     #[error(
-        "task {0}: kind continuous: agents run queries in batches and have no slots of their own for each: \
-         expected kind batch"
+        "task {0}: kind continuous: this agent's variants run on another server, which forms its own batches: expected \
+         kind batch, or agents with --backend onnx or emulated"
     )]
     Continuous(String),
     /// A tensor has a datatype that agents do not know.

@@ -74,6 +74,7 @@ mod tests {
                 children,
                 delays,
                 one_of: false,
+                is_continuous: false,
                 glue: Default::default(),
             }
         };

@@ -91,10 +91,12 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_continuous_task_is_refused_by_name() {
+    fn a_continuous_task_is_refused_by_name_without_slots() {
         let mut target = chain();
+        lay_out(&target).expect("valid").refuse_continuous().expect("batches only");
         target.pipelines[0].tasks[1].continuous = true;
-        let refused = lay_out(&target).expect_err("agents have no slots").to_string();
+        let layout = lay_out(&target).expect("it can be emulated");
+        let refused = layout.refuse_continuous().expect_err("a backend without slots").to_string();
         assert!(refused.contains("pipeline p: task b: kind continuous"), "{refused}");
     }
 

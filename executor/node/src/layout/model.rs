@@ -109,6 +109,8 @@ pub struct LayoutTask {
     pub delays: Vec<LayoutEdge>,
     /// Whether a row goes to one of the children instead of to all.
     pub one_of: bool,
+    /// Whether queries run in slots, each for its own time, and not in batches.
+    pub is_continuous: bool,
     /// The transforms around its variants.
     pub glue: Arc<TaskGlue>,
 }
@@ -168,7 +170,7 @@ pub struct LayoutGroup {
     pub variant: String,
     /// Hardware type of its replicas' devices.
     pub hardware: String,
-    /// Largest batch.
+    /// Largest batch; of a continuous task, the slots of each replica.
     pub batch: usize,
     /// Accuracy, 0 to 1.
     pub accuracy: f64,
@@ -190,6 +192,8 @@ pub struct LayoutGroup {
     pub is_offered: bool,
     /// Time from the command to load one replica until it is ready, in nanoseconds; 0 if it is not known.
     pub load_ns: u64,
+    /// Of a continuous task: 99th percentile of a query's time with all slots taken, in nanoseconds; 0 if it is not known.
+    pub slot_p99_ns: u64,
 }
 
 impl LayoutGroup {

@@ -35,6 +35,22 @@ pub fn lay_out(target: &v1::Target) -> Result<Layout, LayoutError> {
     Ok(Layout { fence: Some(fence.into()), pipelines, agents, devices })
 }
 
+impl Layout {
+    /// Refuses continuous tasks, for an agent whose variants run on another server.
+    ///
+    /// # Errors
+    /// [`PipelineError::Continuous`], with the pipeline.
+    pub fn refuse_continuous(&self) -> Result<(), LayoutError> {
+        for (pipeline, of) in &self.pipelines {
+            if let Some(task) = of.tasks.iter().find(|task| task.is_continuous) {
+                let cause = PipelineError::Continuous(task.name.clone());
+                return Err(LayoutError::Pipeline { pipeline: pipeline.clone(), cause });
+            }
+        }
+        Ok(())
+    }
+}
+
 fn devices_of(peer: &v1::Peer) -> AgentDevices {
     let measured = peer.measured.iter().copied().collect();
     AgentDevices { hardware: peer.hardware.clone(), count: peer.devices, measured }
@@ -87,14 +103,11 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<LayoutPipeline, Pipelin
 fn tasks(from: &v1::PipelineTarget) -> Result<(Vec<LayoutTask>, usize), PipelineError> {
     let mut tasks = Vec::new();
     for task in &from.tasks {
-        if task.continuous {
-            return Err(PipelineError::Continuous(task.name.clone()));
-        }
         let inputs = specs(&task.name, &task.inputs)?;
         let outputs = specs(&task.name, &task.outputs)?;
-        let (name, one_of) = (task.name.clone(), task.one_of);
+        let (name, one_of, is_continuous) = (task.name.clone(), task.one_of, task.continuous);
         let (children, delays, glue) = Default::default();
-        tasks.push(LayoutTask { name, inputs, outputs, children, delays, one_of, glue });
+        tasks.push(LayoutTask { name, inputs, outputs, children, delays, one_of, is_continuous, glue });
     }
     let (mut makers, mut parents) = (vec![0; tasks.len()], vec![0; tasks.len()]);
     for edge in &from.edges {
@@ -158,6 +171,7 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Layou
             fanout,
             is_offered: g.offered,
             load_ns: g.load_ns,
+            slot_p99_ns: g.slot_p99_ns,
         };
         groups.insert(g.group, group);
     }

@@ -79,10 +79,15 @@ pub enum Action {
     Run {
         /// The replica's number.
         replica: u64,
+        /// The server of its station that runs the batch: 0, or a slot of a continuous task.
+        server: u32,
         /// The batch's inputs.
         inputs: Vec<Tensor>,
         /// The profile's time for it. An agent that paces holds the device so long.
         expected: Duration,
+        /// Of a query in a slot, which takes a time of its own around `expected`: the 99th percentile of such times, zero
+        /// if it is not known. None for a batch.
+        slot_p99: Option<Duration>,
     },
     /// Fetch the files with these digests: replicas that need them may come.
     Prefetch(Vec<String>),

@@ -3,7 +3,7 @@
 use super::routes::{PlannedRoutes, variant_named};
 use crate::error::SimulateError;
 use crate::random::RandomStream;
-use crate::state::durations::{ServiceTimes, TimeDistribution, TimeVariation, sigma};
+use crate::state::durations::{ServiceTimes, TimeVariation};
 use crate::state::fanout::{Fanout, threshold};
 use crate::state::group::{CompiledGroup, NO_BUDGET, OneOf, OutEdge};
 use crate::state::module_states::PipelineModules;
@@ -11,7 +11,7 @@ use crate::state::pipeline::PipelineState;
 use crate::state::query::SimulatedQuery;
 use apportion_domain::{
     Assignment, GroupName, Pipeline, PipelinePlan, Problem, Queueing, Route, RoutingPolicy, ServingPolicy, TaskIndex,
-    TaskKind, TimeSpan, Variant,
+    TaskKind, TimeDistribution, TimeSpan, Variant, lognormal_sigma,
 };
 use apportion_serving::batcher::Batcher;
 use apportion_serving::modules::StatePlannerSettings;
@@ -153,14 +153,16 @@ impl<'a> PipelineCompiler<'a> {
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
         let hardware = self.problem.hardware_named(&a.group.hardware)?;
         let profile = &self.pipeline.variant(task, variant).profile;
-        let sizes = if is_continuous { a.batch..=a.batch } else { 1..=a.batch };
-        let sigma = |size| {
+        let median_and_p99 = |size| {
             let p99 = profile.service_p99(hardware, a.group.share, size)?;
-            Some(sigma(profile.service(hardware, a.group.share, size)?, p99))
+            Some((profile.service(hardware, a.group.share, size)?, p99))
         };
-        let sigmas: Vec<f64> = sizes.map(sigma).collect::<Option<_>>()?;
-        let is_known = !is_continuous || sigmas.iter().any(|s| *s > 0.0);
-        Some(if is_known { TimeDistribution::Lognormal(sigmas) } else { TimeDistribution::Exponential })
+        if is_continuous {
+            return median_and_p99(a.batch).map(|(median, p99)| TimeDistribution::of_slot(median, p99));
+        }
+        let sigma = |size| median_and_p99(size).map(|(median, p99)| lognormal_sigma(median, p99));
+        let sigmas: Vec<f64> = (1..=a.batch).map(sigma).collect::<Option<_>>()?;
+        Some(TimeDistribution::Lognormal(sigmas))
     }
 
     /// Whether the replicas of a group share one queue.

@@ -1,10 +1,7 @@
 //! How long does a batch run? The profile's time, or a draw around it from the group's own stream.
 
 use crate::random::RandomStream;
-use apportion_domain::TimeSpan;
-
-/// The 99th percentile of the standard normal distribution.
-const NORMAL_P99: f64 = 2.326_347_874_040_841;
+use apportion_domain::{TimeDistribution, TimeSpan};
 
 /// Where the time of a batch comes from.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -15,22 +12,6 @@ pub enum ServiceTimes {
     /// Drawn for each batch, so that median and 99th percentile are the profile's: lognormal, as times that are products of
     /// many small causes are. Sizes without a 99th percentile take their median.
     P99Matched,
-}
-
-/// The distribution of times around the profile's.
-#[derive(Clone, Debug, PartialEq)]
-pub enum TimeDistribution {
-    /// Lognormal, with this standard deviation of the logarithm for a batch of `i + 1` queries.
-    Lognormal(Vec<f64>),
-    /// Exponential, the profile's time being the mean.
-    Exponential,
-}
-
-/// The standard deviation of the logarithm that gives this 99th percentile with this median.
-#[must_use]
-pub fn sigma(median: TimeSpan, p99: TimeSpan) -> f64 {
-    let ratio = p99.as_nanos() as f64 / median.as_nanos().max(1) as f64;
-    ratio.max(1.0).ln() / NORMAL_P99
 }
 
 /// A distribution, and the stream that its draws come from.

@@ -19,6 +19,15 @@ pub struct QueuedQuery {
     pub deadline: Moment,
 }
 
+/// Where a batch runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BatchPlace {
+    /// The replica's number.
+    pub replica: u64,
+    /// The server of its station: 0, or a slot of a continuous task.
+    pub server: u32,
+}
+
 /// A member that has left its batch.
 #[derive(Debug)]
 pub struct EndedMember {
@@ -66,9 +75,14 @@ impl LocalReplica {
         self.station.handle(now, StationInput::Cancel { query });
     }
 
-    /// The members of the batch that runs.
-    pub fn batch_members(&self) -> impl Iterator<Item = QueuedMember> {
-        self.station.batch(0).iter().map(|w| QueuedMember { key: w.query.key, arrived: w.arrived })
+    /// Whether a server of its station runs a batch.
+    pub fn is_running(&self, server: u32) -> bool {
+        (server as usize) < self.station.servers() && !self.station.is_idle(server)
+    }
+
+    /// The members of the batch that a server runs.
+    pub fn batch_members(&self, server: u32) -> impl Iterator<Item = QueuedMember> {
+        self.station.batch(server).iter().map(|w| QueuedMember { key: w.query.key, arrived: w.arrived })
     }
 
     /// Takes out a member of the batch that has ended.
@@ -77,8 +91,8 @@ impl LocalReplica {
         Some(EndedMember { work: self.works.remove(&member.key)?, behind: now.since(member.arrived + budget) })
     }
 
-    /// Replaces the station if it is of an earlier target and runs no batch. Returns the queries that wait on, in their
-    /// order; offline ones wait for a gap again.
+    /// Replaces the station if it is of an earlier target and none of its servers runs a batch. Returns the queries that
+    /// wait on, in their order; offline ones wait for a gap again.
     pub fn replace_stale_station(&mut self) -> Option<Vec<QueuedQuery>> {
         if !self.is_stale || self.station.running() > 0 {
             return None;

@@ -12,6 +12,7 @@ use apportion_serving::replica::{Station, StationInput};
 use apportion_serving::{StationView, Stride};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Where a replica is in its life.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -46,12 +47,12 @@ pub struct LocalReplica {
     pub state: ReplicaPhase,
     /// The target in force does not have it. It leaves when other replicas have taken over.
     pub retired: bool,
-    /// Its queue and its batch.
+    /// Its queue and what its servers run: one server for batches, or one for each slot of a continuous task.
     pub(crate) station: Station<QueryHandle>,
     /// The state of the other tasks that its station was told last.
     pub(crate) view: Option<StationView>,
-    /// When its last batch began.
-    pub(crate) begun_ns: u64,
+    /// When the last batch of each server of its station began.
+    begun_ns: Vec<u64>,
     /// Queries that wait or run, by the key of the station's handle.
     pub(crate) works: BTreeMap<u64, LocalQuery>,
     /// Offline queries of `works` that wait for a gap, by key.
@@ -89,7 +90,7 @@ impl LocalReplica {
             state: ReplicaPhase::Blocked,
             retired: false,
             view,
-            begun_ns: 0,
+            begun_ns: Vec::new(),
             works: BTreeMap::new(),
             offline: VecDeque::new(),
             wake_ns: None,
@@ -104,6 +105,7 @@ impl LocalReplica {
     /// Replaces its station by an empty one.
     pub(crate) fn renew_station(&mut self) {
         self.station = self.of.station(&self.group);
+        self.begun_ns = vec![0; self.station.servers()];
         self.single_run = None;
         self.is_stale = false;
         if let Some(view) = self.view {
@@ -133,6 +135,38 @@ impl LocalReplica {
         if let (Some(view), false) = (view, self.is_stale) {
             self.apply_view(now, view);
         }
+    }
+
+    /// Whether its queries run in batches and would run in slots in this form of its pipeline, or the reverse.
+    pub(crate) fn changes_kind(&self, of: &LayoutPipeline) -> bool {
+        let group = group_of(of, self.id).unwrap_or(self.group_id);
+        let is_continuous = of.groups.get(&group).map(|group| of.tasks[group.task].is_continuous);
+        is_continuous.is_some_and(|is_continuous| is_continuous != self.task().is_continuous)
+    }
+
+    /// A server of its station begins a batch.
+    pub(crate) fn begin_batch(&mut self, server: u32, now_ns: u64) {
+        self.begun_ns[server as usize] = now_ns;
+    }
+
+    /// When the last batch of a server of its station began.
+    pub(crate) fn begun_ns(&self, server: u32) -> u64 {
+        self.begun_ns[server as usize]
+    }
+
+    /// The profile's time of a batch of this size; of a query in a slot, with all slots taken.
+    pub(crate) fn expected_ns(&self, size: usize) -> u64 {
+        self.group.latency_ns(if self.task().is_continuous { self.group.batch } else { size })
+    }
+
+    /// The 99th percentile of its queries' times, if they run in slots; zero if it is not known.
+    pub(crate) fn slot_p99(&self) -> Option<Duration> {
+        self.task().is_continuous.then(|| Duration::from_nanos(self.group.slot_p99_ns))
+    }
+
+    /// The part of the replica's time that a batch took: its slots run side by side.
+    pub(crate) fn busy_ns(&self, took_ns: u64) -> u64 {
+        took_ns / (self.begun_ns.len() as u64).max(1)
     }
 
     /// Its task.
@@ -219,13 +253,15 @@ impl LocalReplica {
 
     /// A batch that failed, or a member of one, has ended.
     pub(crate) fn measure_failed(&mut self, took_ns: u64) {
-        self.meter.note_failed(took_ns);
+        let busy_ns = self.busy_ns(took_ns);
+        self.meter.note_failed(busy_ns);
     }
 
-    /// A batch has ended.
+    /// A batch has ended. The time of a query in a slot is its own, so it says nothing of the profile.
     pub(crate) fn measure_batch(&mut self, queries: usize, took_ns: u64, kind: BatchKind) {
-        let expected_ns = self.group.latency_ns(queries);
-        self.meter.note_batch(MeasuredBatch { queries: queries as u64, took_ns, expected_ns, kind });
+        let expected_ns = if self.task().is_continuous { 0 } else { self.group.latency_ns(queries) };
+        let (queries, took_ns) = (queries as u64, self.busy_ns(took_ns));
+        self.meter.note_batch(MeasuredBatch { queries, took_ns, expected_ns, kind });
     }
 
     /// The period of measurement is over. Whether it has begun to be disturbed, or has ceased.

@@ -232,14 +232,14 @@ impl World {
                 self.loaded.entry(agent).or_default().insert(replica);
                 self.put(self.load_ns, agent, NodeEvent::Replica { replica, event: ReplicaEvent::Ready });
             }
-            Action::Run { replica, inputs, expected } => {
+            Action::Run { replica, server, inputs, expected, .. } => {
                 let rows = inputs[0].rows();
                 self.batches.push(Started { begun_ns: self.now_ns, replica, size: rows });
                 let of = self.nodes[&agent].replicas().find(|r| r.id == replica).expect("it runs a batch");
                 let result = (self.fails)(&inputs).map_or_else(|| Ok((self.runs)(&of.task().name, &inputs)), Err);
                 assert!(inputs.iter().all(|t| concatenate(&[t]).is_some()));
                 let took = expected.mul_f64((self.slowness)(self.loaded[&agent].len()));
-                let event = ReplicaEvent::BatchEnded(result, took);
+                let event = ReplicaEvent::BatchEnded { server, result, took };
                 self.put(took.as_nanos() as u64, agent, NodeEvent::Replica { replica, event });
             }
             Action::Unload(replica) => {

@@ -2,7 +2,7 @@
 
 use super::members::inputs_of;
 use crate::node::event::Action;
-use crate::node::replicas::{BatchKind, EndedMember, LocalReplicas, QueuedMember};
+use crate::node::replicas::{BatchKind, BatchPlace, EndedMember, LocalReplicas, QueuedMember};
 use crate::node::site::Site;
 use crate::node::tallies::Tallies;
 use crate::node::work::LocalQuery;
@@ -42,8 +42,8 @@ pub struct EndedBatch {
 pub struct BatchRuns {
     /// Replicas whose station may start a batch.
     touched: BTreeSet<u64>,
-    /// Replicas whose batch cannot be run.
-    misfits: Vec<u64>,
+    /// Batches that cannot be run.
+    misfits: Vec<BatchPlace>,
 }
 
 impl BatchRuns {
@@ -63,23 +63,24 @@ impl BatchRuns {
         self.touched.is_empty() && self.misfits.is_empty()
     }
 
-    /// Takes out a replica whose batch cannot be run, the latest first.
-    pub fn next_misfit(&mut self) -> Option<u64> {
+    /// Takes out a batch that cannot be run, the latest first.
+    pub fn next_misfit(&mut self) -> Option<BatchPlace> {
         self.misfits.pop()
     }
 
     /// Replicas have other numbers now.
     pub fn renumber(&mut self, renamed: impl Fn(&u64) -> u64) {
         self.touched = self.touched.iter().map(&renamed).collect();
-        self.misfits = self.misfits.iter().map(&renamed).collect();
+        self.misfits.iter_mut().for_each(|place| place.replica = renamed(&place.replica));
     }
 
-    /// Ticks the next touched station that is due, and returns its replica. Notes when the others are due.
+    /// Ticks the next touched station that is due, and returns its replica. Notes when the others are due. A station of an
+    /// earlier target starts nothing more: it is replaced when all its servers have ended their batches.
     pub fn tick_next(&mut self, replicas: &mut LocalReplicas, site: &Site) -> Option<u64> {
         let now = site.now();
         while let Some(id) = self.touched.pop_first() {
             let Some(replica) = replicas.get_mut(id) else { continue };
-            match replica.station.poll_timeout() {
+            match replica.station.poll_timeout().filter(|_| !replica.is_stale) {
                 Some((at, _)) if at <= now => {
                     replica.wake_ns = None;
                     replica.station.handle(now, StationInput::Tick);
@@ -102,7 +103,9 @@ impl BatchRuns {
         loop {
             let replica = replicas.get_mut(id)?;
             match replica.station.poll_output()? {
-                StationOutput::StartBatch { .. } => self.start_batch(id, replicas, site, tallies),
+                StationOutput::StartBatch { server, .. } => {
+                    self.start_batch(BatchPlace { replica: id, server }, replicas, site, tallies);
+                }
                 StationOutput::Drop { query, reason } => {
                     if reason != DropReason::Cancelled && replica.take_back_offline(query) {
                         continue;
@@ -116,50 +119,52 @@ impl BatchRuns {
         }
     }
 
-    fn start_batch(&mut self, id: u64, replicas: &mut LocalReplicas, site: &mut Site, tallies: &mut Tallies) {
-        let now_ns = site.now_ns();
+    fn start_batch(&mut self, place: BatchPlace, replicas: &mut LocalReplicas, site: &mut Site, tallies: &mut Tallies) {
+        let (now_ns, BatchPlace { replica: id, server }) = (site.now_ns(), place);
         let replica = replicas.get_mut(id).expect("it has a batch");
-        replica.begun_ns = now_ns;
-        let keys: Vec<u64> = replica.batch_members().map(|member| member.key).collect();
-        let expected = Duration::from_nanos(replica.group.latency_ns(keys.len()));
+        replica.begin_batch(server, now_ns);
+        let keys: Vec<u64> = replica.batch_members(server).map(|member| member.key).collect();
+        let expected = Duration::from_nanos(replica.expected_ns(keys.len()));
+        let slot_p99 = replica.slot_p99();
         let members: Vec<&LocalQuery> = keys.iter().map(|k| &replica.works[k]).collect();
         let counts = replica.group_counts(tallies.counts());
         counts.batches += 1;
         counts.queries += members.len() as u64;
         counts.waited_ns += members.iter().filter(|w| !w.is_offline()).map(|w| now_ns - w.arrived_ns).sum::<u64>();
         match inputs_of(replica.task(), &members) {
-            Some(inputs) => site.push(Action::Run { replica: id, inputs, expected }),
-            None => self.misfits.push(id),
+            Some(inputs) => site.push(Action::Run { replica: id, server, inputs, expected, slot_p99 }),
+            None => self.misfits.push(place),
         }
     }
 
     /// A batch has ended: its members leave it, and the station may start the next one.
     pub fn end_batch(
         &mut self,
-        id: u64,
+        place: BatchPlace,
         outcome: BatchOutcome,
         took: Duration,
         replicas: &mut LocalReplicas,
         site: &Site,
         tallies: &mut Tallies,
     ) -> Option<EndedBatch> {
-        let (now, took_ns) = (site.now(), took.as_nanos() as u64);
+        let (now, took_ns, BatchPlace { replica: id, server }) = (site.now(), took.as_nanos() as u64, place);
         let replica = replicas.get_mut(id)?;
-        replica.station.handle(now, StationInput::BatchFinished { server: 0 });
-        let keys: Vec<QueuedMember> = replica.batch_members().collect();
+        replica.station.handle(now, StationInput::BatchFinished { server });
+        let keys: Vec<QueuedMember> = replica.batch_members(server).collect();
         let members: Vec<EndedMember> =
             keys.iter().map(|member| replica.take_member(*member, now).expect("it ran")).collect();
         let is_offline = members.iter().all(|member| member.work.is_offline());
         replica.measure_batch(members.len(), took_ns, if is_offline { BatchKind::Offline } else { BatchKind::Online });
         let size = members.len();
-        let wait = Duration::from_nanos(replica.station.batch_wait(0).as_nanos() / (size as u64).max(1));
-        let batch = Batch { size, begun_ns: replica.begun_ns, execution: took, wait };
-        let expected_ns = replica.group.latency_ns(size);
+        let wait = Duration::from_nanos(replica.station.batch_wait(server).as_nanos() / (size as u64).max(1));
+        let batch = Batch { size, begun_ns: replica.begun_ns(server), execution: took, wait };
+        let (expected_ns, busy_ns) = (replica.expected_ns(size), replica.busy_ns(took_ns));
+        let is_comparable = outcome == BatchOutcome::Succeeded && !replica.task().is_continuous;
         let counts = replica.group_counts(tallies.counts());
-        if outcome == BatchOutcome::Succeeded {
+        if is_comparable {
             counts.ended_well.add_batch(took_ns, expected_ns);
         }
-        counts.busy_ns += took_ns;
+        counts.busy_ns += busy_ns;
         counts.failed += u64::from(outcome == BatchOutcome::Failed);
         counts.sizes.entry(size).or_default().add(1, took_ns);
         self.touch(id);

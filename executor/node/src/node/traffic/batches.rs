@@ -9,7 +9,7 @@ use super::members::{BatchOutputs, Member, MemberOutputs, TaskRef};
 use super::parts::EndedVisit;
 use super::state::TrafficState;
 use crate::layout::LayoutEdge;
-use crate::node::replicas::EndedMember;
+use crate::node::replicas::{BatchPlace, EndedMember};
 use crate::node::spans::VisitEnd;
 use crate::node::split::{Branching, ChildQuery, MemberResult, SplitInput};
 use crate::node::work::SendContext;
@@ -32,9 +32,9 @@ impl TrafficState {
                     replica.wake_ns = replica.station.poll_timeout().map(|(at, _)| at.as_nanos());
                 }
             }
-            while let Some(id) = self.batch_runs.next_misfit() {
+            while let Some(place) = self.batch_runs.next_misfit() {
                 let reason = "the inputs of its batch do not fit the task's".to_string();
-                self.handle_batch_end(id, Err(BatchFault::of_batch(reason)), Duration::ZERO);
+                self.handle_batch_end(place, Err(BatchFault::of_batch(reason)), Duration::ZERO);
             }
             self.cancel_queued_queries();
         }
@@ -65,25 +65,24 @@ impl TrafficState {
     }
 
     /// Handles the end of a batch, or of the run of a single member of a failed batch.
-    pub fn handle_batch_end(&mut self, id: u64, result: Result<Vec<Tensor>, BatchFault>, took: Duration) {
-        let Some(replica) = self.replicas.get(id) else { return };
-        if replica.station.running() == 0 {
-            return;
-        }
+    pub fn handle_batch_end(&mut self, place: BatchPlace, result: Result<Vec<Tensor>, BatchFault>, took: Duration) {
+        let BatchPlace { replica: id, server } = place;
+        let Some(replica) = self.replicas.get(id).filter(|replica| replica.is_running(server)) else { return };
         if replica.single_run.is_some() {
             return self.complete_single(id, result, took);
         }
-        let size = replica.station.batch(0).len();
+        let size = replica.station.batch(server).len();
         match result.and_then(|outputs| BatchOutputs::of(outputs, size)) {
             Err(fault) if fault.is_of_batch && size > 1 => self.run_members_singly(id, &fault, took),
-            made => self.end_batch(id, made, took),
+            made => self.end_batch(place, made, took),
         }
     }
 
-    fn end_batch(&mut self, id: u64, made: Result<BatchOutputs, BatchFault>, took: Duration) {
+    fn end_batch(&mut self, place: BatchPlace, made: Result<BatchOutputs, BatchFault>, took: Duration) {
+        let id = place.replica;
         let outcome = if made.is_ok() { BatchOutcome::Succeeded } else { BatchOutcome::Failed };
         let (replicas, tallies) = (&mut self.replicas, &mut self.tallies);
-        let Some(ended) = self.batch_runs.end_batch(id, outcome, took, replicas, &self.site, tallies) else { return };
+        let Some(ended) = self.batch_runs.end_batch(place, outcome, took, replicas, &self.site, tallies) else { return };
         self.drain_station(id);
         self.replace_stale_station(id);
         self.send_batch_results(id, made, ended);

@@ -28,12 +28,15 @@ use apportion_serving::replica::StationInput;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+/// The server of every station that runs batches of several queries. A slot's only query need not run again.
+const SERVER: u32 = 0;
+
 impl TrafficState {
     /// A batch of several has failed.
     pub(super) fn run_members_singly(&mut self, id: u64, fault: &BatchFault, took: Duration) {
         let Some(replica) = self.replicas.get_mut(id) else { return };
-        let single_run = SingleRun::of(replica.batch_members().collect());
-        let (task, variant, members) = (&replica.task().name, &replica.group.variant, replica.station.batch(0).len());
+        let single_run = SingleRun::of(replica.batch_members(SERVER).collect());
+        let (task, variant, members) = (&replica.task().name, &replica.group.variant, replica.station.batch(SERVER).len());
         tracing::debug!(replica = id, task, variant, members, why = fault.why, "a batch has failed: its members run alone");
         replica.single_run = Some(single_run);
         replica.measure_failed(took.as_nanos() as u64);
@@ -58,10 +61,10 @@ impl TrafficState {
                 continue;
             };
             single_run.begin(member);
-            replica.begun_ns = self.site.now_ns();
+            replica.begin_batch(SERVER, self.site.now_ns());
             let expected = Duration::from_nanos(replica.group.latency_ns(1));
             replica.group_counts(self.tallies.counts()).alone += 1;
-            return self.site.push(Action::Run { replica: id, inputs, expected });
+            return self.site.push(Action::Run { replica: id, server: SERVER, inputs, expected, slot_p99: None });
         }
     }
 
@@ -76,7 +79,7 @@ impl TrafficState {
         match result.and_then(|outputs| BatchOutputs::of(outputs, 1)) {
             Ok(made) => {
                 single_run.note_success();
-                let batch = Batch { size: 1, begun_ns: replica.begun_ns, execution: took, wait: Duration::ZERO };
+                let batch = Batch { size: 1, begun_ns: replica.begun_ns(SERVER), execution: took, wait: Duration::ZERO };
                 if let Some(member) = replica.take_member(member, now) {
                     self.send_batch_results(id, Ok(made), EndedBatch { members: vec![member], batch });
                 }
@@ -93,10 +96,10 @@ impl TrafficState {
         let Some(replica) = self.replicas.get_mut(id) else { return };
         let Some(single_run) = replica.single_run.take() else { return };
         let is_at_fault = single_run.has_done_well();
-        replica.station.handle(now, StationInput::BatchFinished { server: 0 });
+        replica.station.handle(now, StationInput::BatchFinished { server: SERVER });
         let (of, at, group) = (replica.of.clone(), replica.group.task, replica.group_id);
         // Cancelled ones are not among the failed.
-        let keys: Vec<u64> = replica.batch_members().map(|member| member.key).collect();
+        let keys: Vec<u64> = replica.batch_members(SERVER).map(|member| member.key).collect();
         let mut why: BTreeMap<u64, String> = single_run.into_failed().into_iter().map(|f| (f.key, f.why)).collect();
         let left: Vec<_> = keys.iter().filter_map(|key| Some((replica.works.remove(key)?, why.remove(key)))).collect();
         self.batch_runs.touch(id);
