@@ -450,4 +450,17 @@ mod tests {
         let half = |children| v1::FanoutCount { children, probability: 0.5 };
         assert_eq!(halves.counts, [half(1), half(2)]);
     }
+
+    #[test]
+    fn only_slots_have_a_percentile() {
+        let row =
+            ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 4, latency_ms: 10.0, p99_ms: Some(30.0) };
+        let of = Variant { profile: Profile::new(vec![row]), ..variant("f", 10.0) };
+        let assignment = plan().assignments.remove(0);
+        let p99_ns = |kind| {
+            let task = Task { kind, ..facts().pipeline.tasks[0].clone() };
+            slot_p99_ns(&task, &of, Some(HardwareIndex(0)), &assignment)
+        };
+        assert_eq!([TaskKind::Continuous, TaskKind::Batch].map(p99_ns), [30_000_000, 0]);
+    }
 }

@@ -27,13 +27,13 @@ pub struct GivenBatch {
 }
 
 /// A batch that has been started.
-pub(super) struct Batch {
+pub(super) struct SlotBatch {
     pub(super) given: GivenBatch,
     /// When it was started.
     pub(super) begun: Instant,
 }
 
-impl Batch {
+impl SlotBatch {
     /// When the device is free again at the earliest.
     pub(super) fn due(&self) -> Instant {
         self.begun + self.given.hold

@@ -20,7 +20,7 @@ use crate::parts::contained;
 use apportion_domain::VariantRuntime;
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_node::tensor::{Tensor, zero_row};
-use given::{Batch, run_backend};
+use given::{SlotBatch, run_backend};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -45,7 +45,7 @@ type Loaded = Arc<OnceLock<Mutex<Box<dyn Backend>>>>;
 pub struct Slot {
     /// Dropped before `batches`, so that the thread unloads the variant: unloading a large one takes long.
     loaded: Loaded,
-    batches: mpsc::Sender<Batch>,
+    batches: mpsc::Sender<SlotBatch>,
     /// Batches in a row that were not as quick as their profile. At [`SLOW_RUNS_MAX`] no batch counts as quick.
     slow_runs: u32,
 }
@@ -74,7 +74,7 @@ impl Slot {
 
     /// Runs a batch. None if the thread is gone.
     pub fn run(&mut self, given: GivenBatch) -> Option<BatchRun> {
-        let batch = Batch { begun: Instant::now(), given };
+        let batch = SlotBatch { begun: Instant::now(), given };
         if batch.given.expected <= QUICK_MAX
             && self.slow_runs < SLOW_RUNS_MAX
             && let Some(backend) = self.loaded.get()
@@ -92,7 +92,7 @@ fn serve(
     wanted: &ReplicaVariant,
     loader: &BackendLoader,
     loaded: &Loaded,
-    inbox: &mpsc::Receiver<Batch>,
+    inbox: &mpsc::Receiver<SlotBatch>,
     report: &impl Fn(ReplicaEvent),
 ) {
     let mut backend = match contained(|| loader.load(wanted)) {
@@ -126,7 +126,7 @@ fn warm_up(backend: &mut dyn Backend, zeros: &[Tensor]) -> Result<(), BackendErr
 
 /// Runs a batch here and now. A held device is an emulated one. It is busy from the moment at which the batch was started.
 /// Counted from the moment at which this thread woke, each batch would take longer than its profile.
-fn run(backend: &Mutex<Box<dyn Backend>>, batch: &Batch) -> ReplicaEvent {
+fn run(backend: &Mutex<Box<dyn Backend>>, batch: &SlotBatch) -> ReplicaEvent {
     let start = if batch.given.hold.is_zero() { Instant::now() } else { batch.begun };
     let result = run_backend(backend, &batch.given.inputs);
     wait_until(start + batch.given.hold);

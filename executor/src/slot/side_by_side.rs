@@ -3,7 +3,7 @@
 //! Example: slots 0 and 1 hold queries that leave after 30 and 50 ms. A query comes after 10 ms and takes slot 2 at once.
 //! It stays for 5 ms, so it leaves first, and no other query waits for it (PARD section 7).
 
-use super::given::{Batch, SLEEP_LATE, run_backend, wait_until};
+use super::given::{SLEEP_LATE, SlotBatch, run_backend, wait_until};
 use crate::backend::Backend;
 use apportion_node::replica_event::ReplicaEvent;
 use std::sync::Mutex;
@@ -12,10 +12,10 @@ use std::time::Instant;
 
 /// Takes queries as they come, and reports each when its own time is over. Returns when the slot is dropped: the queries
 /// that are in it then have no replica.
-pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<Batch>, report: &impl Fn(ReplicaEvent)) {
-    let mut running: Vec<Batch> = Vec::new();
+pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<SlotBatch>, report: &impl Fn(ReplicaEvent)) {
+    let mut running: Vec<SlotBatch> = Vec::new();
     loop {
-        match next_arrival(inbox, running.iter().map(Batch::due).min()) {
+        match next_arrival(inbox, running.iter().map(SlotBatch::due).min()) {
             Ok(batch) => running.push(batch),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
@@ -28,7 +28,7 @@ pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<Batch>, 
 }
 
 /// The next query, or a timeout at the moment when the first of the running ones leaves.
-fn next_arrival(inbox: &Receiver<Batch>, leaves: Option<Instant>) -> Result<Batch, RecvTimeoutError> {
+fn next_arrival(inbox: &Receiver<SlotBatch>, leaves: Option<Instant>) -> Result<SlotBatch, RecvTimeoutError> {
     let Some(leaves) = leaves else { return inbox.recv().map_err(|_| RecvTimeoutError::Disconnected) };
     let left = leaves.saturating_duration_since(Instant::now());
     let arrival = inbox.recv_timeout(left.saturating_sub(SLEEP_LATE));
@@ -39,9 +39,9 @@ fn next_arrival(inbox: &Receiver<Batch>, leaves: Option<Instant>) -> Result<Batc
 }
 
 /// Takes out the queries whose time is over, the first one first.
-fn take_due(running: &mut Vec<Batch>, now: Instant) -> Vec<Batch> {
-    let (mut due, rest): (Vec<Batch>, Vec<Batch>) = running.drain(..).partition(|batch| batch.due() <= now);
+fn take_due(running: &mut Vec<SlotBatch>, now: Instant) -> Vec<SlotBatch> {
+    let (mut due, rest): (Vec<SlotBatch>, Vec<SlotBatch>) = running.drain(..).partition(|batch| batch.due() <= now);
     *running = rest;
-    due.sort_by_key(Batch::due);
+    due.sort_by_key(SlotBatch::due);
     due
 }

@@ -3,7 +3,7 @@
 //! Example: the queries in slots 0 and 1 have made three steps when a query for slot 2 comes. It joins before the next
 //! step, which all three make together. The query in slot 0 ends there, and its slot is free before the step after.
 
-use super::given::Batch;
+use super::given::SlotBatch;
 use crate::backend::{Backend, BackendError, EndedQuery, SteppedQuery, Stepping};
 use crate::parts::contained;
 use apportion_node::replica_event::{BatchFault, ReplicaEvent};
@@ -14,10 +14,10 @@ use std::time::Instant;
 
 /// Takes queries between two steps, and reports each when it has ended. Returns when the slot is dropped. A query takes
 /// the time of its steps: it is not held for the profile's.
-pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<Batch>, report: &impl Fn(ReplicaEvent)) {
+pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<SlotBatch>, report: &impl Fn(ReplicaEvent)) {
     let mut running: Vec<SteppedQuery> = Vec::new();
     let mut begun: BTreeMap<u32, Instant> = BTreeMap::new();
-    while let Some(joining) = next_queries(inbox, running.is_empty()) {
+    while let Some(joining) = next_queries(inbox, &running) {
         let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(steps) = backend.stepping() else { return };
         let mut ended = Vec::new();
@@ -40,9 +40,9 @@ pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<Batch>, 
 }
 
 /// The queries that have come; without running ones it waits for one. None if the slot is dropped.
-fn next_queries(inbox: &Receiver<Batch>, is_idle: bool) -> Option<Vec<Batch>> {
+fn next_queries(inbox: &Receiver<SlotBatch>, running: &[SteppedQuery]) -> Option<Vec<SlotBatch>> {
     let mut queries = Vec::new();
-    if is_idle {
+    if running.is_empty() {
         queries.push(inbox.recv().ok()?);
     }
     loop {
