@@ -99,15 +99,18 @@ fn a_whole_batch_is_its_queries() {
     assert_eq!(counter().run(&[floats("x", &[])]).expect("no rows")[0].rows(), 0);
 }
 
+/// What is wrong with a signature.
+type SignatureChange = fn(&mut Signature);
+
 #[test]
 fn models_that_cannot_be_stepped_are_refused_with_the_cure() {
-    let refused = |change: fn(&mut Signature)| {
+    let refused = |change: SignatureChange| {
         let mut signature = Counter::signed();
         change(&mut signature);
         SteppedBackend::new(Box::new(Counter(signature))).err().expect("a refusal")
     };
     let count = || SteppingError::State { name: "count".into() };
-    let cases: [(fn(&mut Signature), SteppingError); 7] = [
+    let cases: [(SignatureChange, SteppingError); 7] = [
         (|s| s.outputs[1].shape = vec![-1, 2], count()),
         (|s| drop(s.outputs.remove(1)), count()),
         (|s| drop(s.inputs.remove(1)), count()),
