@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 const AGENTS: usize = 3;
 /// Time of a load, as the spec says and an emulated device takes.
 const LOAD: Duration = Duration::from_millis(100);
-/// Most that a request waits beyond the load: noticing, deciding, pushing. One of a few loads keeps to it on a busy machine.
+/// Most that a request waits beyond the load, in one of a few loads at least: noticing, deciding, pushing.
 const MORE_THAN_LOAD: Duration = Duration::from_secs(1);
 const LOADS_MAX: usize = 3;
 /// Of files that nobody reads: the devices are emulated.

@@ -1,4 +1,4 @@
-//! The tutorial of models from wheels: its own commands, from the wheels to right answers and to plans that pass the checker.
+//! The tutorial of models from wheels: its own commands, from the wheels to right answers and to checked plans.
 
 use apportion_needs::{Need, models, need};
 use apportion_profiler::find_library;

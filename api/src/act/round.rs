@@ -76,11 +76,12 @@ pub async fn run_round(
         advise_held(app, fleet, &parts, wish, &hold, round).await?;
     }
     let deployed = Deployment { app, fleet, round, plans: unique_plans(&parts), generation };
-    summary.replaced = deployed.replace(replacements, &mut decisions).await?;
+    let replaced = deployed.replace(replacements, &mut decisions).await;
     // They decide nothing, so no plan waits for them.
     if let Err(error) = note_alternatives(app, &division, &decisions, round).await {
         tracing::warn!(error = %Chain(&error), "the alternatives of a round are not noted");
     }
+    summary.replaced = replaced?;
     Ok(summary)
 }
 

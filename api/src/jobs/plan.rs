@@ -156,15 +156,16 @@ async fn renew_lease(
     stop: &StopSignal,
 ) -> store::Result<Option<StopCause>> {
     let mut db = context.app.pool.acquire().await?;
+    // First: a worker without the lease must not write over the next one's plan.
+    if !store::jobs::renew(&mut db, job, LEASE).await? {
+        return Ok(Some(StopCause::Lost));
+    }
     if let Some(now) = news.incumbent {
         let progress = json!({"goal": now.goal, "value": now.value, "bound": now.bound});
         store::plans::write_progress(&mut db, job.id, &progress).await?;
     }
     if let Some(best) = news.best {
         store::plans::write_best(&mut db, job.id, &best).await?;
-    }
-    if !store::jobs::renew(&mut db, job, LEASE).await? {
-        return Ok(Some(StopCause::Lost));
     }
     Ok(match store::plans::ending_asked(&mut db, job.id).await? {
         Some(PlanEnding::Cancel) => Some(StopCause::Cancelled),

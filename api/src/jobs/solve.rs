@@ -241,8 +241,13 @@ impl Drop for CancelOnDrop {
 fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
     let begin = Instant::now();
     let plan_listener = request.file_listener.map(|receive| {
-        let problem = request.problem.clone();
-        let listener = move |outcome: &PlanOutcome, report: &PlanningReport| receive(document(&problem, outcome, report));
+        let (problem, headroom) = (request.problem.clone(), request.options.ladder_headroom.unwrap_or(1.0));
+        let listener = move |outcome: &PlanOutcome, report: &PlanningReport| {
+            let outcome = outcome.clone().map(|plan| with_headroom(plan, headroom));
+            if outcome.plan().is_some_and(|plan| apportion_checker::check(&problem, plan).is_empty()) {
+                receive(document(&problem, &outcome, report));
+            }
+        };
         Arc::new(listener) as PlanListener
     });
     let options = apportion_planning::PlanningOptions {

@@ -258,7 +258,8 @@ pub async fn start(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
 /// The database's.
 pub async fn requeue(db: &mut PgConnection, id: Uuid) -> Result<()> {
     sqlx::query(
-        "update plans set state = $2, started_at = null, progress = null, best = null where id = $1 and state = $3",
+        "update plans set state = $2, started_at = null, progress = null, best = case when keep_best then best end
+         where id = $1 and state = $3",
     )
     .bind(id)
     .bind(PlanState::Queued.name())
@@ -320,15 +321,22 @@ impl FinishedPlan<'_> {
     }
 }
 
-/// Stores the outcome of an open plan. A plan whose cancellation was requested becomes `cancelled`, whatever the outcome.
+/// Stores the outcome of an open plan. A plan whose cancellation was requested becomes `cancelled`, whatever the outcome. If
+/// the best plan so far was to be kept and the search ended without one, as it may after another worker had begun it, the
+/// stored one is the outcome.
 ///
 /// # Errors
 /// The database's.
 pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: FinishedPlan<'_>, at: Time) -> Result<()> {
     sqlx::query(
-        "update plans set state = case when cancel then $6 else $2 end,
-         plan = case when cancel then null else $3 end, error = case when cancel then null else $4 end,
-         finished_at = $5, progress = null, best = null where id = $1 and state = any($7)",
+        "update plans p set
+         state = case when cancel then $6 when kept.is_best then $8 else $2 end,
+         plan = case when cancel then null when kept.is_best then p.best else $3 end,
+         error = case when cancel or kept.is_best then null else $4 end,
+         finished_at = $5, progress = null, best = null
+         from (select id, $2 = $9 and $3::jsonb is not null and keep_best and best is not null as is_best
+               from plans where id = $1 for update) kept
+         where p.id = kept.id and p.state = any($7)",
     )
     .bind(id)
     .bind(outcome.state.name())
@@ -337,6 +345,8 @@ pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: FinishedPlan<'_>, 
     .bind(at)
     .bind(PlanState::Cancelled.name())
     .bind(open_states())
+    .bind(PlanState::Succeeded.name())
+    .bind(PlanState::Failed.name())
     .execute(db)
     .await?;
     Ok(())

@@ -312,7 +312,7 @@ impl Loop {
     fn lay_out(&self, target: &v1::Target) -> Result<Layout, LayoutError> {
         let layout = lay_out(target)?;
         if self.options.loader.kind() == BackendKind::Remote {
-            layout.refuse_continuous()?;
+            layout.refuse_continuous(self.welcomed.unwrap_or(self.agent))?;
         }
         Ok(layout)
     }

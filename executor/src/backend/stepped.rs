@@ -29,7 +29,7 @@ pub enum SteppingError {
     /// A state has an input or an output only, or the two differ.
     #[error(
         "state {name}: expected an input {PAST}{name} and an output {PRESENT}{name} of one datatype and shape, the rows \
-         first and all other dimensions fixed"
+         first and all other dimensions fixed, at most 1 GiB for a row"
     )]
     State {
         /// The state's name.
@@ -44,6 +44,15 @@ pub enum SteppingError {
     /// It makes several rows of a query.
     #[error("output {0}: a continuous task makes one row of each query")]
     Rows(String),
+}
+
+/// Most bytes of one state of one query.
+const STATE_BYTES_MAX: u64 = 1 << 30;
+
+/// Bytes of one row; `None` if a dimension is not fixed, or the product is too large for a number.
+fn row_bytes(tensor: &TensorSignature) -> Option<u64> {
+    let element = tensor.datatype.size() as u64;
+    tensor.shape.iter().skip(1).try_fold(element, |bytes, d| bytes.checked_mul(u64::try_from(*d).ok()?))
 }
 
 /// A state tensor.
@@ -148,7 +157,8 @@ fn states(inputs: &[TensorSignature], outputs: &[TensorSignature]) -> Result<Vec
         let Some(name) = past.name.strip_prefix(PAST) else { continue };
         let present = format!("{PRESENT}{name}");
         let is_same = |o: &TensorSignature| o.name == present && (o.datatype, &o.shape) == (past.datatype, &past.shape);
-        if !outputs.iter().any(is_same) || past.shape.iter().skip(1).any(|d| *d < 0) {
+        let has_rows = past.shape.first() == Some(&-1);
+        if !has_rows || !outputs.iter().any(is_same) || row_bytes(past).is_none_or(|bytes| bytes > STATE_BYTES_MAX) {
             return Err(SteppingError::State { name: name.to_owned() });
         }
         states.push(StateTensor { past: past.clone(), present });

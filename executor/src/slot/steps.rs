@@ -5,7 +5,7 @@
 
 use super::given::SlotBatch;
 use crate::backend::{Backend, BackendError, EndedQuery, SteppedQuery, Stepping};
-use crate::parts::contained;
+use crate::parts::{CallPanic, contained};
 use apportion_node::replica_event::{BatchFault, ReplicaEvent};
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, TryRecvError};
@@ -24,7 +24,8 @@ pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<SlotBatc
         for batch in joining {
             let slot = batch.given.server;
             begun.insert(slot, batch.begun);
-            match steps.begin(slot, &batch.given.inputs) {
+            let query = contained(|| steps.begin(slot, &batch.given.inputs));
+            match query.unwrap_or_else(|panic| Err(panicked(&panic))) {
                 Ok(query) => running.push(query),
                 Err(error) => ended.push(EndedQuery { slot, result: Err(error) }),
             }
@@ -60,8 +61,12 @@ fn step(steps: &mut dyn Stepping, running: &mut Vec<SteppedQuery>, slots: impl I
         Ok(ended) => ended,
         Err(panic) => {
             running.clear();
-            let fail = |slot| EndedQuery { slot, result: Err(BackendError::Run(format!("the backend panicked: {panic}"))) };
+            let fail = |slot| EndedQuery { slot, result: Err(panicked(&panic)) };
             slots.map(fail).collect()
         }
     }
+}
+
+fn panicked(panic: &CallPanic) -> BackendError {
+    BackendError::Run(format!("the backend panicked: {panic}"))
 }

@@ -93,10 +93,11 @@ pub(crate) mod tests {
     #[test]
     fn a_continuous_task_is_refused_by_name_without_slots() {
         let mut target = chain();
-        lay_out(&target).expect("valid").refuse_continuous().expect("batches only");
+        lay_out(&target).expect("valid").refuse_continuous(2).expect("batches only");
         target.pipelines[0].tasks[1].continuous = true;
         let layout = lay_out(&target).expect("it can be emulated");
-        let refused = layout.refuse_continuous().expect_err("a backend without slots").to_string();
+        let refused = layout.refuse_continuous(2).expect_err("a backend without slots").to_string();
+        layout.refuse_continuous(1).expect("the task has no replica there");
         assert!(refused.contains("pipeline p: task b: kind continuous"), "{refused}");
     }
 

@@ -36,13 +36,15 @@ pub fn lay_out(target: &v1::Target) -> Result<Layout, LayoutError> {
 }
 
 impl Layout {
-    /// Refuses continuous tasks, for an agent whose variants run on another server.
+    /// Refuses continuous tasks with replicas at this agent, whose variants run on another server.
     ///
     /// # Errors
     /// [`PipelineError::Continuous`], with the pipeline.
-    pub fn refuse_continuous(&self) -> Result<(), LayoutError> {
+    pub fn refuse_continuous(&self, agent: u64) -> Result<(), LayoutError> {
         for (pipeline, of) in &self.pipelines {
-            if let Some(task) = of.tasks.iter().find(|task| task.is_continuous) {
+            let own = of.replicas.iter().filter(|replica| replica.agent == agent);
+            let mut tasks = own.filter_map(|replica| Some(&of.tasks[of.groups.get(&replica.group)?.task]));
+            if let Some(task) = tasks.find(|task| task.is_continuous) {
                 let cause = PipelineError::Continuous(task.name.clone());
                 return Err(LayoutError::Pipeline { pipeline: pipeline.clone(), cause });
             }

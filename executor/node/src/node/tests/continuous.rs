@@ -1,7 +1,6 @@
 //! Slots of continuous tasks (PARD section 7): queries join and leave a replica one by one.
 
 use super::world::*;
-use super::*;
 use crate::replica_event::BatchFault;
 use apportion_protocol::v1;
 
