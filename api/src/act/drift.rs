@@ -4,7 +4,7 @@
 //! with it and shows it. Each change of a drift is an event in the transaction that changes the row.
 
 use super::apply::{ApplyError, fence};
-use super::figures::{complete_until, histories};
+use super::figures::{complete_until, histories, measured_pipelines};
 use super::times;
 use crate::app::App;
 use crate::decide::correction::{Measurements, has_figure, is_corrected, same_latencies};
@@ -15,7 +15,7 @@ use crate::store::{self, PgConnection, Time, drifts as rows, drifts::DriftRow, l
 use apportion_wire::PipelineSpec;
 use serde_json::{Value, json};
 use sqlx::Connection;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 /// The kind of an event about a drift.
 pub const DRIFT_EVENT: &str = "drift";
@@ -97,9 +97,8 @@ impl DriftWatch {
         let target = store::target::get(&mut db).await?;
         let in_force: BTreeMap<String, PipelineSpec> = serde_json::from_value(target.specs).unwrap_or_default();
         let known = read(&mut db, None).await?;
-        // nothing measures the other pipelines
-        let names: BTreeSet<&String> = in_force.keys().chain(known.iter().map(|drift| &drift.pipeline)).collect();
-        let names: Vec<String> = names.into_iter().cloned().collect();
+        let mut names = measured_pipelines(&mut db, until).await?;
+        names.extend(known.iter().map(|drift| drift.pipeline.clone()));
         let specs = documents::measured_fitting(store::pipelines::named(&mut db, &names).await?).await;
         let mut known: BTreeMap<FigureKey, ProfileDrift> = known.into_iter().map(|drift| (key_of(&drift), drift)).collect();
         let mut measured = histories(&mut db, until, &specs).await?;

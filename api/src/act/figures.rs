@@ -34,6 +34,11 @@ pub(super) async fn histories(db: &mut PgConnection, until: i64, specs: &[Pipeli
     Ok(histories)
 }
 
+/// The pipelines of which agents measured something in the periods of histories.
+pub(super) async fn measured_pipelines(db: &mut PgConnection, until: i64) -> store::Result<Vec<String>> {
+    rows::measured_pipelines(db, until - HISTORY_PERIODS_MAX, until).await
+}
+
 /// A figure with what agents measured of it in its last windows.
 #[derive(Clone, Debug)]
 pub struct MeasuredFigure {
