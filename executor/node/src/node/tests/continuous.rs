@@ -61,8 +61,9 @@ fn another_number_of_slots_holds_when_all_have_ended() {
     let mut answers = vec![world.ask(1, "p", &[1.0])];
     world.pass(4 * MS);
     answers.push(world.ask(1, "p", &[2.0]));
+    world.pass(MS);
     world.apply_target(&slots(2, 1));
-    world.pass(2 * MS);
+    world.pass(MS);
     answers.extend([3.0, 4.0].map(|x| world.ask(1, "p", &[x])));
     world.pass(60 * MS);
     assert_eq!(begun(&world, start), [(0, 1), (4, 1), (14, 1), (24, 1)], "a free slot of the old target stays free");
