@@ -321,9 +321,10 @@ impl FinishedPlan<'_> {
     }
 }
 
-/// Stores the outcome of an open plan. A plan whose cancellation was requested becomes `cancelled`, whatever the outcome. If
-/// the best plan so far was to be kept and the search ended without one, as it may after another worker had begun it, the
-/// stored one is the outcome.
+/// Stores the outcome of an open plan. A plan whose cancellation was requested becomes `cancelled`, whatever the outcome.
+///
+/// If the best plan so far was to be kept and the search ended without one, the stored one is the outcome. A search ends so
+/// when another worker had begun it.
 ///
 /// # Errors
 /// The database's.

@@ -2,8 +2,8 @@
 //! first days.
 //!
 //! Each day here has all that a process could remember of a day: plans and simulations under keys of their own, targets,
-//! tokens, and clients without one. Pipelines and agents come and go. Events are streamed, requests answered, and each list
-//! is read. The clock is not moved, so all that is forgotten by its age alone is still there at the end. The rows of a week and the
+//! tokens, and clients without one. Pipelines and agents come and go. Events are streamed, requests answered, each list is
+//! read. The clock is not moved, so all that is forgotten by its age alone is still there at the end. The rows of a week and the
 //! disk are in `api/tests/service/retention.rs`.
 
 use crate::{chain, inputs, profile};
