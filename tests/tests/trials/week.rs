@@ -3,8 +3,8 @@
 //!
 //! Each day here has all that a process could remember of a day: plans and simulations under keys of their own, targets,
 //! tokens, and clients without one. Pipelines and agents come and go. Events are streamed, requests answered, each list is
-//! read. The clock is not moved, so all that is forgotten by its age alone is still there at the end. The rows of a week and
-//! the disk are in `api/tests/service/retention.rs`.
+//! read. The clock is not moved, so all that is forgotten by its age alone is still there at the end. The rows of a week
+//! and the disk are in `api/tests/service/retention.rs`.
 
 use crate::{chain, inputs, profile};
 use apportion_tests::cluster::Cluster;
