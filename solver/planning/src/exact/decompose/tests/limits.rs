@@ -116,7 +116,7 @@ fn a_search_stopped_at_its_first_plan_returns_plan_and_bound() {
 
 #[test]
 fn a_fleet_with_little_time_keeps_its_fast_plan() {
-    let size = FleetSize { pipelines: 12, devices: 600 };
+    let size = FleetSize { pipelines: 40, devices: 2_000 };
     let mut planned = 0;
     for kind in FleetKind::ALL {
         let problem = fleet(kind, size, 100);
@@ -138,7 +138,7 @@ fn a_fleet_with_little_time_keeps_its_fast_plan() {
             continue;
         }
         planned += 1;
-        for times in [2, 4, 20] {
+        for times in [2, 4] {
             let place = format!("{}, {times} times the time of the fast plan", kind.name());
             let found = found(&problem, &TickingClock::default().limits().ending_at(times * needed), &place);
             assert_accepted(&problem, &found, &place);
