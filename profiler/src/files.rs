@@ -71,7 +71,7 @@ pub struct ValidationFiles {
 /// Which outputs of the sinks are compared with the labels.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MatchRule {
-    /// Output that must equal a label's `value`: one number per row.
+    /// Output that must equal a label's `value`: one element per row.
     pub value: String,
     /// Output that must be near a label's `at`, by Euclidean distance; `None` if the value alone decides.
     pub at: Option<String>,

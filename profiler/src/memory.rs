@@ -9,6 +9,7 @@
 //! growth of the device's memory in use, as the driver reports it. ONNX Runtime's arena returns no memory while the variant
 //! is loaded, so the memory at the end is the peak.
 
+use crate::profile::whole_queries;
 use apportion_executor::backend::{Backend, BackendError, ExecutionSettings, OnnxBackend, Provider};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
 use apportion_executor::tensor::{Datatype, Tensor, holds};
@@ -95,8 +96,8 @@ pub fn peak_memory_mib(
     file: &Path,
     inputs: &[Tensor],
 ) -> Result<Option<f64>, BackendError> {
-    let load_and_run = || -> Result<OnnxBackend, BackendError> {
-        let mut backend = OnnxBackend::load(library, file, running)?;
+    let load_and_run = || -> Result<Box<dyn Backend>, BackendError> {
+        let mut backend = whole_queries(OnnxBackend::load(library, file, running)?, file)?;
         for _ in 0..RUNS {
             backend.run(inputs)?;
         }

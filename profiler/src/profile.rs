@@ -19,7 +19,7 @@ use apportion_executor::measuring::stats::ProfilePoint;
 use apportion_executor::tensor::{Tensor, TensorSignature};
 use apportion_executor::transforms::run_before;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Instant;
 
 /// Loads a variant from its file.
@@ -33,18 +33,18 @@ pub fn file_loader(
 ) -> impl Fn(&VariantFile) -> Result<Box<dyn Backend>, BackendError> {
     move |variant| match variant.runtime {
         VariantRuntime::Onnx => {
-            OnnxBackend::load(&library, &variant.file, running).and_then(|model| whole_queries(model, variant))
+            OnnxBackend::load(&library, &variant.file, running).and_then(|model| whole_queries(model, &variant.file))
         }
         VariantRuntime::Python => PythonBackend::start(python.clone(), &variant.file).map(|b| Box::new(b) as _),
     }
 }
 
 /// A model with state is measured by whole queries: all rows of a batch begin together, and the last one ends it.
-fn whole_queries(model: OnnxBackend, variant: &VariantFile) -> Result<Box<dyn Backend>, BackendError> {
+pub(crate) fn whole_queries(model: OnnxBackend, file: &Path) -> Result<Box<dyn Backend>, BackendError> {
     if !model.signature().inputs.iter().any(|input| input.name.starts_with(PAST)) {
         return Ok(Box::new(model));
     }
-    let file = variant.file.display().to_string();
+    let file = file.display().to_string();
     let stepped = SteppedBackend::new(Box::new(model));
     let stepped = stepped.map_err(|error| BackendError::Load { file, detail: error.to_string() });
     stepped.map(|b| Box::new(b) as Box<dyn Backend>)

@@ -206,7 +206,7 @@ impl<'a> Validator<'a> {
         let dimensions = self.labels.iter().flatten().next().map_or(0, |l| l.at.len());
         let per_row = |t: &Tensor| t.shape[1..].iter().product::<usize>();
         if per_row(found) != 1 {
-            let detail = format!("output {} has {} numbers a row where labels have one", rule.value, per_row(found));
+            let detail = format!("output {} has {} elements a row where labels have one", rule.value, per_row(found));
             return Err(self.fault(task, variant, detail));
         }
         let places = rule.at.as_ref().map(|name| &answers.outputs[name]);

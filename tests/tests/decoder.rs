@@ -1,7 +1,7 @@
 //! A real encoder and a real decoder with state, from files to answers: the decoder's queries share its steps.
 
 use apportion_needs::{Need, need};
-use apportion_profiler::find_library;
+use apportion_profiler::{Datatype, ExecutionSettings, THREADS_DEFAULT, Tensor, find_library, peak_memory_mib};
 use apportion_tests::cluster::{Backend, Cluster, HARDWARE};
 use apportion_tests::onnx::{QUESTION_LEN, decoder, encoder};
 use serde_json::{Value, json};
@@ -42,6 +42,19 @@ async fn ask(cluster: &Cluster, at: usize, length: u32) -> Value {
     let url = format!("{}/v2/models/rag/infer", cluster.ingress(at % AGENTS));
     let answer = cluster.client().post(url).json(&json!({"inputs": [input]})).send().await.expect("an answer");
     answer.json().await.expect("JSON")
+}
+
+#[test]
+fn a_decoder_is_profiled_by_whole_queries() {
+    let Some(library) = need(Need::Onnx, find_library(None)) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("decoder.onnx");
+    std::fs::write(&file, decoder()).expect("a file");
+    let running = ExecutionSettings::on_cpu(THREADS_DEFAULT);
+    let lengths: Vec<u8> = [3.0_f32, 5.0].iter().flat_map(|length| length.to_le_bytes()).collect();
+    let input = Tensor { name: "length".into(), datatype: Datatype::Fp32, shape: vec![2, 1], data: lengths.into() };
+    let used = peak_memory_mib(&library, running, &file, &[input]).expect("two queries, each of its own length");
+    assert!(used.is_some_and(|mib| mib >= 0.0), "{used:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -388,7 +388,11 @@ impl Loop {
                 Action::Load { replica, digest } => self.fetch(replica, digest),
                 Action::Run { replica, server, inputs, expected, slot_p99 } => {
                     let is_held = self.options.pace || self.options.loader.kind() == BackendKind::Emulated;
-                    let expected = slot_p99.map_or(expected, |p99| self.slot_times.draw(expected, p99));
+                    // Nobody reads the profile's time of a query whose slot is not held for it.
+                    let expected = match slot_p99.filter(|_| is_held) {
+                        Some(p99) => self.slot_times.draw(expected, p99),
+                        None => expected,
+                    };
                     let hold = if is_held { expected.mul_f64(self.options.slowness) } else { Duration::ZERO };
                     let batch = GivenBatch { server, inputs, expected, hold };
                     let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(batch));

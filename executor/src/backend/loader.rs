@@ -97,9 +97,10 @@ impl BackendLoader {
     /// [`BackendError::Variant`], and its cause.
     pub fn load(&self, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
         let is_stepped = wanted.task.is_continuous && self.kind() != BackendKind::Emulated;
-        let loaded = match is_stepped {
-            true => self.load_alone(wanted).and_then(|variant| stepped(variant, wanted)),
-            false => self.load_alone(wanted).and_then(|variant| self.with_transforms(variant, &wanted.task)),
+        let loaded = if is_stepped {
+            refuse_whole_batches(wanted).and_then(|()| self.load_alone(wanted)).and_then(stepped)
+        } else {
+            self.load_alone(wanted).and_then(|variant| self.with_transforms(variant, &wanted.task))
         };
         let (variant, task) = (wanted.group.variant.clone(), wanted.task.name.clone());
         loaded.map_err(|source| BackendError::Variant { variant, task, source: Box::new(source) })
@@ -145,14 +146,22 @@ impl BackendLoader {
     }
 }
 
-/// A variant of a continuous task.
-fn stepped(variant: Box<dyn Backend>, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
-    let refused = |detail: String| BackendError::Load { file: "its model of a continuous task".to_owned(), detail };
+/// Refuses a continuous task whose variant would run whole batches.
+fn refuse_whole_batches(wanted: &ReplicaVariant) -> Result<(), BackendError> {
     if wanted.group.runtime == VariantRuntime::Python {
-        return Err(refused("a stage in Python runs whole batches: expected an ONNX file".to_owned()));
+        return Err(not_stepped("a stage in Python runs whole batches: expected an ONNX file".to_owned()));
     }
     if !wanted.task.glue.is_empty() {
-        return Err(refused("transforms run on whole batches: expected none at this task and its edges".to_owned()));
+        return Err(not_stepped("transforms run on whole batches: expected none at this task and its edges".to_owned()));
     }
-    SteppedBackend::new(variant).map_err(|error| refused(error.to_string())).map(|b| Box::new(b) as _)
+    Ok(())
+}
+
+/// A variant of a continuous task.
+fn stepped(variant: Box<dyn Backend>) -> Result<Box<dyn Backend>, BackendError> {
+    SteppedBackend::new(variant).map_err(|error| not_stepped(error.to_string())).map(|b| Box::new(b) as _)
+}
+
+fn not_stepped(detail: String) -> BackendError {
+    BackendError::Load { file: "its model of a continuous task".to_owned(), detail }
 }

@@ -200,9 +200,10 @@ impl Backend for SteppedBackend {
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         check_inputs(&self.signature.inputs, inputs)?;
         let rows = inputs.first().map_or(0, Tensor::rows);
+        let columns: Vec<Vec<Tensor>> = inputs.iter().map(Tensor::each_row).collect();
         let mut running = Vec::new();
         for row in 0..rows {
-            let of_row: Vec<Tensor> = inputs.iter().map(|input| input.row(row)).collect();
+            let of_row: Vec<Tensor> = columns.iter().map(|column| column[row].clone()).collect();
             running.push(self.begin(row as u32, &of_row)?);
         }
         let mut answers: BTreeMap<u32, Vec<Tensor>> = BTreeMap::new();

@@ -77,7 +77,7 @@ impl LocalReplica {
 
     /// Whether a server of its station runs a batch.
     pub fn is_running(&self, server: u32) -> bool {
-        (server as usize) < self.station.servers() && !self.station.is_idle(server)
+        !self.station.is_gone(server) && !self.station.is_idle(server)
     }
 
     /// The members of the batch that a server runs.
