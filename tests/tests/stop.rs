@@ -50,13 +50,12 @@ fn start(folder: &Path, http: u16) -> Service {
 
 /// Tells it to end and waits until it has.
 fn terminate(service: &mut Service) -> std::process::ExitStatus {
-    end_by(&mut service.0, "-TERM")
+    end_by(&mut service.0, "TERM")
 }
 
 /// Sends a signal to a program and waits until it has ended.
 fn end_by(program: &mut Child, signal: &str) -> std::process::ExitStatus {
-    let told = Command::new("kill").args([signal, &program.id().to_string()]).status().expect("kill runs");
-    assert!(told.success());
+    apportion_tests::process::tell(program.id(), signal);
     until("it ends", || program.try_wait().expect("it can be waited for"))
 }
 
@@ -217,7 +216,7 @@ fn ctrl_c_ends_a_search_and_keeps_its_best_plan() {
         .expect("the search starts");
     let mut search = Service(program);
     until("it waits for Ctrl-C", || catches_sigint(&search.0).then_some(()));
-    let ended = end_by(&mut search.0, "-INT");
+    let ended = end_by(&mut search.0, "INT");
     assert_eq!(ended.code(), Some(0), "{ended}");
     let plan: serde_json::Value =
         serde_json::from_slice(&std::fs::read(&out).expect("a plan file")).expect("a plan file is JSON");

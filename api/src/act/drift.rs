@@ -106,8 +106,10 @@ impl DriftWatch {
             measured.entry(key.clone()).or_default();
         }
         let mut news = Vec::new();
+        self.judge.forget_old(until);
+        let specs: BTreeMap<&str, &PipelineSpec> = specs.iter().map(|spec| (spec.name.as_str(), spec)).collect();
         for (key, periods) in measured {
-            let Some(registered) = specs.iter().find(|spec| spec.name == key.pipeline) else { continue };
+            let Some(&registered) = specs.get(key.pipeline.as_str()) else { continue };
             let profile = profile_match(registered, in_force.get(&key.pipeline), &key.figure);
             let drift = known.remove(&key);
             let factor = drift.as_ref().map(|drift| drift.factor);

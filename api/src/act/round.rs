@@ -95,14 +95,17 @@ async fn note_alternatives(
     decisions: &DecisionIds,
     round: &ReplanRound,
 ) -> Result<(), ApplyError> {
-    let alternatives = division.alternatives().await;
+    let alternatives = division.wishes.iter().zip(division.alternatives().await);
+    let noted: Vec<_> =
+        alternatives.filter_map(|(wish, alternative)| Some((decisions.get(&wish.spec.name)?, alternative?))).collect();
+    if noted.is_empty() {
+        return Ok(());
+    }
     let mut tx = app.pool.begin().await?;
     fence(&mut tx, round.lease).await?;
-    for (wish, alternative) in division.wishes.iter().zip(alternatives) {
-        if let (Some(decision), Some(alternative)) = (decisions.get(&wish.spec.name), alternative) {
-            let document = serde_json::to_value(alternative).expect("an alternative is JSON");
-            store::decisions::add_alternative(&mut tx, *decision, &document).await?;
-        }
+    for (decision, alternative) in noted {
+        let document = serde_json::to_value(alternative).expect("an alternative is JSON");
+        store::decisions::add_alternative(&mut tx, *decision, &document).await?;
     }
     Ok(tx.commit().await?)
 }

@@ -45,6 +45,12 @@ pub struct DriftJudge {
 }
 
 impl DriftJudge {
+    /// Forgets all that no figure needs whose periods before `until` are judged.
+    pub fn forget_old(&mut self, until: i64) {
+        self.other_at.retain(|_, at| until - *at <= HISTORY_PERIODS_MAX + PROFILE_PERIODS);
+        self.measured_at.retain(|_, last| until - *last <= FORGOTTEN_PERIODS);
+    }
+
     /// Judges the periods of a figure before `until`. `known` is the factor of its drift, if it has one.
     pub fn judge(
         &mut self,
@@ -54,8 +60,6 @@ impl DriftJudge {
         profile: ProfileMatch,
         known: Option<f64>,
     ) -> Option<DriftChange> {
-        self.other_at.retain(|_, at| until - *at <= HISTORY_PERIODS_MAX + PROFILE_PERIODS);
-        self.measured_at.retain(|_, last| until - *last <= FORGOTTEN_PERIODS);
         if profile == ProfileMatch::Other {
             self.other_at.insert(key.clone(), until);
         }
@@ -130,6 +134,7 @@ mod tests {
         let gone = |number: i64| FigureKey { pipeline: format!("gone-{number}"), ..key() };
         for until in 10..3 * FORGOTTEN_PERIODS {
             let measured = history(1.3, until - 10..until);
+            judge.forget_old(until);
             assert_eq!(judge.judge(&gone(until), &measured, until, ProfileMatch::Same, Some(1.3)), None);
         }
         assert!(judge.measured_at.len() as i64 <= FORGOTTEN_PERIODS + 1, "{}", judge.measured_at.len());

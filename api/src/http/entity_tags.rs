@@ -31,12 +31,14 @@ pub async fn answers_have_tags(
     request: ServiceRequest,
     next: Next<impl MessageBody + 'static>,
 ) -> Result<ServiceResponse<BoxBody>, actix_web::Error> {
-    let pattern = request.resource_map().match_pattern(request.match_info().as_str());
-    let is_read = *request.method() == Method::GET && pattern.is_some_and(|pattern| is_resource(&pattern));
+    let pattern = || request.resource_map().match_pattern(request.match_info().as_str());
+    if *request.method() != Method::GET || !pattern().is_some_and(|pattern| is_resource(&pattern)) {
+        return Ok(next.call(request).await?.map_into_boxed_body());
+    }
     // A header of another form names no tag.
     let known = IfNoneMatch::parse(&request).unwrap_or(IfNoneMatch::Items(Vec::new()));
     let response = next.call(request).await?.map_into_boxed_body();
-    if !is_read || !response.status().is_success() {
+    if !response.status().is_success() {
         return Ok(response);
     }
     let (request, response) = response.into_parts();

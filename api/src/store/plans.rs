@@ -332,7 +332,8 @@ pub async fn finish(db: &mut PgConnection, id: Uuid, outcome: FinishedPlan<'_>, 
     sqlx::query(
         "update plans p set
          state = case when cancel then $6 when kept.is_best then $8 else $2 end,
-         plan = case when cancel then null when kept.is_best then p.best else $3 end,
+         plan = case when cancel then null
+                     when kept.is_best then jsonb_set(p.best, '{planner,stopped}', '\"stopped\"') else $3 end,
          error = case when cancel or kept.is_best then null else $4 end,
          finished_at = $5, progress = null, best = null
          from (select id, $2 = $9 and $3::jsonb is not null and keep_best and best is not null as is_best
