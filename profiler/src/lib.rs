@@ -27,6 +27,7 @@ pub mod profile;
 mod rows;
 pub mod served;
 pub mod validate;
+mod whole_queries;
 
 pub use apportion_executor::backend::{
     Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, PythonSettings, RemoteBackend,

@@ -9,7 +9,7 @@
 //! growth of the device's memory in use, as the driver reports it. ONNX Runtime's arena returns no memory while the variant
 //! is loaded, so the memory at the end is the peak.
 
-use crate::profile::whole_queries;
+use crate::whole_queries::whole_queries;
 use apportion_executor::backend::{Backend, BackendError, ExecutionSettings, OnnxBackend, Provider};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
 use apportion_executor::tensor::{Datatype, Tensor, holds};

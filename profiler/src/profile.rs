@@ -8,10 +8,10 @@ use crate::measure::{MeasureOptions, profile_variant};
 use crate::memory::MemoryProbe;
 use crate::npy::read_npy;
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
+use crate::whole_queries::whole_queries;
 use apportion_domain::{FanoutCounts, VariantRuntime};
 use apportion_executor::backend::{
-    Backend, BackendError, ExecutionSettings, GluedBackend, OnnxBackend, PAST, PythonBackend, PythonSettings, Signature,
-    SteppedBackend,
+    Backend, BackendError, ExecutionSettings, GluedBackend, OnnxBackend, PythonBackend, PythonSettings, Signature,
 };
 use apportion_executor::measuring::percentiles::percentile;
 use apportion_executor::measuring::rows::cycle;
@@ -19,7 +19,7 @@ use apportion_executor::measuring::stats::ProfilePoint;
 use apportion_executor::tensor::{Tensor, TensorSignature};
 use apportion_executor::transforms::run_before;
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Loads a variant from its file.
@@ -37,17 +37,6 @@ pub fn file_loader(
         }
         VariantRuntime::Python => PythonBackend::start(python.clone(), &variant.file).map(|b| Box::new(b) as _),
     }
-}
-
-/// A model with state is measured by whole queries: all rows of a batch begin together, and the last one ends it.
-pub(crate) fn whole_queries(model: OnnxBackend, file: &Path) -> Result<Box<dyn Backend>, BackendError> {
-    if !model.signature().inputs.iter().any(|input| input.name.starts_with(PAST)) {
-        return Ok(Box::new(model));
-    }
-    let file = file.display().to_string();
-    let stepped = SteppedBackend::new(Box::new(model));
-    let stepped = stepped.map_err(|error| BackendError::Load { file, detail: error.to_string() });
-    stepped.map(|b| Box::new(b) as Box<dyn Backend>)
 }
 
 /// How often each variant is loaded. The median time counts.

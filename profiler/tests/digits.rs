@@ -172,6 +172,6 @@ fn mismatches_are_refused_with_their_place() {
     refused(&|f| f.validation.labels = PathBuf::from("/nowhere.json"), "/nowhere.json");
     refused(&|f| f.validation.inputs = strings(&[("image", "/nowhere.npy")]), "/nowhere.npy");
     refused(&|f| f.validation.matching.value = "digit".to_owned(), "task read has no output digit");
-    refused(&|f| f.validation.matching.value = "position".to_owned(), "position has 2 numbers a row");
+    refused(&|f| f.validation.matching.value = "position".to_owned(), "position has 2 elements a row");
     refused(&|f| f.validation.matching.at = Some("label".to_owned()), "label has 1 numbers a row, the labels are at 2");
 }
