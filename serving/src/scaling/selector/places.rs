@@ -47,6 +47,15 @@ struct Kept {
     is_idle: bool,
 }
 
+/// The earliest moments at which a variant can begin with one more query. A moment that has passed means: at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EarliestStart {
+    /// On a worker where it is active; `None` if there is none.
+    pub active: Option<Moment>,
+    /// On a worker where it is loaded, in any state; `None` if there is none.
+    pub loaded: Option<Moment>,
+}
+
 /// The workers of one state.
 #[derive(Clone, Debug, Default)]
 struct OfState {
@@ -54,6 +63,14 @@ struct OfState {
     idle: BTreeSet<(LoadRank, u32)>,
     /// The others, by the moment at which they are free.
     busy: BTreeSet<(Moment, LoadRank, u32)>,
+}
+
+impl OfState {
+    /// When the first of them is free.
+    fn earliest(&self) -> Option<Moment> {
+        let busy = || self.busy.first().map(|(free, ..)| *free);
+        self.idle.first().map(|_| Moment::ZERO).or_else(busy)
+    }
 }
 
 /// Where one variant is loaded.
@@ -108,6 +125,13 @@ impl VariantPlaces {
         let Some(&placed) = self.get(worker) else { return };
         let takes = TimeSpan::from_nanos(placed.each.as_nanos().saturating_mul(u64::from(queries)));
         self.put(now, VariantPlace { free: placed.free.max(now) + takes, ..placed });
+    }
+
+    /// When one more query can begin. It changes only if a place does.
+    pub fn earliest_start(&self) -> EarliestStart {
+        let [active, ..] = &self.of_states;
+        let loaded = self.of_states.iter().filter_map(OfState::earliest).min();
+        EarliestStart { active: active.earliest(), loaded }
     }
 
     /// The active place where a query is done first; of idle ones, the least loaded.
@@ -180,6 +204,11 @@ mod tests {
             let active = places.first_active(now).map(|p| p.worker);
             assert_eq!(active, obvious(&places, now, |p| p.state == VariantState::Active), "at {now_ns}");
             assert_eq!(places.first(now).map(|p| p.worker), obvious(&places, now, |_| true), "at {now_ns}");
+            let start = |is: &dyn Fn(&VariantPlace) -> bool| places.iter().filter(|p| is(p)).map(|p| p.free.max(now)).min();
+            let EarliestStart { active, loaded } = places.earliest_start();
+            let active = active.map(|free| free.max(now));
+            assert_eq!(active, start(&|p| p.state == VariantState::Active), "at {now_ns}");
+            assert_eq!(loaded.map(|free| free.max(now)), start(&|_| true), "at {now_ns}");
         }
     }
 
