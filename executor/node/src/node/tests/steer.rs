@@ -303,6 +303,24 @@ fn steering_of_old_epochs_or_other_targets_is_ignored() {
 }
 
 #[test]
+fn an_extra_replica_of_another_kind_is_not_kept() {
+    let mut node = Node::new(3, 0);
+    let apply = |node: &mut Node, target: &v1::Target| {
+        node.handle(0, NodeEvent::Target(Arc::new(crate::layout::lay_out(target).expect("valid"))));
+        node.flush();
+    };
+    let kept = |node: &Node| node.replicas().filter(|replica| !replica.retired).count();
+    apply(&mut node, &spare(5));
+    node.handle(1, NodeEvent::Message(steering(5, 7, 1)));
+    apply(&mut node, &spare(6));
+    assert_eq!(kept(&node), 1);
+    let mut slots = spare(7);
+    slots.pipelines[0].tasks[0].continuous = true;
+    apply(&mut node, &slots);
+    assert_eq!(kept(&node), 0, "its thread runs batches");
+}
+
+#[test]
 fn module_states_follow_what_all_agents_measure() {
     // `a` at agent 2, `b` at agent 3; `b` is overloaded, so `a` learns that its queries will wait there.
     let crews: &[Crew<'_>] = &[(1, 0, 1, 1, &[(1, 2)]), (2, 1, 1, 10, &[(2, 3)])];
