@@ -329,7 +329,11 @@ impl Cluster {
         command.args(["--join", &format!("http://127.0.0.1:{grpc}"), "--token", TOKEN, "--name", &agent.name]);
         let backend = match self.backend {
             Backend::Emulated => "emulated",
-            Backend::Onnx => "onnx",
+            Backend::Onnx => {
+                // A test that has a stage in Python asks `apportion-needs` whether it is there.
+                command.env("APPORTION_PYTHON", crate::machine::root().join(".cache/venv/bin/python"));
+                "onnx"
+            }
         };
         command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);

@@ -12,8 +12,7 @@ pub fn tell(process: u32, signal: &str) {
     assert!(told.success(), "process {process} cannot be told {signal}");
 }
 
-/// Starts a program with its output in `NAME.log` of a folder. An agent may run stages in Python, by that of the tests'
-/// clients.
+/// Starts a program with its output in `NAME.log` of a folder.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -21,9 +20,6 @@ pub fn started(command: &mut Command, folder: &Path, name: &str) -> Child {
     let log = folder.join(format!("{name}.log"));
     let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log file");
     let out = log.try_clone().expect("a second handle");
-    // A test that has such a stage asks `apportion-needs` whether it is there.
-    let clients = crate::machine::root().join(".cache/venv");
-    command.env("APPORTION_PYTHON", clients.join("bin/python"));
     command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().unwrap_or_else(|e| panic!("{name}: {e}"))
 }
 
