@@ -329,12 +329,9 @@ impl Cluster {
         command.args(["--join", &format!("http://127.0.0.1:{grpc}"), "--token", TOKEN, "--name", &agent.name]);
         let backend = match self.backend {
             Backend::Emulated => "emulated",
-            Backend::Onnx => {
-                // A test that has a stage in Python asks `apportion-needs` whether it is there.
-                command.env("APPORTION_PYTHON", crate::machine::root().join(".cache/venv/bin/python"));
-                "onnx"
-            }
+            Backend::Onnx => "onnx",
         };
+        command.env("APPORTION_PYTHON", crate::process::stage_python());
         command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);
         command.args(["--data", &format!("127.0.0.1:{}", agent.data), "--slowness", &slowness.to_string()]);
