@@ -1,8 +1,9 @@
 //! How are a node's events and actions written down, so that a fresh node can replay them?
 //!
-//! A record is a sequence of frames. The first frame holds the arguments of [`Node::new`]. Each event is a frame with its
-//! time. Each call of [`Node::flush`] is a frame with a digest (SHA-256) of the actions. Each frame has its length in
-//! front: four bytes, little-endian. This module writes and reads frames; the agent's loop keeps the file.
+//! A record is a sequence of frames. The first frame holds the layout of the frames and the arguments of [`Node::new`].
+//! Each event is a frame with its time. Each call of [`Node::flush`] is a frame with a digest (SHA-256) of the actions.
+//! Each frame has its length in front: four bytes, little-endian. This module writes and reads frames; the agent's loop
+//! keeps the file.
 
 use crate::chooser::RequestNeeds;
 use crate::frames::Pieces;
@@ -21,6 +22,9 @@ use std::time::Duration;
 
 /// Between the names of variants; no name that a request gives has it.
 const VARIANTS_SEPARATOR: &str = ",";
+/// The layout of all frames, as the first one says it. It gets another number when any frame or digest changes, so that a
+/// record of another layout is refused and never misread.
+const LAYOUT: &[u8; 8] = b"apprec02";
 const BEGIN: u8 = 0;
 const EVENT: u8 = 1;
 const TARGET: u8 = 2;
@@ -29,6 +33,9 @@ const ACTIONS: u8 = 3;
 /// Why a record cannot be replayed. Frames are counted from 1.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
+    /// The record has another layout.
+    #[error("frame {0} of the record does not begin with `apprec02`: replay it with the release that wrote it")]
+    Layout(usize),
     /// A frame is malformed.
     #[error("frame {0} of the record is malformed")]
     Frame(usize, #[source] FrameError),
@@ -45,6 +52,7 @@ pub enum ReplayError {
 pub fn begin_frame(agent: u64, first_request: u64) -> Pieces {
     let mut out = MessageWriter::default();
     out.open.put_u8(BEGIN);
+    out.open.put_slice(LAYOUT);
     out.open.put_u64(agent);
     out.open.put_u64(first_request);
     finished(out)
@@ -316,7 +324,7 @@ pub struct ReplayedRecord {
 /// record that ends within a frame is replayed up to that frame.
 ///
 /// # Errors
-/// [`ReplayError`] at the first frame that is malformed or has other actions.
+/// [`ReplayError`] at the first frame that is malformed, has another layout, or has other actions.
 pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
     let mut node = Node::new(0, 0);
     let (mut replayed, mut at) = (ReplayedRecord::default(), 0);
@@ -326,7 +334,13 @@ pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
         let length = record.get_u32_le() as usize;
         let frame = &mut take(&mut record, length).map_err(malformed)?;
         match u8(frame).map_err(malformed)? {
-            BEGIN => node = Node::new(u64(frame).map_err(malformed)?, u64(frame).map_err(malformed)?),
+            BEGIN => {
+                if !frame.starts_with(LAYOUT) {
+                    return Err(ReplayError::Layout(at));
+                }
+                frame.advance(LAYOUT.len());
+                node = Node::new(u64(frame).map_err(malformed)?, u64(frame).map_err(malformed)?);
+            }
             TARGET => {
                 let now_ns = u64(frame).map_err(malformed)?;
                 let target = v1::Target::decode(std::mem::take(frame));
@@ -352,4 +366,48 @@ pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
         }
     }
     Ok(replayed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::{Datatype, Tensor};
+
+    /// A record of these frames.
+    fn record_of(frames: impl IntoIterator<Item = Vec<u8>>) -> Bytes {
+        let framed = |frame: Vec<u8>| [(frame.len() as u32).to_le_bytes().to_vec(), frame].concat();
+        frames.into_iter().flat_map(framed).collect::<Vec<u8>>().into()
+    }
+
+    fn joined(frame: Pieces) -> Vec<u8> {
+        frame.iter().flat_map(|piece| piece.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_record_of_another_layout_is_refused() {
+        let begun = record_of([joined(begin_frame(1, 7))]);
+        assert_eq!(replay(begun).expect("of this layout"), ReplayedRecord::default());
+        // The first layout: no mark, and ends of batches without their server.
+        let former = [&[BEGIN][..], &1_u64.to_be_bytes(), &7_u64.to_be_bytes()].concat();
+        let ended =
+            [&[EVENT][..], &5_u64.to_be_bytes(), &[7], &1_u64.to_be_bytes(), &[2], &1_000_u64.to_be_bytes()].concat();
+        let refused = replay(record_of([former, ended])).expect_err("another layout");
+        assert!(matches!(refused, ReplayError::Layout(1)), "{refused}");
+    }
+
+    #[test]
+    fn replica_events_are_read_as_they_were_written() {
+        let output = Tensor { name: "y".into(), datatype: Datatype::Uint8, shape: vec![2], data: vec![1, 2].into() };
+        let took = Duration::from_millis(3);
+        let faults = [BatchFault::of_batch("a row"), BatchFault { why: "all".into(), is_of_batch: false }];
+        let ends = faults.into_iter().map(Err).chain([Ok(vec![output])]);
+        let ends = ends.map(|result| ReplicaEvent::BatchEnded { server: 4, result, took });
+        for event in ends.chain([ReplicaEvent::Ready, ReplicaEvent::Failed("no file".into())]) {
+            let event = NodeEvent::Replica { replica: 9, event };
+            let mut frame = Bytes::from(joined(event_frame(5, &event).expect("no target")));
+            assert_eq!((u8(&mut frame).expect("a tag"), u64(&mut frame).expect("a time")), (EVENT, 5));
+            let read = read_event(&mut frame).expect("what was written");
+            assert_eq!(format!("{read:?}"), format!("{event:?}"));
+        }
+    }
 }

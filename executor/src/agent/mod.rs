@@ -366,8 +366,7 @@ impl Loop {
         if has_others && is_member && keyring.is_empty() {
             tracing::warn!("the target has no keys for connections to other agents: run a service of the same release");
         }
-        self.handle.link_keys.protect(LinkProtection::from(target.links()));
-        self.handle.link_keys.set(keyring);
+        self.handle.link_keys.follow_target(LinkProtection::from(target.links()), keyring);
     }
 
     /// Carries out what the node asks for; what follows from quick batches too, as far as [`ROUNDS_MAX`] allows.

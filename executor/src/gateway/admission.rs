@@ -5,7 +5,7 @@ use super::certificate::GatewayTls;
 use super::connections::connections_max;
 use super::ledger::{Ledger, RequestEnding};
 use super::limits::GatewayLimits;
-use super::refusal::{self, GatewayRefusal, ServedRequest, served};
+use super::refusal::{GatewayRefusal, RefusalCause, ServedRequest, served};
 use crate::agent::{AgentHandle, ClientRequest, NodeView};
 use crate::shares::ClientShares;
 use crate::telemetry::{CallerContext, IngressSpan};
@@ -90,6 +90,13 @@ impl Gateway {
             None if self.view().is_ready() => Ok(()),
             None => Err(NotReady::Pipelines),
         }
+    }
+
+    /// Counts a request that has no answer. What names no pipeline of the target is counted under no name, whatever the
+    /// cause: clients must not make labels.
+    pub(super) fn count_refused(&self, pipeline: &str, cause: RefusalCause) {
+        let is_known = self.handle.view.borrow().layout.pipelines.contains_key(pipeline);
+        self.ledger.refused(if is_known { pipeline } else { "" }, cause);
     }
 
     /// What a request's headers say of its trace; none if there are no traces here.
@@ -249,7 +256,7 @@ pub fn find<'a>(view: &'a NodeView, name: &str) -> Result<&'a LayoutPipeline, Ga
     view.layout.pipelines.get(name).map(AsRef::as_ref).ok_or_else(|| {
         let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
         let error = format!("there is no pipeline {name} here: expected one of [{}]", names.join(", "));
-        GatewayRefusal { cause: refusal::RefusalCause::Unknown, error, reason: None }
+        GatewayRefusal { cause: RefusalCause::Unknown, error, reason: None }
     })
 }
 
@@ -264,7 +271,6 @@ pub fn version(view: &NodeView) -> String {
 mod tests {
     use super::*;
     use crate::gateway::limits::REQUESTS_MAX;
-    use crate::gateway::refusal::RefusalCause;
     use tokio::sync::{mpsc, watch};
 
     fn gateway() -> (Gateway, mpsc::Receiver<ClientRequest>) {
@@ -311,6 +317,16 @@ mod tests {
         let mut next = Box::pin(gateway.infer("p", vec![], RequestTerms::default()));
         assert!(futures::poll!(&mut next).is_pending(), "its place is free");
         assert_eq!(gateway.ledger.entries()["p"].failed.count, 2);
+    }
+
+    #[tokio::test]
+    async fn strangers_share_one_entry_whatever_the_cause() {
+        let (gateway, _inbox) = gateway();
+        for (name, cause) in [("x", RefusalCause::Unknown), ("y", RefusalCause::TooLarge), ("z", RefusalCause::Slow)] {
+            gateway.count_refused(name, cause);
+        }
+        let entries = gateway.ledger.entries();
+        assert_eq!((entries.len(), entries[""].refused.len()), (1, 3));
     }
 
     #[tokio::test]

@@ -187,7 +187,7 @@ impl Selector {
             let queue = TimeSpan::from_nanos(each.as_nanos().saturating_mul(seen.queued));
             // Queries that were sent after the report left are not in it.
             let free = variant.places.get(worker).map_or(now, |known| known.free).max(now + queue);
-            variant.places.put(now, VariantPlace { worker, replicas: seen.replicas, state, load, free, each });
+            variant.places.put(now, VariantPlace { worker, state, load, free, each });
         }
         self.update_earliest();
         let of = &mut self.workers[worker as usize];
@@ -416,8 +416,7 @@ impl Selector {
     /// Workers without loaded variants: they can leave.
     #[must_use]
     pub fn idle_workers(&self) -> Vec<u32> {
-        let is_used =
-            |at: u32| self.variants.iter().flat_map(|v| v.places.iter()).any(|p| p.worker == at && p.replicas > 0);
+        let is_used = |at: u32| self.variants.iter().any(|v| v.places.get(at).is_some());
         (0..).zip(&self.workers).filter(|&(at, w)| w.is_up && !is_used(at)).map(|(at, _)| at).collect()
     }
 }

@@ -124,7 +124,7 @@ pub struct RenumberedReplica {
 /// A message of another agent that is refused because its numbers are implausible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedMessage {
-    /// A steering whose numbers jump.
+    /// A steering whose numbers jump, or that adds a replica of an unknown group.
     Steering,
     /// A measurement that nobody can have made.
     Measurement,

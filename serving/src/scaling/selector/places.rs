@@ -18,8 +18,6 @@ const LOADED_STATES: [VariantState; 3] = [VariantState::Active, VariantState::In
 pub struct VariantPlace {
     /// The worker.
     pub worker: u32,
-    /// Its replicas there.
-    pub replicas: u32,
     /// Its state there.
     pub state: VariantState,
     /// Served over peak.
@@ -174,7 +172,7 @@ mod tests {
 
     fn placed(worker: u32, state: VariantState, load: f64, free_ns: u64) -> VariantPlace {
         let (free, each) = (Moment::from_nanos(free_ns), TimeSpan::from_nanos(10));
-        VariantPlace { worker, replicas: 1, state, load, free, each }
+        VariantPlace { worker, state, load, free, each }
     }
 
     /// The same choice by looking at every place.

@@ -42,8 +42,10 @@ impl GatewayState {
         if attempt.covered.cuts(part.credit) {
             attempt.is_spoiled = true;
             if pending.attempts.len() >= ATTEMPTS_MAX {
+                // Another run that is under way may still be whole.
+                let is_last = pending.attempts.iter().all(|attempt| attempt.is_spoiled);
                 let reason = "it was run several times, in parts that do not fit together";
-                return Some(Err(RequestAnswer::Failed(reason.into())));
+                return is_last.then(|| Err(RequestAnswer::Failed(reason.into())));
             }
             pending.again_ns = Some(now_ns);
             self.requests.make_due(now_ns);
@@ -140,5 +142,52 @@ fn result_of(attempt: &mut RequestAttempt) -> Result<CompletedRequest, RequestAn
     match &mut attempt.dropped.first_reason {
         Some(reason) if attempt.leaves == 0 => Err(RequestAnswer::Dropped(std::mem::take(reason))),
         _ => Ok(CompletedRequest { pieces: std::mem::take(&mut attempt.pieces), dropped }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::gateway::pending::Pending;
+    use crate::node::request::RequestTerms;
+    use crate::wire::Credit;
+
+    /// A gateway whose request 1 has as many runs as it may have.
+    fn gateway() -> GatewayState {
+        let mut gateway = GatewayState::after(0);
+        gateway.requests.insert(Pending {
+            pipeline: "p".into(),
+            inputs: Vec::new(),
+            terms: RequestTerms::default(),
+            chosen: None,
+            arrived_ns: 0,
+            deadline_ns: 10,
+            give_up_ns: 10,
+            is_timed: false,
+            caller: 1,
+            attempts: (0..ATTEMPTS_MAX).map(|_| RequestAttempt::default()).collect(),
+            again_ns: None,
+        });
+        gateway
+    }
+
+    #[test]
+    fn a_spoiled_run_leaves_the_others_their_chance() {
+        let fleet = FleetState::new(1);
+        let add = |gateway: &mut GatewayState, attempt: u8, credit: Credit| {
+            let end = PartEnd::Leaf { task: String::new(), outputs: Vec::new() };
+            gateway.add_part(CreditReturn { request: 1, row: 0, attempt, credit, end }, 5, &fleet)
+        };
+        let part = |i, n| Credit::WHOLE.part(i, n).expect("enough");
+        let spoil = |gateway: &mut GatewayState, attempt: u8| {
+            assert!(add(gateway, attempt, part(0, 2)).is_none());
+            add(gateway, attempt, part(1, 3))
+        };
+        let mut one = gateway();
+        assert!(spoil(&mut one, 0).is_none());
+        assert!(matches!(add(&mut one, 3, Credit::WHOLE), Some(Ok(_))));
+        let mut all = gateway();
+        let ends = [0, 1, 2, 3].map(|attempt| spoil(&mut all, attempt).is_some());
+        assert_eq!(ends, [false, false, false, true], "the last one ends the request");
     }
 }

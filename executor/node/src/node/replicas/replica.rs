@@ -137,13 +137,6 @@ impl LocalReplica {
         }
     }
 
-    /// Whether its queries run in batches and would run in slots in this form of its pipeline, or the reverse.
-    pub(crate) fn changes_kind(&self, of: &LayoutPipeline) -> bool {
-        let group = group_of(of, self.id).unwrap_or(self.group_id);
-        let is_continuous = of.groups.get(&group).map(|group| of.tasks[group.task].is_continuous);
-        is_continuous.is_some_and(|is_continuous| is_continuous != self.task().is_continuous)
-    }
-
     /// A server of its station begins a batch.
     pub(crate) fn begin_batch(&mut self, server: u32, now_ns: u64) {
         self.begun_ns[server as usize] = now_ns;

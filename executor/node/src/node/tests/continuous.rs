@@ -70,10 +70,14 @@ fn another_number_of_slots_holds_when_all_have_ended() {
     assert!(answers.iter().all(|answer| outcome(answer).is_ok()));
 }
 
+/// The same task in batches.
+fn batches() -> v1::Target {
+    target(1, "a", &[], &[(1, 0, 2, 10, &[(1, 1)])])
+}
+
 #[test]
 fn a_task_of_another_kind_is_loaded_again() {
-    let batches = target(1, "a", &[], &[(1, 0, 2, 10, &[(1, 1)])]);
-    let mut world = world_of(&batches);
+    let mut world = world_of(&batches());
     world.apply_target(&slots(2, 2));
     world.pass(50 * MS);
     let start = world.now_ns;
@@ -81,5 +85,31 @@ fn a_task_of_another_kind_is_loaded_again() {
     world.pass(50 * MS);
     assert_eq!(begun(&world, start), [(0, 1), (0, 1)]);
     assert!(answers.iter().all(|answer| outcome(answer).is_ok()));
-    assert_eq!(world.loaded[&1].len(), 1);
+    world.pass(1_000 * MS);
+    assert_eq!(world.loaded[&1], [1].into());
+}
+
+#[test]
+fn the_replica_of_the_former_kind_serves_until_the_next_is_ready() {
+    let mut world = world_of(&batches());
+    world.load_ns = 500 * MS;
+    world.apply_target(&slots(2, 2));
+    world.pass(50 * MS);
+    let answer = world.ask(1, "p", &[3.0]);
+    world.pass(100 * MS);
+    assert_eq!(outcome(&answer), Ok(vec![3.0]));
+}
+
+#[test]
+fn a_load_of_the_former_kind_makes_nothing_ready() {
+    let mut world = World::new(1, sums);
+    world.load_ns = 100 * MS;
+    world.apply_target(&batches());
+    world.pass(60 * MS);
+    world.apply_target(&slots(2, 2));
+    let is_ready = |world: &World| world.nodes[&1].replicas().any(|replica| replica.takes_queries());
+    world.pass(60 * MS);
+    assert!(!is_ready(&world), "only the thread of the former kind has loaded by now");
+    world.pass(100 * MS);
+    assert!(is_ready(&world));
 }
