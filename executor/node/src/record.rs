@@ -134,6 +134,10 @@ fn put_event(out: &mut MessageWriter, event: &NodeEvent) -> bool {
         NodeEvent::Wake => out.open.put_u8(9),
         NodeEvent::Announce => out.open.put_u8(10),
         NodeEvent::Leave => out.open.put_u8(11),
+        NodeEvent::ClientGone(caller) => {
+            out.open.put_u8(12);
+            out.open.put_u64(*caller);
+        }
     }
     true
 }
@@ -156,6 +160,11 @@ fn put_replica_event(out: &mut MessageWriter, event: &ReplicaEvent) {
             out.open.put_u64(u64::from(*server));
             out.open.put_u64(took.as_nanos() as u64);
             put_text(out, &fault.why);
+        }
+        ReplicaEvent::Left { server, took } => {
+            out.open.put_u8(5);
+            out.open.put_u64(u64::from(*server));
+            out.open.put_u64(took.as_nanos() as u64);
         }
     }
 }
@@ -185,6 +194,7 @@ fn read_event(from: &mut Bytes) -> Result<NodeEvent, FrameError> {
         9 => NodeEvent::Wake,
         10 => NodeEvent::Announce,
         11 => NodeEvent::Leave,
+        12 => NodeEvent::ClientGone(u64(from)?),
         _ => return Err(FrameError::Field("event")),
     })
 }
@@ -197,9 +207,12 @@ fn read_replica_event(from: &mut Bytes) -> Result<ReplicaEvent, FrameError> {
     Ok(match u8(from)? {
         0 => ReplicaEvent::Ready,
         1 => ReplicaEvent::Failed(text(from)?),
-        kind @ 2..=4 => {
+        kind @ 2..=5 => {
             let server = u32::try_from(u64(from)?).map_err(|_| FrameError::Field("server"))?;
             let took = Duration::from_nanos(u64(from)?);
+            if kind == 5 {
+                return Ok(ReplicaEvent::Left { server, took });
+            }
             let fault = |why| BatchFault { why, is_of_batch: kind == 3 };
             let result = if kind == 2 { Ok(tensors(from)?) } else { Err(fault(text(from)?)) };
             ReplicaEvent::BatchEnded { server, result, took }
@@ -238,6 +251,11 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(expected.as_nanos() as u64);
                 out.open.put_u64(slot_p99.map_or(u64::MAX, |p99| p99.as_nanos() as u64));
                 put_tensors(&mut out, inputs);
+            }
+            Action::LeaveSlot { replica, server } => {
+                out.open.put_u8(12);
+                out.open.put_u64(*replica);
+                out.open.put_u64(u64::from(*server));
             }
             Action::Prefetch(files) => {
                 out.open.put_u8(4);
@@ -298,6 +316,7 @@ fn put_answer(out: &mut MessageWriter, answer: &RequestAnswer) {
         }
         RequestAnswer::TimedOut => out.open.put_u8(2),
         RequestAnswer::GivenUp => out.open.put_u8(3),
+        RequestAnswer::ClientGone => out.open.put_u8(4),
     }
 }
 

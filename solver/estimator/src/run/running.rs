@@ -26,11 +26,14 @@ impl RunningBatches {
     }
 
     /// Starts every batch that can start now, after the last arrival of a moment. A drop may let other batches start, and a
-    /// start may drop queries.
+    /// start may drop queries. Queries that have left their slots have no end to come.
     #[inline]
     pub fn start_due(&mut self, run: &mut RunState) {
         loop {
             run.account_for_drops();
+            for ServerId { station, server } in run.serving.left.drain(..) {
+                self.agenda.remove(station, server);
+            }
             if !run.serving.is_due() {
                 return;
             }
