@@ -372,3 +372,33 @@ pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
     }
     Ok(replayed)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn written(event: &NodeEvent) -> Vec<u8> {
+        let frame = event_frame(5, event).expect("no target");
+        frame.into_iter().flat_map(|piece: Bytes| piece.to_vec()).collect()
+    }
+
+    #[test]
+    fn events_are_read_as_they_were_written() {
+        let (server, took) = (2, Duration::from_millis(7));
+        let of = |event| NodeEvent::Replica { replica: 3, event };
+        let events = [
+            NodeEvent::ClientGone(9),
+            NodeEvent::Leave,
+            of(ReplicaEvent::Ready),
+            of(ReplicaEvent::Left { server, took }),
+            of(ReplicaEvent::BatchEnded { server, result: Ok(Vec::new()), took }),
+            of(ReplicaEvent::BatchEnded { server, result: Err(BatchFault::of_batch("why")), took }),
+        ];
+        for event in events {
+            let mut rest = Bytes::from(written(&event));
+            assert_eq!((u8(&mut rest).expect("a kind"), u64(&mut rest).expect("a time")), (EVENT, 5));
+            let read = read_event(&mut rest).expect("an event");
+            assert_eq!(written(&read), written(&event), "{event:?}");
+        }
+    }
+}
