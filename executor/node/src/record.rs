@@ -252,19 +252,12 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(slot_p99.map_or(u64::MAX, |p99| p99.as_nanos() as u64));
                 put_tensors(&mut out, inputs);
             }
-            Action::LeaveSlot { replica, server } => {
-                out.open.put_u8(12);
-                out.open.put_u64(*replica);
-                out.open.put_u64(u64::from(*server));
-            }
+            Action::LeaveSlot { replica, server } => put_numbers(&mut out, 12, &[*replica, u64::from(*server)]),
             Action::Prefetch(files) => {
                 out.open.put_u8(4);
                 files.iter().for_each(|file| put_text(&mut out, file));
             }
-            Action::Unload(replica) => {
-                out.open.put_u8(5);
-                out.open.put_u64(*replica);
-            }
+            Action::Unload(replica) => put_numbers(&mut out, 5, &[*replica]),
             Action::Renumber(pairs) => {
                 out.open.put_u8(8);
                 pairs.iter().flat_map(|pair| [pair.from, pair.to]).for_each(|id| out.open.put_u64(id));
@@ -291,6 +284,12 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
         }
     }
     digest(out)
+}
+
+/// An action of this kind that is numbers alone.
+fn put_numbers(out: &mut MessageWriter, kind: u8, numbers: &[u64]) {
+    out.open.put_u8(kind);
+    numbers.iter().for_each(|number| out.open.put_u64(*number));
 }
 
 fn put_answer(out: &mut MessageWriter, answer: &RequestAnswer) {

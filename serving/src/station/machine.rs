@@ -267,8 +267,8 @@ impl<Q: Copy + PartialEq> Station<Q> {
         &self.servers.get(server).members
     }
 
-    /// The servers that run a query which equals this one. A driver whose servers are slots, with one query each, may report
-    /// [`StationInput::BatchFinished`] for a slot whose query it has ended early.
+    /// The servers that run a query which equals this one. A driver whose servers are slots, with one query each, may
+    /// report [`StationInput::BatchFinished`] for a slot whose query it has ended early.
     #[must_use]
     pub fn servers_of(&self, query: Q) -> Vec<u32> {
         self.servers.running_with(query)
