@@ -32,7 +32,9 @@ impl RunningBatches {
         loop {
             run.account_for_drops();
             for ServerId { station, server } in run.serving.left.drain(..) {
-                self.agenda.remove(station, server);
+                let end = self.agenda.remove(station, server).unwrap_or(run.now);
+                let number = run.serving.infos[station as usize].server + server;
+                run.statistics.count_left(number, end.since(run.now));
             }
             if !run.serving.is_due() {
                 return;
