@@ -47,7 +47,7 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
     line(0, "# validation:".to_owned());
     let arrays = stages
         .first()
-        .map_or(&[][..], |s| &s.inputs)
+        .map_or(&[][..], |s| s.inputs.as_slice())
         .iter()
         .map(|i| format!("{}: {}.npy", scalar(&i.name), comment(&i.name)));
     line(
