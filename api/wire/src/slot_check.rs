@@ -52,7 +52,7 @@ fn of_task(task: &TaskSpec, at: &str) -> Vec<Invalid> {
 }
 
 fn transforms(task: &TaskSpec, count: usize, at: String) -> Invalid {
-    let found = format!("{count} transforms of the continuous task {:?}", task.name);
+    let found = format!("a list of {count} at the continuous task {:?}", task.name);
     let expected = "none, because transforms run on whole batches: put them at a batch task before or after it";
     Invalid::new(at, found, expected)
 }

@@ -165,17 +165,17 @@ fn a_continuous_task_takes_nothing_that_needs_whole_batches() {
         (
             "kind: continuous",
             format!("kind: continuous\n    after: {scale}"),
-            "/tasks/1/after: 1 transforms of the continuous task \"generate\": expected none",
+            "/tasks/1/after: a list of 1 at the continuous task \"generate\": expected none",
         ),
         (
             "kind: continuous",
             format!("kind: continuous\n    inputs: [{{name: x, datatype: FP32, shape: [-1, 1]}}]\n    before: {scale}"),
-            "/tasks/1/before: 1 transforms of the continuous task \"generate\": expected none",
+            "/tasks/1/before: a list of 1 at the continuous task \"generate\": expected none",
         ),
         (
             "{from: generate, to: speak}",
             format!("{{from: generate, to: speak, map: {{x: x}}, transform: {scale}}}"),
-            "/edges/1/transform: 1 transforms of the continuous task \"generate\": expected none",
+            "/edges/1/transform: a list of 1 at the continuous task \"generate\": expected none",
         ),
         (
             "model: small.onnx",
