@@ -32,6 +32,7 @@ pub mod row_measurement;
 pub mod scaling_plan;
 pub mod scaling_spec;
 pub mod simulation_file;
+mod slot_check;
 pub mod spec;
 pub mod states;
 pub mod trace_csv;

@@ -7,6 +7,7 @@ use crate::demand_source::check_sources;
 use crate::on_demand::check_on_demand;
 use crate::record::{FileKind, record};
 use crate::row_measurement::RowMeasurement;
+use crate::slot_check::check_slots;
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
 use crate::workload_check::check_workloads;
@@ -186,6 +187,7 @@ impl PipelineSpec {
         let mut problems = self.replan.as_ref().map_or_else(Vec::new, check_replan);
         problems.extend(check_workloads(self));
         problems.extend(self.glue_problems());
+        problems.extend(check_slots(self));
         let hardware = self.hardware_named();
         let mut stand_in = self.clone();
         for variant in stand_in.tasks.iter_mut().flat_map(|t| &mut t.variants) {

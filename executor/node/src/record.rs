@@ -142,6 +142,10 @@ fn put_event(out: &mut MessageWriter, event: &NodeEvent) -> bool {
         NodeEvent::Wake => out.open.put_u8(9),
         NodeEvent::Announce => out.open.put_u8(10),
         NodeEvent::Leave => out.open.put_u8(11),
+        NodeEvent::ClientGone(caller) => {
+            out.open.put_u8(12);
+            out.open.put_u64(*caller);
+        }
     }
     true
 }
@@ -164,6 +168,11 @@ fn put_replica_event(out: &mut MessageWriter, event: &ReplicaEvent) {
             out.open.put_u64(u64::from(*server));
             out.open.put_u64(took.as_nanos() as u64);
             put_text(out, &fault.why);
+        }
+        ReplicaEvent::Left { server, took } => {
+            out.open.put_u8(5);
+            out.open.put_u64(u64::from(*server));
+            out.open.put_u64(took.as_nanos() as u64);
         }
     }
 }
@@ -193,6 +202,7 @@ fn read_event(from: &mut Bytes) -> Result<NodeEvent, FrameError> {
         9 => NodeEvent::Wake,
         10 => NodeEvent::Announce,
         11 => NodeEvent::Leave,
+        12 => NodeEvent::ClientGone(u64(from)?),
         _ => return Err(FrameError::Field("event")),
     })
 }
@@ -205,9 +215,12 @@ fn read_replica_event(from: &mut Bytes) -> Result<ReplicaEvent, FrameError> {
     Ok(match u8(from)? {
         0 => ReplicaEvent::Ready,
         1 => ReplicaEvent::Failed(text(from)?),
-        kind @ 2..=4 => {
+        kind @ 2..=5 => {
             let server = u32::try_from(u64(from)?).map_err(|_| FrameError::Field("server"))?;
             let took = Duration::from_nanos(u64(from)?);
+            if kind == 5 {
+                return Ok(ReplicaEvent::Left { server, took });
+            }
             let fault = |why| BatchFault { why, is_of_batch: kind == 3 };
             let result = if kind == 2 { Ok(tensors(from)?) } else { Err(fault(text(from)?)) };
             ReplicaEvent::BatchEnded { server, result, took }
@@ -247,14 +260,12 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(slot_p99.map_or(u64::MAX, |p99| p99.as_nanos() as u64));
                 put_tensors(&mut out, inputs);
             }
+            Action::LeaveSlot { replica, server } => put_numbers(&mut out, 12, &[*replica, u64::from(*server)]),
             Action::Prefetch(files) => {
                 out.open.put_u8(4);
                 files.iter().for_each(|file| put_text(&mut out, file));
             }
-            Action::Unload(replica) => {
-                out.open.put_u8(5);
-                out.open.put_u64(*replica);
-            }
+            Action::Unload(replica) => put_numbers(&mut out, 5, &[*replica]),
             Action::Renumber(pairs) => {
                 out.open.put_u8(8);
                 pairs.iter().flat_map(|pair| [pair.from, pair.to]).for_each(|id| out.open.put_u64(id));
@@ -283,6 +294,12 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
     digest(out)
 }
 
+/// An action of this kind that is numbers alone.
+fn put_numbers(out: &mut MessageWriter, kind: u8, numbers: &[u64]) {
+    out.open.put_u8(kind);
+    numbers.iter().for_each(|number| out.open.put_u64(*number));
+}
+
 fn put_answer(out: &mut MessageWriter, answer: &RequestAnswer) {
     match answer {
         RequestAnswer::Done { pieces, late, latency_ns, dropped, chosen } => {
@@ -306,6 +323,7 @@ fn put_answer(out: &mut MessageWriter, answer: &RequestAnswer) {
         }
         RequestAnswer::TimedOut => out.open.put_u8(2),
         RequestAnswer::GivenUp => out.open.put_u8(3),
+        RequestAnswer::ClientGone => out.open.put_u8(4),
     }
 }
 
@@ -396,14 +414,15 @@ mod tests {
     }
 
     #[test]
-    fn replica_events_are_read_as_they_were_written() {
+    fn events_are_read_as_they_were_written() {
         let output = Tensor { name: "y".into(), datatype: Datatype::Uint8, shape: vec![2], data: vec![1, 2].into() };
         let took = Duration::from_millis(3);
         let faults = [BatchFault::of_batch("a row"), BatchFault { why: "all".into(), is_of_batch: false }];
         let ends = faults.into_iter().map(Err).chain([Ok(vec![output])]);
         let ends = ends.map(|result| ReplicaEvent::BatchEnded { server: 4, result, took });
-        for event in ends.chain([ReplicaEvent::Ready, ReplicaEvent::Failed("no file".into())]) {
-            let event = NodeEvent::Replica { replica: 9, event };
+        let others = [ReplicaEvent::Ready, ReplicaEvent::Failed("no file".into()), ReplicaEvent::Left { server: 2, took }];
+        let of_replica = ends.chain(others).map(|event| NodeEvent::Replica { replica: 9, event });
+        for event in of_replica.chain([NodeEvent::ClientGone(9), NodeEvent::Leave]) {
             let mut frame = Bytes::from(joined(event_frame(5, &event).expect("no target")));
             assert_eq!((u8(&mut frame).expect("a tag"), u64(&mut frame).expect("a time")), (EVENT, 5));
             let read = read_event(&mut frame).expect("what was written");

@@ -91,7 +91,24 @@ impl GatewayState {
         }
     }
 
-    /// Answers a request, and cancels the parts of it that are still under way.
+    /// Ends the request of a client that has gone, whether it runs or waits for variants.
+    pub fn abandon(
+        &mut self,
+        caller: u64,
+        site: &mut Site,
+        fleet: &FleetState,
+        tallies: &mut Tallies,
+        cancelled: &mut CancelledRequests,
+    ) {
+        if let Some(request) = self.requests.of_caller(caller) {
+            self.finish(request, Err(RequestAnswer::ClientGone), site, fleet, tallies, cancelled);
+        } else if self.waiting.forget(caller) {
+            site.answer(caller, RequestAnswer::ClientGone);
+        }
+    }
+
+    /// Answers a request, and cancels the parts of it that are still under way. A request without a client has no outcome,
+    /// unless it was late before: the service did not fail it.
     fn finish(
         &mut self,
         request: u64,
@@ -105,13 +122,14 @@ impl GatewayState {
         let late = site.now_ns() > pending.deadline_ns;
         let counts = tallies.requests_of(pending.pipeline);
         let count = match &result {
-            Ok(_) if late => &mut counts.late,
-            Ok(_) => &mut counts.ok,
-            Err(RequestAnswer::TimedOut) => &mut counts.late,
-            Err(RequestAnswer::Dropped(_)) => &mut counts.dropped,
-            Err(_) => &mut counts.failed,
+            Ok(_) if late => Some(&mut counts.late),
+            Ok(_) => Some(&mut counts.ok),
+            Err(RequestAnswer::ClientGone) if !late => None,
+            Err(RequestAnswer::TimedOut | RequestAnswer::ClientGone) => Some(&mut counts.late),
+            Err(RequestAnswer::Dropped(_)) => Some(&mut counts.dropped),
+            Err(_) => Some(&mut counts.failed),
         };
-        *count += 1;
+        count.into_iter().for_each(|count| *count += 1);
         if pending.attempts.iter().any(|a| !a.covered.is_whole()) {
             cancel_everywhere(request, site, fleet, cancelled);
         }

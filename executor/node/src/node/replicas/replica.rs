@@ -152,6 +152,12 @@ impl LocalReplica {
         self.group.latency_ns(if self.task().is_continuous { self.group.batch } else { size })
     }
 
+    /// The profile's time that a batch of this size is compared with. None for a query in a slot: its time is its own, and
+    /// says nothing of the profile.
+    pub(crate) fn profiled_ns(&self, size: usize) -> Option<u64> {
+        (!self.task().is_continuous).then(|| self.group.latency_ns(size))
+    }
+
     /// The 99th percentile of its queries' times, if they run in slots; zero if it is not known.
     pub(crate) fn slot_p99(&self) -> Option<Duration> {
         self.task().is_continuous.then(|| Duration::from_nanos(self.group.slot_p99_ns))
@@ -244,15 +250,15 @@ impl LocalReplica {
         self.meter.was_slow()
     }
 
-    /// A batch that failed, or a member of one, has ended.
+    /// A batch that failed, or a member of one, has ended; or a query has left its slot.
     pub(crate) fn measure_failed(&mut self, took_ns: u64) {
         let busy_ns = self.busy_ns(took_ns);
         self.meter.note_failed(busy_ns);
     }
 
-    /// A batch has ended. The time of a query in a slot is its own, so it says nothing of the profile.
+    /// A batch has ended.
     pub(crate) fn measure_batch(&mut self, queries: usize, took_ns: u64, kind: BatchKind) {
-        let expected_ns = if self.task().is_continuous { 0 } else { self.group.latency_ns(queries) };
+        let expected_ns = self.profiled_ns(queries).unwrap_or(0);
         let (queries, took_ns) = (queries as u64, self.busy_ns(took_ns));
         self.meter.note_batch(MeasuredBatch { queries, took_ns, expected_ns, kind });
     }

@@ -64,6 +64,7 @@ pub fn handle_replica_event(traffic: &mut TrafficState, id: u64, event: ReplicaE
         ReplicaEvent::BatchEnded { server, result, took } => {
             traffic.handle_batch_end(BatchPlace { replica: id, server }, result, took);
         }
+        ReplicaEvent::Left { server, took } => traffic.handle_slot_left(BatchPlace { replica: id, server }, took),
     }
 }
 

@@ -17,6 +17,7 @@ mod parts;
 mod requests;
 mod sent;
 mod singles;
+mod slots;
 mod state;
 
 pub use joins::MEETINGS_MAX;
