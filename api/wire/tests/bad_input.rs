@@ -266,6 +266,23 @@ fn a_registered_pipeline_is_checked_without_its_measurements() {
             "/replan/on_demand/replicas_max: 0: expected a number from 1 to 1000",
         ),
         (format!("{good}replan: {{mode: apply, on_demand: {{idle: 3}}}}\n"), "/replan/on_demand/idle: unknown key"),
+        (
+            format!("{good}replan: {{scaling: {{planner: simplex}}}}\n"),
+            "/replan/scaling/planner: \"simplex\": expected one of \"milp\", \"greedy\"",
+        ),
+        (
+            format!("{good}replan: {{scaling: {{lambda: -1}}}}\n"),
+            "/replan/scaling/lambda: -1: expected a number from 0 to 1000",
+        ),
+        (
+            format!("{good}replan: {{ladder: 2, scaling: {{}}}}\n"),
+            "/replan/ladder: 2: expected no such member beside `scaling`",
+        ),
+        (
+            format!("{good}replan: {{objective: {{mode: max_accuracy}}, scaling: {{}}}}\n"),
+            "/replan/objective/mode: \"max_accuracy\": expected \"min_cost\" beside `scaling`",
+        ),
+        (format!("{good}survive: 1\nreplan: {{scaling: {{}}}}\n"), "/survive: 1: expected 0 beside `replan/scaling`"),
         (format!("{good}validation: {{label: x}}\n"), "/validation/label: unknown key"),
         (good.replace("100", "-1"), "/slo_ms: -1: expected a number above 0"),
     ];
