@@ -267,8 +267,8 @@ fn a_registered_pipeline_is_checked_without_its_measurements() {
         ),
         (format!("{good}replan: {{mode: apply, on_demand: {{idle: 3}}}}\n"), "/replan/on_demand/idle: unknown key"),
         (
-            format!("{good}replan: {{scaling: {{planner: simplex}}}}\n"),
-            "/replan/scaling/planner: \"simplex\": expected one of \"milp\", \"greedy\"",
+            format!("{good}replan: {{scaling: {{planner: best}}}}\n"),
+            "/replan/scaling/planner: \"best\": expected one of \"milp\", \"greedy\"",
         ),
         (
             format!("{good}replan: {{scaling: {{lambda: -1}}}}\n"),
