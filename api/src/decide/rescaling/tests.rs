@@ -30,7 +30,7 @@ fn part(groups: &[(&str, &str, u32)]) -> PipelinePlan {
         replicas,
         traffic_share: 1.0,
         latency_budget_ms: 0.0,
-        utilisation: 0.5,
+        utilisation: 1.0 / f64::from(replicas),
     };
     PipelinePlan {
         name: "p".into(),
@@ -110,7 +110,7 @@ fn missed_requests_bring_actions_that_serve_more() {
     let (two, three) = (&[("good", "t4", 2)][..], &[("good", "t4", 3)][..]);
     let missed = Some(MissedRequests { missed: 40, ended: 100, permitted: 1.0 });
     for (new, may_improve, keep) in [(three, true, false), (three, false, true), (two, true, true)] {
-        let wish = ReplanInput { missed: missed.clone(), ..wish(may_improve) };
+        let wish = ReplanInput { missed, ..wish(may_improve) };
         let choice = chosen([two, new], [1.0, 1.0], &wish, 0.1);
         assert_eq!(choice.keep, keep, "{choice:?}");
         assert!(choice.why.starts_with("40 of 100 requests"), "{choice:?}");
