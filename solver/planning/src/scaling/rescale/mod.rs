@@ -37,6 +37,10 @@ use std::collections::BTreeSet;
 /// Statements of one problem: each leaves out one more variant, or raises the load of a task.
 const STATEMENTS_MAX: usize = 32;
 
+/// The capacity for each query grows by this power of the search's headroom: to 2.9 times the load at 1.3. The programme knows
+/// no queues, and a replica of a tight SLO must be idle half of the time.
+const SLACK_POWER: i32 = 4;
+
 /// The settings of scaling actions that the problem does not have.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RescaleSettings {
@@ -68,7 +72,8 @@ pub fn rescale(problem: &Problem, options: &PlanningOptions, settings: &RescaleS
     let requests = requests_of(&planned);
     let (outcome, mut report) = search_until_held(problem, options, |options| {
         let heavier = options.trace.as_ref().map_or(requests, requests_of);
-        let slack_factor = if requests > 0.0 { (heavier / requests).max(1.0) } else { 1.0 };
+        let headroom = if requests > 0.0 { (heavier / requests).max(1.0) } else { 1.0 };
+        let slack_factor = headroom.powi(SLACK_POWER);
         plan_with_slack(problem, options, settings, slack_factor)
     });
     report.warnings = warnings_of(problem);
