@@ -72,7 +72,7 @@ fn least_charge_ms(
     let variants = pipeline.task(t).variants.iter().enumerate();
     let may_run = variants.filter(|(v, _)| !left_out.contains(&(p, t, VariantIndex(*v))));
     let rows = may_run.flat_map(|(_, variant)| {
-        let fits = |row: &&ProfileRow| problem.fits_memory(variant.memory_mib, row.hardware, row.share);
+        let fits = move |row: &&ProfileRow| problem.fits_memory(variant.memory_mib, row.hardware, row.share);
         variant.profile.rows().iter().filter(fits)
     });
     rows.map(|row| pipeline.hop_charge_ms(row.latency_ms)).min_by(f64::total_cmp)
