@@ -1,7 +1,7 @@
 //! Which plan does a pipeline get by scaling actions from the replicas that run?
 //!
-//! The setting `scaling` of a pipeline asks for it. The plan in force says which replicas run, and the demand is that of the
-//! agents' reports. [`crate::decide::rescaling`] decides whether the actions are carried out.
+//! The setting `scaling` of a pipeline asks for it. The plan in force says which replicas run, and the demand is that of
+//! the agents' reports. [`crate::decide::rescaling`] decides whether the actions are carried out.
 
 use super::replan::{Replacement, ReplanRound, RoundError, Verdict, judge, options, plan_row, problem_of};
 use crate::decide::replacement::{ReplacementDecision, describe_plan};

@@ -215,8 +215,8 @@ pub enum ReplanCause {
     Period,
 }
 
-/// The stabilisation window of scaling actions, in seconds: replicas go after a lower load for the load latency of the slowest
-/// variant (INFaaS section 4.2.2, T_v), and no earlier than a plan in force is improved.
+/// The stabilisation window of scaling actions, in seconds: replicas go after a lower load for the load latency of the
+/// slowest variant (INFaaS section 4.2.2, T_v), and no earlier than a plan in force is improved.
 fn stabilisation_s(spec: &PipelineSpec) -> f64 {
     let loads_ms = spec.tasks.iter().flat_map(|task| &task.variants).filter_map(|variant| variant.load_ms);
     loads_ms.fold(0.0, f64::max).max(IMPROVE_AFTER.as_secs_f64() * 1_000.0) / 1_000.0

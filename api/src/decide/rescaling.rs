@@ -1,11 +1,12 @@
 //! Are scaling actions carried out, and what are they in words?
 //!
-//! Example: two replicas of `find-l` run on a `t4`, and the load doubles. INFaaS's model-horizontal action replicates `find-l`;
-//! the model-vertical action loads `find-s`, which serves more, or the same variant on other hardware (section 4.2).
+//! Example: two replicas of `find-l` run on a `t4`, and the load doubles. INFaaS's model-horizontal action replicates
+//! `find-l`; the model-vertical action loads `find-s`, which serves more, or the same variant on other hardware (section
+//! 4.2).
 //!
-//! Actions for more load come at once, where the plan in force does not hold any more. Actions that only save come late: the
-//! demand is that of a stabilisation window ([`super::replan`]), and the plan in force is not young. They must save more than
-//! their loads cost by the programme's own objective, and the new plan must hold on fresh samples.
+//! Actions for more load come at once, where the plan in force does not hold any more. Actions that only save come late:
+//! the demand is that of a stabilisation window ([`super::replan`]), and the plan in force is not young. They must save
+//! more than their loads cost by the programme's own objective, and the new plan must hold on fresh samples.
 
 use super::replacement::{JudgedSides, ReplacementDecision, choose_where_it_fails};
 use super::replan::ReplanInput;
@@ -229,8 +230,8 @@ fn throughput_of(problem: &Problem, part: &PipelinePlan, group: &GroupName) -> f
     row.map_or(0.0, apportion_domain::ProfileRow::throughput_qps)
 }
 
-/// Queries per second of the root that the replicas of a plan serve: those of its scarcest task, at the utilisation that the
-/// plan states.
+/// Queries per second of the root that the replicas of a plan serve: those of its scarcest task, at the utilisation that
+/// the plan states.
 fn capacity_of(problem: &Problem, part: &PipelinePlan) -> f64 {
     let tasks = problem.pipelines[0].tasks.iter().map(|task| {
         let own = part.assignments.iter().filter(|a| a.group.task == task.name);

@@ -1,9 +1,9 @@
 //! How are plans solved, and analyses run, in the background?
 //!
 //! A worker claims a job under a lease (`worker`). The job takes one of a bounded number of places (`places`) and runs
-//! (`plan`, `analysis`) on a thread of its own (`solve`; `rescale` for scaling actions). It is watched meanwhile (`watch`). While the database is
-//! unavailable, writes are tried again (`retry`). The full explanation of a stored plan is no job: its client waits for it
-//! (`explain`).
+//! (`plan`, `analysis`) on a thread of its own (`solve`; `rescale` for scaling actions). It is watched meanwhile
+//! (`watch`). While the database is unavailable, writes are tried again (`retry`). The full explanation of a stored plan
+//! is no job: its client waits for it (`explain`).
 //!
 //! What belongs here: claims, leases, and every call of a solver, each off the async threads. What never does: HTTP,
 //! clients.

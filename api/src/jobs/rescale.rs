@@ -31,8 +31,8 @@ pub struct RescaledPlan {
     pub problem: Problem,
 }
 
-/// Finds scaling actions in a thread of its own, and checks their plan with the checker. If the future is dropped, the search
-/// stops.
+/// Finds scaling actions in a thread of its own, and checks their plan with the checker. If the future is dropped, the
+/// search stops.
 ///
 /// # Errors
 /// If the planner panicked, or its plan breaks a rule.

@@ -9,6 +9,14 @@ use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+fn row(variant: &str, hardware: &str, latency_ms: f64) -> Value {
+    json!({"task": "classify", "variant": variant, "hardware": hardware, "batch": 1, "latency_ms": latency_ms})
+}
+
+fn figures(variant: &str, accuracy: f64) -> Value {
+    json!({"task": "classify", "variant": variant, "accuracy": accuracy, "load_ms": 100.0})
+}
+
 /// One task. `large` serves 50 queries per second of a `demo` device, and `small` 10 of a `cheap` one.
 async fn registered(s: &Service, scaling: Value, min_accuracy: Option<f64>) {
     for (name, price) in [("demo", 2.0), ("cheap", 1.99)] {
@@ -26,8 +34,6 @@ async fn registered(s: &Service, scaling: Value, min_accuracy: Option<f64>) {
     assert_eq!(status, 201, "{answer:#}");
     let (_, read) = s.get("/v1/pipelines/digits").await;
     assert_eq!(read["replan"]["scaling"]["planner"], scaling["planner"], "{read:#}");
-    let row = |variant: &str, hardware: &str, latency_ms: f64| json!({"task": "classify", "variant": variant, "hardware": hardware, "batch": 1, "latency_ms": latency_ms});
-    let figures = |variant: &str, accuracy: f64| json!({"task": "classify", "variant": variant, "accuracy": accuracy, "load_ms": 100.0});
     let profiles = json!({
         "rows": [row("large", "demo", 20.0), row("small", "cheap", 100.0)],
         "variants": [figures("large", 0.9), figures("small", 0.85)]

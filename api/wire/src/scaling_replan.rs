@@ -9,8 +9,8 @@ use utoipa::ToSchema;
 pub const LAMBDA_MAX: f64 = 1_000.0;
 
 record! {
-    /// Rounds plan by the scaling actions of INFaaS (section 4.2) from the replicas that run: they replicate a variant, load
-    /// another one, or remove replicas. Plans are for least cost.
+    /// Rounds plan by the scaling actions of INFaaS (section 4.2) from the replicas that run: they replicate a variant,
+    /// load another one, or remove replicas. Plans are for least cost.
     #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ScalingReplanSpec {

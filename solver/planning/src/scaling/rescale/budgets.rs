@@ -1,7 +1,7 @@
 //! How much of the SLO has each task, so that its variants can be chosen by themselves?
 //!
-//! Example: `find` takes 20 ms and `read` 30 ms, and the SLO is 100 ms. So `find` may take up to 40 ms and `read` up to 60 ms.
-//! INFaaS has no pipelines: there the SLO is that of the one model (constraint 2 of section 4.2.1).
+//! Example: `find` takes 20 ms and `read` 30 ms, and the SLO is 100 ms. So `find` may take up to 40 ms and `read` up to
+//! 60 ms. INFaaS has no pipelines: there the SLO is that of the one model (constraint 2 of section 4.2.1).
 
 use crate::exact::model::latency::finish_times;
 use apportion_domain::{LatencyRule, Pipeline, PipelineIndex, Problem, ProfileRow, SLACK, TaskIndex, VariantIndex};
@@ -12,8 +12,8 @@ pub(super) type LeftOutVariant = (PipelineIndex, TaskIndex, VariantIndex);
 
 /// The most that one query may be charged at each task, in milliseconds. `None` if the fastest groups miss the SLO.
 ///
-/// The times of the groups that run grow by one factor until the longest way takes the SLO. If they miss the SLO, or a task has
-/// none, the fastest group of each task counts instead.
+/// The times of the groups that run grow by one factor until the longest way takes the SLO. If they miss the SLO, or a
+/// task has none, the fastest group of each task counts instead.
 pub(super) fn task_budgets_ms(
     problem: &Problem,
     p: PipelineIndex,

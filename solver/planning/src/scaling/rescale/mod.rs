@@ -1,12 +1,12 @@
-//! Which plan do INFaaS's scaling actions give, from the groups that run? Model-horizontal and model-vertical scaling (section
-//! 4.2) of pipelines.
+//! Which plan do INFaaS's scaling actions give, from the groups that run? Model-horizontal and model-vertical scaling of
+//! pipelines (section 4.2).
 //!
-//! `statement` states the scaling problem of a problem and its deployed groups. The integer programme or the heuristic answers
-//! it, and the answer becomes a plan that the checker accepts. The programme knows throughputs only. So the plan is also
-//! judged on fresh samples, and the slack grows until it holds.
+//! The module `statement` states the scaling problem of a problem and its deployed groups. The integer programme or the
+//! heuristic answers it, and the answer becomes a plan that the checker accepts. The programme knows throughputs only. So
+//! the plan is also judged on fresh samples, and the slack grows until it holds.
 //!
-//! The programme has no accuracy. A variant whose own accuracy is below the pipeline's floor is left out. If a mixture is still
-//! below the floor, the least accurate variant of the plan is left out too, and the problem is stated again.
+//! The programme has no accuracy. A variant whose own accuracy is below the pipeline's floor is left out. If a mixture is
+//! still below the floor, the least accurate variant of the plan is left out too, and the problem is stated again.
 
 mod budgets;
 mod statement;
@@ -37,8 +37,8 @@ use std::collections::BTreeSet;
 /// Statements of one problem: each leaves out one more variant, or raises the load of a task.
 const STATEMENTS_MAX: usize = 32;
 
-/// The capacity for each query grows by this power of the search's headroom: to 2.9 times the load at 1.3. The programme knows
-/// no queues, and a replica of a tight SLO must be idle half of the time.
+/// The capacity for each query grows by this power of the search's headroom: to 2.9 times the load at 1.3. The programme
+/// knows no queues, and a replica of a tight SLO must be idle half of the time.
 const SLACK_POWER: i32 = 4;
 
 /// The settings of scaling actions that the problem does not have.
@@ -48,8 +48,8 @@ pub struct RescaleSettings {
     pub lambda: f64,
 }
 
-/// The problem at the highest part of its demands that the devices can serve by scaling actions. If no part can be served, it
-/// is the problem itself.
+/// The problem at the highest part of its demands that the devices can serve by scaling actions. If no part can be
+/// served, it is the problem itself.
 #[must_use]
 pub fn servable(problem: &Problem, options: &PlanningOptions, settings: &RescaleSettings) -> Problem {
     let limits = options.limits().for_search();
@@ -61,11 +61,13 @@ pub fn servable(problem: &Problem, options: &PlanningOptions, settings: &Rescale
     }
 }
 
-/// Plans by scaling actions from the problem's deployed groups. The planner is [`Planner::Greedy`], the heuristic of section
+/// Plans by scaling actions from the problem's deployed groups. The planner is [`Planner::Greedy`], the heuristic of
+/// section
 /// 4.2.2, or else the integer programme of section 4.2.1.
 ///
-/// The objective of the plan is its price. It has no bound: the programme optimises the price of the actions at the traffic of
-/// the groups that run. A problem whose demand the devices cannot serve has the outcome unknown, with the shortfall.
+/// The objective of the plan is its price. It has no bound: the programme optimises the price of the actions at the
+/// traffic of the groups that run. A problem whose demand the devices cannot serve has the outcome unknown, with the
+/// shortfall.
 #[must_use]
 pub fn rescale(problem: &Problem, options: &PlanningOptions, settings: &RescaleSettings) -> (PlanOutcome, PlanningReport) {
     let planned = options.trace.clone().unwrap_or_else(|| replay::default_workload(problem));
@@ -256,8 +258,8 @@ fn below_floor(problem: &Problem) -> BTreeSet<LeftOutVariant> {
     left_out
 }
 
-/// The variant of a plan below its floor that is farthest below the most accurate one of its task. `None` if each pipeline has
-/// its floor, or no variant is left to leave out.
+/// The variant of a plan below its floor that is farthest below the most accurate one of its task. `None` if each
+/// pipeline has its floor, or no variant is left to leave out.
 fn least_accurate(problem: &Problem, plan: &Plan, groups: &[Vec<BaselineGroup>]) -> Option<LeftOutVariant> {
     for (i, (pipeline, part)) in problem.pipelines.iter().zip(&plan.pipelines).enumerate() {
         if pipeline.min_accuracy.is_none_or(|floor| part.accuracy >= floor - SLACK) {

@@ -1,8 +1,8 @@
 //! Which scaling problem do the pipelines of a problem state, with the groups that run?
 //!
-//! A task is an application, and a group of it a variant: a variant file on a hardware type and share. Devices of a type are a
-//! resource, and so is the budget. A group runs the batch size of the highest throughput within its task's part of the SLO.
-//! All batch sizes of a group have one price, so no other one is ever cheaper.
+//! A task is an application, and a group of it a variant: a variant file on a hardware type and share. Devices of a type
+//! are a resource, and so is the budget. A group runs the batch size of the highest throughput within its task's part of
+//! the SLO. All batch sizes of a group have one price, so no other one is ever cheaper.
 
 use super::budgets::{LeftOutVariant, best_row, task_budgets_ms};
 use crate::baselines::assemble::BaselineGroup;
@@ -150,8 +150,8 @@ fn scaling_variant(problem: &Problem, (p, t): (PipelineIndex, TaskIndex), group:
 }
 
 impl StatedProblem {
-    /// The groups of a solution by pipeline, ordered by task. A task with fewer replicas than its `min_replicas` gets more of
-    /// its cheapest group.
+    /// The groups of a solution by pipeline, ordered by task. A task with fewer replicas than its `min_replicas` gets
+    /// more of its cheapest group.
     pub fn groups_of(&self, problem: &Problem, counts: &[Vec<u32>]) -> Vec<Vec<BaselineGroup>> {
         let mut groups: Vec<Vec<BaselineGroup>> = vec![Vec::new(); problem.pipelines.len()];
         for (of, counts) in self.tasks.iter().zip(counts) {

@@ -1,5 +1,5 @@
-//! Scaling actions of drawn pipelines against an enumeration of all replica counts, and by hand: replicas of the same variant,
-//! another variant where room is short, fewer replicas after the load.
+//! Scaling actions of drawn pipelines against an enumeration of all replica counts, and by hand: replicas of the same
+//! variant, another variant where room is short, fewer replicas after the load.
 
 use super::{RescaleSettings, Rescaler, rescale, servable};
 use crate::fixtures;
