@@ -61,9 +61,8 @@ pub fn servable(problem: &Problem, options: &PlanningOptions, settings: &Rescale
     }
 }
 
-/// Plans by scaling actions from the problem's deployed groups. The planner is [`Planner::Greedy`], the heuristic of
-/// section
-/// 4.2.2, or else the integer programme of section 4.2.1.
+/// Plans by scaling actions from the problem's deployed groups. The planner is [`Planner::Greedy`] (the heuristic of section
+/// 4.2.2), or else the integer programme of section 4.2.1.
 ///
 /// The objective of the plan is its price. It has no bound: the programme optimises the price of the actions at the
 /// traffic of the groups that run. A problem whose demand the devices cannot serve has the outcome unknown, with the
