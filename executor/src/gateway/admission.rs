@@ -5,7 +5,7 @@ use super::certificate::GatewayTls;
 use super::connections::connections_max;
 use super::ledger::{Ledger, RequestEnding};
 use super::limits::GatewayLimits;
-use super::refusal::{self, GatewayRefusal, RefusalCause, ServedRequest, served};
+use super::refusal::{GatewayRefusal, RefusalCause, ServedRequest, served};
 use crate::agent::{AgentHandle, ClientPresence, ClientRequest, NodeView};
 use crate::shares::ClientShares;
 use crate::telemetry::{CallerContext, IngressSpan};
