@@ -32,7 +32,6 @@ test:
 	else \
 		echo cargo test --workspace --tests; cargo test --workspace --tests; \
 	fi
-	cargo test --workspace --doc
 	@echo "What the tests needed beyond the build:"; sort "$(NEEDS)"
 
 # Plans, deploys, loads and replans examples/digits on this machine; ARGS goes to `apportion demo`.
