@@ -21,18 +21,17 @@ build: setup
 package: build
 	@packaging/build "$(TARGET)/release" "$(TARGET)/packages" "$(or $(ORT_DYLIB_PATH),.cache/onnxruntime/libonnxruntime.so)"
 
-# Every test. The programs are built first: the scenarios in tests/ run them. In the end it says what the tests found of
-# what a machine may lack, and how many rows they ran.
+# Every test. All tests are built before the first one runs, and the programs with them: the scenarios in tests/ run them.
+# To build the programs by themselves first would compile the service twice: some of its dependencies have more features
+# beside the tests. In the end it says what the tests found of what a machine may lack, and how many rows they ran.
 test:
 	@scripts/setup tests
-	cargo build --workspace --bins
 	@rm -f "$(NEEDS)"
 	@export APPORTION_NEEDS_LOG="$(NEEDS)"; if cargo nextest --version >/dev/null 2>&1; then \
 		echo cargo nextest run --workspace; cargo nextest run --workspace; \
 	else \
 		echo cargo test --workspace --tests; cargo test --workspace --tests; \
 	fi
-	cargo test --workspace --doc
 	@echo "What the tests needed beyond the build:"; sort "$(NEEDS)"
 
 # Plans, deploys, loads and replans examples/digits on this machine; ARGS goes to `apportion demo`.

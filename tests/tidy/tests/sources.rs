@@ -23,6 +23,8 @@ const BANNED: [(&str, &str, &[&str]); 2] = [
     ("scheduler", "jobs, substrate, batcher or planner", &["kube-scheduler"]),
     ("instance", "replica", &["for instance", "instance_length", "instance group", "instance_group", "instance_type"]),
 ];
+/// Languages of blocks in documentation. Rust is absent: no step runs the examples of documentation.
+const BLOCK_LANGUAGES: [&str; 4] = ["json", "sh", "text", "yaml"];
 /// All Rust sources except these tests, which name the forbidden words, and generated files.
 fn sources() -> Vec<(String, String)> {
     let ours = |path: &str| !path.starts_with("tests/tidy/") && !GENERATED.contains(&path);
@@ -85,6 +87,55 @@ fn has_word_knows_words() {
     }
     for line in ["instantly", "instanced", "subinstance", "instant"] {
         assert!(!has_word(line, "instance"), "{line}");
+    }
+}
+
+/// The lines at which code begins that rustdoc takes for an example in Rust: a block without one of the known
+/// languages, and lines that are indented like code.
+fn examples_in_rust(source: &str) -> Vec<usize> {
+    let (mut found, mut is_open, mut is_after_blank) = (Vec::new(), false, true);
+    for (index, line) in source.lines().enumerate() {
+        let line = line.trim_start();
+        let Some(text) = line.strip_prefix("//!").or_else(|| line.strip_prefix("///")) else {
+            (is_open, is_after_blank) = (false, true);
+            continue;
+        };
+        let text = text.strip_prefix(' ').unwrap_or(text);
+        if let Some(language) = text.trim_start().strip_prefix("```") {
+            if !is_open && !BLOCK_LANGUAGES.contains(&language) {
+                found.push(index + 1);
+            }
+            is_open = !is_open;
+        } else if !is_open && is_after_blank && text.starts_with("    ") {
+            found.push(index + 1);
+        }
+        is_after_blank = text.trim().is_empty();
+    }
+    found
+}
+
+#[test]
+fn documentation_has_no_examples_in_rust() {
+    let mut found = Vec::new();
+    for (path, text) in sources() {
+        found.extend(examples_in_rust(&text).into_iter().map(|line| format!("{path}:{line}")));
+    }
+    none(found, "an example in Rust is a test; another block of documentation names its language");
+}
+
+#[test]
+fn examples_in_rust_are_found() {
+    let examples: [(&str, usize); 4] = [
+        ("/// ```\n/// f();\n/// ```", 1),
+        ("//! A.\n//!\n//! ```rust\n//! f();", 3),
+        ("    /// ```no_run", 1),
+        ("/// A.\n///\n///     f();", 3),
+    ];
+    for (source, line) in examples {
+        assert_eq!(examples_in_rust(source), [line], "{source}");
+    }
+    for source in ["/// ```text\n///     f();\n///\n///     g();\n/// ```", "/// A\n///     b.", "let mark = \"```\";"] {
+        assert!(examples_in_rust(source).is_empty(), "{source}");
     }
 }
 

@@ -6,6 +6,7 @@ pub mod agent;
 pub mod plans;
 #[path = "../../../../tests/src/relay.rs"]
 pub mod relay;
+mod template;
 pub mod traffic;
 
 use apportion_api::database::PrivateDatabase;
@@ -40,7 +41,10 @@ fn cluster() -> &'static Cluster {
         let path = dir.path().join("postgres");
         let start = move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
-            runtime.block_on(PrivateDatabase::start(&path)).expect("PostgreSQL is installed and starts")
+            runtime.block_on(async {
+                template::copy_to(&path).await;
+                PrivateDatabase::start(&path).await.expect("PostgreSQL is installed and starts")
+            })
         };
         let database = std::thread::spawn(start).join().expect("it does not panic");
         // SAFETY: the handler only stops what this process started.
