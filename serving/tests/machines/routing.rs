@@ -105,6 +105,33 @@ fn picks(router: &mut Router) -> BTreeMap<u32, u32> {
     counts
 }
 
+/// The positions, among 24 requests that come to three ingresses in turn, of those that go to replica 9, the only one of
+/// its group. The group has a quarter of the queries.
+fn turns_of_the_small_group(mut ingresses: [Router; 3]) -> Vec<usize> {
+    (0..24).filter(|at| ingresses[at % 3].pick().target == 9).collect()
+}
+
+#[test]
+fn ingresses_begin_at_different_groups() {
+    let groups: [(f64, &[u32]); 2] = [(0.75, &[4, 5, 6]), (0.25, &[9])];
+    let router = |phase| Router::new(Within::Turns, &groups, phase).expect("replicas");
+    let in_step = [0, 1, 2].map(router);
+    assert_eq!(turns_of_the_small_group(in_step), [6, 7, 8, 18, 19, 20]);
+    let ingresses = [0, 1, 2].map(|phase| router(phase).of_ingress());
+    assert_eq!(turns_of_the_small_group(ingresses.clone()), [2, 4, 6, 14, 16, 18]);
+    // They stay out of step with other weights.
+    let others: [&[u32]; 2] = [&[4, 5, 6, 7, 8, 3], &[9, 10]];
+    let serving = others.map(|targets| Serving { targets, replicas: targets.len() as u32 });
+    let moved = ingresses.map(|mut ingress| {
+        let parts = [6, 2].map(|planned| GroupUse { fraction: 0.5, planned, stand_in: 0.0 });
+        ingress.plan(parts.to_vec(), Vec::new(), Vec::new());
+        assert!(ingress.retarget(&serving), "replicas");
+        ingress
+    });
+    let first_two = moved.map(|mut ingress| [ingress.pick().target, ingress.pick().target].map(|target| target < 9));
+    assert_eq!(first_two, [[true, false], [false, true], [true, false]]);
+}
+
 #[test]
 fn new_senders_and_replicas_keep_senders_out_of_step() {
     // Three senders of a task with one replica; two of them came after the first, as copies of it.

@@ -234,6 +234,7 @@ fn router(
         let weights: Vec<(f64, Vec<u32>)> = weights.collect();
         let weights: Vec<(f64, &[u32])> = weights.iter().map(|(w, positions)| (*w, positions.as_slice())).collect();
         let router = Router::new(pipeline.within, &weights, phase)?;
+        let router = if from.is_none() { router.of_ingress() } else { router };
         if !pipeline.serving.dropping.reroutes() {
             return Some(router);
         }

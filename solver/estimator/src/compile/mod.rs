@@ -10,6 +10,7 @@ pub mod size;
 pub use pipeline::{Backup, PipelineCompiler, TaskGroup};
 
 use crate::error::SimulateError;
+use crate::input::ingresses::IngressSettings;
 use crate::input::options::SimulateOptions;
 use crate::input::workload::Workload;
 use crate::random::RandomStream;
@@ -27,9 +28,10 @@ use apportion_domain::{
     AccuracyModel, ArrivalTrace, Assignment, Dropping, Edge, Moment, Partial, Pipeline, Plan, Problem, Route,
     RoutingPolicy, ServingPolicy, TaskIndex, TimeSpan, VariantIndex,
 };
+use apportion_serving::Router;
 use pipeline::{GroupStations, TimeSource};
 use routes::PlannedRoutes;
-use size::{check_plan, check_size, refuse_traffic};
+use size::{check_ingresses, check_plan, check_size, refuse_traffic};
 
 /// Problem and plan as numbers, before the first event.
 #[derive(Debug, Default)]
@@ -64,6 +66,7 @@ impl<'a> CompiledPlan<'a> {
         }
         check_plan(p, plan)?;
         check_size(p, plan, w, options)?;
+        check_ingresses(options.ingresses)?;
         let mut compiled = Self::default();
         compiled.serving.bounds = RunBounds::new(options.stop.clone(), options.visits_max);
         for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
@@ -74,14 +77,15 @@ impl<'a> CompiledPlan<'a> {
             let serving = options.serving.or(part.map(|part| part.serving)).unwrap_or_default();
             let streams = compiled.streams_of(pipeline, w.seed);
             let state = compiled.pipeline_state(pipeline, serving, first_task, streams);
-            compiled.pipelines.push(state);
+            let ingress_stream = compiled.ingress_stream(pipeline, options.ingresses, w.seed);
+            compiled.pipelines.push(PipelineState { ingress_stream, ..state });
             let compiler = match part {
                 None => refuse_traffic(pipeline, trace, "the plan has no part for it").map(|()| None)?,
                 Some(part) => {
                     let times = TimeSource { times: options.service, seed: w.seed };
                     let mut compiler = PipelineCompiler::new(p, pipeline, serving, part, times)?;
                     compiler.foresight = options.foresight;
-                    compiled.compile(compiler, trace)?
+                    compiled.compile(compiler, trace, options.ingresses)?
                 }
             };
             compiled.compilers.push(compiler);
@@ -120,6 +124,7 @@ impl<'a> CompiledPlan<'a> {
         &mut self,
         compiler: PipelineCompiler<'a>,
         trace: &ArrivalTrace,
+        ingresses: IngressSettings,
     ) -> Result<Option<PipelineCompiler<'a>>, SimulateError> {
         let number = self.pipelines.len() as u32 - 1;
         let root = compiler.pipeline.root();
@@ -139,9 +144,12 @@ impl<'a> CompiledPlan<'a> {
                 self.add_stations(&wiring, TaskIndex(task), a, &mut senders)?;
             }
         }
-        self.pipelines[number as usize].frontend = Some(self.serving.routers.len() as u32);
-        let router = compiler.router(None, root, &routes, &wiring.targets[root.get()], 0);
-        self.serving.routers.push(router);
+        let first = self.serving.routers.len() as u32;
+        for ingress in 0..ingresses.count.get() {
+            let router = compiler.router(None, root, &routes, &wiring.targets[root.get()], ingress);
+            self.serving.routers.push(router.map(Router::of_ingress));
+        }
+        self.pipelines[number as usize].ingresses = first..self.serving.routers.len() as u32;
         self.pipelines[number as usize].stations = (first_station..self.serving.stations.len() as u32).collect();
         self.add_module_states(&compiler, number)?;
         drop(wiring);
@@ -176,7 +184,8 @@ impl<'a> CompiledPlan<'a> {
             is_single: !has_siblings(p) && weights.len() == 1 && !by_task,
             untracked_until: None,
             counts_outstanding: serving.routing == RoutingPolicy::Jsq,
-            frontend: None,
+            ingresses: 0..0,
+            ingress_stream: None,
             paths: PathAccuracies::new(p),
             weights,
             channels,
@@ -200,6 +209,14 @@ impl<'a> CompiledPlan<'a> {
             }
         }
         first
+    }
+
+    /// The stream that draws the ingress of each request, where clients choose at random.
+    fn ingress_stream(&mut self, p: &Pipeline, ingresses: IngressSettings, seed: u64) -> Option<u32> {
+        ingresses.are_drawn().then(|| {
+            self.streams.push(RandomStream::new(seed, &format!("ingress/{}", p.name)));
+            self.streams.len() as u32 - 1
+        })
     }
 
     /// Numbers of the stations that each group is about to get.

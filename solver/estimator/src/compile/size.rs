@@ -1,6 +1,7 @@
 //! How large is a run, and does the plan fit the problem?
 
 use crate::error::SimulateError;
+use crate::input::ingresses::{INGRESSES_MAX, IngressSettings};
 use crate::input::options::SimulateOptions;
 use crate::input::workload::Workload;
 use apportion_domain::{
@@ -65,6 +66,15 @@ fn shares(pipeline: &Pipeline, part: &PipelinePlan, task: TaskIndex) -> Vec<(Var
         Some((VariantIndex(at), weight(a) / total))
     };
     assigned().filter_map(share).collect()
+}
+
+/// Refuses too many ingresses.
+///
+/// # Errors
+/// If there are more than [`INGRESSES_MAX`].
+pub fn check_ingresses(ingresses: IngressSettings) -> Result<(), SimulateError> {
+    let (found, most) = (f64::from(ingresses.count.get()), f64::from(INGRESSES_MAX));
+    if found > most { Err(SimulateError::TooLarge { what: "ingresses", found, most }) } else { Ok(()) }
 }
 
 /// Refuses a plan whose stations and routers would not fit into memory, before any is built.
