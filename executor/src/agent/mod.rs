@@ -386,13 +386,10 @@ impl Loop {
             match action {
                 Action::Send { agent, message } => self.send(agent, message),
                 Action::Load { replica, digest } => self.fetch(replica, digest),
-                Action::Run { replica, server, inputs, expected, slot_p99 } => {
+                Action::Run { replica, server, inputs, expected, spread } => {
                     let is_held = self.options.pace || self.options.loader.kind() == BackendKind::Emulated;
-                    // Nobody reads the profile's time of a query whose slot is not held for it.
-                    let expected = match slot_p99.filter(|_| is_held) {
-                        Some(p99) => self.slot_times.draw(expected, p99),
-                        None => expected,
-                    };
+                    // Nobody reads the profile's time of a run whose device is not held for it.
+                    let expected = if is_held { self.slot_times.draw(expected, spread) } else { expected };
                     let hold = if is_held { expected.mul_f64(self.options.slowness) } else { Duration::ZERO };
                     let batch = GivenBatch { server, inputs, expected, hold };
                     let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(batch));

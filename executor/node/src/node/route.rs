@@ -372,7 +372,7 @@ mod tests {
         pipeline.groups.insert(
             3,
             crate::layout::LayoutGroup {
-                service: vec![crate::layout::LayoutPoint { batch: 4, latency_ns: 5 }],
+                service: vec![crate::layout::LayoutPoint { batch: 4, latency_ns: 5, p99_ns: 0 }],
                 ..pipeline.groups[&2].clone()
             },
         );
