@@ -163,6 +163,7 @@ impl BatchRuns {
         let counts = replica.group_counts(tallies.counts());
         if is_comparable {
             counts.ended_well.add_batch(took_ns, expected_ns);
+            counts.ratios.add_batch(took_ns, expected_ns);
         }
         counts.busy_ns += busy_ns;
         counts.failed += u64::from(outcome == BatchOutcome::Failed);
