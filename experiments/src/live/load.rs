@@ -169,3 +169,27 @@ fn judge(
     let labels = if answered { request.labels.len() as u32 } else { 0 };
     SentRequest { at, latency, outcome, labels, correct, error }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_clock_tells_each_request_once_it_is_due() {
+        let arrivals: Vec<Duration> = [0, 0, 2, 5, 9].map(Duration::from_millis).to_vec();
+        let start = Instant::now();
+        let mut due = start_clock(start, arrivals.clone()).expect("a thread");
+        let mut told = Vec::new();
+        while let Some(i) = due.recv().await {
+            assert!(start.elapsed() >= arrivals[i], "request {i} came too early");
+            told.push(i);
+        }
+        assert_eq!(told, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_load_that_ends_early_stops_its_clock() {
+        let due = start_clock(Instant::now(), vec![Duration::ZERO; 2 * DUE_MAX]).expect("a thread");
+        drop(due);
+    }
+}

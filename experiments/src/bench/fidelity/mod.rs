@@ -23,10 +23,10 @@ use apportion_support::output::{OutputFormat, number};
 use clients::{Player, outside_ms, sum_of};
 use counts::CountedSum;
 use estimated::{EstimatedPlan, EstimatedRun, figures_of, with_hop};
-use parts::{EstimatedLoad, LatencyParts, MeasuredLoad};
+use parts::{EstimatedMeans, LatencyParts, MeasuredMeans};
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use table::{FidelityReport, JudgedFigures, Row};
+use table::{FidelityReport, FidelityRow, JudgedFigures};
 use waits::WaitReading;
 
 /// The loads, in parts of the planned demand.
@@ -72,10 +72,8 @@ async fn measure(settings: &FidelitySettings) -> Result<FidelityReport> {
     let agents = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
     fleet.profile_by(ProfileClock::Wall, &file, settings.fleet.multiple.unwrap_or(MULTIPLE)).await?;
     let bench = Bench { settings, spec: &spec, agents: &agents, fleet: &fleet };
-    match bench.measure_loads().await {
-        Ok(report) => Ok(report),
-        Err(error) => Err(error.context(format!("logs are in {}", fleet.keep_logs().display()))),
-    }
+    let report = bench.measure_loads().await;
+    report.map_err(|error| error.context(format!("logs are in {}", fleet.keep_logs().display())))
 }
 
 /// The fleet with its clients.
@@ -97,7 +95,7 @@ struct MeasuredBefore {
 
 impl Bench<'_> {
     async fn measure_loads(&self) -> Result<FidelityReport> {
-        let Self { settings, spec, agents, fleet } = self;
+        let (settings, spec, agents, fleet) = (self.settings, self.spec, self.agents, self.fleet);
         let demand_qps = DEMAND * self.capacity_qps().await?;
         // Agents connect to each other when they have a target.
         fleet.deploy(&spec.name, demand_qps, agents).await?;
@@ -137,7 +135,7 @@ impl Bench<'_> {
         estimated: &EstimatedPlan,
         before: MeasuredBefore,
         load: PlannedLoad,
-    ) -> Result<Row> {
+    ) -> Result<FidelityRow> {
         let rates: Vec<(u64, f64)> = (0..self.settings.seconds).map(|second| (second, load.qps)).collect();
         let PlayedLoadRuns { figures, requests, measured } = self.play(player, &rates, load).await?;
         let runs = estimated.estimate_runs(rates.clone())?;
@@ -145,14 +143,14 @@ impl Bench<'_> {
         let judge = |runs: &[EstimatedRun], later_ms: f64| {
             JudgedFigures::new(&figures, &figures_of(runs, later_ms, self.spec.slo_ms))
         };
-        let of_estimator = EstimatedLoad {
+        let of_estimator = EstimatedMeans {
             mean_ms: before.ingress_ms + sum_of(runs.iter().map(EstimatedRun::mean_ms)).mean(),
             outside_ms: before.ingress_ms,
             waits_ms: mean_waits_ms(&runs),
             hop_ms: before.hop_ms,
         };
         let pipeline = estimated.problem.pipeline(estimated.index);
-        Ok(Row {
+        Ok(FidelityRow {
             load: load.part,
             qps: load.qps,
             requests,
@@ -189,7 +187,7 @@ impl Bench<'_> {
         sums.add(&before, -1.0);
         let hop_ms = fleet.service.measured_hop_ms(&self.spec.name, self.agents.len()).await?;
         let measured =
-            MeasuredLoad { mean_ms: latencies.mean(), outside_ms: outside_ms(answered, &sums), sums, hop_ms, waits };
+            MeasuredMeans { mean_ms: latencies.mean(), outside_ms: outside_ms(answered, &sums), sums, hop_ms, waits };
         Ok(PlayedLoadRuns { figures, requests, measured })
     }
 }
@@ -208,7 +206,7 @@ struct PlannedLoad {
 struct PlayedLoadRuns {
     figures: Vec<Figures>,
     requests: usize,
-    measured: MeasuredLoad,
+    measured: MeasuredMeans,
 }
 
 /// By task, the mean wait over all runs in ms.

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// Means of one load.
 #[derive(Clone, Debug)]
-pub struct MeasuredLoad {
+pub struct MeasuredMeans {
     /// Mean latency of the requests in ms, as clients saw it.
     pub mean_ms: f64,
     /// The part outside of the gateways.
@@ -26,7 +26,7 @@ pub struct MeasuredLoad {
 
 /// The same from the estimator.
 #[derive(Clone, Debug)]
-pub struct EstimatedLoad {
+pub struct EstimatedMeans {
     /// Mean latency of the requests in ms, with the time outside of gateways that was measured before the loads.
     pub mean_ms: f64,
     /// The latter.
@@ -62,7 +62,7 @@ pub struct LatencyParts {
 
 impl LatencyParts {
     /// Compares a load with its estimate.
-    pub fn new(pipeline: &Pipeline, measured: &MeasuredLoad, estimated: &EstimatedLoad) -> Self {
+    pub fn new(pipeline: &Pipeline, measured: &MeasuredMeans, estimated: &EstimatedMeans) -> Self {
         let of_task = |task: TaskIndex| measured.sums.of_task(&pipeline.task(task).name);
         let path = slowest_path(pipeline, |task| {
             let sums = of_task(task);
@@ -125,7 +125,7 @@ mod tests {
     fn the_parts_sum_to_the_difference() {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let pipeline = &problem.pipelines[0];
-        let measured = MeasuredLoad {
+        let measured = MeasuredMeans {
             mean_ms: 50.0,
             outside_ms: 1.5,
             sums: sums([("find", 0.38, 0.36, 0.06), ("read", 0.05, 0.04, 0.04)]),
@@ -133,7 +133,7 @@ mod tests {
             waits: ProcessorWaits { devices_ms: 0.25, ..ProcessorWaits::default() },
         };
         let waits_ms = [("find".to_owned(), 2.0), ("read".to_owned(), 1.5)].into();
-        let estimated = EstimatedLoad { mean_ms: 42.0, outside_ms: 1.0, waits_ms, hop_ms: Some(0.25) };
+        let estimated = EstimatedMeans { mean_ms: 42.0, outside_ms: 1.0, waits_ms, hop_ms: Some(0.25) };
         let parts = LatencyParts::new(pipeline, &measured, &estimated);
         let near = |value: f64, expected: f64| assert!((value - expected).abs() < 1e-9, "{value}: {expected}: {parts:?}");
         near(parts.difference_ms, 8.0);

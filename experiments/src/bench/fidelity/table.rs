@@ -67,7 +67,7 @@ impl JudgedFigures {
 
 /// One load.
 #[derive(Clone, Debug, Serialize)]
-pub struct Row {
+pub struct FidelityRow {
     /// Part of the plan's demand.
     pub load: f64,
     /// Requests per second.
@@ -95,14 +95,14 @@ pub struct FidelityReport {
     /// The time of a request outside of its gateway that the estimator used, as single requests measured it.
     pub ingress_ms: f64,
     /// The loads.
-    pub loads: Vec<Row>,
+    pub loads: Vec<FidelityRow>,
     /// Loads that are inside in all figures.
     pub inside: usize,
 }
 
 impl FidelityReport {
     /// Of these loads.
-    pub fn new(backend: &'static str, hop_ms: Option<f64>, ingress_ms: f64, loads: Vec<Row>) -> Self {
+    pub fn new(backend: &'static str, hop_ms: Option<f64>, ingress_ms: f64, loads: Vec<FidelityRow>) -> Self {
         let inside = loads.iter().filter(|row| row.judged.is_inside).count();
         Self { backend, hop_ms, ingress_ms, loads, inside }
     }
@@ -126,7 +126,7 @@ pub fn text(report: &FidelityReport) -> String {
     )
 }
 
-fn figures_table(loads: &[Row]) -> TextTable {
+fn figures_table(loads: &[FidelityRow]) -> TextTable {
     let interval = "95 % of 40 runs";
     let mut header = vec!["load", "queries/s", "requests"];
     for figure in ["in time %", "p50 ms", "p95 ms", "p99 ms"] {
@@ -143,7 +143,7 @@ fn figures_table(loads: &[Row]) -> TextTable {
     table
 }
 
-fn parts_table(loads: &[Row]) -> TextTable {
+fn parts_table(loads: &[FidelityRow]) -> TextTable {
     let mut table = TextTable::new(&[
         "load",
         "measured",
@@ -159,7 +159,7 @@ fn parts_table(loads: &[Row]) -> TextTable {
         "clients wait",
         "service waits",
     ]);
-    for Row { load, parts, .. } in loads {
+    for FidelityRow { load, parts, .. } in loads {
         let waits = &parts.waits;
         let of = [
             parts.measured_ms,
@@ -180,9 +180,9 @@ fn parts_table(loads: &[Row]) -> TextTable {
     table
 }
 
-fn told_table(loads: &[Row]) -> TextTable {
+fn told_table(loads: &[FidelityRow]) -> TextTable {
     let mut table = TextTable::new(&["load", "in time", "p50", "p95", "p99"]);
-    for Row { load, told, .. } in loads {
+    for FidelityRow { load, told, .. } in loads {
         let figures = [&told.attainment, &told.p50_ms, &told.p95_ms, &told.p99_ms];
         table.row(std::iter::once(load.to_string()).chain(figures.map(FigureOfRuns::count)).collect());
     }
@@ -204,10 +204,10 @@ mod tests {
         JudgedFigures::new(&runs, &estimated)
     }
 
-    fn row(median_ms: f64) -> Row {
+    fn row(median_ms: f64) -> FidelityRow {
         let parts = LatencyParts { measured_ms: 12.25, rest_ms: 0.75, ..LatencyParts::default() };
         let (judged_at, without, told) = (judged(&[median_ms]), judged(&[90.0]), judged(&[12.0]));
-        Row { load: 0.5, qps: 20.0, requests: 10, judged: judged_at, without_ingress: without, told, parts }
+        FidelityRow { load: 0.5, qps: 20.0, requests: 10, judged: judged_at, without_ingress: without, told, parts }
     }
 
     #[test]

@@ -66,7 +66,7 @@ impl<'a> CompiledPlan<'a> {
         }
         check_plan(p, plan)?;
         check_size(p, plan, w, options)?;
-        check_ingresses(options.ingresses)?;
+        check_ingresses(p, plan, options.ingresses)?;
         let mut compiled = Self::default();
         compiled.serving.bounds = RunBounds::new(options.stop.clone(), options.visits_max);
         for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
