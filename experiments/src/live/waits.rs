@@ -42,6 +42,9 @@ pub fn total_gain(now: &BTreeMap<u32, u64>, before: &BTreeMap<u32, u64>) -> u64 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_needs::{Need, need};
+    use apportion_profiler::processor::thread_time;
+    use std::sync::mpsc;
 
     #[test]
     fn the_second_number_is_the_waiting_time() {
@@ -60,10 +63,22 @@ mod tests {
 
     #[test]
     fn threads_are_chosen_by_their_names() {
+        let here = thread_time().ok_or("/proc/thread-self/schedstat is not there");
+        let Some(_here) = need(Need::ProcessorTimes, here) else { return };
+        let (begun, begins) = mpsc::channel();
+        let (ends, ended) = mpsc::channel::<()>();
+        let waits = move || {
+            begun.send(()).expect("the test listens");
+            ended.recv().expect_err("the test ends it");
+        };
+        let thread = std::thread::Builder::new().name("waits-test".to_owned()).spawn(waits).expect("a thread");
+        begins.recv().expect("it begins");
         let own = std::process::id();
+        assert_eq!(thread_waits(own, |name| name == "waits-test").len(), 1);
+        assert!(thread_waits(own, |_| true).len() > 1);
         assert!(thread_waits(own, |_| false).is_empty());
-        let all = thread_waits(own, |_| true);
-        assert!(all.is_empty() || all.keys().all(|thread| *thread > 0), "{all:?}");
         assert!(thread_waits(u32::MAX, |_| true).is_empty(), "no such process");
+        drop(ends);
+        thread.join().expect("it ends");
     }
 }

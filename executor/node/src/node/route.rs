@@ -325,6 +325,19 @@ mod tests {
     }
 
     #[test]
+    fn gateways_begin_at_different_groups() {
+        let mut pipeline = pipeline();
+        pipeline.groups.insert(3, pipeline.groups[&2].clone());
+        pipeline.tables.insert((None, 1), vec![(2, 0.5), (3, 0.5)]);
+        let first = |agent: u64| {
+            let mut routes = ReadyRoutes::of(agent);
+            routes.set(0, [ready(1, 20, 2, 5), ready(2, 30, 3, 6)].into_iter());
+            to_b(&mut routes, Some(&pipeline), None, 0).place().expect("ready").0.replica
+        };
+        assert_eq!([1, 2, 3].map(first), [30, 20, 30]);
+    }
+
+    #[test]
     fn without_a_ready_group_the_most_accurate_one_serves() {
         let pipeline = pipeline();
         let mut routes = ReadyRoutes::default();
