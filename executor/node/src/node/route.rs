@@ -84,6 +84,9 @@ impl ReadyRoutes {
     }
 
     /// Replaces the ready replicas. Each router begins anew at its next query, with the tables that are then in force.
+    ///
+    /// All agents order the replicas of a task by their numbers. If each had its own replicas first, the agents' starting
+    /// points would not be far from each other: two of them could begin at the same replica, and stay in step.
     pub fn set(&mut self, now_ns: u64, ready: impl Iterator<Item = (u64, Announced)>) {
         self.epoch += 1;
         for (pipeline, tasks) in std::mem::take(&mut self.tasks) {
@@ -93,6 +96,8 @@ impl ReadyRoutes {
         for (agent, r) in ready {
             self.of_mut(r.pipeline, r.task).places.push(place(agent, r.replica, r.group, r.accuracy_ppm));
         }
+        let ready = self.tasks.values_mut().flat_map(BTreeMap::values_mut);
+        ready.for_each(|ready| ready.places.sort_by_key(|place| place.replica));
     }
 
     /// Adds a replica if no other of its task is there.
@@ -322,6 +327,17 @@ mod tests {
             senders.map(|from| to_b(&mut routes, Some(&pipeline), from, 0).place().expect("ready").0.replica)
         };
         assert_eq!([1, 2, 3].map(first), [[22, 21], [20, 22], [21, 20]]);
+    }
+
+    #[test]
+    fn agents_that_list_their_own_replicas_first_begin_apart() {
+        let pipeline = pipeline();
+        let first = |agent: u64, listed: [u64; 3]| {
+            let mut routes = ReadyRoutes::of(agent);
+            routes.set(0, listed.map(|replica| ready(replica - 19, replica, 2, 5)).into_iter());
+            to_b(&mut routes, Some(&pipeline), None, 0).place().expect("ready").0.replica
+        };
+        assert_eq!([first(1, [20, 21, 22]), first(2, [21, 20, 22]), first(3, [22, 20, 21])], [21, 22, 20]);
     }
 
     #[test]
