@@ -184,6 +184,17 @@ impl Router {
         self
     }
 
+    /// As it is after this number of queries that have ended.
+    #[must_use]
+    pub fn turned(mut self, queries: u32) -> Self {
+        for _ in 0..queries {
+            let group = self.groups.pick();
+            let members = &mut self.members[group as usize];
+            members.next = if members.next + 1 >= members.count { 0 } else { members.next + 1 };
+        }
+        self
+    }
+
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have
     /// capacity to spare (the backup table of Loki section 5.1).
     #[must_use]

@@ -133,6 +133,24 @@ fn ingresses_begin_at_different_groups() {
 }
 
 #[test]
+fn turned_routers_go_on_where_queries_have_left_them() {
+    let tables: [&[(f64, &[u32])]; 3] = [&[(0.75, &[4, 5, 6]), (0.25, &[9])], &[(1.0, &[4, 5, 6])], &[(1.0, &[4])]];
+    for groups in tables {
+        for queries in [0, 1, 7, 40] {
+            let router = Router::new(Within::Turns, groups, 1).expect("replicas");
+            let (mut used, mut turned) = (router.clone(), router.turned(queries));
+            for _ in 0..queries {
+                used.pick();
+            }
+            assert_eq!(picks(&mut used), picks(&mut turned), "{queries} queries");
+            assert_eq!([used.pick(), used.pick()], [turned.pick(), turned.pick()], "{queries} queries");
+        }
+    }
+    let mut counted = Router::new(Within::LeastOutstanding, &[(1.0, &[4, 5])], 0).expect("replicas").turned(3);
+    assert_eq!([counted.pick().target, counted.pick().target], [5, 4], "no query is open");
+}
+
+#[test]
 fn new_senders_and_replicas_keep_senders_out_of_step() {
     // Three senders of a task with one replica; two of them came after the first, as copies of it.
     let first = Router::new(Within::Turns, &[(1.0, &[0])], 0).expect("a replica");

@@ -28,7 +28,6 @@ use apportion_domain::{
     AccuracyModel, ArrivalTrace, Assignment, Dropping, Edge, Moment, Partial, Pipeline, Plan, Problem, Route,
     RoutingPolicy, ServingPolicy, TaskIndex, TimeSpan, VariantIndex,
 };
-use apportion_serving::Router;
 use pipeline::{GroupStations, TimeSource};
 use routes::PlannedRoutes;
 use size::{check_ingresses, check_plan, check_size, refuse_traffic};
@@ -85,7 +84,7 @@ impl<'a> CompiledPlan<'a> {
                     let times = TimeSource { times: options.service, seed: w.seed };
                     let mut compiler = PipelineCompiler::new(p, pipeline, serving, part, times)?;
                     compiler.foresight = options.foresight;
-                    compiled.compile(compiler, trace, options.ingresses)?
+                    compiled.compile(compiler, trace, &IngressStart { settings: options.ingresses, seed: w.seed })?
                 }
             };
             compiled.compilers.push(compiler);
@@ -124,7 +123,7 @@ impl<'a> CompiledPlan<'a> {
         &mut self,
         compiler: PipelineCompiler<'a>,
         trace: &ArrivalTrace,
-        ingresses: IngressSettings,
+        ingresses: &IngressStart,
     ) -> Result<Option<PipelineCompiler<'a>>, SimulateError> {
         let number = self.pipelines.len() as u32 - 1;
         let root = compiler.pipeline.root();
@@ -145,9 +144,11 @@ impl<'a> CompiledPlan<'a> {
             }
         }
         let first = self.serving.routers.len() as u32;
-        for ingress in 0..ingresses.count.get() {
+        let mut turns = ingresses.turns(&compiler.pipeline.name);
+        for ingress in 0..ingresses.settings.count.get() {
             let router = compiler.router(None, root, &routes, &wiring.targets[root.get()], ingress);
-            self.serving.routers.push(router.map(Router::of_ingress));
+            let queries = turns.draw();
+            self.serving.routers.push(router.map(|router| router.of_ingress().turned(queries)));
         }
         self.pipelines[number as usize].ingresses = first..self.serving.routers.len() as u32;
         self.pipelines[number as usize].stations = (first_station..self.serving.stations.len() as u32).collect();
@@ -270,6 +271,32 @@ impl<'a> CompiledPlan<'a> {
         modules.send_views(Moment::ZERO, &mut self.serving);
         self.modules.push(modules);
         Ok(())
+    }
+}
+
+/// The ingresses at the start of a run.
+struct IngressStart {
+    settings: IngressSettings,
+    seed: u64,
+}
+
+/// Draws how many queries each ingress has sent before the run. Several ingresses have taken turns for long, and where each
+/// of them stands is chance. A single ingress begins with its first turn.
+struct IngressTurns(Option<RandomStream>);
+
+impl IngressStart {
+    fn turns(&self, pipeline: &str) -> IngressTurns {
+        let is_several = self.settings.count.get() > 1;
+        IngressTurns(is_several.then(|| RandomStream::new(self.seed, &format!("turns/{pipeline}"))))
+    }
+}
+
+impl IngressTurns {
+    /// An ingress has sent fewer queries than this. They are several rounds of all but the largest groups.
+    const QUERIES: u64 = 1_024;
+
+    fn draw(&mut self) -> u32 {
+        self.0.as_mut().map_or(0, |stream| (stream.bits() % Self::QUERIES) as u32)
     }
 }
 
