@@ -216,6 +216,15 @@ fn digest(out: MessageWriter) -> [u8; 32] {
     hash.finalize().into()
 }
 
+fn put_spread(out: &mut MessageWriter, spread: RunSpread) {
+    let (kind, p99) = match spread {
+        RunSpread::Batch(p99) => (0, p99),
+        RunSpread::Slot(p99) => (1, p99),
+    };
+    out.open.put_u8(kind);
+    out.open.put_u64(p99.as_nanos() as u64);
+}
+
 fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
     let mut out = MessageWriter::default();
     for action in actions {
@@ -236,12 +245,7 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(*replica);
                 out.open.put_u64(u64::from(*server));
                 out.open.put_u64(expected.as_nanos() as u64);
-                let (kind, p99) = match spread {
-                    RunSpread::Batch(p99) => (0, p99),
-                    RunSpread::Slot(p99) => (1, p99),
-                };
-                out.open.put_u8(kind);
-                out.open.put_u64(p99.as_nanos() as u64);
+                put_spread(&mut out, *spread);
                 put_tensors(&mut out, inputs);
             }
             Action::Prefetch(files) => {
