@@ -190,7 +190,7 @@ pub struct Flags {
     /// Record all that the agent's machines are told and do into this file, to replay it
     #[arg(long, hide = true)]
     pub record: Option<PathBuf>,
-    /// Batches take at least as long as the profile says: devices are emulated
+    /// Batches take at least a time that is drawn around the profile's: devices are emulated
     #[arg(long)]
     pub pace: bool,
     /// Batches of emulated devices take this many times their profile. The service sees a variant that is slower than its

@@ -227,7 +227,11 @@ fn ordered_variant(spec: &PipelineSpec, order: &PointOrder, hardware: &str) -> O
         |list: &Option<Vec<TensorSpec>>| -> Vec<v1::TensorSpec> { list.iter().flatten().map(documents::tensor).collect() };
     let rows = variant.profile.iter().flatten().filter(|row| row.hardware == hardware && row.share.unwrap_or(1.0) == 1.0);
     let mut service: Vec<v1::ServicePoint> = rows
-        .map(|row| v1::ServicePoint { batch: row.batch, latency_ns: TimeSpan::from_millis(row.latency_ms).as_nanos() })
+        .map(|row| v1::ServicePoint {
+            batch: row.batch,
+            latency_ns: TimeSpan::from_millis(row.latency_ms).as_nanos(),
+            p99_ns: TimeSpan::from_millis(row.p99_ms.unwrap_or(row.latency_ms)).as_nanos(),
+        })
         .collect();
     service.sort_by_key(|point| point.batch);
     service.dedup_by_key(|point| point.batch);

@@ -4,8 +4,8 @@ use super::load::{check_arrivals, default_arrivals, default_seed, with_demand, w
 use super::series::{SERIES_WINDOWS_MAX, SeriesWindows};
 use apportion_domain::{ArrivalTrace, Batching, Dropping, Invalid, Plan, Problem, Queueing};
 use apportion_estimator::{
-    Controller, Replay, Scenario, ServiceTimes, SimulateError, SimulateOptions, Simulation, Workload, controllers, replay,
-    simulate,
+    Controller, INGRESSES_MAX, IngressChoice, IngressSettings, Replay, Scenario, ServiceTimes, SimulateError,
+    SimulateOptions, Simulation, Workload, controllers, replay, simulate,
 };
 use apportion_wire::{EstimateFile, SimulatedChangesFile, SimulatedPipelineFile, SimulatedSeriesFile, SimulationFile};
 use serde::{Deserialize, Serialize};
@@ -42,6 +42,17 @@ pub enum SimulatedScaler {
     RayServe,
     /// The coarse-grained tuner of InferLine's evaluation.
     Coarse,
+}
+
+/// How clients choose the ingress of a request in a simulation.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(rename_all = "kebab-case")]
+pub enum SimulatedClients {
+    /// Each ingress in its turn.
+    #[default]
+    InTurn,
+    /// Each ingress with the same probability.
+    AtRandom,
 }
 
 /// A request for a simulation.
@@ -84,6 +95,13 @@ pub struct SimulationRequest {
     /// Times of batches; default `median`.
     #[serde(default)]
     pub service: SimulatedTimes,
+    /// Ingresses at which requests come in, 1 to 4,096; default 1. Each chooses replicas by itself, as each agent does.
+    #[serde(default = "default_ingresses")]
+    #[schema(minimum = 1, maximum = 4096)]
+    pub ingresses: u32,
+    /// How clients choose among several ingresses; default `in-turn`.
+    #[serde(default)]
+    pub clients: SimulatedClients,
     /// The scaler of replicas during the run; default `plan`.
     #[serde(default)]
     pub autoscaler: SimulatedScaler,
@@ -101,6 +119,10 @@ pub struct SimulationRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub series_windows: Option<u32>,
+}
+
+fn default_ingresses() -> u32 {
+    1
 }
 
 fn default_hpa_target() -> f64 {
@@ -147,6 +169,8 @@ impl Default for SimulationRequest {
             queueing: None,
             batching: None,
             service: SimulatedTimes::default(),
+            ingresses: default_ingresses(),
+            clients: SimulatedClients::default(),
             autoscaler: SimulatedScaler::default(),
             samples: BTreeMap::new(),
             hpa_target: default_hpa_target(),
@@ -169,6 +193,9 @@ impl SimulationRequest {
         check_word("/policy", &self.policy, &|word| Dropping::from_name_or_alias(word).is_some(), Dropping::NAMES);
         check_word("/queueing", &self.queueing, &|word| Queueing::from_name(word).is_some(), Queueing::NAMES);
         check_word("/batching", &self.batching, &|word| Batching::from_name(word).is_some(), Batching::NAMES);
+        if !(1..=INGRESSES_MAX).contains(&self.ingresses) {
+            refused.push(Invalid::new("/ingresses", self.ingresses, format!("1 to {INGRESSES_MAX}")));
+        }
         if !(self.hpa_target > 0.0 && self.hpa_target <= 1.0) {
             refused.push(Invalid::new("/hpa_target", self.hpa_target, "above 0, at most 1"));
         }
@@ -204,7 +231,12 @@ impl SimulationRequest {
             SimulatedTimes::P99Matched => ServiceTimes::P99Matched,
         };
         let class_window = windows.map(SeriesWindows::length);
-        let settings = SimulateOptions { service, class_window, ..settings };
+        let choice = match self.clients {
+            SimulatedClients::InTurn => IngressChoice::InTurn,
+            SimulatedClients::AtRandom => IngressChoice::AtRandom,
+        };
+        let ingresses = IngressSettings { choice, ..IngressSettings::in_turn(self.ingresses) };
+        let settings = SimulateOptions { service, class_window, ingresses, ..settings };
         let ladders = self.autoscaler == SimulatedScaler::Plan && plan.pipelines.iter().any(|part| !part.ladder.is_empty());
         let scales = ladders || !matches!(self.autoscaler, SimulatedScaler::Plan | SimulatedScaler::None);
         if !scales && !keeps_windows && !self.steward {
@@ -283,12 +315,16 @@ mod tests {
             policy: Some("luck".into()),
             queueing: Some("nowhere".into()),
             batching: Some("never".into()),
+            ingresses: INGRESSES_MAX + 1,
             hpa_target: 0.0,
             series_windows: Some(SERIES_WINDOWS_MAX + 1),
             ..SimulationRequest::default()
         };
         let places: Vec<String> = wrong.check().into_iter().map(|refused| refused.pointer).collect();
-        assert_eq!(places, ["/arrivals", "/policy", "/queueing", "/batching", "/hpa_target", "/series_windows"]);
+        let first = ["/arrivals", "/policy", "/queueing", "/batching"];
+        assert_eq!(places, [&first[..], &["/ingresses", "/hpa_target", "/series_windows"]].concat());
+        let nowhere = SimulationRequest { ingresses: 0, ..SimulationRequest::default() };
+        assert_eq!(nowhere.check().len(), 1, "requests come in somewhere");
         for windows in [0, SERIES_WINDOWS_MAX] {
             let asked = SimulationRequest { series_windows: Some(windows), ..SimulationRequest::default() };
             assert_eq!(asked.check().len(), usize::from(windows == 0), "{windows}");

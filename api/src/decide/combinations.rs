@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     fn group(group: u64, task: u32, variant: &str, accuracy: f64, offered: bool) -> v1::GroupTarget {
-        let service = vec![v1::ServicePoint { batch: 1, latency_ns: group }];
+        let service = vec![v1::ServicePoint { batch: 1, latency_ns: group, ..Default::default() }];
         v1::GroupTarget { group, task, variant: variant.into(), batch: 1, accuracy, service, offered, ..Default::default() }
     }
 

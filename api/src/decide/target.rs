@@ -207,6 +207,7 @@ fn group_target(
     let point = |r: &apportion_domain::ProfileRow| v1::ServicePoint {
         batch: r.batch,
         latency_ns: TimeSpan::from_millis(r.latency_ms).as_nanos(),
+        p99_ns: TimeSpan::from_millis(r.p99_ms.unwrap_or(r.latency_ms)).as_nanos(),
     };
     Ok(v1::GroupTarget {
         group: id,
@@ -251,7 +252,7 @@ mod tests {
             share: Share::WHOLE,
             batch,
             latency_ms: latency_ms * f64::from(batch),
-            p99_ms: None,
+            p99_ms: (batch == 1).then_some(3.0 * latency_ms),
         };
         Variant {
             name: name.into(),
@@ -353,7 +354,11 @@ mod tests {
         assert_eq!(runtimes, [("f", ""), ("slow", "python"), ("fast", "")]);
         assert_eq!(
             target.groups[0].service,
-            [(1, 10), (4, 40)].map(|(batch, ms)| v1::ServicePoint { batch, latency_ns: ms * 1_000_000 })
+            [(1, 10, 30), (4, 40, 40)].map(|(batch, ms, p99_ms)| v1::ServicePoint {
+                batch,
+                latency_ns: ms * 1_000_000,
+                p99_ns: p99_ms * 1_000_000
+            })
         );
         assert_eq!(target.edges[0].map["image"], "crops");
         assert_eq!((target.tables[0].from, target.tables[0].to_task), (None, 0));

@@ -300,6 +300,8 @@ async fn bad_requests_for_analyses_name_the_place() {
         (comparison("traces", json!({"q": "peak"})), "/traces/q"),
         (comparison("traces", json!({"p": "peak"})), "/traces/p"),
         (simulation("policy", json!("luck")), "/policy"),
+        (simulation("ingresses", json!(0)), "/ingresses"),
+        (simulation("ingresses", json!(4_097)), "/ingresses"),
         (simulation("hpa_target", json!(2)), "/hpa_target"),
         (simulation("series_windows", json!(0)), "/series_windows"),
         (simulation("series_windows", json!(1_001)), "/series_windows"),

@@ -13,6 +13,7 @@ use apportion_experiments::bench::store::{self, StoreSettings, StoreSize};
 use apportion_experiments::bench::{estimator, fidelity, fleet, heuristics, promises, push, selector, serving, solver};
 use apportion_experiments::hpa::load::HpaRunLength;
 use apportion_experiments::hpa::{self, HpaBenchSettings};
+use apportion_experiments::live::fleet::FleetBackend;
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::output::OutputFormat;
 use clap::{Args, Subcommand};
@@ -95,8 +96,9 @@ pub enum BenchCommand {
     /// Kubernetes' real autoscaler beside our service, on the same emulated replicas and load: cost and attainment of both,
     /// and the autoscaler's decisions beside those of our model of it. It takes 17 minutes.
     Hpa(HpaArgs),
-    /// Real variants on this machine under ten loads from light to twice the planned demand, beside the estimator's
-    /// interval. The agents measure the time of a hop before the first load.
+    /// Agents on this machine under ten loads from light to twice the planned demand, beside the estimator's interval. They
+    /// run real variants, or play their profile back (`--emulated`). Before the first load the times of a hop and of an
+    /// ingress are measured. Further tables say of what the differences are made.
     Fidelity(FidelityArgs),
     /// Promises that plans hold, each tested on further fresh samples. Pipelines and loads are drawn.
     Promises {
@@ -132,6 +134,10 @@ pub enum BenchCommand {
 pub struct FidelityArgs {
     #[command(flatten)]
     fleet: FleetArgs,
+    /// Agents play the profile back and compute nothing, so that no load contends for processors. The profile is measured
+    /// on this machine all the same.
+    #[arg(long)]
+    emulated: bool,
     /// Seconds of each run.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
@@ -231,8 +237,9 @@ pub fn run(command: BenchCommand) -> CommandResult {
                 seed,
             })?
         }
-        BenchCommand::Fidelity(FidelityArgs { fleet, seconds, runs, seed, format }) => {
-            fidelity::run(&FidelitySettings { fleet: fleet.settings()?, seconds, runs, seed, format })?;
+        BenchCommand::Fidelity(FidelityArgs { fleet, emulated, seconds, runs, seed, format }) => {
+            let backend = if emulated { FleetBackend::Emulated } else { FleetBackend::Onnx };
+            fidelity::run(&FidelitySettings { fleet: fleet.settings()?, backend, seconds, runs, seed, format })?;
         }
         BenchCommand::Hpa(HpaArgs { control_plane, quick, seed, format }) => {
             let length = if quick { HpaRunLength::Quick } else { HpaRunLength::Full };

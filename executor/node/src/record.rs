@@ -9,7 +9,7 @@ use crate::chooser::RequestNeeds;
 use crate::frames::Pieces;
 use crate::layout::{LayoutError, lay_out};
 use crate::node::request::{RequestAnswer, RequestTerms};
-use crate::node::{Action, Node, NodeEvent};
+use crate::node::{Action, Node, NodeEvent, RunSpread};
 use crate::replica_event::{BatchFault, ReplicaEvent};
 use crate::unwire::{decode, take, tensors, text, trace, u8, u64};
 use crate::wire::{FrameError, MessageWriter, PartEnd, encode, put_end, put_tensors, put_text, put_trace};
@@ -237,6 +237,15 @@ fn digest(out: MessageWriter) -> [u8; 32] {
     hash.finalize().into()
 }
 
+fn put_spread(out: &mut MessageWriter, spread: RunSpread) {
+    let (kind, p99) = match spread {
+        RunSpread::Batch(p99) => (0, p99),
+        RunSpread::Slot(p99) => (1, p99),
+    };
+    out.open.put_u8(kind);
+    out.open.put_u64(p99.as_nanos() as u64);
+}
+
 fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
     let mut out = MessageWriter::default();
     for action in actions {
@@ -252,12 +261,12 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(*replica);
                 put_text(&mut out, digest);
             }
-            Action::Run { replica, server, inputs, expected, slot_p99 } => {
+            Action::Run { replica, server, inputs, expected, spread } => {
                 out.open.put_u8(3);
                 out.open.put_u64(*replica);
                 out.open.put_u64(u64::from(*server));
                 out.open.put_u64(expected.as_nanos() as u64);
-                out.open.put_u64(slot_p99.map_or(u64::MAX, |p99| p99.as_nanos() as u64));
+                put_spread(&mut out, *spread);
                 put_tensors(&mut out, inputs);
             }
             Action::LeaveSlot { replica, server } => put_numbers(&mut out, 12, &[*replica, u64::from(*server)]),

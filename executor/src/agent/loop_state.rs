@@ -32,7 +32,7 @@ pub(super) struct Loop {
     /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
     pub(super) loadings: HashMap<u64, u64>,
     pub(super) load_times: LoadTimes,
-    /// Draws the times of queries in slots.
+    /// Draws the times of batches and slots of emulated devices.
     pub(super) slot_times: SlotTimes,
     pub(super) measurer: Measurer,
     /// When the times of hops were reported last.

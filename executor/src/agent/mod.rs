@@ -394,9 +394,9 @@ impl Loop {
             match action {
                 Action::Send { agent, message } => self.send(agent, message),
                 Action::Load { replica, digest } => self.fetch(replica, digest),
-                Action::Run { replica, server, inputs, expected, slot_p99 } => {
+                Action::Run { replica, server, inputs, expected, spread } => {
                     let batch = GivenBatch { server, inputs, expected, hold: Duration::ZERO };
-                    let Some(happened) = self.start_batch(replica, batch, slot_p99) else { continue };
+                    let Some(happened) = self.start_batch(replica, batch, spread) else { continue };
                     let now = self.now_ns();
                     self.wake_lock.count_event();
                     self.handle_event(now, NodeEvent::Replica { replica, event: happened });

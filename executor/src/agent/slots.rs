@@ -8,7 +8,7 @@ use crate::backend::{BackendKind, ReplicaVariant};
 use crate::files::FileError;
 use crate::parts::part;
 use crate::slot::{BatchRun, GivenBatch, Slot};
-use apportion_node::node::{NodeEvent, RenumberedReplica};
+use apportion_node::node::{NodeEvent, RenumberedReplica, RunSpread};
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_protocol::v1;
 use std::sync::Arc;
@@ -90,18 +90,16 @@ impl Loop {
     }
 
     /// Gives a batch to the thread of its replica. Returns what has happened by now: the batch has ended here, or the
-    /// thread is gone. `slot_p99` is that of [`Action::Run`](apportion_node::node::Action::Run).
+    /// thread is gone. `spread` is that of [`Action::Run`](apportion_node::node::Action::Run).
     pub(super) fn start_batch(
         &mut self,
         replica: u64,
         mut batch: GivenBatch,
-        slot_p99: Option<Duration>,
+        spread: RunSpread,
     ) -> Option<ReplicaEvent> {
         if self.options.pace || self.options.loader.kind() == BackendKind::Emulated {
-            // Where a slot is not held, nobody reads the profile's time of its query.
-            if let Some(p99) = slot_p99 {
-                batch.expected = self.slot_times.draw(batch.expected, p99);
-            }
+            // Nobody reads the profile's time of a run whose device is not held for it.
+            batch.expected = self.slot_times.draw(batch.expected, spread);
             batch.hold = batch.expected.mul_f64(self.options.slowness);
         }
         match self.slots.get_mut(&replica).and_then(|slot| slot.run(batch)) {

@@ -232,7 +232,7 @@ fn pipeline(
         variant: name.into(),
         hardware: "none".into(),
         batch,
-        service: vec![v1::ServicePoint { batch: 1, latency_ns: 0 }],
+        service: vec![v1::ServicePoint { batch: 1, latency_ns: 0, ..Default::default() }],
         ..Default::default()
     };
     v1::PipelineTarget {

@@ -7,7 +7,7 @@ use crate::backend::Provider;
 use crate::devices::DeviceStatus;
 use crate::refused::ReachedLimit;
 use crate::status::Control;
-use apportion_node::node::counts::{Batches, Labels};
+use apportion_node::node::counts::{Batches, Labels, RATIO_BOUNDS, RatioCounts};
 use apportion_node::wire::ReplicaLoad;
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
@@ -35,13 +35,13 @@ type OwnedLabels = Vec<(&'static str, String)>;
 enum Value {
     Whole(u64),
     Real(f64),
-    Durations(Box<Durations>),
+    Histogram(Box<Histogram>),
 }
 
-/// A histogram: each bucket has its upper bound in seconds and its own count.
+/// A histogram: each bucket has its upper bound and its own count.
 #[derive(Debug)]
-struct Durations {
-    sum_s: f64,
+struct Histogram {
+    sum: f64,
     count: u64,
     buckets: Vec<(f64, u64)>,
 }
@@ -104,7 +104,7 @@ impl Value {
             (Self::Real(x), MetricType::Counter) => metric.encode_counter::<NoLabelSet, _, u64>(x, None),
             (Self::Whole(n), _) => metric.encode_gauge(n),
             (Self::Real(x), _) => metric.encode_gauge(x),
-            (Self::Durations(d), _) => metric.encode_histogram::<NoLabelSet>(d.sum_s, d.count, &d.buckets, None),
+            (Self::Histogram(d), _) => metric.encode_histogram::<NoLabelSet>(d.sum, d.count, &d.buckets, None),
         }
     }
 }
@@ -123,6 +123,7 @@ pub fn text(gateway: &Gateway) -> String {
     requests(gateway, &view, &mut page);
     choices(&view, &mut page);
     batches(&view, &mut page);
+    ratios(&view, &mut page);
     drops(&view, &mut page);
     queues(&view, &mut page);
     bounds(&mut page);
@@ -197,8 +198,8 @@ fn requests(gateway: &Gateway, view: &NodeView, page: &mut Page) {
     page.family(name, MetricType::Histogram, "From arrival to answer of the requests that were served.");
     for (pipeline, entry) in entries.iter().filter(|(_, e)| e.served.count > 0) {
         let buckets = BUCKETS_S.into_iter().chain([f64::INFINITY]).zip(entry.durations).collect();
-        let durations = Durations { sum_s: entry.served.ns as f64 / 1e9, count: entry.served.count, buckets };
-        page.sample(&[("model_name", pipeline)], Value::Durations(Box::new(durations)));
+        let durations = Histogram { sum: entry.served.ns as f64 / 1e9, count: entry.served.count, buckets };
+        page.sample(&[("model_name", pipeline)], Value::Histogram(Box::new(durations)));
     }
 }
 
@@ -223,7 +224,7 @@ fn choices(view: &NodeView, page: &mut Page) {
 
 fn batches(view: &NodeView, page: &mut Page) {
     type Read = fn(&Batches) -> Value;
-    let families: [(&str, &str, Read); 6] = [
+    let families: [(&str, &str, Read); 7] = [
         ("apportion_batches_failed_total", "Batches that failed.", |b| b.failed.into()),
         ("apportion_batch_queries_alone_total", "Queries that ran alone because their batch had failed.", |b| {
             b.alone.into()
@@ -231,6 +232,9 @@ fn batches(view: &NodeView, page: &mut Page) {
         ("apportion_batches_total", "Batches that this agent's replicas began.", |b| b.batches.into()),
         ("apportion_batch_queries_total", "Queries in those batches.", |b| b.queries.into()),
         ("apportion_batch_seconds_total", "Time of the batches that ended.", |b| (b.busy_ns as f64 / 1e9).into()),
+        ("apportion_batch_profile_seconds_total", "Time by the profile of the batches that ended well.", |b| {
+            (b.ended_well.expected_ns as f64 / 1e9).into()
+        }),
         ("apportion_queue_seconds_total", "Time that the queries waited at their replicas.", |b| {
             (b.waited_ns as f64 / 1e9).into()
         }),
@@ -240,6 +244,18 @@ fn batches(view: &NodeView, page: &mut Page) {
         for (l, counted) in view.batches.iter() {
             page.sample(&group(l), read(counted));
         }
+    }
+}
+
+/// How the times of batches compare with the profile.
+fn ratios(view: &NodeView, page: &mut Page) {
+    let name = "apportion_batch_slowness_ratio";
+    page.family(name, MetricType::Histogram, "Time of the batches that ended well over their time by the profile.");
+    for (labels, counted) in view.batches.iter() {
+        let RatioCounts { counts, sum_ppm } = counted.ratios;
+        let buckets = RATIO_BOUNDS.into_iter().chain([f64::INFINITY]).zip(counts).collect();
+        let histogram = Histogram { sum: sum_ppm as f64 / 1e6, count: counts.iter().sum(), buckets };
+        page.sample(&group(labels), Value::Histogram(Box::new(histogram)));
     }
 }
 
@@ -328,7 +344,7 @@ mod tests {
         let mut page = Page::default();
         page.family("d", MetricType::Histogram, "Help.");
         let buckets = vec![(0.5, 2), (1.0, 0), (f64::INFINITY, 1)];
-        page.sample(&[("model_name", "p")], Value::Durations(Box::new(Durations { sum_s: 4.5, count: 3, buckets })));
+        page.sample(&[("model_name", "p")], Value::Histogram(Box::new(Histogram { sum: 4.5, count: 3, buckets })));
         let text = page.text();
         let samples: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
         let expected = [

@@ -1,23 +1,26 @@
 //! How is a device measured that holds its slot for the time of a profile?
 
 use crate::backend::{Backend, BackendError, Signature};
-use crate::slot::wait_until;
+use crate::slot::{SlotTimes, wait_until};
 use apportion_node::layout::LayoutGroup;
+use apportion_node::node::RunSpread;
 use apportion_node::tensor::Tensor;
 use std::time::{Duration, Instant};
 
-/// A variant whose batches take at least a multiple of their known time, as in service on emulated devices.
+/// A variant whose batches take at least a multiple of a time drawn from their known ones, as in service on emulated
+/// devices.
 pub struct HeldBackend {
     inner: Box<dyn Backend>,
     group: LayoutGroup,
     slowness: f64,
+    times: SlotTimes,
 }
 
 impl HeldBackend {
-    /// Holds each batch for `slowness` times its latency in the group's profile.
+    /// Holds each batch for `slowness` times a latency that `times` draws by the group's profile.
     #[must_use]
-    pub fn new(inner: Box<dyn Backend>, group: LayoutGroup, slowness: f64) -> Self {
-        Self { inner, group, slowness }
+    pub fn new(inner: Box<dyn Backend>, group: LayoutGroup, slowness: f64, times: SlotTimes) -> Self {
+        Self { inner, group, slowness, times }
     }
 }
 
@@ -30,7 +33,8 @@ impl Backend for HeldBackend {
         let begun = Instant::now();
         let outputs = self.inner.run(inputs)?;
         let rows = inputs.iter().map(Tensor::rows).max().unwrap_or(0);
-        wait_until(begun + Duration::from_nanos(self.group.latency_ns(rows)).mul_f64(self.slowness));
+        let [median, p99] = [self.group.latency_ns(rows), self.group.p99_ns(rows)].map(Duration::from_nanos);
+        wait_until(begun + self.times.draw(median, RunSpread::Batch(p99)).mul_f64(self.slowness));
         Ok(outputs)
     }
 }

@@ -30,7 +30,7 @@ fn pipeline() -> Arc<LayoutPipeline> {
     let group = v1::GroupTarget {
         group: 1,
         batch: 4,
-        service: vec![v1::ServicePoint { batch: 1, latency_ns: 10 }],
+        service: vec![v1::ServicePoint { batch: 1, latency_ns: 10, ..Default::default() }],
         ..Default::default()
     };
     let task = v1::TaskTarget { name: "a".into(), ..Default::default() };

@@ -30,7 +30,7 @@ fn single(name: &str, data_address: &str, latency_ns: u64) -> v1::Target {
     pipeline.tasks.remove(0);
     pipeline.edges.clear();
     pipeline.tables.truncate(1);
-    pipeline.groups[0].service = vec![v1::ServicePoint { batch: 4, latency_ns }];
+    pipeline.groups[0].service = vec![v1::ServicePoint { batch: 4, latency_ns, ..Default::default() }];
     target
 }
 

@@ -37,7 +37,7 @@ fn target(generation: u64, agents: &[&Agent], tasks: &str, edges: &[(bool, u32, 
         delays: !makes,
         ..Default::default()
     };
-    let point = |batch, ms: u64| v1::ServicePoint { batch, latency_ns: ms * MS };
+    let point = |batch, ms: u64| v1::ServicePoint { batch, latency_ns: ms * MS, ..Default::default() };
     let group = |(group, task, batch, ms, _): &Crew<'_>| v1::GroupTarget {
         group: *group,
         task: *task,

@@ -14,13 +14,22 @@ pub fn doubling_arrivals(base_qps: f64, seconds: u64, seed: u64) -> Result<Vec<D
     poisson_arrivals((0..seconds).map(|s| (s, rate(s))).collect(), seed)
 }
 
+/// The way of the demo's requests and queries.
+#[derive(Clone, Copy, Debug)]
+pub struct DemoNetwork<'a> {
+    /// Measured times of a hop in ms.
+    pub hops_ms: &'a [f64],
+    /// Ingresses that clients use in turn.
+    pub ingresses: u32,
+}
+
 /// The estimator's runs of the load that was played, under the plans that were in force.
 pub async fn estimate_demo(
     service: &Service,
     plans: &[PlanInForce],
     arrivals: &[Duration],
     steps: &[Duration],
-    hops_ms: &[f64],
+    network: DemoNetwork<'_>,
     pipeline: &str,
 ) -> Result<Vec<Figures>> {
     let mut in_force = Vec::new();
@@ -32,7 +41,8 @@ pub async fn estimate_demo(
     }
     let problem = problem.context("no plan was in force")?;
     let index = problem.pipeline_named(pipeline).context("the plan is of another pipeline")?;
-    PlayedLoad { problem: &problem, index, plans: &in_force, arrivals, steps, hops_ms }.estimate_runs()
+    let DemoNetwork { hops_ms, ingresses } = network;
+    PlayedLoad { problem: &problem, index, plans: &in_force, arrivals, steps, hops_ms, ingresses }.estimate_runs()
 }
 
 #[cfg(test)]
@@ -49,8 +59,9 @@ mod tests {
         let arrivals = doubling_arrivals(75.0, 60, 1).expect("a load");
         let estimated = |plans: &[PlanStart]| {
             let index = problem.pipeline_named("digits").expect("it is there");
+            let hops_ms = &[0.0, 2.0];
             let played =
-                PlayedLoad { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps, hops_ms: &[0.0, 2.0] };
+                PlayedLoad { problem: &problem, index, plans, arrivals: &arrivals, steps: &steps, hops_ms, ingresses: 1 };
             let runs = played.estimate_runs().expect("the plans fit");
             assert_eq!(runs, played.estimate_runs().expect("the plans fit"), "the same again");
             ComparedFigure::new(0.0, runs.iter().map(|run| run.attainment).collect()).estimated

@@ -2,6 +2,7 @@
 //!
 //! The figures come from `/proc` of Linux. Other systems have none.
 
+use crate::live::waits::{numbers_in, thread_waits, total_gain};
 use apportion_profiler::processor::thread_time;
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -91,10 +92,7 @@ impl Reading {
         for process in descendants(std::process::id(), &parents_of_processes()) {
             let stat = std::fs::read_to_string(format!("/proc/{process}/stat"));
             used.extend(stat.ok().and_then(|text| process_ticks(&text)).map(|ticks| (process, ticks)));
-            for thread in numbers_in(Path::new(&format!("/proc/{process}/task"))) {
-                let text = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/schedstat"));
-                waited.extend(text.ok().and_then(|text| thread_waited_ns(&text)).map(|ns| (thread, ns)));
-            }
+            waited.extend(thread_waits(process, |_| true));
         }
         Some(Self { at: Instant::now(), machine, used, waited })
     }
@@ -109,11 +107,6 @@ impl Reading {
         let waiting = total_gain(&self.waited, &before.waited) as f64 / 1e9 / seconds;
         Some(ProcessorUse { seconds, processors, own, waiting, others: busy - own })
     }
-}
-
-/// The sum of the gains of all counters. A process number that is used again begins at 0.
-fn total_gain(now: &BTreeMap<u32, u64>, before: &BTreeMap<u32, u64>) -> u64 {
-    now.iter().map(|(id, now)| now.saturating_sub(before.get(id).copied().unwrap_or(0))).sum()
 }
 
 impl ProcessorTicks {
@@ -132,11 +125,6 @@ impl ProcessorTicks {
     }
 }
 
-/// Nanoseconds of waiting from a thread's `schedstat`.
-fn thread_waited_ns(text: &str) -> Option<u64> {
-    text.split_whitespace().nth(1)?.parse().ok()
-}
-
 /// Ticks of user and system time from a process's `stat`; its name, in parentheses, may hold anything.
 fn process_ticks(text: &str) -> Option<u64> {
     let mut fields = text.rsplit_once(')')?.1.split_whitespace().skip(11).map(str::parse::<u64>);
@@ -153,11 +141,6 @@ fn parents_of_processes() -> BTreeMap<u32, u32> {
     let with_parent =
         |process: u32| Some((process, parent_of_process(&std::fs::read_to_string(format!("/proc/{process}/stat")).ok()?)?));
     numbers_in(Path::new("/proc")).into_iter().filter_map(with_parent).collect()
-}
-
-fn numbers_in(folder: &Path) -> Vec<u32> {
-    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
-    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
 /// A process with its children, their children, and so on.
@@ -207,7 +190,6 @@ mod tests {
         assert_eq!(parent_of_process("71 (a) b (c)) S 7 71 71"), Some(7));
         assert_eq!(process_ticks("71 (a) b (c)) S 7 71 71 0 -1 4 1 2 3 4 120 30 9 9"), Some(150));
         assert_eq!((parent_of_process("71"), process_ticks("71 (a) S 7")), (None, None));
-        assert_eq!((thread_waited_ns("5 6 7"), thread_waited_ns("5")), (Some(6), None));
     }
 
     #[test]

@@ -8,7 +8,7 @@
 mod estimate;
 mod fit;
 #[cfg(test)]
-mod fixtures;
+pub(crate) mod fixtures;
 mod in_force;
 mod judge;
 mod meter;

@@ -88,8 +88,8 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
     };
     publish_load(&fleet.service, &spec.name, settings.seconds, &load.arrivals).await?;
     let PlayedRun { sent, plans, machine } = play_load(settings, &mut fleet, &load).await?;
-    let hops_ms = &rehearsed.hops_ms;
-    let runs = estimate::estimate_demo(&fleet.service, &plans, &load.arrivals, &promise.steps, hops_ms, &spec.name).await?;
+    let network = estimate::DemoNetwork { hops_ms: &rehearsed.hops_ms, ingresses: load.ingresses.len() as u32 };
+    let runs = estimate::estimate_demo(&fleet.service, &plans, &load.arrivals, &promise.steps, network, &spec.name).await?;
     let figures = report::measured_figures(&sent, &promise.steps, spec.slo_ms);
     let RehearsalResult { slowness, hops_ms, load: fitted } = rehearsed;
     let conditions = RunConditions { load: fitted, devices: slowness, hops_ms, machine };

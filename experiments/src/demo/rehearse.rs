@@ -178,8 +178,9 @@ impl Rehearsal<'_> {
         let FetchedPlan { problem, plan } = fetch_plan(&self.fleet.service, &id).await?;
         let index = problem.pipeline_named(&self.spec.name).context("the plan is of another pipeline")?;
         let plans = [PlanStart { at: Duration::ZERO, plan }];
-        let played =
-            PlayedLoad { problem: &problem, index, plans: &plans, arrivals: &load.arrivals, steps: &[], hops_ms: &[0.0] };
+        let (arrivals, ingresses) = (&load.arrivals, load.ingresses.len() as u32);
+        let (plans, steps, hops_ms) = (&plans, &[], &[0.0]);
+        let played = PlayedLoad { problem: &problem, index, plans, arrivals, steps, hops_ms, ingresses };
         let estimated = played.estimate_runs()?.first().map_or(0.0, |run| run.p50_ms);
         let Figures { p50_ms, .. } = measured_figures(&sent, &[], self.spec.slo_ms);
         let is_slow = p50_ms - estimated > HOPS_MAX * self.spec.slo_ms;

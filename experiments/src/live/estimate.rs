@@ -3,7 +3,9 @@
 use super::figures::{Figures, RequestResult, longest_ms};
 use anyhow::{Context, Result, ensure};
 use apportion_domain::{ArrivalTrace, Moment, PipelineIndex, Plan, Problem, TimeSpan};
-use apportion_estimator::{ArrivalProcess, Arrivals, Scenario, ScenarioEvent, SimulateOptions, Workload, replay};
+use apportion_estimator::{
+    ArrivalProcess, Arrivals, IngressSettings, Scenario, ScenarioEvent, SimulateOptions, Workload, replay,
+};
 use std::time::Duration;
 
 /// Runs of the estimator for each load.
@@ -42,6 +44,8 @@ pub struct PlayedLoad<'a> {
     pub steps: &'a [Duration],
     /// Times of a hop in ms, at least one. Runs take them in turns.
     pub hops_ms: &'a [f64],
+    /// Ingresses that clients use in turn.
+    pub ingresses: u32,
 }
 
 impl PlayedLoad<'_> {
@@ -57,7 +61,8 @@ impl PlayedLoad<'_> {
         let mut traces = vec![ArrivalTrace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];
         traces[self.index.get()] = ArrivalTrace::arrivals(self.arrivals.iter().map(|at| moment(*at)).collect())?;
         let longest_ms = longest_ms(self.problem.pipeline(self.index).slo_ms);
-        let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+        let ingresses = IngressSettings::in_turn(self.ingresses);
+        let options = SimulateOptions { requests: true, ingresses, ..SimulateOptions::default() };
         let lead = Moment::from_nanos(LEAD.as_nanos() as u64);
         let with_hop = |hop_ms: &f64| {
             let hardware = &self.problem.hardware;

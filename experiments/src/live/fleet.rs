@@ -13,6 +13,46 @@ pub const HARDWARE: &str = "demo-slot";
 /// A device holds its slot for this multiple of the measured time, unless another multiple is asked for.
 pub const MULTIPLE: f64 = 10.0;
 
+/// How the agents of a fleet run batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum FleetBackend {
+    /// Real variants run. Each device is then held until its time has passed.
+    #[default]
+    Onnx,
+    /// The profile is played back, and nothing is computed.
+    Emulated,
+}
+
+impl FleetBackend {
+    /// The value of the agents' option `--backend`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Onnx => "onnx",
+            Self::Emulated => "emulated",
+        }
+    }
+}
+
+/// The clock that times the batches of a profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ProfileClock {
+    /// The time that a client waits. Its 99th percentiles are measured.
+    Wall,
+    /// The processor time of the thread. Other work does not lengthen it. It has means alone.
+    Processor,
+}
+
+impl ProfileClock {
+    /// The value of the option `--clock` of `apportion profile`.
+    fn name(self) -> &'static str {
+        match self {
+            Self::Wall => "wall",
+            Self::Processor => "processor",
+        }
+    }
+}
+
 /// The processes to start, and the pipeline that they serve.
 #[derive(Clone, Debug)]
 pub struct FleetSettings {
@@ -90,7 +130,7 @@ fn flags(pairs: &[(&str, String)]) -> Vec<String> {
 pub struct LocalFleet {
     /// The agents.
     pub agents: Vec<Process>,
-    _service: Process,
+    service_process: Process,
     /// The service, as its clients reach it.
     pub service: Service,
     /// The service's URL.
@@ -110,13 +150,29 @@ impl LocalFleet {
     /// # Errors
     /// If a program is not built, a port is taken, or the service does not come up.
     pub async fn start(settings: &FleetSettings) -> Result<Self> {
+        Self::start_on(settings, FleetBackend::Onnx).await
+    }
+
+    /// The same with agents that run batches in this way.
+    ///
+    /// # Errors
+    /// As [`LocalFleet::start`].
+    pub async fn start_on(settings: &FleetSettings, backend: FleetBackend) -> Result<Self> {
         let temporary =
             if settings.data_dir.is_none() { Some(tempfile::tempdir().context("a temporary folder")?) } else { None };
         let data_dir = settings.data_dir.clone().or(temporary.as_ref().map(|t| t.path().to_owned())).context("a folder")?;
         std::fs::create_dir_all(&data_dir).with_context(|| format!("creating {}", data_dir.display()))?;
         let LocalService { process, service, api, grpc, token } = LocalService::start(&data_dir, &[]).await?;
-        let mut fleet =
-            Self { agents: Vec::new(), _service: process, service, api, grpc, token, data_dir, _temporary: temporary };
+        let mut fleet = Self {
+            agents: Vec::new(),
+            service_process: process,
+            service,
+            api,
+            grpc,
+            token,
+            data_dir,
+            _temporary: temporary,
+        };
         let body = json!({"name": HARDWARE, "price_per_hour": 1.0});
         fleet.service.put(&format!("/v1/hardware/{HARDWARE}"), &body).await?;
         for i in 1..=settings.agents {
@@ -127,6 +183,7 @@ impl LocalFleet {
                 ("name", name.clone()),
                 ("hardware", HARDWARE.to_owned()),
                 ("devices", settings.devices.to_string()),
+                ("backend", backend.name().to_owned()),
                 ("state-dir", fleet.data_dir.join(&name).display().to_string()),
             ]);
             flags.push("--pace".to_owned());
@@ -141,10 +198,18 @@ impl LocalFleet {
     /// # Errors
     /// If it fails.
     pub async fn profile(&self, file: &Path, multiple: f64) -> Result<()> {
+        self.profile_by(ProfileClock::Processor, file, multiple).await
+    }
+
+    /// The same with the times of this clock.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn profile_by(&self, clock: ProfileClock, file: &Path, multiple: f64) -> Result<()> {
         print_progress("profiling every variant alone, and the validation set through every combination");
         let mut command = tokio::process::Command::new(std::env::current_exe()?);
-        command.arg("profile").arg(file).args(["--hardware", HARDWARE, "--register", &self.api, "--clock", "processor"]);
-        command.args(["--multiple", &multiple.to_string()]).stdout(std::process::Stdio::null());
+        command.arg("profile").arg(file).args(["--hardware", HARDWARE, "--register", &self.api]);
+        command.args(["--clock", clock.name(), "--multiple", &multiple.to_string()]).stdout(std::process::Stdio::null());
         let status = command.status().await.context("running `apportion profile`")?;
         ensure!(status.success(), "`apportion profile` ended with {status}");
         Ok(())
@@ -195,6 +260,12 @@ impl LocalFleet {
             self.service.wait_until_pipeline_is_ready(&agent.ingress_http, pipeline).await?;
         }
         Ok(id.to_owned())
+    }
+
+    /// The number of the service's process.
+    #[must_use]
+    pub fn service_id(&self) -> u32 {
+        self.service_process.id()
     }
 
     /// Keeps the logs of a failed run, and returns their folder.

@@ -5,10 +5,30 @@ use anyhow::{Context, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
+use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
 /// The client gives a request up after this time. The gateway answers well before.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
+
+/// Requests that are due and have not been sent yet. With more of them the clock waits.
+const DUE_MAX: usize = 1_024;
+
+/// Tells when each request is due, by its position. It is a thread of its own: tokio's timer ends up to two milliseconds
+/// late, and clients would take that for latency.
+fn start_clock(start: Instant, arrivals: Vec<Duration>) -> Result<mpsc::Receiver<usize>> {
+    let (due, told) = mpsc::channel(DUE_MAX);
+    let tick = move || {
+        for (i, at) in arrivals.into_iter().enumerate() {
+            std::thread::sleep(at.saturating_sub(start.elapsed()));
+            if due.blocking_send(i).is_err() {
+                return;
+            }
+        }
+    };
+    std::thread::Builder::new().name("load-clock".to_owned()).spawn(tick).context("a thread for the clock")?;
+    Ok(told)
+}
 
 /// The requests, their times and their receivers.
 pub struct LiveLoad {
@@ -71,15 +91,16 @@ impl LiveLoad {
     /// Sends all requests and waits for all answers. Results are in the order of sending.
     ///
     /// # Errors
-    /// If the HTTP client cannot be made, or a client task ends early.
+    /// If the HTTP client or the clock's thread cannot be made, or a client task ends early.
     pub async fn run(&self, progress: Arc<LoadProgress>) -> Result<Vec<SentRequest>> {
         let client =
             reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).tcp_nodelay(true).build().context("HTTP client")?;
         let start = Instant::now();
         let mut running = JoinSet::new();
         let mut results: Vec<Option<SentRequest>> = vec![None; self.arrivals.len()];
-        for (i, &at) in self.arrivals.iter().enumerate() {
-            tokio::time::sleep_until((start + at).into()).await;
+        let mut due = start_clock(start, self.arrivals.clone())?;
+        while let Some(i) = due.recv().await {
+            let at = self.arrivals[i];
             progress.sent.fetch_add(1, Ordering::Relaxed);
             let ingress = &self.ingresses[i % self.ingresses.len()];
             let url = format!("http://{ingress}/v2/models/{}/infer", self.pipeline);
@@ -147,4 +168,28 @@ fn judge(
     let answered = matches!(outcome, ClientOutcome::Ok | ClientOutcome::Late);
     let labels = if answered { request.labels.len() as u32 } else { 0 };
     SentRequest { at, latency, outcome, labels, correct, error }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_clock_tells_each_request_once_it_is_due() {
+        let arrivals: Vec<Duration> = [0, 0, 2, 5, 9].map(Duration::from_millis).to_vec();
+        let start = Instant::now();
+        let mut due = start_clock(start, arrivals.clone()).expect("a thread");
+        let mut told = Vec::new();
+        while let Some(i) = due.recv().await {
+            assert!(start.elapsed() >= arrivals[i], "request {i} came too early");
+            told.push(i);
+        }
+        assert_eq!(told, [0, 1, 2, 3, 4]);
+    }
+
+    #[test]
+    fn a_load_that_ends_early_stops_its_clock() {
+        let due = start_clock(Instant::now(), vec![Duration::ZERO; 2 * DUE_MAX]).expect("a thread");
+        drop(due);
+    }
 }

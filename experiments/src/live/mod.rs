@@ -8,5 +8,7 @@ pub mod fleet;
 pub mod load;
 pub mod plans;
 pub mod process;
+pub mod scrape;
 pub mod service;
 pub mod validation;
+pub mod waits;

@@ -34,6 +34,12 @@ impl Process {
         &self.name
     }
 
+    /// Its number in the system.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
     /// The exit status of an ended process; `None` while it runs.
     pub fn ended(&mut self) -> Option<std::process::ExitStatus> {
         self.child.try_wait().ok().flatten()

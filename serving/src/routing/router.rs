@@ -95,6 +95,17 @@ pub struct Router {
     late: LateQueries,
     /// Turns the starting point among replicas.
     phase: u32,
+    /// Whether it turns the starting point among groups too.
+    groups_start: GroupsStart,
+}
+
+/// The group at which a sender begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum GroupsStart {
+    /// All senders begin at the same group.
+    InStep,
+    /// Senders with different numbers begin at different places of the round of groups.
+    ByPhase,
 }
 
 /// Queries that were behind when they left a sender, and whether a faster group could make up for it (Loki section 5.2).
@@ -156,7 +167,32 @@ impl Router {
             backup,
             late,
             phase,
+            groups_start: GroupsStart::InStep,
         })
+    }
+
+    /// A router of one of several ingresses. It begins its round of groups elsewhere than those of the other ingresses.
+    ///
+    /// Example: clients use three ingresses in turn, and every fourth query goes to a group with one replica. If the
+    /// ingresses were in step, three queries in a row would come to this replica, and none in the next nine.
+    #[must_use]
+    pub fn of_ingress(mut self) -> Self {
+        self.groups_start = GroupsStart::ByPhase;
+        for _ in 0..first_turn(self.phase, self.groups.round()) {
+            self.groups.pick();
+        }
+        self
+    }
+
+    /// As it is after this number of queries that have ended.
+    #[must_use]
+    pub fn turned(mut self, queries: u32) -> Self {
+        for _ in 0..queries {
+            let group = self.groups.pick();
+            let members = &mut self.members[group as usize];
+            members.next = if members.next + 1 >= members.count { 0 } else { members.next + 1 };
+        }
+        self
     }
 
     /// With the profiled time of each group's batch and, most accurate first, the positions of the groups that have
@@ -275,6 +311,9 @@ impl Router {
         let with: Vec<(f64, &[u32])> =
             weights(&self.parts, &counts).into_iter().zip(groups.iter().map(|g| g.targets)).collect();
         let Some(mut new) = Self::new(self.within, &with, self.phase) else { return false };
+        if self.groups_start == GroupsStart::ByPhase {
+            new = new.of_ingress();
+        }
         new.late = self.late;
         new.parts = std::mem::take(&mut self.parts);
         new.execution = std::mem::take(&mut self.execution);

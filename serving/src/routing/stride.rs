@@ -3,6 +3,9 @@
 /// Weights are counted in whole parts, so that no float orders anything and a run can go on for ever without drift.
 const PARTS: f64 = (1u64 << 40) as f64;
 
+/// Longest round: senders that are this many picks apart are far enough from each other.
+const ROUND_MAX: u32 = 64;
+
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     target: u32,
@@ -39,6 +42,12 @@ impl Stride {
             [only] => Some(only.target),
             _ => None,
         }
+    }
+
+    /// Picks until the target of the smallest weight has had about one turn, at most [`ROUND_MAX`].
+    pub(super) fn round(&self) -> u32 {
+        let least = self.entries.iter().map(|entry| entry.weight).min().unwrap_or(self.total);
+        u32::try_from(self.total / least).map_or(ROUND_MAX, |picks| picks.min(ROUND_MAX))
     }
 
     /// Whether another one has the same targets with the same weights.

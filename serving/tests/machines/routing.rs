@@ -105,6 +105,51 @@ fn picks(router: &mut Router) -> BTreeMap<u32, u32> {
     counts
 }
 
+/// The positions, among 24 requests that come to three ingresses in turn, of those that go to replica 9, the only one of
+/// its group. The group has a quarter of the queries.
+fn turns_of_the_small_group(mut ingresses: [Router; 3]) -> Vec<usize> {
+    (0..24).filter(|at| ingresses[at % 3].pick().target == 9).collect()
+}
+
+#[test]
+fn ingresses_begin_at_different_groups() {
+    let groups: [(f64, &[u32]); 2] = [(0.75, &[4, 5, 6]), (0.25, &[9])];
+    let router = |phase| Router::new(Within::Turns, &groups, phase).expect("replicas");
+    let in_step = [0, 1, 2].map(router);
+    assert_eq!(turns_of_the_small_group(in_step), [6, 7, 8, 18, 19, 20]);
+    let ingresses = [0, 1, 2].map(|phase| router(phase).of_ingress());
+    assert_eq!(turns_of_the_small_group(ingresses.clone()), [2, 4, 6, 14, 16, 18]);
+    // They stay out of step with other weights.
+    let others: [&[u32]; 2] = [&[4, 5, 6, 7, 8, 3], &[9, 10]];
+    let serving = others.map(|targets| Serving { targets, replicas: targets.len() as u32 });
+    let moved = ingresses.map(|mut ingress| {
+        let parts = [6, 2].map(|planned| GroupUse { fraction: 0.5, planned, stand_in: 0.0 });
+        ingress.plan(parts.to_vec(), Vec::new(), Vec::new());
+        assert!(ingress.retarget(&serving), "replicas");
+        ingress
+    });
+    let first_two = moved.map(|mut ingress| [ingress.pick().target, ingress.pick().target].map(|target| target < 9));
+    assert_eq!(first_two, [[true, false], [false, true], [true, false]]);
+}
+
+#[test]
+fn turned_routers_go_on_where_queries_have_left_them() {
+    let tables: [&[(f64, &[u32])]; 3] = [&[(0.75, &[4, 5, 6]), (0.25, &[9])], &[(1.0, &[4, 5, 6])], &[(1.0, &[4])]];
+    for groups in tables {
+        for queries in [0, 1, 7, 40] {
+            let router = Router::new(Within::Turns, groups, 1).expect("replicas");
+            let (mut used, mut turned) = (router.clone(), router.turned(queries));
+            for _ in 0..queries {
+                used.pick();
+            }
+            assert_eq!(picks(&mut used), picks(&mut turned), "{queries} queries");
+            assert_eq!([used.pick(), used.pick()], [turned.pick(), turned.pick()], "{queries} queries");
+        }
+    }
+    let mut counted = Router::new(Within::LeastOutstanding, &[(1.0, &[4, 5])], 0).expect("replicas").turned(3);
+    assert_eq!([counted.pick().target, counted.pick().target], [5, 4], "no query is open");
+}
+
 #[test]
 fn new_senders_and_replicas_keep_senders_out_of_step() {
     // Three senders of a task with one replica; two of them came after the first, as copies of it.

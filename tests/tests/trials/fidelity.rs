@@ -8,7 +8,8 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-const AGENTS: usize = 2;
+/// Agents of a trial. Clients use their ingresses in turn.
+pub(crate) const AGENTS: usize = 2;
 const DEVICES: u32 = 4;
 /// Two replicas of each task, full batches of four in 35 ms.
 const CAPACITY_QPS: f64 = 2.0 * 4.0 / 0.035;
@@ -133,7 +134,8 @@ impl Figures {
     }
 }
 
-/// The estimator's rows of requests for these arrivals and a plan of the service's, with draws from this seed.
+/// The estimator's rows of requests for these arrivals and a plan of the service's, with draws from this seed. Clients use
+/// the ingresses of [`AGENTS`] in turn, and batches take times around the profile's, as on emulated devices.
 pub(crate) fn estimate(planned: &Value, arrivals: &[Duration], seed: u64) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
@@ -148,6 +150,7 @@ pub(crate) fn estimate(planned: &Value, arrivals: &[Duration], seed: u64) -> Str
     let document = |part: &str| file(&format!("{part}.json"), &planned[part].to_string());
     let mut command = std::process::Command::new(apportion_tests::programs().join("apportion"));
     command.args(["simulate", &document("problem"), &document("plan"), "--steward", "--seed", &seed.to_string()]);
+    command.args(["--service", "p99-matched", "--ingresses", &AGENTS.to_string()]);
     command.args(["--format", "json", "--requests", &path("requests.csv"), "--trace", &file("trace.csv", &trace)]);
     let output = command.output().expect("the program runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));

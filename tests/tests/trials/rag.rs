@@ -3,14 +3,13 @@
 //!
 //! The agents are emulated, so no text is made: the times are as with large variants.
 
-use crate::fidelity::{Figures, MOST, estimate};
+use crate::fidelity::{AGENTS, Figures, MOST, estimate};
 use crate::{inputs, seconds};
 use apportion_tests::cluster::{Cluster, HARDWARE};
 use apportion_tests::load::{Ingresses, Load};
 use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
-const AGENTS: usize = 2;
 /// A device for each replica: there is no spare one for a steward to take.
 const DEVICES: u32 = 6;
 /// Demand of the plan, in requests per second.

@@ -10,10 +10,10 @@ use anyhow::Context;
 use apportion_api::analyses::load::arrivals_text;
 use apportion_api::analyses::series::SERIES_WINDOWS_MAX;
 use apportion_api::analyses::simulation::{
-    SimulatedRun, SimulatedScaler, SimulatedTimes, SimulationInput, SimulationRequest,
+    SimulatedClients, SimulatedRun, SimulatedScaler, SimulatedTimes, SimulationInput, SimulationRequest,
 };
 use apportion_domain::{Batching, Dropping, Problem, Queueing};
-use apportion_estimator::{SimulateOptions, Window};
+use apportion_estimator::{INGRESSES_MAX, SimulateOptions, Window};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, OutputFormat, TextTable, number, optional};
@@ -44,6 +44,12 @@ pub struct SimulateArgs {
     /// Times of batches: the profile's `median`, or draws with its median and 99th percentile.
     #[arg(long, value_enum, default_value_t)]
     service: Service,
+    /// Ingresses at which requests come in. Each chooses replicas by itself, as each agent does.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(INGRESSES_MAX)))]
+    ingresses: u32,
+    /// How clients choose among several ingresses.
+    #[arg(long, value_enum, default_value_t)]
+    clients: ClientChoice,
     /// Write one row per request here, as CSV.
     #[arg(long)]
     requests: Option<String>,
@@ -87,6 +93,16 @@ enum Service {
     P99Matched,
 }
 
+/// How clients choose the ingress of a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+enum ClientChoice {
+    /// Each ingress in its turn.
+    #[default]
+    InTurn,
+    /// Each ingress with the same probability.
+    AtRandom,
+}
+
 /// The scaler of replicas during a run.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum Autoscaler {
@@ -114,6 +130,15 @@ impl From<Service> for SimulatedTimes {
     }
 }
 
+impl From<ClientChoice> for SimulatedClients {
+    fn from(choice: ClientChoice) -> Self {
+        match choice {
+            ClientChoice::InTurn => Self::InTurn,
+            ClientChoice::AtRandom => Self::AtRandom,
+        }
+    }
+}
+
 impl From<Autoscaler> for SimulatedScaler {
     fn from(autoscaler: Autoscaler) -> Self {
         match autoscaler {
@@ -136,6 +161,8 @@ fn request(args: &SimulateArgs) -> SimulationRequest {
         queueing: args.queueing.clone(),
         batching: args.batching.clone(),
         service: args.service.into(),
+        ingresses: args.ingresses,
+        clients: args.clients.into(),
         autoscaler: args.autoscaler.into(),
         hpa_target: args.hpa_target,
         steward: args.steward,

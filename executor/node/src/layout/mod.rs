@@ -35,7 +35,10 @@ pub(crate) mod tests {
             variant: "v".into(),
             batch: 4,
             file_digest: "d".into(),
-            service: vec![v1::ServicePoint { batch: 1, latency_ns: 10 }, v1::ServicePoint { batch: 4, latency_ns: 20 }],
+            service: vec![
+                v1::ServicePoint { batch: 1, latency_ns: 10, p99_ns: 0 },
+                v1::ServicePoint { batch: 4, latency_ns: 20, p99_ns: 50 },
+            ],
             ..Default::default()
         };
         let replica = |replica: u64, agent| v1::ReplicaTarget { replica, group: replica, agent, device: 0 };
@@ -150,5 +153,7 @@ pub(crate) mod tests {
         let layout = lay_out(&chain()).expect("a valid target");
         let group = &layout.pipelines["p"].groups[&1];
         assert_eq!([1, 2, 3, 4, 9].map(|b| group.latency_ns(b)), [10, 13, 17, 20, 20]);
+        // The first size has no percentile of its own.
+        assert_eq!([1, 2, 4, 9].map(|b| group.p99_ns(b)), [10, 23, 50, 50]);
     }
 }

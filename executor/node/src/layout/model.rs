@@ -150,6 +150,8 @@ pub struct LayoutPoint {
     pub batch: u32,
     /// Latency of the batch, in nanoseconds.
     pub latency_ns: u64,
+    /// The 99th percentile of such latencies, in nanoseconds. Below the latency: it is not known.
+    pub p99_ns: u64,
 }
 
 /// Numbers of children that an emulated batch makes for one child, with their probabilities.
@@ -201,15 +203,25 @@ impl LayoutGroup {
     /// smallest's below and the largest's above.
     #[must_use]
     pub fn latency_ns(&self, batch: usize) -> u64 {
+        self.interpolated_ns(batch, |point| point.latency_ns)
+    }
+
+    /// The 99th percentile of such latencies, interpolated in the same way. A size without one counts with its latency.
+    #[must_use]
+    pub fn p99_ns(&self, batch: usize) -> u64 {
+        self.interpolated_ns(batch, |point| point.p99_ns.max(point.latency_ns))
+    }
+
+    fn interpolated_ns(&self, batch: usize, of: impl Fn(LayoutPoint) -> u64) -> u64 {
         let size = batch as u64;
         let above = self.service.partition_point(|point| u64::from(point.batch) < size);
         match (above.checked_sub(1).map(|below| self.service[below]), self.service.get(above).copied()) {
             (Some(left), Some(right)) => {
-                let from_ns = left.latency_ns as f64;
-                let slope = (right.latency_ns as f64 - from_ns) / f64::from(right.batch - left.batch);
+                let from_ns = of(left) as f64;
+                let slope = (of(right) as f64 - from_ns) / f64::from(right.batch - left.batch);
                 (from_ns + slope * (batch as f64 - f64::from(left.batch))).round_ties_even() as u64
             }
-            (Some(point), None) | (None, Some(point)) => point.latency_ns,
+            (Some(point), None) | (None, Some(point)) => of(point),
             (None, None) => 0,
         }
     }

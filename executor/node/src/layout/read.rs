@@ -148,7 +148,7 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Layou
         if g.task as usize >= tasks || fanout.iter().any(|f| f.to >= tasks) {
             return Err(PipelineError::GroupOfNoTask(g.group));
         }
-        let point = |p: &v1::ServicePoint| LayoutPoint { batch: p.batch, latency_ns: p.latency_ns };
+        let point = |p: &v1::ServicePoint| LayoutPoint { batch: p.batch, latency_ns: p.latency_ns, p99_ns: p.p99_ns };
         let service: Vec<_> = g.service.iter().map(point).collect();
         if service.windows(2).any(|pair| pair[0].batch >= pair[1].batch) {
             return Err(PipelineError::ServicePoints(g.group));

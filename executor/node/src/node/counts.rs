@@ -99,6 +99,37 @@ pub struct Batches {
     pub sizes: BTreeMap<usize, SizeCount>,
     /// What ended well, to be compared with the profile.
     pub ended_well: EndedWell,
+    /// The batches that ended well, by their time over the profile's.
+    pub ratios: RatioCounts,
+}
+
+/// Upper bounds of the buckets of [`RatioCounts`]. They are close to each other around 1.
+pub const RATIO_BOUNDS: [f64; 21] =
+    [0.25, 0.5, 0.7, 0.8, 0.85, 0.9, 0.95, 0.98, 1.0, 1.02, 1.05, 1.1, 1.15, 1.2, 1.3, 1.4, 1.6, 2.0, 3.0, 5.0, 10.0];
+
+/// Batches by their time over the profile's. Batches without a time in the profile do not count.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RatioCounts {
+    /// One count for each of [`RATIO_BOUNDS`], and one for larger ratios.
+    pub counts: [u64; RATIO_BOUNDS.len() + 1],
+    /// The sum of the ratios, in millionths.
+    pub sum_ppm: u64,
+}
+
+impl RatioCounts {
+    /// Adds one batch.
+    pub fn add_batch(&mut self, took_ns: u64, expected_ns: u64) {
+        if expected_ns > 0 {
+            let ratio = took_ns as f64 / expected_ns as f64;
+            self.counts[RATIO_BOUNDS.partition_point(|bound| *bound < ratio)] += 1;
+            self.sum_ppm = self.sum_ppm.saturating_add((1e6 * ratio) as u64);
+        }
+    }
+
+    fn add(&mut self, later: &Self) {
+        self.counts.iter_mut().zip(later.counts).for_each(|(sum, more)| *sum += more);
+        self.sum_ppm = self.sum_ppm.saturating_add(later.sum_ppm);
+    }
 }
 
 /// Batches and queries that ended well.
@@ -185,10 +216,35 @@ impl Batches {
         self.failed += later.failed;
         self.alone += later.alone;
         self.ended_well.add(later.ended_well);
+        self.ratios.add(&later.ratios);
         later.children.iter().for_each(|(task, n)| *self.children.entry(task.clone()).or_default() += n);
         later.drops.iter().for_each(|(reason, n)| *self.drops.entry(reason).or_default() += n);
         for (size, more) in &later.sizes {
             self.sizes.entry(*size).or_default().add(more.batches, more.busy_ns);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bound_belongs_to_its_own_bucket() {
+        let mut all = RatioCounts::default();
+        for (took_ns, expected_ns) in [(100, 100), (101, 100), (10_000, 100), (7, 0)] {
+            all.add_batch(took_ns, expected_ns);
+        }
+        let seen: Vec<_> = all.counts.iter().enumerate().filter(|(_, count)| **count > 0).collect();
+        assert_eq!(seen, [(8, &1), (9, &1), (RATIO_BOUNDS.len(), &1)]);
+        assert_eq!((RATIO_BOUNDS[8], all.sum_ppm), (1.0, 102_010_000));
+        let mut twice = Batches { ratios: all, ..Batches::default() };
+        twice.add(&Batches { ratios: all, ..Batches::default() });
+        assert_eq!((twice.ratios.counts[8], twice.ratios.sum_ppm), (2, 204_020_000));
+    }
+
+    #[test]
+    fn bounds_of_ratios_increase() {
+        assert!(RATIO_BOUNDS.windows(2).all(|pair| pair[0] < pair[1]), "{RATIO_BOUNDS:?}");
     }
 }

@@ -85,11 +85,10 @@ pub enum Action {
         server: u32,
         /// The batch's inputs.
         inputs: Vec<Tensor>,
-        /// The profile's time for it. An agent that paces holds the device so long.
+        /// The profile's time for it. An agent that paces holds the device for a time around it.
         expected: Duration,
-        /// Of a query in a slot, which takes a time of its own around `expected`: the 99th percentile of such times, zero
-        /// if it is not known. None for a batch.
-        slot_p99: Option<Duration>,
+        /// How the times around `expected` spread.
+        spread: RunSpread,
     },
     /// Let the query of a slot leave between two steps: nobody waits for it. The report of the slot's thread follows, and
     /// only then the slot is free.
@@ -120,6 +119,15 @@ pub enum Action {
     Want(v1::VariantWant),
     /// Count a refused message of another agent.
     CountRefused(RefusedMessage),
+}
+
+/// How the times of runs spread around the profile's: their 99th percentile by the profile.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum RunSpread {
+    /// Of batches. Each takes the profile's time unless the percentile is above it.
+    Batch(Duration),
+    /// Of queries in slots, each of which takes a time of its own; zero if the percentile is not known.
+    Slot(Duration),
 }
 
 /// A loaded replica that gets another number.

@@ -40,7 +40,7 @@ mod work;
 
 pub use cancelled::CANCELLED_MAX;
 pub use driver::Node;
-pub use event::{Action, NodeEvent, RefusedMessage, RenumberedReplica};
+pub use event::{Action, NodeEvent, RefusedMessage, RenumberedReplica, RunSpread};
 pub use gateway::{SUSPECTS_MAX, WAITING_MAX};
 pub use hops::{ANSWER_NS_MAX, HOP_SAMPLES_MAX, MeasuredHop, PINGS_PER_SECOND_MAX};
 pub use replicas::replica;

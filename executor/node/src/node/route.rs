@@ -84,6 +84,9 @@ impl ReadyRoutes {
     }
 
     /// Replaces the ready replicas. Each router begins anew at its next query, with the tables that are then in force.
+    ///
+    /// All agents order the replicas of a task by their numbers. If each had its own replicas first, the agents' starting
+    /// points would not be far from each other: two of them could begin at the same replica, and stay in step.
     pub fn set(&mut self, now_ns: u64, ready: impl Iterator<Item = (u64, Announced)>) {
         self.epoch += 1;
         for (pipeline, tasks) in std::mem::take(&mut self.tasks) {
@@ -93,6 +96,8 @@ impl ReadyRoutes {
         for (agent, r) in ready {
             self.of_mut(r.pipeline, r.task).places.push(place(agent, r.replica, r.group, r.accuracy_ppm));
         }
+        let ready = self.tasks.values_mut().flat_map(BTreeMap::values_mut);
+        ready.for_each(|ready| ready.places.sort_by_key(|place| place.replica));
     }
 
     /// Adds a replica if no other of its task is there.
@@ -234,6 +239,7 @@ fn router(
         let weights: Vec<(f64, Vec<u32>)> = weights.collect();
         let weights: Vec<(f64, &[u32])> = weights.iter().map(|(w, positions)| (*w, positions.as_slice())).collect();
         let router = Router::new(pipeline.within, &weights, phase)?;
+        let router = if from.is_none() { router.of_ingress() } else { router };
         if !pipeline.serving.dropping.reroutes() {
             return Some(router);
         }
@@ -324,6 +330,30 @@ mod tests {
     }
 
     #[test]
+    fn agents_that_list_their_own_replicas_first_begin_apart() {
+        let pipeline = pipeline();
+        let first = |agent: u64, listed: [u64; 3]| {
+            let mut routes = ReadyRoutes::of(agent);
+            routes.set(0, listed.map(|replica| ready(replica - 19, replica, 2, 5)).into_iter());
+            to_b(&mut routes, Some(&pipeline), None, 0).place().expect("ready").0.replica
+        };
+        assert_eq!([first(1, [20, 21, 22]), first(2, [21, 20, 22]), first(3, [22, 20, 21])], [21, 22, 20]);
+    }
+
+    #[test]
+    fn gateways_begin_at_different_groups() {
+        let mut pipeline = pipeline();
+        pipeline.groups.insert(3, pipeline.groups[&2].clone());
+        pipeline.tables.insert((None, 1), vec![(2, 0.5), (3, 0.5)]);
+        let first = |agent: u64| {
+            let mut routes = ReadyRoutes::of(agent);
+            routes.set(0, [ready(1, 20, 2, 5), ready(2, 30, 3, 6)].into_iter());
+            to_b(&mut routes, Some(&pipeline), None, 0).place().expect("ready").0.replica
+        };
+        assert_eq!([1, 2, 3].map(first), [30, 20, 30]);
+    }
+
+    #[test]
     fn without_a_ready_group_the_most_accurate_one_serves() {
         let pipeline = pipeline();
         let mut routes = ReadyRoutes::default();
@@ -371,7 +401,7 @@ mod tests {
         pipeline.groups.insert(
             3,
             crate::layout::LayoutGroup {
-                service: vec![crate::layout::LayoutPoint { batch: 4, latency_ns: 5 }],
+                service: vec![crate::layout::LayoutPoint { batch: 4, latency_ns: 5, p99_ns: 0 }],
                 ..pipeline.groups[&2].clone()
             },
         );

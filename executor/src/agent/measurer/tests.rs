@@ -28,7 +28,7 @@ fn order(claim: u64, point: u64, batch: u32) -> v1::Measure {
         hardware: "h".into(),
         share: 1.0,
         batch,
-        service: vec![v1::ServicePoint { batch: 1, latency_ns: LATENCY_NS }],
+        service: vec![v1::ServicePoint { batch: 1, latency_ns: LATENCY_NS, ..Default::default() }],
         ..Default::default()
     };
     let task =

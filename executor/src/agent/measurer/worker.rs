@@ -9,6 +9,7 @@ use crate::measuring::provenance::{DeviceProvenance, VERSION};
 use crate::measuring::rows::windows;
 use crate::measuring::stats::{ProfilePoint, fit_profile};
 use crate::parts::{CallPanic, contained};
+use crate::slot::SlotTimes;
 use apportion_node::layout::{LayoutGroup, LayoutTask};
 use apportion_protocol::v1;
 use std::collections::BTreeMap;
@@ -163,8 +164,9 @@ fn load(loader: &BackendLoader, emulation: Emulation, work: &PointWork) -> Resul
     let wanted = ReplicaVariant { file: work.file.clone(), task, group: group.clone(), device: work.device };
     let inner = contained(|| loader.load(&wanted))??;
     let is_held = emulation.is_paced || loader.kind() == BackendKind::Emulated;
+    let times = SlotTimes::of_seed(work.numbers.claim);
     let backend: Box<dyn Backend> =
-        if is_held { Box::new(HeldBackend::new(inner, group, emulation.slowness)) } else { inner };
+        if is_held { Box::new(HeldBackend::new(inner, group, emulation.slowness, times)) } else { inner };
     let (claim, variant) = (work.numbers.claim, work.group.variant.clone());
     let provenance = contained(|| DeviceProvenance::of(loader, work.device)).unwrap_or_default();
     Ok(LoadedVariant { claim, variant, file: work.file.clone(), backend, provenance })

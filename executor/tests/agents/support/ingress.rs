@@ -45,7 +45,7 @@ fn echo() -> v1::PipelineTarget {
         hardware: "cpu".into(),
         batch: 4,
         file_digest: toy::digest("echo"),
-        service: vec![v1::ServicePoint { batch: 4, latency_ns: 1_000_000 }],
+        service: vec![v1::ServicePoint { batch: 4, latency_ns: 1_000_000, ..Default::default() }],
         ..Default::default()
     };
     let entries = vec![v1::TableEntry { group: 9, fraction: 1.0 }];

@@ -84,7 +84,7 @@ pub fn target(generation: u64, agents: &[(u64, String)], groups: &[Group<'_>]) -
         batch: 4,
         accuracy: 0.5,
         file_digest: toy::digest(g.variant),
-        service: vec![v1::ServicePoint { batch: 4, latency_ns: 1_000_000 }],
+        service: vec![v1::ServicePoint { batch: 4, latency_ns: 1_000_000, ..Default::default() }],
         ..Default::default()
     };
     let replicas = groups.iter().flat_map(|g| {

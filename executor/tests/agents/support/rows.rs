@@ -58,7 +58,7 @@ pub fn pipeline(id: u64, name: &str, datatype: &str, output: &[i64], latency: Du
         hardware: "cpu".into(),
         batch: BATCH,
         file_digest: toy::digest(name),
-        service: vec![v1::ServicePoint { batch: 1, latency_ns: latency.as_nanos() as u64 }],
+        service: vec![v1::ServicePoint { batch: 1, latency_ns: latency.as_nanos() as u64, ..Default::default() }],
         ..Default::default()
     };
     let task = v1::TaskTarget {

@@ -54,10 +54,8 @@ impl<'a> RouterUpdates<'_, 'a> {
         let Some(compiler) = &self.plans[pipeline] else { return };
         let number = pipeline as u32;
         let root = compiler.pipeline.root().get() as u32;
-        if let Some(router) = self.run.pipelines[pipeline].frontend
-            && let Some(plan) = self.sender_plan(compiler, None, number, root)
-        {
-            self.set_plan(router, &plan);
+        if let Some(plan) = self.sender_plan(compiler, None, number, root) {
+            self.run.pipelines[pipeline].ingresses.clone().for_each(|router| self.set_plan(router, &plan));
         }
         for group in self.replicas.groups.iter().filter(|c| c.pipeline == number) {
             for at in 0..self.run.groups[group.group as usize].edges.len() {
@@ -70,10 +68,10 @@ impl<'a> RouterUpdates<'_, 'a> {
         }
     }
 
-    /// Gives the routers of one sender to one task a plan. The sender is a group, or the frontend.
+    /// Gives the routers of one sender to one task a plan. The sender is a group, or the ingresses.
     pub fn plan_sender(&mut self, pipeline: usize, from: Option<usize>, to: u32, plan: &SenderPlan) {
         let Some(from) = from else {
-            self.run.pipelines[pipeline].frontend.into_iter().for_each(|router| self.set_plan(router, plan));
+            self.run.pipelines[pipeline].ingresses.clone().for_each(|router| self.set_plan(router, plan));
             return;
         };
         let group = &self.replicas.groups[from];

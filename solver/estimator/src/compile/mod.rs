@@ -10,6 +10,7 @@ pub mod size;
 pub use pipeline::{Backup, PipelineCompiler, TaskGroup};
 
 use crate::error::SimulateError;
+use crate::input::ingresses::IngressSettings;
 use crate::input::options::SimulateOptions;
 use crate::input::workload::Workload;
 use crate::random::RandomStream;
@@ -29,7 +30,7 @@ use apportion_domain::{
 };
 use pipeline::{GroupStations, TimeSource};
 use routes::PlannedRoutes;
-use size::{check_plan, check_size, refuse_traffic};
+use size::{check_ingresses, check_plan, check_size, refuse_traffic};
 
 /// Problem and plan as numbers, before the first event.
 #[derive(Debug, Default)]
@@ -64,6 +65,7 @@ impl<'a> CompiledPlan<'a> {
         }
         check_plan(p, plan)?;
         check_size(p, plan, w, options)?;
+        check_ingresses(p, plan, options.ingresses)?;
         let mut compiled = Self::default();
         compiled.serving.bounds = RunBounds::new(options.stop.clone(), options.visits_max);
         for (pipeline, trace) in p.pipelines.iter().zip(&w.traces) {
@@ -74,14 +76,15 @@ impl<'a> CompiledPlan<'a> {
             let serving = options.serving.or(part.map(|part| part.serving)).unwrap_or_default();
             let streams = compiled.streams_of(pipeline, w.seed);
             let state = compiled.pipeline_state(pipeline, serving, first_task, streams);
-            compiled.pipelines.push(state);
+            let ingress_stream = compiled.ingress_stream(pipeline, options.ingresses, w.seed);
+            compiled.pipelines.push(PipelineState { ingress_stream, ..state });
             let compiler = match part {
                 None => refuse_traffic(pipeline, trace, "the plan has no part for it").map(|()| None)?,
                 Some(part) => {
                     let times = TimeSource { times: options.service, seed: w.seed };
                     let mut compiler = PipelineCompiler::new(p, pipeline, serving, part, times)?;
                     compiler.foresight = options.foresight;
-                    compiled.compile(compiler, trace)?
+                    compiled.compile(compiler, trace, &IngressStart { settings: options.ingresses, seed: w.seed })?
                 }
             };
             compiled.compilers.push(compiler);
@@ -120,6 +123,7 @@ impl<'a> CompiledPlan<'a> {
         &mut self,
         compiler: PipelineCompiler<'a>,
         trace: &ArrivalTrace,
+        ingresses: &IngressStart,
     ) -> Result<Option<PipelineCompiler<'a>>, SimulateError> {
         let number = self.pipelines.len() as u32 - 1;
         let root = compiler.pipeline.root();
@@ -139,9 +143,14 @@ impl<'a> CompiledPlan<'a> {
                 self.add_stations(&wiring, TaskIndex(task), a, &mut senders)?;
             }
         }
-        self.pipelines[number as usize].frontend = Some(self.serving.routers.len() as u32);
-        let router = compiler.router(None, root, &routes, &wiring.targets[root.get()], 0);
-        self.serving.routers.push(router);
+        let first = self.serving.routers.len() as u32;
+        let mut turns = ingresses.turns(&compiler.pipeline.name);
+        for ingress in 0..ingresses.settings.count.get() {
+            let router = compiler.router(None, root, &routes, &wiring.targets[root.get()], ingress);
+            let queries = turns.draw();
+            self.serving.routers.push(router.map(|router| router.of_ingress().turned(queries)));
+        }
+        self.pipelines[number as usize].ingresses = first..self.serving.routers.len() as u32;
         self.pipelines[number as usize].stations = (first_station..self.serving.stations.len() as u32).collect();
         self.add_module_states(&compiler, number)?;
         drop(wiring);
@@ -176,7 +185,8 @@ impl<'a> CompiledPlan<'a> {
             is_single: !has_siblings(p) && weights.len() == 1 && !by_task,
             untracked_until: None,
             counts_outstanding: serving.routing == RoutingPolicy::Jsq,
-            frontend: None,
+            ingresses: 0..0,
+            ingress_stream: None,
             paths: PathAccuracies::new(p),
             weights,
             channels,
@@ -200,6 +210,14 @@ impl<'a> CompiledPlan<'a> {
             }
         }
         first
+    }
+
+    /// The stream that draws the ingress of each request, where clients choose at random.
+    fn ingress_stream(&mut self, p: &Pipeline, ingresses: IngressSettings, seed: u64) -> Option<u32> {
+        ingresses.are_drawn().then(|| {
+            self.streams.push(RandomStream::new(seed, &format!("ingress/{}", p.name)));
+            self.streams.len() as u32 - 1
+        })
     }
 
     /// Numbers of the stations that each group is about to get.
@@ -254,6 +272,32 @@ impl<'a> CompiledPlan<'a> {
         modules.send_views(Moment::ZERO, &mut self.serving);
         self.modules.push(modules);
         Ok(())
+    }
+}
+
+/// The ingresses at the start of a run.
+struct IngressStart {
+    settings: IngressSettings,
+    seed: u64,
+}
+
+/// Draws how many queries each ingress has sent before the run. Several ingresses have taken turns for long, and where each
+/// of them stands is chance. A single ingress begins with its first turn.
+struct IngressTurns(Option<RandomStream>);
+
+impl IngressStart {
+    fn turns(&self, pipeline: &str) -> IngressTurns {
+        let is_several = self.settings.count.get() > 1;
+        IngressTurns(is_several.then(|| RandomStream::new(self.seed, &format!("turns/{pipeline}"))))
+    }
+}
+
+impl IngressTurns {
+    /// An ingress has sent fewer queries than this. They are several rounds of all but the largest groups.
+    const QUERIES: u64 = 1_024;
+
+    fn draw(&mut self) -> u32 {
+        self.0.as_mut().map_or(0, |stream| (stream.bits() % Self::QUERIES) as u32)
     }
 }
 

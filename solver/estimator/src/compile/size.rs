@@ -1,6 +1,7 @@
 //! How large is a run, and does the plan fit the problem?
 
 use crate::error::SimulateError;
+use crate::input::ingresses::{INGRESSES_MAX, IngressSettings};
 use crate::input::options::SimulateOptions;
 use crate::input::workload::Workload;
 use apportion_domain::{
@@ -65,6 +66,30 @@ fn shares(pipeline: &Pipeline, part: &PipelinePlan, task: TaskIndex) -> Vec<(Var
         Some((VariantIndex(at), weight(a) / total))
     };
     assigned().filter_map(share).collect()
+}
+
+/// Refuses too many ingresses, or ingresses whose routers would not fit into memory.
+///
+/// # Errors
+/// If there are more than [`INGRESSES_MAX`], or if their routers have more than [`PLACES_MAX`] places.
+pub fn check_ingresses(problem: &Problem, plan: &Plan, ingresses: IngressSettings) -> Result<(), SimulateError> {
+    let count = ingresses.count.get();
+    if count > INGRESSES_MAX {
+        let (found, most) = (f64::from(count), f64::from(INGRESSES_MAX));
+        return Err(SimulateError::TooLarge { what: "ingresses", found, most });
+    }
+    let at_root = |part: &PipelinePlan| -> u64 {
+        let Some(index) = problem.pipeline_named(&part.name) else { return 0 };
+        let pipeline = problem.pipeline(index);
+        let root = &pipeline.task(pipeline.root()).name;
+        part.assignments.iter().filter(|a| a.group.task == *root).map(|a| u64::from(a.replicas)).sum()
+    };
+    let places = plan.pipelines.iter().map(at_root).fold(0, u64::saturating_add).saturating_mul(u64::from(count));
+    if places > PLACES_MAX {
+        let (found, most) = (places as f64, PLACES_MAX as f64);
+        return Err(SimulateError::TooLarge { what: "places in routers of ingresses", found, most });
+    }
+    Ok(())
 }
 
 /// Refuses a plan whose stations and routers would not fit into memory, before any is built.

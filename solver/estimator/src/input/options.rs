@@ -1,5 +1,6 @@
 //! What does the caller of a run choose?
 
+use super::ingresses::IngressSettings;
 use crate::state::bounds::Stop;
 use crate::state::durations::ServiceTimes;
 use apportion_domain::{ServingPolicy, TimeSpan};
@@ -19,6 +20,8 @@ pub struct SimulateOptions {
     pub serving: Option<ServingPolicy>,
     /// Where the times of batches come from.
     pub service: ServiceTimes,
+    /// The ingresses at which requests come in.
+    pub ingresses: IngressSettings,
     /// How PARD looks ahead.
     pub foresight: StatePlannerSettings,
     /// End with [`CutReason::Missed`](crate::CutReason::Missed) once more requests than this have missed (late, dropped or

@@ -13,8 +13,6 @@ use apportion_serving::station::StationInput;
 
 /// Arrivals between two looks at other events.
 const ARRIVALS_AT_ONCE: u64 = 1 << 12;
-/// A run does not begin if requests come to a pipeline that has no router at its root.
-const HAS_ROUTER: &str = "traffic of a pipeline without replicas is refused before the run";
 
 /// The arrivals to come, by pipeline.
 #[derive(Debug)]
@@ -54,7 +52,7 @@ impl<'a> Ingress<'a> {
         }
     }
 
-    /// The next request of a pipeline arrives now, and its root query leaves the frontend.
+    /// The next request of a pipeline arrives now, and its root query leaves the ingress that its client has chosen.
     #[inline]
     pub fn arrive(&mut self, run: &mut RunState, changes: Option<&mut Changes<'_>>, pipeline: usize) {
         if let Some(changes) = changes {
@@ -63,9 +61,9 @@ impl<'a> Ingress<'a> {
         self.next[pipeline] = self.arrivals[pipeline].next().unwrap_or(Moment::NEVER);
         let state = &run.pipelines[pipeline];
         let PathPoint { node, stages } = state.paths.start();
-        let router = state.frontend.expect(HAS_ROUTER);
         let deadline = run.now + state.slo;
         let number = run.statistics.count_arrival(pipeline, run.now);
+        let router = state.ingress_router(number, &mut run.streams);
         let request = run.requests.open(NewRequest { pipeline, number, arrival: run.now, deadline });
         run.serving.track(request, state.is_tracked);
         let query = SimulatedQuery { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
@@ -107,7 +105,7 @@ impl<'a> Ingress<'a> {
         let ([state], [arrivals], [next]) = (&*run.pipelines, &mut *self.arrivals, &mut *self.next) else {
             return false;
         };
-        let router = state.frontend.expect(HAS_ROUTER);
+        let Some(router) = state.only_ingress() else { return false };
         let only = run.serving.routers[router as usize].as_ref().and_then(Router::only);
         let is_unobserved = state.passes_on() && !state.is_tracked && !run.serving.is_watched() && !run.has_changes;
         let Some(picked) = only.filter(|_| is_unobserved) else { return false };

@@ -2,7 +2,9 @@
 
 use super::joins::Joins;
 use super::paths::PathAccuracies;
+use crate::random::RandomStream;
 use apportion_domain::{Moment, Partial, TimeSpan};
+use std::ops::Range;
 
 /// One pipeline of a run, with its settings and its stations.
 #[derive(Debug)]
@@ -23,8 +25,10 @@ pub struct PipelineState {
     pub untracked_until: Option<Moment>,
     /// Whether senders count their queries that have not ended (`jsq`).
     pub counts_outstanding: bool,
-    /// The frontend's router; `None` if the plan serves nothing of it.
-    pub frontend: Option<u32>,
+    /// Routers of its ingresses, one for each; empty if the plan serves nothing of it.
+    pub ingresses: Range<u32>,
+    /// The stream that draws the ingress of each request; `None` if clients use ingresses in turn.
+    pub ingress_stream: Option<u32>,
     /// Accuracies of paths.
     pub paths: PathAccuracies,
     /// Weight of each channel of the accuracy.
@@ -44,6 +48,29 @@ pub struct PipelineState {
 }
 
 impl PipelineState {
+    /// The router of the ingress to which the client sends the request with this number.
+    ///
+    /// # Panics
+    /// If the plan serves nothing of the pipeline: its traffic is refused before the run.
+    #[inline]
+    pub fn ingress_router(&self, request: u64, streams: &mut [RandomStream]) -> u32 {
+        let Range { start, end } = self.ingresses;
+        let count = u64::from(end.saturating_sub(start));
+        assert!(count > 0, "traffic of a pipeline without replicas is refused before the run");
+        let chosen = match self.ingress_stream {
+            _ if count == 1 => 0,
+            None => request % count,
+            Some(stream) => ((u128::from(streams[stream as usize].bits()) * u128::from(count)) >> u64::BITS) as u64,
+        };
+        start + chosen as u32
+    }
+
+    /// The router of the only ingress.
+    #[inline]
+    pub fn only_ingress(&self) -> Option<u32> {
+        (self.ingresses.len() == 1).then_some(self.ingresses.start)
+    }
+
     /// Whether queries join the next queue at once, and nothing else depends on it.
     #[inline]
     pub fn passes_on(&self) -> bool {

@@ -73,7 +73,7 @@ impl RunState {
     /// Routers of a pipeline that lead to a task, by number. `root` is the pipeline's root task.
     pub fn routers_to(&self, pipeline: u32, task: u32, root: u32) -> Vec<u32> {
         let state = &self.pipelines[pipeline as usize];
-        let mut routers: Vec<u32> = state.frontend.filter(|_| task == root).into_iter().collect();
+        let mut routers: Vec<u32> = state.ingresses.clone().filter(|_| task == root).collect();
         for &station in &state.stations {
             let info = self.serving.infos[station as usize];
             let edges = &self.groups[info.group as usize].edges;

@@ -7,6 +7,7 @@ mod classes;
 mod common;
 mod dropping;
 mod durations;
+mod ingresses;
 mod load;
 mod metamorphic;
 mod modules;

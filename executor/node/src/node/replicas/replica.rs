@@ -4,6 +4,7 @@ use super::meter::{BatchKind, Disturbance, LoadMeter, MeasuredBatch};
 use super::single_run::SingleRun;
 use crate::layout::{self, LayoutGroup, LayoutPipeline, LayoutTask};
 use crate::node::counts::{Batches, Labels, ReportCounts};
+use crate::node::event::RunSpread;
 use crate::node::work::LocalQuery;
 use crate::policies::QueryHandle;
 use crate::wire::{Announced, PendingReplica, ReplicaLoad};
@@ -158,9 +159,12 @@ impl LocalReplica {
         (!self.task().is_continuous).then(|| self.group.latency_ns(size))
     }
 
-    /// The 99th percentile of its queries' times, if they run in slots; zero if it is not known.
-    pub(crate) fn slot_p99(&self) -> Option<Duration> {
-        self.task().is_continuous.then(|| Duration::from_nanos(self.group.slot_p99_ns))
+    /// How the times of its batches of this size spread, or those of queries in its slots.
+    pub(crate) fn spread(&self, size: usize) -> RunSpread {
+        match self.task().is_continuous {
+            true => RunSpread::Slot(Duration::from_nanos(self.group.slot_p99_ns)),
+            false => RunSpread::Batch(Duration::from_nanos(self.group.p99_ns(size))),
+        }
     }
 
     /// The part of the replica's time that a batch took: its slots run side by side.

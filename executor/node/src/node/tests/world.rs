@@ -324,7 +324,7 @@ pub fn target(generation: u64, tasks: &str, edges: &[(bool, u32, u32)], crews: &
         task: *task,
         batch: *batch,
         accuracy: 0.5,
-        service: vec![v1::ServicePoint { batch: 1, latency_ns: ms * MS }],
+        service: vec![v1::ServicePoint { batch: 1, latency_ns: ms * MS, ..Default::default() }],
         ..Default::default()
     };
     let replicas = crews.iter().flat_map(|(group, .., replicas)| {

@@ -125,14 +125,14 @@ impl BatchRuns {
         replica.begin_batch(server, now_ns);
         let keys: Vec<u64> = replica.batch_members(server).map(|member| member.key).collect();
         let expected = Duration::from_nanos(replica.expected_ns(keys.len()));
-        let slot_p99 = replica.slot_p99();
+        let spread = replica.spread(keys.len());
         let members: Vec<&LocalQuery> = keys.iter().map(|k| &replica.works[k]).collect();
         let counts = replica.group_counts(tallies.counts());
         counts.batches += 1;
         counts.queries += members.len() as u64;
         counts.waited_ns += members.iter().filter(|w| !w.is_offline()).map(|w| now_ns - w.arrived_ns).sum::<u64>();
         match inputs_of(replica.task(), &members) {
-            Some(inputs) => site.push(Action::Run { replica: id, server, inputs, expected, slot_p99 }),
+            Some(inputs) => site.push(Action::Run { replica: id, server, inputs, expected, spread }),
             None => self.misfits.push(place),
         }
     }
@@ -162,6 +162,7 @@ impl BatchRuns {
         let counts = replica.group_counts(tallies.counts());
         if let Some(expected_ns) = profiled_ns.filter(|_| outcome == BatchOutcome::Succeeded) {
             counts.ended_well.add_batch(took_ns, expected_ns);
+            counts.ratios.add_batch(took_ns, expected_ns);
         }
         counts.busy_ns += busy_ns;
         counts.failed += u64::from(outcome == BatchOutcome::Failed);

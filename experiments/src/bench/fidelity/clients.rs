@@ -1,0 +1,150 @@
+//! What do the clients of a load see, and how long is a request outside of the gateways?
+
+use super::counts::{AgentSums, CountedSum};
+use crate::live::estimate::poisson_arrivals;
+use crate::live::figures::{Figures, RequestResult, longest_ms};
+use crate::live::load::{ClientOutcome, LiveLoad, LoadProgress, SentRequest};
+use crate::live::scrape::scrape_agent;
+use crate::live::service::JoinedAgent;
+use crate::live::validation::{LabelledRequest, ValidationSet};
+use anyhow::{Result, ensure};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Requests that measure the time outside of the gateways, before the first load.
+const INGRESS_REQUESTS: u32 = 100;
+/// The time between two of them: each has the machine to itself.
+const INGRESS_EVERY: Duration = Duration::from_millis(100);
+/// Agents publish their counts within this time.
+const COUNTS_WAIT: Duration = Duration::from_millis(300);
+
+/// A run of a load, as its clients saw it.
+#[derive(Clone, Debug)]
+pub struct PlayedRun {
+    /// All requests.
+    pub requests: usize,
+    /// Its figures.
+    pub figures: Figures,
+    /// Latencies in ms of requests that were answered or given up.
+    pub latencies: CountedSum,
+    /// Latencies in ms of answered requests.
+    pub answered: CountedSum,
+}
+
+impl PlayedRun {
+    fn of(sent: &[SentRequest], slo_ms: f64) -> Result<Self> {
+        let failed = sent.iter().filter(|s| s.outcome == ClientOutcome::Failed).count();
+        ensure!(failed == 0, "{failed} of {} requests failed", sent.len());
+        let longest_ms = longest_ms(slo_ms);
+        let seen: Vec<RequestResult> = sent.iter().map(|s| RequestResult::of(s, longest_ms)).collect();
+        let is_answered = |s: &&SentRequest| matches!(s.outcome, ClientOutcome::Ok | ClientOutcome::Late);
+        let answered = sent.iter().filter(is_answered).map(|s| 1e3 * s.latency.as_secs_f64());
+        Ok(Self {
+            requests: seen.len(),
+            figures: Figures::of(&seen, &[]),
+            latencies: sum_of(seen.iter().filter_map(|s| s.took_ms)),
+            answered: sum_of(answered),
+        })
+    }
+}
+
+/// The sum of these numbers.
+pub fn sum_of(numbers: impl Iterator<Item = f64>) -> CountedSum {
+    let add = |CountedSum { count, sum }: CountedSum, number| CountedSum { count: count + 1.0, sum: sum + number };
+    numbers.fold(CountedSum::default(), add)
+}
+
+/// The clients of a pipeline. They use the ingresses in turn.
+pub struct Player<'a> {
+    /// The pipeline.
+    pub spec: &'a ValidationSet,
+    /// The agents with the ingresses.
+    pub agents: &'a [JoinedAgent],
+    /// The requests, sent in turn.
+    pub requests: Arc<Vec<LabelledRequest>>,
+}
+
+impl Player<'_> {
+    /// Plays Poisson arrivals at these rates.
+    ///
+    /// # Errors
+    /// If a request fails.
+    pub async fn play(&self, rates: Vec<(u64, f64)>, seed: u64) -> Result<PlayedRun> {
+        self.send(poisson_arrivals(rates, seed)?).await
+    }
+
+    async fn send(&self, arrivals: Vec<Duration>) -> Result<PlayedRun> {
+        let load = LiveLoad {
+            ingresses: self.agents.iter().map(|agent| agent.ingress_http.clone()).collect(),
+            pipeline: self.spec.name.clone(),
+            requests: self.requests.clone(),
+            arrivals,
+            slo: Duration::from_secs_f64(self.spec.slo_ms / 1e3),
+        };
+        PlayedRun::of(&load.run(Arc::new(LoadProgress::default())).await?, self.spec.slo_ms)
+    }
+
+    /// What the agents have counted up to now.
+    ///
+    /// # Errors
+    /// If an agent does not answer.
+    pub async fn agent_sums(&self) -> Result<AgentSums> {
+        tokio::time::sleep(COUNTS_WAIT).await;
+        let mut sums = AgentSums::default();
+        for agent in self.agents {
+            sums.add(&AgentSums::of(&scrape_agent(&agent.ingress_http).await?, &self.spec.name), 1.0);
+        }
+        Ok(sums)
+    }
+
+    /// Milliseconds of a request before its gateway admits it and after its gateway has the answer, on average. They are
+    /// the time of HTTP and JSON. Single requests measure it: no query waits, and no batch is part of it.
+    ///
+    /// # Errors
+    /// If a request fails.
+    pub async fn measure_ingress_ms(&self) -> Result<f64> {
+        let before = self.agent_sums().await?;
+        let run = self.send((0..INGRESS_REQUESTS).map(|at| at * INGRESS_EVERY).collect()).await?;
+        let mut sums = self.agent_sums().await?;
+        sums.add(&before, -1.0);
+        ensure!(sums.served.count > 0.0, "the agents counted no request");
+        Ok(outside_ms(run.answered, &sums))
+    }
+}
+
+/// Mean milliseconds of requests outside of the gateways: the clients' latency minus the gateways'.
+pub fn outside_ms(answered: CountedSum, sums: &AgentSums) -> f64 {
+    (answered.mean() - 1e3 * sums.served.mean()).max(0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::live::scrape::read_samples;
+
+    #[test]
+    fn time_outside_of_gateways_is_what_clients_saw_beyond() {
+        let page = "apportion_request_duration_seconds_sum{model_name=\"digits\"} 0.5\n\
+                    apportion_request_duration_seconds_count{model_name=\"digits\"} 10\n";
+        let sums = AgentSums::of(&read_samples(page).expect("a page"), "digits");
+        assert!((outside_ms(CountedSum { count: 10.0, sum: 512.0 }, &sums) - 1.2).abs() < 1e-9);
+        assert_eq!(outside_ms(CountedSum::default(), &sums), 0.0);
+    }
+
+    #[test]
+    fn requests_that_were_given_up_have_no_answer() {
+        let sent = |latency_ms, outcome| SentRequest {
+            at: Duration::ZERO,
+            latency: Duration::from_millis(latency_ms),
+            outcome,
+            labels: 0,
+            correct: 0,
+            error: None,
+        };
+        let all = [sent(50, ClientOutcome::Ok), sent(450, ClientOutcome::Late), sent(4_100, ClientOutcome::GivenUp)];
+        let run = PlayedRun::of(&all, 400.0).expect("none failed");
+        assert_eq!((run.requests, run.answered), (3, CountedSum { count: 2.0, sum: 500.0 }));
+        assert_eq!(run.latencies, CountedSum { count: 3.0, sum: 4_500.0 });
+        assert!(PlayedRun::of(&[sent(1, ClientOutcome::Failed)], 400.0).is_err());
+    }
+}
