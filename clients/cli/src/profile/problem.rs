@@ -1,7 +1,7 @@
 //! Which problem file does `profile --out` write? `plan` reads it, the service takes it, and another `profile` on other
 //! hardware adds to it.
 
-use super::settings::add_missing_settings;
+use super::settings::{add_missing_settings, keep_known_names};
 use apportion_domain::Mode;
 use apportion_support::exit::Failure;
 use apportion_support::input;
@@ -36,6 +36,7 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
     if let Some(had) = &had {
         keep_other_hardware(&mut spec, had, hardware);
     }
+    drop_unmeasured(out, &mut spec);
     match list.iter().position(|p| p["name"] == spec["name"]) {
         Some(at) => list[at] = spec,
         None => list.push(spec),
@@ -91,6 +92,26 @@ fn keep_other_hardware(spec: &mut Value, had: &Value, hardware: &str) {
             rows.extend(list(variant, "profile").into_iter().filter(|r| r["hardware"] == hardware));
             variant["profile"] = rows.into();
         }
+    }
+}
+
+/// Removes the variants that were measured nowhere, for example because they ask for another provider: a problem has none
+/// without a profile. Standard error names them.
+fn drop_unmeasured(out: &str, spec: &mut Value) {
+    for task in spec["tasks"].as_array_mut().into_iter().flatten() {
+        let name = task["name"].clone();
+        if let Some(variants) = task["variants"].as_array_mut() {
+            variants.retain(|variant| {
+                let is_measured = variant["profile"].as_array().is_some_and(|rows| !rows.is_empty());
+                if !is_measured {
+                    eprintln!("{out}: without the variant {} of task {name}: it was not measured", variant["name"]);
+                }
+                is_measured
+            });
+        }
+    }
+    if let Some(settings) = spec.as_object_mut() {
+        keep_known_names(settings);
     }
 }
 
