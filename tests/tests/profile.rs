@@ -102,6 +102,17 @@ impl Measurer {
         let log = std::fs::File::create(folder.join(format!("{hardware}.log"))).expect("a log file");
         Self(command.stdout(std::process::Stdio::null()).stderr(log).spawn().expect("the agent starts"))
     }
+
+    /// One that has joined.
+    async fn live(cluster: &Cluster, folder: &Path, hardware: &str) -> Self {
+        let agent = Self::start(cluster, folder, hardware);
+        let is_live = |agents: &Value| {
+            let is_it = |agent: &&Value| agent["name"] == hardware && agent["state"] == "live";
+            agents.as_array()?.iter().find(is_it).map(|_| ())
+        };
+        cluster.until("/v1/agents", is_live).await;
+        agent
+    }
 }
 
 impl Drop for Measurer {
@@ -121,12 +132,7 @@ async fn agents_of_two_hardware_types_measure_one_after_the_other() {
     let variants = [("read-s", small.as_str(), 0.9), ("read-m", medium.as_str(), 0.95)];
     cluster.put("/v1/pipelines/reader", &digits::pipeline("reader", &variants, &json!({}))).await;
     for hardware in ["first", "second"] {
-        let _agent = Measurer::start(&cluster, folder.path(), hardware);
-        let is_live = |agents: &Value| {
-            let is_it = |agent: &&Value| agent["name"] == hardware && agent["state"] == "live";
-            agents.as_array()?.iter().find(is_it).map(|_| ())
-        };
-        cluster.until("/v1/agents", is_live).await;
+        let _agent = Measurer::live(&cluster, folder.path(), hardware).await;
         let url = cluster.service();
         let arguments = ["profile", "reader", "--server", &url, "--hardware", hardware, "--batch-max", "4", "-o", "json"];
         let job = tokio::task::block_in_place(|| apportion(folder.path(), &arguments));
@@ -146,4 +152,31 @@ async fn agents_of_two_hardware_types_measure_one_after_the_other() {
             assert!(how["runs"].as_u64() > Some(6) && how["at"].is_string() && how["version"].is_string(), "{how}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_with_more_threads_than_its_device_fails_alone() {
+    let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
+    let cluster = Cluster::start(0, 1).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let small = cluster.upload(digits::model("read-s.onnx")).await;
+    let mut spec = digits::pipeline("reader", &[("one", &small, 0.9), ("two", &small, 0.9)], &json!({}));
+    for (variant, threads) in [1, 2].into_iter().enumerate() {
+        spec["tasks"][0]["variants"][variant]["threads"] = threads.into();
+    }
+    cluster.put("/v1/pipelines/reader", &spec).await;
+    let _agent = Measurer::live(&cluster, folder.path(), "first").await;
+    let mut command = Command::new(apportion_tests::programs().join("apportion"));
+    command.args(["profile", "reader", "--server", &cluster.service(), "--batch-max", "1", "-o", "json"]);
+    let output = tokio::task::block_in_place(|| command.output().expect("the program runs"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let job: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}\n{err}"));
+    assert_eq!((output.status.code(), &job["state"]), (Some(1), &json!("failed")), "{err}\n{job:#}");
+    let point = |variant: &str| {
+        let points = job["points"].as_array().expect("points");
+        points.iter().find(|point| point["variant"] == variant).unwrap_or_else(|| panic!("{variant}: {job:#}"))
+    };
+    assert!(point("one")["measured"].is_object(), "{job:#}");
+    let why = point("two")["error"].as_str().unwrap_or_default();
+    assert!(why.contains("it asks for 2 threads, and a device here has 1: expected at least --threads 2"), "{why}");
 }

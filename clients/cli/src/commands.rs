@@ -8,6 +8,7 @@ use crate::resources::kinds::{
 use crate::{
     advise, agent, bench, check, compare, completions, config, context, demo, deploy, dev, diff, export, frontier, hold,
     import, init, manual, plan, profile, report, reproduce, restore, serve, simulate, status, target, token, trace,
+    variants,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -17,6 +18,8 @@ use clap::Subcommand;
 pub enum Command {
     /// Write a pipeline file from ONNX files, and name what will not work.
     Init(init::InitArgs),
+    /// Make variants of an ONNX file: other precisions, threads and providers.
+    Variants(variants::VariantsArgs),
     /// Find a plan for a problem. Or make, list, explain and compare plans of a running service.
     Plan(plan::PlanArgs),
     /// Say which replicas a fleet should have for its present load, without touching it.
@@ -124,6 +127,7 @@ impl Command {
     pub fn run(self, program: fn() -> clap::Command) -> CommandResult {
         match self {
             Self::Init(args) => init::run(&args),
+            Self::Variants(args) => variants::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Advise(args) => advise::run(&args),
             Self::Check(args) => check::run(&args),
