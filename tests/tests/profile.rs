@@ -68,6 +68,12 @@ async fn a_second_profile_keeps_settings_and_the_first_hardware() {
         |hardware: &str| profiles["rows"].as_array().map_or(0, |r| r.iter().filter(|r| r["hardware"] == hardware).count());
     assert_eq!((of("first"), of("second")), (3, 18), "{profiles:#}");
 
+    let files = cluster.get("/v1/files").await;
+    let sources = files.as_array().expect("files").iter().map(|file| file["source"].as_str().unwrap_or_default());
+    let mut names: Vec<&str> = sources.filter_map(|source| source.rsplit_once('/')).map(|(_, name)| name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["find-l.onnx", "find-s.onnx", "read-s.onnx"], "{files:#}");
+
     let file_mib = std::fs::metadata(format!("{models}/find-l.onnx")).expect("the file").len() as f64 / f64::from(1 << 20);
     let (one, many) = (memory_mib(&small, "find-l"), memory_mib(&large, "find-l"));
     eprintln!("find-l: file {file_mib:.2} MiB, peak {one:.2} MiB at batch 1 and {many:.2} MiB at batch 32");

@@ -1,20 +1,61 @@
-//! Model files that are complete in the data directory.
+//! Model files that are complete in the data directory, and where they came from.
 
 use super::connection::{PgConnection, Result, Time};
 
-/// Registers a complete and verified file; returns whether it is new.
+/// A stored file.
+#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+pub struct FileRow {
+    /// Its digest.
+    pub sha256: String,
+    /// Its size in bytes.
+    pub bytes: i64,
+    /// Where it came from, as the client said that stored it first and said so.
+    pub source: Option<String>,
+    /// That client; else the first one that stored it. `None` if an earlier release has stored it.
+    pub stored_by: Option<String>,
+    /// When it was stored.
+    pub created_at: Time,
+}
+
+/// Registers a complete and verified file; returns whether it is new. A file that is there without a source gets the source
+/// and the client of this row.
 ///
 /// # Errors
 /// The database's.
-pub async fn put(db: &mut PgConnection, sha256: &str, bytes: i64, at: Time) -> Result<bool> {
-    let done =
-        sqlx::query("insert into model_files (sha256, bytes, created_at) values ($1, $2, $3) on conflict do nothing")
-            .bind(sha256)
-            .bind(bytes)
-            .bind(at)
-            .execute(db)
-            .await?;
-    Ok(done.rows_affected() == 1)
+pub async fn put(db: &mut PgConnection, file: &FileRow) -> Result<bool> {
+    let done = sqlx::query(
+        "insert into model_files (sha256, bytes, source, stored_by, created_at) values ($1, $2, $3, $4, $5)
+         on conflict do nothing",
+    )
+    .bind(&file.sha256)
+    .bind(file.bytes)
+    .bind(&file.source)
+    .bind(&file.stored_by)
+    .bind(file.created_at)
+    .execute(&mut *db)
+    .await?;
+    if done.rows_affected() == 1 {
+        return Ok(true);
+    }
+    sqlx::query(
+        "update model_files set source = $2, stored_by = $3 where sha256 = $1 and source is null and $2 is not null",
+    )
+    .bind(&file.sha256)
+    .bind(&file.source)
+    .bind(&file.stored_by)
+    .execute(db)
+    .await?;
+    Ok(false)
+}
+
+/// At most `limit` files after this digest, by digest.
+///
+/// # Errors
+/// The database's.
+pub async fn page(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<FileRow>> {
+    const PAGE: &str = "select sha256, bytes, source, stored_by, created_at from model_files
+                        where $1::text is null or sha256 > $1 order by sha256 limit $2";
+    sqlx::query_as(PAGE).persistent(false).bind(after).bind(limit).fetch_all(db).await
 }
 
 /// Size of the file in bytes, if it is there.

@@ -132,6 +132,35 @@ async fn files_are_verified_and_served_in_ranges() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_first_source_of_a_file_stays() {
+    let s = service().await;
+    let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+    let put = async |query: &str| {
+        let url = format!("{}/v1/files/{digest}{query}", s.base);
+        s.client.put(url).body("a model").send().await.expect("an answer").status().as_u16()
+    };
+    let listed = async || {
+        let (status, list) = s.get("/v1/files").await;
+        assert_eq!((status, list.as_array().map(Vec::len)), (200, Some(1)), "{list:#}");
+        list[0].clone()
+    };
+    for wrong in ["?source=", "?source=a%00b", "?source=a%0Ab", &format!("?source={}", "x".repeat(1_001))] {
+        assert_eq!(put(wrong).await, 422, "{wrong}");
+    }
+    assert_eq!(put("?origin=x").await, 400);
+    assert_eq!(s.get("/v1/files").await, (200, json!([])));
+    assert_eq!(put("").await, 201);
+    let file = listed().await;
+    assert_eq!((&file["sha256"], &file["bytes"], &file["source"]), (&json!(digest), &json!(7), &Value::Null));
+    assert!(file["stored_by"].is_string() && file["created_at"].is_string(), "{file}");
+    for query in ["?source=https%3A%2F%2Fa.example%2Fm.onnx", "?source=other", ""] {
+        assert_eq!(put(query).await, 200, "{query}");
+        assert_eq!(listed().await["source"], "https://a.example/m.onnx", "{query}");
+    }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn traces_are_read_before_they_are_stored() {
     let s = service().await;
     let post = |csv: &'static str| s.client.post(format!("{}/v1/traces?name=step", s.base)).body(csv).send();

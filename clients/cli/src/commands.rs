@@ -2,7 +2,7 @@
 
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::{
-    AuditResource, DecisionResource, EventResource, HardwareResource, MachineResource, PipelineResource,
+    AuditResource, DecisionResource, EventResource, FileResource, HardwareResource, MachineResource, PipelineResource,
     ProfileJobResource, ProjectResource, ScheduleResource, WebhookResource,
 };
 use crate::{
@@ -69,6 +69,9 @@ pub enum Command {
     /// List, register and delete the pipelines of a running service.
     #[command(subcommand)]
     Pipeline(ResourceCommand<PipelineResource>),
+    /// List and delete the model files of a running service.
+    #[command(subcommand)]
+    File(ResourceCommand<FileResource>),
     /// List, register and delete the hardware types of a running service.
     #[command(subcommand)]
     Hardware(ResourceCommand<HardwareResource>),
@@ -148,6 +151,7 @@ impl Command {
             Self::Hold(command) => hold::run(&command),
             Self::Machine(command) => command.run(),
             Self::Pipeline(command) => command.run(),
+            Self::File(command) => command.run(),
             Self::Hardware(command) => command.run(),
             Self::Project(command) => command.run(),
             Self::Schedule(command) => command.run(),
