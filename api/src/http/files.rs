@@ -4,6 +4,7 @@ use super::access::Principal;
 use super::body::{FILE_BYTES_MAX, broken};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
+use crate::app::model_files::{ModelFileError, PartialModelFile};
 use crate::app::{App, now};
 use crate::store::files::{self as rows, FileNeeds, FileRow};
 use actix_web::http::StatusCode;
@@ -100,12 +101,25 @@ pub fn configure(config: &mut web::ServiceConfig) {
     );
 }
 
+/// Where the file lies in this process's folder, if it is here.
 fn path(app: &App, sha256: &str) -> Result<PathBuf, Refusal> {
     let valid = sha256.len() == 64 && sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     if !valid {
         return Err(Refusal::value("/sha256", "expected 64 digits of lower-case hexadecimal"));
     }
-    Ok(app.data_dir.join("files").join(sha256))
+    Ok(app.model_files.path(sha256))
+}
+
+fn not_to_be_had(error: ModelFileError) -> Refusal {
+    match error {
+        ModelFileError::Folder(error) => disk(error),
+        ModelFileError::Database(error) => error.into(),
+        ModelFileError::Elsewhere(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        ModelFileError::Digest { .. } => {
+            tracing::error!(%error, "a model file in the database is damaged");
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        }
+    }
 }
 
 fn disk(error: std::io::Error) -> Refusal {
@@ -138,7 +152,7 @@ pub async fn put(
     let SourceQuery { source } = query.into_inner();
     check_source(source.as_deref())?;
     // Two uploads of one file write to two places. The last one to end moves the same bytes.
-    let partial = Partial(path.with_extension(format!("{}.part", uuid::Uuid::now_v7())));
+    let partial = PartialModelFile::beside(&path);
     tokio::fs::create_dir_all(path.parent().expect("a folder")).await.map_err(disk)?;
     let Received { digest, bytes } = receive(&mut payload, &partial.0).await?;
     if digest != sha256 {
@@ -152,6 +166,7 @@ pub async fn put(
     let stored_by = Some(client.name);
     let row = FileRow { sha256: sha256.clone(), bytes, source, stored_by, created_at: now() };
     let created = rows::put(&mut tx, &row).await?;
+    app.model_files.share(&mut tx, &sha256).await.map_err(not_to_be_had)?;
     tx.commit().await?;
     let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(FileDocument { sha256, bytes }))
@@ -166,16 +181,6 @@ fn check_source(source: Option<&str>) -> Result<(), Refusal> {
             Err(Refusal::value("source", expected))
         }
         _ => Ok(()),
-    }
-}
-
-/// A file that is being received. It is removed if the request ends early.
-struct Partial(PathBuf);
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // After the file was moved to its place, there is nothing to remove.
-        let _gone = std::fs::remove_file(&self.0);
     }
 }
 
@@ -218,7 +223,7 @@ pub async fn get(
     range: Option<web::Header<header::Range>>,
 ) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
-    let path = path(&app, &sha256)?;
+    path(&app, &sha256)?;
     let size = rows::size(&mut *app.pool.acquire().await?, &sha256).await?;
     let size = size.ok_or_else(|| Refusal::not_found(format!("file {sha256}")))? as u64;
     let (status, first, length) = match range {
@@ -229,6 +234,7 @@ pub async fn get(
         }
         _ => (StatusCode::OK, 0, size),
     };
+    let path = app.model_files.local(&app.pool, &sha256, size).await.map_err(not_to_be_had)?;
     let mut file = tokio::fs::File::open(&path).await.map_err(disk)?;
     file.seek(std::io::SeekFrom::Start(first)).await.map_err(disk)?;
     let mut response = HttpResponse::build(status);

@@ -1,4 +1,4 @@
-//! Model files that are complete in the data directory, and where they came from.
+//! Model files, where they came from, and their bytes where processes share them.
 
 use super::connection::{PgConnection, Result, Time};
 
@@ -58,6 +58,41 @@ pub async fn page(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Res
     sqlx::query_as(PAGE).persistent(false).bind(after).bind(limit).fetch_all(db).await
 }
 
+/// Bytes of a part of a file in the database; the last one may have fewer.
+pub const PART_BYTES: usize = 1024 * 1024;
+
+/// Whether the database has the bytes of a file too.
+///
+/// # Errors
+/// The database's.
+pub async fn has_parts(db: &mut PgConnection, sha256: &str) -> Result<bool> {
+    const HAS: &str = "select exists (select from model_file_parts where sha256 = $1)";
+    sqlx::query_scalar(HAS).bind(sha256).fetch_one(db).await
+}
+
+/// Stores a part of a registered file.
+///
+/// # Errors
+/// The database's.
+pub async fn put_part(db: &mut PgConnection, sha256: &str, part: i32, content: &[u8]) -> Result<()> {
+    sqlx::query("insert into model_file_parts (sha256, part, content) values ($1, $2, $3)")
+        .bind(sha256)
+        .bind(part)
+        .bind(content)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// A part of a file, if the database has it.
+///
+/// # Errors
+/// The database's.
+pub async fn part(db: &mut PgConnection, sha256: &str, part: i32) -> Result<Option<Vec<u8>>> {
+    const PART: &str = "select content from model_file_parts where sha256 = $1 and part = $2";
+    sqlx::query_scalar(PART).bind(sha256).bind(part).fetch_optional(db).await
+}
+
 /// Size of the file in bytes, if it is there.
 ///
 /// # Errors
@@ -108,7 +143,7 @@ pub async fn needs(db: &mut PgConnection, sha256: &str) -> Result<FileNeeds> {
     Ok(FileNeeds { registered, deployed: deployed.bind(sha256).fetch_all(db).await? })
 }
 
-/// Forgets a file. Its bytes stay.
+/// Forgets a file, with its bytes in the database. Those in folders stay.
 ///
 /// # Errors
 /// The database's.

@@ -1,8 +1,10 @@
 //! Resources over HTTP: accepted and refused requests.
 
-use crate::support::{profiles, service, spec};
+use crate::support::{Service, config_on, open_dir, profiles, service, spec};
+use apportion_api::{ModelFilePlace, serve};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use sqlx::{Connection, PgConnection};
 
 fn pointers(refusal: &Value) -> Vec<&str> {
     refusal["errors"].as_array().map(|e| e.iter().filter_map(|e| e["pointer"].as_str()).collect()).unwrap_or_default()
@@ -129,6 +131,66 @@ async fn files_are_verified_and_served_in_ranges() {
     assert_eq!(put(format!("{}/v1/files/../../etc/passwd", s.base), vec![]).await.expect("an answer").status(), 404);
     assert_eq!(put(format!("{}/v1/files/{}", s.base, "AB".repeat(32)), vec![]).await.expect("an answer").status(), 422);
     s.running.stop().await;
+}
+
+/// Another process on the database of a service, with a folder of its own.
+async fn beside(s: &Service, place: ModelFilePlace) -> Service {
+    let dir = open_dir();
+    let mut config = config_on(&s.url, &dir);
+    config.model_files = place;
+    let running = serve(config).await.expect("it starts");
+    let base = format!("http://{}", running.http());
+    Service { running, base, client: reqwest::Client::new(), dir, url: s.url.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_share_files_through_the_database() {
+    let first = service().await;
+    let second = beside(&first, ModelFilePlace::Database).await;
+    // Parts of all sizes: none is full, one is, the last one has a byte.
+    for length in [5_usize, 1024 * 1024, 2 * 1024 * 1024 + 1] {
+        let bytes: Vec<u8> = (0..length).map(|i| (i % 253) as u8).collect();
+        let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+        let put = |s: &Service| s.client.put(format!("{}/v1/files/{digest}", s.base)).body(bytes.clone()).send();
+        let got = |s: &Service| s.client.get(format!("{}/v1/files/{digest}", s.base)).send();
+        assert_eq!(put(&first).await.expect("an answer").status(), 201);
+        let refused = got(&second).await.expect("an answer");
+        assert_eq!(refused.status(), 503, "the first process keeps its files for itself");
+        let said = refused.text().await.expect("a body");
+        assert!(said.contains("is in the folder of another service process only"), "{said}");
+
+        assert_eq!(put(&second).await.expect("an answer").status(), 200);
+        std::fs::remove_file(first.dir.path().join("files").join(&digest)).expect("it was there");
+        let fetched = got(&first).await.expect("an answer").bytes().await.expect("a body");
+        assert!(fetched == bytes, "{length} bytes come from the database, whatever the process stores itself");
+        assert_eq!(first.delete(&format!("/v1/files/{digest}")).await.0, 204);
+        assert_eq!(got(&second).await.expect("an answer").status(), 404);
+        let mut db = PgConnection::connect(&first.url).await.expect("a connection");
+        let parts: i64 =
+            sqlx::query_scalar("select count(*) from model_file_parts").fetch_one(&mut db).await.expect("a count");
+        assert_eq!(parts, 0, "they go with the file");
+    }
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_bytes_of_the_database_are_refused() {
+    let first = service().await;
+    let second = beside(&first, ModelFilePlace::Database).await;
+    let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+    let path = format!("/v1/files/{digest}");
+    let stored = second.client.put(format!("{}{path}", second.base)).body("a model").send().await.expect("an answer");
+    assert_eq!(stored.status(), 201);
+    let mut db = PgConnection::connect(&first.url).await.expect("a connection");
+    let damage = sqlx::query("update model_file_parts set content = 'a m0del'").execute(&mut db).await.expect("an update");
+    assert_eq!(damage.rows_affected(), 1);
+    let (status, refusal) = first.get(&path).await;
+    assert!(status == 500 && refusal["detail"].as_str().is_some_and(|said| said.contains("has the digest")), "{refusal}");
+    let files = std::fs::read_dir(first.dir.path().join("files")).expect("a folder").count();
+    assert_eq!(files, 0, "nothing is left of it");
+    second.running.stop().await;
+    first.running.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
