@@ -15,12 +15,12 @@ tasks:
 VARIANTS
   - name: read
     variants: [{name: read-m, model: MODELS/read-m.onnx}]
-edges:
-  - {from: find, to: read, map: {image: crops, center: centers}}
 validation:
   inputs: {image: MODELS/../validation/image.npy}
   labels: MODELS/../validation/labels.json
   match: {value: label, at: position, within: 4.0}
+edges:
+  - {from: find, to: read, map: {image: crops, center: centers}}
 ";
 
 /// The variants of the detector.
