@@ -37,8 +37,8 @@ impl ModelFilePlace {
 pub enum ModelFileError {
     /// Another process has them in its folder alone.
     #[error(
-        "file {0} is in the folder of another service process only: expected a process with `--model-files database` to store \
-         it again"
+        "file {0} is in the folder of another service process only: expected a process with `--model-files database` to \
+         store it again"
     )]
     Elsewhere(String),
     /// The database has other bytes.

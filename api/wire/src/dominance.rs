@@ -3,9 +3,9 @@
 //! Example: `read-l` takes 4 ms and finds 95 % of the labels, and `read-m` takes 5 ms and finds 93 %. No plan on this
 //! hardware type gains by `read-m`.
 //!
-//! A variant of a task *dominates* another one on a hardware type if it is at least as accurate, at least as fast at each
-//! size and share that was measured of the other one, and needs at most as much memory. A variant whose memory is not known
-//! needs the most. Of variants that are equal in all this, the first by name dominates. Fan-out and load time do not count.
+//! A variant of a task *dominates* another one on a hardware type if three things hold. It is at least as accurate. It is at
+//! least as fast at each size and share that was measured of the other one. It needs at most as much memory; a variant whose
+//! memory is not known needs the most. Of variants that are equal in all this, the first by name dominates. Fan-out and load time do not count.
 
 use crate::profile_set::{MeasuredVariant, ProfileSet};
 use crate::spec::{PipelineSpec, TaskSpec, VariantSpec};
@@ -140,7 +140,7 @@ mod tests {
         VariantSpec { name, accuracy, memory_mib, profile: Some(profile), ..VariantSpec::default() }
     }
 
-    /// The rule word by word, with all figures side by side: -1 if `a` is worse somewhere, 0 if both are equal, 1 otherwise.
+    /// The rule word by word, with all figures side by side: -1 if `a` is worse somewhere, 0 if both are equal, else 1.
     fn compared(a: &VariantSpec, b: &VariantSpec, hardware: &str) -> i32 {
         let (Some(of_a), Some(of_b)) = (a.accuracy, b.accuracy) else { return -1 };
         let rows =

@@ -57,7 +57,8 @@ pub struct ProfileArgs {
     hardware: Option<String>,
     /// Have the agents of this service measure, on devices without replicas, and wait for it.
     #[arg(long, value_name = "URL", value_parser = crate::args::service_url,
-        conflicts_with_all = ["backend", "multiple", "clock", "register", "out", "provider", "threads", "device", "onnxruntime"])]
+        conflicts_with_all = ["backend", "multiple", "clock", "register", "out", "provider", "threads", "device",
+            "onnxruntime"])]
     server: Option<String>,
     /// With `--server`: only this variant, or all of a task; may be repeated.
     #[arg(long, value_name = "TASK[/VARIANT]", requires = "server")]
