@@ -133,6 +133,32 @@ async fn files_are_verified_and_served_in_ranges() {
     s.running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn profiles_name_dominated_variants() {
+    let s = service().await;
+    let spec = |accuracy: Value| {
+        let variants = json!([{"name": "a"}, {"name": "b", "accuracy": accuracy}]);
+        json!({"name": "p", "slo_ms": 100, "tasks": [{"name": "t", "variants": variants}]})
+    };
+    let row = |variant: &str, hardware: &str, batch: u32, latency_ms: f64| json!({"task": "t", "variant": variant, "hardware": hardware, "batch": batch, "latency_ms": latency_ms});
+    let rows = [row("a", "cpu", 1, 1.0), row("a", "cpu", 4, 2.0), row("b", "cpu", 1, 1.5), row("b", "cpu", 4, 2.0)];
+    let rows = [&rows[..], &[row("b", "gpu", 1, 0.5)]].concat();
+    let figures = json!([{"task": "t", "variant": "a", "accuracy": 0.9}, {"task": "t", "variant": "b", "accuracy": 0.8}]);
+    assert_eq!(s.put("/v1/pipelines/p", &spec(Value::Null)).await.0, 201);
+    let path = "/v1/pipelines/p/profiles";
+    let (status, answer) = s.put(path, &json!({"rows": rows, "variants": figures})).await;
+    let marks = |document: &Value| [0, 1].map(|at| document["variants"][at]["dominated_by"].clone());
+    assert_eq!((status, marks(&answer)), (200, [Value::Null, json!({"cpu": "a"})]), "{answer:#}");
+    let (_, read) = s.get(path).await;
+    assert_eq!(read, answer);
+    assert_eq!(s.put(path, &read).await, (200, answer), "what was read can be written");
+    // The pipeline's own accuracy counts before the measured one, as in plans.
+    assert_eq!(s.put("/v1/pipelines/p", &spec(json!(0.95))).await.0, 200);
+    let (_, read) = s.get(path).await;
+    assert_eq!(marks(&read), [Value::Null, Value::Null], "{read:#}");
+    s.running.stop().await;
+}
+
 /// Another process on the database of a service, with a folder of its own.
 async fn beside(s: &Service, place: ModelFilePlace) -> Service {
     let dir = open_dir();
