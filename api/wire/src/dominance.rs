@@ -3,10 +3,10 @@
 //! Example: `read-l` takes 4 ms and finds 95 % of the labels, and `read-m` takes 5 ms and finds 93 %. No plan on this
 //! hardware type gains by `read-m`.
 //!
-//! A variant of a task *dominates* another one on a hardware type if three things hold. It is at least as accurate. It is at
-//! least as fast at each size and share that was measured of the other one. It needs at most as much memory; a variant whose
-//! memory is not known needs the most. Of variants that are equal in all this, the first by name dominates. Fan-out and load
-//! time do not count.
+//! A variant of a task *dominates* another one on a hardware type if three things hold. It is at least as accurate. It
+//! is at least as fast at each size and share that was measured of the other one. It needs at most as much memory; a
+//! variant whose memory is not known needs the most. Of variants that are equal in all this, the first by name
+//! dominates. Fan-out and load time do not count.
 
 use crate::profile_set::{MeasuredVariant, ProfileSet};
 use crate::spec::{PipelineSpec, TaskSpec, VariantSpec};
