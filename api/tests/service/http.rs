@@ -140,7 +140,11 @@ async fn profiles_name_dominated_variants() {
         let variants = json!([{"name": "a"}, {"name": "b", "accuracy": accuracy}]);
         json!({"name": "p", "slo_ms": 100, "tasks": [{"name": "t", "variants": variants}]})
     };
-    let row = |variant: &str, hardware: &str, batch: u32, latency_ms: f64| json!({"task": "t", "variant": variant, "hardware": hardware, "batch": batch, "latency_ms": latency_ms});
+    let row = |variant: &str, hardware: &str, batch: u32, latency_ms: f64| {
+        let mut row = json!({"task": "t", "variant": variant, "hardware": hardware});
+        (row["batch"], row["latency_ms"]) = (batch.into(), latency_ms.into());
+        row
+    };
     let rows = [row("a", "cpu", 1, 1.0), row("a", "cpu", 4, 2.0), row("b", "cpu", 1, 1.5), row("b", "cpu", 4, 2.0)];
     let rows = [&rows[..], &[row("b", "gpu", 1, 0.5)]].concat();
     let figures = json!([{"task": "t", "variant": "a", "accuracy": 0.9}, {"task": "t", "variant": "b", "accuracy": 0.8}]);
