@@ -97,6 +97,19 @@ pub fn merged_profile(row: &PipelineRow, new: ProfileSet, extent: ProfileExtent)
     Ok(serde_json::to_value(&all).expect("a profile is JSON"))
 }
 
+/// A stored profile as clients see it: with its dominated variants. One that does not fit its pipeline is shown as it is.
+#[must_use]
+pub fn shown_profile(spec: &Value, profile: Value) -> Value {
+    let spec = apportion_wire::pipeline_spec_from_tree("pipeline", spec.clone());
+    match (spec, profiles("profiles", &profile)) {
+        (Ok(spec), Ok(mut set)) => {
+            set.mark_dominated(&spec);
+            serde_json::to_value(&set).expect("a profile is JSON")
+        }
+        _ => profile,
+    }
+}
+
 /// Refuses names that the pipeline does not have.
 fn check_names(spec: &PipelineSpec, new: &ProfileSet) -> Result<(), BadInput> {
     let has_task = |task: &str| spec.tasks.iter().any(|t| t.name == task);
@@ -197,11 +210,12 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
         glue,
     };
     let mut digests = BTreeMap::new();
-    let mut runtimes = BTreeMap::new();
+    let (mut runtimes, mut executions) = (BTreeMap::new(), BTreeMap::new());
     for task in &spec.tasks {
         for variant in &task.variants {
             let place = (task.name.clone(), variant.name.clone());
             digests.insert(place.clone(), variant.model_digest.clone().unwrap_or_default());
+            executions.insert(place.clone(), variant.execution());
             runtimes.insert(place, variant.file_runtime());
         }
     }
@@ -212,6 +226,7 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
         digests,
         loads_on_demand: Offering::of(spec.replan.as_ref()) == Offering::Loaded,
         runtimes,
+        executions,
     })
 }
 

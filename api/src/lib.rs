@@ -22,6 +22,7 @@ pub mod store;
 
 pub use app::access::{AccessConfig, TOKEN_CHARS_MIN, TokenRule, random_secret};
 pub use app::agent_security::{AgentCertificateRule, AgentSecurity, AgentSecurityError, AgentsPort, LinksSetting};
+pub use app::model_files::ModelFilePlace;
 pub use app::prometheus_access::{AccessError, AllowedPrometheus, TokenPlace};
 pub use app::rate_limit::RateLimit;
 pub use app::spans::{TracesConfig, TracesError};

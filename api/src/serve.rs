@@ -9,6 +9,7 @@ use crate::app::agent_records::AgentRecords;
 use crate::app::agent_security::{AgentSecurity, AgentSecurityError};
 use crate::app::heartbeats::Heartbeats;
 use crate::app::measurements::MeasureQueue;
+use crate::app::model_files::{ModelFilePlace, ModelFiles};
 use crate::app::parts::{PartFailure, Parts, ServicePart};
 use crate::app::prometheus_access::{AccessError, AllowedPrometheus, PrometheusAccess};
 use crate::app::retention::RetentionState;
@@ -39,6 +40,8 @@ pub struct ServiceConfig {
     pub database_url: Option<String>,
     /// Model files, the token and the private database.
     pub data_dir: PathBuf,
+    /// Where new model files are stored.
+    pub model_files: ModelFilePlace,
     /// The address for HTTP; port 0 takes any free one.
     pub http: SocketAddr,
     /// The address where agents join; port 0 takes any free one.
@@ -86,6 +89,7 @@ impl ServiceConfig {
         Self {
             database_url: None,
             data_dir: data_dir.into(),
+            model_files: ModelFilePlace::default(),
             http: loopback(7070),
             grpc: loopback(7071),
             token: None,
@@ -248,7 +252,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     let substrates = config.machines.map(|own| open_substrates(own, &token, &here, &data_dir, kubernetes.as_ref()));
     let app = App::new(AppState {
         pool: database.pool.clone(),
-        data_dir,
+        model_files: ModelFiles::new(&data_dir, config.model_files),
         token,
         access,
         agent_security: config.agent_security,

@@ -14,6 +14,7 @@
 mod accuracy;
 pub mod estimate;
 pub mod evidence;
+pub mod execution;
 pub mod hardware;
 pub mod ids;
 pub mod invalid;
@@ -36,6 +37,7 @@ pub mod variant;
 
 pub use estimate::{Estimate, EstimateMethod, JudgedLoad, JudgedOn, JudgedPipeline, JudgedVerdict, TaskWaiting};
 pub use evidence::ProfileEvidence;
+pub use execution::{Provider, UnknownProvider, VARIANT_THREADS_MAX, VariantExecution};
 pub use hardware::{Hardware, Share};
 pub use ids::{HardwareIndex, PipelineIndex, QueryId, RequestId, TaskIndex, VariantIndex};
 pub use invalid::{Invalid, Invalids};

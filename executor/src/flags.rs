@@ -151,14 +151,14 @@ pub struct Flags {
     /// `remote=http://host:port`: by a server of the Open Inference Protocol that has the variants under their names
     #[arg(long, default_value = "onnx")]
     pub backend: BackendFlag,
-    /// Where the backend `onnx` runs variants: `cpu` or `cuda`. With `cuda` the agent's devices are CUDA's by number, and
-    /// a variant that cannot run there fails to load
+    /// Where the backend `onnx` runs variants: `cpu`, `cuda` or `tensorrt`. With the last two the agent's devices are
+    /// CUDA's by number, and a variant that cannot run there fails to load
     #[arg(long, default_value = "cpu")]
     pub provider: Provider,
     /// The ONNX Runtime library [default: where ORT_DYLIB_PATH says, or the system]
     #[arg(long)]
     pub onnxruntime: Option<PathBuf>,
-    /// Threads of one batch
+    /// Threads of a device: those of one batch. A variant that asks for more fails to load
     #[arg(long, default_value_t = 1)]
     pub threads: usize,
     /// The Python 3 with NumPy that runs stages in Python, with the rights of this agent [default: they are refused]

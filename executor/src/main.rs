@@ -64,7 +64,7 @@ fn loader(
 
 /// The source of the devices' memory and utilisation. The log says once if there is none.
 fn devices(provider: Provider, count: u32) -> Devices {
-    if provider != Provider::Cuda {
+    if !provider.is_on_gpu() {
         return Devices::default();
     }
     let visible = std::env::var(VISIBLE_VARIABLE).ok();

@@ -1,8 +1,8 @@
 //! Which files does a profiled pipeline have?
 
 use crate::error::ProfileError;
-use apportion_domain::VariantRuntime;
 use apportion_domain::transform::TaskGlue;
+use apportion_domain::{VariantExecution, VariantRuntime};
 use apportion_executor::tensor::TensorSignature;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
@@ -44,6 +44,8 @@ pub struct VariantFile {
     pub file: PathBuf,
     /// What runs the file.
     pub runtime: VariantRuntime,
+    /// What it asks of its execution.
+    pub execution: VariantExecution,
 }
 
 /// Queries of `from` make queries of `to`.
@@ -183,8 +185,12 @@ mod tests {
 
     /// Tasks `a b c ..` with two variants each and the edges given as `ab` for a -> b.
     fn pipeline(tasks: &str, edges: &[&str]) -> PipelineFiles {
-        let variant =
-            |name: &str| VariantFile { name: name.to_owned(), file: PathBuf::new(), runtime: VariantRuntime::Onnx };
+        let variant = |name: &str| VariantFile {
+            name: name.to_owned(),
+            file: PathBuf::new(),
+            runtime: VariantRuntime::Onnx,
+            execution: VariantExecution::default(),
+        };
         let task = |name: char| TaskFiles {
             name: name.to_string(),
             variants: vec![variant("x"), variant("y")],

@@ -9,6 +9,7 @@
 //! growth of the device's memory in use, as the driver reports it. ONNX Runtime's arena returns no memory while the variant
 //! is loaded, so the memory at the end is the peak.
 
+use crate::files::VariantFile;
 use crate::whole_queries::whole_queries;
 use apportion_executor::backend::{Backend, BackendError, ExecutionSettings, OnnxBackend, Provider};
 use apportion_executor::devices::{Devices, VISIBLE_VARIABLE};
@@ -18,8 +19,8 @@ use serde::{Deserialize, Serialize};
 use std::io::{self, BufRead, Read, Write};
 use std::path::Path;
 
-/// Measures the peak memory, in MiB, of the variant in a file when it runs this batch; `None` if it cannot be measured.
-pub type MemoryProbe<'a> = dyn Fn(&Path, &[Tensor]) -> Result<Option<f64>, BackendError> + 'a;
+/// Measures the peak memory, in MiB, of a variant when it runs this batch; `None` if it cannot be measured.
+pub type MemoryProbe<'a> = dyn Fn(&VariantFile, &[Tensor]) -> Result<Option<f64>, BackendError> + 'a;
 
 /// Runs of the batch: ONNX Runtime plans its memory in the first run and allocates it in the second.
 const RUNS: usize = 3;
@@ -115,7 +116,7 @@ pub fn peak_memory_mib(
             let libraries = after.libraries.saturating_sub(before.libraries);
             Ok(Some(after.highest.saturating_sub(before.now).saturating_sub(libraries) as f64 / MIB))
         }
-        Provider::Cuda => {
+        Provider::Cuda | Provider::TensorRt => {
             let visible = std::env::var(VISIBLE_VARIABLE).ok();
             let Ok(devices) = Devices::open(visible.as_deref(), running.device.saturating_add(1)) else { return Ok(None) };
             let used = || devices.read_all().into_iter().find(|seen| seen.device == running.device)?.memory_used;

@@ -25,17 +25,22 @@ use std::time::Instant;
 /// Loads a variant from its file.
 pub type VariantLoader<'a> = dyn Fn(&VariantFile) -> Result<Box<dyn Backend>, BackendError> + 'a;
 
-/// A loader of ONNX files with the library at `library`, for backends that run as `running` says, and of stages in Python.
+/// A loader of ONNX files with the library at `library`, for a device with the settings `here`, and of stages in Python.
+/// Each variant runs as it asks.
 pub fn file_loader(
     library: PathBuf,
-    running: ExecutionSettings,
+    here: ExecutionSettings,
     python: PythonSettings,
 ) -> impl Fn(&VariantFile) -> Result<Box<dyn Backend>, BackendError> {
     move |variant| match variant.runtime {
         VariantRuntime::Onnx => {
+            let running = here.of_variant(variant.execution)?;
             OnnxBackend::load(&library, &variant.file, running).and_then(|model| whole_queries(model, &variant.file))
         }
-        VariantRuntime::Python => PythonBackend::start(python.clone(), &variant.file).map(|b| Box::new(b) as _),
+        VariantRuntime::Python => {
+            let threads = variant.execution.threads.map_or(python.threads, |threads| threads as usize);
+            PythonBackend::start(PythonSettings { threads, ..python.clone() }, &variant.file).map(|b| Box::new(b) as _)
+        }
     }
 }
 
@@ -407,6 +412,6 @@ impl Timing<'_> {
             let taken = run_before(glue, &batch, &self.models[t].inputs);
             batch = taken.map_err(|fault| BackendError::Run(fault.to_string()))?;
         }
-        (self.memory)(&file.file, &batch)
+        (self.memory)(file, &batch)
     }
 }

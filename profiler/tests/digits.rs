@@ -1,6 +1,6 @@
 //! The example pipeline is profiled like a user's pipeline.
 
-use apportion_domain::VariantRuntime;
+use apportion_domain::{VariantExecution, VariantRuntime};
 use apportion_needs::{Need, need};
 use apportion_profiler::{
     Backend, BackendError, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
@@ -21,6 +21,7 @@ fn digits(finds: &[&str], reads: &[&str]) -> PipelineFiles {
         name: (*name).to_owned(),
         file: folder.join(format!("models/{name}.onnx")),
         runtime: VariantRuntime::Onnx,
+        execution: VariantExecution::default(),
     };
     let task = |name: &str, variants: &[&str]| TaskFiles {
         name: name.to_owned(),

@@ -1,7 +1,7 @@
 //! The convention holds for a tree of variants that are plain functions, without a runtime.
 
-use apportion_domain::VariantRuntime;
 use apportion_domain::transform::{CastStep, EdgeGlue, TaskGlue, Transform};
+use apportion_domain::{VariantExecution, VariantRuntime};
 use apportion_profiler::{
     Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
     ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, VariantFile, profile_pipeline,
@@ -92,7 +92,8 @@ impl Set {
         let variant = |name: &str| {
             let file = self.folder.path().join(name);
             std::fs::write(&file, "weights").expect("written");
-            VariantFile { name: name.to_owned(), file, runtime: VariantRuntime::Onnx }
+            let execution = VariantExecution::default();
+            VariantFile { name: name.to_owned(), file, runtime: VariantRuntime::Onnx, execution }
         };
         let task = |text: &&str| {
             let (name, variants) = text.split_once(' ').expect("a name and variants");
@@ -121,7 +122,7 @@ impl Set {
             point: PointRule { repeats_min: 1, time_max: Duration::ZERO, ..PointRule::default() },
             ..MeasureOptions::default()
         };
-        let rows = |_: &Path, batch: &[Tensor]| Ok(Some(batch[0].rows() as f64));
+        let rows = |_: &VariantFile, batch: &[Tensor]| Ok(Some(batch[0].rows() as f64));
         profile_pipeline(files, &load, &rows, &options, &mut |_| {})
     }
 }

@@ -68,6 +68,12 @@ async fn a_second_profile_keeps_settings_and_the_first_hardware() {
         |hardware: &str| profiles["rows"].as_array().map_or(0, |r| r.iter().filter(|r| r["hardware"] == hardware).count());
     assert_eq!((of("first"), of("second")), (3, 18), "{profiles:#}");
 
+    let files = cluster.get("/v1/files").await;
+    let sources = files.as_array().expect("files").iter().map(|file| file["source"].as_str().unwrap_or_default());
+    let mut names: Vec<&str> = sources.filter_map(|source| source.rsplit_once('/')).map(|(_, name)| name).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["find-l.onnx", "find-s.onnx", "read-s.onnx"], "{files:#}");
+
     let file_mib = std::fs::metadata(format!("{models}/find-l.onnx")).expect("the file").len() as f64 / f64::from(1 << 20);
     let (one, many) = (memory_mib(&small, "find-l"), memory_mib(&large, "find-l"));
     eprintln!("find-l: file {file_mib:.2} MiB, peak {one:.2} MiB at batch 1 and {many:.2} MiB at batch 32");
@@ -102,6 +108,17 @@ impl Measurer {
         let log = std::fs::File::create(folder.join(format!("{hardware}.log"))).expect("a log file");
         Self(command.stdout(std::process::Stdio::null()).stderr(log).spawn().expect("the agent starts"))
     }
+
+    /// One that has joined.
+    async fn live(cluster: &Cluster, folder: &Path, hardware: &str) -> Self {
+        let agent = Self::start(cluster, folder, hardware);
+        let is_live = |agents: &Value| {
+            let is_it = |agent: &&Value| agent["name"] == hardware && agent["state"] == "live";
+            agents.as_array()?.iter().find(is_it).map(|_| ())
+        };
+        cluster.until("/v1/agents", is_live).await;
+        agent
+    }
 }
 
 impl Drop for Measurer {
@@ -121,12 +138,7 @@ async fn agents_of_two_hardware_types_measure_one_after_the_other() {
     let variants = [("read-s", small.as_str(), 0.9), ("read-m", medium.as_str(), 0.95)];
     cluster.put("/v1/pipelines/reader", &digits::pipeline("reader", &variants, &json!({}))).await;
     for hardware in ["first", "second"] {
-        let _agent = Measurer::start(&cluster, folder.path(), hardware);
-        let is_live = |agents: &Value| {
-            let is_it = |agent: &&Value| agent["name"] == hardware && agent["state"] == "live";
-            agents.as_array()?.iter().find(is_it).map(|_| ())
-        };
-        cluster.until("/v1/agents", is_live).await;
+        let _agent = Measurer::live(&cluster, folder.path(), hardware).await;
         let url = cluster.service();
         let arguments = ["profile", "reader", "--server", &url, "--hardware", hardware, "--batch-max", "4", "-o", "json"];
         let job = tokio::task::block_in_place(|| apportion(folder.path(), &arguments));
@@ -146,4 +158,31 @@ async fn agents_of_two_hardware_types_measure_one_after_the_other() {
             assert!(how["runs"].as_u64() > Some(6) && how["at"].is_string() && how["version"].is_string(), "{how}");
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_variant_with_more_threads_than_its_device_fails_alone() {
+    let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
+    let cluster = Cluster::start(0, 1).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let small = cluster.upload(digits::model("read-s.onnx")).await;
+    let mut spec = digits::pipeline("reader", &[("one", &small, 0.9), ("two", &small, 0.9)], &json!({}));
+    for (variant, threads) in [1, 2].into_iter().enumerate() {
+        spec["tasks"][0]["variants"][variant]["threads"] = threads.into();
+    }
+    cluster.put("/v1/pipelines/reader", &spec).await;
+    let _agent = Measurer::live(&cluster, folder.path(), "first").await;
+    let mut command = Command::new(apportion_tests::programs().join("apportion"));
+    command.args(["profile", "reader", "--server", &cluster.service(), "--batch-max", "1", "-o", "json"]);
+    let output = tokio::task::block_in_place(|| command.output().expect("the program runs"));
+    let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    let job: Value = serde_json::from_str(&out).unwrap_or_else(|e| panic!("{e}: {out}\n{err}"));
+    assert_eq!((output.status.code(), &job["state"]), (Some(1), &json!("failed")), "{err}\n{job:#}");
+    let point = |variant: &str| {
+        let points = job["points"].as_array().expect("points");
+        points.iter().find(|point| point["variant"] == variant).unwrap_or_else(|| panic!("{variant}: {job:#}"))
+    };
+    assert!(point("one")["measured"].is_object(), "{job:#}");
+    let why = point("two")["error"].as_str().unwrap_or_default();
+    assert!(why.contains("it asks for 2 threads, and a device here has 1: expected at least --threads 2"), "{why}");
 }

@@ -10,7 +10,7 @@ use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::decide::measurement::{MeasuredAt, NoisyMeasurement, reason, row_of};
 use crate::decide::profile_job::{JobPart, JobPoint, PointFailure, PointOrder, ProfileJobRequest, next_order, ready_parts};
-use crate::decide::tensors::{TaskTensors, runtime_target};
+use crate::decide::tensors::{TaskTensors, provider_target, runtime_target};
 use crate::documents::{self, ProfileExtent};
 use crate::store::device_claims::{self as claims, ClaimRow, NewOrder, VersionedClaimRow};
 use crate::store::profile_jobs::{self as jobs, ProfileJobRow, ProfilePointRow};
@@ -238,6 +238,7 @@ fn ordered_variant(spec: &PipelineSpec, order: &PointOrder, hardware: &str) -> O
     let glue = spec.glue().swap_remove(spec.tasks.iter().position(|known| known.name == task.name)?);
     let glued = TaskTensors { inputs: tensors(&task.inputs), outputs: tensors(&task.outputs), glue };
     let is_continuous = task.kind.as_deref() == Some(TaskKind::Continuous.name());
+    let asked = variant.execution();
     Some(OrderedVariant {
         task: v1::TaskTarget { name: task.name.clone(), continuous: is_continuous, ..glued.target() },
         group: v1::GroupTarget {
@@ -248,6 +249,8 @@ fn ordered_variant(spec: &PipelineSpec, order: &PointOrder, hardware: &str) -> O
             file_digest: variant.model_digest.clone().unwrap_or_default(),
             service,
             runtime: runtime_target(variant.file_runtime()),
+            threads: asked.threads.unwrap_or(0),
+            provider: provider_target(asked.provider),
             ..Default::default()
         },
     })

@@ -3,6 +3,7 @@
 use super::connections::Guest;
 use crate::app::agent_security::AgentCertificateRule;
 use crate::app::counts;
+use crate::app::model_files::ModelFileError;
 use crate::app::{App, now};
 use crate::store;
 use apportion_protocol::v1::{FileChunk, FileRequest};
@@ -58,7 +59,7 @@ pub async fn fetch(app: &App, request: FileRequest, guest: Option<Guest>) -> Res
     if offset >= size && size > 0 {
         return Err(Status::out_of_range(format!("the file has {size} bytes")));
     }
-    let path = app.data_dir.join("files").join(&sha256);
+    let path = app.model_files.local(&app.pool, &sha256, size).await.map_err(|error| unfetched(&error, &sha256))?;
     let open = async {
         let mut file = tokio::fs::File::open(&path).await?;
         file.seek(SeekFrom::Start(offset)).await.map(|_| file)
@@ -82,6 +83,14 @@ fn check_certificate(app: &App, guest: Option<&Guest>) -> Result<(), Status> {
         refusal.count().increment();
         Status::unauthenticated(refusal.to_string())
     })
+}
+
+fn unfetched(error: &ModelFileError, sha256: &str) -> Status {
+    tracing::error!(error = error as &(dyn std::error::Error + 'static), sha256, "a model file is not to be had");
+    match error {
+        ModelFileError::Elsewhere(_) | ModelFileError::Database(_) => Status::unavailable(error.to_string()),
+        ModelFileError::Digest { .. } | ModelFileError::Folder(_) => Status::internal(error.to_string()),
+    }
 }
 
 fn unreadable(error: &std::io::Error, path: &Path) -> Status {

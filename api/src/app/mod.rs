@@ -8,6 +8,7 @@ pub mod counts;
 pub mod fleet_authorities;
 pub mod heartbeats;
 pub mod measurements;
+pub mod model_files;
 pub mod parts;
 pub mod prometheus_access;
 pub mod rate_limit;
@@ -23,12 +24,12 @@ use apportion_substrates::Substrates;
 use fleet_authorities::FleetAuthorities;
 use heartbeats::Heartbeats;
 use measurements::MeasureQueue;
+use model_files::ModelFiles;
 use parts::{Parts, ServicePart};
 use prometheus_access::PrometheusAccess;
 use retention::RetentionState;
 use spans::ServiceSpans;
 use sqlx::PgPool;
-use std::path::PathBuf;
 use std::sync::Arc;
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
@@ -41,8 +42,8 @@ pub struct App(Arc<AppState>);
 pub struct AppState {
     /// The database.
     pub pool: PgPool,
-    /// Files that are not in the database: model files, the token.
-    pub data_dir: PathBuf,
+    /// The model files of this process.
+    pub model_files: ModelFiles,
     /// The token that agents must send.
     pub token: String,
     /// Who may use the HTTP interface.

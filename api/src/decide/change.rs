@@ -272,8 +272,15 @@ mod tests {
                 ..PipelineDraft::default()
             };
             let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
-            let (hardware, digests, runtimes) = (hardware.clone(), BTreeMap::new(), BTreeMap::new());
-            PipelineFacts { pipeline, hardware, tensors: vec![], digests, runtimes, loads_on_demand: false }
+            PipelineFacts {
+                pipeline,
+                hardware: hardware.clone(),
+                tensors: vec![],
+                digests: BTreeMap::new(),
+                runtimes: BTreeMap::new(),
+                executions: BTreeMap::new(),
+                loads_on_demand: false,
+            }
         };
         ["p", "q"].map(|name| (name.to_owned(), pipeline(name))).into()
     }

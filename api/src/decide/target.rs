@@ -7,10 +7,10 @@ use super::combinations::combinations;
 use super::offers::numbered_offers;
 use super::placement::{GroupKey, PlacedGroup, Placement, Spread, WantedGroup};
 use super::target_tables::tables;
-use super::tensors::{TaskTensors, edge_target, runtime_target, task_target};
+use super::tensors::{TaskTensors, edge_target, provider_target, runtime_target, task_target};
 use apportion_domain::{
     Assignment, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, RoutingPolicy,
-    Task, TaskKind, TimeSpan, Variant, VariantRuntime,
+    Task, TaskKind, TimeSpan, Variant, VariantExecution, VariantRuntime,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -30,6 +30,8 @@ pub struct PipelineFacts {
     pub digests: BTreeMap<(String, String), String>,
     /// What runs the file, by (task, variant).
     pub runtimes: BTreeMap<(String, String), VariantRuntime>,
+    /// What variants ask of their execution, by (task, variant).
+    pub executions: BTreeMap<(String, String), VariantExecution>,
     /// Whether variants are loaded for requests.
     pub loads_on_demand: bool,
 }
@@ -203,7 +205,9 @@ fn group_target(
     if rows.is_empty() {
         return Err(unknown(&plan.name, format!("profile of {group}")));
     }
-    let runtime = facts.runtimes.get(&(group.task.clone(), group.variant.clone())).copied();
+    let place = (group.task.clone(), group.variant.clone());
+    let runtime = facts.runtimes.get(&place).copied();
+    let asked = facts.executions.get(&place).copied().unwrap_or_default();
     let point = |r: &apportion_domain::ProfileRow| v1::ServicePoint {
         batch: r.batch,
         latency_ns: TimeSpan::from_millis(r.latency_ms).as_nanos(),
@@ -226,6 +230,8 @@ fn group_target(
         offered: false,
         load_ns: TimeSpan::from_millis(variant.load_ms).as_nanos(),
         runtime: runtime_target(runtime.unwrap_or_default()),
+        threads: asked.threads.unwrap_or(0),
+        provider: provider_target(asked.provider),
         slot_p99_ns: slot_p99_ns(pipeline.task(task), variant, hardware, a),
     })
 }
@@ -242,8 +248,8 @@ mod tests {
     use super::super::placement::{Device, PlacementOutcome, place_replicas};
     use super::*;
     use apportion_domain::{
-        Dropping, Edge, Generation, PipelineDraft, Profile, ProfileRow, Route, Routing, RoutingEntry, RoutingTable,
-        ServingPolicy, Share, TaskIndex,
+        Dropping, Edge, Generation, PipelineDraft, Profile, ProfileRow, Provider, Route, Routing, RoutingEntry,
+        RoutingTable, ServingPolicy, Share, TaskIndex,
     };
 
     fn variant(name: &str, latency_ms: f64) -> Variant {
@@ -297,7 +303,9 @@ mod tests {
         let digests = [(("find".to_string(), "f".to_string()), "ab".repeat(32))].into();
         let tensors = vec![TaskTensors::default(); 2];
         let runtimes = [(("read".to_string(), "slow".to_string()), VariantRuntime::Python)].into();
-        PipelineFacts { pipeline, hardware, tensors, digests, runtimes, loads_on_demand: false }
+        let asked = VariantExecution { threads: Some(2), provider: Some(Provider::Cpu) };
+        let executions = [(("read".to_string(), "fast".to_string()), asked)].into();
+        PipelineFacts { pipeline, hardware, tensors, digests, runtimes, executions, loads_on_demand: false }
     }
 
     fn group(task: &str, variant: &str) -> GroupName {
@@ -352,6 +360,8 @@ mod tests {
         assert_eq!(target.groups[0].file_digest, "ab".repeat(32));
         let runtimes: Vec<_> = target.groups.iter().map(|g| (g.variant.as_str(), g.runtime.as_str())).collect();
         assert_eq!(runtimes, [("f", ""), ("slow", "python"), ("fast", "")]);
+        let asked: Vec<_> = target.groups.iter().map(|g| (g.threads, g.provider.as_str())).collect();
+        assert_eq!(asked, [(0, ""), (0, ""), (2, "cpu")]);
         assert_eq!(
             target.groups[0].service,
             [(1, 10, 30), (4, 40, 40)].map(|(batch, ms, p99_ms)| v1::ServicePoint {

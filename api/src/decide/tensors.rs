@@ -1,7 +1,7 @@
 //! Which tensors and transforms does a target give to tasks and edges?
 
 use apportion_domain::transform::TaskGlue;
-use apportion_domain::{Edge, Pipeline, Route, Task, TaskKind, VariantRuntime};
+use apportion_domain::{Edge, Pipeline, Provider, Route, Task, TaskKind, VariantRuntime};
 use apportion_protocol::v1;
 
 /// The tensors of one task, with its transforms.
@@ -44,6 +44,12 @@ pub(super) fn task_target(task: &Task, tensors: &TaskTensors) -> v1::TaskTarget 
 #[must_use]
 pub fn runtime_target(runtime: VariantRuntime) -> String {
     if runtime == VariantRuntime::default() { String::new() } else { runtime.name().to_owned() }
+}
+
+/// The provider of a variant as agents read it; empty where it asks for none.
+#[must_use]
+pub fn provider_target(provider: Option<Provider>) -> String {
+    provider.map_or_else(String::new, |provider| provider.name().to_owned())
 }
 
 /// The edge with its transforms. Its map names the tensors as the parent hands them out.

@@ -1,12 +1,16 @@
-//! `/v1/files/{sha256}`: model files by digest.
+//! `/v1/files`: model files by digest.
 
+use super::access::Principal;
 use super::body::{FILE_BYTES_MAX, broken};
+use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
+use crate::app::model_files::{ModelFileError, PartialModelFile};
 use crate::app::{App, now};
-use crate::store::files::{self as rows, FileNeeds};
+use crate::store::files::{self as rows, FileNeeds, FileRow};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ByteRangeSpec, ContentRange, ContentRangeSpec, ContentType};
 use actix_web::{HttpResponse, web};
+use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -14,6 +18,8 @@ use std::path::{Path, PathBuf};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use utoipa::{IntoParams, ToSchema};
 
+/// Most characters of a file's source.
+const SOURCE_CHARS_MAX: usize = 1_000;
 /// Bytes read from the disk at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -24,6 +30,39 @@ pub struct FileDocument {
     pub sha256: String,
     /// Its size in bytes.
     pub bytes: i64,
+}
+
+/// A stored file, with its origin.
+#[derive(Clone, Debug, Serialize, ToSchema)]
+pub struct StoredFileDocument {
+    /// SHA-256 in lower-case hexadecimal.
+    pub sha256: String,
+    /// Its size in bytes.
+    pub bytes: i64,
+    /// Where it came from: `source` of the upload; null if nobody has said it.
+    pub source: Option<String>,
+    /// Who has said that; else who has stored it first.
+    pub stored_by: Option<String>,
+    /// When it was stored.
+    pub created_at: DateTime<Utc>,
+}
+
+impl From<FileRow> for StoredFileDocument {
+    fn from(row: FileRow) -> Self {
+        let FileRow { sha256, bytes, source, stored_by, created_at } = row;
+        Self { sha256, bytes, source, stored_by, created_at }
+    }
+}
+
+/// What a client says of a file that it stores.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SourceQuery {
+    /// Where the file came from, for example its address or its path at the client: 1 to 1,000 characters without control
+    /// characters. The first source that is said stays.
+    #[param(min_length = 1, max_length = 1000)]
+    pub source: Option<String>,
 }
 
 /// The bytes of a file.
@@ -53,7 +92,7 @@ pub struct RangeHeader {
 
 /// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
-    config.service(
+    config.service(web::resource("/v1/files").route(web::get().to(list))).service(
         web::resource("/v1/files/{sha256}")
             .route(web::get().to(get))
             .route(web::head().to(head))
@@ -62,12 +101,25 @@ pub fn configure(config: &mut web::ServiceConfig) {
     );
 }
 
+/// Where the file lies in this process's folder, if it is here.
 fn path(app: &App, sha256: &str) -> Result<PathBuf, Refusal> {
     let valid = sha256.len() == 64 && sha256.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
     if !valid {
         return Err(Refusal::value("/sha256", "expected 64 digits of lower-case hexadecimal"));
     }
-    Ok(app.data_dir.join("files").join(sha256))
+    Ok(app.model_files.path(sha256))
+}
+
+fn not_to_be_had(error: ModelFileError) -> Refusal {
+    match error {
+        ModelFileError::Folder(error) => disk(error),
+        ModelFileError::Database(error) => error.into(),
+        ModelFileError::Elsewhere(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
+        ModelFileError::Digest { .. } => {
+            tracing::error!(%error, "a model file in the database is damaged");
+            Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
+        }
+    }
 }
 
 fn disk(error: std::io::Error) -> Refusal {
@@ -75,16 +127,32 @@ fn disk(error: std::io::Error) -> Refusal {
     Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, "the file could not be read or written; the service's log says why")
 }
 
+/// All model files, by digest, with where they came from.
+#[utoipa::path(get, path = "/v1/files", tag = "files", operation_id = "list_files", params(PageQuery),
+    responses((status = 200, description = "The files.", body = [StoredFileDocument])))]
+pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
+    let rows = rows::page(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+    Ok(page.answer(rows, |row| row.sha256.clone(), StoredFileDocument::from))
+}
+
 /// Stores a file under its digest. The bytes are verified.
-#[utoipa::path(put, path = "/v1/files/{sha256}", tag = "files", operation_id = "put_file", params(FilePath),
+#[utoipa::path(put, path = "/v1/files/{sha256}", tag = "files", operation_id = "put_file", params(FilePath, SourceQuery),
     request_body(content = inline(FileBytes), content_type = "application/octet-stream", description = "The file."),
     responses((status = 200, description = "It was there.", body = FileDocument),
         (status = 201, description = "It is new.", body = FileDocument)))]
-pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: web::Payload) -> HandlerResult {
+pub async fn put(
+    app: web::Data<App>,
+    client: Principal,
+    file: web::Path<FilePath>,
+    query: web::Query<SourceQuery>,
+    mut payload: web::Payload,
+) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
+    let SourceQuery { source } = query.into_inner();
+    check_source(source.as_deref())?;
     // Two uploads of one file write to two places. The last one to end moves the same bytes.
-    let partial = Partial(path.with_extension(format!("{}.part", uuid::Uuid::now_v7())));
+    let partial = PartialModelFile::beside(&path);
     tokio::fs::create_dir_all(path.parent().expect("a folder")).await.map_err(disk)?;
     let Received { digest, bytes } = receive(&mut payload, &partial.0).await?;
     if digest != sha256 {
@@ -95,19 +163,24 @@ pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: we
     // A deletion at the same time removes the bytes before or not at all.
     rows::lock(&mut tx, &sha256).await?;
     tokio::fs::rename(&partial.0, &path).await.map_err(disk)?;
-    let created = rows::put(&mut tx, &sha256, bytes, now()).await?;
+    let stored_by = Some(client.name);
+    let row = FileRow { sha256: sha256.clone(), bytes, source, stored_by, created_at: now() };
+    let created = rows::put(&mut tx, &row).await?;
+    app.model_files.share(&mut tx, &sha256).await.map_err(not_to_be_had)?;
     tx.commit().await?;
     let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(FileDocument { sha256, bytes }))
 }
 
-/// A file that is being received. It is removed if the request ends early.
-struct Partial(PathBuf);
-
-impl Drop for Partial {
-    fn drop(&mut self) {
-        // After the file was moved to its place, there is nothing to remove.
-        let _gone = std::fs::remove_file(&self.0);
+fn check_source(source: Option<&str>) -> Result<(), Refusal> {
+    let is_right =
+        |text: &str| (1..=SOURCE_CHARS_MAX).contains(&text.chars().count()) && !text.chars().any(char::is_control);
+    match source {
+        Some(text) if !is_right(text) => {
+            let expected = format!("expected 1 to {SOURCE_CHARS_MAX} characters without control characters");
+            Err(Refusal::value("source", expected))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -150,7 +223,7 @@ pub async fn get(
     range: Option<web::Header<header::Range>>,
 ) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
-    let path = path(&app, &sha256)?;
+    path(&app, &sha256)?;
     let size = rows::size(&mut *app.pool.acquire().await?, &sha256).await?;
     let size = size.ok_or_else(|| Refusal::not_found(format!("file {sha256}")))? as u64;
     let (status, first, length) = match range {
@@ -161,6 +234,7 @@ pub async fn get(
         }
         _ => (StatusCode::OK, 0, size),
     };
+    let path = app.model_files.local(&app.pool, &sha256, size).await.map_err(not_to_be_had)?;
     let mut file = tokio::fs::File::open(&path).await.map_err(disk)?;
     file.seek(std::io::SeekFrom::Start(first)).await.map_err(disk)?;
     let mut response = HttpResponse::build(status);

@@ -54,6 +54,7 @@ use utoipa_swagger_ui::SwaggerUi;
         profile_jobs::get,
         profile_jobs::cancel,
         profile_jobs::delete,
+        files::list,
         files::get,
         files::head,
         files::put,

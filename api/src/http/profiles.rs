@@ -32,7 +32,8 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
     let (Some(profile), Some(version)) = (row.profile, row.profile_version) else {
         return Err(Refusal::not_found(format!("profile of pipeline {name}")));
     };
-    Ok(HttpResponse::Ok().insert_header(body::version_tag(version)).json(profile))
+    let shown = off_loop(move || documents::shown_profile(&row.spec, profile)).await?;
+    Ok(HttpResponse::Ok().insert_header(body::version_tag(version)).json(shown))
 }
 
 /// A profile from a client: a JSON document, or a profile file.
@@ -87,11 +88,13 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     let mut tx = app.pool.begin().await?;
     // Locked, so that two profilers that end at once keep the measurements of both.
     let row = rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
-    let document = off_loop(move || documents::merged_profile(&row, sent, ProfileExtent::Complete)).await??;
+    let merge = move || documents::merged_profile(&row, sent, ProfileExtent::Complete).map(|document| (row.spec, document));
+    let (spec, document) = off_loop(merge).await??;
     let version = rows::put_profile(&mut tx, &name, &document, &condition, now()).await?;
     let mut response = body::written(version, &format!("the profile of pipeline {name}"))?;
     tx.commit().await?;
-    Ok(response.status(StatusCode::OK).json(document))
+    let shown = off_loop(move || documents::shown_profile(&spec, document)).await?;
+    Ok(response.status(StatusCode::OK).json(shown))
 }
 
 /// Forgets all that was measured of a pipeline.

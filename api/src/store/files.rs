@@ -1,20 +1,96 @@
-//! Model files that are complete in the data directory.
+//! Model files, where they came from, and their bytes where processes share them.
 
 use super::connection::{PgConnection, Result, Time};
 
-/// Registers a complete and verified file; returns whether it is new.
+/// A stored file.
+#[derive(Clone, Debug, PartialEq, Eq, sqlx::FromRow)]
+pub struct FileRow {
+    /// Its digest.
+    pub sha256: String,
+    /// Its size in bytes.
+    pub bytes: i64,
+    /// Where it came from, as the client said that stored it first and said so.
+    pub source: Option<String>,
+    /// That client; else the first one that stored it. `None` if an earlier release has stored it.
+    pub stored_by: Option<String>,
+    /// When it was stored.
+    pub created_at: Time,
+}
+
+/// Registers a complete and verified file; returns whether it is new. A file that is there without a source gets the source
+/// and the client of this row.
 ///
 /// # Errors
 /// The database's.
-pub async fn put(db: &mut PgConnection, sha256: &str, bytes: i64, at: Time) -> Result<bool> {
-    let done =
-        sqlx::query("insert into model_files (sha256, bytes, created_at) values ($1, $2, $3) on conflict do nothing")
-            .bind(sha256)
-            .bind(bytes)
-            .bind(at)
-            .execute(db)
-            .await?;
-    Ok(done.rows_affected() == 1)
+pub async fn put(db: &mut PgConnection, file: &FileRow) -> Result<bool> {
+    let done = sqlx::query(
+        "insert into model_files (sha256, bytes, source, stored_by, created_at) values ($1, $2, $3, $4, $5)
+         on conflict do nothing",
+    )
+    .bind(&file.sha256)
+    .bind(file.bytes)
+    .bind(&file.source)
+    .bind(&file.stored_by)
+    .bind(file.created_at)
+    .execute(&mut *db)
+    .await?;
+    if done.rows_affected() == 1 {
+        return Ok(true);
+    }
+    sqlx::query(
+        "update model_files set source = $2, stored_by = $3 where sha256 = $1 and source is null and $2 is not null",
+    )
+    .bind(&file.sha256)
+    .bind(&file.source)
+    .bind(&file.stored_by)
+    .execute(db)
+    .await?;
+    Ok(false)
+}
+
+/// At most `limit` files after this digest, by digest.
+///
+/// # Errors
+/// The database's.
+pub async fn page(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<FileRow>> {
+    const PAGE: &str = "select sha256, bytes, source, stored_by, created_at from model_files
+                        where $1::text is null or sha256 > $1 order by sha256 limit $2";
+    sqlx::query_as(PAGE).persistent(false).bind(after).bind(limit).fetch_all(db).await
+}
+
+/// Bytes of a part of a file in the database; the last one may have fewer.
+pub const PART_BYTES: usize = 1024 * 1024;
+
+/// Whether the database has the bytes of a file too.
+///
+/// # Errors
+/// The database's.
+pub async fn has_parts(db: &mut PgConnection, sha256: &str) -> Result<bool> {
+    const HAS: &str = "select exists (select from model_file_parts where sha256 = $1)";
+    sqlx::query_scalar(HAS).bind(sha256).fetch_one(db).await
+}
+
+/// Stores a part of a registered file.
+///
+/// # Errors
+/// The database's.
+pub async fn put_part(db: &mut PgConnection, sha256: &str, part: i32, content: &[u8]) -> Result<()> {
+    sqlx::query("insert into model_file_parts (sha256, part, content) values ($1, $2, $3)")
+        .bind(sha256)
+        .bind(part)
+        .bind(content)
+        .execute(db)
+        .await?;
+    Ok(())
+}
+
+/// A part of a file, if the database has it.
+///
+/// # Errors
+/// The database's.
+pub async fn part(db: &mut PgConnection, sha256: &str, part: i32) -> Result<Option<Vec<u8>>> {
+    const PART: &str = "select content from model_file_parts where sha256 = $1 and part = $2";
+    sqlx::query_scalar(PART).bind(sha256).bind(part).fetch_optional(db).await
 }
 
 /// Size of the file in bytes, if it is there.
@@ -67,7 +143,7 @@ pub async fn needs(db: &mut PgConnection, sha256: &str) -> Result<FileNeeds> {
     Ok(FileNeeds { registered, deployed: deployed.bind(sha256).fetch_all(db).await? })
 }
 
-/// Forgets a file. Its bytes stay.
+/// Forgets a file, with its bytes in the database. Those in folders stay.
 ///
 /// # Errors
 /// The database's.

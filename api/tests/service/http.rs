@@ -1,8 +1,10 @@
 //! Resources over HTTP: accepted and refused requests.
 
-use crate::support::{profiles, service, spec};
+use crate::support::{Service, config_on, open_dir, profiles, service, spec};
+use apportion_api::{ModelFilePlace, serve};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
+use sqlx::{Connection, PgConnection};
 
 fn pointers(refusal: &Value) -> Vec<&str> {
     refusal["errors"].as_array().map(|e| e.iter().filter_map(|e| e["pointer"].as_str()).collect()).unwrap_or_default()
@@ -128,6 +130,125 @@ async fn files_are_verified_and_served_in_ranges() {
     assert_eq!(outside.status(), 416);
     assert_eq!(put(format!("{}/v1/files/../../etc/passwd", s.base), vec![]).await.expect("an answer").status(), 404);
     assert_eq!(put(format!("{}/v1/files/{}", s.base, "AB".repeat(32)), vec![]).await.expect("an answer").status(), 422);
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn profiles_name_dominated_variants() {
+    let s = service().await;
+    let spec = |accuracy: Value| {
+        let variants = json!([{"name": "a"}, {"name": "b", "accuracy": accuracy}]);
+        json!({"name": "p", "slo_ms": 100, "tasks": [{"name": "t", "variants": variants}]})
+    };
+    let row = |variant: &str, hardware: &str, batch: u32, latency_ms: f64| {
+        let mut row = json!({"task": "t", "variant": variant, "hardware": hardware});
+        (row["batch"], row["latency_ms"]) = (batch.into(), latency_ms.into());
+        row
+    };
+    let rows = [row("a", "cpu", 1, 1.0), row("a", "cpu", 4, 2.0), row("b", "cpu", 1, 1.5), row("b", "cpu", 4, 2.0)];
+    let rows = [&rows[..], &[row("b", "gpu", 1, 0.5)]].concat();
+    let figures = json!([{"task": "t", "variant": "a", "accuracy": 0.9}, {"task": "t", "variant": "b", "accuracy": 0.8}]);
+    assert_eq!(s.put("/v1/pipelines/p", &spec(Value::Null)).await.0, 201);
+    let path = "/v1/pipelines/p/profiles";
+    let (status, answer) = s.put(path, &json!({"rows": rows, "variants": figures})).await;
+    let marks = |document: &Value| [0, 1].map(|at| document["variants"][at]["dominated_by"].clone());
+    assert_eq!((status, marks(&answer)), (200, [Value::Null, json!({"cpu": "a"})]), "{answer:#}");
+    let (_, read) = s.get(path).await;
+    assert_eq!(read, answer);
+    assert_eq!(s.put(path, &read).await, (200, answer), "what was read can be written");
+    // The pipeline's own accuracy counts before the measured one, as in plans.
+    assert_eq!(s.put("/v1/pipelines/p", &spec(json!(0.95))).await.0, 200);
+    let (_, read) = s.get(path).await;
+    assert_eq!(marks(&read), [Value::Null, Value::Null], "{read:#}");
+    s.running.stop().await;
+}
+
+/// Another process on the database of a service, with a folder of its own.
+async fn beside(s: &Service, place: ModelFilePlace) -> Service {
+    let dir = open_dir();
+    let mut config = config_on(&s.url, &dir);
+    config.model_files = place;
+    let running = serve(config).await.expect("it starts");
+    let base = format!("http://{}", running.http());
+    Service { running, base, client: reqwest::Client::new(), dir, url: s.url.clone() }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn processes_share_files_through_the_database() {
+    let first = service().await;
+    let second = beside(&first, ModelFilePlace::Database).await;
+    // Parts of all sizes: none is full, one is, the last one has a byte.
+    for length in [5_usize, 1024 * 1024, 2 * 1024 * 1024 + 1] {
+        let bytes: Vec<u8> = (0..length).map(|i| (i % 253) as u8).collect();
+        let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+        let put = |s: &Service| s.client.put(format!("{}/v1/files/{digest}", s.base)).body(bytes.clone()).send();
+        let got = |s: &Service| s.client.get(format!("{}/v1/files/{digest}", s.base)).send();
+        assert_eq!(put(&first).await.expect("an answer").status(), 201);
+        let refused = got(&second).await.expect("an answer");
+        assert_eq!(refused.status(), 503, "the first process keeps its files for itself");
+        let said = refused.text().await.expect("a body");
+        assert!(said.contains("is in the folder of another service process only"), "{said}");
+
+        assert_eq!(put(&second).await.expect("an answer").status(), 200);
+        std::fs::remove_file(first.dir.path().join("files").join(&digest)).expect("it was there");
+        let fetched = got(&first).await.expect("an answer").bytes().await.expect("a body");
+        assert!(fetched == bytes, "{length} bytes come from the database, whatever the process stores itself");
+        assert_eq!(first.delete(&format!("/v1/files/{digest}")).await.0, 204);
+        assert_eq!(got(&second).await.expect("an answer").status(), 404);
+        let mut db = PgConnection::connect(&first.url).await.expect("a connection");
+        let parts: i64 =
+            sqlx::query_scalar("select count(*) from model_file_parts").fetch_one(&mut db).await.expect("a count");
+        assert_eq!(parts, 0, "they go with the file");
+    }
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn damaged_bytes_of_the_database_are_refused() {
+    let first = service().await;
+    let second = beside(&first, ModelFilePlace::Database).await;
+    let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+    let path = format!("/v1/files/{digest}");
+    let stored = second.client.put(format!("{}{path}", second.base)).body("a model").send().await.expect("an answer");
+    assert_eq!(stored.status(), 201);
+    let mut db = PgConnection::connect(&first.url).await.expect("a connection");
+    let damage = sqlx::query("update model_file_parts set content = 'a m0del'").execute(&mut db).await.expect("an update");
+    assert_eq!(damage.rows_affected(), 1);
+    let (status, refusal) = first.get(&path).await;
+    assert!(status == 500 && refusal["detail"].as_str().is_some_and(|said| said.contains("has the digest")), "{refusal}");
+    let files = std::fs::read_dir(first.dir.path().join("files")).expect("a folder").count();
+    assert_eq!(files, 0, "nothing is left of it");
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_first_source_of_a_file_stays() {
+    let s = service().await;
+    let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+    let put = async |query: &str| {
+        let url = format!("{}/v1/files/{digest}{query}", s.base);
+        s.client.put(url).body("a model").send().await.expect("an answer").status().as_u16()
+    };
+    let listed = async || {
+        let (status, list) = s.get("/v1/files").await;
+        assert_eq!((status, list.as_array().map(Vec::len)), (200, Some(1)), "{list:#}");
+        list[0].clone()
+    };
+    for wrong in ["?source=", "?source=a%00b", "?source=a%0Ab", &format!("?source={}", "x".repeat(1_001))] {
+        assert_eq!(put(wrong).await, 422, "{wrong}");
+    }
+    assert_eq!(put("?origin=x").await, 400);
+    assert_eq!(s.get("/v1/files").await, (200, json!([])));
+    assert_eq!(put("").await, 201);
+    let file = listed().await;
+    assert_eq!((&file["sha256"], &file["bytes"], &file["source"]), (&json!(digest), &json!(7), &Value::Null));
+    assert!(file["stored_by"].is_string() && file["created_at"].is_string(), "{file}");
+    for query in ["?source=https%3A%2F%2Fa.example%2Fm.onnx", "?source=other", ""] {
+        assert_eq!(put(query).await, 200, "{query}");
+        assert_eq!(listed().await["source"], "https://a.example/m.onnx", "{query}");
+    }
     s.running.stop().await;
 }
 

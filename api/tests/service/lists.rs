@@ -27,7 +27,7 @@ const ENTRIES: i64 = 5;
 /// Answers that are arrays and no lists: their parameters bound them, and they are whole.
 const SERIES: [&str; 1] = ["/v1/pipelines/{name}/arrivals"];
 
-static CASES: [ListCase; 20] = [
+static CASES: [ListCase; 21] = [
     ListCase {
         path: "/v1/agents",
         table: "agents",
@@ -75,6 +75,13 @@ static CASES: [ListCase; 20] = [
         column: "id",
         field: "id",
         insert: "insert into events (made_at, kind, pipeline, detail) select now(), 'plan', 'p' || n, '{}'",
+    },
+    ListCase {
+        path: "/v1/files",
+        table: "model_files",
+        column: "sha256",
+        field: "sha256",
+        insert: "insert into model_files (sha256, bytes, created_at) select lpad(to_hex(n), 64, '0'), n, now()",
     },
     ListCase {
         path: "/v1/frontiers",

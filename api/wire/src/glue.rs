@@ -299,6 +299,7 @@ impl PipelineSpec {
             for variant in &mut task.variants {
                 (variant.model, variant.model_digest) = (None, None);
                 (variant.python, variant.runtime) = (None, None);
+                (variant.threads, variant.provider) = (None, None);
             }
         }
         self.edges.iter_mut().for_each(|edge| edge.transform.clear());
@@ -316,6 +317,9 @@ impl PipelineSpec {
             }
             let of = |(v, variant): (usize, &VariantSpec)| variant.runtime_problem(&format!("/tasks/{t}/variants/{v}"));
             problems.extend(task.variants.iter().enumerate().filter_map(of));
+            for (v, variant) in task.variants.iter().enumerate() {
+                problems.extend(variant.execution_problems(&format!("/tasks/{t}/variants/{v}")));
+            }
         }
         problems
     }

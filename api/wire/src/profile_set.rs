@@ -49,7 +49,7 @@ impl ProfileSet {
         self.rows.extend(later.rows);
         for new in later.variants {
             match self.variants.iter_mut().find(|old| (&old.task, &old.variant) == (&new.task, &new.variant)) {
-                None => self.variants.push(new),
+                None => self.variants.push(MeasuredVariant { dominated_by: BTreeMap::new(), ..new }),
                 Some(old) => {
                     old.accuracy = new.accuracy.or(old.accuracy);
                     old.load_ms = new.load_ms.or(old.load_ms);
@@ -117,6 +117,10 @@ record! {
         #[serde(default)]
         #[schema(value_type = BTreeMap<String, BTreeMap<String, f64>>)]
         pub fanout_counts: BTreeMap<String, BTreeMap<u32, f64>> => optional,
+        /// By hardware type, the variant that is nowhere worse than this one there. It is found again at each reading, so a
+        /// given one has no effect.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        pub dominated_by: BTreeMap<String, String> => optional,
     }
 }
 

@@ -11,7 +11,8 @@ use crate::transform_spec::TransformSpec;
 use crate::validation::ValidationSpec;
 use crate::workloads::KubernetesSpec;
 use apportion_domain::{
-    AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Queueing, Route, RoutingPolicy, TaskKind, VariantRuntime,
+    AccuracyModel, Batching, Dropping, LatencyRule, Mode, Partial, Provider, Queueing, Route, RoutingPolicy, TaskKind,
+    VariantRuntime,
 };
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -261,6 +262,12 @@ record! {
         /// What runs the model file: `onnx` (default) or `python`. Service only.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub runtime: Option<String> => only_in(FileKind::RegisteredPipeline).words(VariantRuntime::NAMES).or_null(),
+        /// Threads of one batch on a processor; default those of the device. Service only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub threads: Option<u32> => only_in(FileKind::RegisteredPipeline).or_null(),
+        /// What computes its batches: `cpu`, `cuda` or `tensorrt`; default the provider of the device. Service only.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub provider: Option<String> => only_in(FileKind::RegisteredPipeline).words(Provider::NAMES).or_null(),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Transforms and Python stages in pipeline files: what is read, what is refused, and where.
 
-use apportion_domain::VariantRuntime;
 use apportion_domain::transform::{PictureFit, Transform};
+use apportion_domain::{Provider, VariantExecution, VariantRuntime};
 use apportion_wire::{ProfileSet, read_pipeline_spec, read_profile_set};
 
 const SIGNS: &str = "
@@ -18,7 +18,7 @@ tasks:
     variants: [{name: d, model: d.onnx}]
   - name: read
     after: [{decode_text: {of: scores, to: text, alphabet: ab}}, {keep: {tensors: [text]}}]
-    variants: [{name: r, model: r.onnx}, {name: own, python: own.py}]
+    variants: [{name: r, model: r.onnx, threads: 2, provider: cpu}, {name: own, python: own.py}]
 edges:
   - from: detect
     to: read
@@ -62,6 +62,9 @@ fn transforms_are_read_with_their_defaults() {
     assert_eq!(spec.exported_map(&spec.edges[0])["x"], "read.patch");
     let runtimes: Vec<_> = spec.tasks[1].variants.iter().map(|v| v.file_runtime()).collect();
     assert_eq!(runtimes, [VariantRuntime::Onnx, VariantRuntime::Python]);
+    let asked: Vec<_> = spec.tasks[1].variants.iter().map(|v| v.execution()).collect();
+    let execution = VariantExecution { threads: Some(2), provider: Some(Provider::Cpu) };
+    assert_eq!(asked, [execution, VariantExecution::default()]);
     // Written and read again it is the same.
     let text = serde_json::to_string(&spec).expect("JSON");
     assert_eq!(read_pipeline_spec("p.json", &text).unwrap_or_else(|e| panic!("{e}")), spec);
@@ -88,6 +91,10 @@ fn refused_transforms_are_named_by_their_pointers() {
         ("resize: {of: photo, to: image, size: [64, 64], layout: hwc}", "nms: {}", "makes rows: expected it in `after`"),
         ("python: own.py", "python: own.py, model: own.onnx", "/tasks/1/variants/1/python"),
         ("python: own.py", "python: own.py, runtime: onnx", "/tasks/1/variants/1/runtime"),
+        ("python: own.py", "python: own.py, provider: cpu", "/tasks/1/variants/1/provider: \"cpu\": expected no provider"),
+        ("threads: 2", "threads: 0", "/tasks/1/variants/0/threads: 0: expected a whole number from 1 to 1024"),
+        ("threads: 2", "threads: 1025", "/tasks/1/variants/0/threads: 1025"),
+        ("provider: cpu", "provider: cpus", "/tasks/1/variants/0/provider"),
     ];
     for (from, to, said) in cases {
         let error = refused(from, to);
@@ -106,6 +113,8 @@ fn a_list_in_a_file_must_be_read_before_it_is_sent() {
     let planned = whole.without_registered_keys();
     assert!(planned.glue().iter().all(|glue| glue.is_empty()));
     assert!(planned.tasks.iter().flat_map(|t| &t.variants).all(|v| v.python.is_none() && v.model.is_none()));
+    let mut asked = planned.tasks.iter().flat_map(|t| &t.variants).map(|v| v.execution());
+    assert!(asked.all(|asked| asked == VariantExecution::default()));
 }
 
 #[test]

@@ -2,12 +2,13 @@
 
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::{
-    AuditResource, DecisionResource, EventResource, HardwareResource, MachineResource, PipelineResource,
+    AuditResource, DecisionResource, EventResource, FileResource, HardwareResource, MachineResource, PipelineResource,
     ProfileJobResource, ProjectResource, ScheduleResource, WebhookResource,
 };
 use crate::{
     advise, agent, bench, check, compare, completions, config, context, demo, deploy, dev, diff, export, frontier, hold,
     import, init, manual, plan, profile, report, reproduce, restore, serve, simulate, status, target, token, trace,
+    variants,
 };
 use apportion_support::exit::CommandResult;
 use clap::Subcommand;
@@ -17,6 +18,8 @@ use clap::Subcommand;
 pub enum Command {
     /// Write a pipeline file from ONNX files, and name what will not work.
     Init(init::InitArgs),
+    /// Make variants of an ONNX file: other precisions, threads and providers.
+    Variants(variants::VariantsArgs),
     /// Find a plan for a problem. Or make, list, explain and compare plans of a running service.
     Plan(plan::PlanArgs),
     /// Say which replicas a fleet should have for its present load, without touching it.
@@ -66,6 +69,9 @@ pub enum Command {
     /// List, register and delete the pipelines of a running service.
     #[command(subcommand)]
     Pipeline(ResourceCommand<PipelineResource>),
+    /// List and delete the model files of a running service.
+    #[command(subcommand)]
+    File(ResourceCommand<FileResource>),
     /// List, register and delete the hardware types of a running service.
     #[command(subcommand)]
     Hardware(ResourceCommand<HardwareResource>),
@@ -124,6 +130,7 @@ impl Command {
     pub fn run(self, program: fn() -> clap::Command) -> CommandResult {
         match self {
             Self::Init(args) => init::run(&args),
+            Self::Variants(args) => variants::run(&args),
             Self::Plan(args) => plan::run(&args),
             Self::Advise(args) => advise::run(&args),
             Self::Check(args) => check::run(&args),
@@ -144,6 +151,7 @@ impl Command {
             Self::Hold(command) => hold::run(&command),
             Self::Machine(command) => command.run(),
             Self::Pipeline(command) => command.run(),
+            Self::File(command) => command.run(),
             Self::Hardware(command) => command.run(),
             Self::Project(command) => command.run(),
             Self::Schedule(command) => command.run(),

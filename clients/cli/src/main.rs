@@ -54,6 +54,7 @@ mod target;
 mod token;
 mod trace;
 mod traces_args;
+mod variants;
 mod workload;
 
 use clap::{CommandFactory, Parser};

@@ -11,7 +11,7 @@ use crate::scalers::ScalersArgs;
 use crate::settings_file::settle;
 use crate::traces_args::TracesArgs;
 use anyhow::Context;
-use apportion_api::{KubernetesAccess, ServiceConfig};
+use apportion_api::{KubernetesAccess, ModelFilePlace, ServiceConfig};
 use apportion_process::start_log;
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use clap::Args;
@@ -42,6 +42,11 @@ pub struct ServeArgs {
     /// Model files, the agents' token and the private database.
     #[arg(long, default_value = ".data")]
     data_dir: PathBuf,
+    /// Where new model files are stored: `folder`, in the data directory; or `database`, there and in the database, for all
+    /// service processes on it.
+    #[arg(long, env = "APPORTION_MODEL_FILES", default_value = "folder", value_name = "PLACE",
+        value_parser = ModelFilePlace::NAMES)]
+    model_files: String,
     /// Address of HTTP; loopback by default.
     #[arg(long, default_value = "127.0.0.1:7070")]
     http: SocketAddr,
@@ -99,6 +104,7 @@ impl ServeArgs {
         Ok(ServiceConfig {
             database_url: self.database_url,
             data_dir: self.data_dir,
+            model_files: ModelFilePlace::from_name(&self.model_files).unwrap_or_default(),
             http: self.http,
             grpc: self.grpc,
             token: self.token,

@@ -15,9 +15,9 @@ pub mod profile;
 mod table;
 pub mod trace;
 
-pub use draft::{DraftedPipeline, GraphFile, GraphRemark, draft_of};
+pub use draft::{DraftedPipeline, GraphFile, GraphRemark, draft_of, scalar as yaml_scalar};
 pub use gathered::{GatheredProfile, GivenNames};
-pub use graph::{GraphHeader, read_graph, read_metadata};
+pub use graph::{GraphHeader, GraphTensor, read_graph, read_metadata};
 pub use pipeline::{
     ImportedPipeline, RepositoryModel, pipeline_of_kserve_graph, pipeline_of_seldon, pipeline_of_triton_repository,
 };

@@ -180,6 +180,7 @@ mod tests {
             accuracy: 1.0,
             digest: String::new(),
             runtime: Default::default(),
+            execution: Default::default(),
             service: service.iter().map(|&(batch, latency_ns)| LayoutPoint { batch, latency_ns, p99_ns: 0 }).collect(),
             share: 1.0,
             memory_mib: None,

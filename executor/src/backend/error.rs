@@ -4,6 +4,7 @@
 
 use crate::causes::describe;
 use crate::open_inference::error::WriteError;
+use apportion_domain::Provider;
 use apportion_node::frames::MESSAGE_BYTES_MAX;
 use apportion_node::tensor::DataError;
 
@@ -184,7 +185,23 @@ pub enum RuntimeProfileError {
     Json(serde_json::Error),
 }
 
-/// This text is the name of no [`Provider`](super::Provider).
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{0:?}: expected cpu or cuda")]
-pub struct UnknownProvider(pub String);
+/// Why a variant cannot be run on a device as it asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ExecutionError {
+    /// Its provider has other devices.
+    #[error("its provider is {asked}, and the devices here are those of {here}: expected its devices, or another provider")]
+    Provider {
+        /// The provider that it asks for.
+        asked: Provider,
+        /// The provider of the device.
+        here: Provider,
+    },
+    /// A device has fewer threads.
+    #[error("it asks for {asked} threads, and a device here has {here}: expected at least --threads {asked}")]
+    Threads {
+        /// The threads that it asks for.
+        asked: usize,
+        /// Those of a device.
+        here: usize,
+    },
+}

@@ -1,6 +1,6 @@
 //! What does every way to run batches offer, and why can it fail?
 
-use super::error::BatchError;
+use super::error::{BatchError, ExecutionError};
 use apportion_node::layout::{LayoutGroup, LayoutTask};
 use apportion_node::tensor::{Tensor, TensorSignature};
 use std::path::PathBuf;
@@ -57,6 +57,9 @@ pub enum BackendError {
         /// What the library was built with.
         offered: String,
     },
+    /// The variant asks for an execution that the device does not have.
+    #[error(transparent)]
+    Execution(#[from] ExecutionError),
     /// A replica's variant could not be loaded.
     #[error("variant {variant} of task {task}")]
     Variant {

@@ -121,10 +121,12 @@ impl BackendLoader {
                         "its file is Python, and this agent runs none: expected apportion-agent --python PROGRAM";
                     BackendError::Runtime(expected.to_owned())
                 })?;
-                PythonBackend::start(settings, file()).map(|b| Box::new(b) as _)
+                let threads = wanted.group.execution.threads.map_or(settings.threads, |threads| threads as usize);
+                PythonBackend::start(PythonSettings { threads, ..settings }, file()).map(|b| Box::new(b) as _)
             }
             Self::Onnx { library, provider, threads, .. } => {
-                let running = ExecutionSettings { provider: *provider, device: wanted.device, threads: *threads };
+                let here = ExecutionSettings { provider: *provider, device: wanted.device, threads: *threads };
+                let running = here.of_variant(wanted.group.execution)?;
                 OnnxBackend::load(library, file(), running).map(|b| Box::new(b) as _)
             }
             Self::Files(load) => load(file()),

@@ -5,8 +5,9 @@
 
 use super::batch::{check_inputs, check_rows};
 use super::error::{OutletError, RuntimeProfileError, SignatureError};
-use super::provider::{ExecutionSettings, Placed, Provider};
+use super::provider::{ExecutionSettings, Placed};
 use super::{Backend, BackendError, Signature, values};
+use apportion_domain::Provider;
 use apportion_node::tensor::{Tensor, TensorSignature, zero_row};
 use ort::environment::Environment;
 use ort::session::Session;

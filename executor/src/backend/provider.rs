@@ -5,51 +5,10 @@
 //! After loading, one batch runs with the runtime's profiling on, which names the provider of each node.
 
 use super::BackendError;
-use super::error::{RuntimeProfileError, UnknownProvider};
-use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider, ExecutionProviderDispatch};
+use super::error::{ExecutionError, RuntimeProfileError};
+use apportion_domain::{Provider, VariantExecution};
+use ort::ep::{ArenaExtendStrategy, CUDA, ExecutionProvider, ExecutionProviderDispatch, TensorRT};
 use std::collections::{BTreeMap, BTreeSet};
-use std::str::FromStr;
-
-/// Where variants are run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Provider {
-    /// The processor.
-    #[default]
-    Cpu,
-    /// NVIDIA's devices.
-    Cuda,
-}
-
-impl Provider {
-    /// All of them.
-    pub const ALL: [Self; 2] = [Self::Cpu, Self::Cuda];
-
-    /// Its name on the command line, in logs and metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Cpu => "cpu",
-            Self::Cuda => "cuda",
-        }
-    }
-
-    /// ONNX Runtime's name of it.
-    #[must_use]
-    pub const fn runtime_name(self) -> &'static str {
-        match self {
-            Self::Cpu => "CPUExecutionProvider",
-            Self::Cuda => "CUDAExecutionProvider",
-        }
-    }
-}
-
-impl FromStr for Provider {
-    type Err = UnknownProvider;
-
-    fn from_str(text: &str) -> Result<Self, UnknownProvider> {
-        Self::ALL.into_iter().find(|p| p.name() == text).ok_or_else(|| UnknownProvider(text.to_owned()))
-    }
-}
 
 /// How a variant is run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,17 +28,35 @@ impl ExecutionSettings {
         Self { provider: Provider::Cpu, device: 0, threads }
     }
 
+    /// The settings of a variant on a device with these settings: as it asks, where the device can.
+    ///
+    /// # Errors
+    /// [`ExecutionError::Provider`] if the provider has other devices. [`ExecutionError::Threads`] if the device is a
+    /// processor with fewer threads: the variant would take those of other devices.
+    pub fn of_variant(self, asked: VariantExecution) -> Result<Self, ExecutionError> {
+        let provider = asked.provider.unwrap_or(self.provider);
+        if provider.is_on_gpu() != self.provider.is_on_gpu() {
+            return Err(ExecutionError::Provider { asked: provider, here: self.provider });
+        }
+        let threads = asked.threads.map_or(self.threads, |threads| threads as usize);
+        if provider == Provider::Cpu && self.threads > 0 && threads > self.threads {
+            return Err(ExecutionError::Threads { asked: threads, here: self.threads });
+        }
+        Ok(Self { provider, threads, ..self })
+    }
+
     /// The providers of a session beside the CPU's, which it always has. One that cannot be set up is an error.
     pub(super) fn dispatches(self) -> Vec<ExecutionProviderDispatch> {
+        let device = i32::try_from(self.device).unwrap_or(i32::MAX);
+        // Several variants share a device: an arena that doubles takes what the next one needs.
+        let cuda = || {
+            CUDA::default().with_device_id(device).with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested).build()
+        };
+        let tensor_rt = || TensorRT::default().with_device_id(device).build();
         match self.provider {
             Provider::Cpu => Vec::new(),
-            Provider::Cuda => {
-                let device = i32::try_from(self.device).unwrap_or(i32::MAX);
-                // Several variants share a device: an arena that doubles takes what the next one needs.
-                let cuda =
-                    CUDA::default().with_device_id(device).with_arena_extend_strategy(ArenaExtendStrategy::SameAsRequested);
-                vec![cuda.build().error_on_failure()]
-            }
+            Provider::Cuda => vec![cuda().error_on_failure()],
+            Provider::TensorRt => vec![tensor_rt().error_on_failure(), cuda().error_on_failure()],
         }
     }
 
@@ -87,7 +64,7 @@ impl ExecutionSettings {
     pub(super) fn refused(self, file: &str, detail: &str) -> BackendError {
         let device = match self.provider {
             Provider::Cpu => String::new(),
-            Provider::Cuda => format!(" on device {}", self.device),
+            Provider::Cuda | Provider::TensorRt => format!(" on device {}", self.device),
         };
         BackendError::Provider {
             file: file.to_owned(),
@@ -100,8 +77,11 @@ impl ExecutionSettings {
 
 /// The providers that the loaded library was built with, of those that are known here.
 fn offered() -> Vec<&'static str> {
-    let has_cuda = CUDA::is_available().unwrap_or(false);
-    let has = |p: &Provider| *p == Provider::Cpu || has_cuda;
+    let has = |p: &Provider| match p {
+        Provider::Cpu => true,
+        Provider::Cuda => CUDA::is_available().unwrap_or(false),
+        Provider::TensorRt => TensorRT::is_available().unwrap_or(false),
+    };
     Provider::ALL.iter().filter(|p| has(p)).map(|p| p.runtime_name()).collect()
 }
 
@@ -168,13 +148,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn providers_are_read_by_name_and_others_refused() {
-        for provider in Provider::ALL {
-            assert_eq!(provider.name().parse(), Ok(provider));
-        }
-        for wrong in ["", "CUDA", "gpu", "cuda:0"] {
-            let error = wrong.parse::<Provider>().expect_err(wrong).to_string();
-            assert!(error.contains("expected cpu or cuda"), "{wrong}: {error}");
+    fn a_variant_runs_as_it_asks_where_the_device_can() {
+        let device = |provider, threads| ExecutionSettings { provider, device: 3, threads };
+        let asks = |threads, provider| VariantExecution { threads, provider };
+        let cases = [
+            (device(Provider::Cpu, 4), asks(None, None), Ok(device(Provider::Cpu, 4))),
+            (device(Provider::Cpu, 4), asks(Some(2), Some(Provider::Cpu)), Ok(device(Provider::Cpu, 2))),
+            (device(Provider::Cpu, 0), asks(Some(64), None), Ok(device(Provider::Cpu, 64))),
+            (device(Provider::Cpu, 1), asks(Some(2), None), Err(ExecutionError::Threads { asked: 2, here: 1 })),
+            (device(Provider::Cuda, 1), asks(Some(2), None), Ok(device(Provider::Cuda, 2))),
+            (device(Provider::Cuda, 1), asks(None, Some(Provider::TensorRt)), Ok(device(Provider::TensorRt, 1))),
+            (device(Provider::TensorRt, 1), asks(None, Some(Provider::Cuda)), Ok(device(Provider::Cuda, 1))),
+            (
+                device(Provider::Cpu, 1),
+                asks(None, Some(Provider::Cuda)),
+                Err(ExecutionError::Provider { asked: Provider::Cuda, here: Provider::Cpu }),
+            ),
+            (
+                device(Provider::Cuda, 1),
+                asks(None, Some(Provider::Cpu)),
+                Err(ExecutionError::Provider { asked: Provider::Cpu, here: Provider::Cuda }),
+            ),
+        ];
+        for (device, asked, expected) in cases {
+            assert_eq!(device.of_variant(asked), expected, "{asked:?} on {device:?}");
         }
     }
 

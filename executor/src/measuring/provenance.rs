@@ -46,7 +46,9 @@ fn open_devices(provider: Provider, device: u32) -> Devices {
     let visible = std::env::var(VISIBLE_VARIABLE).ok();
     match provider {
         Provider::Cpu => Devices::default(),
-        Provider::Cuda => Devices::open(visible.as_deref(), device.saturating_add(1)).unwrap_or_default(),
+        Provider::Cuda | Provider::TensorRt => {
+            Devices::open(visible.as_deref(), device.saturating_add(1)).unwrap_or_default()
+        }
     }
 }
 
@@ -59,7 +61,7 @@ fn library_text(library: &std::path::Path) -> String {
 /// The name of a device.
 fn device_name(provider: Provider, devices: &Devices, device: u32) -> String {
     match provider {
-        Provider::Cuda => devices.name(device).unwrap_or_default(),
+        Provider::Cuda | Provider::TensorRt => devices.name(device).unwrap_or_default(),
         Provider::Cpu => processor_name(&std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default()),
     }
 }

@@ -49,11 +49,13 @@ pub enum Need {
     Packages,
     /// The wheels of `scripts/models.txt`, which have models inside, and a Python with pip and NumPy.
     Models,
+    /// A Python with the converters of precision of `scripts/converters.txt`.
+    Converters,
 }
 
 impl Need {
     /// All needs.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::Data,
         Self::Clients,
         Self::Onnx,
@@ -69,6 +71,7 @@ impl Need {
         Self::Triton,
         Self::Packages,
         Self::Models,
+        Self::Converters,
     ];
 
     /// The word for it in `APPORTION_SKIP`.
@@ -90,6 +93,7 @@ impl Need {
             Self::Triton => "triton",
             Self::Packages => "packages",
             Self::Models => "models",
+            Self::Converters => "converters",
         }
     }
 
@@ -112,7 +116,9 @@ impl Need {
             Self::ProcessorTimes => "run on a Linux that counts them",
             Self::Slurm => "name a program in APPORTION_SLURM that starts it",
             Self::Slurmrestd => "run `scripts/setup tests`, which installs slurmrestd",
-            Self::Ray | Self::Triton | Self::Models => "run `scripts/setup tests` where pip reaches an index",
+            Self::Ray | Self::Triton | Self::Models | Self::Converters => {
+                "run `scripts/setup tests` where pip reaches an index"
+            }
             Self::Packages => "run on Debian or Ubuntu, where `scripts/setup` has installed Python with pip",
         }
     }
@@ -361,6 +367,15 @@ pub fn packages() -> Option<PathBuf> {
 #[must_use]
 pub fn models() -> Option<PathBuf> {
     need(Need::Models, installed_python("models", "models.txt").map(|_| root().join(".cache/models")))
+}
+
+/// The Python that has the converters of precision, by `scripts/converters.txt`.
+///
+/// # Panics
+/// As [`need`].
+#[must_use]
+pub fn converters() -> Option<PathBuf> {
+    need(Need::Converters, installed_python("converters", "converters.txt"))
 }
 
 fn on_path(name: &str) -> Option<PathBuf> {

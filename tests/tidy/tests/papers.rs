@@ -43,6 +43,8 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("Loki", There, "observed multiplicative factors", In("api/src/decide/correction.rs", "correct_fanout")),
     ("Loki", There, "backup tables", In("executor/node/src/node/route.rs", "with_backup")),
     ("Loki", There, "Proteus", In("solver/planning/src/baselines/proteus.rs", "Proteus")),
+    ("INFaaS", There, "precision, threads and provider", In("clients/cli/src/variants/choice.rs", "derive_variants")),
+    ("INFaaS", There, "dominated ones marked", In("api/wire/src/dominance.rs", "mark_dominated")),
     ("INFaaS", There, "scaling ILP", In("solver/planning/src/scaling/ilp.rs", "4.2.1")),
     ("INFaaS", There, "its heuristic", In("solver/planning/src/scaling/greedy.rs", "4.2.2")),
     ("INFaaS", There, "model-less requests", In("executor/node/src/chooser.rs", "apportion_serving::Selector")),

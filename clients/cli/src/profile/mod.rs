@@ -3,6 +3,7 @@
 //! Its commands `get`, `apply` and `delete` are about the measurements that a service has.
 
 mod backend;
+mod device;
 mod job;
 mod memory;
 mod problem;
@@ -20,11 +21,11 @@ use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
 use crate::service::{ServerArgs, authorization};
 use anyhow::{Context, Result};
-use apportion_domain::VariantRuntime;
+use apportion_domain::{VARIANT_THREADS_MAX, VariantRuntime};
 use apportion_profiler::{
     BackendLoader, Clock, DeviceProvenance, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured,
-    PipelineFiles, PointRule, Provider, PythonSettings, STAGE_TIMEOUT_DEFAULT, THREADS_DEFAULT, TaskFiles, Tensor,
-    ValidationFiles, VariantFile, file_loader, find_library, profile_pipeline,
+    PipelineFiles, PointRule, Provider, PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, Tensor, ValidationFiles,
+    VariantFile, file_loader, find_library, profile_pipeline,
 };
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
@@ -56,7 +57,8 @@ pub struct ProfileArgs {
     hardware: Option<String>,
     /// Have the agents of this service measure, on devices without replicas, and wait for it.
     #[arg(long, value_name = "URL", value_parser = crate::args::service_url,
-        conflicts_with_all = ["backend", "multiple", "clock", "register", "out", "provider", "device", "onnxruntime"])]
+        conflicts_with_all = ["backend", "multiple", "clock", "register", "out", "provider", "threads", "device",
+            "onnxruntime"])]
     server: Option<String>,
     /// With `--server`: only this variant, or all of a task; may be repeated.
     #[arg(long, value_name = "TASK[/VARIANT]", requires = "server")]
@@ -98,9 +100,14 @@ pub struct ProfileArgs {
     /// stay.
     #[arg(long)]
     out: Option<String>,
-    /// Provider of the variants: `cpu` or `cuda`. It is an error if they cannot run there.
+    /// Provider of this device: `cpu`, `cuda` or `tensorrt`. It is an error if variants cannot run there. Variants that ask
+    /// for a provider with other devices are left out.
     #[arg(long, default_value = "cpu")]
     provider: Provider,
+    /// Threads of a device, with `--provider cpu`; agents of this hardware type need the same number [default: the most
+    /// that a variant asks for, else 1].
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=i64::from(VARIANT_THREADS_MAX)))]
+    threads: Option<u32>,
     /// Refuse measurements of a noisy machine: nothing is written or registered then.
     #[arg(long)]
     strict: bool,
@@ -203,7 +210,9 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
         return Err(BadInput::one("--shape", "", &shape.input, "--backend remote=http://host:port with it").into());
     }
     let folder = Path::new(file).parent().unwrap_or(Path::new(".")).to_owned();
-    let files = files(file, spec, &folder)?;
+    let all = files(file, spec, &folder)?;
+    let files = device::measured_here(file, all.clone(), args.provider)?;
+    let threads = device::threads(args.threads, &files, args.hardware());
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
     let clock = if args.clock == "processor" { Clock::Processor } else { Clock::Wall };
     if clock == Clock::Processor && args.provider != Provider::Cpu {
@@ -215,21 +224,24 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     }
     let point = PointRule { clock, ..PointRule::default() };
     let options = MeasureOptions { batches: batches(args), multiple: args.multiple, point, ..MeasureOptions::default() };
-    let running = ExecutionSettings { provider: args.provider, device: args.device, threads: THREADS_DEFAULT };
-    let python = PythonSettings { program: args.python.clone(), timeout: STAGE_TIMEOUT_DEFAULT, threads: THREADS_DEFAULT };
-    let load = file_loader(library.clone(), running, python);
+    let here = ExecutionSettings { provider: args.provider, device: args.device, threads };
+    let python = PythonSettings { program: args.python.clone(), timeout: STAGE_TIMEOUT_DEFAULT, threads };
+    let load = file_loader(library.clone(), here, python);
     warn_if_busy();
     let bar = spinner("profiling");
     let mut report =
         |p: &apportion_profiler::ProfilingProgress| bar.set_message(format!("{}/{} {}", p.done, p.total, p.what));
-    let probe = |file: &Path, batch: &[Tensor]| memory::measure(&library, running, file, batch);
+    let probe = |variant: &VariantFile, batch: &[Tensor]| {
+        memory::measure(&library, here.of_variant(variant.execution)?, &variant.file, batch)
+    };
     let measured = profile_pipeline(&files, &load, &probe, &options, &mut report);
     bar.finish_and_clear();
-    let loader = BackendLoader::Onnx { library, provider: args.provider, threads: THREADS_DEFAULT, python: None };
+    let loader = BackendLoader::Onnx { library, provider: args.provider, threads, python: None };
     let provenance = DeviceProvenance::of(&loader, args.device);
-    let set = profile_set(&measured.context("profiling")?, args.hardware(), &provenance);
+    let mut set = profile_set(&measured.context("profiling")?, args.hardware(), &provenance);
+    set.mark_dominated(spec);
     let text = tables(&set);
-    Ok(ProfiledPipeline { set, files: files.tasks, text })
+    Ok(ProfiledPipeline { set, files: all.tasks, text })
 }
 
 /// Measures on the server at `url`.
@@ -238,6 +250,7 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
     let given = [
         ("--clock", args.clock != "wall"),
         ("--provider", args.provider != Provider::Cpu),
+        ("--threads", args.threads.is_some()),
         ("--device", args.device != 0),
         ("--onnxruntime", args.onnxruntime.is_some()),
     ];
@@ -259,7 +272,9 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
         batches: batches(args),
         multiple: args.multiple,
     };
-    let served::ServedProfile { set, text } = served::measure(&request, spec)?;
+    let served::ServedProfile { mut set, text } = served::measure(&request, spec)?;
+    set.mark_dominated(spec);
+    let text = format!("{text}{}", device::dominated_table(&set));
     Ok(ProfiledPipeline { set, files: Vec::new(), text })
 }
 
@@ -288,7 +303,8 @@ fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles
             let at = || missing(format!("/tasks/{t}/variants/{v}/model"), "the path of a model file, or `python`");
             let path = variant.model.as_ref().or(variant.python.as_ref()).ok_or_else(at)?;
             let runtime = variant.file_runtime();
-            variants.push(VariantFile { name: variant.name.clone(), file: folder.join(path), runtime });
+            let (name, execution) = (variant.name.clone(), variant.execution());
+            variants.push(VariantFile { name, file: folder.join(path), runtime, execution });
         }
         let inputs = task.inputs.as_deref().map(signatures).unwrap_or_default();
         // Inputs of a task without transforms are those of its variants, whatever the file says.
@@ -332,6 +348,7 @@ fn profile_set(measured: &Measured, hardware: &str, provenance: &DeviceProvenanc
                 load_ms: Some(variant.load_ms),
                 memory_mib: variant.memory_mib,
                 fanout_counts: variant.fanout_counts.iter().map(|(child, c)| (child.clone(), counts(c))).collect(),
+                dominated_by: BTreeMap::new(),
             });
         }
     }
@@ -380,5 +397,5 @@ fn tables(set: &ProfileSet) -> String {
     for (path, accuracy) in &set.path_accuracy {
         paths.row(vec![path.clone(), number(*accuracy)]);
     }
-    format!("{}\n{}", rows.text(""), paths.text(""))
+    format!("{}\n{}{}", rows.text(""), paths.text(""), device::dominated_table(set))
 }

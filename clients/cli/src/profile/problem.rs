@@ -1,7 +1,7 @@
 //! Which problem file does `profile --out` write? `plan` reads it, the service takes it, and another `profile` on other
 //! hardware adds to it.
 
-use super::settings::add_missing_settings;
+use super::settings::{add_missing_settings, keep_known_names};
 use apportion_domain::Mode;
 use apportion_support::exit::Failure;
 use apportion_support::input;
@@ -25,7 +25,7 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
     let list = problem["pipelines"].as_array_mut().expect("a problem has pipelines");
     let had = list.iter().find(|p| p["name"] == sent["name"]).cloned();
     if let Some(had) = &had {
-        add_missing_settings(&mut sent, &without_measurements(had.clone()));
+        add_missing_settings(&mut sent, &without_measurements(had.clone(), set));
     }
     if sent.get("demand_qps").is_none_or(Value::is_null) {
         eprintln!("{out}: demand_qps is {DEMAND_QPS}, for the pipeline names none: change it, or plan with --demand");
@@ -36,6 +36,7 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
     if let Some(had) = &had {
         keep_other_hardware(&mut spec, had, hardware);
     }
+    drop_unmeasured(out, &mut spec);
     match list.iter().position(|p| p["name"] == spec["name"]) {
         Some(at) => list[at] = spec,
         None => list.push(spec),
@@ -66,14 +67,20 @@ fn read_existing(out: &str, pipeline: &Value) -> Result<Value, Failure> {
     }
 }
 
-/// The settings of a pipeline without its measurements.
-fn without_measurements(mut pipeline: Value) -> Value {
-    if let Some(settings) = pipeline.as_object_mut() {
-        settings.remove("path_accuracy");
+/// The settings of a pipeline without its measurements. Those of variants that `set` has not measured stay.
+fn without_measurements(mut pipeline: Value, set: &ProfileSet) -> Value {
+    let is_measured =
+        |task: &str, variant: &str| set.variants.iter().any(|known| known.task == task && known.variant == variant);
+    if let Some(paths) = pipeline.get_mut("path_accuracy").and_then(Value::as_object_mut) {
+        let is_new = |node: &str| node.trim().split_once(':').is_some_and(|(task, variant)| is_measured(task, variant));
+        paths.retain(|path, _| !path.split('>').all(is_new));
     }
     for task in pipeline["tasks"].as_array_mut().into_iter().flatten() {
+        let name = task["name"].as_str().unwrap_or_default().to_owned();
         for variant in task["variants"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-            variant.retain(|key, _| !["accuracy", "load_ms", "memory_mib", "fanout_counts"].contains(&key.as_str()));
+            if is_measured(&name, variant.get("name").and_then(Value::as_str).unwrap_or_default()) {
+                variant.retain(|key, _| !["accuracy", "load_ms", "memory_mib", "fanout_counts"].contains(&key.as_str()));
+            }
         }
     }
     pipeline
@@ -91,6 +98,28 @@ fn keep_other_hardware(spec: &mut Value, had: &Value, hardware: &str) {
             rows.extend(list(variant, "profile").into_iter().filter(|r| r["hardware"] == hardware));
             variant["profile"] = rows.into();
         }
+    }
+}
+
+/// Removes the variants that were measured nowhere, for example because they ask for another provider: a problem has none
+/// without a profile. Standard error names them.
+fn drop_unmeasured(out: &str, spec: &mut Value) {
+    let mut dropped = 0;
+    for task in spec["tasks"].as_array_mut().into_iter().flatten() {
+        let name = task["name"].clone();
+        if let Some(variants) = task["variants"].as_array_mut() {
+            variants.retain(|variant| {
+                let is_measured = variant["profile"].as_array().is_some_and(|rows| !rows.is_empty());
+                if !is_measured {
+                    eprintln!("{out}: without the variant {} of task {name}: it was not measured", variant["name"]);
+                    dropped += 1;
+                }
+                is_measured
+            });
+        }
+    }
+    if let Some(settings) = spec.as_object_mut().filter(|_| dropped > 0) {
+        keep_known_names(settings);
     }
 }
 
@@ -147,6 +176,26 @@ mod tests {
         let variant = &written["pipelines"][0]["tasks"][0]["variants"][0];
         assert_eq!(variant["profile"], json!([row("cpu", 5.0), row("gpu", 2.0)]));
         assert_eq!(variant["memory_mib"], json!(12.0));
+    }
+
+    #[test]
+    fn variants_of_other_providers_come_with_their_own_measurement() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("p.json").display().to_string();
+        let mut pipeline = pipeline();
+        let more = json!({"name": "w", "model": "v.onnx", "provider": "cuda"});
+        pipeline["tasks"][0]["variants"].as_array_mut().expect("variants").push(more);
+        pipeline["path_accuracy"] = json!({"t:v": 0.9, "t:w": 0.8});
+        let names = || {
+            let problem = input::read_allocation_problem(&out).unwrap_or_else(|e| panic!("`plan` reads it: {e:?}"));
+            problem.pipelines[0].tasks[0].variants.iter().map(|v| v.name.clone()).collect::<Vec<_>>()
+        };
+        write(&out, &pipeline, &measured("cpu", 5.0), "cpu").unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!(names(), ["v"]);
+        let mut on_gpu = measured("gpu", 1.0);
+        (on_gpu.rows[0].variant, on_gpu.variants[0].variant) = ("w".to_owned(), "w".to_owned());
+        write(&out, &pipeline, &on_gpu, "gpu").unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!(names(), ["v", "w"], "and the rows of the other type stay");
     }
 
     #[test]

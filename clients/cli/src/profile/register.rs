@@ -65,7 +65,10 @@ pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFil
         for (variant, file) in task["variants"].as_array_mut().into_iter().flatten().zip(&files.variants) {
             let bytes = std::fs::read(&file.file).with_context(|| file.file.display().to_string())?;
             let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
-            let url = format!("{base}/v1/files/{digest}");
+            let mut url = reqwest::Url::parse(&format!("{base}/v1/files/{digest}"))
+                .with_context(|| format!("--register {base}: expected a URL"))?;
+            url.query_pairs_mut().append_pair("source", &source_of(&file.file));
+            let url = url.to_string();
             accepted(&url, registry.send(http::Request::put(&url), bytes).await?)?;
             variant["model_digest"] = digest.into();
         }
@@ -79,6 +82,13 @@ pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFil
     let profiles = format!("{url}/profiles");
     accepted(&profiles, registry.put(http::Request::put(&profiles), set).await?)?;
     Ok(())
+}
+
+/// Where a file comes from, for the service: its path on this machine.
+fn source_of(file: &Path) -> String {
+    const SOURCE_CHARS_MAX: usize = 1_000;
+    let path = file.canonicalize().unwrap_or_else(|_| file.to_owned()).display().to_string();
+    path.chars().filter(|c| !c.is_control()).take(SOURCE_CHARS_MAX).collect()
 }
 
 /// Replaces the pipeline, completed by the registered settings. If it has changed meanwhile, it is read again.

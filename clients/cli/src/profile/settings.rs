@@ -7,8 +7,19 @@ const BLOCKS: [&str; 2] = ["replan", "serving"];
 /// Lists whose members are known by their names.
 const NAMED: [&str; 2] = ["tasks", "variants"];
 /// Keys that belong to a graph, a file or a measurement, and are not kept.
-const NOT_KEPT: [&str; 9] =
-    ["edges", "validation", "model", "model_digest", "profile", "before", "after", "python", "runtime"];
+const NOT_KEPT: [&str; 11] = [
+    "edges",
+    "validation",
+    "model",
+    "model_digest",
+    "profile",
+    "before",
+    "after",
+    "python",
+    "runtime",
+    "threads",
+    "provider",
+];
 
 /// Adds the settings of the registered pipeline that the sent pipeline leaves out. Tasks and variants keep the settings
 /// of their namesakes. The lists of tasks, variants and edges are as sent. Null is a value and stays.
@@ -43,7 +54,7 @@ fn add_missing_keys(sent: &mut Map<String, Value>, had: &Map<String, Value>) {
 }
 
 /// Removes names of missing tasks and paths from kept tables.
-fn keep_known_names(sent: &mut Map<String, Value>) {
+pub fn keep_known_names(sent: &mut Map<String, Value>) {
     let tasks = sent.get("tasks").and_then(Value::as_array).cloned().unwrap_or_default();
     let name = |v: &Value| v["name"].as_str().map(str::to_owned);
     let names: Vec<String> = tasks.iter().filter_map(name).collect();
@@ -93,7 +104,8 @@ mod tests {
     #[test]
     fn transforms_and_runtimes_are_as_sent() {
         let task = json!({"name": "a", "min_replicas": 2, "before": [{"keep": {"tensors": ["x"]}}],
-            "after": [{"nms": {}}], "variants": [{"name": "v", "runtime": "python", "load_ms": 3.0}]});
+            "after": [{"nms": {}}],
+            "variants": [{"name": "v", "runtime": "python", "threads": 2, "provider": "cpu", "load_ms": 3.0}]});
         let had = json!({"name": "p", "tasks": [task]});
         let mut sent = json!({"name": "p", "tasks": [{"name": "a", "variants": [{"name": "v"}]}]});
         add_missing_settings(&mut sent, &had);

@@ -13,3 +13,4 @@ mod reference;
 mod report;
 mod reproduce;
 mod scaling;
+mod variants;

@@ -15,10 +15,11 @@ mod yaml;
 use self::stages::stages_of;
 use apportion_wire::BadInput;
 
-pub(crate) use yaml::{comment, scalar};
+pub(crate) use yaml::comment;
 
 pub use remark::GraphRemark;
 pub use stages::GraphFile;
+pub use yaml::scalar;
 
 /// A pipeline file in YAML, and the remarks about its graphs.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -70,7 +70,7 @@ pub(crate) fn comment(text: &str) -> String {
 }
 
 /// Text as a scalar of YAML: as it is where it can only be read as text, else quoted.
-pub(crate) fn scalar(text: &str) -> String {
+pub fn scalar(text: &str) -> String {
     let is_plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
         && text.chars().all(|c| c.is_ascii_alphanumeric() || ['-', '_', '.', '/'].contains(&c))
         && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"].contains(&text.to_lowercase().as_str());

@@ -1,7 +1,7 @@
 //! Why does an agent refuse a target?
 
 use apportion_domain::transform::GlueError;
-use apportion_domain::{Dropping, VariantRuntime};
+use apportion_domain::{Dropping, Provider, VariantRuntime};
 use apportion_protocol::UnknownTransform;
 use apportion_serving::modules::TooManyPaths;
 
@@ -76,6 +76,14 @@ pub enum PipelineError {
         /// Number of the group.
         group: u64,
         /// The unknown runtime.
+        asked: String,
+    },
+    /// A group's variant asks for a provider that this agent does not know.
+    #[error("group {group}: provider {asked}: expected one of {}", Provider::NAMES.join(", "))]
+    Provider {
+        /// Number of the group.
+        group: u64,
+        /// The unknown provider.
         asked: String,
     },
     /// Not exactly one edge into a task makes queries of it.

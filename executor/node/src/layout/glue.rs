@@ -41,9 +41,9 @@ fn steps(task: &str, from: &[v1::Transform]) -> Result<Vec<Transform>, PipelineE
 mod tests {
     use crate::layout::lay_out;
     use crate::layout::tests::chain;
-    use apportion_domain::VariantRuntime;
     use apportion_domain::tensor::Datatype;
     use apportion_domain::transform::{CastStep, SliceStep, Transform};
+    use apportion_domain::{Provider, VariantExecution, VariantRuntime};
     use apportion_protocol::v1;
 
     fn cast() -> Transform {
@@ -58,12 +58,15 @@ mod tests {
         pipeline.edges[0].transform = vec![v1::Transform::from(&cast())];
         pipeline.edges[0].outputs = vec!["z".into()];
         pipeline.groups[1].runtime = "python".into();
+        (pipeline.groups[0].threads, pipeline.groups[0].provider) = (2, "cuda".into());
         let laid = lay_out(&target).expect("valid").pipelines["p"].clone();
         let (a, b) = (&laid.tasks[0].glue, &laid.tasks[1].glue);
         assert_eq!((a.edges[0].to.as_str(), a.edges[0].exported("z").as_str()), ("b", "b.z"));
         assert_eq!((&a.edges[0].steps, &a.edges[0].outputs), (&vec![cast()], &vec!["z".to_owned()]));
         assert_eq!((&b.after, b.edges.len()), (&vec![cast()], 0));
         assert_eq!(laid.groups[&2].runtime, VariantRuntime::Python);
+        let asked = VariantExecution { threads: Some(2), provider: Some(Provider::Cuda) };
+        assert_eq!((laid.groups[&1].execution, laid.groups[&2].execution), (asked, VariantExecution::default()));
         let plain = lay_out(&chain()).expect("valid").pipelines["p"].clone();
         assert!(plain.tasks.iter().all(|task| task.glue.is_empty()));
         assert_eq!(plain.tasks[0].glue.edges[0].outputs, ["y"]);
@@ -84,5 +87,7 @@ mod tests {
         assert!(said.contains("task a: edge to b: transform 1 (slice): axis is 0"), "{said}");
         let said = refused(&|p| p.groups[0].runtime = "perl".into());
         assert!(said.contains("group 1: runtime perl: expected one of onnx, python"), "{said}");
+        let said = refused(&|p| p.groups[0].provider = "rocm".into());
+        assert!(said.contains("group 1: provider rocm: expected one of cpu, cuda, tensorrt"), "{said}");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::tensor::TensorSignature;
 use apportion_domain::transform::TaskGlue;
-use apportion_domain::{Fence, ServingPolicy, VariantRuntime};
+use apportion_domain::{Fence, ServingPolicy, VariantExecution, VariantRuntime};
 use apportion_serving::ladder::LadderStep;
 use apportion_serving::router::Within;
 use std::collections::{BTreeMap, BTreeSet};
@@ -180,6 +180,8 @@ pub struct LayoutGroup {
     pub digest: String,
     /// What runs the file.
     pub runtime: VariantRuntime,
+    /// What the variant asks of its execution.
+    pub execution: VariantExecution,
     /// Its profile, by increasing batch.
     pub service: Vec<LayoutPoint>,
     /// Fraction of a device that each replica has.

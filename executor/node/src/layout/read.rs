@@ -8,7 +8,9 @@ use super::model::{
     MappedInput, VariantCombination,
 };
 use crate::tensor::{Datatype, TensorSignature};
-use apportion_domain::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, VariantRuntime};
+use apportion_domain::{
+    Batching, Dropping, Provider, Queueing, RoutingPolicy, ServingPolicy, VariantExecution, VariantRuntime,
+};
 use apportion_protocol::v1;
 use apportion_serving::ladder::LadderStep;
 use apportion_serving::router::Within;
@@ -160,6 +162,7 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Layou
         let unknown = || PipelineError::Runtime { group: g.group, asked: g.runtime.clone() };
         let group = LayoutGroup {
             runtime: runtime.ok_or_else(unknown)?,
+            execution: execution(g)?,
             task: g.task as usize,
             variant: g.variant.clone(),
             hardware: g.hardware.clone(),
@@ -178,6 +181,16 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Layou
         groups.insert(g.group, group);
     }
     Ok(groups)
+}
+
+/// What the variant of a group asks of its execution.
+fn execution(g: &v1::GroupTarget) -> Result<VariantExecution, PipelineError> {
+    let unknown = || PipelineError::Provider { group: g.group, asked: g.provider.clone() };
+    let provider = match g.provider.as_str() {
+        "" => None,
+        name => Some(Provider::from_name(name).ok_or_else(unknown)?),
+    };
+    Ok(VariantExecution { threads: (g.threads > 0).then_some(g.threads), provider })
 }
 
 /// A choice names a group of each task, in their order.

@@ -5,7 +5,8 @@ mod registered;
 mod running;
 
 pub use registered::{
-    HardwareResource, PipelineResource, ProfileResource, ProjectResource, ScheduleResource, TraceResource, WebhookResource,
+    FileResource, HardwareResource, PipelineResource, ProfileResource, ProjectResource, ScheduleResource, TraceResource,
+    WebhookResource,
 };
 pub use running::{
     AgentResource, AuditResource, DecisionResource, EventResource, HOLDS, HoldResource, MachineResource, PlanResource,

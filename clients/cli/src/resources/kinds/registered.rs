@@ -38,6 +38,11 @@ named!(
     WEBHOOKS
 );
 named!(
+    /// Names the kind of model files.
+    FileResource,
+    FILES
+);
+named!(
     /// Names the kind of traces.
     TraceResource,
     TRACES
@@ -92,6 +97,30 @@ pub static PROFILES: ResourceKind = ResourceKind {
         operation(ResourceVerb::Delete, "Delete all measurements of a pipeline"),
     ],
     apply: ApplyRule { forms: FileForms::TreeOrCsv, answer: AnswerForm::Document, ..NO_FILE },
+    events: &[],
+};
+
+/// Model files.
+pub static FILES: ResourceKind = ResourceKind {
+    noun: "file",
+    list: "/v1/files",
+    rest: None,
+    key: "sha256",
+    key_help: KeyHelp { name: "SHA256", text: "Its SHA-256, as the list shows it" },
+    columns: &[
+        member("sha256", "/sha256"),
+        member("bytes", "/bytes"),
+        member("source", "/source"),
+        member("stored by", "/stored_by"),
+        member("stored at", "/created_at"),
+    ],
+    empty: "no model file is stored",
+    filters: &[],
+    operations: &[
+        operation(ResourceVerb::List, "List the model files of a service, with where they came from"),
+        operation(ResourceVerb::Delete, "Delete a model file. It stays while a pipeline or the target has it"),
+    ],
+    apply: NO_FILE,
     events: &[],
 };
 
