@@ -23,7 +23,7 @@ use apportion_node::layout::{Layout, LayoutError, lay_out};
 use apportion_node::node::counts::ReportCounts;
 use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
 use apportion_node::replica_event::ReplicaEvent;
-use apportion_node::wire::{CreditReturn, Message, PartEnd};
+use apportion_node::wire::{CreditReturn, DispatchedQuery, Message, PartEnd};
 use apportion_protocol::v1;
 use load_times::LoadTimes;
 use loop_state::Loop;
@@ -439,6 +439,11 @@ impl Loop {
             // Without a connection the node hears of its end, and finds another place.
             Message::Query { hop, .. } if error != SendError::NoWay => {
                 self.feed(NodeEvent::Unsent { hop, why: error.to_string() });
+            }
+            Message::Batch { queries, .. } if error != SendError::NoWay => {
+                for DispatchedQuery { hop, .. } in queries {
+                    self.feed(NodeEvent::Unsent { hop, why: error.to_string() });
+                }
             }
             Message::Return(part) if matches!(part.end, PartEnd::Leaf { .. }) && error != SendError::NoWay => {
                 let end = PartEnd::Failed(format!("its outputs cannot be sent back: {error}"));

@@ -60,7 +60,7 @@ impl Outbound {
         }
         let is_small = bytes <= SMALL_BYTES_MAX;
         // What ends a query makes room elsewhere: it is refused last, by the count alone.
-        let may_wait = is_small && !matches!(message, Message::Query { .. });
+        let may_wait = is_small && !matches!(message, Message::Query { .. } | Message::Batch { .. });
         if !may_wait && self.waiting.load(Relaxed) + bytes > WAITING_BYTES_MAX {
             return Err(SendError::Full);
         }
