@@ -247,7 +247,7 @@ impl Loop {
         self.collect_counts();
         let layout = self.node.layout().clone();
         let ready = Arc::new(layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect());
-        let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
+        let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len() + r.in_group_queue)).collect());
         let (totals, choices, batches) = (self.totals.clone(), self.choices.clone(), self.batches.clone());
         let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
         let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load())).collect());

@@ -62,7 +62,7 @@ pub struct LocalReplica {
     /// When its station wants to be ticked, if later.
     pub(crate) wake_ns: Option<u64>,
     /// Queries in its group's central queue, if it speaks for that queue; counted once in a period.
-    pub(crate) in_group_queue: usize,
+    pub in_group_queue: usize,
     /// Measures its load.
     meter: LoadMeter,
     /// The runs of its failed batch's members.

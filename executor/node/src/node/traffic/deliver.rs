@@ -166,7 +166,7 @@ impl TrafficState {
         self.release_hop(&sent);
     }
 
-    /// A hop has ended: whoever had sent its query hears of it, and the server of its batch runs one query less.
+    /// A hop has ended: the sender of its query hears of it, and the server of its batch runs one query less.
     fn release_hop(&mut self, sent: &SentQuery) {
         tell_sender(&mut self.site, &mut self.fleet, &sent.query, sent.from);
         sent.server.into_iter().for_each(|server| self.queues.note_left(server));
