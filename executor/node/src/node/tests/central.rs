@@ -2,8 +2,11 @@
 
 use super::world::*;
 use super::*;
+use crate::policies::QueryHandle;
 use crate::replica_event::BatchFault;
+use apportion_domain::{Moment, TimeSpan};
 use apportion_protocol::v1;
+use apportion_serving::replica::{StationInput, StationOutput};
 use std::sync::mpsc::Receiver;
 
 /// The target with a central queue for each group, an SLO of a second, and these agents.
@@ -42,6 +45,67 @@ fn answered(answers: &[Receiver<RequestAnswer>]) -> usize {
 /// The batches: when they began after this moment, their replica and size.
 fn begun(world: &World, start: u64) -> Vec<(u64, u64, usize)> {
     world.batches.iter().map(|batch| (batch.begun_ns - start, batch.replica, batch.size)).collect()
+}
+
+/// The batches that one station of three servers starts, driven by hand: when, and how many queries.
+fn driven(target: &v1::Target, arrivals_ns: &[u64]) -> Vec<(u64, usize)> {
+    let layout = lay_out(target).expect("a valid target");
+    let of = &layout.pipelines["p"];
+    let mut station = of.queue_station(&of.groups[&1], 3);
+    let mut arrivals = (1..).zip(arrivals_ns.iter().copied()).peekable();
+    let (mut ends, mut begun) = (BTreeSet::new(), Vec::new());
+    loop {
+        let due = station.poll_timeout().map(|(at, _)| at.as_nanos());
+        let events = [arrivals.peek().map(|(_, at)| *at), ends.first().map(|(at, _): &(u64, u32)| *at), due];
+        let Some(now_ns) = events.into_iter().flatten().min() else { return begun };
+        let now = Moment::from_nanos(now_ns);
+        while let Some((request, _)) = arrivals.next_if(|(_, at)| *at == now_ns) {
+            let query = QueryHandle { key: request, origin: 1, request, level: 100, kind: 0 };
+            let deadline = now + TimeSpan::from_nanos(of.slo_ns);
+            station.handle(now, StationInput::Arrive { query, deadline });
+            assert_eq!(station.poll_output(), None, "nothing is refused");
+        }
+        while let Some((_, server)) = ends.first().copied().filter(|(at, _)| *at == now_ns) {
+            ends.pop_first();
+            station.handle(now, StationInput::BatchFinished { server });
+            assert_eq!(station.poll_output(), None);
+        }
+        if station.poll_timeout().is_some_and(|(at, _)| at <= now) {
+            station.handle(now, StationInput::Tick);
+            while let Some(output) = station.poll_output() {
+                if let StationOutput::StartBatch { server, size } = output {
+                    begun.push((now_ns, size as usize));
+                    ends.insert((now_ns + 10 * MS, server));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn three_replicas_are_one_station_to_the_nanosecond() {
+    for batching in ["at_start", "forming", "wait_until"] {
+        for dropping in ["naive", "last_task", "nexus", "clipper++"] {
+            // 600 queries a second are served, and 667 come: the queue grows, and policies drop.
+            let mut target = plan(1, 2, &[(1, 1), (2, 1), (3, 1)]);
+            let serving = target.pipelines[0].serving.as_mut().expect("set");
+            (serving.batching, serving.dropping) = (batching.into(), dropping.into());
+            target.pipelines[0].slo_ns = 25 * MS;
+            let mut world = world_of(2, sums, &target);
+            let (mut state, mut arrivals, mut answers) = (7_u64, Vec::new(), Vec::new());
+            for n in 0..300 {
+                state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                world.pass((state >> 33) % (3 * MS));
+                arrivals.push(world.now_ns);
+                answers.push(world.ask(1, "p", &[n as f32]));
+            }
+            world.pass(1_000 * MS);
+            let seen: Vec<(u64, usize)> = world.batches.iter().map(|batch| (batch.begun_ns, batch.size)).collect();
+            assert_eq!(seen, driven(&target, &arrivals), "{batching} {dropping}");
+            assert!(answers.iter().all(|answer| answer.try_recv().is_ok()), "{batching} {dropping}: each has an answer");
+            assert_eq!(world.unfinished(), [0, 0]);
+        }
+    }
 }
 
 #[test]
