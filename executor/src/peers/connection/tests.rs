@@ -256,6 +256,7 @@ async fn malformed_messages_end_the_connection_with_a_reason() {
         (&b"\0\0\0\0\0\0\0\x09\0\0\0\x09\x03"[..], "within a message"),
         (b"\0\0\0\0\0\0\0\x01\0\0\0\x01\x63", "message type"),
         (b"\0\0\0\0\0\0\0\x01\0\0\0\x02\x63", "a chunk of 2 bytes"),
+        (b"\0\0\0\0\0\0\0\x0d\0\0\0\x0d\x0b\0\0\0\0\0\0\0\x01\0\0\0\0", "batch is not valid"),
     ] {
         let (listening, address) = listener().await;
         let (events, _heard) = mpsc::channel(1);

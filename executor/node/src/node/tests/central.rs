@@ -52,6 +52,10 @@ fn driven(target: &v1::Target, arrivals_ns: &[u64]) -> Vec<(u64, usize)> {
     let layout = lay_out(target).expect("a valid target");
     let of = &layout.pipelines["p"];
     let mut station = of.queue_station(&of.groups[&1], 3);
+    if let Some(states) = of.outline().state_planner().expect("few paths") {
+        station.handle(Moment::ZERO, StationInput::Steer { view: states.view(0) });
+        assert_eq!(station.poll_output(), None);
+    }
     let mut arrivals = (1..).zip(arrivals_ns.iter().copied()).peekable();
     let (mut ends, mut begun) = (BTreeSet::new(), Vec::new());
     loop {
