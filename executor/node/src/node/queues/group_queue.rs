@@ -84,11 +84,17 @@ impl GroupQueue {
         self.group.task
     }
 
-    /// Whether its queries go to the group of this replica. A new target may give a group's number to another variant.
+    /// Whether its queries go to the group of this replica.
     pub fn is_of(&self, replica: &LocalReplica) -> bool {
-        let (own, other) = (&self.group, &replica.group);
         (&self.pipeline, self.group_id) == (&replica.pipeline, replica.group_id)
-            && (own.task, &own.variant, &own.hardware) == (other.task, &other.variant, &other.hardware)
+            && self.is_same_variant(&replica.of, &replica.group)
+    }
+
+    /// Whether a group of a form of its pipeline has its task, variant and hardware. A new target may give a group's number
+    /// to another variant.
+    fn is_same_variant(&self, of: &LayoutPipeline, group: &LayoutGroup) -> bool {
+        let (own, own_task) = (&self.group, &self.of.tasks[self.group.task].name);
+        (own_task, &own.variant, &own.hardware) == (&of.tasks[group.task].name, &group.variant, &group.hardware)
     }
 
     /// Queries that wait.
@@ -106,10 +112,13 @@ impl GroupQueue {
         self.station.monitor()
     }
 
-    /// The group's number in a new form of the pipeline, by the replicas that serve the queue.
-    pub fn number_in(&self, of: &LayoutPipeline) -> u64 {
+    /// The group's number in a new form of the pipeline: that of the replicas that serve the queue, else its number until
+    /// now. None if that number is another variant's.
+    pub fn number_in(&self, of: &LayoutPipeline) -> Option<u64> {
         let is_served_by = |id: u64| self.places.iter().any(|place| !place.is_leaving && place.member.replica == id);
-        of.replicas.iter().find(|replica| is_served_by(replica.id)).map_or(self.group_id, |replica| replica.group)
+        let is_same = |group: u64| of.groups.get(&group).is_none_or(|group| self.is_same_variant(of, group));
+        let mut served = of.replicas.iter().filter(|replica| is_served_by(replica.id)).map(|replica| replica.group);
+        served.find(|group| is_same(*group)).or(Some(self.group_id).filter(|group| is_same(*group)))
     }
 
     /// Follows a new form of its pipeline, in which its group has this number. Queries and running batches stay.
@@ -177,7 +186,8 @@ impl GroupQueue {
 
     /// A query joins the queue.
     pub fn enqueue(&mut self, work: LocalQuery, queued: QueuedQuery, now: Moment) {
-        let at_once = self.group.batch * self.places.iter().filter(|place| !place.is_leaving).count().max(1);
+        let servers = self.places.iter().filter(|place| !place.is_leaving).count().max(1);
+        let at_once = self.station.batcher().batch_max() as usize * servers;
         let input = QueueOrder { waiting: self.station.waiting(), group: &self.group, at_once, slo_ns: self.of.slo_ns }
             .place_query(queued, now);
         self.works.insert(queued.query.key, work);

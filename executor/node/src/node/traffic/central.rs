@@ -71,18 +71,20 @@ impl TrafficState {
         let now = self.site.now();
         let Some(queue) = self.queues.get(number) else { return };
         let (name, of) = (queue.pipeline.clone(), self.fleet.pipeline(&queue.pipeline).cloned());
-        let group = of.as_ref().map_or(queue.group_id(), |of| queue.number_in(of));
-        let is_central = of.as_ref().is_none_or(|of| of.is_central());
-        let is_its_queue = is_central && !self.queues.has_other(number, &name, group);
-        let crew = if is_its_queue { self.fleet.crew(&self.site, &self.replicas, &name, group) } else { Vec::new() };
-        let of_group = self.replicas.iter().find(|replica| replica.pipeline == name && replica.group_id == group);
-        let view = of_group.and_then(|replica| replica.view);
+        let group = match &of {
+            // The pipeline is gone: what waits is served by the replicas that drain.
+            None => Some(queue.group_id()),
+            Some(of) => queue.number_in(of).filter(|_| of.is_central()),
+        };
+        let group = group.filter(|group| !self.queues.has_other(number, &name, *group));
+        let crew = group.map(|group| self.fleet.crew(&self.site, &self.replicas, &name, group)).unwrap_or_default();
         let Some(queue) = self.queues.get_mut(number) else { return };
-        if let Some(of) = of.filter(|_| is_its_queue) {
-            queue.follow(&of, group);
+        if let (Some(of), Some(group)) = (&of, group) {
+            queue.follow(of, group);
         }
         queue.set_crew(&crew, now);
-        queue.apply_view(now, view);
+        let of_group = self.replicas.iter().find(|replica| queue.is_of(replica));
+        queue.apply_view(now, of_group.and_then(|replica| replica.view));
         let forsaken = queue.take_forsaken();
         self.queues.touch(number);
         self.drain_queue(number);
