@@ -53,13 +53,17 @@ def advised(advice, labels, context):
 
 def turn(arguments, entries, context):
     """Looks at each deployment once; returns how many could not be looked at."""
+    try:
+        known = ask(f"{arguments.ray}/api/serve/applications/")["applications"]
+    except Unknown as error:
+        print(f"all deployments: their replicas stay: {error}", file=sys.stderr, flush=True)
+        return len(entries)
     failures = 0
     for entry in entries:
         application, deployment = entry["application"], entry["deployment"]
         place = f"{application}/{deployment}"
         try:
             wanted = advised(arguments.advice, entry["labels"], context)
-            known = ask(f"{arguments.ray}/api/serve/applications/")["applications"]
             if deployment not in known.get(application, {}).get("deployments", {}):
                 raise Unknown("Ray has no such deployment")
             current = known[application]["deployments"][deployment]["target_num_replicas"]

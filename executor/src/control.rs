@@ -406,8 +406,7 @@ async fn take_certificate(issued: &v1::IssuedCertificate, handle: &AgentHandle) 
             }
         }
         Err(error) => {
-            let cause = std::error::Error::source(&error).map(ToString::to_string);
-            tracing::error!(%error, ?cause, "a certificate is not taken");
+            tracing::error!(error = describe(&error), "a certificate is not taken");
         }
     }
     issued.come_again.then(|| End::Again("it gave this agent a certificate, and serves streams that show one".into()))

@@ -39,7 +39,7 @@ pub enum ReachedLimit {
     PeerMessage,
     /// A message that speaks for another agent than its connection has proven.
     PeerClaim,
-    /// A steering whose numbers jump.
+    /// A steering whose numbers jump, or that adds a replica of an unknown group.
     PeerSteering,
     /// A measurement that nobody can have made.
     PeerMeasured,

@@ -1,6 +1,6 @@
 //! The digits example on one agent with the real runtime: a canvas in, the digits on it out.
 
-use apportion_executor::agent::{self, AgentCommand, AgentOptions, ClientRequest};
+use apportion_executor::agent::{self, AgentCommand, AgentOptions, ClientPresence, ClientRequest};
 use apportion_executor::backend::{Backend, BackendLoader, ExecutionSettings, OnnxBackend, Provider, find_library};
 use apportion_executor::files::{Files, Source};
 use apportion_executor::node::request::{RequestAnswer, RequestTerms};
@@ -75,7 +75,8 @@ async fn the_digits_of_canvases_are_found_and_read() {
     let rows = 16;
     let image = canvases(&example.join("validation/image.npy"), &inputs[0], rows);
     let (reply, answer) = oneshot::channel();
-    let request = ClientRequest { pipeline: "digits".into(), inputs: vec![image], terms: RequestTerms::default(), reply };
+    let (terms, presence) = (RequestTerms::default(), ClientPresence::default());
+    let request = ClientRequest { pipeline: "digits".into(), inputs: vec![image], terms, reply, presence };
     handle.requests.send(request).await.expect("the loop runs");
     let Ok(RequestAnswer::Done { pieces, .. }) = answer.await else { panic!("no answer") };
     let found = pieces.iter().filter(|p| p.task == "read").count();

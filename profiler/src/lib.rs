@@ -30,25 +30,18 @@ pub mod validate;
 mod whole_queries;
 
 pub use apportion_executor::backend::{
-    Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, PythonSettings, RemoteBackend,
-    RemoteStatistics, RemoteVariantError, STAGE_TIMEOUT_DEFAULT, Signature, SignatureRefusal, THREADS_DEFAULT,
-    find_library,
+    Backend, BackendError, BackendLoader, ExecutionSettings, OnnxBackend, Provider, PythonSettings, STAGE_TIMEOUT_DEFAULT,
+    Signature, THREADS_DEFAULT, find_library,
 };
-pub use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
-pub use apportion_executor::measuring::interval::QuantileInterval;
 pub use apportion_executor::measuring::noise::NOISE_MAX;
 pub use apportion_executor::measuring::point::{Clock, PointRule};
 pub use apportion_executor::measuring::processor;
 pub use apportion_executor::measuring::provenance::{DeviceProvenance, VERSION};
-pub use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, TimingConditions, fit_profile};
+pub use apportion_executor::measuring::stats::ProfilePoint;
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use error::ProfileError;
 pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
-pub use labels::{LabelValue, LabelsError};
-pub use measure::{MeasureOptions, profile_variant};
-pub use memory::{MemoryProbe, peak_memory_mib};
-pub use profile::{
-    Measured, ProfilingProgress, TaskMeasurement, VariantLoader, VariantMeasurement, file_loader, profile_pipeline,
-};
+pub use measure::MeasureOptions;
+pub use memory::peak_memory_mib;
+pub use profile::{Measured, ProfilingProgress, VariantMeasurement, file_loader, profile_pipeline};
 pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};
-pub use validate::{MeasuredPath, PathStage};

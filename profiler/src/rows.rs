@@ -2,8 +2,7 @@
 
 use crate::labels::LabelValue;
 use apportion_executor::tensor::{Datatype, Tensor, texts};
-use bytes::Bytes;
-use half::{bf16, f16};
+use apportion_executor::transforms::reals;
 
 /// The number of a text; NaN, which equals nothing, for other texts.
 fn text_number(text: &[u8]) -> f64 {
@@ -12,24 +11,9 @@ fn text_number(text: &[u8]) -> f64 {
 
 /// The elements as numbers, in order.
 pub(crate) fn numbers(tensor: &Tensor) -> Vec<f64> {
-    fn read<const N: usize>(data: &Bytes, number: impl Fn([u8; N]) -> f64) -> Vec<f64> {
-        data.as_chunks::<N>().0.iter().map(|&chunk| number(chunk)).collect()
-    }
-    let data = &tensor.data;
     match tensor.datatype {
-        Datatype::Bool | Datatype::Uint8 => read::<1>(data, |b| f64::from(b[0])),
-        Datatype::Uint16 => read(data, |b| f64::from(u16::from_le_bytes(b))),
-        Datatype::Uint32 => read(data, |b| f64::from(u32::from_le_bytes(b))),
-        Datatype::Uint64 => read(data, |b| u64::from_le_bytes(b) as f64),
-        Datatype::Int8 => read(data, |b| f64::from(i8::from_le_bytes(b))),
-        Datatype::Int16 => read(data, |b| f64::from(i16::from_le_bytes(b))),
-        Datatype::Int32 => read(data, |b| f64::from(i32::from_le_bytes(b))),
-        Datatype::Int64 => read(data, |b| i64::from_le_bytes(b) as f64),
-        Datatype::Fp16 => read(data, |b| f64::from(f16::from_le_bytes(b))),
-        Datatype::Fp32 => read(data, |b| f64::from(f32::from_le_bytes(b))),
-        Datatype::Fp64 => read(data, f64::from_le_bytes),
-        Datatype::Bf16 => read(data, |b| f64::from(bf16::from_le_bytes(b))),
-        Datatype::Bytes => texts(data).map(|text| text_number(text.unwrap_or_default())).collect(),
+        Datatype::Bytes => texts(&tensor.data).map(|text| text_number(text.unwrap_or_default())).collect(),
+        _ => reals(tensor),
     }
 }
 
@@ -45,6 +29,8 @@ pub(crate) fn values(tensor: &Tensor) -> Vec<LabelValue> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use bytes::Bytes;
+    use half::{bf16, f16};
 
     fn tensor(datatype: Datatype, shape: &[usize], data: Vec<u8>) -> Tensor {
         Tensor { name: "x".to_owned(), datatype, shape: shape.to_vec(), data: Bytes::from(data) }

@@ -7,8 +7,7 @@ use crate::matching::{AnswerRow, count_matches};
 use crate::rows::{numbers, values};
 use apportion_domain::FanoutCounts;
 use apportion_executor::backend::Backend;
-use apportion_executor::measuring::rows::concat;
-use apportion_executor::tensor::{Datatype, Tensor};
+use apportion_executor::tensor::{Datatype, Tensor, concatenate};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The output that gives, for each row, the index of its query in the batch.
@@ -184,7 +183,13 @@ impl<'a> Validator<'a> {
             }
             parents.extend(batch.into_iter().map(|p| start + p));
         }
-        Ok(Answers { outputs: parts.into_iter().map(|(name, parts)| (name, concat(&parts))).collect(), parents })
+        let joined = parts.into_iter().map(|(name, parts)| {
+            let all: Vec<&Tensor> = parts.iter().collect();
+            let several = || format!("output {name} has rows of several shapes: expected one shape for all batches");
+            let whole = concatenate(&all).ok_or_else(|| self.fault(task, variant, several()))?;
+            Ok((name, whole))
+        });
+        Ok(Answers { outputs: joined.collect::<Result<_, ProfileError>>()?, parents })
     }
 
     /// Adds to the distribution of rows per query.

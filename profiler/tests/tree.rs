@@ -47,6 +47,11 @@ impl Backend for Function {
             "none" => repeat(&|_| 0),
             "same" => vec![tensor("y", &n)],
             "odd" => vec![tensor("y", &n.iter().map(|x| x | 1).collect::<Vec<_>>())],
+            // As wide as the first query of the batch says.
+            "wide" => {
+                let width = if n.first() == Some(&0) { 1 } else { 2 };
+                vec![Tensor { shape: vec![n.len(), width], ..tensor("y", &n.repeat(width)) }]
+            }
             "short" => vec![tensor("y", &n[..n.len() - 1])],
             "astray" => vec![tensor("y", &n), tensor("parent", &vec![n.len() as i64; n.len()])],
             "fails" => return Err(BackendError::Run("out of paper".to_owned())),
@@ -59,7 +64,10 @@ fn load(file: &VariantFile) -> Result<Box<dyn Backend>, BackendError> {
     let name = file.file.file_name().and_then(|n| n.to_str()).expect("a name").to_owned();
     let outputs: &[&str] =
         if ["digits", "two", "none", "astray"].contains(&name.as_str()) { &["y", "parent"] } else { &["y"] };
-    let signature = Signature { inputs: vec![spec("x")], outputs: outputs.iter().map(|n| spec(n)).collect() };
+    let mut signature = Signature { inputs: vec![spec("x")], outputs: outputs.iter().map(|n| spec(n)).collect() };
+    if name == "wide" {
+        signature.outputs[0].shape = vec![-1, -1];
+    }
     Ok(Box::new(Function { name, signature }))
 }
 
@@ -158,7 +166,12 @@ fn rows_keep_their_example_through_fan_outs() {
 #[test]
 fn variants_that_break_the_convention_are_named() {
     let set = Set::new(LABELS);
-    let cases: [(&[&str], &[&str], &str); 5] = [
+    let cases: [(&[&str], &[&str], &str); 6] = [
+        (
+            &["a two", "b two", "c wide"],
+            &["a b", "b c"],
+            "variant wide of task c: output y has rows of several shapes: expected one shape for all batches",
+        ),
         (&["a short"], &[], "variant short of task a: output y has 3 rows where 4 are"),
         (&["a astray", "b same"], &["a b"], "variant astray of task a: output parent is 4 in a batch of 4"),
         (&["a none", "b same"], &["a b"], "no query of the validation set reaches task b"),

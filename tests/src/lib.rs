@@ -16,6 +16,7 @@ pub mod machines;
 pub mod onnx;
 pub mod process;
 pub mod prometheus;
+pub mod rag;
 pub mod ray;
 pub mod relay;
 pub mod slurm;

@@ -1,6 +1,6 @@
 //! How are processes of a test started, told and ended, and what do they use?
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 /// Sends a signal to a process.
@@ -12,8 +12,7 @@ pub fn tell(process: u32, signal: &str) {
     assert!(told.success(), "process {process} cannot be told {signal}");
 }
 
-/// Starts a program with its output in `NAME.log` of a folder. An agent may run stages in Python, by that of the tests'
-/// clients.
+/// Starts a program with its output in `NAME.log` of a folder.
 ///
 /// # Panics
 /// If it cannot be started.
@@ -21,10 +20,14 @@ pub fn started(command: &mut Command, folder: &Path, name: &str) -> Child {
     let log = folder.join(format!("{name}.log"));
     let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log file");
     let out = log.try_clone().expect("a second handle");
-    // A test that has such a stage asks `apportion-needs` whether it is there.
-    let clients = crate::machine::root().join(".cache/venv");
-    command.env("APPORTION_PYTHON", clients.join("bin/python"));
     command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().unwrap_or_else(|e| panic!("{name}: {e}"))
+}
+
+/// The Python of the tests' clients, by which agents run stages. A test that has a stage asks `apportion-needs` whether it
+/// is there.
+#[must_use]
+pub fn stage_python() -> PathBuf {
+    crate::machine::root().join(".cache/venv/bin/python")
 }
 
 /// Ends a process without warning.

@@ -117,9 +117,16 @@ async fn register(terminal: &Terminal, digest: &str) {
     assert_eq!(terminal.done(&["profile", "apply", "one", "-f", "one.csv"]).await.err, "created: profile one\n");
     assert_eq!(terminal.done(&["profile", "apply", "one", "-f", "one.csv"]).await.err, "unchanged: profile one\n");
     pipeline["slo_ms"] = json!(1_500.0);
+    pipeline["replan"] = json!({"scaling": {"planner": "greedy"}});
     terminal.write("one.json", &pipeline.to_string());
     assert_eq!(terminal.done(&apply).await.err, "changed: pipeline one\n");
-    assert_eq!(terminal.json(&["pipeline", "get", "one"]).await["slo_ms"], json!(1_500.0));
+    let read = terminal.json(&["pipeline", "get", "one"]).await;
+    assert_eq!(read["slo_ms"], json!(1_500.0));
+    assert_eq!(read["replan"]["scaling"], json!({"planner": "greedy", "lambda": 0.1}));
+    terminal.write("wrong.json", &pipeline.to_string().replace("greedy", "best"));
+    let wrong = terminal.run(&["pipeline", "apply", "-f", "wrong.json"]).await;
+    assert!(wrong.code != 0 && wrong.err.contains("/replan/scaling/planner"), "{}", wrong.err);
+    assert!(wrong.err.contains("\"milp\", \"greedy\""), "{}", wrong.err);
     let refused = terminal.run(&["pipeline", "apply", "two", "-f", "one.json"]).await;
     assert_eq!((refused.code, refused.err.as_str()), (2, "one.json: /name: one: expected two, as on the command line\n"));
     let yaml = terminal.done(&["pipeline", "get", "one", "-o", "yaml"]).await.out;

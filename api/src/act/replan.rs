@@ -8,7 +8,9 @@ use crate::app::{App, now};
 use crate::decide::correction::Measurements;
 use crate::decide::placement::Device;
 use crate::decide::projects::DeviceCounts;
-use crate::decide::replacement::{CandidatePlan, Costs, ReplacementDecision, at_demand, choose, describe_plan, replay_qps};
+use crate::decide::replacement::{
+    CandidatePlan, Costs, JudgedSides, ReplacementDecision, at_demand, choose, describe_plan, replay_qps,
+};
 use crate::decide::replan::{LOWER_MAX, NoPlan, OnBetterPlan, ReplanInput, TRACE_S, describe_lowered, lower_demand};
 use crate::decide::shares::devices_of;
 use crate::decide::zone_promise::{RAISES_MAX, ZonePromise};
@@ -50,8 +52,10 @@ pub(super) struct Replacement {
     pub(super) part: PipelinePlan,
     /// Why it replaces the one in force.
     pub(super) reason: String,
-    demand_qps: f64,
-    costs: Option<Costs>,
+    /// The demand that it is made for.
+    pub(super) demand_qps: f64,
+    /// The costs, if they decided.
+    pub(super) costs: Option<Costs>,
 }
 
 /// What a round decides for one pipeline.
@@ -204,13 +208,12 @@ pub async fn live_hardware(
     Ok(counts.into_iter().map(spec).collect())
 }
 
-/// Plans one pipeline on its devices. A demand that they cannot serve is lowered.
-pub(super) async fn plan_pipeline(
+/// The problem of a pipeline at its demand on these devices, with its corrected profile.
+pub(super) fn problem_of(
     wish: &ReplanInput,
     hardware: Vec<HardwareSpec>,
-    current: Option<&PipelinePlan>,
     round: &ReplanRound,
-) -> Result<Verdict, RoundError> {
+) -> Result<Value, RoundError> {
     if hardware.is_empty() {
         return Err(RoundError::NoDevice);
     }
@@ -219,6 +222,17 @@ pub(super) async fn plan_pipeline(
     let notes = round.measured.fill(&mut spec);
     let mut document = documents::problem_document(wish.objective(), hardware, vec![spec])?;
     documents::add_notes(&mut document, notes);
+    Ok(document)
+}
+
+/// Plans one pipeline anew on its devices. A demand that they cannot serve is lowered.
+pub(super) async fn plan_anew(
+    wish: &ReplanInput,
+    hardware: Vec<HardwareSpec>,
+    current: Option<&PipelinePlan>,
+    round: &ReplanRound,
+) -> Result<Verdict, RoundError> {
+    let mut document = problem_of(wish, hardware, round)?;
     let (mut lowered, mut raises) = (String::new(), 0);
     let promise = ZonePromise::new(wish.spec.survive.unwrap_or(0), &round.devices);
     for _ in 0..LOWER_MAX + RAISES_MAX {
@@ -265,16 +279,26 @@ async fn compare(
     current: &PipelinePlan,
     candidate: CandidatePlan<'_>,
 ) -> Result<ReplacementDecision, SolveError> {
-    let qps = replay_qps(wish, problem, current);
-    let at = problem.changed(|draft| draft.pipelines[0] = draft.pipelines[0].with_demand(qps));
-    let at = at.expect("a problem with a lower demand");
-    let (in_force, new) = (at_demand(current, &at), at_demand(candidate.plan, &at));
-    let judged = jobs::judge_sides(at, in_force, new, vec![documents::steady(qps, TRACE_S)]).await?;
+    let judged = judge(wish, problem, current, candidate.plan).await?;
     Ok(choose(wish, problem, current, &judged, candidate))
 }
 
+/// Judges the plan in force and a new one on fresh samples of the demand at which the plan in force must hold to stay.
+pub(super) async fn judge(
+    wish: &ReplanInput,
+    problem: &Problem,
+    current: &PipelinePlan,
+    new: &PipelinePlan,
+) -> Result<JudgedSides, SolveError> {
+    let qps = replay_qps(wish, problem, current);
+    let at = problem.changed(|draft| draft.pipelines[0] = draft.pipelines[0].with_demand(qps));
+    let at = at.expect("a problem with a lower demand");
+    let (in_force, new) = (at_demand(current, &at), at_demand(new, &at));
+    jobs::judge_sides(at, in_force, new, vec![documents::steady(qps, TRACE_S)]).await
+}
+
 /// The options of a round's plan of a pipeline.
-fn options(wish: &ReplanInput) -> PlanOptions {
+pub(super) fn options(wish: &ReplanInput) -> PlanOptions {
     let ReplanSpec { ladder, ladder_headroom, .. } = wish.settings();
     // where requests miss, stewards need more replicas at every load
     let ladder_headroom = match ladder.filter(|_| wish.ladder_factor > 1.0) {
@@ -300,7 +324,7 @@ async fn solve(problem: &Problem, options: PlanOptions, round: &ReplanRound) -> 
 }
 
 /// The row of a plan that a round has made.
-fn plan_row(problem: Value, options: &PlanOptions, document: Value) -> PlanRow {
+pub(super) fn plan_row(problem: Value, options: &PlanOptions, document: Value) -> PlanRow {
     let at = now();
     PlanRow {
         id: Uuid::now_v7(),

@@ -6,9 +6,10 @@
 use super::apply::{ApplyError, DuplicatePipelines, MissingDevices, PlanPart, Proposal, SpecSource, apply_to, fence};
 use super::division::DivisionInput;
 use super::lease::Chain;
+use super::pipeline_plan::plan_pipeline;
 use super::replan::{
     HeldInput, InForce, Replacement, ReplanRound, Verdict, free_hardware, holds_in_force, part_held, parts_in_force,
-    plan_pipeline, staying_parts, store_decision,
+    staying_parts, store_decision,
 };
 use super::round_plans::plan_by_levels;
 use super::teams::load_teams;

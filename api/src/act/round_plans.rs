@@ -4,7 +4,8 @@
 //! plan counted. Then a pipeline takes them from pipelines of lower levels, which have not been planned yet.
 
 use super::division::{DivisionInput, PipelineShare, divide_devices};
-use super::replan::{ReplanRound, Verdict, plan_pipeline, share_of};
+use super::pipeline_plan::plan_pipeline;
+use super::replan::{ReplanRound, Verdict, share_of};
 use crate::decide::projects::DeviceCounts;
 use apportion_domain::SLACK;
 

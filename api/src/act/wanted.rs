@@ -5,9 +5,10 @@
 
 use super::apply::{ApplyError, fence};
 use super::division::{DivisionInput, divide_devices};
+use super::pipeline_plan::plan_pipeline;
 use super::replan::{
-    InForce, ReplanRound, RoundError, Verdict, free_hardware, holds_in_force, part_held, parts_in_force, plan_pipeline,
-    share_of, staying_parts,
+    InForce, ReplanRound, RoundError, Verdict, free_hardware, holds_in_force, part_held, parts_in_force, share_of,
+    staying_parts,
 };
 use super::teams::load_teams;
 use crate::app::{App, now};

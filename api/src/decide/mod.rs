@@ -39,6 +39,7 @@ pub mod projects;
 pub mod replacement;
 pub mod replan;
 pub mod report_delay;
+pub mod rescaling;
 pub mod retention;
 pub mod schedule;
 pub mod seconds;

@@ -57,11 +57,11 @@ pub struct ReplacementDecision {
 }
 
 impl ReplacementDecision {
-    fn keep(why: impl Into<String>) -> Self {
+    pub(super) fn keep(why: impl Into<String>) -> Self {
         Self { keep: true, why: why.into(), costs: None }
     }
 
-    fn replace(why: impl Into<String>) -> Self {
+    pub(super) fn replace(why: impl Into<String>) -> Self {
         Self { keep: false, why: why.into(), costs: None }
     }
 }
@@ -142,19 +142,10 @@ struct ChoiceByEstimate<'a> {
 impl ChoiceByEstimate<'_> {
     fn choose(&self, candidate: CandidatePlan<'_>) -> ReplacementDecision {
         let &Self { wish, problem, current, judged } = self;
+        if let Some(choice) = choose_where_it_fails(problem, judged) {
+            return choice;
+        }
         let asked = problem.pipelines[0].percentile / 100.0;
-        if let Some(finding) = judged.findings.first() {
-            return ReplacementDecision::replace(format!("the plan in force does not fit any more: {finding}"));
-        }
-        if judged.in_force < asked {
-            let JudgedSides { in_force, new, samples, .. } = judged;
-            let attains =
-                format!("on {samples} fresh samples the plan in force attains {in_force:.4} and the new one {new:.4}");
-            return match new <= in_force {
-                true => ReplacementDecision::keep(format!("{attains}, and none does better")),
-                false => ReplacementDecision::replace(attains),
-            };
-        }
         let new = candidate.plan;
         let beyond = || choose_beyond_ladder(problem, current, new, keep_qps(wish, problem));
         match problem.objective.mode {
@@ -172,6 +163,22 @@ impl ChoiceByEstimate<'_> {
             Mode::HardwareThenAccuracy | Mode::MaxAccuracy => choose_by_closeness(wish, problem, current, new),
         }
     }
+}
+
+/// The choice where the plan in force does not hold; `None` where it holds.
+pub(super) fn choose_where_it_fails(problem: &Problem, judged: &JudgedSides) -> Option<ReplacementDecision> {
+    if let Some(finding) = judged.findings.first() {
+        return Some(ReplacementDecision::replace(format!("the plan in force does not fit any more: {finding}")));
+    }
+    let JudgedSides { in_force, new, samples, .. } = judged;
+    if *in_force >= problem.pipelines[0].percentile / 100.0 {
+        return None;
+    }
+    let attains = format!("on {samples} fresh samples the plan in force attains {in_force:.4} and the new one {new:.4}");
+    Some(match new <= in_force {
+        true => ReplacementDecision::keep(format!("{attains}, and none does better")),
+        false => ReplacementDecision::replace(attains),
+    })
 }
 
 /// The plan in force as a plan for the problem's demand. Cost and utilisation are cleared: they belong to its own demand.

@@ -2,7 +2,7 @@
 
 use super::budget::{MissedRequests, PipelineBudget, promise_of};
 use super::demand::Demand;
-use apportion_domain::{Constraint, Problem, Shortfall};
+use apportion_domain::{Constraint, Mode, Problem, Shortfall};
 use apportion_planning::change::Loads;
 use apportion_wire::{ObjectiveSpec, PipelineSpec, ReplanMode, ReplanSpec};
 use std::time::{Duration, Instant};
@@ -85,10 +85,12 @@ impl ReplanInput {
         self.spec.replan.clone().unwrap_or_default()
     }
 
-    /// The objective of its plans.
+    /// The objective of its plans. Scaling actions have the least cost.
     #[must_use]
     pub fn objective(&self) -> ObjectiveSpec {
-        self.settings().objective.unwrap_or_default()
+        let ReplanSpec { objective, scaling, .. } = self.settings();
+        let least_cost = || ObjectiveSpec { mode: Mode::MinCost.name().to_owned(), ..ObjectiveSpec::default() };
+        objective.unwrap_or_else(|| scaling.map_or_else(ObjectiveSpec::default, |_| least_cost()))
     }
 }
 
@@ -195,6 +197,9 @@ impl WatchedPipeline {
             if settings.mode == ReplanMode::Apply.name() { OnBetterPlan::Apply } else { OnBetterPlan::Advise };
         let may_improve = cause == ReplanCause::Change || is_old;
         let loads = self.demand.loads();
+        let peak_qps = loads.peak_qps(stabilisation_s(&spec)) * settings.headroom * ladder_factor;
+        // the planned rate stays that of the demand: what is kept for a while is no change of the load
+        let demand_qps = if settings.scaling.is_some() { demand_qps.max(peak_qps) } else { demand_qps };
         ReplanInput { spec, demand_qps, keep_qps, loads, on_better_plan, may_improve, missed, ladder_factor }
     }
 }
@@ -208,6 +213,13 @@ pub enum ReplanCause {
     Misses,
     /// The period is over.
     Period,
+}
+
+/// The stabilisation window of scaling actions, in seconds: replicas go after a lower load for the load latency of the
+/// slowest variant (INFaaS section 4.2.2, T_v), and no earlier than a plan in force is improved.
+fn stabilisation_s(spec: &PipelineSpec) -> f64 {
+    let loads_ms = spec.tasks.iter().flat_map(|task| &task.variants).filter_map(|variant| variant.load_ms);
+    loads_ms.fold(0.0, f64::max).max(IMPROVE_AFTER.as_secs_f64() * 1_000.0) / 1_000.0
 }
 
 /// The factor on the demand at which a plan must hold to stay.
@@ -230,6 +242,15 @@ pub(crate) fn period(settings: &ReplanSpec) -> Duration {
 #[error("no plan exists: {0}")]
 pub struct NoPlan(pub String);
 
+impl NoPlan {
+    /// The shortfalls in words.
+    #[must_use]
+    pub fn of(shortfalls: &[Shortfall]) -> Self {
+        let all: Vec<_> = shortfalls.iter().map(|s| format!("{} at {}", s.constraint, s.place)).collect();
+        Self(all.join(", "))
+    }
+}
+
 /// A lower demand after the devices could not serve `demand_qps`: the highest that they can serve, if the shortfalls name
 /// it.
 ///
@@ -237,8 +258,7 @@ pub struct NoPlan(pub String);
 /// If a lower demand does not help.
 pub fn lower_demand(demand_qps: f64, shortfalls: &[Shortfall]) -> Result<f64, NoPlan> {
     if !shortfalls.iter().any(|s| s.constraint == Constraint::Capacity) {
-        let all: Vec<_> = shortfalls.iter().map(|s| format!("{} at {}", s.constraint, s.place)).collect();
-        return Err(NoPlan(all.join(", ")));
+        return Err(NoPlan::of(shortfalls));
     }
     let relaxed = shortfalls.iter().filter_map(|s| s.relax.as_ref());
     let highest = relaxed.filter(|r| r.pointer.ends_with("/demand_qps")).map(|r| r.to * 0.999).next();
@@ -256,6 +276,7 @@ pub fn describe_lowered(problem: &Problem, asked_qps: f64) -> String {
 mod tests {
     use super::*;
     use apportion_serving::scaling::error_budget::OutcomeCount;
+    use apportion_wire::ScalingReplanSpec;
 
     #[test]
     fn a_pipeline_is_due_again_after_its_period() {
@@ -307,6 +328,38 @@ mod tests {
         assert!((raised.demand_qps - calm.demand_qps * raised.ladder_factor).abs() < 1e-9, "{raised:?}");
         watched.budget_for(Some(95.0));
         assert!(watched.budget.as_ref().is_some_and(|b| b.missed().is_none()), "another promise, another budget");
+    }
+
+    #[test]
+    fn scaling_actions_keep_the_demand_of_a_load_that_fell() {
+        let begin = Instant::now();
+        let spec = |load_ms: f64| {
+            let variant = apportion_wire::VariantSpec { name: "v".into(), load_ms: Some(load_ms), ..Default::default() };
+            let task = apportion_wire::TaskSpec { name: "t".into(), variants: vec![variant], ..Default::default() };
+            PipelineSpec { name: "p".into(), tasks: vec![task], ..Default::default() }
+        };
+        let scaling = ReplanSpec { scaling: Some(ScalingReplanSpec::default()), ..ReplanSpec::default() };
+        let demand_after = |seconds: u32, load_ms: f64, settings: &ReplanSpec| {
+            let mut watched = WatchedPipeline::default();
+            for _ in 0..60 {
+                watched.observe(begin, 100, settings);
+            }
+            watched.begin_round(begin, spec(load_ms), settings, ReplanCause::Change);
+            for _ in 0..seconds {
+                watched.observe(begin, 10, settings);
+            }
+            let wish = watched.begin_round(begin, spec(load_ms), settings, ReplanCause::Change);
+            assert!(wish.keep_qps < 0.5 * 120.0, "{wish:?}");
+            let is_change = watched.observe(begin, 10, settings);
+            assert!(!is_change, "what is kept is no change of the load");
+            wish.demand_qps
+        };
+        assert!(demand_after(20, 50.0, &ReplanSpec::default()) < 20.0);
+        assert!(demand_after(10, 50.0, &scaling) > 100.0, "the window has periods of ten seconds");
+        assert!(demand_after(20, 50.0, &scaling) < 20.0);
+        assert!(demand_after(20, 40_000.0, &scaling) > 100.0, "the variant loads for 40 s");
+        let wish = ReplanInput::for_seen_demand(PipelineSpec { replan: Some(scaling), ..spec(1.0) }, 1.0);
+        assert_eq!(wish.objective().mode, "min_cost");
     }
 
     #[test]

@@ -216,15 +216,24 @@ pub async fn solve(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
 /// # Errors
 /// As [`solve`].
 pub(super) async fn solve_in_place(request: SolveRequest, place: impl Send + 'static) -> Result<SolvedPlan, SolveError> {
-    let mut cancel = CancelOnDrop(Some(request.cancel.clone()));
-    let solved = run_in_thread("the planner", move || {
+    let cancel = request.cancel.clone();
+    let work = move || {
         let solved = plan_and_check(request);
         drop(place);
         solved
-    });
-    let solved = solved.await;
+    };
+    run_planner(cancel, work).await
+}
+
+/// Runs a planner in a thread of its own. If the future is dropped, `cancel` is set.
+pub(super) async fn run_planner<T: Send + 'static>(
+    cancel: Arc<AtomicBool>,
+    work: impl FnOnce() -> Result<T, SolveError> + Send + 'static,
+) -> Result<T, SolveError> {
+    let mut cancel = CancelOnDrop(Some(cancel));
+    let done = run_in_thread("the planner", work).await;
     cancel.0 = None;
-    solved?
+    done?
 }
 
 /// Stops a search when it is dropped.
@@ -265,9 +274,21 @@ fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
     };
     let (outcome, report) = plan(&request.problem, &options);
     let outcome = outcome.map(|plan| with_headroom(plan, request.options.ladder_headroom.unwrap_or(1.0)));
+    check_outcome(&request.problem, outcome, &report)
+}
+
+/// Checks the plan of an outcome with the checker, and writes its file.
+///
+/// # Errors
+/// If the plan breaks a rule.
+pub(super) fn check_outcome(
+    problem: &Problem,
+    outcome: PlanOutcome,
+    report: &PlanningReport,
+) -> Result<SolvedPlan, SolveError> {
     let attainment = report.estimate.as_ref().map(|e| e.attainment);
-    let document = document(&request.problem, &outcome, &report);
-    let findings = outcome.plan().map(|plan| apportion_checker::check(&request.problem, plan)).unwrap_or_default();
+    let document = document(problem, &outcome, report);
+    let findings = outcome.plan().map(|plan| apportion_checker::check(problem, plan)).unwrap_or_default();
     match findings.first() {
         Some(finding) => Err(SolveError::BrokenPlan(sentence(finding))),
         None => Ok(SolvedPlan { outcome, attainment, document }),

@@ -290,6 +290,17 @@ async fn transforms_are_checked_and_reach_the_agents() {
     let (status, refusal) = s.put("/v1/pipelines/digits", &unread).await;
     let pointer = json!("/tasks/1/after/0/decode_text/alphabet_file");
     assert_eq!((status, &refusal["errors"][0]["pointer"]), (422, &pointer), "{refusal:#}");
+    // In slots neither transforms nor Python can run: the agents would refuse the plan.
+    let mut in_slots = glued.clone();
+    for task in 0..2 {
+        in_slots["tasks"][task]["kind"] = json!("continuous");
+    }
+    let (status, refusal) = s.put("/v1/pipelines/digits", &in_slots).await;
+    let mut pointers: Vec<&str> =
+        refusal["errors"].as_array().expect("errors").iter().filter_map(|error| error["pointer"].as_str()).collect();
+    pointers.sort_unstable();
+    let expected = ["/edges/0/transform", "/tasks/0/outputs/1/name", "/tasks/1/variants/0/runtime"];
+    assert_eq!((status, pointers.as_slice()), (422, expected.as_slice()), "{refusal:#}");
     assert_eq!(s.put("/v1/pipelines/digits", &glued).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
 

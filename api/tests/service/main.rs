@@ -26,6 +26,7 @@ mod plans;
 mod profile_jobs;
 mod projects;
 mod replan;
+mod rescaling;
 mod retention;
 mod schedules;
 mod spans;

@@ -29,9 +29,12 @@ mod record;
 pub mod result_csv;
 pub mod result_file;
 pub mod row_measurement;
+mod scaling_check;
 pub mod scaling_plan;
+pub mod scaling_replan;
 pub mod scaling_spec;
 pub mod simulation_file;
+mod slot_check;
 pub mod spec;
 pub mod states;
 pub mod trace_csv;
@@ -66,13 +69,14 @@ pub use result_file::{
 };
 pub use row_measurement::{GroupProfileFile, RowMeasurement};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
+pub use scaling_replan::ScalingReplanSpec;
 pub use simulation_file::{SimulatedPipelineFile, SimulationFile};
 pub use spec::{
     HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ProfileRowSpec, ReplanSpec, TaskSpec, TensorSpec, VariantSpec,
 };
 pub use states::{
     AgentState, AnalysisKind, AnalysisState, DecisionKind, FiringState, PlanState, ProfileJobState, ReplanMode,
-    ReplicaState, Scope, TraceKind, UnknownState,
+    ReplicaState, ScalingPlanner, Scope, TraceKind, UnknownState,
 };
 pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use transform_spec::TransformSpec;

@@ -7,6 +7,8 @@ use crate::demand_source::check_sources;
 use crate::on_demand::check_on_demand;
 use crate::record::{FileKind, record};
 use crate::row_measurement::RowMeasurement;
+use crate::scaling_check::check_scaling;
+use crate::slot_check::check_slots;
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
 use crate::workload_check::check_workloads;
@@ -184,8 +186,10 @@ impl PipelineSpec {
     /// Every refused value with its pointer; the pipeline is the root.
     pub fn check_graph(&self) -> Result<(), Invalids> {
         let mut problems = self.replan.as_ref().map_or_else(Vec::new, check_replan);
+        problems.extend(self.replan.iter().flat_map(|replan| check_scaling(replan, self.survive)));
         problems.extend(check_workloads(self));
         problems.extend(self.glue_problems());
+        problems.extend(check_slots(self));
         let hardware = self.hardware_named();
         let mut stand_in = self.clone();
         for variant in stand_in.tasks.iter_mut().flat_map(|t| &mut t.variants) {

@@ -5,6 +5,7 @@ use crate::demand_source::{DemandSourceSpec, DeploymentSourceSpec};
 use crate::on_demand::OnDemandSpec;
 use crate::record::{FileKind, record};
 use crate::row_measurement::RowMeasurement;
+use crate::scaling_replan::ScalingReplanSpec;
 use crate::states::ReplanMode;
 use crate::transform_spec::TransformSpec;
 use crate::validation::ValidationSpec;
@@ -398,6 +399,9 @@ record! {
         /// Requests that say their needs may have variants loaded that no plan has; with the modes `apply` and `advisory`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub on_demand: Option<OnDemandSpec> => optional.or_null(),
+        /// Rounds plan by scaling actions from the replicas that run, for least cost, instead of anew.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub scaling: Option<ScalingReplanSpec> => optional.or_null(),
     }
 }
 
@@ -419,6 +423,7 @@ impl Default for ReplanSpec {
             deployed: None,
             kubernetes: None,
             on_demand: None,
+            scaling: None,
         }
     }
 }

@@ -208,6 +208,16 @@ states! {
 }
 
 states! {
+    /// How the scaling actions of a replanned pipeline are found.
+    ScalingPlanner, "planner of scaling actions", {
+        /// By the integer programme of INFaaS section 4.2.1.
+        Milp = "milp",
+        /// By the heuristic of INFaaS section 4.2.2.
+        Greedy = "greedy",
+    }
+}
+
+states! {
     /// The state of a replica, as its agent reports it.
     ReplicaState, "state of a replica", {
         /// The agent reports no state.
@@ -289,7 +299,7 @@ mod tests {
             )*};
         }
         check!(FiringState, PlanState, AnalysisKind, AnalysisState, AgentState, DecisionKind, ReplanMode, ReplicaState);
-        check!(TraceKind, Scope);
+        check!(TraceKind, Scope, ScalingPlanner);
     }
 
     #[test]

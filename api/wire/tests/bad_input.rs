@@ -274,3 +274,35 @@ fn a_registered_pipeline_is_checked_without_its_measurements() {
         assert!(found.starts_with(&format!("f.yaml: {expected}")), "found {found}\nnot {expected}");
     }
 }
+
+#[test]
+fn settings_that_contradict_scaling_actions_are_refused() {
+    let good = "name: p\nslo_ms: 100\ntasks:\n  - {name: a, variants: [{name: v, model: a.onnx}]}\n";
+    let least_cost = format!("{good}replan: {{mode: apply, objective: {{mode: min_cost}}, scaling: {{lambda: 0}}}}\n");
+    let read = read_pipeline_spec("f.yaml", &least_cost).expect("valid settings");
+    let scaling = read.replan.and_then(|replan| replan.scaling).expect("scaling settings");
+    assert_eq!((scaling.planner.as_str(), scaling.lambda), ("milp", 0.0));
+    let cases = [
+        (
+            format!("{good}replan: {{scaling: {{planner: best}}}}\n"),
+            "/replan/scaling/planner: \"best\": expected one of \"milp\", \"greedy\"",
+        ),
+        (
+            format!("{good}replan: {{scaling: {{lambda: -1}}}}\n"),
+            "/replan/scaling/lambda: -1: expected a number from 0 to 1000",
+        ),
+        (
+            format!("{good}replan: {{ladder: 2, scaling: {{}}}}\n"),
+            "/replan/ladder: 2: expected no such member beside `scaling`",
+        ),
+        (
+            format!("{good}replan: {{objective: {{mode: max_accuracy}}, scaling: {{}}}}\n"),
+            "/replan/objective/mode: \"max_accuracy\": expected \"min_cost\" beside `scaling`",
+        ),
+        (format!("{good}survive: 1\nreplan: {{scaling: {{}}}}\n"), "/survive: 1: expected 0 beside `replan/scaling`"),
+    ];
+    for (text, expected) in cases {
+        let found = read_pipeline_spec("f.yaml", &text).expect_err(expected).to_string();
+        assert!(found.starts_with(&format!("f.yaml: {expected}")), "found {found}\nnot {expected}");
+    }
+}

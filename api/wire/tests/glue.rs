@@ -137,3 +137,68 @@ fn the_whole_chain_is_checked_against_the_variants() {
     let plain = SIGNS.replace("before:", "min_replicas: 1\n    x:");
     assert!(read_pipeline_spec("p.yaml", &plain).is_err(), "keys of tasks are checked");
 }
+
+const RAG: &str = "
+name: rag
+slo_ms: 1500
+tasks:
+  - name: encode
+    inputs: [{name: question, datatype: UINT8, shape: [-1, 4]}]
+    before: [{normalise: {of: question, scale: 0.5}}]
+    variants: [{name: e, model: e.onnx}]
+  - name: generate
+    kind: continuous
+    outputs: [{name: answer, datatype: FP32, shape: [-1, 1]}]
+    variants: [{name: small, model: small.onnx}]
+  - name: speak
+    variants: [{name: s, python: s.py}]
+edges:
+  - {from: encode, to: generate}
+  - {from: generate, to: speak}
+";
+
+#[test]
+fn a_continuous_task_takes_nothing_that_needs_whole_batches() {
+    read_pipeline_spec("p.yaml", RAG).unwrap_or_else(|e| panic!("the batch tasks beside it may: {e}"));
+    let scale = "[{normalise: {of: x, scale: 2}}]";
+    let cases = [
+        (
+            "kind: continuous",
+            format!("kind: continuous\n    after: {scale}"),
+            "/tasks/1/after: a list of 1 at the continuous task \"generate\": expected none",
+        ),
+        (
+            "kind: continuous",
+            format!("kind: continuous\n    inputs: [{{name: x, datatype: FP32, shape: [-1, 1]}}]\n    before: {scale}"),
+            "/tasks/1/before: a list of 1 at the continuous task \"generate\": expected none",
+        ),
+        (
+            "{from: generate, to: speak}",
+            format!("{{from: generate, to: speak, map: {{x: x}}, transform: {scale}}}"),
+            "/edges/1/transform: a list of 1 at the continuous task \"generate\": expected none",
+        ),
+        (
+            "model: small.onnx",
+            "python: small.py".to_owned(),
+            "/tasks/1/variants/0/python: \"small.py\" of the continuous task \"generate\": expected an ONNX file with state",
+        ),
+        (
+            "model: small.onnx",
+            "runtime: python".to_owned(),
+            "/tasks/1/variants/0/runtime: \"python\" of the continuous task \"generate\": expected an ONNX file with state",
+        ),
+        (
+            "name: answer",
+            "name: parent".to_owned(),
+            "/tasks/1/outputs/0/name: \"parent\" of the continuous task \"generate\": expected another name",
+        ),
+    ];
+    for (from, to, said) in &cases {
+        assert!(RAG.contains(from), "{from}");
+        let error = read_pipeline_spec("p.yaml", &RAG.replace(from, to)).expect_err(said).to_string();
+        assert!(error.contains(said) && error.contains("p.yaml"), "{error} should say {said}");
+    }
+    // In batches all of that may be.
+    let batches = RAG.replace("kind: continuous", "kind: batch").replace("model: small.onnx", "python: small.py");
+    read_pipeline_spec("p.yaml", &batches).unwrap_or_else(|e| panic!("{e}"));
+}

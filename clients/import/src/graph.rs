@@ -50,6 +50,14 @@ pub enum Dimension {
     Any,
 }
 
+impl Dimension {
+    /// Its size, if that is always the same.
+    #[must_use]
+    pub const fn fixed(&self) -> Option<i64> {
+        if let Self::Fixed(size) = self { Some(*size) } else { None }
+    }
+}
+
 impl fmt::Display for Dimension {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

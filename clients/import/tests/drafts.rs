@@ -23,6 +23,7 @@ fn number(tag: u8, value: u8) -> Vec<u8> {
 
 const FP32: u8 = 1;
 const INT64: u8 = 7;
+const BOOL: u8 = 9;
 const BF16: u8 = 16;
 
 /// A tensor: sizes are numbers below 128, names, or empty for any size.
@@ -125,6 +126,91 @@ fn a_state_is_told_from_a_fixed_batch() {
     let moved = told(&draft(&[file("m.onnx", &model(&inputs, &[tensor("y", FP32, &["batch"])]))]));
     assert_eq!(moved.len(), 1, "{moved:?}");
     assert!(moved[0].contains("its rows are on axis 1") && moved[0].contains("Transpose"), "{moved:?}");
+}
+
+/// The inputs and outputs of a decoder that agents can run.
+fn decoder() -> (Vec<Vec<u8>>, Vec<Vec<u8>>) {
+    let cache = ["batch", "4", "8"];
+    let inputs = vec![tensor("length", FP32, &["batch", "1"]), tensor("past.cache", FP32, &cache)];
+    let answer = tensor("answer", FP32, &["batch", "1"]);
+    (inputs, vec![answer, tensor("present.cache", FP32, &cache), tensor("done", BOOL, &["batch", "1"])])
+}
+
+#[test]
+fn a_decoder_with_named_state_is_a_continuous_task() {
+    let encoder = model(&[tensor("question", FP32, &["n", "4"])], &[tensor("length", FP32, &["n", "1"])]);
+    let (inputs, outputs) = decoder();
+    let made = draft(&[file("encode.onnx", &encoder), file("generate.onnx", &model(&inputs, &outputs))]);
+    assert_eq!(told(&made), [""; 0]);
+    let spec = read_pipeline_spec("p.yaml", &made.yaml).expect("a pipeline");
+    assert_eq!(spec.tasks.iter().map(|t| t.kind.as_deref()).collect::<Vec<_>>(), [None, Some("continuous")]);
+    let map: Vec<(&str, &str)> = spec.edges[0].map.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
+    assert_eq!(map, [("length", "length")], "state comes from no other task");
+    assert!(made.yaml.contains("# in: length FP32 [batch, 1]\n"), "{}", made.yaml);
+    assert!(made.yaml.contains("# out: answer FP32 [batch, 1]\n"), "{}", made.yaml);
+}
+
+/// What is changed in a decoder: its inputs and outputs.
+type DecoderChange = fn(&mut Vec<Vec<u8>>, &mut Vec<Vec<u8>>);
+
+#[test]
+fn state_of_another_form_is_named_with_its_cure() {
+    let cases: [(DecoderChange, &str, &str); 8] = [
+        (|_, o| drop(o.remove(1)), "no output present.cache is this state after the step", "Add the output present.cache"),
+        (
+            |_, o| o[1] = tensor("present.cache", FP32, &["batch", "5", "8"]),
+            "the state after the step is present.cache FP32 [batch, 5, 8]",
+            "Give present.cache the datatype and shape of the input",
+        ),
+        (
+            |i, o| {
+                (i[1], o[1]) = (tensor("past.cache", FP32, &["2", "batch"]), tensor("present.cache", FP32, &["2", "batch"]))
+            },
+            "input past.cache FP32 [2, batch]: its first axis is always 2",
+            "Put the batch first, with any size, by a Transpose",
+        ),
+        (
+            |i, o| {
+                (i[1], o[1]) = (tensor("past.cache", FP32, &["batch", "t"]), tensor("present.cache", FP32, &["batch", "t"]))
+            },
+            "its axis 1 may have any size",
+            "give the state room for the longest answer",
+        ),
+        (
+            |_, o| o.push(tensor("present.more", FP32, &["batch", "1"])),
+            "output present.more FP32 [batch, 1]: no input past.more takes this state to the next step",
+            "Add the input past.more",
+        ),
+        (|_, o| drop(o.remove(2)), "no output says when a query has ended", "Add an output `done`: BOOL [batch]"),
+        (
+            |_, o| o[2] = tensor("done", INT64, &["batch", "1"]),
+            "output done INT64 [batch, 1]: it does not say for each row",
+            "Add an output `done`: BOOL [batch]",
+        ),
+        (|i, _| drop(i.remove(0)), "a query brings nothing: all inputs are state", "Give it an input beyond the state"),
+    ];
+    for (change, found, cure) in cases {
+        let (mut inputs, mut outputs) = decoder();
+        change(&mut inputs, &mut outputs);
+        let said = told(&draft(&[file("generate.onnx", &model(&inputs, &outputs))]));
+        assert_eq!(said.len(), 1, "{said:?}");
+        let is_told =
+            said[0].starts_with("will not work: generate.onnx") && said[0].contains(found) && said[0].contains(cure);
+        assert!(is_told, "{said:?} should say {found:?} and {cure:?}");
+    }
+}
+
+#[test]
+fn the_cure_of_other_names_is_a_continuous_task() {
+    let inputs = [tensor("token", INT64, &["n", "1"]), tensor("past_key_values.0.key", FP32, &["n", "4"])];
+    let outputs = [tensor("logits", FP32, &["n", "9"]), tensor("present.0.key", FP32, &["n", "4"])];
+    let said = told(&draft(&[file("llm.onnx", &model(&inputs, &outputs))]));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(
+        said[0].contains("rename the two to past.0.key and present.0.key, put the rows on their first axis"),
+        "{said:?}"
+    );
+    assert!(said[0].contains("then the task is continuous"), "{said:?}");
 }
 
 #[test]

@@ -29,6 +29,14 @@ pub struct QueryHandle {
     pub kind: u64,
 }
 
+impl QueryHandle {
+    /// Equals each query of this request.
+    #[must_use]
+    pub const fn of_request(origin: u64, request: u64) -> Self {
+        Self { key: 0, origin, request, level: 0, kind: 0 }
+    }
+}
+
 impl PartialEq for QueryHandle {
     fn eq(&self, other: &Self) -> bool {
         (self.origin, self.request) == (other.origin, other.request)

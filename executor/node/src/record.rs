@@ -1,8 +1,9 @@
 //! How are a node's events and actions written down, so that a fresh node can replay them?
 //!
-//! A record is a sequence of frames. The first frame holds the arguments of [`Node::new`]. Each event is a frame with its
-//! time. Each call of [`Node::flush`] is a frame with a digest (SHA-256) of the actions. Each frame has its length in
-//! front: four bytes, little-endian. This module writes and reads frames; the agent's loop keeps the file.
+//! A record is a sequence of frames. The first frame holds the layout of the frames and the arguments of [`Node::new`].
+//! Each event is a frame with its time. Each call of [`Node::flush`] is a frame with a digest (SHA-256) of the actions.
+//! Each frame has its length in front: four bytes, little-endian. This module writes and reads frames; the agent's loop
+//! keeps the file.
 
 use crate::chooser::RequestNeeds;
 use crate::frames::Pieces;
@@ -21,6 +22,9 @@ use std::time::Duration;
 
 /// Between the names of variants; no name that a request gives has it.
 const VARIANTS_SEPARATOR: &str = ",";
+/// The layout of all frames, as the first one says it. It gets another number when any frame or digest changes, so that a
+/// record of another layout is refused and never misread.
+const LAYOUT: &[u8; 8] = b"apprec02";
 const BEGIN: u8 = 0;
 const EVENT: u8 = 1;
 const TARGET: u8 = 2;
@@ -29,6 +33,9 @@ const ACTIONS: u8 = 3;
 /// Why a record cannot be replayed. Frames are counted from 1.
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
+    /// The record has another layout.
+    #[error("frame {0} of the record does not begin with `apprec02`: replay it with the release that wrote it")]
+    Layout(usize),
     /// A frame is malformed.
     #[error("frame {0} of the record is malformed")]
     Frame(usize, #[source] FrameError),
@@ -45,6 +52,7 @@ pub enum ReplayError {
 pub fn begin_frame(agent: u64, first_request: u64) -> Pieces {
     let mut out = MessageWriter::default();
     out.open.put_u8(BEGIN);
+    out.open.put_slice(LAYOUT);
     out.open.put_u64(agent);
     out.open.put_u64(first_request);
     finished(out)
@@ -134,6 +142,10 @@ fn put_event(out: &mut MessageWriter, event: &NodeEvent) -> bool {
         NodeEvent::Wake => out.open.put_u8(9),
         NodeEvent::Announce => out.open.put_u8(10),
         NodeEvent::Leave => out.open.put_u8(11),
+        NodeEvent::ClientGone(caller) => {
+            out.open.put_u8(12);
+            out.open.put_u64(*caller);
+        }
     }
     true
 }
@@ -156,6 +168,11 @@ fn put_replica_event(out: &mut MessageWriter, event: &ReplicaEvent) {
             out.open.put_u64(u64::from(*server));
             out.open.put_u64(took.as_nanos() as u64);
             put_text(out, &fault.why);
+        }
+        ReplicaEvent::Left { server, took } => {
+            out.open.put_u8(5);
+            out.open.put_u64(u64::from(*server));
+            out.open.put_u64(took.as_nanos() as u64);
         }
     }
 }
@@ -185,6 +202,7 @@ fn read_event(from: &mut Bytes) -> Result<NodeEvent, FrameError> {
         9 => NodeEvent::Wake,
         10 => NodeEvent::Announce,
         11 => NodeEvent::Leave,
+        12 => NodeEvent::ClientGone(u64(from)?),
         _ => return Err(FrameError::Field("event")),
     })
 }
@@ -197,9 +215,12 @@ fn read_replica_event(from: &mut Bytes) -> Result<ReplicaEvent, FrameError> {
     Ok(match u8(from)? {
         0 => ReplicaEvent::Ready,
         1 => ReplicaEvent::Failed(text(from)?),
-        kind @ 2..=4 => {
+        kind @ 2..=5 => {
             let server = u32::try_from(u64(from)?).map_err(|_| FrameError::Field("server"))?;
             let took = Duration::from_nanos(u64(from)?);
+            if kind == 5 {
+                return Ok(ReplicaEvent::Left { server, took });
+            }
             let fault = |why| BatchFault { why, is_of_batch: kind == 3 };
             let result = if kind == 2 { Ok(tensors(from)?) } else { Err(fault(text(from)?)) };
             ReplicaEvent::BatchEnded { server, result, took }
@@ -239,14 +260,12 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
                 out.open.put_u64(slot_p99.map_or(u64::MAX, |p99| p99.as_nanos() as u64));
                 put_tensors(&mut out, inputs);
             }
+            Action::LeaveSlot { replica, server } => put_numbers(&mut out, 12, &[*replica, u64::from(*server)]),
             Action::Prefetch(files) => {
                 out.open.put_u8(4);
                 files.iter().for_each(|file| put_text(&mut out, file));
             }
-            Action::Unload(replica) => {
-                out.open.put_u8(5);
-                out.open.put_u64(*replica);
-            }
+            Action::Unload(replica) => put_numbers(&mut out, 5, &[*replica]),
             Action::Renumber(pairs) => {
                 out.open.put_u8(8);
                 pairs.iter().flat_map(|pair| [pair.from, pair.to]).for_each(|id| out.open.put_u64(id));
@@ -275,6 +294,12 @@ fn digest_of_actions(actions: &[Action]) -> [u8; 32] {
     digest(out)
 }
 
+/// An action of this kind that is numbers alone.
+fn put_numbers(out: &mut MessageWriter, kind: u8, numbers: &[u64]) {
+    out.open.put_u8(kind);
+    numbers.iter().for_each(|number| out.open.put_u64(*number));
+}
+
 fn put_answer(out: &mut MessageWriter, answer: &RequestAnswer) {
     match answer {
         RequestAnswer::Done { pieces, late, latency_ns, dropped, chosen } => {
@@ -298,6 +323,7 @@ fn put_answer(out: &mut MessageWriter, answer: &RequestAnswer) {
         }
         RequestAnswer::TimedOut => out.open.put_u8(2),
         RequestAnswer::GivenUp => out.open.put_u8(3),
+        RequestAnswer::ClientGone => out.open.put_u8(4),
     }
 }
 
@@ -316,7 +342,7 @@ pub struct ReplayedRecord {
 /// record that ends within a frame is replayed up to that frame.
 ///
 /// # Errors
-/// [`ReplayError`] at the first frame that is malformed or has other actions.
+/// [`ReplayError`] at the first frame that is malformed, has another layout, or has other actions.
 pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
     let mut node = Node::new(0, 0);
     let (mut replayed, mut at) = (ReplayedRecord::default(), 0);
@@ -326,7 +352,13 @@ pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
         let length = record.get_u32_le() as usize;
         let frame = &mut take(&mut record, length).map_err(malformed)?;
         match u8(frame).map_err(malformed)? {
-            BEGIN => node = Node::new(u64(frame).map_err(malformed)?, u64(frame).map_err(malformed)?),
+            BEGIN => {
+                if !frame.starts_with(LAYOUT) {
+                    return Err(ReplayError::Layout(at));
+                }
+                frame.advance(LAYOUT.len());
+                node = Node::new(u64(frame).map_err(malformed)?, u64(frame).map_err(malformed)?);
+            }
             TARGET => {
                 let now_ns = u64(frame).map_err(malformed)?;
                 let target = v1::Target::decode(std::mem::take(frame));
@@ -352,4 +384,49 @@ pub fn replay(mut record: Bytes) -> Result<ReplayedRecord, ReplayError> {
         }
     }
     Ok(replayed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tensor::{Datatype, Tensor};
+
+    /// A record of these frames.
+    fn record_of(frames: impl IntoIterator<Item = Vec<u8>>) -> Bytes {
+        let framed = |frame: Vec<u8>| [(frame.len() as u32).to_le_bytes().to_vec(), frame].concat();
+        frames.into_iter().flat_map(framed).collect::<Vec<u8>>().into()
+    }
+
+    fn joined(frame: Pieces) -> Vec<u8> {
+        frame.iter().flat_map(|piece| piece.to_vec()).collect()
+    }
+
+    #[test]
+    fn a_record_of_another_layout_is_refused() {
+        let begun = record_of([joined(begin_frame(1, 7))]);
+        assert_eq!(replay(begun).expect("of this layout"), ReplayedRecord::default());
+        // The first layout: no mark, and ends of batches without their server.
+        let former = [&[BEGIN][..], &1_u64.to_be_bytes(), &7_u64.to_be_bytes()].concat();
+        let ended =
+            [&[EVENT][..], &5_u64.to_be_bytes(), &[7], &1_u64.to_be_bytes(), &[2], &1_000_u64.to_be_bytes()].concat();
+        let refused = replay(record_of([former, ended])).expect_err("another layout");
+        assert!(matches!(refused, ReplayError::Layout(1)), "{refused}");
+    }
+
+    #[test]
+    fn events_are_read_as_they_were_written() {
+        let output = Tensor { name: "y".into(), datatype: Datatype::Uint8, shape: vec![2], data: vec![1, 2].into() };
+        let took = Duration::from_millis(3);
+        let faults = [BatchFault::of_batch("a row"), BatchFault { why: "all".into(), is_of_batch: false }];
+        let ends = faults.into_iter().map(Err).chain([Ok(vec![output])]);
+        let ends = ends.map(|result| ReplicaEvent::BatchEnded { server: 4, result, took });
+        let others = [ReplicaEvent::Ready, ReplicaEvent::Failed("no file".into()), ReplicaEvent::Left { server: 2, took }];
+        let of_replica = ends.chain(others).map(|event| NodeEvent::Replica { replica: 9, event });
+        for event in of_replica.chain([NodeEvent::ClientGone(9), NodeEvent::Leave]) {
+            let mut frame = Bytes::from(joined(event_frame(5, &event).expect("no target")));
+            assert_eq!((u8(&mut frame).expect("a tag"), u64(&mut frame).expect("a time")), (EVENT, 5));
+            let read = read_event(&mut frame).expect("what was written");
+            assert_eq!(format!("{read:?}"), format!("{event:?}"));
+        }
+    }
 }

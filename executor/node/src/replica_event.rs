@@ -19,6 +19,13 @@ pub enum ReplicaEvent {
         /// The time that it took.
         took: Duration,
     },
+    /// The query of a slot has left before its end, as it was asked to.
+    Left {
+        /// The slot.
+        server: u32,
+        /// How long the query was in it.
+        took: Duration,
+    },
 }
 
 /// Why a batch has no outputs.

@@ -31,6 +31,8 @@ pub const LIST_MAX: usize = 16_384;
 pub const BIN_QUERIES_MAX: u64 = 1_000_000;
 /// Most queries of one group or station between two reports.
 pub const QUERIES_MAX: u64 = 1 << 32;
+/// Longest wait of a query at one station that is believed, in nanoseconds: a day.
+pub const STATION_WAIT_NS_MAX: u64 = 86_400_000_000_000;
 /// Marks the numbers of extra replicas, which the control plane never gives.
 pub const EXTRA_BIT: u64 = 1 << 62;
 
@@ -240,6 +242,10 @@ pub fn why_impossible(told: &v1::Measured) -> Option<&'static str> {
     let of_made = told.made.iter().flat_map(|m| std::iter::once(&m.queries).chain(&m.children));
     let of_stations = told.stations.iter().flat_map(|s| [&s.arrived, &s.entered]);
     let waits = told.stations.iter().map(|s| s.waits_ns.len()).max().unwrap_or(0);
+    let is_endless = |s: &v1::StationMeasured| {
+        let mut waits_ns = s.waits_ns.iter().chain([&s.queueing_max_ns, &s.wait_max_ns]);
+        waits_ns.any(|ns| *ns > STATION_WAIT_NS_MAX) || s.queueing_ns > s.entered.saturating_mul(STATION_WAIT_NS_MAX)
+    };
     if told.offered.iter().any(|bin| u64::from(bin.count) > BIN_QUERIES_MAX) {
         Some("more queries in a hundredth of a second than any agent takes")
     } else if of_made.chain(of_stations).any(is_many) {
@@ -247,6 +253,8 @@ pub fn why_impossible(told: &v1::Measured) -> Option<&'static str> {
     } else if [told.offered.len(), told.made.len(), told.stations.len()].iter().any(|n| *n > LIST_MAX) || waits > WAITS_MAX
     {
         Some("more parts than any agent reports")
+    } else if told.stations.iter().any(is_endless) {
+        Some("a query that has waited for more than a day")
     } else {
         None
     }
@@ -429,6 +437,12 @@ mod tests {
         assert!(why_impossible(&offered(1_000)).is_none() && why_impossible(&offered(u32::MAX)).is_some());
         let made = v1::MadeCount { group: 1, queries: 1, children: vec![u64::MAX] };
         assert!(why_impossible(&v1::Measured { made: vec![made], ..Default::default() }).is_some());
+        let waited = |queueing_ns, wait_max_ns| {
+            let station = v1::StationMeasured { entered: 2, queueing_ns, wait_max_ns, ..Default::default() };
+            why_impossible(&v1::Measured { stations: vec![station], ..Default::default() })
+        };
+        assert_eq!(waited(2 * STATION_WAIT_NS_MAX, STATION_WAIT_NS_MAX), None);
+        assert!(waited(2 * STATION_WAIT_NS_MAX + 1, 0).is_some() && waited(0, STATION_WAIT_NS_MAX + 1).is_some());
     }
 
     #[test]

@@ -16,6 +16,7 @@ use apportion_protocol::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -62,6 +63,25 @@ pub struct ClientRequest {
     pub terms: RequestTerms,
     /// Where the one answer goes.
     pub reply: oneshot::Sender<RequestAnswer>,
+    /// Whether its client still waits for it.
+    pub presence: ClientPresence,
+}
+
+/// Whether a client still waits for the answer of its request. The gateway says when it has gone.
+#[derive(Clone, Debug, Default)]
+pub struct ClientPresence(Arc<AtomicBool>);
+
+impl ClientPresence {
+    /// The client has gone.
+    pub fn end(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the client has gone.
+    #[must_use]
+    pub fn has_ended(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
 }
 
 /// The state of the node, as the gateway sees it.

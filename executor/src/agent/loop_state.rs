@@ -1,5 +1,6 @@
 //! Which state does the agent's loop keep?
 
+use super::callers::Callers;
 use super::handle::{AgentHandle, AgentOptions, NodeView};
 use super::load_times::LoadTimes;
 use super::measurer::Measurer;
@@ -11,12 +12,11 @@ use crate::wake_lock::WakeLock;
 use apportion_node::greeting::ReceivedKeys;
 use apportion_node::node::Node;
 use apportion_node::node::counts::{Batches, ChoiceCounts, Labels, ReportCounts};
-use apportion_node::node::request::RequestAnswer;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::watch;
 
 /// The loop: the node, and all that carries out its actions.
 pub(super) struct Loop {
@@ -27,8 +27,7 @@ pub(super) struct Loop {
     pub(super) alarm: Option<Alarm>,
     pub(super) recorder: Option<Recorder>,
     /// Clients that wait for an answer, by the numbers that the node knows.
-    pub(super) callers: HashMap<u64, oneshot::Sender<RequestAnswer>>,
-    pub(super) last_caller: u64,
+    pub(super) callers: Callers,
     pub(super) slots: HashMap<u64, Slot>,
     /// Replicas by the numbers of their loadings, which their threads know them by: a target may number replicas anew.
     pub(super) loadings: HashMap<u64, u64>,

@@ -1,5 +1,6 @@
 //! How does a live agent drive its [`Node`]: which events does it feed, and how are the actions carried out?
 
+mod callers;
 mod handle;
 mod load_times;
 mod loop_state;
@@ -7,7 +8,7 @@ mod measurer;
 mod reports;
 mod slots;
 
-pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientRequest, FetchedFile, NodeView};
+pub use handle::{AgentCommand, AgentHandle, AgentOptions, ClientPresence, ClientRequest, FetchedFile, NodeView};
 
 use crate::alarm::Alarm;
 use crate::backend::BackendKind;
@@ -15,16 +16,16 @@ use crate::devices::Devices;
 use crate::peers::{LinkKeys, LinkProtection, PeerLinks, SendError};
 use crate::record::Recorder;
 use crate::refused::ReachedLimit;
-use crate::slot::{BatchRun, GivenBatch, SlotTimes};
+use crate::slot::{GivenBatch, SlotTimes};
 use crate::wake_lock::{KERNEL_FILE, WakeLock};
 use apportion_domain::Fence;
 use apportion_node::greeting::{LinkKeyring, ReceivedKeys, without_link_keys};
 use apportion_node::layout::{Layout, LayoutError, lay_out};
 use apportion_node::node::counts::ReportCounts;
 use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
-use apportion_node::replica_event::ReplicaEvent;
 use apportion_node::wire::{CreditReturn, DispatchedQuery, Message, PartEnd};
 use apportion_protocol::v1;
+use callers::Callers;
 use load_times::LoadTimes;
 use loop_state::Loop;
 use measurer::Measurer;
@@ -86,8 +87,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
     let mut this = Loop {
         alarm,
         recorder,
-        callers: HashMap::new(),
-        last_caller: 0,
+        callers: Callers::default(),
         node: Node::new(agent, first_request),
         wake_lock: if options.may_sleep { WakeLock::never() } else { WakeLock::with_file(KERNEL_FILE.as_ref()) },
         measurer,
@@ -164,6 +164,7 @@ impl Loop {
                 }
                 _ = tick.tick() => {
                     self.handle.status.tick();
+                    self.note_gone_clients();
                     self.feed(NodeEvent::Tick);
                     if announced.elapsed() >= ANNOUNCE {
                         announced = Instant::now();
@@ -192,10 +193,18 @@ impl Loop {
         }
     }
 
-    fn take_request(&mut self, ClientRequest { pipeline, inputs, terms, reply }: ClientRequest) {
-        self.last_caller += 1;
-        self.callers.insert(self.last_caller, reply);
-        self.feed(NodeEvent::Arrive { pipeline, inputs, terms, caller: self.last_caller });
+    fn take_request(&mut self, request: ClientRequest) {
+        let ClientRequest { pipeline, inputs, terms, reply, presence } = request;
+        let caller = self.callers.add(reply, presence);
+        self.feed(NodeEvent::Arrive { pipeline, inputs, terms, caller });
+    }
+
+    /// Tells the node of the clients that have gone since the last tick. It answers their requests, so it hears of each
+    /// once.
+    fn note_gone_clients(&mut self) {
+        for caller in self.callers.gone() {
+            self.feed(NodeEvent::ClientGone(caller));
+        }
     }
 
     /// Wakes the stations that are due, and has itself woken for the next.
@@ -366,8 +375,7 @@ impl Loop {
         if has_others && is_member && keyring.is_empty() {
             tracing::warn!("the target has no keys for connections to other agents: run a service of the same release");
         }
-        self.handle.link_keys.protect(LinkProtection::from(target.links()));
-        self.handle.link_keys.set(keyring);
+        self.handle.link_keys.follow_target(LinkProtection::from(target.links()), keyring);
     }
 
     /// Carries out what the node asks for; what follows from quick batches too, as far as [`ROUNDS_MAX`] allows.
@@ -387,34 +395,19 @@ impl Loop {
                 Action::Send { agent, message } => self.send(agent, message),
                 Action::Load { replica, digest } => self.fetch(replica, digest),
                 Action::Run { replica, server, inputs, expected, slot_p99 } => {
-                    let is_held = self.options.pace || self.options.loader.kind() == BackendKind::Emulated;
-                    // Nobody reads the profile's time of a query whose slot is not held for it.
-                    let expected = match slot_p99.filter(|_| is_held) {
-                        Some(p99) => self.slot_times.draw(expected, p99),
-                        None => expected,
-                    };
-                    let hold = if is_held { expected.mul_f64(self.options.slowness) } else { Duration::ZERO };
-                    let batch = GivenBatch { server, inputs, expected, hold };
-                    let ran = self.slots.get_mut(&replica).and_then(|slot| slot.run(batch));
-                    let happened = match ran {
-                        Some(BatchRun::Later) => continue,
-                        Some(BatchRun::Now(happened)) => happened,
-                        None => ReplicaEvent::Failed("its thread is gone".into()),
-                    };
+                    let batch = GivenBatch { server, inputs, expected, hold: Duration::ZERO };
+                    let Some(happened) = self.start_batch(replica, batch, slot_p99) else { continue };
                     let now = self.now_ns();
                     self.wake_lock.count_event();
                     self.handle_event(now, NodeEvent::Replica { replica, event: happened });
                     is_more = true;
                 }
+                Action::LeaveSlot { replica, server } => self.leave_slot(replica, server),
                 Action::Prefetch(digests) => self.prefetch(digests),
                 Action::Unload(replica) => self.unload(replica),
                 Action::Renumber(pairs) => self.renumber(&pairs),
                 Action::Acknowledge => acknowledge = true,
-                Action::Answer { caller, answer } => {
-                    if let Some(reply) = self.callers.remove(&caller) {
-                        let _client_gone = reply.send(answer);
-                    }
-                }
+                Action::Answer { caller, answer } => self.callers.answer(caller, answer),
                 // Without a stream nobody hears of it; requests that still wait say it again.
                 Action::Want(want) => drop(self.handle.wants.send(want)),
                 Action::CountRefused(RefusedMessage::Steering) => ReachedLimit::PeerSteering.count(),

@@ -7,12 +7,12 @@ use super::measurer::DeviceOccupancy;
 use crate::backend::{BackendKind, ReplicaVariant};
 use crate::files::FileError;
 use crate::parts::part;
-use crate::slot::Slot;
+use crate::slot::{BatchRun, GivenBatch, Slot};
 use apportion_node::node::{NodeEvent, RenumberedReplica};
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_protocol::v1;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 /// Why a replica has no slot.
 #[derive(Debug, thiserror::Error)]
@@ -86,6 +86,35 @@ impl Loop {
                 let event = ReplicaEvent::Failed(error.to_string());
                 self.feed(NodeEvent::Replica { replica: loading, event });
             }
+        }
+    }
+
+    /// Gives a batch to the thread of its replica. Returns what has happened by now: the batch has ended here, or the
+    /// thread is gone. `slot_p99` is that of [`Action::Run`](apportion_node::node::Action::Run).
+    pub(super) fn start_batch(
+        &mut self,
+        replica: u64,
+        mut batch: GivenBatch,
+        slot_p99: Option<Duration>,
+    ) -> Option<ReplicaEvent> {
+        if self.options.pace || self.options.loader.kind() == BackendKind::Emulated {
+            // Where a slot is not held, nobody reads the profile's time of its query.
+            if let Some(p99) = slot_p99 {
+                batch.expected = self.slot_times.draw(batch.expected, p99);
+            }
+            batch.hold = batch.expected.mul_f64(self.options.slowness);
+        }
+        match self.slots.get_mut(&replica).and_then(|slot| slot.run(batch)) {
+            Some(BatchRun::Later) => None,
+            Some(BatchRun::Now(happened)) => Some(happened),
+            None => Some(ReplicaEvent::Failed("its thread is gone".into())),
+        }
+    }
+
+    /// Has the query of a slot leave. Without its thread the replica has failed, and its queries with it.
+    pub(super) fn leave_slot(&mut self, replica: u64, server: u32) {
+        if let Some(slot) = self.slots.get(&replica) {
+            slot.leave(server);
         }
     }
 

@@ -1,8 +1,24 @@
 //! Do the inputs and outputs of a batch fit its variant? Every backend makes the same check.
 
-use super::error::{BatchError, TensorMismatch};
-use apportion_node::tensor::{Tensor, TensorSignature, holds};
+use super::error::{BatchError, SignatureError, TensorMismatch};
+use apportion_node::frames::MESSAGE_BYTES_MAX;
+use apportion_node::tensor::{Tensor, TensorSignature, elements, holds};
 use std::collections::BTreeSet;
+
+/// Whether a message can carry a row of each tensor; an open size counts as 1. A row of zeros then has its memory.
+///
+/// # Errors
+/// [`SignatureError::LargeRow`] with the first tensor whose row is too large.
+pub(super) fn check_rows<'s>(specs: impl IntoIterator<Item = &'s TensorSignature>) -> Result<(), SignatureError> {
+    let is_large = |spec: &&TensorSignature| {
+        let sizes: Vec<usize> = spec.shape.iter().map(|size| usize::try_from(*size).unwrap_or(1)).collect();
+        elements(&sizes, spec.datatype).is_none_or(|count| count * spec.datatype.size() > MESSAGE_BYTES_MAX)
+    };
+    match specs.into_iter().find(is_large) {
+        Some(spec) => Err(SignatureError::LargeRow { name: spec.name.clone(), shape: spec.shape.clone() }),
+        None => Ok(()),
+    }
+}
 
 /// Whether a batch fits: every input once, of its datatype and shape, with as many rows as the others.
 ///

@@ -146,6 +146,8 @@ fn output(spec: &TensorSignature, rows: usize) -> Tensor {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::backend::BackendLoader;
+    use crate::causes::describe;
     use apportion_node::layout::{LayoutFanout, LayoutGroup, LayoutPoint, LayoutTask};
     use apportion_node::tensor::Datatype;
 
@@ -231,6 +233,16 @@ mod tests {
         };
         near(made(false), [2.0, 1.0]);
         near(made(true), [0.5, 0.75]);
+    }
+
+    #[test]
+    fn a_row_that_no_message_carries_is_refused() {
+        for size in [i64::MAX, 1 << 40, 64 * 1024 * 1024 + 1] {
+            let mut wanted = wanted(&[(1, 0)]);
+            wanted.task.inputs[0].shape = vec![-1, size];
+            let refused = describe(&BackendLoader::Emulated.load(&wanted).err().expect("too large"));
+            assert!(refused.contains("x: a row of its shape"), "{refused}");
+        }
     }
 
     #[test]

@@ -4,6 +4,7 @@
 
 use crate::causes::describe;
 use crate::open_inference::error::WriteError;
+use apportion_node::frames::MESSAGE_BYTES_MAX;
 use apportion_node::tensor::DataError;
 
 /// How a tensor differs from its specification: the end of a sentence that begins with the tensor's name.
@@ -140,6 +141,14 @@ pub enum SignatureError {
     /// An output is no tensor of rows.
     #[error("output {0}")]
     Output(OutletError),
+    /// A row of an input or output is too large for a message.
+    #[error("{name}: a row of its shape {shape:?} has more than {MESSAGE_BYTES_MAX} bytes, which no message carries")]
+    LargeRow {
+        /// Name of the input or output.
+        name: String,
+        /// Its shape.
+        shape: Vec<i64>,
+    },
     /// It has no input, or no output.
     #[error("a variant has at least one input and one output")]
     Empty,

@@ -1,5 +1,6 @@
 //! How does an agent load its variants?
 
+use super::batch::check_rows;
 use super::interface::{Backend, BackendError, ReplicaVariant};
 use super::{
     EmulatedBackend, ExecutionSettings, GluedBackend, OnnxBackend, Provider, PythonBackend, PythonSettings, RemoteBackend,
@@ -98,9 +99,14 @@ impl BackendLoader {
     pub fn load(&self, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
         let is_stepped = wanted.task.is_continuous && self.kind() != BackendKind::Emulated;
         let loaded = if is_stepped {
-            refuse_whole_batches(wanted).and_then(|()| self.load_alone(wanted)).and_then(stepped)
+            refuse_whole_batches(wanted)
+                .and_then(|()| self.load_alone(wanted))
+                .and_then(refuse_large_rows)
+                .and_then(stepped)
         } else {
-            self.load_alone(wanted).and_then(|variant| self.with_transforms(variant, &wanted.task))
+            self.load_alone(wanted)
+                .and_then(refuse_large_rows)
+                .and_then(|variant| self.with_transforms(variant, &wanted.task))
         };
         let (variant, task) = (wanted.group.variant.clone(), wanted.task.name.clone());
         loaded.map_err(|source| BackendError::Variant { variant, task, source: Box::new(source) })
@@ -143,6 +149,15 @@ impl BackendLoader {
             detail: e.to_string(),
         };
         glued.map_err(refused).map(|b| Box::new(b) as _)
+    }
+}
+
+/// Refuses a variant whose tensors nobody can send, whatever its file, its process or its server says.
+fn refuse_large_rows(variant: Box<dyn Backend>) -> Result<Box<dyn Backend>, BackendError> {
+    let signature = variant.signature();
+    match check_rows(signature.inputs.iter().chain(&signature.outputs)) {
+        Ok(()) => Ok(variant),
+        Err(error) => Err(BackendError::Load { file: "its signature".to_owned(), detail: error.to_string() }),
     }
 }
 

@@ -3,7 +3,7 @@
 //! A session gets the provider that the user asked for, and the CPU's, which ONNX Runtime always adds. One batch is run
 //! to see which of the two the runtime really uses (see [`super::provider`]).
 
-use super::batch::check_inputs;
+use super::batch::{check_inputs, check_rows};
 use super::error::{OutletError, RuntimeProfileError, SignatureError};
 use super::provider::{ExecutionSettings, Placed, Provider};
 use super::{Backend, BackendError, Signature, values};
@@ -150,6 +150,7 @@ fn signature(session: &Session) -> Result<Signature, SignatureError> {
     if let Some(fixed) = signature.inputs.iter().find(|i| i.shape[0] != -1) {
         return Err(SignatureError::FixedRows { name: fixed.name.clone(), rows: fixed.shape[0] });
     }
+    check_rows(&signature.inputs)?;
     Ok(signature)
 }
 

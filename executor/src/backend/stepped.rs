@@ -143,7 +143,7 @@ impl SteppedBackend {
         for state in &self.states {
             let past = tensors.iter_mut().find(|tensor| tensor.name == state.past.name);
             if let (Some(past), Some(present)) = (past, named(&state.present)) {
-                *past = Tensor { name: state.past.name.clone(), ..present };
+                (past.shape, past.data) = (present.shape, present.data);
             }
         }
         Ok(SteppedQuery { slot, tensors, steps: steps + 1 })
@@ -171,6 +171,11 @@ fn states(inputs: &[TensorSignature], outputs: &[TensorSignature]) -> Result<Vec
     if states.is_empty() { Err(SteppingError::NoState) } else { Ok(states) }
 }
 
+/// The shapes of a query's tensors.
+fn shapes_of(query: &SteppedQuery) -> impl Iterator<Item = &[usize]> {
+    query.tensors.iter().map(|tensor| tensor.shape.as_slice())
+}
+
 impl Stepping for SteppedBackend {
     fn begin(&self, slot: u32, inputs: &[Tensor]) -> Result<SteppedQuery, BackendError> {
         check_inputs(&self.signature.inputs, inputs)?;
@@ -180,13 +185,15 @@ impl Stepping for SteppedBackend {
     }
 
     fn step(&mut self, running: &mut Vec<SteppedQuery>) -> Vec<EndedQuery> {
-        let mut alike: BTreeMap<Vec<Vec<usize>>, Vec<SteppedQuery>> = BTreeMap::new();
-        for query in running.drain(..) {
-            let shapes = query.tensors.iter().map(|tensor| tensor.shape.clone()).collect();
-            alike.entry(shapes).or_default().push(query);
-        }
         let mut ended = Vec::new();
-        alike.into_values().for_each(|queries| self.step_alike(queries, running, &mut ended));
+        let mut rest = std::mem::take(running);
+        rest.sort_by(|a, b| shapes_of(a).cmp(shapes_of(b)));
+        while let Some(first) = rest.first() {
+            let alike = rest.iter().take_while(|query| shapes_of(query).eq(shapes_of(first))).count();
+            let later = rest.split_off(alike);
+            self.step_alike(rest, running, &mut ended);
+            rest = later;
+        }
         ended
     }
 }

@@ -3,7 +3,7 @@
 //! They get their target before they start, so no control plane takes part.
 
 use super::{BenchError, BenchOptions};
-use crate::agent::{self, AgentHandle, AgentOptions, ClientRequest};
+use crate::agent::{self, AgentHandle, AgentOptions, ClientPresence, ClientRequest};
 use crate::backend::BackendLoader;
 use crate::certificates::LocalAuthority;
 use crate::files::{FileError, Files};
@@ -122,7 +122,8 @@ impl Pair {
     /// Puts a request to the first agent's loop; its answer comes here.
     pub(super) fn put(&self, pipeline: &str, inputs: Vec<Tensor>) -> Result<oneshot::Receiver<RequestAnswer>, BenchError> {
         let (reply, answer) = oneshot::channel();
-        let request = ClientRequest { pipeline: pipeline.into(), inputs, terms: RequestTerms::default(), reply };
+        let (terms, presence) = (RequestTerms::default(), ClientPresence::default());
+        let request = ClientRequest { pipeline: pipeline.into(), inputs, terms, reply, presence };
         let error =
             |e: mpsc::error::TrySendError<ClientRequest>| BenchError::Agents(format!("the loop takes no request: {e}"));
         self.handle.requests.try_send(request).map_err(error).map(|()| answer)

@@ -5,8 +5,8 @@ use super::certificate::GatewayTls;
 use super::connections::connections_max;
 use super::ledger::{Ledger, RequestEnding};
 use super::limits::GatewayLimits;
-use super::refusal::{self, GatewayRefusal, ServedRequest, served};
-use crate::agent::{AgentHandle, ClientRequest, NodeView};
+use super::refusal::{GatewayRefusal, RefusalCause, ServedRequest, served};
+use crate::agent::{AgentHandle, ClientPresence, ClientRequest, NodeView};
 use crate::shares::ClientShares;
 use crate::telemetry::{CallerContext, IngressSpan};
 use apportion_node::layout::LayoutPipeline;
@@ -92,6 +92,13 @@ impl Gateway {
         }
     }
 
+    /// Counts a request that has no answer. What names no pipeline of the target is counted under no name, whatever the
+    /// cause: clients must not make labels.
+    pub(super) fn count_refused(&self, pipeline: &str, cause: RefusalCause) {
+        let is_known = self.handle.view.borrow().layout.pipelines.contains_key(pipeline);
+        self.ledger.refused(if is_known { pipeline } else { "" }, cause);
+    }
+
     /// What a request's headers say of its trace; none if there are no traces here.
     pub(super) fn caller<'a>(&self, header: &'a dyn Fn(&str) -> Option<&'a str>) -> Option<CallerContext> {
         self.handle.tracer.as_ref().map(|tracer| tracer.caller(header))
@@ -175,16 +182,19 @@ impl Gateway {
     ) -> Result<ServedRequest, GatewayRefusal> {
         let timeout_ns = terms.timeout_ns;
         let (reply, answer) = oneshot::channel();
-        let request = ClientRequest { pipeline: pipeline.into(), inputs, terms, reply };
+        let presence = ClientPresence::default();
+        let request = ClientRequest { pipeline: pipeline.into(), inputs, terms, reply, presence: presence.clone() };
         if self.handle.requests.send(request).await.is_err() {
             return Err(GatewayRefusal::stopping());
         }
-        let waiting = Waiting { answer: Some(answer), held: Some(held) };
+        let mut waiting = Waiting { answer: Some(answer), held: Some(held), presence: Some(presence) };
         let answer = match timeout_ns {
             // The loop looks at its clock now and then only; the client is told at once.
-            Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), waiting).await,
-            None => Ok(waiting.await),
+            Some(ns) => tokio::time::timeout(Duration::from_nanos(ns), &mut waiting).await,
+            None => Ok((&mut waiting).await),
         };
+        // The node knows the timeout: it ends the request, and counts it as late.
+        waiting.presence = None;
         let late = || GatewayRefusal::late("its timeout has passed");
         let done = served(answer.map_err(|_| late())?.map_err(|_| GatewayRefusal::stopping())?)?;
         if timeout_ns.is_some_and(|ns| done.latency_ns > ns) { Err(late()) } else { Ok(done) }
@@ -210,11 +220,13 @@ pub(super) struct AdmittedRequest {
     pub(super) began: Instant,
 }
 
-/// The answer of a request that is under way, and its place at the gateway. The place is free when the node has answered,
-/// even if the client has gone before.
+/// The answer of a request that is under way, and its place at the gateway. If the client goes before, the node hears of
+/// it. The place is free when the node has answered even so.
 struct Waiting {
-    pub(super) answer: Option<oneshot::Receiver<RequestAnswer>>,
-    pub(super) held: Option<HeldPermits>,
+    answer: Option<oneshot::Receiver<RequestAnswer>>,
+    held: Option<HeldPermits>,
+    /// None: the client did not go, it has been answered.
+    presence: Option<ClientPresence>,
 }
 
 impl Future for Waiting {
@@ -230,6 +242,9 @@ impl Future for Waiting {
 
 impl Drop for Waiting {
     fn drop(&mut self) {
+        if let (Some(_), Some(presence)) = (&self.answer, &self.presence) {
+            presence.end();
+        }
         // Without a runtime the gateway is gone as well.
         if let (Some(answer), Ok(runtime)) = (self.answer.take(), tokio::runtime::Handle::try_current()) {
             let held = self.held.take();
@@ -249,7 +264,7 @@ pub fn find<'a>(view: &'a NodeView, name: &str) -> Result<&'a LayoutPipeline, Ga
     view.layout.pipelines.get(name).map(AsRef::as_ref).ok_or_else(|| {
         let names: Vec<&str> = view.layout.pipelines.keys().map(String::as_str).collect();
         let error = format!("there is no pipeline {name} here: expected one of [{}]", names.join(", "));
-        GatewayRefusal { cause: refusal::RefusalCause::Unknown, error, reason: None }
+        GatewayRefusal { cause: RefusalCause::Unknown, error, reason: None }
     })
 }
 
@@ -264,7 +279,6 @@ pub fn version(view: &NodeView) -> String {
 mod tests {
     use super::*;
     use crate::gateway::limits::REQUESTS_MAX;
-    use crate::gateway::refusal::RefusalCause;
     use tokio::sync::{mpsc, watch};
 
     fn gateway() -> (Gateway, mpsc::Receiver<ClientRequest>) {
@@ -311,6 +325,31 @@ mod tests {
         let mut next = Box::pin(gateway.infer("p", vec![], RequestTerms::default()));
         assert!(futures::poll!(&mut next).is_pending(), "its place is free");
         assert_eq!(gateway.ledger.entries()["p"].failed.count, 2);
+    }
+
+    #[tokio::test]
+    async fn strangers_share_one_entry_whatever_the_cause() {
+        let (gateway, _inbox) = gateway();
+        for (name, cause) in [("x", RefusalCause::Unknown), ("y", RefusalCause::TooLarge), ("z", RefusalCause::Slow)] {
+            gateway.count_refused(name, cause);
+        }
+        let entries = gateway.ledger.entries();
+        assert_eq!((entries.len(), entries[""].refused.len()), (1, 3));
+    }
+
+    #[tokio::test]
+    async fn only_a_client_that_goes_before_its_answer_has_gone() {
+        let (gateway, mut inbox) = gateway();
+        let timed = RequestTerms { timeout_ns: Some(1_000), ..RequestTerms::default() };
+        gateway.infer("p", vec![], timed).await.expect_err("late");
+        let presence = inbox.recv().await.expect("a request").presence;
+        assert!(!presence.has_ended(), "its timeout is the node's to count");
+        let mut cancelled = Box::pin(gateway.infer("p", vec![], RequestTerms::default()));
+        assert!(futures::poll!(&mut cancelled).is_pending());
+        let presence = inbox.recv().await.expect("a request").presence;
+        assert!(!presence.has_ended());
+        drop(cancelled);
+        assert!(presence.has_ended());
     }
 
     #[tokio::test]

@@ -206,7 +206,7 @@ async fn end(gateway: &Gateway, begun: Begun, method: &'static str) -> Result<Mo
         let error = answer.as_ref().err().filter(|refusal| refusal.cause.http() >= 500);
         span.end(attributes, error.map(GatewayRefusal::line));
     }
-    answer.inspect_err(|refusal| gateway.ledger.refused(&name, refusal.cause))
+    answer.inspect_err(|refusal| gateway.count_refused(&name, refusal.cause))
 }
 
 /// Answers the requests of a stream in their order; up to [`STREAM_REQUESTS_MAX`] of them run at once. A refused

@@ -283,7 +283,7 @@ async fn infer(gateway: web::Data<Gateway>, request: HttpRequest, mut payload: w
             response.body(body)
         }
         Err(refusal) => {
-            gateway.ledger.refused(named(&request), refusal.cause);
+            gateway.count_refused(named(&request), refusal.cause);
             unread::unread(refusal.respond(), payload.into_inner())
         }
     }

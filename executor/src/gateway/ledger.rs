@@ -83,10 +83,9 @@ impl Ledger {
         });
     }
 
-    /// A request has no answer. What names no pipeline of ours is counted under no name: clients must not make labels.
+    /// A request has no answer.
     pub fn refused(&self, pipeline: &str, cause: RefusalCause) {
-        let name = if cause == RefusalCause::Unknown { "" } else { pipeline };
-        self.change(name, |entry| *entry.refused.entry(cause).or_default() += 1);
+        self.change(pipeline, |entry| *entry.refused.entry(cause).or_default() += 1);
     }
 
     /// What became of the requests so far.
@@ -101,18 +100,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_are_counted_once_and_strangers_share_one_entry() {
+    fn requests_are_counted_once() {
         let ledger = Ledger::default();
         ledger.ended("p", RequestEnding::Served { rows: 3 }, Duration::from_millis(1));
         ledger.ended("p", RequestEnding::Served { rows: 2 }, Duration::from_secs(60));
         ledger.ended("p", RequestEnding::Failed, Duration::from_secs(1));
         ledger.refused("p", RefusalCause::Late);
-        ["x", "y"].iter().for_each(|name| ledger.refused(name, RefusalCause::Unknown));
         let entries = ledger.entries();
         let entry = &entries["p"];
         assert_eq!((entry.rows, entry.served.count, entry.failed), (5, 2, DurationSum { count: 1, ns: 1_000_000_000 }));
         assert_eq!((entry.durations[0], entry.durations[BUCKETS_S.len()]), (1, 1));
         assert_eq!(entry.refused, [(RefusalCause::Late, 1)].into());
-        assert_eq!((entries.len(), &entries[""].refused), (2, &[(RefusalCause::Unknown, 2)].into()));
+        assert_eq!(entries.len(), 1);
     }
 }

@@ -222,6 +222,7 @@ pub fn served(answer: RequestAnswer) -> Result<ServedRequest, GatewayRefusal> {
         RequestAnswer::Dropped(why) => GatewayRefusal::because(RefusalCause::Dropped, "the request was dropped", why),
         RequestAnswer::Failed(why) => GatewayRefusal::failed(why),
         RequestAnswer::TimedOut => GatewayRefusal::late("its timeout has passed"),
+        RequestAnswer::ClientGone => GatewayRefusal::failed("its client has gone"),
         RequestAnswer::GivenUp => {
             GatewayRefusal::because(RefusalCause::Late, "the request failed", "parts of it never came back")
         }

@@ -1,23 +1,9 @@
-//! How are rows of tensors joined and repeated?
+//! How are rows of tensors repeated?
 
-use apportion_node::tensor::Tensor;
-use bytes::BytesMut;
+use apportion_node::tensor::{Tensor, concatenate};
 
 /// Number of different batches at each size, so that the times do not depend on one input.
 const WINDOWS_MAX: usize = 16;
-
-/// The rows of all parts, one after the other. The parts have the same name, type and row shape; there is at least one.
-#[must_use]
-pub fn concat(parts: &[Tensor]) -> Tensor {
-    let mut data = BytesMut::with_capacity(parts.iter().map(|p| p.data.len()).sum());
-    for part in parts {
-        assert_eq!(part.shape[1..], parts[0].shape[1..], "rows of one shape");
-        data.extend_from_slice(&part.data);
-    }
-    let mut shape = parts[0].shape.clone();
-    shape[0] = parts.iter().map(Tensor::rows).sum();
-    Tensor { name: parts[0].name.clone(), datatype: parts[0].datatype, shape, data: data.freeze() }
-}
 
 /// `count` rows from row `start` on. After the last row, the first follows. The tensor has at least one row.
 #[must_use]
@@ -27,7 +13,8 @@ pub fn cycle(tensor: &Tensor, start: usize, count: usize) -> Tensor {
     if start + count <= rows {
         return tensor.slice(start, count);
     }
-    concat(&(0..count).map(|i| tensor.row((start + i) % rows)).collect::<Vec<_>>())
+    let all: Vec<Tensor> = (0..count).map(|i| tensor.row((start + i) % rows)).collect();
+    concatenate(&all.iter().collect::<Vec<_>>()).expect("rows of one tensor have one shape")
 }
 
 /// Batches of one size, spread over all the samples, so that a fan-out is seen with its usual content. The samples have at

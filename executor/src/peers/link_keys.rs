@@ -51,8 +51,10 @@ impl LinkKeys {
         Self(Arc::new(SharedLinkKeys { certificates, ..SharedLinkKeys::default() }))
     }
 
-    /// The keys of a new target, from the next greeting on. Connections that are up stay up.
-    pub fn set(&self, keyring: LinkKeyring) {
+    /// What a new target says of links: its keys, from the next greeting on, and their protection. Connections that are up
+    /// stay up if the protection stays; else links are dialled again. A first target changes nothing that was up.
+    pub fn follow_target(&self, protection: LinkProtection, keyring: LinkKeyring) {
+        self.protect(protection);
         *self.0.keyring.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(keyring);
     }
 
@@ -62,9 +64,7 @@ impl LinkKeys {
         self.0.keyring.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// The protection that a new target asks for. If it is another one, links are dialled again. Call it before
-    /// [`Self::set`]: a first target changes nothing that was up.
-    pub fn protect(&self, protection: LinkProtection) {
+    fn protect(&self, protection: LinkProtection) {
         let had_target = self.current().own() != 0;
         let is_new = *self.0.protection.borrow() != protection;
         if is_new {
@@ -118,23 +118,21 @@ mod tests {
     fn plain_links_are_accepted_for_a_while_after_a_switch() {
         let keys = LinkKeys::default();
         let now = Instant::now();
-        keys.protect(LinkProtection::Plain);
-        keys.set(keyring());
+        keys.follow_target(LinkProtection::Plain, keyring());
         assert!(keys.accepts_plain(now) && keys.protection() == LinkProtection::Plain);
-        keys.protect(LinkProtection::Tls);
+        keys.follow_target(LinkProtection::Tls, keyring());
         assert!(keys.accepts_plain(now) && !keys.accepts_plain(Instant::now() + SWITCH_MAX));
         // The same target comes again: the time does not begin again.
-        keys.protect(LinkProtection::Tls);
+        keys.follow_target(LinkProtection::Tls, keyring());
         assert!(!keys.accepts_plain(now + SWITCH_MAX + Duration::from_secs(1)));
-        keys.protect(LinkProtection::Plain);
+        keys.follow_target(LinkProtection::Plain, keyring());
         assert!(keys.accepts_plain(now + 2 * SWITCH_MAX));
     }
 
     #[test]
     fn a_first_target_with_tls_accepts_no_plain_link() {
         let keys = LinkKeys::default();
-        keys.protect(LinkProtection::Tls);
-        keys.set(keyring());
+        keys.follow_target(LinkProtection::Tls, keyring());
         assert!(!keys.accepts_plain(Instant::now()));
     }
 
@@ -142,7 +140,7 @@ mod tests {
     async fn another_protection_is_heard_of() {
         let keys = LinkKeys::default();
         let waiting = keys.protected_otherwise(LinkProtection::Plain);
-        keys.protect(LinkProtection::Tls);
+        keys.follow_target(LinkProtection::Tls, keyring());
         waiting.await;
         keys.protected_otherwise(LinkProtection::Plain).await;
     }

@@ -1,7 +1,7 @@
 //! What is a batch that a slot was given, and how does it run?
 
-use crate::backend::Backend;
-use crate::parts::contained;
+use crate::backend::{Backend, BackendError};
+use crate::parts::{CallPanic, contained};
 use apportion_node::replica_event::BatchFault;
 use apportion_node::tensor::Tensor;
 use std::sync::{Mutex, PoisonError};
@@ -40,13 +40,33 @@ impl SlotBatch {
     }
 }
 
+/// What the thread of a replica is told.
+pub(super) enum SlotOrder {
+    /// Run this batch.
+    Run(SlotBatch),
+    /// The query in this slot is to leave. It may have ended meanwhile.
+    Leave(u32),
+}
+
 /// The outputs of the variant for these inputs.
 pub(super) fn run_backend(backend: &Mutex<Box<dyn Backend>>, inputs: &[Tensor]) -> Result<Vec<Tensor>, BatchFault> {
     let mut backend = backend.lock().unwrap_or_else(PoisonError::into_inner);
-    match contained(|| backend.run(inputs)) {
-        Ok(result) => result.map_err(|e| BatchFault { why: e.to_string(), is_of_batch: e.is_of_batch() }),
-        Err(panic) => Err(BatchFault::of_batch(format!("the backend panicked: {panic}"))),
-    }
+    guarded(|| backend.run(inputs)).map_err(|error| fault_of(&error))
+}
+
+/// The result of a call of the backend. If it panics, the call has failed.
+pub(super) fn guarded<T>(call: impl FnOnce() -> Result<T, BackendError>) -> Result<T, BackendError> {
+    contained(call).unwrap_or_else(|panic| Err(panicked(&panic)))
+}
+
+/// A panic of the backend as its error.
+pub(super) fn panicked(panic: &CallPanic) -> BackendError {
+    BackendError::Run(format!("the backend panicked: {panic}"))
+}
+
+/// An error of the backend as the node hears of it.
+pub(super) fn fault_of(error: &BackendError) -> BatchFault {
+    BatchFault { why: error.to_string(), is_of_batch: error.is_of_batch() }
 }
 
 /// Waits until a moment. The system's sleep is late by about 60 us: that much of it is not slept.

@@ -20,7 +20,7 @@ use crate::parts::contained;
 use apportion_domain::VariantRuntime;
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_node::tensor::{Tensor, zero_row};
-use given::{SlotBatch, run_backend};
+use given::{SlotBatch, SlotOrder, guarded, run_backend};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
@@ -43,9 +43,9 @@ type Loaded = Arc<OnceLock<Mutex<Box<dyn Backend>>>>;
 
 /// A replica's thread and its variant. Dropping the slot unloads the variant after the current batch.
 pub struct Slot {
-    /// Dropped before `batches`, so that the thread unloads the variant: unloading a large one takes long.
+    /// Dropped before `orders`, so that the thread unloads the variant: unloading a large one takes long.
     loaded: Loaded,
-    batches: mpsc::Sender<SlotBatch>,
+    orders: mpsc::Sender<SlotOrder>,
     /// Batches in a row that were not as quick as their profile. At [`SLOW_RUNS_MAX`] no batch counts as quick.
     slow_runs: u32,
 }
@@ -61,7 +61,7 @@ impl Slot {
         loader: BackendLoader,
         report: impl Fn(ReplicaEvent) + Send + 'static,
     ) -> std::io::Result<Slot> {
-        let (batches, inbox) = mpsc::channel();
+        let (orders, inbox) = mpsc::channel();
         let loaded = Loaded::default();
         // The answer of another server or process is never quick, whatever the profile says.
         let is_elsewhere = loader.kind() == BackendKind::Remote || wanted.group.runtime == VariantRuntime::Python;
@@ -69,7 +69,7 @@ impl Slot {
         let slow_runs = if is_elsewhere || wanted.task.is_continuous { SLOW_RUNS_MAX } else { 0 };
         let of_thread = loaded.clone();
         std::thread::Builder::new().name(name).spawn(move || serve(&wanted, &loader, &of_thread, &inbox, &report))?;
-        Ok(Slot { loaded, batches, slow_runs })
+        Ok(Slot { loaded, orders, slow_runs })
     }
 
     /// Runs a batch. None if the thread is gone.
@@ -84,7 +84,14 @@ impl Slot {
             self.slow_runs = if was_slow { self.slow_runs + 1 } else { 0 };
             return Some(BatchRun::Now(happened));
         }
-        self.batches.send(batch).is_ok().then_some(BatchRun::Later)
+        self.orders.send(SlotOrder::Run(batch)).is_ok().then_some(BatchRun::Later)
+    }
+
+    /// Has the query of a slot of a continuous task leave between two steps. The thread reports exactly one end of it:
+    /// [`ReplicaEvent::Left`], or [`ReplicaEvent::BatchEnded`] if it had ended before.
+    pub fn leave(&self, server: u32) {
+        // Without the thread nothing runs.
+        let _gone = self.orders.send(SlotOrder::Leave(server));
     }
 }
 
@@ -92,7 +99,7 @@ fn serve(
     wanted: &ReplicaVariant,
     loader: &BackendLoader,
     loaded: &Loaded,
-    inbox: &mpsc::Receiver<SlotBatch>,
+    inbox: &mpsc::Receiver<SlotOrder>,
     report: &impl Fn(ReplicaEvent),
 ) {
     let mut backend = match contained(|| loader.load(wanted)) {
@@ -101,8 +108,7 @@ fn serve(
         Err(panic) => return report(ReplicaEvent::Failed(format!("the backend panicked while it was loaded: {panic}"))),
     };
     let zeros: Vec<Tensor> = backend.signature().inputs.iter().map(zero_row).collect();
-    let warm = contained(|| warm_up(&mut *backend, &zeros));
-    if let Err(error) = warm.unwrap_or_else(|panic| Err(BackendError::Run(format!("the backend panicked: {panic}")))) {
+    if let Err(error) = guarded(|| warm_up(&mut *backend, &zeros)) {
         // Zeros need not be a valid input; a variant that cannot run at all shows it at its first batch.
         tracing::warn!(variant = wanted.group.variant, %error, "the warm-up batch failed");
     }
@@ -112,8 +118,11 @@ fn serve(
         let is_stepped = backend.lock().unwrap_or_else(PoisonError::into_inner).stepping().is_some();
         return if is_stepped { steps::serve(backend, inbox, report) } else { side_by_side::serve(backend, inbox, report) };
     }
-    while let Ok(batch) = inbox.recv() {
-        report(run(backend, &batch));
+    while let Ok(order) = inbox.recv() {
+        // Members of a batch end together: none leaves before.
+        if let SlotOrder::Run(batch) = order {
+            report(run(backend, &batch));
+        }
     }
 }
 

@@ -1,9 +1,10 @@
 //! How do the slots of a continuous task run side by side on one thread?
 //!
 //! Example: slots 0 and 1 hold queries that leave after 30 and 50 ms. A query comes after 10 ms and takes slot 2 at once.
-//! It stays for 5 ms, so it leaves first, and no other query waits for it (PARD section 7).
+//! It stays for 5 ms, so it leaves first, and no other query waits for it (PARD section 7). A query that nobody waits for
+//! leaves at once.
 
-use super::given::{SLEEP_LATE, SlotBatch, run_backend, wait_until};
+use super::given::{SLEEP_LATE, SlotBatch, SlotOrder, run_backend, wait_until};
 use crate::backend::Backend;
 use apportion_node::replica_event::ReplicaEvent;
 use std::sync::Mutex;
@@ -12,11 +13,16 @@ use std::time::Instant;
 
 /// Takes queries as they come, and reports each when its own time is over. Returns when the slot is dropped: the queries
 /// that are in it then have no replica.
-pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<SlotBatch>, report: &impl Fn(ReplicaEvent)) {
+pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<SlotOrder>, report: &impl Fn(ReplicaEvent)) {
     let mut running: Vec<SlotBatch> = Vec::new();
     loop {
-        match next_arrival(inbox, running.iter().map(SlotBatch::due).min()) {
-            Ok(batch) => running.push(batch),
+        match next_order(inbox, running.iter().map(SlotBatch::due).min()) {
+            Ok(SlotOrder::Run(batch)) => running.push(batch),
+            Ok(SlotOrder::Leave(slot)) => {
+                for batch in running.extract_if(.., |batch| batch.given.server == slot) {
+                    report(ReplicaEvent::Left { server: slot, took: batch.begun.elapsed() });
+                }
+            }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return,
         }
@@ -27,15 +33,15 @@ pub(super) fn serve(backend: &Mutex<Box<dyn Backend>>, inbox: &Receiver<SlotBatc
     }
 }
 
-/// The next query, or a timeout at the moment when the first of the running ones leaves.
-fn next_arrival(inbox: &Receiver<SlotBatch>, leaves: Option<Instant>) -> Result<SlotBatch, RecvTimeoutError> {
+/// The next order, or a timeout at the moment when the first of the running ones leaves.
+fn next_order(inbox: &Receiver<SlotOrder>, leaves: Option<Instant>) -> Result<SlotOrder, RecvTimeoutError> {
     let Some(leaves) = leaves else { return inbox.recv().map_err(|_| RecvTimeoutError::Disconnected) };
     let left = leaves.saturating_duration_since(Instant::now());
-    let arrival = inbox.recv_timeout(left.saturating_sub(SLEEP_LATE));
-    if matches!(arrival, Err(RecvTimeoutError::Timeout)) {
+    let order = inbox.recv_timeout(left.saturating_sub(SLEEP_LATE));
+    if matches!(order, Err(RecvTimeoutError::Timeout)) {
         wait_until(leaves);
     }
-    arrival
+    order
 }
 
 /// Takes out the queries whose time is over, the first one first.

@@ -150,6 +150,22 @@ fn queries_in_slots_leave_when_their_own_time_is_over() {
     assert_eq!(left, [1, 2, 0]);
 }
 
+#[test]
+fn a_query_that_is_asked_to_leaves_its_slot_at_once() {
+    let input = TensorSignature { name: "x".into(), datatype: Datatype::Uint8, shape: vec![-1] };
+    let (mut slot, reported) = continuous(vec![input], BackendLoader::Emulated);
+    let held = |server, hold| GivenBatch { server, inputs: number(0), ..given(Duration::ZERO, hold) };
+    let (for_ever, short) = (Duration::from_secs(86_400), Duration::from_millis(5));
+    assert!(is_later(slot.run(held(0, for_ever))));
+    assert!(is_later(slot.run(held(1, for_ever))));
+    slot.leave(1);
+    // Nothing is in this one.
+    slot.leave(2);
+    assert!(matches!(reported.recv(), Ok(ReplicaEvent::Left { server: 1, .. })));
+    assert!(is_later(slot.run(held(1, short))));
+    assert!(matches!(reported.recv(), Ok(ReplicaEvent::BatchEnded { server: 1, result: Ok(_), .. })));
+}
+
 /// Counts the steps of each query, whose input says how many it makes.
 struct Decoder(Signature);
 
@@ -172,13 +188,33 @@ impl Backend for Decoder {
     }
 }
 
-fn decoder() -> BackendLoader {
+fn decoder_signature() -> Signature {
     let spec = |name: &str, datatype| TensorSignature { name: name.into(), datatype, shape: vec![-1] };
     let inputs = vec![spec("x", Datatype::Uint8), spec("past.steps", Datatype::Uint8)];
     let made = ["y", "present.steps"].map(|name| spec(name, Datatype::Uint8));
     let outputs = made.into_iter().chain([spec(DONE, Datatype::Bool)]).collect();
-    let signature = Signature { inputs, outputs };
-    BackendLoader::files(move |_| Ok(Box::new(Decoder(signature.clone()))))
+    Signature { inputs, outputs }
+}
+
+fn decoder() -> BackendLoader {
+    BackendLoader::files(|_| Ok(Box::new(Decoder(decoder_signature()))))
+}
+
+/// A decoder that waits for a token before each step.
+struct Gated {
+    decoder: Decoder,
+    tokens: Arc<Mutex<Receiver<()>>>,
+}
+
+impl Backend for Gated {
+    fn signature(&self) -> &Signature {
+        self.decoder.signature()
+    }
+
+    fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
+        self.tokens.lock().expect("one step at a time").recv().expect("the test gives tokens");
+        self.decoder.run(inputs)
+    }
 }
 
 #[test]
@@ -199,6 +235,33 @@ fn queries_of_a_stepped_model_leave_after_their_own_steps() {
             other => panic!("{other:?}"),
         }
     }
+}
+
+#[test]
+fn a_query_leaves_a_stepped_model_between_two_steps() {
+    let (token, tokens) = mpsc::channel();
+    let tokens = Arc::new(Mutex::new(tokens));
+    let loader = BackendLoader::files(move |_| {
+        Ok(Box::new(Gated { decoder: Decoder(decoder_signature()), tokens: tokens.clone() }))
+    });
+    let give = |count| (0..count).for_each(|_| token.send(()).expect("a thread takes them"));
+    // The warm-up is one step.
+    give(1);
+    let (mut slot, reported) = continuous(Vec::new(), loader);
+    let stepped = |server, steps| GivenBatch { server, inputs: number(steps), ..given(Duration::ZERO, Duration::ZERO) };
+    assert!(is_later(slot.run(stepped(0, 200))));
+    assert!(is_later(slot.run(stepped(1, 3))));
+    slot.leave(0);
+    // Far fewer than the query of slot 0 needs.
+    give(8);
+    let ended = || match reported.recv() {
+        Ok(ReplicaEvent::BatchEnded { server, result: Ok(outputs), .. }) => (server, outputs[0].data.to_vec()),
+        other => panic!("{other:?}"),
+    };
+    assert!(matches!(reported.recv(), Ok(ReplicaEvent::Left { server: 0, .. })));
+    assert_eq!(ended(), (1, vec![3]), "the other query goes on");
+    assert!(is_later(slot.run(stepped(0, 2))));
+    assert_eq!(ended(), (0, vec![2]), "the slot's next query begins without the state of the last one");
 }
 
 #[test]

@@ -85,10 +85,14 @@ async fn metrics_have_the_usual_labels() {
     let (_control, agent) = crate::support::ingress::start(folder.path()).await;
     assert_eq!(agent.infer(&[[2.0, 1.0]]).await.0, 200);
     assert_eq!(agent.post("nobody", &json!({})).await.0, 404);
+    // It is refused before anybody looks for its pipeline.
+    let stranger = format!("http://{}/v2/models/stranger/infer", agent.http);
+    assert_eq!(post(stranger, &[], vec![b' '; BODY_BYTES_MAX + 1]).await.0, 413);
     let url = format!("http://{}/metrics", agent.http);
     let wanted = [
         "apportion_requests_total{model_name=\"toy\",outcome=\"ok\"} 1",
         "apportion_requests_refused_total{model_name=\"\",reason=\"unknown\"} 1",
+        "apportion_requests_refused_total{model_name=\"\",reason=\"too_large\"} 1",
         "apportion_request_duration_seconds_bucket{le=\"+Inf\",model_name=\"toy\"} 1",
         "apportion_batch_queries_total{model_name=\"toy\",task_name=\"sum\",variant_name=\"sum\",accelerator_type=\"\"} 2",
     ];
@@ -97,6 +101,7 @@ async fn metrics_have_the_usual_labels() {
         let text = reqwest::get(&url).await.expect("an answer").text().await.expect("text");
         let missing: Vec<_> = wanted.iter().filter(|line| !text.lines().any(|l| l == **line)).collect();
         if missing.is_empty() {
+            assert!(!text.contains("stranger"), "clients must not make labels:\n{text}");
             break;
         }
         assert!(begun.elapsed() < crate::support::PATIENCE, "{missing:?} not in:\n{text}");

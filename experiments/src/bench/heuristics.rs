@@ -92,12 +92,16 @@ fn sentence(row: &HeuristicsRow) -> String {
     let case = &row.case;
     let value = |value: Option<f64>| value.map_or_else(|| "none".to_owned(), number);
     format!(
-        "seed {}, {}, {}, rule {}: {} instead of {}",
+        "seed {}, {}, {}, rule {}, {} pipelines: {} (bound {}) after {} ms instead of {} after {} ms",
         case.seed,
         case.topology.name(),
         case.mode.name(),
         case.rule.name(),
+        row.pipelines,
         value(row.value),
-        value(row.optimum)
+        value(row.bound),
+        milliseconds(row.time),
+        value(row.optimum),
+        milliseconds(row.exact_time)
     )
 }

@@ -15,7 +15,7 @@ mod query;
 mod state;
 
 use apportion_domain::{Moment, TimeSpan};
-use places::{VariantPlace, VariantPlaces};
+use places::{EarliestStart, VariantPlace, VariantPlaces};
 
 pub use query::{LoadRule, Move, QueryNeeds, RegisteredVariant, VariantSelection, WorkerMeasurement};
 pub use state::{DISTURBED, OFFLINE_UTILISATION_MAX, PEAK, VariantState, WorkerLoad, is_disturbed};
@@ -66,9 +66,17 @@ struct Candidate {
     inference: TimeSpan,
     /// Price of a query at peak throughput.
     price: f64,
+    /// The hardware type of the variant, and the eighths of a device that a replica takes.
+    hardware: u32,
+    eighths: u32,
 }
 
 impl Candidate {
+    fn of(variant: u32, r: &RegisteredVariant) -> Self {
+        let RegisteredVariant { accuracy, inference, hardware, eighths, .. } = *r;
+        Self { variant, accuracy, inference, price: r.query_price(), hardware, eighths }
+    }
+
     fn fits(&self, needs: &Needs) -> bool {
         self.accuracy >= needs.accuracy && self.inference <= needs.latency && self.price <= needs.price
     }
@@ -96,6 +104,8 @@ struct Needs {
 #[derive(Clone, Debug, Default)]
 pub struct Selector {
     variants: Vec<Variant>,
+    /// By variant: [`VariantPlaces::earliest_start`]. A choice looks here before it looks at places.
+    earliest: Vec<EarliestStart>,
     workers: Vec<Worker>,
     /// By hardware type: the most free eighths of any worker.
     room: Vec<u32>,
@@ -112,16 +122,16 @@ impl Selector {
         let applications = registered.iter().map(|r| r.application as usize + 1).max().unwrap_or(0);
         let mut by_price: Vec<Vec<Candidate>> = vec![Vec::new(); applications];
         for (variant, r) in (0..).zip(&registered) {
-            let (accuracy, inference, price) = (r.accuracy, r.inference, r.query_price());
-            by_price[r.application as usize].push(Candidate { variant, accuracy, inference, price });
+            by_price[r.application as usize].push(Candidate::of(variant, r));
         }
         let mut by_start = by_price.clone();
         let start = |c: &Candidate| registered[c.variant as usize].load + c.inference;
         by_price.iter_mut().for_each(|list| list.sort_by(|a, b| a.price.total_cmp(&b.price)));
         by_start.iter_mut().for_each(|list| list.sort_by_key(&start));
         let variant = |registered| Variant { registered, places: VariantPlaces::default() };
+        let earliest = vec![EarliestStart::default(); registered.len()];
         let variants = registered.into_iter().map(variant).collect();
-        Self { variants, workers: Vec::new(), room: Vec::new(), by_price, by_start }
+        Self { variants, earliest, workers: Vec::new(), room: Vec::new(), by_price, by_start }
     }
 
     /// Adds a worker with these free eighths of devices. Returns its number.
@@ -140,10 +150,16 @@ impl Selector {
         self.room[at] = most;
     }
 
+    fn update_earliest(&mut self) {
+        let of_variants = self.earliest.iter_mut().zip(&self.variants);
+        of_variants.for_each(|(earliest, of)| *earliest = of.places.earliest_start());
+    }
+
     /// Removes a worker with all its variants.
     pub fn remove_worker(&mut self, worker: u32) {
         self.workers[worker as usize].is_up = false;
         self.variants.iter_mut().for_each(|v| v.places.remove(worker));
+        self.update_earliest();
         self.update_room(self.workers[worker as usize].hardware);
     }
 
@@ -171,8 +187,9 @@ impl Selector {
             let queue = TimeSpan::from_nanos(each.as_nanos().saturating_mul(seen.queued));
             // Queries that were sent after the report left are not in it.
             let free = variant.places.get(worker).map_or(now, |known| known.free).max(now + queue);
-            variant.places.put(now, VariantPlace { worker, replicas: seen.replicas, state, load, free, each });
+            variant.places.put(now, VariantPlace { worker, state, load, free, each });
         }
+        self.update_earliest();
         let of = &mut self.workers[worker as usize];
         (of.load, of.eighths_free) = (WorkerLoad { utilisation, is_calm }, eighths_free);
         let hardware = of.hardware;
@@ -213,7 +230,9 @@ impl Selector {
             }
         };
         if let VariantSelection::Serve { variant, worker, .. } = selected {
-            self.variants[variant as usize].places.send(now, worker, queries);
+            let places = &mut self.variants[variant as usize].places;
+            places.send(now, worker, queries);
+            self.earliest[variant as usize] = places.earliest_start();
         }
         selected
     }
@@ -256,9 +275,12 @@ impl Selector {
     /// The cheapest fitting variant that is active somewhere and has time for the query.
     fn active_in_time(&mut self, now: Moment, needs: &Needs, among: &impl Fn(u32) -> bool) -> Option<VariantSelection> {
         for c in fitting(&self.by_price[needs.application], needs, among) {
-            let may_wait = TimeSpan::from_nanos(needs.latency.as_nanos() - c.inference.as_nanos());
+            let latest = now + TimeSpan::from_nanos(needs.latency.as_nanos() - c.inference.as_nanos());
+            if self.earliest[c.variant as usize].active.is_none_or(|start| start > latest) {
+                continue;
+            }
             let active = self.variants[c.variant as usize].places.first_active(now);
-            if let Some(place) = active.filter(|place| place.free <= now + may_wait) {
+            if let Some(place) = active.filter(|place| place.free <= latest) {
                 return Some(Placement::of(c, now, &place).serve);
             }
         }
@@ -267,13 +289,19 @@ impl Selector {
 
     /// The fitting variant that would be loaded and done first, if there is room for one.
     fn first_to_load(&self, needs: &Needs, among: &impl Fn(u32) -> bool) -> Option<VariantSelection> {
-        fitting(&self.by_start[needs.application], needs, among).find_map(|c| self.place_to_load(c.variant))
+        fitting(&self.by_start[needs.application], needs, among)
+            .filter(|c| self.has_room(c.hardware, c.eighths))
+            .find_map(|c| self.place_to_load(c.variant))
     }
 
     /// The fitting place, in whatever state, where the query is done first.
     fn best_loaded(&mut self, now: Moment, needs: &Needs, among: &impl Fn(u32) -> bool) -> Option<VariantSelection> {
         let mut best: Option<Placement> = None;
         for c in fitting(&self.by_price[needs.application], needs, among) {
+            let Some(start) = self.earliest[c.variant as usize].loaded else { continue };
+            if best.is_some_and(|best| start.max(now) + c.inference > best.done) {
+                continue;
+            }
             let Some(place) = self.variants[c.variant as usize].places.first(now) else { continue };
             let found = Placement::of(c, now, &place);
             if best.is_none_or(|best| (found.done, found.state) < (best.done, best.state)) {
@@ -310,9 +338,14 @@ impl Selector {
         nearest.map_or(VariantSelection::Unknown, |c| VariantSelection::Nearest { variant: c.variant })
     }
 
+    /// Whether some worker of a hardware type has this many eighths of a device free.
+    fn has_room(&self, hardware: u32, eighths: u32) -> bool {
+        self.room.get(hardware as usize).is_some_and(|&room| room >= eighths)
+    }
+
     fn place_to_load(&self, variant: u32) -> Option<VariantSelection> {
         let r = &self.variants[variant as usize].registered;
-        if self.room.get(r.hardware as usize).is_none_or(|&room| room < r.eighths) {
+        if !self.has_room(r.hardware, r.eighths) {
             return None;
         }
         let worker = self.least_used_with_room(r, None)?;
@@ -383,8 +416,7 @@ impl Selector {
     /// Workers without loaded variants: they can leave.
     #[must_use]
     pub fn idle_workers(&self) -> Vec<u32> {
-        let is_used =
-            |at: u32| self.variants.iter().flat_map(|v| v.places.iter()).any(|p| p.worker == at && p.replicas > 0);
+        let is_used = |at: u32| self.variants.iter().any(|v| v.places.get(at).is_some());
         (0..).zip(&self.workers).filter(|&(at, w)| w.is_up && !is_used(at)).map(|(at, _)| at).collect()
     }
 }

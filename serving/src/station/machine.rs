@@ -267,6 +267,13 @@ impl<Q: Copy + PartialEq> Station<Q> {
         &self.servers.get(server).members
     }
 
+    /// The servers that run a query which equals this one. A driver whose servers are slots, with one query each, may
+    /// report [`StationInput::BatchFinished`] for a slot whose query it has ended early.
+    #[must_use]
+    pub fn servers_of(&self, query: Q) -> Vec<u32> {
+        self.servers.running_with(query)
+    }
+
     /// PARD's batch wait (section 4.2) of the batch that a server runs or has just ended: from entering the batch to its
     /// start, summed over its members. Zero under every discipline but `forming`.
     #[inline]

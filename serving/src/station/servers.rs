@@ -173,6 +173,12 @@ impl<Q: Copy + PartialEq> Servers<Q> {
         is_shorter
     }
 
+    /// Servers that run a query that equals this one, by number.
+    pub(super) fn running_with(&self, query: Q) -> Vec<u32> {
+        let runs_it = |s: &StationServer<Q>| s.state.runs() && s.members.iter().any(|w| w.query == query);
+        (0..).zip(&self.all).filter(|(_, s)| runs_it(s)).map(|(at, _)| at).collect()
+    }
+
     /// Busy servers whose next batch has fewer than `batch_max` members, by number.
     pub(super) fn with_room(&self, batch_max: usize) -> impl Iterator<Item = (usize, &StationServer<Q>)> {
         let has_room = move |s: &StationServer<Q>| s.state == ServerState::Busy && s.forming.len() < batch_max;

@@ -15,7 +15,7 @@
 //! - [`ladder`]: replica counts at other rates;
 //! - `planners`: the choice of the planner, [`plan`];
 //! - `along`: many plans along an axis ([`frontier`], [`compare`], [`change`]);
-//! - [`scaling`]: INFaaS's scaling problem, beside all these.
+//! - [`scaling`]: INFaaS's scaling problem, and plans of pipelines by its answer ([`scaling::rescale`]), beside all these.
 //!
 //! The independent checker confirms every plan, and the estimator replays it, before a caller sees it.
 //!

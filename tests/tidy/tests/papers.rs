@@ -54,7 +54,7 @@ const CLAIMS: &[(&str, Column, &str, Evidence)] = &[
     ("INFaaS", There, "replicas that move", In("executor/node/src/node/steering/moves.rs", "INFaaS section 4.1")),
     ("INFaaS", There, "offline requests", In("executor/node/src/node/traffic/offline.rs", "INFaaS")),
     ("INFaaS", There, "VM autoscaler, section 4.2.3", In("api/src/decide/machines.rs", "section 4.2.3")),
-    ("INFaaS", NotYet, "scaling problems", In("api/src/documents.rs", "ProblemFile::Scaling(_) => Err")),
+    ("INFaaS", There, "rounds by scaling actions", In("api/src/act/rescale.rs", "rescale_pipeline")),
     ("INFaaS", NotYet, "wanted workers", Nowhere("api/", "wanted_workers")),
     ("INFaaS", There, "loaded for a request", In("api/src/decide/on_demand.rs", "WantVerdict::Load")),
     ("INFaaS", There, "unloaded when it is idle", In("api/src/decide/on_demand.rs", "IdleReplica")),

@@ -6,6 +6,7 @@ pub mod agent;
 pub mod plans;
 #[path = "../../../../tests/src/relay.rs"]
 pub mod relay;
+pub mod traffic;
 
 use apportion_api::database::PrivateDatabase;
 use apportion_api::{AccessConfig, RunningService, ServiceConfig, TokenRule, serve};

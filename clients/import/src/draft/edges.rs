@@ -27,12 +27,12 @@ pub(super) fn edges_of(stages: &[DraftStage<'_>]) -> Vec<DraftEdge> {
 /// An output for each input: of the same name if it fits, else the only one that fits.
 fn map_of(parent: &DraftStage<'_>, child: &DraftStage<'_>) -> Vec<(String, Option<String>)> {
     let output_for = |input: &GraphTensor| {
-        let fitting: Vec<&GraphTensor> = parent.outputs().iter().filter(|output| fits(output, input)).collect();
+        let fitting: Vec<&GraphTensor> = parent.outputs.iter().filter(|output| fits(output, input)).collect();
         let same = fitting.iter().find(|output| output.name == input.name);
         let output = same.or(if fitting.len() == 1 { fitting.first() } else { None });
         (input.name.clone(), output.map(|output| output.name.clone()))
     };
-    child.inputs().iter().map(output_for).collect()
+    child.inputs.iter().map(output_for).collect()
 }
 
 /// Whether an output can be the input: equal kinds and axes, and equal sizes after the rows where both are fixed.

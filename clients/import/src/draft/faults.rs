@@ -1,29 +1,11 @@
 //! Which properties of a graph will not work, and how are they cured?
 
 use super::edges::DraftEdge;
+use super::remark::GraphRemark;
 use super::stages::{DraftStage, GraphFile};
+use super::state_names::{PRESENT, is_state_input, makes_steps};
+use super::stepping;
 use crate::graph::{Dimension, GraphTensor, WeightPlace};
-use std::fmt;
-
-/// Something about a graph that its owner should know.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct GraphRemark {
-    /// File and tensor, or task.
-    pub place: String,
-    /// What is so.
-    pub found: String,
-    /// What to do.
-    pub cure: String,
-    /// Whether the pipeline works as it is.
-    pub works: bool,
-}
-
-impl fmt::Display for GraphRemark {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let kind = if self.works { "note" } else { "will not work" };
-        write!(f, "{kind}: {}: {}. {}", self.place, self.found, self.cure)
-    }
-}
 
 /// The remarks about all graphs and edges.
 pub(super) fn remarks_of(stages: &[DraftStage<'_>], edges: &[DraftEdge]) -> Vec<GraphRemark> {
@@ -43,40 +25,40 @@ pub(super) fn remarks_of(stages: &[DraftStage<'_>], edges: &[DraftEdge]) -> Vec<
 fn of_file(file: &GraphFile, remarks: &mut Vec<GraphRemark>) {
     let header = &file.header;
     if header.weights == WeightPlace::Outside {
-        let found = "its weights are in other files, and an agent gets one file for each variant".to_owned();
-        let cure = "Save it as one file: `onnx.save(onnx.load(\"model.onnx\"), \"one.onnx\")`".to_owned();
-        remarks.push(GraphRemark { place: file.path.clone(), found, cure, works: false });
+        let found = "its weights are in other files, and an agent gets one file for each variant";
+        let cure = "Save it as one file: `onnx.save(onnx.load(\"model.onnx\"), \"one.onnx\")`";
+        remarks.push(GraphRemark::file(file, found, cure));
     }
     for (side, tensors) in [("input", &header.inputs), ("output", &header.outputs)] {
         for tensor in tensors {
             of_kind(file, side, tensor, remarks);
         }
     }
-    for input in &header.inputs {
+    let is_stepped = makes_steps(header);
+    if is_stepped {
+        remarks.extend(stepping::remarks_of(file));
+    }
+    for input in header.inputs.iter().filter(|input| !is_state_input(input)) {
         match (state_output(input, &header.outputs), rows_axis(input, &header.inputs)) {
-            (Some(output), _) => remarks.push(state(file, input, output)),
-            (None, Some(axis)) => remarks.push(moved_rows(file, input, axis)),
-            (None, None) => of_axes(file, input, remarks),
+            (Some(output), _) if !is_stepped => remarks.push(state(file, input, output)),
+            (_, Some(axis)) => remarks.push(moved_rows(file, input, axis)),
+            (_, None) => of_axes(file, input, remarks),
         }
     }
-}
-
-fn remark(file: &GraphFile, side: &str, tensor: &GraphTensor, found: String, cure: String) -> GraphRemark {
-    GraphRemark { place: format!("{}, {side} {tensor}", file.path), found, cure, works: false }
 }
 
 fn of_kind(file: &GraphFile, side: &str, tensor: &GraphTensor, remarks: &mut Vec<GraphRemark>) {
     if tensor.datatype.is_none() {
         let found = format!("this {side} is no tensor, or has elements that requests cannot carry");
         let cure = "Export it as a plain tensor: for scikit-learn with `zipmap=False`, for BF16 with a cast to FP32";
-        remarks.push(remark(file, side, tensor, found, cure.to_owned()));
+        remarks.push(GraphRemark::tensor(file, side, tensor, found, cure.to_owned()));
     } else if tensor.shape.as_ref().is_some_and(Vec::is_empty) {
         let found = format!("this {side} is a single number without an axis for the rows of a batch");
         let cure = match side {
             "input" => "If it is always the same, make it a constant of the graph; else give it the shape [batch, 1]",
             _ => "Give it the shape [batch, 1]",
         };
-        remarks.push(remark(file, side, tensor, found, cure.to_owned()));
+        remarks.push(GraphRemark::tensor(file, side, tensor, found, cure.to_owned()));
     }
 }
 
@@ -90,7 +72,7 @@ fn of_axes(file: &GraphFile, input: &GraphTensor, remarks: &mut Vec<GraphRemark>
              torch.onnx.export",
             input.name
         );
-        remarks.push(remark(file, "input", input, found, cure));
+        remarks.push(GraphRemark::tensor(file, "input", input, found, cure));
     }
     let any: Vec<String> = (1..).zip(inner).filter(|(_, d)| !matches!(d, Dimension::Fixed(_))).map(axis).collect();
     if !any.is_empty() {
@@ -98,7 +80,7 @@ fn of_axes(file: &GraphFile, input: &GraphTensor, remarks: &mut Vec<GraphRemark>
         let cure = "Resize or pad to one size by `before` of the task or `transform` of an edge, or fix the sizes with \
                     `python -m onnxruntime.tools.make_dynamic_shape_fixed --dim_param NAME --dim_value SIZE`; else profile with \
                     examples of the sizes that you expect";
-        remarks.push(GraphRemark { works: true, ..remark(file, "input", input, found, cure.to_owned()) });
+        remarks.push(GraphRemark { works: true, ..GraphRemark::tensor(file, "input", input, found, cure.to_owned()) });
     }
 }
 
@@ -129,11 +111,17 @@ fn state_output<'a>(input: &GraphTensor, outputs: &'a [GraphTensor]) -> Option<&
 }
 
 fn state(file: &GraphFile, input: &GraphTensor, output: &GraphTensor) -> GraphRemark {
-    let found =
-        format!("this is a state that the caller gets as {:?} and sends again; requests share nothing", output.name);
-    let cure = "Let the client send it with each request, with the rows on its first axis (a Transpose in the graph moves \
-                them there), or export the graph so that one request holds the whole sequence";
-    remark(file, "input", input, found, cure.to_owned())
+    let found = format!(
+        "this is a state that the caller gets as {:?} and sends again; an agent keeps state only under names that say so",
+        output.name
+    );
+    let name = output.name.strip_prefix(PRESENT).unwrap_or(&input.name);
+    let cure = format!(
+        "If each query makes steps until it ends, rename the two to past.{name} and present.{name}, put the rows on their \
+         first axis (a Transpose in the graph), fix the other sizes, and add an output `done` (BOOL, one for each row): then the \
+         task is continuous. Else let the client send it, or export the graph so that one request holds the whole sequence"
+    );
+    GraphRemark::tensor(file, "input", input, found, cure)
 }
 
 /// The axis on which the rows are, if it is not the first: another input has its rows under the same name on its first.
@@ -149,7 +137,7 @@ fn rows_axis(input: &GraphTensor, inputs: &[GraphTensor]) -> Option<usize> {
 fn moved_rows(file: &GraphFile, input: &GraphTensor, axis: usize) -> GraphRemark {
     let found = format!("its rows are on axis {axis}, and batches are put together on the first axis");
     let cure = "Put a Transpose at the input, so that the rows come first".to_owned();
-    remark(file, "input", input, found, cure)
+    GraphRemark::tensor(file, "input", input, found, cure)
 }
 
 /// Variants stand in for each other, so their tensors must be the same.
@@ -180,21 +168,17 @@ fn of_variants(stage: &DraftStage<'_>, remarks: &mut Vec<GraphRemark>) {
 
 /// Whether kinds and sizes after the rows are equal.
 fn same_inside(a: &GraphTensor, b: &GraphTensor) -> bool {
-    let inner = |t: &GraphTensor| t.shape.as_ref().map(|s| s.iter().skip(1).map(size).collect::<Vec<_>>());
+    let inner = |t: &GraphTensor| t.shape.as_ref().map(|s| s.iter().skip(1).map(Dimension::fixed).collect::<Vec<_>>());
     a.datatype == b.datatype && inner(a) == inner(b)
-}
-
-fn size(dimension: &Dimension) -> Option<i64> {
-    if let Dimension::Fixed(size) = dimension { Some(*size) } else { None }
 }
 
 fn of_edge(edge: &DraftEdge, stages: &[DraftStage<'_>], remarks: &mut Vec<GraphRemark>) {
     let (parent, child) = (&stages[edge.from], &stages[edge.to]);
     let listed = |tensors: &[GraphTensor]| tensors.iter().map(GraphTensor::to_string).collect::<Vec<_>>().join(", ");
     for (name, _) in edge.map.iter().filter(|(_, output)| output.is_none()) {
-        let Some(input) = child.inputs().iter().find(|i| i.name == *name) else { continue };
+        let Some(input) = child.inputs.iter().find(|i| i.name == *name) else { continue };
         let place = format!("edge {} -> {}, input {input}", parent.name, child.name);
-        let found = format!("no single output of {} fits; there are {}", parent.name, listed(parent.outputs()));
+        let found = format!("no single output of {} fits; there are {}", parent.name, listed(&parent.outputs));
         let cure =
             "Complete the map of the edge, or add a `transform` to it that makes this input from the parent's tensors"
                 .to_owned();

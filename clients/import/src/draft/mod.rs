@@ -1,11 +1,15 @@
 //! Which pipeline do ONNX files make, and which of their properties will not work?
 //!
 //! Files with the same names and kinds of tensors are variants of one task. The tasks are a chain in the order of the
-//! files: each takes its inputs from the earlier task whose outputs fit the most of them.
+//! files: each takes its inputs from the earlier task whose outputs fit the most of them. A graph with state that makes its
+//! answer step by step is a continuous task.
 
 mod edges;
 mod faults;
+mod remark;
 mod stages;
+mod state_names;
+mod stepping;
 mod yaml;
 
 use self::stages::stages_of;
@@ -13,7 +17,7 @@ use apportion_wire::BadInput;
 
 pub(crate) use yaml::{comment, scalar};
 
-pub use faults::GraphRemark;
+pub use remark::GraphRemark;
 pub use stages::GraphFile;
 
 /// A pipeline file in YAML, and the remarks about its graphs.

@@ -1,5 +1,6 @@
 //! Which files are variants of one task?
 
+use super::state_names::{inputs_of_queries, makes_steps, outputs_of_queries};
 use crate::graph::{GraphHeader, GraphTensor};
 use apportion_wire::BadInput;
 use std::path::Path;
@@ -28,15 +29,24 @@ impl GraphFile {
 pub(super) struct DraftStage<'a> {
     pub name: String,
     pub files: Vec<&'a GraphFile>,
+    /// What queries bring.
+    pub inputs: Vec<GraphTensor>,
+    /// What it makes of them.
+    pub outputs: Vec<GraphTensor>,
+    /// Whether each query makes steps in a slot, until it has ended.
+    pub is_continuous: bool,
 }
 
-impl DraftStage<'_> {
-    pub fn inputs(&self) -> &[GraphTensor] {
-        &self.files[0].header.inputs
-    }
-
-    pub fn outputs(&self) -> &[GraphTensor] {
-        &self.files[0].header.outputs
+impl<'a> DraftStage<'a> {
+    /// The task whose first variant is in this file.
+    fn of(file: &'a GraphFile) -> Self {
+        let header = &file.header;
+        let is_continuous = makes_steps(header);
+        let (inputs, outputs) = match is_continuous {
+            true => (inputs_of_queries(header), outputs_of_queries(header)),
+            false => (header.inputs.clone(), header.outputs.clone()),
+        };
+        Self { name: file.task.clone().unwrap_or_default(), files: vec![file], inputs, outputs, is_continuous }
     }
 }
 
@@ -51,7 +61,7 @@ pub(super) fn stages_of(files: &[GraphFile]) -> Result<Vec<DraftStage<'_>>, BadI
         };
         match stages.iter_mut().find(belongs) {
             Some(stage) => stage.files.push(file),
-            None => stages.push(DraftStage { name: file.task.clone().unwrap_or_default(), files: vec![file] }),
+            None => stages.push(DraftStage::of(file)),
         }
     }
     for at in 0..stages.len() {

@@ -20,8 +20,11 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
     line(0, "tasks:".to_owned());
     for stage in stages {
         line(2, format!("- name: {}", scalar(&stage.name)));
-        line(4, format!("# in: {}", listed(stage.inputs())));
-        line(4, format!("# out: {}", listed(stage.outputs())));
+        if stage.is_continuous {
+            line(4, "kind: continuous   # a query steps in a slot until `done`".to_owned());
+        }
+        line(4, format!("# in: {}", listed(&stage.inputs)));
+        line(4, format!("# out: {}", listed(&stage.outputs)));
         line(4, "variants:".to_owned());
         for file in &stage.files {
             line(6, format!("- {{name: {}, model: {}}}", scalar(&file.variant()), scalar(&file.path)));
@@ -44,7 +47,7 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
     line(0, "# validation:".to_owned());
     let arrays = stages
         .first()
-        .map_or(&[][..], |s| s.inputs())
+        .map_or(&[][..], |s| s.inputs.as_slice())
         .iter()
         .map(|i| format!("{}: {}.npy", scalar(&i.name), comment(&i.name)));
     line(
@@ -52,7 +55,7 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
         format!("#   inputs: {{{}}}   # the first dimension counts the examples", arrays.collect::<Vec<_>>().join(", ")),
     );
     line(0, "#   labels: labels.json   # for each example a list of {\"value\": ..}".to_owned());
-    let value = stages.last().and_then(|s| s.outputs().first()).map_or_else(String::new, |o| scalar(&o.name));
+    let value = stages.last().and_then(|s| s.outputs.first()).map_or_else(String::new, |o| scalar(&o.name));
     line(0, format!("#   match: {{value: {value}}}   # the output that must equal a label's value"));
     text
 }

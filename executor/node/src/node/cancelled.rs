@@ -23,7 +23,7 @@ impl CancelledRequests {
         !self.known.is_empty() && self.known.contains(&(origin, request))
     }
 
-    /// Adds a request, whose queries leave their queues after the event in hand. Whether it is new.
+    /// Adds a request, whose queries leave their queues and slots after the event in hand. Whether it is new.
     pub fn insert(&mut self, origin: u64, request: u64) -> bool {
         let is_new = self.known.insert((origin, request));
         if is_new {

@@ -44,6 +44,7 @@ impl Node {
             NodeEvent::Arrive { pipeline, inputs, terms, caller } => {
                 traffic.accept_request(Arrival { pipeline, inputs, terms, caller });
             }
+            NodeEvent::ClientGone(caller) => traffic.abandon_request(caller),
             NodeEvent::Message(message) => self.receive_message(message),
             NodeEvent::Unsent { hop, why } => traffic.shed_query(hop, &why),
             NodeEvent::PeerUp(agent) => traffic.connect_peer(agent),

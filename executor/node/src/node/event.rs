@@ -28,6 +28,8 @@ pub enum NodeEvent {
         /// The loop's number of the client, which [`Action::Answer`] repeats.
         caller: u64,
     },
+    /// The client with this number (see [`NodeEvent::Arrive`]) has gone before its answer.
+    ClientGone(u64),
     /// A message of another agent.
     Message(Message),
     /// The query of this hop could not be sent.
@@ -89,6 +91,14 @@ pub enum Action {
         /// if it is not known. None for a batch.
         slot_p99: Option<Duration>,
     },
+    /// Let the query of a slot leave between two steps: nobody waits for it. The report of the slot's thread follows, and
+    /// only then the slot is free.
+    LeaveSlot {
+        /// The replica's number.
+        replica: u64,
+        /// The slot.
+        server: u32,
+    },
     /// Fetch the files with these digests: replicas that need them may come.
     Prefetch(Vec<String>),
     /// Unload the replica.
@@ -124,7 +134,7 @@ pub struct RenumberedReplica {
 /// A message of another agent that is refused because its numbers are implausible.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RefusedMessage {
-    /// A steering whose numbers jump.
+    /// A steering whose numbers jump, or that adds a replica of an unknown group.
     Steering,
     /// A measurement that nobody can have made.
     Measurement,

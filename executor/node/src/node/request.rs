@@ -69,4 +69,6 @@ pub enum RequestAnswer {
     TimedOut,
     /// Given up: parts of it never came back.
     GivenUp,
+    /// Its client had gone: nobody gets this answer.
+    ClientGone,
 }

@@ -13,6 +13,7 @@ mod run;
 mod texts;
 
 pub use fault::{GLUE_BYTES_MAX, GLUE_ROWS_MAX, GlueFault, TransformFault};
+pub use numbers::reals;
 pub use run::{run_after, run_before};
 
 #[cfg(test)]

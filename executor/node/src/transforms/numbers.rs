@@ -80,6 +80,13 @@ impl Number {
     }
 }
 
+/// All elements of a tensor of numbers, in double precision.
+#[must_use]
+pub fn reals(tensor: &Tensor) -> Vec<f64> {
+    let of = tensor.datatype;
+    tensor.data.chunks_exact(of.size()).map(|bytes| number(of, bytes).real()).collect()
+}
+
 /// All elements in single precision.
 pub(super) fn floats(tensor: &Tensor) -> Vec<f32> {
     let data = &tensor.data;

@@ -77,6 +77,8 @@ struct LoadedVariant {
     variant: String,
     file: Option<PathBuf>,
     backend: Box<dyn Backend>,
+    /// Asked once: a driver takes a while to answer.
+    provenance: DeviceProvenance,
 }
 
 impl LoadedVariant {
@@ -150,11 +152,10 @@ fn measure(
         let batches = windows(&inputs, work.batch);
         time_point(variant.backend.as_mut(), &batches, work.batch, &rule, &is_stopped)
     })??;
+    let provenance = variant.provenance.clone();
     *loaded = Some(variant);
     let Some(times) = timed else { return Ok(None) };
-    let point = fit_profile(&[times], 1.0).remove(0);
-    let provenance = contained(|| DeviceProvenance::of(loader, work.device)).unwrap_or_default();
-    Ok(Some(measurement(&point, provenance)))
+    Ok(Some(measurement(&fit_profile(&[times], 1.0).remove(0), provenance)))
 }
 
 fn load(loader: &BackendLoader, emulation: Emulation, work: &PointWork) -> Result<LoadedVariant, PointError> {
@@ -165,7 +166,8 @@ fn load(loader: &BackendLoader, emulation: Emulation, work: &PointWork) -> Resul
     let backend: Box<dyn Backend> =
         if is_held { Box::new(HeldBackend::new(inner, group, emulation.slowness)) } else { inner };
     let (claim, variant) = (work.numbers.claim, work.group.variant.clone());
-    Ok(LoadedVariant { claim, variant, file: work.file.clone(), backend })
+    let provenance = contained(|| DeviceProvenance::of(loader, work.device)).unwrap_or_default();
+    Ok(LoadedVariant { claim, variant, file: work.file.clone(), backend, provenance })
 }
 
 fn measurement(point: &ProfilePoint, DeviceProvenance { device, software }: DeviceProvenance) -> v1::Measurement {

@@ -52,8 +52,8 @@ impl PythonBackend {
         Ok(Self { settings, file, signature, process, deaths: 0, died })
     }
 
-    /// The process, started again if it has died.
-    fn living(&mut self) -> Result<&mut StageProcess, BackendError> {
+    /// Starts the process again if it has died.
+    fn revive(&mut self) -> Result<(), BackendError> {
         if self.process.is_none() {
             let left = pause(self.deaths).saturating_sub(self.died.elapsed());
             if left > WAIT_MAX {
@@ -73,7 +73,7 @@ impl PythonBackend {
                 }
             }
         }
-        Ok(self.process.as_mut().expect("it was just started"))
+        Ok(())
     }
 
     fn note_death(&mut self) {
@@ -98,8 +98,9 @@ impl Backend for PythonBackend {
 
     fn run(&mut self, inputs: &[Tensor]) -> Result<Vec<Tensor>, BackendError> {
         check_inputs(&self.signature.inputs, inputs)?;
-        let outputs = self.signature.outputs.clone();
-        match self.living()?.run(inputs, &outputs) {
+        self.revive()?;
+        let process = self.process.as_mut().expect("it lives");
+        match process.run(inputs, &self.signature.outputs) {
             Ok(made) => {
                 self.deaths = 0;
                 Ok(made)

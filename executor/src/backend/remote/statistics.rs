@@ -30,12 +30,13 @@ impl RemoteStatistics {
         let mut sum = Self::default();
         for version in &answer.model_stats {
             let of = &version.inference_stats;
-            sum.requests += of.success.count;
-            sum.rows += version.inference_count;
-            sum.batches += version.execution_count;
-            sum.cached += of.cache_hit.count;
-            sum.queue_ns += of.queue.ns;
-            sum.compute_ns += of.compute_input.ns + of.compute_infer.ns + of.compute_output.ns;
+            sum.requests = sum.requests.saturating_add(of.success.count);
+            sum.rows = sum.rows.saturating_add(version.inference_count);
+            sum.batches = sum.batches.saturating_add(version.execution_count);
+            sum.cached = sum.cached.saturating_add(of.cache_hit.count);
+            sum.queue_ns = sum.queue_ns.saturating_add(of.queue.ns);
+            let compute = [of.compute_input.ns, of.compute_infer.ns, of.compute_output.ns];
+            sum.compute_ns = compute.into_iter().fold(sum.compute_ns, u64::saturating_add);
         }
         Ok(sum)
     }
@@ -142,5 +143,8 @@ mod tests {
         let seen = RemoteStatistics::read(both.as_bytes()).expect("an answer");
         assert_eq!((seen.requests, seen.rows, seen.queue_ns), (4, 4, 8));
         assert!(RemoteStatistics::read(b"<html>").is_err());
+        let most = version.replace(":2,", ":18446744073709551615,");
+        let both = format!(r#"{{"model_stats":[{most},{most}]}}"#);
+        assert_eq!(RemoteStatistics::read(both.as_bytes()).expect("an answer").rows, u64::MAX);
     }
 }

@@ -1,6 +1,4 @@
-use super::super::{ExecutionSettings, OnnxBackend, THREADS_DEFAULT, find_library};
 use super::*;
-use apportion_needs::{Need, need};
 
 fn spec(name: &str, datatype: Datatype, shape: &[i64]) -> TensorSignature {
     TensorSignature { name: name.into(), datatype, shape: shape.to_vec() }
@@ -122,60 +120,4 @@ fn models_that_cannot_be_stepped_are_refused_with_the_cure() {
     for (change, expected) in cases {
         assert_eq!(refused(change), expected);
     }
-}
-
-/// A field of a protobuf message: its number, and its value with the length before it, which is below 128.
-fn field(number: u8, value: &[u8]) -> Vec<u8> {
-    let length = u8::try_from(value.len()).expect("a short message");
-    assert!(length < 0x80, "a short message");
-    [&[number << 3 | 2, length][..], value].concat()
-}
-
-/// [`Counter`] as an ONNX file: `answer` and `present.count` are `past.count` plus one, `done` is whether that is `x`.
-fn counter_file() -> Vec<u8> {
-    const FLOAT: u8 = 1;
-    const BOOL: u8 = 9;
-    let node = |inputs: &[&str], output: &str, operator: &str| {
-        let inputs: Vec<u8> = inputs.iter().flat_map(|input| field(1, input.as_bytes())).collect();
-        field(1, &[inputs, field(2, output.as_bytes()), field(4, operator.as_bytes())].concat())
-    };
-    let tensor = |number: u8, name: &str, elements: u8| {
-        let dimensions = [field(1, &field(2, b"rows")), field(1, &[1 << 3, 1])].concat();
-        let of = field(1, &[vec![1 << 3, elements], field(2, &dimensions)].concat());
-        field(number, &[field(1, name.as_bytes()), field(2, &of)].concat())
-    };
-    let one = [vec![1 << 3, 1, 2 << 3, FLOAT], field(8, b"one"), field(9, &1.0_f32.to_le_bytes())].concat();
-    let graph = [
-        node(&["past.count", "one"], "present.count", "Add"),
-        node(&["present.count"], "answer", "Identity"),
-        node(&["present.count", "x"], "done", "Equal"),
-        field(2, b"counter"),
-        field(5, &one),
-        tensor(11, "x", FLOAT),
-        tensor(11, "past.count", FLOAT),
-        tensor(12, "answer", FLOAT),
-        tensor(12, "present.count", FLOAT),
-        tensor(12, "done", BOOL),
-    ]
-    .concat();
-    // ModelProto: ir_version 8, the graph with its length in two bytes, opset 13.
-    let length = graph.len();
-    assert!((0x80..0x4000).contains(&length), "{length} bytes");
-    let begin = vec![1 << 3, 8, 7 << 3 | 2, (length & 0x7f) as u8 | 0x80, (length >> 7) as u8];
-    [begin, graph, field(8, &[field(1, b""), vec![2 << 3, 13]].concat())].concat()
-}
-
-#[test]
-fn a_decoder_in_an_onnx_file_steps_its_queries() {
-    let Some(library) = need(Need::Onnx, find_library(None)) else { return };
-    let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("counter.onnx");
-    std::fs::write(&file, counter_file()).expect("a file");
-    let model = OnnxBackend::load(&library, &file, ExecutionSettings::on_cpu(THREADS_DEFAULT)).expect("a model");
-    let mut backend = SteppedBackend::new(Box::new(model)).expect("it has state");
-    let mut running = vec![backend.begin(0, &[floats("x", &[3.0])]).expect("a query")];
-    assert_eq!(ended(&mut backend, &mut running), []);
-    running.push(backend.begin(1, &[floats("x", &[1.0])]).expect("a query"));
-    assert_eq!(ended(&mut backend, &mut running), [(1, Some(1.0))]);
-    assert_eq!(ended(&mut backend, &mut running), [(0, Some(3.0))]);
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::peers::PeerLinks;
+use crate::peers::{LinkProtection, PeerLinks};
 use apportion_node::greeting::{
     ANSWER_BYTES, GREETING, GreetingError, HELLO_BYTES, LINK_KEY_BYTES, LinkEnds, LinkKeyring, PROOF_BYTES,
 };
@@ -43,7 +43,7 @@ fn keyring(own: u64) -> LinkKeyring {
 
 fn link_keys(own: u64) -> LinkKeys {
     let keys = LinkKeys::default();
-    keys.set(keyring(own));
+    keys.follow_target(LinkProtection::Plain, keyring(own));
     keys
 }
 
@@ -226,7 +226,7 @@ async fn a_hello_waits_for_the_target_that_names_it() {
     let dialled = tokio::spawn(async move { dial_plain(&address).await });
     // Its own target comes after the hello.
     tokio::time::sleep(Duration::from_millis(50)).await;
-    late.set(keyring(2));
+    late.follow_target(LinkProtection::Plain, keyring(2));
     assert_eq!(accepting.await.expect("no panic").expect("it is admitted"), 1);
     assert!(dialled.await.expect("no panic").is_ok());
 }

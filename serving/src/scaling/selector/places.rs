@@ -18,8 +18,6 @@ const LOADED_STATES: [VariantState; 3] = [VariantState::Active, VariantState::In
 pub struct VariantPlace {
     /// The worker.
     pub worker: u32,
-    /// Its replicas there.
-    pub replicas: u32,
     /// Its state there.
     pub state: VariantState,
     /// Served over peak.
@@ -47,6 +45,15 @@ struct Kept {
     is_idle: bool,
 }
 
+/// The earliest moments at which a variant can begin with one more query. A moment that has passed means: at once.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct EarliestStart {
+    /// On a worker where it is active; `None` if there is none.
+    pub active: Option<Moment>,
+    /// On a worker where it is loaded, in any state; `None` if there is none.
+    pub loaded: Option<Moment>,
+}
+
 /// The workers of one state.
 #[derive(Clone, Debug, Default)]
 struct OfState {
@@ -54,6 +61,14 @@ struct OfState {
     idle: BTreeSet<(LoadRank, u32)>,
     /// The others, by the moment at which they are free.
     busy: BTreeSet<(Moment, LoadRank, u32)>,
+}
+
+impl OfState {
+    /// When the first of them is free.
+    fn earliest(&self) -> Option<Moment> {
+        let busy = || self.busy.first().map(|(free, ..)| *free);
+        self.idle.first().map(|_| Moment::ZERO).or_else(busy)
+    }
 }
 
 /// Where one variant is loaded.
@@ -110,6 +125,13 @@ impl VariantPlaces {
         self.put(now, VariantPlace { free: placed.free.max(now) + takes, ..placed });
     }
 
+    /// When one more query can begin. It changes only if a place does.
+    pub fn earliest_start(&self) -> EarliestStart {
+        let [active, ..] = &self.of_states;
+        let loaded = self.of_states.iter().filter_map(OfState::earliest).min();
+        EarliestStart { active: active.earliest(), loaded }
+    }
+
     /// The active place where a query is done first; of idle ones, the least loaded.
     pub fn first_active(&mut self, now: Moment) -> Option<VariantPlace> {
         self.first_of(now, VariantState::Active)
@@ -150,7 +172,7 @@ mod tests {
 
     fn placed(worker: u32, state: VariantState, load: f64, free_ns: u64) -> VariantPlace {
         let (free, each) = (Moment::from_nanos(free_ns), TimeSpan::from_nanos(10));
-        VariantPlace { worker, replicas: 1, state, load, free, each }
+        VariantPlace { worker, state, load, free, each }
     }
 
     /// The same choice by looking at every place.
@@ -180,6 +202,11 @@ mod tests {
             let active = places.first_active(now).map(|p| p.worker);
             assert_eq!(active, obvious(&places, now, |p| p.state == VariantState::Active), "at {now_ns}");
             assert_eq!(places.first(now).map(|p| p.worker), obvious(&places, now, |_| true), "at {now_ns}");
+            let start = |is: &dyn Fn(&VariantPlace) -> bool| places.iter().filter(|p| is(p)).map(|p| p.free.max(now)).min();
+            let EarliestStart { active, loaded } = places.earliest_start();
+            let active = active.map(|free| free.max(now));
+            assert_eq!(active, start(&|p| p.state == VariantState::Active), "at {now_ns}");
+            assert_eq!(loaded.map(|free| free.max(now)), start(&|_| true), "at {now_ns}");
         }
     }
 

@@ -101,6 +101,30 @@ fn cancelling_removes_waiting_queries_and_keeps_running_ones() {
 }
 
 #[test]
+fn a_slot_is_found_by_its_query_and_ends_early() {
+    let mut slots = station(3, 1, Dropper::Never, 100);
+    play(
+        &mut slots,
+        "
+         0 arrive 7   -> tick
+         0 arrive 8   -> tick
+         0 arrive 7   -> tick
+         0 arrive 9   -> tick
+         0 tick       -> s0: 7, s1: 8, s2: 7
+        ",
+    );
+    assert_eq!((slots.servers_of(7), slots.servers_of(8), slots.servers_of(9)), (vec![0, 2], vec![1], vec![]));
+    play(
+        &mut slots,
+        "
+         5 finished 2 -> tick
+         5 tick       -> s2: 9
+        ",
+    );
+    assert_eq!((slots.servers_of(7), slots.servers_of(9)), (vec![0], vec![2]));
+}
+
+#[test]
 fn servers_come_at_once_and_go_after_their_batch() {
     check(
         station(1, 1, Dropper::Never, 100),

@@ -181,7 +181,8 @@ impl<'a> PlanSwitch<'_, 'a> {
             let edges = run.groups[number as usize].edges.len();
             run.serving.routers.extend((0..edges).map(|_| None));
             let (pipeline, task_in_pipeline) = (pipeline as u32, task.get() as u32);
-            let info = StationInfo { group: number, pipeline, task_in_pipeline, router, server: 0, joined: 0 };
+            let has_slots = run.groups[number as usize].has_slots;
+            let info = StationInfo { group: number, pipeline, task_in_pipeline, router, server: 0, has_slots, joined: 0 };
             self.deployment.replicas.groups[group].stations.push(station);
             NewStations { run, deployment: self.deployment }.put_station(group, prototype, info);
         }

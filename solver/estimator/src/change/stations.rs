@@ -63,7 +63,8 @@ impl NewStations<'_, '_> {
         let server = self.run.statistics.add_servers(0..0, of_group.slots);
         of_group.stations.push(station);
         let (pipeline, task_in_pipeline) = (of_group.pipeline, of_group.task);
-        let info = StationInfo { group: of_group.group, pipeline, task_in_pipeline, router, server, joined: 0 };
+        let (group_at, has_slots) = (of_group.group, self.run.groups[compiled].has_slots);
+        let info = StationInfo { group: group_at, pipeline, task_in_pipeline, router, server, has_slots, joined: 0 };
         let prototype = of_group.prototype.clone();
         self.put_station(group, prototype, info);
         ReplicaLocation { station, server: 0 }

@@ -229,8 +229,9 @@ impl<'a> CompiledPlan<'a> {
         for _ in 0..stations {
             let router = self.serving.routers.len() as u32;
             let group = &self.groups[group_at as usize];
-            let CompiledGroup { pipeline, task_in_pipeline, .. } = *group;
-            let info = StationInfo { group: group_at, pipeline, task_in_pipeline, router, server: self.servers, joined: 0 };
+            let CompiledGroup { pipeline, task_in_pipeline, has_slots, .. } = *group;
+            let server = self.servers;
+            let info = StationInfo { group: group_at, pipeline, task_in_pipeline, router, server, has_slots, joined: 0 };
             for (at, edge) in compiler.pipeline.children(task).enumerate() {
                 let router = compiler.router(Some(&a.group), edge.to, routes, &targets[edge.to.get()], *senders);
                 if !group.edges[at].fanout.is_zero() && router.is_none() && edge.ratio > 0.0 {

@@ -228,6 +228,7 @@ impl<'a> PipelineCompiler<'a> {
             pipeline: state.number,
             batch: a.batch,
             slots: self.slots(task, a),
+            has_slots: self.is_continuous(task),
             spread,
             name: a.group.clone(),
             hardware,

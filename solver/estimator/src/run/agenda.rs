@@ -140,6 +140,31 @@ impl Agenda {
         Some(first)
     }
 
+    /// The batch of a server does not come to its end: its query has left. Returns when it would have ended.
+    #[cold]
+    pub fn remove(&mut self, station: u32, server: u32) -> Option<Moment> {
+        let is_its = |running: &RunningBatch| (running.station, running.server) == (station, server);
+        let mut end = None;
+        match self.near[self.front..self.back].iter().position(is_its) {
+            Some(at) => {
+                end = Some(self.near[self.front + at].end);
+                self.near.copy_within(self.front + at + 1..self.back, self.front + at);
+                self.back -= 1;
+                if self.front == self.back {
+                    (self.front, self.back) = (0, 0);
+                    self.refill();
+                }
+            }
+            None => self.far.retain(|Reverse(far)| {
+                let is_kept = (far.station, far.server) != (station, server);
+                end = if is_kept { end } else { Some(far.end) };
+                is_kept
+            }),
+        }
+        self.next = if self.front < self.back { self.near[self.front].end } else { Moment::NEVER };
+        end
+    }
+
     /// The first of the far ones become near.
     fn refill(&mut self) {
         while self.back < NEAR_MAX / 2
@@ -157,7 +182,7 @@ mod tests {
     use crate::random::RandomStream;
 
     #[test]
-    fn batches_that_end_together_end_in_start_order() {
+    fn batches_end_in_start_order_and_removed_ones_never() {
         let mut stream = RandomStream::new(1, "agenda");
         let mut agenda = Agenda::default();
         let mut expected = std::collections::BTreeSet::new();
@@ -169,6 +194,11 @@ mod tests {
                 let (end, station) = expected.pop_first().expect("not empty");
                 let ended = agenda.pop_ended(Moment::NEVER).expect("one runs");
                 assert_eq!((ended.end, ended.station), (end, station));
+            } else if !expected.is_empty() && stream.bits().is_multiple_of(7) {
+                let at = stream.bits() as usize % expected.len();
+                let (end, station) = *expected.iter().nth(at).expect("one of them");
+                assert_eq!(agenda.remove(station, 0), Some(end));
+                expected.remove(&(end, station));
             } else {
                 let end = Moment::from_nanos(stream.bits() % if round % 3 == 0 { 50 } else { 5_000 });
                 started += 1;

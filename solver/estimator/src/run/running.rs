@@ -26,11 +26,16 @@ impl RunningBatches {
     }
 
     /// Starts every batch that can start now, after the last arrival of a moment. A drop may let other batches start, and a
-    /// start may drop queries.
+    /// start may drop queries. Queries that have left their slots have no end to come.
     #[inline]
     pub fn start_due(&mut self, run: &mut RunState) {
         loop {
             run.account_for_drops();
+            for ServerId { station, server } in run.serving.left.drain(..) {
+                let end = self.agenda.remove(station, server).unwrap_or(run.now);
+                let number = run.serving.infos[station as usize].server + server;
+                run.statistics.count_left(number, end.since(run.now));
+            }
             if !run.serving.is_due() {
                 return;
             }

@@ -17,6 +17,8 @@ pub struct CompiledGroup {
     pub batch: u32,
     /// Queries that a replica runs at a time, each on its own; 1 where they run in batches.
     pub slots: u32,
+    /// Whether its queries run in slots, each on its own, and not in batches.
+    pub has_slots: bool,
     /// How times vary around those of `service`, if they do.
     pub spread: Option<TimeVariation>,
     /// Its name.

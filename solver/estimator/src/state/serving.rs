@@ -1,6 +1,7 @@
 //! Where are the queries? Stations, the senders' routers, and the network between them.
 
 use super::bounds::RunBounds;
+use super::faults::ServerId;
 use super::network::Network;
 use super::paths::{PathPoint, PathStep};
 use super::query::{Dispatch, NO_PICK, SimulatedQuery};
@@ -64,6 +65,8 @@ pub struct StationInfo {
     pub router: u32,
     /// Number of its first server among all servers.
     pub server: u32,
+    /// Whether each of its servers is a slot of a `continuous` task.
+    pub has_slots: bool,
     /// Queries that joined its queue so far. Runs without changes may leave some out.
     pub joined: u64,
 }
@@ -95,6 +98,8 @@ pub struct ServingState {
     pub bounds: RunBounds,
     /// Queries that were dropped and have not been accounted for.
     pub dropped: Vec<SimulatedDrop>,
+    /// Slots whose queries have left before their end, which is still among the events.
+    pub left: Vec<ServerId>,
     /// Stations that asked to be ticked now.
     due: Vec<u32>,
     /// Those that are being ticked.
@@ -278,7 +283,7 @@ impl ServingState {
         }
     }
 
-    /// Cancels all waiting queries of a tracked request, in all queues that they joined.
+    /// Cancels all waiting queries of a tracked request, in all queues that they joined. Those in slots leave.
     pub fn cancel_tracked(&mut self, now: Moment, query: SimulatedQuery, deadline: Moment) {
         let at = query.request as usize;
         let mut joined = std::mem::take(&mut self.joined[at]);
@@ -289,15 +294,37 @@ impl ServingState {
         for JoinedQueue { station, at: arrived } in joined.drain(..) {
             self.stations[station as usize].handle(now, StationInput::CancelJoined { query, arrived, deadline });
             self.take_outputs(now, station, |_, _, _| {});
+            self.leave_slots(now, station, query);
         }
         self.joined[at] = joined;
     }
 
-    /// Cancels all waiting queries of a request, by a search at these stations.
+    /// Cancels all waiting queries of a request, by a search at these stations. Those in slots leave.
     pub fn cancel(&mut self, now: Moment, stations: &[u32], query: SimulatedQuery) {
         for &station in stations {
             self.bounds.count_work(1 + self.stations[station as usize].queued() as u64 / CANCELLED_AT_ONCE);
             self.stations[station as usize].handle(now, StationInput::Cancel { query });
+            self.take_outputs(now, station, |_, _, _| {});
+            self.leave_slots(now, station, query);
+        }
+    }
+
+    /// The queries of a cancelled request leave the slots of a station: a step of theirs is short. Members of a batch end
+    /// with it.
+    fn leave_slots(&mut self, now: Moment, station: u32, query: SimulatedQuery) {
+        let StationInfo { pipeline, task_in_pipeline: task, has_slots, .. } = self.infos[station as usize];
+        if !has_slots {
+            return;
+        }
+        let machine = &self.stations[station as usize];
+        self.bounds.count_work(machine.servers() as u64 / CANCELLED_AT_ONCE);
+        for server in machine.servers_of(query) {
+            let machine = &mut self.stations[station as usize];
+            machine.handle(now, StationInput::BatchFinished { server });
+            let member = machine.batch(server)[0].query;
+            let reason = DropReason::Cancelled;
+            self.dropped.push(SimulatedDrop { pipeline, at: task, task, query: member, reason });
+            self.left.push(ServerId { station, server });
             self.take_outputs(now, station, |_, _, _| {});
         }
     }

@@ -199,6 +199,13 @@ impl Statistics {
         of_task.waiting.add_all(members.iter().map(|m| elapsed(m.arrived, now)));
     }
 
+    /// The query of a slot has left before its end: its server is free for the rest of its time.
+    #[cold]
+    pub fn count_left(&mut self, server: u32, rest: TimeSpan) {
+        let busy = &mut self.servers[server as usize].busy;
+        *busy = TimeSpan::from_nanos(busy.as_nanos().saturating_sub(rest.as_nanos()));
+    }
+
     /// A request has its outcome.
     #[inline]
     pub fn count_outcome(&mut self, closed: ClosedRequest<'_>, partial: Partial) {

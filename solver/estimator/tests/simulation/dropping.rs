@@ -3,8 +3,8 @@
 use crate::common::{Built, Fan, Stage, arrivals, assignment, build, finishes, rate, run, stage};
 use apportion_domain::Queueing::{Central, PerReplica};
 use apportion_domain::{
-    BackupEntry, Batching, Dropping, GroupName, Moment, Partial, PipelineDraft, Problem, RoutingEntry, RoutingTable, Share,
-    TaskIndex, TimeSpan,
+    BackupEntry, Batching, Dropping, GroupName, Moment, Partial, PipelineDraft, Problem, Profile, RoutingEntry,
+    RoutingTable, Share, TaskIndex, TaskKind, TimeSpan,
 };
 use apportion_estimator::{ArrivalProcess, DropReason, RequestOutcome, Simulation};
 
@@ -113,6 +113,33 @@ fn a_dropped_query_cancels_its_siblings() {
     assert_eq!(queries(&allowed), [1, 2, 0]);
     assert_eq!((allowed.total.ok, allowed.total.dropped), (1, 0));
     assert_eq!(allowed.requests[0].reason, Some(DropReason::Deadline));
+}
+
+#[test]
+fn a_dropped_query_frees_the_slot_of_its_sibling() {
+    // t1 has one slot, in which a query stays for 60 ms. That of t2 would end after 200 and is dropped as it would start,
+    // when its sibling has the slot. The second request finds the slot free at 20: at 70 it would be dropped at t1.
+    let stages = [stage(0, 1, 1, 10.0, 0.0), stage(0, 1, 1, 60.0, 0.0), stage(0, 1, 1, 200.0, 0.0)];
+    let Built { problem, plan } = with_policy(build(&stages, PerReplica, 0.0, 100.0), Dropping::LastTask);
+    let in_slots = |problem: &Problem| {
+        changed(problem, |d| {
+            d.tasks[1].kind = TaskKind::Continuous;
+            let variant = &mut d.tasks[1].variants[0];
+            let mut rows = variant.profile.rows().to_vec();
+            // As good as no spread: without any, times would be exponential.
+            rows.iter_mut().for_each(|r| r.p99_ms = Some((1.0 + 1e-6) * r.latency_ms));
+            variant.profile = Profile::new(rows);
+        })
+    };
+    let seen = |problem: Problem| {
+        let simulation = run(&Built { problem, plan: plan.clone() }, &arrivals(&[0, 0]));
+        let of_task = &simulation.total.waiting[1];
+        (ends(&simulation), of_task.queries, of_task.mean_ms)
+    };
+    let dropped = Err((2, "deadline"));
+    assert_eq!(seen(in_slots(&problem)), (vec![dropped, dropped], 2, 0.0));
+    // A batch goes on to its end: the second request's query waits at t1 when it is cancelled.
+    assert_eq!(seen(problem.clone()).1, 1);
 }
 
 #[test]

@@ -33,6 +33,13 @@ impl Loads {
         }
     }
 
+    /// The highest mean load of the last periods that reach this far back; 0 if no load was seen.
+    #[must_use]
+    pub fn peak_qps(&self, seconds: f64) -> f64 {
+        let periods = (seconds / PERIOD_SECONDS as f64).ceil().max(1.0) as usize;
+        self.qps.iter().rev().take(periods).copied().fold(0.0, f64::max)
+    }
+
     /// Compares the costs of the plan in force and of a new plan, each by its price per hour at a load. An infinite price
     /// means that the plan does not fit.
     #[must_use]
@@ -174,6 +181,14 @@ mod tests {
             compared.is_worth_it() && !young.compare(by_load(1.0), by_load(0.6)).is_worth_it(),
             "one period against one"
         );
+    }
+
+    #[test]
+    fn the_peak_is_that_of_the_last_periods() {
+        let loads: Loads = [90.0, 70.0, 20.0, 30.0].into_iter().collect();
+        let peaks = [0.0, 10.0, 15.0, 21.0, 40.0, 1e9].map(|seconds| loads.peak_qps(seconds));
+        assert_eq!(peaks, [30.0, 30.0, 30.0, 70.0, 90.0, 90.0]);
+        assert_eq!(Loads::default().peak_qps(60.0), 0.0);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use apportion_domain::{
 
 /// One group of one pipeline.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct BaselineGroup {
+pub(crate) struct BaselineGroup {
     pub task: TaskIndex,
     pub variant: VariantIndex,
     pub hardware: HardwareIndex,
@@ -22,7 +22,7 @@ pub(super) struct BaselineGroup {
 }
 
 /// Mean queries that reach each task for one of the root's, given the traffic of the groups above it.
-pub(super) fn visits(pipeline: &Pipeline, groups: &[BaselineGroup]) -> Vec<f64> {
+pub(crate) fn visits(pipeline: &Pipeline, groups: &[BaselineGroup]) -> Vec<f64> {
     multiply_from_root(pipeline, groups, |edge, variant| pipeline.fanout(edge, variant))
 }
 
@@ -49,7 +49,7 @@ fn multiply_from_root(
 }
 
 /// The plan in which pipeline `p` runs `groups[p]`, ordered by task; `None` if it would list too many paths.
-pub(super) fn plan(problem: &Problem, groups: &[Vec<BaselineGroup>], demands: &[f64]) -> Option<Plan> {
+pub(crate) fn plan(problem: &Problem, groups: &[Vec<BaselineGroup>], demands: &[f64]) -> Option<Plan> {
     let parts = problem.pipelines.iter().zip(groups).zip(demands);
     let pipelines = parts.map(|((p, own), &demand)| pipeline_plan(problem, p, own, demand)).collect::<Option<_>>()?;
     let mut plan = Plan { pipelines, cost_per_hour: 0.0 };

@@ -10,7 +10,7 @@ use apportion_domain::{
 };
 
 /// Relative precision of the largest share of the demand that fits.
-pub(super) const PART_PRECISION: f64 = 1e-3;
+pub(crate) const PART_PRECISION: f64 = 1e-3;
 /// Smallest share of the demand that gets a plan.
 const PART_MIN: f64 = 1e-6;
 
@@ -25,25 +25,25 @@ pub(super) struct BaselinePlan {
 
 /// The largest served part of the demand, with its plan.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct LargestPart<T> {
+pub(crate) struct LargestPart<T> {
     /// From 0 to 1.
     pub part: f64,
     pub plan: T,
 }
 
 /// The demand of every pipeline, in queries per second.
-pub(super) fn demands(problem: &Problem) -> Vec<f64> {
+pub(crate) fn demands(problem: &Problem) -> Vec<f64> {
     problem.pipelines.iter().map(|p| p.demand_qps).collect()
 }
 
 /// The problem with this part of every demand.
-pub(super) fn with_part(problem: &Problem, part: f64) -> Problem {
+pub(crate) fn with_part(problem: &Problem, part: f64) -> Problem {
     let pipelines = problem.pipelines.iter().map(|p| p.with_demand(part * p.demand_qps)).collect();
     problem.changed(|d| d.pipelines = pipelines).expect("less demand makes no problem invalid")
 }
 
 /// The largest part of the demand, from 0 to 1, that has a plan, to a relative precision. `None` if no part has a plan.
-pub(super) fn largest_part<T>(
+pub(crate) fn largest_part<T>(
     precision: f64,
     mut plan_for: impl FnMut(f64) -> Result<Option<T>, StopReason>,
 ) -> Result<Option<LargestPart<T>>, StopReason> {
@@ -93,7 +93,7 @@ pub(super) fn answer(problem: &Problem, options: &PlanningOptions, found: Baseli
 }
 
 /// The shortfalls of a plan for a part of these rates, in queries per second by pipeline.
-pub(super) fn unserved_load(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortfall> {
+pub(crate) fn unserved_load(problem: &Problem, rates: &[f64], part: f64) -> Vec<Shortfall> {
     let mut shortfalls = Vec::with_capacity(rates.len());
     for (p, (pipeline, &asked)) in problem.pipelines.iter().zip(rates).enumerate() {
         // the rate of a trace is not in the problem, and with several pipelines no single demand would do

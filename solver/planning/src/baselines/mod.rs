@@ -8,9 +8,9 @@
 //! is for the largest share of the load that fits. Then the status is `demand_not_met`, and the explanation states the
 //! missing load.
 
-mod assemble;
+pub(crate) mod assemble;
 pub(crate) mod coarse;
-mod common;
+pub(crate) mod common;
 pub(crate) mod hardware_only;
 pub(crate) mod proteus;
 #[cfg(test)]

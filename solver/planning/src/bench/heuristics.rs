@@ -197,6 +197,8 @@ fn with_floor(draw: &mut Draw, pipeline: Pipeline, mode: Mode, hardware: &[Hardw
 pub struct HeuristicsRow {
     /// The case.
     pub case: HeuristicsCase,
+    /// Its pipelines.
+    pub pipelines: usize,
     /// The optimum, if it is proven that there is a plan.
     pub optimum: Option<f64>,
     /// How the exact search ended: `optimal`, `feasible`, `infeasible` or `unknown`.
@@ -249,5 +251,5 @@ pub fn row(case: &HeuristicsCase, problem: &Problem, now: &Arc<dyn Fn() -> Durat
         (_, None) => (None, None, 0.0),
         (_, Some(_)) => (None, None, f64::INFINITY),
     };
-    HeuristicsRow { case: *case, optimum, exact: outcome, value, bound, gap, exact_time, time }
+    HeuristicsRow { case: *case, pipelines: problem.pipelines.len(), optimum, exact: outcome, value, bound, gap, exact_time, time }
 }

@@ -15,6 +15,8 @@
 //! the search uses that. `dual` prices the resources, `knapsack` lists the good covers of each application near those
 //! prices, and `search` proves the best combination. `ilp` states the same programme for HiGHS: it is the fallback and
 //! the oracle of the tests. `greedy` is the heuristic of section 4.2.2, whose value is reported beside the optimum.
+//!
+//! [`rescale`] states the problem of pipelines that run, and makes a plan of the answer.
 
 pub mod bench;
 #[cfg(test)]
@@ -25,6 +27,7 @@ mod greedy;
 mod ilp;
 mod knapsack;
 mod program;
+pub mod rescale;
 mod search;
 mod shortfalls;
 #[cfg(test)]
@@ -34,7 +37,7 @@ use crate::answer::report;
 use crate::options::{Planner, PlanningOptions};
 use apportion_domain::{ObjectiveValue, PlanningReport, ScalingOutcome, ScalingPlan, ScalingProblem, StopReason};
 use apportion_mip::RunLimits;
-use program::{Program, ReplicaCounts, plan_of};
+use program::{Program, plan_of};
 use search::MinimumResult;
 
 pub use explain::GREEDY;
@@ -69,7 +72,7 @@ fn plan_exactly(
         MinimumResult::Infeasible => return report_infeasible(problem, program, report, limits),
         MinimumResult::Unknown(stopped) => return (ScalingOutcome::Unknown { stopped }, report),
     };
-    let counts = prefer_running(program, counts);
+    let counts = program.prefer_running(counts);
     let plan = plan_of(problem, &counts);
     if !is_clean(problem, &plan) {
         return (ScalingOutcome::Unknown { stopped: StopReason::Numerics }, report);
@@ -124,15 +127,6 @@ fn report_infeasible(
     let shortfalls = shortfalls::shortfalls(problem, program, limits);
     report.explanation.shortfalls.clone_from(&shortfalls);
     (ScalingOutcome::Infeasible { shortfalls }, report)
-}
-
-/// The running replicas, if they are as good as the new plan. So planning again after a plan changes nothing. After a plan
-/// was carried out, staying is optimal by the triangle inequality of load costs. But other plans may be as good.
-fn prefer_running(program: &Program, counts: ReplicaCounts) -> ReplicaCounts {
-    let running = program.running();
-    let (stay, found) = (program.price(&running), program.price(&counts));
-    let ties = stay <= found + 1e-9 * found.abs().max(1.0);
-    if ties && program.admits(&running) { running } else { counts }
 }
 
 /// Whether the checker accepts our plan. It always should.

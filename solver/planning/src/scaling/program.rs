@@ -87,6 +87,15 @@ impl Program {
         self.covers.iter().map(|c| c.kinds.iter().map(|k| k.running).collect()).collect()
     }
 
+    /// The running replicas, if they are as good as the new counts. So planning again after a plan changes nothing. After a
+    /// plan was carried out, staying is optimal by the triangle inequality of load costs. But other plans may be as good.
+    pub fn prefer_running(&self, counts: ReplicaCounts) -> ReplicaCounts {
+        let running = self.running();
+        let (stay, found) = (self.price(&running), self.price(&counts));
+        let ties = stay <= found + 1e-9 * found.abs().max(1.0);
+        if ties && self.admits(&running) { running } else { counts }
+    }
+
     /// Whether some load needs more replicas of a variant than searches consider. Then "infeasible" proves nothing.
     pub fn is_out_of_range(&self) -> bool {
         let far = |c: &ApplicationNumbers| {

@@ -42,8 +42,10 @@ impl GatewayState {
         if attempt.covered.cuts(part.credit) {
             attempt.is_spoiled = true;
             if pending.attempts.len() >= ATTEMPTS_MAX {
+                // Another run that is under way may still be whole.
+                let is_last = pending.attempts.iter().all(|attempt| attempt.is_spoiled);
                 let reason = "it was run several times, in parts that do not fit together";
-                return Some(Err(RequestAnswer::Failed(reason.into())));
+                return is_last.then(|| Err(RequestAnswer::Failed(reason.into())));
             }
             pending.again_ns = Some(now_ns);
             self.requests.make_due(now_ns);
@@ -89,7 +91,24 @@ impl GatewayState {
         }
     }
 
-    /// Answers a request, and cancels the parts of it that are still under way.
+    /// Ends the request of a client that has gone, whether it runs or waits for variants.
+    pub fn abandon(
+        &mut self,
+        caller: u64,
+        site: &mut Site,
+        fleet: &FleetState,
+        tallies: &mut Tallies,
+        cancelled: &mut CancelledRequests,
+    ) {
+        if let Some(request) = self.requests.of_caller(caller) {
+            self.finish(request, Err(RequestAnswer::ClientGone), site, fleet, tallies, cancelled);
+        } else if self.waiting.forget(caller) {
+            site.answer(caller, RequestAnswer::ClientGone);
+        }
+    }
+
+    /// Answers a request, and cancels the parts of it that are still under way. A request without a client has no outcome,
+    /// unless it was late before: the service did not fail it.
     fn finish(
         &mut self,
         request: u64,
@@ -103,13 +122,14 @@ impl GatewayState {
         let late = site.now_ns() > pending.deadline_ns;
         let counts = tallies.requests_of(pending.pipeline);
         let count = match &result {
-            Ok(_) if late => &mut counts.late,
-            Ok(_) => &mut counts.ok,
-            Err(RequestAnswer::TimedOut) => &mut counts.late,
-            Err(RequestAnswer::Dropped(_)) => &mut counts.dropped,
-            Err(_) => &mut counts.failed,
+            Ok(_) if late => Some(&mut counts.late),
+            Ok(_) => Some(&mut counts.ok),
+            Err(RequestAnswer::ClientGone) if !late => None,
+            Err(RequestAnswer::TimedOut | RequestAnswer::ClientGone) => Some(&mut counts.late),
+            Err(RequestAnswer::Dropped(_)) => Some(&mut counts.dropped),
+            Err(_) => Some(&mut counts.failed),
         };
-        *count += 1;
+        count.into_iter().for_each(|count| *count += 1);
         if pending.attempts.iter().any(|a| !a.covered.is_whole()) {
             cancel_everywhere(request, site, fleet, cancelled);
         }
@@ -140,5 +160,52 @@ fn result_of(attempt: &mut RequestAttempt) -> Result<CompletedRequest, RequestAn
     match &mut attempt.dropped.first_reason {
         Some(reason) if attempt.leaves == 0 => Err(RequestAnswer::Dropped(std::mem::take(reason))),
         _ => Ok(CompletedRequest { pieces: std::mem::take(&mut attempt.pieces), dropped }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::node::gateway::pending::Pending;
+    use crate::node::request::RequestTerms;
+    use crate::wire::Credit;
+
+    /// A gateway whose request 1 has as many runs as it may have.
+    fn gateway() -> GatewayState {
+        let mut gateway = GatewayState::after(0);
+        gateway.requests.insert(Pending {
+            pipeline: "p".into(),
+            inputs: Vec::new(),
+            terms: RequestTerms::default(),
+            chosen: None,
+            arrived_ns: 0,
+            deadline_ns: 10,
+            give_up_ns: 10,
+            is_timed: false,
+            caller: 1,
+            attempts: (0..ATTEMPTS_MAX).map(|_| RequestAttempt::default()).collect(),
+            again_ns: None,
+        });
+        gateway
+    }
+
+    #[test]
+    fn a_spoiled_run_leaves_the_others_their_chance() {
+        let fleet = FleetState::new(1);
+        let add = |gateway: &mut GatewayState, attempt: u8, credit: Credit| {
+            let end = PartEnd::Leaf { task: String::new(), outputs: Vec::new() };
+            gateway.add_part(CreditReturn { request: 1, row: 0, attempt, credit, end }, 5, &fleet)
+        };
+        let part = |i, n| Credit::WHOLE.part(i, n).expect("enough");
+        let spoil = |gateway: &mut GatewayState, attempt: u8| {
+            assert!(add(gateway, attempt, part(0, 2)).is_none());
+            add(gateway, attempt, part(1, 3))
+        };
+        let mut one = gateway();
+        assert!(spoil(&mut one, 0).is_none());
+        assert!(matches!(add(&mut one, 3, Credit::WHOLE), Some(Ok(_))));
+        let mut all = gateway();
+        let ends = [0, 1, 2, 3].map(|attempt| spoil(&mut all, attempt).is_some());
+        assert_eq!(ends, [false, false, false, true], "the last one ends the request");
     }
 }

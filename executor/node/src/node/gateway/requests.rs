@@ -12,6 +12,8 @@ pub const ATTEMPTS_MAX: usize = 4;
 /// Requests of this agent's gateway that have no answer yet, by number.
 pub struct PendingRequests {
     pending: BTreeMap<u64, Pending>,
+    /// Their numbers by their clients'.
+    by_caller: BTreeMap<u64, u64>,
     /// No request is due ([`Pending::due_ns`]) before this moment: ticks look at none of them until then.
     due_ns: u64,
     last_number: u64,
@@ -76,13 +78,14 @@ impl AttemptInput {
 impl PendingRequests {
     /// None yet; their numbers follow `last_number`.
     pub fn after(last_number: u64) -> Self {
-        Self { pending: BTreeMap::new(), due_ns: u64::MAX, last_number }
+        Self { pending: BTreeMap::new(), by_caller: BTreeMap::new(), due_ns: u64::MAX, last_number }
     }
 
     /// Adds a request; its number.
     pub fn insert(&mut self, pending: Pending) -> u64 {
         self.last_number += 1;
         self.due_ns = self.due_ns.min(pending.due_ns());
+        self.by_caller.insert(pending.caller, self.last_number);
         self.pending.insert(self.last_number, pending);
         self.last_number
     }
@@ -99,7 +102,14 @@ impl PendingRequests {
 
     /// Takes out a request, to answer it.
     pub fn remove(&mut self, number: u64) -> Option<Pending> {
-        self.pending.remove(&number)
+        let pending = self.pending.remove(&number)?;
+        self.by_caller.remove(&pending.caller);
+        Some(pending)
+    }
+
+    /// The number of the request of this client, if it has no answer yet.
+    pub fn of_caller(&self, caller: u64) -> Option<u64> {
+        self.by_caller.get(&caller).copied()
     }
 
     /// Begins a new run of a request.

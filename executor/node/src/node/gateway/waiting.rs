@@ -131,6 +131,13 @@ impl WaitingRequests {
         Ok(())
     }
 
+    /// Forgets the request of a client. Whether it was here.
+    pub fn forget(&mut self, caller: u64) -> bool {
+        let before = self.len();
+        self.waiting.retain(|waiting| waiting.arrival.caller != caller);
+        self.len() < before
+    }
+
     /// Tells the service which groups requests want, unless it was told lately.
     pub fn say_want(&mut self, arrival: &Arrival, groups: &[u64], site: &mut Site) {
         let key = WantKey { pipeline: arrival.pipeline.clone(), groups: groups.to_vec() };

@@ -196,8 +196,7 @@ impl GroupQueue {
 
     /// The queries of a request leave the queue.
     pub fn cancel(&mut self, origin: u64, request: u64, now: Moment) {
-        let query = QueryHandle { key: 0, origin, request, level: 0, kind: 0 };
-        self.handle(now, StationInput::Cancel { query });
+        self.handle(now, StationInput::Cancel { query: QueryHandle::of_request(origin, request) });
     }
 
     /// A query has left the replica of a server. True if it was the last one of its batch.

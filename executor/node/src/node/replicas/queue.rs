@@ -93,8 +93,15 @@ impl LocalReplica {
 
     /// Takes the queries of a request out of the station's queue.
     pub fn cancel_queued(&mut self, origin: u64, request: u64, now: Moment) {
-        let query = QueryHandle { key: 0, origin, request, level: 0, kind: 0 };
-        self.station.handle(now, StationInput::Cancel { query });
+        self.station.handle(now, StationInput::Cancel { query: QueryHandle::of_request(origin, request) });
+    }
+
+    /// The slots in which queries of a request run. Queries that share a batch end together, so none of these.
+    pub fn slots_of(&self, origin: u64, request: u64) -> Vec<u32> {
+        if !self.task().is_continuous {
+            return Vec::new();
+        }
+        self.station.servers_of(QueryHandle::of_request(origin, request))
     }
 
     /// Whether a server of its station runs a batch.

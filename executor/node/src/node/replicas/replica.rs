@@ -140,13 +140,6 @@ impl LocalReplica {
         }
     }
 
-    /// Whether its queries run in batches and would run in slots in this form of its pipeline, or the reverse.
-    pub(crate) fn changes_kind(&self, of: &LayoutPipeline) -> bool {
-        let group = group_of(of, self.id).unwrap_or(self.group_id);
-        let is_continuous = of.groups.get(&group).map(|group| of.tasks[group.task].is_continuous);
-        is_continuous.is_some_and(|is_continuous| is_continuous != self.task().is_continuous)
-    }
-
     /// A server of its station begins a batch.
     pub(crate) fn begin_batch(&mut self, server: u32, now_ns: u64) {
         self.begun_ns[server as usize] = now_ns;
@@ -160,6 +153,12 @@ impl LocalReplica {
     /// The profile's time of a batch of this size; of a query in a slot, with all slots taken.
     pub(crate) fn expected_ns(&self, size: usize) -> u64 {
         self.group.latency_ns(if self.task().is_continuous { self.group.batch } else { size })
+    }
+
+    /// The profile's time that a batch of this size is compared with. None for a query in a slot: its time is its own, and
+    /// says nothing of the profile.
+    pub(crate) fn profiled_ns(&self, size: usize) -> Option<u64> {
+        (!self.task().is_continuous).then(|| self.group.latency_ns(size))
     }
 
     /// The 99th percentile of its queries' times, if they run in slots; zero if it is not known.
@@ -254,15 +253,15 @@ impl LocalReplica {
         self.meter.was_slow()
     }
 
-    /// A batch that failed, or a member of one, has ended.
+    /// A batch that failed, or a member of one, has ended; or a query has left its slot.
     pub(crate) fn measure_failed(&mut self, took_ns: u64) {
         let busy_ns = self.busy_ns(took_ns);
         self.meter.note_failed(busy_ns);
     }
 
-    /// A batch has ended. The time of a query in a slot is its own, so it says nothing of the profile.
+    /// A batch has ended.
     pub(crate) fn measure_batch(&mut self, queries: usize, took_ns: u64, kind: BatchKind) {
-        let expected_ns = if self.task().is_continuous { 0 } else { self.group.latency_ns(queries) };
+        let expected_ns = self.profiled_ns(queries).unwrap_or(0);
         let (queries, took_ns) = (queries as u64, self.busy_ns(took_ns));
         self.meter.note_batch(MeasuredBatch { queries, took_ns, expected_ns, kind });
     }

@@ -70,7 +70,9 @@ impl SteeringState {
                 let place = DevicePlace { agent: r.agent, device: r.device };
                 let is_planned = of.groups.get(&r.group).is_some_and(|group| !group.is_offered);
                 let has_place = is_planned && free.contains_key(&place);
-                is_new && has_place && occupy(&mut free, of, r)
+                // A thread that runs batches cannot run slots.
+                let is_same_kind = is_continuous(was, r.group) == is_continuous(of, r.group);
+                is_new && is_same_kind && has_place && occupy(&mut free, of, r)
             });
             if !extras.is_empty() {
                 let fence = plan.fence.map(v1::Fence::from);
@@ -81,6 +83,11 @@ impl SteeringState {
         }
         steered
     }
+}
+
+/// Whether the queries of a group run in slots; none if there is no such group.
+fn is_continuous(of: &LayoutPipeline, group: u64) -> Option<bool> {
+    of.groups.get(&group).map(|group| of.tasks[group.task].is_continuous)
 }
 
 fn targets(of: &LayoutPipeline) -> Vec<v1::ReplicaTarget> {

@@ -24,8 +24,11 @@ impl SteeringState {
         let last = self.applied.get(&told.pipeline);
         let agent = traffic.site.agent();
         let is_stranger = told.host != agent && !traffic.fleet.layout().agents.contains_key(&told.host);
-        let why = why_implausible(&told, last.map_or(0, |last| last.epoch));
-        if let Some(why) = why.or(is_stranger.then_some("its host is not in the target")) {
+        let is_of_no_group = told.extras.iter().any(|extra| !of.groups.contains_key(&extra.group));
+        let why = why_implausible(&told, last.map_or(0, |last| last.epoch))
+            .or(is_stranger.then_some("its host is not in the target"))
+            .or(is_of_no_group.then_some("it adds a replica of a group that the target does not have"));
+        if let Some(why) = why {
             traffic.site.push(Action::CountRefused(RefusedMessage::Steering));
             return tracing::warn!(
                 host = told.host,

@@ -1,7 +1,7 @@
 //! Where is each replica of this agent in its life, from the target that names it to its failure or its draining?
 
 use super::room::load_what_fits;
-use crate::layout::{LayoutPipeline, difference};
+use crate::layout::difference;
 use crate::node::event::Action;
 use crate::node::fleet::FleetState;
 use crate::node::replicas::{BatchPlace, LocalReplica, ReplicaPhase};
@@ -24,7 +24,6 @@ pub fn follow_layout(traffic: &mut TrafficState, only: Option<&str>) {
         // Whether there are too many paths was checked with the target.
         let states = of.outline().state_planner().ok().flatten();
         for place in of.replicas.iter().filter(|r| r.agent == agent) {
-            unload_changed_kind(traffic, place.id, of);
             let view = states.as_ref().map(|s| s.view(of.groups[&place.group].task));
             match traffic.replicas.get_mut(place.id) {
                 Some(replica) => {
@@ -43,19 +42,6 @@ pub fn follow_layout(traffic: &mut TrafficState, only: Option<&str>) {
     }
     load_what_fits(&mut traffic.site, &mut traffic.replicas);
     traffic.publish_replica_changes();
-}
-
-/// Unloads a replica whose queries ran in batches and run in slots from now on, or the reverse: its thread cannot change.
-/// Its queries go elsewhere, or wait until it is loaded again.
-fn unload_changed_kind(traffic: &mut TrafficState, id: u64, of: &LayoutPipeline) {
-    const WHY: &str = "its task has another kind now";
-    if let Some(replica) = traffic.replicas.get_mut(id).filter(|replica| replica.changes_kind(of)) {
-        replica.state = ReplicaPhase::Failed(WHY.to_owned());
-        traffic.publish_replica_changes();
-        traffic.abandon_replica(id, WHY);
-        traffic.replicas.remove(id);
-        traffic.site.push(Action::Unload(id));
-    }
 }
 
 /// A replica's thread has reported something.
@@ -78,6 +64,7 @@ pub fn handle_replica_event(traffic: &mut TrafficState, id: u64, event: ReplicaE
         ReplicaEvent::BatchEnded { server, result, took } => {
             traffic.handle_batch_end(BatchPlace { replica: id, server }, result, took);
         }
+        ReplicaEvent::Left { server, took } => traffic.handle_slot_left(BatchPlace { replica: id, server }, took),
     }
 }
 

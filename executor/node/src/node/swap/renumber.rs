@@ -5,9 +5,9 @@
 //!
 //! Numbers hold within one incarnation of the control plane's database. After a restored database, a number may stand for
 //! another replica, and a loaded replica may have another number. So the node compares replicas by content: pipeline,
-//! task, variant, hardware, file and device. A replica that is already loaded is not loaded again.
+//! task and its kind, variant, hardware, file and device. A replica that is already loaded is not loaded again.
 
-use crate::layout::{self, Layout, LayoutPipeline};
+use crate::layout::{self, Layout, LayoutGroup, LayoutPipeline, LayoutTask};
 use crate::node::event::{Action, RenumberedReplica};
 use crate::node::replicas::{LocalReplica, ReplicaPhase};
 use crate::node::traffic::TrafficState;
@@ -23,6 +23,8 @@ const FORMER_BIT: u64 = 1 << 63;
 struct Identity<'a> {
     pipeline: &'a str,
     task: &'a str,
+    /// Whether its queries run in slots: a thread that runs batches cannot change.
+    is_continuous: bool,
     variant: &'a str,
     hardware: &'a str,
     /// Digest of the file.
@@ -31,16 +33,17 @@ struct Identity<'a> {
 }
 
 fn wanted<'a>(pipeline: &'a str, of: &'a LayoutPipeline, place: &layout::LayoutReplica) -> Identity<'a> {
-    let group = &of.groups[&place.group];
-    let task = &of.tasks[group.task].name;
-    let (variant, hardware, digest) = (&group.variant, &group.hardware, &group.digest);
-    Identity { pipeline, task, variant, hardware, digest, device: place.device }
+    identity(pipeline, of, &of.groups[&place.group], place.device)
 }
 
 fn loaded(replica: &LocalReplica) -> Identity<'_> {
-    let (group, task) = (&replica.group, &replica.task().name);
+    identity(&replica.pipeline, &replica.of, &replica.group, replica.device)
+}
+
+fn identity<'a>(pipeline: &'a str, of: &'a LayoutPipeline, group: &'a LayoutGroup, device: u32) -> Identity<'a> {
+    let LayoutTask { name: task, is_continuous, .. } = &of.tasks[group.task];
     let (variant, hardware, digest) = (&group.variant, &group.hardware, &group.digest);
-    Identity { pipeline: &replica.pipeline, task, variant, hardware, digest, device: replica.device }
+    Identity { pipeline, task, is_continuous: *is_continuous, variant, hardware, digest, device }
 }
 
 /// Gives numbers to replicas that were set aside.

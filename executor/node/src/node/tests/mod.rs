@@ -6,7 +6,7 @@ use crate::layout::{lay_out, tests::chain};
 use crate::replica_event::ReplicaEvent;
 use crate::tensor::{Datatype, Tensor};
 use crate::trace::TraceSpan;
-use crate::wire::{Announced, Message};
+use crate::wire::{Announced, Credit, Message, PartEnd, RoutedQuery};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -57,6 +57,37 @@ fn a_query_without_room_on_its_way_is_dropped_once() {
     // Said again, or said of a hop that is over, it changes nothing.
     node.handle(3, unsent());
     assert_eq!(node.take_counts().pipelines["p"].dropped, 1);
+}
+
+#[test]
+fn a_query_that_claims_many_hops_fails() {
+    let (mut node, _) = sending();
+    let query = RoutedQuery {
+        pipeline: "p".into(),
+        task: "a".into(),
+        replica: 99,
+        origin: 1,
+        request: 7,
+        row: 0,
+        credit: Credit::WHOLE,
+        budget_ns: 0,
+        hops: u8::MAX,
+        attempt: 0,
+        group: 0,
+        behind_ns: 0,
+        level: 0,
+        apart: 0,
+        pins: Vec::new(),
+        trace: None,
+        scopes: Vec::new(),
+        inputs: Vec::new(),
+    };
+    node.handle(2, NodeEvent::Message(Message::Query { from: 1, hop: 5, query }));
+    let end = node.flush().into_iter().find_map(|action| match action {
+        Action::Send { agent: 1, message: Message::Return(part) } => Some(part.end),
+        _ => None,
+    });
+    assert!(matches!(end, Some(PartEnd::Failed(_))), "{end:?}");
 }
 
 #[test]

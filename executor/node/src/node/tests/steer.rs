@@ -303,14 +303,62 @@ fn steering_of_old_epochs_or_other_targets_is_ignored() {
 }
 
 #[test]
-fn module_states_follow_what_all_agents_measure() {
-    // `a` at agent 2, `b` at agent 3; `b` is overloaded, so `a` learns that its queries will wait there.
+fn an_extra_replica_of_another_kind_is_not_kept() {
+    let mut node = Node::new(3, 0);
+    let apply = |node: &mut Node, target: &v1::Target| {
+        node.handle(0, NodeEvent::Target(Arc::new(crate::layout::lay_out(target).expect("valid"))));
+        node.flush();
+    };
+    let kept = |node: &Node| node.replicas().filter(|replica| !replica.retired).count();
+    apply(&mut node, &spare(5));
+    node.handle(1, NodeEvent::Message(steering(5, 7, 1)));
+    apply(&mut node, &spare(6));
+    assert_eq!(kept(&node), 1);
+    let mut slots = spare(7);
+    slots.pipelines[0].tasks[0].continuous = true;
+    apply(&mut node, &slots);
+    assert_eq!(kept(&node), 0, "its thread runs batches");
+}
+
+/// `a` at agent 2, `b` at agent 3, and a policy that looks at module states; agent 1 steers.
+fn steered_by_states() -> World {
     let crews: &[Crew<'_>] = &[(1, 0, 1, 1, &[(1, 2)]), (2, 1, 1, 10, &[(2, 3)])];
     let mut target = served(target(1, "ab", &[(true, 0, 1)], crews), "forming", "pard");
     target.agents.push(v1::Peer { agent: 1, ..Default::default() });
     let mut world = World::new(3, sums);
     world.apply_target(&target);
     world.pass(3_000 * MS);
+    world
+}
+
+#[test]
+fn a_measurement_of_endless_waits_is_refused() {
+    let mut world = steered_by_states();
+    let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
+    let station = |task| v1::StationMeasured { task, arrived: 1, entered: 1, queueing_ns: u64::MAX, ..Default::default() };
+    let stations = vec![station(0), station(1)];
+    let told = v1::Measured { agent: 2, pipeline: "p".into(), fence, stations, ..Default::default() };
+    world.send_event(1, NodeEvent::Message(Message::Measured(told)));
+    world.pass(3_000 * MS);
+    assert_eq!(world.refused, [(1, RefusedMessage::Measurement)]);
+}
+
+#[test]
+fn a_steering_with_a_replica_of_no_group_is_refused() {
+    let mut world = world(&spare(1));
+    let fence = Some(v1::Fence { incarnation: 1, generation: 1 });
+    let extras = vec![v1::ReplicaTarget { replica: EXTRA_BIT | 7, group: 77, agent: 2, device: 0 }];
+    let forged = v1::Steering { host: 1, pipeline: "p".into(), fence, epoch: 2 << 32, extras, ..Default::default() };
+    (1..=3).for_each(|agent| world.send_event(agent, NodeEvent::Message(Message::Steering(forged.clone()))));
+    world.pass(2_000 * MS);
+    assert_eq!(world.refused, [1, 2, 3].map(|agent| (agent, RefusedMessage::Steering)));
+    assert_eq!(offer(&mut world, 90, 1_000), 0, "the host steers as before");
+}
+
+#[test]
+fn module_states_follow_what_all_agents_measure() {
+    // `b` is overloaded, so `a` learns that its queries will wait there.
+    let mut world = steered_by_states();
     let forward = |world: &World| {
         let replica = world.nodes[&2].replicas().next().expect("its replica");
         replica.view.expect("pard looks at states").forward.as_nanos()

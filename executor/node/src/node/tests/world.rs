@@ -13,6 +13,8 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 pub const MS: u64 = 1_000_000;
 /// How long a message takes.
 const HOP_NS: u64 = 10_000;
+/// How long a step of the queries in slots takes.
+const STEP_NS: u64 = MS;
 const TICK_NS: u64 = 20 * MS;
 const ANNOUNCE_NS: u64 = 1_000 * MS;
 
@@ -242,6 +244,7 @@ impl World {
                 let event = ReplicaEvent::BatchEnded { server, result, took };
                 self.put(took.as_nanos() as u64, agent, NodeEvent::Replica { replica, event });
             }
+            Action::LeaveSlot { replica, server } => self.leave_slot(agent, replica, server),
             Action::Unload(replica) => {
                 self.loaded.entry(agent).or_default().remove(&replica);
             }
@@ -264,6 +267,30 @@ impl World {
             Action::Want(want) => self.wants.push((agent, want)),
             Action::Acknowledge | Action::Prefetch(_) => {}
         }
+    }
+
+    /// The query of a slot leaves after the step that it is in, and does not come to its end.
+    fn leave_slot(&mut self, agent: u64, of: u64, slot: u32) {
+        let is_end = |event: &ReplicaEvent| matches!(event, ReplicaEvent::BatchEnded { server, .. } if *server == slot);
+        let is_its = |entry: &(u64, NodeEvent)| match entry {
+            (at, NodeEvent::Replica { replica, event }) => (*at, *replica) == (agent, of) && is_end(event),
+            _ => false,
+        };
+        let found = self.agenda.iter().find(|(_, entry)| is_its(entry)).map(|(key, _)| *key);
+        let Some(key) = found else { return };
+        let Some((_, NodeEvent::Replica { event: ReplicaEvent::BatchEnded { took, .. }, .. })) = self.agenda.remove(&key)
+        else {
+            return;
+        };
+        let begun_ns = key.0 - took.as_nanos() as u64;
+        let took = std::time::Duration::from_nanos(self.now_ns + STEP_NS - begun_ns);
+        self.put(STEP_NS, agent, NodeEvent::Replica { replica: of, event: ReplicaEvent::Left { server: slot, took } });
+    }
+
+    /// The client of an agent that has waited longest goes away.
+    pub fn disconnect_client(&mut self, agent: u64) {
+        let (_, caller) = *self.callers.keys().find(|(at, _)| *at == agent).expect("a client that waits");
+        self.put(0, agent, NodeEvent::ClientGone(caller));
     }
 
     /// Everything that any agent still has to do.

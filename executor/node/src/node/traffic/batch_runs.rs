@@ -158,10 +158,9 @@ impl BatchRuns {
         let size = members.len();
         let wait = Duration::from_nanos(replica.station.batch_wait(server).as_nanos() / (size as u64).max(1));
         let batch = Batch { size, begun_ns: replica.begun_ns(server), execution: took, wait };
-        let (expected_ns, busy_ns) = (replica.expected_ns(size), replica.busy_ns(took_ns));
-        let is_comparable = outcome == BatchOutcome::Succeeded && !replica.task().is_continuous;
+        let (profiled_ns, busy_ns) = (replica.profiled_ns(size), replica.busy_ns(took_ns));
         let counts = replica.group_counts(tallies.counts());
-        if is_comparable {
+        if let Some(expected_ns) = profiled_ns.filter(|_| outcome == BatchOutcome::Succeeded) {
             counts.ended_well.add_batch(took_ns, expected_ns);
         }
         counts.busy_ns += busy_ns;

@@ -143,7 +143,7 @@ impl TrafficState {
     /// Sends a query elsewhere whose replica is gone.
     pub(super) fn pass_on(&mut self, mut work: LocalQuery, why: &str) {
         notify_sender(&mut self.site, &mut self.fleet, &work);
-        work.query.hops += 1;
+        work.query.hops = work.query.hops.saturating_add(1);
         if work.query.hops > HOPS_MAX {
             let reason = format!("task {}: {why}, and {HOPS_MAX} other places too", work.query.task);
             return self.end_query(&work.query, PartEnd::Failed(reason));

@@ -18,6 +18,7 @@ mod parts;
 mod requests;
 mod sent;
 mod singles;
+mod slots;
 mod state;
 
 pub use joins::MEETINGS_MAX;

@@ -1,7 +1,8 @@
 //! When do the queries of a request begin, and when are they not wanted any more?
 //!
-//! Example: a request is answered because one of its queries was dropped. Its other queries leave their queues at once.
-//! Queries of it that arrive later are dropped on arrival, and queries that run make no children.
+//! Example: a request is answered because one of its queries was dropped. Its other queries leave their queues at once,
+//! and their slots after the step that they are in. Queries of it that arrive later are dropped on arrival, and queries
+//! that run in batches make no children.
 
 use super::deliver::notify_sender;
 use super::state::TrafficState;
@@ -58,12 +59,18 @@ impl TrafficState {
         self.gateway.receive_return(part, site, &self.fleet, tallies, cancelled);
     }
 
+    /// A client has gone before its answer: nothing of its request is wanted any more.
+    pub fn abandon_request(&mut self, caller: u64) {
+        let (site, tallies, cancelled) = (&mut self.site, &mut self.tallies, &mut self.cancelled);
+        self.gateway.abandon(caller, site, &self.fleet, tallies, cancelled);
+    }
+
     /// Nothing of a request is wanted any more here. Its queries leave their queues after the event in hand.
     pub fn cancel(&mut self, origin: u64, request: u64) {
         self.cancelled.insert(origin, request);
     }
 
-    /// Takes the queries of cancelled requests out of all queues.
+    /// Takes the queries of cancelled requests out of all queues, and has them leave their slots.
     pub fn cancel_queued_queries(&mut self) {
         let now = self.site.now();
         while let Some((origin, request)) = self.cancelled.next_in_queues() {
@@ -73,6 +80,7 @@ impl TrafficState {
                     self.batch_runs.touch(id);
                     self.drain_station(id);
                 }
+                self.leave_slots(id, origin, request);
                 let waiting = self.replicas.get_mut(id).map(|r| r.take_offline_of(origin, request)).unwrap_or_default();
                 waiting.iter().for_each(|work| notify_sender(&mut self.site, &mut self.fleet, work));
             }

@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::certificates::LocalAuthority;
-use crate::peers::LinkProtection;
 
 const LIFE: Duration = Duration::from_secs(3_600);
 
@@ -13,8 +12,7 @@ fn fleet() -> LocalAuthority {
 /// The keys of agent `own` in a fleet whose links have TLS, with the certificate of agent `number`.
 fn secure_keys(own: u64, fleet: &LocalAuthority, number: u64) -> LinkKeys {
     let keys = LinkKeys::default();
-    keys.protect(LinkProtection::Tls);
-    keys.set(keyring(own));
+    keys.follow_target(LinkProtection::Tls, keyring(own));
     fleet.certify(keys.certificates(), number).expect("issued");
     keys
 }
@@ -112,7 +110,7 @@ async fn a_link_without_tls_is_refused_and_counted_where_tls_is_asked_for() {
     assert!(ReachedLimit::PeerPlain.counted() > before);
     // Where TLS is not asked for, both kinds are admitted.
     let both = secure_keys(2, &fleet, 2);
-    both.protect(LinkProtection::Plain);
+    both.follow_target(LinkProtection::Plain, keyring(2));
     assert!(link(both.clone(), None).await.0.is_ok());
     let own = secure_keys(1, &fleet, 1);
     assert!(link(both, own.tls(1).as_ref()).await.0.is_ok());
@@ -145,8 +143,8 @@ async fn links_are_dialled_again_when_their_protection_changes() {
     let fleet = fleet();
     let (listening, address) = listener().await;
     let (accepts, dials) = (secure_keys(2, &fleet, 2), secure_keys(1, &fleet, 1));
-    for keys in [&accepts, &dials] {
-        keys.protect(LinkProtection::Plain);
+    for (keys, own) in [(&accepts, 2), (&dials, 1)] {
+        keys.follow_target(LinkProtection::Plain, keyring(own));
     }
     let (events, mut heard) = mpsc::channel(4);
     let stop = CancellationToken::new();
@@ -155,8 +153,8 @@ async fn links_are_dialled_again_when_their_protection_changes() {
     let mut peers = PeerLinks::new(told, dials.clone());
     peers.set(&BTreeMap::from([(2, address)]), 1);
     until_up(&mut up).await;
-    for keys in [&accepts, &dials] {
-        keys.protect(LinkProtection::Tls);
+    for (keys, own) in [(&accepts, 2), (&dials, 1)] {
+        keys.follow_target(LinkProtection::Tls, keyring(own));
     }
     assert!(matches!(up.recv().await, Some(NodeEvent::PeerDown(2))));
     until_up(&mut up).await;

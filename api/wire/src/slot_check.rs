@@ -1,0 +1,58 @@
+//! What cannot run in the slots of a continuous task? Everything that needs whole batches.
+//!
+//! A pipeline file and a registered pipeline are refused alike, long before an agent would load the variant.
+
+use crate::spec::{PipelineSpec, TaskSpec};
+use apportion_domain::{Invalid, TaskKind, VariantRuntime};
+
+/// Outputs by which one query makes several rows.
+const ROW_OUTPUTS: [&str; 2] = ["parent", "child"];
+
+/// What is wrong with the continuous tasks of a pipeline.
+pub(crate) fn check_slots(pipeline: &PipelineSpec) -> Vec<Invalid> {
+    let tasks = || pipeline.tasks.iter().enumerate().filter(|(_, task)| is_continuous(task));
+    let mut problems: Vec<Invalid> = tasks().flat_map(|(at, task)| of_task(task, &format!("/tasks/{at}"))).collect();
+    for (at, edge) in pipeline.edges.iter().enumerate().filter(|(_, edge)| !edge.transform.is_empty()) {
+        if let Some((_, task)) = tasks().find(|(_, task)| task.name == edge.from) {
+            problems.push(transforms(task, edge.transform.len(), format!("/edges/{at}/transform")));
+        }
+    }
+    problems
+}
+
+fn is_continuous(task: &TaskSpec) -> bool {
+    task.kind.as_deref() == Some(TaskKind::Continuous.name())
+}
+
+fn of_task(task: &TaskSpec, at: &str) -> Vec<Invalid> {
+    let mut problems = Vec::new();
+    for (key, list) in [("before", &task.before), ("after", &task.after)] {
+        if !list.is_empty() {
+            problems.push(transforms(task, list.len(), format!("{at}/{key}")));
+        }
+    }
+    for (v, variant) in task.variants.iter().enumerate() {
+        if variant.file_runtime() == VariantRuntime::Python {
+            let key = if variant.python.is_some() { "python" } else { "runtime" };
+            let found = variant.python.as_deref().unwrap_or(VariantRuntime::Python.name());
+            let found = format!("{found:?} of the continuous task {:?}", task.name);
+            let expected =
+                "an ONNX file with state in `model`, because a stage in Python runs whole batches; or `kind: batch`";
+            problems.push(Invalid::new(format!("{at}/variants/{v}/{key}"), found, expected));
+        }
+    }
+    for (o, output) in task.outputs.iter().flatten().enumerate() {
+        if ROW_OUTPUTS.contains(&output.name.as_str()) {
+            let found = format!("{:?} of the continuous task {:?}", output.name, task.name);
+            let expected = "another name, because each query in a slot makes one row; or `kind: batch`";
+            problems.push(Invalid::new(format!("{at}/outputs/{o}/name"), found, expected));
+        }
+    }
+    problems
+}
+
+fn transforms(task: &TaskSpec, count: usize, at: String) -> Invalid {
+    let found = format!("a list of {count} at the continuous task {:?}", task.name);
+    let expected = "none, because transforms run on whole batches: put them at a batch task before or after it";
+    Invalid::new(at, found, expected)
+}
