@@ -297,12 +297,7 @@ pub fn encode(message: &Message) -> Pieces {
         Message::Batch { from, queries } => {
             out.open.put_u8(11);
             out.open.put_u64(*from);
-            out.open.put_u32(queries.len() as u32);
-            for DispatchedQuery { hop, waited_ns, query } in queries {
-                out.open.put_u64(*hop);
-                out.open.put_u64(*waited_ns);
-                put_query(&mut out, query);
-            }
+            put_batch(&mut out, queries);
         }
         Message::Taken { hop } => {
             out.open.put_u8(3);
@@ -376,6 +371,15 @@ fn put_ready(out: &mut MessageWriter, message: &Message) {
     }
     out.open.put_u32(failed.len() as u32);
     failed.iter().for_each(|replica| out.open.put_u64(*replica));
+}
+
+fn put_batch(out: &mut MessageWriter, queries: &[DispatchedQuery]) {
+    out.open.put_u32(queries.len() as u32);
+    for DispatchedQuery { hop, waited_ns, query } in queries {
+        out.open.put_u64(*hop);
+        out.open.put_u64(*waited_ns);
+        put_query(out, query);
+    }
 }
 
 fn put_query(out: &mut MessageWriter, query: &RoutedQuery) {
