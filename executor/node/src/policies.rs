@@ -1,8 +1,9 @@
 //! How does a target's pipeline configure the machines of crate `serving`? Exactly as the plan does in the estimator.
 
 use crate::layout::{LayoutGroup, LayoutPipeline};
-use apportion_domain::TimeSpan;
+use apportion_domain::{Queueing, TimeSpan};
 use apportion_serving::batcher::Batcher;
+use apportion_serving::replica::QueuePolicy;
 use apportion_serving::{Dropper, StatePlanner, Station};
 
 /// Queries that may wait at one replica.
@@ -58,23 +59,62 @@ impl LayoutGroup {
 }
 
 impl LayoutPipeline {
-    /// Queue, batcher, dropper and servers of one replica of a group.
+    /// Whether all replicas of a group share one queue (InferLine section 3).
+    #[must_use]
+    pub fn is_central(&self) -> bool {
+        self.serving.queueing == Queueing::Central
+    }
+
+    /// The servers of one replica: one for batches, or one for each slot of a continuous task.
+    #[must_use]
+    pub fn servers(&self, group: &LayoutGroup) -> u32 {
+        if self.tasks[group.task].is_continuous { group.batch as u32 } else { 1 }
+    }
+
+    /// How queries of a group form batches, and the expected time of a batch of each size.
+    #[must_use]
+    pub fn batching(&self, group: &LayoutGroup) -> (Batcher, Vec<TimeSpan>) {
+        if self.tasks[group.task].is_continuous {
+            // Each slot is a server that runs one query at a time.
+            return (Batcher::AtStart { batch_max: 1 }, vec![group.execution()]);
+        }
+        let reserve = self.outline().reserves()[group.task];
+        let service = (1..=group.batch).map(|size| TimeSpan::from_nanos(group.latency_ns(size))).collect();
+        (Batcher::of(self.serving.batching, group.batch as u32, reserve), service)
+    }
+
+    /// How the queue of a group orders, drops and measures.
+    #[must_use]
+    pub fn queue_policy(&self, group: &LayoutGroup) -> QueuePolicy {
+        let dropping = self.serving.dropping;
+        QueuePolicy {
+            dropper: Dropper::of(dropping, self.tasks[group.task].children.is_empty()),
+            is_by_remaining_time: StatePlanner::sorts(dropping),
+            is_monitored: StatePlanner::needs_measurements(dropping),
+        }
+    }
+
+    /// Queue, batcher, dropper and servers of one replica of a group. If the group has a central queue, whole batches come
+    /// from there: the replica starts each as it comes, and drops nothing.
     #[must_use]
     pub fn station(&self, group: &LayoutGroup) -> Station<QueryHandle> {
-        let dropping = self.serving.dropping;
-        let is_last = self.tasks[group.task].children.is_empty();
-        let reserve = self.outline().reserves()[group.task];
-        let (servers, batcher, service) = if self.tasks[group.task].is_continuous {
-            // Each slot is a server that runs one query at a time.
-            (group.batch as u32, Batcher::AtStart { batch_max: 1 }, vec![group.execution()])
-        } else {
-            let service = (1..=group.batch).map(|size| TimeSpan::from_nanos(group.latency_ns(size))).collect();
-            (1, Batcher::of(self.serving.batching, group.batch as u32, reserve), service)
-        };
-        let station = Station::new(servers, batcher, Dropper::of(dropping, is_last), QUEUE_LEN_MAX).with_service(service);
-        let station = station.with_kinds(|query: &QueryHandle| query.kind);
-        let station = if StatePlanner::needs_measurements(dropping) { station.monitored() } else { station };
-        if StatePlanner::sorts(dropping) { station.by_remaining_time() } else { station }
+        if !self.is_central() {
+            return self.queue_station(group, self.servers(group));
+        }
+        let (batcher, service) = self.batching(group);
+        let at_start = Batcher::AtStart { batch_max: batcher.batch_max() };
+        let station = Station::new(self.servers(group), at_start, Dropper::Never, QUEUE_LEN_MAX).with_service(service);
+        station.with_kinds(|query: &QueryHandle| query.kind)
+    }
+
+    /// A queue of a group under the plan's policies, with this many servers behind it.
+    #[must_use]
+    pub fn queue_station(&self, group: &LayoutGroup, servers: u32) -> Station<QueryHandle> {
+        let (batcher, service) = self.batching(group);
+        let mut station = Station::new(servers, batcher, Dropper::Never, QUEUE_LEN_MAX).with_service(service);
+        station = station.with_kinds(|query: &QueryHandle| query.kind);
+        station.set_policy(self.queue_policy(group));
+        station
     }
 
     /// How long a query may take at a group before it is behind (Loki section 5.2): `queue_factor` batches.
@@ -111,5 +151,19 @@ mod tests {
         assert_eq!(pard.budget(group), TimeSpan::from_nanos(u64::MAX));
         assert_eq!(pipeline("reroute").budget(group).as_nanos(), 40);
         assert_eq!(pard.outline().reserves(), [TimeSpan::from_nanos(1_040), TimeSpan::ZERO]);
+    }
+
+    #[test]
+    fn replicas_behind_a_central_queue_start_what_comes() {
+        let mut target = chain();
+        let serving = v1::Serving { queueing: "central".into(), batching: "forming".into(), ..Default::default() };
+        target.pipelines[0].serving = Some(v1::Serving { dropping: "pard".into(), ..serving });
+        let laid = lay_out(&target).expect("valid").pipelines["p"].as_ref().clone();
+        let group = &laid.groups[&1];
+        let (mut replica, mut queue) = (laid.station(group), laid.queue_station(group, 3));
+        assert!(laid.is_central() && replica.monitor().is_none() && queue.monitor().is_some());
+        assert_eq!((replica.servers(), queue.servers()), (1, 3));
+        assert!(!replica.batcher().is_forming() && queue.batcher().is_forming());
+        assert_eq!((replica.batcher().batch_max(), queue.batcher().batch_max()), (4, 4));
     }
 }

@@ -3,8 +3,8 @@
 use crate::tensor::{Datatype, Tensor, holds};
 use crate::trace::TraceContext;
 use crate::wire::{
-    Announced, Credit, CreditReturn, FrameError, JoinInputs, JoinPart, Message, PartEnd, PendingReplica, RANK_MAX,
-    ReplicaLoad, RoutedQuery, Scope,
+    Announced, Credit, CreditReturn, DISPATCHED_MAX, DispatchedQuery, FrameError, JoinInputs, JoinPart, Message, PartEnd,
+    PendingReplica, RANK_MAX, ReplicaLoad, RoutedQuery, Scope,
 };
 use apportion_protocol::v1;
 use bytes::{Buf, Bytes};
@@ -18,7 +18,7 @@ const SCOPES_MAX: u16 = 64;
 /// Whether messages of this kind, by the first byte of their frames, bring tensors along.
 #[must_use]
 pub const fn brings_tensors(kind: u8) -> bool {
-    matches!(kind, 2 | 4 | 5)
+    matches!(kind, 2 | 4 | 5 | 11)
 }
 
 /// The message in one frame; tensors share its bytes.
@@ -73,9 +73,27 @@ pub fn decode(mut frame: Bytes) -> Result<Message, FrameError> {
         8 => Message::Steering(v1::Steering::decode(std::mem::take(from)).map_err(|_| FrameError::Field("steering"))?),
         9 => Message::Ping { from: u64(from)?, number: u64(from)? },
         10 => Message::Pong { from: u64(from)?, number: u64(from)? },
+        11 => Message::Batch { from: u64(from)?, queries: batch(from)? },
         _ => return Err(FrameError::Field("message type")),
     };
     if from.is_empty() { Ok(message) } else { Err(FrameError::Field("length")) }
+}
+
+/// The queries of one batch, which all are for one replica.
+fn batch(from: &mut Bytes) -> Result<Vec<DispatchedQuery>, FrameError> {
+    let count = u32(from)?;
+    if count == 0 || count > DISPATCHED_MAX {
+        return Err(FrameError::Field("batch"));
+    }
+    let mut queries: Vec<DispatchedQuery> = Vec::new();
+    for _ in 0..count {
+        let next = DispatchedQuery { hop: u64(from)?, waited_ns: u64(from)?, query: query(from)? };
+        if queries.first().is_some_and(|first| first.query.replica != next.query.replica) {
+            return Err(FrameError::Field("replica of a batch"));
+        }
+        queries.push(next);
+    }
+    Ok(queries)
 }
 
 fn query(from: &mut Bytes) -> Result<RoutedQuery, FrameError> {
@@ -230,10 +248,23 @@ mod tests {
     }
 
     fn sample() -> Message {
+        Message::Query { from: 3, hop: 4, query: sample_query() }
+    }
+
+    /// A batch of queries for these replicas.
+    fn sample_batch(replicas: &[u64]) -> Message {
+        let of = |(at, replica): (u64, &u64)| {
+            let query = RoutedQuery { replica: *replica, row: at as u32, ..sample_query() };
+            DispatchedQuery { hop: 40 + at, waited_ns: 1_000 * at, query }
+        };
+        Message::Batch { from: 3, queries: (0..).zip(replicas).map(of).collect() }
+    }
+
+    fn sample_query() -> RoutedQuery {
         let tensor = sample_tensor();
         let credit = Credit { start: 3, len: 4 };
         let scope = Scope { join: "j".into(), fork: "f".into(), agent: 2, replica: 5, credit, row: 6 };
-        let query = RoutedQuery {
+        RoutedQuery {
             pipeline: "p".into(),
             task: "t".into(),
             replica: 7,
@@ -252,8 +283,7 @@ mod tests {
             trace: Some(TraceContext { id: 10, parent: 11 }),
             scopes: vec![scope],
             inputs: vec![tensor],
-        };
-        Message::Query { from: 3, hop: 4, query }
+        }
     }
 
     #[test]
@@ -280,6 +310,8 @@ mod tests {
         };
         let messages = [
             sample(),
+            sample_batch(&[7]),
+            sample_batch(&[7, 7, 7]),
             Message::Part(whole),
             Message::Cancel { origin: 3, request: 4 },
             Message::Measured(v1::Measured { agent: 1, pipeline: "p".into(), ..Default::default() }),
@@ -308,6 +340,22 @@ mod tests {
         for message in messages {
             assert_eq!(decode(encode(&message)), Ok(message));
         }
+    }
+
+    #[test]
+    fn a_batch_without_queries_or_for_two_replicas_is_refused() {
+        let refused = |message: &Message| decode(encode(message)).expect_err("it is malformed");
+        assert_eq!(refused(&sample_batch(&[])), FrameError::Field("batch"));
+        assert_eq!(refused(&sample_batch(&[7, 8])), FrameError::Field("replica of a batch"));
+        let whole = encode(&sample_batch(&[7, 7]));
+        assert_eq!(decode(whole.slice(..whole.len() - 1)), Err(FrameError::Short));
+        // A frame cannot claim more queries than a plan's batch has.
+        let mut claim = whole.to_vec();
+        claim[9..13].copy_from_slice(&(DISPATCHED_MAX + 1).to_be_bytes());
+        assert_eq!(decode(claim.into()), Err(FrameError::Field("batch")));
+        claim = whole.to_vec();
+        claim[9..13].copy_from_slice(&DISPATCHED_MAX.to_be_bytes());
+        assert_eq!(decode(claim.into()), Err(FrameError::Short));
     }
 
     proptest! {

@@ -2,8 +2,10 @@
 //! bytes are copied neither to be written nor to be read. [`crate::frames`] cuts messages into chunks for a connection.
 
 mod announced;
+mod credit;
 
 pub use announced::{Announced, PendingReplica, ReplicaLoad};
+pub use credit::Credit;
 
 use crate::frames::Pieces;
 use crate::tensor::{Datatype, Tensor};
@@ -16,31 +18,8 @@ use prost::Message as _;
 const SHARED_BYTES_MIN: usize = 2_048;
 /// Most dimensions of a tensor.
 pub const RANK_MAX: usize = 16;
-
-/// A part of a request's credit: `start .. start + len` of `0 .. 2^62`. A query hands disjoint parts of its own part to its
-/// children, and a leaf returns its part to the gateway. The request is complete when the parts that came back cover it
-/// all. A query that ran twice (its first place was lost) covers the same part twice, which changes nothing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Credit {
-    /// First unit.
-    pub start: u64,
-    /// Units; at least 1.
-    pub len: u64,
-}
-
-impl Credit {
-    /// A whole request.
-    pub const WHOLE: Credit = Credit { start: 0, len: 1 << 62 };
-
-    /// Part `i` of `n` nearly equal parts; none if there are fewer units than parts.
-    #[must_use]
-    pub fn part(self, i: u64, n: u64) -> Option<Credit> {
-        assert!(i < n);
-        let (each, more) = (self.len / n, self.len % n);
-        let start = self.start + i * each + i.min(more);
-        (each > 0).then_some(Credit { start, len: each + u64::from(i < more) })
-    }
-}
+/// Most queries of a batch that one agent sends to another: no plan has larger batches.
+pub const DISPATCHED_MAX: u32 = apportion_domain::pipeline::BATCH_MAX;
 
 /// One query on its way to a replica.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,6 +68,17 @@ impl RoutedQuery {
     pub fn waits(&self) -> bool {
         self.scopes.iter().any(|s| s.join == self.task)
     }
+}
+
+/// A query of a batch that the holder of a central queue sends to a replica at another agent.
+#[derive(Clone, Debug, PartialEq)]
+pub struct DispatchedQuery {
+    /// The holder's number of this hop.
+    pub hop: u64,
+    /// How long it has waited in the queue, in nanoseconds.
+    pub waited_ns: u64,
+    /// The query.
+    pub query: RoutedQuery,
 }
 
 /// A query of a fork, as its descendants know it: where its parts meet, and which parts they are.
@@ -208,6 +198,14 @@ pub enum Message {
         /// The query.
         query: RoutedQuery,
     },
+    /// The queries of one batch, all for one replica, which runs them together. Each comes back as `Taken`, as a query that
+    /// came alone.
+    Batch {
+        /// Who sent it: the holder of their group's queue.
+        from: u64,
+        /// The queries, at least one.
+        queries: Vec<DispatchedQuery>,
+    },
     /// The query of this hop is finished: its children are on their way or its part has been returned.
     Taken {
         /// The number that the query's sender gave to the hop.
@@ -249,7 +247,8 @@ pub enum Message {
 pub fn speaker(message: &Message) -> Option<u64> {
     match message {
         Message::Ready { agent, .. } => Some(*agent),
-        Message::Query { from, .. } | Message::Ping { from, .. } | Message::Pong { from, .. } => Some(*from),
+        Message::Query { from, .. } | Message::Batch { from, .. } => Some(*from),
+        Message::Ping { from, .. } | Message::Pong { from, .. } => Some(*from),
         Message::Cancel { origin, .. } => Some(*origin),
         Message::Measured(measured) => Some(measured.agent),
         // A steering is also passed on by agents that do not host it.
@@ -294,6 +293,11 @@ pub fn encode(message: &Message) -> Pieces {
             out.open.put_u64(*from);
             out.open.put_u64(*hop);
             put_query(&mut out, query);
+        }
+        Message::Batch { from, queries } => {
+            out.open.put_u8(11);
+            out.open.put_u64(*from);
+            put_batch(&mut out, queries);
         }
         Message::Taken { hop } => {
             out.open.put_u8(3);
@@ -367,6 +371,15 @@ fn put_ready(out: &mut MessageWriter, message: &Message) {
     }
     out.open.put_u32(failed.len() as u32);
     failed.iter().for_each(|replica| out.open.put_u64(*replica));
+}
+
+fn put_batch(out: &mut MessageWriter, queries: &[DispatchedQuery]) {
+    out.open.put_u32(queries.len() as u32);
+    for DispatchedQuery { hop, waited_ns, query } in queries {
+        out.open.put_u64(*hop);
+        out.open.put_u64(*waited_ns);
+        put_query(out, query);
+    }
 }
 
 fn put_query(out: &mut MessageWriter, query: &RoutedQuery) {

@@ -23,7 +23,7 @@ use apportion_node::greeting::{LinkKeyring, ReceivedKeys, without_link_keys};
 use apportion_node::layout::{Layout, LayoutError, lay_out};
 use apportion_node::node::counts::ReportCounts;
 use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
-use apportion_node::wire::{CreditReturn, Message, PartEnd};
+use apportion_node::wire::{CreditReturn, DispatchedQuery, Message, PartEnd};
 use apportion_protocol::v1;
 use callers::Callers;
 use load_times::LoadTimes;
@@ -256,7 +256,7 @@ impl Loop {
         self.collect_counts();
         let layout = self.node.layout().clone();
         let ready = Arc::new(layout.pipelines.keys().filter(|p| self.node.ready(p)).cloned().collect());
-        let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len())).collect());
+        let queues = Arc::new(self.node.replicas().map(|r| (r.id, r.len() + r.in_group_queue)).collect());
         let (totals, choices, batches) = (self.totals.clone(), self.choices.clone(), self.batches.clone());
         let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
         let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load())).collect());
@@ -432,6 +432,11 @@ impl Loop {
             // Without a connection the node hears of its end, and finds another place.
             Message::Query { hop, .. } if error != SendError::NoWay => {
                 self.feed(NodeEvent::Unsent { hop, why: error.to_string() });
+            }
+            Message::Batch { queries, .. } if error != SendError::NoWay => {
+                for DispatchedQuery { hop, .. } in queries {
+                    self.feed(NodeEvent::Unsent { hop, why: error.to_string() });
+                }
             }
             Message::Return(part) if matches!(part.end, PartEnd::Leaf { .. }) && error != SendError::NoWay => {
                 let end = PartEnd::Failed(format!("its outputs cannot be sent back: {error}"));

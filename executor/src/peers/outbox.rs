@@ -60,7 +60,7 @@ impl Outbound {
         }
         let is_small = bytes <= SMALL_BYTES_MAX;
         // What ends a query makes room elsewhere: it is refused last, by the count alone.
-        let may_wait = is_small && !matches!(message, Message::Query { .. });
+        let may_wait = is_small && !matches!(message, Message::Query { .. } | Message::Batch { .. });
         if !may_wait && self.waiting.load(Relaxed) + bytes > WAITING_BYTES_MAX {
             return Err(SendError::Full);
         }
@@ -110,12 +110,22 @@ impl Inbound {
 mod tests {
     use super::*;
     use apportion_node::tensor::{Datatype, Tensor};
-    use apportion_node::wire::{Credit, CreditReturn, PartEnd, RoutedQuery};
+    use apportion_node::wire::{Credit, CreditReturn, DispatchedQuery, PartEnd, RoutedQuery};
     use bytes::Bytes;
 
     fn query(data: &Bytes) -> Message {
+        Message::Query { from: 1, hop: 1, query: routed(data) }
+    }
+
+    /// A batch of two queries.
+    fn batch(data: &Bytes) -> Message {
+        let queries = [1, 2].map(|hop| DispatchedQuery { hop, waited_ns: 0, query: routed(data) });
+        Message::Batch { from: 1, queries: queries.into() }
+    }
+
+    fn routed(data: &Bytes) -> RoutedQuery {
         let tensor = Tensor { name: "x".into(), datatype: Datatype::Uint8, shape: vec![1, data.len()], data: data.clone() };
-        let query = RoutedQuery {
+        RoutedQuery {
             pipeline: "p".into(),
             task: "t".into(),
             replica: 1,
@@ -134,8 +144,7 @@ mod tests {
             trace: None,
             scopes: vec![],
             inputs: vec![tensor],
-        };
-        Message::Query { from: 1, hop: 1, query }
+        }
     }
 
     #[test]
@@ -146,6 +155,7 @@ mod tests {
         let sent = (0..).take_while(|_| outbound.send(&query(&data)).is_ok()).count();
         assert_eq!(sent, WAITING_BYTES_MAX / (data.len() + 1024));
         assert_eq!(outbound.send(&query(&data)), Err(SendError::Full));
+        assert_eq!(outbound.send(&batch(&data.slice(..data.len() / 2))), Err(SendError::Full));
         assert_eq!(outbound.send(&Message::Taken { hop: 7 }), Ok(()));
         let end = PartEnd::Dropped("full".into());
         let part = CreditReturn { request: 1, row: 0, attempt: 0, credit: Credit::WHOLE, end };
@@ -167,6 +177,8 @@ mod tests {
         let (outbound, inbound) = outbox();
         let data = Bytes::from(vec![0; MESSAGE_BYTES_MAX]);
         assert_eq!(outbound.send(&query(&data)), Err(SendError::TooLarge));
+        // Each of its queries could go alone.
+        assert_eq!(outbound.send(&batch(&data.slice(..MESSAGE_BYTES_MAX / 2))), Err(SendError::TooLarge));
         drop(inbound);
         assert_eq!(outbound.send(&Message::Taken { hop: 1 }), Err(SendError::NoWay));
     }

@@ -55,7 +55,7 @@ fn is_asked(shape: &Shape) -> bool {
     std::env::var("APPORTION_TRIAL_SHAPE").map_or(true, |part| shape.name.contains(&part))
 }
 
-const SHAPES: [Shape; 7] = [
+const SHAPES: [Shape; 9] = [
     Shape { name: "steady, light", rate: |_| 0.3, variants: &["v"], serving: || json!({}), plan: (0.95, 0.0) },
     Shape { name: "steady, 85 %", rate: |_| 0.85, variants: &["v"], serving: || json!({}), plan: (0.95, 0.0) },
     Shape {
@@ -63,6 +63,20 @@ const SHAPES: [Shape; 7] = [
         rate: bursts,
         variants: &["v"],
         serving: || json!({"batching": "forming", "dropping": "pard"}),
+        plan: (0.95, 0.0),
+    },
+    Shape {
+        name: "bursts, central",
+        rate: bursts,
+        variants: &["v"],
+        serving: || json!({"queueing": "central"}),
+        plan: (0.95, 0.0),
+    },
+    Shape {
+        name: "bursts, central, pard",
+        rate: bursts,
+        variants: &["v"],
+        serving: || json!({"queueing": "central", "batching": "forming", "dropping": "pard"}),
         plan: (0.95, 0.0),
     },
     Shape {

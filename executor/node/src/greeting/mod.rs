@@ -23,7 +23,7 @@ use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
 /// First bytes of a connection in both directions: they name an agent, and the version of the protocol that follows.
-pub const GREETING: [u8; 8] = *b"apport09";
+pub const GREETING: [u8; 8] = *b"apport10";
 /// The part of the greeting that all versions share.
 const NAME_BYTES: usize = 6;
 /// Bytes of a nonce.

@@ -124,11 +124,6 @@ pub enum PipelineError {
         /// The known names.
         expected: &'static [&'static str],
     },
-    /// Agents have no queue that several replicas share.
-    #[error(
-        "queueing central: the replicas of a group are in several processes and have a queue each: expected per_replica"
-    )]
-    CentralQueue,
     /// No path leads from the root to a task.
     #[error("task {0}: the root does not lead to it")]
     Unreachable(String),

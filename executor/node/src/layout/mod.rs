@@ -81,8 +81,13 @@ pub(crate) mod tests {
             routing: routing.into(),
             ..Default::default()
         };
-        target.pipelines[0].serving = Some(v1::Serving { queueing: "central".into(), ..Default::default() });
-        assert!(lay_out(&target).expect_err("one process has no group's queue").to_string().contains("queueing central"));
+        for (queueing, is_central) in [("central", true), ("per_replica", false), ("", false)] {
+            target.pipelines[0].serving = Some(v1::Serving { queueing: queueing.into(), ..Default::default() });
+            assert_eq!(lay_out(&target).expect("can be done").pipelines["p"].is_central(), is_central);
+        }
+        target.pipelines[0].serving = Some(v1::Serving { queueing: "shared".into(), ..Default::default() });
+        let refused = lay_out(&target).expect_err("no such queue").to_string();
+        assert!(refused.contains("queueing shared: expected one of per_replica, central"), "{refused}");
         target.pipelines[0].serving = Some(asked("naive", "dice"));
         assert!(lay_out(&target).expect_err("no such policy").to_string().contains("stride"));
         for dropping in Dropping::NAMES {

@@ -227,7 +227,7 @@ fn read_fanout(fanout: &v1::Fanout) -> LayoutFanout {
     LayoutFanout { to: fanout.to_task as usize, counts }
 }
 
-/// Agents do what the plan says, so they refuse what they cannot do. Empty names are the defaults.
+/// Agents do what the plan says, so they refuse what they do not know. Empty names are the defaults.
 fn serving(from: Option<&v1::Serving>) -> Result<ServingPolicy, PipelineError> {
     fn named<T: Default>(
         key: &'static str,
@@ -242,12 +242,8 @@ fn serving(from: Option<&v1::Serving>) -> Result<ServingPolicy, PipelineError> {
         }
     }
     let Some(asked) = from else { return Ok(ServingPolicy::default()) };
-    let queueing = named("queueing", &asked.queueing, Queueing::NAMES, Queueing::from_name)?;
-    if queueing == Queueing::Central {
-        return Err(PipelineError::CentralQueue);
-    }
     Ok(ServingPolicy {
-        queueing,
+        queueing: named("queueing", &asked.queueing, Queueing::NAMES, Queueing::from_name)?,
         batching: named("batching", &asked.batching, Batching::NAMES, Batching::from_name)?,
         routing: named("routing", &asked.routing, RoutingPolicy::NAMES, RoutingPolicy::from_name)?,
         dropping: named("dropping", &asked.dropping, Dropping::NAMES, Dropping::from_name)?,

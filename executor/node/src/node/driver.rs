@@ -72,6 +72,7 @@ impl Node {
                 traffic.receive_announcement(agent, Announcement { ready: replicas, coming, yielding, loads, failed });
             }
             Message::Query { from, hop, query } => traffic.receive_query(from, hop, query),
+            Message::Batch { from, queries } => traffic.receive_batch(from, queries),
             Message::Taken { hop } => traffic.end_hop(hop),
             Message::Return(part) => traffic.receive_return(part),
             Message::Part(part) => traffic.receive_join_part(part),
@@ -92,7 +93,7 @@ impl Node {
     /// moment.
     #[must_use]
     pub fn wake_ns(&self) -> Option<u64> {
-        self.traffic.replicas.wake_ns()
+        self.traffic.replicas.wake_ns().into_iter().chain(self.traffic.queues.wake_ns()).min()
     }
 
     /// The target in force.

@@ -15,7 +15,8 @@
 //! The parts: [`Node`] hands each event to one of three parts. `traffic` decides the way of each query. `swap` brings the
 //! replicas from one target to the next. `steering` adapts them to the load between two targets. They stand over
 //! concerns, each of which owns its state: the site (clock, number, actions), the fleet (target, agents, routes), the
-//! replicas, the gateway (clients' requests), the tallies, the cancelled requests and the times of hops.
+//! replicas, the central queues, the gateway (clients' requests), the tallies, the cancelled requests and the times of
+//! hops.
 
 mod cancelled;
 pub mod counts;
@@ -25,6 +26,7 @@ mod event;
 mod fleet;
 mod gateway;
 mod hops;
+mod queues;
 mod replicas;
 pub mod request;
 pub mod route;

@@ -195,9 +195,15 @@ fn place(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> ReadyReplic
     ReadyReplica { agent, replica, group, accuracy_ppm }
 }
 
-/// The places of a group, by position.
-fn of_group(places: &[ReadyReplica], group: u64) -> Vec<u32> {
-    (0..).zip(places).filter(|(_, p)| p.group == group).map(|(position, _)| position).collect()
+/// The places of a group, by position. Of a group with a central queue, only one counts: the first of its replicas at the
+/// agent that holds the queue, which is the lowest agent that has any.
+fn of_group(places: &[ReadyReplica], group: u64, of: Option<&LayoutPipeline>) -> Vec<u32> {
+    let all = (0..).zip(places).filter(|(_, p)| p.group == group);
+    if of.is_some_and(LayoutPipeline::is_central) {
+        let holder = all.min_by_key(|(_, p)| (p.agent, p.replica));
+        return holder.map(|(position, _)| position).into_iter().collect();
+    }
+    all.map(|(position, _)| position).collect()
 }
 
 /// The number of a sender. Senders with different numbers begin at replicas that are far from each other.
@@ -208,7 +214,7 @@ fn phase(agent: u64, from: Option<u64>) -> u32 {
 /// The router of one sender over the places of one group.
 fn router_to(places: &[ReadyReplica], group: u64, pipeline: Option<&LayoutPipeline>, phase: u32) -> Option<Router> {
     let within = pipeline.map_or(Within::Turns, |p| p.within);
-    let places = of_group(places, group);
+    let places = of_group(places, group, pipeline);
     if places.is_empty() { None } else { Router::new(within, &[(1.0, &places)], phase) }
 }
 
@@ -227,7 +233,7 @@ fn router(
     from: Option<u64>,
     phase: u32,
 ) -> Option<Router> {
-    let of_group = |group: u64| of_group(places, group);
+    let of_group = |group: u64| of_group(places, group, pipeline);
     let position = pipeline.and_then(|p| p.tasks.iter().position(|t| t.name == task));
     let planned = pipeline.zip(position).and_then(|(pipeline, task)| {
         let table = table(pipeline, task, from);
@@ -274,7 +280,7 @@ fn table(pipeline: &LayoutPipeline, task: usize, from: Option<u64>) -> BTreeMap<
 mod tests {
     use super::*;
     use crate::layout::{lay_out, tests::chain};
-    use apportion_domain::Dropping;
+    use apportion_domain::{Dropping, Queueing};
 
     fn ready(agent: u64, replica: u64, group: u64, accuracy_ppm: u32) -> (u64, Announced) {
         (agent, Announced { replica, group, pipeline: "p".into(), task: "b".into(), accuracy_ppm })
@@ -315,6 +321,25 @@ mod tests {
             *count.entry(place.replica).or_insert(0) += 1;
         }
         assert_eq!([20, 21, 30].map(|r| count[&r]), [300, 300, 200]);
+    }
+
+    #[test]
+    fn a_central_queue_stands_at_the_lowest_agent_with_a_replica() {
+        let mut pipeline = pipeline();
+        pipeline.serving.queueing = Queueing::Central;
+        pipeline.groups.insert(3, pipeline.groups[&2].clone());
+        pipeline.tables.insert((Some(1), 1), vec![(2, 0.75), (3, 0.25)]);
+        let mut routes = ReadyRoutes::of(5);
+        routes.set(0, [ready(3, 22, 2, 5), ready(2, 25, 2, 5), ready(2, 24, 2, 5), ready(4, 30, 3, 6)].into_iter());
+        let mut count = BTreeMap::new();
+        for _ in 0..800 {
+            let (place, _) = to_b(&mut routes, Some(&pipeline), Some(1), 0).place().expect("ready");
+            *count.entry((place.agent, place.replica)).or_insert(0) += 1;
+        }
+        assert_eq!(count, [((2, 24), 600), ((4, 30), 200)].into(), "groups share as the table says, whatever their size");
+        let way = RouteConstraints { only: Some(2), ..RouteConstraints::default() };
+        let pinned = routes.place("p", Some(&pipeline), "b", &way).place().expect("ready").0;
+        assert_eq!((pinned.agent, pinned.replica), (2, 24));
     }
 
     #[test]

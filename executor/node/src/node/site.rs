@@ -18,12 +18,14 @@ pub(super) struct Site {
     /// The agent is about to stop.
     is_leaving: bool,
     actions: Vec<Action>,
+    /// Hops of queries that have left replicas of this agent, to which a central queue here had sent them.
+    left: Vec<u64>,
 }
 
 impl Site {
     /// The site of an agent, at the zero of its clock.
     pub fn new(agent: u64) -> Self {
-        Self { agent, former: BTreeSet::new(), now_ns: 0, is_leaving: false, actions: Vec::new() }
+        Self { agent, former: BTreeSet::new(), now_ns: 0, is_leaving: false, actions: Vec::new(), left: Vec::new() }
     }
 
     /// The agent's number.
@@ -83,6 +85,16 @@ impl Site {
     /// Gives a client its answer.
     pub fn answer(&mut self, caller: u64, answer: RequestAnswer) {
         self.actions.push(Action::Answer { caller, answer });
+    }
+
+    /// A query that a central queue here had sent to a replica here has left that replica.
+    pub fn note_left(&mut self, hop: u64) {
+        self.left.push(hop);
+    }
+
+    /// Takes the hops of such queries out, in their order.
+    pub fn take_left(&mut self) -> Vec<u64> {
+        std::mem::take(&mut self.left)
     }
 
     /// Takes the actions out, in their order.

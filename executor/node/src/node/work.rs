@@ -27,7 +27,7 @@ pub struct LocalQuery {
     pub deadline_ns: i64,
     /// Who sent it here.
     pub from: QuerySender,
-    /// When it came here, in nanoseconds of this agent's clock.
+    /// When it came here, in nanoseconds of this agent's clock. For a query of a central queue: when it came to the queue.
     pub arrived_ns: u64,
 }
 
@@ -36,6 +36,11 @@ pub struct LocalQuery {
 pub enum QuerySender {
     /// This agent, by this routing choice; none if a fork had chosen the replica.
     Here(Option<Ticket>),
+    /// The central queue of its group, which this agent holds.
+    Queue {
+        /// This agent's number of the hop.
+        hop: u64,
+    },
     /// Another agent.
     Agent {
         /// Its number.
@@ -60,6 +65,11 @@ impl LocalQuery {
     /// Whether it belongs to this request.
     pub(super) fn is_of(&self, origin: u64, request: u64) -> bool {
         (self.query.origin, self.query.request) == (origin, request)
+    }
+
+    /// When it came here, or to the queue from which it came.
+    pub(super) fn arrived(&self) -> Moment {
+        Moment::from_nanos(self.arrived_ns)
     }
 
     /// Its deadline, not before the zero of the agent's clock.

@@ -150,7 +150,7 @@ async fn other_versions_are_refused_and_both_ends_say_so() {
     old.read_to_end(&mut answer).await.expect("an answer and the end");
     assert_eq!(answer, GREETING, "it hears which version is spoken here");
     let refused = hearing.await.expect("no panic").expect_err("it is refused").to_string();
-    assert!(refused.contains("version 08") && refused.contains("version 09"), "{refused}");
+    assert!(refused.contains("version 08") && refused.contains("version 10"), "{refused}");
     // One of this version dials one of version 08, one that hangs up at the greeting, and another program.
     for (theirs, said) in [(&b"apport08"[..], "version 08"), (b"", "hung up at the greeting"), (b"HTTP/1.1", "no agent")] {
         let (listening, address) = listener().await;
@@ -256,6 +256,7 @@ async fn malformed_messages_end_the_connection_with_a_reason() {
         (&b"\0\0\0\0\0\0\0\x09\0\0\0\x09\x03"[..], "within a message"),
         (b"\0\0\0\0\0\0\0\x01\0\0\0\x01\x63", "message type"),
         (b"\0\0\0\0\0\0\0\x01\0\0\0\x02\x63", "a chunk of 2 bytes"),
+        (b"\0\0\0\0\0\0\0\x0d\0\0\0\x0d\x0b\0\0\0\0\0\0\0\x01\0\0\0\0", "batch is not valid"),
     ] {
         let (listening, address) = listener().await;
         let (events, _heard) = mpsc::channel(1);

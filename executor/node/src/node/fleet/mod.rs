@@ -3,6 +3,7 @@
 //! Example: agent 2 announces that replica 7 takes queries. From then on the routes of this agent lead to replica 7, until
 //! agent 2 says otherwise, is silent for too long, or leaves the target.
 
+mod crew;
 pub mod peers;
 mod state;
 

@@ -75,7 +75,7 @@ impl Choosers {
         };
         for replica in replicas.ready() {
             // Its own queue is known as it is now.
-            add(replica.group_id, &ReplicaLoad { queued: replica.online_len() as u32, ..replica.load() });
+            add(replica.group_id, &ReplicaLoad { queued: replica.announced_len() as u32, ..replica.load() });
         }
         for (_, announced) in fleet.peers().connected() {
             for ready in &announced.ready {

@@ -10,7 +10,7 @@ mod set;
 mod single_run;
 
 pub use meter::BatchKind;
-pub use queue::{BatchPlace, EndedMember, QueuedQuery};
+pub use queue::{BatchPlace, EndedMember, QueueOrder, QueuedQuery};
 pub use replica::{LocalReplica, ReplicaPhase};
 pub use set::LocalReplicas;
 pub use single_run::{QueuedMember, SingleRun};

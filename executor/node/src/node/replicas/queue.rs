@@ -5,9 +5,11 @@
 
 use super::replica::LocalReplica;
 use super::single_run::QueuedMember;
+use crate::layout::LayoutGroup;
 use crate::node::work::LocalQuery;
 use crate::policies::{LEVEL_OFFLINE, QueryHandle};
 use apportion_domain::{Moment, TimeSpan};
+use apportion_serving::Waiting;
 use apportion_serving::replica::StationInput;
 
 /// A query with its deadline, as it joins the queue of a station.
@@ -37,35 +39,55 @@ pub struct EndedMember {
     pub behind: TimeSpan,
 }
 
-impl LocalReplica {
+/// What decides where a query joins a queue.
+pub struct QueueOrder<'q> {
+    /// The queries that wait, first to last.
+    pub waiting: &'q [Waiting<QueryHandle>],
+    /// Their group.
+    pub group: &'q LayoutGroup,
+    /// Queries that run at once with full batches.
+    pub at_once: usize,
+    /// The pipeline's SLO, in nanoseconds.
+    pub slo_ns: u64,
+}
+
+impl QueueOrder<'_> {
+    /// A query joins the queue, before those that are less important.
+    pub fn place_query(&self, queued: QueuedQuery, now: Moment) -> StationInput<QueryHandle> {
+        let QueuedQuery { query, deadline } = queued;
+        match self.passes(query.level, now) {
+            0 => StationInput::Arrive { query, deadline },
+            passes => StationInput::Overtake { query, deadline, passes },
+        }
+    }
+
     /// How many waiting queries a new query of this level passes: the last ones that are less important. A query that would
     /// be on time where it stands, and late one place further back, is not passed. A query that is late by more than the
     /// SLO is not passed either: its turn has come.
     fn passes(&self, level: u32, now: Moment) -> u32 {
-        let waiting = self.station.waiting();
-        if waiting.last().is_none_or(|last| last.query.level <= level) {
+        if self.waiting.last().is_none_or(|last| last.query.level <= level) {
             return 0;
         }
-        let (execution_ns, batch) = (self.group.execution().as_nanos(), self.group.batch);
+        let (execution_ns, at_once) = (self.group.execution().as_nanos(), self.at_once);
         // Full batches for those before and its own one; the batch that runs may be about to end, or have just begun.
         let done = |place: usize, running: usize| {
-            now + TimeSpan::from_nanos(execution_ns.saturating_mul((place / batch + 1 + running) as u64))
+            now + TimeSpan::from_nanos(execution_ns.saturating_mul((place / at_once + 1 + running) as u64))
         };
-        let slo = TimeSpan::from_nanos(self.of.slo_ns);
+        let slo = TimeSpan::from_nanos(self.slo_ns);
         let keeps_place = |place: usize, deadline: Moment| {
             (done(place, 0) <= deadline && deadline < done(place + 1, 1)) || deadline + slo < now
         };
-        let from_last = waiting.iter().enumerate().rev();
+        let from_last = self.waiting.iter().enumerate().rev();
         from_last.take_while(|(at, w)| w.query.level > level && !keeps_place(*at, w.deadline)).count() as u32
     }
+}
 
+impl LocalReplica {
     /// A query joins the queue, before those that are less important.
     pub fn enqueue(&mut self, queued: QueuedQuery, now: Moment) {
-        let QueuedQuery { query, deadline } = queued;
-        let input = match self.passes(query.level, now) {
-            0 => StationInput::Arrive { query, deadline },
-            passes => StationInput::Overtake { query, deadline, passes },
-        };
+        let (waiting, at_once) = (self.station.waiting(), self.group.batch);
+        let order = QueueOrder { waiting, group: &self.group, at_once, slo_ns: self.of.slo_ns };
+        let input = order.place_query(queued, now);
         self.station.handle(now, input);
     }
 
@@ -94,8 +116,10 @@ impl LocalReplica {
 
     /// Takes out a member of the batch that has ended.
     pub fn take_member(&mut self, member: QueuedMember, now: Moment) -> Option<EndedMember> {
-        let budget = self.of.budget(&self.group);
-        Some(EndedMember { work: self.works.remove(&member.key)?, behind: now.since(member.arrived + budget) })
+        let (budget, work) = (self.of.budget(&self.group), self.works.remove(&member.key)?);
+        // A query that came in a batch has waited in its group's queue. An offline one counts from its gap.
+        let arrived = if work.is_offline() { member.arrived } else { member.arrived.min(work.arrived()) };
+        Some(EndedMember { work, behind: now.since(arrived + budget) })
     }
 
     /// Replaces the station if it is of an earlier target and none of its servers runs a batch. Returns the queries that

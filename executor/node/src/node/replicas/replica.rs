@@ -62,6 +62,8 @@ pub struct LocalReplica {
     pub(crate) turns: Option<Stride>,
     /// When its station wants to be ticked, if later.
     pub(crate) wake_ns: Option<u64>,
+    /// Queries in its group's central queue, if it speaks for that queue; counted once in a period.
+    pub in_group_queue: usize,
     /// Measures its load.
     meter: LoadMeter,
     /// The runs of its failed batch's members.
@@ -95,6 +97,7 @@ impl LocalReplica {
             works: BTreeMap::new(),
             offline: VecDeque::new(),
             wake_ns: None,
+            in_group_queue: 0,
             meter: LoadMeter::default(),
             single_run: None,
             is_stale: false,
@@ -269,7 +272,7 @@ impl LocalReplica {
 
     /// The period of measurement is over. Whether it has begun to be disturbed, or has ceased.
     pub(crate) fn end_period(&mut self, period_ns: u64) -> bool {
-        let (queued, capacity_qps) = (self.online_len(), self.group.capacity_qps());
+        let (queued, capacity_qps) = (self.announced_len(), self.group.capacity_qps());
         let disturbance = self.meter.end_period(period_ns, queued, capacity_qps);
         if let Disturbance::Began { load } = disturbance {
             let (replica, task, variant) = (self.id, &self.task().name, &self.group.variant);
@@ -284,6 +287,11 @@ impl LocalReplica {
             );
         }
         disturbance != Disturbance::Unchanged
+    }
+
+    /// Queries that it announces: its own, and those of the central queue that it speaks for.
+    pub(crate) fn announced_len(&self) -> usize {
+        self.online_len() + self.in_group_queue
     }
 
     /// Queries that wait or run, without offline ones that wait for a gap.

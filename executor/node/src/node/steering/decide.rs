@@ -32,9 +32,11 @@ impl SteeringState {
                     let (queries, children) = (made.queries, made.children);
                     v1::MadeCount { group, queries, children }
                 }));
-                for replica in traffic.replicas.iter_mut().filter(|r| r.pipeline == pipeline) {
-                    let task = replica.group.task;
-                    if let Some(monitor) = replica.station.monitor().filter(|m| m.arrived + m.entered > 0) {
+                let of_replicas = traffic.replicas.iter_mut().filter(|r| r.pipeline == pipeline);
+                let of_queues = traffic.queues.iter_mut().filter(|q| q.pipeline == pipeline);
+                let monitors = of_replicas.map(|r| (r.group.task, r.station.monitor()));
+                for (task, monitor) in monitors.chain(of_queues.map(|q| (q.task(), q.monitor()))) {
+                    if let Some(monitor) = monitor.filter(|m| m.arrived + m.entered > 0) {
                         stations.push(measurement_of(task, monitor));
                         monitor.clear();
                     }

@@ -73,4 +73,6 @@ fn apply_views(told: &v1::Steering, traffic: &mut TrafficState) {
             }
         }
     }
+    // Central queues take the view of a replica here.
+    traffic.queues.mark_stale();
 }

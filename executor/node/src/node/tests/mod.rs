@@ -114,6 +114,7 @@ fn each_request_expires_at_its_own_time() {
 }
 
 mod alone;
+mod central;
 mod continuous;
 mod ended_well;
 mod hops;

@@ -35,11 +35,22 @@ impl TrafficState {
 
     /// Ends the period in which the loads were measured: choosers, other agents and the control plane hear of them.
     pub fn announce_loads(&mut self) {
+        self.share_queue_lengths();
         if self.replicas.roll_loads(self.site.now_ns()) {
             self.site.push(Action::Acknowledge);
         }
         self.gateway.report_loads(&self.site, &self.fleet, &self.replicas);
         self.fleet.announce(&mut self.site, &self.replicas);
+    }
+
+    /// A replica of each central queue here says how many queries wait in it.
+    fn share_queue_lengths(&mut self) {
+        self.replicas.iter_mut().for_each(|replica| replica.in_group_queue = 0);
+        for queue in self.queues.iter() {
+            if let Some(replica) = self.replicas.iter_mut().find(|replica| queue.is_of(replica)) {
+                replica.in_group_queue = queue.waiting();
+            }
+        }
     }
 
     /// Announces the replicas if that is due, and gives up the agents that have been silent for too long.
@@ -57,6 +68,7 @@ impl TrafficState {
     /// Makes the routes anew, and sends the queries on that waited for a replica.
     fn reroute(&mut self) {
         self.fleet.reroute(&self.site, &self.replicas);
+        self.queues.mark_stale();
         self.resume_parked();
     }
 

@@ -24,7 +24,11 @@ impl TrafficState {
     /// Lets each station with new events start its batch, and fails the batches that cannot run. All events of this moment
     /// were handled before, so queries that come together share a batch.
     pub fn run_batches(&mut self) {
-        while !self.batch_runs.is_idle() {
+        loop {
+            self.run_queues();
+            if self.batch_runs.is_idle() {
+                return;
+            }
             while let Some(id) = self.batch_runs.tick_next(&mut self.replicas, &self.site) {
                 self.drain_station(id);
                 // A tick may leave something to wait for.
@@ -43,6 +47,7 @@ impl TrafficState {
     /// Marks the stations that are due, so that they are ticked.
     pub fn wake_stations(&mut self) {
         self.batch_runs.touch_due(&self.replicas, self.site.now_ns());
+        self.queues.touch_due(self.site.now_ns());
     }
 
     /// Replicas have other numbers now.
@@ -53,14 +58,19 @@ impl TrafficState {
     /// Carries out what a station asks for: it starts batches and drops queries.
     pub(super) fn drain_station(&mut self, id: u64) {
         while let Some(dropped) = self.batch_runs.next_dropped(id, &mut self.replicas, &mut self.site, &mut self.tallies) {
-            let DroppedWork { mut work, reason } = dropped;
-            let end = VisitEnd::Left { error: Some(reason.name()) };
-            self.tracing.end_visit(&mut self.site, &self.replicas, id, &mut work, end);
-            notify_sender(&mut self.site, &mut self.fleet, &work);
-            // The gateway that cancels a request has answered it.
-            if reason != DropReason::Cancelled {
-                self.end_query(&work.query, PartEnd::Dropped(format!("task {}: {}", work.query.task, reason.name())));
-            }
+            self.end_dropped(id, dropped);
+        }
+    }
+
+    /// Ends a query that the queue of a replica, or of its group, has dropped.
+    pub(super) fn end_dropped(&mut self, id: u64, dropped: DroppedWork) {
+        let DroppedWork { mut work, reason } = dropped;
+        let end = VisitEnd::Left { error: Some(reason.name()) };
+        self.tracing.end_visit(&mut self.site, &self.replicas, id, &mut work, end);
+        notify_sender(&mut self.site, &mut self.fleet, &work);
+        // The gateway that cancels a request has answered it.
+        if reason != DropReason::Cancelled {
+            self.end_query(&work.query, PartEnd::Dropped(format!("task {}: {}", work.query.task, reason.name())));
         }
     }
 
@@ -152,11 +162,16 @@ impl TrafficState {
         }
     }
 
-    /// Replaces the station of an idle replica if it is of an earlier target. Its queries wait in the new one.
+    /// Replaces the station of an idle replica if it is of an earlier target. Its queries wait in the new one, or in the
+    /// central queue of its group.
     pub fn replace_stale_station(&mut self, id: u64) {
         let Some(waiting) = self.replicas.get_mut(id).and_then(|r| r.replace_stale_station()) else { return };
         for queued in waiting {
-            self.enqueue(id, queued);
+            let replica = self.replicas.get_mut(id).filter(|replica| replica.of.is_central());
+            match replica.and_then(|replica| replica.works.remove(&queued.query.key)) {
+                Some(work) => self.pass_on(work, "its group has one queue"),
+                None => self.enqueue(id, queued),
+            }
         }
         self.batch_runs.touch(id);
     }

@@ -80,7 +80,8 @@ impl TrafficState {
         let kept = query.clone();
         let span = self.tracing.begin_hop(query.trace, now_ns);
         query.trace = span.map(|hop| hop.below());
-        let hop = self.sent.insert(SentQuery { agent, query: kept, deadline_ns, ticket, span });
+        let from = QuerySender::Here(ticket);
+        let hop = self.sent.insert(SentQuery { agent, query: kept, deadline_ns, from, server: None, span });
         self.site.send(agent, Message::Query { from: self.site.agent(), hop, query });
     }
 
@@ -92,25 +93,39 @@ impl TrafficState {
         self.accept_query(LocalQuery { query, deadline_ns, from: QuerySender::Agent { agent: from, hop }, arrived_ns });
     }
 
-    /// Puts a query into its replica's queue, or passes it on if that replica is not up.
+    /// Puts a query into the queue of its replica or of its group, or passes it on if that replica is not up.
     pub(super) fn accept_query(&mut self, work: LocalQuery) {
-        let id = work.query.replica;
         if self.cancelled.contains(work.query.origin, work.query.request) {
             return notify_sender(&mut self.site, &mut self.fleet, &work);
         }
         if work.query.waits() {
             return self.wait_at_join(work);
         }
+        let Some(work) = self.keep_if_served(work) else { return };
+        if work.is_offline() {
+            return self.accept_offline(work.query.replica, work);
+        }
+        match self.replicas.get(work.query.replica) {
+            Some(replica) if replica.of.is_central() => self.join_group_queue(work),
+            _ => self.join_replica(work),
+        }
+    }
+
+    /// Gives a query back if its replica here serves it. Else the query is passed on.
+    pub(super) fn keep_if_served(&mut self, work: LocalQuery) -> Option<LocalQuery> {
         // A sender that has not heard of the target in force yet may mean another replica by the number.
         let is_meant =
             |r: &LocalReplica| r.is_up() && r.pipeline == work.query.pipeline && r.task().name == work.query.task;
-        if !self.replicas.get(id).is_some_and(is_meant) {
-            return self.pass_on(work, "its replica is gone");
+        if self.replicas.get(work.query.replica).is_some_and(is_meant) {
+            return Some(work);
         }
-        if work.is_offline() {
-            return self.accept_offline(id, work);
-        }
-        let key = self.replicas.next_key();
+        self.pass_on(work, "its replica is gone");
+        None
+    }
+
+    /// A query joins the queue of its replica.
+    pub(super) fn join_replica(&mut self, work: LocalQuery) {
+        let (id, key) = (work.query.replica, self.replicas.next_key());
         let queued = QueuedQuery { query: work.handle(key), deadline: work.deadline() };
         let Some(replica) = self.replicas.get_mut(id) else { return };
         replica.works.insert(key, work);
@@ -148,14 +163,20 @@ impl TrafficState {
     pub fn end_hop(&mut self, hop: u64) {
         let Some(sent) = self.sent.remove(hop) else { return };
         self.export_hop(&sent, None);
-        release_ticket(&mut self.fleet, &sent.query, sent.ticket);
+        self.release_hop(&sent);
+    }
+
+    /// A hop has ended: the sender of its query hears of it, and the server of its batch runs one query less.
+    fn release_hop(&mut self, sent: &SentQuery) {
+        tell_sender(&mut self.site, &mut self.fleet, &sent.query, sent.from);
+        sent.server.into_iter().for_each(|server| self.queues.note_left(server));
     }
 
     /// Drops a query that could not be sent: too many bytes already wait for its receiver.
     pub fn shed_query(&mut self, hop: u64, why: &str) {
         let Some(sent) = self.sent.remove(hop) else { return };
         self.export_hop(&sent, Some(why));
-        release_ticket(&mut self.fleet, &sent.query, sent.ticket);
+        self.release_hop(&sent);
         self.end_query(&sent.query, PartEnd::Dropped(format!("task {}: {why}", sent.query.task)));
     }
 
@@ -163,12 +184,13 @@ impl TrafficState {
     pub(super) fn resend_queries_of(&mut self, agent: u64) {
         for sent in self.sent.remove_to(agent) {
             self.export_hop(&sent, Some("its agent was lost"));
+            sent.server.into_iter().for_each(|server| self.queues.note_left(server));
             // A query that was to meet others there cannot meet them elsewhere: its gateway runs the request again.
             if sent.query.waits() {
                 continue;
             }
-            let (from, arrived_ns) = (QuerySender::Here(sent.ticket), self.site.now_ns());
-            let work = LocalQuery { query: sent.query, deadline_ns: sent.deadline_ns, from, arrived_ns };
+            let SentQuery { query, deadline_ns, from, .. } = sent;
+            let work = LocalQuery { query, deadline_ns, from, arrived_ns: self.site.now_ns() };
             self.pass_on(work, "its agent was lost");
         }
     }
@@ -245,15 +267,15 @@ impl TrafficState {
 /// Tells a query's sender that the query has left its replica. If this agent is the sender, the router counts one less
 /// outstanding.
 pub(super) fn notify_sender(site: &mut Site, fleet: &mut FleetState, work: &LocalQuery) {
-    match work.from {
-        QuerySender::Agent { agent, hop } => site.send(agent, Message::Taken { hop }),
-        QuerySender::Here(ticket) => release_ticket(fleet, &work.query, ticket),
-    }
+    tell_sender(site, fleet, &work.query, work.from);
 }
 
-/// Tells the router that a query with this ticket has left its replica.
-fn release_ticket(fleet: &mut FleetState, query: &RoutedQuery, ticket: Option<Ticket>) {
-    if let Some(ticket) = ticket {
-        fleet.routes_mut().ended(&query.pipeline, &query.task, ticket);
+/// Tells the sender of a query that the query has left.
+fn tell_sender(site: &mut Site, fleet: &mut FleetState, query: &RoutedQuery, from: QuerySender) {
+    match from {
+        QuerySender::Agent { agent, hop } => site.send(agent, Message::Taken { hop }),
+        QuerySender::Queue { hop } => site.note_left(hop),
+        QuerySender::Here(Some(ticket)) => fleet.routes_mut().ended(&query.pipeline, &query.task, ticket),
+        QuerySender::Here(None) => {}
     }
 }

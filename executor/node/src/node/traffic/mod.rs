@@ -7,6 +7,7 @@
 mod availability;
 mod batch_runs;
 mod batches;
+mod central;
 mod deliver;
 mod joins;
 mod meet;

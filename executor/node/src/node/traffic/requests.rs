@@ -84,6 +84,7 @@ impl TrafficState {
                 let waiting = self.replicas.get_mut(id).map(|r| r.take_offline_of(origin, request)).unwrap_or_default();
                 waiting.iter().for_each(|work| notify_sender(&mut self.site, &mut self.fleet, work));
             }
+            self.cancel_in_queues(origin, request);
             self.parked.cancel(origin, request);
             for work in self.joins.cancel(origin, request) {
                 notify_sender(&mut self.site, &mut self.fleet, &work);

@@ -1,11 +1,13 @@
 //! Which queries were sent to other agents that have not yet taken them?
 
-use crate::node::route::Ticket;
+use crate::node::queues::QueueServer;
 use crate::node::spans::Hop;
+use crate::node::work::QuerySender;
 use crate::wire::RoutedQuery;
 use std::collections::BTreeMap;
 
-/// A query that was sent to another agent. The sender keeps it, to send it elsewhere if that agent is lost.
+/// A query that was sent to another agent, or from a central queue to a replica here. The sender keeps it, to send it
+/// elsewhere if that agent is lost.
 pub struct SentQuery {
     /// The other agent.
     pub agent: u64,
@@ -13,8 +15,11 @@ pub struct SentQuery {
     pub query: RoutedQuery,
     /// Its deadline on this agent's clock, in nanoseconds.
     pub deadline_ns: i64,
-    /// The routing choice; none for a query whose fork has chosen the replica.
-    pub ticket: Option<Ticket>,
+    /// Who is told when the hop has ended: the router that has made the choice, or the sender of a query that waited in a
+    /// central queue here.
+    pub from: QuerySender,
+    /// The server of a central queue whose batch it belongs to.
+    pub server: Option<QueueServer>,
     /// The span of the hop, if the request is traced.
     pub span: Option<Hop>,
 }

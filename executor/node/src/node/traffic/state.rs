@@ -7,6 +7,7 @@ use super::sent::SentQueries;
 use crate::node::cancelled::CancelledRequests;
 use crate::node::fleet::FleetState;
 use crate::node::gateway::GatewayState;
+use crate::node::queues::GroupQueues;
 use crate::node::replicas::LocalReplicas;
 use crate::node::site::Site;
 use crate::node::spans::Tracing;
@@ -20,6 +21,8 @@ pub struct TrafficState {
     pub fleet: FleetState,
     /// The replicas here.
     pub replicas: LocalReplicas,
+    /// The central queues here.
+    pub queues: GroupQueues,
     /// The requests of clients here.
     pub gateway: GatewayState,
     /// Everything that is counted.
@@ -32,7 +35,7 @@ pub struct TrafficState {
     pub(super) joins: JoinMeetings,
     /// Queries that wait for any replica of their task.
     pub(super) parked: ParkedQueries,
-    /// Queries under way to other agents.
+    /// Queries under way to other agents, or from central queues to replicas here.
     pub(super) sent: SentQueries,
     pub(super) tracing: Tracing,
 }
@@ -44,6 +47,7 @@ impl TrafficState {
             site: Site::new(agent),
             fleet: FleetState::new(agent),
             replicas: LocalReplicas::default(),
+            queues: GroupQueues::default(),
             gateway: GatewayState::after(last_request),
             tallies: Tallies::default(),
             cancelled: CancelledRequests::default(),
@@ -58,7 +62,7 @@ impl TrafficState {
     /// Requests that are not yet answered, queries that wait or run here, and those whose next agent has not yet finished
     /// them.
     pub fn unfinished(&self) -> usize {
-        let waiting = self.joins.len() + self.parked.len();
+        let waiting = self.joins.len() + self.parked.len() + self.queues.waiting();
         waiting + self.gateway.len() + self.sent.len() + self.replicas.queries()
     }
 }
