@@ -16,7 +16,6 @@ use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
 use crate::store::{self, decisions::DecisionRow, holds::FLEET, holds::HoldRow, leases::HeldLease, plans::PlanRow};
 use apportion_domain::{PipelinePlan, Plan, PlanOutcome, Problem};
-use apportion_planning::ExplanationDepth;
 use apportion_wire::{BadInput, DecisionKind, HardwareSpec, PlanState, ReplanSpec};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -286,17 +285,8 @@ fn options(wish: &ReplanInput) -> PlanOptions {
 
 async fn solve(problem: &Problem, options: PlanOptions, round: &ReplanRound) -> Result<jobs::SolvedPlan, SolveError> {
     let traces = vec![documents::steady(problem.pipelines[0].demand_qps, TRACE_S)];
-    jobs::solve(SolveRequest {
-        problem: problem.clone(),
-        options,
-        traces,
-        cancel: round.cancel.clone(),
-        stop: Arc::default(),
-        explain: ExplanationDepth::Brief,
-        listener: None,
-        file_listener: None,
-    })
-    .await
+    let request = SolveRequest::unwatched(problem.clone(), options, traces);
+    jobs::solve(SolveRequest { cancel: round.cancel.clone(), ..request }).await
 }
 
 /// The row of a plan that a round has made.
