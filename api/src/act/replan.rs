@@ -303,6 +303,7 @@ fn plan_row(problem: Value, options: &PlanOptions, document: Value) -> PlanRow {
         started_at: Some(at),
         finished_at: Some(at),
         progress: None,
+        best: None,
     }
 }
 

@@ -136,7 +136,7 @@ impl From<PlanRow> for PlanDocument {
             finished_at: row.finished_at,
             error: row.error,
             progress: row.progress,
-            best: None,
+            best: row.best,
             options: row.options,
             problem: row.problem,
             plan: row.plan,
@@ -287,10 +287,8 @@ async fn wait_for(app: &App, id: Uuid, wait: Duration) -> Result<PlanDocument, R
 }
 
 async fn read(app: &App, id: Uuid) -> Result<PlanDocument, Refusal> {
-    let mut db = app.pool.acquire().await?;
-    let row = rows::get(&mut db, id).await?.ok_or_else(|| Refusal::not_found(format!("plan {id}")))?;
-    let best = if row.state == PlanState::Solving { rows::best(&mut db, id).await? } else { None };
-    Ok(PlanDocument { best, ..PlanDocument::from(row) })
+    let row = rows::get(&mut *app.pool.acquire().await?, id).await?;
+    Ok(row.ok_or_else(|| Refusal::not_found(format!("plan {id}")))?.into())
 }
 
 /// One plan. `Prefer: wait=N` waits for it. A client that leaves cancels nothing.

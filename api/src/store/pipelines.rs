@@ -1,6 +1,7 @@
 //! Registered pipelines and their profiles.
 
 use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row};
+use apportion_wire::ReplanSpec;
 use serde_json::Value;
 
 /// A registered pipeline.
@@ -38,6 +39,16 @@ pub struct ReplanSettingsRow {
     pub name: String,
     /// The spec's `replan`, if it has one.
     pub replan: Option<Value>,
+}
+
+impl ReplanSettingsRow {
+    /// The settings, if the spec has some.
+    ///
+    /// # Errors
+    /// If this release cannot read them: another one wrote them.
+    pub fn settings(&self) -> serde_json::Result<Option<ReplanSpec>> {
+        serde_json::from_value(self.replan.clone().unwrap_or_default())
+    }
 }
 
 /// A select of [`PipelineRow`]s with its condition.

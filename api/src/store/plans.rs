@@ -30,6 +30,8 @@ pub struct PlanRow {
     pub finished_at: Option<Time>,
     /// The progress of the search, while it is being solved.
     pub progress: Option<Value>,
+    /// The plan file of the best plan so far, while it is being solved and has handed one out.
+    pub best: Option<Value>,
 }
 
 /// A plan in a list, without its documents.
@@ -69,7 +71,8 @@ pub struct PlanFilter {
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
-            "select id, state, problem, options, plan, error, created_at, started_at, finished_at, progress from plans ",
+            "select id, state, problem, options, plan, error, created_at, started_at, finished_at, progress,
+             case when state = 'solving' then best end as best from plans ",
             $rest
         )
     };
@@ -287,16 +290,6 @@ pub async fn write_best(db: &mut PgConnection, id: Uuid, best: &Value) -> Result
     let update = "update plans set best = $2 where id = $1 and state = $3";
     sqlx::query(update).bind(id).bind(best).bind(PlanState::Solving.name()).execute(db).await?;
     Ok(())
-}
-
-/// The plan file of the best plan so far, if the search goes on and has handed one out.
-///
-/// # Errors
-/// The database's.
-pub async fn best(db: &mut PgConnection, id: Uuid) -> Result<Option<Value>> {
-    let best: Option<Option<Value>> =
-        sqlx::query_scalar("select best from plans where id = $1").bind(id).fetch_optional(db).await?;
-    Ok(best.flatten())
 }
 
 /// The end of a plan: its final state with its documents.

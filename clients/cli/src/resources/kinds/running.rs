@@ -126,7 +126,7 @@ pub static PROFILE_JOBS: ResourceKind = ResourceKind {
     operations: &[
         operation(ResourceVerb::List, "List the profile jobs, the newest first"),
         operation(ResourceVerb::Get, "Print a profile job with what it measured"),
-        operation(ResourceVerb::Stop, "Cancel a profile job. What it has put into the profile stays"),
+        operation(ResourceVerb::CancelKept, "Cancel a profile job. What it has put into the profile stays"),
         operation(ResourceVerb::Delete, "Delete a profile job. What it has put into the profile stays"),
         operation(ResourceVerb::Watch, "List the profile jobs, and then each change of one"),
     ],
@@ -256,7 +256,7 @@ pub static PLANS: ResourceKind = ResourceKind {
         operation(ResourceVerb::List, "List the plans of a service, the newest first"),
         operation(ResourceVerb::Get, "Print a plan of a service with its problem"),
         operation(ResourceVerb::Cancel, "Cancel a plan of a service that is not done yet"),
-        operation(ResourceVerb::KeepBest, "Stop the search for a plan of a service, and keep the best plan so far"),
+        operation(ResourceVerb::Stop, "Stop the search for a plan of a service, and keep the best plan so far"),
         operation(ResourceVerb::Watch, "List the plans of a service, and then each that is over"),
     ],
     apply: NO_FILE,
