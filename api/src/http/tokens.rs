@@ -132,7 +132,7 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, 
     Ok(HttpResponse::Created().json(IssuedToken { token: text, entry: row.into() }))
 }
 
-/// Revokes a token. It stays in the list.
+/// Revokes a token. It stays in the list for the time of `--keep-tokens`.
 #[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "access", operation_id = "revoke_token", params(TokenPath),
     responses((status = 204, description = "It counts no more."), RefusalReply<404>))]
 pub async fn delete(app: web::Data<App>, path: web::Path<TokenPath>) -> HandlerResult {
