@@ -1,5 +1,6 @@
 //! `/v1/plans`: requests for plans, and their outcomes.
 
+use super::access::Principal;
 use super::body::{self, Document};
 use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
@@ -106,6 +107,8 @@ pub struct PlansQuery {
     /// Only plans in this state.
     #[param(required = false, value_type = PlanState)]
     pub state: Option<PlanState>,
+    /// Only plans of this project: its tokens asked for them, or all their pipelines were of it.
+    pub project: Option<String>,
 }
 
 /// The path of a plan.
@@ -160,9 +163,10 @@ pub fn configure(config: &mut web::ServiceConfig) {
 
 /// All plans, the newest first, without problem and plan file.
 #[utoipa::path(get, path = "/v1/plans", tag = "plans", operation_id = "list_plans", params(PlansQuery, PageQuery),
-    responses((status = 200, description = "The plans.", body = [PlanSummary])))]
-pub async fn list(app: web::Data<App>, page: ListPage<Uuid, PlansQuery>) -> HandlerResult {
-    let filter = rows::PlanFilter { pipeline: page.filter.pipeline.clone(), state: page.filter.state };
+    responses((status = 200, description = "The plans.", body = [PlanSummary]), RefusalReply<404>))]
+pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<Uuid, PlansQuery>) -> HandlerResult {
+    let project = client.listed_project(page.filter.project.clone())?;
+    let filter = rows::PlanFilter { pipeline: page.filter.pipeline.clone(), state: page.filter.state, project };
     let rows = rows::list(&mut *app.pool.acquire().await?, &filter, page.after, page.rows_max()).await?;
     let summary = |row: rows::PlanSummaryRow| PlanSummary {
         id: row.id,
@@ -188,9 +192,9 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, PlansQuery>) -> Hand
             headers(("Location" = String, description = "Where it is."))),
         (status = 200, description = "It is over.", body = PlanDocument,
             headers(("Location" = String, description = "Where it is.")))))]
-pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> HandlerResult {
+pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, mut document: Document) -> HandlerResult {
     let asked: PlanRequest = body::value(document.tree.take())?;
-    let key = IdempotencyKey::read(&request, JobQueue::Plans, "", &document.bytes)?;
+    let key = IdempotencyKey::read(&request, JobQueue::Plans, &client.key_begin(), &document.bytes)?;
     let (id, wait) = (Uuid::now_v7(), wait(&request));
     // From here on, a waiting client that leaves cancels the plan.
     let mut waiting = Waiting { app: (**app).clone(), id, gave_up: !wait.is_zero() && key.is_none() };
@@ -201,7 +205,7 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Docum
     };
     let id = match known {
         Some(id) => id,
-        None => enqueue(&mut tx, id, asked, key).await?,
+        None => enqueue(&mut tx, &client, id, asked, key).await?,
     };
     tx.commit().await?;
     drop(document);
@@ -250,13 +254,17 @@ async fn cancel(app: &App, id: Uuid) -> store::Result<bool> {
 
 async fn enqueue(
     db: &mut store::PgConnection,
+    client: &Principal,
     id: Uuid,
     asked: PlanRequest,
     key: Option<IdempotencyKey>,
 ) -> Result<Uuid, Refusal> {
-    let CheckedPlanRequest { problem, options } = planned_problem::check(db, asked).await?;
+    let CheckedPlanRequest { problem, options } = planned_problem::check(db, client.project.as_deref(), asked).await?;
     let at = now();
     rows::insert(db, id, &problem, &serde_json::to_value(&options).expect("options are JSON"), at).await?;
+    if let Some(project) = &client.project {
+        rows::give_to_project(db, id, project).await?;
+    }
     store::jobs::enqueue(db, JobQueue::Plans, id, options.solve_time()).await?;
     if let Some(key) = key {
         key.remember(db, id, at).await?;

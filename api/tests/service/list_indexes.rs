@@ -2,7 +2,8 @@
 
 use crate::support::{Service, service};
 use apportion_api::store::{self, analyses::AnalysisFilter, decisions::DecisionFilter, events::EventFilter};
-use apportion_api::store::{PgConnection, machines::MachineFilter};
+use apportion_api::store::{PgConnection, holds::HoldFilter, machines::MachineFilter};
+use apportion_api::store::{tokens::TokenFilter, traces::TraceFilter};
 use apportion_wire::{AgentState, AnalysisKind, AnalysisState, DecisionKind};
 use sqlx::Connection;
 
@@ -71,12 +72,17 @@ async fn check_lists_by_time(tx: &mut PgConnection) {
     for who in [None, Some("rare")] {
         let page = async |db: &mut PgConnection| store::audit::list(db, who, Some(id), LIMIT).await.expect("a page").len();
         check(tx, "audit", &format!("{who:?}"), page).await;
-        let page = async |db: &mut PgConnection| store::traces::list(db, who, Some(id), LIMIT).await.expect("a page").len();
+        let page = async |db: &mut PgConnection| {
+            store::traces::list(db, TraceFilter { name: who, project: None }, Some(id), LIMIT).await.expect("a page").len()
+        };
         check(tx, "traces", &format!("{who:?}"), page).await;
     }
-    check(tx, "tokens", "all", async |db| store::tokens::list(db, Some(id), LIMIT).await.expect("a page").len()).await;
+    check(tx, "tokens", "all", async |db| {
+        store::tokens::list(db, &TokenFilter::default(), Some(id), LIMIT).await.expect("a page").len()
+    })
+    .await;
     let history =
-        async |db: &mut PgConnection| store::target::history(db, Some(middle), LIMIT).await.expect("a page").len();
+        async |db: &mut PgConnection| store::target::history(db, None, Some(middle), LIMIT).await.expect("a page").len();
     check(tx, "target_history", "all", history).await;
     for (kind, pipeline) in [(None, None), (Some("hold"), None), (None, Some("p9"))] {
         let filter = EventFilter { kind: kind.map(str::to_owned), pipeline: pipeline.map(str::to_owned) };
@@ -117,8 +123,9 @@ async fn check_lists_by_name(tx: &mut PgConnection) {
         check(tx, "machines", &format!("{filter:?}"), page).await;
     }
     let now = chrono::Utc::now();
-    let holds =
-        async |db: &mut PgConnection| store::holds::page(db, now, Some("p05000"), LIMIT).await.expect("a page").len();
+    let holds = async |db: &mut PgConnection| {
+        store::holds::page(db, HoldFilter::default(), now, Some("p05000"), LIMIT).await.expect("a page").len()
+    };
     check(tx, "holds", "all", holds).await;
 }
 

@@ -220,7 +220,7 @@ async fn a_list_of_plans_reads_none_of_their_documents() {
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
     // The role belongs to the whole cluster, which only this test binary uses.
     let role = format!("lister_{}", uuid::Uuid::now_v7().simple());
-    let columns = "id, state, pipelines, options, error, created_at, started_at, finished_at, progress";
+    let columns = "id, state, pipelines, options, error, created_at, started_at, finished_at, progress, project";
     let grant = format!("create role {role}; grant select ({columns}) on plans to {role}; set role {role}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(grant)).execute(&mut db).await.expect("a role that may not read documents");
     let filter = apportion_api::store::plans::PlanFilter::default();
