@@ -173,7 +173,7 @@ async fn owner_for(tx: &mut PgConnection, client: &Principal, spec: &PipelineSpe
     }
     // Locked, so that it changes its project only before or after this write.
     rows::lock(tx, &spec.name).await?;
-    match owners::of(tx, OwnedKind::Pipeline, &spec.name).await? {
+    match owners::owner_of(tx, OwnedKind::Pipeline, &spec.name).await? {
         Owner::Project(own) if own != *project => Err(of_another_project(&spec.name)),
         owner => Ok(owner),
     }

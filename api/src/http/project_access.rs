@@ -89,9 +89,9 @@ pub(super) async fn check(
     if kind.has_name() {
         body::name(&key)?;
     }
-    let owner = owners::of(&mut *app.pool.acquire().await?, kind, &key).await?;
+    let owner = owners::owner_of(&mut *app.pool.acquire().await?, kind, &key).await?;
     match owner {
-        owner if owner.is(project) => Ok(()),
+        owner if owner.is_project(project) => Ok(()),
         Owner::Missing if may_create(method, pattern_text) => Ok(()),
         _ if may_create(method, pattern_text) => {
             counts::OUT_OF_SCOPE.increment();
@@ -120,7 +120,7 @@ pub(super) async fn may_name(
     key: &str,
 ) -> store::Result<bool> {
     match project {
-        Some(project) => Ok(owners::of(db, kind, key).await?.is(project)),
+        Some(project) => Ok(owners::owner_of(db, kind, key).await?.is_project(project)),
         None => Ok(true),
     }
 }

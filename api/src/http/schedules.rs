@@ -176,15 +176,15 @@ pub async fn put(
 /// in the place of another project's.
 async fn check_project(tx: &mut PgConnection, project: &str, name: &str, spec: &ScheduleSpec) -> Result<(), Refusal> {
     let owner = match &spec.pipeline {
-        Some(pipeline) => owners::of(tx, OwnedKind::Pipeline, pipeline).await?,
+        Some(pipeline) => owners::owner_of(tx, OwnedKind::Pipeline, pipeline).await?,
         None => Owner::Everybody,
     };
-    if !owner.is(project) {
+    if !owner.is_project(project) {
         return Err(Refusal::value("/pipeline", format!("expected a registered pipeline of project {project}")));
     }
-    match owners::of(tx, OwnedKind::Schedule, name).await? {
+    match owners::owner_of(tx, OwnedKind::Schedule, name).await? {
         Owner::Missing => Ok(()),
-        owner if owner.is(project) => Ok(()),
+        owner if owner.is_project(project) => Ok(()),
         _ => Err(Refusal::new(StatusCode::FORBIDDEN, format!("schedule {name} is not of project {project}"))),
     }
 }

@@ -52,7 +52,7 @@ pub enum Owner {
 impl Owner {
     /// Whether it is this project.
     #[must_use]
-    pub fn is(&self, project: &str) -> bool {
+    pub fn is_project(&self, project: &str) -> bool {
         matches!(self, Self::Project(own) if own == project)
     }
 }
@@ -61,10 +61,13 @@ impl Owner {
 ///
 /// # Errors
 /// The database's.
-pub async fn of(db: &mut PgConnection, kind: OwnedKind, key: &str) -> Result<Owner> {
-    if !kind.has_name() && key.parse::<Uuid>().is_err() {
-        return Ok(Owner::Missing);
-    }
+pub async fn owner_of(db: &mut PgConnection, kind: OwnedKind, key: &str) -> Result<Owner> {
+    // Of the ways to write an identifier, PostgreSQL does not read all.
+    let key = match (kind.has_name(), key.parse::<Uuid>()) {
+        (true, _) => key.to_owned(),
+        (false, Ok(id)) => id.to_string(),
+        (false, Err(_)) => return Ok(Owner::Missing),
+    };
     // A pipeline that names no project is of the project `default`.
     let select = match kind {
         OwnedKind::Pipeline => "select coalesce(spec -> 'replan' ->> 'project', 'default') from pipelines where name = $1",
