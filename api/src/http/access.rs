@@ -152,6 +152,7 @@ pub async fn check_access(
         return Ok(request.into_response(over_rate(&client, retry_after)));
     }
     let entry = audit_entry(&request, &client, pattern.as_deref());
+    let pending = entry.map(|entry| PendingEntry { app: (**app).clone(), entry: Some(entry) });
     let response = match check_client(&app, &client, &request, needed, pattern.as_deref()).await {
         Ok(()) => {
             request.extensions_mut().insert(client);
@@ -163,13 +164,12 @@ pub async fn check_access(
             Ok(request.into_response(refused(&refusal)))
         }
     };
-    if let Some(mut entry) = entry {
+    if let Some(pending) = pending {
         let status = match &response {
             Ok(response) => response.status(),
             Err(error) => error.as_response_error().status_code(),
         };
-        entry.status = i32::from(status.as_u16());
-        note(&app, &entry).await;
+        pending.note(status).await;
     }
     response
 }
@@ -197,7 +197,40 @@ async fn check_client(
     }
 }
 
-/// The entry of a request in the audit, without its status; `None`: it changes nothing, or it is a measurement.
+/// The status in the audit of a request whose client left before the answer.
+const CLIENT_LEFT: i32 = 499;
+
+/// The entry of a request that is not answered yet. If it is dropped before, the client has left: its request is dropped,
+/// too, and may have made its change already.
+struct PendingEntry {
+    app: App,
+    entry: Option<AuditRow>,
+}
+
+impl PendingEntry {
+    /// Writes the entry of a request with this answer.
+    async fn note(mut self, status: StatusCode) {
+        if let Some(entry) = &mut self.entry {
+            entry.status = i32::from(status.as_u16());
+            note(&self.app, entry).await;
+        }
+        self.entry = None;
+    }
+}
+
+impl Drop for PendingEntry {
+    fn drop(&mut self) {
+        // Without a runtime the whole service ends.
+        if let Some(entry) = self.entry.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let app = self.app.clone();
+            runtime.spawn(async move { note(&app, &entry).await });
+        }
+    }
+}
+
+/// The entry of a request in the audit, as if its client left; `None`: it changes nothing, or it is a measurement.
 fn audit_entry(request: &ServiceRequest, client: &Principal, pattern: Option<&str>) -> Option<AuditRow> {
     let is_audited = !request.method().is_safe()
         && pattern.is_some_and(|pattern| pattern.starts_with("/v1/") && !MEASUREMENTS.contains(&pattern));
@@ -208,7 +241,7 @@ fn audit_entry(request: &ServiceRequest, client: &Principal, pattern: Option<&st
         token: client.token,
         method: request.method().to_string(),
         path: request.path().to_owned(),
-        status: 0,
+        status: CLIENT_LEFT,
     })
 }
 

@@ -95,6 +95,9 @@ pub async fn put(app: web::Data<App>, file: web::Path<FilePath>, mut payload: we
     // A deletion at the same time removes the bytes before or not at all.
     rows::lock(&mut tx, &sha256).await?;
     tokio::fs::rename(&partial.0, &path).await.map_err(disk)?;
+    // The row outlives a loss of power, and so must the name of the file.
+    let folder = tokio::fs::File::open(path.parent().expect("a folder")).await.map_err(disk)?;
+    folder.sync_all().await.map_err(disk)?;
     let created = rows::put(&mut tx, &sha256, bytes, now()).await?;
     tx.commit().await?;
     let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
