@@ -19,6 +19,8 @@ use std::time::{Duration, Instant};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+/// Most plans that wait or are being solved at a time.
+pub const PLANS_OPEN_MAX: i64 = 10_000;
 /// Longest wait of `Prefer: wait=N`.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Pause between two reads of a waiting request: the first, and the longest.
@@ -191,7 +193,8 @@ pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<Uuid, P
         (status = 202, description = "It is queued or being solved.", body = PlanDocument,
             headers(("Location" = String, description = "Where it is."))),
         (status = 200, description = "It is over.", body = PlanDocument,
-            headers(("Location" = String, description = "Where it is.")))))]
+            headers(("Location" = String, description = "Where it is."))),
+        RefusalReply<409>))]
 pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, mut document: Document) -> HandlerResult {
     let asked: PlanRequest = body::value(document.tree.take())?;
     let key = IdempotencyKey::read(&request, JobQueue::Plans, &client.key_begin(), &document.bytes)?;
@@ -259,6 +262,10 @@ async fn enqueue(
     asked: PlanRequest,
     key: Option<IdempotencyKey>,
 ) -> Result<Uuid, Refusal> {
+    if store::jobs::count_open(db, JobQueue::Plans).await? >= PLANS_OPEN_MAX {
+        let detail = format!("{PLANS_OPEN_MAX} plans wait or are being solved already: wait for one, or cancel one");
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
     let CheckedPlanRequest { problem, options } = planned_problem::check(db, client.project.as_deref(), asked).await?;
     let at = now();
     rows::insert(db, id, &problem, &serde_json::to_value(&options).expect("options are JSON"), at).await?;

@@ -84,6 +84,21 @@ pub async fn list(db: &mut PgConnection, filter: &TokenFilter, before: Option<Uu
     select.bind(&filter.name).bind(&filter.project).fetch_all(db).await
 }
 
+/// Whether a token counts at this moment.
+///
+/// # Errors
+/// The database's.
+pub async fn is_valid(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
+    sqlx::query_scalar(
+        "select exists (select from tokens where id = $1 and revoked_at is null
+         and (expires_at is null or expires_at > $2))",
+    )
+    .bind(id)
+    .bind(at)
+    .fetch_one(db)
+    .await
+}
+
 /// Whether a token counts at this moment that is bound to this project.
 ///
 /// # Errors
