@@ -246,7 +246,9 @@ fn post(kind: &ResourceKind, key: &str, server: &ServerArgs, action: &PostedActi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resources::kinds::{EventResource, PipelineResource, PlanResource, ScheduleResource};
+    use crate::resources::kinds::{
+        EventResource, HoldResource, PipelineResource, PlanResource, ScheduleResource, TargetResource, TokenResource,
+    };
 
     fn parsed<N: ResourceName>(words: &[&str]) -> Result<ResourceRequest, clap::Error> {
         let command = ResourceCommand::<N>::augment_subcommands(Command::new("resource"));
@@ -273,6 +275,21 @@ mod tests {
         let filters: Vec<_> = request.filters.iter().map(|f| (f.name, f.value.as_str())).collect();
         assert_eq!(filters, [("pipeline", "photos"), ("state", "solving")]);
         assert!(parsed::<PlanResource>(&["get", "1", "--state", "solving"]).is_err());
+    }
+
+    #[test]
+    fn lists_of_holds_tokens_and_targets_have_filters() {
+        let filters = |request: ResourceRequest| -> Vec<(&str, String)> {
+            request.filters.into_iter().map(|filter| (filter.name, filter.value)).collect()
+        };
+        let holds = parsed::<HoldResource>(&["list", "--who", "anna", "--pipeline", "photos"]).expect("a list");
+        assert_eq!(filters(holds), [("pipeline", "photos".to_owned()), ("who", "anna".to_owned())]);
+        let tokens = parsed::<TokenResource>(&["list", "--project", "shop"]).expect("a list");
+        assert_eq!(filters(tokens), [("project", "shop".to_owned())]);
+        let targets = parsed::<TargetResource>(&["list", "--plan", "1"]).expect("a list");
+        assert_eq!(filters(targets), [("plan", "1".to_owned())]);
+        ResourceCommand::<TokenResource>::augment_subcommands(Command::new("token")).debug_assert();
+        ResourceCommand::<ScheduleResource>::augment_subcommands(Command::new("schedule")).debug_assert();
     }
 
     #[test]
