@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn lists_of_holds_tokens_and_targets_have_filters() {
-        let filters = |request: ResourceRequest| -> Vec<(&str, String)> {
+        let filters = |request: ResourceRequest| -> Vec<(&'static str, String)> {
             request.filters.into_iter().map(|filter| (filter.name, filter.value)).collect()
         };
         let holds = parsed::<HoldResource>(&["list", "--who", "anna", "--pipeline", "photos"]).expect("a list");
