@@ -34,8 +34,9 @@ const FILL: &str = "
     insert into machines (name, hardware, substrate, devices, stage, reason, asked_at, stage_at)
       select 'm' || lpad(n::text, 5, '0'), case when is_rare then 'a100' else 't4' end, 'slurm', 1,
       case when n % 1000 = 8 then 'alive' else 'ended' end, '', now(), now() from numbers;
-    insert into traces (id, name, kind, rows, csv, created_at)
-      select id, case when is_rare then 'rare' else 't' end, 'rates', 1, '0,5', now() from numbers;
+    insert into traces (id, name, kind, rows, csv, created_at, project)
+      select id, case when is_rare then 'rare' else 't' end, 'rates', 1, '0,5', now(), case when is_rare then 'team' end
+      from numbers;
     insert into tokens (id, name, scope, digest, created_by, created_at)
       select id, 't', 'read', '', 't', now() from numbers;
     insert into holds (pipeline, reason, made_by, made_at) select 'p' || lpad(n::text, 5, '0'), '', 't', now() from numbers;
@@ -77,6 +78,10 @@ async fn check_lists_by_time(tx: &mut PgConnection) {
         };
         check(tx, "traces", &format!("{who:?}"), page).await;
     }
+    let of_project = TraceFilter { name: None, project: Some("team") };
+    let page =
+        async |db: &mut PgConnection| store::traces::list(db, of_project, Some(id), LIMIT).await.expect("a page").len();
+    check(tx, "traces", "of a project", page).await;
     check(tx, "tokens", "all", async |db| {
         store::tokens::list(db, &TokenFilter::default(), Some(id), LIMIT).await.expect("a page").len()
     })
