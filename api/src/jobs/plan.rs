@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_find_stays_until_it_is_stored() {
-        let news = Unstored::default();
+        let news: Unstored<i32> = Unstored::default();
         assert_eq!(news.get(), None);
         news.replace(1);
         let first = news.get().expect("it was found");
