@@ -33,6 +33,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::{Notify, watch};
 use tokio::task::JoinHandle;
 
+/// How long a part may take to end when the service stops.
+const PART_END_MAX: Duration = Duration::from_secs(8);
+
 /// The configuration of a service.
 #[derive(Clone, Debug)]
 pub struct ServiceConfig {
@@ -213,7 +216,7 @@ impl RunningService {
         self.app.stopping.send_replace(true);
         self.http_server.stop(true).await;
         for part in self.parts {
-            if tokio::time::timeout(Duration::from_secs(5), part).await.is_err() {
+            if tokio::time::timeout(PART_END_MAX, part).await.is_err() {
                 tracing::warn!("a part of the service did not end in time");
             }
         }

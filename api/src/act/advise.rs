@@ -39,7 +39,7 @@ pub async fn run(app: App) {
 }
 
 async fn advise(app: &App, lease: HeldLease) -> Result<(), ApplyError> {
-    let mut advisor = Advisor { app: app.clone(), lease, watched: BTreeMap::new() };
+    let mut advisor = Advisor { app: app.clone(), lease, watched: BTreeMap::new(), kept: None };
     loop {
         advisor.take_turn().await?;
         app.parts.note_alive(ServicePart::Advisor);
@@ -58,6 +58,8 @@ struct Advisor {
     app: App,
     lease: HeldLease,
     watched: BTreeMap<String, WatchedSource>,
+    /// The pipelines with advice; `None` until the advice of all others was deleted.
+    kept: Option<Vec<String>>,
 }
 
 /// One pipeline in a round.
@@ -90,8 +92,7 @@ impl Advisor {
 
     /// The pipelines that are only advised and have a profile.
     async fn read_pipelines(&mut self, at: Instant) -> Result<Vec<PipelineSpec>, ApplyError> {
-        let mut db = self.app.pool.acquire().await?;
-        let rows = store::pipelines::with_replan(&mut db).await?;
+        let rows = store::pipelines::with_replan(&mut *self.app.pool.acquire().await?).await?;
         let mut specs = Vec::new();
         for row in &rows {
             let Some(spec) = replanned_spec(row, DemandOrigin::Elsewhere) else { continue };
@@ -104,7 +105,13 @@ impl Advisor {
         }
         let names: Vec<String> = specs.iter().map(|spec| spec.name.clone()).collect();
         self.watched.retain(|name, _| names.contains(name));
-        store::advice::keep_only(&mut db, &names).await?;
+        if self.kept.as_ref() != Some(&names) {
+            let mut tx = self.app.pool.begin().await?;
+            fence(&mut tx, self.lease).await?;
+            store::advice::keep_only(&mut tx, &names).await?;
+            tx.commit().await?;
+            self.kept = Some(names);
+        }
         Ok(specs)
     }
 
@@ -204,7 +211,7 @@ impl Advisor {
                 Verdict::Replace(made) => Some(made.part),
                 Verdict::Keep { .. } | Verdict::Fail(_) => current,
             };
-            note_deployment(&self.app, wish.spec, wish.qps, advised).await?;
+            note_deployment(&self.app, self.lease, wish.spec, wish.qps, advised).await?;
             self.app.parts.note_alive(ServicePart::Advisor);
         }
         Ok(())

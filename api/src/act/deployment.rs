@@ -1,13 +1,14 @@
 //! Which replicas of a pipeline without agents are deployed, and what would following the advice change?
 
-use super::apply::ApplyError;
+use super::apply::{ApplyError, fence};
 use super::sources::{FactSourceError, read_deployed};
 use crate::app::{App, now};
 use crate::decide::deployed::plan_of;
 use crate::decide::replacement::at_demand;
 use crate::decide::replan::TRACE_S;
+use crate::documents;
 use crate::jobs::{FiguresError, figures_of};
-use crate::{documents, store};
+use crate::store::{self, leases::HeldLease};
 use apportion_domain::{PipelinePlan, Plan};
 use apportion_wire::{BadInput, DeploymentSourceSpec, HardwareSpec, PipelineSpec, read_plan_for};
 use serde_json::{Value, json};
@@ -27,6 +28,7 @@ enum DeploymentError {
 /// the demand that was seen.
 pub(super) async fn note_deployment(
     app: &App,
+    lease: HeldLease,
     spec: PipelineSpec,
     seen_qps: f64,
     advised: Option<PipelinePlan>,
@@ -42,15 +44,16 @@ pub(super) async fn note_deployment(
     });
     let spec = PipelineSpec { demand_qps: seen_qps, ..spec };
     let found = compare(app, spec, hardware.collect(), &source, &advised).await;
-    let mut db = app.pool.acquire().await?;
+    let mut tx = app.pool.begin().await?;
+    fence(&mut tx, lease).await?;
     match &found {
-        Ok(document) => store::advice::note_deployment(&mut db, &name, Some(document), None).await?,
+        Ok(document) => store::advice::note_deployment(&mut tx, &name, Some(document), None).await?,
         Err(error) => {
             tracing::warn!(pipeline = name, %error, "the deployment is unknown");
-            store::advice::note_deployment(&mut db, &name, None, Some(&error.to_string())).await?;
+            store::advice::note_deployment(&mut tx, &name, None, Some(&error.to_string())).await?;
         }
     }
-    Ok(())
+    Ok(tx.commit().await?)
 }
 
 /// The deployment with its figures and those of the advice.

@@ -4,7 +4,7 @@
 //! with it and shows it. Each change of a drift is an event in the transaction that changes the row.
 
 use super::apply::{ApplyError, fence};
-use super::figures::{complete_until, histories, measured_pipelines};
+use super::figures::{MeasuredSums, complete_until};
 use super::times;
 use crate::app::App;
 use crate::decide::correction::{Measurements, has_figure, is_corrected, same_latencies};
@@ -97,11 +97,13 @@ impl DriftWatch {
         let target = store::target::get(&mut db).await?;
         let in_force: BTreeMap<String, PipelineSpec> = serde_json::from_value(target.specs).unwrap_or_default();
         let known = read(&mut db, None).await?;
-        let mut names = measured_pipelines(&mut db, until).await?;
+        let sums = MeasuredSums::read(&mut db, None, until).await?;
+        let mut names = sums.pipelines();
         names.extend(known.iter().map(|drift| drift.pipeline.clone()));
+        let names: Vec<String> = names.into_iter().collect();
         let specs = documents::measured_fitting(store::pipelines::named(&mut db, &names).await?).await;
         let mut known: BTreeMap<FigureKey, ProfileDrift> = known.into_iter().map(|drift| (key_of(&drift), drift)).collect();
-        let mut measured = histories(&mut db, until, &specs).await?;
+        let mut measured = sums.histories(&specs);
         for key in known.keys() {
             measured.entry(key.clone()).or_default();
         }

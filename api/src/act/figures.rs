@@ -6,10 +6,10 @@ use crate::decide::drift::{
 };
 use crate::decide::drift_watch::FigureKey;
 use crate::documents;
-use crate::store::{self, PgConnection, drifts as rows};
+use crate::store::{self, PgConnection, drifts as rows, drifts::ChildrenRow};
 use apportion_domain::{Edge, Pipeline, Route, TaskIndex, VariantIndex};
 use apportion_wire::PipelineSpec;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
 
 /// Reports of a period have come this many milliseconds after it is over: agents report each second, and the records of all
@@ -24,19 +24,35 @@ pub(super) fn complete_until() -> i64 {
     (now().timestamp_millis() - REPORTED_AFTER_MS).div_euclid(1_000 * PERIOD_S)
 }
 
-/// The histories of all figures of these pipelines before the period `until`.
-///
-/// # Errors
-/// The database's.
-pub(super) async fn histories(db: &mut PgConnection, until: i64, specs: &[PipelineSpec]) -> store::Result<Histories> {
-    let mut histories = latencies(db, None, until).await?;
-    histories.extend(fanouts(db, None, until, specs).await?);
-    Ok(histories)
+/// What agents measured, before fan-outs are compared with profiles.
+pub(super) struct MeasuredSums {
+    latencies: Histories,
+    children: Vec<ChildrenRow>,
 }
 
-/// The pipelines of which agents measured something in the periods of histories.
-pub(super) async fn measured_pipelines(db: &mut PgConnection, until: i64) -> store::Result<Vec<String>> {
-    rows::measured_pipelines(db, until - HISTORY_PERIODS_MAX, until).await
+impl MeasuredSums {
+    /// What they measured before the period `until`; of one pipeline if it is named.
+    ///
+    /// # Errors
+    /// The database's.
+    pub(super) async fn read(db: &mut PgConnection, pipeline: Option<&str>, until: i64) -> store::Result<Self> {
+        let latencies = latencies(db, pipeline, until).await?;
+        let children = rows::children(db, pipeline, until - HISTORY_PERIODS_MAX, until).await?;
+        Ok(Self { latencies, children })
+    }
+
+    /// The pipelines of which they measured something.
+    pub(super) fn pipelines(&self) -> BTreeSet<String> {
+        let latencies = self.latencies.keys().map(|key| &key.pipeline);
+        latencies.chain(self.children.iter().map(|row| &row.pipeline)).cloned().collect()
+    }
+
+    /// The histories of all latencies, and of the fan-outs of these pipelines.
+    pub(super) fn histories(self, specs: &[PipelineSpec]) -> Histories {
+        let mut histories = self.latencies;
+        histories.extend(fanouts(self.children, specs));
+        histories
+    }
 }
 
 /// A figure with what agents measured of it in its last windows.
@@ -57,9 +73,8 @@ pub struct MeasuredFigure {
 /// The database's.
 pub async fn measured_figures(db: &mut PgConnection, spec: &PipelineSpec) -> store::Result<Vec<MeasuredFigure>> {
     let until = complete_until();
-    let mut histories = latencies(db, Some(&spec.name), until).await?;
-    histories.extend(fanouts(db, Some(&spec.name), until, std::slice::from_ref(spec)).await?);
-    Ok(measured(histories, until))
+    let sums = MeasuredSums::read(db, Some(&spec.name), until).await?;
+    Ok(measured(sums.histories(std::slice::from_ref(spec)), until))
 }
 
 /// The measured latencies of all pipelines.
@@ -104,13 +119,7 @@ async fn latencies(db: &mut PgConnection, pipeline: Option<&str>, until: i64) ->
 }
 
 /// The fan-outs of these pipelines. A disturbed machine makes no more queries, so agents are not told apart.
-async fn fanouts(
-    db: &mut PgConnection,
-    pipeline: Option<&str>,
-    until: i64,
-    specs: &[PipelineSpec],
-) -> store::Result<Histories> {
-    let counted = rows::children(db, pipeline, until - HISTORY_PERIODS_MAX, until).await?;
+fn fanouts(counted: Vec<ChildrenRow>, specs: &[PipelineSpec]) -> Histories {
     let mut profiled: BTreeMap<FigureKey, ProfiledFanout> = BTreeMap::new();
     for spec in specs.iter().filter(|spec| counted.iter().any(|row| row.pipeline == spec.name)) {
         // A spec without a complete profile has no fan-outs to compare with.
@@ -133,7 +142,7 @@ async fn fanouts(
         };
         push(histories.entry(key).or_default(), row.period, part);
     }
-    Ok(histories)
+    histories
 }
 
 /// Queries that one query makes at a child by the profile.

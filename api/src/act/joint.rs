@@ -20,7 +20,6 @@ use apportion_domain::{
     Assignment, Deployed, DeviceQuota, GroupName, Hardware, HardwareIndex, Invalids, Mode, PipelineIndex, PipelinePlan,
     Plan, PlanOutcome, ProblemDraft, VariantIndex,
 };
-use apportion_planning::ExplanationDepth;
 use apportion_wire::{BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -302,16 +301,9 @@ impl JointRequest<'_> {
             }
             self.add_in_force(draft, moves);
         })?;
-        let solved = jobs::solve(SolveRequest {
-            problem,
-            options: PlanOptions { time_limit_s: self.limits.each_s, gap: GAP, ..PlanOptions::default() },
-            traces: Vec::new(),
-            cancel: self.cancel.clone(),
-            stop: Arc::default(),
-            explain: ExplanationDepth::Brief,
-            listener: None,
-            file_listener: None,
-        });
+        let options = PlanOptions { time_limit_s: self.limits.each_s, gap: GAP, ..PlanOptions::default() };
+        let request = SolveRequest::unwatched(problem, options, Vec::new());
+        let solved = jobs::solve(SolveRequest { cancel: self.cancel.clone(), ..request });
         match solved.await?.outcome {
             PlanOutcome::Infeasible { .. } => Ok(None),
             outcome => Ok(outcome.plan().cloned()),

@@ -191,7 +191,7 @@ async fn next_message(tx: &mut PgConnection, held: &ClaimRow) -> Result<GivenOrd
     let spec = row.map(|row| documents::measured(&row)).transpose()?;
     let Some(variant) = spec.as_ref().and_then(|spec| ordered_variant(spec, &order, &claim.hardware)) else {
         let gone = PointFailure("the pipeline has no such variant any more".to_owned());
-        store_point(tx, &job, &claim, &order, Err(gone)).await?;
+        store_point(tx, &request, &claim, &order, Err(gone)).await?;
         return Ok(GivenOrder::LookAgain);
     };
     let sizes = request.shapes.iter().map(|(input, sizes)| v1::InputSizes { input: input.clone(), sizes: sizes.clone() });
@@ -289,7 +289,7 @@ async fn store_answer(tx: &mut PgConnection, held: &ClaimRow, arrived: &AgentMea
     let place = MeasuredAt { hardware: &claim.hardware, agent: &name, at: now() };
     let noisy = if request.strict { NoisyMeasurement::Refused } else { NoisyMeasurement::Counts };
     let outcome = row_of(measurement, &order, place, noisy);
-    let points = store_point(tx, &job, &claim, &order, outcome).await?;
+    let points = store_point(tx, &request, &claim, &order, outcome).await?;
     let part = JobPart { hardware: &claim.hardware, task: &order.task, variant: &order.variant };
     if part.next_size(&request, &points).is_none() {
         merge_rows(tx, &job.pipeline, part, part.profile_rows(&request, &points)).await?;
@@ -300,7 +300,7 @@ async fn store_answer(tx: &mut PgConnection, held: &ClaimRow, arrived: &AgentMea
 /// Stores what was measured of one batch size, and how much of the job is ready. Returns all that the job has measured.
 async fn store_point(
     tx: &mut PgConnection,
-    job: &ProfileJobRow,
+    request: &ProfileJobRequest,
     claim: &ClaimRow,
     order: &PointOrder,
     outcome: Result<MeasuredRow, PointFailure>,
@@ -311,10 +311,10 @@ async fn store_point(
     };
     let (task, variant, batch) = (order.task.clone(), order.variant.clone(), order.batch as i32);
     let point = ProfilePointRow { hardware: claim.hardware.clone(), task, variant, batch, measured, error };
-    jobs::add_point(tx, job.id, &point).await?;
+    jobs::add_point(tx, claim.job, &point).await?;
     claims::set_order(tx, claim.claim, None).await?;
-    let (request, points) = (request_of(job)?, read_points(tx, job.id).await?);
-    jobs::write_progress(tx, job.id, ready_parts(&request, &points) as i32).await?;
+    let points = read_points(tx, claim.job).await?;
+    jobs::write_progress(tx, claim.job, ready_parts(request, &points) as i32).await?;
     Ok(points)
 }
 

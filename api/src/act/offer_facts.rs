@@ -39,7 +39,7 @@ pub(super) async fn add_registered_settings(
     let names: Vec<String> = specs.keys().cloned().collect();
     for row in store::pipelines::replan_settings(db, &names).await? {
         if let Some(spec) = specs.get_mut(&row.name)
-            && let Ok(settings) = serde_json::from_value(row.replan.unwrap_or_default())
+            && let Ok(settings) = row.settings()
         {
             spec.replan = settings;
         }

@@ -16,7 +16,7 @@ use crate::decide::on_demand::{
 };
 use crate::decide::placement::{PlacedGroup, Placement};
 use crate::documents;
-use crate::store::{self, holds::FLEET, leases::HeldLease, wants::VariantWantRow};
+use crate::store::{self, holds::FLEET, holds::HoldRow, leases::HeldLease, wants::VariantWantRow};
 use apportion_wire::{OnDemandSpec, PipelineSpec, ReplanSpec};
 use serde_json::json;
 use sqlx::Connection;
@@ -51,12 +51,18 @@ struct TargetFacts {
     specs: BTreeMap<String, PipelineSpec>,
     /// The replan settings of its pipelines as they are registered now.
     settings: BTreeMap<String, ReplanSpec>,
+    /// The holds in force. A target is compared with those of its transaction.
+    holds: Vec<HoldRow>,
 }
 
 impl TargetFacts {
     /// What requests of a pipeline may have loaded.
     fn on_demand(&self, pipeline: &str) -> Option<&OnDemandSpec> {
         self.settings.get(pipeline)?.on_demand.as_ref()
+    }
+
+    fn is_held(&self, pipeline: &str) -> bool {
+        self.holds.iter().any(|hold| hold.pipeline == FLEET || hold.pipeline == pipeline)
     }
 
     /// The offered groups with these numbers.
@@ -146,13 +152,13 @@ impl OnDemandLoads {
         let specs: BTreeMap<String, PipelineSpec> = serde_json::from_value(target.specs).unwrap_or_default();
         let names: Vec<String> = specs.keys().cloned().collect();
         let rows = store::pipelines::replan_settings(&mut db, &names).await?;
-        let settings =
-            rows.into_iter().filter_map(|row| Some((row.name, serde_json::from_value::<ReplanSpec>(row.replan?).ok()?)));
+        let settings = rows.into_iter().filter_map(|row| Some((row.settings().ok()??, row.name)));
         Ok(TargetFacts {
             generation: target.generation,
             plans: target.plans,
             placement: serde_json::from_value(target.placement).unwrap_or_default(),
-            settings: settings.collect(),
+            settings: settings.map(|(settings, name)| (name, settings)).collect(),
+            holds: store::holds::in_force(&mut db, now()).await?,
             specs,
         })
     }
@@ -162,11 +168,6 @@ impl OnDemandLoads {
         let mut facts = facts.collect();
         let mut db = self.app.pool.acquire().await?;
         Ok(add_registered_hardware(&mut db, &mut facts).await?)
-    }
-
-    async fn is_held(&self, pipeline: &str) -> Result<bool, ApplyError> {
-        let holds = store::holds::in_force(&mut *self.app.pool.acquire().await?, now()).await?;
-        Ok(holds.iter().any(|hold| hold.pipeline == FLEET || hold.pipeline == pipeline))
     }
 
     /// Loads what requests want, or notes why not.
@@ -184,7 +185,7 @@ impl OnDemandLoads {
             name: &want.pipeline,
             settings,
             is_applied: Offering::of(of.settings.get(&want.pipeline)) == Offering::Loaded,
-            is_held: self.is_held(&want.pipeline).await?,
+            is_held: of.is_held(&want.pipeline),
         };
         let room = FreeRoom { devices: &devices, memory };
         match self.watch.judge(Instant::now(), &pipeline, &groups, &of.placement, &room) {

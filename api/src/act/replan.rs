@@ -18,7 +18,6 @@ use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
 use crate::store::{self, decisions::DecisionRow, holds::FLEET, holds::HoldRow, leases::HeldLease, plans::PlanRow};
 use apportion_domain::{PipelinePlan, Plan, PlanOutcome, Problem};
-use apportion_planning::ExplanationDepth;
 use apportion_wire::{BadInput, DecisionKind, HardwareSpec, PlanState, ReplanSpec};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -310,17 +309,8 @@ pub(super) fn options(wish: &ReplanInput) -> PlanOptions {
 
 async fn solve(problem: &Problem, options: PlanOptions, round: &ReplanRound) -> Result<jobs::SolvedPlan, SolveError> {
     let traces = vec![documents::steady(problem.pipelines[0].demand_qps, TRACE_S)];
-    jobs::solve(SolveRequest {
-        problem: problem.clone(),
-        options,
-        traces,
-        cancel: round.cancel.clone(),
-        stop: Arc::default(),
-        explain: ExplanationDepth::Brief,
-        listener: None,
-        file_listener: None,
-    })
-    .await
+    let request = SolveRequest::unwatched(problem.clone(), options, traces);
+    jobs::solve(SolveRequest { cancel: round.cancel.clone(), ..request }).await
 }
 
 /// The row of a plan that a round has made.
@@ -337,6 +327,7 @@ pub(super) fn plan_row(problem: Value, options: &PlanOptions, document: Value) -
         started_at: Some(at),
         finished_at: Some(at),
         progress: None,
+        best: None,
     }
 }
 

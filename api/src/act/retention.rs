@@ -107,6 +107,7 @@ async fn delete_batch(db: &mut PgConnection, kind: RowKind, before: Time, from: 
         RowKind::Firings => rows::delete_firings(db, before).await?,
         RowKind::Machines => rows::delete_machines(db, before).await?,
         RowKind::Agents => rows::delete_agents(db, before).await?,
+        RowKind::Tokens => rows::delete_tokens(db, before).await?,
     };
     Ok(DeletedBatch { deleted, next: (deleted > 0).then_some(from) })
 }

@@ -51,11 +51,13 @@ pub enum RowKind {
     Machines,
     /// Agents that are lost or have left, with the times that they measured.
     Agents,
+    /// Tokens that were revoked or have expired.
+    Tokens,
 }
 
 impl RowKind {
     /// All of them. Rows that refer to plans come before plans.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Arrivals,
         Self::Sums,
         Self::Decisions,
@@ -67,6 +69,7 @@ impl RowKind {
         Self::Firings,
         Self::Machines,
         Self::Agents,
+        Self::Tokens,
     ];
 
     /// Its name in metrics and settings.
@@ -84,6 +87,7 @@ impl RowKind {
             Self::Firings => "firings",
             Self::Machines => "machines",
             Self::Agents => "agents",
+            Self::Tokens => "tokens",
         }
     }
 
@@ -93,7 +97,8 @@ impl RowKind {
         match self {
             Self::Arrivals => DAY,
             Self::Sums => Duration::from_secs(600),
-            Self::Audit => 400 * DAY,
+            // The audit names tokens by their identifiers.
+            Self::Audit | Self::Tokens => 400 * DAY,
             _ => 30 * DAY,
         }
     }

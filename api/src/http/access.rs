@@ -4,6 +4,7 @@
 //! allow the operation. A service on loopback serves requests without a token as well. A browser must not send those for
 //! another site. A client that sends too many requests is refused for a while.
 
+use super::project_access::{self, BoundClient};
 use super::refusal::{HandlerResult, Refusal};
 use crate::app::access::{RateClient, ShownToken};
 use crate::app::rate_limit::RateDecision;
@@ -29,8 +30,28 @@ pub struct Principal {
     pub name: String,
     /// What it may do.
     pub scope: Scope,
+    /// The only project that it may use; null if it may use all.
+    pub project: Option<String>,
     /// Its token; null if it is none of the table.
     pub token: Option<Uuid>,
+}
+
+impl Principal {
+    /// The project whose resources a list shows: the one of the client, or else the one that it asks for.
+    ///
+    /// # Errors
+    /// 404 if the client asks for another project than its own.
+    pub(super) fn listed_project(&self, asked: Option<String>) -> Result<Option<String>, Refusal> {
+        match (self.project.clone(), asked) {
+            (Some(own), Some(asked)) if own != asked => Err(Refusal::not_found(format!("project {asked}"))),
+            (own, asked) => Ok(own.or(asked)),
+        }
+    }
+
+    /// The begin of the text that an idempotency key stands for, so that the clients of two projects share no key.
+    pub(super) fn key_begin(&self) -> String {
+        self.project.as_ref().map_or_else(String::new, |project| format!("{project}\n"))
+    }
 }
 
 impl FromRequest for Principal {
@@ -131,29 +152,85 @@ pub async fn check_access(
         return Ok(request.into_response(over_rate(&client, retry_after)));
     }
     let entry = audit_entry(&request, &client, pattern.as_deref());
-    let is_allowed = needed.is_none_or(|needed| client.scope.allows(needed));
-    let response = if is_allowed {
-        request.extensions_mut().insert(client);
-        next.call(request).await.map(ServiceResponse::map_into_boxed_body)
-    } else {
-        counts::OUT_OF_SCOPE.increment();
-        let needed = needed.map_or("", Scope::name);
-        let detail = format!("{} has scope {}: expected {needed}", client.name, client.scope);
-        tracing::warn!(client = client.name, path = request.path(), needed, "request out of scope");
-        Ok(request.into_response(refused(&Refusal::new(StatusCode::FORBIDDEN, detail))))
+    let pending = entry.map(|entry| PendingEntry { app: (**app).clone(), entry: Some(entry) });
+    let response = match check_client(&app, &client, &request, needed, pattern.as_deref()).await {
+        Ok(()) => {
+            request.extensions_mut().insert(client);
+            next.call(request).await.map(ServiceResponse::map_into_boxed_body)
+        }
+        Err(refusal) => {
+            let Refusal { status, detail: why, .. } = &refusal;
+            tracing::warn!(client = client.name, path = request.path(), status, why, "request of a client refused");
+            Ok(request.into_response(refused(&refusal)))
+        }
     };
-    if let Some(mut entry) = entry {
+    if let Some(pending) = pending {
         let status = match &response {
             Ok(response) => response.status(),
             Err(error) => error.as_response_error().status_code(),
         };
-        entry.status = i32::from(status.as_u16());
-        note(&app, &entry).await;
+        pending.note(status).await;
     }
     response
 }
 
-/// The entry of a request in the audit, without its status; `None`: it changes nothing, or it is a measurement.
+/// Refuses an operation that the scope of the client, or the project of its token, does not allow.
+async fn check_client(
+    app: &App,
+    client: &Principal,
+    request: &ServiceRequest,
+    needed: Option<Scope>,
+    pattern: Option<&str>,
+) -> Result<(), Refusal> {
+    let Some(needed) = needed else { return Ok(()) };
+    if !client.scope.allows(needed) {
+        counts::OUT_OF_SCOPE.increment();
+        let detail = format!("{} has scope {}: expected {needed}", client.name, client.scope);
+        return Err(Refusal::new(StatusCode::FORBIDDEN, detail));
+    }
+    match &client.project {
+        Some(project) => {
+            let client = BoundClient { name: &client.name, project };
+            project_access::check(app, client, request, pattern).await
+        }
+        None => Ok(()),
+    }
+}
+
+/// The status in the audit of a request whose client left before the answer.
+const CLIENT_LEFT: i32 = 499;
+
+/// The entry of a request that is not answered yet. If it is dropped before, the client has left: its request is dropped,
+/// too, and may have made its change already.
+struct PendingEntry {
+    app: App,
+    entry: Option<AuditRow>,
+}
+
+impl PendingEntry {
+    /// Writes the entry of a request with this answer.
+    async fn note(mut self, status: StatusCode) {
+        if let Some(entry) = &mut self.entry {
+            entry.status = i32::from(status.as_u16());
+            note(&self.app, entry).await;
+        }
+        self.entry = None;
+    }
+}
+
+impl Drop for PendingEntry {
+    fn drop(&mut self) {
+        // Without a runtime the whole service ends.
+        if let Some(entry) = self.entry.take()
+            && let Ok(runtime) = tokio::runtime::Handle::try_current()
+        {
+            let app = self.app.clone();
+            runtime.spawn(async move { note(&app, &entry).await });
+        }
+    }
+}
+
+/// The entry of a request in the audit, as if its client left; `None`: it changes nothing, or it is a measurement.
 fn audit_entry(request: &ServiceRequest, client: &Principal, pattern: Option<&str>) -> Option<AuditRow> {
     let is_audited = !request.method().is_safe()
         && pattern.is_some_and(|pattern| pattern.starts_with("/v1/") && !MEASUREMENTS.contains(&pattern));
@@ -164,7 +241,7 @@ fn audit_entry(request: &ServiceRequest, client: &Principal, pattern: Option<&st
         token: client.token,
         method: request.method().to_string(),
         path: request.path().to_owned(),
-        status: 0,
+        status: CLIENT_LEFT,
     })
 }
 
@@ -234,7 +311,7 @@ fn bearer(credential: &str) -> Option<&str> {
 fn without_token(app: &App, headers: &HeaderMap, needed: Option<Scope>) -> Result<Principal, Refusal> {
     if needed.is_none() {
         // An open operation has no client who could do more. Probes may name the service as they like.
-        return Ok(Principal { name: "anonymous".into(), scope: Scope::Agent, token: None });
+        return Ok(unbound("anonymous", Scope::Agent));
     }
     if app.access.is_token_required {
         counts::WITHOUT_TOKEN.increment();
@@ -257,25 +334,35 @@ fn without_token(app: &App, headers: &HeaderMap, needed: Option<Scope>) -> Resul
             return Err(Refusal::new(StatusCode::FORBIDDEN, detail));
         }
     }
-    Ok(Principal { name: "loopback".into(), scope: Scope::Admin, token: None })
+    Ok(unbound("loopback", Scope::Admin))
+}
+
+/// A client without a token of the table.
+fn unbound(name: &str, scope: Scope) -> Principal {
+    Principal { name: name.to_owned(), scope, project: None, token: None }
 }
 
 /// The client with this token; `None` if the token does not count.
 async fn identify(app: &App, token: &str) -> Result<Option<Principal>, Refusal> {
     let digest = access::digest(token);
-    let known = |name: &str, scope| Principal { name: name.to_owned(), scope, token: None };
     if app.access.admin == Some(digest) {
-        return Ok(Some(known("admin-token", Scope::Admin)));
+        return Ok(Some(unbound("admin-token", Scope::Admin)));
     }
     if app.access.agent == digest {
-        return Ok(Some(known("agents", Scope::Agent)));
+        return Ok(Some(unbound("agents", Scope::Agent)));
     }
     let Some(shown) = ShownToken::read(token) else { return Ok(None) };
     let row = store::tokens::get(&mut *app.pool.acquire().await?, shown.id).await?;
     let is_valid = |row: &store::tokens::TokenRow| {
         row.digest == shown.digest && row.revoked_at.is_none() && row.expires_at.is_none_or(|end| end > now())
     };
-    Ok(row.filter(is_valid).map(|row| Principal { name: row.name, scope: row.scope, token: Some(row.id) }))
+    let client = |row: store::tokens::TokenRow| Principal {
+        name: row.name,
+        scope: row.scope,
+        project: row.project,
+        token: Some(row.id),
+    };
+    Ok(row.filter(is_valid).map(client))
 }
 
 #[cfg(test)]
@@ -327,11 +414,26 @@ mod tests {
 
     #[test]
     fn agents_are_not_counted() {
-        let client = |scope, token| Principal { name: "x".into(), scope, token };
+        let client = |scope, token| Principal { token, ..unbound("x", scope) };
         assert_eq!(rate_client(&client(Scope::Agent, None)), None);
         let id = Uuid::now_v7();
         assert_eq!(rate_client(&client(Scope::Agent, Some(id))), Some(RateClient::Token(id)));
         assert_eq!(rate_client(&client(Scope::Admin, None)), Some(RateClient::Named("x".into())));
+    }
+
+    #[test]
+    fn a_bound_client_lists_its_own_project() {
+        let client = |project: Option<&str>| Principal { project: project.map(str::to_owned), ..unbound("x", Scope::Read) };
+        let listed = |own: Option<&str>, asked: Option<&str>| {
+            client(own).listed_project(asked.map(str::to_owned)).map_err(|refusal| refusal.status)
+        };
+        assert_eq!(listed(None, None), Ok(None));
+        assert_eq!(listed(None, Some("a")), Ok(Some("a".into())));
+        assert_eq!(listed(Some("a"), None), Ok(Some("a".into())));
+        assert_eq!(listed(Some("a"), Some("a")), Ok(Some("a".into())));
+        assert_eq!(listed(Some("a"), Some("b")), Err(404));
+        let begins = [None, Some("a"), Some("b")].map(|project| client(project).key_begin());
+        assert!(begins[0].is_empty() && begins[1] != begins[2], "{begins:?}");
     }
 
     #[test]

@@ -25,7 +25,7 @@ pub struct AuditEntry {
     pub method: String,
     /// The path.
     pub path: String,
-    /// The status of the answer.
+    /// The status of the answer; 499 if the client left before it. Then the change may have been made.
     pub status: i32,
 }
 

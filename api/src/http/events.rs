@@ -3,10 +3,12 @@
 //! The stream is made of Server-Sent Events. A client that lost its connection sends the number of its last event in
 //! `Last-Event-ID`, as browsers do by themselves, and misses nothing.
 
+use super::access::Principal;
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal};
-use crate::app::App;
+use crate::app::{App, now};
 use crate::store::events::{self as rows, EventFilter, EventRow};
+use crate::store::tokens;
 use actix_web::http::StatusCode;
 use actix_web::http::header::{CACHE_CONTROL, ContentType};
 use actix_web::web::Bytes;
@@ -19,6 +21,7 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use utoipa::{IntoParams, ToSchema};
+use uuid::Uuid;
 
 /// Most streams of one process.
 pub const STREAMS_MAX: usize = 256;
@@ -145,6 +148,7 @@ pub async fn list(app: web::Data<App>, page: ListPage<i64, EventsQuery>) -> Hand
 pub async fn stream(
     app: web::Data<App>,
     rooms: web::Data<StreamRooms>,
+    client: Principal,
     query: web::Query<StreamQuery>,
     request: HttpRequest,
 ) -> HandlerResult {
@@ -162,6 +166,7 @@ pub async fn stream(
         newest,
         filter,
         known,
+        token: client.token,
         waiting: VecDeque::from([Bytes::from(": here\n\n")]),
         _room: room,
     };
@@ -198,13 +203,16 @@ struct Follower {
     filter: EventFilter,
     /// The number of the last event that was read for it.
     known: i64,
+    /// The token of the client; `None`: it has none of the table.
+    token: Option<Uuid>,
     /// Parts of the stream that are not sent.
     waiting: VecDeque<Bytes>,
     _room: OwnedSemaphorePermit,
 }
 
 impl Follower {
-    /// The next part of the stream; `None` once the service stops, or if the database does not answer.
+    /// The next part of the stream; `None` once the service stops or the client's token counts no more, or if the database
+    /// does not answer.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(part) = self.waiting.pop_front() {
@@ -214,15 +222,27 @@ impl Follower {
                 return None;
             }
             if *self.newest.borrow_and_update() > self.known {
+                self.check_token().await?;
                 self.read().await.inspect_err(|error| tracing::warn!(%error, "a stream of events ends")).ok()?;
                 continue;
             }
             tokio::select! {
                 () = self.app.stopped() => return None,
                 changed = self.newest.changed() => changed.ok()?,
-                () = tokio::time::sleep(BEAT_EVERY) => return Some(Bytes::from(": beat\n\n")),
+                () = tokio::time::sleep(BEAT_EVERY) => {
+                    self.check_token().await?;
+                    return Some(Bytes::from(": beat\n\n"));
+                }
             }
         }
+    }
+
+    /// `None` if the client's token counts no more, or if the database does not answer.
+    async fn check_token(&self) -> Option<()> {
+        let Some(token) = self.token else { return Some(()) };
+        let valid = async { tokens::is_valid(&mut *self.app.pool.acquire().await?, token, now()).await };
+        let valid = valid.await.inspect_err(|error| tracing::warn!(%error, "a stream of events ends")).ok()?;
+        valid.then_some(())
     }
 
     async fn read(&mut self) -> crate::store::Result<()> {

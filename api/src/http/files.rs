@@ -163,6 +163,9 @@ pub async fn put(
     // A deletion at the same time removes the bytes before or not at all.
     rows::lock(&mut tx, &sha256).await?;
     tokio::fs::rename(&partial.0, &path).await.map_err(disk)?;
+    // The row outlives a loss of power, and so must the name of the file.
+    let folder = tokio::fs::File::open(path.parent().expect("a folder")).await.map_err(disk)?;
+    folder.sync_all().await.map_err(disk)?;
     let stored_by = Some(client.name);
     let row = FileRow { sha256: sha256.clone(), bytes, source, stored_by, created_at: now() };
     let created = rows::put(&mut tx, &row).await?;

@@ -1,7 +1,7 @@
 //! `/v1/hardware`: hardware types with their prices.
 
 use super::body::{self, Document, IfMatch, Name};
-use super::paging::{ListPage, PageQuery};
+use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
 use crate::store::Condition;
@@ -98,10 +98,12 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All hardware types, by name.
-#[utoipa::path(get, path = "/v1/hardware", tag = "hardware", operation_id = "list_hardware", params(PageQuery),
+#[utoipa::path(get, path = "/v1/hardware", tag = "hardware", operation_id = "list_hardware",
+    params(PrefixQuery, PageQuery),
     responses((status = 200, description = "The types.", body = [HardwareDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
-    let rows = rows::page(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+pub async fn list(app: web::Data<App>, page: ListPage<String, PrefixQuery>) -> HandlerResult {
+    let (prefix, after) = (page.filter.prefix.as_deref(), page.after.as_deref());
+    let rows = rows::page(&mut *app.pool.acquire().await?, prefix, after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.name.clone(), HardwareDocument::from))
 }
 

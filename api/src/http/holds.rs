@@ -8,12 +8,12 @@ use super::body::{self, Document, Name};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
-use crate::store::holds::{self as rows, FLEET, HoldRow};
+use crate::store::holds::{self as rows, FLEET, HoldFilter, HoldRow};
 use crate::store::pipelines;
 use actix_web::{HttpResponse, web};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// Longest hold with an end, in seconds: a year.
 pub const HOLD_S_MAX: u32 = 365 * 86_400;
@@ -48,6 +48,17 @@ pub struct HoldRequest {
     pub for_s: Option<u32>,
 }
 
+/// The holds that a client asks for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct HoldsQuery {
+    /// Only the holds that this pipeline has: its own, and that of the fleet.
+    pub pipeline: Option<String>,
+    /// Only holds of this client.
+    pub who: Option<String>,
+}
+
 impl From<HoldRow> for HoldDocument {
     fn from(row: HoldRow) -> Self {
         let HoldRow { pipeline, reason, until, made_by, made_at } = row;
@@ -68,10 +79,13 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// The holds in force.
-#[utoipa::path(get, path = "/v1/holds", tag = "fleet", operation_id = "list_holds", params(PageQuery),
+#[utoipa::path(get, path = "/v1/holds", tag = "fleet", operation_id = "list_holds",
+    params(HoldsQuery, PageQuery),
     responses((status = 200, description = "That of the fleet first, then by pipeline.", body = [HoldDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
-    let rows = rows::page(&mut *app.pool.acquire().await?, now(), page.after.as_deref(), page.rows_max()).await?;
+pub async fn list(app: web::Data<App>, page: ListPage<String, HoldsQuery>) -> HandlerResult {
+    let filter = HoldFilter { pipeline: page.filter.pipeline.as_deref(), who: page.filter.who.as_deref() };
+    let (after, limit) = (page.after.as_deref(), page.rows_max());
+    let rows = rows::page(&mut *app.pool.acquire().await?, filter, now(), after, limit).await?;
     Ok(page.answer(rows, |row| row.pipeline.clone(), HoldDocument::from))
 }
 

@@ -49,7 +49,7 @@ pub async fn metrics(app: web::Data<App>) -> HandlerResult {
     let arrivals = store::arrivals::between(&mut db, None, now - RATE_WINDOW_S, now).await?;
     let advice = store::advice::list(&mut db).await?;
     let budgets = read_budgets(&mut db, now).await?;
-    let webhooks = store::webhooks::list(&mut db, None, WEBHOOKS_MAX).await?;
+    let webhooks = store::webhooks::list(&mut db, None, None, WEBHOOKS_MAX).await?;
     let machines = MachineFigures::read(&mut db).await?;
     let latencies = measured_latencies(&mut db).await?;
     drop(db);

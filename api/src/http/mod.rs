@@ -37,6 +37,7 @@ pub mod planned_problem;
 pub mod plans;
 pub mod profile_jobs;
 pub mod profiles;
+mod project_access;
 pub mod projects;
 pub mod refusal;
 pub mod schedules;

@@ -33,14 +33,18 @@ pub struct PageQuery {
     pub cursor: Option<String>,
 }
 
-/// The filter of a list that has none.
-#[derive(Clone, Debug, Default, Deserialize)]
+/// The filter of a list by name.
+#[derive(Clone, Debug, Default, Deserialize, IntoParams)]
 #[serde(deny_unknown_fields)]
-pub struct NoFilter {}
+#[into_params(parameter_in = Query)]
+pub struct PrefixQuery {
+    /// Only those whose names begin with this text.
+    pub prefix: Option<String>,
+}
 
 /// The page of a list that a client asks for. `K` is the key by which the list is sorted, and `F` its filter.
 #[derive(Clone, Debug)]
-pub struct ListPage<K, F = NoFilter> {
+pub struct ListPage<K, F> {
     /// The other parameters of the query.
     pub filter: F,
     /// The key of the entry before the page; `None`: the page is the first.

@@ -1,11 +1,13 @@
 //! `/v1/pipelines`: registered pipelines and their live arrivals.
 
+use super::access::Principal;
 use super::body::{self, Document, IfMatch, Name, off_loop};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::sources;
 use crate::app::{App, now};
 use crate::decide::projects::{DEFAULT_PROJECT, project_of};
+use crate::store::owners::{self, OwnedKind, Owner};
 use crate::store::{Condition, PgConnection, arrivals, pipelines as rows, projects};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
@@ -33,6 +35,8 @@ pub struct PipelineSummary {
 pub struct PipelinesQuery {
     /// Only pipelines whose names begin with this text.
     pub prefix: Option<String>,
+    /// Only pipelines of this project. Those that name none are of `default`.
+    pub project: Option<String>,
 }
 
 /// Offered load and answers of one second.
@@ -81,10 +85,12 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// All pipelines, by name.
 #[utoipa::path(get, path = "/v1/pipelines", tag = "pipelines", operation_id = "list_pipelines",
     params(PipelinesQuery, PageQuery),
-    responses((status = 200, description = "The pipelines.", body = [PipelineSummary])))]
-pub async fn list(app: web::Data<App>, page: ListPage<String, PipelinesQuery>) -> HandlerResult {
-    let (prefix, after) = (page.filter.prefix.as_deref(), page.after.as_deref());
-    let rows = rows::summaries(&mut *app.pool.acquire().await?, prefix, after, page.rows_max()).await?;
+    responses((status = 200, description = "The pipelines.", body = [PipelineSummary]), RefusalReply<404>))]
+pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<String, PipelinesQuery>) -> HandlerResult {
+    let project = client.listed_project(page.filter.project.clone())?;
+    let filter = rows::PipelineFilter { prefix: page.filter.prefix.as_deref(), project: project.as_deref() };
+    let mut db = app.pool.acquire().await?;
+    let rows = rows::summaries(&mut db, filter, page.after.as_deref(), page.rows_max()).await?;
     let summary = |row: rows::PipelineSummaryRow| PipelineSummary {
         profiled: row.profiled,
         replan: row.replan.and_then(|mode| ReplanMode::try_from(mode).ok()).unwrap_or(ReplanMode::Off),
@@ -113,7 +119,13 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
         (status = 201, description = "It is new.", body = PipelineSpec,
             headers(("ETag" = String, description = "Its version."))),
         RefusalReply<412>))]
-pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition, document: Document) -> HandlerResult {
+pub async fn put(
+    app: web::Data<App>,
+    client: Principal,
+    Name { name }: Name,
+    condition: Condition,
+    document: Document,
+) -> HandlerResult {
     let mut tree = document.tree;
     if let Some(object) = tree.as_object_mut() {
         object.entry("name").or_insert_with(|| name.as_str().into());
@@ -132,7 +144,11 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     let document = serde_json::to_value(&spec).expect("a spec is JSON");
     let mut tx = app.pool.begin().await?;
     check_project(&mut tx, &spec).await?;
+    let owner = owner_for(&mut tx, &client, &spec).await?;
     let version = rows::put(&mut tx, &name, &document, &condition, now()).await?;
+    if owner == Owner::Missing && version.is_some_and(|version| version > 1) {
+        return Err(of_another_project(&name));
+    }
     tx.commit().await?;
     Ok(body::written(version, &format!("pipeline {name}"))?.json(document))
 }
@@ -145,6 +161,26 @@ async fn check_project(tx: &mut PgConnection, spec: &PipelineSpec) -> Result<(),
     }
     let expected = format!("expected a project (PUT /v1/projects/{project} makes it), or no such member");
     Err(Refusal::value("/replan/project", format!("{project:?}: {expected}")))
+}
+
+/// The owner of the pipeline before this write, as far as it matters to the client. A client of one project writes neither
+/// a pipeline of another one, nor one for another.
+async fn owner_for(tx: &mut PgConnection, client: &Principal, spec: &PipelineSpec) -> Result<Owner, Refusal> {
+    let Some(project) = &client.project else { return Ok(Owner::Everybody) };
+    if project_of(spec) != project {
+        let detail = format!("{:?}: {} writes for project {project:?} alone", project_of(spec), client.name);
+        return Err(Refusal::value("/replan/project", detail));
+    }
+    // Locked, so that it changes its project only before or after this write.
+    rows::lock(tx, &spec.name).await?;
+    match owners::owner_of(tx, OwnedKind::Pipeline, &spec.name).await? {
+        Owner::Project(own) if own != *project => Err(of_another_project(&spec.name)),
+        owner => Ok(owner),
+    }
+}
+
+fn of_another_project(name: &str) -> Refusal {
+    Refusal::new(StatusCode::FORBIDDEN, format!("pipeline {name} is of another project"))
 }
 
 /// Refuses workloads that this service never scales.

@@ -1,10 +1,12 @@
 //! `/v1/plans/{id}/diff`: what does a plan change against another one, or against the plans in force?
 
+use super::access::Principal;
 use super::body::off_loop;
 use super::plans::PlanPath;
+use super::project_access::may_name;
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
-use crate::store::{self, PgConnection, plans as rows, plans::PlanRow};
+use crate::store::{self, PgConnection, owners::OwnedKind, plans as rows, plans::PlanRow};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_domain::Plan;
@@ -74,20 +76,29 @@ pub fn configure(config: &mut web::ServiceConfig) {
 #[utoipa::path(get, path = "/v1/plans/{id}/diff", tag = "plans", operation_id = "diff_plans",
     params(PlanPath, PlanDiffQuery),
     responses((status = 200, description = "The changes.", body = PlanDiffFile), RefusalReply<404>, RefusalReply<409>))]
-pub async fn get(app: web::Data<App>, path: web::Path<PlanPath>, query: web::Query<PlanDiffQuery>) -> HandlerResult {
+pub async fn get(
+    app: web::Data<App>,
+    client: Principal,
+    path: web::Path<PlanPath>,
+    query: web::Query<PlanDiffQuery>,
+) -> HandlerResult {
     let PlanPath { id } = path.into_inner();
     let mut db = app.pool.acquire().await?;
     let row = rows::get(&mut db, id).await?.ok_or_else(|| Refusal::not_found(format!("plan {id}")))?;
     let after = StoredFile::of(row).map_err(|no| Refusal::new(StatusCode::CONFLICT, no.to_string()))?;
-    let before = before(&mut db, &query.against).await?;
+    let before = before(&mut db, client.project.as_deref(), &query.against).await?;
     drop(db);
     let changes = off_loop(move || compare(before, after)).await??;
     Ok(HttpResponse::Ok().json(changes))
 }
 
-async fn before(db: &mut PgConnection, against: &str) -> Result<Before, Refusal> {
+/// The plan before. A client of one project names plans of this one alone, and the target has all projects.
+async fn before(db: &mut PgConnection, project: Option<&str>, against: &str) -> Result<Before, Refusal> {
     let refused = |detail: String| Refusal::value("/against", detail);
     if against == TARGET {
+        if project.is_some() {
+            return Err(refused("the target has plans of all projects: expected the identifier of a plan".to_owned()));
+        }
         let mut files = Vec::new();
         for id in store::target::get(db).await?.plans {
             let row = rows::get(db, id).await?.ok_or_else(|| refused(format!("plan {id} of the target is not there")))?;
@@ -97,6 +108,9 @@ async fn before(db: &mut PgConnection, against: &str) -> Result<Before, Refusal>
     }
     let expected = || refused(format!("{against:?}: expected the identifier of a plan, or {TARGET}"));
     let id: Uuid = against.parse().map_err(|_| expected())?;
+    if !may_name(db, project, OwnedKind::Plan, against).await? {
+        return Err(expected());
+    }
     let row = rows::get(db, id).await?.ok_or_else(expected)?;
     StoredFile::of(row).map(Before::Plan).map_err(|no| refused(no.to_string()))
 }

@@ -1,6 +1,7 @@
 //! Which problem does a request for a plan mean, and with which options is it planned?
 
 use super::body::{DOCUMENT_BYTES_MAX, off_loop};
+use super::project_access::may_name;
 use super::refusal::Refusal;
 use crate::act::apply::agent_facts;
 use crate::act::drift::measurements;
@@ -8,7 +9,7 @@ use crate::act::replan::live_hardware;
 use crate::decide::fleet::Fleet;
 use crate::documents;
 use crate::jobs::PlanOptions;
-use crate::store::{self, PgConnection, plans::PlanRow};
+use crate::store::{self, PgConnection, owners::OwnedKind, plans::PlanRow};
 use apportion_wire::{HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, merge_patch};
 use serde::Deserialize;
 use serde_json::Value;
@@ -77,30 +78,37 @@ pub(super) struct CheckedPlanRequest {
     pub(super) options: PlanOptions,
 }
 
-/// Checks a request, and makes its problem.
+/// Checks a request, and makes its problem. A client of one project names resources of this one alone.
 ///
 /// # Errors
 /// The first value that is refused.
-pub(super) async fn check(db: &mut PgConnection, asked: PlanRequest) -> Result<CheckedPlanRequest, Refusal> {
+pub(super) async fn check(
+    db: &mut PgConnection,
+    project: Option<&str>,
+    asked: PlanRequest,
+) -> Result<CheckedPlanRequest, Refusal> {
     let source = match asked.from {
-        Some(id) => Some(stored_plan(db, id).await?),
+        Some(id) => Some(stored_plan(db, project, id).await?),
         None => None,
     };
     let options = options(&asked, source.as_ref())?;
     if let Some(trace) = options.trace
-        && !store::traces::share(db, trace).await?
+        && !(store::traces::share(db, trace).await? && may_name(db, project, OwnedKind::Trace, &trace.to_string()).await?)
     {
         return Err(Refusal::value("/trace", format!("there is no trace {trace}")));
     }
     let problem = match source {
         Some(row) => patched(row, asked).await?,
-        None => problem(db, asked).await?,
+        None => problem(db, project, asked).await?,
     };
     Ok(CheckedPlanRequest { problem, options })
 }
 
-async fn stored_plan(db: &mut PgConnection, id: Uuid) -> Result<PlanRow, Refusal> {
-    let row = store::plans::get(db, id).await?;
+async fn stored_plan(db: &mut PgConnection, project: Option<&str>, id: Uuid) -> Result<PlanRow, Refusal> {
+    let row = match may_name(db, project, OwnedKind::Plan, &id.to_string()).await? {
+        true => store::plans::get(db, id).await?,
+        false => None,
+    };
     row.ok_or_else(|| Refusal::value("/from", format!("{id}: expected a plan of GET /v1/plans")))
 }
 
@@ -161,7 +169,7 @@ fn change(mut problem: Value, patch: Option<Value>) -> Result<Value, Refusal> {
 const SOURCES: &str = "expected one of problem, pipelines and from";
 
 /// The valid problem document of a request without a stored plan.
-async fn problem(db: &mut PgConnection, asked: PlanRequest) -> Result<Value, Refusal> {
+async fn problem(db: &mut PgConnection, project: Option<&str>, asked: PlanRequest) -> Result<Value, Refusal> {
     if asked.patch.is_some() {
         return Err(Refusal::value("/patch", "a patch changes the problem of a stored plan: expected from with it"));
     }
@@ -185,7 +193,7 @@ async fn problem(db: &mut PgConnection, asked: PlanRequest) -> Result<Value, Ref
             if hardware.is_empty() {
                 return Err(Refusal::value("/hardware", "no agent is live and no hardware type is registered"));
             }
-            let FilledSpecs { specs, notes } = specs(db, pipelines).await?;
+            let FilledSpecs { specs, notes } = specs(db, project, pipelines).await?;
             let made = move || {
                 let mut document = documents::problem_document(objective, hardware, specs)?;
                 documents::add_notes(&mut document, notes);
@@ -219,11 +227,18 @@ struct FilledSpecs {
     notes: Vec<String>,
 }
 
-async fn specs(db: &mut PgConnection, pipelines: Vec<PlannedPipeline>) -> Result<FilledSpecs, Refusal> {
+async fn specs(
+    db: &mut PgConnection,
+    project: Option<&str>,
+    pipelines: Vec<PlannedPipeline>,
+) -> Result<FilledSpecs, Refusal> {
     let measured = measurements(db).await?;
     let (mut specs, mut notes) = (Vec::with_capacity(pipelines.len()), Vec::new());
     for (i, planned) in pipelines.into_iter().enumerate() {
-        let row = store::pipelines::get(db, &planned.name).await?;
+        let row = match may_name(db, project, OwnedKind::Pipeline, &planned.name).await? {
+            true => store::pipelines::get(db, &planned.name).await?,
+            false => None,
+        };
         let missing =
             || Refusal::value(format!("/pipelines/{i}/name"), format!("{}: expected a registered pipeline", planned.name));
         let mut spec = documents::measured(&row.ok_or_else(missing)?)?;

@@ -1,5 +1,6 @@
 //! `/v1/plans`: requests for plans, and their outcomes.
 
+use super::access::Principal;
 use super::body::{self, Document};
 use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
@@ -18,6 +19,8 @@ use std::time::{Duration, Instant};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
+/// Most plans that wait or are being solved at a time.
+pub const PLANS_OPEN_MAX: i64 = 10_000;
 /// Longest wait of `Prefer: wait=N`.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Pause between two reads of a waiting request: the first, and the longest.
@@ -106,6 +109,8 @@ pub struct PlansQuery {
     /// Only plans in this state.
     #[param(required = false, value_type = PlanState)]
     pub state: Option<PlanState>,
+    /// Only plans of this project: its tokens asked for them, or all their pipelines were of it.
+    pub project: Option<String>,
 }
 
 /// The path of a plan.
@@ -136,7 +141,7 @@ impl From<PlanRow> for PlanDocument {
             finished_at: row.finished_at,
             error: row.error,
             progress: row.progress,
-            best: None,
+            best: row.best,
             options: row.options,
             problem: row.problem,
             plan: row.plan,
@@ -160,9 +165,10 @@ pub fn configure(config: &mut web::ServiceConfig) {
 
 /// All plans, the newest first, without problem and plan file.
 #[utoipa::path(get, path = "/v1/plans", tag = "plans", operation_id = "list_plans", params(PlansQuery, PageQuery),
-    responses((status = 200, description = "The plans.", body = [PlanSummary])))]
-pub async fn list(app: web::Data<App>, page: ListPage<Uuid, PlansQuery>) -> HandlerResult {
-    let filter = rows::PlanFilter { pipeline: page.filter.pipeline.clone(), state: page.filter.state };
+    responses((status = 200, description = "The plans.", body = [PlanSummary]), RefusalReply<404>))]
+pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<Uuid, PlansQuery>) -> HandlerResult {
+    let project = client.listed_project(page.filter.project.clone())?;
+    let filter = rows::PlanFilter { pipeline: page.filter.pipeline.clone(), state: page.filter.state, project };
     let rows = rows::list(&mut *app.pool.acquire().await?, &filter, page.after, page.rows_max()).await?;
     let summary = |row: rows::PlanSummaryRow| PlanSummary {
         id: row.id,
@@ -187,10 +193,11 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, PlansQuery>) -> Hand
         (status = 202, description = "It is queued or being solved.", body = PlanDocument,
             headers(("Location" = String, description = "Where it is."))),
         (status = 200, description = "It is over.", body = PlanDocument,
-            headers(("Location" = String, description = "Where it is.")))))]
-pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Document) -> HandlerResult {
+            headers(("Location" = String, description = "Where it is."))),
+        RefusalReply<409>))]
+pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, mut document: Document) -> HandlerResult {
     let asked: PlanRequest = body::value(document.tree.take())?;
-    let key = IdempotencyKey::read(&request, JobQueue::Plans, "", &document.bytes)?;
+    let key = IdempotencyKey::read(&request, JobQueue::Plans, &client.key_begin(), &document.bytes)?;
     let (id, wait) = (Uuid::now_v7(), wait(&request));
     // From here on, a waiting client that leaves cancels the plan.
     let mut waiting = Waiting { app: (**app).clone(), id, gave_up: !wait.is_zero() && key.is_none() };
@@ -201,7 +208,7 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, mut document: Docum
     };
     let id = match known {
         Some(id) => id,
-        None => enqueue(&mut tx, id, asked, key).await?,
+        None => enqueue(&mut tx, &client, id, asked, key).await?,
     };
     tx.commit().await?;
     drop(document);
@@ -250,13 +257,21 @@ async fn cancel(app: &App, id: Uuid) -> store::Result<bool> {
 
 async fn enqueue(
     db: &mut store::PgConnection,
+    client: &Principal,
     id: Uuid,
     asked: PlanRequest,
     key: Option<IdempotencyKey>,
 ) -> Result<Uuid, Refusal> {
-    let CheckedPlanRequest { problem, options } = planned_problem::check(db, asked).await?;
+    if store::jobs::count_open(db, JobQueue::Plans).await? >= PLANS_OPEN_MAX {
+        let detail = format!("{PLANS_OPEN_MAX} plans wait or are being solved already: wait for one, or cancel one");
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    let CheckedPlanRequest { problem, options } = planned_problem::check(db, client.project.as_deref(), asked).await?;
     let at = now();
     rows::insert(db, id, &problem, &serde_json::to_value(&options).expect("options are JSON"), at).await?;
+    if let Some(project) = &client.project {
+        rows::give_to_project(db, id, project).await?;
+    }
     store::jobs::enqueue(db, JobQueue::Plans, id, options.solve_time()).await?;
     if let Some(key) = key {
         key.remember(db, id, at).await?;
@@ -287,10 +302,8 @@ async fn wait_for(app: &App, id: Uuid, wait: Duration) -> Result<PlanDocument, R
 }
 
 async fn read(app: &App, id: Uuid) -> Result<PlanDocument, Refusal> {
-    let mut db = app.pool.acquire().await?;
-    let row = rows::get(&mut db, id).await?.ok_or_else(|| Refusal::not_found(format!("plan {id}")))?;
-    let best = if row.state == PlanState::Solving { rows::best(&mut db, id).await? } else { None };
-    Ok(PlanDocument { best, ..PlanDocument::from(row) })
+    let row = rows::get(&mut *app.pool.acquire().await?, id).await?;
+    Ok(row.ok_or_else(|| Refusal::not_found(format!("plan {id}")))?.into())
 }
 
 /// One plan. `Prefer: wait=N` waits for it. A client that leaves cancels nothing.

@@ -1,12 +1,12 @@
 //! `/v1/projects`: projects with their quotas and priorities.
 
 use super::body::{self, Document, IfMatch, Name};
-use super::paging::{ListPage, PageQuery};
+use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
-use crate::app::App;
+use crate::app::{App, now};
 use crate::decide::projects::ProjectQuota;
-use crate::store::Condition;
 use crate::store::projects::{self as rows, ProjectRow};
+use crate::store::{Condition, tokens};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_wire::PRIORITY_MAX;
@@ -54,10 +54,12 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All projects, by name. The project `default` is there if it was written.
-#[utoipa::path(get, path = "/v1/projects", tag = "projects", operation_id = "list_projects", params(PageQuery),
+#[utoipa::path(get, path = "/v1/projects", tag = "projects", operation_id = "list_projects",
+    params(PrefixQuery, PageQuery),
     responses((status = 200, description = "The projects.", body = [ProjectDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
-    let rows = rows::page(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+pub async fn list(app: web::Data<App>, page: ListPage<String, PrefixQuery>) -> HandlerResult {
+    let (prefix, after) = (page.filter.prefix.as_deref(), page.after.as_deref());
+    let rows = rows::page(&mut *app.pool.acquire().await?, prefix, after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.name.clone(), ProjectDocument::from))
 }
 
@@ -115,7 +117,7 @@ fn checked_row(name: String, document: ProjectDocument) -> Result<ProjectRow, Re
     Ok(ProjectRow { name, priority, quota, ..ProjectRow::default() })
 }
 
-/// Deletes a project. One that a pipeline names stays.
+/// Deletes a project. One that a pipeline names stays, and so does one with tokens that count.
 #[utoipa::path(delete, path = "/v1/projects/{name}", tag = "projects", operation_id = "delete_project",
     params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>, RefusalReply<412>))]
@@ -128,6 +130,10 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
     }
     if let Some(pipeline) = rows::first_pipeline(&mut tx, &name).await? {
         let detail = format!("{what} has pipelines, {pipeline} among them: let them name another project first");
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    if tokens::has_bound(&mut tx, &name, now()).await? {
+        let detail = format!("{what} has tokens that count: revoke them first (GET /v1/tokens?project={name})");
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
     let deleted = rows::delete(&mut tx, &name, &condition).await?;

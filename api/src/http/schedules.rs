@@ -7,13 +7,15 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::decide::schedule::{ScheduleError, ScheduleSpec, Timing};
-use crate::store::schedules::{self as rows, NewSchedule, ScheduleRow};
-use crate::store::{Condition, pipelines};
+use crate::store::owners::{self, OwnedKind, Owner};
+use crate::store::schedules::{self as rows, NewSchedule, ScheduleFilter, ScheduleRow};
+use crate::store::{Condition, PgConnection, pipelines};
+use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_wire::FiringState;
 use chrono::{DateTime, FixedOffset, Utc};
 use serde::{Deserialize, Serialize};
-use utoipa::ToSchema;
+use utoipa::{IntoParams, ToSchema};
 
 /// Most schedules of a service.
 pub const SCHEDULES_MAX: i64 = 1_000;
@@ -54,6 +56,19 @@ pub struct ScheduleFiring {
     pub detail: String,
 }
 
+/// The schedules that a client asks for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct SchedulesQuery {
+    /// Only schedules whose names begin with this text.
+    pub prefix: Option<String>,
+    /// Only schedules of this pipeline.
+    pub pipeline: Option<String>,
+    /// Only schedules of the pipelines of this project.
+    pub project: Option<String>,
+}
+
 impl From<ScheduleError> for Refusal {
     fn from(error: ScheduleError) -> Self {
         Self::value(error.pointer(), error.to_string())
@@ -71,10 +86,14 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All schedules, by name.
-#[utoipa::path(get, path = "/v1/schedules", tag = "fleet", operation_id = "list_schedules", params(PageQuery),
-    responses((status = 200, description = "The schedules.", body = [ScheduleDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
-    let mut rows = rows::list(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+#[utoipa::path(get, path = "/v1/schedules", tag = "fleet", operation_id = "list_schedules",
+    params(SchedulesQuery, PageQuery),
+    responses((status = 200, description = "The schedules.", body = [ScheduleDocument]), RefusalReply<404>))]
+pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<String, SchedulesQuery>) -> HandlerResult {
+    let project = client.listed_project(page.filter.project.clone())?;
+    let SchedulesQuery { prefix, pipeline, .. } = &page.filter;
+    let filter = ScheduleFilter { prefix: prefix.as_deref(), pipeline: pipeline.as_deref(), project: project.as_deref() };
+    let mut rows = rows::list(&mut *app.pool.acquire().await?, filter, page.after.as_deref(), page.rows_max()).await?;
     let next = page.cut(&mut rows, |row| row.name.clone());
     let documents = off_loop(move || rows.into_iter().filter_map(document).collect::<Vec<_>>()).await?;
     Ok(next.answer(&documents))
@@ -132,22 +151,42 @@ pub async fn put(
     let next_at = off_loop(move || checked.timing(at).map(|timing: Timing| timing.next_after(at))).await??;
     let next_at = next_at.ok_or_else(|| Refusal::value("", "expected a due time that comes"))?;
     let mut tx = app.pool.begin().await?;
+    rows::lock(&mut tx).await?;
+    if let Some(project) = &client.project {
+        check_project(&mut tx, project, &name, &spec).await?;
+    }
     if let Some(pipeline) = &spec.pipeline
         && pipelines::get(&mut tx, pipeline).await?.is_none()
     {
         return Err(Refusal::value("/pipeline", format!("{pipeline}: expected a registered pipeline")));
     }
-    rows::lock(&mut tx).await?;
     let document = serde_json::to_value(&spec).expect("a schedule is JSON");
     let new = NewSchedule { name: &name, spec: &document, made_by: &client.name, at, next_at };
     let version = rows::put(&mut tx, new, &condition).await?;
     if rows::count(&mut tx).await? > SCHEDULES_MAX {
         let detail = format!("there are {SCHEDULES_MAX} schedules already: delete one first");
-        return Err(Refusal::new(actix_web::http::StatusCode::CONFLICT, detail));
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
     tx.commit().await?;
     let mut response = body::written(version, &format!("schedule {name}"))?;
     Ok(response.json(read(&app, &name).await?))
+}
+
+/// Refuses a schedule that a client of this project may not write: one for all pipelines or for another project's, and one
+/// in the place of another project's.
+async fn check_project(tx: &mut PgConnection, project: &str, name: &str, spec: &ScheduleSpec) -> Result<(), Refusal> {
+    let owner = match &spec.pipeline {
+        Some(pipeline) => owners::owner_of(tx, OwnedKind::Pipeline, pipeline).await?,
+        None => Owner::Everybody,
+    };
+    if !owner.is_project(project) {
+        return Err(Refusal::value("/pipeline", format!("expected a registered pipeline of project {project}")));
+    }
+    match owners::owner_of(tx, OwnedKind::Schedule, name).await? {
+        Owner::Missing => Ok(()),
+        owner if owner.is_project(project) => Ok(()),
+        _ => Err(Refusal::new(StatusCode::FORBIDDEN, format!("schedule {name} is not of project {project}"))),
+    }
 }
 
 /// Deletes a schedule and its firings. A hold that it began stays until its end.

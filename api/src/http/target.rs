@@ -111,6 +111,15 @@ pub struct DryRunQuery {
     pub dry_run: Option<bool>,
 }
 
+/// The former targets that a client asks for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TargetsQuery {
+    /// Only targets that had this plan.
+    pub plan: Option<Uuid>,
+}
+
 /// The two targets of a comparison.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -176,10 +185,11 @@ fn answer(row: TargetRow) -> HttpResponse {
 }
 
 /// Former targets and the one in force, the newest first.
-#[utoipa::path(get, path = "/v1/target/history", tag = "fleet", operation_id = "list_targets", params(PageQuery),
+#[utoipa::path(get, path = "/v1/target/history", tag = "fleet", operation_id = "list_targets",
+    params(TargetsQuery, PageQuery),
     responses((status = 200, description = "The targets.", body = [FormerTarget])))]
-pub async fn history(app: web::Data<App>, page: ListPage<i64>) -> HandlerResult {
-    let rows = rows::history(&mut *app.pool.acquire().await?, page.after, page.rows_max()).await?;
+pub async fn history(app: web::Data<App>, page: ListPage<i64, TargetsQuery>) -> HandlerResult {
+    let rows = rows::history(&mut *app.pool.acquire().await?, page.filter.plan, page.after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.generation, FormerTarget::from))
 }
 

@@ -8,8 +8,10 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::access::NewToken;
 use crate::app::{App, now};
+use crate::decide::projects::DEFAULT_PROJECT;
 use crate::store::idempotency::KeyedRequest;
 use crate::store::tokens::{self as rows, TokenRow};
+use crate::store::{PgConnection, projects};
 use actix_web::http::StatusCode;
 use actix_web::{HttpRequest, HttpResponse, web};
 use apportion_wire::Scope;
@@ -30,6 +32,8 @@ pub struct TokenDocument {
     pub name: String,
     /// What it allows.
     pub scope: Scope,
+    /// The project that it is bound to; null: all.
+    pub project: Option<String>,
     /// Who made it.
     pub created_by: String,
     /// When it was made.
@@ -58,10 +62,24 @@ pub struct TokenRequest {
     pub name: String,
     /// What it allows.
     pub scope: Scope,
+    /// The project that it is bound to; default: that of the client, or all.
+    #[serde(default)]
+    pub project: Option<String>,
     /// Seconds that it counts, 1 to 315360000; default: until it is revoked.
     #[serde(default)]
     #[schema(minimum = 1, maximum = 315_360_000)]
     pub for_s: Option<u32>,
+}
+
+/// The tokens that a client asks for.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[serde(deny_unknown_fields)]
+#[into_params(parameter_in = Query)]
+pub struct TokensQuery {
+    /// Only tokens with this name.
+    pub name: Option<String>,
+    /// Only tokens that are bound to this project.
+    pub project: Option<String>,
 }
 
 /// The path of a token.
@@ -74,8 +92,8 @@ pub struct TokenPath {
 
 impl From<TokenRow> for TokenDocument {
     fn from(row: TokenRow) -> Self {
-        let TokenRow { id, name, scope, digest: _, created_by, created_at, expires_at, revoked_at } = row;
-        Self { id, name, scope, created_by, created_at, expires_at, revoked_at }
+        let TokenRow { id, name, scope, project, digest: _, created_by, created_at, expires_at, revoked_at } = row;
+        Self { id, name, scope, project, created_by, created_at, expires_at, revoked_at }
     }
 }
 
@@ -87,10 +105,13 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All tokens, the newest first, revoked ones included.
-#[utoipa::path(get, path = "/v1/tokens", tag = "access", operation_id = "list_tokens", params(PageQuery),
-    responses((status = 200, description = "The tokens.", body = [TokenDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<Uuid>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?, page.after, page.rows_max()).await?;
+#[utoipa::path(get, path = "/v1/tokens", tag = "access", operation_id = "list_tokens",
+    params(TokensQuery, PageQuery),
+    responses((status = 200, description = "The tokens.", body = [TokenDocument]), RefusalReply<404>))]
+pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<Uuid, TokensQuery>) -> HandlerResult {
+    let project = client.listed_project(page.filter.project.clone())?;
+    let filter = rows::TokenFilter { name: page.filter.name.clone(), project };
+    let rows = rows::list(&mut *app.pool.acquire().await?, &filter, page.after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.id, TokenDocument::from))
 }
 
@@ -100,9 +121,10 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid>) -> HandlerResult {
     request_body(content = TokenRequest, description = "What the token is for."),
     responses((status = 201, description = "The token.", body = IssuedToken), RefusalReply<409>))]
 pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, document: Document) -> HandlerResult {
-    let key = IdempotencyKey::read(&request, KeyedRequest::Token, "", &document.bytes)?;
+    let key = IdempotencyKey::read(&request, KeyedRequest::Token, &client.key_begin(), &document.bytes)?;
     let asked: TokenRequest = body::value(document.tree)?;
     body::name(&asked.name)?;
+    let project = project_for(&client, asked.project)?;
     let at = now();
     let expires_at = asked.for_s.map(|seconds| end("/for_s", at, seconds, TOKEN_S_MAX)).transpose()?;
     let NewToken { id, text, digest } = NewToken::random();
@@ -110,6 +132,7 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, 
         id,
         name: asked.name,
         scope: asked.scope,
+        project,
         digest: digest.to_vec(),
         created_by: client.name,
         created_at: at,
@@ -124,6 +147,7 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, 
             format!("token {id} was made for this Idempotency-Key: revoke it if its text was lost, and use another key");
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
+    check_project(&mut tx, row.project.as_deref()).await?;
     rows::insert(&mut tx, &row).await?;
     if let Some(key) = key {
         key.remember(&mut tx, row.id, at).await?;
@@ -132,11 +156,32 @@ pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, 
     Ok(HttpResponse::Created().json(IssuedToken { token: text, entry: row.into() }))
 }
 
-/// Revokes a token. It stays in the list.
+/// The project of a token that a client makes. A client of one project makes tokens for this one alone.
+fn project_for(client: &Principal, asked: Option<String>) -> Result<Option<String>, Refusal> {
+    match (client.project.clone(), asked) {
+        (Some(own), Some(asked)) if own != asked => {
+            let detail = format!("{} is bound to project {own}: it makes no token for {asked}", client.name);
+            Err(Refusal::new(StatusCode::FORBIDDEN, detail))
+        }
+        (own, asked) => Ok(own.or(asked)),
+    }
+}
+
+/// Refuses a project that does not exist. It stays until the token is stored.
+async fn check_project(tx: &mut PgConnection, project: Option<&str>) -> Result<(), Refusal> {
+    let Some(project) = project.filter(|project| *project != DEFAULT_PROJECT) else { return Ok(()) };
+    if body::name(project).is_ok() && projects::share(tx, project).await? {
+        return Ok(());
+    }
+    Err(Refusal::value("/project", format!("{project:?}: expected a project (PUT /v1/projects/NAME makes one)")))
+}
+
+/// Revokes a token. It stays in the list for the time of `--keep-tokens`.
 #[utoipa::path(delete, path = "/v1/tokens/{id}", tag = "access", operation_id = "revoke_token", params(TokenPath),
     responses((status = 204, description = "It counts no more."), RefusalReply<404>))]
-pub async fn delete(app: web::Data<App>, path: web::Path<TokenPath>) -> HandlerResult {
-    match rows::revoke(&mut *app.pool.acquire().await?, path.id, now()).await? {
+pub async fn delete(app: web::Data<App>, client: Principal, path: web::Path<TokenPath>) -> HandlerResult {
+    let project = client.project.as_deref();
+    match rows::revoke(&mut *app.pool.acquire().await?, path.id, project, now()).await? {
         true => Ok(HttpResponse::NoContent().finish()),
         false => Err(Refusal::not_found(format!("token {}", path.id))),
     }

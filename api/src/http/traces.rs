@@ -1,5 +1,6 @@
 //! `/v1/traces`: uploaded loads.
 
+use super::access::Principal;
 use super::body::{self, Body, off_loop};
 use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
@@ -33,6 +34,8 @@ pub struct TraceDocument {
     pub rows: i64,
     /// When it was uploaded.
     pub created_at: DateTime<Utc>,
+    /// The project that it is for; null: that of no bound token.
+    pub project: Option<String>,
 }
 
 /// The path of a trace.
@@ -45,7 +48,14 @@ pub struct TracePath {
 
 impl From<TraceRow> for TraceDocument {
     fn from(row: TraceRow) -> Self {
-        Self { id: row.id, name: row.name, kind: row.kind, rows: row.rows, created_at: row.created_at }
+        Self {
+            id: row.id,
+            name: row.name,
+            kind: row.kind,
+            rows: row.rows,
+            created_at: row.created_at,
+            project: row.project,
+        }
     }
 }
 
@@ -66,6 +76,8 @@ pub struct TraceQuery {
 pub struct TraceListQuery {
     /// Only traces with this name.
     pub name: Option<String>,
+    /// Only traces of this project.
+    pub project: Option<String>,
 }
 
 /// The routes of this resource.
@@ -78,10 +90,11 @@ pub fn configure(config: &mut web::ServiceConfig) {
 /// All traces, the newest first.
 #[utoipa::path(get, path = "/v1/traces", tag = "traces", operation_id = "list_traces",
     params(TraceListQuery, PageQuery),
-    responses((status = 200, description = "The traces, without their rows.", body = [TraceDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<Uuid, TraceListQuery>) -> HandlerResult {
-    let name = page.filter.name.as_deref();
-    let rows = rows::list(&mut *app.pool.acquire().await?, name, page.after, page.rows_max()).await?;
+    responses((status = 200, description = "The traces, without their rows.", body = [TraceDocument]), RefusalReply<404>))]
+pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<Uuid, TraceListQuery>) -> HandlerResult {
+    let project = client.listed_project(page.filter.project.clone())?;
+    let filter = rows::TraceFilter { name: page.filter.name.as_deref(), project: project.as_deref() };
+    let rows = rows::list(&mut *app.pool.acquire().await?, filter, page.after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.id, TraceDocument::from))
 }
 
@@ -94,6 +107,7 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, TraceListQuery>) -> 
 pub async fn post(
     app: web::Data<App>,
     request: HttpRequest,
+    client: Principal,
     query: web::Query<TraceQuery>,
     body: Body<{ body::TRACE_BYTES_MAX }>,
 ) -> HandlerResult {
@@ -106,7 +120,7 @@ pub async fn post(
     };
     let (name, trace, body, digest) = off_loop(read).await??;
     // A name has no line feed.
-    let key = IdempotencyKey::read(&request, KeyedRequest::Trace, &format!("{name}\n"), &digest)?;
+    let key = IdempotencyKey::read(&request, KeyedRequest::Trace, &format!("{}{name}\n", client.key_begin()), &digest)?;
     let (kind, count) = match trace {
         ArrivalTrace::Arrivals(moments) => (TraceKind::Arrivals, moments.len()),
         ArrivalTrace::Rates(rows) => (TraceKind::Rates, rows.len()),
@@ -118,7 +132,7 @@ pub async fn post(
     {
         return Ok(stored(known));
     }
-    let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now() };
+    let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now(), project: client.project };
     rows::insert(&mut tx, &row, body::text(&body.bytes)?).await?;
     if let Some(key) = key {
         key.remember(&mut tx, row.id, row.created_at).await?;

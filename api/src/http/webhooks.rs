@@ -3,7 +3,7 @@
 use super::access::Principal;
 use super::body::{self, Document, IfMatch, Name};
 use super::events::KINDS;
-use super::paging::{ListPage, PageQuery};
+use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::access::{digest, random_secret};
 use crate::app::{App, now};
@@ -127,10 +127,12 @@ pub fn configure(config: &mut web::ServiceConfig) {
 }
 
 /// All webhooks by name, with their deliveries and without their secrets.
-#[utoipa::path(get, path = "/v1/webhooks", tag = "fleet", operation_id = "list_webhooks", params(PageQuery),
+#[utoipa::path(get, path = "/v1/webhooks", tag = "fleet", operation_id = "list_webhooks",
+    params(PrefixQuery, PageQuery),
     responses((status = 200, description = "The webhooks.", body = [WebhookDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
-    let rows = rows::list(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+pub async fn list(app: web::Data<App>, page: ListPage<String, PrefixQuery>) -> HandlerResult {
+    let (prefix, after) = (page.filter.prefix.as_deref(), page.after.as_deref());
+    let rows = rows::list(&mut *app.pool.acquire().await?, prefix, after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.name.clone(), WebhookDocument::from))
 }
 

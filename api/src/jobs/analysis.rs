@@ -80,6 +80,10 @@ async fn run_watched(
         cause = watch_job(context, job, &place, begun + ANALYSIS_TIME_MAX, beat) => cause,
     };
     cancel.store(true, Ordering::Relaxed);
+    if cause == StopCause::Stopping {
+        // Its answer would count for nothing, and the time until the process ends is short.
+        return AnalysisEnd::PutBack;
+    }
     let answer = tokio::time::timeout(END_MAX, &mut running).await.ok();
     if answer.is_none() {
         counts::ABANDONED.increment();

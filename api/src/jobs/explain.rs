@@ -11,8 +11,6 @@ use apportion_domain::Plan;
 use apportion_planning::{ExplanationDepth, Planner};
 use apportion_wire::{BadInput, PlanState, plan_for_from_tree};
 use serde_json::Value;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 /// Longest time of a full explanation: to plan again, and to search.
@@ -61,16 +59,9 @@ impl PlanToExplain {
         let limit = (stored.time_limit() + SEARCHES_TIME_MAX).min(FULL_EXPLANATION_TIME_MAX);
         // A ladder changes nothing at the demand, and takes time.
         let options = PlanOptions { time_limit_s: limit.as_secs_f64(), ladder: None, ladder_headroom: None, ..stored };
-        let request = SolveRequest {
-            traces: each_trace(&problem, trace)?,
-            problem,
-            options,
-            cancel: Arc::new(AtomicBool::new(false)),
-            stop: Arc::default(),
-            explain: ExplanationDepth::Full { within: SEARCHES_TIME_MAX },
-            listener: None,
-            file_listener: None,
-        };
+        let traces = each_trace(&problem, trace)?;
+        let explain = ExplanationDepth::Full { within: SEARCHES_TIME_MAX };
+        let request = SolveRequest { explain, ..SolveRequest::unwatched(problem, options, traces) };
         Ok(Self { request, plan, limit })
     }
 }

@@ -15,10 +15,9 @@ use apportion_domain::{ArrivalTrace, PlanOutcome, Problem, StopReason};
 use apportion_planning::{ExplanationDepth, Incumbent, Listener, StopSignal};
 use apportion_wire::{BadInput, PlanState};
 use serde_json::{Value, json};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
-use tokio::sync::watch;
 
 /// Longest search for the prices and alternatives of a plan: the plan is known, and its job waits.
 const EXPLANATION_TIME_MAX: Duration = Duration::from_millis(500);
@@ -66,28 +65,21 @@ async fn solve_watched(context: &JobContext, job: &JobRow, row: &PlanRow, place:
     };
     let limit = options.time_limit();
     let (cancel, stop) = (Arc::new(AtomicBool::new(false)), Arc::new(StopSignal::default()));
-    let (sender, mut progress) = watch::channel(None);
-    let listener: Listener = Arc::new(move |now: Incumbent| {
-        sender.send_replace(Some(now));
-    });
-    let (handed_out, mut best) = watch::channel(None);
-    let file_listener: PlanFileListener = Box::new(move |file: Value| {
-        handed_out.send_replace(Some(file));
-    });
+    let news = Arc::new(SearchNews::default());
+    let (found, handed_out) = (news.clone(), news.clone());
+    let listener: Listener = Arc::new(move |now: Incumbent| found.incumbent.replace(now));
+    let file_listener: PlanFileListener = Box::new(move |file: Value| handed_out.best.replace(file));
     let request = SolveRequest {
-        problem,
-        options,
-        traces,
         cancel: cancel.clone(),
         stop: stop.clone(),
         explain: ExplanationDepth::Full { within: EXPLANATION_TIME_MAX },
         listener: Some(listener),
         file_listener: Some(file_listener),
+        ..SolveRequest::unwatched(problem, options, traces)
     };
     let solving = solve_in_place(request, place.clone());
     tokio::pin!(solving);
-    let beat =
-        || renew_lease(context, job, SearchNews { incumbent: news_of(&mut progress), best: news_of(&mut best) }, &stop);
+    let beat = || renew_lease(context, job, &news, &stop);
     let cause = tokio::select! {
         solved = &mut solving => return conclude(None, Some(solved), limit),
         cause = watch_job(context, job, &place, begun + 2 * limit + OVERRUN_MAX, beat) => cause,
@@ -135,16 +127,40 @@ fn outcome(solved: SolvedPlan) -> Conclusion {
     Conclusion::Store { state, plan: Some(solved.document), error }
 }
 
-/// What a search has found since the last beat.
+/// What a search has found and the plan's row does not have.
+#[derive(Default)]
 struct SearchNews {
-    incumbent: Option<Incumbent>,
+    incumbent: Unstored<Incumbent>,
     /// The plan file of the best plan so far.
-    best: Option<Value>,
+    best: Unstored<Value>,
 }
 
-/// What a channel has received since the last look.
-fn news_of<T: Clone>(receiver: &mut watch::Receiver<Option<T>>) -> Option<T> {
-    if receiver.has_changed().unwrap_or(false) { receiver.borrow_and_update().clone() } else { None }
+/// The newest value that a search has found, until it is stored. A write that fails leaves it for the next one.
+struct Unstored<T>(Mutex<Option<Arc<T>>>);
+
+impl<T> Default for Unstored<T> {
+    fn default() -> Self {
+        Self(Mutex::new(None))
+    }
+}
+
+impl<T> Unstored<T> {
+    fn lock(&self) -> MutexGuard<'_, Option<Arc<T>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn replace(&self, found: T) {
+        *self.lock() = Some(Arc::new(found));
+    }
+
+    fn get(&self) -> Option<Arc<T>> {
+        self.lock().clone()
+    }
+
+    /// Notes that this value is stored, unless a newer one has come meanwhile.
+    fn note_stored(&self, stored: &Arc<T>) {
+        self.lock().take_if(|newest| Arc::ptr_eq(newest, stored));
+    }
 }
 
 /// Renews the lease once; returns the cause to cancel the planner, if there is one. `stop` is asked if a client wants the
@@ -152,7 +168,7 @@ fn news_of<T: Clone>(receiver: &mut watch::Receiver<Option<T>>) -> Option<T> {
 async fn renew_lease(
     context: &JobContext,
     job: &JobRow,
-    news: SearchNews,
+    news: &SearchNews,
     stop: &StopSignal,
 ) -> store::Result<Option<StopCause>> {
     let mut db = context.app.pool.acquire().await?;
@@ -160,12 +176,14 @@ async fn renew_lease(
     if !store::jobs::renew(&mut db, job, LEASE).await? {
         return Ok(Some(StopCause::Lost));
     }
-    if let Some(now) = news.incumbent {
+    if let Some(now) = news.incumbent.get() {
         let progress = json!({"goal": now.goal, "value": now.value, "bound": now.bound});
         store::plans::write_progress(&mut db, job.id, &progress).await?;
+        news.incumbent.note_stored(&now);
     }
-    if let Some(best) = news.best {
+    if let Some(best) = news.best.get() {
         store::plans::write_best(&mut db, job.id, &best).await?;
+        news.best.note_stored(&best);
     }
     Ok(match store::plans::ending_asked(&mut db, job.id).await? {
         Some(PlanEnding::Cancel) => Some(StopCause::Cancelled),
@@ -242,6 +260,20 @@ mod tests {
 
     fn unknown(stopped: StopReason) -> PlanOutcome {
         PlanOutcome::Unknown { stopped }
+    }
+
+    #[test]
+    fn a_find_stays_until_it_is_stored() {
+        let news: Unstored<i32> = Unstored::default();
+        assert_eq!(news.get(), None);
+        news.replace(1);
+        let first = news.get().expect("it was found");
+        assert_eq!(news.get(), Some(first.clone()), "a write that failed is tried again");
+        news.replace(1);
+        news.note_stored(&first);
+        let second = news.get().expect("it came meanwhile");
+        news.note_stored(&second);
+        assert_eq!(news.get(), None);
     }
 
     #[test]

@@ -11,8 +11,9 @@ const PAUSE: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(5);
 /// A longer try has failed: the connection may be gone for good.
 const TRY_MAX: Duration = Duration::from_secs(10);
-/// Longest try while the service stops.
-const TRY_STOPPING_MAX: Duration = Duration::from_secs(2);
+/// Longest try while the service stops. With the wait for a planner before it, it fits into the time that the service
+/// gives a part to end.
+const TRY_STOPPING_MAX: Duration = Duration::from_secs(5);
 
 /// Pauses that grow.
 pub(super) struct Pauses(Duration);

@@ -172,6 +172,23 @@ pub struct SolveRequest {
     pub file_listener: Option<PlanFileListener>,
 }
 
+impl SolveRequest {
+    /// A request that nobody watches or ends. Its plan is explained in brief.
+    #[must_use]
+    pub fn unwatched(problem: Problem, options: PlanOptions, traces: Vec<ArrivalTrace>) -> Self {
+        Self {
+            problem,
+            options,
+            traces,
+            cancel: Arc::default(),
+            stop: Arc::default(),
+            explain: ExplanationDepth::Brief,
+            listener: None,
+            file_listener: None,
+        }
+    }
+}
+
 /// Receives plan files. The thread that searches calls it.
 pub type PlanFileListener = Box<dyn Fn(Value) + Send + Sync>;
 

@@ -96,12 +96,23 @@ pub async fn note_deployment(
     Ok(())
 }
 
+/// A select of [`AdviceRow`]s with its condition.
+macro_rules! select {
+    ($rest:literal) => {
+        concat!(
+            "select a.pipeline, a.plan, p.plan as document, a.demand_qps, a.seen_at, a.unknown,
+             a.deployment, a.deployment_unknown from advice a left join plans p on p.id = a.plan ",
+            $rest
+        )
+    };
+}
+
 /// The advice for a pipeline.
 ///
 /// # Errors
 /// The database's.
 pub async fn get(db: &mut PgConnection, pipeline: &str) -> Result<Option<AdviceRow>> {
-    Ok(list(db).await?.into_iter().find(|row| row.pipeline == pipeline))
+    sqlx::query_as(select!("where a.pipeline = $1")).bind(pipeline).fetch_optional(db).await
 }
 
 /// All advice by pipeline.
@@ -109,13 +120,7 @@ pub async fn get(db: &mut PgConnection, pipeline: &str) -> Result<Option<AdviceR
 /// # Errors
 /// The database's.
 pub async fn list(db: &mut PgConnection) -> Result<Vec<AdviceRow>> {
-    sqlx::query_as(
-        "select a.pipeline, a.plan, p.plan as document, a.demand_qps, a.seen_at, a.unknown,
-           a.deployment, a.deployment_unknown
-         from advice a left join plans p on p.id = a.plan order by a.pipeline",
-    )
-    .fetch_all(db)
-    .await
+    sqlx::query_as(select!("order by a.pipeline")).fetch_all(db).await
 }
 
 /// Deletes the advice of all other pipelines: they have another source of demand.

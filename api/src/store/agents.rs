@@ -256,12 +256,24 @@ pub async fn reclaim(db: &mut PgConnection, name: &str) -> Result<()> {
     Ok(())
 }
 
+/// Gives the agents with this condition the state `$2`. Their rows are locked in the order of their numbers, as heartbeats
+/// lock them. A process that was suspended may write those of its agents while the leader marks them as lost.
+macro_rules! set_state {
+    ($condition:literal) => {
+        concat!(
+            "update agents set state = $2 from (select number from agents where ",
+            $condition,
+            " order by number for update) as found where agents.number = found.number returning agents.name"
+        )
+    };
+}
+
 /// Marks live agents as lost, by their newest streams; returns their names.
 ///
 /// # Errors
 /// The database's.
 pub async fn mark_lost(db: &mut PgConnection, sessions: &[Uuid]) -> Result<Vec<String>> {
-    sqlx::query_scalar("update agents set state = $2 where session = any($1) and state = $3 returning name")
+    sqlx::query_scalar(set_state!("session = any($1) and state = $3"))
         .bind(sessions)
         .bind(AgentState::Lost.name())
         .bind(AgentState::Live.name())
@@ -274,14 +286,12 @@ pub async fn mark_lost(db: &mut PgConnection, sessions: &[Uuid]) -> Result<Vec<S
 /// # Errors
 /// The database's.
 pub async fn mark_unheld_lost(db: &mut PgConnection, processes: &[Uuid]) -> Result<Vec<String>> {
-    sqlx::query_scalar(
-        "update agents set state = $2 where state = $3 and (holder is null or holder <> all($1)) returning name",
-    )
-    .bind(processes)
-    .bind(AgentState::Lost.name())
-    .bind(AgentState::Live.name())
-    .fetch_all(db)
-    .await
+    sqlx::query_scalar(set_state!("state = $3 and (holder is null or holder <> all($1))"))
+        .bind(processes)
+        .bind(AgentState::Lost.name())
+        .bind(AgentState::Live.name())
+        .fetch_all(db)
+        .await
 }
 
 /// An update of one column of each agent, by its newest stream.

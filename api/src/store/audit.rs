@@ -18,25 +18,28 @@ pub struct AuditRow {
     pub method: String,
     /// The path.
     pub path: String,
-    /// The status of the answer.
+    /// The status of the answer; 499 if the client left before it.
     pub status: i32,
 }
 
-/// Stores an entry.
+/// Stores an entry, unless it is there already.
 ///
 /// # Errors
 /// The database's.
 pub async fn insert(db: &mut PgConnection, row: &AuditRow) -> Result<()> {
-    sqlx::query("insert into audit (id, made_at, who, token, method, path, status) values ($1, $2, $3, $4, $5, $6, $7)")
-        .bind(row.id)
-        .bind(row.made_at)
-        .bind(&row.who)
-        .bind(row.token)
-        .bind(&row.method)
-        .bind(&row.path)
-        .bind(row.status)
-        .execute(db)
-        .await?;
+    sqlx::query(
+        "insert into audit (id, made_at, who, token, method, path, status) values ($1, $2, $3, $4, $5, $6, $7)
+         on conflict (id) do nothing",
+    )
+    .bind(row.id)
+    .bind(row.made_at)
+    .bind(&row.who)
+    .bind(row.token)
+    .bind(&row.method)
+    .bind(&row.path)
+    .bind(row.status)
+    .execute(db)
+    .await?;
     Ok(())
 }
 

@@ -179,15 +179,6 @@ pub async fn batch_times(
     select.persistent(false).bind(from).bind(until).bind(pipeline).fetch_all(db).await
 }
 
-/// The pipelines with sums in the periods from `from` (included) to `until` (excluded).
-///
-/// # Errors
-/// The database's.
-pub async fn measured_pipelines(db: &mut PgConnection, from: i64, until: i64) -> Result<Vec<String>> {
-    let select = sqlx::query_scalar("select distinct pipeline from group_sums where period >= $1 and period < $2");
-    select.persistent(false).bind(from).bind(until).fetch_all(db).await
-}
-
 /// A variant on a hardware type that served queries.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, sqlx::FromRow)]
 pub struct UsedVariantRow {

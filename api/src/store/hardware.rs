@@ -99,14 +99,24 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<HardwareRow>> {
     sqlx::query_as(ALL).fetch_all(db).await
 }
 
-/// At most `limit` types after this name, by name; `None`: the first ones.
+/// At most `limit` types after this name, by name; `None`: the first ones. With `prefix` only those whose names begin with
+/// it.
 ///
 /// # Errors
 /// The database's.
-pub async fn page(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<HardwareRow>> {
-    const PAGE: &str =
-        concat!("select ", columns!(), " from hardware where $1::text is null or name > $1 order by name limit $2");
-    sqlx::query_as(PAGE).persistent(false).bind(after).bind(limit).fetch_all(db).await
+pub async fn page(
+    db: &mut PgConnection,
+    prefix: Option<&str>,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<HardwareRow>> {
+    const PAGE: &str = concat!(
+        "select ",
+        columns!(),
+        " from hardware where ($1::text is null or name > $1) and ($3::text is null or starts_with(name, $3))
+         order by name limit $2"
+    );
+    sqlx::query_as(PAGE).persistent(false).bind(after).bind(limit).bind(prefix).fetch_all(db).await
 }
 
 /// Notes that a machine has come after these seconds.

@@ -70,19 +70,37 @@ pub async fn in_force(db: &mut PgConnection, at: Time) -> Result<Vec<HoldRow>> {
     .await
 }
 
+/// The filter of a reader.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HoldFilter<'a> {
+    /// Only the holds that a pipeline has: its own, and that of the fleet.
+    pub pipeline: Option<&'a str>,
+    /// Only holds of this client.
+    pub who: Option<&'a str>,
+}
+
 /// At most `limit` holds in force at this moment after that of this pipeline, by pipeline; `None`: the first ones.
 ///
 /// # Errors
 /// The database's.
-pub async fn page(db: &mut PgConnection, at: Time, after: Option<&str>, limit: i64) -> Result<Vec<HoldRow>> {
+pub async fn page(
+    db: &mut PgConnection,
+    filter: HoldFilter<'_>,
+    at: Time,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<HoldRow>> {
     sqlx::query_as(
         "select pipeline, reason, until, made_by, made_at from holds where (until is null or until > $1)
-         and ($2::text is null or pipeline > $2) order by pipeline limit $3",
+         and ($2::text is null or pipeline > $2) and ($4::text is null or pipeline in ($4, ''))
+         and ($5::text is null or made_by = $5) order by pipeline limit $3",
     )
     .persistent(false)
     .bind(at)
     .bind(after)
     .bind(limit)
+    .bind(filter.pipeline)
+    .bind(filter.who)
     .fetch_all(db)
     .await
 }

@@ -29,6 +29,7 @@ pub mod leases;
 pub mod link_keys;
 pub mod link_settings;
 pub mod machines;
+pub mod owners;
 pub mod pipelines;
 pub mod plans;
 pub mod processes;

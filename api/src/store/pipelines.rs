@@ -1,6 +1,7 @@
 //! Registered pipelines and their profiles.
 
 use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row};
+use apportion_wire::ReplanSpec;
 use serde_json::Value;
 
 /// A registered pipeline.
@@ -38,6 +39,16 @@ pub struct ReplanSettingsRow {
     pub name: String,
     /// The spec's `replan`, if it has one.
     pub replan: Option<Value>,
+}
+
+impl ReplanSettingsRow {
+    /// The settings, if the spec has some.
+    ///
+    /// # Errors
+    /// If this release cannot read them: another one wrote them.
+    pub fn settings(&self) -> serde_json::Result<Option<ReplanSpec>> {
+        serde_json::from_value(self.replan.clone().unwrap_or_default())
+    }
 }
 
 /// A select of [`PipelineRow`]s with its condition.
@@ -160,14 +171,22 @@ pub async fn with_workloads(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
     sqlx::query_as(select).fetch_all(db).await
 }
 
-/// At most `limit` pipelines after this name, by name, without their documents. With `prefix` only those whose names begin
-/// with it.
+/// The filter of a reader.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PipelineFilter<'a> {
+    /// Only pipelines whose names begin with this text.
+    pub prefix: Option<&'a str>,
+    /// Only pipelines of this project.
+    pub project: Option<&'a str>,
+}
+
+/// At most `limit` pipelines after this name, by name, without their documents.
 ///
 /// # Errors
 /// The database's.
 pub async fn summaries(
     db: &mut PgConnection,
-    prefix: Option<&str>,
+    filter: PipelineFilter<'_>,
     after: Option<&str>,
     limit: i64,
 ) -> Result<Vec<PipelineSummaryRow>> {
@@ -175,12 +194,14 @@ pub async fn summaries(
     sqlx::query_as(
         "select name, version, (select version from profiles f where f.pipeline = p.name) is not null as profiled,
          spec -> 'replan' ->> 'mode' as replan from pipelines p
-         where ($1::text is null or starts_with(name, $1)) and ($2::text is null or name > $2) order by name limit $3",
+         where ($1::text is null or starts_with(name, $1)) and ($2::text is null or name > $2)
+         and ($4::text is null or coalesce(spec -> 'replan' ->> 'project', 'default') = $4) order by name limit $3",
     )
     .persistent(false)
-    .bind(prefix)
+    .bind(filter.prefix)
     .bind(after)
     .bind(limit)
+    .bind(filter.project)
     .fetch_all(db)
     .await
 }

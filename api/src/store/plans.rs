@@ -30,6 +30,8 @@ pub struct PlanRow {
     pub finished_at: Option<Time>,
     /// The progress of the search, while it is being solved.
     pub progress: Option<Value>,
+    /// The plan file of the best plan so far, while it is being solved and has handed one out.
+    pub best: Option<Value>,
 }
 
 /// A plan in a list, without its documents.
@@ -63,13 +65,16 @@ pub struct PlanFilter {
     pub pipeline: Option<String>,
     /// Only plans in this state.
     pub state: Option<PlanState>,
+    /// Only plans of this project.
+    pub project: Option<String>,
 }
 
 /// A select of [`PlanRow`]s with its condition.
 macro_rules! columns {
     ($rest:literal) => {
         concat!(
-            "select id, state, problem, options, plan, error, created_at, started_at, finished_at, progress from plans ",
+            "select id, state, problem, options, plan, error, created_at, started_at, finished_at, progress,
+             case when state = 'solving' then best end as best from plans ",
             $rest
         )
     };
@@ -81,21 +86,45 @@ fn pipelines_of(problem: &Value) -> Vec<String> {
     pipelines.filter_map(|pipeline| pipeline["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// Stores a new plan in the state `queued`.
+/// Stores a new plan in the state `queued`. Its project is that of its pipelines, if all are of one.
 ///
 /// # Errors
 /// The database's.
 pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &Value, at: Time) -> Result<()> {
-    sqlx::query("insert into plans (id, state, problem, options, created_at, pipelines) values ($1, $5, $2, $3, $4, $6)")
-        .bind(id)
-        .bind(problem)
-        .bind(options)
-        .bind(at)
-        .bind(PlanState::Queued.name())
-        .bind(pipelines_of(problem))
-        .execute(db)
-        .await?;
+    let pipelines = pipelines_of(problem);
+    let project = project_of(db, &pipelines).await?;
+    sqlx::query(
+        "insert into plans (id, state, problem, options, created_at, pipelines, project)
+         values ($1, $5, $2, $3, $4, $6, $7)",
+    )
+    .bind(id)
+    .bind(problem)
+    .bind(options)
+    .bind(at)
+    .bind(PlanState::Queued.name())
+    .bind(pipelines)
+    .bind(project)
+    .execute(db)
+    .await?;
     Ok(())
+}
+
+/// Gives a plan to a project, whatever its pipelines.
+///
+/// # Errors
+/// The database's.
+pub async fn give_to_project(db: &mut PgConnection, id: Uuid, project: &str) -> Result<()> {
+    sqlx::query("update plans set project = $2 where id = $1").bind(id).bind(project).execute(db).await?;
+    Ok(())
+}
+
+/// The project that all of these pipelines name; `None` if one is not registered, or names another.
+async fn project_of(db: &mut PgConnection, pipelines: &[String]) -> Result<Option<String>> {
+    let select = "select min(project) from (
+                    select coalesce(spec -> 'replan' ->> 'project', 'default') as project from pipelines
+                    where name = any($1)) named
+                  having count(*) = cardinality($1) and count(distinct project) = 1";
+    sqlx::query_scalar(select).bind(pipelines).fetch_optional(db).await
 }
 
 /// Stores a plan that is over already.
@@ -103,9 +132,11 @@ pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &
 /// # Errors
 /// The database's.
 pub async fn insert_finished(db: &mut PgConnection, row: &PlanRow) -> Result<()> {
+    let pipelines = pipelines_of(&row.problem);
+    let project = project_of(db, &pipelines).await?;
     sqlx::query(
-        "insert into plans (id, state, problem, options, plan, error, created_at, started_at, finished_at, pipelines)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
+        "insert into plans (id, state, problem, options, plan, error, created_at, started_at, finished_at, pipelines,
+         project) values ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)",
     )
     .bind(row.id)
     .bind(row.state.name())
@@ -116,7 +147,8 @@ pub async fn insert_finished(db: &mut PgConnection, row: &PlanRow) -> Result<()>
     .bind(row.created_at)
     .bind(row.started_at)
     .bind(row.finished_at)
-    .bind(pipelines_of(&row.problem))
+    .bind(pipelines)
+    .bind(project)
     .execute(db)
     .await?;
     Ok(())
@@ -153,13 +185,14 @@ pub async fn list(
     sqlx::query_as(
         "select id, state, pipelines, options, error, created_at, started_at, finished_at, progress from plans
          where ($1::text is null or pipelines @> array[$1]) and ($2::text is null or state = $2)
-         and ($3::uuid is null or id < $3) order by id desc limit $4",
+         and ($3::uuid is null or id < $3) and ($5::text is null or project = $5) order by id desc limit $4",
     )
     .persistent(false)
     .bind(&filter.pipeline)
     .bind(filter.state.map(PlanState::name))
     .bind(before)
     .bind(limit)
+    .bind(&filter.project)
     .fetch_all(db)
     .await
 }
@@ -287,16 +320,6 @@ pub async fn write_best(db: &mut PgConnection, id: Uuid, best: &Value) -> Result
     let update = "update plans set best = $2 where id = $1 and state = $3";
     sqlx::query(update).bind(id).bind(best).bind(PlanState::Solving.name()).execute(db).await?;
     Ok(())
-}
-
-/// The plan file of the best plan so far, if the search goes on and has handed one out.
-///
-/// # Errors
-/// The database's.
-pub async fn best(db: &mut PgConnection, id: Uuid) -> Result<Option<Value>> {
-    let best: Option<Option<Value>> =
-        sqlx::query_scalar("select best from plans where id = $1").bind(id).fetch_optional(db).await?;
-    Ok(best.flatten())
 }
 
 /// The end of a plan: its final state with its documents.

@@ -70,18 +70,20 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<ProjectRow>> {
     sqlx::query_as("select name, priority, quota, version from projects order by name").fetch_all(db).await
 }
 
-/// At most `limit` projects after this name, by name; `None`: the first ones.
+/// At most `limit` projects after this name, by name; `None`: the first ones. With `prefix` only those whose names begin
+/// with it.
 ///
 /// # Errors
 /// The database's.
-pub async fn page(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<ProjectRow>> {
+pub async fn page(db: &mut PgConnection, prefix: Option<&str>, after: Option<&str>, limit: i64) -> Result<Vec<ProjectRow>> {
     sqlx::query_as(
-        "select name, priority, quota, version from projects
-         where $1::text is null or name > $1 order by name limit $2",
+        "select name, priority, quota, version from projects where ($1::text is null or name > $1)
+         and ($3::text is null or starts_with(name, $3)) order by name limit $2",
     )
     .persistent(false)
     .bind(after)
     .bind(limit)
+    .bind(prefix)
     .fetch_all(db)
     .await
 }

@@ -215,6 +215,16 @@ pub async fn delete_agents(db: &mut PgConnection, before: Time) -> Result<u64> {
     Ok(delete.execute(db).await?.rows_affected())
 }
 
+/// Deletes tokens that were revoked or have expired before this time.
+///
+/// # Errors
+/// The database's.
+pub async fn delete_tokens(db: &mut PgConnection, before: Time) -> Result<u64> {
+    let delete = "delete from tokens where id in (
+                  select id from tokens where least(revoked_at, expires_at) < $1 order by id limit $2)";
+    delete_batch(db, delete, before).await
+}
+
 /// The time of the oldest row of each kind that has any, by the name of the kind. Periods of sums have so many seconds.
 ///
 /// # Errors
@@ -231,7 +241,9 @@ pub async fn oldest(db: &mut PgConnection, period_s: i64) -> Result<Vec<(String,
          union all (select 'analyses', created_at from analyses order by id limit 1)
          union all select 'firings', min(fired_at) from schedule_firings
          union all select 'machines', min(stage_at) from machines where stage = 'ended'
-         union all select 'agents', min(seen_at) from agents where state <> 'live'",
+         union all select 'agents', min(seen_at) from agents where state <> 'live'
+         union all select 'tokens', min(least(revoked_at, expires_at)) from tokens
+                   where least(revoked_at, expires_at) < now()",
     )
     .bind(period_s)
     .fetch_all(db)

@@ -116,13 +116,35 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<ScheduleRow
     sqlx::query_as(select!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
+/// The filter of a reader.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ScheduleFilter<'a> {
+    /// Only schedules whose names begin with this text.
+    pub prefix: Option<&'a str>,
+    /// Only schedules of this pipeline.
+    pub pipeline: Option<&'a str>,
+    /// Only schedules of pipelines of this project.
+    pub project: Option<&'a str>,
+}
+
 /// At most `limit` schedules after this name, by name; `None`: the first ones.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<ScheduleRow>> {
-    let select = sqlx::query_as(select!("where $1::text is null or name > $1 order by name limit $2"));
-    select.persistent(false).bind(after).bind(limit).fetch_all(db).await
+pub async fn list(
+    db: &mut PgConnection,
+    filter: ScheduleFilter<'_>,
+    after: Option<&str>,
+    limit: i64,
+) -> Result<Vec<ScheduleRow>> {
+    let select = sqlx::query_as(select!(
+        "where ($1::text is null or name > $1) and ($3::text is null or starts_with(name, $3))
+         and ($4::text is null or spec ->> 'pipeline' = $4)
+         and ($5::text is null or exists (select from pipelines p where p.name = s.spec ->> 'pipeline'
+              and coalesce(p.spec -> 'replan' ->> 'project', 'default') = $5)) order by name limit $2"
+    ));
+    let select = select.persistent(false).bind(after).bind(limit).bind(filter.prefix);
+    select.bind(filter.pipeline).bind(filter.project).fetch_all(db).await
 }
 
 /// The first `most` schedules that are due, the oldest due time first.

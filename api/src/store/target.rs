@@ -152,18 +152,26 @@ pub async fn last_other(db: &mut PgConnection) -> Result<Option<HistoryRow>> {
     .await
 }
 
-/// At most `limit` targets before this generation, the newest first; `None`: the newest of all.
+/// At most `limit` targets before this generation, the newest first; `None`: the newest of all. With `plan` only those that
+/// had it.
 ///
 /// # Errors
 /// The database's.
-pub async fn history(db: &mut PgConnection, before: Option<i64>, limit: i64) -> Result<Vec<HistoryRow>> {
+pub async fn history(
+    db: &mut PgConnection,
+    plan: Option<Uuid>,
+    before: Option<i64>,
+    limit: i64,
+) -> Result<Vec<HistoryRow>> {
     sqlx::query_as(
         "select generation, plans, placement, reason, committed_at from target_history
-         where $1::bigint is null or generation < $1 order by generation desc limit $2",
+         where ($1::bigint is null or generation < $1) and ($3::uuid is null or plans @> array[$3])
+         order by generation desc limit $2",
     )
     .persistent(false)
     .bind(before)
     .bind(limit)
+    .bind(plan)
     .fetch_all(db)
     .await
 }

@@ -18,6 +18,8 @@ pub struct TraceRow {
     pub rows: i64,
     /// When it was uploaded.
     pub created_at: Time,
+    /// The project of the client that uploaded it; `None`: that client had all.
+    pub project: Option<String>,
 }
 
 /// Stores a trace.
@@ -25,13 +27,14 @@ pub struct TraceRow {
 /// # Errors
 /// The database's.
 pub async fn insert(db: &mut PgConnection, row: &TraceRow, csv: &str) -> Result<()> {
-    sqlx::query("insert into traces (id, name, kind, rows, csv, created_at) values ($1, $2, $3, $4, $5, $6)")
+    sqlx::query("insert into traces (id, name, kind, rows, csv, created_at, project) values ($1, $2, $3, $4, $5, $6, $7)")
         .bind(row.id)
         .bind(&row.name)
         .bind(row.kind.name())
         .bind(row.rows)
         .bind(csv)
         .bind(row.created_at)
+        .bind(&row.project)
         .execute(db)
         .await?;
     Ok(())
@@ -42,7 +45,10 @@ pub async fn insert(db: &mut PgConnection, row: &TraceRow, csv: &str) -> Result<
 /// # Errors
 /// The database's.
 pub async fn get(db: &mut PgConnection, id: Uuid) -> Result<Option<TraceRow>> {
-    sqlx::query_as("select id, name, kind, rows, created_at from traces where id = $1").bind(id).fetch_optional(db).await
+    sqlx::query_as("select id, name, kind, rows, created_at, project from traces where id = $1")
+        .bind(id)
+        .fetch_optional(db)
+        .await
 }
 
 /// Whether there is a trace with this identifier. Until the transaction ends, no other one can delete it.
@@ -59,7 +65,7 @@ pub async fn share(db: &mut PgConnection, id: Uuid) -> Result<bool> {
 /// # Errors
 /// The database's.
 pub async fn newest_named(db: &mut PgConnection, name: &str) -> Result<Option<TraceRow>> {
-    let newest = "select id, name, kind, rows, created_at from traces where name = $1 order by id desc limit 1";
+    let newest = "select id, name, kind, rows, created_at, project from traces where name = $1 order by id desc limit 1";
     sqlx::query_as(newest).bind(name).fetch_optional(db).await
 }
 
@@ -71,20 +77,35 @@ pub async fn csv(db: &mut PgConnection, id: Uuid) -> Result<Option<String>> {
     sqlx::query_scalar("select csv from traces where id = $1").bind(id).fetch_optional(db).await
 }
 
-/// At most `limit` traces before this one, the newest first; `None`: the newest of all. With `name` only those with this
-/// name.
+/// The filter of a reader.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct TraceFilter<'a> {
+    /// Only traces with this name.
+    pub name: Option<&'a str>,
+    /// Only traces of this project.
+    pub project: Option<&'a str>,
+}
+
+/// At most `limit` traces before this one, the newest first; `None`: the newest of all.
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection, name: Option<&str>, before: Option<Uuid>, limit: i64) -> Result<Vec<TraceRow>> {
+pub async fn list(
+    db: &mut PgConnection,
+    filter: TraceFilter<'_>,
+    before: Option<Uuid>,
+    limit: i64,
+) -> Result<Vec<TraceRow>> {
     sqlx::query_as(
-        "select id, name, kind, rows, created_at from traces
-         where ($1::uuid is null or id < $1) and ($3::text is null or name = $3) order by id desc limit $2",
+        "select id, name, kind, rows, created_at, project from traces
+         where ($1::uuid is null or id < $1) and ($3::text is null or name = $3)
+         and ($4::text is null or project = $4) order by id desc limit $2",
     )
     .persistent(false)
     .bind(before)
     .bind(limit)
-    .bind(name)
+    .bind(filter.name)
+    .bind(filter.project)
     .fetch_all(db)
     .await
 }

@@ -125,9 +125,11 @@ macro_rules! select {
 ///
 /// # Errors
 /// The database's.
-pub async fn list(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<WebhookRow>> {
-    let select = sqlx::query_as(select!("where $2::text is null or name > $2 order by name limit $3"));
-    select.persistent(false).bind(WAITING_COUNTED_MAX).bind(after).bind(limit).fetch_all(db).await
+pub async fn list(db: &mut PgConnection, prefix: Option<&str>, after: Option<&str>, limit: i64) -> Result<Vec<WebhookRow>> {
+    let select = sqlx::query_as(select!(
+        "where ($2::text is null or name > $2) and ($4::text is null or starts_with(name, $4)) order by name limit $3"
+    ));
+    select.persistent(false).bind(WAITING_COUNTED_MAX).bind(after).bind(limit).bind(prefix).fetch_all(db).await
 }
 
 /// The webhook with this name.

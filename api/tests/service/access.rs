@@ -1,7 +1,8 @@
 //! Who may call which operation.
 
 use crate::support::{
-    ADMIN_TOKEN, PATIENCE, Service, config_on, new_database, open_dir, service, service_on_config, service_with_tokens,
+    ADMIN_TOKEN, PATIENCE, Service, config_on, hard_problem, new_database, open_dir, service, service_on_config,
+    service_with_tokens,
 };
 use apportion_api::{RateLimit, ServeError, serve};
 use apportion_wire::Scope;
@@ -189,6 +190,20 @@ async fn the_audit_names_the_client_of_each_change() {
         let value = metrics.lines().find_map(|line| line.strip_prefix(count)?.trim().parse::<f64>().ok());
         assert!(value.is_some_and(|value| value >= 1.0), "{count}: {metrics}");
     }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_has_requests_whose_client_left() {
+    let s = service_with_tokens().await;
+    let body = json!({"problem": hard_problem(), "gap": 0.0, "time_limit_s": 600.0});
+    let request = s.client.post(format!("{}/v1/plans", s.base)).header("prefer", "wait=60").json(&body);
+    let asking = tokio::spawn(request.send());
+    s.until("/v1/plans", |plans| plans.as_array()?.first().map(|_| ())).await;
+    asking.abort();
+    let of_plan = |audit: &Value| audit.as_array()?.iter().find(|entry| entry["path"] == "/v1/plans").cloned();
+    let entry = s.until("/v1/audit", of_plan).await;
+    assert_eq!((&entry["status"], &entry["who"]), (&json!(499), &json!("admin-token")), "{entry:#}");
     s.running.stop().await;
 }
 

@@ -24,6 +24,7 @@ async fn store_plan(s: &Service) -> String {
         started_at: Some(at),
         finished_at: Some(at),
         progress: None,
+        best: None,
     };
     apportion_api::store::plans::insert_finished(&mut db, &row).await.expect("a row");
     row.id.to_string()

@@ -1,7 +1,7 @@
 //! Events: the list and the stream.
 
 use crate::support::plans::store_plan;
-use crate::support::{PATIENCE, Service, profiles, service, spec};
+use crate::support::{PATIENCE, Service, profiles, service, service_with_tokens, spec};
 use actix_web::web::Bytes;
 use futures::StreamExt;
 use serde_json::{Value, json};
@@ -82,6 +82,22 @@ async fn a_stream_has_what_happens_and_goes_on_after_the_last_event() {
     assert_eq!(wrong.expect("an answer").status(), 400);
     s.running.stop().await;
     assert_eq!(stream.next().await, None, "the stream ends with the service");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_ends_when_its_token_is_revoked() {
+    let s = service_with_tokens().await;
+    let (_, made) = s.post("/v1/tokens", &json!({"name": "reader", "scope": "read"})).await;
+    let reader = reqwest::Client::new().get(format!("{}/v1/events/stream", s.base));
+    let response = reader.bearer_auth(made["token"].as_str().expect("a token")).send().await.expect("an answer");
+    assert_eq!(response.status(), 200);
+    let mut stream = EventStream { bytes: Box::pin(response.bytes_stream()), text: String::new() };
+    assert_eq!(s.put("/v1/hold", &json!({"reason": "a launch"})).await.0, 200);
+    assert_eq!(stream.next().await.expect("an event")["kind"], "hold");
+    assert_eq!(s.delete(&format!("/v1/tokens/{}", made["id"].as_str().expect("an identifier"))).await.0, 204);
+    assert_eq!(s.delete("/v1/hold").await.0, 204);
+    assert_eq!(stream.next().await, None, "the release is not for it");
+    s.running.stop().await;
 }
 
 /// Inserts decisions in transactions that stay open for different times, and commits them.

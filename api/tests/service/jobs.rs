@@ -148,9 +148,10 @@ async fn a_plan_stopped_while_it_waits_is_begun_and_stopped() {
 async fn the_best_plan_so_far_is_read_while_a_plan_is_solved() {
     let (url, dir, id) = one_job().await;
     let (mut db, path) = (connect(&url).await, format!("/v1/plans/{id}"));
+    let best_of = async |db: &mut PgConnection| plans::get(db, id).await.expect("an answer").expect("the plan").best;
     let (best, last) = (json!({"status": "feasible"}), json!({"status": "optimal"}));
     plans::write_best(&mut db, id, &best).await.expect("no error");
-    assert_eq!(plans::best(&mut db, id).await.expect("an answer"), None, "nobody solves it");
+    assert_eq!(best_of(&mut db).await, None, "nobody solves it");
     let job = jobs::claim(&mut db, JobQueue::Plans, &OFFER).await.expect("an answer").expect("the job");
     assert!(plans::start(&mut db, id, chrono::Utc::now()).await.expect("an answer"));
     plans::write_best(&mut db, id, &best).await.expect("stored");
@@ -163,8 +164,40 @@ async fn the_best_plan_so_far_is_read_while_a_plan_is_solved() {
     plans::finish(&mut db, id, succeeded, chrono::Utc::now()).await.expect("stored");
     let (_, plan) = s.get(&path).await;
     assert_eq!((&plan["state"], plan.get("best"), &plan["plan"]), (&json!("succeeded"), None, &last), "{plan:#}");
-    assert_eq!(plans::best(&mut db, id).await.expect("an answer"), None);
+    assert_eq!(best_of(&mut db).await, None);
     s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_plan_keeps_the_best_of_the_worker_before() {
+    let (url, _dir, _) = one_job().await;
+    let mut db = connect(&url).await;
+    let best = json!({"status": "feasible", "planner": {"name": "milp", "stopped": null}});
+    let without = json!({"status": "unknown", "planner": {"name": "milp", "stopped": "stopped"}});
+    let failed = |plan| plans::FinishedPlan { state: PlanState::Failed, plan, error: Some("no plan") };
+    let succeeded = plans::FinishedPlan { state: PlanState::Succeeded, plan: Some(&without), error: None };
+    let kept = json!({"status": "feasible", "planner": {"name": "milp", "stopped": "stopped"}});
+    let at = chrono::Utc::now();
+    let table = [
+        ("the next worker found none", true, failed(Some(&without)), (PlanState::Succeeded, Some(&kept), None)),
+        ("the next worker found one", true, succeeded, (PlanState::Succeeded, Some(&without), None)),
+        ("nobody stopped it", false, failed(Some(&without)), (PlanState::Failed, Some(&without), Some("no plan"))),
+        ("a defect is no search without a plan", true, failed(None), (PlanState::Failed, None, Some("no plan"))),
+    ];
+    for (case, is_stopped, end, (state, plan, error)) in table {
+        let id = Uuid::now_v7();
+        plans::insert(&mut db, id, &problem(20.0), &json!({}), at).await.expect("a row");
+        assert!(plans::start(&mut db, id, at).await.expect("an answer"), "{case}");
+        plans::write_best(&mut db, id, &best).await.expect("stored");
+        if is_stopped {
+            assert!(plans::keep_best(&mut db, id).await.expect("an answer"), "{case}");
+        }
+        plans::requeue(&mut db, id).await.expect("no error");
+        assert!(plans::start(&mut db, id, at).await.expect("an answer"), "{case}");
+        plans::finish(&mut db, id, end, at).await.expect("stored");
+        let row = plans::get(&mut db, id).await.expect("an answer").expect("the plan");
+        assert_eq!((row.state, row.plan.as_ref(), row.error.as_deref()), (state, plan, error), "{case}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -2,7 +2,8 @@
 
 use crate::support::{Service, service};
 use apportion_api::store::{self, analyses::AnalysisFilter, decisions::DecisionFilter, events::EventFilter};
-use apportion_api::store::{PgConnection, machines::MachineFilter};
+use apportion_api::store::{PgConnection, holds::HoldFilter, machines::MachineFilter};
+use apportion_api::store::{tokens::TokenFilter, traces::TraceFilter};
 use apportion_wire::{AgentState, AnalysisKind, AnalysisState, DecisionKind};
 use sqlx::Connection;
 
@@ -33,8 +34,9 @@ const FILL: &str = "
     insert into machines (name, hardware, substrate, devices, stage, reason, asked_at, stage_at)
       select 'm' || lpad(n::text, 5, '0'), case when is_rare then 'a100' else 't4' end, 'slurm', 1,
       case when n % 1000 = 8 then 'alive' else 'ended' end, '', now(), now() from numbers;
-    insert into traces (id, name, kind, rows, csv, created_at)
-      select id, case when is_rare then 'rare' else 't' end, 'rates', 1, '0,5', now() from numbers;
+    insert into traces (id, name, kind, rows, csv, created_at, project)
+      select id, case when is_rare then 'rare' else 't' end, 'rates', 1, '0,5', now(), case when is_rare then 'team' end
+      from numbers;
     insert into tokens (id, name, scope, digest, created_by, created_at)
       select id, 't', 'read', '', 't', now() from numbers;
     insert into holds (pipeline, reason, made_by, made_at) select 'p' || lpad(n::text, 5, '0'), '', 't', now() from numbers;
@@ -71,12 +73,21 @@ async fn check_lists_by_time(tx: &mut PgConnection) {
     for who in [None, Some("rare")] {
         let page = async |db: &mut PgConnection| store::audit::list(db, who, Some(id), LIMIT).await.expect("a page").len();
         check(tx, "audit", &format!("{who:?}"), page).await;
-        let page = async |db: &mut PgConnection| store::traces::list(db, who, Some(id), LIMIT).await.expect("a page").len();
+        let page = async |db: &mut PgConnection| {
+            store::traces::list(db, TraceFilter { name: who, project: None }, Some(id), LIMIT).await.expect("a page").len()
+        };
         check(tx, "traces", &format!("{who:?}"), page).await;
     }
-    check(tx, "tokens", "all", async |db| store::tokens::list(db, Some(id), LIMIT).await.expect("a page").len()).await;
+    let of_project = TraceFilter { name: None, project: Some("team") };
+    let page =
+        async |db: &mut PgConnection| store::traces::list(db, of_project, Some(id), LIMIT).await.expect("a page").len();
+    check(tx, "traces", "of a project", page).await;
+    check(tx, "tokens", "all", async |db| {
+        store::tokens::list(db, &TokenFilter::default(), Some(id), LIMIT).await.expect("a page").len()
+    })
+    .await;
     let history =
-        async |db: &mut PgConnection| store::target::history(db, Some(middle), LIMIT).await.expect("a page").len();
+        async |db: &mut PgConnection| store::target::history(db, None, Some(middle), LIMIT).await.expect("a page").len();
     check(tx, "target_history", "all", history).await;
     for (kind, pipeline) in [(None, None), (Some("hold"), None), (None, Some("p9"))] {
         let filter = EventFilter { kind: kind.map(str::to_owned), pipeline: pipeline.map(str::to_owned) };
@@ -117,8 +128,9 @@ async fn check_lists_by_name(tx: &mut PgConnection) {
         check(tx, "machines", &format!("{filter:?}"), page).await;
     }
     let now = chrono::Utc::now();
-    let holds =
-        async |db: &mut PgConnection| store::holds::page(db, now, Some("p05000"), LIMIT).await.expect("a page").len();
+    let holds = async |db: &mut PgConnection| {
+        store::holds::page(db, HoldFilter::default(), now, Some("p05000"), LIMIT).await.expect("a page").len()
+    };
     check(tx, "holds", "all", holds).await;
 }
 

@@ -1,7 +1,7 @@
 //! Lists: pages, cursors, filters, and how much of a table a page reads.
 
 use crate::support::{Service, service, spec};
-use apportion_api::store;
+use apportion_api::store::{self, pipelines::PipelineFilter};
 use serde_json::{Value, json};
 use sqlx::{Connection, PgConnection};
 use std::collections::BTreeSet;
@@ -369,7 +369,10 @@ async fn wrong_limits_and_cursors_are_refused_with_their_place() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn filters_select_entries_and_stay_in_the_links() {
-    let (s, _db) = with_entries().await;
+    let (s, mut db) = with_entries().await;
+    let update =
+        "update target_history set plans = array['00000000-0000-0000-0000-000000000001'::uuid] where generation = 3";
+    sqlx::query(update).execute(&mut db).await.expect("it runs");
     let cases = [
         ("/v1/plans?pipeline=p3", 1),
         ("/v1/plans?state=succeeded", 5),
@@ -393,6 +396,19 @@ async fn filters_select_entries_and_stay_in_the_links() {
         ("/v1/audit?who=anna", 0),
         ("/v1/traces?name=test", 5),
         ("/v1/traces?name=peak", 0),
+        ("/v1/hardware?prefix=h3", 1),
+        ("/v1/holds?pipeline=p3", 2),
+        ("/v1/holds?who=anna", 0),
+        ("/v1/pipelines?project=default", 5),
+        ("/v1/pipelines?project=team", 0),
+        ("/v1/projects?prefix=p3", 1),
+        ("/v1/schedules?prefix=s2", 1),
+        ("/v1/schedules?pipeline=p1", 0),
+        ("/v1/target/history?plan=00000000-0000-0000-0000-000000000001", 1),
+        ("/v1/target/history?plan=00000000-0000-0000-0000-000000000002", 0),
+        ("/v1/tokens?name=test", 5),
+        ("/v1/tokens?name=anna", 0),
+        ("/v1/webhooks?prefix=w5", 1),
     ];
     for (path, count) in cases {
         let (status, list) = s.get(path).await;
@@ -452,12 +468,17 @@ async fn a_page_of_many_entries_reads_few_rows() {
     for table in tables {
         before.push(rows_read(&mut tx, table).await);
     }
-    let pipelines = store::pipelines::summaries(&mut tx, None, Some("p15000"), LIMIT).await.expect("a page");
+    let pipelines =
+        store::pipelines::summaries(&mut tx, PipelineFilter::default(), Some("p15000"), LIMIT).await.expect("a page");
     let names: Vec<&str> = pipelines.iter().map(|row| row.name.as_str()).collect();
     assert_eq!((names.len(), names[0], names[9]), (10, "p15001", "p15010"));
     assert!(pipelines.iter().all(|row| row.profiled));
     let plan = |n: i64| uuid::Uuid::parse_str(&format!("00000000-0000-7000-8000-{n:012}")).expect("an identifier");
-    let filter = |pipeline: Option<&str>, state| store::plans::PlanFilter { pipeline: pipeline.map(str::to_owned), state };
+    let filter = |pipeline: Option<&str>, state| store::plans::PlanFilter {
+        pipeline: pipeline.map(str::to_owned),
+        state,
+        project: None,
+    };
     let failed = Some(apportion_wire::PlanState::Failed);
     for (filter, newest) in [
         (filter(None, None), 11_999),

@@ -3,6 +3,7 @@
 mod access;
 mod advice;
 mod analyses;
+mod bound_tokens;
 mod bounds;
 mod certificates;
 mod conditions;

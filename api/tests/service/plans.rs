@@ -1,6 +1,7 @@
 //! Plans over HTTP: requests, solving, outcomes.
 
 use crate::support::{Service, hard_problem, problem, profiles, service, spec};
+use apportion_api::http::plans::PLANS_OPEN_MAX;
 use serde_json::{Value, json};
 use sqlx::Connection;
 
@@ -214,13 +215,32 @@ async fn a_client_that_leaves_cancels_its_plan() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn open_plans_are_bounded() {
+    let s = service().await;
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    // Another process has them.
+    let rows = "insert into plans (id, state, problem, options, created_at, pipelines)
+                select gen_random_uuid(), 'solving', '{}', '{}', now(), '{}' from generate_series(1, $1)";
+    sqlx::query(rows).bind(PLANS_OPEN_MAX - 1).execute(&mut db).await.expect("rows");
+    let jobs = "insert into jobs (plan, attempts, lease_until) select id, 1, now() + interval '1 hour' from plans
+                where state = 'solving' on conflict do nothing";
+    sqlx::query(jobs).execute(&mut db).await.expect("rows");
+    solved(&s, &json!({"problem": problem(20.0)})).await;
+    sqlx::query(rows).bind(1_i64).execute(&mut db).await.expect("a row");
+    sqlx::query(jobs).execute(&mut db).await.expect("a row");
+    let (status, refusal) = s.post("/v1/plans", &json!({"problem": problem(20.0)})).await;
+    assert!(status == 409 && refusal["detail"].as_str().is_some_and(|why| why.starts_with("10000 plans")), "{refusal:#}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_list_of_plans_reads_none_of_their_documents() {
     let s = service().await;
     solved(&s, &json!({"problem": problem(20.0)})).await;
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
     // The role belongs to the whole cluster, which only this test binary uses.
     let role = format!("lister_{}", uuid::Uuid::now_v7().simple());
-    let columns = "id, state, pipelines, options, error, created_at, started_at, finished_at, progress";
+    let columns = "id, state, pipelines, options, error, created_at, started_at, finished_at, progress, project";
     let grant = format!("create role {role}; grant select ({columns}) on plans to {role}; set role {role}");
     sqlx::raw_sql(sqlx::AssertSqlSafe(grant)).execute(&mut db).await.expect("a role that may not read documents");
     let filter = apportion_api::store::plans::PlanFilter::default();

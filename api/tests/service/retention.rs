@@ -57,7 +57,7 @@ async fn number(db: &mut PgConnection, text: &str) -> i64 {
 }
 
 /// The tables that grow with time.
-const TABLES: [&str; 13] = [
+const TABLES: [&str; 14] = [
     "arrivals",
     "group_sums",
     "child_sums",
@@ -71,11 +71,12 @@ const TABLES: [&str; 13] = [
     "schedule_firings",
     "machines",
     "agents",
+    "tokens",
 ];
 
 /// What one day of a busy service leaves. The table `moments` has a number `n`, a time `t` and an identifier `id` for every
 /// two minutes of it.
-const ROWS_OF_A_DAY: [&str; 13] = [
+const ROWS_OF_A_DAY: [&str; 14] = [
     "insert into arrivals (pipeline, second, offered, ok, late, dropped, failed)
      select 'p' || p, extract(epoch from t)::bigint, 9, 9, 0, 0, 0 from moments, generate_series(1, 10) p",
     "insert into group_sums (period, pipeline, task, variant, hardware, session, batches, took_ms, expected_ms, queries)
@@ -99,6 +100,8 @@ const ROWS_OF_A_DAY: [&str; 13] = [
      select 'm' || id, 'h', 'slurm', 1, 'ended', '', t, t from moments",
     "insert into agents (name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
      seen_at) select 'a' || id, 'h', 1, '', '', '', id, 'left', t, t from moments",
+    "insert into tokens (id, name, scope, digest, created_by, created_at, revoked_at)
+     select id, 'n', 'read', '', 'w', t, t from moments",
 ];
 
 /// Events of these tables would have the time of this test, and not that of the week.
@@ -300,6 +303,34 @@ async fn agents_with_replicas_and_last_firings_stay() {
     let agents: Vec<String> =
         sqlx::query_scalar("select name from agents order by name").fetch_all(&mut db).await.expect("names");
     assert_eq!(agents, ["a1", "a4"], "the live one, and the one with a replica");
+    pool.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tokens_that_count_stay_whatever_their_age() {
+    let Stopped { pool, mut db, .. } = stopped().await;
+    // By name: when it expires and when it was revoked, in days from now.
+    let table = [
+        ("counts", None, None),
+        ("will expire", Some(1.0), None),
+        ("just expired", Some(-399.0), None),
+        ("just revoked", None, Some(-399.0)),
+        ("expired", Some(-401.0), None),
+        ("revoked", None, Some(-401.0)),
+        ("revoked, then expired", Some(-1.0), Some(-401.0)),
+    ];
+    for (name, expires, revoked) in table {
+        let insert = "insert into tokens (id, name, scope, digest, created_by, created_at, expires_at, revoked_at)
+                      values (gen_random_uuid(), $1, 'read', '', 'w', now() - interval '900 days',
+                        now() + $2 * interval '1 day', now() + $3 * interval '1 day')";
+        let insert = sqlx::query(insert).bind(name).bind(expires).bind(revoked);
+        insert.execute(&mut db).await.expect("a row");
+    }
+    let deleted = delete_at(&pool, &RetentionPolicy::default(), Utc::now()).await;
+    assert_eq!(deleted[&RowKind::Tokens], 3);
+    let kept: Vec<String> =
+        sqlx::query_scalar("select name from tokens order by name").fetch_all(&mut db).await.expect("names");
+    assert_eq!(kept, ["counts", "just expired", "just revoked", "will expire"]);
     pool.close().await;
 }
 

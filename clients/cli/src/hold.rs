@@ -2,7 +2,7 @@
 
 use crate::args;
 use crate::resources::kinds::{HOLDS, HoldResource};
-use crate::resources::{ListRequest, ResourceCommand, table};
+use crate::resources::{ResourceCommand, table};
 use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit};
 use apportion_support::output;
@@ -14,8 +14,6 @@ use std::time::Duration;
 /// `apportion hold`.
 #[derive(Subcommand, Debug)]
 pub enum HoldCommand {
-    /// List the holds in force.
-    List(ListRequest),
     /// Hold the fleet, or one pipeline: rounds of replanning deploy nothing for it.
     Set(SetArgs),
     /// Release a hold.
@@ -51,7 +49,6 @@ pub struct ReleaseArgs {
 /// Runs the command.
 pub fn run(command: &HoldCommand) -> CommandResult {
     match command {
-        HoldCommand::List(args) => args.run(&HOLDS, &[]),
         HoldCommand::Set(args) => set(args),
         HoldCommand::Release(args) => release(args),
         HoldCommand::Resource(command) => command.run(),

@@ -43,6 +43,9 @@ pub struct RetentionArgs {
     /// How long it keeps agents that are lost or have left, with the times that they measured.
     #[arg(long, env = "APPORTION_KEEP_AGENTS", value_name = "TIME", default_value = "30days", value_parser = parsed)]
     keep_agents: Duration,
+    /// How long it keeps tokens that were revoked or have expired.
+    #[arg(long, env = "APPORTION_KEEP_TOKENS", value_name = "TIME", default_value = "400days", value_parser = parsed)]
+    keep_tokens: Duration,
 }
 
 impl RetentionArgs {
@@ -63,6 +66,7 @@ impl RetentionArgs {
             (RowKind::Firings, self.keep_firings),
             (RowKind::Machines, self.keep_machines),
             (RowKind::Agents, self.keep_agents),
+            (RowKind::Tokens, self.keep_tokens),
         ];
         let policy = times.into_iter().try_fold(RetentionPolicy::default(), |policy, (kind, kept)| policy.with(kind, kept));
         policy.map_err(|error| Failure::BadInput(error.to_string()))

@@ -1,7 +1,7 @@
 //! How does `apportion token` make, list and revoke the tokens of the service?
 
-use crate::resources::ListRequest;
-use crate::resources::kinds::TOKENS;
+use crate::resources::ResourceCommand;
+use crate::resources::kinds::TokenResource;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_api::random_secret;
 use apportion_support::exit::{CommandResult, Exit, Failure};
@@ -18,10 +18,10 @@ pub enum TokenCommand {
     New,
     /// Make a token, and print it. Nobody can read it again.
     Create(CreateArgs),
-    /// List the tokens, without their secrets.
-    List(ListRequest),
     /// Revoke a token.
     Revoke(RevokeArgs),
+    #[command(flatten)]
+    Resource(ResourceCommand<TokenResource>),
 }
 
 /// Arguments of `apportion token create`.
@@ -32,6 +32,9 @@ pub struct CreateArgs {
     /// What it allows.
     #[arg(long, value_parser = Scope::NAMES.to_vec())]
     scope: String,
+    /// The only project that it may use [default: all, or that of the token that makes it].
+    #[arg(long)]
+    project: Option<String>,
     /// Days that it counts [default: until it is revoked].
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     days: Option<u32>,
@@ -53,8 +56,8 @@ pub fn run(command: &TokenCommand) -> CommandResult {
     match command {
         TokenCommand::New => output::print(&random_secret())?,
         TokenCommand::Create(args) => create(args)?,
-        TokenCommand::List(args) => return args.run(&TOKENS, &[]),
         TokenCommand::Revoke(args) => revoke(args)?,
+        TokenCommand::Resource(command) => return command.run(),
     }
     Ok(Exit::Done)
 }
@@ -62,7 +65,10 @@ pub fn run(command: &TokenCommand) -> CommandResult {
 fn create(args: &CreateArgs) -> Result<(), Failure> {
     let client = ServiceClient::new(&args.server)?;
     let seconds = args.days.map(|days| days * 86_400);
-    let body = json!({ "name": args.name, "scope": args.scope, "for_s": seconds });
+    let mut body = json!({ "name": args.name, "scope": args.scope, "for_s": seconds });
+    if let Some(project) = &args.project {
+        body["project"] = json!(project);
+    }
     let path = "/v1/tokens";
     let made = converse(async { client.accepted(path, client.send(Method::POST, path, &[], Some(&body)).await?) })?;
     eprintln!("{}: token {} of scope {}", args.name, text(&made["id"]), args.scope);

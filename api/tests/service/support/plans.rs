@@ -27,6 +27,7 @@ pub async fn store_document(service: &Service, plan: &Value) -> String {
         started_at: Some(at),
         finished_at: Some(at),
         progress: None,
+        best: None,
     };
     apportion_api::store::plans::insert_finished(&mut db, &row).await.expect("a row");
     row.id.to_string()

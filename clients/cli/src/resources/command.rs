@@ -49,8 +49,8 @@ enum RequestArguments {
     Apply(ApplyRequest),
     Delete(ServerArgs),
     Cancel(ServerArgs),
+    CancelKept(ServerArgs),
     Stop(ServerArgs),
-    KeepBest(ServerArgs),
     Watch(WatchRequest),
     Follow(FollowRequest),
 }
@@ -115,7 +115,7 @@ fn subcommand(kind: &'static ResourceKind, operation: &ResourceOperation) -> Com
         ResourceVerb::List => with_filters(kind, ListRequest::augment_args(command)),
         ResourceVerb::Get => GetRequest::augment_args(with_key(kind, command)),
         ResourceVerb::Apply => ApplyRequest::augment_args(with_key(kind, command)),
-        ResourceVerb::Delete | ResourceVerb::Cancel | ResourceVerb::Stop | ResourceVerb::KeepBest => {
+        ResourceVerb::Delete | ResourceVerb::Cancel | ResourceVerb::CancelKept | ResourceVerb::Stop => {
             ServerArgs::augment_args(with_key(kind, command))
         }
         ResourceVerb::Watch => with_filters(kind, WatchRequest::augment_args(command)),
@@ -153,8 +153,8 @@ fn parse_request(
         ResourceVerb::Apply => RequestArguments::Apply(ApplyRequest::from_arg_matches(matches)?),
         ResourceVerb::Delete => RequestArguments::Delete(ServerArgs::from_arg_matches(matches)?),
         ResourceVerb::Cancel => RequestArguments::Cancel(ServerArgs::from_arg_matches(matches)?),
+        ResourceVerb::CancelKept => RequestArguments::CancelKept(ServerArgs::from_arg_matches(matches)?),
         ResourceVerb::Stop => RequestArguments::Stop(ServerArgs::from_arg_matches(matches)?),
-        ResourceVerb::KeepBest => RequestArguments::KeepBest(ServerArgs::from_arg_matches(matches)?),
         ResourceVerb::Watch => RequestArguments::Watch(WatchRequest::from_arg_matches(matches)?),
         ResourceVerb::Follow => RequestArguments::Follow(FollowRequest::from_arg_matches(matches)?),
     };
@@ -180,8 +180,8 @@ impl<N: ResourceName> ResourceCommand<N> {
             RequestArguments::Apply(args) => apply(kind, request.key.as_deref(), args),
             RequestArguments::Delete(server) => end(kind, key, server, "deleted"),
             RequestArguments::Cancel(server) => end(kind, key, server, "cancelled"),
-            RequestArguments::Stop(server) => post(kind, key, server, &CANCEL),
-            RequestArguments::KeepBest(server) => post(kind, key, server, &STOP),
+            RequestArguments::CancelKept(server) => post(kind, key, server, &CANCEL),
+            RequestArguments::Stop(server) => post(kind, key, server, &STOP),
             RequestArguments::Watch(args) => watch(kind, &parameters, args),
             RequestArguments::Follow(args) => follow(kind, &parameters, args),
         }
@@ -246,7 +246,9 @@ fn post(kind: &ResourceKind, key: &str, server: &ServerArgs, action: &PostedActi
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::resources::kinds::{EventResource, PipelineResource, PlanResource, ScheduleResource};
+    use crate::resources::kinds::{
+        EventResource, HoldResource, PipelineResource, PlanResource, ScheduleResource, TargetResource, TokenResource,
+    };
 
     fn parsed<N: ResourceName>(words: &[&str]) -> Result<ResourceRequest, clap::Error> {
         let command = ResourceCommand::<N>::augment_subcommands(Command::new("resource"));
@@ -261,7 +263,7 @@ mod tests {
         assert!(parsed::<EventResource>(&["delete", "1"]).is_err());
         assert!(parsed::<PlanResource>(&["cancel", "1"]).is_ok());
         let stop = parsed::<PlanResource>(&["stop", "1"]).expect("a plan has it");
-        assert!(matches!(stop.arguments, RequestArguments::KeepBest(_)) && stop.key.as_deref() == Some("1"));
+        assert!(matches!(stop.arguments, RequestArguments::Stop(_)) && stop.key.as_deref() == Some("1"));
         assert!(parsed::<PipelineResource>(&["stop", "1"]).is_err());
         ResourceCommand::<PlanResource>::augment_subcommands(Command::new("plan")).debug_assert();
         ResourceCommand::<EventResource>::augment_subcommands(Command::new("event")).debug_assert();
@@ -273,6 +275,21 @@ mod tests {
         let filters: Vec<_> = request.filters.iter().map(|f| (f.name, f.value.as_str())).collect();
         assert_eq!(filters, [("pipeline", "photos"), ("state", "solving")]);
         assert!(parsed::<PlanResource>(&["get", "1", "--state", "solving"]).is_err());
+    }
+
+    #[test]
+    fn lists_of_holds_tokens_and_targets_have_filters() {
+        let filters = |request: ResourceRequest| -> Vec<(&'static str, String)> {
+            request.filters.into_iter().map(|filter| (filter.name, filter.value)).collect()
+        };
+        let holds = parsed::<HoldResource>(&["list", "--who", "anna", "--pipeline", "photos"]).expect("a list");
+        assert_eq!(filters(holds), [("pipeline", "photos".to_owned()), ("who", "anna".to_owned())]);
+        let tokens = parsed::<TokenResource>(&["list", "--project", "shop"]).expect("a list");
+        assert_eq!(filters(tokens), [("project", "shop".to_owned())]);
+        let targets = parsed::<TargetResource>(&["list", "--plan", "1"]).expect("a list");
+        assert_eq!(filters(targets), [("plan", "1".to_owned())]);
+        ResourceCommand::<TokenResource>::augment_subcommands(Command::new("token")).debug_assert();
+        ResourceCommand::<ScheduleResource>::augment_subcommands(Command::new("schedule")).debug_assert();
     }
 
     #[test]

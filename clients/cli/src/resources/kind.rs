@@ -85,9 +85,9 @@ pub enum ResourceVerb {
     /// Ends one that runs.
     Cancel,
     /// Ends one that runs; what it made can still be read.
-    Stop,
+    CancelKept,
     /// Ends the search of one that runs, and keeps the best result so far.
-    KeepBest,
+    Stop,
     /// Lists them, and then each change.
     Watch,
     /// Prints each event when it happens.
@@ -102,8 +102,8 @@ impl ResourceVerb {
             Self::Get => "get",
             Self::Apply => "apply",
             Self::Delete => "delete",
-            Self::Cancel | Self::Stop => "cancel",
-            Self::KeepBest => "stop",
+            Self::Cancel | Self::CancelKept => "cancel",
+            Self::Stop => "stop",
             Self::Watch | Self::Follow => "watch",
         }
     }

@@ -10,6 +10,14 @@ use serde_json::Value;
 pub const NAME: KeyHelp = KeyHelp { name: "NAME", text: "Its name" };
 /// A key that the service chooses.
 pub const ID: KeyHelp = KeyHelp { name: "ID", text: "Its identifier" };
+/// The filter by the begin of a name.
+pub const PREFIX: ListFilter = ListFilter { name: "prefix", help: "Only those with names that begin with this text" };
+/// The filter by name.
+pub const NAMED: ListFilter = ListFilter { name: "name", help: "Only those with this name" };
+/// The filter by the name of a client.
+pub const WHO: ListFilter = ListFilter { name: "who", help: "Only those of clients with this name" };
+/// The filter by project.
+pub const PROJECT: ListFilter = ListFilter { name: "project", help: "Only those of this project" };
 /// The filter by pipeline.
 pub const PIPELINE: ListFilter = ListFilter { name: "pipeline", help: "Only those of this pipeline" };
 /// The filter by state.

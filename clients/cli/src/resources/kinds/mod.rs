@@ -10,5 +10,5 @@ pub use registered::{
 };
 pub use running::{
     AgentResource, AuditResource, DecisionResource, EventResource, HOLDS, HoldResource, MachineResource, PlanResource,
-    ProfileJobResource, TOKENS, TargetResource,
+    ProfileJobResource, TargetResource, TokenResource,
 };

@@ -1,9 +1,7 @@
 //! Which resources do people register?
 
-use super::base::{ID, NAME, NO_FILE, entry, member, member_or, named, operation};
-use crate::resources::kind::{
-    AnswerForm, ApplyRule, FileForms, KeyHelp, ListFilter, NamePlace, ResourceKind, ResourceVerb,
-};
+use super::base::{ID, NAME, NAMED, NO_FILE, PIPELINE, PREFIX, PROJECT, entry, member, member_or, named, operation};
+use crate::resources::kind::{AnswerForm, ApplyRule, FileForms, KeyHelp, NamePlace, ResourceKind, ResourceVerb};
 use apportion_wire::pipeline_spec_from_tree;
 use serde_json::Value;
 
@@ -62,7 +60,7 @@ pub static PIPELINES: ResourceKind = ResourceKind {
         member("version", "/version"),
     ],
     empty: "no pipeline is registered",
-    filters: &[ListFilter { name: "prefix", help: "Only those with names that begin with this text" }],
+    filters: &[PREFIX, PROJECT],
     operations: &[
         operation(ResourceVerb::List, "List the registered pipelines"),
         operation(ResourceVerb::Get, "Print a pipeline as it is registered"),
@@ -139,7 +137,7 @@ pub static HARDWARE: ResourceKind = ResourceKind {
         member("substrate", "/substrate"),
     ],
     empty: "no hardware type is registered",
-    filters: &[],
+    filters: &[PREFIX],
     operations: &[
         operation(ResourceVerb::List, "List the hardware types with their prices"),
         operation(ResourceVerb::Get, "Print a hardware type"),
@@ -164,7 +162,7 @@ pub static PROJECTS: ResourceKind = ResourceKind {
         member("cost per hour max", "/quota/cost_per_hour"),
     ],
     empty: "no project is registered",
-    filters: &[],
+    filters: &[PREFIX],
     operations: &[
         operation(ResourceVerb::List, "List the projects with their priorities and quotas"),
         operation(ResourceVerb::Get, "Print a project"),
@@ -192,7 +190,7 @@ pub static SCHEDULES: ResourceKind = ResourceKind {
         member("result", "/last/state"),
     ],
     empty: "nothing is scheduled",
-    filters: &[],
+    filters: &[PREFIX, PIPELINE, PROJECT],
     operations: &[
         operation(ResourceVerb::List, "List the schedules with their next due times and last firings"),
         operation(ResourceVerb::Get, "Print one schedule"),
@@ -221,7 +219,7 @@ pub static WEBHOOKS: ResourceKind = ResourceKind {
         member("last error", "/last_error"),
     ],
     empty: "there is no webhook",
-    filters: &[],
+    filters: &[PREFIX],
     operations: &[
         operation(ResourceVerb::List, "List the webhooks with their deliveries, without their secrets"),
         operation(ResourceVerb::Get, "Print one webhook, without its secret"),
@@ -264,10 +262,11 @@ pub static TRACES: ResourceKind = ResourceKind {
         member("name", "/name"),
         member("kind", "/kind"),
         member("rows", "/rows"),
+        member("project", "/project"),
         member("uploaded at", "/created_at"),
     ],
     empty: "no trace is uploaded",
-    filters: &[ListFilter { name: "name", help: "Only those with this name" }],
+    filters: &[NAMED, PROJECT],
     operations: &[
         operation(ResourceVerb::List, "List the traces of a service, the newest first"),
         operation(ResourceVerb::Get, "Print a trace of a service, without its rows"),

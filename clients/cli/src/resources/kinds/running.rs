@@ -1,6 +1,6 @@
 //! Which resources does the service make while it runs?
 
-use super::base::{ID, NAME, NO_FILE, PIPELINE, STATE, entry, member, member_or, named, operation};
+use super::base::{ID, NAME, NAMED, NO_FILE, PIPELINE, PROJECT, STATE, WHO, entry, member, member_or, named, operation};
 use crate::resources::kind::{KeyHelp, ListFilter, ResourceKind, ResourceVerb};
 use serde_json::Value;
 
@@ -43,6 +43,11 @@ named!(
     /// Names the kind of profile jobs.
     ProfileJobResource,
     PROFILE_JOBS
+);
+named!(
+    /// Names the kind of tokens.
+    TokenResource,
+    TOKENS
 );
 named!(
     /// Names the kind of holds.
@@ -126,7 +131,7 @@ pub static PROFILE_JOBS: ResourceKind = ResourceKind {
     operations: &[
         operation(ResourceVerb::List, "List the profile jobs, the newest first"),
         operation(ResourceVerb::Get, "Print a profile job with what it measured"),
-        operation(ResourceVerb::Stop, "Cancel a profile job. What it has put into the profile stays"),
+        operation(ResourceVerb::CancelKept, "Cancel a profile job. What it has put into the profile stays"),
         operation(ResourceVerb::Delete, "Delete a profile job. What it has put into the profile stays"),
         operation(ResourceVerb::Watch, "List the profile jobs, and then each change of one"),
     ],
@@ -149,7 +154,7 @@ pub static TARGETS: ResourceKind = ResourceKind {
         member("reason", "/reason"),
     ],
     empty: "nothing was deployed yet",
-    filters: &[],
+    filters: &[ListFilter { name: "plan", help: "Only those that had this plan" }],
     operations: &[
         operation(ResourceVerb::List, "List the targets so far, the newest first. It is the same as `history`"),
         operation(ResourceVerb::Get, "Print a former target, or the one in force"),
@@ -226,7 +231,7 @@ pub static AUDIT: ResourceKind = ResourceKind {
         member("status", "/status"),
     ],
     empty: "nobody has asked for a change yet",
-    filters: &[ListFilter { name: "who", help: "Only those of clients with this name" }],
+    filters: &[WHO],
     operations: &[operation(
         ResourceVerb::List,
         "List the requests for changes: who, when, which, and the status of the answer",
@@ -251,12 +256,12 @@ pub static PLANS: ResourceKind = ResourceKind {
         member("error", "/error"),
     ],
     empty: "the service has no plan",
-    filters: &[PIPELINE, STATE],
+    filters: &[PIPELINE, STATE, PROJECT],
     operations: &[
         operation(ResourceVerb::List, "List the plans of a service, the newest first"),
         operation(ResourceVerb::Get, "Print a plan of a service with its problem"),
         operation(ResourceVerb::Cancel, "Cancel a plan of a service that is not done yet"),
-        operation(ResourceVerb::KeepBest, "Stop the search for a plan of a service, and keep the best plan so far"),
+        operation(ResourceVerb::Stop, "Stop the search for a plan of a service, and keep the best plan so far"),
         operation(ResourceVerb::Watch, "List the plans of a service, and then each that is over"),
     ],
     apply: NO_FILE,
@@ -274,14 +279,15 @@ pub static TOKENS: ResourceKind = ResourceKind {
         member("token", "/id"),
         member("name", "/name"),
         member("scope", "/scope"),
+        member_or("project", "/project", "all"),
         member("made by", "/created_by"),
         member("made at", "/created_at"),
         member("ends", "/expires_at"),
         member("revoked", "/revoked_at"),
     ],
     empty: "there is no token",
-    filters: &[],
-    operations: &[],
+    filters: &[NAMED, PROJECT],
+    operations: &[operation(ResourceVerb::List, "List the tokens, without their secrets")],
     apply: NO_FILE,
     events: &[],
 };
@@ -300,8 +306,11 @@ pub static HOLDS: ResourceKind = ResourceKind {
         member("reason", "/reason"),
     ],
     empty: "nothing is held",
-    filters: &[],
-    operations: &[operation(ResourceVerb::Watch, "List the holds in force, and then each change of them")],
+    filters: &[ListFilter { name: "pipeline", help: "Only its own and that of the fleet" }, WHO],
+    operations: &[
+        operation(ResourceVerb::List, "List the holds in force"),
+        operation(ResourceVerb::Watch, "List the holds in force, and then each change of them"),
+    ],
     apply: NO_FILE,
     events: &["hold", "release"],
 };
