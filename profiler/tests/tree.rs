@@ -6,7 +6,7 @@ use apportion_profiler::{
     Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
     ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, VariantFile, profile_pipeline,
 };
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 fn spec(name: &str) -> TensorSignature {

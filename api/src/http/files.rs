@@ -2,7 +2,7 @@
 
 use super::access::Principal;
 use super::body::{FILE_BYTES_MAX, broken};
-use super::paging::{ListPage, PageQuery};
+use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::model_files::{ModelFileError, PartialModelFile};
 use crate::app::{App, now};
@@ -128,10 +128,11 @@ fn disk(error: std::io::Error) -> Refusal {
 }
 
 /// All model files, by digest, with where they came from.
-#[utoipa::path(get, path = "/v1/files", tag = "files", operation_id = "list_files", params(PageQuery),
+#[utoipa::path(get, path = "/v1/files", tag = "files", operation_id = "list_files", params(PrefixQuery, PageQuery),
     responses((status = 200, description = "The files.", body = [StoredFileDocument])))]
-pub async fn list(app: web::Data<App>, page: ListPage<String>) -> HandlerResult {
-    let rows = rows::page(&mut *app.pool.acquire().await?, page.after.as_deref(), page.rows_max()).await?;
+pub async fn list(app: web::Data<App>, page: ListPage<String, PrefixQuery>) -> HandlerResult {
+    let (prefix, after) = (page.filter.prefix.as_deref(), page.after.as_deref());
+    let rows = rows::page(&mut *app.pool.acquire().await?, prefix, after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.sha256.clone(), StoredFileDocument::from))
 }
 

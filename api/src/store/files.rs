@@ -48,14 +48,15 @@ pub async fn put(db: &mut PgConnection, file: &FileRow) -> Result<bool> {
     Ok(false)
 }
 
-/// At most `limit` files after this digest, by digest.
+/// At most `limit` files after this digest, by digest; only those whose digests begin with `prefix`.
 ///
 /// # Errors
 /// The database's.
-pub async fn page(db: &mut PgConnection, after: Option<&str>, limit: i64) -> Result<Vec<FileRow>> {
+pub async fn page(db: &mut PgConnection, prefix: Option<&str>, after: Option<&str>, limit: i64) -> Result<Vec<FileRow>> {
     const PAGE: &str = "select sha256, bytes, source, stored_by, created_at from model_files
-                        where $1::text is null or sha256 > $1 order by sha256 limit $2";
-    sqlx::query_as(PAGE).persistent(false).bind(after).bind(limit).fetch_all(db).await
+                        where ($1::text is null or sha256 > $1) and ($3::text is null or starts_with(sha256, $3))
+                        order by sha256 limit $2";
+    sqlx::query_as(PAGE).persistent(false).bind(after).bind(limit).bind(prefix).fetch_all(db).await
 }
 
 /// Bytes of a part of a file in the database; the last one may have fewer.

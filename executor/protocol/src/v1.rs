@@ -989,6 +989,12 @@ pub struct GroupTarget {
     /// of a continuous task: 99th percentile of a query's time with all slots taken; 0: not known
     #[prost(uint64, tag = "17")]
     pub slot_p99_ns: u64,
+    /// of one batch on the processor; 0: as many as the device has
+    #[prost(uint32, tag = "18")]
+    pub threads: u32,
+    /// what computes the batches; empty: the device's own
+    #[prost(string, tag = "19")]
+    pub provider: ::prost::alloc::string::String,
 }
 /// How many children a query of the group makes at one task, with probabilities that sum to 1.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1009,8 +1015,12 @@ pub struct FanoutCount {
 pub struct ServicePoint {
     #[prost(uint32, tag = "1")]
     pub batch: u32,
+    /// median
     #[prost(uint64, tag = "2")]
     pub latency_ns: u64,
+    /// 99th percentile; 0, or below the median: each batch takes the median
+    #[prost(uint64, tag = "3")]
+    pub p99_ns: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct ReplicaTarget {

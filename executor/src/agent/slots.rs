@@ -12,7 +12,7 @@ use apportion_node::node::{NodeEvent, RenumberedReplica, RunSpread};
 use apportion_node::replica_event::ReplicaEvent;
 use apportion_protocol::v1;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 /// Why a replica has no slot.
 #[derive(Debug, thiserror::Error)]
@@ -91,12 +91,7 @@ impl Loop {
 
     /// Gives a batch to the thread of its replica. Returns what has happened by now: the batch has ended here, or the
     /// thread is gone. `spread` is that of [`Action::Run`](apportion_node::node::Action::Run).
-    pub(super) fn start_batch(
-        &mut self,
-        replica: u64,
-        mut batch: GivenBatch,
-        spread: RunSpread,
-    ) -> Option<ReplicaEvent> {
+    pub(super) fn start_batch(&mut self, replica: u64, mut batch: GivenBatch, spread: RunSpread) -> Option<ReplicaEvent> {
         if self.options.pace || self.options.loader.kind() == BackendKind::Emulated {
             // Nobody reads the profile's time of a run whose device is not held for it.
             batch.expected = self.slot_times.draw(batch.expected, spread);

@@ -113,7 +113,7 @@ pub static FILES: ResourceKind = ResourceKind {
         member("stored at", "/created_at"),
     ],
     empty: "no model file is stored",
-    filters: &[],
+    filters: &[PREFIX],
     operations: &[
         operation(ResourceVerb::List, "List the model files of a service, with where they came from"),
         operation(ResourceVerb::Delete, "Delete a model file. It stays while a pipeline or the target has it"),

@@ -67,7 +67,6 @@ pub fn servable(problem: &Problem, options: &PlanningOptions, settings: &Rescale
 /// The objective of the plan is its price. It has no bound: the programme optimises the price of the actions at the
 /// traffic of the groups that run. A problem whose demand the devices cannot serve has the outcome unknown, with the
 /// shortfall.
-#[must_use]
 pub fn rescale(problem: &Problem, options: &PlanningOptions, settings: &RescaleSettings) -> (PlanOutcome, PlanningReport) {
     let planned = options.trace.clone().unwrap_or_else(|| replay::default_workload(problem));
     let requests = requests_of(&planned);

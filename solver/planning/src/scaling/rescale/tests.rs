@@ -137,7 +137,7 @@ fn counts_of(problem: &Problem, before: &Counts, plan: &Plan) -> Counts {
         rows.iter().any(|r| pipeline.queue_factor * r.latency_ms <= pipeline.slo_ms + 1e-6)
     };
     // a group that no plan may have costs the same in all plans
-    let may_run = |place: &&(usize, usize)| variant(place.0).accuracy >= floor && in_time(*place);
+    let may_run = |place: &&(usize, usize)| variant(place.0).accuracy >= floor && in_time(place);
     let mut counts: Counts = before.keys().filter(may_run).map(|&place| (place, 0)).collect();
     for a in &plan.pipelines[0].assignments {
         let v = pipeline.tasks[0].variants.iter().position(|v| v.name == a.group.variant).expect("a variant");
