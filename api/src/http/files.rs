@@ -115,8 +115,8 @@ fn not_to_be_had(error: ModelFileError) -> Refusal {
         ModelFileError::Folder(error) => disk(error),
         ModelFileError::Database(error) => error.into(),
         ModelFileError::Elsewhere(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
-        ModelFileError::Digest { .. } => {
-            tracing::error!(%error, "a model file in the database is damaged");
+        ModelFileError::Digest { .. } | ModelFileError::Broken(_) => {
+            tracing::error!(%error, "a model file could not be fetched from the database");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }
     }

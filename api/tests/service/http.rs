@@ -1,10 +1,11 @@
 //! Resources over HTTP: accepted and refused requests.
 
-use crate::support::{Service, config_on, open_dir, profiles, service, spec};
+use crate::support::{PATIENCE, Service, config_on, open_dir, profiles, service, spec};
 use apportion_api::{ModelFilePlace, serve};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::{Connection, PgConnection};
+use std::time::{Duration, Instant};
 
 fn pointers(refusal: &Value) -> Vec<&str> {
     refusal["errors"].as_array().map(|e| e.iter().filter_map(|e| e["pointer"].as_str()).collect()).unwrap_or_default()
@@ -200,6 +201,42 @@ async fn processes_share_files_through_the_database() {
             sqlx::query_scalar("select count(*) from model_file_parts").fetch_one(&mut db).await.expect("a count");
         assert_eq!(parts, 0, "they go with the file");
     }
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_fetched_once_and_to_its_end() {
+    let first = service().await;
+    let second = beside(&first, ModelFilePlace::Database).await;
+    let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+    let path = format!("/v1/files/{digest}");
+    let stored = second.client.put(format!("{}{path}", second.base)).body("a model").send().await.expect("an answer");
+    assert_eq!(stored.status(), 201);
+    let mut db = PgConnection::connect(&first.url).await.expect("a connection");
+    let mut holder = PgConnection::connect(&first.url).await.expect("a connection");
+    let mut held = holder.begin().await.expect("a transaction");
+    sqlx::query("lock table model_file_parts in access exclusive mode").execute(&mut *held).await.expect("a lock");
+    // Two clients ask while no part can be read, and leave.
+    let asked = [0, 1].map(|_| tokio::spawn(first.client.get(format!("{}{path}", first.base)).send()));
+    let waiting = "select count(*) from pg_locks where not granted and relation = 'model_file_parts'::regclass
+                   and database = (select oid from pg_database where datname = current_database())";
+    let begin = Instant::now();
+    while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut db).await.expect("a count") == 0 {
+        assert!(begin.elapsed() < PATIENCE, "nobody fetches the file");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let readers: i64 = sqlx::query_scalar(waiting).fetch_one(&mut db).await.expect("a count");
+    assert_eq!(readers, 1, "one of them fetches it");
+    asked.iter().for_each(tokio::task::JoinHandle::abort);
+    held.rollback().await.expect("the end of the lock");
+    let folder = first.dir.path().join("files");
+    while !folder.join(&digest).exists() {
+        assert!(begin.elapsed() < PATIENCE, "the fetch has ended with its client");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(std::fs::read(folder.join(&digest)).expect("the file"), b"a model");
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "no other copy is left");
     second.running.stop().await;
     first.running.stop().await;
 }
