@@ -205,15 +205,31 @@ async fn processes_share_files_through_the_database() {
     first.running.stop().await;
 }
 
+/// Two processes on one database, which has the bytes of a file. The first process does not have them.
+struct SharedFile {
+    first: Service,
+    second: Service,
+    digest: String,
+    db: PgConnection,
+}
+
+impl SharedFile {
+    async fn store() -> Self {
+        let first = service().await;
+        let second = beside(&first, ModelFilePlace::Database).await;
+        let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+        let url = format!("{}/v1/files/{digest}", second.base);
+        let stored = second.client.put(url).body("a model").send().await.expect("an answer");
+        assert_eq!(stored.status(), 201);
+        let db = PgConnection::connect(&first.url).await.expect("a connection");
+        Self { first, second, digest, db }
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_fetched_once_and_to_its_end() {
-    let first = service().await;
-    let second = beside(&first, ModelFilePlace::Database).await;
-    let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+    let SharedFile { first, second, digest, mut db } = SharedFile::store().await;
     let path = format!("/v1/files/{digest}");
-    let stored = second.client.put(format!("{}{path}", second.base)).body("a model").send().await.expect("an answer");
-    assert_eq!(stored.status(), 201);
-    let mut db = PgConnection::connect(&first.url).await.expect("a connection");
     let mut holder = PgConnection::connect(&first.url).await.expect("a connection");
     let mut held = holder.begin().await.expect("a transaction");
     sqlx::query("lock table model_file_parts in access exclusive mode").execute(&mut *held).await.expect("a lock");
@@ -243,13 +259,8 @@ async fn a_file_is_fetched_once_and_to_its_end() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_bytes_of_the_database_are_refused() {
-    let first = service().await;
-    let second = beside(&first, ModelFilePlace::Database).await;
-    let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+    let SharedFile { first, second, digest, mut db } = SharedFile::store().await;
     let path = format!("/v1/files/{digest}");
-    let stored = second.client.put(format!("{}{path}", second.base)).body("a model").send().await.expect("an answer");
-    assert_eq!(stored.status(), 201);
-    let mut db = PgConnection::connect(&first.url).await.expect("a connection");
     let damage = sqlx::query("update model_file_parts set content = 'a m0del'").execute(&mut db).await.expect("an update");
     assert_eq!(damage.rows_affected(), 1);
     let (status, refusal) = first.get(&path).await;
