@@ -299,9 +299,16 @@ pub async fn delete(app: web::Data<App>, file: web::Path<FilePath>) -> HandlerRe
     }
     rows::delete(&mut tx, &sha256).await?;
     tx.commit().await?;
-    if let Err(refusal) = remove_bytes(&app, &sha256, &path).await {
-        // Nobody can read them any more. They take room until the file is stored and deleted again.
-        tracing::error!(sha256, %refusal, "the bytes of a deleted file stay on the disk");
+    let app = (**app).clone();
+    // A task of its own: it goes on if the client leaves.
+    let removing = tokio::spawn(async move {
+        if let Err(refusal) = remove_bytes(&app, &sha256, &path).await {
+            // Nobody can read them any more. They take room until the file is stored and deleted again.
+            tracing::error!(sha256, %refusal, "the bytes of a deleted file stay");
+        }
+    });
+    if let Err(error) = removing.await {
+        tracing::error!(%error, "the removal of a deleted file broke down");
     }
     Ok(HttpResponse::NoContent().finish())
 }
@@ -321,12 +328,13 @@ fn who_needs(needs: &FileNeeds) -> Option<String> {
     }
 }
 
-/// Removes the bytes of a file without a row.
+/// Removes the bytes of a file without a row from the database and from the folder.
 async fn remove_bytes(app: &App, sha256: &str, path: &Path) -> Result<(), Refusal> {
     let mut tx = app.pool.begin().await?;
     rows::lock(&mut tx, sha256).await?;
     // It may have been stored again meanwhile.
     if rows::size(&mut tx, sha256).await?.is_none() {
+        rows::delete_parts(&mut tx, sha256).await?;
         match tokio::fs::remove_file(path).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             removed => removed.map_err(disk)?,

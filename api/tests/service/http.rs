@@ -226,6 +226,38 @@ impl SharedFile {
     }
 }
 
+/// Waits until somebody waits for the table of parts; returns how many do.
+async fn waiting_for_parts(db: &mut PgConnection) -> i64 {
+    let waiting = "select count(*) from pg_locks where not granted and relation = 'model_file_parts'::regclass
+                   and database = (select oid from pg_database where datname = current_database())";
+    let begin = Instant::now();
+    loop {
+        let count: i64 = sqlx::query_scalar(waiting).fetch_one(&mut *db).await.expect("a count");
+        if count > 0 {
+            return count;
+        }
+        assert!(begin.elapsed() < PATIENCE, "nobody wants a part");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipelines_are_written_while_the_bytes_of_a_file_go() {
+    let SharedFile { first, second, digest, mut db } = SharedFile::store().await;
+    let mut holder = PgConnection::connect(&first.url).await.expect("a connection");
+    let mut held = holder.begin().await.expect("a transaction");
+    sqlx::query("lock table model_file_parts in share mode").execute(&mut *held).await.expect("a lock");
+    let deleting = tokio::spawn(first.client.delete(format!("{}/v1/files/{digest}", first.base)).send());
+    assert_eq!(waiting_for_parts(&mut db).await, 1);
+    assert_eq!(second.put("/v1/pipelines/digits", &spec()).await.0, 201);
+    held.rollback().await.expect("the end of the lock");
+    assert_eq!(deleting.await.expect("no panic").expect("an answer").status(), 204);
+    let parts: i64 = sqlx::query_scalar("select count(*) from model_file_parts").fetch_one(&mut db).await.expect("a count");
+    assert_eq!(parts, 0);
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_file_is_fetched_once_and_to_its_end() {
     let SharedFile { first, second, digest, mut db } = SharedFile::store().await;
@@ -235,18 +267,10 @@ async fn a_file_is_fetched_once_and_to_its_end() {
     sqlx::query("lock table model_file_parts in access exclusive mode").execute(&mut *held).await.expect("a lock");
     // Two clients ask while no part can be read, and leave.
     let asked = [0, 1].map(|_| tokio::spawn(first.client.get(format!("{}{path}", first.base)).send()));
-    let waiting = "select count(*) from pg_locks where not granted and relation = 'model_file_parts'::regclass
-                   and database = (select oid from pg_database where datname = current_database())";
-    let begin = Instant::now();
-    while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut db).await.expect("a count") == 0 {
-        assert!(begin.elapsed() < PATIENCE, "nobody fetches the file");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let readers: i64 = sqlx::query_scalar(waiting).fetch_one(&mut db).await.expect("a count");
-    assert_eq!(readers, 1, "one of them fetches it");
+    assert_eq!(waiting_for_parts(&mut db).await, 1, "one of them fetches it");
     asked.iter().for_each(tokio::task::JoinHandle::abort);
     held.rollback().await.expect("the end of the lock");
-    let folder = first.dir.path().join("files");
+    let (folder, begin) = (first.dir.path().join("files"), Instant::now());
     while !folder.join(&digest).exists() {
         assert!(begin.elapsed() < PATIENCE, "the fetch has ended with its client");
         tokio::time::sleep(Duration::from_millis(20)).await;
