@@ -255,7 +255,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
     let substrates = config.machines.map(|own| open_substrates(own, &token, &here, &data_dir, kubernetes.as_ref()));
     let app = App::new(AppState {
         pool: database.pool.clone(),
-        model_files: ModelFiles::new(&data_dir, config.model_files),
+        model_files: ModelFiles::open(&data_dir, config.model_files),
         token,
         access,
         agent_security: config.agent_security,

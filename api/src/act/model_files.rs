@@ -89,7 +89,9 @@ fn unfetched(error: &ModelFileError, sha256: &str) -> Status {
     tracing::error!(error = error as &(dyn std::error::Error + 'static), sha256, "a model file is not to be had");
     match error {
         ModelFileError::Elsewhere(_) | ModelFileError::Database(_) => Status::unavailable(error.to_string()),
-        ModelFileError::Digest { .. } | ModelFileError::Folder(_) => Status::internal(error.to_string()),
+        ModelFileError::Digest { .. } | ModelFileError::Folder(_) | ModelFileError::Broken(_) => {
+            Status::internal(error.to_string())
+        }
     }
 }
 

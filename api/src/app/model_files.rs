@@ -1,14 +1,22 @@
 //! Where are the bytes of model files, and how do they come to this process?
 //!
 //! Each process has a folder of them. Where several processes share their files, the database has the bytes too, in parts,
-//! and a process fetches a file into its folder when it is first asked for. It checks the digest then.
+//! and a process fetches a file into its folder when it is first asked for. It checks the digest then. It fetches one file
+//! at a time, and each to its end: an agent waits less than a large file takes, comes again, and finds it.
 
 use crate::store::files::{self as rows, PART_BYTES};
 use crate::store::{self, PgConnection, PgPool};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::Mutex;
+use tokio::task::JoinError;
+
+/// An incomplete file that nobody has written to for so long is of a process that was killed.
+const STALE_AFTER: Duration = Duration::from_secs(86_400);
 
 /// Where new files are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -52,6 +60,9 @@ pub enum ModelFileError {
     /// The folder cannot be used.
     #[error("the folder of model files cannot be read or written")]
     Folder(#[from] std::io::Error),
+    /// The task that fetched them ended without an answer.
+    #[error("fetching a model file broke down")]
+    Broken(#[from] JoinError),
     /// The database does not answer.
     #[error("the database has not handed out or stored a model file")]
     Database(#[from] store::Error),
@@ -80,13 +91,17 @@ impl Drop for PartialModelFile {
 pub struct ModelFiles {
     folder: PathBuf,
     place: ModelFilePlace,
+    /// Locked while a file is fetched from the database.
+    turn: Arc<Mutex<()>>,
 }
 
 impl ModelFiles {
-    /// Those in the folder `files` of the data directory.
+    /// Those in the folder `files` of the data directory. Incomplete files that a killed process left there are removed.
     #[must_use]
-    pub fn new(data_dir: &Path, place: ModelFilePlace) -> Self {
-        Self { folder: data_dir.join("files"), place }
+    pub fn open(data_dir: &Path, place: ModelFilePlace) -> Self {
+        let folder = data_dir.join("files");
+        remove_stale(&folder);
+        Self { folder, place, turn: Arc::default() }
     }
 
     /// Where a file with this digest lies if it is here.
@@ -104,13 +119,19 @@ impl ModelFiles {
         if tokio::fs::try_exists(&path).await? {
             return Ok(path);
         }
-        tokio::fs::create_dir_all(&self.folder).await?;
-        let partial = PartialModelFile::beside(&path);
-        let found = fetch(pool, sha256, bytes, &partial.0).await?;
-        if found != sha256 {
-            return Err(ModelFileError::Digest { sha256: sha256.to_owned(), found });
+        let turn = self.turn.clone().lock_owned().await;
+        if tokio::fs::try_exists(&path).await? {
+            return Ok(path);
         }
-        tokio::fs::rename(&partial.0, &path).await?;
+        tokio::fs::create_dir_all(&self.folder).await?;
+        let (pool, sha256, to) = (pool.clone(), sha256.to_owned(), path.clone());
+        // A task of its own: it goes on if the client leaves.
+        let fetching = tokio::spawn(async move {
+            let fetched = fetch(&pool, &sha256, bytes, &to).await;
+            drop(turn);
+            fetched
+        });
+        fetching.await??;
         Ok(path)
     }
 
@@ -135,9 +156,19 @@ impl ModelFiles {
     }
 }
 
+/// Fetches a file from the database to `to`.
+async fn fetch(pool: &PgPool, sha256: &str, bytes: u64, to: &Path) -> Result<(), ModelFileError> {
+    let partial = PartialModelFile::beside(to);
+    let found = copy_parts(pool, sha256, bytes, &partial.0).await?;
+    if found != sha256 {
+        return Err(ModelFileError::Digest { sha256: sha256.to_owned(), found });
+    }
+    Ok(tokio::fs::rename(&partial.0, to).await?)
+}
+
 /// Writes a file from its parts in the database to `to`; gives its digest. Each part is a query of its own, so that a slow
 /// disk keeps no connection.
-async fn fetch(pool: &PgPool, sha256: &str, bytes: u64, to: &Path) -> Result<String, ModelFileError> {
+async fn copy_parts(pool: &PgPool, sha256: &str, bytes: u64, to: &Path) -> Result<String, ModelFileError> {
     let (mut file, mut hasher) = (File::create(to).await?, Sha256::new());
     for part in 0..bytes.div_ceil(PART_BYTES as u64) {
         let content = rows::part(&mut *pool.acquire().await?, sha256, part as i32).await?;
@@ -147,4 +178,46 @@ async fn fetch(pool: &PgPool, sha256: &str, bytes: u64, to: &Path) -> Result<Str
     }
     file.sync_all().await?;
     Ok(hasher.finalize().iter().map(|b| format!("{b:02x}")).collect())
+}
+
+/// Removes the incomplete files of a folder that are older than [`STALE_AFTER`].
+fn remove_stale(folder: &Path) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        let written = entry.metadata().and_then(|metadata| metadata.modified()).ok();
+        let is_old = written.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > STALE_AFTER);
+        if is_old
+            && path.extension().is_some_and(|extension| extension == "part")
+            && let Err(error) = std::fs::remove_file(&path)
+        {
+            tracing::warn!(%error, path = %path.display(), "an incomplete model file stays");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+    use std::time::SystemTime;
+
+    #[test]
+    fn incomplete_files_of_killed_processes_are_removed() {
+        let dir = tempfile::tempdir().expect("a folder");
+        let folder = dir.path().join("files");
+        std::fs::create_dir(&folder).expect("a folder");
+        let old = SystemTime::now() - STALE_AFTER - Duration::from_secs(60);
+        let digest = "ab".repeat(32);
+        let (complete, stale) = (folder.join(&digest), PartialModelFile::beside(&folder.join(&digest)));
+        let uploading = PartialModelFile::beside(&complete);
+        for (path, is_old) in [(&complete, true), (&stale.0, true), (&uploading.0, false)] {
+            let file = std::fs::File::create(path).expect("a file");
+            if is_old {
+                file.set_modified(old).expect("a time");
+            }
+        }
+        let files = ModelFiles::open(dir.path(), ModelFilePlace::Folder);
+        let left = std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+        assert_eq!(left.collect::<BTreeSet<_>>(), BTreeSet::from([files.path(&digest), uploading.0.clone()]));
+    }
 }

@@ -11,6 +11,7 @@
 use super::replacement::{JudgedSides, ReplacementDecision, choose_where_it_fails};
 use super::replan::ReplanInput;
 use apportion_domain::{Assignment, GroupName, PipelinePlan, Problem, SLACK, TaskIndex, Variant};
+use apportion_planning::scaling::rescale::price_per_hour;
 use apportion_wire::ScalingReplanSpec;
 use apportion_wire::spec::DeployedSpec;
 use std::collections::BTreeSet;
@@ -206,10 +207,10 @@ fn replicas_of(part: &PipelinePlan, group: &GroupName) -> u32 {
     part.assignments.iter().filter(|a| a.group == *group).map(|a| a.replicas).sum()
 }
 
-/// Price of one replica per hour; 0 on an unknown hardware type.
+/// Price of one replica per hour, as the actions were chosen by; 0 on an unknown hardware type.
 fn price_of(problem: &Problem, group: &GroupName) -> f64 {
-    let hardware = problem.hardware_named(&group.hardware).map(|h| problem.hardware_at(h));
-    hardware.map_or(0.0, |h| h.price_per_hour * group.share.value())
+    let hardware = problem.hardware_named(&group.hardware);
+    hardware.map_or(0.0, |h| price_per_hour(problem, h) * group.share.value())
 }
 
 fn variant_of<'a>(problem: &'a Problem, task: TaskIndex, name: &str) -> Option<&'a Variant> {

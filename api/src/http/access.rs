@@ -47,11 +47,6 @@ impl Principal {
             (own, asked) => Ok(own.or(asked)),
         }
     }
-
-    /// The begin of the text that an idempotency key stands for, so that the clients of two projects share no key.
-    pub(super) fn key_begin(&self) -> String {
-        self.project.as_ref().map_or_else(String::new, |project| format!("{project}\n"))
-    }
 }
 
 impl FromRequest for Principal {
@@ -432,8 +427,6 @@ mod tests {
         assert_eq!(listed(Some("a"), None), Ok(Some("a".into())));
         assert_eq!(listed(Some("a"), Some("a")), Ok(Some("a".into())));
         assert_eq!(listed(Some("a"), Some("b")), Err(404));
-        let begins = [None, Some("a"), Some("b")].map(|project| client(project).key_begin());
-        assert!(begins[0].is_empty() && begins[1] != begins[2], "{begins:?}");
     }
 
     #[test]

@@ -115,8 +115,8 @@ fn not_to_be_had(error: ModelFileError) -> Refusal {
         ModelFileError::Folder(error) => disk(error),
         ModelFileError::Database(error) => error.into(),
         ModelFileError::Elsewhere(_) => Refusal::new(StatusCode::SERVICE_UNAVAILABLE, error.to_string()),
-        ModelFileError::Digest { .. } => {
-            tracing::error!(%error, "a model file in the database is damaged");
+        ModelFileError::Digest { .. } | ModelFileError::Broken(_) => {
+            tracing::error!(%error, "a model file could not be fetched from the database");
             Refusal::new(StatusCode::INTERNAL_SERVER_ERROR, error.to_string())
         }
     }
@@ -267,7 +267,8 @@ pub async fn get(
         (status = 206, description = "It is there, and has the range.",
             headers(("ETag" = String, description = "Its digest."))),
         (status = 401, description = "The token is missing, unknown, expired or revoked."),
-        (status = 403, description = "The token's scope does not allow it, or a browser sent it for another site."),
+        (status = 403,
+            description = "The token's scope or project does not allow it, or a browser sent it for another site."),
         (status = 404, description = "There is no such file."),
         (status = 416, description = "The file has no byte of the range."),
         (status = 421, description = "The header `Host` has no name of this service."),
@@ -299,9 +300,16 @@ pub async fn delete(app: web::Data<App>, file: web::Path<FilePath>) -> HandlerRe
     }
     rows::delete(&mut tx, &sha256).await?;
     tx.commit().await?;
-    if let Err(refusal) = remove_bytes(&app, &sha256, &path).await {
-        // Nobody can read them any more. They take room until the file is stored and deleted again.
-        tracing::error!(sha256, %refusal, "the bytes of a deleted file stay on the disk");
+    let app = (**app).clone();
+    // A task of its own: it goes on if the client leaves.
+    let removing = tokio::spawn(async move {
+        if let Err(refusal) = remove_bytes(&app, &sha256, &path).await {
+            // Nobody can read them any more. They take room until the file is stored and deleted again.
+            tracing::error!(sha256, %refusal, "the bytes of a deleted file stay");
+        }
+    });
+    if let Err(error) = removing.await {
+        tracing::error!(%error, "the removal of a deleted file broke down");
     }
     Ok(HttpResponse::NoContent().finish())
 }
@@ -321,12 +329,13 @@ fn who_needs(needs: &FileNeeds) -> Option<String> {
     }
 }
 
-/// Removes the bytes of a file without a row.
+/// Removes the bytes of a file without a row from the database and from the folder.
 async fn remove_bytes(app: &App, sha256: &str, path: &Path) -> Result<(), Refusal> {
     let mut tx = app.pool.begin().await?;
     rows::lock(&mut tx, sha256).await?;
     // It may have been stored again meanwhile.
     if rows::size(&mut tx, sha256).await?.is_none() {
+        rows::delete_parts(&mut tx, sha256).await?;
         match tokio::fs::remove_file(path).await {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {}
             removed => removed.map_err(disk)?,

@@ -1,11 +1,12 @@
 //! How is a request that is sent twice answered once? By the header `Idempotency-Key`.
 
+use super::access::Principal;
 use super::body;
 use super::refusal::Refusal;
 use crate::store::idempotency::{KeyedRequest, UsedKey, known_key, remember_key};
 use crate::store::{PgConnection, Time};
-use actix_web::HttpRequest;
 use actix_web::http::StatusCode;
+use actix_web::{HttpMessage, HttpRequest};
 use sha2::{Digest, Sha256};
 use utoipa::IntoParams;
 use uuid::Uuid;
@@ -28,6 +29,8 @@ pub(super) struct IdempotencyKey {
     asked: KeyedRequest,
     /// The header `Idempotency-Key`.
     key: String,
+    /// The key as it is stored. Clients of one project have keys of their own. A key has no line feed.
+    stored: String,
     /// SHA-256 of the kind and the body of the request, hex.
     digest: String,
 }
@@ -49,7 +52,9 @@ impl IdempotencyKey {
         let key = key.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, expected()))?;
         let digest = Sha256::new().chain_update(kind).chain_update(bytes).finalize();
         let digest = digest.iter().map(|b| format!("{b:02x}")).collect();
-        Ok(Some(Self { asked: asked.into(), key: key.to_string(), digest }))
+        let project = request.extensions().get::<Principal>().and_then(|client| client.project.clone());
+        let stored = project.map_or_else(|| key.to_owned(), |project| format!("{project}\n{key}"));
+        Ok(Some(Self { asked: asked.into(), key: key.to_owned(), stored, digest }))
     }
 
     /// What a client has asked for under this key already.
@@ -57,7 +62,7 @@ impl IdempotencyKey {
     /// # Errors
     /// 422 if the key was used for another request.
     pub(super) async fn already_asked(&self, db: &mut PgConnection) -> Result<Option<Uuid>, Refusal> {
-        match known_key(db, self.asked, &self.key).await? {
+        match known_key(db, self.asked, &self.stored).await? {
             Some(known) if known.request == self.digest => Ok(Some(known.id)),
             Some(_) => {
                 let detail = format!("Idempotency-Key {} was used for another request", self.key);
@@ -72,6 +77,6 @@ impl IdempotencyKey {
     /// # Errors
     /// The database's.
     pub(super) async fn remember(&self, db: &mut PgConnection, id: Uuid, at: Time) -> Result<(), Refusal> {
-        Ok(remember_key(db, self.asked, UsedKey { key: &self.key, request: &self.digest, id }, at).await?)
+        Ok(remember_key(db, self.asked, UsedKey { key: &self.stored, request: &self.digest, id }, at).await?)
     }
 }

@@ -197,7 +197,7 @@ pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<Uuid, P
         RefusalReply<409>))]
 pub async fn post(app: web::Data<App>, request: HttpRequest, client: Principal, mut document: Document) -> HandlerResult {
     let asked: PlanRequest = body::value(document.tree.take())?;
-    let key = IdempotencyKey::read(&request, JobQueue::Plans, &client.key_begin(), &document.bytes)?;
+    let key = IdempotencyKey::read(&request, JobQueue::Plans, "", &document.bytes)?;
     let (id, wait) = (Uuid::now_v7(), wait(&request));
     // From here on, a waiting client that leaves cancels the plan.
     let mut waiting = Waiting { app: (**app).clone(), id, gave_up: !wait.is_zero() && key.is_none() };

@@ -166,7 +166,7 @@ pub fn meaning(status: u16) -> &'static str {
     match status {
         400 => "The request cannot be read: no JSON, no UTF-8, or a parameter of another form.",
         401 => "The token is missing, unknown, expired or revoked.",
-        403 => "The token's scope does not allow it, or a browser sent it for another site.",
+        403 => "The token's scope or project does not allow it, or a browser sent it for another site.",
         404 => "There is no such thing.",
         408 => "The body came too slowly.",
         409 => "What is there does not allow it now.",

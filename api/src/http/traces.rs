@@ -120,7 +120,7 @@ pub async fn post(
     };
     let (name, trace, body, digest) = off_loop(read).await??;
     // A name has no line feed.
-    let key = IdempotencyKey::read(&request, KeyedRequest::Trace, &format!("{}{name}\n", client.key_begin()), &digest)?;
+    let key = IdempotencyKey::read(&request, KeyedRequest::Trace, &format!("{name}\n"), &digest)?;
     let (kind, count) = match trace {
         ArrivalTrace::Arrivals(moments) => (TraceKind::Arrivals, moments.len()),
         ArrivalTrace::Rates(rows) => (TraceKind::Rates, rows.len()),

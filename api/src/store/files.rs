@@ -144,7 +144,25 @@ pub async fn needs(db: &mut PgConnection, sha256: &str) -> Result<FileNeeds> {
     Ok(FileNeeds { registered, deployed: deployed.bind(sha256).fetch_all(db).await? })
 }
 
-/// Forgets a file, with its bytes in the database. Those in folders stay.
+/// Parts of a file that one statement deletes: a large file takes longer than a statement may.
+const DELETED_PARTS_MAX: i64 = 64;
+
+/// Deletes the bytes of a file that has no row from the database.
+///
+/// # Errors
+/// The database's.
+pub async fn delete_parts(db: &mut PgConnection, sha256: &str) -> Result<()> {
+    const DELETE: &str = "delete from model_file_parts where sha256 = $1 and part in (
+                          select part from model_file_parts where sha256 = $1 order by part limit $2)";
+    loop {
+        let done = sqlx::query(DELETE).bind(sha256).bind(DELETED_PARTS_MAX).execute(&mut *db).await?;
+        if done.rows_affected() == 0 {
+            return Ok(());
+        }
+    }
+}
+
+/// Forgets a file. Its bytes stay, in folders and in the database.
 ///
 /// # Errors
 /// The database's.

@@ -257,14 +257,20 @@ async fn plans_of_others_are_of_their_pipelines_project() {
 async fn an_idempotency_key_is_of_one_project() {
     let s = service_with_tokens().await;
     let [(a, _), (b, _)] = two_projects(&s).await;
-    let ask = async |client: &Client<'_>| {
+    let ask = async |client: &Client<'_>, demand_qps: f64| {
         let request = reqwest::Client::new().post(format!("{}/v1/plans", s.base)).bearer_auth(&client.token);
-        let request = request.header("idempotency-key", "k").json(&json!({"problem": problem(5.0)}));
-        request.send().await.expect("an answer").status().as_u16()
+        let request = request.header("idempotency-key", "k").json(&json!({"problem": problem(demand_qps)}));
+        let response = request.send().await.expect("an answer");
+        (response.status().as_u16(), response.json::<Value>().await.expect("JSON")["id"].clone())
     };
-    assert_eq!(ask(&a).await, 202);
-    assert!([200, 202].contains(&ask(&a).await), "it is the same plan");
-    assert_eq!(ask(&b).await, 422, "another project asks for another plan");
+    let (status, of_a) = ask(&a, 5.0).await;
+    assert_eq!(status, 202);
+    let (status, again) = ask(&a, 5.0).await;
+    assert!([200, 202].contains(&status) && again == of_a, "it is the same plan: {status} {again}");
+    assert_eq!(ask(&a, 6.0).await.0, 422, "the key is used");
+    // Another project's key with the same text is another key, whatever it asks for.
+    let (status, of_b) = ask(&b, 6.0).await;
+    assert!(status == 202 && of_b != of_a, "{status} {of_b}");
     assert_eq!(s.get("/v1/plans?project=a").await.1.as_array().map(Vec::len), Some(2), "with the first one");
     s.running.stop().await;
 }

@@ -1,10 +1,11 @@
 //! Resources over HTTP: accepted and refused requests.
 
-use crate::support::{Service, config_on, open_dir, profiles, service, spec};
+use crate::support::{PATIENCE, Service, config_on, open_dir, profiles, service, spec};
 use apportion_api::{ModelFilePlace, serve};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use sqlx::{Connection, PgConnection};
+use std::time::{Duration, Instant};
 
 fn pointers(refusal: &Value) -> Vec<&str> {
     refusal["errors"].as_array().map(|e| e.iter().filter_map(|e| e["pointer"].as_str()).collect()).unwrap_or_default()
@@ -204,15 +205,86 @@ async fn processes_share_files_through_the_database() {
     first.running.stop().await;
 }
 
+/// Two processes on one database, which has the bytes of a file. The first process does not have them.
+struct SharedFile {
+    first: Service,
+    second: Service,
+    digest: String,
+    db: PgConnection,
+}
+
+impl SharedFile {
+    async fn store() -> Self {
+        let first = service().await;
+        let second = beside(&first, ModelFilePlace::Database).await;
+        let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+        let url = format!("{}/v1/files/{digest}", second.base);
+        let stored = second.client.put(url).body("a model").send().await.expect("an answer");
+        assert_eq!(stored.status(), 201);
+        let db = PgConnection::connect(&first.url).await.expect("a connection");
+        Self { first, second, digest, db }
+    }
+}
+
+/// Waits until somebody waits for the table of parts; returns how many do.
+async fn waiting_for_parts(db: &mut PgConnection) -> i64 {
+    let waiting = "select count(*) from pg_locks where not granted and relation = 'model_file_parts'::regclass
+                   and database = (select oid from pg_database where datname = current_database())";
+    let begin = Instant::now();
+    loop {
+        let count: i64 = sqlx::query_scalar(waiting).fetch_one(&mut *db).await.expect("a count");
+        if count > 0 {
+            return count;
+        }
+        assert!(begin.elapsed() < PATIENCE, "nobody wants a part");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pipelines_are_written_while_the_bytes_of_a_file_go() {
+    let SharedFile { first, second, digest, mut db } = SharedFile::store().await;
+    let mut holder = PgConnection::connect(&first.url).await.expect("a connection");
+    let mut held = holder.begin().await.expect("a transaction");
+    sqlx::query("lock table model_file_parts in share mode").execute(&mut *held).await.expect("a lock");
+    let deleting = tokio::spawn(first.client.delete(format!("{}/v1/files/{digest}", first.base)).send());
+    assert_eq!(waiting_for_parts(&mut db).await, 1);
+    assert_eq!(second.put("/v1/pipelines/digits", &spec()).await.0, 201);
+    held.rollback().await.expect("the end of the lock");
+    assert_eq!(deleting.await.expect("no panic").expect("an answer").status(), 204);
+    let parts: i64 = sqlx::query_scalar("select count(*) from model_file_parts").fetch_one(&mut db).await.expect("a count");
+    assert_eq!(parts, 0);
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_file_is_fetched_once_and_to_its_end() {
+    let SharedFile { first, second, digest, mut db } = SharedFile::store().await;
+    let path = format!("/v1/files/{digest}");
+    let mut holder = PgConnection::connect(&first.url).await.expect("a connection");
+    let mut held = holder.begin().await.expect("a transaction");
+    sqlx::query("lock table model_file_parts in access exclusive mode").execute(&mut *held).await.expect("a lock");
+    // Two clients ask while no part can be read, and leave.
+    let asked = [0, 1].map(|_| tokio::spawn(first.client.get(format!("{}{path}", first.base)).send()));
+    assert_eq!(waiting_for_parts(&mut db).await, 1, "one of them fetches it");
+    asked.iter().for_each(tokio::task::JoinHandle::abort);
+    held.rollback().await.expect("the end of the lock");
+    let (folder, begin) = (first.dir.path().join("files"), Instant::now());
+    while !folder.join(&digest).exists() {
+        assert!(begin.elapsed() < PATIENCE, "the fetch has ended with its client");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    assert_eq!(std::fs::read(folder.join(&digest)).expect("the file"), b"a model");
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "no other copy is left");
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn damaged_bytes_of_the_database_are_refused() {
-    let first = service().await;
-    let second = beside(&first, ModelFilePlace::Database).await;
-    let digest: String = Sha256::digest(b"a model").iter().map(|b| format!("{b:02x}")).collect();
+    let SharedFile { first, second, digest, mut db } = SharedFile::store().await;
     let path = format!("/v1/files/{digest}");
-    let stored = second.client.put(format!("{}{path}", second.base)).body("a model").send().await.expect("an answer");
-    assert_eq!(stored.status(), 201);
-    let mut db = PgConnection::connect(&first.url).await.expect("a connection");
     let damage = sqlx::query("update model_file_parts set content = 'a m0del'").execute(&mut db).await.expect("an update");
     assert_eq!(damage.rows_affected(), 1);
     let (status, refusal) = first.get(&path).await;

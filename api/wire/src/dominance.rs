@@ -95,9 +95,10 @@ impl ProfileSet {
     /// itself count before the measured ones, as in plans.
     pub fn mark_dominated(&mut self, pipeline: &PipelineSpec) {
         self.variants.iter_mut().for_each(|variant| variant.dominated_by.clear());
+        let place = |(at, known): (usize, &MeasuredVariant)| ((known.task.clone(), known.variant.clone()), at);
+        let mut places: BTreeMap<(String, String), usize> = self.variants.iter().enumerate().rev().map(place).collect();
         for DominatedVariant { task, variant, hardware, by } in pipeline.with_profiles(self).dominated() {
-            let known = self.variants.iter().position(|known| known.task == task && known.variant == variant);
-            let at = known.unwrap_or_else(|| {
+            let at = *places.entry((task.clone(), variant.clone())).or_insert_with(|| {
                 self.variants.push(MeasuredVariant { task, variant, ..MeasuredVariant::default() });
                 self.variants.len() - 1
             });

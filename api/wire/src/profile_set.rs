@@ -234,10 +234,13 @@ impl PipelineSpec {
     /// merged. Accuracy, load time, memory and tensors are filled in if the pipeline does not have them.
     #[must_use]
     pub fn with_profiles(&self, profiles: &ProfileSet) -> PipelineSpec {
+        let measured = by_variant(profiles);
         let mut merged = self.clone();
-        for task in &mut merged.tasks {
-            for variant in &mut task.variants {
-                add_measurements(variant, &task.name, profiles);
+        for (task, own) in merged.tasks.iter_mut().zip(&self.tasks) {
+            for (variant, named) in task.variants.iter_mut().zip(&own.variants) {
+                if let Some(measurements) = measured.get(&(own.name.as_str(), named.name.as_str())) {
+                    measurements.add_to(variant);
+                }
             }
             if let Some(measured) = profiles.tasks.iter().find(|m| m.name == task.name) {
                 task.inputs.get_or_insert_with(|| measured.inputs.clone());
@@ -263,26 +266,45 @@ impl PipelineSpec {
     }
 }
 
-fn add_measurements(variant: &mut VariantSpec, task: &str, profiles: &ProfileSet) {
-    let mine = |t: &str, v: &str| t == task && v == variant.name;
-    let row = |r: &MeasuredRow| ProfileRowSpec {
-        hardware: r.hardware.clone(),
-        batch: r.batch,
-        latency_ms: r.latency_ms,
-        p99_ms: r.p99_ms,
-        share: (r.share != 1.0).then_some(r.share),
-        measured: r.measured.clone(),
-    };
-    let rows: Vec<_> = profiles.rows.iter().filter(|r| mine(&r.task, &r.variant)).map(row).collect();
-    let measured = profiles.variants.iter().find(|m| mine(&m.task, &m.variant)).cloned();
-    if !rows.is_empty() {
-        variant.profile = Some(rows);
+/// What was measured of one variant.
+#[derive(Default)]
+struct VariantMeasurements<'a> {
+    rows: Vec<&'a MeasuredRow>,
+    figures: Option<&'a MeasuredVariant>,
+}
+
+/// All measurements, by task and variant. A large profile has tens of thousands of both, and is read for each client.
+fn by_variant(profiles: &ProfileSet) -> BTreeMap<(&str, &str), VariantMeasurements<'_>> {
+    let mut found: BTreeMap<(&str, &str), VariantMeasurements<'_>> = BTreeMap::new();
+    for row in &profiles.rows {
+        found.entry((row.task.as_str(), row.variant.as_str())).or_default().rows.push(row);
     }
-    if let Some(measured) = measured {
-        variant.accuracy = variant.accuracy.or(measured.accuracy);
-        variant.load_ms = variant.load_ms.or(measured.load_ms);
-        variant.memory_mib = variant.memory_mib.or(measured.memory_mib);
-        variant.fanout_counts.extend(measured.fanout_counts);
+    for variant in &profiles.variants {
+        let place = (variant.task.as_str(), variant.variant.as_str());
+        found.entry(place).or_default().figures.get_or_insert(variant);
+    }
+    found
+}
+
+impl VariantMeasurements<'_> {
+    fn add_to(&self, variant: &mut VariantSpec) {
+        let row = |r: &&MeasuredRow| ProfileRowSpec {
+            hardware: r.hardware.clone(),
+            batch: r.batch,
+            latency_ms: r.latency_ms,
+            p99_ms: r.p99_ms,
+            share: (r.share != 1.0).then_some(r.share),
+            measured: r.measured.clone(),
+        };
+        if !self.rows.is_empty() {
+            variant.profile = Some(self.rows.iter().map(row).collect());
+        }
+        if let Some(measured) = self.figures {
+            variant.accuracy = variant.accuracy.or(measured.accuracy);
+            variant.load_ms = variant.load_ms.or(measured.load_ms);
+            variant.memory_mib = variant.memory_mib.or(measured.memory_mib);
+            variant.fanout_counts.extend(measured.fanout_counts.clone());
+        }
     }
 }
 

@@ -106,6 +106,21 @@ fn more_replicas_come_at_once_and_fewer_come_late() {
 }
 
 #[test]
+fn devices_without_a_price_are_given_back_too() {
+    let free = problem(60.0).changed(|draft| draft.hardware.iter_mut().for_each(|h| h.price_per_hour = 0.0));
+    let free = free.expect("a problem without prices");
+    let judged = JudgedSides { findings: Vec::new(), in_force: 1.0, new: 1.0, samples: 4 };
+    let (two, one) = (part(&[("good", "t4", 2)]), part(&[("good", "t4", 1)]));
+    let choose = |current: &PipelinePlan, new: &PipelinePlan| {
+        let sides = ScalingSides { current, new, judged: &judged };
+        choose_scaling(&wish(true), &free, sides, &ScalingReplanSpec::default())
+    };
+    let (fewer, more) = (choose(&two, &one), choose(&one, &two));
+    assert!(!fewer.keep && fewer.why.contains("the load needs less"), "{fewer:?}");
+    assert!(more.keep && more.why.contains("not needed yet"), "{more:?}");
+}
+
+#[test]
 fn missed_requests_bring_actions_that_serve_more() {
     let (two, three) = (&[("good", "t4", 2)][..], &[("good", "t4", 3)][..]);
     let missed = Some(MissedRequests { missed: 40, ended: 100, permitted: 1.0 });

@@ -34,6 +34,8 @@ use budgets::LeftOutVariant;
 use statement::{StatedProblem, StatementTerms, state};
 use std::collections::BTreeSet;
 
+pub use statement::price_per_hour;
+
 /// Statements of one problem: each leaves out one more variant, or raises the load of a task.
 const STATEMENTS_MAX: usize = 32;
 

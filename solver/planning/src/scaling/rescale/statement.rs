@@ -124,7 +124,9 @@ fn candidates(
     groups
 }
 
-fn price_per_hour(problem: &Problem, hardware: HardwareIndex) -> f64 {
+/// Price of a whole device per hour, as scaling actions count it: none is free.
+#[must_use]
+pub fn price_per_hour(problem: &Problem, hardware: HardwareIndex) -> f64 {
     problem.hardware_at(hardware).price_per_hour.max(PRICE_PER_HOUR_MIN)
 }
 
