@@ -50,6 +50,24 @@ fn a_number_with_another_file_loads_beside_the_old_replica() {
 }
 
 #[test]
+fn a_variant_that_asks_for_other_threads_is_loaded_again() {
+    let mut world = World::new(1, sums);
+    let mut target = plan(1, [(1, "x"), (2, "y")]);
+    world.apply_target(&target);
+    world.pass(100 * MS);
+    world.load_ns = 300 * MS;
+    target.fence = Some(v1::Fence { incarnation: 1, generation: 2 });
+    target.pipelines[0].groups[0].threads = 2;
+    world.apply_target(&target);
+    world.pass(100 * MS);
+    assert_eq!(world.loaded[&1].len(), 3, "the one with the former threads serves on");
+    assert!(serves(&mut world));
+    world.pass(3_000 * MS);
+    assert_eq!(world.loaded[&1], [1, 2].into());
+    assert!(serves(&mut world));
+}
+
+#[test]
 fn a_batch_that_runs_while_numbers_change_is_answered() {
     let mut world = World::new(1, sums);
     let slow = |incarnation, numbers| {
