@@ -26,7 +26,9 @@ impl TrafficState {
     pub fn run_batches(&mut self) {
         loop {
             self.run_queues();
-            if self.batch_runs.is_idle() {
+            // A queue that drops a query cancels the other queries of its request.
+            self.cancel_queued_queries();
+            if self.batch_runs.is_idle() && !self.queues.is_due() {
                 return;
             }
             while let Some(id) = self.batch_runs.tick_next(&mut self.replicas, &self.site) {
