@@ -85,6 +85,33 @@ fn a_batch_that_runs_while_numbers_change_is_answered() {
 }
 
 #[test]
+fn central_queues_know_their_replicas_by_their_new_numbers() {
+    let mut world = World::new(1, sums);
+    let central = |incarnation, numbers| {
+        let mut target = plan(incarnation, numbers);
+        let pipeline = &mut target.pipelines[0];
+        pipeline.serving.get_or_insert_default().queueing = "central".into();
+        pipeline.groups.iter_mut().for_each(|group| group.service[0].latency_ns = 20 * MS);
+        pipeline.slo_ns = 1_000 * MS;
+        target
+    };
+    world.apply_target(&central(1, [(1, "x"), (2, "y")]));
+    world.pass(100 * MS);
+    let answers = [1.0, 2.0, 3.0, 4.0].map(|x| world.ask(1, "p", &[x]));
+    world.pass(30 * MS);
+    let waiting = |world: &World| world.nodes[&1].traffic.queues.waiting();
+    assert_eq!((world.batches.len(), waiting(&world)), (3, 2), "`a` and `b` run one query each, and one has passed `a`");
+    // Replicas and groups of both tasks change their numbers with each other.
+    world.apply_target(&central(2, [(2, "x"), (1, "y")]));
+    world.pass(5 * MS);
+    assert_eq!((world.batches.len(), waiting(&world)), (3, 2), "the replica of `a` is still busy");
+    world.pass(200 * MS);
+    let seen = answers.map(|answer| outcome(&answer));
+    assert_eq!(seen, [1.0, 2.0, 3.0, 4.0].map(|x| Ok(vec![x])));
+    assert_eq!((world.batches.len(), world.unfinished()), (8, vec![0]));
+}
+
+#[test]
 fn a_renumbered_agent_answers_the_requests_that_it_began() {
     let mut world = World::new(1, sums);
     let target = plan(1, [(1, "x"), (2, "y")]);

@@ -52,8 +52,9 @@ impl TrafficState {
         self.queues.touch_due(self.site.now_ns());
     }
 
-    /// Replicas have other numbers now.
+    /// Replicas here have other numbers now.
     pub fn renumber_batches(&mut self, renamed: impl Fn(&u64) -> u64) {
+        self.queues.renumber(self.site.agent(), &renamed);
         self.batch_runs.renumber(renamed);
     }
 

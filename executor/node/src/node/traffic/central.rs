@@ -76,7 +76,7 @@ impl TrafficState {
             None => Some(queue.group_id()),
             Some(of) => queue.number_in(of).filter(|_| of.is_central()),
         };
-        let group = group.filter(|group| !self.queues.has_other(number, &name, *group));
+        let group = group.filter(|group| !self.queues.has_other(number, &name, *group, of.as_deref()));
         let crew = group.map(|group| self.fleet.crew(&self.site, &self.replicas, &name, group)).unwrap_or_default();
         let Some(queue) = self.queues.get_mut(number) else { return };
         if let (Some(of), Some(group)) = (&of, group) {
