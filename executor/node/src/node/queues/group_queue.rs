@@ -97,6 +97,18 @@ impl GroupQueue {
         (own_task, &own.variant, &own.hardware) == (&of.tasks[group.task].name, &group.variant, &group.hardware)
     }
 
+    /// Whether a form of its pipeline does not give this number to another variant.
+    pub fn may_be_group(&self, of: &LayoutPipeline, group: u64) -> bool {
+        of.groups.get(&group).is_none_or(|group| self.is_same_variant(of, group))
+    }
+
+    /// The replicas of an agent have other numbers now. Their batches stay.
+    pub fn renumber(&mut self, agent: u64, renamed: impl Fn(&u64) -> u64) {
+        for place in self.places.iter_mut().filter(|place| place.member.agent == agent) {
+            place.member.replica = renamed(&place.member.replica);
+        }
+    }
+
     /// Queries that wait.
     pub fn waiting(&self) -> usize {
         self.works.len()
@@ -116,9 +128,9 @@ impl GroupQueue {
     /// now. None if that number is another variant's.
     pub fn number_in(&self, of: &LayoutPipeline) -> Option<u64> {
         let is_served_by = |id: u64| self.places.iter().any(|place| !place.is_leaving && place.member.replica == id);
-        let is_same = |group: u64| of.groups.get(&group).is_none_or(|group| self.is_same_variant(of, group));
+        let is_same = |group: &u64| self.may_be_group(of, *group);
         let mut served = of.replicas.iter().filter(|replica| is_served_by(replica.id)).map(|replica| replica.group);
-        served.find(|group| is_same(*group)).or(Some(self.group_id).filter(|group| is_same(*group)))
+        served.find(is_same).or(Some(self.group_id).filter(is_same))
     }
 
     /// Follows a new form of its pipeline, in which its group has this number. Queries and running batches stay.

@@ -1,6 +1,7 @@
 //! Which central queues does this agent hold, and which of them have something to do?
 
 use super::group_queue::GroupQueue;
+use crate::layout::LayoutPipeline;
 use crate::node::replicas::LocalReplica;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -63,10 +64,19 @@ impl GroupQueues {
         self.last_number
     }
 
-    /// Whether another queue is that of the group with this number.
-    pub fn has_other(&self, number: u64, pipeline: &str, group: u64) -> bool {
-        let is_of = |queue: &GroupQueue| queue.pipeline == pipeline && queue.group_id() == group;
+    /// Whether another queue is that of the group with this number, in the new form of its pipeline if there is one. A
+    /// queue that has not followed that form yet may have the number of another variant.
+    pub fn has_other(&self, number: u64, pipeline: &str, group: u64, of: Option<&LayoutPipeline>) -> bool {
+        let is_of = |queue: &GroupQueue| {
+            let has_number = queue.pipeline == pipeline && queue.group_id() == group;
+            has_number && of.is_none_or(|of| queue.may_be_group(of, group))
+        };
         self.by_number.iter().any(|(other, queue)| *other != number && is_of(queue))
+    }
+
+    /// The replicas of this agent have other numbers now.
+    pub fn renumber(&mut self, agent: u64, renamed: impl Fn(&u64) -> u64) {
+        self.by_number.values_mut().for_each(|queue| queue.renumber(agent, &renamed));
     }
 
     /// Replicas or the target have changed: all queues get their servers anew.

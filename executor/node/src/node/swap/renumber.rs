@@ -5,13 +5,14 @@
 //!
 //! Numbers hold within one incarnation of the control plane's database. After a restored database, a number may stand for
 //! another replica, and a loaded replica may have another number. So the node compares replicas by content: pipeline,
-//! task and its kind, variant, hardware, file and device. A replica that is already loaded is not loaded again.
+//! task and its kind, variant, hardware, file, execution and device. A replica that is already loaded is not loaded again.
 
 use crate::layout::{self, Layout, LayoutGroup, LayoutPipeline, LayoutTask};
 use crate::node::event::{Action, RenumberedReplica};
 use crate::node::replicas::{LocalReplica, ReplicaPhase};
 use crate::node::traffic::TrafficState;
 use crate::steering::EXTRA_BIT;
+use apportion_domain::VariantExecution;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Marks the new numbers of replicas that gave their number to another replica. Neither the control plane nor a steward
@@ -29,6 +30,8 @@ struct Identity<'a> {
     hardware: &'a str,
     /// Digest of the file.
     digest: &'a str,
+    /// What was asked of its execution when it was loaded: threads and provider cannot change.
+    execution: VariantExecution,
     device: u32,
 }
 
@@ -42,8 +45,8 @@ fn loaded(replica: &LocalReplica) -> Identity<'_> {
 
 fn identity<'a>(pipeline: &'a str, of: &'a LayoutPipeline, group: &'a LayoutGroup, device: u32) -> Identity<'a> {
     let LayoutTask { name: task, is_continuous, .. } = &of.tasks[group.task];
-    let (variant, hardware, digest) = (&group.variant, &group.hardware, &group.digest);
-    Identity { pipeline, task, is_continuous: *is_continuous, variant, hardware, digest, device }
+    let LayoutGroup { variant, hardware, digest, execution, .. } = group;
+    Identity { pipeline, task, is_continuous: *is_continuous, variant, hardware, digest, execution: *execution, device }
 }
 
 /// Gives numbers to replicas that were set aside.

@@ -253,6 +253,25 @@ fn cancelled_queries_leave_the_queue() {
 }
 
 #[test]
+fn the_sibling_of_a_query_that_a_queue_drops_leaves_at_once() {
+    // No batch of `c` can be on time. Its queue is at the gateway of the request, and drops the query after the last event.
+    let crews: &[Crew<'_>] = &[(1, 0, 1, 1, &[(1, 2)]), (2, 1, 1, 30, &[(2, 1)]), (3, 2, 1, 90, &[(3, 1)])];
+    let mut target = shared(target(1, "abc", &[(true, 0, 1), (true, 0, 2)], crews), 2);
+    target.pipelines[0].serving.as_mut().expect("set").dropping = "last_task".into();
+    target.pipelines[0].slo_ns = 80 * MS;
+    let mut world = world_of(2, sums, &target);
+    let answers = ask(&mut world, 1, 2);
+    world.pass(5 * MS);
+    for answer in &answers {
+        assert!(outcome(answer).expect_err("dropped").to_string().contains("task c: deadline"));
+    }
+    assert_eq!(world.nodes[&1].traffic.queues.waiting(), 0, "no query waits for the next event to leave");
+    world.pass(100 * MS);
+    let of_b = world.batches.iter().filter(|batch| batch.replica == 2).count();
+    assert_eq!((of_b, world.unfinished()), (0, vec![0, 0]));
+}
+
+#[test]
 fn queued_queries_follow_the_queue_to_another_agent() {
     // The plan takes the replica from agent 1, or gives it one.
     for (before, after, holders) in [(BOTH, &BOTH[1..], [1, 2]), (&BOTH[1..], BOTH, [2, 1])] {

@@ -26,7 +26,9 @@ impl TrafficState {
     pub fn run_batches(&mut self) {
         loop {
             self.run_queues();
-            if self.batch_runs.is_idle() {
+            // A queue that drops a query cancels the other queries of its request.
+            self.cancel_queued_queries();
+            if self.batch_runs.is_idle() && !self.queues.is_due() {
                 return;
             }
             while let Some(id) = self.batch_runs.tick_next(&mut self.replicas, &self.site) {
@@ -50,8 +52,9 @@ impl TrafficState {
         self.queues.touch_due(self.site.now_ns());
     }
 
-    /// Replicas have other numbers now.
+    /// Replicas here have other numbers now.
     pub fn renumber_batches(&mut self, renamed: impl Fn(&u64) -> u64) {
+        self.queues.renumber(self.site.agent(), &renamed);
         self.batch_runs.renumber(renamed);
     }
 

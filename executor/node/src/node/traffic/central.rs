@@ -2,7 +2,7 @@
 //!
 //! Example: agents 1 and 2 have a replica of `read` each. All senders send its queries to agent 1, which holds the queue.
 //! The replica at agent 2 is free, so agent 1 sends it the next batch as one message. It runs at once. When its last query
-//! has been taken, agent 1 sends the next batch.
+//! has been taken, agent 1 sends the next batch. A batch that no message carries comes, and runs, in parts.
 //!
 //! The queue is a station of crate `serving`, as in the estimator: its servers are the replicas, at whatever agent. So
 //! batches are formed, and queries dropped, when a replica is free. The replica's own station only runs what comes.
@@ -15,6 +15,7 @@ use super::batch_runs::DroppedWork;
 use super::deliver::notify_sender;
 use super::sent::SentQuery;
 use super::state::TrafficState;
+use crate::frames::MESSAGE_BYTES_MAX;
 use crate::node::queues::{GroupQueue, QueueServer, ServerBatch};
 use crate::node::replicas::QueuedQuery;
 use crate::node::work::{LocalQuery, QuerySender};
@@ -22,6 +23,9 @@ use crate::policies::QueryHandle;
 use crate::wire::{DispatchedQuery, Message};
 use apportion_serving::DropReason;
 use apportion_serving::replica::StationOutput;
+
+/// More than most queries take in a message beside the data of their inputs.
+const BESIDE_DATA: usize = 4_096;
 
 impl TrafficState {
     /// A query joins the queue of its replica's group.
@@ -76,7 +80,7 @@ impl TrafficState {
             None => Some(queue.group_id()),
             Some(of) => queue.number_in(of).filter(|_| of.is_central()),
         };
-        let group = group.filter(|group| !self.queues.has_other(number, &name, *group));
+        let group = group.filter(|group| !self.queues.has_other(number, &name, *group, of.as_deref()));
         let crew = group.map(|group| self.fleet.crew(&self.site, &self.replicas, &name, group)).unwrap_or_default();
         let Some(queue) = self.queues.get_mut(number) else { return };
         if let (Some(of), Some(group)) = (&of, group) {
@@ -120,8 +124,9 @@ impl TrafficState {
             queries.push(DispatchedQuery { hop, waited_ns, query });
         }
         if member.agent == own {
-            self.accept_batch(queries, |hop| QuerySender::Queue { hop });
-        } else {
+            return self.accept_batch(queries, |hop| QuerySender::Queue { hop });
+        }
+        for queries in in_messages(queries, bytes_of, MESSAGE_BYTES_MAX) {
             self.site.send(member.agent, Message::Batch { from: own, queries });
         }
     }
@@ -166,5 +171,45 @@ impl TrafficState {
                 self.drain_queue(number);
             }
         }
+    }
+}
+
+/// About the bytes of a query in a message, and rarely fewer.
+fn bytes_of(dispatched: &DispatchedQuery) -> usize {
+    let data = dispatched.query.inputs.iter().map(|input| input.data.len());
+    data.fold(BESIDE_DATA, usize::saturating_add)
+}
+
+/// The items of each message, in their order. One that alone is too large has a message of its own.
+fn in_messages<T>(items: Vec<T>, bytes_of: impl Fn(&T) -> usize, bytes_max: usize) -> Vec<Vec<T>> {
+    let (mut messages, mut bytes): (Vec<Vec<T>>, usize) = (Vec::new(), 0);
+    for item in items {
+        let more = bytes_of(&item);
+        bytes = bytes.saturating_add(more);
+        match messages.last_mut().filter(|_| bytes <= bytes_max) {
+            Some(message) => message.push(item),
+            None => {
+                messages.push(vec![item]);
+                bytes = more;
+            }
+        }
+    }
+    messages
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::DISPATCHED_MAX;
+
+    #[test]
+    fn a_batch_goes_in_as_few_messages_as_carry_it() {
+        let sent = |bytes: &[usize]| in_messages(bytes.to_vec(), |bytes| *bytes, 10);
+        assert_eq!(sent(&[]), Vec::<Vec<usize>>::new());
+        assert_eq!(sent(&[4, 6]), [vec![4, 6]]);
+        assert_eq!(sent(&[4, 7, 3, 1]), [vec![4], vec![7, 3], vec![1]]);
+        assert_eq!(sent(&[1, 11, 1]), [vec![1], vec![11], vec![1]], "its sender hears that it is too large");
+        let largest = in_messages(vec![(); DISPATCHED_MAX as usize], |()| BESIDE_DATA, MESSAGE_BYTES_MAX);
+        assert_eq!(largest.len(), 1, "the largest batch of queries without data");
     }
 }
