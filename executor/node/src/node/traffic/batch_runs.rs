@@ -130,7 +130,9 @@ impl BatchRuns {
         let counts = replica.group_counts(tallies.counts());
         counts.batches += 1;
         counts.queries += members.len() as u64;
-        counts.waited_ns += members.iter().filter(|w| !w.is_offline()).map(|w| now_ns - w.arrived_ns).sum::<u64>();
+        // A peer says how long its queries waited before, and may say anything.
+        let waits = members.iter().filter(|w| !w.is_offline()).map(|w| now_ns - w.arrived_ns);
+        counts.waited_ns = waits.fold(counts.waited_ns, u64::saturating_add);
         match inputs_of(replica.task(), &members) {
             Some(inputs) => site.push(Action::Run { replica: id, server, inputs, expected, spread }),
             None => self.misfits.push(place),
