@@ -18,8 +18,8 @@ pub struct PipelineFiles {
     pub tasks: Vec<TaskFiles>,
     /// A tree with one root.
     pub edges: Vec<EdgeFiles>,
-    /// Labelled examples.
-    pub validation: ValidationFiles,
+    /// Labelled examples; `None`: inputs are drawn from the shapes, and accuracy and fan-out are not measured.
+    pub validation: Option<ValidationFiles>,
 }
 
 /// One task.
@@ -92,7 +92,7 @@ pub(crate) struct Tree {
     pub to: Vec<usize>,
     /// All tasks, parents first.
     pub order: Vec<usize>,
-    /// Runs of the validation set: one for each variant and combination of variants above it.
+    /// Runs of the validation set: one for each variant and combination of variants above it. 0 without one.
     pub runs: usize,
 }
 
@@ -130,7 +130,7 @@ impl PipelineFiles {
         if order.len() != self.tasks.len() {
             return fail("some tasks are on a cycle that the root does not reach".to_owned());
         }
-        let runs = self.runs(&order, &out_edges, &to)?;
+        let runs = if self.validation.is_some() { self.runs(&order, &out_edges, &to)? } else { 0 };
         Ok(Tree { root, out_edges, to, order, runs })
     }
 
@@ -198,7 +198,7 @@ mod tests {
         };
         let edge = |e: &&str| EdgeFiles { from: e[..1].to_owned(), to: e[1..].to_owned(), map: BTreeMap::new() };
         let matching = MatchRule { value: "v".to_owned(), at: None, within: None };
-        let validation = ValidationFiles { inputs: BTreeMap::new(), labels: PathBuf::new(), matching };
+        let validation = Some(ValidationFiles { inputs: BTreeMap::new(), labels: PathBuf::new(), matching });
         PipelineFiles { tasks: tasks.chars().map(task).collect(), edges: edges.iter().map(edge).collect(), validation }
     }
 
@@ -230,5 +230,7 @@ mod tests {
         assert!(pipeline("abcdefghijk", &["ab", "bc", "cd", "de", "ef", "fg", "gh", "hi", "ij", "jk"]).tree().is_ok());
         let twelve = pipeline("abcdefghijkl", &["ab", "bc", "cd", "de", "ef", "fg", "gh", "hi", "ij", "jk", "kl"]);
         assert!(twelve.tree().expect_err("2 + 4 + .. + 4096").to_string().contains("8190 combinations"));
+        let drawn = PipelineFiles { validation: None, ..twelve };
+        assert_eq!(drawn.tree().map(|tree| tree.runs).ok(), Some(0), "no combination runs without examples");
     }
 }

@@ -17,6 +17,7 @@
 
 pub mod described;
 mod error;
+mod examples;
 pub mod files;
 pub mod labels;
 pub mod matching;

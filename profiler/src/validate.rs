@@ -1,7 +1,7 @@
 //! Which fan-out and which accuracy does every combination of variants have on the validation set?
 
 use crate::error::ProfileError;
-use crate::files::{PipelineFiles, Tree};
+use crate::files::{MatchRule, PipelineFiles, Tree};
 use crate::labels::Label;
 use crate::matching::{AnswerRow, count_matches};
 use crate::rows::{numbers, values};
@@ -56,6 +56,7 @@ pub(crate) struct Validation {
 pub(crate) struct Validator<'a> {
     files: &'a PipelineFiles,
     tree: &'a Tree,
+    rule: &'a MatchRule,
     labels: &'a [Vec<Label>],
     found: Validation,
     path: Vec<Place>,
@@ -88,12 +89,13 @@ impl<'a> Validator<'a> {
     pub(crate) fn new(
         files: &'a PipelineFiles,
         tree: &'a Tree,
+        rule: &'a MatchRule,
         labels: &'a [Vec<Label>],
         after_run: &'a mut dyn FnMut(String),
     ) -> Self {
         let counts = files.tasks.iter().map(|t| vec![BTreeMap::new(); t.variants.len()]).collect();
         let found = Validation { counts, paths: Vec::new(), samples: vec![Vec::new(); files.tasks.len()] };
-        Self { files, tree, labels, found, path: Vec::new(), after_run }
+        Self { files, tree, rule, labels, found, path: Vec::new(), after_run }
     }
 
     /// Runs the examples (all inputs of the root, a row for each element of the labels) through every combination.
@@ -148,8 +150,7 @@ impl<'a> Validator<'a> {
         if !self.tree.out_edges[task].is_empty() {
             return mapped;
         }
-        let rule = &self.files.validation.matching;
-        std::iter::once(rule.value.as_str()).chain(rule.at.as_deref()).collect()
+        std::iter::once(self.rule.value.as_str()).chain(self.rule.at.as_deref()).collect()
     }
 
     fn answer(
@@ -205,7 +206,7 @@ impl<'a> Validator<'a> {
 
     /// Accuracy of the combination on `self.path`, which ends in a sink.
     fn score(&self, queries: &Queries, answers: &Answers) -> Result<MeasuredPath, ProfileError> {
-        let rule = &self.files.validation.matching;
+        let rule = self.rule;
         let &Place { task, variant } = self.path.last().expect("a path to a sink");
         let found = &answers.outputs[&rule.value];
         let dimensions = self.labels.iter().flatten().next().map_or(0, |l| l.at.len());

@@ -46,6 +46,7 @@ impl Backend for Function {
             "two" => repeat(&|_| 2),    // every x makes 10x and 10x + 1
             "none" => repeat(&|_| 0),
             "same" => vec![tensor("y", &n)],
+            "open" => vec![tensor("y", &n[..inputs[0].rows()])],
             "odd" => vec![tensor("y", &n.iter().map(|x| x | 1).collect::<Vec<_>>())],
             // As wide as the first query of the batch says.
             "wide" => {
@@ -67,6 +68,9 @@ fn load(file: &VariantFile) -> Result<Box<dyn Backend>, BackendError> {
     let mut signature = Signature { inputs: vec![spec("x")], outputs: outputs.iter().map(|n| spec(n)).collect() };
     if name == "wide" {
         signature.outputs[0].shape = vec![-1, -1];
+    }
+    if name == "open" {
+        signature.inputs[0].shape = vec![-1, -1];
     }
     Ok(Box::new(Function { name, signature }))
 }
@@ -108,7 +112,7 @@ impl Set {
         let inputs = [("x".to_owned(), self.folder.path().join("x.npy"))].into();
         let labels: PathBuf = self.folder.path().join("labels.json");
         let matching = MatchRule { value: "y".to_owned(), at: None, within: None };
-        let validation = ValidationFiles { inputs, labels, matching };
+        let validation = Some(ValidationFiles { inputs, labels, matching });
         PipelineFiles { tasks: tasks.iter().map(task).collect(), edges: edges.iter().map(edge).collect(), validation }
     }
 
@@ -117,13 +121,18 @@ impl Set {
     }
 
     fn profile_files(&self, files: &PipelineFiles) -> Result<Measured, ProfileError> {
-        let options = MeasureOptions {
-            batches: vec![1, 8],
-            point: PointRule { repeats_min: 1, time_max: Duration::ZERO, ..PointRule::default() },
-            ..MeasureOptions::default()
-        };
+        let options = quick();
         let rows = |_: &VariantFile, batch: &[Tensor]| Ok(Some(batch[0].rows() as f64));
         profile_pipeline(files, &load, &rows, &options, &mut |_| {})
+    }
+}
+
+/// Two batch sizes, each timed as shortly as possible.
+fn quick() -> MeasureOptions {
+    MeasureOptions {
+        batches: vec![1, 8],
+        point: PointRule { repeats_min: 1, time_max: Duration::ZERO, ..PointRule::default() },
+        ..MeasureOptions::default()
     }
 }
 
@@ -150,10 +159,38 @@ fn every_combination_down_to_a_sink_is_a_path() {
     let cut = &measured.tasks[0].variants;
     assert_eq!(cut[0].fanout_counts["right"].0, [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25)]);
     assert_eq!(cut[0].fanout_counts["left"], cut[0].fanout_counts["right"]);
-    assert_eq!((cut[0].fanout, cut[1].fanout), (1.5, 2.0));
+    assert_eq!((cut[0].fanout, cut[1].fanout), (Some(1.5), Some(2.0)));
     assert_eq!(cut[1].fanout_counts["left"].0, [(2, 1.0)]);
-    assert_eq!((cut[0].accuracy, cut[1].accuracy), (1.0, 5.0 / 6.0));
+    assert_eq!((cut[0].accuracy, cut[1].accuracy), (Some(1.0), Some(5.0 / 6.0)));
     assert_eq!(cut[0].memory_mib, Some(8.0), "it is asked for with the largest batch");
+}
+
+#[test]
+fn latencies_need_no_validation_set() {
+    let set = Set::new(LABELS);
+    let files = PipelineFiles { validation: None, ..set.files(&["cut digits two", "right same odd"], &["cut right"]) };
+    let measured = set.profile_files(&files).expect("a chain");
+    assert_eq!((measured.path_accuracy.len(), measured.examples), (0, 0));
+    for variant in measured.tasks.iter().flat_map(|task| &task.variants) {
+        assert_eq!(variant.rows.iter().map(|row| row.batch).collect::<Vec<_>>(), [1, 8], "{variant:?}");
+        assert_eq!((variant.accuracy, variant.fanout, variant.fanout_counts.len()), (None, None, 0), "{variant:?}");
+        assert_eq!(variant.memory_mib, Some(8.0), "it is asked for with the largest batch");
+    }
+    assert_eq!(measured.tasks[1].inputs, [spec("x")]);
+}
+
+#[test]
+fn open_sizes_are_asked_for_where_inputs_are_drawn() {
+    let set = Set::new(LABELS);
+    let files = PipelineFiles { validation: None, ..set.files(&["a open"], &[]) };
+    let mut options = quick();
+    let profile = |options: &MeasureOptions| profile_pipeline(&files, &load, &|_, _| Ok(None), options, &mut |_| {});
+    let refused = profile(&options).expect_err("an open size");
+    assert!(matches!(&refused, ProfileError::Inputs { task, .. } if task == "a"), "{refused}");
+    let why = std::error::Error::source(&refused).expect("a reason").to_string();
+    assert!(why.contains("so give all with --shape x=SIZE"), "{why}");
+    options.sizes = [("x".to_owned(), vec![3])].into();
+    assert_eq!(profile(&options).expect("a profile").tasks[0].variants[0].rows.len(), 2);
 }
 
 #[test]
