@@ -1,6 +1,9 @@
 //! Which labels does a validation set have?
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Serialize};
+use std::fmt;
 use std::path::Path;
 
 /// Why labels cannot be read.
@@ -10,7 +13,9 @@ pub enum LabelsError {
     #[error("{0}")]
     Io(#[from] std::io::Error),
     /// The file is no list of labels for each example.
-    #[error("{0}; expected for each example a list of {{\"value\": number or text, \"at\": [numbers]}}")]
+    #[error(
+        "{0}; expected for each example a number or text, or a list of {{\"value\": number or text, \"at\": [numbers]}}"
+    )]
     Json(#[from] serde_json::Error),
     /// The file has no label.
     #[error("there is no label in it")]
@@ -26,7 +31,7 @@ pub enum LabelsError {
 }
 
 /// The class or value of an object.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(untagged, expecting = "expected a number or a text")]
 pub enum LabelValue {
     /// A number, for example the position of a class.
@@ -50,23 +55,119 @@ impl LabelValue {
 }
 
 /// An object that the pipeline should find in an example.
-#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Label {
     /// Its class or value.
     pub value: LabelValue,
-    /// Its position; empty if the value alone decides.
-    #[serde(default)]
+    /// Its position, or the corners of its box: left, top, right, bottom. Empty if the value alone decides.
+    #[serde(default, alias = "box")]
     pub at: Vec<f64>,
 }
 
-/// Reads the labels: a JSON list with, for each example, the list of its labels.
+impl From<LabelValue> for Label {
+    /// A label without a position.
+    fn from(value: LabelValue) -> Self {
+        Self { value, at: Vec::new() }
+    }
+}
+
+/// A label as a file has it: an object, or its value alone.
+struct WrittenLabel(Label);
+
+/// The labels of an example as a file has them: a list, or one value alone.
+struct WrittenExample(Vec<Label>);
+
+impl From<LabelValue> for WrittenLabel {
+    fn from(value: LabelValue) -> Self {
+        Self(value.into())
+    }
+}
+
+impl From<LabelValue> for WrittenExample {
+    fn from(value: LabelValue) -> Self {
+        Self(vec![value.into()])
+    }
+}
+
+/// Implements the visits of a value alone.
+macro_rules! value_alone {
+    () => {
+        fn visit_i64<E: Error>(self, number: i64) -> Result<Self::Value, E> {
+            Ok(LabelValue::Number(number as f64).into())
+        }
+
+        fn visit_u64<E: Error>(self, number: u64) -> Result<Self::Value, E> {
+            Ok(LabelValue::Number(number as f64).into())
+        }
+
+        fn visit_f64<E: Error>(self, number: f64) -> Result<Self::Value, E> {
+            Ok(LabelValue::Number(number).into())
+        }
+
+        fn visit_str<E: Error>(self, text: &str) -> Result<Self::Value, E> {
+            Ok(LabelValue::Text(text.to_owned()).into())
+        }
+    };
+}
+
+struct LabelVisitor;
+
+impl<'de> Visitor<'de> for LabelVisitor {
+    type Value = WrittenLabel;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a label")
+    }
+
+    value_alone!();
+
+    fn visit_map<A: MapAccess<'de>>(self, keys: A) -> Result<WrittenLabel, A::Error> {
+        Label::deserialize(MapAccessDeserializer::new(keys)).map(WrittenLabel)
+    }
+}
+
+struct ExampleVisitor;
+
+impl<'de> Visitor<'de> for ExampleVisitor {
+    type Value = WrittenExample;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("the labels of an example")
+    }
+
+    value_alone!();
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut members: A) -> Result<WrittenExample, A::Error> {
+        let mut labels = Vec::new();
+        while let Some(WrittenLabel(label)) = members.next_element()? {
+            labels.push(label);
+        }
+        Ok(WrittenExample(labels))
+    }
+}
+
+impl<'de> Deserialize<'de> for WrittenLabel {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(LabelVisitor)
+    }
+}
+
+impl<'de> Deserialize<'de> for WrittenExample {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(ExampleVisitor)
+    }
+}
+
+/// Reads the labels: a JSON list with, for each example, the list of its labels. A label without a position may be its
+/// value alone, and one such label needs no list: `[7, "rust", [3, 5], [{"value": 7, "at": [1.5, 2]}]]`.
 ///
 /// # Errors
 /// As [`LabelsError`] lists; JSON errors have line and column.
 pub fn read_labels(file: &Path) -> Result<Vec<Vec<Label>>, LabelsError> {
     let text = std::fs::read_to_string(file)?;
-    let labels: Vec<Vec<Label>> = serde_json::from_str(&text)?;
+    let labels: Vec<WrittenExample> = serde_json::from_str(&text)?;
+    let labels: Vec<Vec<Label>> = labels.into_iter().map(|WrittenExample(labels)| labels).collect();
     let first = labels.iter().flatten().next().ok_or(LabelsError::Empty)?.at.len();
     match labels.iter().flatten().find(|l| l.at.len() != first) {
         Some(odd) => Err(LabelsError::Dimensions { first, other: odd.at.len() }),
@@ -92,6 +193,15 @@ mod tests {
     }
 
     #[test]
+    fn values_alone_are_labels() {
+        let short = read(r#"[7, "rust", [3, "c"], [], -2.5]"#).expect("labels");
+        let long = r#"[[{"value": 7}], [{"value": "rust"}], [{"value": 3}, {"value": "c"}], [], [{"value": -2.5}]]"#;
+        assert_eq!(short, read(long).expect("labels"));
+        let boxes = read(r#"[[{"value": 1, "box": [0, 0, 2, 2]}]]"#).expect("labels");
+        assert_eq!(boxes[0][0].at, [0.0, 0.0, 2.0, 2.0]);
+    }
+
+    #[test]
     fn texts_and_numbers_are_compared() {
         let labels = read(r#"[[{"value": "rust"}, {"value": " 7"}, {"value": 7}, {"value": "8"}]]"#).expect("labels");
         let [rust, seven_text, seven, eight] = [0, 1, 2, 3].map(|at| &labels[0][at].value);
@@ -112,6 +222,10 @@ mod tests {
             (r#"[[{"value": null}]]"#, "number or text"),
             (r#"[[{"value": 7, "att": []}]]"#, "att"),
             (r#"{"value": 7}"#, "for each example"),
+            ("[7, null]", "the labels of an example at line 1"),
+            ("[7, [true]]", "a label at line 1"),
+            (r#"[{"value": 7}]"#, "the labels of an example"),
+            (r#"[7, [{"value": 7, "at": [1]}]]"#, "at 0 numbers and some at 1"),
         ];
         for (text, said) in cases {
             let error = read(text).expect_err(said).to_string();

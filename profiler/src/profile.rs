@@ -6,6 +6,7 @@ use crate::examples::{ExampleSet, read_examples};
 use crate::files::{PipelineFiles, TaskFiles, Tree, ValidationFiles, VariantFile};
 use crate::measure::{MeasureOptions, profile_variant};
 use crate::memory::MemoryProbe;
+use crate::score::Scorer;
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
 use crate::whole_queries::whole_queries;
 use apportion_domain::{FanoutCounts, VariantRuntime};
@@ -183,7 +184,8 @@ fn validate(
     steps: &mut Steps<'_>,
 ) -> Result<SampleRun, ProfileError> {
     let mut after_run = |path: String| steps.step(format!("validated {path}"));
-    let validator = Validator::new(files, tree, &set.matching, &labels, &mut after_run);
+    let scorer = Scorer::new(&set.matching, &labels);
+    let validator = Validator::new(files, tree, scorer, &mut after_run);
     let mut validation = validator.run(backends, examples)?;
     let samples = std::mem::take(&mut validation.samples);
     if let Some(unreached) = tree.order.iter().find(|&&t| samples[t].first().is_none_or(|s| s.rows() == 0)) {
@@ -314,11 +316,11 @@ fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> R
     }
     let Some(ValidationFiles { matching: rule, .. }) = &files.validation else { return Ok(()) };
     for sink in (0..files.tasks.len()).filter(|&t| tree.out_edges[t].is_empty()) {
-        for name in std::iter::once(&rule.value).chain(&rule.at) {
-            if !signatures[sink].outputs.iter().any(|o| o.name == *name) {
+        for name in rule.outputs() {
+            if !signatures[sink].outputs.iter().any(|o| o.name == name) {
                 let task = &files.tasks[sink].name;
                 return Err(ProfileError::Pipeline(format!(
-                    "task {task} has no output {name}, which labels are matched with"
+                    "task {task} has no output {name}, which the rule of the validation set reads"
                 )));
             }
         }

@@ -4,7 +4,7 @@ use apportion_domain::{VariantExecution, VariantRuntime};
 use apportion_needs::{Need, need};
 use apportion_profiler::{
     Backend, BackendError, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
-    PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, ValidationFiles, VariantFile, file_loader, find_library,
+    PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, ValidationFiles, ValueRule, VariantFile, file_loader, find_library,
     profile_pipeline,
 };
 use std::collections::BTreeMap;
@@ -30,13 +30,14 @@ fn digits(finds: &[&str], reads: &[&str]) -> PipelineFiles {
     };
     let map = strings(&[("image", "crops"), ("center", "centers")]);
     let image = folder.join("validation/image.npy");
-    let matching = MatchRule { value: "label".to_owned(), at: Some("position".to_owned()), within: Some(4.0) };
+    let (value, at) = ("label".to_owned(), Some("position".to_owned()));
+    let matching = MatchRule::Value(ValueRule { value, at, within: Some(4.0), top: None });
     PipelineFiles {
         tasks: vec![task("find", finds), task("read", reads)],
         edges: vec![EdgeFiles { from: "find".to_owned(), to: "read".to_owned(), map }],
         validation: Some(ValidationFiles {
             inputs: [("image".to_owned(), image)].into(),
-            labels: folder.join("validation/labels.json"),
+            labels: Some(folder.join("validation/labels.json")),
             matching,
         }),
     }

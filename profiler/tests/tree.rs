@@ -3,10 +3,9 @@
 use apportion_domain::transform::{CastStep, EdgeGlue, TaskGlue, Transform};
 use apportion_domain::{VariantExecution, VariantRuntime};
 use apportion_profiler::{
-    Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
-    ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, VariantFile, profile_pipeline,
+    Backend, BackendError, CommandRule, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
+    ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, ValueRule, VariantFile, profile_pipeline,
 };
-use std::path::PathBuf;
 use std::time::Duration;
 
 fn spec(name: &str) -> TensorSignature {
@@ -110,8 +109,8 @@ impl Set {
             EdgeFiles { from: from.to_owned(), to: to.to_owned(), map }
         };
         let inputs = [("x".to_owned(), self.folder.path().join("x.npy"))].into();
-        let labels: PathBuf = self.folder.path().join("labels.json");
-        let matching = MatchRule { value: "y".to_owned(), at: None, within: None };
+        let labels = Some(self.folder.path().join("labels.json"));
+        let matching = MatchRule::Value(ValueRule { value: "y".to_owned(), ..ValueRule::default() });
         let validation = Some(ValidationFiles { inputs, labels, matching });
         PipelineFiles { tasks: tasks.iter().map(task).collect(), edges: edges.iter().map(edge).collect(), validation }
     }
@@ -177,6 +176,55 @@ fn latencies_need_no_validation_set() {
         assert_eq!(variant.memory_mib, Some(8.0), "it is asked for with the largest batch");
     }
     assert_eq!(measured.tasks[1].inputs, [spec("x")]);
+}
+
+/// The files with this rule in the place of labels.
+fn without_labels(files: PipelineFiles, matching: MatchRule) -> PipelineFiles {
+    let validation = files.validation.map(|set| ValidationFiles { labels: None, matching, ..set });
+    PipelineFiles { validation, ..files }
+}
+
+#[test]
+fn a_cosine_compares_with_the_largest_files() {
+    let set = Set::new(LABELS);
+    let files = set.files(&["a odd same", "b odd same"], &["a b"]);
+    for task in ["same", "odd"] {
+        // `same` is the largest, and the order of the runs does not matter.
+        let size = if task == "same" { 100 } else { 10 };
+        std::fs::write(set.folder.path().join(task), "w".repeat(size)).expect("written");
+    }
+    let files = without_labels(files, MatchRule::Cosine("y".to_owned()));
+    let measured = set.profile_files(&files).expect("a chain");
+    let accuracy = |key: &str| {
+        measured.path_accuracy.iter().find(|path| path.key() == key).unwrap_or_else(|| panic!("{key}")).accuracy
+    };
+    // Of 0 1 2 3, `odd` makes 1 1 3 3: each number but 0 has the same sign, and 0 has no direction.
+    assert_eq!(accuracy("a:same>b:same"), 1.0);
+    assert_eq!(accuracy("a:odd>b:same"), 0.75);
+    assert_eq!(accuracy("a:same>b:odd"), 0.75);
+    assert_eq!((measured.examples, measured.path_accuracy.len()), (4, 4));
+}
+
+#[test]
+fn a_program_judges_without_labels() {
+    let set = Set::new(LABELS);
+    let rule = |command: &str| {
+        MatchRule::Command(CommandRule {
+            command: ["sh", "-c", command].map(str::to_owned).to_vec(),
+            outputs: vec!["y".to_owned()],
+            folder: set.folder.path().to_owned(),
+            time_max: Duration::from_secs(600),
+        })
+    };
+    // The share of even answers, of which `odd` has none: each example is a line with one number.
+    let even = r#"grep -cE '"data":\[[0-9]*[02468]\]' > count; echo "0.$(cat count)""#;
+    let files = |command: &str| without_labels(set.files(&["a odd same"], &[]), rule(command));
+    let measured = set.profile_files(&files(even)).expect("judged");
+    let paths: Vec<(String, f64)> = measured.path_accuracy.iter().map(|path| (path.key(), path.accuracy)).collect();
+    assert_eq!(paths, [("a:odd".to_owned(), 0.0), ("a:same".to_owned(), 0.2)]);
+    let refused = set.profile_files(&files("exit 4")).expect_err("it fails").to_string();
+    let said = "variant odd of task a: the command sh -c exit 4 ended with exit status: 4: expected 0";
+    assert!(refused.starts_with(said), "{refused}");
 }
 
 #[test]
