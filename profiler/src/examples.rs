@@ -2,7 +2,7 @@
 
 use crate::error::ProfileError;
 use crate::files::{MatchRule, ValidationFiles};
-use crate::labels::{Label, read_labels};
+use crate::labels::{Label, is_table, read_labels};
 use crate::npy::read_npy;
 use apportion_executor::backend::Signature;
 use apportion_executor::tensor::Tensor;
@@ -25,7 +25,9 @@ pub(crate) fn read_examples(
     let bad_labels = |detail: String| ProfileError::LabelsMismatch { file: labels_file(), detail };
     let unreadable = |source| ProfileError::Labels { file: labels_file(), source };
     let labels = set.labels.as_deref().map(read_labels).transpose().map_err(unreadable)?;
-    let mut count = labels.as_ref().map(Vec::len);
+    // A table ends with the last label, so the arrays count the examples.
+    let has_table = set.labels.as_deref().is_some_and(is_table);
+    let mut count = labels.as_ref().filter(|_| !has_table).map(Vec::len);
     let mut examples = Vec::new();
     for input in &root.inputs {
         let Some(file) = set.inputs.get(&input.name) else {
@@ -37,8 +39,10 @@ pub(crate) fn read_examples(
         if array.rows() != expected {
             let rows = array.rows();
             return Err(match &labels {
-                Some(_) => bad_labels(format!("there are labels for {expected} examples and {rows} in {}", file_name())),
-                None => {
+                Some(_) if !has_table => {
+                    bad_labels(format!("there are labels for {expected} examples and {rows} in {}", file_name()))
+                }
+                _ => {
                     let detail = format!("it has {rows} examples, and another input has {expected}");
                     ProfileError::LabelsMismatch { file: file_name(), detail }
                 }
@@ -49,12 +53,17 @@ pub(crate) fn read_examples(
     if let Some(unknown) = set.inputs.keys().find(|name| !root.inputs.iter().any(|i| i.name == **name)) {
         return Err(ProfileError::Pipeline(format!("the validation set has input {unknown}, which the root has not")));
     }
-    let count = count.unwrap_or(0).min(examples_max);
+    let count = count.unwrap_or(0);
     if count == 0 {
         return Err(ProfileError::Pipeline("the validation set has no examples: expected one at least".to_owned()));
     }
-    let mut labels = labels.unwrap_or_else(|| vec![Vec::new(); count]);
-    labels.truncate(count);
+    let mut labels = labels.unwrap_or_default();
+    if labels.len() > count {
+        let last = labels.len() - 1;
+        return Err(bad_labels(format!("there are labels for example {last}: expected 0 to {}", count - 1)));
+    }
+    labels.resize(count, Vec::new());
+    labels.truncate(examples_max);
     check_labels(&labels, &set.matching).map_err(|unfit| bad_labels(unfit.to_string()))?;
     Ok(ExampleSet { examples, labels })
 }

@@ -65,7 +65,7 @@ pub struct EdgeFiles {
 pub struct ValidationFiles {
     /// An array file by input of the root; the first dimension counts the examples.
     pub inputs: BTreeMap<String, PathBuf>,
-    /// A JSON file with the labels of each example; `None` if the rule needs none.
+    /// A JSON or CSV file with the labels of the examples; `None` if the rule needs none.
     pub labels: Option<PathBuf>,
     /// How outputs are judged.
     pub matching: MatchRule,

@@ -17,6 +17,24 @@ pub enum LabelsError {
         "{0}; expected for each example a number or text, or a list of {{\"value\": number or text, \"at\": [numbers]}}"
     )]
     Json(#[from] serde_json::Error),
+    /// The table is no CSV.
+    #[error("{0}")]
+    Csv(#[from] csv::Error),
+    /// The table has another header.
+    #[error("line 1: the columns {0}: expected example,value, then one column for each number of a position")]
+    Header(String),
+    /// A cell of the table is refused.
+    #[error("line {line}, column {column}: {found:?}: expected {expected}")]
+    Cell {
+        /// The line, counted from 1.
+        line: u64,
+        /// The name of the column.
+        column: String,
+        /// The cell.
+        found: String,
+        /// The right form.
+        expected: &'static str,
+    },
     /// The file has no label.
     #[error("there is no label in it")]
     Empty,
@@ -159,20 +177,66 @@ impl<'de> Deserialize<'de> for WrittenExample {
     }
 }
 
+/// Most examples of a table. An example is named by its number, so a large one would take much memory.
+pub const TABLE_EXAMPLES_MAX: usize = 1_000_000;
+
 /// Reads the labels: a JSON list with, for each example, the list of its labels. A label without a position may be its
-/// value alone, and one such label needs no list: `[7, "rust", [3, 5], [{"value": 7, "at": [1.5, 2]}]]`.
+/// value alone, and one such label needs no list: `[7, "rust", [3, 5], [{"value": 7, "at": [1.5, 2]}]]`. A file `.csv` has
+/// a line for each label instead: `example,value,left,top,right,bottom`, or fewer columns of the position. It ends with the
+/// last example that has a label ([`is_table`]).
 ///
 /// # Errors
-/// As [`LabelsError`] lists; JSON errors have line and column.
+/// As [`LabelsError`] lists; errors of the text have their line.
 pub fn read_labels(file: &Path) -> Result<Vec<Vec<Label>>, LabelsError> {
     let text = std::fs::read_to_string(file)?;
-    let labels: Vec<WrittenExample> = serde_json::from_str(&text)?;
-    let labels: Vec<Vec<Label>> = labels.into_iter().map(|WrittenExample(labels)| labels).collect();
+    let labels = if is_table(file) { read_table(&text)? } else { read_list(&text)? };
     let first = labels.iter().flatten().next().ok_or(LabelsError::Empty)?.at.len();
     match labels.iter().flatten().find(|l| l.at.len() != first) {
         Some(odd) => Err(LabelsError::Dimensions { first, other: odd.at.len() }),
         None => Ok(labels),
     }
+}
+
+/// Whether a file of labels is a table, which says nothing of examples after the last label.
+#[must_use]
+pub fn is_table(file: &Path) -> bool {
+    file.extension().is_some_and(|extension| extension.eq_ignore_ascii_case("csv"))
+}
+
+fn read_list(text: &str) -> Result<Vec<Vec<Label>>, LabelsError> {
+    let labels: Vec<WrittenExample> = serde_json::from_str(text)?;
+    Ok(labels.into_iter().map(|WrittenExample(labels)| labels).collect())
+}
+
+fn read_table(text: &str) -> Result<Vec<Vec<Label>>, LabelsError> {
+    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+    let mut reader = csv::Reader::from_reader(text.as_bytes());
+    let header: Vec<String> = reader.headers()?.iter().map(|name| name.trim().to_owned()).collect();
+    if !header.starts_with(&["example".to_owned(), "value".to_owned()]) {
+        return Err(LabelsError::Header(header.join(",")));
+    }
+    let mut labels: Vec<Vec<Label>> = Vec::new();
+    for record in reader.records() {
+        let record = record?;
+        let line = record.position().map_or(0, csv::Position::line);
+        let refused = |column: usize, expected: &'static str| LabelsError::Cell {
+            line,
+            column: header[column].clone(),
+            found: record[column].to_owned(),
+            expected,
+        };
+        let number = |column: usize| record[column].trim().parse::<f64>().ok().filter(|number| number.is_finite());
+        let example = record[0].trim().parse::<usize>().ok().filter(|example| *example < TABLE_EXAMPLES_MAX);
+        let example = example.ok_or_else(|| refused(0, "the number of an example from 0 to 999999"))?;
+        let value = number(1).map_or_else(|| LabelValue::Text(record[1].trim().to_owned()), LabelValue::Number);
+        let place = |column: usize| number(column).ok_or_else(|| refused(column, "a number"));
+        let at = (2..header.len()).map(place).collect::<Result<_, _>>()?;
+        if labels.len() <= example {
+            labels.resize_with(example + 1, Vec::new);
+        }
+        labels[example].push(Label { value, at });
+    }
+    Ok(labels)
 }
 
 #[cfg(test)]
@@ -199,6 +263,33 @@ mod tests {
         assert_eq!(short, read(long).expect("labels"));
         let boxes = read(r#"[[{"value": 1, "box": [0, 0, 2, 2]}]]"#).expect("labels");
         assert_eq!(boxes[0][0].at, [0.0, 0.0, 2.0, 2.0]);
+    }
+
+    #[test]
+    fn a_table_has_a_line_for_each_label() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let read_csv = |text: &str| {
+            let file = folder.path().join("labels.csv");
+            std::fs::write(&file, text).expect("written");
+            read_labels(&file)
+        };
+        let boxes = read_csv("example,value,left,top,right,bottom\n2,7,0,0,2,2.5\n0,cat,1,1,3,3\n2,cat,4,4,5,5\n");
+        let list = r#"[[{"value": "cat", "at": [1, 1, 3, 3]}], [],
+            [{"value": 7, "at": [0, 0, 2, 2.5]}, {"value": "cat", "at": [4, 4, 5, 5]}]]"#;
+        assert_eq!(boxes.expect("boxes"), read(list).expect("labels"));
+        assert_eq!(read_csv("example, value\n0, 3\n1, rust\n").expect("values"), read(r#"[3, "rust"]"#).expect("labels"));
+        let cases = [
+            ("value,example\n1,1\n", "line 1: the columns value,example: expected example,value"),
+            ("example,value\n-1,7\n", "line 2, column example: \"-1\": expected the number of an example"),
+            ("example,value\n1000000,7\n", "expected the number of an example from 0 to 999999"),
+            ("example,value,x\n0,7,1\n0,7,left\n", "line 3, column x: \"left\": expected a number"),
+            ("example,value\n0,7,1\n", "line: 2"),
+            ("example,value\n", "no label"),
+        ];
+        for (text, said) in cases {
+            let error = read_csv(text).expect_err(said).to_string();
+            assert!(error.contains(said), "{error} should say {said:?}");
+        }
     }
 
     #[test]

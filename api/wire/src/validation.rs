@@ -18,8 +18,8 @@ record! {
     pub struct ValidationSpec {
         /// Array file (`.npy`) by input tensor of the root; the first dimension counts the examples.
         pub inputs: BTreeMap<String, String> => required,
-        /// JSON file: for each example a number or text, or the list of its labels `{value, at}`. Needed for `value` and
-        /// `mean_average_precision`.
+        /// JSON file: for each example a number or text, or the list of its labels `{value, at}`. Or a CSV file with a line
+        /// for each label: `example,value`, then its position. Needed for `value` and `mean_average_precision`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub labels: Option<String> => optional.or_null(),
         /// How answers are judged.
@@ -129,7 +129,7 @@ pub(crate) fn check_validation(spec: &ValidationSpec) -> Vec<Invalid> {
         refuse("match/outputs", "missing".to_owned(), "the names of the outputs that the command gets");
     }
     if spec.labels.is_none() && (value.is_some() || boxes.is_some()) {
-        refuse("labels", "missing".to_owned(), "a JSON file with the labels of each example");
+        refuse("labels", "missing".to_owned(), "a JSON or CSV file with the labels of the examples");
     }
     problems
 }

@@ -316,7 +316,7 @@ fn rules_that_judge_nothing_are_refused() {
             "command: [judge], outputs: [y], timeout_s: 86401",
             "/match/timeout_s: 86401: expected a number above 0, at most 86400".to_owned(),
         ),
-        ("", "value: y", "/labels: missing: expected a JSON file with the labels of each example".to_owned()),
+        ("", "value: y", "/labels: missing: expected a JSON or CSV file with the labels of the examples".to_owned()),
     ];
     for (labels, rule, expected) in cases {
         let found = read_pipeline_spec("f.yaml", &with(labels, rule)).expect_err(&expected).to_string();

@@ -9,7 +9,7 @@ use apportion_profiler::{
 use apportion_support::exit::Failure;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
-use apportion_wire::{BadInput, MeasuredRow, MeasuredTask, PipelineSpec, ProfileSet};
+use apportion_wire::{MeasuredRow, MeasuredTask, PipelineSpec, ProfileSet};
 use std::time::Duration;
 
 /// Fewest timed runs of a batch size: the messages vary more than a batch on this machine.
