@@ -3,6 +3,7 @@
 use crate::labels::LabelsError;
 use crate::npy::NpyError;
 use apportion_executor::backend::BackendError;
+use apportion_executor::measuring::drawn::DrawError;
 
 /// Why a pipeline could not be profiled.
 #[derive(Debug, thiserror::Error)]
@@ -56,6 +57,15 @@ pub enum ProfileError {
         file: String,
         /// What is wrong, and what would be right.
         detail: String,
+    },
+    /// No inputs can be made for a task.
+    #[error("the variants of task {task}")]
+    Inputs {
+        /// The task.
+        task: String,
+        /// Why not.
+        #[source]
+        source: DrawError,
     },
     /// No query of the validation set reaches a task, so it has no inputs for timing.
     #[error("no query of the validation set reaches task {0}, so its variants cannot be timed")]

@@ -7,6 +7,7 @@ use apportion_executor::tensor::TensorSignature;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Most combinations of variants along the paths of a pipeline. Each runs over the validation set.
 pub const PATHS_MAX: usize = 4_096;
@@ -18,8 +19,8 @@ pub struct PipelineFiles {
     pub tasks: Vec<TaskFiles>,
     /// A tree with one root.
     pub edges: Vec<EdgeFiles>,
-    /// Labelled examples.
-    pub validation: ValidationFiles,
+    /// Examples; `None`: inputs are drawn from the shapes, and accuracy and fan-out are not measured.
+    pub validation: Option<ValidationFiles>,
 }
 
 /// One task.
@@ -59,26 +60,80 @@ pub struct EdgeFiles {
     pub map: BTreeMap<String, String>,
 }
 
-/// Labelled examples.
+/// Examples for measuring accuracy and fan-out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidationFiles {
     /// An array file by input of the root; the first dimension counts the examples.
     pub inputs: BTreeMap<String, PathBuf>,
-    /// A JSON file: for each example the list of `{"value": .., "at": [..]}` to be found.
-    pub labels: PathBuf,
-    /// How outputs are compared with labels.
+    /// A JSON or CSV file with the labels of the examples; `None` if the rule needs none.
+    pub labels: Option<PathBuf>,
+    /// How outputs are judged.
     pub matching: MatchRule,
 }
 
-/// Which outputs of the sinks are compared with the labels.
+/// How the outputs of the sinks are judged.
 #[derive(Clone, Debug, PartialEq)]
-pub struct MatchRule {
-    /// Output that must equal a label's `value`: one element per row.
+pub enum MatchRule {
+    /// The share of labels that are found.
+    Value(ValueRule),
+    /// The mean average precision of boxes.
+    Boxes(BoxRule),
+    /// The cosine of the angle between this output and that of the largest variants. It needs no labels.
+    Cosine(String),
+    /// A number that a program of the user prints.
+    Command(CommandRule),
+}
+
+/// Which values count as found.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ValueRule {
+    /// Output that must equal a label's `value`: one element per row, or the scores of all classes.
     pub value: String,
     /// Output that must be near a label's `at`, by Euclidean distance; `None` if the value alone decides.
     pub at: Option<String>,
     /// How near, in the unit of the positions; `None` is at any distance.
     pub within: Option<f64>,
+    /// The label is one of so many classes with the highest scores; `None`: the highest alone, if there are scores.
+    pub top: Option<u32>,
+}
+
+/// Which outputs are boxes with scores.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BoxRule {
+    /// Corners: left, top, right, bottom.
+    pub boxes: String,
+    /// One score for each box.
+    pub scores: String,
+    /// One class for each box; `None` if all boxes are of one class.
+    pub classes: Option<String>,
+    /// Smallest overlap of a box that finds a label: intersection over union.
+    pub iou: f64,
+}
+
+/// A program that judges answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CommandRule {
+    /// The program and its arguments, at least the program.
+    pub command: Vec<String>,
+    /// The outputs that it gets, at least one.
+    pub outputs: Vec<String>,
+    /// Its working folder.
+    pub folder: PathBuf,
+    /// Longest time that it may take for one combination of variants.
+    pub time_max: Duration,
+}
+
+impl MatchRule {
+    /// Names of the outputs that are read.
+    #[must_use]
+    pub fn outputs(&self) -> Vec<&str> {
+        match self {
+            Self::Value(rule) => std::iter::once(rule.value.as_str()).chain(rule.at.as_deref()).collect(),
+            Self::Boxes(rule) => [&rule.boxes, &rule.scores].into_iter().chain(&rule.classes).map(String::as_str).collect(),
+            Self::Cosine(output) => vec![output],
+            Self::Command(rule) => rule.outputs.iter().map(String::as_str).collect(),
+        }
+    }
 }
 
 /// The tasks as a tree of indices.
@@ -92,7 +147,7 @@ pub(crate) struct Tree {
     pub to: Vec<usize>,
     /// All tasks, parents first.
     pub order: Vec<usize>,
-    /// Runs of the validation set: one for each variant and combination of variants above it.
+    /// Runs of the validation set: one for each variant and combination of variants above it. 0 without one.
     pub runs: usize,
 }
 
@@ -130,7 +185,7 @@ impl PipelineFiles {
         if order.len() != self.tasks.len() {
             return fail("some tasks are on a cycle that the root does not reach".to_owned());
         }
-        let runs = self.runs(&order, &out_edges, &to)?;
+        let runs = if self.validation.is_some() { self.runs(&order, &out_edges, &to)? } else { 0 };
         Ok(Tree { root, out_edges, to, order, runs })
     }
 
@@ -197,8 +252,8 @@ mod tests {
             ..TaskFiles::default()
         };
         let edge = |e: &&str| EdgeFiles { from: e[..1].to_owned(), to: e[1..].to_owned(), map: BTreeMap::new() };
-        let matching = MatchRule { value: "v".to_owned(), at: None, within: None };
-        let validation = ValidationFiles { inputs: BTreeMap::new(), labels: PathBuf::new(), matching };
+        let matching = MatchRule::Cosine("v".to_owned());
+        let validation = Some(ValidationFiles { inputs: BTreeMap::new(), labels: None, matching });
         PipelineFiles { tasks: tasks.chars().map(task).collect(), edges: edges.iter().map(edge).collect(), validation }
     }
 
@@ -230,5 +285,7 @@ mod tests {
         assert!(pipeline("abcdefghijk", &["ab", "bc", "cd", "de", "ef", "fg", "gh", "hi", "ij", "jk"]).tree().is_ok());
         let twelve = pipeline("abcdefghijkl", &["ab", "bc", "cd", "de", "ef", "fg", "gh", "hi", "ij", "jk", "kl"]);
         assert!(twelve.tree().expect_err("2 + 4 + .. + 4096").to_string().contains("8190 combinations"));
+        let drawn = PipelineFiles { validation: None, ..twelve };
+        assert_eq!(drawn.tree().map(|tree| tree.runs).ok(), Some(0), "no combination runs without examples");
     }
 }

@@ -8,16 +8,20 @@
 //! and the memory.
 //!
 //! What belongs here: running single variants through the executor's [`Backend`], here or on another server ([`served`]),
-//! timing them with the executor's code, and sending a labelled validation set through every combination of variants
-//! ([`matching`]). What never does: reading problem or pipeline files, planning, agents, anything about one particular
-//! pipeline.
+//! timing them with the executor's code, and sending a validation set through every combination of variants. One rule
+//! judges the answers ([`matching`], [`mod@average_precision`]). What never does: reading problem or pipeline files,
+//! planning, agents, anything about one particular pipeline.
 //!
 //! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into
 //! [`VariantMeasurement`].
 
+pub mod average_precision;
+mod cosine;
 pub mod described;
 mod error;
+mod examples;
 pub mod files;
+mod judge;
 pub mod labels;
 pub mod matching;
 pub mod measure;
@@ -25,6 +29,7 @@ pub mod memory;
 pub mod npy;
 pub mod profile;
 mod rows;
+mod score;
 pub mod served;
 pub mod validate;
 mod whole_queries;
@@ -40,7 +45,9 @@ pub use apportion_executor::measuring::provenance::{DeviceProvenance, VERSION};
 pub use apportion_executor::measuring::stats::ProfilePoint;
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 pub use error::ProfileError;
-pub use files::{EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, VariantFile};
+pub use files::{
+    BoxRule, CommandRule, EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, ValueRule, VariantFile,
+};
 pub use measure::MeasureOptions;
 pub use memory::peak_memory_mib;
 pub use profile::{Measured, ProfilingProgress, VariantMeasurement, file_loader, profile_pipeline};

@@ -5,8 +5,8 @@ use crate::labels::{Label, LabelValue};
 /// One row of an answer.
 #[derive(Clone, Debug, PartialEq)]
 pub struct AnswerRow {
-    /// Its class or value.
-    pub value: LabelValue,
+    /// Its class or value; several if each of them counts.
+    pub values: Vec<LabelValue>,
     /// Its position; empty if the value alone decides.
     pub at: Vec<f64>,
 }
@@ -21,6 +21,22 @@ struct Pair {
     row: usize,
 }
 
+/// The classes with the `count` highest scores, the highest first. Among equal scores the first class comes first; a score
+/// that is not a number is the lowest.
+#[must_use]
+pub fn top_classes(scores: &[f64], count: usize) -> Vec<LabelValue> {
+    let rank = |class: usize| if scores[class].is_nan() { f64::NEG_INFINITY } else { scores[class] };
+    let mut best: Vec<usize> = Vec::with_capacity(count + 1);
+    for class in 0..scores.len() {
+        let at = best.partition_point(|&other| rank(other) >= rank(class));
+        if at < count {
+            best.insert(at, class);
+            best.truncate(count);
+        }
+    }
+    best.into_iter().map(|class| LabelValue::Number(class as f64)).collect()
+}
+
 /// Counts the pairs of a label and a row with equal values that lie at most `within` apart; `None`: at any distance.
 ///
 /// Each label and each row is in one pair at most. The nearest pairs come first; ties are in the order of the labels, then
@@ -31,7 +47,8 @@ pub fn count_matches(labels: &[Label], rows: &[AnswerRow], within: Option<f64>) 
     for (l, label) in labels.iter().enumerate() {
         for (r, row) in rows.iter().enumerate() {
             let distance = distance(&label.at, &row.at);
-            if row.value.is_same(&label.value) && within.is_none_or(|w| distance <= w) {
+            let is_same = row.values.iter().any(|value| value.is_same(&label.value));
+            if is_same && within.is_none_or(|w| distance <= w) {
                 pairs.push(Pair { distance, label: l, row: r });
             }
         }
@@ -63,7 +80,7 @@ mod tests {
     }
 
     fn row(value: f64, x: f64) -> AnswerRow {
-        AnswerRow { value: LabelValue::Number(value), at: vec![x, 0.0] }
+        AnswerRow { values: vec![LabelValue::Number(value)], at: vec![x, 0.0] }
     }
 
     #[test]
@@ -91,11 +108,44 @@ mod tests {
     #[test]
     fn values_without_positions_are_counted() {
         let labels = [1.0, 1.0, 2.0].map(|value| Label { value: LabelValue::Number(value), at: vec![] });
-        let rows = [1.0, 2.0, 2.0].map(|value| AnswerRow { value: LabelValue::Number(value), at: vec![] });
+        let rows = [1.0, 2.0, 2.0].map(|value| AnswerRow { values: vec![LabelValue::Number(value)], at: vec![] });
         assert_eq!(count_matches(&labels, &rows, None), 2);
         let named = |name: &str| LabelValue::Text(name.to_owned());
         let labels = ["rust", "c"].map(|name| Label { value: named(name), at: vec![] });
         let rows = ["c", "c", "Rust"].map(|name| AnswerRow { value: named(name), at: vec![] });
         assert_eq!(count_matches(&labels, &rows, None), 1);
+    }
+
+    /// All classes by their scores, then as many as wanted.
+    fn sorted_classes(scores: &[f64], count: usize) -> Vec<LabelValue> {
+        let mut classes: Vec<(f64, usize)> = scores.iter().copied().zip(0..).collect();
+        classes.sort_by(|(a, first), (b, second)| b.partial_cmp(a).expect("numbers").then(first.cmp(second)));
+        classes.into_iter().take(count).map(|(_, class)| LabelValue::Number(class as f64)).collect()
+    }
+
+    #[test]
+    fn top_classes_are_the_first_when_all_are_sorted() {
+        let mut state = 7_u64;
+        let mut draw = || {
+            state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            f64::from((state >> 61) as u32)
+        };
+        for classes in 1..12 {
+            for count in 1..=classes {
+                let scores: Vec<f64> = (0..classes).map(|_| draw()).collect();
+                assert_eq!(top_classes(&scores, count), sorted_classes(&scores, count), "{scores:?}");
+            }
+        }
+        let number = LabelValue::Number;
+        assert_eq!(top_classes(&[f64::NAN, -1.0, 3.0], 2), [number(2.0), number(1.0)]);
+    }
+
+    #[test]
+    fn one_of_several_values_is_enough() {
+        let values = vec![LabelValue::Number(3.0), LabelValue::Number(7.0)];
+        let rows = [AnswerRow { values, at: vec![] }];
+        let named = |value| Label { value: LabelValue::Number(value), at: vec![] };
+        assert_eq!([7.0, 3.0, 5.0].map(|value| count_matches(&[named(value)], &rows, None)), [1, 1, 0]);
+        assert_eq!(count_matches(&[named(7.0), named(3.0)], &rows, None), 1, "a row finds one label");
     }
 }

@@ -2,17 +2,18 @@
 
 use crate::described::{described, described_all, misfit};
 use crate::error::ProfileError;
-use crate::files::{PipelineFiles, TaskFiles, Tree, VariantFile};
-use crate::labels::{Label, read_labels};
+use crate::examples::{ExampleSet, read_examples};
+use crate::files::{PipelineFiles, TaskFiles, Tree, ValidationFiles, VariantFile};
 use crate::measure::{MeasureOptions, profile_variant};
 use crate::memory::MemoryProbe;
-use crate::npy::read_npy;
+use crate::score::Scorer;
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
 use crate::whole_queries::whole_queries;
 use apportion_domain::{FanoutCounts, VariantRuntime};
 use apportion_executor::backend::{
     Backend, BackendError, ExecutionSettings, GluedBackend, OnnxBackend, PythonBackend, PythonSettings, Signature,
 };
+use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
 use apportion_executor::measuring::percentiles::percentile;
 use apportion_executor::measuring::rows::cycle;
 use apportion_executor::measuring::stats::ProfilePoint;
@@ -89,11 +90,13 @@ pub struct TaskMeasurement {
 pub struct VariantMeasurement {
     /// Its name.
     pub name: String,
-    /// Accuracy of the best path through it.
-    pub accuracy: f64,
-    /// Mean rows per query: Loki's multiplicative factor (section 4.1).
-    pub fanout: f64,
+    /// Accuracy of the best path through it; `None` without a validation set.
+    pub accuracy: Option<f64>,
+    /// Mean rows per query: Loki's multiplicative factor (section 4.1). `None` without a validation set: drawn inputs say
+    /// nothing about it.
+    pub fanout: Option<f64>,
     /// By child task: distribution of the queries that one query makes there, over all queries that reached the variant.
+    /// Empty without a validation set.
     pub fanout_counts: BTreeMap<String, FanoutCounts>,
     /// Median time to load it into memory, in a process with the runtime.
     pub load_ms: f64,
@@ -120,7 +123,8 @@ impl Steps<'_> {
 /// Profiles a pipeline.
 ///
 /// It loads every variant and holds all of them in memory. It runs the validation set through every combination of
-/// variants. Then it times each variant alone on the queries that reached its task, and measures its memory.
+/// variants. Then it times each variant alone on the queries that reached its task, and measures its memory. Without a
+/// validation set it times them on inputs that are drawn from the shapes.
 ///
 /// # Errors
 /// As [`ProfileError`] lists. There are no partial results.
@@ -139,16 +143,16 @@ pub fn profile_pipeline(
     let LoadedVariants { mut backends, load_ms, models } = load_all(files, load, &mut steps)?;
     let signatures: Vec<Signature> = backends.iter().map(|b| b[0].signature().clone()).collect();
     check_maps(files, &tree, &signatures)?;
-    let ExampleSet { examples, labels } = read_validation(files, &signatures[tree.root], options.examples_max)?;
+    let SampleRun { validation, samples, examples } = match &files.validation {
+        Some(set) => {
+            let examples = read_examples(set, &signatures[tree.root], options.examples_max)?;
+            validate(files, &tree, set, examples, &mut backends, &mut steps)?
+        }
+        None => SampleRun { validation: None, samples: drawn_samples(files, &signatures, options)?, examples: 0 },
+    };
 
-    let mut after_run = |path: String| steps.step(format!("validated {path}"));
-    let validator = Validator::new(files, &tree, &labels, &mut after_run);
-    let validation = validator.run(&mut backends, examples)?;
-    if let Some(unreached) = tree.order.iter().find(|&&t| validation.samples[t].first().is_none_or(|s| s.rows() == 0)) {
-        return Err(ProfileError::Unreached(files.tasks[*unreached].name.clone()));
-    }
-
-    let timing = Timing { files, tree: &tree, validation: &validation, models: &models, memory, options };
+    let timing =
+        Timing { files, tree: &tree, validation: validation.as_ref(), samples: &samples, models: &models, memory, options };
     let mut tasks = Vec::with_capacity(files.tasks.len());
     for (t, (signature, load_ms)) in signatures.into_iter().zip(&load_ms).enumerate() {
         let variants = timing.time_task(t, &mut backends[t], load_ms, &mut steps)?;
@@ -156,7 +160,62 @@ pub fn profile_pipeline(
         let model = (!files.tasks[t].glue.is_empty()).then(|| models[t].clone());
         tasks.push(TaskMeasurement { name: files.tasks[t].name.clone(), inputs, outputs, model, variants });
     }
-    Ok(Measured { tasks, path_accuracy: validation.paths, examples: labels.len() })
+    let path_accuracy = validation.map(|validation| validation.paths).unwrap_or_default();
+    Ok(Measured { tasks, path_accuracy, examples })
+}
+
+/// The inputs for timing, and what the validation set says.
+struct SampleRun {
+    /// `None` without a validation set.
+    validation: Option<Validation>,
+    /// By task: the inputs for timing its variants.
+    samples: Vec<Vec<Tensor>>,
+    /// How many examples were run.
+    examples: usize,
+}
+
+/// Runs the validation set through every combination of variants.
+fn validate(
+    files: &PipelineFiles,
+    tree: &Tree,
+    set: &ValidationFiles,
+    ExampleSet { examples, labels }: ExampleSet,
+    backends: &mut Backends,
+    steps: &mut Steps<'_>,
+) -> Result<SampleRun, ProfileError> {
+    let mut after_run = |path: String| steps.step(format!("validated {path}"));
+    let scorer = Scorer::new(&set.matching, &labels);
+    let validator = Validator::new(files, tree, scorer, &mut after_run);
+    let mut validation = validator.run(backends, examples)?;
+    let samples = std::mem::take(&mut validation.samples);
+    if let Some(unreached) = tree.order.iter().find(|&&t| samples[t].first().is_none_or(|s| s.rows() == 0)) {
+        return Err(ProfileError::Unreached(files.tasks[*unreached].name.clone()));
+    }
+    Ok(SampleRun { validation: Some(validation), samples, examples: labels.len() })
+}
+
+/// By task: inputs that are drawn from the shapes, as agents draw them for profile jobs. They have as many rows as the
+/// largest batch, or fewer where these would be too large: rows repeat then.
+fn drawn_samples(
+    files: &PipelineFiles,
+    signatures: &[Signature],
+    options: &MeasureOptions,
+) -> Result<Vec<Vec<Tensor>>, ProfileError> {
+    let largest = options.batches.last().map_or(1, |&batch| batch as usize);
+    let of_task = |(task, signature): (&TaskFiles, &Signature)| {
+        if signature.inputs.is_empty() {
+            let detail = format!("task {}: its variants have no inputs: expected one at least", task.name);
+            return Err(ProfileError::Pipeline(detail));
+        }
+        let mut rows = largest;
+        loop {
+            match drawn_inputs(&signature.inputs, &options.sizes, rows) {
+                Err(DrawError::TooLarge { .. }) if rows > 1 => rows /= 2,
+                drawn => return drawn.map_err(|source| ProfileError::Inputs { task: task.name.clone(), source }),
+            }
+        }
+    };
+    files.tasks.iter().zip(signatures).map(of_task).collect()
 }
 
 type Backends = Vec<Vec<Box<dyn Backend>>>;
@@ -255,13 +314,13 @@ fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> R
         check_map(&edge.map, parent, child)
             .map_err(|detail| ProfileError::Pipeline(format!("edge {} -> {}: {detail}", edge.from, edge.to)))?;
     }
-    let rule = &files.validation.matching;
+    let Some(ValidationFiles { matching: rule, .. }) = &files.validation else { return Ok(()) };
     for sink in (0..files.tasks.len()).filter(|&t| tree.out_edges[t].is_empty()) {
-        for name in std::iter::once(&rule.value).chain(&rule.at) {
-            if !signatures[sink].outputs.iter().any(|o| o.name == *name) {
+        for name in rule.outputs() {
+            if !signatures[sink].outputs.iter().any(|o| o.name == name) {
                 let task = &files.tasks[sink].name;
                 return Err(ProfileError::Pipeline(format!(
-                    "task {task} has no output {name}, which labels are matched with"
+                    "task {task} has no output {name}, which the rule of the validation set reads"
                 )));
             }
         }
@@ -300,55 +359,13 @@ fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signatu
     }
 }
 
-/// The first examples of a validation set.
-struct ExampleSet {
-    /// Each input of the root, with a row for each example.
-    examples: Vec<Tensor>,
-    /// The labels of each example.
-    labels: Vec<Vec<Label>>,
-}
-
-fn read_validation(files: &PipelineFiles, root: &Signature, examples_max: usize) -> Result<ExampleSet, ProfileError> {
-    let set = &files.validation;
-    let file = || set.labels.display().to_string();
-    let bad_labels = |detail: String| ProfileError::LabelsMismatch { file: file(), detail };
-    let unreadable = |source| ProfileError::Labels { file: file(), source };
-    let mut labels = read_labels(&set.labels).map_err(unreadable)?;
-    let mut examples = Vec::new();
-    for input in &root.inputs {
-        let Some(file) = set.inputs.get(&input.name) else {
-            return Err(ProfileError::Pipeline(format!("the validation set lacks input {} of the root", input.name)));
-        };
-        let bad_array = |source| ProfileError::Array { file: file.display().to_string(), source };
-        let array = read_npy(&input.name, file).map_err(bad_array)?;
-        if array.rows() != labels.len() {
-            return Err(bad_labels(format!(
-                "there are labels for {} examples and {} in {}",
-                labels.len(),
-                array.rows(),
-                file.display()
-            )));
-        }
-        examples.push(array.slice(0, array.rows().min(examples_max)));
-    }
-    if let Some(unknown) = set.inputs.keys().find(|name| !root.inputs.iter().any(|i| i.name == **name)) {
-        return Err(ProfileError::Pipeline(format!("the validation set has input {unknown}, which the root has not")));
-    }
-    labels.truncate(examples_max);
-    if labels.iter().all(Vec::is_empty) {
-        return Err(bad_labels(format!("the first {examples_max} examples have no labels")));
-    }
-    if let Some(at) = set.matching.at.as_ref().filter(|_| labels.iter().flatten().any(|l| l.at.is_empty())) {
-        return Err(bad_labels(format!("the labels have no \"at\" to compare output {at} with")));
-    }
-    Ok(ExampleSet { examples, labels })
-}
-
 /// The parts of the measurements that all tasks share.
 struct Timing<'a> {
     files: &'a PipelineFiles,
     tree: &'a Tree,
-    validation: &'a Validation,
+    validation: Option<&'a Validation>,
+    /// By task: the inputs of its variants.
+    samples: &'a [Vec<Tensor>],
     models: &'a [Signature],
     memory: &'a MemoryProbe<'a>,
     options: &'a MeasureOptions,
@@ -379,9 +396,8 @@ impl Timing<'_> {
         backend: &mut dyn Backend,
         load_ms: f64,
     ) -> Result<VariantMeasurement, BackendError> {
-        let (task, validation) = (&self.files.tasks[t], self.validation);
+        let (task, samples) = (&self.files.tasks[t], &self.samples[t]);
         let name = &task.variants[v].name;
-        let samples = &validation.samples[t];
         let rows = profile_variant(backend, samples, self.options)?;
         let memory_mib = match task.variants[v].runtime {
             VariantRuntime::Onnx => self.memory_of(t, &task.variants[v], samples)?,
@@ -389,14 +405,14 @@ impl Timing<'_> {
             VariantRuntime::Python => None,
         };
         let through = |path: &&MeasuredPath| path.path.iter().any(|s| s.task == task.name && s.variant == *name);
-        let accuracy = validation.paths.iter().filter(through).map(|p| p.accuracy).fold(0.0, f64::max);
-        let counts = distribution(&validation.counts[t][v]);
-        let children = self.tree.out_edges[t].iter().map(|&e| self.files.edges[e].to.clone());
+        let best = |set: &Validation| set.paths.iter().filter(through).map(|p| p.accuracy).fold(0.0, f64::max);
+        let counts = self.validation.map(|set| distribution(&set.counts[t][v]));
+        let children = self.tree.out_edges[t].iter().map(|&e| &self.files.edges[e].to);
         Ok(VariantMeasurement {
             name: name.clone(),
-            accuracy,
-            fanout: counts.mean(),
-            fanout_counts: children.map(|child| (child, counts.clone())).collect(),
+            accuracy: self.validation.map(best),
+            fanout: counts.as_ref().map(FanoutCounts::mean),
+            fanout_counts: children.filter_map(|child| Some((child.clone(), counts.clone()?))).collect(),
             load_ms,
             memory_mib,
             rows,

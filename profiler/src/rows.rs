@@ -1,8 +1,9 @@
 //! How are rows of tensors read as numbers and texts?
 
 use crate::labels::LabelValue;
-use apportion_executor::tensor::{Datatype, Tensor, texts};
+use apportion_executor::tensor::{Datatype, Tensor, int64s, texts};
 use apportion_executor::transforms::reals;
+use serde_json::Value;
 
 /// The number of a text; NaN, which equals nothing, for other texts.
 fn text_number(text: &[u8]) -> f64 {
@@ -23,6 +24,19 @@ pub(crate) fn values(tensor: &Tensor) -> Vec<LabelValue> {
     match tensor.datatype {
         Datatype::Bytes => texts(&tensor.data).map(|bytes| text(bytes.unwrap_or_default())).collect(),
         _ => numbers(tensor).into_iter().map(LabelValue::Number).collect(),
+    }
+}
+
+/// The elements as JSON has them, in order: texts, whole numbers, or numbers. A number that is not finite is null.
+pub(crate) fn json_elements(tensor: &Tensor) -> Vec<Value> {
+    use Datatype::{Bf16, Bool, Bytes, Fp16, Fp32, Fp64, Int64};
+    let whole = |number: f64| Value::from(number as i64);
+    match tensor.datatype {
+        Bytes => texts(&tensor.data).map(|text| String::from_utf8_lossy(text.unwrap_or_default()).into()).collect(),
+        Int64 => int64s(tensor).unwrap_or_default().into_iter().map(Value::from).collect(),
+        Fp16 | Bf16 | Fp32 | Fp64 => numbers(tensor).into_iter().map(Value::from).collect(),
+        Bool => numbers(tensor).into_iter().map(|number| Value::from(number != 0.0)).collect(),
+        _ => numbers(tensor).into_iter().map(whole).collect(),
     }
 }
 
@@ -60,5 +74,17 @@ mod tests {
         assert_eq!(values(&minus_three), [LabelValue::Number(-3.0)]);
         let named = LabelValue::Text("x".to_owned());
         assert_eq!(values(&tensor(Datatype::Bytes, &[1], vec![1, 0, 0, 0, b'x'])), [named]);
+    }
+
+    #[test]
+    fn elements_keep_their_kind_in_json() {
+        let json = |tensor: &Tensor| Value::from(json_elements(tensor)).to_string();
+        let exact = i64::MAX - 1;
+        assert_eq!(json(&tensor(Datatype::Int64, &[1], exact.to_le_bytes().to_vec())), "[9223372036854775806]");
+        assert_eq!(json(&tensor(Datatype::Uint8, &[2], vec![0, 255])), "[0,255]");
+        assert_eq!(json(&tensor(Datatype::Bool, &[2], vec![0, 1])), "[false,true]");
+        let floats = [0.5_f32, f32::NAN].iter().flat_map(|number| number.to_le_bytes()).collect();
+        assert_eq!(json(&tensor(Datatype::Fp32, &[2], floats)), "[0.5,null]");
+        assert_eq!(json(&tensor(Datatype::Bytes, &[1], vec![1, 0, 0, 0, b'x'])), r#"["x"]"#);
     }
 }

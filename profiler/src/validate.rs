@@ -1,13 +1,12 @@
 //! Which fan-out and which accuracy does every combination of variants have on the validation set?
 
 use crate::error::ProfileError;
-use crate::files::{PipelineFiles, Tree};
-use crate::labels::Label;
-use crate::matching::{AnswerRow, count_matches};
-use crate::rows::{numbers, values};
+use crate::files::{MatchRule, PipelineFiles, TaskFiles, Tree};
+use crate::score::{Scorer, SinkAnswers};
 use apportion_domain::FanoutCounts;
 use apportion_executor::backend::Backend;
 use apportion_executor::tensor::{Datatype, Tensor, concatenate};
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The output that gives, for each row, the index of its query in the batch.
@@ -29,7 +28,7 @@ pub struct PathStage {
 pub struct MeasuredPath {
     /// Its stages, the root first.
     pub path: Vec<PathStage>,
-    /// Share of the labels that were found.
+    /// From 0 to 1: the share of the labels that were found, or what another rule says.
     pub accuracy: f64,
 }
 
@@ -56,7 +55,9 @@ pub(crate) struct Validation {
 pub(crate) struct Validator<'a> {
     files: &'a PipelineFiles,
     tree: &'a Tree,
-    labels: &'a [Vec<Label>],
+    scorer: Scorer<'a>,
+    /// By task: its variants in the order of their runs.
+    order: Vec<Vec<usize>>,
     found: Validation,
     path: Vec<Place>,
     after_run: &'a mut dyn FnMut(String),
@@ -88,21 +89,22 @@ impl<'a> Validator<'a> {
     pub(crate) fn new(
         files: &'a PipelineFiles,
         tree: &'a Tree,
-        labels: &'a [Vec<Label>],
+        scorer: Scorer<'a>,
         after_run: &'a mut dyn FnMut(String),
     ) -> Self {
         let counts = files.tasks.iter().map(|t| vec![BTreeMap::new(); t.variants.len()]).collect();
         let found = Validation { counts, paths: Vec::new(), samples: vec![Vec::new(); files.tasks.len()] };
-        Self { files, tree, labels, found, path: Vec::new(), after_run }
+        let order = files.tasks.iter().map(|task| order_of_runs(task, scorer.rule())).collect();
+        Self { files, tree, scorer, order, found, path: Vec::new(), after_run }
     }
 
-    /// Runs the examples (all inputs of the root, a row for each element of the labels) through every combination.
+    /// Runs the examples (all inputs of the root, a row for each example of the scorer) through every combination.
     pub(crate) fn run(
         mut self,
         backends: &mut [Vec<Box<dyn Backend>>],
         examples: Vec<Tensor>,
     ) -> Result<Validation, ProfileError> {
-        let queries = Queries { inputs: examples, examples: (0..self.labels.len()).collect() };
+        let queries = Queries { inputs: examples, examples: (0..self.scorer.examples()).collect() };
         self.visit(backends, self.tree.root, &queries)?;
         Ok(self.found)
     }
@@ -118,7 +120,7 @@ impl<'a> Validator<'a> {
         if rows(&queries.inputs) > rows(&self.found.samples[task]) {
             self.found.samples[task].clone_from(&queries.inputs);
         }
-        for variant in 0..backends[task].len() {
+        for variant in self.order[task].clone() {
             let answers = self.answer(backends[task][variant].as_mut(), Place { task, variant }, queries)?;
             self.count(task, variant, queries.examples.len(), &answers);
             self.path.push(Place { task, variant });
@@ -148,8 +150,7 @@ impl<'a> Validator<'a> {
         if !self.tree.out_edges[task].is_empty() {
             return mapped;
         }
-        let rule = &self.files.validation.matching;
-        std::iter::once(rule.value.as_str()).chain(rule.at.as_deref()).collect()
+        self.scorer.rule().outputs().into_iter().collect()
     }
 
     fn answer(
@@ -204,31 +205,14 @@ impl<'a> Validator<'a> {
     }
 
     /// Accuracy of the combination on `self.path`, which ends in a sink.
-    fn score(&self, queries: &Queries, answers: &Answers) -> Result<MeasuredPath, ProfileError> {
-        let rule = &self.files.validation.matching;
+    fn score(&mut self, queries: &Queries, answers: &Answers) -> Result<MeasuredPath, ProfileError> {
         let &Place { task, variant } = self.path.last().expect("a path to a sink");
-        let found = &answers.outputs[&rule.value];
-        let dimensions = self.labels.iter().flatten().next().map_or(0, |l| l.at.len());
-        let per_row = |t: &Tensor| t.shape[1..].iter().product::<usize>();
-        if per_row(found) != 1 {
-            let detail = format!("output {} has {} elements a row where labels have one", rule.value, per_row(found));
-            return Err(self.fault(task, variant, detail));
-        }
-        let places = rule.at.as_ref().map(|name| &answers.outputs[name]);
-        if let Some(odd) = places.filter(|p| per_row(p) != dimensions) {
-            let (name, per_row) = (&odd.name, per_row(odd));
-            let detail = format!("output {name} has {per_row} numbers a row, the labels are at {dimensions}");
-            return Err(self.fault(task, variant, detail));
-        }
-        let (found, places) = (values(found), places.map(numbers).unwrap_or_default());
-        let mut rows: Vec<Vec<AnswerRow>> = vec![Vec::new(); self.labels.len()];
-        for (r, &query) in answers.parents.iter().enumerate() {
-            let at = if rule.at.is_some() { places[r * dimensions..(r + 1) * dimensions].to_vec() } else { Vec::new() };
-            rows[queries.examples[query]].push(AnswerRow { value: found[r].clone(), at });
-        }
-        let matched: usize = self.labels.iter().zip(&rows).map(|(l, r)| count_matches(l, r, rule.within)).sum();
-        let total: usize = self.labels.iter().map(Vec::len).sum();
-        Ok(MeasuredPath { path: self.stages(), accuracy: matched as f64 / total as f64 })
+        let mut measured = MeasuredPath { path: self.stages(), accuracy: 0.0 };
+        let examples: Vec<usize> = answers.parents.iter().map(|&query| queries.examples[query]).collect();
+        let path = measured.key();
+        let answers = SinkAnswers { sink: task, path: &path, outputs: &answers.outputs, examples: &examples };
+        measured.accuracy = self.scorer.score(&answers).map_err(|e| self.fault(task, variant, e.to_string()))?;
+        Ok(measured)
     }
 
     /// The stages of `self.path`.
@@ -257,6 +241,17 @@ impl<'a> Validator<'a> {
         let task = &self.files.tasks[task];
         ProfileError::Convention { task: task.name.clone(), variant: task.variants[variant].name.clone(), detail }
     }
+}
+
+/// The variants of a task in the order of their runs: as the files have them. For a cosine the variant with the largest
+/// file comes first, so the first answers of each sink are those of the largest variants.
+fn order_of_runs(task: &TaskFiles, rule: &MatchRule) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..task.variants.len()).collect();
+    if matches!(rule, MatchRule::Cosine(_)) {
+        let size = |v: usize| std::fs::metadata(&task.variants[v].file).map_or(0, |file| file.len());
+        order.sort_by_cached_key(|&v| Reverse(size(v)));
+    }
+    order
 }
 
 /// Why an output `parent` is refused.

@@ -4,7 +4,7 @@ use apportion_domain::{VariantExecution, VariantRuntime};
 use apportion_needs::{Need, need};
 use apportion_profiler::{
     Backend, BackendError, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
-    PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, ValidationFiles, VariantFile, file_loader, find_library,
+    PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, ValidationFiles, ValueRule, VariantFile, file_loader, find_library,
     profile_pipeline,
 };
 use std::collections::BTreeMap;
@@ -30,15 +30,16 @@ fn digits(finds: &[&str], reads: &[&str]) -> PipelineFiles {
     };
     let map = strings(&[("image", "crops"), ("center", "centers")]);
     let image = folder.join("validation/image.npy");
-    let matching = MatchRule { value: "label".to_owned(), at: Some("position".to_owned()), within: Some(4.0) };
+    let (value, at) = ("label".to_owned(), Some("position".to_owned()));
+    let matching = MatchRule::Value(ValueRule { value, at, within: Some(4.0), top: None });
     PipelineFiles {
         tasks: vec![task("find", finds), task("read", reads)],
         edges: vec![EdgeFiles { from: "find".to_owned(), to: "read".to_owned(), map }],
-        validation: ValidationFiles {
+        validation: Some(ValidationFiles {
             inputs: [("image".to_owned(), image)].into(),
-            labels: folder.join("validation/labels.json"),
+            labels: Some(folder.join("validation/labels.json")),
             matching,
-        },
+        }),
     }
 }
 
@@ -94,15 +95,16 @@ fn paths_fan_out_and_tensors_are_as_the_example_says() {
     }
     assert_eq!(measured.examples, 400);
     let [find, read] = &measured.tasks[..] else { panic!("two tasks") };
-    assert_eq!(find.variants[1].accuracy, accuracy(&measured, "find:find-m>read:read-m"), "of the best path through it");
-    assert_eq!(read.variants[0].accuracy, accuracy(&measured, "find:find-m>read:read-s"));
+    let best = Some(accuracy(&measured, "find:find-m>read:read-m"));
+    assert_eq!(find.variants[1].accuracy, best, "of the best path through it");
+    assert_eq!(read.variants[0].accuracy, Some(accuracy(&measured, "find:find-m>read:read-s")));
     for (variant, fanout) in find.variants.iter().zip([2.88, 3.04]) {
         let counts = &variant.fanout_counts["read"];
-        assert!((counts.mean() - fanout).abs() < 0.01 && variant.fanout == counts.mean(), "{counts:?}");
+        assert!((counts.mean() - fanout).abs() < 0.01 && variant.fanout == Some(counts.mean()), "{counts:?}");
         assert!((counts.0.iter().map(|(_, p)| p).sum::<f64>() - 1.0).abs() < 1e-9, "{counts:?}");
         assert!(counts.0[0].0 == 0 && counts.0[0].1 > 0.05, "35 of the 400 canvases are empty: {counts:?}");
     }
-    assert!(read.variants.iter().all(|v| v.fanout_counts.is_empty() && v.fanout == 1.0));
+    assert!(read.variants.iter().all(|v| v.fanout_counts.is_empty() && v.fanout == Some(1.0)));
     assert_eq!(find.outputs.iter().map(|o| o.name.as_str()).collect::<Vec<_>>(), ["crops", "centers", "parent"]);
     assert_eq!(
         (read.inputs[0].shape.as_slice(), read.inputs[1].shape.as_slice()),

@@ -3,10 +3,9 @@
 use apportion_domain::transform::{CastStep, EdgeGlue, TaskGlue, Transform};
 use apportion_domain::{VariantExecution, VariantRuntime};
 use apportion_profiler::{
-    Backend, BackendError, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
-    ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, VariantFile, profile_pipeline,
+    Backend, BackendError, CommandRule, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
+    ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, ValueRule, VariantFile, profile_pipeline,
 };
-use std::path::PathBuf;
 use std::time::Duration;
 
 fn spec(name: &str) -> TensorSignature {
@@ -46,6 +45,7 @@ impl Backend for Function {
             "two" => repeat(&|_| 2),    // every x makes 10x and 10x + 1
             "none" => repeat(&|_| 0),
             "same" => vec![tensor("y", &n)],
+            "open" => vec![tensor("y", &n[..inputs[0].rows()])],
             "odd" => vec![tensor("y", &n.iter().map(|x| x | 1).collect::<Vec<_>>())],
             // As wide as the first query of the batch says.
             "wide" => {
@@ -67,6 +67,9 @@ fn load(file: &VariantFile) -> Result<Box<dyn Backend>, BackendError> {
     let mut signature = Signature { inputs: vec![spec("x")], outputs: outputs.iter().map(|n| spec(n)).collect() };
     if name == "wide" {
         signature.outputs[0].shape = vec![-1, -1];
+    }
+    if name == "open" {
+        signature.inputs[0].shape = vec![-1, -1];
     }
     Ok(Box::new(Function { name, signature }))
 }
@@ -106,9 +109,9 @@ impl Set {
             EdgeFiles { from: from.to_owned(), to: to.to_owned(), map }
         };
         let inputs = [("x".to_owned(), self.folder.path().join("x.npy"))].into();
-        let labels: PathBuf = self.folder.path().join("labels.json");
-        let matching = MatchRule { value: "y".to_owned(), at: None, within: None };
-        let validation = ValidationFiles { inputs, labels, matching };
+        let labels = Some(self.folder.path().join("labels.json"));
+        let matching = MatchRule::Value(ValueRule { value: "y".to_owned(), ..ValueRule::default() });
+        let validation = Some(ValidationFiles { inputs, labels, matching });
         PipelineFiles { tasks: tasks.iter().map(task).collect(), edges: edges.iter().map(edge).collect(), validation }
     }
 
@@ -117,13 +120,18 @@ impl Set {
     }
 
     fn profile_files(&self, files: &PipelineFiles) -> Result<Measured, ProfileError> {
-        let options = MeasureOptions {
-            batches: vec![1, 8],
-            point: PointRule { repeats_min: 1, time_max: Duration::ZERO, ..PointRule::default() },
-            ..MeasureOptions::default()
-        };
+        let options = quick();
         let rows = |_: &VariantFile, batch: &[Tensor]| Ok(Some(batch[0].rows() as f64));
         profile_pipeline(files, &load, &rows, &options, &mut |_| {})
+    }
+}
+
+/// Two batch sizes, each timed as shortly as possible.
+fn quick() -> MeasureOptions {
+    MeasureOptions {
+        batches: vec![1, 8],
+        point: PointRule { repeats_min: 1, time_max: Duration::ZERO, ..PointRule::default() },
+        ..MeasureOptions::default()
     }
 }
 
@@ -150,10 +158,87 @@ fn every_combination_down_to_a_sink_is_a_path() {
     let cut = &measured.tasks[0].variants;
     assert_eq!(cut[0].fanout_counts["right"].0, [(0, 0.25), (1, 0.25), (2, 0.25), (3, 0.25)]);
     assert_eq!(cut[0].fanout_counts["left"], cut[0].fanout_counts["right"]);
-    assert_eq!((cut[0].fanout, cut[1].fanout), (1.5, 2.0));
+    assert_eq!((cut[0].fanout, cut[1].fanout), (Some(1.5), Some(2.0)));
     assert_eq!(cut[1].fanout_counts["left"].0, [(2, 1.0)]);
-    assert_eq!((cut[0].accuracy, cut[1].accuracy), (1.0, 5.0 / 6.0));
+    assert_eq!((cut[0].accuracy, cut[1].accuracy), (Some(1.0), Some(5.0 / 6.0)));
     assert_eq!(cut[0].memory_mib, Some(8.0), "it is asked for with the largest batch");
+}
+
+#[test]
+fn latencies_need_no_validation_set() {
+    let set = Set::new(LABELS);
+    let files = PipelineFiles { validation: None, ..set.files(&["cut digits two", "right same odd"], &["cut right"]) };
+    let measured = set.profile_files(&files).expect("a chain");
+    assert_eq!((measured.path_accuracy.len(), measured.examples), (0, 0));
+    for variant in measured.tasks.iter().flat_map(|task| &task.variants) {
+        assert_eq!(variant.rows.iter().map(|row| row.batch).collect::<Vec<_>>(), [1, 8], "{variant:?}");
+        assert_eq!((variant.accuracy, variant.fanout, variant.fanout_counts.len()), (None, None, 0), "{variant:?}");
+        assert_eq!(variant.memory_mib, Some(8.0), "it is asked for with the largest batch");
+    }
+    assert_eq!(measured.tasks[1].inputs, [spec("x")]);
+}
+
+/// The files with this rule in the place of labels.
+fn without_labels(files: PipelineFiles, matching: MatchRule) -> PipelineFiles {
+    let validation = files.validation.map(|set| ValidationFiles { labels: None, matching, ..set });
+    PipelineFiles { validation, ..files }
+}
+
+#[test]
+fn a_cosine_compares_with_the_largest_files() {
+    let set = Set::new(LABELS);
+    let files = set.files(&["a odd same", "b odd same"], &["a b"]);
+    for task in ["same", "odd"] {
+        // `same` is the largest, and the order of the runs does not matter.
+        let size = if task == "same" { 100 } else { 10 };
+        std::fs::write(set.folder.path().join(task), "w".repeat(size)).expect("written");
+    }
+    let files = without_labels(files, MatchRule::Cosine("y".to_owned()));
+    let measured = set.profile_files(&files).expect("a chain");
+    let accuracy = |key: &str| {
+        measured.path_accuracy.iter().find(|path| path.key() == key).unwrap_or_else(|| panic!("{key}")).accuracy
+    };
+    // Of 0 1 2 3, `odd` makes 1 1 3 3: each number but 0 has the same sign, and 0 has no direction.
+    assert_eq!(accuracy("a:same>b:same"), 1.0);
+    assert_eq!(accuracy("a:odd>b:same"), 0.75);
+    assert_eq!(accuracy("a:same>b:odd"), 0.75);
+    assert_eq!((measured.examples, measured.path_accuracy.len()), (4, 4));
+}
+
+#[test]
+fn a_program_judges_without_labels() {
+    let set = Set::new(LABELS);
+    let rule = |command: &str| {
+        MatchRule::Command(CommandRule {
+            command: ["sh", "-c", command].map(str::to_owned).to_vec(),
+            outputs: vec!["y".to_owned()],
+            folder: set.folder.path().to_owned(),
+            time_max: Duration::from_secs(600),
+        })
+    };
+    // The share of even answers, of which `odd` has none: each example is a line with one number.
+    let even = r#"grep -cE '"data":\[[0-9]*[02468]\]' > count; echo "0.$(cat count)""#;
+    let files = |command: &str| without_labels(set.files(&["a odd same"], &[]), rule(command));
+    let measured = set.profile_files(&files(even)).expect("judged");
+    let paths: Vec<(String, f64)> = measured.path_accuracy.iter().map(|path| (path.key(), path.accuracy)).collect();
+    assert_eq!(paths, [("a:odd".to_owned(), 0.0), ("a:same".to_owned(), 0.2)]);
+    let refused = set.profile_files(&files("exit 4")).expect_err("it fails").to_string();
+    let said = "variant odd of task a: the command sh -c exit 4 ended with exit status: 4: expected 0";
+    assert!(refused.starts_with(said), "{refused}");
+}
+
+#[test]
+fn open_sizes_are_asked_for_where_inputs_are_drawn() {
+    let set = Set::new(LABELS);
+    let files = PipelineFiles { validation: None, ..set.files(&["a open"], &[]) };
+    let mut options = quick();
+    let profile = |options: &MeasureOptions| profile_pipeline(&files, &load, &|_, _| Ok(None), options, &mut |_| {});
+    let refused = profile(&options).expect_err("an open size");
+    assert!(matches!(&refused, ProfileError::Inputs { task, .. } if task == "a"), "{refused}");
+    let why = std::error::Error::source(&refused).expect("a reason").to_string();
+    assert!(why.contains("so give all with --shape x=SIZE"), "{why}");
+    options.sizes = [("x".to_owned(), vec![3])].into();
+    assert_eq!(profile(&options).expect("a profile").tasks[0].variants[0].rows.len(), 2);
 }
 
 #[test]

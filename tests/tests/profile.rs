@@ -89,6 +89,30 @@ async fn a_second_profile_keeps_settings_and_the_first_hardware() {
     assert_eq!(names, ["first", "second"]);
 }
 
+#[test]
+fn a_plan_for_cost_needs_no_validation_set() {
+    let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let models = apportion_tests::root().join("examples/digits/models").display().to_string();
+    let (pipeline, _validation) = PIPELINE.split_once("validation:").expect("it has one");
+    let declared = pipeline.replace("find-l.onnx}", "find-l.onnx, fanout: 3}").replace("MODELS", &models);
+    std::fs::write(folder.path().join("p.yaml"), declared).expect("written");
+    let profile = ["profile", "p.yaml", "--batch-max", "2", "--out", "p.json", "--format", "json"];
+    let measured = apportion(folder.path(), &profile);
+    assert_eq!(measured["rows"].as_array().map(Vec::len), Some(6), "{measured:#}");
+    assert_eq!(measured["path_accuracy"], json!({}), "{measured:#}");
+    let read = |file: &str| -> Value {
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join(file)).expect(file)).expect("JSON")
+    };
+    let problem = read("p.json");
+    assert_eq!(problem["objective"]["mode"], "min_cost", "{problem:#}");
+    let finders = problem["pipelines"][0]["tasks"][0]["variants"].as_array().expect("variants");
+    let fanouts: Vec<&Value> = finders.iter().map(|variant| &variant["fanout"]).collect();
+    assert_eq!(fanouts, [&Value::Null, &json!(3.0)], "the declared ones");
+    let plan = apportion(folder.path(), &["plan", "p.json", "--demand", "finder=5", "--format", "json"]);
+    assert_eq!(plan["status"], "optimal", "{plan:#}");
+}
+
 /// An agent of its own hardware type that runs model files; dropping it ends it.
 struct Measurer(std::process::Child);
 

@@ -85,5 +85,5 @@ pub use trace_csv::{TraceSummary, read_trace, summarise, write_trace};
 pub use transform_spec::TransformSpec;
 pub use tree::parse_tree;
 pub use utc_time::{parse_utc, utc_text};
-pub use validation::{MatchSpec, ValidationSpec};
+pub use validation::{BoxMatchSpec, COMMAND_SECONDS_MAX, MatchSpec, TOP_MAX, ValidationSpec};
 pub use workloads::{KubernetesSpec, WorkloadSpec};

@@ -11,6 +11,7 @@ use crate::scaling_check::check_scaling;
 use crate::slot_check::check_slots;
 use crate::spec::{PipelineSpec, ProfileRowSpec, TensorSpec, VariantSpec};
 use crate::tree::parse_tree;
+use crate::validation::check_validation;
 use crate::workload_check::check_workloads;
 use apportion_domain::pipeline::NUMBER_MAX;
 use apportion_domain::{Hardware, Invalid, Invalids, Pipeline};
@@ -191,6 +192,7 @@ impl PipelineSpec {
     pub fn check_graph(&self) -> Result<(), Invalids> {
         let mut problems = self.replan.as_ref().map_or_else(Vec::new, check_replan);
         problems.extend(self.replan.iter().flat_map(|replan| check_scaling(replan, self.survive)));
+        problems.extend(self.validation.iter().flat_map(check_validation));
         problems.extend(check_workloads(self));
         problems.extend(self.glue_problems());
         problems.extend(check_slots(self));

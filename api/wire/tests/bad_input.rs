@@ -276,6 +276,55 @@ fn a_registered_pipeline_is_checked_without_its_measurements() {
 }
 
 #[test]
+fn rules_that_judge_nothing_are_refused() {
+    let with = |labels: &str, rule: &str| {
+        format!(
+            "name: p\nslo_ms: 100\ntasks:\n  - {{name: a, variants: [{{name: v, model: a.onnx}}]}}\n\
+             validation: {{inputs: {{x: x.npy}}, {labels}match: {{{rule}}}}}\n"
+        )
+    };
+    let labels = "labels: l.json, ";
+    let good = [
+        (labels, "value: y, at: p, within: 0"),
+        (labels, "value: y, top: 5"),
+        (labels, "mean_average_precision: {boxes: b, scores: s, classes: c, iou: 0.5}"),
+        (labels, "mean_average_precision: {boxes: b, scores: s}"),
+        ("", "cosine: y"),
+        ("", "command: [python3, judge.py], outputs: [y], timeout_s: 5"),
+    ];
+    for (labels, rule) in good {
+        let read = read_pipeline_spec("f.yaml", &with(labels, rule)).unwrap_or_else(|e| panic!("{rule}: {e}"));
+        assert!(read.validation.is_some(), "{rule}");
+    }
+    let rules = "expected one of value, mean_average_precision, cosine and command";
+    let cases = [
+        (labels, "", format!("/match: no rule: {rules}")),
+        (labels, "value: y, cosine: y", format!("/match: value, cosine: {rules}")),
+        (labels, "cosine: y, top: 5", "/match/top: given: expected this key beside value only".to_owned()),
+        (labels, "value: y, outputs: [y]", "/match/outputs: given: expected this key beside command only".to_owned()),
+        (labels, "value: y, top: 0", "/match/top: 0: expected a whole number from 1 to 1000".to_owned()),
+        (labels, "value: y, within: -1", "/match/within: -1: expected a number of at least 0".to_owned()),
+        (
+            labels,
+            "mean_average_precision: {boxes: b, scores: s, iou: 0}",
+            "/match/mean_average_precision/iou: 0: expected a number above 0, at most 1".to_owned(),
+        ),
+        (labels, "mean_average_precision: {boxes: b}", "/match/mean_average_precision/scores: missing".to_owned()),
+        ("", "command: [judge]", "/match/outputs: missing: expected the names of the outputs".to_owned()),
+        (
+            "",
+            "command: [judge], outputs: [y], timeout_s: 86401",
+            "/match/timeout_s: 86401: expected a number above 0, at most 86400".to_owned(),
+        ),
+        ("", "value: y", "/labels: missing: expected a JSON or CSV file with the labels of the examples".to_owned()),
+    ];
+    for (labels, rule, expected) in cases {
+        let found = read_pipeline_spec("f.yaml", &with(labels, rule)).expect_err(&expected).to_string();
+        assert!(found.starts_with(&format!("f.yaml: /validation{expected}")), "found {found}\nnot {expected}");
+    }
+}
+
+#[test]
 fn settings_that_contradict_scaling_actions_are_refused() {
     let good = "name: p\nslo_ms: 100\ntasks:\n  - {name: a, variants: [{name: v, model: a.onnx}]}\n";
     let least_cost = format!("{good}replan: {{mode: apply, objective: {{mode: min_cost}}, scaling: {{lambda: 0}}}}\n");

@@ -295,7 +295,7 @@ fn the_digits_example_is_a_valid_pipeline() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/pipeline.yaml");
     let text = std::fs::read_to_string(path).expect("the example is in the repository");
     let spec = read_pipeline_spec("pipeline.yaml", &text).expect("valid");
-    assert_eq!(spec.validation.expect("labels").matching.value, "label");
+    assert_eq!(spec.validation.expect("labels").matching.value.as_deref(), Some("label"));
 }
 
 #[test]

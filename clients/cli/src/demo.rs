@@ -24,7 +24,7 @@ pub struct FleetArgs {
     /// Without it: 10, or the multiple that the free processors and the objective need.
     #[arg(long)]
     multiple: Option<f64>,
-    /// The pipeline to deploy; it must name a validation set.
+    /// The pipeline to deploy; it must name a validation set with the rule `value`.
     #[arg(long)]
     pipeline: Option<PathBuf>,
     /// Where the service and the agents keep their files and logs; a temporary folder by default.

@@ -74,12 +74,10 @@ pub fn problem_of(
         keep_runnable(file, profile, task, &request.hardware, &mut notes)?;
         task.variants.iter_mut().for_each(|variant| add_figures(variant, &task.name, profile));
     }
-    let has_accuracy = tasks.iter().flat_map(|t| &t.variants).all(|v| v.accuracy.is_some());
-    let mode = request.mode.unwrap_or(if has_accuracy { Mode::default() } else { Mode::MinCost });
-    if !has_accuracy {
-        let goal = mode.name();
-        notes.push(format!("{file}: not every variant has an accuracy: each counts as {ACCURACY}, and the goal is {goal}"));
-        tasks.iter_mut().flat_map(|t| &mut t.variants).for_each(|v| v.accuracy = Some(ACCURACY));
+    let levelled = level_accuracies(&mut tasks);
+    let mode = request.mode.unwrap_or(if levelled { Mode::MinCost } else { Mode::default() });
+    if levelled {
+        notes.push(levelled_note(file, mode.name()));
     }
     let edges = edges_of(&tasks);
     let pipeline = PipelineSpec {
@@ -87,7 +85,7 @@ pub fn problem_of(
         demand_qps: request.qps,
         slo_ms: request.slo_ms,
         min_accuracy: request.min_accuracy,
-        path_accuracy: if has_accuracy { path_accuracy(profile, &tasks) } else { BTreeMap::new() },
+        path_accuracy: if levelled { BTreeMap::new() } else { path_accuracy(profile, &tasks) },
         tasks,
         edges,
         ..PipelineSpec::default()
@@ -98,6 +96,22 @@ pub fn problem_of(
     let pipelines = vec![pipeline];
     let spec = ProblemSpec { version: VERSION, objective, hardware, pipelines, deployed, switching, notes: Vec::new() };
     Ok((spec, notes))
+}
+
+/// Lets all variants count as equally good if one of them has no accuracy. Returns whether it did: accuracies of paths mean
+/// nothing then, and `min_cost` is the goal that they do not disturb.
+pub fn level_accuracies(tasks: &mut [TaskSpec]) -> bool {
+    let has_all = tasks.iter().flat_map(|t| &t.variants).all(|v| v.accuracy.is_some());
+    if !has_all {
+        tasks.iter_mut().flat_map(|t| &mut t.variants).for_each(|v| v.accuracy = Some(ACCURACY));
+    }
+    !has_all
+}
+
+/// Says that [`level_accuracies`] has changed the problem of `file`, which has this goal.
+#[must_use]
+pub fn levelled_note(file: &str, goal: &str) -> String {
+    format!("{file}: not every variant has an accuracy: each counts as {ACCURACY}, and the goal is {goal}")
 }
 
 /// The measured accuracies of paths whose variants are there.

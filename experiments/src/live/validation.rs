@@ -2,12 +2,13 @@
 
 use anyhow::{Context, Result, bail, ensure};
 use apportion_profiler::labels::{Label, LabelValue, read_labels};
-use apportion_profiler::matching::{AnswerRow, count_matches};
+use apportion_profiler::matching::{AnswerRow, count_matches, top_classes};
 use apportion_profiler::npy::read_npy;
 use apportion_profiler::{Datatype, Tensor};
 use apportion_wire::{MatchSpec, PipelineSpec, ValidationSpec, read_pipeline_spec};
 use bytes::Bytes;
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 /// A pipeline with its validation set.
@@ -16,8 +17,20 @@ pub struct ValidationSet {
     pub name: String,
     /// End-to-end latency objective.
     pub slo_ms: f64,
-    validation: ValidationSpec,
+    inputs: BTreeMap<String, String>,
+    labels: String,
+    matching: ValueMatch,
     folder: PathBuf,
+}
+
+/// The output that is compared with the labels.
+#[derive(Clone)]
+struct ValueMatch {
+    value: String,
+    at: Option<String>,
+    within: Option<f64>,
+    /// How many of the classes with the highest scores count, if the output has scores.
+    top: usize,
 }
 
 /// One request with its labels.
@@ -26,7 +39,7 @@ pub struct LabelledRequest {
     pub body: Bytes,
     /// The objects that a correct answer finds.
     pub labels: Vec<Label>,
-    matching: MatchSpec,
+    matching: ValueMatch,
 }
 
 /// The answer of an ingress: outputs by name.
@@ -38,16 +51,20 @@ impl ValidationSet {
         let text = std::fs::read_to_string(file).with_context(|| file.display().to_string())?;
         let spec: PipelineSpec = read_pipeline_spec(&file.display().to_string(), &text)?;
         let validation = spec.validation.with_context(|| format!("{} names no validation set", file.display()))?;
+        let ValidationSpec { inputs, labels, matching: MatchSpec { value, at, within, top, .. } } = validation;
+        let by_value = || format!("{}: answers are compared with labels here: expected the rule `value`", file.display());
+        let (labels, value) = (labels.with_context(by_value)?, value.with_context(by_value)?);
+        let matching = ValueMatch { value, at, within, top: top.unwrap_or(1) as usize };
         let folder = file.parent().unwrap_or(Path::new(".")).to_owned();
-        Ok(Self { name: spec.name, slo_ms: spec.slo_ms, validation, folder })
+        Ok(Self { name: spec.name, slo_ms: spec.slo_ms, inputs, labels, matching, folder })
     }
 
     /// One request for each example of the validation set.
     pub fn requests(&self) -> Result<Vec<LabelledRequest>> {
         let path = |file: &str| self.folder.join(file);
-        let labels = read_labels(&path(&self.validation.labels)).map_err(anyhow::Error::msg)?;
+        let labels = read_labels(&path(&self.labels)).map_err(anyhow::Error::msg)?;
         let mut inputs = Vec::new();
-        for (name, file) in &self.validation.inputs {
+        for (name, file) in &self.inputs {
             let tensor = read_npy(name, &path(file)).with_context(|| path(file).display().to_string())?;
             ensure!(
                 tensor.rows() >= labels.len(),
@@ -60,7 +77,7 @@ impl ValidationSet {
         let request = |(i, labels): (usize, Vec<Label>)| {
             let inputs = inputs.iter().map(|t| tensor_json(&t.row(i))).collect::<Result<Vec<_>>>()?;
             let body = Bytes::from(serde_json::to_vec(&json!({"id": i.to_string(), "inputs": inputs}))?);
-            Ok(LabelledRequest { body, labels, matching: self.validation.matching.clone() })
+            Ok(LabelledRequest { body, labels, matching: self.matching.clone() })
         };
         labels.into_iter().enumerate().map(request).collect()
     }
@@ -96,20 +113,36 @@ impl InferenceResponse {
         Ok(Self(answer))
     }
 
-    /// The elements of an output.
-    fn elements<'n>(&'n self, name: &'n str) -> impl Iterator<Item = &'n Value> {
-        let outputs = self.0["outputs"].as_array().into_iter().flatten();
-        outputs.filter(move |o| o["name"] == name).flat_map(|o| o["data"].as_array()).flatten()
+    /// The output with this name; null if there is none.
+    fn output(&self, name: &str) -> &Value {
+        let mut outputs = self.0["outputs"].as_array().into_iter().flatten();
+        outputs.find(|output| output["name"] == name).unwrap_or(&Value::Null)
     }
 
-    fn rows(&self, matching: &MatchSpec) -> Vec<AnswerRow> {
+    /// The numbers of an output.
+    fn numbers(&self, name: &str) -> Vec<f64> {
+        self.output(name)["data"].as_array().into_iter().flatten().filter_map(Value::as_f64).collect()
+    }
+
+    /// The values of each row: its element, or the classes with the highest scores.
+    fn row_values(&self, matching: &ValueMatch) -> Vec<Vec<LabelValue>> {
+        let output = self.output(&matching.value);
+        let classes = output["shape"].as_array().filter(|shape| shape.len() == 2).and_then(|shape| shape[1].as_u64());
+        if let Some(classes) = classes.filter(|classes| *classes > 1) {
+            let scores = self.numbers(&matching.value);
+            return scores.chunks(classes as usize).map(|row| top_classes(row, matching.top)).collect();
+        }
         let text = |value: &Value| value.as_str().map(|text| LabelValue::Text(text.to_owned()));
         let read = |value: &Value| value.as_f64().map(LabelValue::Number).or_else(|| text(value));
-        let values: Vec<LabelValue> = self.elements(&matching.value).filter_map(read).collect();
-        let numbers = |name: &String| self.elements(name).filter_map(Value::as_f64).collect::<Vec<_>>();
-        let at = matching.at.as_ref().map(numbers).unwrap_or_default();
+        let elements = output["data"].as_array().into_iter().flatten();
+        elements.filter_map(read).map(|value| vec![value]).collect()
+    }
+
+    fn rows(&self, matching: &ValueMatch) -> Vec<AnswerRow> {
+        let values = self.row_values(matching);
+        let at = matching.at.as_ref().map(|name| self.numbers(name)).unwrap_or_default();
         let width = at.len() / values.len().max(1);
-        let row = |(i, value): (usize, LabelValue)| AnswerRow { value, at: at[i * width..(i + 1) * width].to_vec() };
+        let row = |(i, values): (usize, Vec<LabelValue>)| AnswerRow { values, at: at[i * width..(i + 1) * width].to_vec() };
         values.into_iter().enumerate().map(row).collect()
     }
 }
@@ -125,8 +158,20 @@ mod tests {
         let label = |value| Label { value, at: Vec::new() };
         let named = |name: &str| label(LabelValue::Text(name.to_owned()));
         let labels = vec![named("rust"), label(LabelValue::Number(7.0)), label(LabelValue::Number(8.0)), named("c")];
-        let matching = MatchSpec { value: "type".to_owned(), at: None, within: None };
+        let matching = ValueMatch { value: "type".to_owned(), at: None, within: None, top: 1 };
         let request = LabelledRequest { body: Bytes::new(), labels, matching };
         assert_eq!(request.correct(&answer), 3);
+    }
+
+    #[test]
+    fn scores_of_answers_are_classes() {
+        let body = r#"{"outputs": [{"name": "y", "shape": [1, 3], "data": [0.5, 9, 0.75]}]}"#;
+        let answer = InferenceResponse::parse(body).expect("an answer");
+        let correct = |top, class| {
+            let labels = vec![Label { value: LabelValue::Number(class), at: Vec::new() }];
+            let matching = ValueMatch { value: "y".to_owned(), at: None, within: None, top };
+            LabelledRequest { body: Bytes::new(), labels, matching }.correct(&answer)
+        };
+        assert_eq!([correct(1, 1.0), correct(1, 2.0), correct(2, 2.0), correct(2, 0.0)], [1, 0, 1, 0]);
     }
 }

@@ -1,6 +1,7 @@
 //! How are `--backend` and `--shape` of `apportion profile` read?
 
 use crate::args::{ArgumentError, http_url};
+use std::collections::BTreeMap;
 use std::str::FromStr;
 
 /// What runs the variants that are measured.
@@ -57,6 +58,11 @@ impl FromStr for InputShape {
         let sizes: Option<Vec<usize>> = sizes.split(',').map(size).collect();
         Ok(Self { input: input.to_owned(), sizes: sizes.ok_or(BackendArgumentError::Shape)? })
     }
+}
+
+/// The sizes by the name of the input.
+pub fn sizes(shapes: &[InputShape]) -> BTreeMap<String, Vec<usize>> {
+    shapes.iter().map(|shape| (shape.input.clone(), shape.sizes.clone())).collect()
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub fn dominated_table(set: &ProfileSet) -> String {
 mod tests {
     use super::*;
     use apportion_domain::{VariantExecution, VariantRuntime};
-    use apportion_profiler::{MatchRule, TaskFiles, ValidationFiles, VariantFile};
+    use apportion_profiler::{TaskFiles, VariantFile};
     use apportion_wire::MeasuredVariant;
     use std::collections::BTreeMap;
     use std::path::PathBuf;
@@ -66,11 +66,10 @@ mod tests {
             execution: VariantExecution { threads, provider },
         };
         let variants = asked.iter().map(variant).collect();
-        let matching = MatchRule { value: "y".to_owned(), at: None, within: None };
         PipelineFiles {
             tasks: vec![TaskFiles { name: "t".to_owned(), variants, ..TaskFiles::default() }],
             edges: Vec::new(),
-            validation: ValidationFiles { inputs: BTreeMap::new(), labels: PathBuf::new(), matching },
+            validation: None,
         }
     }
 

@@ -4,6 +4,7 @@
 
 mod backend;
 mod device;
+mod files;
 mod job;
 mod memory;
 mod problem;
@@ -16,6 +17,7 @@ mod texts;
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
 use self::backend::{InputShape, ProfiledBackend};
+use self::files::{check_accuracies, profiled_files};
 use self::rows::{MeasuredPlace, NoiseRule, check_noise, measured_row, tensor_specs};
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
@@ -23,15 +25,13 @@ use crate::service::{ServerArgs, authorization};
 use anyhow::{Context, Result};
 use apportion_domain::{VARIANT_THREADS_MAX, VariantRuntime};
 use apportion_profiler::{
-    BackendLoader, Clock, DeviceProvenance, EdgeFiles, ExecutionSettings, MatchRule, MeasureOptions, Measured,
-    PipelineFiles, PointRule, Provider, PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, Tensor, ValidationFiles,
-    VariantFile, file_loader, find_library, profile_pipeline,
+    BackendLoader, Clock, DeviceProvenance, ExecutionSettings, MeasureOptions, Measured, PointRule, Provider,
+    PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, Tensor, VariantFile, file_loader, find_library, profile_pipeline,
 };
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
-use apportion_wire::glue::signatures;
 use apportion_wire::{
     BadInput, MeasuredTask, MeasuredVariant, PipelineSpec, ProfileSet, parse_tree, pipeline_spec_from_tree,
 };
@@ -47,8 +47,8 @@ use std::path::{Path, PathBuf};
 pub struct ProfileArgs {
     #[command(subcommand)]
     resource: Option<ResourceCommand<ProfileResource>>,
-    /// Pipeline file, JSON or YAML, with a `model` for each variant and a `validation` set. With `--server`, the name of a
-    /// registered pipeline.
+    /// Pipeline file, JSON or YAML, with a `model` for each variant. With a `validation` set accuracy and fan-out are
+    /// measured too; without one inputs are drawn from the shapes. With `--server`, the name of a registered pipeline.
     #[arg(required = true)]
     pipeline: Option<String>,
     /// Name of the hardware type that this machine is, or the server with `--backend remote` [default: cpu]. With
@@ -75,8 +75,8 @@ pub struct ProfileArgs {
     /// Accuracies and fan-outs are those of the file.
     #[arg(long, default_value = "onnx")]
     backend: ProfiledBackend,
-    /// With `--backend remote` or `--server`: the sizes of an input's axes but the first, where the variant leaves one
-    /// open; may be repeated.
+    /// With `--backend remote` or `--server`, or without a validation set: the sizes of an input's axes but the first,
+    /// where the variant leaves one open; may be repeated.
     #[arg(long, value_name = "INPUT=SIZE,SIZE..")]
     shape: Vec<InputShape>,
     /// Factor on all latencies, for devices that hold their slots for a multiple of the measured time.
@@ -181,6 +181,10 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     let mut tree = parse_tree(file, &input::read_text(file)?)?;
     texts::read_lists(file, &mut tree)?;
     let spec = pipeline_spec_from_tree(file, tree.clone())?;
+    let is_validated = spec.validation.is_some() && args.backend == ProfiledBackend::Onnx;
+    if args.register.is_some() && !is_validated {
+        check_accuracies(file, &spec)?;
+    }
     let profiled = match &args.backend {
         ProfiledBackend::Onnx => profile_here(args, file, &spec)?,
         ProfiledBackend::Remote(url) => profile_there(args, file, url, &spec)?,
@@ -206,11 +210,17 @@ fn batches(args: &ProfileArgs) -> Vec<u32> {
 
 /// Measures with the model files on this machine.
 fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
-    if let Some(shape) = args.shape.first() {
-        return Err(BadInput::one("--shape", "", &shape.input, "--backend remote=http://host:port with it").into());
+    if let Some(shape) = args.shape.first().filter(|_| spec.validation.is_some()) {
+        let expected = "a pipeline without a validation set, or --backend remote=http://host:port, or --server";
+        return Err(BadInput::one("--shape", "", &shape.input, expected).into());
     }
-    let folder = Path::new(file).parent().unwrap_or(Path::new(".")).to_owned();
-    let all = files(file, spec, &folder)?;
+    if spec.validation.is_none() {
+        eprintln!(
+            "{file}: it names no validation set: latencies are measured on inputs drawn from the shapes; accuracies and \
+             fan-outs are those of the file"
+        );
+    }
+    let all = profiled_files(file, spec, Path::new(file).parent().unwrap_or(Path::new(".")))?;
     let files = device::measured_here(file, all.clone(), args.provider)?;
     let threads = device::threads(args.threads, &files, args.hardware());
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
@@ -223,7 +233,8 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
         return Err(BadInput::one("--clock", "", &args.clock, "wall: a stage in Python is another process").into());
     }
     let point = PointRule { clock, ..PointRule::default() };
-    let options = MeasureOptions { batches: batches(args), multiple: args.multiple, point, ..MeasureOptions::default() };
+    let (batches, multiple, sizes) = (batches(args), args.multiple, backend::sizes(&args.shape));
+    let options = MeasureOptions { batches, multiple, point, sizes, ..MeasureOptions::default() };
     let here = ExecutionSettings { provider: args.provider, device: args.device, threads };
     let python = PythonSettings { program: args.python.clone(), timeout: STAGE_TIMEOUT_DEFAULT, threads };
     let load = file_loader(library.clone(), here, python);
@@ -256,9 +267,6 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
     ];
     if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
         return Err(BadInput::one(option, "", "an option of this machine", REASON).into());
-    }
-    if args.out.is_some() {
-        served::check_accuracies(file, spec)?;
     }
     refuse_glue(file, spec)?;
     if spec.validation.is_some() {
@@ -293,42 +301,6 @@ fn refuse_glue(file: &str, spec: &PipelineSpec) -> Result<(), Failure> {
     Ok(())
 }
 
-/// The input files of the profiler, with paths relative to the pipeline file.
-fn files(file: &str, spec: &PipelineSpec, folder: &Path) -> Result<PipelineFiles, Failure> {
-    let missing = |pointer: String, expected: &str| BadInput::one(file, pointer, "nothing", expected);
-    let mut tasks = Vec::new();
-    for (t, (task, glue)) in spec.tasks.iter().zip(spec.glue()).enumerate() {
-        let mut variants = Vec::new();
-        for (v, variant) in task.variants.iter().enumerate() {
-            let at = || missing(format!("/tasks/{t}/variants/{v}/model"), "the path of a model file, or `python`");
-            let path = variant.model.as_ref().or(variant.python.as_ref()).ok_or_else(at)?;
-            let runtime = variant.file_runtime();
-            let (name, execution) = (variant.name.clone(), variant.execution());
-            variants.push(VariantFile { name, file: folder.join(path), runtime, execution });
-        }
-        let inputs = task.inputs.as_deref().map(signatures).unwrap_or_default();
-        // Inputs of a task without transforms are those of its variants, whatever the file says.
-        let inputs = if glue.is_empty() { Vec::new() } else { inputs };
-        tasks.push(TaskFiles { name: task.name.clone(), inputs, glue: glue.into(), variants });
-    }
-    let edge = |e: &apportion_wire::spec::EdgeSpec| EdgeFiles {
-        from: e.from.clone(),
-        to: e.to.clone(),
-        map: spec.exported_map(e),
-    };
-    let validation = spec.validation.as_ref().ok_or_else(|| missing("/validation".into(), "a labelled validation set"))?;
-    let matching = &validation.matching;
-    Ok(PipelineFiles {
-        tasks,
-        edges: spec.edges.iter().map(edge).collect(),
-        validation: ValidationFiles {
-            inputs: validation.inputs.iter().map(|(name, file)| (name.clone(), folder.join(file))).collect(),
-            labels: folder.join(&validation.labels),
-            matching: MatchRule { value: matching.value.clone(), at: matching.at.clone(), within: matching.within },
-        },
-    })
-}
-
 fn profile_set(measured: &Measured, hardware: &str, provenance: &DeviceProvenance) -> ProfileSet {
     let (mut rows, mut variants, mut tasks) = (Vec::new(), Vec::new(), Vec::new());
     for task in &measured.tasks {
@@ -344,7 +316,7 @@ fn profile_set(measured: &Measured, hardware: &str, provenance: &DeviceProvenanc
             variants.push(MeasuredVariant {
                 task,
                 variant: name,
-                accuracy: Some(variant.accuracy),
+                accuracy: variant.accuracy,
                 load_ms: Some(variant.load_ms),
                 memory_mib: variant.memory_mib,
                 fanout_counts: variant.fanout_counts.iter().map(|(child, c)| (child.clone(), counts(c))).collect(),
@@ -397,5 +369,6 @@ fn tables(set: &ProfileSet) -> String {
     for (path, accuracy) in &set.path_accuracy {
         paths.row(vec![path.clone(), number(*accuracy)]);
     }
-    format!("{}\n{}{}", rows.text(""), paths.text(""), device::dominated_table(set))
+    let paths = if set.path_accuracy.is_empty() { String::new() } else { format!("\n{}", paths.text("")) };
+    format!("{}{paths}{}", rows.text(""), device::dominated_table(set))
 }

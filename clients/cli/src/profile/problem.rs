@@ -2,11 +2,15 @@
 //! hardware adds to it.
 
 use super::settings::{add_missing_settings, keep_known_names};
+use anyhow::Context;
 use apportion_domain::Mode;
+use apportion_import::{level_accuracies, levelled_note};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_support::output;
-use apportion_wire::{BadInput, ProfileSet, parse_tree, pipeline_spec_from_tree, problem_from_tree};
+use apportion_wire::{
+    BadInput, MeasuredVariant, ProfileSet, TaskSpec, parse_tree, pipeline_spec_from_tree, problem_from_tree,
+};
 use serde_json::{Value, json};
 use std::path::Path;
 
@@ -15,7 +19,8 @@ const DEMAND_QPS: f64 = 1.0;
 
 /// Writes a problem file with a pipeline and its measurements to `out`. A problem that is there with this pipeline keeps
 /// its hardware, objective, settings and the rows of other hardware types. Figures that belong to no hardware (accuracy,
-/// load time, memory) are the last measured ones.
+/// load time, memory) are the last measured ones. If a variant has no accuracy, all count as equally good, as with `plan
+/// --profile`; a new file then has the goal `min_cost`. Standard error says so.
 ///
 /// # Errors
 /// If there is another file in the way, or it cannot be written.
@@ -37,6 +42,8 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
         keep_other_hardware(&mut spec, had, hardware);
     }
     drop_unmeasured(out, &mut spec);
+    let is_levelled = level(&mut spec)?;
+    let is_new = list.is_empty();
     match list.iter().position(|p| p["name"] == spec["name"]) {
         Some(at) => list[at] = spec,
         None => list.push(spec),
@@ -45,10 +52,28 @@ pub fn write(out: &str, pipeline: &Value, set: &ProfileSet, hardware: &str) -> R
     if !types.iter().any(|h| h["name"] == hardware) {
         types.push(json!({"name": hardware, "price_per_hour": 1.0}));
     }
+    if is_levelled {
+        if is_new {
+            problem["objective"]["mode"] = Mode::MinCost.name().into();
+        }
+        eprintln!("{}", levelled_note(out, problem["objective"]["mode"].as_str().unwrap_or_default()));
+    }
     // The written file can be read.
     problem_from_tree(out, problem.clone())?;
     let text = output::json(&problem)?;
     output::write_file(out, |w| std::io::Write::write_all(w, format!("{text}\n").as_bytes()))
+}
+
+/// Lets all variants of a pipeline count as equally good if one of them has no accuracy. Returns whether it did.
+fn level(spec: &mut Value) -> Result<bool, Failure> {
+    let tasks = spec["tasks"].take();
+    let mut tasks: Vec<TaskSpec> = serde_json::from_value(tasks).context("the tasks of the problem")?;
+    let is_levelled = level_accuracies(&mut tasks);
+    spec["tasks"] = serde_json::to_value(&tasks).context("the tasks of the problem")?;
+    if let Some(settings) = spec.as_object_mut().filter(|_| is_levelled) {
+        settings.remove("path_accuracy");
+    }
+    Ok(is_levelled)
 }
 
 /// The problem file at `out`, or an empty one.
@@ -67,10 +92,12 @@ fn read_existing(out: &str, pipeline: &Value) -> Result<Value, Failure> {
     }
 }
 
-/// The settings of a pipeline without its measurements. Those of variants that `set` has not measured stay.
+/// The settings of a pipeline without its measurements. Those of variants that `set` has not measured stay, and so do
+/// accuracies and fan-outs if it was made without a validation set.
 fn without_measurements(mut pipeline: Value, set: &ProfileSet) -> Value {
-    let is_measured =
-        |task: &str, variant: &str| set.variants.iter().any(|known| known.task == task && known.variant == variant);
+    let measured =
+        |task: &str, variant: &str| set.variants.iter().find(|known| known.task == task && known.variant == variant);
+    let is_measured = |task: &str, variant: &str| measured(task, variant).is_some_and(|known| known.accuracy.is_some());
     if let Some(paths) = pipeline.get_mut("path_accuracy").and_then(Value::as_object_mut) {
         let is_new = |node: &str| node.trim().split_once(':').is_some_and(|(task, variant)| is_measured(task, variant));
         paths.retain(|path, _| !path.split('>').all(is_new));
@@ -78,8 +105,14 @@ fn without_measurements(mut pipeline: Value, set: &ProfileSet) -> Value {
     for task in pipeline["tasks"].as_array_mut().into_iter().flatten() {
         let name = task["name"].as_str().unwrap_or_default().to_owned();
         for variant in task["variants"].as_array_mut().into_iter().flatten().filter_map(Value::as_object_mut) {
-            if is_measured(&name, variant.get("name").and_then(Value::as_str).unwrap_or_default()) {
-                variant.retain(|key, _| !["accuracy", "load_ms", "memory_mib", "fanout_counts"].contains(&key.as_str()));
+            let known = measured(&name, variant.get("name").and_then(Value::as_str).unwrap_or_default());
+            match known {
+                Some(MeasuredVariant { accuracy: Some(_), .. }) => {
+                    variant
+                        .retain(|key, _| !["accuracy", "load_ms", "memory_mib", "fanout_counts"].contains(&key.as_str()));
+                }
+                Some(_) => variant.retain(|key, _| !["load_ms", "memory_mib"].contains(&key.as_str())),
+                None => {}
             }
         }
     }
@@ -126,7 +159,7 @@ fn drop_unmeasured(out: &str, spec: &mut Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_wire::{MeasuredRow, MeasuredVariant};
+    use apportion_wire::MeasuredRow;
 
     fn measured(hardware: &str, latency_ms: f64) -> ProfileSet {
         let (task, variant) = ("t".to_owned(), "v".to_owned());
@@ -196,6 +229,24 @@ mod tests {
         (on_gpu.rows[0].variant, on_gpu.variants[0].variant) = ("w".to_owned(), "w".to_owned());
         write(&out, &pipeline, &on_gpu, "gpu").unwrap_or_else(|e| panic!("{e:?}"));
         assert_eq!(names(), ["v", "w"], "and the rows of the other type stay");
+    }
+
+    #[test]
+    fn without_accuracies_the_goal_is_the_least_cost() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let out = folder.path().join("p.json").display().to_string();
+        let mut open = measured("cpu", 5.0);
+        open.variants[0].accuracy = None;
+        write(&out, &pipeline(), &open, "cpu").unwrap_or_else(|e| panic!("{e:?}"));
+        let read = || input::read_allocation_problem(&out).unwrap_or_else(|e| panic!("`plan` reads it: {e:?}"));
+        let problem = read();
+        assert_eq!(problem.objective.mode, Mode::MinCost);
+        assert_eq!(problem.pipelines[0].tasks[0].variants[0].accuracy, 1.0);
+        // An accuracy that was measured once stays when latencies alone are measured again.
+        write(&out, &pipeline(), &measured("cpu", 5.0), "cpu").unwrap_or_else(|e| panic!("{e:?}"));
+        open.rows[0].hardware = "gpu".to_owned();
+        write(&out, &pipeline(), &open, "gpu").unwrap_or_else(|e| panic!("{e:?}"));
+        assert_eq!(read().pipelines[0].tasks[0].variants[0].accuracy, 0.9);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! How does `apportion profile --backend remote=URL` measure variants on a server?
 
-use super::backend::InputShape;
+use super::backend::{InputShape, sizes};
 use super::rows::{MeasuredPlace, measured_row, tensor_specs};
 use apportion_profiler::{
     BackendLoader, DeviceProvenance, Doubts, MeasureOptions, PointRule, ServedError, ServedPoint, ServedVariant, Signature,
@@ -9,8 +9,7 @@ use apportion_profiler::{
 use apportion_support::exit::Failure;
 use apportion_support::output::{self, TextTable, number};
 use apportion_support::progress::spinner;
-use apportion_wire::{BadInput, MeasuredRow, MeasuredTask, PipelineSpec, ProfileSet};
-use std::collections::BTreeMap;
+use apportion_wire::{MeasuredRow, MeasuredTask, PipelineSpec, ProfileSet};
 use std::time::Duration;
 
 /// Fewest timed runs of a batch size: the messages vary more than a batch on this machine.
@@ -40,28 +39,12 @@ pub struct ServedProfile {
     pub text: String,
 }
 
-/// Refuses variants without an accuracy, before anything is measured: a problem file needs it.
-///
-/// # Errors
-/// The first such variant.
-pub fn check_accuracies(file: &str, spec: &PipelineSpec) -> Result<(), BadInput> {
-    for (t, task) in spec.tasks.iter().enumerate() {
-        if let Some(v) = task.variants.iter().position(|variant| variant.accuracy.is_none()) {
-            let at = format!("/tasks/{t}/variants/{v}/accuracy");
-            let expected = "a number from 0 to 1: a server's answers are not compared with labels";
-            return Err(BadInput::one(file, at, "nothing", expected));
-        }
-    }
-    Ok(())
-}
-
 /// Measures every variant of the pipeline. Doubts about the measurements go to stderr.
 ///
 /// # Errors
 /// If the server or a variant is not there, if a variant's inputs cannot be made, or if a batch fails.
 pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<ServedProfile, Failure> {
-    let sizes: BTreeMap<String, Vec<usize>> =
-        request.shapes.iter().map(|shape| (shape.input.clone(), shape.sizes.clone())).collect();
+    let sizes = sizes(request.shapes);
     let options = MeasureOptions {
         batches: request.batches.clone(),
         multiple: request.multiple,

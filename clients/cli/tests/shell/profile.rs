@@ -14,7 +14,10 @@ fn options_of_this_machine_are_refused_with_a_server() {
         let args = [&["profile", &file, "--backend", REMOTE][..], &option].concat();
         assert_refused(&args, &format!("{}: an option of this machine: expected no such option", option[0]));
     }
-    assert_refused(&["profile", &file, "--shape", "x=3,4"], "--shape: x: expected --backend remote=http://host:port");
+    let validated = format!("{PIPELINE}validation: {{inputs: {{x: x.npy}}, labels: l.json, match: {{value: y}}}}\n");
+    let validated = folder.file("validated.yaml", &validated);
+    let refused = "--shape: x: expected a pipeline without a validation set, or --backend remote=http://host:port";
+    assert_refused(&["profile", &validated, "--shape", "x=3,4"], refused);
     assert_refused(&["profile", &file, "--backend", "remote=gpu"], "expected a URL such as http://10.0.0.4:7070");
 }
 
@@ -31,9 +34,15 @@ fn a_server_that_is_away_ends_with_1() {
 #[test]
 fn accuracies_are_asked_for_before_anything_is_measured() {
     let folder = Folder::new();
-    let (file, out) = (folder.file("p.yaml", &PIPELINE.replace(", accuracy: 0.9", "")), folder.path("out.json"));
-    let args = ["profile", &file, "--backend", REMOTE, "--out", &out];
-    assert_refused(&args, "/tasks/0/variants/0/accuracy: nothing: expected a number from 0 to 1");
+    let file = folder.file("p.yaml", &PIPELINE.replace(", accuracy: 0.9", ""));
+    for backend in [REMOTE, "onnx"] {
+        let args = ["profile", &file, "--backend", backend, "--register", "http://127.0.0.1:1"];
+        assert_refused(&args, "/tasks/0/variants/0/accuracy: nothing: expected a number from 0 to 1");
+    }
+    // A file needs none.
+    let without = apportion(&["profile", &file]);
+    assert!(stderr(&without).contains("names no validation set"), "{}", stderr(&without));
+    assert!(stderr(&without).contains("/tasks/0/variants/0/model: nothing"), "{}", stderr(&without));
 }
 
 #[test]

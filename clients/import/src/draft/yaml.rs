@@ -43,7 +43,7 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
             line(4, format!("# decide: which output of {from} is the input {}", comment(input)));
         }
     }
-    line(0, "# decide: labelled examples, for `apportion profile`".to_owned());
+    line(0, "# decide: labelled examples; without them `apportion profile` measures no accuracies".to_owned());
     line(0, "# validation:".to_owned());
     let arrays = stages
         .first()
@@ -54,7 +54,7 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
         0,
         format!("#   inputs: {{{}}}   # the first dimension counts the examples", arrays.collect::<Vec<_>>().join(", ")),
     );
-    line(0, "#   labels: labels.json   # for each example a list of {\"value\": ..}".to_owned());
+    line(0, "#   labels: labels.json   # for each example its value, or a list of {\"value\": ..}".to_owned());
     let value = stages.last().and_then(|s| s.outputs.first()).map_or_else(String::new, |o| scalar(&o.name));
     line(0, format!("#   match: {{value: {value}}}   # the output that must equal a label's value"));
     text

@@ -1,0 +1,122 @@
+//! Which examples does a validation set have?
+
+use crate::error::ProfileError;
+use crate::files::{MatchRule, ValidationFiles};
+use crate::labels::{Label, is_table, read_labels};
+use crate::npy::read_npy;
+use apportion_executor::backend::Signature;
+use apportion_executor::tensor::Tensor;
+
+/// The first examples of a validation set.
+pub(crate) struct ExampleSet {
+    /// Each input of the root, with a row for each example.
+    pub examples: Vec<Tensor>,
+    /// The labels of each example.
+    pub labels: Vec<Vec<Label>>,
+}
+
+/// Reads the first `examples_max` examples, with all inputs of the root.
+pub(crate) fn read_examples(
+    set: &ValidationFiles,
+    root: &Signature,
+    examples_max: usize,
+) -> Result<ExampleSet, ProfileError> {
+    let labels_file = || set.labels.as_ref().map_or_else(String::new, |file| file.display().to_string());
+    let bad_labels = |detail: String| ProfileError::LabelsMismatch { file: labels_file(), detail };
+    let unreadable = |source| ProfileError::Labels { file: labels_file(), source };
+    let labels = set.labels.as_deref().map(read_labels).transpose().map_err(unreadable)?;
+    // A table ends with the last label, so the arrays count the examples.
+    let has_table = set.labels.as_deref().is_some_and(is_table);
+    let mut count = labels.as_ref().filter(|_| !has_table).map(Vec::len);
+    let mut examples = Vec::new();
+    for input in &root.inputs {
+        let Some(file) = set.inputs.get(&input.name) else {
+            return Err(ProfileError::Pipeline(format!("the validation set lacks input {} of the root", input.name)));
+        };
+        let file_name = || file.display().to_string();
+        let array = read_npy(&input.name, file).map_err(|source| ProfileError::Array { file: file_name(), source })?;
+        let expected = *count.get_or_insert(array.rows());
+        if array.rows() != expected {
+            let rows = array.rows();
+            return Err(match &labels {
+                Some(_) if !has_table => {
+                    bad_labels(format!("there are labels for {expected} examples and {rows} in {}", file_name()))
+                }
+                _ => {
+                    let detail = format!("it has {rows} examples, and another input has {expected}");
+                    ProfileError::LabelsMismatch { file: file_name(), detail }
+                }
+            });
+        }
+        examples.push(array.slice(0, array.rows().min(examples_max)));
+    }
+    if let Some(unknown) = set.inputs.keys().find(|name| !root.inputs.iter().any(|i| i.name == **name)) {
+        return Err(ProfileError::Pipeline(format!("the validation set has input {unknown}, which the root has not")));
+    }
+    let count = count.unwrap_or(0);
+    if count == 0 {
+        return Err(ProfileError::Pipeline("the validation set has no examples: expected one at least".to_owned()));
+    }
+    let mut labels = labels.unwrap_or_default();
+    if labels.len() > count {
+        let last = labels.len() - 1;
+        return Err(bad_labels(format!("there are labels for example {last}: expected 0 to {}", count - 1)));
+    }
+    labels.resize(count, Vec::new());
+    labels.truncate(examples_max);
+    check_labels(&labels, &set.matching).map_err(|unfit| bad_labels(unfit.to_string()))?;
+    Ok(ExampleSet { examples, labels })
+}
+
+/// Why labels do not fit the rule that they are compared by.
+#[derive(Debug, thiserror::Error)]
+enum UnfitLabels {
+    #[error("the first {0} examples have no labels")]
+    Missing(usize),
+    #[error("the labels have no \"at\" to compare output {0} with")]
+    NoPlace(String),
+    #[error("the labels are at {0} numbers: expected four for boxes, which are left, top, right and bottom")]
+    NoBoxes(usize),
+}
+
+fn check_labels(labels: &[Vec<Label>], rule: &MatchRule) -> Result<(), UnfitLabels> {
+    let at = match rule {
+        MatchRule::Cosine(_) | MatchRule::Command(_) => return Ok(()),
+        MatchRule::Value(rule) => rule.at.as_ref(),
+        MatchRule::Boxes(_) => None,
+    };
+    // All labels have positions of one length.
+    let Some(first) = labels.iter().flatten().next() else { return Err(UnfitLabels::Missing(labels.len())) };
+    match (rule, at) {
+        (_, Some(output)) if first.at.is_empty() => Err(UnfitLabels::NoPlace(output.clone())),
+        (MatchRule::Boxes(_), _) if first.at.len() != 4 => Err(UnfitLabels::NoBoxes(first.at.len())),
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::files::{BoxRule, ValueRule};
+    use crate::labels::LabelValue;
+
+    #[test]
+    fn labels_fit_their_rule() {
+        let at = |numbers: &[f64]| vec![vec![], vec![Label { value: LabelValue::Number(1.0), at: numbers.to_vec() }]];
+        let value = |at: Option<&str>| {
+            let at = at.map(str::to_owned);
+            MatchRule::Value(ValueRule { value: "y".to_owned(), at, ..ValueRule::default() })
+        };
+        let boxes = BoxRule { boxes: "b".to_owned(), scores: "s".to_owned(), classes: None, iou: 0.5 };
+        let boxes = MatchRule::Boxes(boxes);
+        let fits = |labels: &[Vec<Label>], rule: &MatchRule| check_labels(labels, rule).map_err(|unfit| unfit.to_string());
+        let refused = |labels: &[Vec<Label>], rule: &MatchRule| fits(labels, rule).expect_err("refused");
+        assert_eq!(fits(&at(&[]), &value(None)), Ok(()));
+        assert_eq!(fits(&at(&[1.0, 2.0]), &value(Some("p"))), Ok(()));
+        assert_eq!(fits(&at(&[0.0; 4]), &boxes), Ok(()));
+        assert_eq!(fits(&[vec![]], &MatchRule::Cosine("y".to_owned())), Ok(()));
+        assert!(refused(&at(&[]), &value(Some("p"))).contains("no \"at\" to compare output p with"));
+        assert!(refused(&at(&[1.0, 2.0]), &boxes).contains("at 2 numbers: expected four"));
+        assert!(refused(&[vec![], vec![]], &value(None)).contains("the first 2 examples have no labels"));
+    }
+}
