@@ -251,5 +251,15 @@ pub fn row(case: &HeuristicsCase, problem: &Problem, now: &Arc<dyn Fn() -> Durat
         (_, None) => (None, None, 0.0),
         (_, Some(_)) => (None, None, f64::INFINITY),
     };
-    HeuristicsRow { case: *case, pipelines: problem.pipelines.len(), optimum, exact: outcome, value, bound, gap, exact_time, time }
+    HeuristicsRow {
+        case: *case,
+        pipelines: problem.pipelines.len(),
+        optimum,
+        exact: outcome,
+        value,
+        bound,
+        gap,
+        exact_time,
+        time,
+    }
 }
