@@ -5,7 +5,7 @@ mod limits;
 use super::*;
 use crate::bench::drawn;
 use crate::bench::drawn::{ProblemShape, ShapeHardware};
-use crate::exact::model::goal::Stage;
+use crate::exact::model::goal::{SearchEffort, Stage};
 use crate::exact::model::space::SpaceError;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
@@ -121,7 +121,7 @@ fn accepted(problem: &Problem, space: Space, choice: PlanIntegers, goal: Goal, v
         _ => None,
     };
     let (tightening, limits) = (Tightening::none(problem), unlimited());
-    let search = ModeSearch { problem, tightening: &tightening, gap: GAP, limits: &limits };
+    let search = ModeSearch { problem, tightening: &tightening, effort: SearchEffort::until_proven(GAP), limits: &limits };
     let SearchResult::Found(found) = search.finish(space, LastStage { choice, step, value, bound: value, stopped: None })
     else {
         panic!("seed {seed}: the choice carries no flows");

@@ -54,6 +54,25 @@ pub(crate) struct Stage<'a> {
     pub free: Option<&'a [f64]>,
     /// Least and most replicas of each task in each place, of the only pipeline.
     pub totals: Option<&'a [ReplicaRange]>,
+    /// Most nodes of its search; `None` is unlimited.
+    pub nodes_max: Option<u32>,
+}
+
+/// How far a search goes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct SearchEffort {
+    /// Relative gap at which a plan counts as optimal.
+    pub gap: f64,
+    /// Most nodes of each programme. A search with this limit ends without a clock, and in the same way each time. `None`
+    /// is unlimited.
+    pub nodes_max: Option<u32>,
+}
+
+impl SearchEffort {
+    /// Until the gap is proven.
+    pub fn until_proven(gap: f64) -> Self {
+        Self { gap, nodes_max: None }
+    }
 }
 
 impl Goal {
@@ -72,7 +91,7 @@ impl Goal {
 impl<'a> Stage<'a> {
     /// A stage with a goal and without conditions.
     pub fn new(goal: Goal) -> Self {
-        Self { goal, budgets: None, accuracy_min: None, prices: None, free: None, totals: None }
+        Self { goal, budgets: None, accuracy_min: None, prices: None, free: None, totals: None, nodes_max: None }
     }
 
     /// Whether every solution's cost is a whole number.

@@ -3,7 +3,7 @@
 use super::fallback;
 use crate::exact::decompose;
 use crate::exact::model::bounds;
-use crate::exact::model::goal::{Goal, Stage};
+use crate::exact::model::goal::{Goal, SearchEffort, Stage};
 use crate::exact::model::groups::usable_groups;
 use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
@@ -33,7 +33,8 @@ pub(crate) enum SearchResult {
 /// If the time is up, or the formulation would be too large, a local search finds some plan instead. Only a cancelled run
 /// gets none.
 pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchResult {
-    match (ModeSearch { problem, tightening, gap, limits }).search_exactly() {
+    let exact = ModeSearch { problem, tightening, effort: SearchEffort::until_proven(gap), limits };
+    match exact.search_exactly() {
         SearchResult::Unknown(reason) if reason != StopReason::Cancelled => {
             match fallback::plan_by_local_search(problem, tightening, limits, reason) {
                 Some(found) => SearchResult::Found(Box::new(found)),
@@ -49,8 +50,7 @@ pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limit
 pub(crate) struct ModeSearch<'a> {
     pub problem: &'a Problem,
     pub tightening: &'a Tightening,
-    /// Relative gap at which a plan counts as optimal.
-    pub gap: f64,
+    pub effort: SearchEffort,
     pub limits: &'a RunLimits,
 }
 
@@ -67,9 +67,9 @@ impl ModeSearch<'_> {
     /// Searches in the stages of the mode.
     fn search_exactly(&self) -> SearchResult {
         if paths::applies(self.problem)
-            && let Some(found) = self.search_paths()
+            && let Some(found) = self.search_by_ways()
         {
-            return self.with_deployed(found);
+            return found;
         }
         // Every plan needs a space, also that of the local search. So it is made even in the last of the time.
         let space = match Space::new(self.problem, self.tightening, &self.limits.for_finishing()) {
@@ -89,6 +89,11 @@ impl ModeSearch<'_> {
         self.with_deployed(found)
     }
 
+    /// The search of one pipeline under rule `path`. `None` if the search over its ways does not apply.
+    pub(crate) fn search_by_ways(&self) -> Option<SearchResult> {
+        self.search_paths().map(|found| self.with_deployed(found))
+    }
+
     /// The deployed plan instead of the solution, if it is as good.
     fn with_deployed(&self, found: SearchResult) -> SearchResult {
         match found {
@@ -99,11 +104,11 @@ impl ModeSearch<'_> {
 
     /// One pipeline under rule `path`. `None` if the search over its ways does not apply.
     fn search_paths(&self) -> Option<SearchResult> {
-        let &Self { problem, tightening, gap, limits } = self;
+        let &Self { problem, tightening, effort, limits } = self;
         let index = PipelineIndex(0);
         let solve = |goals, wanted: &dyn Fn(TaskIndex, VariantIndex) -> bool| {
             let groups = usable_groups(problem, index, tightening, wanted);
-            paths::search(problem, tightening, &groups, goals, gap, limits)
+            paths::search(problem, tightening, &groups, goals, effort, limits)
         };
         let (goals, step) = match problem.objective.mode {
             Mode::HardwareThenAccuracy => {
@@ -139,7 +144,7 @@ impl ModeSearch<'_> {
 
     /// Loki: the fewest replicas of the most accurate variants, or else the highest accuracy.
     fn search_hardware_then_accuracy(&self, space: Space) -> SearchResult {
-        let &Self { problem, tightening, gap, limits } = self;
+        let &Self { problem, tightening, effort: SearchEffort { gap, .. }, limits } = self;
         if let Ok(best) = Space::of_most_accurate(problem, tightening, &limits.for_finishing()) {
             let result = match enumerate::fewest_replicas(problem, &best, &limits.for_finishing()) {
                 Some(result) => result,
@@ -168,7 +173,7 @@ impl ModeSearch<'_> {
 
     /// Solves `goal` first, and then `second` among the plans of the same accuracy.
     fn search_stages(&self, space: Space, goal: Goal, second: Option<Goal>) -> SearchResult {
-        let &Self { problem, gap, limits, .. } = self;
+        let &Self { problem, effort: SearchEffort { gap, .. }, limits, .. } = self;
         let apart = decompose::solve_apart(problem, &space, goal, second, gap, limits);
         // the decomposition has broken the ties already
         let second = second.filter(|_| apart.is_none());

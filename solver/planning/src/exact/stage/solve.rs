@@ -7,7 +7,7 @@ use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::solution::choice::{PlanIntegers, read_choice};
 use apportion_domain::{Problem, StopReason};
 use apportion_mip::highs::{self, SolveSettings};
-use apportion_mip::{Ending, RunLimits, SolveResult, branch};
+use apportion_mip::{Ending, Formulation, RunLimits, SolveResult, branch};
 
 /// Result of one stage.
 pub(crate) enum StageResult {
@@ -25,7 +25,7 @@ pub(crate) enum StageResult {
 /// Builds and solves one stage. With the cost of an `incumbent`, only cheaper solutions count.
 ///
 /// Stages with given budgets or given numbers of replicas are small. They go to our own branch and bound first, and then
-/// to HiGHS.
+/// to HiGHS. A stage that ends after a number of nodes has stopped as [`StopReason::Finished`].
 pub(crate) fn solve_stage(
     problem: &Problem,
     space: &Space,
@@ -41,9 +41,17 @@ pub(crate) fn solve_stage(
     }
     let mut built = build(problem, space, stage);
     let is_small = stage.budgets.is_some() || stage.totals.is_some();
-    let small = is_small
-        .then(|| branch::solve(&built.formulation, STAGE_GAP_SHARE * gap, incumbent.unwrap_or(f64::INFINITY), limits))
-        .flatten();
+    let own_search = |f: &Formulation| {
+        let (gap, cutoff) = (STAGE_GAP_SHARE * gap, incumbent.unwrap_or(f64::INFINITY));
+        match stage.nodes_max {
+            Some(nodes) => branch::solve_within(f, gap, cutoff, nodes as usize, limits),
+            None => branch::solve(f, gap, cutoff, limits),
+        }
+    };
+    let small = is_small.then(|| own_search(&built.formulation)).flatten();
+    if small.is_none() && stage.nodes_max.is_some() {
+        return StageResult::Unknown(StopReason::Finished);
+    }
     let solved = small.unwrap_or_else(|| {
         if let Some(incumbent) = incumbent {
             let terms = built.formulation.cost_terms();
@@ -52,13 +60,20 @@ pub(crate) fn solve_stage(
         let reported_goal = stage.goal.reported().filter(|_| stage.budgets.is_none());
         highs::solve(
             &built.formulation,
-            SolveSettings { reported_goal, ..SolveSettings::mip(STAGE_GAP_SHARE * gap) },
+            SolveSettings {
+                reported_goal,
+                nodes_max: stage.nodes_max.map(|nodes| nodes as i32),
+                ..SolveSettings::mip(STAGE_GAP_SHARE * gap)
+            },
             limits,
             None,
         )
     });
     let SolveResult { ending, values, cost, bound } = solved;
-    let reason = || limits.stop_reason_or_time_limit();
+    let reason = || match stage.nodes_max {
+        Some(_) => limits.stop_reason().unwrap_or(StopReason::Finished),
+        None => limits.stop_reason_or_time_limit(),
+    };
     match (ending, values) {
         (Ending::Infeasible, _) => StageResult::Infeasible,
         (Ending::Optimal | Ending::Stopped, Some(values)) => StageResult::Found {

@@ -2,7 +2,7 @@
 
 use super::relaxation::Bounds;
 use super::ways::{BatchSizeOfGroup, TaskPlace, Ways};
-use crate::exact::model::goal::{Goal, ReplicaRange};
+use crate::exact::model::goal::{Goal, ReplicaRange, SearchEffort};
 use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::{PipelineSpace, Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
@@ -19,7 +19,7 @@ pub(super) struct PathSearch<'a> {
     pub ways: &'a Ways,
     /// By place: most replicas that can be useful.
     pub replicas_max: &'a [f64],
-    pub gap: f64,
+    pub effort: SearchEffort,
     pub limits: &'a RunLimits,
 }
 
@@ -39,7 +39,7 @@ impl PathSearch<'_> {
     /// The distance of cost that counts as none.
     pub fn margin(&self, goal: Goal, cost: f64) -> f64 {
         // every plan has a whole number of replicas
-        if goal == Goal::Replicas { 1.0 - 1e-6 } else { STAGE_GAP_SHARE * self.gap * cost.abs() }
+        if goal == Goal::Replicas { 1.0 - 1e-6 } else { STAGE_GAP_SHARE * self.effort.gap * cost.abs() }
     }
 
     /// The space of the batch sizes to keep, by group and point.

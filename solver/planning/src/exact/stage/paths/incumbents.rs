@@ -36,7 +36,7 @@ impl PathSearch<'_> {
         let limits = self.limits.without_listener();
         let groups: Vec<FeasibleGroup> = self.groups.to_vec();
         let space = Space::of_groups(&problem, self.tightening, vec![groups], &limits).ok()?;
-        match enumerate::most_accurate(&problem, &space, self.gap, &limits)? {
+        match enumerate::most_accurate(&problem, &space, self.effort.gap, &limits)? {
             StageResult::Found { choice, value, .. } => {
                 Some(KnownPlan { cost: value, choice: self.translate(&space.parts[0], &choice) })
             }

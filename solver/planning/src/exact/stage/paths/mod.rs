@@ -20,7 +20,7 @@ mod steps;
 mod tree;
 mod ways;
 
-use crate::exact::model::goal::Goal;
+use crate::exact::model::goal::{Goal, SearchEffort};
 use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
@@ -61,7 +61,7 @@ pub(crate) fn search(
     tightening: &Tightening,
     groups: &[FeasibleGroup],
     goals: Goals,
-    gap: f64,
+    effort: SearchEffort,
     limits: &RunLimits,
 ) -> Option<PathResult> {
     let buys_devices = matches!(goals.first, Goal::Cost | Goal::CostAndSwitching);
@@ -75,7 +75,7 @@ pub(crate) fn search(
         Err(TrieError::TooLarge) => return None,
     };
     let replicas_max: Vec<f64> = ways.places.iter().map(|&place| replicas_max(problem, groups, &ways, place)).collect();
-    let search = PathSearch { problem, tightening, groups, ways: &ways, replicas_max: &replicas_max, gap, limits };
+    let search = PathSearch { problem, tightening, groups, ways: &ways, replicas_max: &replicas_max, effort, limits };
     search.run(goals)
 }
 
@@ -125,7 +125,7 @@ impl PathSearch<'_> {
         let value = best.cost;
         let factor = if goals.first == Goal::Accuracy { -1.0 } else { 1.0 };
         self.limits.report_progress(goals.first.reported().map_or("", |of| of.name), factor * value, factor * bound);
-        let best = match goals.second.filter(|_| stopped.is_none()) {
+        let best = match goals.second.filter(|_| stopped.is_none_or(|why| why == StopReason::Finished)) {
             Some(second) => self.break_ties(&mut relaxations, second, best),
             None => best,
         };

@@ -13,6 +13,8 @@ use apportion_domain::StopReason;
 const BATCH_SIZES_MAX: usize = 16;
 /// Most nodes that are split. The others are solved as they are.
 const SPLITS_MAX: usize = 2_000;
+/// The same in a search of bounded effort, whose other nodes are left out.
+const BOUNDED_SPLITS_MAX: usize = 30;
 /// Distance from a whole number that counts as whole.
 const WHOLE: f64 = 1e-6;
 
@@ -89,7 +91,8 @@ impl ReplicaTree {
 
     /// Ends the search below a node.
     fn stop(&mut self, reason: StopReason, bound: f64) {
-        self.stopped = self.stopped.or(Some(reason));
+        let known = self.stopped.filter(|why| *why != StopReason::Finished);
+        self.stopped = known.or(Some(reason));
         self.open_bound = self.open_bound.min(bound);
     }
 
@@ -104,7 +107,11 @@ impl ReplicaTree {
         if relaxed.bound > self.cutoff(search) {
             return;
         }
-        if let Some(reason) = self.stopped.or_else(|| search.limits.stop_reason()) {
+        // A programme that ended after its nodes ends no other one.
+        let ended = self.stopped.filter(|why| *why != StopReason::Finished);
+        let is_spent = search.effort.nodes_max.is_some() && self.splits >= BOUNDED_SPLITS_MAX;
+        let spent = is_spent.then_some(StopReason::Finished);
+        if let Some(reason) = ended.or_else(|| search.limits.stop_reason()).or(spent) {
             self.stop(reason, relaxed.bound);
             return;
         }
@@ -207,8 +214,9 @@ pub(super) fn solve_over(
     let points = narrow.parts[0].groups.iter().map(|g| g.points.len()).sum::<usize>();
     tracing::debug!(points, nodes = narrow.parts[0].trie.nodes.len(), "a division of the replicas");
     let ranges = search.ranges(bounds);
-    let stage = Stage { accuracy_min: goal.accuracy_min, totals: Some(&ranges), ..Stage::new(goal.goal) };
-    let gap = if goal.goal == Goal::Replicas { 0.0 } else { search.gap };
+    let nodes_max = search.effort.nodes_max;
+    let stage = Stage { accuracy_min: goal.accuracy_min, totals: Some(&ranges), nodes_max, ..Stage::new(goal.goal) };
+    let gap = if goal.goal == Goal::Replicas { 0.0 } else { search.effort.gap };
     match solve_stage(search.problem, &narrow, stage, gap, search.limits, incumbent) {
         StageResult::Found { choice, value, stopped, .. } => {
             let choice = search.translate(&narrow.parts[0], &choice);
