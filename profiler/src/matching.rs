@@ -112,7 +112,7 @@ mod tests {
         assert_eq!(count_matches(&labels, &rows, None), 2);
         let named = |name: &str| LabelValue::Text(name.to_owned());
         let labels = ["rust", "c"].map(|name| Label { value: named(name), at: vec![] });
-        let rows = ["c", "c", "Rust"].map(|name| AnswerRow { value: named(name), at: vec![] });
+        let rows = ["c", "c", "Rust"].map(|name| AnswerRow { values: vec![named(name)], at: vec![] });
         assert_eq!(count_matches(&labels, &rows, None), 1);
     }
 

@@ -167,14 +167,16 @@ fn mismatches_are_refused_with_their_place() {
     refused(&|f| f.edges[0].map = strings(&[("image", "crops")]), "find -> read: its map leaves out input center");
     refused(&|f| f.edges[0].map = strings(&[("image", "crop"), ("center", "centers")]), "not there");
     refused(&|f| f.edges[0].map = strings(&[("image", "centers"), ("center", "centers")]), "does not fit");
-    refused(&|f| f.validation.inputs.clear(), "lacks input image");
-    refused(
-        &|f| f.validation.inputs.insert("x".to_owned(), PathBuf::new()).map_or((), drop),
-        "input x, which the root has not",
-    );
-    refused(&|f| f.validation.labels = PathBuf::from("/nowhere.json"), "/nowhere.json");
-    refused(&|f| f.validation.inputs = strings(&[("image", "/nowhere.npy")]), "/nowhere.npy");
-    refused(&|f| f.validation.matching.value = "digit".to_owned(), "task read has no output digit");
-    refused(&|f| f.validation.matching.value = "position".to_owned(), "position has 2 elements a row");
-    refused(&|f| f.validation.matching.at = Some("label".to_owned()), "label has 1 numbers a row, the labels are at 2");
+    let refused_set = |change: &dyn Fn(&mut ValidationFiles), expected: &str| {
+        refused(&|f| f.validation.as_mut().map_or((), change), expected);
+    };
+    refused_set(&|v| v.inputs.clear(), "lacks input image");
+    refused_set(&|v| v.inputs.insert("x".to_owned(), PathBuf::new()).map_or((), drop), "input x, which the root has not");
+    refused_set(&|v| v.labels = Some(PathBuf::from("/nowhere.json")), "/nowhere.json");
+    refused_set(&|v| v.inputs = strings(&[("image", "/nowhere.npy")]), "/nowhere.npy");
+    let rule = |value: &str, at: &str| {
+        MatchRule::Value(ValueRule { value: value.to_owned(), at: Some(at.to_owned()), within: Some(4.0), top: None })
+    };
+    refused_set(&|v| v.matching = rule("digit", "position"), "task read has no output digit");
+    refused_set(&|v| v.matching = rule("label", "label"), "label has 1 numbers a row, the labels are at 2");
 }

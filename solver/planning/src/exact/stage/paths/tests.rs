@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::bench::drawn::{self, ProblemShape, ShapeHardware};
-use crate::exact::model::goal::Stage;
+use crate::exact::model::goal::{SearchEffort, Stage};
 use crate::exact::model::groups::usable_groups;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::solve::{StageResult, solve_stage};
@@ -100,7 +100,8 @@ fn compare(shape: &ProblemShape, drawn: u64) -> Counts {
         let Ok(space) = Space::new(&problem, &tightening, &unlimited()) else { continue };
         let goals = goals_of(&problem);
         let groups = usable_groups(&problem, PipelineIndex(0), &tightening, |_, _| true);
-        let result = search(&problem, &tightening, &groups, goals, GAP, &unlimited()).expect("few ways");
+        let result =
+            search(&problem, &tightening, &groups, goals, SearchEffort::until_proven(GAP), &unlimited()).expect("few ways");
         match (slow(&problem, &space, goals), result) {
             (None, PathResult::Infeasible) => counts.infeasible += 1,
             (Some((first, second)), PathResult::Found { space: small, choice, value, bound, stopped: None }) => {
