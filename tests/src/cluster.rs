@@ -331,7 +331,7 @@ impl Cluster {
             Backend::Emulated => "emulated",
             Backend::Onnx => "onnx",
         };
-        command.env("APPORTION_PYTHON", crate::process::stage_python());
+        command.env("APPORTION_PYTHON", apportion_needs::clients_python());
         command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);
         command.args(["--data", &format!("127.0.0.1:{}", agent.data), "--slowness", &slowness.to_string()]);

@@ -1,6 +1,6 @@
 //! How are processes of a test started, told and ended, and what do they use?
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 /// Sends a signal to a process.
@@ -21,13 +21,6 @@ pub fn started(command: &mut Command, folder: &Path, name: &str) -> Child {
     let log = std::fs::OpenOptions::new().create(true).append(true).open(log).expect("a log file");
     let out = log.try_clone().expect("a second handle");
     command.stdin(Stdio::null()).stdout(out).stderr(log).spawn().unwrap_or_else(|e| panic!("{name}: {e}"))
-}
-
-/// The Python of the tests' clients, by which agents run stages. A test that has a stage asks `apportion-needs` whether it
-/// is there.
-#[must_use]
-pub fn stage_python() -> PathBuf {
-    crate::machine::root().join(".cache/venv/bin/python")
 }
 
 /// Ends a process without warning.

@@ -474,10 +474,9 @@ async fn a_page_of_many_entries_reads_few_rows() {
     assert_eq!((names.len(), names[0], names[9]), (10, "p15001", "p15010"));
     assert!(pipelines.iter().all(|row| row.profiled));
     let plan = |n: i64| uuid::Uuid::parse_str(&format!("00000000-0000-7000-8000-{n:012}")).expect("an identifier");
-    let filter = |pipeline: Option<&str>, state| store::plans::PlanFilter {
-        pipeline: pipeline.map(str::to_owned),
-        state,
-        project: None,
+    let filter = |pipeline: Option<&str>, state| {
+        let pipeline = pipeline.map(str::to_owned);
+        store::plans::PlanFilter { pipeline, state, project: None }
     };
     let failed = Some(apportion_wire::PlanState::Failed);
     for (filter, newest) in [

@@ -3,11 +3,11 @@
 use super::batch::check_rows;
 use super::interface::{Backend, BackendError, ReplicaVariant};
 use super::{
-    EmulatedBackend, ExecutionSettings, GluedBackend, OnnxBackend, Provider, PythonBackend, PythonSettings, RemoteBackend,
+    EmulatedBackend, ExecutionSettings, GluedBackend, OnnxBackend, PythonBackend, PythonSettings, RemoteBackend,
     RemoteVariantError, SteppedBackend,
 };
 use crate::causes::describe;
-use apportion_domain::VariantRuntime;
+use apportion_domain::{Provider, VariantRuntime};
 use apportion_node::layout::LayoutTask;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

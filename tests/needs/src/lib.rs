@@ -242,6 +242,12 @@ pub fn clients() -> Option<PathBuf> {
     need(Need::Clients, installed_python("venv", "clients.txt"))
 }
 
+/// The path of the Python that [`clients`] looks for, whether it is there or not. Agents of tests run stages by it.
+#[must_use]
+pub fn clients_python() -> PathBuf {
+    root().join(".cache/venv/bin/python")
+}
+
 /// The Python in the environment `.cache/ENVIRONMENT`, where it has what `scripts/REQUIREMENTS` names.
 fn installed_python(environment: &'static str, requirements: &'static str) -> Result<PathBuf, AbsentPackages> {
     let (venv, wanted) = (root().join(".cache").join(environment), root().join("scripts").join(requirements));

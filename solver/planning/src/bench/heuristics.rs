@@ -2,7 +2,8 @@
 
 use super::drawn::{Draw, ProblemShape, ShapeHardware, draft, edge, task as drawn_task};
 use crate::exact::model::tightening::Tightening;
-use crate::exact::priced::{PricedSearch, plan_by_prices};
+use crate::exact::priced::PricedSearch;
+use crate::exact::search::heuristic::plan_by_heuristic;
 use crate::exact::search::modes::{SearchResult, search};
 use apportion_domain::{
     AccuracyModel, Edge, Hardware, HardwareIndex, LatencyRule, Mode, Objective, Pipeline, PipelineDraft, Problem,
@@ -225,7 +226,7 @@ pub const EXACT_LIMIT: Duration = Duration::from_secs(3);
 pub fn row(case: &HeuristicsCase, problem: &Problem, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> HeuristicsRow {
     let none = Tightening::none(problem);
     let start = now();
-    let found = plan_by_prices(problem, &none, &RunLimits::new(now.clone()));
+    let found = plan_by_heuristic(problem, &none, &RunLimits::new(now.clone()));
     let time = now().saturating_sub(start);
     let start = now();
     let exact = search(problem, &none, GAP, &RunLimits::new(now.clone()).ending_at(start + EXACT_LIMIT));

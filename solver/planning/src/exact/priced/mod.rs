@@ -9,9 +9,6 @@
 //!
 //! The bound of a vector that was searched to its end is exact, so the bound of the plan is often its value. No clock
 //! decides the result. A run that is stopped returns the best plan so far.
-//!
-//! One pipeline under rule `path` is searched by its ways first ([`paths`](super::stage::paths)), for a fixed number of
-//! nodes. If that search proves no plan, the better one of its plan and that of the prices is returned.
 
 mod budgets;
 mod candidates;
@@ -25,16 +22,12 @@ mod stage;
 mod tests;
 mod walk;
 
-use crate::exact::model::bounds::is_maximised;
-use crate::exact::model::goal::SearchEffort;
 use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
-use crate::exact::search::modes::{ModeSearch, SearchResult};
 use crate::exact::solution::choice::PlanIntegers;
 use crate::exact::solution::deployed::prefer_deployed;
 use crate::exact::solution::found::BestFound;
-use crate::exact::stage::paths;
 use apportion_domain::{Mode, ObjectiveStep, Problem};
 use apportion_mip::RunLimits;
 use finish::{LastValues, finish};
@@ -53,9 +46,7 @@ pub(crate) enum PricedSearch {
 }
 
 /// Relative gap at which the search of one vector stops.
-const GAP: f64 = 1e-4;
-/// Most nodes of each programme of a search over ways.
-const WAYS_NODES_MAX: u32 = 3_000;
+pub(crate) const GAP: f64 = 1e-4;
 
 /// Searches for a plan of a problem in its mode, under its latency rule.
 pub(crate) fn plan_by_prices(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> PricedSearch {
@@ -64,57 +55,15 @@ pub(crate) fn plan_by_prices(problem: &Problem, tightening: &Tightening, limits:
         Err(SpaceError::Latency(_)) => return PricedSearch::Infeasible,
         Err(SpaceError::Stopped(_) | SpaceError::TooLarge(_)) => return PricedSearch::NotFound,
     };
-    let by_ways = plan_by_ways(problem, tightening, limits);
-    match by_ways {
-        Some(PricedSearch::Found(found)) if found.stopped.is_none() => return PricedSearch::Found(found),
-        Some(PricedSearch::Infeasible) => return PricedSearch::Infeasible,
-        _ => {}
-    }
     let search = PricedModes { problem, tightening, limits };
     let found = match problem.objective.mode {
         Mode::HardwareThenAccuracy => search.hardware_then_accuracy(space),
         Mode::MinCost => search.stages(space, PricedGoal::Cost, None),
         Mode::MaxAccuracy => search.stages(space, PricedGoal::Accuracy, Some(PricedGoal::Cost)),
     };
-    let found = match found {
+    match found {
         PricedSearch::Found(found) => PricedSearch::Found(Box::new(prefer_deployed(problem, *found, limits))),
         other => other,
-    };
-    match by_ways {
-        Some(by_ways) => better_of(problem, by_ways, found),
-        None => found,
-    }
-}
-
-/// The plan of a search over the ways of one pipeline, for a fixed number of nodes. `None` if that search does not apply.
-fn plan_by_ways(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> Option<PricedSearch> {
-    if !paths::applies(problem) {
-        return None;
-    }
-    let effort = SearchEffort { gap: GAP, nodes_max: Some(WAYS_NODES_MAX) };
-    match (ModeSearch { problem, tightening, effort, limits }).search_by_ways()? {
-        SearchResult::Found(found) => Some(PricedSearch::Found(found)),
-        SearchResult::Infeasible => Some(PricedSearch::Infeasible),
-        SearchResult::Unknown(_) => None,
-    }
-}
-
-/// The better one of two plans, with the better bound.
-fn better_of(problem: &Problem, a: PricedSearch, b: PricedSearch) -> PricedSearch {
-    match (a, b) {
-        (PricedSearch::Found(a), PricedSearch::Found(b)) if a.step == b.step => {
-            let is_maximised = is_maximised(problem, a.step);
-            let bound = if is_maximised { a.bound.min(b.bound) } else { a.bound.max(b.bound) };
-            let better = if (a.value > b.value) == is_maximised { a } else { b };
-            PricedSearch::Found(Box::new(BestFound { bound, ..*better }))
-        }
-        // the plan of Loki's first step
-        (PricedSearch::Found(a), PricedSearch::Found(b)) => {
-            PricedSearch::Found(if a.step == Some(ObjectiveStep::Hardware) { a } else { b })
-        }
-        (PricedSearch::Found(found), _) | (_, PricedSearch::Found(found)) => PricedSearch::Found(found),
-        (PricedSearch::Infeasible, _) | (_, PricedSearch::Infeasible) => PricedSearch::Infeasible,
-        _ => PricedSearch::NotFound,
     }
 }
 

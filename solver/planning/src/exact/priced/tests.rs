@@ -1,10 +1,11 @@
 //! The heuristic against the exact planner and the checker, on drawn problems of every kind.
 
-use super::{PricedSearch, plan_by_prices};
+use super::PricedSearch;
 use crate::bench::fleet::redeployed;
 use crate::bench::heuristics::{case, problem};
 use crate::exact::model::bounds::is_maximised;
 use crate::exact::model::tightening::Tightening;
+use crate::exact::search::heuristic::plan_by_heuristic;
 use crate::exact::search::modes::{SearchResult, search};
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
@@ -30,7 +31,7 @@ fn the_checker_finds_nothing_in_heuristic_plans() {
     // on seeds 8 and 26 the pipelines' plans of fewest devices do not fit together
     for seed in SEEDS.chain([8, 26]) {
         let problem = problem(&case(seed));
-        let PricedSearch::Found(found) = plan_by_prices(&problem, &Tightening::none(&problem), &unlimited()) else {
+        let PricedSearch::Found(found) = plan_by_heuristic(&problem, &Tightening::none(&problem), &unlimited()) else {
             continue;
         };
         let plan = plan_of(&problem, &found.space, &found.choice, &found.flows).expect("few paths");
@@ -53,7 +54,7 @@ fn the_bound_is_never_beyond_the_optimum() {
         }
         let none = Tightening::none(&problem);
         let SearchResult::Found(exact) = search(&problem, &none, 1e-6, &unlimited()) else { continue };
-        let PricedSearch::Found(found) = plan_by_prices(&problem, &none, &unlimited()) else { continue };
+        let PricedSearch::Found(found) = plan_by_heuristic(&problem, &none, &unlimited()) else { continue };
         if found.step != exact.step {
             continue;
         }
@@ -68,7 +69,7 @@ fn the_bound_is_never_beyond_the_optimum() {
 
 #[test]
 fn planning_again_from_a_heuristic_plan_changes_nothing() {
-    let found = |problem: &Problem| match plan_by_prices(problem, &Tightening::none(problem), &unlimited()) {
+    let found = |problem: &Problem| match plan_by_heuristic(problem, &Tightening::none(problem), &unlimited()) {
         PricedSearch::Found(found) => Some(found),
         _ => None,
     };

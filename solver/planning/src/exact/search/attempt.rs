@@ -1,8 +1,9 @@
 //! Does one search give a plan that the checker accepts?
 
+use super::heuristic::plan_by_heuristic;
 use super::modes::{SearchResult, search};
 use crate::exact::model::tightening::Tightening;
-use crate::exact::priced::{PricedSearch, plan_by_prices};
+use crate::exact::priced::PricedSearch;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
 use crate::options::{Planner, PlanningOptions};
@@ -58,7 +59,7 @@ pub(crate) fn attempt_by(
 /// Searches once by the heuristic.
 fn attempt_by_prices(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> SearchOutcome {
     let start = (limits.elapsed)();
-    match plan_by_prices(problem, tightening, limits) {
+    match plan_by_heuristic(problem, tightening, limits) {
         PricedSearch::Infeasible => SearchOutcome::Infeasible,
         PricedSearch::NotFound => SearchOutcome::Unknown(limits.stop_reason().unwrap_or(StopReason::Finished)),
         PricedSearch::Found(found) => {

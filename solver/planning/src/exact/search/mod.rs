@@ -2,4 +2,5 @@
 
 pub(crate) mod attempt;
 mod fallback;
+pub(crate) mod heuristic;
 pub(crate) mod modes;

@@ -5,7 +5,7 @@
 //! heuristic answers it, and the answer becomes a plan that the checker accepts. The programme knows throughputs only. So
 //! the plan is also judged on fresh samples, and the slack grows until it holds.
 //!
-//! The programme has no accuracy. A variant whose own accuracy is below the pipeline's floor is left out. If a mixture is
+//! The programme has no accuracy. A variant with an accuracy below the pipeline's floor is left out. If a mixture is
 //! still below the floor, the least accurate variant of the plan is left out too, and the problem is stated again.
 
 mod budgets;
@@ -63,8 +63,8 @@ pub fn servable(problem: &Problem, options: &PlanningOptions, settings: &Rescale
     }
 }
 
-/// Plans by scaling actions from the problem's deployed groups. The planner is [`Planner::Greedy`] (the heuristic of section
-/// 4.2.2), or else the integer programme of section 4.2.1.
+/// Plans by scaling actions from the problem's deployed groups. The planner is [`Planner::Greedy`] (the heuristic of
+/// section 4.2.2), or else the integer programme of section 4.2.1.
 ///
 /// The objective of the plan is its price. It has no bound: the programme optimises the price of the actions at the
 /// traffic of the groups that run. A problem whose demand the devices cannot serve has the outcome unknown, with the
