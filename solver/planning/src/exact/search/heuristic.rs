@@ -1,7 +1,8 @@
 //! Which plan does the heuristic planner find? That of the prices, or a better one of the ways of a pipeline.
 //!
-//! One pipeline under rule `path` is searched by its ways first ([`paths`]), for a fixed number of nodes. If that search
-//! proves no plan, prices and branches follow ([`priced`](crate::exact::priced)), and the better plan is returned.
+//! One pipeline under rule `path` is searched by its ways first ([`paths`](crate::exact::stage::paths)), for a fixed number
+//! of nodes. If that search proves no plan, prices and branches follow ([`priced`](crate::exact::priced)), and the better
+//! plan is returned.
 
 use super::modes::{ModeSearch, SearchResult};
 use crate::exact::model::bounds::is_maximised;
@@ -9,7 +10,6 @@ use crate::exact::model::goal::SearchEffort;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::{GAP, PricedSearch, plan_by_prices};
 use crate::exact::solution::found::BestFound;
-use crate::exact::stage::paths;
 use apportion_domain::{ObjectiveStep, Problem};
 use apportion_mip::RunLimits;
 
@@ -28,9 +28,6 @@ pub(crate) fn plan_by_heuristic(problem: &Problem, tightening: &Tightening, limi
 
 /// The plan of a search over the ways of one pipeline, for a fixed number of nodes. `None` if that search does not apply.
 fn plan_by_ways(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> Option<PricedSearch> {
-    if !paths::applies(problem) {
-        return None;
-    }
     let effort = SearchEffort { gap: GAP, nodes_max: Some(WAYS_NODES_MAX) };
     match (ModeSearch { problem, tightening, effort, limits }).search_by_ways()? {
         SearchResult::Found(found) => Some(PricedSearch::Found(found)),

@@ -66,9 +66,7 @@ pub(crate) struct LastStage {
 impl ModeSearch<'_> {
     /// Searches in the stages of the mode.
     fn search_exactly(&self) -> SearchResult {
-        if paths::applies(self.problem)
-            && let Some(found) = self.search_by_ways()
-        {
+        if let Some(found) = self.search_by_ways() {
             return found;
         }
         // Every plan needs a space, also that of the local search. So it is made even in the last of the time.
@@ -91,6 +89,9 @@ impl ModeSearch<'_> {
 
     /// The search of one pipeline under rule `path`. `None` if the search over its ways does not apply.
     pub(crate) fn search_by_ways(&self) -> Option<SearchResult> {
+        if !paths::applies(self.problem) {
+            return None;
+        }
         self.search_paths().map(|found| self.with_deployed(found))
     }
 

@@ -25,7 +25,7 @@ pub(crate) enum StageResult {
 /// Builds and solves one stage. With the cost of an `incumbent`, only cheaper solutions count.
 ///
 /// Stages with given budgets or given numbers of replicas are small. They go to our own branch and bound first, and then
-/// to HiGHS. A stage that ends after a number of nodes has stopped as [`StopReason::Finished`].
+/// to HiGHS. A stage with a limit of nodes goes to ours alone. At that limit it has stopped as [`StopReason::Finished`].
 pub(crate) fn solve_stage(
     problem: &Problem,
     space: &Space,
@@ -60,11 +60,7 @@ pub(crate) fn solve_stage(
         let reported_goal = stage.goal.reported().filter(|_| stage.budgets.is_none());
         highs::solve(
             &built.formulation,
-            SolveSettings {
-                reported_goal,
-                nodes_max: stage.nodes_max.map(|nodes| nodes as i32),
-                ..SolveSettings::mip(STAGE_GAP_SHARE * gap)
-            },
+            SolveSettings { reported_goal, ..SolveSettings::mip(STAGE_GAP_SHARE * gap) },
             limits,
             None,
         )

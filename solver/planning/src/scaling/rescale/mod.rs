@@ -25,8 +25,8 @@ use crate::scaling::program::{Program, ReplicaCounts};
 use crate::scaling::search::{self, MinimumResult};
 use crate::warnings::warnings_of;
 use apportion_domain::{
-    Decision, ObjectiveValue, Pipeline, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem, SLACK, ScalingProblem,
-    StopReason, TaskIndex, VariantIndex,
+    Decision, ObjectiveValue, Pipeline, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem, SLACK, StopReason,
+    TaskIndex, VariantIndex,
 };
 use apportion_estimator::{Workload, expected_requests};
 use apportion_mip::RunLimits;
@@ -144,9 +144,17 @@ impl Rescaler<'_> {
         None
     }
 
-    /// The replicas after the actions.
+    /// The replicas after the actions of one statement.
     fn counts(&self, stated: &StatedProblem) -> Option<ReplicaCounts> {
-        counts(&stated.scaling, self.planner, self.limits)
+        let program = Program::new(&stated.scaling);
+        let heuristic = greedy::counts(&program, self.limits).ok();
+        if self.planner == Planner::Greedy {
+            return heuristic;
+        }
+        match search::minimise(&program, heuristic.as_ref(), self.limits) {
+            MinimumResult::Found { counts, .. } => Some(program.prefer_running(counts)),
+            MinimumResult::Infeasible | MinimumResult::Unknown(_) => None,
+        }
     }
 
     /// Outcome and report of a problem without a plan: the part of the demands that has one.
@@ -171,19 +179,6 @@ impl Rescaler<'_> {
         };
         let RescaleSettings { lambda } = self.settings;
         format!("by {by} from the replicas that run, with lambda {lambda} and {slack_factor:.2} times the load as capacity")
-    }
-}
-
-/// The replicas after the actions of one statement.
-fn counts(scaling: &ScalingProblem, planner: Planner, limits: &RunLimits) -> Option<ReplicaCounts> {
-    let program = Program::new(scaling);
-    let heuristic = greedy::counts(&program, limits).ok();
-    if planner == Planner::Greedy {
-        return heuristic;
-    }
-    match search::minimise(&program, heuristic.as_ref(), limits) {
-        MinimumResult::Found { counts, .. } => Some(program.prefer_running(counts)),
-        MinimumResult::Infeasible | MinimumResult::Unknown(_) => None,
     }
 }
 

@@ -51,6 +51,8 @@ pub(super) struct ScalingCandidate {
     pub hardware: HardwareIndex,
     pub share: Share,
     pub batch: u32,
+    /// What a query is charged for its time there, in milliseconds.
+    pub charge_ms: f64,
     /// Queries per second of one replica.
     pub qps: f64,
     /// Price of one replica per hour.
@@ -116,6 +118,7 @@ fn candidates(
                 hardware,
                 share,
                 batch: row.batch,
+                charge_ms: pipeline.hop_charge_ms(row.latency_ms),
                 qps: row.throughput_qps(),
                 price_per_hour: price_per_hour(problem, hardware) * share.value(),
             }));
@@ -132,17 +135,15 @@ pub fn price_per_hour(problem: &Problem, hardware: HardwareIndex) -> f64 {
 
 /// A group as a variant of the scaling problem.
 fn scaling_variant(problem: &Problem, (p, t): (PipelineIndex, TaskIndex), group: &ScalingCandidate) -> ScalingVariant {
-    let pipeline = problem.pipeline(p);
-    let (variant, hardware) = (pipeline.variant(t, group.variant), problem.hardware_at(group.hardware));
+    let (variant, hardware) = (problem.pipeline(p).variant(t, group.variant), problem.hardware_at(group.hardware));
     let is_group = |d: &&apportion_domain::Deployed| {
         (d.pipeline, d.task, d.variant, d.hardware, d.share) == (p, t, group.variant, group.hardware, group.share)
     };
-    let row = variant.profile.row(group.hardware, group.share, group.batch).expect("candidates run measured batches");
     let used = group.share.value();
     ScalingVariant {
         name: format!("{}/{}/{}", variant.name, hardware.name, group.share),
         saturation_qps: group.qps,
-        latency_ms: pipeline.hop_charge_ms(row.latency_ms),
+        latency_ms: group.charge_ms,
         load_s: variant.load_ms / 1_000.0,
         // one factor on all costs changes no answer, and solvers have absolute tolerances
         cost_per_s: group.price_per_hour,
