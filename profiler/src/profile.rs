@@ -33,14 +33,16 @@ pub fn file_loader(
     here: ExecutionSettings,
     python: PythonSettings,
 ) -> impl Fn(&VariantFile) -> Result<Box<dyn Backend>, BackendError> {
-    move |variant| match variant.runtime {
-        VariantRuntime::Onnx => {
-            let running = here.of_variant(variant.execution)?;
-            OnnxBackend::load(&library, &variant.file, running).and_then(|model| whole_queries(model, &variant.file))
-        }
-        VariantRuntime::Python => {
-            let threads = variant.execution.threads.map_or(python.threads, |threads| threads as usize);
-            PythonBackend::start(PythonSettings { threads, ..python.clone() }, &variant.file).map(|b| Box::new(b) as _)
+    move |variant| {
+        let running = here.of_variant(variant.execution)?;
+        match variant.runtime {
+            VariantRuntime::Onnx => {
+                OnnxBackend::load(&library, &variant.file, running).and_then(|model| whole_queries(model, &variant.file))
+            }
+            VariantRuntime::Python => {
+                let settings = PythonSettings { threads: running.threads, ..python.clone() };
+                PythonBackend::start(settings, &variant.file).map(|b| Box::new(b) as _)
+            }
         }
     }
 }

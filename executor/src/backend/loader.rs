@@ -115,19 +115,13 @@ impl BackendLoader {
     fn load_alone(&self, wanted: &ReplicaVariant) -> Result<Box<dyn Backend>, BackendError> {
         let file = || wanted.file.as_deref().expect("a loader of files is given a file");
         match self {
-            Self::Onnx { python, .. } if wanted.group.runtime == VariantRuntime::Python => {
-                let settings = python.clone().ok_or_else(|| {
-                    let expected =
-                        "its file is Python, and this agent runs none: expected apportion-agent --python PROGRAM";
-                    BackendError::Runtime(expected.to_owned())
-                })?;
-                let threads = wanted.group.execution.threads.map_or(settings.threads, |threads| threads as usize);
-                PythonBackend::start(PythonSettings { threads, ..settings }, file()).map(|b| Box::new(b) as _)
-            }
-            Self::Onnx { library, provider, threads, .. } => {
+            Self::Onnx { library, provider, threads, python } => {
                 let here = ExecutionSettings { provider: *provider, device: wanted.device, threads: *threads };
                 let running = here.of_variant(wanted.group.execution)?;
-                OnnxBackend::load(library, file(), running).map(|b| Box::new(b) as _)
+                match wanted.group.runtime {
+                    VariantRuntime::Onnx => OnnxBackend::load(library, file(), running).map(|b| Box::new(b) as _),
+                    VariantRuntime::Python => start_stage(python.as_ref(), file(), running.threads),
+                }
             }
             Self::Files(load) => load(file()),
             Self::Emulated => EmulatedBackend::new(wanted).map(|b| Box::new(b) as _),
@@ -152,6 +146,16 @@ impl BackendLoader {
         };
         glued.map_err(refused).map(|b| Box::new(b) as _)
     }
+}
+
+/// Starts a stage in Python with this number of threads.
+fn start_stage(settings: Option<&PythonSettings>, file: &Path, threads: usize) -> Result<Box<dyn Backend>, BackendError> {
+    let Some(settings) = settings else {
+        let expected = "its file is Python, and this agent runs none: expected apportion-agent --python PROGRAM";
+        return Err(BackendError::Runtime(expected.to_owned()));
+    };
+    let stage = PythonBackend::start(PythonSettings { threads, ..settings.clone() }, file)?;
+    Ok(Box::new(stage))
 }
 
 /// Refuses a variant whose tensors nobody can send, whatever its file, its process or its server says.

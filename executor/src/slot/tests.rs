@@ -1,6 +1,7 @@
 use super::*;
 use crate::backend::{BackendError, DONE, Signature};
-use apportion_node::layout::{LayoutPipeline, LayoutTask, lay_out};
+use apportion_domain::{Provider, VariantExecution};
+use apportion_node::layout::{LayoutGroup, LayoutPipeline, LayoutTask, lay_out};
 use apportion_node::tensor::{Datatype, TensorSignature};
 use apportion_protocol::v1;
 use std::sync::mpsc::Receiver;
@@ -278,7 +279,23 @@ fn a_continuous_task_needs_a_model_with_state() {
     });
     let why = refused(plain, group());
     assert!(why.contains("it has no state: expected an input past.NAME"), "{why}");
-    let python = apportion_node::layout::LayoutGroup { runtime: VariantRuntime::Python, ..group() };
+    let python = LayoutGroup { runtime: VariantRuntime::Python, ..group() };
     let why = refused(decoder(), python);
     assert!(why.contains("a stage in Python runs whole batches: expected an ONNX file"), "{why}");
+}
+
+#[test]
+fn a_stage_in_python_has_no_more_threads_than_its_device() {
+    let of = pipeline();
+    let loader = BackendLoader::Onnx { library: "none".into(), provider: Provider::Cpu, threads: 1, python: None };
+    let refused = |threads: u32| {
+        let execution = VariantExecution { threads: Some(threads), provider: None };
+        let group = LayoutGroup { runtime: VariantRuntime::Python, execution, ..of.groups[&1].clone() };
+        let wanted = ReplicaVariant { file: Some("none".into()), task: of.tasks[0].clone(), group, device: 0 };
+        describe(&loader.load(&wanted).err().expect("a refusal"))
+    };
+    let why = refused(2);
+    assert!(why.contains("it asks for 2 threads, and a device here has 1"), "{why}");
+    let why = refused(1);
+    assert!(why.contains("this agent runs none: expected apportion-agent --python PROGRAM"), "{why}");
 }
