@@ -34,7 +34,10 @@ const ACTIONS: u8 = 3;
 #[derive(Debug, thiserror::Error)]
 pub enum ReplayError {
     /// The record has another layout.
-    #[error("frame {0} of the record does not begin with `apprec02`: replay it with the release that wrote it")]
+    #[error(
+        "frame {0} of the record does not begin with `{layout}`: replay it with the release that wrote it",
+        layout = LAYOUT.escape_ascii()
+    )]
     Layout(usize),
     /// A frame is malformed.
     #[error("frame {0} of the record is malformed")]

@@ -5,18 +5,18 @@ use crate::node::queues::CrewMember;
 use crate::node::replicas::{LocalReplica, LocalReplicas};
 use crate::node::site::Site;
 use crate::wire::Announced;
+use std::collections::BTreeMap;
 
 impl FleetState {
     /// The replicas of a group that get their batches from a queue of this agent. The lowest agent with a ready replica of
     /// the group holds its queue, for all of them. While the whole group has none, an agent serves what waits there with
     /// its own replicas that drain.
     pub fn crew(&self, site: &Site, replicas: &LocalReplicas, pipeline: &str, group: u64) -> Vec<CrewMember> {
-        let (own, of) = (site.agent(), self.pipeline(pipeline));
+        let own = site.agent();
         // A new target may number the groups anew, which an agent's last announcement does not know yet.
-        let number = |id: u64, said: u64| {
-            let place = of.and_then(|of| of.replicas.iter().find(|replica| replica.id == id));
-            place.map_or(said, |replica| replica.group)
-        };
+        let places = self.pipeline(pipeline).into_iter().flat_map(|of| &of.replicas);
+        let numbers: BTreeMap<u64, u64> = places.map(|replica| (replica.id, replica.group)).collect();
+        let number = |id: u64, said: u64| numbers.get(&id).copied().unwrap_or(said);
         let here = |replica: &LocalReplica| {
             let is_of_group = replica.pipeline == pipeline && number(replica.id, replica.group_id) == group;
             is_of_group.then_some(CrewMember { agent: own, replica: replica.id })

@@ -223,24 +223,14 @@ impl GroupQueue {
         self.handle(now, StationInput::BatchFinished { server });
     }
 
-    /// Lets the station start batches if it is due. Whether it was.
+    /// Lets the station start batches if it is due, and notes when it wants its next tick. Whether it was due.
     pub fn tick(&mut self, now: Moment) -> bool {
-        match self.station.poll_timeout() {
-            Some((at, _)) if at <= now => {
-                self.wake_ns = None;
-                self.handle(now, StationInput::Tick);
-                true
-            }
-            later => {
-                self.wake_ns = later.map(|(at, _)| at.as_nanos());
-                false
-            }
+        let is_due = self.station.poll_timeout().is_some_and(|(at, _)| at <= now);
+        if is_due {
+            self.handle(now, StationInput::Tick);
         }
-    }
-
-    /// Notes when the station wants its next tick.
-    pub fn note_wake(&mut self) {
         self.wake_ns = self.station.poll_timeout().map(|(at, _)| at.as_nanos());
+        is_due
     }
 
     /// Takes out everything that the station has asked for.

@@ -64,7 +64,6 @@ impl TrafficState {
             while let Some(number) = self.queues.next_touched() {
                 if self.queues.get_mut(number).is_some_and(|queue| queue.tick(now)) {
                     self.drain_queue(number);
-                    self.queues.get_mut(number).into_iter().for_each(GroupQueue::note_wake);
                 }
             }
         }

@@ -14,7 +14,7 @@ use super::batch_runs::EndedBatch;
 use super::deliver::notify_sender;
 use super::members::{BatchOutputs, Member, MemberOutputs, TaskRef, inputs_of};
 use super::state::TrafficState;
-use crate::node::event::{Action, RunSpread};
+use crate::node::event::Action;
 use crate::node::replicas::SingleRun;
 use crate::node::spans::VisitEnd;
 use crate::node::split::MemberResult;
@@ -63,7 +63,7 @@ impl TrafficState {
             single_run.begin(member);
             replica.begin_batch(SERVER, self.site.now_ns());
             let expected = Duration::from_nanos(replica.group.latency_ns(1));
-            let spread = RunSpread::Batch(Duration::from_nanos(replica.group.p99_ns(1)));
+            let spread = replica.spread(1);
             replica.group_counts(self.tallies.counts()).alone += 1;
             return self.site.push(Action::Run { replica: id, server: SERVER, inputs, expected, spread });
         }
