@@ -235,9 +235,6 @@ impl GroupQueue {
 
     /// Takes out everything that the station has asked for.
     pub fn take_outputs(&mut self) -> Vec<StationOutput<QueryHandle>> {
-        while let Some(output) = self.station.poll_output() {
-            self.outputs.push(output);
-        }
         std::mem::take(&mut self.outputs)
     }
 

@@ -89,10 +89,14 @@ impl ReplicaTree {
         excluded.min(self.open_bound).max(self.root_bound)
     }
 
+    /// Why the whole search ends. A programme that ended after its nodes ends no other one.
+    fn ended(&self) -> Option<StopReason> {
+        self.stopped.filter(|why| *why != StopReason::Finished)
+    }
+
     /// Ends the search below a node.
     fn stop(&mut self, reason: StopReason, bound: f64) {
-        let known = self.stopped.filter(|why| *why != StopReason::Finished);
-        self.stopped = known.or(Some(reason));
+        self.stopped = self.ended().or(Some(reason));
         self.open_bound = self.open_bound.min(bound);
     }
 
@@ -107,11 +111,9 @@ impl ReplicaTree {
         if relaxed.bound > self.cutoff(search) {
             return;
         }
-        // A programme that ended after its nodes ends no other one.
-        let ended = self.stopped.filter(|why| *why != StopReason::Finished);
         let is_spent = search.effort.nodes_max.is_some() && self.splits >= BOUNDED_SPLITS_MAX;
         let spent = is_spent.then_some(StopReason::Finished);
-        if let Some(reason) = ended.or_else(|| search.limits.stop_reason()).or(spent) {
+        if let Some(reason) = self.ended().or_else(|| search.limits.stop_reason()).or(spent) {
             self.stop(reason, relaxed.bound);
             return;
         }
