@@ -27,8 +27,8 @@ pub struct ConvertedModel<'a> {
 /// Writes the model in this precision to `out`, where no file is. The file appears there when it is complete.
 ///
 /// # Errors
-/// If there is a file, if the Python cannot be run or lacks the packages, if it cannot convert the model, or if the tensors
-/// of the new file are others.
+/// If there is a file, or if the Python cannot be run or lacks the packages. Or if it cannot convert the model, or the new
+/// file has other tensors.
 pub fn convert(python: &Path, model: ConvertedModel<'_>, precision: Precision, out: &Path) -> Result<(), Failure> {
     let shown = out.display().to_string();
     if out.exists() {
@@ -95,11 +95,7 @@ fn changed_tensor(old: &GraphHeader, new: &GraphHeader) -> Option<String> {
 
 fn is_same(old: &GraphTensor, new: &GraphTensor) -> bool {
     let sizes = |tensor: &GraphTensor| -> Option<Vec<Option<i64>>> {
-        let fixed = |size: &Dimension| match size {
-            Dimension::Fixed(size) => Some(*size),
-            Dimension::Named(_) | Dimension::Any => None,
-        };
-        Some(tensor.shape.as_ref()?.iter().map(fixed).collect())
+        Some(tensor.shape.as_ref()?.iter().map(Dimension::fixed).collect())
     };
     let has_same_shape = sizes(old).zip(sizes(new)).is_none_or(|(old, new)| old == new);
     old.name == new.name && old.datatype == new.datatype && has_same_shape
