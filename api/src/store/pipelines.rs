@@ -1,6 +1,6 @@
 //! Registered pipelines and their profiles.
 
-use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row};
+use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row, project_in};
 use apportion_wire::ReplanSpec;
 use serde_json::Value;
 
@@ -191,12 +191,14 @@ pub async fn summaries(
     limit: i64,
 ) -> Result<Vec<PipelineSummaryRow>> {
     // A join would read the profiles of all pipelines before the first one of the answer.
-    sqlx::query_as(
+    sqlx::query_as(concat!(
         "select name, version, (select version from profiles f where f.pipeline = p.name) is not null as profiled,
          spec -> 'replan' ->> 'mode' as replan from pipelines p
          where ($1::text is null or starts_with(name, $1)) and ($2::text is null or name > $2)
-         and ($4::text is null or coalesce(spec -> 'replan' ->> 'project', 'default') = $4) order by name limit $3",
-    )
+         and ($4::text is null or ",
+        project_in!("spec"),
+        " = $4) order by name limit $3"
+    ))
     .persistent(false)
     .bind(filter.prefix)
     .bind(after)
