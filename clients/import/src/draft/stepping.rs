@@ -5,11 +5,10 @@
 
 use super::remark::GraphRemark;
 use super::stages::GraphFile;
-use super::state_names::{DONE, PAST, PRESENT, inputs_of_queries, outputs_of_queries};
+use super::state_names::{inputs_of_queries, outputs_of_queries};
 use crate::graph::{Dimension, GraphTensor};
-
-/// Outputs by which one query makes several rows.
-const ROW_OUTPUTS: [&str; 2] = ["parent", "child"];
+use apportion_domain::tensor::{DONE, PAST, PRESENT};
+use apportion_domain::transform::{CHILD, PARENT};
 
 /// What keeps the steps of such a graph from running.
 pub(super) fn remarks_of(file: &GraphFile) -> Vec<GraphRemark> {
@@ -17,7 +16,7 @@ pub(super) fn remarks_of(file: &GraphFile) -> Vec<GraphRemark> {
     let mut remarks: Vec<GraphRemark> = header.inputs.iter().filter_map(|input| of_past(file, input)).collect();
     remarks.extend(header.outputs.iter().filter_map(|output| of_present(file, output)));
     remarks.extend(of_done(file));
-    for output in header.outputs.iter().filter(|output| ROW_OUTPUTS.contains(&output.name.as_str())) {
+    for output in header.outputs.iter().filter(|output| output.name == PARENT || output.name == CHILD) {
         let cure = "Give it another name, or leave it out";
         let found = "each query in a slot makes one row, and this output is for several";
         remarks.push(GraphRemark::tensor(file, "output", output, found.to_owned(), cure.to_owned()));
