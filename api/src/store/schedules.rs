@@ -116,6 +116,15 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<ScheduleRow
     sqlx::query_as(select!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
+/// The first schedule of this pipeline; `None` if there is none.
+///
+/// # Errors
+/// The database's.
+pub async fn first_of(db: &mut PgConnection, pipeline: &str) -> Result<Option<String>> {
+    let first = "select name from schedules where spec ->> 'pipeline' = $1 order by name limit 1";
+    sqlx::query_scalar(first).bind(pipeline).fetch_optional(db).await
+}
+
 /// The filter of a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScheduleFilter<'a> {
