@@ -172,7 +172,7 @@ async fn owner_for(tx: &mut PgConnection, client: &Principal, spec: &PipelineSpe
         return Err(Refusal::value("/replan/project", detail));
     }
     // Locked, so that it changes its project only before or after this write.
-    rows::lock(tx, &spec.name).await?;
+    rows::lock_row(tx, &spec.name).await?;
     match owners::owner_of(tx, OwnedKind::Pipeline, &spec.name).await? {
         Owner::Project(own) if own != *project => Err(of_another_project(&spec.name)),
         owner => Ok(owner),
@@ -223,7 +223,9 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
     let mut tx = app.pool.begin().await?;
     // From here on no new target or schedule can have it. One that was being made is committed, and the next statements see
     // it.
-    rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(&what))?;
+    if !rows::lock_row(&mut tx, &name).await? {
+        return Err(Refusal::not_found(&what));
+    }
     if rows::is_deployed(&mut tx, &name).await? {
         let detail = format!("{what} is deployed: put a target without its plan first (PUT /v1/target)");
         return Err(Refusal::new(StatusCode::CONFLICT, detail));

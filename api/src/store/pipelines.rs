@@ -102,12 +102,20 @@ pub async fn share(db: &mut PgConnection, name: &str) -> Result<Option<PipelineR
 /// # Errors
 /// The database's.
 pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<PipelineRow>> {
-    let locked = sqlx::query("select 1 from pipelines where name = $1 for update").bind(name);
-    if locked.fetch_optional(&mut *db).await?.is_none() {
+    if !lock_row(&mut *db, name).await? {
         return Ok(None);
     }
     // A second statement: it sees the changes that the first one had to wait for.
     get(db, name).await
+}
+
+/// Locks the pipeline with this name until the transaction ends, and reads nothing. Returns whether it exists.
+///
+/// # Errors
+/// The database's.
+pub async fn lock_row(db: &mut PgConnection, name: &str) -> Result<bool> {
+    let locked = sqlx::query("select 1 from pipelines where name = $1 for update").bind(name).fetch_optional(db).await?;
+    Ok(locked.is_some())
 }
 
 /// All pipelines by name.
