@@ -1,7 +1,7 @@
 //! How is a file of another precision made? A Python of the user runs the converters of ONNX Runtime's own package.
 
 use super::choice::Precision;
-use apportion_import::{GraphHeader, GraphTensor, graph::Dimension, read_graph};
+use apportion_import::{GraphHeader, GraphTensor, read_graph};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_wire::BadInput;
@@ -94,17 +94,14 @@ fn changed_tensor(old: &GraphHeader, new: &GraphHeader) -> Option<String> {
 }
 
 fn is_same(old: &GraphTensor, new: &GraphTensor) -> bool {
-    let sizes = |tensor: &GraphTensor| -> Option<Vec<Option<i64>>> {
-        Some(tensor.shape.as_ref()?.iter().map(Dimension::fixed).collect())
-    };
-    let has_same_shape = sizes(old).zip(sizes(new)).is_none_or(|(old, new)| old == new);
+    let has_same_shape = old.sizes().zip(new.sizes()).is_none_or(|(old, new)| old == new);
     old.name == new.name && old.datatype == new.datatype && has_same_shape
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_import::graph::WeightPlace;
+    use apportion_import::graph::{Dimension, WeightPlace};
 
     fn tensor(name: &str, datatype: &'static str, shape: &[Dimension]) -> GraphTensor {
         GraphTensor { name: name.to_owned(), datatype: Some(datatype), shape: Some(shape.to_vec()) }

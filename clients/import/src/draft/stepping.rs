@@ -47,7 +47,7 @@ fn of_past(file: &GraphFile, input: &GraphTensor) -> Option<GraphRemark> {
             format!("Add the output {present} with the datatype and shape of the input"),
         );
     };
-    if output.datatype != input.datatype || sizes(output) != sizes(input) {
+    if output.datatype != input.datatype || output.sizes() != input.sizes() {
         return refused(
             format!("the state after the step is {output}, and a query's state keeps its form from step to step"),
             format!("Give {present} the datatype and shape of the input"),
@@ -95,9 +95,4 @@ fn of_done(file: &GraphFile) -> Option<GraphRemark> {
     }
     let found = "it does not say for each row whether its query has ended";
     Some(GraphRemark::tensor(file, "output", done, found.to_owned(), cure.to_owned()))
-}
-
-/// The sizes of a tensor's axes; none for any size.
-fn sizes(tensor: &GraphTensor) -> Option<Vec<Option<i64>>> {
-    tensor.shape.as_ref().map(|shape| shape.iter().map(Dimension::fixed).collect())
 }
