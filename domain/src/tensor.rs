@@ -1,5 +1,12 @@
 //! What is the type of a tensor? A datatype of the Open Inference Protocol, and a shape with the rows first.
 
+/// Inputs whose names begin so are the state of a query before a step.
+pub const PAST: &str = "past.";
+/// The output with this beginning and the rest of the input's name is the state after the step.
+pub const PRESENT: &str = "present.";
+/// The output that says for each row whether its query has ended.
+pub const DONE: &str = "done";
+
 /// Element types of the Open Inference Protocol that variants may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Datatype {

@@ -19,7 +19,7 @@ use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use utoipa::{IntoParams, ToSchema};
 
 /// Most characters of a file's source.
-const SOURCE_CHARS_MAX: usize = 1_000;
+pub const SOURCE_CHARS_MAX: usize = 1_000;
 /// Bytes read from the disk at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
 

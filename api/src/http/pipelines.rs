@@ -8,7 +8,7 @@ use crate::act::sources;
 use crate::app::{App, now};
 use crate::decide::projects::{DEFAULT_PROJECT, project_of};
 use crate::store::owners::{self, OwnedKind, Owner};
-use crate::store::{Condition, PgConnection, arrivals, pipelines as rows, projects};
+use crate::store::{Condition, PgConnection, arrivals, pipelines as rows, projects, schedules};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_wire::{BadInput, PipelineSpec, ReplanMode};
@@ -172,7 +172,7 @@ async fn owner_for(tx: &mut PgConnection, client: &Principal, spec: &PipelineSpe
         return Err(Refusal::value("/replan/project", detail));
     }
     // Locked, so that it changes its project only before or after this write.
-    rows::lock(tx, &spec.name).await?;
+    rows::lock_row(tx, &spec.name).await?;
     match owners::owner_of(tx, OwnedKind::Pipeline, &spec.name).await? {
         Owner::Project(own) if own != *project => Err(of_another_project(&spec.name)),
         owner => Ok(owner),
@@ -213,17 +213,25 @@ async fn check_sources(app: &App, spec: &PipelineSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Deletes a pipeline and its profiles. A deployed pipeline stays: put a target without it first.
+/// Deletes a pipeline and its profiles. A deployed pipeline stays: put a target without it first. One with schedules stays
+/// too: delete them first.
 #[utoipa::path(delete, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "delete_pipeline",
     params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>, RefusalReply<412>))]
 pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Condition) -> HandlerResult {
     let what = format!("pipeline {name}");
     let mut tx = app.pool.begin().await?;
-    // From here on no new target can have it. A target that was being made is committed, and the next statement sees it.
-    rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(&what))?;
+    // From here on no new target or schedule can have it. One that was being made is committed, and the next statements see
+    // it.
+    if !rows::lock_row(&mut tx, &name).await? {
+        return Err(Refusal::not_found(&what));
+    }
     if rows::is_deployed(&mut tx, &name).await? {
         let detail = format!("{what} is deployed: put a target without its plan first (PUT /v1/target)");
+        return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    if let Some(schedule) = schedules::first_of(&mut tx, &name).await? {
+        let detail = format!("{what} has schedules, {schedule} among them: delete them first");
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
     let deleted = rows::delete(&mut tx, &name, &condition).await?;

@@ -266,12 +266,10 @@ async fn enqueue(
         let detail = format!("{PLANS_OPEN_MAX} plans wait or are being solved already: wait for one, or cancel one");
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
-    let CheckedPlanRequest { problem, options } = planned_problem::check(db, client.project.as_deref(), asked).await?;
+    let project = client.project.as_deref();
+    let CheckedPlanRequest { problem, options } = planned_problem::check(db, project, asked).await?;
     let at = now();
-    rows::insert(db, id, &problem, &serde_json::to_value(&options).expect("options are JSON"), at).await?;
-    if let Some(project) = &client.project {
-        rows::give_to_project(db, id, project).await?;
-    }
+    rows::insert(db, id, &problem, &serde_json::to_value(&options).expect("options are JSON"), project, at).await?;
     store::jobs::enqueue(db, JobQueue::Plans, id, options.solve_time()).await?;
     if let Some(key) = key {
         key.remember(db, id, at).await?;

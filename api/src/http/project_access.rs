@@ -12,7 +12,7 @@ use super::refusal::Refusal;
 use crate::app::{App, counts};
 use crate::store::owners::{self, OwnedKind, Owner};
 use crate::store::{self, PgConnection};
-use actix_web::dev::{Path, ResourceDef, ServiceRequest};
+use actix_web::dev::ServiceRequest;
 use actix_web::http::{Method, StatusCode};
 use percent_encoding::percent_decode_str;
 
@@ -101,12 +101,11 @@ pub(super) async fn check(
     }
 }
 
-/// The value of the first parameter of a pattern, as handlers read it.
+/// The value of the first parameter of a pattern that the path matches, as handlers read it. Each parameter is a whole
+/// segment.
 fn key_in(path: &str, pattern: &str) -> String {
-    let mut found = Path::new(path.to_owned());
-    ResourceDef::new(pattern).capture_match_info(&mut found);
-    let raw = found.get("name").or_else(|| found.get("id")).unwrap_or_default();
-    percent_decode_str(raw).decode_utf8_lossy().into_owned()
+    let raw = pattern.split('/').zip(path.split('/')).find_map(|(part, value)| part.starts_with('{').then_some(value));
+    percent_decode_str(raw.unwrap_or_default()).decode_utf8_lossy().into_owned()
 }
 
 /// Whether a request may name this resource: it is of the client's project, or the client has all projects.

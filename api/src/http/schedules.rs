@@ -155,8 +155,9 @@ pub async fn put(
     if let Some(project) = &client.project {
         check_project(&mut tx, project, &name, &spec).await?;
     }
+    // The pipeline stays until the schedule is stored.
     if let Some(pipeline) = &spec.pipeline
-        && pipelines::get(&mut tx, pipeline).await?.is_none()
+        && pipelines::share(&mut tx, pipeline).await?.is_none()
     {
         return Err(Refusal::value("/pipeline", format!("{pipeline}: expected a registered pipeline")));
     }

@@ -31,6 +31,14 @@ impl WriteStop {
     }
 }
 
+/// The project of the pipeline whose spec this column has. One that names none is of the project `default`.
+macro_rules! project_in {
+    ($spec:literal) => {
+        concat!("coalesce(", $spec, " -> 'replan' ->> 'project', 'default')")
+    };
+}
+pub(crate) use project_in;
+
 /// Whether the transactions of a connection can store nothing.
 ///
 /// # Errors

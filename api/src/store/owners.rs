@@ -1,6 +1,6 @@
 //! Which project has a resource?
 
-use super::connection::{PgConnection, Result};
+use super::connection::{PgConnection, Result, project_in};
 use uuid::Uuid;
 
 /// A kind of resources that projects have.
@@ -68,14 +68,16 @@ pub async fn owner_of(db: &mut PgConnection, kind: OwnedKind, key: &str) -> Resu
         (false, Ok(id)) => id.to_string(),
         (false, Err(_)) => return Ok(Owner::Missing),
     };
-    // A pipeline that names no project is of the project `default`.
     let select = match kind {
-        OwnedKind::Pipeline => "select coalesce(spec -> 'replan' ->> 'project', 'default') from pipelines where name = $1",
+        OwnedKind::Pipeline => concat!("select ", project_in!("spec"), " from pipelines where name = $1"),
         OwnedKind::Plan => "select project from plans where id = $1::uuid",
         OwnedKind::Trace => "select project from traces where id = $1::uuid",
         OwnedKind::Schedule => {
-            "select (select coalesce(p.spec -> 'replan' ->> 'project', 'default') from pipelines p
-                     where p.name = s.spec ->> 'pipeline') from schedules s where s.name = $1"
+            concat!(
+                "select (select ",
+                project_in!("p.spec"),
+                " from pipelines p where p.name = s.spec ->> 'pipeline') from schedules s where s.name = $1"
+            )
         }
         OwnedKind::Project => "select name from projects where name = $1",
     };

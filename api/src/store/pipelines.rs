@@ -1,6 +1,6 @@
 //! Registered pipelines and their profiles.
 
-use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row};
+use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row, project_in};
 use apportion_wire::ReplanSpec;
 use serde_json::Value;
 
@@ -102,12 +102,20 @@ pub async fn share(db: &mut PgConnection, name: &str) -> Result<Option<PipelineR
 /// # Errors
 /// The database's.
 pub async fn lock(db: &mut PgConnection, name: &str) -> Result<Option<PipelineRow>> {
-    let locked = sqlx::query("select 1 from pipelines where name = $1 for update").bind(name);
-    if locked.fetch_optional(&mut *db).await?.is_none() {
+    if !lock_row(&mut *db, name).await? {
         return Ok(None);
     }
     // A second statement: it sees the changes that the first one had to wait for.
     get(db, name).await
+}
+
+/// Locks the pipeline with this name until the transaction ends, and reads nothing. Returns whether it exists.
+///
+/// # Errors
+/// The database's.
+pub async fn lock_row(db: &mut PgConnection, name: &str) -> Result<bool> {
+    let locked = sqlx::query("select 1 from pipelines where name = $1 for update").bind(name).fetch_optional(db).await?;
+    Ok(locked.is_some())
 }
 
 /// All pipelines by name.
@@ -191,12 +199,14 @@ pub async fn summaries(
     limit: i64,
 ) -> Result<Vec<PipelineSummaryRow>> {
     // A join would read the profiles of all pipelines before the first one of the answer.
-    sqlx::query_as(
+    sqlx::query_as(concat!(
         "select name, version, (select version from profiles f where f.pipeline = p.name) is not null as profiled,
          spec -> 'replan' ->> 'mode' as replan from pipelines p
          where ($1::text is null or starts_with(name, $1)) and ($2::text is null or name > $2)
-         and ($4::text is null or coalesce(spec -> 'replan' ->> 'project', 'default') = $4) order by name limit $3",
-    )
+         and ($4::text is null or ",
+        project_in!("spec"),
+        " = $4) order by name limit $3"
+    ))
     .persistent(false)
     .bind(filter.prefix)
     .bind(after)

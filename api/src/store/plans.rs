@@ -1,6 +1,6 @@
 //! Plans: requests, states and outcomes.
 
-use super::connection::{Error, PgConnection, Result, Time};
+use super::connection::{Error, PgConnection, Result, Time, project_in};
 use super::jobs::{self, JobQueue};
 use apportion_wire::PlanState;
 use serde_json::Value;
@@ -86,13 +86,24 @@ fn pipelines_of(problem: &Value) -> Vec<String> {
     pipelines.filter_map(|pipeline| pipeline["name"].as_str().map(str::to_owned)).collect()
 }
 
-/// Stores a new plan in the state `queued`. Its project is that of its pipelines, if all are of one.
+/// Stores a new plan in the state `queued`. It is of this project, whatever its pipelines. `None`: of the project of its
+/// pipelines, if all are of one.
 ///
 /// # Errors
 /// The database's.
-pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &Value, at: Time) -> Result<()> {
+pub async fn insert(
+    db: &mut PgConnection,
+    id: Uuid,
+    problem: &Value,
+    options: &Value,
+    project: Option<&str>,
+    at: Time,
+) -> Result<()> {
     let pipelines = pipelines_of(problem);
-    let project = project_of(db, &pipelines).await?;
+    let project = match project {
+        Some(project) => Some(project.to_owned()),
+        None => project_of(db, &pipelines).await?,
+    };
     sqlx::query(
         "insert into plans (id, state, problem, options, created_at, pipelines, project)
          values ($1, $5, $2, $3, $4, $6, $7)",
@@ -109,21 +120,14 @@ pub async fn insert(db: &mut PgConnection, id: Uuid, problem: &Value, options: &
     Ok(())
 }
 
-/// Gives a plan to a project, whatever its pipelines.
-///
-/// # Errors
-/// The database's.
-pub async fn give_to_project(db: &mut PgConnection, id: Uuid, project: &str) -> Result<()> {
-    sqlx::query("update plans set project = $2 where id = $1").bind(id).bind(project).execute(db).await?;
-    Ok(())
-}
-
 /// The project that all of these pipelines name; `None` if one is not registered, or names another.
 async fn project_of(db: &mut PgConnection, pipelines: &[String]) -> Result<Option<String>> {
-    let select = "select min(project) from (
-                    select coalesce(spec -> 'replan' ->> 'project', 'default') as project from pipelines
-                    where name = any($1)) named
-                  having count(*) = cardinality($1) and count(distinct project) = 1";
+    let select = concat!(
+        "select min(project) from (select ",
+        project_in!("spec"),
+        " as project from pipelines where name = any($1)) named
+         having count(*) = cardinality($1) and count(distinct project) = 1"
+    );
     sqlx::query_scalar(select).bind(pipelines).fetch_optional(db).await
 }
 

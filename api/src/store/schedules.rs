@@ -1,6 +1,6 @@
 //! Schedules and their firings.
 
-use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row};
+use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row, project_in};
 use apportion_wire::FiringState;
 use serde_json::Value;
 
@@ -60,12 +60,12 @@ pub struct FiringRow {
 
 /// A select of [`ScheduleRow`]s with its condition.
 macro_rules! select {
-    ($rest:literal) => {
+    ($($rest:tt)+) => {
         concat!(
             "select name, spec, version, made_by, updated_at, next_at,
              (select to_jsonb(f) from schedule_firings f where f.schedule = s.name order by due_at desc limit 1) as last
              from schedules s ",
-            $rest
+            $($rest)+
         )
     };
 }
@@ -116,6 +116,15 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<ScheduleRow
     sqlx::query_as(select!("where name = $1")).bind(name).fetch_optional(db).await
 }
 
+/// The first schedule of this pipeline; `None` if there is none.
+///
+/// # Errors
+/// The database's.
+pub async fn first_of(db: &mut PgConnection, pipeline: &str) -> Result<Option<String>> {
+    let first = "select name from schedules where spec ->> 'pipeline' = $1 order by name limit 1";
+    sqlx::query_scalar(first).bind(pipeline).fetch_optional(db).await
+}
+
 /// The filter of a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ScheduleFilter<'a> {
@@ -141,7 +150,9 @@ pub async fn list(
         "where ($1::text is null or name > $1) and ($3::text is null or starts_with(name, $3))
          and ($4::text is null or spec ->> 'pipeline' = $4)
          and ($5::text is null or exists (select from pipelines p where p.name = s.spec ->> 'pipeline'
-              and coalesce(p.spec -> 'replan' ->> 'project', 'default') = $5)) order by name limit $2"
+              and ",
+        project_in!("p.spec"),
+        " = $5)) order by name limit $2"
     ));
     let select = select.persistent(false).bind(after).bind(limit).bind(filter.prefix);
     select.bind(filter.pipeline).bind(filter.project).fetch_all(db).await

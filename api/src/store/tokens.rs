@@ -84,19 +84,23 @@ pub async fn list(db: &mut PgConnection, filter: &TokenFilter, before: Option<Uu
     select.bind(&filter.name).bind(&filter.project).fetch_all(db).await
 }
 
+/// Asks whether a token with this condition counts at the moment `$1`.
+macro_rules! has_valid {
+    ($condition:literal) => {
+        concat!(
+            "select exists (select from tokens where revoked_at is null and (expires_at is null or expires_at > $1) and ",
+            $condition,
+            ")"
+        )
+    };
+}
+
 /// Whether a token counts at this moment.
 ///
 /// # Errors
 /// The database's.
 pub async fn is_valid(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool> {
-    sqlx::query_scalar(
-        "select exists (select from tokens where id = $1 and revoked_at is null
-         and (expires_at is null or expires_at > $2))",
-    )
-    .bind(id)
-    .bind(at)
-    .fetch_one(db)
-    .await
+    sqlx::query_scalar(has_valid!("id = $2")).bind(at).bind(id).fetch_one(db).await
 }
 
 /// Whether a token counts at this moment that is bound to this project.
@@ -104,14 +108,7 @@ pub async fn is_valid(db: &mut PgConnection, id: Uuid, at: Time) -> Result<bool>
 /// # Errors
 /// The database's.
 pub async fn has_bound(db: &mut PgConnection, project: &str, at: Time) -> Result<bool> {
-    sqlx::query_scalar(
-        "select exists (select from tokens where project = $1 and revoked_at is null
-         and (expires_at is null or expires_at > $2))",
-    )
-    .bind(project)
-    .bind(at)
-    .fetch_one(db)
-    .await
+    sqlx::query_scalar(has_valid!("project = $2")).bind(at).bind(project).fetch_one(db).await
 }
 
 /// Whether a token counts at this moment that allows everything.
@@ -119,13 +116,7 @@ pub async fn has_bound(db: &mut PgConnection, project: &str, at: Time) -> Result
 /// # Errors
 /// The database's.
 pub async fn has_admin(db: &mut PgConnection, at: Time) -> Result<bool> {
-    sqlx::query_scalar(
-        "select exists (select from tokens where scope = 'admin' and project is null and revoked_at is null
-         and (expires_at is null or expires_at > $1))",
-    )
-    .bind(at)
-    .fetch_one(db)
-    .await
+    sqlx::query_scalar(has_valid!("scope = 'admin' and project is null")).bind(at).fetch_one(db).await
 }
 
 /// Revokes a token; returns whether there is one, bound to this project if it is named. A revoked one keeps its moment.

@@ -101,6 +101,22 @@ async fn two_projects(s: &Service) -> [(Client<'_>, Owned); 2] {
     made.try_into().ok().expect("two projects")
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schedule_is_never_left_without_its_project() {
+    let s = service_with_tokens().await;
+    let [(a, own), _] = two_projects(&s).await;
+    let admin = Client::new(&s, Scope::Admin, "a").await;
+    let (pipeline, schedule) = (format!("/v1/pipelines/{}", own.pipeline), format!("/v1/schedules/{}", own.schedule));
+    let (status, refusal) = admin.call(Method::DELETE, &pipeline, &json!({})).await;
+    let why = refusal["detail"].as_str().unwrap_or_default();
+    assert!(status == 409 && why.contains(&own.schedule), "{status} {refusal:#}");
+    assert_eq!(a.get(&schedule).await.0, 200, "it is still of its project");
+    for path in [&schedule, &pipeline] {
+        assert_eq!(admin.call(Method::DELETE, path, &json!({})).await.0, 204, "{path}");
+    }
+    s.running.stop().await;
+}
+
 /// The operations that a bound token with the scope `admin` may call, by method and path.
 const OPEN: [(&str, &str); 16] = [
     ("GET", "/v1/access"),

@@ -74,7 +74,7 @@ async fn a_trace_stays_while_open_work_needs_it() {
     let (mut db, at) = (connect(&s).await, chrono::Utc::now());
     // Without jobs no worker begins them.
     let plan = Uuid::now_v7();
-    plans::insert(&mut db, plan, &problem(1.0), &json!({"trace": trace}), at).await.expect("a row");
+    plans::insert(&mut db, plan, &problem(1.0), &json!({"trace": trace}), None, at).await.expect("a row");
     let mut kept = Vec::new();
     for request in [json!({"trace": trace}), json!({"traces": {"p": trace}}), json!({"samples": {"p": trace}})] {
         let new = NewAnalysis {

@@ -21,7 +21,7 @@ async fn one_job() -> (String, tempfile::TempDir, Uuid) {
     let id = Uuid::now_v7();
     let mut db = connect(&url).await;
     let options = json!({"planner": "milp", "gap": 1e-4, "time_limit_s": 60.0});
-    plans::insert(&mut db, id, &problem(20.0), &options, chrono::Utc::now()).await.expect("a row");
+    plans::insert(&mut db, id, &problem(20.0), &options, None, chrono::Utc::now()).await.expect("a row");
     jobs::enqueue(&mut db, JobQueue::Plans, id, SolveTime::Usual).await.expect("a row");
     (url, dir, id)
 }
@@ -129,7 +129,7 @@ async fn a_plan_stopped_while_it_waits_is_begun_and_stopped() {
     let (url, dir, _) = one_job().await;
     let (mut db, id) = (connect(&url).await, Uuid::now_v7());
     let options = json!({"planner": "milp", "gap": 0.0, "time_limit_s": 600.0});
-    plans::insert(&mut db, id, &hard_problem(), &options, chrono::Utc::now()).await.expect("a row");
+    plans::insert(&mut db, id, &hard_problem(), &options, None, chrono::Utc::now()).await.expect("a row");
     jobs::enqueue(&mut db, JobQueue::Plans, id, SolveTime::Usual).await.expect("a row");
     for _ in 0..2 {
         assert!(plans::keep_best(&mut db, id).await.expect("an answer"), "it is open");
@@ -186,7 +186,7 @@ async fn a_stopped_plan_keeps_the_best_of_the_worker_before() {
     ];
     for (case, is_stopped, end, (state, plan, error)) in table {
         let id = Uuid::now_v7();
-        plans::insert(&mut db, id, &problem(20.0), &json!({}), at).await.expect("a row");
+        plans::insert(&mut db, id, &problem(20.0), &json!({}), None, at).await.expect("a row");
         assert!(plans::start(&mut db, id, at).await.expect("an answer"), "{case}");
         plans::write_best(&mut db, id, &best).await.expect("stored");
         if is_stopped {

@@ -117,7 +117,9 @@ async fn a_queued_plan_is_cancelled_at_once() {
     let id = uuid::Uuid::now_v7();
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
     // Without a job no worker begins it.
-    apportion_api::store::plans::insert(&mut db, id, &problem(1.0), &json!({}), chrono::Utc::now()).await.expect("a row");
+    apportion_api::store::plans::insert(&mut db, id, &problem(1.0), &json!({}), None, chrono::Utc::now())
+        .await
+        .expect("a row");
     let (status, plan) = s.delete(&format!("/v1/plans/{id}")).await;
     assert_eq!((status, &plan["state"]), (202, &json!("cancelled")));
     assert_eq!(s.delete(&format!("/v1/plans/{id}")).await.0, 409);

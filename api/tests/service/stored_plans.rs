@@ -95,7 +95,9 @@ async fn an_open_plan_has_nothing_to_explain_or_compare() {
     let (open, done) = (Uuid::now_v7(), store_plan(&s, 1).await);
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
     // Without a job no worker begins it.
-    apportion_api::store::plans::insert(&mut db, open, &problem(1.0), &json!({}), chrono::Utc::now()).await.expect("a row");
+    apportion_api::store::plans::insert(&mut db, open, &problem(1.0), &json!({}), None, chrono::Utc::now())
+        .await
+        .expect("a row");
     let (status, refusal) = s.get(&format!("/v1/plans/{open}/explanation")).await;
     assert!(status == 409 && refusal["detail"].as_str().is_some_and(|why| why.contains("queued")), "{refusal:#}");
     assert_eq!(s.get(&format!("/v1/plans/{open}/diff?against={done}")).await.0, 409);

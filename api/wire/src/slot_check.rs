@@ -3,10 +3,8 @@
 //! A pipeline file and a registered pipeline are refused alike, long before an agent would load the variant.
 
 use crate::spec::{PipelineSpec, TaskSpec};
+use apportion_domain::transform::{CHILD, PARENT};
 use apportion_domain::{Invalid, TaskKind, VariantRuntime};
-
-/// Outputs by which one query makes several rows.
-const ROW_OUTPUTS: [&str; 2] = ["parent", "child"];
 
 /// What is wrong with the continuous tasks of a pipeline.
 pub(crate) fn check_slots(pipeline: &PipelineSpec) -> Vec<Invalid> {
@@ -42,7 +40,7 @@ fn of_task(task: &TaskSpec, at: &str) -> Vec<Invalid> {
         }
     }
     for (o, output) in task.outputs.iter().flatten().enumerate() {
-        if ROW_OUTPUTS.contains(&output.name.as_str()) {
+        if output.name == PARENT || output.name == CHILD {
             let found = format!("{:?} of the continuous task {:?}", output.name, task.name);
             let expected = "another name, because each query in a slot makes one row; or `kind: batch`";
             problems.push(Invalid::new(format!("{at}/outputs/{o}/name"), found, expected));

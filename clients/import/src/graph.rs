@@ -39,6 +39,14 @@ pub struct GraphTensor {
     pub shape: Option<Vec<Dimension>>,
 }
 
+impl GraphTensor {
+    /// The sizes of its axes, each if it is always the same; `None` if the file does not say its shape.
+    #[must_use]
+    pub fn sizes(&self) -> Option<Vec<Option<i64>>> {
+        self.shape.as_ref().map(|shape| shape.iter().map(Dimension::fixed).collect())
+    }
+}
+
 /// The size of one axis.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Dimension {

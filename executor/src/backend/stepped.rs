@@ -7,16 +7,11 @@
 use super::batch::check_inputs;
 use super::interface::{EndedQuery, SteppedQuery, Stepping};
 use super::{Backend, BackendError, Signature};
+pub use apportion_domain::tensor::{DONE, PAST, PRESENT};
 use apportion_node::node::split::{CHILD, PARENT};
 use apportion_node::tensor::{Datatype, Tensor, TensorSignature, concatenate, no_rows, zero_row};
 use std::collections::BTreeMap;
 
-/// Inputs whose names begin so are state.
-pub const PAST: &str = "past.";
-/// The output with this beginning and the rest of the input's name is the state after the step.
-pub const PRESENT: &str = "present.";
-/// The output that says for each row whether its query has ended.
-pub const DONE: &str = "done";
 /// Steps after which a query fails. A model that never says `done` would keep its slot for ever.
 pub const STEPS_MAX: u32 = 4_096;
 

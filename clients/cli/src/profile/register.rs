@@ -3,6 +3,7 @@
 use super::settings::add_missing_settings;
 use crate::http_client::{HttpAnswer, HttpClient};
 use anyhow::{Context, Result};
+use apportion_api::http::files::SOURCE_CHARS_MAX;
 use apportion_profiler::TaskFiles;
 use apportion_wire::ProfileSet;
 use bytes::Bytes;
@@ -12,6 +13,8 @@ use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::path::Path;
 use std::time::Duration;
 
@@ -53,24 +56,23 @@ impl Registry {
 }
 
 /// Sends the model files by digest, then the pipeline, then its profile. Without model files the variants get no digests:
-/// another server has them. Settings that the pipeline leaves out stay as they
-/// are registered, and so do the profiles of other hardware types.
+/// another server has them. Settings that the pipeline leaves out stay as they are registered, and so do the profiles of
+/// other hardware types.
 ///
 /// # Errors
 /// If a file cannot be read, or the service refuses.
 pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFiles], set: &ProfileSet) -> Result<()> {
     let base = &registry.base;
+    let mut digests: BTreeMap<&Path, String> = BTreeMap::new();
     let tasks = pipeline["tasks"].as_array_mut().into_iter().flatten();
     for (task, files) in tasks.zip(files) {
         for (variant, file) in task["variants"].as_array_mut().into_iter().flatten().zip(&files.variants) {
-            let bytes = std::fs::read(&file.file).with_context(|| file.file.display().to_string())?;
-            let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
-            let mut url = reqwest::Url::parse(&format!("{base}/v1/files/{digest}"))
-                .with_context(|| format!("--register {base}: expected a URL"))?;
-            url.query_pairs_mut().append_pair("source", &source_of(&file.file));
-            let url = url.to_string();
-            accepted(&url, registry.send(http::Request::put(&url), bytes).await?)?;
-            variant["model_digest"] = digest.into();
+            // Variants that differ in threads or provider have one file.
+            let digest = match digests.entry(&file.file) {
+                Entry::Occupied(sent) => sent.into_mut(),
+                Entry::Vacant(unsent) => unsent.insert(send_file(registry, &file.file).await?),
+            };
+            variant["model_digest"] = digest.as_str().into();
         }
     }
     let name = pipeline["name"].as_str().context("a pipeline without a name")?.to_owned();
@@ -84,9 +86,21 @@ pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFil
     Ok(())
 }
 
+/// Sends a model file; gives its digest.
+async fn send_file(registry: &Registry, file: &Path) -> Result<String> {
+    let base = &registry.base;
+    let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
+    let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let mut url = reqwest::Url::parse(&format!("{base}/v1/files/{digest}"))
+        .with_context(|| format!("--register {base}: expected a URL"))?;
+    url.query_pairs_mut().append_pair("source", &source_of(file));
+    let url = url.to_string();
+    accepted(&url, registry.send(http::Request::put(&url), bytes).await?)?;
+    Ok(digest)
+}
+
 /// Where a file comes from, for the service: its path on this machine.
 fn source_of(file: &Path) -> String {
-    const SOURCE_CHARS_MAX: usize = 1_000;
     let path = file.canonicalize().unwrap_or_else(|_| file.to_owned()).display().to_string();
     path.chars().filter(|c| !c.is_control()).take(SOURCE_CHARS_MAX).collect()
 }
@@ -117,4 +131,79 @@ fn accepted(url: &str, answer: HttpAnswer) -> Result<HttpAnswer> {
         return Ok(answer);
     }
     anyhow::bail!("{url}: {}: {}", answer.status, answer.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_domain::{VariantExecution, VariantRuntime};
+    use apportion_profiler::VariantFile;
+    use serde_json::json;
+    use std::io::{BufRead, BufReader, Read, Write};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::{Receiver, channel};
+
+    /// The first line of a request, and its body.
+    type SeenRequest = (String, Vec<u8>);
+
+    fn read_request(reader: &mut BufReader<TcpStream>) -> SeenRequest {
+        let (mut first, mut bytes) = (String::new(), 0);
+        reader.read_line(&mut first).expect("a request");
+        loop {
+            let mut line = String::new();
+            reader.read_line(&mut line).expect("a header");
+            if line.trim().is_empty() {
+                break;
+            }
+            if let Some(length) = line.to_lowercase().strip_prefix("content-length:") {
+                bytes = length.trim().parse().expect("a number");
+            }
+        }
+        let mut body = vec![0; bytes];
+        reader.read_exact(&mut body).expect("a body");
+        (first, body)
+    }
+
+    /// A server that answers each request with an empty object; its URL, and what it was asked.
+    fn server() -> (String, Receiver<SeenRequest>) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let url = format!("http://{}", listener.local_addr().expect("an address"));
+        let (seen, requests) = channel();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let mut reader = BufReader::new(stream.expect("a connection"));
+                seen.send(read_request(&mut reader)).expect("a test that waits");
+                let answer = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\nconnection: close\r\n\r\n{}";
+                reader.get_mut().write_all(answer).expect("a client that waits");
+            }
+        });
+        (url, requests)
+    }
+
+    #[tokio::test]
+    async fn variants_of_one_file_send_it_once() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let variant = |name: &str, file: &str| {
+            let file = folder.path().join(file);
+            std::fs::write(&file, file.display().to_string()).expect("written");
+            let (runtime, execution) = (VariantRuntime::Onnx, VariantExecution::default());
+            VariantFile { name: name.to_owned(), file, runtime, execution }
+        };
+        let variants = vec![variant("a", "a.onnx"), variant("a-2t", "a.onnx"), variant("b", "b.onnx")];
+        let files = [TaskFiles { name: "t".to_owned(), variants, ..TaskFiles::default() }];
+        let variants = ["a", "a-2t", "b"].map(|name| json!({"name": name}));
+        let pipeline = json!({"name": "p", "tasks": [{"name": "t", "variants": variants}]});
+        let (url, requests) = server();
+        let registry = Registry::new(&url, None, None).expect("a client");
+        register(&registry, pipeline, &files, &ProfileSet::default()).await.expect("it is registered");
+
+        let seen: Vec<SeenRequest> = requests.try_iter().collect();
+        let sent = seen.iter().filter(|(first, _)| first.starts_with("PUT /v1/files/")).count();
+        assert_eq!(sent, 2, "{seen:?}");
+        let put = seen.iter().find(|(first, _)| first.starts_with("PUT /v1/pipelines/p ")).expect("the pipeline is put");
+        let put: Value = serde_json::from_slice(&put.1).expect("JSON");
+        let digest = |at: usize| put["tasks"][0]["variants"][at]["model_digest"].as_str().expect("a digest");
+        assert_eq!(digest(0), digest(1));
+        assert_ne!(digest(0), digest(2));
+    }
 }

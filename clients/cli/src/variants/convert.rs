@@ -1,7 +1,7 @@
 //! How is a file of another precision made? A Python of the user runs the converters of ONNX Runtime's own package.
 
 use super::choice::Precision;
-use apportion_import::{GraphHeader, GraphTensor, graph::Dimension, read_graph};
+use apportion_import::{GraphHeader, GraphTensor, read_graph};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_wire::BadInput;
@@ -27,8 +27,8 @@ pub struct ConvertedModel<'a> {
 /// Writes the model in this precision to `out`, where no file is. The file appears there when it is complete.
 ///
 /// # Errors
-/// If there is a file, if the Python cannot be run or lacks the packages, if it cannot convert the model, or if the tensors
-/// of the new file are others.
+/// If there is a file, or if the Python cannot be run or lacks the packages. Or if it cannot convert the model, or the new
+/// file has other tensors.
 pub fn convert(python: &Path, model: ConvertedModel<'_>, precision: Precision, out: &Path) -> Result<(), Failure> {
     let shown = out.display().to_string();
     if out.exists() {
@@ -94,21 +94,14 @@ fn changed_tensor(old: &GraphHeader, new: &GraphHeader) -> Option<String> {
 }
 
 fn is_same(old: &GraphTensor, new: &GraphTensor) -> bool {
-    let sizes = |tensor: &GraphTensor| -> Option<Vec<Option<i64>>> {
-        let fixed = |size: &Dimension| match size {
-            Dimension::Fixed(size) => Some(*size),
-            Dimension::Named(_) | Dimension::Any => None,
-        };
-        Some(tensor.shape.as_ref()?.iter().map(fixed).collect())
-    };
-    let has_same_shape = sizes(old).zip(sizes(new)).is_none_or(|(old, new)| old == new);
+    let has_same_shape = old.sizes().zip(new.sizes()).is_none_or(|(old, new)| old == new);
     old.name == new.name && old.datatype == new.datatype && has_same_shape
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use apportion_import::graph::WeightPlace;
+    use apportion_import::graph::{Dimension, WeightPlace};
 
     fn tensor(name: &str, datatype: &'static str, shape: &[Dimension]) -> GraphTensor {
         GraphTensor { name: name.to_owned(), datatype: Some(datatype), shape: Some(shape.to_vec()) }

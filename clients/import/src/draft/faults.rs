@@ -3,9 +3,10 @@
 use super::edges::DraftEdge;
 use super::remark::GraphRemark;
 use super::stages::{DraftStage, GraphFile};
-use super::state_names::{PRESENT, is_state_input, makes_steps};
+use super::state_names::{is_state_input, makes_steps};
 use super::stepping;
 use crate::graph::{Dimension, GraphTensor, WeightPlace};
+use apportion_domain::tensor::PRESENT;
 
 /// The remarks about all graphs and edges.
 pub(super) fn remarks_of(stages: &[DraftStage<'_>], edges: &[DraftEdge]) -> Vec<GraphRemark> {

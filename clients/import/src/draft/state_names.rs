@@ -4,13 +4,7 @@
 //! queries step until `done`, so its task is `continuous`: it takes `token` and makes `logits`.
 
 use crate::graph::{GraphHeader, GraphTensor};
-
-/// Inputs whose names begin so are state before a step.
-pub(super) const PAST: &str = "past.";
-/// Outputs whose names begin so are state after a step.
-pub(super) const PRESENT: &str = "present.";
-/// The output that says for each row whether its query has ended.
-pub(super) const DONE: &str = "done";
+use apportion_domain::tensor::{DONE, PAST, PRESENT};
 
 /// Whether the names of a graph's inputs say that it makes steps.
 pub(super) fn makes_steps(header: &GraphHeader) -> bool {

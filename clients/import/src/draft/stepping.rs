@@ -5,11 +5,10 @@
 
 use super::remark::GraphRemark;
 use super::stages::GraphFile;
-use super::state_names::{DONE, PAST, PRESENT, inputs_of_queries, outputs_of_queries};
+use super::state_names::{inputs_of_queries, outputs_of_queries};
 use crate::graph::{Dimension, GraphTensor};
-
-/// Outputs by which one query makes several rows.
-const ROW_OUTPUTS: [&str; 2] = ["parent", "child"];
+use apportion_domain::tensor::{DONE, PAST, PRESENT};
+use apportion_domain::transform::{CHILD, PARENT};
 
 /// What keeps the steps of such a graph from running.
 pub(super) fn remarks_of(file: &GraphFile) -> Vec<GraphRemark> {
@@ -17,7 +16,7 @@ pub(super) fn remarks_of(file: &GraphFile) -> Vec<GraphRemark> {
     let mut remarks: Vec<GraphRemark> = header.inputs.iter().filter_map(|input| of_past(file, input)).collect();
     remarks.extend(header.outputs.iter().filter_map(|output| of_present(file, output)));
     remarks.extend(of_done(file));
-    for output in header.outputs.iter().filter(|output| ROW_OUTPUTS.contains(&output.name.as_str())) {
+    for output in header.outputs.iter().filter(|output| output.name == PARENT || output.name == CHILD) {
         let cure = "Give it another name, or leave it out";
         let found = "each query in a slot makes one row, and this output is for several";
         remarks.push(GraphRemark::tensor(file, "output", output, found.to_owned(), cure.to_owned()));
@@ -48,7 +47,7 @@ fn of_past(file: &GraphFile, input: &GraphTensor) -> Option<GraphRemark> {
             format!("Add the output {present} with the datatype and shape of the input"),
         );
     };
-    if output.datatype != input.datatype || sizes(output) != sizes(input) {
+    if output.datatype != input.datatype || output.sizes() != input.sizes() {
         return refused(
             format!("the state after the step is {output}, and a query's state keeps its form from step to step"),
             format!("Give {present} the datatype and shape of the input"),
@@ -96,9 +95,4 @@ fn of_done(file: &GraphFile) -> Option<GraphRemark> {
     }
     let found = "it does not say for each row whether its query has ended";
     Some(GraphRemark::tensor(file, "output", done, found.to_owned(), cure.to_owned()))
-}
-
-/// The sizes of a tensor's axes; none for any size.
-fn sizes(tensor: &GraphTensor) -> Option<Vec<Option<i64>>> {
-    tensor.shape.as_ref().map(|shape| shape.iter().map(Dimension::fixed).collect())
 }

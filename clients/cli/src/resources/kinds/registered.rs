@@ -65,7 +65,7 @@ pub static PIPELINES: ResourceKind = ResourceKind {
         operation(ResourceVerb::List, "List the registered pipelines"),
         operation(ResourceVerb::Get, "Print a pipeline as it is registered"),
         operation(ResourceVerb::Apply, "Register a pipeline, or change it. Its profiles stay"),
-        operation(ResourceVerb::Delete, "Delete a pipeline and its profiles. One that is deployed stays"),
+        operation(ResourceVerb::Delete, "Delete a pipeline and its profiles. One that is deployed or has schedules stays"),
     ],
     apply: ApplyRule {
         name: NamePlace::ArgumentOrFile,
