@@ -255,10 +255,10 @@ fn what_a_server_lacks_is_said() {
     let cases = [
         (json!({"name": "smal", "accuracy": 1}), there.as_str(), 2, "no model \"smal\": expected one of large, small"),
         (
-            json!({"name": "small"}),
+            json!({"name": "small", "accuracy": 1.5}),
             &there,
             2,
-            "p.json: /tasks/0/variants/0/accuracy: nothing: expected a number from 0 to 1",
+            "p.json: /tasks/0/variants/0/accuracy: 1.5: expected an accuracy from 0 to 1",
         ),
         (
             json!({"name": "small", "accuracy": 1}),
