@@ -18,6 +18,9 @@ use tonic::transport::server::{Connected, TcpConnectInfo};
 pub const CONNECTIONS_MAX: usize = 8_192;
 /// How long a client may take for the first bytes of HTTP/2, and over HTTP/1 for the head of a request.
 pub const HANDSHAKE_MAX: Duration = Duration::from_secs(5);
+/// How long a connection over HTTP/1 stays open without a request. It is longer than the minute after which most proxies
+/// and load balancers close theirs: who closes first, while the other sends, loses a request.
+pub const IDLE_MAX: Duration = Duration::from_secs(75);
 /// Bytes with which a connection of HTTP/2 begins (RFC 9113, section 3.4).
 const PREFACE_BYTES: usize = 24;
 /// After a connection could not be accepted.

@@ -2,7 +2,7 @@
 
 use super::admission::AdmittedRequest;
 use super::bodies::{OpenBody, Pace};
-use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, admit};
+use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, IDLE_MAX, admit};
 use super::inference::{self, check_wanted, output_specs, select};
 use super::json::{self, AnswerHead, HEADER_LENGTH};
 use super::refusal::{GatewayRefusal, RefusalCause};
@@ -66,7 +66,7 @@ pub fn serve(listener: TcpListener, gateway: Gateway) -> std::io::Result<Server>
     // Connections are counted here, before the server's own bound keeps others waiting.
     let server =
         server.on_connect(move |stream: &dyn Any, extensions: &mut Extensions| place(&connections, stream, extensions));
-    let server = server.max_connections(CONNECTIONS_MAX).client_request_timeout(HANDSHAKE_MAX);
+    let server = server.max_connections(CONNECTIONS_MAX).client_request_timeout(HANDSHAKE_MAX).keep_alive(IDLE_MAX);
     Ok(server.listen(listener)?.run())
 }
 

@@ -3,7 +3,7 @@
 //! The framework's own TLS brings HTTP/2 and takes one certificate for the life of the process. So the connection is made
 //! here, as the framework makes it: a place, then TLS, and then its service for HTTP/1.1.
 
-use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, admit};
+use super::connections::{CONNECTIONS_MAX, HANDSHAKE_MAX, IDLE_MAX, admit};
 use crate::shares::{ClientShare, ClientShares};
 use actix_http::body::MessageBody;
 use actix_http::error::DispatchError;
@@ -65,6 +65,7 @@ where
                 async move { stopping.notified().await }
             })
             .client_request_timeout(HANDSHAKE_MAX)
+            .keep_alive(IDLE_MAX)
             .client_disconnect_timeout(FAREWELL_MAX)
             .secure()
             .h1(map_config(application, |(): ()| AppConfig::default()));

@@ -2,6 +2,7 @@
 
 use crate::support::ingress;
 use apportion_executor::connector::ControlConnector;
+use apportion_executor::gateway::connections::HANDSHAKE_MAX;
 use apportion_executor::gateway::proto::ServerLiveRequest;
 use apportion_executor::gateway::proto::grpc_inference_service_client::GrpcInferenceServiceClient;
 use apportion_executor::gateway::{self, Gateway, GatewayTls};
@@ -10,9 +11,11 @@ use serde_json::{Value, json};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_util::sync::CancellationToken;
 use tonic::transport::Endpoint;
@@ -35,12 +38,17 @@ fn secured(gateway: Gateway) -> SocketAddr {
     address
 }
 
-/// Status and body of an answer over TLS.
-async fn post(address: SocketAddr, path: &str, body: &Value) -> (u16, Value) {
+/// A connection over TLS to the gateway at this address.
+async fn connect(address: SocketAddr) -> TlsStream<TcpStream> {
     let client = client_tls(Some(&certificate("authority.pem"))).expect("an authority");
     let stream = TcpStream::connect(address).await.expect("a connection");
     let name = ServerName::try_from("localhost").expect("a name");
-    let mut stream = TlsConnector::from(Arc::new(client)).connect(name, stream).await.expect("it is trusted");
+    TlsConnector::from(Arc::new(client)).connect(name, stream).await.expect("it is trusted")
+}
+
+/// Status and body of an answer over TLS.
+async fn post(address: SocketAddr, path: &str, body: &Value) -> (u16, Value) {
+    let mut stream = connect(address).await;
     let body = body.to_string();
     let head = format!(
         "POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\nConnection: \
@@ -69,6 +77,26 @@ async fn requests_over_tls_are_answered() {
     assert!(reqwest::get(format!("http://{address}/v2/health/live")).await.is_err());
     // The gateway without TLS serves on.
     assert_eq!(agent.infer(&[[1.0, 1.0]]).await.0, 200);
+}
+
+/// Asks twice over one connection, with a pause that is longer than a client may take for its first request.
+async fn ask_after_a_pause(mut stream: impl AsyncRead + AsyncWrite + Unpin) {
+    for pause in [Duration::ZERO, HANDSHAKE_MAX + Duration::from_secs(2)] {
+        tokio::time::sleep(pause).await;
+        stream.write_all(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n").await.expect("it is sent");
+        let mut answer = [0; 1024];
+        let length = stream.read(&mut answer).await.expect("an answer");
+        assert!(answer[..length].starts_with(b"HTTP/1.1 200 "), "{}", String::from_utf8_lossy(&answer[..length]));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_connection_without_requests_stays_open() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (_control, agent) = ingress::start(folder.path()).await;
+    let secure = connect(secured(Gateway::new(agent.handle.clone()))).await;
+    let plain = TcpStream::connect(&agent.http).await.expect("a connection");
+    tokio::join!(ask_after_a_pause(secure), ask_after_a_pause(plain));
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -11,6 +11,9 @@ use tokio::task::JoinSet;
 /// The client gives a request up after this time. The gateway answers well before.
 const ANSWER_WAIT_MAX: Duration = Duration::from_secs(30);
 
+/// A connection without a request is closed after this time, well before the gateway does it.
+const IDLE_MAX: Duration = Duration::from_secs(30);
+
 /// Requests that are due and have not been sent yet. With more of them the clock waits.
 const DUE_MAX: usize = 1_024;
 
@@ -94,7 +97,8 @@ impl LiveLoad {
     /// If the HTTP client or the clock's thread cannot be made, or a client task ends early.
     pub async fn run(&self, progress: Arc<LoadProgress>) -> Result<Vec<SentRequest>> {
         let client =
-            reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).tcp_nodelay(true).build().context("HTTP client")?;
+            reqwest::Client::builder().timeout(ANSWER_WAIT_MAX).pool_idle_timeout(IDLE_MAX).tcp_nodelay(true).build();
+        let client = client.context("HTTP client")?;
         let start = Instant::now();
         let mut running = JoinSet::new();
         let mut results: Vec<Option<SentRequest>> = vec![None; self.arrivals.len()];

@@ -8,6 +8,7 @@ use crate::live::scrape::scrape_agent;
 use crate::live::service::JoinedAgent;
 use crate::live::validation::{LabelledRequest, ValidationSet};
 use anyhow::{Result, ensure};
+use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,22 +30,45 @@ pub struct PlayedRun {
     pub latencies: CountedSum,
     /// Latencies in ms of answered requests.
     pub answered: CountedSum,
+    /// Requests that failed. Their clients have no answer, so they are not in time.
+    pub failures: RequestFailures,
+}
+
+/// Requests that were neither answered nor refused with a reason.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct RequestFailures {
+    /// How many.
+    pub count: usize,
+    /// What the client of the first one was told.
+    pub first: Option<String>,
+}
+
+impl RequestFailures {
+    fn of(sent: &[SentRequest]) -> Self {
+        let failed = || sent.iter().filter(|s| s.outcome == ClientOutcome::Failed);
+        Self { count: failed().count(), first: failed().find_map(|s| s.error.clone()) }
+    }
+
+    /// Adds those of a later run.
+    pub fn add(&mut self, later: Self) {
+        self.count += later.count;
+        self.first = self.first.take().or(later.first);
+    }
 }
 
 impl PlayedRun {
-    fn of(sent: &[SentRequest], slo_ms: f64) -> Result<Self> {
-        let failed = sent.iter().filter(|s| s.outcome == ClientOutcome::Failed).count();
-        ensure!(failed == 0, "{failed} of {} requests failed", sent.len());
+    fn of(sent: &[SentRequest], slo_ms: f64) -> Self {
         let longest_ms = longest_ms(slo_ms);
         let seen: Vec<RequestResult> = sent.iter().map(|s| RequestResult::of(s, longest_ms)).collect();
         let is_answered = |s: &&SentRequest| matches!(s.outcome, ClientOutcome::Ok | ClientOutcome::Late);
         let answered = sent.iter().filter(is_answered).map(|s| 1e3 * s.latency.as_secs_f64());
-        Ok(Self {
+        Self {
             requests: seen.len(),
             figures: Figures::of(&seen, &[]),
             latencies: sum_of(seen.iter().filter_map(|s| s.took_ms)),
             answered: sum_of(answered),
-        })
+            failures: RequestFailures::of(sent),
+        }
     }
 }
 
@@ -68,7 +92,7 @@ impl Player<'_> {
     /// Plays Poisson arrivals at these rates.
     ///
     /// # Errors
-    /// If a request fails.
+    /// If there is no client.
     pub async fn play(&self, rates: Vec<(u64, f64)>, seed: u64) -> Result<PlayedRun> {
         self.send(poisson_arrivals(rates, seed)?).await
     }
@@ -81,7 +105,7 @@ impl Player<'_> {
             arrivals,
             slo: Duration::from_secs_f64(self.spec.slo_ms / 1e3),
         };
-        PlayedRun::of(&load.run(Arc::new(LoadProgress::default())).await?, self.spec.slo_ms)
+        Ok(PlayedRun::of(&load.run(Arc::new(LoadProgress::default())).await?, self.spec.slo_ms))
     }
 
     /// What the agents have counted up to now.
@@ -105,6 +129,12 @@ impl Player<'_> {
     pub async fn measure_ingress_ms(&self) -> Result<f64> {
         let before = self.agent_sums().await?;
         let run = self.send((0..INGRESS_REQUESTS).map(|at| at * INGRESS_EVERY).collect()).await?;
+        let RequestFailures { count, first } = &run.failures;
+        ensure!(
+            *count == 0,
+            "{count} of {INGRESS_REQUESTS} single requests failed: {}",
+            first.as_deref().unwrap_or_default()
+        );
         let mut sums = self.agent_sums().await?;
         sums.add(&before, -1.0);
         ensure!(sums.served.count > 0.0, "the agents counted no request");
@@ -131,20 +161,33 @@ mod tests {
         assert_eq!(outside_ms(CountedSum::default(), &sums), 0.0);
     }
 
-    #[test]
-    fn requests_that_were_given_up_have_no_answer() {
-        let sent = |latency_ms, outcome| SentRequest {
+    fn sent(latency_ms: u64, outcome: ClientOutcome) -> SentRequest {
+        let error = (outcome == ClientOutcome::Failed).then(|| format!("after {latency_ms} ms"));
+        SentRequest {
             at: Duration::ZERO,
             latency: Duration::from_millis(latency_ms),
             outcome,
             labels: 0,
             correct: 0,
-            error: None,
-        };
+            error,
+        }
+    }
+
+    #[test]
+    fn requests_that_were_given_up_have_no_answer() {
         let all = [sent(50, ClientOutcome::Ok), sent(450, ClientOutcome::Late), sent(4_100, ClientOutcome::GivenUp)];
-        let run = PlayedRun::of(&all, 400.0).expect("none failed");
+        let run = PlayedRun::of(&all, 400.0);
         assert_eq!((run.requests, run.answered), (3, CountedSum { count: 2.0, sum: 500.0 }));
         assert_eq!(run.latencies, CountedSum { count: 3.0, sum: 4_500.0 });
-        assert!(PlayedRun::of(&[sent(1, ClientOutcome::Failed)], 400.0).is_err());
+    }
+
+    #[test]
+    fn failed_requests_are_counted_as_not_in_time() {
+        let all = [ClientOutcome::Ok, ClientOutcome::Failed, ClientOutcome::Failed, ClientOutcome::Ok];
+        let mut run = PlayedRun::of(&[1, 2, 3, 4].map(|ms| sent(ms, all[ms as usize - 1])), 400.0);
+        assert!((run.figures.attainment - 0.5).abs() < 1e-9, "{run:?}");
+        assert_eq!((run.answered.count, run.failures.first.as_deref()), (2.0, Some("after 2 ms")));
+        run.failures.add(RequestFailures::of(&[sent(9, ClientOutcome::Failed)]));
+        assert_eq!(run.failures, RequestFailures { count: 3, first: Some("after 2 ms".to_owned()) });
     }
 }

@@ -20,7 +20,7 @@ use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result};
 use apportion_support::exit::Failure;
 use apportion_support::output::{OutputFormat, number};
-use clients::{Player, outside_ms, sum_of};
+use clients::{Player, RequestFailures, outside_ms, sum_of};
 use counts::CountedSum;
 use estimated::{EstimatedPlan, EstimatedRun, figures_of, with_hop};
 use parts::{EstimatedMeans, LatencyParts, MeasuredMeans};
@@ -137,7 +137,7 @@ impl Bench<'_> {
         load: PlannedLoad,
     ) -> Result<FidelityRow> {
         let rates: Vec<(u64, f64)> = (0..self.settings.seconds).map(|second| (second, load.qps)).collect();
-        let PlayedLoadRuns { figures, requests, measured } = self.play(player, &rates, load).await?;
+        let PlayedLoadRuns { figures, requests, failures, measured } = self.play(player, &rates, load).await?;
         let runs = estimated.estimate_runs(rates.clone())?;
         let told = estimated.told(&measured.sums)?.estimate_runs(rates)?;
         let judge = |runs: &[EstimatedRun], later_ms: f64| {
@@ -154,6 +154,7 @@ impl Bench<'_> {
             load: load.part,
             qps: load.qps,
             requests,
+            failures,
             judged: judge(&runs, before.ingress_ms),
             without_ingress: judge(&runs, 0.0),
             told: judge(&told, measured.outside_ms),
@@ -165,7 +166,7 @@ impl Bench<'_> {
     async fn play(&self, player: &Player<'_>, rates: &[(u64, f64)], load: PlannedLoad) -> Result<PlayedLoadRuns> {
         let (settings, fleet) = (self.settings, self.fleet);
         let (before, waited) = (player.agent_sums().await?, WaitReading::now(fleet));
-        let (mut figures, mut requests) = (Vec::new(), 0);
+        let (mut figures, mut requests, mut failures) = (Vec::new(), 0, RequestFailures::default());
         let (mut latencies, mut answered) = (CountedSum::default(), CountedSum::default());
         for run in 0..settings.runs {
             print_progress(&format!(
@@ -179,6 +180,7 @@ impl Bench<'_> {
             let played = player.play(rates.to_vec(), load.first_seed + run).await?;
             figures.push(played.figures);
             requests += played.requests;
+            failures.add(played.failures);
             latencies.add(played.latencies, 1.0);
             answered.add(played.answered, 1.0);
         }
@@ -188,7 +190,7 @@ impl Bench<'_> {
         let hop_ms = fleet.service.measured_hop_ms(&self.spec.name, self.agents.len()).await?;
         let measured =
             MeasuredMeans { mean_ms: latencies.mean(), outside_ms: outside_ms(answered, &sums), sums, hop_ms, waits };
-        Ok(PlayedLoadRuns { figures, requests, measured })
+        Ok(PlayedLoadRuns { figures, requests, failures, measured })
     }
 }
 
@@ -206,6 +208,7 @@ struct PlannedLoad {
 struct PlayedLoadRuns {
     figures: Vec<Figures>,
     requests: usize,
+    failures: RequestFailures,
     measured: MeasuredMeans,
 }
 

@@ -1,5 +1,6 @@
 //! Which figures of a load are inside the estimate, and how are they shown?
 
+use super::clients::RequestFailures;
 use super::parts::LatencyParts;
 use crate::live::figures::{ComparedFigure, Figures};
 use apportion_support::output::{TextTable, number};
@@ -74,6 +75,8 @@ pub struct FidelityRow {
     pub qps: f64,
     /// Requests of all runs.
     pub requests: usize,
+    /// Those of them that failed. They count as not in time.
+    pub failures: RequestFailures,
     /// The result: the estimator has the profile, and the times of a hop and of an ingress from before the loads.
     #[serde(flatten)]
     pub judged: JudgedFigures,
@@ -117,13 +120,25 @@ pub fn text(report: &FidelityReport) -> String {
         "{hop}\nmeasured ingress: {ingress} ms\n\n{}\n\
          why: parts of the difference between measured and estimated mean, in ms\n{}\n\
          why: inside, if the estimator is told the load's own batch times and its time outside of gateways\n{}\n\
+         {}\
          {without} of {loads} loads inside in all figures without the measured ingress\n\
          {} of {loads} loads inside in all figures\n",
         figures_table(&report.loads).text(""),
         parts_table(&report.loads).text(""),
         told_table(&report.loads).text(""),
+        failures_text(&report.loads),
         report.inside
     )
+}
+
+/// A line for each load with requests that failed.
+fn failures_text(loads: &[FidelityRow]) -> String {
+    let failed = loads.iter().filter(|row| row.failures.count > 0);
+    let line = |FidelityRow { load, requests, failures: RequestFailures { count, first }, .. }: &FidelityRow| {
+        let first = first.as_deref().unwrap_or("no reason");
+        format!("load {load}: {count} of {requests} requests failed, and count as not in time; the first: {first}\n")
+    };
+    failed.map(line).collect()
 }
 
 fn figures_table(loads: &[FidelityRow]) -> TextTable {
@@ -207,7 +222,17 @@ mod tests {
     fn row(median_ms: f64) -> FidelityRow {
         let parts = LatencyParts { measured_ms: 12.25, rest_ms: 0.75, ..LatencyParts::default() };
         let (judged_at, without, told) = (judged(&[median_ms]), judged(&[90.0]), judged(&[12.0]));
-        FidelityRow { load: 0.5, qps: 20.0, requests: 10, judged: judged_at, without_ingress: without, told, parts }
+        let failures = RequestFailures::default();
+        FidelityRow {
+            load: 0.5,
+            qps: 20.0,
+            requests: 10,
+            failures,
+            judged: judged_at,
+            without_ingress: without,
+            told,
+            parts,
+        }
     }
 
     #[test]
@@ -230,6 +255,14 @@ mod tests {
         assert!(text.contains("1 of 1") && text.contains("0 of 1 OUTSIDE"), "{text}");
         let single = FidelityReport { hop_ms: None, ..report };
         assert!(super::text(&single).starts_with("no hop: one agent\n"));
+    }
+
+    #[test]
+    fn loads_with_failed_requests_are_named() {
+        assert_eq!(failures_text(&[row(11.0)]), "");
+        let failures = RequestFailures { count: 2, first: Some("500: broken".to_owned()) };
+        let said = failures_text(&[row(11.0), FidelityRow { failures, ..row(11.0) }]);
+        assert_eq!(said, "load 0.5: 2 of 10 requests failed, and count as not in time; the first: 500: broken\n");
     }
 
     #[test]
