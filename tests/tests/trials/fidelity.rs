@@ -20,9 +20,9 @@ const AIM: (f64, f64) = (0.01, 0.05);
 /// Other work on the machine disturbs single runs; a mistake disturbs all of them.
 pub(crate) const MOST: (f64, f64) = (0.04, 0.15);
 const RUNS_MAX: u32 = 5;
-/// Time without requests at the start. Agents need it to connect before they steer. Agents and estimator also begin with
-/// the same past: PARD's window of states and the moving average of the load are both empty.
-const LEAD: Duration = Duration::from_secs(10);
+/// Time without requests at the start. Agents need it to connect: they steer from two seconds after a new target on. Agents
+/// and estimator also begin with the same past: PARD's window of states and the moving average of the load are both empty.
+pub(crate) const LEAD: Duration = Duration::from_secs(5);
 
 /// Number of starting points within a period of the steward.
 ///

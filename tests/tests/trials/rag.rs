@@ -3,7 +3,7 @@
 //!
 //! The agents are emulated, so no text is made: the times are as with large variants.
 
-use crate::fidelity::{AGENTS, Figures, MOST, estimate};
+use crate::fidelity::{AGENTS, Figures, LEAD, MOST, estimate};
 use crate::{inputs, seconds};
 use apportion_tests::cluster::{Cluster, HARDWARE};
 use apportion_tests::load::{Ingresses, Load};
@@ -16,8 +16,6 @@ const DEVICES: u32 = 6;
 const DEMAND_QPS: f64 = 34.0;
 /// Rate of the overload. `generate` serves at most 53 per second on two devices, with four slots each.
 const OVERLOAD_QPS: f64 = 75.0;
-/// Time without requests at the start, in which agents connect.
-const LEAD: Duration = Duration::from_secs(5);
 /// Runs of the estimator, each with draws of its own.
 const SEEDS: u64 = 8;
 /// Runs of which one must be inside the estimator's interval. Other work on the machine disturbs single runs; a mistake

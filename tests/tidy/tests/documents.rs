@@ -107,7 +107,8 @@ fn anchors(text: &str) -> BTreeSet<String> {
 #[test]
 fn the_scripts_can_be_run() {
     use std::os::unix::fs::PermissionsExt;
-    for script in ["scripts/setup", "scripts/check", "scripts/strip", "scripts/fuzz", "packaging/build", ".ci/run"] {
+    let scripts = ["setup", "check", "strip", "fuzz", "valgrind", "compare-programs"].map(|name| format!("scripts/{name}"));
+    for script in scripts.iter().map(String::as_str).chain(["packaging/build", ".ci/run"]) {
         let mode = std::fs::metadata(root().join(script)).unwrap_or_else(|e| panic!("{script}: {e}")).permissions().mode();
         assert!(mode & 0o111 == 0o111, "{script} is not executable");
         let parsed = std::process::Command::new("bash").arg("-n").arg(root().join(script)).status().expect("bash");
