@@ -99,7 +99,8 @@ fn method(protocol: &HeadlineProtocol) -> String {
         "By `experiments/protocol.yaml`, SHA-256 {}. It names pipelines, traces, search spaces, constants and seeds; its last \
          change was on {}. Pipelines \
          have their most accurate variants alone, at the given prices, without a limit on devices. All contenders start from \
-         the same plan, for the median rate of the stretch that chooses settings. They keep its hardware and batch sizes. \
+         the same plan, for the median rate of the stretch that chooses settings (the mean, where the median is 0). \
+         They keep its hardware and batch sizes. \
          Queries are served alike: batches close at start, and dropping is per task. Ours is the whole system. Every 10 s it \
          measures the load. If the load has reached another demand of a grid (factor {}), it plans again, which takes {} s. The \
          new plan replaces the last if it saves more than ten seconds of its own cost over the last minute. Each plan has a \
@@ -133,7 +134,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let pipelines = read_pipelines(lab, &protocol)?;
     let contenders = trials::scalers(lab, &protocol);
     let (cases, chosen, surprised, policies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let findings = Findings { protocol, cases, chosen, surprised, policies };
+    let findings = Findings { protocol, traces: sets.clone(), cases, chosen, surprised, policies };
     let mut run = HeadlineRun { lab, contenders, findings };
     for (done, pipeline) in (1..).zip(&pipelines) {
         run.play_pipeline(pipeline, &sets)?;
