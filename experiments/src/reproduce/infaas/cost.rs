@@ -85,7 +85,7 @@ pub fn cost(lab: &Lab) -> Result<Report, Failure> {
                     name.clone(),
                     number(found.run.cost_per_hour),
                     percent(drop_rate(&found.run.simulation.total)),
-                    number(found.headroom),
+                    number(found.setting.headroom),
                     percent(found.run.utilisation),
                 ]);
             }
