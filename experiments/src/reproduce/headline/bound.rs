@@ -20,6 +20,7 @@ use apportion_domain::{GroupName, LadderStep, Moment, Pipeline, Plan, Problem, T
 use apportion_estimator::{CutReason, Replay, Scenario, ScenarioEvent, SimulateError, draw};
 use apportion_serving::Outline;
 use apportion_support::exit::Failure;
+use std::collections::BTreeMap;
 
 /// A way to count replicas.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -193,14 +194,21 @@ impl Clairvoyant<'_> {
         let missed_share_max = Some(self.contest.protocol.constants.hindsight_missed_share_max);
         let dearest = results.iter().flatten().map(|b| b.cost).fold(0.0, f64::max);
         let [mut low, mut high] = PRICES.map(|price| (price * dearest).max(1e-12).ln());
+        // two prices that are close often give one mixture
+        let mut played: BTreeMap<Vec<usize>, bool> = BTreeMap::new();
         for _ in 0..BISECTIONS {
             let price = f64::midpoint(low, high);
             let levels = cheapest_levels(&results, price.exp());
-            let mixture: ReplicaTable =
-                (0..self.counts.len()).map(|second| tables[levels[second / BLOCK_S]][second].clone()).collect();
-            // a mixture that misses too much is not played to its end
-            let run = self.play(&mixture, RunWish { missed_share_max, ..RunWish::default() })?;
-            let holds = run.is_some_and(|run| take(&run));
+            let holds = match played.get(&levels) {
+                Some(holds) => *holds,
+                None => {
+                    let mixture: ReplicaTable =
+                        (0..self.counts.len()).map(|second| tables[levels[second / BLOCK_S]][second].clone()).collect();
+                    // a mixture that misses too much is not played to its end
+                    let run = self.play(&mixture, RunWish { missed_share_max, ..RunWish::default() })?;
+                    *played.entry(levels).or_insert(run.is_some_and(|run| take(&run)))
+                }
+            };
             *(if holds { &mut high } else { &mut low }) = price;
         }
         Ok(best)
