@@ -19,9 +19,9 @@ use uuid::Uuid;
 #[serde(rename_all = "kebab-case")]
 pub enum SimulatedTimes {
     /// The profile's median.
-    #[default]
     Median,
     /// A draw for each batch with the profile's median and 99th percentile, where it has one.
+    #[default]
     P99Matched,
 }
 
@@ -92,7 +92,7 @@ pub struct SimulationRequest {
     /// When a batch is closed, instead of the plan's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batching: Option<String>,
-    /// Times of batches; default `median`.
+    /// Times of batches; default `p99-matched`.
     #[serde(default)]
     pub service: SimulatedTimes,
     /// Ingresses at which requests come in, 1 to 4,096; default 1. Each chooses replicas by itself, as each agent does.
