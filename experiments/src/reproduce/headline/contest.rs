@@ -202,7 +202,7 @@ pub fn plans_by_demand<'a>(lab: &'a Lab, protocol: &HeadlineProtocol, problem: &
 
 /// The rate that the plan of all contenders is for: the median of the stretch that chooses. If most of its seconds have no
 /// query, the median is 0, and the mean counts.
-fn planned_rate(rates: &[f64]) -> f64 {
+pub fn planned_rate(rates: &[f64]) -> f64 {
     let median = rate_quantile(rates, 0.5);
     if median > 0.0 { median } else { mean(rates) }
 }

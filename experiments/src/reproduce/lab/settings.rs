@@ -29,6 +29,8 @@ pub struct Lab {
     pub data: Option<PathBuf>,
     /// Folders of rate files for the headline, or names of its sets.
     pub traces: Vec<PathBuf>,
+    /// Problem files of the user's, in the place of the headline's pipelines; may be empty.
+    pub problems: Vec<PathBuf>,
     /// Folder for reports of comparisons that still run; `None` keeps none.
     pub unfinished: Option<PathBuf>,
     /// Whether settings are tiny: all code runs, and the figures mean nothing.
@@ -44,7 +46,7 @@ impl Lab {
     #[cfg(test)]
     pub fn quick() -> Self {
         let bar = ProgressBar::hidden();
-        Self { data: None, traces: Vec::new(), unfinished: None, quick: true, seed: 1, bar }
+        Self { data: None, traces: Vec::new(), problems: Vec::new(), unfinished: None, quick: true, seed: 1, bar }
     }
 
     /// Seed of the load on which plans are judged.
