@@ -53,6 +53,8 @@ pub enum SimulatedClients {
     InTurn,
     /// Each ingress with the same probability.
     AtRandom,
+    /// Each of 16 clients keeps an ingress, which is drawn from the seed.
+    Sticky,
 }
 
 /// A request for a simulation.
@@ -234,6 +236,7 @@ impl SimulationRequest {
         let choice = match self.clients {
             SimulatedClients::InTurn => IngressChoice::InTurn,
             SimulatedClients::AtRandom => IngressChoice::AtRandom,
+            SimulatedClients::Sticky => IngressChoice::Sticky,
         };
         let ingresses = IngressSettings { choice, ..IngressSettings::in_turn(self.ingresses) };
         let settings = SimulateOptions { service, class_window, ingresses, ..settings };

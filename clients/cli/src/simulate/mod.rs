@@ -91,6 +91,8 @@ enum ClientChoice {
     InTurn,
     /// Each ingress with the same probability.
     AtRandom,
+    /// Each of 16 clients keeps an ingress, which is drawn from the seed.
+    Sticky,
 }
 
 /// The scaler of replicas during a run.
@@ -116,6 +118,7 @@ impl From<ClientChoice> for SimulatedClients {
         match choice {
             ClientChoice::InTurn => Self::InTurn,
             ClientChoice::AtRandom => Self::AtRandom,
+            ClientChoice::Sticky => Self::Sticky,
         }
     }
 }
