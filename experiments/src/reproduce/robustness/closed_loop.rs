@@ -263,7 +263,8 @@ mod tests {
 
     #[test]
     fn only_a_slow_replica_is_tried_with_other_queues() {
-        let of = |sharing| trials().into_iter().filter(|trial| trial.sharing == sharing).collect::<Vec<_>>();
+        let of =
+            |sharing: ReplicaSharing| trials().into_iter().filter(|trial| trial.sharing == sharing).collect::<Vec<_>>();
         assert_eq!(of(ReplicaSharing::Planned).len(), MachineDisturbance::ALL.len());
         for sharing in [ReplicaSharing::LeastOutstanding, ReplicaSharing::CentralQueue] {
             let disturbances: Vec<MachineDisturbance> = of(sharing).iter().map(|trial| trial.disturbance).collect();
