@@ -6,10 +6,10 @@
 //!
 //! The search: several plans are played under several [`Level`]s, each of which gives every second the replicas that the
 //! plan's ladder has for a multiple of the load around it. A run says what each level costs and misses in each block of ten
-//! seconds, or more in a long stretch. Every block then takes the level of the least `cost + price * misses`, so the few misses that are allowed go
-//! where they save most. The price is found by bisection, and each mixture is played. The result is a cost that was
-//! reached. The true least cost is at most that, and at least the *floor*: the device time of the requests at the cheapest
-//! batch anywhere.
+//! seconds, or more in a long stretch. Every block then takes the level of the least `cost + price * misses`, so the few
+//! misses that are allowed go where they save most. The price is found by bisection, and each mixture is played. The result
+//! is a cost that was reached. The true least cost is at most that, and at least the *floor*: the device time of the
+//! requests at the cheapest batch anywhere.
 
 use super::cases::{Bound, Case, Row};
 use super::contest::{Contest, ContestLoad, RunWish};
