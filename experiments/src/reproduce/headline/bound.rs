@@ -45,8 +45,8 @@ fn levels() -> Vec<Level> {
 /// Seconds of a block of a stretch that has as many windows as seconds.
 const BLOCK_S: usize = 10;
 
-/// Seconds of a block of a stretch. Windows of long runs double until there are at most [`WINDOWS_MAX`], and blocks grow with
-/// them.
+/// Seconds of a block of a stretch. Windows of long runs double until there are at most [`WINDOWS_MAX`], and blocks grow
+/// with them.
 fn block_seconds(seconds: usize) -> usize {
     let window_s = std::iter::successors(Some(1), |length| Some(2 * length)).find(|length| seconds / length < WINDOWS_MAX);
     BLOCK_S * window_s.unwrap_or(1)
