@@ -52,7 +52,7 @@ pub use plan::{
     Assignment, BackupEntry, Fence, Flow, Generation, GroupName, GroupSize, LadderStep, PipelinePlan, Plan, PlanChange,
     Routing, RoutingEntry, RoutingTable,
 };
-pub use problem::{Deployed, DeviceQuota, LatencyRule, Mode, NOTES_MAX, Objective, Problem, ProblemDraft};
+pub use problem::{Deployed, DeviceQuota, LatencyRule, MEDIANS_NOTE, Mode, NOTES_MAX, Objective, Problem, ProblemDraft};
 pub use profile::{Profile, ProfileRow};
 pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};

@@ -4,7 +4,9 @@ use crate::evidence::ProfileEvidence;
 use crate::invalid::Invalids;
 use crate::pipeline::{FROM_ZERO, check_unique};
 use crate::serving::named;
-use crate::{Hardware, HardwareIndex, Pipeline, PipelineIndex, SLACK, Share, TaskIndex, VariantIndex};
+use crate::{
+    Hardware, HardwareIndex, Pipeline, PipelineIndex, Profile, ProfileRow, SLACK, Share, TaskIndex, TaskKind, VariantIndex,
+};
 
 /// Largest number of pipelines of one problem.
 pub const PIPELINES_MAX: usize = 1_024;
@@ -15,6 +17,9 @@ pub const PROFILE_ROWS_ALL_MAX: usize = 100_000;
 pub const DEPLOYED_MAX: usize = 20_000;
 /// Largest number of hardware types of one problem.
 pub const HARDWARE_MAX: usize = 256;
+/// The note of [`Problem::on_medians`].
+pub const MEDIANS_NOTE: &str = "planned on medians: the 99th percentiles of the profile's batches are left out";
+
 /// Largest number of notes of one problem.
 pub const NOTES_MAX: usize = 1_000;
 
@@ -162,6 +167,29 @@ impl Problem {
         let mut draft = self.draft.clone();
         change(&mut draft);
         Self::new(draft)
+    }
+
+    /// The same problem without the 99th percentiles of batches: each batch takes its median, and a note says so. A problem
+    /// without percentiles stays as it is. Continuous tasks keep theirs: without one, times in their slots are exponential.
+    #[must_use]
+    pub fn on_medians(&self) -> Self {
+        let mut draft = self.draft.clone();
+        for pipeline in &mut draft.pipelines {
+            let on_medians = pipeline.changed(&draft.hardware, |d| {
+                let batched = d.tasks.iter_mut().filter(|task| task.kind != TaskKind::Continuous);
+                for variant in batched.flat_map(|task| &mut task.variants) {
+                    let without = |row: &ProfileRow| ProfileRow { p99_ms: None, ..row.clone() };
+                    variant.profile = Profile::new(variant.profile.rows().iter().map(without).collect());
+                }
+            });
+            *pipeline = on_medians.expect("a pipeline needs no percentile");
+        }
+        if draft.pipelines == self.draft.pipelines {
+            return self.clone();
+        }
+        draft.notes.truncate(NOTES_MAX - 1);
+        draft.notes.push(MEDIANS_NOTE.to_owned());
+        Self { draft }
     }
 
     /// The pipeline at an index.

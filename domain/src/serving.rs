@@ -85,8 +85,10 @@ named! {
         RerouteAhead = "reroute-ahead",
         /// Clipper's dropping as PARD compares it.
         ClipperPlusPlus = "clipper++",
-        /// Nexus's dropping as PARD compares it.
+        /// Nexus's dropping as PARD compares it, by the whole SLO.
         Nexus = "nexus",
+        /// The same, by each task's part of the SLO (PARD 5.1).
+        NexusSplit = "nexus-split",
         /// Proactive dropping with adaptive priority (PARD 4).
         Pard = "pard",
         /// PARD without estimates of the later modules.

@@ -47,6 +47,8 @@ pub struct Ingresses {
     urls: Vec<String>,
     is_used: Vec<AtomicBool>,
     next: AtomicUsize,
+    /// What draws the ingress of each request; `None` if they are used in turn.
+    draws: Option<Mutex<SplitMix>>,
 }
 
 impl Ingresses {
@@ -54,7 +56,14 @@ impl Ingresses {
     #[must_use]
     pub fn new(urls: Vec<String>) -> Arc<Self> {
         let is_used = urls.iter().map(|_| AtomicBool::new(true)).collect();
-        Arc::new(Self { urls, is_used, next: AtomicUsize::new(0) })
+        Arc::new(Self { urls, is_used, ..Self::default() })
+    }
+
+    /// All of them, in use. Each request goes to any of them, as those of many clients do that know nothing of each other.
+    #[must_use]
+    pub fn at_random(urls: Vec<String>, seed: u64) -> Arc<Self> {
+        let is_used = urls.iter().map(|_| AtomicBool::new(true)).collect();
+        Arc::new(Self { urls, is_used, draws: Some(Mutex::new(SplitMix(seed))), ..Self::default() })
     }
 
     /// Whether clients use one from now on.
@@ -63,6 +72,10 @@ impl Ingresses {
     }
 
     fn pick(&self) -> usize {
+        if let Some(draws) = &self.draws {
+            let drawn = draws.lock().expect("no draw panics").bits();
+            self.next.store(drawn as usize % self.urls.len(), Ordering::SeqCst);
+        }
         for _ in 0..self.urls.len() {
             let at = self.next.fetch_add(1, Ordering::SeqCst) % self.urls.len();
             if self.is_used[at].load(Ordering::SeqCst) {

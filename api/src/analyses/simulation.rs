@@ -19,9 +19,9 @@ use uuid::Uuid;
 #[serde(rename_all = "kebab-case")]
 pub enum SimulatedTimes {
     /// The profile's median.
-    #[default]
     Median,
     /// A draw for each batch with the profile's median and 99th percentile, where it has one.
+    #[default]
     P99Matched,
 }
 
@@ -53,6 +53,8 @@ pub enum SimulatedClients {
     InTurn,
     /// Each ingress with the same probability.
     AtRandom,
+    /// Each of 16 clients keeps an ingress, which is drawn from the seed.
+    Sticky,
 }
 
 /// A request for a simulation.
@@ -92,7 +94,7 @@ pub struct SimulationRequest {
     /// When a batch is closed, instead of the plan's setting.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub batching: Option<String>,
-    /// Times of batches; default `median`.
+    /// Times of batches; default `p99-matched`.
     #[serde(default)]
     pub service: SimulatedTimes,
     /// Ingresses at which requests come in, 1 to 4,096; default 1. Each chooses replicas by itself, as each agent does.
@@ -234,6 +236,7 @@ impl SimulationRequest {
         let choice = match self.clients {
             SimulatedClients::InTurn => IngressChoice::InTurn,
             SimulatedClients::AtRandom => IngressChoice::AtRandom,
+            SimulatedClients::Sticky => IngressChoice::Sticky,
         };
         let ingresses = IngressSettings { choice, ..IngressSettings::in_turn(self.ingresses) };
         let settings = SimulateOptions { service, class_window, ingresses, ..settings };

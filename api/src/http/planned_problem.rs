@@ -6,6 +6,7 @@ use super::refusal::Refusal;
 use crate::act::apply::agent_facts;
 use crate::act::drift::measurements;
 use crate::act::replan::live_hardware;
+use crate::analyses::simulation::SimulatedTimes;
 use crate::decide::fleet::Fleet;
 use crate::documents;
 use crate::jobs::PlanOptions;
@@ -58,6 +59,10 @@ pub struct PlanRequest {
     /// Agents then follow them instead of InferLine's tuner; default: none.
     #[serde(default)]
     pub ladder: Option<f64>,
+    /// Times of batches that the plan is checked on; default `p99-matched`: draws with the profile's median and 99th
+    /// percentile, where it has one. With `median` the plan's report warns of it.
+    #[serde(default)]
+    pub service: Option<SimulatedTimes>,
 }
 
 /// A registered pipeline to be planned.
@@ -126,6 +131,7 @@ fn options(asked: &PlanRequest, source: Option<&PlanRow>) -> Result<PlanOptions,
         trace: asked.trace.or(base.trace),
         ladder: asked.ladder.or(base.ladder),
         ladder_headroom: base.ladder_headroom,
+        service: asked.service.or(base.service),
     };
     match options.refused().into_iter().next() {
         Some(refused) => Err(Refusal::value(refused.pointer, refused.detail)),

@@ -3,6 +3,7 @@
 //! They block and use a whole core, so each call has a thread of its own. A panic in a call fails its job and not the
 //! process.
 
+use crate::analyses::simulation::SimulatedTimes;
 use crate::app::counts;
 use crate::decide::replacement::JudgedSides;
 use crate::documents;
@@ -55,6 +56,9 @@ pub struct PlanOptions {
     /// The divisor of the ladder's rates; default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder_headroom: Option<f64>,
+    /// Times of batches that the plan is checked on; default `p99-matched`. The plan's report warns of `median`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub service: Option<SimulatedTimes>,
 }
 
 fn default_planner() -> String {
@@ -78,6 +82,7 @@ impl Default for PlanOptions {
             trace: None,
             ladder: None,
             ladder_headroom: None,
+            service: None,
         }
     }
 }
@@ -173,9 +178,13 @@ pub struct SolveRequest {
 }
 
 impl SolveRequest {
-    /// A request that nobody watches or ends. Its plan is explained in brief.
+    /// A request that nobody watches or ends. Its plan is explained in brief. The problem has the times of the options.
     #[must_use]
     pub fn unwatched(problem: Problem, options: PlanOptions, traces: Vec<ArrivalTrace>) -> Self {
+        let problem = match options.service {
+            Some(SimulatedTimes::Median) => problem.on_medians(),
+            Some(SimulatedTimes::P99Matched) | None => problem,
+        };
         Self {
             problem,
             options,

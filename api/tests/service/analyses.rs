@@ -149,6 +149,20 @@ async fn a_stored_plan_replays_a_trace_by_its_name() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_plan_on_medians_says_so() {
+    let s = service().await;
+    let mut problem = problem(60.0);
+    problem["pipelines"][0]["tasks"][0]["variants"][0]["profile"][0]["p99_ms"] = json!(25.0);
+    for (times, is_noted) in [("median", true), ("p99-matched", false)] {
+        let (_, plan) = s.post("/v1/plans", &json!({"problem": problem, "service": times})).await;
+        assert_eq!((&plan["state"], &plan["options"]["service"]), (&json!("succeeded"), &json!(times)), "{plan:#}");
+        let warnings = plan["plan"]["planner"]["warnings"].to_string();
+        assert_eq!(warnings.contains("planned on medians"), is_noted, "{warnings}");
+    }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_simulation_of_files_follows_its_options() {
     let s = service().await;
     let groups = json!([{"task": "t", "variant": "fast", "hardware": "h", "batch": 1, "replicas": 1}]);

@@ -32,7 +32,12 @@ pub(crate) fn arrivals_schema() -> Value {
 
 /// The columns of a trace of rates, as a Table Schema.
 pub(crate) fn rates_schema() -> Value {
-    let second = field(SECOND, "integer", "Second from which the rate holds.", json!({"required": true, "minimum": 0}));
+    let second = field(
+        SECOND,
+        "integer",
+        "Second that has the rate. A second without a row has no queries.",
+        json!({"required": true, "minimum": 0}),
+    );
     let about = "Queries per second. Further columns of rates have names of their own.";
     let rate = field(RATE, "number", about, json!({"required": true, "minimum": 0}));
     json!({"title": "Trace of rates as CSV", "fields": [second, rate]})

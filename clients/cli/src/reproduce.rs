@@ -20,6 +20,10 @@ pub struct ReproduceArgs {
     /// several times.
     #[arg(long)]
     traces: Vec<PathBuf>,
+    /// For the headline and the robustness: a problem file. Its pipelines, at their demands, are played in the place of the
+    /// protocol's; may be given several times.
+    #[arg(long = "problem", value_name = "FILE")]
+    problems: Vec<PathBuf>,
     /// Folder for the page and the plots; made if it is not there.
     #[arg(long, default_value = "reproduce")]
     out: PathBuf,
@@ -33,6 +37,6 @@ pub struct ReproduceArgs {
 
 /// Runs the command.
 pub fn run(args: ReproduceArgs) -> CommandResult {
-    let ReproduceArgs { name, data, traces, out, seed, quick } = args;
-    reproduce::run(&ReproduceSettings { name, data, traces, out, seed, quick })
+    let ReproduceArgs { name, data, traces, problems, out, seed, quick } = args;
+    reproduce::run(&ReproduceSettings { name, data, traces, problems, out, seed, quick })
 }

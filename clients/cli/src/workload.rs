@@ -3,12 +3,13 @@
 use crate::args;
 use apportion_api::analyses::load::seconds_of;
 pub use apportion_api::analyses::load::with_demand;
+use apportion_api::analyses::simulation::SimulatedTimes;
 use apportion_domain::{ArrivalTrace, Moment, Problem};
 use apportion_estimator::{ArrivalProcess, DEFAULT_SEED, Workload};
 use apportion_support::exit::Failure;
 use apportion_support::input::read_trace;
 use apportion_wire::BadInput;
-use clap::Args;
+use clap::{Args, ValueEnum};
 use std::path::Path;
 
 /// The arguments that describe a load.
@@ -32,6 +33,25 @@ impl WorkloadArgs {
     /// As [`read_traces`].
     pub fn read(&self, problem: &Problem) -> Result<Vec<Option<ArrivalTrace>>, Failure> {
         read_traces(problem, &self.trace)
+    }
+}
+
+/// Times of batches.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum BatchTimesFlag {
+    /// The profile's median.
+    Median,
+    /// A draw for each batch with the profile's median and 99th percentile, where it has one.
+    #[default]
+    P99Matched,
+}
+
+impl From<BatchTimesFlag> for SimulatedTimes {
+    fn from(times: BatchTimesFlag) -> Self {
+        match times {
+            BatchTimesFlag::Median => Self::Median,
+            BatchTimesFlag::P99Matched => Self::P99Matched,
+        }
     }
 }
 

@@ -129,6 +129,25 @@ impl<'a> PlansByDemand<'a> {
         replay_with_scenario(&self.problem, &start, &workload, dropping, scenario).map(Some)
     }
 
+    /// Every headroom with every policy.
+    pub fn settings(headrooms: &[f64], policies: &[Dropping]) -> Vec<TunedSetting> {
+        headrooms.iter().flat_map(|&h| policies.iter().map(move |&d| TunedSetting { headroom: h, dropping: d })).collect()
+    }
+
+    /// The shares that settings miss on a load, under the seed that chooses. Without a plan everything is missed.
+    pub fn missed_by_setting(&self, rates: &[f64], settings: &[TunedSetting]) -> Result<Vec<f64>, Failure> {
+        in_parallel(settings, |&TunedSetting { headroom, dropping }| {
+            let run = self.run(rates, self.lab.seed, headroom, dropping)?;
+            Ok(run.map_or(1.0, |r| drop_rate(&r.simulation.total)))
+        })
+    }
+
+    /// Runs a setting under the seed that judges.
+    pub fn run_held_out(&self, rates: &[f64], setting: TunedSetting) -> Result<Option<TunedRun>, Failure> {
+        let run = self.run(rates, self.lab.held_out_seed(), setting.headroom, setting.dropping)?;
+        Ok(run.map(|run| TunedRun { setting, run }))
+    }
+
     /// Chooses the headroom and the dropping policy that miss least on one seed, and runs them on the next seed.
     pub fn run_with_best_settings(
         &self,
@@ -136,24 +155,26 @@ impl<'a> PlansByDemand<'a> {
         headrooms: &[f64],
         policies: &[Dropping],
     ) -> Result<Option<TunedRun>, Failure> {
-        let tried: Vec<(f64, Dropping)> = headrooms.iter().flat_map(|&h| policies.iter().map(move |&d| (h, d))).collect();
-        let missed = in_parallel(&tried, |&(headroom, dropping)| {
-            let run = self.run(rates, self.lab.seed, headroom, dropping)?;
-            Ok(run.map_or(1.0, |r| drop_rate(&r.simulation.total)))
-        })?;
+        let tried = Self::settings(headrooms, policies);
+        let missed = self.missed_by_setting(rates, &tried)?;
         let Some(least) = (0..tried.len()).min_by(|&a, &b| missed[a].total_cmp(&missed[b])) else { return Ok(None) };
-        let (headroom, dropping) = tried[least];
-        let run = self.run(rates, self.lab.held_out_seed(), headroom, dropping)?;
-        Ok(run.map(|run| TunedRun { headroom, dropping, run }))
+        self.run_held_out(rates, tried[least])
     }
 }
 
-/// A run with settings that were chosen on another seed.
-pub struct TunedRun {
+/// What a contender may set.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct TunedSetting {
     /// Planned demand over offered demand.
     pub headroom: f64,
     /// The dropping policy.
     pub dropping: Dropping,
+}
+
+/// A run under the seed that judges.
+pub struct TunedRun {
+    /// Its setting, which was chosen elsewhere.
+    pub setting: TunedSetting,
     /// The run.
     pub run: Replay,
 }
@@ -165,14 +186,9 @@ pub fn run_with_least_headroom(
     rates: &[f64],
     misses_max: f64,
 ) -> Result<Option<TunedRun>, Failure> {
-    let dropping = planned.contender.dropping[0];
-    let missed = in_parallel(&HEADROOMS, |&headroom| {
-        let run = planned.run(rates, planned.lab.seed, headroom, dropping)?;
-        Ok(run.map_or(1.0, |r| drop_rate(&r.simulation.total)))
-    })?;
+    let settings = PlansByDemand::settings(&HEADROOMS, &planned.contender.dropping[..1]);
+    let missed = planned.missed_by_setting(rates, &settings)?;
     let enough = missed.iter().position(|m| *m <= misses_max);
     let least = (0..missed.len()).min_by(|&a, &b| missed[a].total_cmp(&missed[b])).unwrap_or_default();
-    let headroom = HEADROOMS[enough.unwrap_or(least)];
-    let run = planned.run(rates, planned.lab.held_out_seed(), headroom, dropping)?;
-    Ok(run.map(|run| TunedRun { headroom, dropping, run }))
+    planned.run_held_out(rates, settings[enough.unwrap_or(least)])
 }

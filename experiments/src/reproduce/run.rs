@@ -58,6 +58,8 @@ pub struct ReproduceSettings {
     pub data: Option<PathBuf>,
     /// Folders of rate files that the headline plays too, or names of sets of its protocol.
     pub traces: Vec<PathBuf>,
+    /// Problem files that the headline and the robustness take in the place of the protocol's pipelines.
+    pub problems: Vec<PathBuf>,
     /// Folder for the page and the plots; made if it is not there.
     pub out: PathBuf,
     /// Root of all random streams.
@@ -83,6 +85,7 @@ pub fn run(settings: &ReproduceSettings) -> CommandResult {
         unfinished: Some(settings.out.clone()),
         data: settings.data.clone(),
         traces: settings.traces.clone(),
+        problems: settings.problems.clone(),
         quick: settings.quick,
         seed: settings.seed,
         bar: ticking_bar(chosen.len() as u64, "{bar:20} {pos}/{len} {msg} ({elapsed})"),

@@ -142,8 +142,10 @@ impl StatePlanner {
     /// load. Other views only change with the plan.
     #[must_use]
     pub fn needs_measurements(dropping: Dropping) -> bool {
-        let has_fixed_views =
-            matches!(dropping, Dropping::ClipperPlusPlus | Dropping::PerTaskAhead | Dropping::RerouteAhead);
+        let has_fixed_views = matches!(
+            dropping,
+            Dropping::ClipperPlusPlus | Dropping::NexusSplit | Dropping::PerTaskAhead | Dropping::RerouteAhead
+        );
         Self::needs_views(dropping) && !has_fixed_views
     }
 

@@ -96,6 +96,9 @@ pub enum Dropper {
     /// A window as long as a batch slides over the queue in order of arrival, to the first place where every query in it
     /// would end by its deadline. Queries before that place are dropped (`nexus`, as PARD section 5.1 describes it).
     Window,
+    /// The same window, to the first place where every query in it would end within its task's part of the SLO
+    /// (`nexus-split`; PARD section 5.1 says "the current module's latency budget").
+    WindowWithin,
     /// A query that has already used up its task's part of the SLO is dropped (`clipper++`, PARD section 5.1).
     Elapsed,
     /// A query is dropped if its batch would end after its task's part of the SLO (`pard-split`, `pard-wcl`; PARD section
@@ -119,6 +122,7 @@ impl Dropper {
             Dropping::LastTask => Self::Never,
             Dropping::ClipperPlusPlus => Self::Elapsed,
             Dropping::Nexus => Self::Window,
+            Dropping::NexusSplit => Self::WindowWithin,
             Dropping::PardOc => Self::Admission,
             Dropping::PardSplit | Dropping::PardWcl | Dropping::PerTaskAhead | Dropping::RerouteAhead => Self::Within,
             Dropping::Pard
@@ -133,11 +137,27 @@ impl Dropper {
         }
     }
 
+    /// Why the queries before its window are dropped.
+    #[must_use]
+    pub const fn window_reason(self) -> DropReason {
+        match self {
+            Self::WindowWithin => DropReason::Budget,
+            _ => DropReason::Deadline,
+        }
+    }
+
     /// Whether it looks at each query that is about to enter a batch.
     #[inline]
     #[must_use]
     pub fn inspects(self) -> bool {
         !matches!(self, Self::Never | Self::Admission)
+    }
+
+    /// Whether it slides a window over the queue in order of arrival, in the place of looking at single queries.
+    #[inline]
+    #[must_use]
+    pub fn slides(self) -> bool {
+        matches!(self, Self::Window | Self::WindowWithin)
     }
 
     /// Why a query should not enter a batch now; `None` if it should.
@@ -150,7 +170,7 @@ impl Dropper {
             Self::Expired => (waiting.deadline < chance.now, DropReason::Deadline),
             Self::OnTime | Self::Window => (waiting.deadline < end, DropReason::Deadline),
             Self::Elapsed => (chance.now.since(waiting.arrived) > view.budget, DropReason::Budget),
-            Self::Within => (end.since(waiting.arrived) > view.budget, DropReason::Budget),
+            Self::Within | Self::WindowWithin => (end.since(waiting.arrived) > view.budget, DropReason::Budget),
             Self::EndToEnd => (waiting.deadline < end + view.forward, DropReason::Predicted),
         };
         is_dropped.then_some(reason)

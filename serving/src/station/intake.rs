@@ -148,10 +148,10 @@ impl<Q: Copy + PartialEq> Intake<Q> {
             return self.fill_with_one_kind(batch, slot, kind_of);
         }
         let most = self.batch_max();
-        if self.dropper == Dropper::Window {
+        if self.dropper.slides() {
             self.slide_window(most - batch.len(), batch.len(), slot);
         }
-        if !self.is_sorted && (!self.dropper.inspects() || self.dropper == Dropper::Window) {
+        if !self.is_sorted && (!self.dropper.inspects() || self.dropper.slides()) {
             self.queue.take(most - batch.len(), batch);
             return;
         }
@@ -214,12 +214,13 @@ impl<Q: Copy + PartialEq> Intake<Q> {
     fn take_places(&mut self, batch: &mut Vec<Waiting<Q>>, slot: BatchSlot, places: &[usize]) -> usize {
         let most = self.batch_max();
         let waiting = self.queue.waiting();
-        let is_window = self.dropper == Dropper::Window;
+        let is_window = self.dropper.slides();
         let mut left = 0;
         if is_window {
             let alike: Vec<Waiting<Q>> = places.iter().map(|at| waiting[*at]).collect();
             left = self.window_start(&alike, most - batch.len(), batch.len(), slot);
-            let late = |w: &Waiting<Q>| DroppedQuery { query: w.query, reason: DropReason::Deadline };
+            let reason = self.dropper.window_reason();
+            let late = |w: &Waiting<Q>| DroppedQuery { query: w.query, reason };
             self.dropped.extend(alike[..left].iter().map(late));
         }
         let waiting = self.queue.waiting();
@@ -249,21 +250,23 @@ impl<Q: Copy + PartialEq> Intake<Q> {
 
     /// Nexus's window: drops the queries before [`Intake::window_start`].
     fn slide_window(&mut self, room: usize, before: usize, slot: BatchSlot) {
+        let reason = self.dropper.window_reason();
         for _ in 0..self.window_start(self.queue.waiting(), room, before, slot) {
             let waiting = self.queue.pop().expect("the window is within the queue");
-            self.dropped.push(DroppedQuery { query: waiting.query, reason: DropReason::Deadline });
+            self.dropped.push(DroppedQuery { query: waiting.query, reason });
         }
     }
 
-    /// The first place from which the next `room` queries, or all that are left, would end by their deadlines, together
-    /// with the `before` queries that are in the batch already.
+    /// The first place from which the next `room` queries, or all that are left, would end in time, together with the
+    /// `before` queries that are in the batch already. In time is by their deadlines, or within their task's part of the
+    /// SLO.
     fn window_start(&self, waiting: &[Waiting<Q>], room: usize, before: usize, slot: BatchSlot) -> usize {
         let mut first = 0;
         while first < waiting.len() && room > 0 {
             let window = room.min(waiting.len() - first);
             let size = if slot.may_grow { room + before } else { window + before };
-            let end = slot.start + self.service(size);
-            let is_late = |w: &Waiting<Q>| w.deadline < end;
+            let chance = ExpectedBatch { now: slot.now, start: slot.start, execution: self.service(size) };
+            let is_late = |w: &Waiting<Q>| self.dropper.verdict(chance, &self.view, w).is_some();
             let Some(late) = waiting[first..][..window].iter().rposition(is_late) else { break };
             // Windows up to the late query that get no shorter all contain it.
             first = if slot.may_grow || first + late + room <= waiting.len() { first + late + 1 } else { first + 1 };

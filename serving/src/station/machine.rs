@@ -364,7 +364,7 @@ impl<Q: Copy + PartialEq> Station<Q> {
         let queue = &mut self.intake.queue;
         let is_taken = match passes {
             _ if self.intake.is_sorted => queue.insert(waiting),
-            passes if passes > 0 && self.intake.dropper != Dropper::Window => queue.push_before(waiting, passes as usize),
+            passes if passes > 0 && !self.intake.dropper.slides() => queue.push_before(waiting, passes as usize),
             _ => queue.push(waiting),
         };
         if !is_taken {

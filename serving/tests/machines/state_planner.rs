@@ -151,6 +151,7 @@ fn budgets_split_the_slo_along_the_longest_path() {
     // 11, 21 and 31 of 63 parts of 300 ms, less the hop.
     assert_eq!(budgets(&chain(Dropping::ClipperPlusPlus)), [51, 99, 146]);
     assert_eq!(budgets(&chain(Dropping::PardSplit)), [51, 99, 146]);
+    assert_eq!(budgets(&chain(Dropping::NexusSplit)), [51, 99, 146]);
     let mut planner = chain(Dropping::PardWcl);
     planner.observe(0, &mut seen(1, 30, 7));
     planner.synchronise();

@@ -33,7 +33,7 @@ pub use apportion_serving::{DropReason, LateQueries, RequestOutcome};
 pub use compile::size::{expected_requests, expected_visits};
 pub use error::SimulateError;
 pub use input::fresh::FreshLoad;
-pub use input::ingresses::{INGRESSES_MAX, IngressChoice, IngressSettings};
+pub use input::ingresses::{INGRESSES_MAX, IngressChoice, IngressSettings, STICKY_CLIENTS};
 pub use input::options::SimulateOptions;
 pub use input::workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 pub use result::{ModulePeriod, Replay, RequestClasses, RequestRecord, Simulation, Window};

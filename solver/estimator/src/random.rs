@@ -28,6 +28,12 @@ impl RandomStream {
         self.0.next_u64()
     }
 
+    /// Uniform in `0..bound`.
+    #[inline]
+    pub fn below(&mut self, bound: u64) -> u64 {
+        ((u128::from(self.bits()) * u128::from(bound)) >> u64::BITS) as u64
+    }
+
     /// Uniform in (0, 1]: never 0, so that its logarithm is finite.
     #[inline]
     pub fn positive(&mut self) -> f64 {

@@ -30,6 +30,7 @@ fn zero_times(pipeline: &Pipeline) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fixtures::{chain, problem};
+    use apportion_domain::{MEDIANS_NOTE, Profile, ProfileRow};
 
     /// A problem whose pipeline has this time of a hop, and this time of a load of each variant.
     fn with_times(network_ms: f64, load_ms: f64) -> Problem {
@@ -37,6 +38,22 @@ mod tests {
         draft.network_ms = network_ms;
         draft.tasks.iter_mut().flat_map(|task| &mut task.variants).for_each(|variant| variant.load_ms = load_ms);
         problem(draft).changed(|all| all.notes = vec!["a note".into()]).expect("a valid problem")
+    }
+
+    #[test]
+    fn planning_on_medians_is_warned_of() {
+        let mut draft = chain(200.0);
+        for variant in draft.tasks.iter_mut().flat_map(|task| &mut task.variants) {
+            let with_p99 = |row: &ProfileRow| ProfileRow { p99_ms: Some(2.0 * row.latency_ms), ..row.clone() };
+            variant.profile = Profile::new(variant.profile.rows().iter().map(with_p99).collect());
+        }
+        let drawn = problem(draft);
+        let on_medians = drawn.on_medians();
+        let variants = || on_medians.pipelines[0].tasks.iter().flat_map(|task| &task.variants);
+        assert!(variants().flat_map(|variant| variant.profile.rows()).all(|row| row.p99_ms.is_none()));
+        let is_warned = |of: &Problem| warnings_of(of).iter().any(|warning| warning == MEDIANS_NOTE);
+        assert!(is_warned(&on_medians) && !is_warned(&drawn));
+        assert_eq!(on_medians.on_medians(), on_medians, "nothing more is left out");
     }
 
     #[test]

@@ -8,11 +8,49 @@ use serde_json::{Value, json};
 use std::fmt::Write;
 use std::time::{Duration, Instant};
 
-/// Agents of a trial. Clients use their ingresses in turn.
+/// Agents of a trial whose clients use their ingresses in turn.
 pub(crate) const AGENTS: usize = 2;
 const DEVICES: u32 = 4;
-/// Two replicas of each task, full batches of four in 35 ms.
-const CAPACITY_QPS: f64 = 2.0 * 4.0 / 0.035;
+
+/// Who serves a load, and how clients choose their ingress.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum TrialFleet {
+    /// [`AGENTS`] in turn. Each task has two replicas, and full batches of four take 35 ms.
+    InTurn,
+    /// Four agents, at random. Each task has two replicas, and each query is a batch of its own for 20 ms.
+    AtRandom,
+}
+
+impl TrialFleet {
+    fn agents(self) -> usize {
+        match self {
+            Self::InTurn => AGENTS,
+            Self::AtRandom => 4,
+        }
+    }
+
+    fn capacity_qps(self) -> f64 {
+        match self {
+            Self::InTurn => 2.0 * 4.0 / 0.035,
+            Self::AtRandom => 2.0 / 0.020,
+        }
+    }
+
+    /// The argument of the estimator.
+    fn clients(self) -> &'static str {
+        match self {
+            Self::InTurn => "in-turn",
+            Self::AtRandom => "at-random",
+        }
+    }
+
+    /// The measured batch sizes of a profile that it serves.
+    fn profile(self, variants: &[&str]) -> String {
+        let is_kept =
+            |row: &&str| self == Self::InTurn || row.split(',').nth(4).is_some_and(|cell| cell != "2" && cell != "4");
+        profile(variants).lines().filter(is_kept).map(|row| format!("{row}\n")).collect()
+    }
+}
 /// The aim for the difference between agents and estimator: in attainment, and in p99 as a part of the estimator's. The
 /// table marks shapes that miss it.
 const AIM: (f64, f64) = (0.01, 0.05);
@@ -55,7 +93,11 @@ fn is_asked(shape: &Shape) -> bool {
     std::env::var("APPORTION_TRIAL_SHAPE").map_or(true, |part| shape.name.contains(&part))
 }
 
-const SHAPES: [Shape; 9] = [
+/// The load of [`TrialFleet::AtRandom`].
+static AT_RANDOM: Shape =
+    Shape { name: "four agents, at random", rate: |_| 0.6, variants: &["v"], serving: || json!({}), plan: (0.65, 0.0) };
+
+static SHAPES: [Shape; 9] = [
     Shape { name: "steady, light", rate: |_| 0.3, variants: &["v"], serving: || json!({}), plan: (0.95, 0.0) },
     Shape { name: "steady, 85 %", rate: |_| 0.85, variants: &["v"], serving: || json!({}), plan: (0.95, 0.0) },
     Shape {
@@ -151,6 +193,10 @@ impl Figures {
 /// The estimator's rows of requests for these arrivals and a plan of the service's, with draws from this seed. Clients use
 /// the ingresses of [`AGENTS`] in turn, and batches take times around the profile's, as on emulated devices.
 pub(crate) fn estimate(planned: &Value, arrivals: &[Duration], seed: u64) -> String {
+    estimate_for(TrialFleet::InTurn, planned, arrivals, seed)
+}
+
+fn estimate_for(fleet: TrialFleet, planned: &Value, arrivals: &[Duration], seed: u64) -> String {
     let folder = tempfile::tempdir().expect("a folder");
     let path = |name: &str| folder.path().join(name).to_str().expect("a path").to_owned();
     let file = |name: &str, text: &str| {
@@ -164,7 +210,7 @@ pub(crate) fn estimate(planned: &Value, arrivals: &[Duration], seed: u64) -> Str
     let document = |part: &str| file(&format!("{part}.json"), &planned[part].to_string());
     let mut command = std::process::Command::new(apportion_tests::programs().join("apportion"));
     command.args(["simulate", &document("problem"), &document("plan"), "--steward", "--seed", &seed.to_string()]);
-    command.args(["--service", "p99-matched", "--ingresses", &AGENTS.to_string()]);
+    command.args(["--ingresses", &fleet.agents().to_string(), "--clients", fleet.clients()]);
     command.args(["--format", "json", "--requests", &path("requests.csv"), "--trace", &file("trace.csv", &trace)]);
     let output = command.output().expect("the program runs");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
@@ -172,20 +218,24 @@ pub(crate) fn estimate(planned: &Value, arrivals: &[Duration], seed: u64) -> Str
 }
 
 /// A cluster that serves a shape's plan, and the plan.
-async fn served(shape: &Shape, network_ms: f64) -> (Cluster, Value) {
-    let cluster = Cluster::start(AGENTS, DEVICES / AGENTS as u32).await;
+async fn served(fleet: TrialFleet, shape: &Shape, network_ms: f64) -> (Cluster, Value) {
+    let cluster = Cluster::start(fleet.agents(), DEVICES / fleet.agents() as u32).await;
     let more = json!({"serving": (shape.serving)(), "min_accuracy": shape.plan.1, "network_ms": network_ms});
-    cluster.register(&chain(shape.variants, more), &profile(shape.variants)).await;
-    let demand_qps = shape.plan.0 * CAPACITY_QPS;
+    cluster.register(&chain(shape.variants, more), &fleet.profile(shape.variants)).await;
+    let demand_qps = shape.plan.0 * fleet.capacity_qps();
     let plan = cluster.plan(&json!({"pipelines": [{"name": "chain", "demand_qps": demand_qps}]})).await;
     cluster.apply(&plan).await;
     cluster.ready("chain").await;
     (cluster, plan)
 }
 
-/// Sends a load to all agents in turns.
-async fn send(cluster: &Cluster, load: &Load, start: Instant) -> Vec<Sent> {
-    let ingresses = Ingresses::new((0..AGENTS).map(|at| cluster.ingress(at)).collect());
+/// Sends a load to all agents.
+async fn send(fleet: TrialFleet, cluster: &Cluster, load: &Load, start: Instant) -> Vec<Sent> {
+    let urls = (0..fleet.agents()).map(|at| cluster.ingress(at)).collect();
+    let ingresses = match fleet {
+        TrialFleet::InTurn => Ingresses::new(urls),
+        TrialFleet::AtRandom => Ingresses::at_random(urls, load.seed),
+    };
     load.run(ingresses, start).await
 }
 
@@ -195,8 +245,10 @@ fn load(rates: Vec<(Duration, f64)>, length: Duration, seed: u64) -> Load {
 
 /// What a hop takes on this machine: of what a request takes that comes alone, beyond its batches, the part of each.
 async fn hop_ms() -> f64 {
-    let (cluster, plan) = served(&SHAPES[0], 0.0).await;
-    let quiet = send(&cluster, &load(vec![(Duration::ZERO, 5.0)], Duration::from_secs(6), 3), Instant::now()).await;
+    let (cluster, plan) = served(TrialFleet::InTurn, &SHAPES[0], 0.0).await;
+    let quiet =
+        send(TrialFleet::InTurn, &cluster, &load(vec![(Duration::ZERO, 5.0)], Duration::from_secs(6), 3), Instant::now())
+            .await;
     let mut taken: Vec<f64> = quiet.iter().map(|s| s.latency.as_secs_f64() * 1e3).collect();
     taken.sort_by(f64::total_cmp);
     let alone = Figures::estimated(&[estimate(&plan, &[Duration::ZERO], SEED)]).p99_ms;
@@ -204,17 +256,19 @@ async fn hop_ms() -> f64 {
 }
 
 /// Runs one shape of load on a cluster of its own: what was measured, and estimated.
-async fn compare(shape: &Shape, length: Duration, network_ms: f64) -> (Figures, Figures) {
-    let (cluster, plan) = served(shape, network_ms).await;
+async fn compare(fleet: TrialFleet, shape: &Shape, length: Duration, network_ms: f64) -> (Figures, Figures) {
+    let (cluster, plan) = served(fleet, shape, network_ms).await;
     let step = |s: u64| {
         let at = Duration::from_millis(250 * s);
-        (at, CAPACITY_QPS * (shape.rate)(at.as_secs_f64() / length.as_secs_f64()))
+        (at, fleet.capacity_qps() * (shape.rate)(at.as_secs_f64() / length.as_secs_f64()))
     };
     let load = load((0..length.as_millis() as u64 / 250).map(step).collect(), length, 5);
-    let sent = send(&cluster, &load, Instant::now() + LEAD).await;
+    let sent = send(fleet, &cluster, &load, Instant::now() + LEAD).await;
     let after = |idle: Duration| load.arrivals().iter().map(|at| *at + idle).collect::<Vec<_>>();
-    let runs: Vec<String> =
-        (0..PHASES).map(|p| estimate(&plan, &after(LEAD + STEWARD_PERIOD * p / PHASES), SEED)).collect();
+    // chance chooses other ingresses in each run
+    let seed = |phase: u32| if fleet == TrialFleet::AtRandom { SEED + u64::from(phase) } else { SEED };
+    let run = |p| estimate_for(fleet, &plan, &after(LEAD + STEWARD_PERIOD * p / PHASES), seed(p));
+    let runs: Vec<String> = (0..PHASES).map(run).collect();
     (Figures::measured(&sent), Figures::estimated(&runs))
 }
 
@@ -224,10 +278,11 @@ async fn agents_do_what_the_estimator_says() {
     let mut differing = Vec::new();
     let network_ms = hop_ms().await;
     eprintln!("{:24}{:>12}{:>12}{:>12}{:>12}", "load", "attained", "estimated", "p99 ms", "estimated");
-    for shape in SHAPES.iter().filter(|s| is_asked(s)) {
+    let in_turn = SHAPES.iter().map(|shape| (TrialFleet::InTurn, shape));
+    for (fleet, shape) in in_turn.chain([(TrialFleet::AtRandom, &AT_RANDOM)]).filter(|(_, shape)| is_asked(shape)) {
         let mut is_alike = false;
         for _ in 0..RUNS_MAX {
-            let (measured, estimated) = compare(shape, length, network_ms).await;
+            let (measured, estimated) = compare(fleet, shape, length, network_ms).await;
             let mark = if measured.is_within(AIM, &estimated) { "" } else { "  further apart than aimed at" };
             eprintln!(
                 "{:24}{:>12.4}{:>12.4}{:>12.1}{:>12.1}{mark}",

@@ -15,7 +15,7 @@ use self::reference::{FormulationArgs, FormulationFlag, ReferenceArguments};
 use self::stored::StoredPlanCommand;
 use self::table::TableArgs;
 use crate::args;
-use crate::workload;
+use crate::workload::{self, BatchTimesFlag};
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::{ExplanationDepth, Incumbent, Listener, Planner, PlanningOptions};
@@ -58,6 +58,10 @@ pub struct PlanArgs {
     /// Trace on which the plan must hold: F, PIPELINE=F or PIPELINE=F:COLUMN; may be repeated.
     #[arg(long)]
     trace: Vec<String>,
+    /// Times of batches that the plan is checked on: draws with the profile's median and 99th percentile (`p99-matched`),
+    /// or its `median` alone. The report warns of the latter.
+    #[arg(long, value_enum, default_value_t)]
+    service: BatchTimesFlag,
     /// Stop solving after this time, for example 10s or 500ms. Ctrl-C stops it too, and a second Ctrl-C ends the command.
     /// A search that is stopped keeps its best plan so far.
     #[arg(long, value_parser = args::duration)]
@@ -110,7 +114,7 @@ pub fn run(args: &PlanArgs) -> CommandResult {
     }
     args.formulation.check(&request(args))?;
     let problem = match read_problem(args)? {
-        ProblemFile::Allocation(problem) => with_latency_rule(args, workload::with_demands(problem, &args.demand)?),
+        ProblemFile::Allocation(problem) => with_flags(args, workload::with_demands(problem, &args.demand)?),
         ProblemFile::Scaling(problem) => return plan_scaling(args, &problem),
     };
     let name = args.name();
@@ -204,7 +208,12 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> CommandResult {
     scaling::finish(problem, &outcome, &report, &print)
 }
 
-fn with_latency_rule(args: &PlanArgs, problem: Problem) -> Problem {
+/// The problem with the latency rule and the times of batches of the command line.
+fn with_flags(args: &PlanArgs, problem: Problem) -> Problem {
+    let problem = match args.service {
+        BatchTimesFlag::Median => problem.on_medians(),
+        BatchTimesFlag::P99Matched => problem,
+    };
     let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) else { return problem };
     problem.changed(|draft| draft.objective.latency_rule = rule).expect("the rule alone makes no problem invalid")
 }

@@ -5,12 +5,12 @@ mod requests;
 use crate::analysis::{RemoteProgress, read_tree, run_on_service, upload_traces};
 use crate::args;
 use crate::service::{RemoteArgs, ServerArgs};
-use crate::workload::{WorkloadArgs, read_traces, with_demand};
+use crate::workload::{BatchTimesFlag, WorkloadArgs, read_traces, with_demand};
 use anyhow::Context;
 use apportion_api::analyses::load::arrivals_text;
 use apportion_api::analyses::series::SERIES_WINDOWS_MAX;
 use apportion_api::analyses::simulation::{
-    SimulatedClients, SimulatedRun, SimulatedScaler, SimulatedTimes, SimulationInput, SimulationRequest,
+    SimulatedClients, SimulatedRun, SimulatedScaler, SimulationInput, SimulationRequest,
 };
 use apportion_domain::{Batching, Dropping, Problem, Queueing};
 use apportion_estimator::{INGRESSES_MAX, SimulateOptions, Window};
@@ -41,9 +41,9 @@ pub struct SimulateArgs {
     /// When a batch is closed, instead of the plan's setting.
     #[arg(long, value_parser = PossibleValuesParser::new(Batching::NAMES))]
     batching: Option<String>,
-    /// Times of batches: the profile's `median`, or draws with its median and 99th percentile.
+    /// Times of batches: draws with the profile's median and 99th percentile (`p99-matched`), or its `median`.
     #[arg(long, value_enum, default_value_t)]
-    service: Service,
+    service: BatchTimesFlag,
     /// Ingresses at which requests come in. Each chooses replicas by itself, as each agent does.
     #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=i64::from(INGRESSES_MAX)))]
     ingresses: u32,
@@ -83,16 +83,6 @@ pub struct SimulateArgs {
     remote: RemoteArgs,
 }
 
-/// Times of batches.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
-enum Service {
-    /// The profile's median.
-    #[default]
-    Median,
-    /// A draw for each batch with the profile's median and 99th percentile, where it has one.
-    P99Matched,
-}
-
 /// How clients choose the ingress of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 enum ClientChoice {
@@ -101,6 +91,8 @@ enum ClientChoice {
     InTurn,
     /// Each ingress with the same probability.
     AtRandom,
+    /// Each of 16 clients keeps an ingress, which is drawn from the seed.
+    Sticky,
 }
 
 /// The scaler of replicas during a run.
@@ -121,20 +113,12 @@ enum Autoscaler {
     Coarse,
 }
 
-impl From<Service> for SimulatedTimes {
-    fn from(service: Service) -> Self {
-        match service {
-            Service::Median => Self::Median,
-            Service::P99Matched => Self::P99Matched,
-        }
-    }
-}
-
 impl From<ClientChoice> for SimulatedClients {
     fn from(choice: ClientChoice) -> Self {
         match choice {
             ClientChoice::InTurn => Self::InTurn,
             ClientChoice::AtRandom => Self::AtRandom,
+            ClientChoice::Sticky => Self::Sticky,
         }
     }
 }

@@ -198,6 +198,26 @@ fn a_plan_is_found_written_checked_and_replayed() {
 }
 
 #[test]
+fn a_plan_on_medians_says_so() {
+    let folder = Folder::new();
+    let text = std::fs::read_to_string(example("chain.json")).expect("the example");
+    // the percentile of the first row alone
+    let (row, with_p99) = (r#""latency_ms": 22.0}"#, r#""latency_ms": 22.0, "p99_ms": 30.0}"#);
+    assert!(text.contains(row), "{text}");
+    let problem = folder.file("p99.json", &text.replacen(row, with_p99, 1));
+    let warnings = |arguments: &[&str]| {
+        let planned = apportion(&[&["plan", &problem, "--format", "json"][..], arguments].concat());
+        assert_eq!(code(&planned), 0, "{}", stderr(&planned));
+        let file: Value = serde_json::from_str(stdout(&planned)).expect("only JSON");
+        file["planner"]["warnings"].to_string()
+    };
+    assert!(warnings(&["--service", "median"]).contains("planned on medians"));
+    for arguments in [&[][..], &["--service", "p99-matched"]] {
+        assert!(!warnings(arguments).contains("planned on medians"), "{arguments:?}");
+    }
+}
+
+#[test]
 fn an_infeasible_problem_ends_with_3() {
     let folder = Folder::new();
     let problem = std::fs::read_to_string(example("chain.json")).expect("the example");

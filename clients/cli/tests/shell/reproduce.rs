@@ -52,6 +52,13 @@ fn unknown_names_and_folders_are_refused() {
     let text = String::from_utf8_lossy(&missing.stderr).into_owned();
     assert_eq!(missing.status.code(), Some(2), "{text}");
     assert!(text.contains("--data") && text.contains("no/such/folder"), "{text}");
+    let out = tempfile::tempdir().expect("a folder");
+    let out = out.path().to_str().expect("text");
+    for (flag, said) in [("--problem", "no/such/input"), ("--traces", "one of the protocol's sets")] {
+        let refused = apportion(&["reproduce", "headline", "--quick", "--out", out, flag, "no/such/input"]);
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(!refused.status.success() && text.contains(said), "{text}");
+    }
 }
 
 /// Every name that the command line knows, as its help lists them.

@@ -257,7 +257,7 @@ fn claim(rows: &[Row]) -> Claim {
             count_holding(|r| &r.exact),
             total = rows.len()
         ),
-        verdict: ClaimVerdict::of(all.is_some_and(|r| (0.5..=1.25).contains(&r))),
+        verdict: ClaimVerdict::of(all.is_some_and(|r| (0.8..=1.25).contains(&r))),
         why: "The first table shows how the plans differ. Problems where a plan misses are left out of the mean, \
               because a plan that is too small is cheap. Each planner ends with a plan that its own judgement calls \
               held, or with the closest one after 5 s. These samples are others."

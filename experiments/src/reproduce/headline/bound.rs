@@ -6,10 +6,10 @@
 //!
 //! The search: several plans are played under several [`Level`]s, each of which gives every second the replicas that the
 //! plan's ladder has for a multiple of the load around it. A run says what each level costs and misses in each block of ten
-//! seconds. Every block then takes the level of the least `cost + price * misses`, so the few misses that are allowed go
-//! where they save most. The price is found by bisection, and each mixture is played. The result is a cost that was
-//! reached. The true least cost is at most that, and at least the *floor*: the device time of the requests at the cheapest
-//! batch anywhere.
+//! seconds, or more in a long stretch. Every block then takes the level of the least `cost + price * misses`, so the few
+//! misses that are allowed go where they save most. The price is found by bisection, and each mixture is played. The result
+//! is a cost that was reached. The true least cost is at most that, and at least the *floor*: the device time of the
+//! requests at the cheapest batch anywhere.
 
 use super::cases::{Bound, Case, Row};
 use super::contest::{Contest, ContestLoad, RunWish};
@@ -17,9 +17,11 @@ use super::scalers::{GroupFacts, groups_of};
 use crate::reproduce::lab::{in_parallel, rate_quantile};
 use anyhow::anyhow;
 use apportion_domain::{GroupName, LadderStep, Moment, Pipeline, Plan, Problem, TaskIndex, TimeSpan};
+use apportion_estimator::scenario::WINDOWS_MAX;
 use apportion_estimator::{CutReason, Replay, Scenario, ScenarioEvent, SimulateError, draw};
 use apportion_serving::Outline;
 use apportion_support::exit::Failure;
+use std::collections::BTreeMap;
 
 /// A way to count replicas.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,8 +42,15 @@ fn levels() -> Vec<Level> {
     WINDOWS_S.iter().flat_map(|&window_s| FACTORS.map(|factor| Level { window_s, factor })).collect()
 }
 
-/// Seconds of a block.
+/// Seconds of a block of a stretch that has as many windows as seconds.
 const BLOCK_S: usize = 10;
+
+/// Seconds of a block of a stretch. Windows of long runs double until there are at most [`WINDOWS_MAX`], and blocks grow
+/// with them.
+fn block_seconds(seconds: usize) -> usize {
+    let window_s = std::iter::successors(Some(1), |length| Some(2 * length)).find(|length| seconds / length < WINDOWS_MAX);
+    BLOCK_S * window_s.unwrap_or(1)
+}
 
 /// Steps of the bisection of the price of a miss.
 const BISECTIONS: usize = 10;
@@ -193,14 +202,22 @@ impl Clairvoyant<'_> {
         let missed_share_max = Some(self.contest.protocol.constants.hindsight_missed_share_max);
         let dearest = results.iter().flatten().map(|b| b.cost).fold(0.0, f64::max);
         let [mut low, mut high] = PRICES.map(|price| (price * dearest).max(1e-12).ln());
+        let block_s = block_seconds(self.counts.len());
+        // two prices that are close often give one mixture
+        let mut played: BTreeMap<Vec<usize>, bool> = BTreeMap::new();
         for _ in 0..BISECTIONS {
             let price = f64::midpoint(low, high);
             let levels = cheapest_levels(&results, price.exp());
-            let mixture: ReplicaTable =
-                (0..self.counts.len()).map(|second| tables[levels[second / BLOCK_S]][second].clone()).collect();
-            // a mixture that misses too much is not played to its end
-            let run = self.play(&mixture, RunWish { missed_share_max, ..RunWish::default() })?;
-            let holds = run.is_some_and(|run| take(&run));
+            let holds = match played.get(&levels) {
+                Some(holds) => *holds,
+                None => {
+                    let mixture: ReplicaTable =
+                        (0..self.counts.len()).map(|second| tables[levels[second / block_s]][second].clone()).collect();
+                    // a mixture that misses too much is not played to its end
+                    let run = self.play(&mixture, RunWish { missed_share_max, ..RunWish::default() })?;
+                    *played.entry(levels).or_insert(run.is_some_and(|run| take(&run)))
+                }
+            };
             *(if holds { &mut high } else { &mut low }) = price;
         }
         Ok(best)
@@ -239,11 +256,12 @@ impl Clairvoyant<'_> {
 
     /// What a run cost and missed in each block. What follows the last second belongs to the last block.
     fn blocks(&self, run: &Replay) -> Vec<BlockResult> {
-        let mut blocks = vec![BlockResult::default(); self.counts.len().div_ceil(BLOCK_S)];
+        let block_s = block_seconds(self.counts.len());
+        let mut blocks = vec![BlockResult::default(); self.counts.len().div_ceil(block_s)];
         let last = blocks.len() - 1;
         for window in &run.windows {
             let second = (window.start.since(Moment::ZERO).as_millis() / 1e3) as usize;
-            let block = &mut blocks[(second / BLOCK_S).min(last)];
+            let block = &mut blocks[(second / block_s).min(last)];
             block.cost += window.cost;
             block.missed += (window.late + window.dropped + window.failed) as f64;
         }
@@ -306,6 +324,11 @@ mod tests {
         assert_eq!(of(0), [1, 1, 1, 4, 1, 1, 3, 1, 1, 1]);
         // Four from two seconds before; the gap of two seconds is bridged with three.
         assert_eq!(of(1), [1, 4, 4, 4, 3, 3, 3, 1, 1, 1]);
+    }
+
+    #[test]
+    fn blocks_of_long_stretches_are_longer() {
+        assert_eq!([1, 1_200, 8_191, 8_192, 16_383, 16_384, 86_400].map(block_seconds), [10, 10, 10, 20, 20, 40, 160]);
     }
 
     #[test]

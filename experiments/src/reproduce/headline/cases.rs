@@ -149,6 +149,15 @@ impl ContenderCase {
     }
 }
 
+/// Runs of one case.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct CaseRuns {
+    /// How many held.
+    pub held: usize,
+    /// Of how many.
+    pub of: usize,
+}
+
 /// How often something held.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct HeldShare {
@@ -156,16 +165,36 @@ pub struct HeldShare {
     pub held: usize,
     /// Of how many.
     pub of: usize,
+    /// As many independent runs would tell as much: from the number of cases to that of all runs.
+    pub independent: f64,
 }
 
 impl HeldShare {
+    /// Over cases. Runs of a case are alike, because only their arrivals differ. So they count by the design effect of
+    /// cluster samples (Kish 1965): the variance of the share between cases over that of independent runs. Where all runs
+    /// hold, or none does, each case counts once.
+    ///
+    /// Example: of two cases one holds in five of five runs, the other in none. That is as much as two runs tell.
+    pub fn over_cases(cases: &[CaseRuns]) -> Self {
+        let (held, of) = cases.iter().fold((0, 0), |(held, of), case| (held + case.held, of + case.of));
+        let (clusters, runs) = (cases.iter().filter(|case| case.of > 0).count() as f64, of as f64);
+        let share = held as f64 / runs.max(1.0);
+        let spread: f64 = cases.iter().map(|case| (case.held as f64 - share * case.of as f64).powi(2)).sum();
+        let between = clusters / (clusters - 1.0) * spread / (runs * runs);
+        let effect = between * runs / (share * (1.0 - share));
+        let most = runs / clusters;
+        // one case, or shares of 0 and 1, tell nothing of the spread
+        let effect = if effect.is_finite() { effect.clamp(1.0, most) } else { most };
+        Self { held, of, independent: if of == 0 { 0.0 } else { runs / effect } }
+    }
+
     /// The 95 % interval of the share (Wilson 1927).
     pub fn interval(self) -> [f64; 2] {
         const Z: f64 = 1.96;
         if self.of == 0 {
             return [0.0, 1.0];
         }
-        let (n, p) = (self.of as f64, self.held as f64 / self.of as f64);
+        let (n, p) = (self.independent, self.held as f64 / self.of as f64);
         let middle = (p + Z * Z / (2.0 * n)) / (1.0 + Z * Z / n);
         let half = Z / (1.0 + Z * Z / n) * (p * (1.0 - p) / n + Z * Z / (4.0 * n * n)).sqrt();
         [(middle - half).max(0.0), (middle + half).min(1.0)]
@@ -235,14 +264,19 @@ impl CaseSet<'_> {
     /// What a row of a contender comes to. Ratios compare with ours as set before, in hindsight with ours in hindsight.
     pub fn summary(&self, contender: usize, row: Row) -> RowSummary {
         let of = |case: &&Case| case.contenders[contender].outcomes(row, self.attainment);
-        let outcomes: Vec<RunOutcome> = self.cases.iter().flat_map(of).collect();
+        let by_case: Vec<Vec<RunOutcome>> = self.cases.iter().map(of).collect();
         let unreached = match row {
-            Row::Hindsight => self.cases.iter().filter(|case| of(case).is_empty()).count(),
+            Row::Hindsight => by_case.iter().filter(|outcomes| outcomes.is_empty()).count(),
             Row::Default | Row::Chosen => 0,
         };
         let missed: Vec<f64> =
-            outcomes.iter().map(|o| self.attainment - o.attainment()).filter(|lack| *lack > 0.0).collect();
-        let held = HeldShare { held: outcomes.len() - missed.len(), of: outcomes.len() + unreached };
+            by_case.iter().flatten().map(|o| self.attainment - o.attainment()).filter(|lack| *lack > 0.0).collect();
+        let runs = |outcomes: &Vec<RunOutcome>| CaseRuns {
+            held: outcomes.iter().filter(|o| o.attainment() >= self.attainment).count(),
+            // in hindsight a case without a run has no setting that holds
+            of: outcomes.len().max(usize::from(row == Row::Hindsight)),
+        };
+        let held = HeldShare::over_cases(&by_case.iter().map(runs).collect::<Vec<_>>());
         let row_of_ours = if row == Row::Hindsight { row } else { Row::Chosen };
         let cost = |case: &Case, of: usize, row| case.contenders[of].cost(row, self.attainment);
         let with = |other: &dyn Fn(&Case) -> Option<f64>| {
@@ -306,12 +340,12 @@ mod tests {
         ];
         let set = CaseSet { cases: cases.iter().collect(), attainment: 0.99, ours: 0 };
         let ours = set.summary(0, Row::Chosen);
-        assert_eq!((ours.held, ours.lost), (HeldShare { held: 1, of: 4 }, 1));
+        assert_eq!((ours.held.held, ours.held.of, ours.lost), (1, 4, 1));
         // Lacks of 2, 99 and 99 points.
         assert!((ours.shortfall.expect("misses") - 200.0 / 3.0).abs() < 1e-9);
         assert!((ours.to_bound.mean().expect("one") - 2.0).abs() < 1e-9);
         let other = set.summary(1, Row::Chosen);
-        assert_eq!((other.held, other.lost, other.to_ours.0.len()), (HeldShare { held: 4, of: 4 }, 0, 1));
+        assert_eq!((other.held.held, other.held.of, other.lost, other.to_ours.0.len()), (4, 4, 0, 1));
         assert!((other.to_ours.mean().expect("one") - 3.0).abs() < 1e-9);
     }
 
@@ -323,18 +357,39 @@ mod tests {
         let cases = [case(vec![all.clone()], None)];
         let set = |cases: &'static [Case]| CaseSet { cases: cases.iter().collect(), attainment: 0.99, ours: 0 };
         let summary = set(Box::leak(Box::new(cases))).summary(0, Row::Hindsight);
-        assert_eq!((summary.held, summary.unreached), (HeldShare { held: 0, of: 1 }, 1));
+        assert_eq!((summary.held.held, summary.held.of, summary.unreached), (0, 1, 1));
         all.curve[0].outcome = done(0.99, 1.0);
         let summary = set(Box::leak(Box::new([case(vec![all], None)]))).summary(0, Row::Hindsight);
-        assert_eq!((summary.held, summary.unreached), (HeldShare { held: 1, of: 1 }, 0));
+        assert_eq!((summary.held.held, summary.held.of, summary.unreached), (1, 1, 0));
     }
 
     #[test]
     fn a_wilson_interval_is_the_textbooks() {
         // 8 of 10: 0.490 to 0.943.
-        let [low, high] = HeldShare { held: 8, of: 10 }.interval();
+        let [low, high] = HeldShare { held: 8, of: 10, independent: 10.0 }.interval();
         assert!((low - 0.490).abs() < 1e-3 && (high - 0.943).abs() < 1e-3, "{low} {high}");
-        assert_eq!(HeldShare { held: 0, of: 0 }.interval(), [0.0, 1.0]);
+        assert_eq!(HeldShare::over_cases(&[]).interval(), [0.0, 1.0]);
+    }
+
+    #[test]
+    fn runs_of_a_case_count_by_what_they_tell() {
+        let of = |cases: &[(usize, usize)]| {
+            let runs: Vec<CaseRuns> = cases.iter().map(|&(held, of)| CaseRuns { held, of }).collect();
+            HeldShare::over_cases(&runs)
+        };
+        // cases decide: two of them, whatever their runs
+        assert_eq!(of(&[(5, 5), (0, 5)]), HeldShare { held: 5, of: 10, independent: 2.0 });
+        // runs decide: cases do not differ more than chance
+        assert_eq!(of(&[(2, 4), (2, 4), (2, 4)]).independent, 12.0);
+        // between: cases of 4, 4 and 1 of 5; spread 6, by hand 3/2 * 6 / 225 over 0.6 * 0.4 / 15 is 2.5
+        assert!((of(&[(4, 5), (4, 5), (1, 5)]).independent - 6.0).abs() < 1e-9);
+        // nothing differs: each case counts once
+        assert_eq!(
+            [of(&[(5, 5); 18]).independent, of(&[(0, 5); 6]).independent, of(&[(3, 5)]).independent],
+            [18.0, 6.0, 1.0]
+        );
+        let [low, high] = of(&[(5, 5); 18]).interval();
+        assert!((low - 0.824).abs() < 1e-3 && (high - 1.0).abs() < 1e-9, "{low} {high}");
     }
 
     #[test]

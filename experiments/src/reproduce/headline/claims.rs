@@ -97,12 +97,12 @@ fn bound_claim(findings: &Findings) -> Claim {
 fn surprise_claim(findings: &Findings) -> Claim {
     let (ours, hpas) = (findings.ours(), findings.hpas());
     let attained = |outcomes: &[Option<super::contest::RunOutcome>], at: usize| outcomes[at].map(|o| o.attainment());
-    let (mut better, mut of) = (0, 0);
+    // a case without a plan is lost: ours is not ahead there
+    let (mut better, of) = (0, findings.cases.len());
     for surprise in &findings.surprised {
         let rival = hpas.iter().filter_map(|&at| attained(&surprise.outcomes, at)).max_by(f64::total_cmp);
         if let (Some(own), Some(rival)) = (attained(&surprise.outcomes, ours), rival) {
             better += usize::from(own > rival);
-            of += 1;
         }
     }
     Claim {

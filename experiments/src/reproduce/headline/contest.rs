@@ -200,6 +200,27 @@ pub fn plans_by_demand<'a>(lab: &'a Lab, protocol: &HeadlineProtocol, problem: &
         .with_ladders(protocol.ours.grid, protocol.ours.ladder_up_to)
 }
 
+/// The rate that the plan of all contenders is for: the median of the stretch that chooses. If most of its seconds have no
+/// query, the median is 0, and the mean counts.
+pub fn planned_rate(rates: &[f64]) -> f64 {
+    let median = rate_quantile(rates, 0.5);
+    if median > 0.0 { median } else { mean(rates) }
+}
+
+/// Requests that a sample has at least, on the mean, unless it would be longer than [`SAMPLE_SECONDS_MAX`].
+const SAMPLE_REQUESTS_MIN: f64 = 100.0;
+
+/// Longest sample that is made longer for its requests.
+const SAMPLE_SECONDS_MAX: usize = 3_600;
+
+/// The length of a sample at this rate. At low rates it is longer than the protocol's.
+///
+/// Example: at 0.5 queries/s, 30 s have 15 requests. A sample has 200 s.
+fn sample_seconds(usual: usize, qps: f64) -> usize {
+    let enough = (SAMPLE_REQUESTS_MIN / qps).ceil();
+    usual.max((enough as usize).min(SAMPLE_SECONDS_MAX))
+}
+
 /// What a contest is prepared from.
 pub struct ContestInput<'a> {
     /// The pipeline's name.
@@ -213,15 +234,15 @@ pub struct ContestInput<'a> {
 }
 
 impl<'a> Contest<'a> {
-    /// Prepares a contest. The plan is for the median rate of the stretch that chooses. `None` without a plan.
+    /// Prepares a contest. The plan is for the [`planned_rate`] of the stretch that chooses. `None` without a plan.
     ///
     /// # Errors
     /// If the changed problem is invalid.
     pub fn new(lab: &Lab, protocol: &'a HeadlineProtocol, input: ContestInput<'a>) -> Result<Option<Self>, Failure> {
         let ContestInput { name, problem, plans, train } = input;
-        let planned_qps = rate_quantile(train, 0.5);
+        let planned_qps = planned_rate(train);
         let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
-        let sample_s = protocol.constants.sample_s;
+        let sample_s = sample_seconds(protocol.constants.sample_s, planned_qps);
         let steady = |qps: f64| constant(qps, sample_s, ArrivalProcess::Poisson, protocol.seeds.plan);
         let sample = steady(planned_qps);
         let search = Duration::from_secs_f64(protocol.constants.start_search_s);
@@ -341,5 +362,21 @@ impl<'a> Contest<'a> {
             most: a.replicas * self.protocol.constants.replicas_factor_max,
         };
         BoundedController { inner, factor, bounds: self.plan.pipelines[0].assignments.iter().map(bound).collect() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plans_are_for_the_median_rate_above_zero() {
+        assert_eq!([planned_rate(&[1.0, 2.0, 9.0]), planned_rate(&[0.0, 0.0, 9.0])], [2.0, 3.0]);
+    }
+
+    #[test]
+    fn samples_at_low_rates_are_longer() {
+        let lengths = [1000.0, 10.0, 3.4, 0.5, 0.001].map(|qps| sample_seconds(30, qps));
+        assert_eq!(lengths, [30, 30, 30, 200, SAMPLE_SECONDS_MAX]);
     }
 }

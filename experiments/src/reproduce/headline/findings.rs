@@ -4,11 +4,14 @@ use super::cases::{Case, CaseName, CaseSet, PolicyPoint};
 use super::contest::RunOutcome;
 use super::protocol::{HeadlineProtocol, ScalerKind};
 use super::scalers::ContestScaler;
+use super::traces::TraceSet;
 
 /// All results of a run.
 pub struct Findings {
     /// What was compared.
     pub protocol: HeadlineProtocol,
+    /// The sets of traces, before the pipelines' factors.
+    pub traces: Vec<TraceSet>,
     /// All cases, by pipeline, set and stretch.
     pub cases: Vec<Case>,
     /// The settings that were chosen, by pipeline and set.
@@ -59,6 +62,11 @@ impl Findings {
     pub fn cases_of(&self, set: Option<&str>) -> CaseSet<'_> {
         let cases = self.cases.iter().filter(|case| set.is_none_or(|set| case.name.set == set)).collect();
         CaseSet { cases, attainment: self.protocol.attainment, ours: self.ours() }
+    }
+
+    /// The cases without a plan to start from: everybody has lost them.
+    pub fn lost(&self) -> impl Iterator<Item = &Case> {
+        self.cases.iter().filter(|case| case.plan.is_none())
     }
 
     /// The position of ours among the contenders: the first with the whole system.

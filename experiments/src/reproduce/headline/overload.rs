@@ -109,7 +109,7 @@ pub fn compare(lab: &Lab) -> Result<(TitledTable, Claim), Failure> {
         let Some(best) = ours.run_with_best_settings(&shape.rates, &HEADROOMS, CONTENDERS[TWO_STEP].dropping)? else {
             continue;
         };
-        let setting = format!("plans for {} times the load", best.headroom);
+        let setting = format!("plans for {} times the load", best.setting.headroom);
         let mut rows = vec![Row { who: "ours", setting, run: best.run }];
         for (who, problem) in [("HPA, most accurate variants", &accurate), ("HPA, least accurate variants", &fast)] {
             if let Some(HpaRun { target, run }) = run_best_hpa(lab, problem, &shape.rates)? {

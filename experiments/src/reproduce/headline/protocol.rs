@@ -159,6 +159,9 @@ pub struct StretchEntry {
     pub name: String,
     /// The file: a CSV file with the columns `second` and `qps`.
     pub file: String,
+    /// The column of rates; without it `qps`, or the only one.
+    #[serde(default)]
+    pub column: Option<String>,
     /// Its first second in the file.
     #[serde(default)]
     pub from_s: usize,

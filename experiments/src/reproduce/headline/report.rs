@@ -1,36 +1,82 @@
 //! How does a run of the headline go? Plans, training, judging, bounds, and the report.
 
 use super::cases::{Case, CaseName, ContenderCase, ContenderScalers};
-use super::contest::{Contest, ContestInput, contest_problem, plans_by_demand};
+use super::contest::{Contest, ContestInput, contest_problem, planned_rate, plans_by_demand};
 use super::findings::{CasePolicies, ChosenSettings, Findings, Surprise};
 use super::protocol::{HeadlineProtocol, hash};
-use super::traces::{TraceSet, read_sets};
+use super::traces::{STRETCH_REQUESTS_MAX, STRETCH_REQUESTS_MIN, TraceSet, read_sets};
 use super::{claims, overload, tables, trials};
-use crate::reproduce::lab::{Lab, TRAFFIC};
+use crate::reproduce::lab::{Lab, OwnPipeline, TRAFFIC, own_pipelines};
 use crate::reproduce::report::Report;
 use apportion_domain::Problem;
 use apportion_support::exit::Failure;
 use apportion_support::output::percent;
+use apportion_wire::BadInput;
 
 /// A pipeline of the headline.
 struct HeadlinePipeline {
     name: String,
     problem: Problem,
-    factor: f64,
+    factor: RateFactor,
+}
+
+/// What multiplies the rates of traces for a pipeline.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum RateFactor {
+    /// This number.
+    Fixed(f64),
+    /// What makes the planned rate of the stretch that chooses equal to this demand.
+    ToDemand(f64),
+}
+
+impl RateFactor {
+    fn on(self, train: &[f64]) -> f64 {
+        match self {
+            Self::Fixed(factor) => factor,
+            Self::ToDemand(qps) => qps / planned_rate(train),
+        }
+    }
 }
 
 fn read_pipelines(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<HeadlinePipeline>, Failure> {
     let load_ms = protocol.constants.load_ms;
+    if !lab.problems.is_empty() {
+        let read = |OwnPipeline { name, problem }: OwnPipeline| {
+            let factor = RateFactor::ToDemand(problem.pipelines[0].demand_qps);
+            Ok(HeadlinePipeline { name, problem: contest_problem(&problem, load_ms)?, factor })
+        };
+        let own = own_pipelines(&lab.problems)?;
+        return own.into_iter().take(lab.full_or_quick(usize::MAX, 1)).map(read).collect();
+    }
     if lab.data.is_none() {
-        let (name, factor) = (protocol.built_in.name.clone(), protocol.built_in.factor);
+        let (name, factor) = (protocol.built_in.name.clone(), RateFactor::Fixed(protocol.built_in.factor));
         return Ok(vec![HeadlinePipeline { name, problem: contest_problem(&TRAFFIC.problem()?, load_ms)?, factor }]);
     }
     let entries = protocol.pipelines.iter().take(lab.full_or_quick(usize::MAX, 1));
     let read = |entry: &super::protocol::PipelineEntry| {
         let problem = contest_problem(&lab.problem(&entry.problem, &TRAFFIC)?, load_ms)?;
-        Ok(HeadlinePipeline { name: entry.name.clone(), problem, factor: entry.factor })
+        Ok(HeadlinePipeline { name: entry.name.clone(), problem, factor: RateFactor::Fixed(entry.factor) })
     };
     entries.map(read).collect()
+}
+
+/// Stretches that are scaled to a user's demand are bounded as files are.
+///
+/// # Errors
+/// If a stretch has too few requests, or too many.
+fn check_requests(pipeline: &HeadlinePipeline, set: &TraceSet) -> Result<(), Failure> {
+    let RateFactor::ToDemand(demand_qps) = pipeline.factor else { return Ok(()) };
+    for stretch in set.judged.iter().chain([&set.train]) {
+        let requests: f64 = stretch.rates.iter().sum();
+        if !(STRETCH_REQUESTS_MIN..=STRETCH_REQUESTS_MAX).contains(&requests) {
+            let found = format!("{requests:.0} requests of stretch {:?} at {demand_qps} queries/s", stretch.name);
+            let expected = format!(
+                "{STRETCH_REQUESTS_MIN} to {STRETCH_REQUESTS_MAX}: another demand_qps, or another length of the stretch"
+            );
+            return Err(BadInput::one(&format!("pipeline {}", pipeline.name), "", found, expected).into());
+        }
+    }
+    Ok(())
 }
 
 /// A run in progress.
@@ -46,7 +92,8 @@ impl HeadlineRun<'_> {
         let protocol = self.findings.protocol.clone();
         let plans = plans_by_demand(self.lab, &protocol, &pipeline.problem);
         for set in sets {
-            let set = scaled(set, pipeline.factor);
+            let set = scaled(set, pipeline.factor.on(&set.train.rates));
+            check_requests(pipeline, &set)?;
             self.lab.show_step(format!("headline: {}, {}", pipeline.name, set.train.name));
             let (name, problem, train) = (pipeline.name.clone(), &pipeline.problem, &set.train.rates[..]);
             let input = ContestInput { name, problem, plans: &plans, train };
@@ -99,7 +146,8 @@ fn method(protocol: &HeadlineProtocol) -> String {
         "By `experiments/protocol.yaml`, SHA-256 {}. It names pipelines, traces, search spaces, constants and seeds; its last \
          change was on {}. Pipelines \
          have their most accurate variants alone, at the given prices, without a limit on devices. All contenders start from \
-         the same plan, for the median rate of the stretch that chooses settings. They keep its hardware and batch sizes. \
+         the same plan, for the median rate of the stretch that chooses settings (the mean, where the median is 0). \
+         They keep its hardware and batch sizes. \
          Queries are served alike: batches close at start, and dropping is per task. Ours is the whole system. Every 10 s it \
          measures the load. If the load has reached another demand of a grid (factor {}), it plans again, which takes {} s. The \
          new plan replaces the last if it saves more than ten seconds of its own cost over the last minute. Each plan has a \
@@ -133,17 +181,22 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let pipelines = read_pipelines(lab, &protocol)?;
     let contenders = trials::scalers(lab, &protocol);
     let (cases, chosen, surprised, policies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
-    let findings = Findings { protocol, cases, chosen, surprised, policies };
+    let findings = Findings { protocol, traces: sets.clone(), cases, chosen, surprised, policies };
     let mut run = HeadlineRun { lab, contenders, findings };
+    let own = match lab.problems.is_empty() {
+        true => "",
+        false => "The pipelines are the user's, each at the demand of its file, in the place of the protocol's. ",
+    };
     for (done, pipeline) in (1..).zip(&pipelines) {
         run.play_pipeline(pipeline, &sets)?;
-        let so_far = format!("{done} of {} pipelines. ", pipelines.len());
+        let so_far = format!("{done} of {} pipelines. {own}", pipelines.len());
         let report = report_of(&run.findings);
         lab.save_unfinished(&Report { method: so_far + &report.method, ..report })?;
     }
     let report = report_of(&run.findings);
     let (beyond_table, beyond) = overload::compare(lab)?;
     Ok(Report {
+        method: own.to_owned() + &report.method,
         claims: report.claims.into_iter().chain([beyond]).collect(),
         tables: report.tables.into_iter().chain([beyond_table]).collect(),
         ..report
@@ -160,5 +213,27 @@ fn report_of(findings: &Findings) -> Report {
         claims: claims::claims(findings),
         plots: findings.cases.iter().filter(|case| case.plan.is_some()).map(|c| tables::plot(findings, c)).collect(),
         tables: tables::all(findings),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::reproduce::headline::traces::Stretch;
+
+    #[test]
+    fn own_pipelines_meet_traces_at_their_demand() {
+        let stretch = |rates: &[f64]| Stretch { name: "s".into(), rates: rates.to_vec() };
+        let set = TraceSet { name: "t".into(), train: stretch(&[10.0, 20.0, 90.0]), judged: vec![stretch(&[40.0])] };
+        let pipeline = |demand_qps: f64| HeadlinePipeline {
+            name: "p".into(),
+            problem: TRAFFIC.problem().expect("a problem"),
+            factor: RateFactor::ToDemand(demand_qps),
+        };
+        let at = |demand_qps: f64| scaled(&set, pipeline(demand_qps).factor.on(&set.train.rates));
+        assert_eq!((at(500.0).train.rates, at(500.0).judged[0].rates.clone()), (vec![250.0, 500.0, 2250.0], vec![1000.0]));
+        assert_eq!(scaled(&set, RateFactor::Fixed(2.0).on(&set.train.rates)).judged[0].rates, [80.0]);
+        let is_refused = |demand_qps: f64| check_requests(&pipeline(demand_qps), &at(demand_qps)).is_err();
+        assert_eq!([400.0, 500.0, 1e9].map(is_refused), [true, false, true]);
     }
 }

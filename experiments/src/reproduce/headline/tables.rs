@@ -4,7 +4,7 @@ use super::cases::{Case, Row, RowSummary, SettingTrial};
 use super::contest::RunOutcome;
 use super::findings::Findings;
 use super::trials::OTHER_POLICIES;
-use crate::reproduce::lab::mean;
+use crate::reproduce::lab::{mean, rate_quantile};
 use crate::reproduce::report::{Plot, Series, TitledTable};
 use apportion_domain::Dropping;
 use apportion_support::output::{TextTable, number, optional, percent};
@@ -12,6 +12,7 @@ use apportion_support::output::{TextTable, number, optional, percent};
 /// All tables.
 pub fn all(findings: &Findings) -> Vec<TitledTable> {
     vec![
+        stretches(findings),
         summaries(findings),
         cases(findings),
         bounds(findings),
@@ -25,6 +26,30 @@ pub fn all(findings: &Findings) -> Vec<TitledTable> {
 fn rows_of(findings: &Findings, contender: usize) -> impl Iterator<Item = Row> {
     let is_tuned = findings.protocol.contenders[contender].is_tuned();
     Row::ALL.into_iter().filter(move |row| is_tuned || *row == Row::Default)
+}
+
+/// What was played: every stretch with its rates.
+fn stretches(findings: &Findings) -> TitledTable {
+    let header =
+        ["traces", "stretch", "use", "seconds", "requests", "median queries/s", "highest", "seconds without a query"];
+    let mut table = TextTable::new(&header);
+    for set in &findings.traces {
+        let used = set.judged.iter().map(|stretch| (stretch, "judged"));
+        for (stretch, used) in std::iter::once((&set.train, "chooses")).chain(used) {
+            let rates = &stretch.rates;
+            table.row(vec![
+                set.name.clone(),
+                stretch.name.clone(),
+                used.into(),
+                rates.len().to_string(),
+                format!("{:.0}", rates.iter().sum::<f64>()),
+                number(rate_quantile(rates, 0.5)),
+                number(rates.iter().copied().fold(0.0, f64::max)),
+                rates.iter().filter(|rate| **rate <= 0.0).count().to_string(),
+            ]);
+        }
+    }
+    TitledTable { title: "What was played, before a pipeline's factor on the rates".into(), table }
 }
 
 fn share(value: Option<f64>) -> String {
@@ -169,6 +194,8 @@ fn policies(findings: &Findings) -> TitledTable {
                     ratios.push(a.cost_per_hour / b.cost_per_hour);
                 }
             }
+            // a case without a plan has nothing in time under any policy
+            points.extend(findings.lost().map(|_| 0.0));
             let held = points.iter().filter(|share| **share >= attainment).count();
             table.row(vec![
                 findings.name(contender).to_owned(),
@@ -191,6 +218,9 @@ fn surprises(findings: &Findings) -> TitledTable {
     for surprise in &findings.surprised {
         let cell = |&at: &usize| surprise.outcomes[at].map_or_else(|| "-".into(), |o| percent(o.attainment()));
         table.row([surprise.name.to_string()].into_iter().chain(tuned.iter().map(cell)).collect());
+    }
+    for case in findings.lost() {
+        table.row([case.name.to_string()].into_iter().chain(tuned.iter().map(|_| "lost".into())).collect());
     }
     let factor = findings.protocol.constants.late_step;
     let title = format!("Attainment if the load is {factor} times as high in the last third, as set before (first seed)");

@@ -2,11 +2,11 @@
 
 use super::protocol::{HeadlineProtocol, PlayedWhen, StretchEntry, TraceSetEntry};
 use crate::reproduce::lab::{Lab, bursts};
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_wire::BadInput;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 /// A stretch of a trace.
 #[derive(Clone, Debug, PartialEq)]
@@ -34,13 +34,25 @@ const MANIFEST: &str = "traces.yaml";
 /// Seconds of a stretch in a run with tiny settings.
 const QUICK_SECONDS: usize = 30;
 
+/// Fewest requests of a stretch, before a pipeline's factor: at 99 %, ten of them may miss.
+pub const STRETCH_REQUESTS_MIN: f64 = 1e3;
+
+/// Most requests of a stretch, before a pipeline's factor. A run plays each stretch some hundred times.
+pub const STRETCH_REQUESTS_MAX: f64 = 2e7;
+
 /// The sets that a run plays: those of every run, and the ones that were asked for. Each is a set of the protocol or a
 /// folder.
 ///
 /// # Errors
-/// If a file cannot be read, or the folder has no stretch to choose on or none to judge.
+/// If a file cannot be read, the folder has no stretch to choose on or none to judge, a stretch has too few requests or too
+/// many, or two sets have one name.
 pub fn read_sets(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<TraceSet>, Failure> {
     let is_named = |asked: &Path, set: &TraceSetEntry| asked == Path::new(&set.name);
+    let is_of_protocol = |asked: &Path| protocol.trace_sets.iter().any(|set| is_named(asked, set));
+    if let Some(asked) = lab.traces.iter().find(|asked| lab.data.is_none() && is_of_protocol(asked)) {
+        let expected = "--data too: the folder that has the files of the protocol's sets";
+        return Err(BadInput::one("--traces", "", format!("the set {}", asked.display()), expected).into());
+    }
     let is_asked = |set: &TraceSetEntry| lab.traces.iter().any(|asked| is_named(asked, set));
     let mut sets = Vec::new();
     match &lab.data {
@@ -52,14 +64,31 @@ pub fn read_sets(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<TraceSet>
         }
         None => sets.push(built_in(lab)),
     }
-    let is_folder = |asked: &&PathBuf| !protocol.trace_sets.iter().any(|set| is_named(asked, set));
-    for folder in lab.traces.iter().filter(is_folder) {
+    for folder in lab.traces.iter().filter(|asked| !is_of_protocol(asked)) {
+        if !folder.is_dir() {
+            let names: Vec<&str> = protocol.trace_sets.iter().map(|set| set.name.as_str()).collect();
+            let expected = format!("a folder of rate files, or one of the protocol's sets {}", names.join(", "));
+            return Err(BadInput::one("--traces", "", folder.display(), expected).into());
+        }
         sets.push(read_folder(lab, folder)?);
     }
+    check_names(&sets)?;
     if lab.quick {
         sets.iter_mut().for_each(shorten);
     }
     Ok(sets)
+}
+
+/// Tables tell sets apart by their names.
+fn check_names(sets: &[TraceSet]) -> Result<(), Failure> {
+    let is_repeated = |(at, set): &(usize, &TraceSet)| sets[..*at].iter().any(|other| other.name == set.name);
+    match sets.iter().enumerate().find(is_repeated) {
+        None => Ok(()),
+        Some((_, set)) => {
+            let expected = format!("each set once, or another `name: ...` in the {MANIFEST} of its folder");
+            Err(BadInput::one("--traces", "", format!("two sets with the name {:?}", set.name), expected).into())
+        }
+    }
 }
 
 /// The trace of a run without data.
@@ -78,17 +107,52 @@ fn shorten(set: &mut TraceSet) {
 
 /// The stretches of a set whose files are below `folder`.
 fn read_set(lab: &Lab, set: &TraceSetEntry, folder: &Path) -> Result<TraceSet, Failure> {
-    let read = |entry: &StretchEntry| -> Result<Stretch, Failure> {
-        let file = folder.join(&entry.file);
-        let rates = lab.rates(&file, Some("qps"), entry.until_s.unwrap_or(usize::MAX))?;
-        let rates: Vec<f64> = rates.into_iter().skip(entry.from_s).map(|r| set.scale * r).collect();
-        if rates.is_empty() {
-            return Err(anyhow!("{}: no rate from second {} on", file.display(), entry.from_s).into());
-        }
-        Ok(Stretch { name: entry.name.clone(), rates })
-    };
+    check_apart(set, folder)?;
+    let read = |entry: &StretchEntry| read_stretch(lab, set.scale, entry, &folder.join(&entry.file));
     let judged = set.judged.iter().map(read).collect::<Result<Vec<_>, _>>()?;
     Ok(TraceSet { name: set.name.clone(), train: read(&set.train)?, judged })
+}
+
+/// A set has a stretch to judge, and none of them has a second of the stretch that chooses settings.
+fn check_apart(set: &TraceSetEntry, folder: &Path) -> Result<(), Failure> {
+    let end = |entry: &StretchEntry| entry.until_s.unwrap_or(usize::MAX);
+    let is_shared = |judged: &&StretchEntry| {
+        judged.file == set.train.file && judged.from_s < end(&set.train) && set.train.from_s < end(judged)
+    };
+    let refused = |found: String, expected: &str| -> Result<(), Failure> {
+        Err(BadInput::one(&folder.display().to_string(), "", found, expected).into())
+    };
+    match set.judged.iter().find(is_shared) {
+        _ if set.judged.is_empty() => refused("no stretch to judge".into(), "at least one entry of `judged`"),
+        Some(judged) => refused(
+            format!("{:?} is judged and shares seconds with {:?}, which chooses settings", judged.name, set.train.name),
+            "`from_s` and `until_s` that keep them apart",
+        ),
+        None => Ok(()),
+    }
+}
+
+fn read_stretch(lab: &Lab, scale: f64, entry: &StretchEntry, file: &Path) -> Result<Stretch, Failure> {
+    let refused = |found: String, expected: String| {
+        BadInput::one(&file.display().to_string(), "", format!("stretch {:?}: {found}", entry.name), expected)
+    };
+    let rates = lab.rates(file, entry.column.as_deref(), entry.until_s.unwrap_or(usize::MAX))?;
+    let seconds = rates.len();
+    let rates: Vec<f64> = rates.into_iter().skip(entry.from_s).map(|rate| scale * rate).collect();
+    if rates.is_empty() {
+        let found = format!("no second from {} on", entry.from_s);
+        return Err(refused(found, format!("`from_s` below `until_s` and below {seconds}")).into());
+    }
+    let requests: f64 = rates.iter().sum();
+    let is_playable = (STRETCH_REQUESTS_MIN..=STRETCH_REQUESTS_MAX).contains(&requests);
+    match is_playable && rates.iter().all(|rate| *rate >= 0.0) {
+        true => Ok(Stretch { name: entry.name.clone(), rates }),
+        false => Err(refused(
+            format!("{requests:.0} requests in {} s", rates.len()),
+            format!("{STRETCH_REQUESTS_MIN} to {STRETCH_REQUESTS_MAX}; `scale` in {MANIFEST} multiplies all rates"),
+        )
+        .into()),
+    }
 }
 
 /// A folder of rate files. Its `traces.yaml` says which stretches choose settings and which are judged. Without one, the
@@ -114,16 +178,27 @@ fn read_folder(lab: &Lab, folder: &Path) -> Result<TraceSet, Failure> {
     let entry = |file: &String| StretchEntry {
         name: file.trim_end_matches(".csv").to_owned(),
         file: file.clone(),
+        column: None,
         from_s: 0,
         until_s: None,
     };
-    let ([train], [_, ..]) = (&train[..], &judged[..]) else {
-        let found = format!("{}: {} files train*.csv, {} others", folder.display(), train.len(), judged.len());
-        return Err(BadInput::one("--traces", "", found, "one of the former and at least one of the latter").into());
-    };
+    let ([train], [_, ..]) = (&train[..], &judged[..]) else { return Err(no_training(folder, &train, &judged).into()) };
     let (train, judged) = (entry(train), judged.iter().map(entry).collect());
     let set = TraceSetEntry { name: String::new(), run: PlayedWhen::Asked, scale: 1.0, train, judged };
     read_set(lab, &named(set, folder), folder)
+}
+
+/// The error for a folder whose file names do not say what chooses settings and what is judged. It shows the manifest that
+/// would say it.
+fn no_training(folder: &Path, train: &[String], others: &[String]) -> BadInput {
+    let found = format!("{} files named train*.csv and {} other .csv files", train.len(), others.len());
+    let file = train.iter().chain(others).next().map_or("week.csv", String::as_str);
+    let expected = format!(
+        "one of the former, which chooses settings, and at least one of the latter, which are judged; or a file \
+         {MANIFEST}, for example: {{train: {{name: before, file: {file:?}, until_s: 1800}}, judged: [{{name: after, \
+         file: {file:?}, from_s: 1800}}]}}"
+    );
+    BadInput::one(&folder.display().to_string(), "", found, expected)
 }
 
 /// A set without a name has that of its folder.
@@ -148,13 +223,14 @@ mod tests {
         folder
     }
 
-    const RATES: &str = "second,qps\n0,1\n1,2\n2,3\n3,4\n";
+    const RATES: &str = "second,qps\n0,1000\n1,2000\n2,3000\n3,4000\n";
 
     #[test]
     fn the_file_named_train_chooses() {
-        let folder = folder(&[("b.csv", RATES), ("a.csv", "second,qps\n0,5\n"), ("train-1.csv", RATES), ("notes.txt", "")]);
+        let folder =
+            folder(&[("b.csv", RATES), ("a.csv", "second,qps\n0,5000\n"), ("train-1.csv", RATES), ("notes.txt", "")]);
         let set = read_folder(&lab(), folder.path()).expect("a set");
-        assert_eq!((set.train.name.as_str(), &set.train.rates[..]), ("train-1", &[1.0, 2.0, 3.0, 4.0][..]));
+        assert_eq!((set.train.name.as_str(), &set.train.rates[..]), ("train-1", &[1e3, 2e3, 3e3, 4e3][..]));
         assert_eq!(set.judged.iter().map(|s| s.name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
     }
 
@@ -164,14 +240,85 @@ mod tests {
             "scale: 10\ntrain: {name: t, file: x.csv, until_s: 2}\njudged:\n  - {name: j, file: x.csv, from_s: 2}\n";
         let folder = folder(&[("x.csv", RATES), (MANIFEST, manifest)]);
         let set = read_folder(&lab(), folder.path()).expect("a set");
-        assert_eq!((set.train.rates, set.judged[0].rates.clone()), (vec![10.0, 20.0], vec![30.0, 40.0]));
+        assert_eq!((set.train.rates, set.judged[0].rates.clone()), (vec![1e4, 2e4], vec![3e4, 4e4]));
+    }
+
+    /// The message for a folder with these files.
+    fn refusal(files: &[(&str, &str)]) -> String {
+        read_folder(&lab(), folder(files).path()).expect_err("a refusal").to_string()
     }
 
     #[test]
     fn a_folder_without_training_is_refused() {
-        for files in [&[("a.csv", RATES)][..], &[("train.csv", RATES)][..], &[][..]] {
-            assert!(read_folder(&lab(), folder(files).path()).is_err());
+        let refusals = [
+            (&[("a.csv", RATES)][..], "0 files named train*.csv and 1 other .csv files"),
+            (&[("train.csv", RATES)][..], "1 files named train*.csv and 0 other .csv files"),
+            (&[("train-1.csv", RATES), ("train-2.csv", RATES), ("a.csv", RATES)][..], "2 files named train*.csv and 1"),
+            (&[][..], "week.csv"),
+        ];
+        for (files, said) in refusals {
+            let message = refusal(files);
+            assert!(message.contains(said) && message.contains(MANIFEST), "{message}");
         }
         assert!(read_folder(&lab(), Path::new("no/such/folder")).is_err());
+    }
+
+    #[test]
+    fn the_shown_manifest_is_one() {
+        let folder = folder(&[("my days.csv", RATES)]);
+        let BadInput { problems, .. } = no_training(folder.path(), &[], &["my days.csv".to_owned()]);
+        let expected = &problems[0].expected;
+        let shown = &expected[expected.find('{').expect("an example")..];
+        // 1800 seconds are more than this file has
+        std::fs::write(folder.path().join(MANIFEST), shown.replace("1800", "2")).expect("a file");
+        let set = read_folder(&lab(), folder.path()).expect("a set");
+        assert_eq!((set.train.rates, set.judged[0].rates.clone()), (vec![1e3, 2e3], vec![3e3, 4e3]));
+    }
+
+    #[test]
+    fn stretches_that_cannot_be_judged_are_refused() {
+        let manifest = |text: &str| refusal(&[("x.csv", RATES), ("y.csv", "second,queries\n0,9000\n"), (MANIFEST, text)]);
+        let refusals = [
+            ("train: {name: t, file: x.csv}\njudged: []\n", "no stretch to judge"),
+            ("train: {name: t, file: x.csv, until_s: 3}\njudged: [{name: j, file: x.csv, from_s: 2}]\n", "shares seconds"),
+            ("train: {name: t, file: x.csv, until_s: 2}\njudged: [{name: j, file: x.csv, from_s: 4}]\n", "below 4"),
+            ("scale: 0.1\ntrain: {name: t, file: x.csv}\njudged: [{name: j, file: y.csv}]\n", "900 requests in 1 s"),
+            ("scale: 100000\ntrain: {name: t, file: y.csv}\njudged: [{name: j, file: x.csv}]\n", "1000000000 requests"),
+            ("scale: -1\ntrain: {name: t, file: y.csv}\njudged: [{name: j, file: x.csv}]\n", "-10000 requests"),
+            ("train: {name: t, file: x.csv, column: rps}\njudged: [{name: j, file: y.csv}]\n", "column"),
+            ("train: {name: t, file: x.csv}\njudged: [{name: j, file: z.csv}]\n", "z.csv"),
+        ];
+        for (text, said) in refusals {
+            let message = manifest(text);
+            assert!(message.contains(said), "{said}: {message}");
+        }
+        let arrivals = refusal(&[("train.csv", RATES), ("a.csv", "arrival_ms\n5\n")]);
+        assert!(arrivals.contains("the columns second and qps"), "{arrivals}");
+    }
+
+    #[test]
+    fn gaps_and_other_steps_are_read() {
+        let minutes = "second,rate\n600,10\n660,20\n780,30\n";
+        let folder = folder(&[("train.csv", RATES), ("minutes.csv", minutes)]);
+        let rates = read_folder(&lab(), folder.path()).expect("a set").judged[0].rates.clone();
+        assert_eq!((rates.len(), rates[59], rates[60], rates[120], rates[239]), (240, 10.0, 20.0, 0.0, 30.0));
+    }
+
+    #[test]
+    fn asked_sets_are_found_or_refused() {
+        let protocol = HeadlineProtocol::committed().expect("a valid file");
+        let asked = |traces: &[&Path], data: Option<&Path>| {
+            let traces = traces.iter().map(|path| path.to_path_buf()).collect();
+            read_sets(&Lab { traces, data: data.map(Path::to_path_buf), ..lab() }, &protocol)
+        };
+        let refusal = |traces: &[&Path]| asked(traces, None).expect_err("a refusal").to_string();
+        assert!(refusal(&[Path::new("seen")]).contains("--data too"));
+        let unknown = refusal(&[Path::new("no-such-set")]);
+        assert!(unknown.contains("no-such-set") && unknown.contains("seen, later, faster"), "{unknown}");
+        let folder = folder(&[("train.csv", RATES), ("a.csv", RATES)]);
+        let twice = refusal(&[folder.path(), folder.path()]);
+        assert!(twice.contains("two sets with the name"), "{twice}");
+        let names: Vec<String> = asked(&[folder.path()], None).expect("sets").into_iter().map(|set| set.name).collect();
+        assert_eq!((names.len(), names[0].as_str()), (2, "built-in"));
     }
 }

@@ -113,19 +113,21 @@ pub fn judge(
     let first_s = protocol.constants.first_s;
     let loads: Vec<ContestLoad> =
         protocol.seeds.judge.iter().map(|&seed| ContestLoad::new(&stretch.rates, first_s, seed)).collect();
-    let scalers = || contenders.iter().zip(chosen).flat_map(|(c, chosen)| [Some(&c.default), chosen.as_ref()]);
+    let scalers = distinct_scalers(contenders, chosen);
     let jobs: Vec<Job<'_>> =
-        scalers().flatten().flat_map(|scaler| (0..loads.len()).map(move |seed| Job { scaler, seed })).collect();
+        scalers.iter().flat_map(|&scaler| (0..loads.len()).map(move |seed| Job { scaler, seed })).collect();
     let outcomes = in_parallel(&jobs, |job| contest.run(&loads[job.seed], job.scaler, RunWish::default()))?;
-    let mut by_scaler = outcomes.chunks(loads.len()).map(<[_]>::to_vec);
-    let mut results = Vec::new();
-    for chosen in chosen {
-        let default = by_scaler.next().unwrap_or_default();
-        let tuned = chosen.as_ref().and_then(|_| by_scaler.next());
-        results.push(ContenderCase { chosen: chosen.clone(), default, tuned, curve: Vec::new() });
-    }
-    let known: Vec<Vec<SettingTrial>> =
-        contenders.iter().zip(&results).map(|(contender, case)| first_runs(contender, case)).collect();
+    let by_scaler: Vec<(&ContestScaler, &[RunOutcome])> = scalers.into_iter().zip(outcomes.chunks(loads.len())).collect();
+    let runs_of = |scaler: &ContestScaler| {
+        let runs = by_scaler.iter().find(|(played, _)| *played == scaler);
+        runs.map_or_else(Vec::new, |(_, outcomes)| outcomes.to_vec())
+    };
+    let result = |(contender, chosen): (&ContenderScalers, &Option<ContestScaler>)| {
+        let (default, tuned) = (runs_of(&contender.default), chosen.as_ref().map(runs_of));
+        ContenderCase { chosen: chosen.clone(), default, tuned, curve: Vec::new() }
+    };
+    let mut results: Vec<ContenderCase> = contenders.iter().zip(chosen).map(result).collect();
+    let known: Vec<Vec<SettingTrial>> = contenders.iter().map(|contender| first_runs(contender, &by_scaler)).collect();
     let missed_share_max = protocol.constants.hindsight_missed_share_max;
     let curves = SettingSearch { contest, load: &loads[0], missed_share_max }.try_all(contenders, &known)?;
     results.iter_mut().zip(curves).for_each(|(case, curve)| case.curve = curve);
@@ -135,14 +137,25 @@ pub fn judge(
     Ok(case)
 }
 
-/// The runs of the default and of the chosen setting under the first seed, if the search has these settings.
-fn first_runs(contender: &ContenderScalers, case: &ContenderCase) -> Vec<SettingTrial> {
-    let first = |outcomes: &[RunOutcome], scaler: &ContestScaler| {
+/// The defaults and the chosen settings of all contenders. A setting that several have is played once.
+fn distinct_scalers<'s>(contenders: &'s [ContenderScalers], chosen: &'s [Option<ContestScaler>]) -> Vec<&'s ContestScaler> {
+    let all = contenders.iter().zip(chosen).flat_map(|(c, chosen)| [Some(&c.default), chosen.as_ref()]);
+    let mut distinct: Vec<&ContestScaler> = Vec::new();
+    for scaler in all.flatten() {
+        if !distinct.contains(&scaler) {
+            distinct.push(scaler);
+        }
+    }
+    distinct
+}
+
+/// The runs under the first seed of the settings that a contender's search has.
+fn first_runs(contender: &ContenderScalers, by_scaler: &[(&ContestScaler, &[RunOutcome])]) -> Vec<SettingTrial> {
+    let first = |&(scaler, outcomes): &(&ContestScaler, &[RunOutcome])| {
         let outcome = outcomes.first().copied().filter(|_| contender.search.contains(scaler))?;
         Some(SettingTrial { scaler: scaler.clone(), outcome })
     };
-    let chosen = case.tuned.as_ref().zip(case.chosen.as_ref()).and_then(|(runs, scaler)| first(runs, scaler));
-    first(&case.default, &contender.default).into_iter().chain(chosen).collect()
+    by_scaler.iter().filter_map(first).collect()
 }
 
 /// The outcome of each contender's chosen setting where the load then steps up, under the first seed.
@@ -193,6 +206,27 @@ mod tests {
     fn chosen(outcomes: &[RunOutcome]) -> Option<f64> {
         let trials: Vec<SettingTrial> = outcomes.iter().enumerate().map(|(at, o)| trial(at as f64, *o)).collect();
         choose(&trials, 0.99)?.get("headroom")
+    }
+
+    #[test]
+    fn a_setting_that_two_have_is_played_once() {
+        let scaler = |headroom: f64| trial(headroom, RunOutcome::NoPlan).scaler;
+        let of = |default: f64, search: &[f64]| ContenderScalers {
+            default: scaler(default),
+            search: search.iter().map(|headroom| scaler(*headroom)).collect(),
+        };
+        // the first has chosen its default, and its search has the second's default
+        let contenders = [of(1.0, &[1.0, 1.5, 2.0]), of(1.5, &[])];
+        let chosen = [Some(scaler(1.0)), None];
+        let played = distinct_scalers(&contenders, &chosen);
+        assert_eq!(played, [&scaler(1.0), &scaler(1.5)]);
+        let outcomes = [[done(0.98, 1.0), done(0.97, 1.0)], [done(1.0, 2.0), done(1.0, 3.0)]];
+        let by_scaler: Vec<(&ContestScaler, &[RunOutcome])> =
+            played.iter().copied().zip(outcomes.iter().map(|runs| &runs[..])).collect();
+        let known = |at: usize| -> Vec<RunOutcome> {
+            first_runs(&contenders[at], &by_scaler).into_iter().map(|trial| trial.outcome).collect()
+        };
+        assert_eq!((known(0), known(1)), (vec![done(0.98, 1.0), done(1.0, 2.0)], vec![]));
     }
 
     #[test]

@@ -130,7 +130,7 @@ fn claims(found: &[Experiment]) -> Vec<Claim> {
                 found.len(),
                 100.0 * worst
             ),
-            verdict: ClaimVerdict::of(close == found.len()),
+            verdict: ClaimVerdict::of_cases(close, found.len()),
             why: "The few worst bursts of a minute make its 99th percentile, and they differ from one minute to the \
                   next. The planner removes every replica that its own minute does not need."
                 .into(),

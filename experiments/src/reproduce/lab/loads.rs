@@ -10,6 +10,33 @@ pub fn load(rates: &[f64], arrivals: ArrivalProcess, seed: u64) -> Workload {
     Workload { traces: vec![ArrivalTrace::Rates(rows)], arrivals, seed }
 }
 
+/// One rate for each second from the first row on, at most `seconds` of them. A rate holds for the least step between two
+/// rows. Longer gaps have no queries.
+///
+/// Example: the rows 0, 60, 120 and 300 are rates of minutes. The seconds 180 to 299 have the rate 0.
+pub fn rates_by_second(rows: &[(u64, f64)], seconds: usize) -> Vec<f64> {
+    let Some(&(first, _)) = rows.first() else { return Vec::new() };
+    let mut rates = vec![0.0; seconds_of(rows).min(seconds)];
+    let step = least_step(rows) as usize;
+    for &(second, qps) in rows {
+        rates.iter_mut().skip((second - first) as usize).take(step).for_each(|rate| *rate = qps);
+    }
+    rates
+}
+
+/// The seconds from the first row to the end of the last one.
+pub fn seconds_of(rows: &[(u64, f64)]) -> usize {
+    match (rows.first(), rows.last()) {
+        (Some(&(first, _)), Some(&(last, _))) => (last - first + least_step(rows)) as usize,
+        _ => 0,
+    }
+}
+
+/// The least step between two rows; a second for a single row.
+fn least_step(rows: &[(u64, f64)]) -> u64 {
+    rows.windows(2).map(|pair| pair[1].0 - pair[0].0).min().unwrap_or(1)
+}
+
 /// A constant load.
 pub fn constant(qps: f64, seconds: usize, arrivals: ArrivalProcess, seed: u64) -> Workload {
     load(&vec![qps; seconds], arrivals, seed)
@@ -55,6 +82,18 @@ pub fn day_ramp(seconds: usize) -> Vec<f64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_rate_holds_for_the_least_step() {
+        let of = |rows: &[(u64, f64)]| rates_by_second(rows, usize::MAX);
+        assert_eq!(of(&[(7, 1.0), (8, 2.0), (9, 3.0)]), [1.0, 2.0, 3.0]);
+        // a gap of two seconds, and rows of three seconds with a gap of three
+        assert_eq!(of(&[(0, 1.0), (1, 2.0), (4, 3.0)]), [1.0, 2.0, 0.0, 0.0, 3.0]);
+        assert_eq!(of(&[(3, 1.0), (6, 2.0), (12, 3.0)]), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0, 0.0, 0.0, 0.0, 3.0, 3.0, 3.0]);
+        assert_eq!((of(&[(5, 4.0)]), of(&[])), (vec![4.0], vec![]));
+        let far = [(0, 1.0), (1, 2.0), (u64::from(u32::MAX), 3.0)];
+        assert_eq!((seconds_of(&far), rates_by_second(&far, 3)), (1 << 32, vec![1.0, 2.0, 0.0]));
+    }
 
     #[test]
     fn scaled_rates_keep_their_shape() {

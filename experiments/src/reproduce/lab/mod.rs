@@ -14,6 +14,6 @@ pub use measures::{
     Interval, Seconds, drop_rate, geometric_mean, interval, invalid_rate, mean, mean_ms, quantile, variance, with_interval,
 };
 pub use parallel::in_parallel;
-pub use problems::{BuiltIn, CHAIN, INFERLINE, PARD, TRAFFIC, most_accurate, with_pipeline};
+pub use problems::{BuiltIn, CHAIN, INFERLINE, OwnPipeline, PARD, TRAFFIC, most_accurate, own_pipelines, with_pipeline};
 pub use replays::{Records, replay, replay_foreseeing, replay_unless_hopeless, replay_with_scenario};
 pub use settings::Lab;

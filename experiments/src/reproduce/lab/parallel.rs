@@ -3,10 +3,18 @@
 use apportion_support::exit::Failure;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-/// Threads for independent runs.
-const THREADS_MAX: usize = 2;
+/// Fewest threads for independent runs.
+const THREADS_MIN: usize = 2;
 
-/// Applies `of` to each item on two threads. Results are in the order of the items.
+/// Most threads for independent runs: each may take half a GiB.
+const THREADS_MAX: usize = 8;
+
+/// Threads for independent runs: one for each processor.
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(THREADS_MIN, |found| found.get().clamp(THREADS_MIN, THREADS_MAX))
+}
+
+/// Applies `of` to each item, on a thread for each processor. Results are in the order of the items.
 ///
 /// # Errors
 /// The first failure of an item.
@@ -20,7 +28,7 @@ pub fn in_parallel<T: Sync, R: Send>(items: &[T], of: impl Fn(&T) -> Result<R, F
         std::iter::from_fn(run_next).collect()
     };
     let mut done = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..THREADS_MAX.min(items.len())).map(|_| scope.spawn(work)).collect();
+        let threads: Vec<_> = (0..threads().min(items.len())).map(|_| scope.spawn(work)).collect();
         threads.into_iter().flat_map(|t| t.join().unwrap_or_else(|e| std::panic::resume_unwind(e))).collect::<Vec<_>>()
     });
     done.sort_by_key(|(at, _)| *at);

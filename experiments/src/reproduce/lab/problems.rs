@@ -3,7 +3,9 @@
 use anyhow::anyhow;
 use apportion_domain::{Mode, Pipeline, PipelineDraft, Problem, TaskIndex};
 use apportion_support::exit::Failure;
-use apportion_wire::{ProblemFile, read_problem};
+use apportion_support::input;
+use apportion_wire::{BadInput, ProblemFile, read_problem};
+use std::path::PathBuf;
 
 /// A problem file that is part of the program.
 #[derive(Clone, Copy, Debug)]
@@ -56,6 +58,38 @@ pub fn with_pipeline(problem: &Problem, index: usize, change: impl FnOnce(&mut P
     Ok(changed.map_err(|e| anyhow!("the changed problem is invalid: {e:?}"))?)
 }
 
+/// A pipeline of a user's problem file.
+pub struct OwnPipeline {
+    /// The name of its file, followed by its own where the file has several.
+    pub name: String,
+    /// A problem with this pipeline alone.
+    pub problem: Problem,
+}
+
+/// Every pipeline of these problem files.
+///
+/// # Errors
+/// If a file holds no allocation problem, or a pipeline without a demand.
+pub fn own_pipelines(files: &[PathBuf]) -> Result<Vec<OwnPipeline>, Failure> {
+    let mut pipelines = Vec::new();
+    for file in files {
+        let shown = file.display().to_string();
+        let all = input::read_allocation_problem(&shown)?;
+        let stem = file.file_stem().map_or_else(|| shown.clone(), |stem| stem.to_string_lossy().into_owned());
+        for (at, pipeline) in all.pipelines.iter().enumerate() {
+            if pipeline.demand_qps <= 0.0 {
+                let expected = "a demand above 0: traces are scaled to it";
+                return Err(
+                    BadInput::one(&shown, format!("/pipelines/{at}/demand_qps"), pipeline.demand_qps, expected).into()
+                );
+            }
+            let name = if all.pipelines.len() == 1 { stem.clone() } else { format!("{stem}/{}", pipeline.name) };
+            pipelines.push(OwnPipeline { name, problem: with_pipeline(&all, at, |_| {})? });
+        }
+    }
+    Ok(pipelines)
+}
+
 /// The first pipeline with the most accurate variant of each task, for least cost and without limits on devices.
 ///
 /// #
@@ -76,4 +110,31 @@ pub fn most_accurate(problem: &Problem) -> Result<Problem, Failure> {
         d.hardware.iter_mut().for_each(|h| h.count = None);
     });
     Ok(changed.map_err(|e| anyhow!("{e:?}"))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn own_pipelines_are_those_of_all_files() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            std::fs::write(&path, text).expect("a file");
+            path
+        };
+        let files = [file("mine.json", CHAIN.text), file("theirs.yaml", INFERLINE.text)];
+        let of_two = INFERLINE.problem().expect("a problem").pipelines.len();
+        let read = own_pipelines(&files).expect("pipelines");
+        assert!(of_two > 1 && read.len() == 1 + of_two, "{of_two}");
+        assert!(read[0].name == "mine" && read[1].name.starts_with("theirs/"), "{} {}", read[0].name, read[1].name);
+        assert!(read.iter().all(|of| of.problem.pipelines.len() == 1));
+        let demand = format!("\"demand_qps\": {}", CHAIN.problem().expect("a problem").pipelines[0].demand_qps);
+        assert!(CHAIN.text.contains(&demand), "{demand}");
+        let idle = file("idle.json", &CHAIN.text.replace(&demand, "\"demand_qps\": 0"));
+        let refused = own_pipelines(&[idle]).err().map(|failure| failure.to_string()).expect("a refusal");
+        assert!(refused.contains("/pipelines/0/demand_qps: 0: expected a demand above 0"), "{refused}");
+        assert!(own_pipelines(&["no/such/file.json".into()]).is_err());
+    }
 }

@@ -1,13 +1,15 @@
 //! Which settings does a run have, and how does it get its problems, traces and plans?
 
+use super::loads::{rates_by_second, seconds_of};
 use super::problems::BuiltIn;
 use crate::reproduce::report::Report;
-use anyhow::{Context, anyhow};
+use anyhow::Context;
 use apportion_domain::{ArrivalTrace, Plan, Problem};
 use apportion_estimator::Workload;
 use apportion_planning::{Planner, PlanningOptions, plan};
 use apportion_support::exit::Failure;
 use apportion_support::{input, output};
+use apportion_wire::BadInput;
 use indicatif::ProgressBar;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
@@ -17,6 +19,9 @@ use std::time::{Duration, Instant};
 /// Longest search of one planner for one plan.
 const PLAN_TIME_MAX: Duration = Duration::from_secs(5);
 
+/// Most seconds of a trace of rates that are read: 100 days.
+pub const RATE_SECONDS_MAX: usize = 8_640_000;
+
 /// The settings of a run.
 #[derive(Clone)]
 pub struct Lab {
@@ -24,6 +29,8 @@ pub struct Lab {
     pub data: Option<PathBuf>,
     /// Folders of rate files for the headline, or names of its sets.
     pub traces: Vec<PathBuf>,
+    /// Problem files of the user's, in the place of the headline's pipelines; may be empty.
+    pub problems: Vec<PathBuf>,
     /// Folder for reports of comparisons that still run; `None` keeps none.
     pub unfinished: Option<PathBuf>,
     /// Whether settings are tiny: all code runs, and the figures mean nothing.
@@ -39,7 +46,7 @@ impl Lab {
     #[cfg(test)]
     pub fn quick() -> Self {
         let bar = ProgressBar::hidden();
-        Self { data: None, traces: Vec::new(), unfinished: None, quick: true, seed: 1, bar }
+        Self { data: None, traces: Vec::new(), problems: Vec::new(), unfinished: None, quick: true, seed: 1, bar }
     }
 
     /// Seed of the load on which plans are judged.
@@ -104,14 +111,21 @@ impl Lab {
         }
     }
 
-    /// The first seconds of a trace of rates in the data folder, moved to second 0.
+    /// The first seconds of a trace of rates, moved to second 0: one rate for each second ([`rates_by_second`]).
     ///
     /// # Errors
-    /// If the file holds no trace of rates.
+    /// If the file holds no trace of rates, or a trace of more than [`RATE_SECONDS_MAX`].
     pub fn rates(&self, file: &Path, column: Option<&str>, seconds: usize) -> Result<Vec<f64>, Failure> {
-        match input::read_trace(&file.display().to_string(), column)? {
-            ArrivalTrace::Rates(rows) => Ok(rows.into_iter().take(seconds).map(|(_, qps)| qps).collect()),
-            ArrivalTrace::Arrivals(_) => Err(anyhow!("{}: a trace of rates is needed", file.display()).into()),
+        let name = file.display().to_string();
+        match input::read_trace(&name, column)? {
+            ArrivalTrace::Rates(rows) if seconds.min(seconds_of(&rows)) > RATE_SECONDS_MAX => {
+                let found = format!("{} seconds from the first row to the last", seconds_of(&rows));
+                Err(BadInput::one(&name, "", found, format!("at most {RATE_SECONDS_MAX}")).into())
+            }
+            ArrivalTrace::Rates(rows) => Ok(rates_by_second(&rows, seconds)),
+            ArrivalTrace::Arrivals(_) => {
+                Err(BadInput::one(&name, "", "a list of arrivals", "rates: the columns second and qps").into())
+            }
         }
     }
 

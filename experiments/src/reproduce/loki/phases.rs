@@ -3,7 +3,7 @@
 use super::traffic::{DEVICES, LOAD_MS, LoadShape, MISSES_MAX, loading_traffic_problem, shapes};
 use crate::reproduce::contenders::{AGNOSTIC, CONTENDERS, HARDWARE_ONLY, TWO_STEP};
 use crate::reproduce::lab::{Lab, day_ramp, drop_rate, geometric_mean, mean};
-use crate::reproduce::replanning::{HEADROOMS, PlansByDemand};
+use crate::reproduce::replanning::{HEADROOMS, PlansByDemand, TunedRun};
 use crate::reproduce::report::{Claim, ClaimVerdict, Plot, Report, Series, TitledTable};
 use apportion_estimator::Replay;
 use apportion_support::exit::Failure;
@@ -58,6 +58,33 @@ fn replicas(run: &Replay) -> f64 {
     run.windows.iter().map(|w| w.replicas * w.length.as_millis()).sum::<f64>() / spans.max(1.0)
 }
 
+/// The run of one planner on each load, with the setting that misses least on the other loads.
+fn runs_tuned_elsewhere(
+    lab: &Lab,
+    planned: &PlansByDemand<'_>,
+    shapes: &[LoadShape],
+) -> Result<Vec<Option<TunedRun>>, Failure> {
+    let settings = PlansByDemand::settings(&HEADROOMS, planned.contender.dropping);
+    let missed_on = |shape: &LoadShape| {
+        lab.show_step(format!("loki-phases: {} on {}", planned.contender.name, shape.name));
+        planned.missed_by_setting(&shape.rates, &settings)
+    };
+    let missed = shapes.iter().map(missed_on).collect::<Result<Vec<_>, _>>()?;
+    let run = |(at, shape): (usize, &LoadShape)| {
+        planned.run_held_out(&shape.rates, settings[least_missing_elsewhere(&missed, at)])
+    };
+    shapes.iter().enumerate().map(run).collect()
+}
+
+/// The position of the setting that misses least over all loads but the judged one; over that one if it is the only one.
+/// `missed` is by load, then by setting.
+fn least_missing_elsewhere(missed: &[Vec<f64>], judged: usize) -> usize {
+    let counts = |load: usize| load != judged || missed.len() == 1;
+    let total =
+        |setting: usize| (0..missed.len()).filter(|&load| counts(load)).map(|load| missed[load][setting]).sum::<f64>();
+    (0..missed[judged].len()).min_by(|&a, &b| total(a).total_cmp(&total(b))).unwrap_or_default()
+}
+
 /// Loki Fig. 5 and 6: three phases of scaling, replanning every 10 s.
 pub fn phases(lab: &Lab) -> Result<Report, Failure> {
     let problem = loading_traffic_problem(lab)?;
@@ -74,14 +101,13 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
     let mut plots = Vec::new();
     let (mut missed, mut accuracy) = (Vec::new(), Vec::new());
     let planned = [TWO_STEP, HARDWARE_ONLY, AGNOSTIC].map(|i| PlansByDemand::new(lab, &problem, CONTENDERS[i]));
-    for shape in shapes(lab)? {
+    let shapes = shapes(lab)?;
+    let runs = planned.iter().map(|of| runs_tuned_elsewhere(lab, of, &shapes)).collect::<Result<Vec<_>, _>>()?;
+    for (at, shape) in shapes.iter().enumerate() {
         let mut lines: [Vec<Series>; 3] = Default::default();
         let (mut of_shape, mut accurate) = ([1.0; 3], [0.0; 3]);
         for (i, planned) in planned.iter().enumerate() {
-            lab.show_step(format!("loki-phases: {} on {}", planned.contender.name, shape.name));
-            let Some(best) = planned.run_with_best_settings(&shape.rates, &HEADROOMS, planned.contender.dropping)? else {
-                continue;
-            };
+            let Some(best) = &runs[i][at] else { continue };
             let e = &best.run.simulation.total;
             (of_shape[i], accurate[i]) = (drop_rate(e), e.accuracy);
             table.row(vec![
@@ -90,8 +116,8 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
                 percent(drop_rate(e)),
                 number(e.accuracy),
                 number(replicas(&best.run)),
-                number(best.headroom),
-                best.dropping.name().into(),
+                number(best.setting.headroom),
+                best.setting.dropping.name().into(),
                 shape.published.map_or_else(|| "-".into(), |p| percent(p[i])),
             ]);
             for (line, points) in lines.iter_mut().zip(over_time(&best.run)) {
@@ -100,7 +126,7 @@ pub fn phases(lab: &Lab) -> Result<Report, Failure> {
         }
         missed.push(of_shape);
         accuracy.push(accurate);
-        plots.extend(plots_of(&shape, lines));
+        plots.extend(plots_of(shape, lines));
     }
     let (capacities, capacity) = effective_capacity(lab, &planned)?;
     Ok(Report {
@@ -131,12 +157,16 @@ fn plots_of(shape: &LoadShape, lines: [Vec<Series>; 3]) -> impl Iterator<Item = 
     })
 }
 
+/// The paper's most that two-step planning keeps of the accuracy, over pipeline-agnostic planning.
+const ACCURACY_KEPT: f64 = 0.2;
+
 fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) -> Vec<Claim> {
     let least = missed.iter().filter(|m| m[0] <= m[1] && m[0] <= m[2]).count();
     let times = |other: usize| geometric_mean(&missed.iter().map(|m| m[other] / m[0].max(1e-4)).collect::<Vec<_>>());
     let shown = |x: Option<f64>| x.map_or_else(|| "-".into(), |x| format!("{x:.1}"));
     let factor = if capacity[1] > 0.0 { capacity[0] / capacity[1] } else { f64::NAN };
     let worst = missed.iter().map(|m| m[0]).fold(0.0, f64::max);
+    let kept = accuracy.iter().map(|a| a[0] / a[2] - 1.0).fold(f64::NEG_INFINITY, f64::max);
     vec![
         Claim {
             claimed: "Fewer root SLO misses than hardware-only and pipeline-agnostic planning (Fig. 5)".into(),
@@ -148,7 +178,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 shown(times(1)),
                 shown(times(2))
             ),
-            verdict: ClaimVerdict::of(least == missed.len()),
+            verdict: ClaimVerdict::of_cases(least, missed.len()),
             why: "Between two plans, only headroom and early dropping meet a rise of the load. Pipeline-agnostic \
                   planning fills the cluster with fast variants at every load. So it has spare capacity when the load \
                   rises, and pays for it in accuracy."
@@ -160,7 +190,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 "mean accuracies of two-step and pipeline-agnostic planning: {}",
                 accuracy.iter().map(|a| format!("{:.3} and {:.3}", a[0], a[2])).collect::<Vec<_>>().join(", ")
             ),
-            verdict: ClaimVerdict::of(accuracy.iter().all(|a| a[0] > a[2])),
+            verdict: ClaimVerdict::of_parts(&[accuracy.iter().all(|a| a[0] > a[2]), kept >= ACCURACY_KEPT]),
             why: String::new(),
         },
         Claim {
@@ -169,7 +199,7 @@ fn phase_claims(missed: &[[f64; 3]], accuracy: &[[f64; 3]], capacity: [f64; 3]) 
                 "{factor:.2} times with replanning: peaks of {:.0} and {:.0} queries/s",
                 capacity[0], capacity[1]
             ),
-            verdict: ClaimVerdict::of(factor >= 2.5),
+            verdict: ClaimVerdict::of_factor(factor, 2.5),
             why: "The factor is that of the fastest variants over the most accurate ones, less what each change of plan \
                   costs."
                 .into(),
@@ -199,7 +229,7 @@ fn effective_capacity(lab: &Lab, planned: &[PlansByDemand<'_>; 3]) -> Result<(Te
         // The best policy of each contender on the unscaled ramp.
         let dropping = planned
             .run_with_best_settings(&shape, &[2.2], planned.contender.dropping)?
-            .map_or(planned.contender.dropping[0], |b| b.dropping);
+            .map_or(planned.contender.dropping[0], |b| b.setting.dropping);
         for k in 0..lab.full_or_quick(13, 2) {
             let peak = 80.0 * STEP.powi(k);
             lab.show_step(format!("loki-phases: capacity of {}, {peak:.0} queries/s", planned.contender.name));
@@ -228,10 +258,25 @@ fn method() -> String {
         "The traffic pipeline, SLO 250 ms, {DEVICES} devices, replicas that load in {LOAD_MS:.0} ms. Every 10 s the \
          planner reads the load of the last 10 s and its moving average, and plans for the larger. The plan comes into \
          force half a second later, while the old one serves. Each planner has the headroom ({} to {} times that load) \
-         and the dropping policy that miss least on one seed; figures are of the next. The list of headrooms was made \
+         and the dropping policy that miss least on the other loads of the table, under one seed; figures are of the \
+         next seed. Without other loads the same load chooses. For the capacity, each peak chooses under one seed and is \
+         judged under the next. The list of headrooms was made \
          longer twice after figures of a shorter one had been seen (up to 2.2, two-step planning missed 6.29 % on the \
          Twitter day). It is the same for all planners.",
         HEADROOMS[0],
         HEADROOMS[HEADROOMS.len() - 1]
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::least_missing_elsewhere;
+
+    #[test]
+    fn the_judged_load_does_not_choose() {
+        // three loads, two settings: the first is the best on the first load only
+        let missed = [vec![0.0, 0.9], vec![0.3, 0.2], vec![0.2, 0.1]];
+        assert_eq!([0, 1, 2].map(|judged| least_missing_elsewhere(&missed, judged)), [1, 0, 0]);
+        assert_eq!(least_missing_elsewhere(&missed[..1], 0), 0);
+    }
 }

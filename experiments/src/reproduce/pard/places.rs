@@ -142,7 +142,10 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                 percent(later(Dropping::ClipperPlusPlus)),
                 percent(early(Dropping::ClipperPlusPlus))
             ),
-            verdict: ClaimVerdict::of(later(Dropping::ClipperPlusPlus) >= MOST / 2.0),
+            verdict: ClaimVerdict::of_parts(&[
+                later(Dropping::ClipperPlusPlus) >= MOST / 2.0,
+                early(Dropping::ClipperPlusPlus) > early(Dropping::Nexus),
+            ]),
             why: "The second module is fast, so it has a small part of the SLO. The queries of one batch of the first \
                   module arrive there at once. They wait for each other and overrun that part. The remaining queries \
                   have time enough for the other modules."
@@ -162,11 +165,11 @@ fn claims(all: &[LossPlaces], modules: usize) -> Vec<Claim> {
                 percent(invalid(Dropping::PardSf)),
                 percent(invalid(Dropping::PardOc))
             ),
-            verdict: ClaimVerdict::of(
-                last(Dropping::PardBack) >= last(Dropping::PardSf)
-                    && last(Dropping::PardSf) > last(Dropping::PardOc)
-                    && invalid(Dropping::PardBack) >= invalid(Dropping::PardSf).max(invalid(Dropping::PardOc)),
-            ),
+            verdict: ClaimVerdict::of_parts(&[
+                last(Dropping::PardBack) >= last(Dropping::PardSf),
+                last(Dropping::PardSf) > last(Dropping::PardOc),
+                invalid(Dropping::PardBack) >= invalid(Dropping::PardSf).max(invalid(Dropping::PardOc)),
+            ]),
             why: "The first module receives more than it serves, and the later ones can serve its output. So queues \
                   grow there, and every policy judges there first. In the paper replicas are added while they serve, \
                   and cold starts move the place where queues grow."

@@ -184,7 +184,7 @@ pub fn slo(lab: &Lab) -> Result<Report, Failure> {
         claims: vec![Claim {
             claimed: "The lowest drop rate at every SLO from 200 to 600 ms (section 5.4)".into(),
             seen: format!("lowest at {wins} of {} SLOs", rows.len()),
-            verdict: ClaimVerdict::of(wins == rows.len()),
+            verdict: ClaimVerdict::of_cases(wins, rows.len()),
             why: "clipper++ depends on how its fixed parts of the SLO match the batch times of the plan. Where they \
                   match, it drops at the first tasks only, as early as PARD does."
                 .into(),
@@ -237,7 +237,7 @@ pub fn stress(lab: &Lab) -> Result<Report, Failure> {
         claims: vec![Claim {
             claimed: "Under heavy load the highest goodput, which stays where it is as the load grows (section 5.4)".into(),
             seen: format!("highest at {wins} of {} loads above the capacity", above.len()),
-            verdict: ClaimVerdict::of(wins == above.len()),
+            verdict: ClaimVerdict::of_cases(wins, above.len()),
             why: "Under a steady overload every module is in the same state all the time. An even split of the SLO \
                   (clipper++) can fit that state by chance."
                 .into(),

@@ -32,6 +32,16 @@ impl ClaimVerdict {
         }
     }
 
+    /// `Agrees` if every part of the claim holds, `Partly` if some do, else `Differs`.
+    pub fn of_parts(parts: &[bool]) -> Self {
+        Self::of_cases(parts.iter().filter(|holds| **holds).count(), parts.len())
+    }
+
+    /// `Agrees` if a factor reaches the claimed one, `Partly` if it is above 1, else `Differs`.
+    pub fn of_factor(found: f64, claimed: f64) -> Self {
+        Self::of_parts(&[found > 1.0, found >= claimed])
+    }
+
     /// The word in tables.
     pub fn name(self) -> &'static str {
         match self {
@@ -96,5 +106,21 @@ impl Report {
             }
         }
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::ClaimVerdict::{self, Agrees, Differs, Partly};
+
+    #[test]
+    fn a_verdict_is_as_strict_as_its_claim() {
+        assert_eq!([0, 1, 2].map(|holding| ClaimVerdict::of_cases(holding, 2)), [Differs, Partly, Agrees]);
+        assert_eq!(ClaimVerdict::of_cases(0, 0), Differs);
+        let of = |parts: &[bool]| ClaimVerdict::of_parts(parts);
+        assert_eq!([of(&[true, true]), of(&[false, true]), of(&[false])], [Agrees, Partly, Differs]);
+        // the paper has 2.5 times
+        let factors = [0.9, 1.0, 1.1, 2.49, 2.5, 9.0, f64::NAN].map(|found| ClaimVerdict::of_factor(found, 2.5));
+        assert_eq!(factors, [Differs, Differs, Partly, Partly, Agrees, Agrees, Differs]);
     }
 }

@@ -6,7 +6,7 @@ use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
 use crate::reproduce::lab::{Lab, constant, in_parallel};
 use crate::reproduce::replanning::PlansByDemand;
 use crate::reproduce::report::TitledTable;
-use apportion_domain::{Moment, Plan, TimeSpan};
+use apportion_domain::{Moment, Plan, Queueing, RoutingPolicy, ServingPolicy, TimeSpan};
 use apportion_estimator::{
     ArrivalProcess, Controller, Observation, RequestOutcome, RequestRecord, Scenario, ScenarioEvent, SimulateOptions,
     replay,
@@ -67,6 +67,51 @@ impl Controller for Rounds<'_> {
     }
 }
 
+/// How queries are shared among the replicas of a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum ReplicaSharing {
+    /// As the plan says.
+    Planned,
+    /// A sender takes the replica with the fewest of its queries (`jsq`).
+    LeastOutstanding,
+    /// A group has one queue, and each free replica takes from it.
+    CentralQueue,
+}
+
+impl ReplicaSharing {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Planned => "as planned: in turn",
+            Self::LeastOutstanding => "routing: jsq",
+            Self::CentralQueue => "queueing: central",
+        }
+    }
+
+    /// The policies in the place of the planned ones.
+    fn serving(self, planned: ServingPolicy) -> Option<ServingPolicy> {
+        match self {
+            Self::Planned => None,
+            Self::LeastOutstanding => Some(ServingPolicy { routing: RoutingPolicy::Jsq, ..planned }),
+            Self::CentralQueue => Some(ServingPolicy { queueing: Queueing::Central, ..planned }),
+        }
+    }
+}
+
+/// What a run plays.
+#[derive(Clone, Copy)]
+struct LoopTrial {
+    disturbance: MachineDisturbance,
+    sharing: ReplicaSharing,
+}
+
+/// Every disturbance as planned, and one slow replica under each way to share queries.
+fn trials() -> Vec<LoopTrial> {
+    let planned = |disturbance| LoopTrial { disturbance, sharing: ReplicaSharing::Planned };
+    let slow = |sharing| LoopTrial { disturbance: MachineDisturbance::SLOW_REPLICA, sharing };
+    let others = [ReplicaSharing::LeastOutstanding, ReplicaSharing::CentralQueue].map(slow);
+    MachineDisturbance::ALL.map(planned).into_iter().chain(others).collect()
+}
+
 /// Requests of a part of a run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LoopResult {
@@ -80,7 +125,7 @@ pub struct LoopResult {
 
 /// One run.
 struct LoopRun {
-    disturbance: MachineDisturbance,
+    trial: LoopTrial,
     whole: LoopResult,
     settled: LoopResult,
     plans: u64,
@@ -96,7 +141,13 @@ pub struct ClosedLoop {
 impl ClosedLoop {
     /// The results after the first minute under one disturbance, by pipeline.
     pub fn settled(&self, disturbance: MachineDisturbance) -> Vec<LoopResult> {
-        self.runs.iter().filter(|run| run.disturbance == disturbance).map(|run| run.settled.clone()).collect()
+        let is_asked = |run: &&LoopRun| run.trial.disturbance == disturbance;
+        self.planned().filter(is_asked).map(|run| run.settled.clone()).collect()
+    }
+
+    /// The runs whose queries are shared as the plan says.
+    fn planned(&self) -> impl Iterator<Item = &LoopRun> {
+        self.runs.iter().filter(|run| run.trial.sharing == ReplicaSharing::Planned)
     }
 
     /// The figures.
@@ -112,10 +163,10 @@ impl ClosedLoop {
             "cost/h",
         ];
         let mut table = TextTable::new(&header);
-        for run in &self.runs {
+        for run in self.planned() {
             table.row(vec![
                 run.whole.pipeline.clone(),
-                run.disturbance.name(),
+                run.trial.disturbance.name(),
                 percent(run.whole.attainment),
                 percent(run.settled.attainment),
                 number(run.whole.accuracy),
@@ -124,7 +175,22 @@ impl ClosedLoop {
                 number(run.cost_per_hour),
             ]);
         }
-        vec![TitledTable { title: "The closed loop".into(), table }]
+        vec![TitledTable { title: "The closed loop".into(), table }, self.slow_replicas()]
+    }
+
+    /// One slow replica, by how queries are shared among replicas.
+    fn slow_replicas(&self) -> TitledTable {
+        let mut table = TextTable::new(&["pipeline", "queries", "in time", "in time, after 60 s", "accuracy, after 60 s"]);
+        for run in self.runs.iter().filter(|run| run.trial.disturbance == MachineDisturbance::SLOW_REPLICA) {
+            table.row(vec![
+                run.whole.pipeline.clone(),
+                run.trial.sharing.name().into(),
+                percent(run.whole.attainment),
+                percent(run.settled.attainment),
+                number(run.settled.accuracy),
+            ]);
+        }
+        TitledTable { title: "The closed loop with one replica at half speed, by who chooses the replica".into(), table }
     }
 }
 
@@ -153,22 +219,18 @@ pub fn compare(lab: &Lab, tried: &[TriedPipeline]) -> Result<ClosedLoop, Failure
         lab.show_step(format!("robustness: the closed loop of {}", of.name));
         let plans =
             PlansByDemand::new(lab, &of.problem, CONTENDERS[TWO_STEP]).with_check_loop().with_ladders(GRID, LADDER_UP_TO);
-        runs.extend(in_parallel(&MachineDisturbance::ALL, |&disturbance| run(lab, of, &plans, disturbance))?);
+        runs.extend(in_parallel(&trials(), |&trial| run(lab, of, &plans, trial))?);
     }
     Ok(ClosedLoop { runs })
 }
 
-fn run(
-    lab: &Lab,
-    of: &TriedPipeline,
-    plans: &PlansByDemand<'_>,
-    disturbance: MachineDisturbance,
-) -> Result<LoopRun, Failure> {
+fn run(lab: &Lab, of: &TriedPipeline, plans: &PlansByDemand<'_>, trial: LoopTrial) -> Result<LoopRun, Failure> {
+    let LoopTrial { disturbance, sharing } = trial;
     let demand_qps = of.problem.pipelines[0].demand_qps;
     let step = plans.grid_step(demand_qps);
     let Some(plan) = plans.plan_on_grid(step) else {
         let nothing = || LoopResult { pipeline: of.name.clone(), attainment: 0.0, accuracy: 0.0 };
-        return Ok(LoopRun { disturbance, whole: nothing(), settled: nothing(), plans: 0, cost_per_hour: 0.0 });
+        return Ok(LoopRun { trial, whole: nothing(), settled: nothing(), plans: 0, cost_per_hour: 0.0 });
     };
     let seconds = lab.full_or_quick(SECONDS, 62);
     let workload = constant(demand_qps, seconds, ArrivalProcess::Poisson, lab.held_out_seed());
@@ -181,11 +243,12 @@ fn run(
         headroom: Headroom::Feedback(Box::new(HeadroomController::new(PROMISE))),
         ..Scenario::default()
     };
-    let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+    let serving = sharing.serving(plan.pipelines[0].serving);
+    let options = SimulateOptions { requests: true, serving, ..SimulateOptions::default() };
     let run = replay(&machine, &plan, &workload, &options, scenario).map_err(anyhow::Error::new)?;
     let records = &run.simulation.requests;
     Ok(LoopRun {
-        disturbance,
+        trial,
         whole: result_from(&of.name, records, Moment::ZERO),
         settled: result_from(&of.name, records, SETTLED),
         plans: run.plans,
@@ -197,6 +260,18 @@ fn run(
 mod tests {
     use super::*;
     use apportion_domain::PipelineIndex;
+
+    #[test]
+    fn only_a_slow_replica_is_tried_with_other_queues() {
+        let of =
+            |sharing: ReplicaSharing| trials().into_iter().filter(|trial| trial.sharing == sharing).collect::<Vec<_>>();
+        assert_eq!(of(ReplicaSharing::Planned).len(), MachineDisturbance::ALL.len());
+        for sharing in [ReplicaSharing::LeastOutstanding, ReplicaSharing::CentralQueue] {
+            let disturbances: Vec<MachineDisturbance> = of(sharing).iter().map(|trial| trial.disturbance).collect();
+            assert_eq!(disturbances, [MachineDisturbance::SLOW_REPLICA]);
+            assert_ne!(sharing.serving(ServingPolicy::default()), Some(ServingPolicy::default()));
+        }
+    }
 
     #[test]
     fn a_result_counts_requests_from_its_moment() {

@@ -27,6 +27,9 @@ pub enum MachineDisturbance {
 }
 
 impl MachineDisturbance {
+    /// One replica at half speed.
+    pub const SLOW_REPLICA: Self = Self::OneReplica(2.0);
+
     /// All that are tried, in the order of tables.
     pub const ALL: [Self; 7] = [
         Self::Nothing,
@@ -34,7 +37,7 @@ impl MachineDisturbance {
         Self::Latencies(1.25),
         Self::Latencies(1.5),
         Self::FanOut(1.3),
-        Self::OneReplica(2.0),
+        Self::SLOW_REPLICA,
         Self::LostAgent,
     ];
 

@@ -71,7 +71,8 @@ fn method() -> String {
          busiest groups. Policies that estimate times know the disturbed ones. A fixed plan stays for {} s. The closed loop \
          plays {} s: stewards follow the ladder with the feedback on misses, and every 10 s the demand times the headroom \
          may lead to another plan, as a round of the service does. A lost agent's replicas may come back on spare devices \
-         there. A pipeline without a plan counts as nothing in time.",
+         there. A pipeline without a plan counts as nothing in time. The last table plays the slow replica with other ways to \
+         share the queries of a group.",
         fixed_plans::SEEDS,
         disturbance::AGENT_DEVICES,
         fixed_plans::SECONDS,

@@ -1,10 +1,9 @@
 //! Which pipelines are tried?
 
-use crate::reproduce::headline::protocol::HeadlineProtocol;
-use crate::reproduce::lab::{Lab, TRAFFIC, with_pipeline};
+use crate::reproduce::headline::protocol::{HeadlineProtocol, PipelineEntry};
+use crate::reproduce::lab::{Lab, OwnPipeline, TRAFFIC, own_pipelines, with_pipeline};
 use apportion_domain::{Dropping, Problem};
 use apportion_support::exit::Failure;
-use apportion_support::input;
 
 /// A pipeline of the comparison.
 pub struct TriedPipeline {
@@ -14,16 +13,11 @@ pub struct TriedPipeline {
     pub problem: Problem,
 }
 
-/// The headline's pipelines at the demands of their files, as agents serve them. Replicas take time to load.
+/// The headline's pipelines, or the user's, at the demands of their files, as agents serve them. Replicas take time to
+/// load.
 pub fn pipelines(lab: &Lab) -> Result<Vec<TriedPipeline>, Failure> {
     let protocol = HeadlineProtocol::committed()?;
-    let entries: Vec<_> = protocol.pipelines.iter().map(|p| (p.name.clone(), Some(p.problem.clone()))).collect();
-    let entries = if lab.data.is_some() { entries } else { vec![(protocol.built_in.name.clone(), None)] };
-    let read = |(name, file): (String, Option<String>)| {
-        let problem = match file.and_then(|file| lab.data_file(&file)) {
-            Some(file) => input::read_allocation_problem(&file.display().to_string())?,
-            None => TRAFFIC.problem()?,
-        };
+    let read = |OwnPipeline { name, problem }: OwnPipeline| {
         let problem = with_pipeline(&problem, 0, |d| {
             d.serving.dropping = Some(Dropping::PerTask);
             for variant in d.tasks.iter_mut().flat_map(|t| &mut t.variants) {
@@ -32,5 +26,21 @@ pub fn pipelines(lab: &Lab) -> Result<Vec<TriedPipeline>, Failure> {
         })?;
         Ok(TriedPipeline { name, problem })
     };
-    entries.into_iter().take(lab.full_or_quick(usize::MAX, 1)).map(read).collect()
+    let found = found(lab, &protocol)?;
+    found.into_iter().take(lab.full_or_quick(usize::MAX, 1)).map(read).collect()
+}
+
+/// The user's pipelines, or else those of the protocol.
+fn found(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<OwnPipeline>, Failure> {
+    if !lab.problems.is_empty() {
+        return own_pipelines(&lab.problems);
+    }
+    if lab.data.is_none() {
+        return Ok(vec![OwnPipeline { name: protocol.built_in.name.clone(), problem: TRAFFIC.problem()? }]);
+    }
+    let read = |entry: &PipelineEntry| {
+        let problem = lab.problem(&entry.problem, &TRAFFIC)?;
+        Ok(OwnPipeline { name: entry.name.clone(), problem })
+    };
+    protocol.pipelines.iter().map(read).collect()
 }

@@ -77,7 +77,8 @@ impl<'a> CompiledPlan<'a> {
             let streams = compiled.streams_of(pipeline, w.seed);
             let state = compiled.pipeline_state(pipeline, serving, first_task, streams);
             let ingress_stream = compiled.ingress_stream(pipeline, options.ingresses, w.seed);
-            compiled.pipelines.push(PipelineState { ingress_stream, ..state });
+            let homes = options.ingresses.homes(w.seed, &pipeline.name);
+            compiled.pipelines.push(PipelineState { ingress_stream, homes, ..state });
             let compiler = match part {
                 None => refuse_traffic(pipeline, trace, "the plan has no part for it").map(|()| None)?,
                 Some(part) => {
@@ -187,6 +188,7 @@ impl<'a> CompiledPlan<'a> {
             counts_outstanding: serving.routing == RoutingPolicy::Jsq,
             ingresses: 0..0,
             ingress_stream: None,
+            homes: Vec::new(),
             paths: PathAccuracies::new(p),
             weights,
             channels,

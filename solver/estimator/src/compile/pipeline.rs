@@ -162,7 +162,8 @@ impl<'a> PipelineCompiler<'a> {
         }
         let sigma = |size| median_and_p99(size).map(|(median, p99)| lognormal_sigma(median, p99));
         let sigmas: Vec<f64> = (1..=a.batch).map(sigma).collect::<Option<_>>()?;
-        Some(TimeDistribution::Lognormal(sigmas))
+        // without a percentile above a median nothing is drawn
+        sigmas.iter().any(|sigma| *sigma > 0.0).then_some(TimeDistribution::Lognormal(sigmas))
     }
 
     /// Whether the replicas of a group share one queue.

@@ -7,10 +7,10 @@ use apportion_domain::{TimeDistribution, TimeSpan};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ServiceTimes {
     /// Always the profile's median.
-    #[default]
     Median,
     /// Drawn for each batch, so that median and 99th percentile are the profile's: lognormal, as times that are products of
     /// many small causes are. Sizes without a 99th percentile take their median.
+    #[default]
     P99Matched,
 }
 

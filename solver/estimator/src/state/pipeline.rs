@@ -29,6 +29,8 @@ pub struct PipelineState {
     pub ingresses: Range<u32>,
     /// The stream that draws the ingress of each request; `None` if clients use ingresses in turn.
     pub ingress_stream: Option<u32>,
+    /// The ingress of each client that keeps one, counted from the first; empty where clients do not keep theirs.
+    pub homes: Vec<u32>,
     /// Accuracies of paths.
     pub paths: PathAccuracies,
     /// Weight of each channel of the accuracy.
@@ -60,7 +62,11 @@ impl PipelineState {
         let chosen = match self.ingress_stream {
             _ if count == 1 => 0,
             None => request % count,
-            Some(stream) => ((u128::from(streams[stream as usize].bits()) * u128::from(count)) >> u64::BITS) as u64,
+            Some(stream) if self.homes.is_empty() => streams[stream as usize].below(count),
+            Some(stream) => {
+                let client = streams[stream as usize].below(self.homes.len() as u64);
+                u64::from(self.homes[client as usize])
+            }
         };
         start + chosen as u32
     }

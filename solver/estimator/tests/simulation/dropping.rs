@@ -217,6 +217,7 @@ fn pard_drops_late_queries_at_the_first_task() {
     // A third of the SLO is t0's: 15 ms. The second query starts after 10 and ends after 20; the third starts after 20.
     assert_eq!(seen(Dropping::ClipperPlusPlus), [Ok(30), Ok(40), Err((0, "budget"))]);
     assert_eq!(seen(Dropping::PardSplit), [Ok(30), Err((0, "budget")), Err((0, "budget"))]);
+    assert_eq!(seen(Dropping::NexusSplit), [Ok(30), Err((0, "budget")), Err((0, "budget"))]);
     assert_eq!(seen(Dropping::Naive), [Ok(30), Ok(40), Ok(50)]);
 }
 

@@ -20,6 +20,10 @@ fn at_random(count: u32) -> IngressSettings {
     IngressSettings { count: NonZeroU32::new(count).expect("above 0"), choice: IngressChoice::AtRandom }
 }
 
+fn sticky(count: u32) -> IngressSettings {
+    IngressSettings { choice: IngressChoice::Sticky, ..at_random(count) }
+}
+
 fn run(Built { problem, plan }: &Built, workload: &Workload, ingresses: IngressSettings) -> Simulation {
     let options = SimulateOptions { requests: true, ingresses, ..SimulateOptions::default() };
     simulate(problem, plan, workload, &options).expect("a plan that can be simulated")
@@ -48,8 +52,9 @@ fn more_ingresses_make_queries_wait_longer() {
         };
         (1..=20).map(of_seed).sum::<f64>() / 20.0
     };
-    let [one, three, random] = [IngressSettings::default(), IngressSettings::in_turn(3), at_random(3)].map(mean_ms);
-    assert!(one < three && one < random, "{one}, {three}, {random}");
+    let [one, three, random, kept] =
+        [IngressSettings::default(), IngressSettings::in_turn(3), at_random(3), sticky(3)].map(mean_ms);
+    assert!(one < three && one < random && one < kept, "{one}, {three}, {random}, {kept}");
 }
 
 #[test]
@@ -62,6 +67,10 @@ fn drawn_ingresses_follow_the_seed() {
     assert_ne!(ends(1, at_random(3)), ends(2, at_random(3)));
     assert_ne!(ends(1, at_random(3)), ends(1, IngressSettings::in_turn(3)));
     assert_eq!(ends(1, at_random(1)), ends(1, IngressSettings::default()), "chance has nothing to choose");
+    assert_eq!(ends(1, sticky(3)), ends(1, sticky(3)));
+    assert_ne!(ends(1, sticky(3)), ends(2, sticky(3)));
+    assert_ne!(ends(1, sticky(3)), ends(1, at_random(3)));
+    assert_eq!(ends(1, sticky(1)), ends(1, IngressSettings::default()));
 }
 
 #[test]

@@ -38,7 +38,7 @@ proptest! {
     #[test]
     fn scaling_all_times_scales_all_results(
         stages in stages(), central: bool, network_ms in 0_u32..3, slo_ms in 10_u32..120, factor in 2_u32..9,
-        batching in 0_usize..3, dropping in 0_usize..6, jsq: bool,
+        batching in 0_usize..3, dropping in 0_usize..7, jsq: bool,
         gaps_ms in prop::collection::vec(0_u64..6, 1..60),
     ) {
         let queueing = if central { Queueing::Central } else { Queueing::PerReplica };
@@ -51,7 +51,7 @@ proptest! {
             serving.batching = [Batching::AtStart, Batching::Forming, Batching::WaitUntil][batching];
             serving.dropping = [
                 Dropping::Naive, Dropping::LastTask, Dropping::PerTask, Dropping::Reroute, Dropping::Nexus,
-                Dropping::ClipperPlusPlus,
+                Dropping::ClipperPlusPlus, Dropping::NexusSplit,
             ][dropping];
             serving.routing = if jsq { RoutingPolicy::Jsq } else { RoutingPolicy::Stride };
             run(&built, &arrivals(&at)).requests

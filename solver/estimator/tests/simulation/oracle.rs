@@ -42,7 +42,7 @@ prop_compose! {
         // What PARD's states say changes after a second; within the SLO nothing lasts that long.
         dropping in prop::sample::select(vec![
             Dropping::Naive, Dropping::LastTask, Dropping::PerTask, Dropping::Reroute, Dropping::ClipperPlusPlus,
-            Dropping::Nexus, Dropping::PardSf, Dropping::PardFcfs, Dropping::PardBack,
+            Dropping::Nexus, Dropping::NexusSplit, Dropping::PardSf, Dropping::PardFcfs, Dropping::PardBack,
         ]),
         partial: bool,
         joins in prop::collection::vec((0_usize..5, 0_usize..5), 0..3),

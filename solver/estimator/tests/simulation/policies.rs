@@ -9,7 +9,7 @@ use proptest::prelude::*;
 
 const BATCHINGS: [Batching; 3] = [Batching::AtStart, Batching::Forming, Batching::WaitUntil];
 const ROUTINGS: [RoutingPolicy; 3] = [RoutingPolicy::Stride, RoutingPolicy::Jsq, RoutingPolicy::MostAccurateFirst];
-const DROPPINGS: [Dropping; 10] = [
+const DROPPINGS: [Dropping; 11] = [
     Dropping::Naive,
     Dropping::LastTask,
     Dropping::PerTask,
@@ -20,6 +20,7 @@ const DROPPINGS: [Dropping; 10] = [
     Dropping::PardOc,
     Dropping::PardSplit,
     Dropping::PardFcfs,
+    Dropping::NexusSplit,
 ];
 
 /// Policies by their positions in the lists above: batching, routing, dropping.
@@ -83,13 +84,13 @@ fn the_new_policy_judges_waiting_queries_only() {
 #[test]
 fn changing_policies_while_idle_equals_starting_with_them() {
     for queueing in [Queueing::PerReplica, Queueing::Central] {
-        for (b, r, d) in (0..3).flat_map(|b| (0..3).flat_map(move |r| (0..10).map(move |d| (b, r, d)))) {
+        for (b, r, d) in (0..3).flat_map(|b| (0..3).flat_map(move |r| (0..11).map(move |d| (b, r, d)))) {
             let second = served(queueing, (b, r, d));
             // Nobody comes in the first second, and the change is in the middle of it.
             let mut workload = rate(230.0, 3, ArrivalProcess::Poisson, 5);
             workload.traces = vec![ArrivalTrace::rates(vec![(0, 0.0), (1, 230.0), (2, 230.0)]).expect("rates")];
             let from_start = run(&built(second), &workload, vec![]);
-            let (other_b, other_r, other_d) = ((b + 1) % 3, (r + 1) % 3, (d + 1) % 10);
+            let (other_b, other_r, other_d) = ((b + 1) % 3, (r + 1) % 3, (d + 1) % 11);
             for first in [(other_b, other_r, other_d), (other_b, r, d), (b, other_r, d), (b, r, other_d)] {
                 let first = served(queueing, first);
                 let change = (Moment::from_millis(500.0), to(&built(first).plan, second));
@@ -109,7 +110,7 @@ proptest! {
         is_central in any::<bool>(),
         steward in any::<bool>(),
         // at most 7 changes by 1,680 ms: the load of 2 s outlasts them, so each of them comes into force
-        policies in prop::collection::vec(((0_usize..3, 0_usize..3, 0_usize..10), 20_u64..240), 2..8),
+        policies in prop::collection::vec(((0_usize..3, 0_usize..3, 0_usize..11), 20_u64..240), 2..8),
         seed in 0_u64..1_000,
     ) {
         let queueing = if is_central { Queueing::Central } else { Queueing::PerReplica };

@@ -89,7 +89,7 @@ fn driven(target: &v1::Target, arrivals_ns: &[u64]) -> Vec<(u64, usize)> {
 #[test]
 fn three_replicas_are_one_station_to_the_nanosecond() {
     for batching in ["at_start", "forming", "wait_until"] {
-        for dropping in ["naive", "last_task", "nexus", "clipper++"] {
+        for dropping in ["naive", "last_task", "nexus", "nexus-split", "clipper++"] {
             // 600 queries a second are served, and 667 come: the queue grows, and policies drop.
             let mut target = plan(1, 2, &[(1, 1), (2, 1), (3, 1)]);
             let serving = target.pipelines[0].serving.as_mut().expect("set");

@@ -36,6 +36,7 @@ fn each_policy_drops_what_it_should_and_says_why() {
         ("at_start", "naive", vec![&ok, &ok, &late, &late, &late], ""),
         ("at_start", "last_task", vec![&ok, &ok], "deadline"),
         ("at_start", "nexus", vec![&ok, &ok], "deadline"),
+        ("at_start", "nexus-split", vec![&ok, &ok], "budget"),
         ("forming", "pard", vec![&ok, &ok], "predicted"),
         ("forming", "pard-split", vec![&ok, &ok], "budget"),
         // The whole SLO is this task's: who waits for longer has gone.

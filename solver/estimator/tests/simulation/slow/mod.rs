@@ -339,6 +339,15 @@ impl<'a> Oracle<'a> {
         }
     }
 
+    /// Whether a query may be in the window if its batch ends at `end`.
+    fn is_good(&self, task: usize, end: u64, query: usize) -> bool {
+        let query = &self.queries[query];
+        match self.case.dropping {
+            Dropping::NexusSplit => end - query.joined <= self.case.part(task),
+            _ => query.deadline >= end,
+        }
+    }
+
     /// Moves queries from a queue into a batch that has `batch` already.
     fn fill(&mut self, now: u64, holder: usize, mut batch: Vec<usize>, start: u64, filling: Filling) -> Vec<usize> {
         let may_grow = filling == Filling::NextBatch;
@@ -348,16 +357,17 @@ impl<'a> Oracle<'a> {
         if matches!(self.case.dropping, Dropping::PardSf | Dropping::PardBack) {
             queue.sort_by_key(|&q| self.queries[q].deadline);
         }
-        if self.case.dropping == Dropping::Nexus {
+        if let Dropping::Nexus | Dropping::NexusSplit = self.case.dropping {
             let room = most - batch.len();
             let is_good = |first: &usize| {
                 let window = &queue[*first..queue.len().min(first + room)];
                 let size = if may_grow { most } else { batch.len() + window.len() };
-                size == 0 || window.iter().all(|&q| self.queries[q].deadline >= start + self.case.service(task, size))
+                size == 0 || window.iter().all(|&q| self.is_good(task, start + self.case.service(task, size), q))
             };
             let first = (0..=queue.len()).find(is_good).expect("an empty window is good");
+            let why = if self.case.dropping == Dropping::Nexus { "deadline" } else { "budget" };
             for query in queue.drain(..first).collect::<Vec<_>>() {
-                self.give_up(query, task, "deadline");
+                self.give_up(query, task, why);
             }
         }
         while batch.len() < most && !queue.is_empty() {
