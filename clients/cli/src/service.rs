@@ -321,7 +321,7 @@ impl ServiceClient {
         let status = stream.status;
         let text = stream.text().await.context("reading the service's answer")?;
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Err(self.refusal(path, status, &body))
+        Err(refusal(&self.url(path), status, &body))
     }
 
     /// Sends a text.
@@ -358,18 +358,7 @@ impl ServiceClient {
     /// If the service refused.
     pub fn accepted(&self, path: &str, answer: ServiceAnswer) -> Result<Value, Failure> {
         let ServiceAnswer { status, body, .. } = answer;
-        if status.is_success() { Ok(body) } else { Err(self.refusal(path, status, &body)) }
-    }
-
-    /// The failure for a refusal of the service.
-    fn refusal(&self, path: &str, status: StatusCode, body: &Value) -> Failure {
-        let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);
-        let url = self.url(path);
-        match status {
-            StatusCode::NOT_FOUND => BadInput::one(&url, "", "not found", format!("a name that is there: {detail}")).into(),
-            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::BadInput(format!("{url}: {detail}")),
-            _ => anyhow!("{url}: {status}: {detail}").into(),
-        }
+        if status.is_success() { Ok(body) } else { Err(refusal(&self.url(path), status, &body)) }
     }
 
     fn url(&self, path: &str) -> String {
@@ -381,6 +370,16 @@ impl ServiceClient {
         let Ok(address) = address(url) else { return false };
         let Ok(request) = http::Request::get(address).body(Full::default()) else { return false };
         self.http.send(request, SIGN_WAIT_MAX).await.is_ok_and(|answer| answer.status.is_success())
+    }
+}
+
+/// The failure for a service's refusal at a URL. A refused value is bad input.
+pub fn refusal(url: &str, status: StatusCode, body: &Value) -> Failure {
+    let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);
+    match status {
+        StatusCode::NOT_FOUND => BadInput::one(url, "", "not found", format!("a name that is there: {detail}")).into(),
+        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::BadInput(format!("{url}: {detail}")),
+        _ => anyhow!("{url}: {status}: {detail}").into(),
     }
 }
 
