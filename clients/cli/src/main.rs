@@ -38,6 +38,7 @@ mod manual;
 mod plan;
 mod profile;
 mod prometheus_list;
+mod refusal;
 mod remote_job;
 mod report;
 mod reproduce;

@@ -3,11 +3,11 @@
 use crate::args;
 use crate::contexts::{ServiceContext, read_contexts};
 use crate::http_client::{HttpAnswer, HttpClient, HttpRequest, HttpStream};
+use crate::refusal::refusal;
 use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_support::pages::next_page;
-use apportion_wire::BadInput;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::Full;
@@ -370,16 +370,6 @@ impl ServiceClient {
         let Ok(address) = address(url) else { return false };
         let Ok(request) = http::Request::get(address).body(Full::default()) else { return false };
         self.http.send(request, SIGN_WAIT_MAX).await.is_ok_and(|answer| answer.status.is_success())
-    }
-}
-
-/// The failure for a service's refusal at a URL. A refused value is bad input.
-pub fn refusal(url: &str, status: StatusCode, body: &Value) -> Failure {
-    let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);
-    match status {
-        StatusCode::NOT_FOUND => BadInput::one(url, "", "not found", format!("a name that is there: {detail}")).into(),
-        StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::BadInput(format!("{url}: {detail}")),
-        _ => anyhow!("{url}: {status}: {detail}").into(),
     }
 }
 

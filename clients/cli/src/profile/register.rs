@@ -2,7 +2,7 @@
 
 use super::settings::add_missing_settings;
 use crate::http_client::{HttpAnswer, HttpClient};
-use crate::service::refusal;
+use crate::refusal::refusal;
 use anyhow::{Context, Result, anyhow};
 use apportion_api::http::files::SOURCE_CHARS_MAX;
 use apportion_profiler::TaskFiles;
