@@ -26,6 +26,18 @@ pub fn read_text(file: &str) -> Result<String, Failure> {
     })
 }
 
+/// Refuses a model file where a command reads a file about models.
+///
+/// # Errors
+/// If the name ends as that of an ONNX file does. `expected` says which file the command reads.
+pub fn refuse_model_file(file: &str, expected: &str) -> Result<(), Failure> {
+    if file.to_ascii_lowercase().ends_with(".onnx") {
+        let expected = format!("{expected}; `apportion init {file}` drafts a pipeline file");
+        return Err(BadInput::one(file, "", "a model file", expected).into());
+    }
+    Ok(())
+}
+
 /// The problem of either kind in a file.
 ///
 /// # Errors

@@ -16,6 +16,8 @@ use clap::builder::PossibleValuesParser;
 use std::io::Write as _;
 use std::path::Path;
 
+/// The files that can be planned.
+const PLANNED: &str = "a problem file, a profile, or a table of latencies";
 /// Name of the pipeline that profiles make.
 const PIPELINE: &str = "main";
 /// Demand of a problem whose demand comes from a trace, until the trace is read.
@@ -88,6 +90,7 @@ enum ProfilePart {
 pub fn profiles(files: &[String]) -> Result<Option<ProfileFiles>, Failure> {
     let mut parts = Vec::new();
     for file in files {
+        input::refuse_model_file(file, PLANNED)?;
         if file.to_ascii_lowercase().ends_with(".csv") {
             parts.push((file.clone(), ProfilePart::Table(input::read_text(file)?)));
             continue;
@@ -97,6 +100,10 @@ pub fn profiles(files: &[String]) -> Result<Option<ProfileFiles>, Failure> {
         match tree {
             Ok(tree) if tree.get("rows").is_some() => {
                 parts.push((file.clone(), ProfilePart::Set(Box::new(profile_set_from_tree(file, tree)?))));
+            }
+            Ok(tree) if tree.get("tasks").is_some() && tree.get("pipelines").is_none() => {
+                let expected = format!("{PLANNED}; `apportion profile {file} --out problem.json` measures the pipeline");
+                return Err(BadInput::one(file, "", "a pipeline file", expected).into());
             }
             _ if files.len() == 1 => return Ok(None),
             Err(e) => return Err(e.into()),

@@ -179,6 +179,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
     }
+    input::refuse_model_file(file, "a pipeline file")?;
     let mut tree = parse_tree(file, &input::read_text(file)?)?;
     texts::read_lists(file, &mut tree)?;
     let spec = pipeline_spec_from_tree(file, tree.clone())?;

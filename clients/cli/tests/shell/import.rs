@@ -82,6 +82,22 @@ fn what_a_profile_cannot_say_is_asked_for() {
 }
 
 #[test]
+fn a_file_of_another_kind_is_told_what_to_do() {
+    let folder = Folder::new();
+    let pipeline = folder.file("p.yaml", "name: p\nslo_ms: 9\ntasks: [{name: t, variants: [{name: v, model: v.onnx}]}]\n");
+    for more in [&[][..], &["--qps", "5"]] {
+        let plan = [&["plan", &pipeline], more].concat();
+        assert_refused(
+            &plan,
+            "p.yaml: a pipeline file: expected a problem file, a profile, or a table of latencies; `apportion",
+        );
+    }
+    let model = folder.file("v.onnx", "no text");
+    assert_refused(&["plan", &model], "v.onnx: a model file: expected a problem file");
+    assert_refused(&["profile", &model], "v.onnx: a model file: expected a pipeline file; `apportion init");
+}
+
+#[test]
 fn a_profile_in_csv_has_no_shares() {
     let folder = Folder::new();
     let table = folder.file("net.csv", "variant,hardware,batch,latency_ms,share\nv,t4,1,5,0.5\n");
