@@ -33,6 +33,7 @@ mod http_client;
 mod import;
 mod init;
 mod judged;
+mod live_agents;
 mod machines;
 mod manual;
 mod plan;
