@@ -92,7 +92,8 @@ fn each_property_that_will_not_work_has_a_cure() {
     let fixed = one(tensor("x", FP32, &["1", "3"]));
     let expected = "will not work: m.onnx, input x FP32 [1, 3]: the first axis is always 1, so rows of several requests cannot be \
                     one batch. Export it again with a dynamic first axis, for example `dynamic_axes={\"x\": {0: \"batch\"}}` of \
-                    torch.onnx.export";
+                    torch.onnx.export. Without its source, try `update_inputs_outputs_dims` of `onnx.tools.update_model_dims` on \
+                    the file";
     assert_eq!(fixed, [expected]);
     let inner = one(tensor("x", FP32, &["batch", "3", "height", ""]));
     assert_eq!(inner.len(), 1);

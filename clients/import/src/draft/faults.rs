@@ -98,7 +98,7 @@ fn fixed_rows(file: &GraphFile, input: &GraphTensor) -> Option<GraphRemark> {
     let found = format!("the first axis is always {rows}, so rows of several requests cannot be one batch");
     let cure = format!(
         "Export it again with a dynamic first axis, for example `dynamic_axes={{\"{}\": {{0: \"batch\"}}}}` of \
-         torch.onnx.export",
+         torch.onnx.export. Without its source, try `update_inputs_outputs_dims` of `onnx.tools.update_model_dims` on the file",
         input.name
     );
     Some(GraphRemark::tensor(file, "input", input, found, cure))
