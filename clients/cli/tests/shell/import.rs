@@ -63,7 +63,7 @@ fn what_a_profile_cannot_say_is_asked_for() {
     let table = folder.file("net.csv", "hardware,batch,latency_ms\nt4,1,5\ncpu,1,30\n");
     assert_refused(&["plan", &table], "net.csv: a profile, without prices: expected --hardware cpu=PRICE,t4=PRICE");
     let priced = ["plan", &table, "--hardware", "t4=0.5"];
-    assert_refused(&priced, "net.csv: a profile, without an objective: expected --slo-ms MS");
+    assert_refused(&priced, "net.csv: a profile, without a demand: expected --qps QPS, or --trace FILE");
     let with = |more: &[&'static str]| [&priced[..], more].concat();
     assert_refused(&with(&["--slo-ms", "50"]), "net.csv: a profile, without a demand: expected --qps QPS, or --trace FILE");
     assert_refused(&with(&["--slo-ms", "-1", "--qps", "5"]), "expected a number from 0 to 1e9");
@@ -79,6 +79,24 @@ fn what_a_profile_cannot_say_is_asked_for() {
     let wrong = folder.file("wrong.csv", "arrival_s\n1\nsoon\n");
     let refused = "wrong.csv: line 3, column \"arrival_s\": \"soon\": expected a time of at least 0";
     assert_refused(&["import", "trace", "--from", "csv", &wrong], refused);
+}
+
+#[test]
+fn a_profile_is_planned_without_an_objective() {
+    let folder = Folder::new();
+    let table = folder.file("net.csv", "hardware,batch,latency_ms\ncpu,1,30\nt4,1,5\nt4,8,20\n");
+    let problem = folder.path("problem.json");
+    let args = ["plan", &table, "--qps", "500", "--hardware", "cpu=0.05x20,t4=0.53", "--problem-out", &problem];
+    let planned = apportion(&args);
+    assert_eq!(code(&planned), 0, "{}", stderr(&planned));
+    assert!(
+        stderr(&planned).contains("no --slo-ms: the objective is 25 ms, 5 times a query alone"),
+        "{}",
+        stderr(&planned)
+    );
+    let written = std::fs::read_to_string(&problem).expect("written");
+    let written: Value = serde_json::from_str(&written).expect("JSON");
+    assert_eq!(written["pipelines"][0]["slo_ms"], json!(25.0));
 }
 
 #[test]
