@@ -131,3 +131,21 @@ fn a_profile_in_csv_has_no_shares() {
     assert_eq!(written["rows"][0]["share"], json!(0.5));
     assert_eq!(json_of(&["import", "profile", "--from", "csv", &table]), written, "stdout has the same");
 }
+
+#[test]
+fn a_folder_above_a_repository_has_no_models() {
+    let folder = Folder::new();
+    let out = folder.path("p.yaml");
+    let import = |path: &str| ["import", "pipeline", "--from", "triton-repository", path, "--out", &out].map(str::to_owned);
+    let refused = |path: &str| {
+        let args = import(path);
+        assert_refused(&args.each_ref().map(String::as_str), "no models: expected a folder for each model, with a config");
+    };
+    refused(&example("triton"));
+    refused(&example("triton/models/small"));
+    let args = import(&example("triton/models"));
+    assert_refused(
+        &args.each_ref().map(String::as_str),
+        "2 models and 0 ensembles: expected --model with one of large, small",
+    );
+}

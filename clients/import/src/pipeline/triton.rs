@@ -72,7 +72,10 @@ fn choose<'m, 'a>(
     match (&ensembles[..], models) {
         ([only], _) => Ok(only),
         ([], [only]) => Ok(only),
-        ([], []) => refused("no models".to_owned(), "a folder for each model, as in a model repository".to_owned()),
+        ([], []) => refused(
+            "no models".to_owned(),
+            "a folder for each model, with a config.pbtxt or a version such as 1".to_owned(),
+        ),
         _ => refused(
             format!("{} models and {} ensembles", models.len(), ensembles.len()),
             format!("--model with one of {}", names()),
