@@ -2,8 +2,8 @@
 //!
 //! Example: `alphabet_file: keys.txt` becomes `classes` with a text for each line. A service gets the pipeline alone, so it
 //! must contain them. Models bring their lists in files of other kinds: `config.json#labels` is the list at a key of an
-//! object, `tokenizer.json#model.vocab` a list whose texts have numbers, and `read.onnx#character` the lines of a text in the
-//! model file's own metadata.
+//! object, `tokenizer.json#model.vocab` a list whose texts have numbers, and `read.onnx#character` the lines of a text in
+//! the model file's own metadata.
 
 use apportion_domain::transform::VOCABULARY_BYTES_MAX;
 use apportion_import::read_metadata;
