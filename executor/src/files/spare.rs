@@ -1,7 +1,7 @@
 //! Which model files go when no target names them?
 //!
-//! Example: a target names `a`, and `b` and `c` are files of earlier targets. They stay for the next target that needs them,
-//! until all such files together exceed [`SPARE_BYTES_MAX`]. Then the one goes whose last use is longest ago.
+//! Example: a target names `a`, and `b` and `c` are files of earlier targets. They stay for the next target that needs
+//! them, until all such files together exceed [`SPARE_BYTES_MAX`]. Then the one goes whose last use is longest ago.
 
 use super::checked;
 use super::disk::is_digest;

@@ -49,8 +49,8 @@ const NUMBERS: u64 = 100;
 const FLAG_WORDS: [&str; 3] = ["mask", "token_type", "segment"];
 
 /// Inputs of `rows` rows, by a fixed pattern. Fractions are from 0 to 1, bytes from 0 to 255, and texts are short. Other
-/// whole numbers are from 0 to 99, or 0 and 1 for masks and types of tokens. `sizes` has, by the name of an input, the sizes of all its axes but the first; it is needed
-/// where an inner size is open.
+/// whole numbers are from 0 to 99, or 0 and 1 for masks and types of tokens. `sizes` has, by the name of an input, the
+/// sizes of all its axes but the first; it is needed where an inner size is open.
 ///
 /// # Errors
 /// [`DrawError`] if a size is open or does not fit, or if an input would be larger than [`DRAWN_BYTES_MAX`].

@@ -55,7 +55,7 @@ impl OpenInputs<'_> {
         }
     }
 
-    /// How the sizes are fixed in the file. The tool finds an axis by its name only, so axes without names have no such way.
+    /// How the sizes are fixed in the file. The tool finds an axis by its name, so axes without names have no such way.
     fn fixing(&self, file: &GraphFile) -> String {
         let mut names: Vec<&str> = Vec::new();
         for (_, dimension) in &self.axes {
