@@ -280,6 +280,21 @@ fn inputs_that_nothing_feeds_are_named() {
 }
 
 #[test]
+fn one_output_is_not_two_inputs() {
+    let tokens = |name| tensor(name, INT64, &["n", "8"]);
+    let texts = file("t.onnx", &model(&[tensor("x", FP32, &["n", "9"])], &[tokens("ids")]));
+    let maps = |inputs: &[Vec<u8>]| {
+        let bert = file("b.onnx", &model(inputs, &[tensor("y", FP32, &["n", "2"])]));
+        let made = draft(&[texts.clone(), bert]);
+        let spec = read_pipeline_spec("p.yaml", &made.yaml).expect("a pipeline");
+        (spec.edges[0].map.keys().cloned().collect::<Vec<String>>(), told(&made).len())
+    };
+    assert_eq!(maps(&[tokens("numbers")]), (vec!["numbers".to_owned()], 0));
+    assert_eq!(maps(&[tokens("ids"), tokens("mask")]), (vec!["ids".to_owned()], 1), "the mask is to be decided");
+    assert_eq!(maps(&[tokens("numbers"), tokens("mask")]), (vec![], 2));
+}
+
+#[test]
 fn files_that_take_the_same_may_be_variants() {
     let one = |path, output| file(path, &model(&[tensor("x", FP32, &["b", "3"])], &[tensor(output, FP32, &["b", "9"])]));
     let said = told(&draft(&[one("small.onnx", "dense0"), one("large.onnx", "dense1")]));
