@@ -110,6 +110,10 @@ fn a_file_of_another_kind_is_told_what_to_do() {
             "p.yaml: a pipeline file: expected a problem file, a profile, or a table of latencies; `apportion",
         );
     }
+    let profile = folder.file("profile.json", r#"{"rows": []}"#);
+    let checked = |file: &str, refused: &str| assert_refused(&["check", file, file], refused);
+    checked(&pipeline, "p.yaml: a pipeline file: expected a problem file: apportion profile");
+    checked(&profile, "profile.json: a profile: expected a problem file: apportion plan");
     let model = folder.file("v.onnx", "no text");
     assert_refused(&["plan", &model], "v.onnx: a model file: expected a problem file");
     assert_refused(&["profile", &model], "v.onnx: a model file: expected a pipeline file; `apportion init");
