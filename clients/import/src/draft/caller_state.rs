@@ -87,7 +87,8 @@ pub(super) fn remark_of(file: &GraphFile, states: &[CarriedState<'_>]) -> Option
     let cure = format!(
         "If each query makes steps until it ends, {rename} past.{name} and present.{name}, put the rows on their \
          first axis (a Transpose in the graph), fix the other sizes, and add an output `done` (BOOL, one for each row): then the \
-         task is continuous. Else let the client send it, or export the graph so that one request holds the whole sequence"
+         task is continuous. Else let the client send it, its rows first, or export the graph so that one request holds the whole \
+         sequence"
     );
     Some(GraphRemark { place: format!("{}, {place}", file.path), found, cure, works: false })
 }
