@@ -76,11 +76,15 @@ fn models_of(folder: &str, out: &str) -> Result<Vec<RepositoryModel>, Failure> {
             // It is no model, for example the repository itself below the folder that was given.
             continue;
         }
-        let onnx = newest.map(|version| version.join("model.onnx")).filter(|file| file.exists());
+        let file = |name: &str| {
+            let file = newest.as_ref().map(|version| version.join(name)).filter(|file| file.exists())?;
+            Some(path_beside(out, &file.display().to_string()))
+        };
         models.push(RepositoryModel {
             folder: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             config,
-            onnx: onnx.map(|file| path_beside(out, &file.display().to_string())),
+            onnx: file("model.onnx"),
+            python: file("model.py"),
         });
     }
     Ok(models)
