@@ -171,8 +171,8 @@ impl ProfileJobRequest {
         Ok(())
     }
 
-    /// Refuses variants without an accuracy: no plan could use their rows. `measured` is the pipeline with its profile, and
-    /// the variants of this request are resolved.
+    /// Refuses variants without an accuracy: a profile that plans can use takes no rows of them. `measured` is the pipeline
+    /// with such a profile, and the variants of this request are resolved.
     ///
     /// # Errors
     /// The first such variant.
