@@ -1,11 +1,12 @@
 //! Which examples does a validation set have?
 
+use crate::described::described;
 use crate::error::ProfileError;
 use crate::files::{MatchRule, ValidationFiles};
 use crate::labels::{Label, is_table, read_labels};
 use crate::npy::read_npy;
 use apportion_executor::backend::Signature;
-use apportion_executor::tensor::Tensor;
+use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
 
 /// The first examples of a validation set.
 pub(crate) struct ExampleSet {
@@ -31,10 +32,15 @@ pub(crate) fn read_examples(
     let mut examples = Vec::new();
     for input in &root.inputs {
         let Some(file) = set.inputs.get(&input.name) else {
-            return Err(ProfileError::Pipeline(format!("the validation set lacks input {} of the root", input.name)));
+            let name = &input.name;
+            let detail = format!("the validation set lacks input {name} of the root: add `{name}: FILE.npy` to its inputs");
+            return Err(ProfileError::Pipeline(detail));
         };
         let file_name = || file.display().to_string();
         let array = read_npy(&input.name, file).map_err(|source| ProfileError::Array { file: file_name(), source })?;
+        if let Some(detail) = array_misfit(&array, input) {
+            return Err(ProfileError::LabelsMismatch { file: file_name(), detail });
+        }
         let expected = *count.get_or_insert(array.rows());
         if array.rows() != expected {
             let rows = array.rows();
@@ -68,6 +74,38 @@ pub(crate) fn read_examples(
     Ok(ExampleSet { examples, labels })
 }
 
+/// Why an array does not fit the input that it is for; `None` if it does.
+fn array_misfit(array: &Tensor, input: &TensorSignature) -> Option<String> {
+    if array.datatype != input.datatype {
+        let (name, found, wanted) = (&input.name, array.datatype.name(), input.datatype.name());
+        let advice = numpy_type(input.datatype).map_or_else(String::new, |to| format!(": save it with `.astype({to:?})`"));
+        return Some(format!("its elements are {found}, and those of the input {name} are {wanted}{advice}"));
+    }
+    let is_size = |(&have, &want): (&usize, &i64)| want == -1 || usize::try_from(want) == Ok(have);
+    let fits = array.shape.len() == input.shape.len() && array.shape.iter().zip(&input.shape).skip(1).all(is_size);
+    (!fits).then(|| format!("its shape is {:?}, and the input is {}", array.shape, described(input)))
+}
+
+/// NumPy's name of a datatype; `None` if it has none.
+const fn numpy_type(datatype: Datatype) -> Option<&'static str> {
+    Some(match datatype {
+        Datatype::Bool => "?",
+        Datatype::Uint8 => "u1",
+        Datatype::Uint16 => "u2",
+        Datatype::Uint32 => "u4",
+        Datatype::Uint64 => "u8",
+        Datatype::Int8 => "i1",
+        Datatype::Int16 => "i2",
+        Datatype::Int32 => "i4",
+        Datatype::Int64 => "i8",
+        Datatype::Fp16 => "f2",
+        Datatype::Fp32 => "f4",
+        Datatype::Fp64 => "f8",
+        Datatype::Bytes => "U",
+        Datatype::Bf16 => return None,
+    })
+}
+
 /// Why labels do not fit the rule that they are compared by.
 #[derive(Debug, thiserror::Error)]
 enum UnfitLabels {
@@ -99,6 +137,24 @@ mod tests {
     use super::*;
     use crate::files::{BoxRule, ValueRule};
     use crate::labels::LabelValue;
+
+    #[test]
+    fn an_array_of_another_type_or_shape_is_told_the_right_one() {
+        let array = |datatype, shape: &[usize]| Tensor {
+            name: "x".into(),
+            datatype,
+            shape: shape.to_vec(),
+            data: bytes::Bytes::new(),
+        };
+        let input = TensorSignature { name: "x".into(), datatype: Datatype::Fp32, shape: vec![-1, 3, -1] };
+        assert_eq!(array_misfit(&array(Datatype::Fp32, &[9, 3, 48]), &input), None);
+        let told = |datatype, shape: &[usize]| array_misfit(&array(datatype, shape), &input).expect("a misfit");
+        let expected = "its elements are FP64, and those of the input x are FP32: save it with `.astype(\"f4\")`";
+        assert_eq!(told(Datatype::Fp64, &[9, 3, 48]), expected);
+        let expected = "its shape is [9, 48, 3], and the input is x (FP32 [rows, 3, any])";
+        assert_eq!(told(Datatype::Fp32, &[9, 48, 3]), expected);
+        assert!(told(Datatype::Fp32, &[9]).starts_with("its shape is [9]"));
+    }
 
     #[test]
     fn labels_fit_their_rule() {

@@ -17,7 +17,7 @@ pub const PATHS_MAX: usize = 4_096;
 pub struct PipelineFiles {
     /// At least one.
     pub tasks: Vec<TaskFiles>,
-    /// A tree with one root.
+    /// A tree with one root. Without a validation set, tasks may have several parents.
     pub edges: Vec<EdgeFiles>,
     /// Examples; `None`: inputs are drawn from the shapes, and accuracy and fan-out are not measured.
     pub validation: Option<ValidationFiles>,
@@ -56,7 +56,8 @@ pub struct EdgeFiles {
     pub from: String,
     /// Child task.
     pub to: String,
-    /// Child's input name to the name under which the parent hands out its output; every input of the child.
+    /// Child's input name to the name under which the parent hands out its output. All edges into a child have every input
+    /// of it.
     pub map: BTreeMap<String, String>,
 }
 
@@ -136,7 +137,7 @@ impl MatchRule {
     }
 }
 
-/// The tasks as a tree of indices.
+/// The tasks as a tree of indices; a child may have several parents where no validation set runs along it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Tree {
     /// The task without a parent.
@@ -145,6 +146,8 @@ pub(crate) struct Tree {
     pub out_edges: Vec<Vec<usize>>,
     /// The child of each edge.
     pub to: Vec<usize>,
+    /// The number of edges into each task.
+    pub parents: Vec<usize>,
     /// All tasks, parents first.
     pub order: Vec<usize>,
     /// Runs of the validation set: one for each variant and combination of variants above it. 0 without one.
@@ -160,7 +163,7 @@ struct Edges {
 }
 
 impl PipelineFiles {
-    /// Resolves the names, and checks that the tasks are a tree.
+    /// Resolves the names, and checks that the tasks are a tree, or have one root and no cycle without a validation set.
     pub(crate) fn tree(&self) -> Result<Tree, ProfileError> {
         let fail = |detail: String| Err(ProfileError::Pipeline(detail));
         let index: BTreeMap<&str, usize> = self.tasks.iter().enumerate().map(|(i, t)| (t.name.as_str(), i)).collect();
@@ -174,19 +177,23 @@ impl PipelineFiles {
             }
         }
         let Edges { out_edges, to, parents } = self.edges_by_index(&index)?;
-        if let Some(join) = parents.iter().position(|&p| p > 1) {
-            return fail(format!("task {} has several parents; only trees can be profiled so far", self.tasks[join].name));
+        if let Some(join) = parents.iter().position(|&p| p > 1).filter(|_| self.validation.is_some()) {
+            return fail(format!(
+                "task {} has several parents, and a validation set runs along trees only: leave it out, and give `accuracy` \
+                 and `fanout` of the variants",
+                self.tasks[join].name
+            ));
         }
         let roots: Vec<usize> = (0..parents.len()).filter(|&t| parents[t] == 0).collect();
         let [root] = roots[..] else {
             return fail(format!("a pipeline has one task without a parent, this one has {}", roots.len()));
         };
-        let order = breadth_first(root, &out_edges, &to);
+        let order = parents_first(root, &out_edges, &to, &parents);
         if order.len() != self.tasks.len() {
-            return fail("some tasks are on a cycle that the root does not reach".to_owned());
+            return fail("some tasks are on a cycle, or behind one".to_owned());
         }
         let runs = if self.validation.is_some() { self.runs(&order, &out_edges, &to)? } else { 0 };
-        Ok(Tree { root, out_edges, to, order, runs })
+        Ok(Tree { root, out_edges, to, parents, order, runs })
     }
 
     fn edges_by_index(&self, index: &BTreeMap<&str, usize>) -> Result<Edges, ProfileError> {
@@ -224,11 +231,18 @@ impl PipelineFiles {
     }
 }
 
-fn breadth_first(root: usize, out_edges: &[Vec<usize>], to: &[usize]) -> Vec<usize> {
-    let mut order = vec![root];
+/// The tasks to which the root leads without a cycle, each once and behind all its parents.
+fn parents_first(root: usize, out_edges: &[Vec<usize>], to: &[usize], parents: &[usize]) -> Vec<usize> {
+    let (mut missing, mut order) = (parents.to_vec(), vec![root]);
     let mut next = 0;
     while next < order.len() {
-        order.extend(out_edges[order[next]].iter().map(|&e| to[e]));
+        for &edge in &out_edges[order[next]] {
+            let child = to[edge];
+            missing[child] -= 1;
+            if missing[child] == 0 {
+                order.push(child);
+            }
+        }
         next += 1;
     }
     order
@@ -261,6 +275,17 @@ mod tests {
     fn parents_come_first() {
         let tree = pipeline("cba", &["ab", "bc"]).tree().expect("a chain");
         assert_eq!((tree.root, tree.order), (2, vec![2, 1, 0]));
+    }
+
+    #[test]
+    fn joins_come_behind_all_their_parents() {
+        let join = pipeline("dcba", &["ad", "ab", "bc", "bd", "cd"]);
+        assert!(join.tree().expect_err("with examples").to_string().contains("task d has several parents"));
+        let drawn = PipelineFiles { validation: None, ..join };
+        let tree = drawn.tree().expect("one root");
+        assert_eq!((tree.root, tree.order, tree.parents), (3, vec![3, 2, 1, 0], vec![3, 1, 1, 0]));
+        let cycle = PipelineFiles { validation: None, ..pipeline("abc", &["ab", "bc", "cb"]) };
+        assert!(cycle.tree().expect_err("a cycle").to_string().contains("on a cycle"));
     }
 
     #[test]

@@ -51,4 +51,5 @@ pub use files::{
 pub use measure::MeasureOptions;
 pub use memory::peak_memory_mib;
 pub use profile::{Measured, ProfilingProgress, VariantMeasurement, file_loader, profile_pipeline};
+pub use rows::json_elements;
 pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};

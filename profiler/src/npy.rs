@@ -1,4 +1,4 @@
-//! How is a NumPy array file read? Formats 1.0 to 3.0 with plain numbers, in C order, little-endian.
+//! How is a NumPy array file read? Formats 1.0 to 3.0 with plain numbers or texts, in C order, little-endian.
 //!
 //! The crate `npyz` is not used. It allocates the header's claimed length, up to 4 GiB, and multiplies the shape unchecked.
 
@@ -58,7 +58,7 @@ pub fn parse_npy(name: &str, bytes: Bytes) -> Result<Tensor, NpyError> {
     let start = 6 + 2 + length_bytes;
     let header = bytes.get(start..start.saturating_add(length)).ok_or_else(|| malformed("it ends in its header"))?;
     let header = std::str::from_utf8(header).map_err(|_| malformed("its header is no text"))?;
-    let datatype = datatype(field(header, "descr")?)?;
+    let elements = elements(field(header, "descr")?)?;
     match field(header, "fortran_order")? {
         "False" => {}
         "True" => return Err(NpyError::Unsupported("it is in Fortran order; save np.ascontiguousarray of it".to_owned())),
@@ -66,12 +66,77 @@ pub fn parse_npy(name: &str, bytes: Bytes) -> Result<Tensor, NpyError> {
     }
     let shape = shape(field(header, "shape")?)?;
     let data = bytes.slice(start + length..);
-    let elements = shape.iter().try_fold(1_usize, |product, &d| product.checked_mul(d));
-    if elements.and_then(|e| e.checked_mul(datatype.size())) != Some(data.len()) {
+    let count = shape.iter().try_fold(1_usize, |product, &d| product.checked_mul(d));
+    let datatype = elements.datatype();
+    if count.and_then(|count| count.checked_mul(elements.size())) != Some(data.len()) {
         let detail = format!("{} bytes of data do not make the shape {shape:?} of {}", data.len(), datatype.name());
         return Err(NpyError::Malformed(detail));
     }
-    Ok(Tensor { name: name.to_owned(), datatype, shape, data })
+    Ok(Tensor { name: name.to_owned(), datatype, shape, data: elements.read(data)? })
+}
+
+/// How the elements of an array lie in its file.
+#[derive(Clone, Copy)]
+enum Elements {
+    /// As in a tensor.
+    Plain(Datatype),
+    /// Texts of so many bytes, with zeros behind shorter ones.
+    Bytes(usize),
+    /// Texts of so many characters of four bytes, with zeros behind shorter ones.
+    Characters(usize),
+}
+
+/// Bytes of a character in an array file.
+const CHARACTER_BYTES: usize = 4;
+
+impl Elements {
+    fn datatype(self) -> Datatype {
+        match self {
+            Self::Plain(datatype) => datatype,
+            Self::Bytes(_) | Self::Characters(_) => Datatype::Bytes,
+        }
+    }
+
+    /// Bytes of one element in the file.
+    fn size(self) -> usize {
+        match self {
+            Self::Plain(datatype) => datatype.size(),
+            Self::Bytes(count) => count,
+            Self::Characters(count) => count.saturating_mul(CHARACTER_BYTES),
+        }
+    }
+
+    /// The elements as a tensor has them.
+    fn read(self, data: Bytes) -> Result<Bytes, NpyError> {
+        match self {
+            Self::Plain(_) => Ok(data),
+            Self::Bytes(_) => tensor_texts(&data, self.size(), |element| Ok(without_zeros(element, &0).to_vec())),
+            Self::Characters(_) => tensor_texts(&data, self.size(), |element| {
+                let codes: Vec<u32> =
+                    element.as_chunks::<CHARACTER_BYTES>().0.iter().map(|c| u32::from_le_bytes(*c)).collect();
+                let text: Option<String> = without_zeros(&codes, &0).iter().map(|code| char::from_u32(*code)).collect();
+                let malformed = || NpyError::Malformed("a text has a number that is no character".to_owned());
+                text.map(String::into_bytes).ok_or_else(malformed)
+            }),
+        }
+    }
+}
+
+/// A list without the zeros at its end.
+fn without_zeros<'a, T: PartialEq>(list: &'a [T], zero: &T) -> &'a [T] {
+    let end = list.iter().rposition(|member| member != zero).map_or(0, |last| last + 1);
+    &list[..end]
+}
+
+/// Texts as a tensor has them: the length of each, and its bytes. `size` is that of an element of `data`.
+fn tensor_texts(data: &[u8], size: usize, text: impl Fn(&[u8]) -> Result<Vec<u8>, NpyError>) -> Result<Bytes, NpyError> {
+    let mut made = Vec::with_capacity(data.len());
+    for element in data.chunks_exact(size) {
+        let text = text(element)?;
+        made.extend_from_slice(&(text.len() as u32).to_le_bytes());
+        made.extend_from_slice(&text);
+    }
+    Ok(made.into())
 }
 
 /// The value of a key in the header, which is a Python dictionary of a string, a boolean and a tuple of integers.
@@ -89,9 +154,16 @@ fn field<'a>(header: &'a str, key: &str) -> Result<&'a str, NpyError> {
     Ok(after[..end.ok_or_else(missing)?].trim())
 }
 
-fn datatype(descr: &str) -> Result<Datatype, NpyError> {
+fn elements(descr: &str) -> Result<Elements, NpyError> {
     let descr = descr.trim_matches('\'');
-    Ok(match descr {
+    let texts = |prefix: &str| descr.strip_prefix(prefix)?.parse::<usize>().ok().filter(|count| *count > 0);
+    if let Some(count) = texts("|S") {
+        return Ok(Elements::Bytes(count));
+    }
+    if let Some(count) = texts("<U") {
+        return Ok(Elements::Characters(count));
+    }
+    Ok(Elements::Plain(match descr {
         "|b1" => Datatype::Bool,
         "|u1" => Datatype::Uint8,
         "<u2" => Datatype::Uint16,
@@ -105,10 +177,10 @@ fn datatype(descr: &str) -> Result<Datatype, NpyError> {
         "<f4" => Datatype::Fp32,
         "<f8" => Datatype::Fp64,
         _ => {
-            let detail = format!("its elements are {descr}; little-endian booleans, integers and floats are read");
+            let detail = format!("its elements are {descr}; little-endian booleans, integers, floats and texts are read");
             return Err(NpyError::Unsupported(detail));
         }
-    })
+    }))
 }
 
 fn shape(tuple: &str) -> Result<Vec<usize>, NpyError> {
@@ -149,6 +221,28 @@ mod tests {
         }
         let flat = parse_npy("x", file(1, "{'shape': (3,), 'fortran_order': False, 'descr': '|b1'}", &[0, 1, 1]));
         assert_eq!(flat.expect("any order of keys").shape, [3]);
+    }
+
+    #[test]
+    fn texts_are_read_in_both_forms() {
+        let header = |descr: &str, shape: &str| format!("{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}}}");
+        let wide: Vec<u8> = "é\0\0ab\0\0\0\0".chars().flat_map(|c| u32::from(c).to_le_bytes()).collect();
+        let cases = [("<U3", wide.as_slice(), ["é", "ab", ""]), ("|S3", b"x\0yab\0\0\0\0".as_slice(), ["x\0y", "ab", ""])];
+        for (descr, data, expected) in cases {
+            let tensor = parse_npy("t", file(1, &header(descr, "(3,)"), data)).expect("an array");
+            assert_eq!((tensor.datatype, tensor.shape.as_slice()), (Datatype::Bytes, [3].as_slice()));
+            let read: Vec<&[u8]> = apportion_executor::tensor::texts(&tensor.data).flatten().collect();
+            assert_eq!(read, expected.map(str::as_bytes), "{descr}");
+        }
+        let refused = |descr: &str, shape: &str, data: &[u8]| {
+            parse_npy("t", file(1, &header(descr, shape), data)).expect_err("refused").to_string()
+        };
+        assert!(refused("<U1", "(1,)", &0x0011_0000_u32.to_le_bytes()).contains("no character"));
+        assert!(refused("<U0", "(9,)", &[]).contains("its elements are <U0"), "no text has room");
+        assert!(refused(">U1", "(1,)", &[0; 4]).contains("its elements are >U1"));
+        assert!(refused("|O", "(1,)", &[0; 8]).contains("its elements are |O"));
+        assert!(refused("<U99999999999999999999", "(1,)", &[0; 4]).contains("its elements are"));
+        assert!(refused("<U4611686018427387904", "(1,)", &[0; 4]).contains("do not make the shape"));
     }
 
     #[test]

@@ -311,11 +311,12 @@ fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: Bac
 /// labels.
 fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> Result<(), ProfileError> {
     for (&from, edge) in tree.order.iter().flat_map(|t| tree.out_edges[*t].iter().map(move |e| (t, e))) {
-        let (parent, child) = (&signatures[from], &signatures[tree.to[*edge]]);
-        let edge = &files.edges[*edge];
-        check_map(&edge.map, parent, child)
+        let (to, edge) = (tree.to[*edge], &files.edges[*edge]);
+        let brings = if tree.parents[to] > 1 { EdgeBrings::Part } else { EdgeBrings::AllInputs };
+        check_map(&edge.map, &signatures[from], &signatures[to], brings)
             .map_err(|detail| ProfileError::Pipeline(format!("edge {} -> {}: {detail}", edge.from, edge.to)))?;
     }
+    check_joins(files, tree, signatures)?;
     let Some(ValidationFiles { matching: rule, .. }) = &files.validation else { return Ok(()) };
     for sink in (0..files.tasks.len()).filter(|&t| tree.out_edges[t].is_empty()) {
         for name in rule.outputs() {
@@ -328,6 +329,30 @@ fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> R
         }
     }
     Ok(())
+}
+
+/// Checks that the edges into a task with several parents bring all its inputs together.
+fn check_joins(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> Result<(), ProfileError> {
+    for join in (0..files.tasks.len()).filter(|&task| tree.parents[task] > 1) {
+        let brought =
+            |name: &String| files.edges.iter().zip(&tree.to).any(|(edge, &to)| to == join && edge.map.contains_key(name));
+        if let Some(missing) = signatures[join].inputs.iter().find(|input| !brought(&input.name)) {
+            return Err(ProfileError::Pipeline(format!(
+                "task {}: no edge into it has input {} in its map: add `{}: OUTPUT` to one",
+                files.tasks[join].name, missing.name, missing.name
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Which inputs of its child does an edge bring?
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum EdgeBrings {
+    /// All: the child has no other parent.
+    AllInputs,
+    /// Those of its map: other edges bring the rest.
+    Part,
 }
 
 /// Why the map of an edge does not fit.
@@ -346,9 +371,18 @@ enum MapError {
     UnknownInput(String),
 }
 
-fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signature) -> Result<(), MapError> {
+fn check_map(
+    map: &BTreeMap<String, String>,
+    parent: &Signature,
+    child: &Signature,
+    brings: EdgeBrings,
+) -> Result<(), MapError> {
     for input in &child.inputs {
-        let output = map.get(&input.name).ok_or_else(|| MapError::MissingInput(input.name.clone()))?;
+        let output = match (map.get(&input.name), brings) {
+            (Some(output), _) => output,
+            (None, EdgeBrings::Part) => continue,
+            (None, EdgeBrings::AllInputs) => return Err(MapError::MissingInput(input.name.clone())),
+        };
         let output = parent.outputs.iter().find(|o| o.name == *output);
         let output = output.ok_or_else(|| MapError::MissingOutput(input.name.clone()))?;
         if let Some(why) = misfit(output, input) {

@@ -28,7 +28,8 @@ pub(crate) fn values(tensor: &Tensor) -> Vec<LabelValue> {
 }
 
 /// The elements as JSON has them, in order: texts, whole numbers, or numbers. A number that is not finite is null.
-pub(crate) fn json_elements(tensor: &Tensor) -> Vec<Value> {
+#[must_use]
+pub fn json_elements(tensor: &Tensor) -> Vec<Value> {
     use Datatype::{Bf16, Bool, Bytes, Fp16, Fp32, Fp64, Int64};
     let whole = |number: f64| Value::from(number as i64);
     match tensor.datatype {

@@ -178,6 +178,22 @@ fn latencies_need_no_validation_set() {
     assert_eq!(measured.tasks[1].inputs, [spec("x")]);
 }
 
+#[test]
+fn joins_are_timed_without_a_validation_set() {
+    let set = Set::new(LABELS);
+    let mut files = set.files(&["a same", "b same", "c odd", "d same"], &["a b", "a c", "b d", "c d"]);
+    let refused = set.profile_files(&files).expect_err("examples run along trees").to_string();
+    assert!(refused.contains("task d has several parents, and a validation set runs along trees only"), "{refused}");
+    files.validation = None;
+    // The second edge delays the queries of the first, and brings nothing.
+    files.edges[3].map.clear();
+    let measured = set.profile_files(&files).expect("one root");
+    assert!(measured.tasks.iter().flat_map(|task| &task.variants).all(|variant| variant.rows.len() == 2), "{measured:?}");
+    files.edges[2].map.clear();
+    let refused = set.profile_files(&files).expect_err("nothing brings x").to_string();
+    assert!(refused.contains("task d: no edge into it has input x in its map"), "{refused}");
+}
+
 /// The files with this rule in the place of labels.
 fn without_labels(files: PipelineFiles, matching: MatchRule) -> PipelineFiles {
     let validation = files.validation.map(|set| ValidationFiles { labels: None, matching, ..set });

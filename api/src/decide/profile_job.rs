@@ -171,6 +171,27 @@ impl ProfileJobRequest {
         Ok(())
     }
 
+    /// Refuses variants without an accuracy: a profile that plans can use takes no rows of them. `measured` is the pipeline
+    /// with such a profile, and the variants of this request are resolved.
+    ///
+    /// # Errors
+    /// The first such variant.
+    pub fn check_accuracies(&self, measured: &PipelineSpec) -> Result<(), Invalid> {
+        for task in &measured.tasks {
+            let is_chosen = |name: &String| {
+                self.variants.iter().any(|choice| choice.task == task.name && choice.variant.as_ref() == Some(name))
+            };
+            let unknown = task.variants.iter().find(|variant| variant.accuracy.is_none() && is_chosen(&variant.name));
+            if let Some(variant) = unknown {
+                let found = format!("{}/{} has no accuracy", task.name, variant.name);
+                let expected = "`accuracy` of the variant in the pipeline, from 0 to 1, or a measured one; 1 for each \
+                                variant if all are equally good";
+                return Err(Invalid::new("/pipeline", found, expected));
+            }
+        }
+        Ok(())
+    }
+
     /// The batch sizes that may be measured.
     fn sizes(&self) -> Vec<u32> {
         if !self.batches.is_empty() {

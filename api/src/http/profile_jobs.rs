@@ -8,6 +8,7 @@ use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::decide::profile_job::{PROFILE_JOBS_OPEN_MAX, ProfileJobRequest};
+use crate::documents;
 use crate::store::device_claims::{self, ClaimRow};
 use crate::store::idempotency::KeyedRequest;
 use crate::store::profile_jobs::{self as rows, NewProfileJob, ProfileJobFilter, ProfileJobRow, ProfilePointRow};
@@ -214,8 +215,12 @@ async fn resolve(db: &mut PgConnection, asked: &mut ProfileJobRequest) -> Result
     let name = asked.pipeline.clone();
     let unknown = || Refusal::value("/pipeline", format!("{name:?}: expected a registered pipeline"));
     let row = pipelines::share(db, &name).await?.ok_or_else(unknown)?;
-    let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec)?;
-    asked.resolve_variants(&spec).map_err(refused_option)?;
+    let measured = documents::measured(&row)?;
+    asked.resolve_variants(&measured).map_err(refused_option)?;
+    // A profile that plans can use takes no rows without an accuracy. Another one may get its accuracies later.
+    if documents::facts(&measured).is_ok() {
+        asked.check_accuracies(&measured).map_err(refused_option)?;
+    }
     let live = agents::list(db).await?.into_iter().filter(|agent| agent.state == AgentState::Live);
     let live: BTreeSet<String> = live.map(|agent| agent.hardware).collect();
     if asked.hardware.is_empty() {

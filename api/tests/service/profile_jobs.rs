@@ -283,21 +283,36 @@ async fn rows_that_the_profile_refuses_fail_their_job() {
     let s = with_pipeline().await;
     let mut grown = spec();
     let variants = grown["tasks"][1]["variants"].as_array_mut().expect("a list");
-    // With latencies and without an accuracy it would make every plan of the pipeline impossible.
-    variants.push(json!({"name": "read-x", "model_digest": "ee".repeat(32)}));
+    variants.push(json!({"name": "read-x", "model_digest": "ee".repeat(32), "accuracy": 0.5}));
     assert_eq!(s.put("/v1/pipelines/digits", &grown).await.0, 200);
     let before = s.get(PROFILES).await.1;
-    let agent = Measurer::attach(&s, "a", "demo", line).await;
+    // The agent answers when the pipeline has changed.
+    let (changed, wait) = std::sync::mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let answer = move |order: &v1::Measure| {
+        let _changed = tokio::task::block_in_place(|| wait.lock().expect("no panic").recv());
+        line(order)
+    };
+    let agent = Measurer::attach(&s, "a", "demo", answer).await;
     let request = json!({"pipeline": "digits", "variants": [{"task": "read", "variant": "read-x"}], "batches": [1, 2]});
     let path = start(&s, &request).await;
+    // With latencies and without an accuracy it would make every plan of the pipeline impossible.
+    let mut unknown = grown.clone();
+    unknown["tasks"][1]["variants"][2].as_object_mut().expect("an object").remove("accuracy");
+    assert_eq!(s.put("/v1/pipelines/digits", &unknown).await.0, 200);
+    drop(changed);
     let job = over(&s, &path).await;
     let why = job["error"].as_str().unwrap_or_default();
     assert_eq!((&job["state"], &job["measuring"]), (&json!("failed"), &json!([])), "{job:#}");
     assert!(why.starts_with("the profile refuses the rows of read-x on demo: "), "{why}");
     assert!(why.contains("/tasks/1/variants/2/accuracy: missing"), "{why}");
     assert_eq!(s.get(PROFILES).await.1, before, "no row went into the profile");
+    // Nobody waits for rows that no plan can use.
+    let (status, refusal) = s.post(JOBS, &request).await;
+    assert_eq!((status, &refusal["errors"][0]["pointer"]), (422, &json!("/pipeline")), "{refusal:#}");
+    let detail = refusal["errors"][0]["detail"].as_str().unwrap_or_default();
+    assert!(detail.starts_with("read/read-x has no accuracy: expected `accuracy` of the variant"), "{refusal:#}");
     // With an accuracy the same rows pass.
-    grown["tasks"][1]["variants"][2]["accuracy"] = json!(0.5);
     assert_eq!(s.put("/v1/pipelines/digits", &grown).await.0, 200);
     assert_eq!(over(&s, &start(&s, &request).await).await["state"], "done");
     assert_eq!(rows(&s.get(PROFILES).await.1, "read-x", "demo"), [(1, 3.0), (2, 4.0)]);

@@ -221,7 +221,7 @@ fn variant_of(
     problems: &mut Vec<Invalid>,
 ) -> Variant {
     if spec.accuracy.is_none() {
-        let expected = "an accuracy from 0 to 1, given or measured";
+        let expected = "an accuracy from 0 to 1, given or measured; 1 for each variant if all are equally good";
         problems.push(Invalid::new(format!("{at}/accuracy"), "missing", expected));
     }
     let counts = |c: &BTreeMap<u32, f64>| FanoutCounts(c.iter().map(|(&n, &p)| (n, p)).collect());

@@ -349,6 +349,8 @@ fn check_replan(replan: &crate::spec::ReplanSpec) -> Vec<Invalid> {
     if let Some(headroom) = replan.ladder_headroom {
         const AT: &str = "/replan/ladder_headroom";
         match replan.ladder {
+            // It is refused beside `scaling`, with or without a ladder.
+            None if replan.scaling.is_some() => {}
             None => problems.push(Invalid::new(AT, headroom, "`ladder` beside it, or no such member")),
             // A ladder must reach the plan's own demand.
             Some(ladder) if !(0.1..=ladder.min(10.0)).contains(&headroom) => {

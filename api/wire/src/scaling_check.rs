@@ -14,8 +14,10 @@ pub(crate) fn check_scaling(replan: &ReplanSpec, survive: Option<u32>) -> Vec<In
         let expected = format!("a number from 0 to {LAMBDA_MAX}");
         problems.push(Invalid::new("/replan/scaling/lambda", scaling.lambda, expected));
     }
-    if let Some(ladder) = replan.ladder {
-        problems.push(Invalid::new("/replan/ladder", ladder, "no such member beside `scaling`, or no `scaling`"));
+    for (at, value) in [("/replan/ladder", replan.ladder), ("/replan/ladder_headroom", replan.ladder_headroom)] {
+        if let Some(value) = value {
+            problems.push(Invalid::new(at, value, "no such member beside `scaling`, or no `scaling`"));
+        }
     }
     if let Some(objective) = replan.objective.as_ref().filter(|objective| objective.mode != Mode::MinCost.name()) {
         let found = format!("{:?}", objective.mode);

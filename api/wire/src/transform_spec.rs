@@ -199,9 +199,9 @@ record! {
         /// The same as a list of texts, for classes of several characters.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub classes: Option<Vec<String>> => optional,
-        /// The same as a file with a class on each line, relative to the file that names it; or `FILE.json#KEY`, a list in
-        /// an object; or `FILE.onnx#KEY`, the lines of a text in the model's metadata. `classes` follow those of the file.
-        /// Only in pipeline files on disk.
+        /// The same as a file with a class on each line, relative to the file that names it. `FILE.json#KEY` is a list in
+        /// an object, or texts with their numbers, and `FILE.onnx#KEY` the lines of a text in the model's metadata.
+        /// `classes` follow those of the file. Only in pipeline files on disk.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub alphabet_file: Option<String> => optional,
         /// `ctc` (default): equal neighbours count once, then blanks are left out. `argmax`: each class is a character.
@@ -233,8 +233,8 @@ record! {
         /// The tokens, in the order of their numbers.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub vocabulary: Option<Vec<String>> => optional,
-        /// The same as a file with a token on each line, relative to the file that names it. Only in pipeline files on
-        /// disk.
+        /// The same as a file with a token on each line, relative to the file that names it; or `FILE.json#KEY`, for
+        /// example `tokenizer.json#model.vocab`. Only in pipeline files on disk.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub vocabulary_file: Option<String> => optional,
         /// `whitespace` (default): each word is a token. `wordpiece`: the longest pieces of words and punctuation.

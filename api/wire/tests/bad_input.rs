@@ -345,6 +345,10 @@ fn settings_that_contradict_scaling_actions_are_refused() {
             "/replan/ladder: 2: expected no such member beside `scaling`",
         ),
         (
+            format!("{good}replan: {{ladder_headroom: 1.5, scaling: {{}}}}\n"),
+            "/replan/ladder_headroom: 1.5: expected no such member beside `scaling`",
+        ),
+        (
             format!("{good}replan: {{objective: {{mode: max_accuracy}}, scaling: {{}}}}\n"),
             "/replan/objective/mode: \"max_accuracy\": expected \"min_cost\" beside `scaling`",
         ),

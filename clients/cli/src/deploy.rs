@@ -1,13 +1,14 @@
 //! How does `apportion deploy` plan a registered pipeline, deploy it beside the others, and wait until it answers?
 
 use crate::args;
+use crate::live_agents::{live, load_failures, refused_targets};
 use crate::plan::plan_table;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use anyhow::{Context, anyhow};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output;
 use apportion_support::progress::spinner;
-use apportion_wire::{AgentState, BadInput, PlanFile, PlanState};
+use apportion_wire::{BadInput, PlanFile, PlanState};
 use clap::Args;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -79,7 +80,7 @@ async fn deploy(args: &DeployArgs, client: &ServiceClient, progress: &dyn Fn(&st
     };
     output::print(&plan_table(&file))?;
     progress("waiting for the agents");
-    let ingress = wait(args, client).await?;
+    let ingress = wait(args, client, generation.as_u64().unwrap_or(0)).await?;
     let infer = client.path(&["v2", "models", &args.pipeline, "infer"]);
     eprintln!("{}: target {generation}, answers at {ingress}{infer}", args.pipeline);
     Ok(Exit::Done)
@@ -102,7 +103,10 @@ async fn plan(args: &DeployArgs, client: &ServiceClient, others: &OtherPlans) ->
     }
     match plan["plan"].is_object() {
         true => Ok(plan),
-        false => Err(anyhow!("plan {id}: {}: {}", plan["state"], plan["error"]).into()),
+        false => {
+            let text = |key: &str| plan[key].as_str().unwrap_or("-").to_owned();
+            Err(anyhow!("plan {id}: {}: {}", text("state"), text("error")).into())
+        }
     }
 }
 
@@ -156,13 +160,9 @@ async fn free_hardware(client: &ServiceClient, others: &OtherPlans) -> Result<Ve
     Ok(devices.into_iter().map(offer).collect())
 }
 
-/// The agents that are alive.
-pub fn live(agents: &Value) -> impl Iterator<Item = &Value> {
-    agents.as_array().into_iter().flatten().filter(|agent| agent["state"] == AgentState::Live.name())
-}
-
-/// Waits until an agent answers for the pipeline, with TLS or without. Returns the beginning of its URL.
-async fn wait(args: &DeployArgs, client: &ServiceClient) -> Result<String, Failure> {
+/// Waits until an agent answers for the pipeline, with TLS or without. Returns the beginning of its URL. Without an answer
+/// the error has the agents' reasons since the target with this generation.
+async fn wait(args: &DeployArgs, client: &ServiceClient, generation: u64) -> Result<String, Failure> {
     let (start, ready) = (Instant::now(), client.path(&["v2", "models", &args.pipeline, "ready"]));
     loop {
         let agents = client.list_all("/v1/agents").await?;
@@ -174,10 +174,10 @@ async fn wait(args: &DeployArgs, client: &ServiceClient) -> Result<String, Failu
             }
         }
         if start.elapsed() > args.wait {
-            let failures =
-                agents.as_array().into_iter().flatten().flat_map(|a| a["load_failures"].as_array().into_iter().flatten());
-            let last = failures.last().map_or_else(String::new, |failure| format!("; an agent's last failure: {failure}"));
-            return Err(anyhow!("{} does not answer after {:?}{last}", args.pipeline, args.wait).into());
+            let mut why = refused_targets(&agents);
+            why.extend(load_failures(&agents, &args.pipeline, generation));
+            let why: String = why.iter().map(|sentence| format!("\n  {sentence}")).collect();
+            return Err(anyhow!("{} does not answer after {:?}{why}", args.pipeline, args.wait).into());
         }
         tokio::time::sleep(POLL).await;
     }

@@ -124,7 +124,7 @@ impl HttpClient {
     }
 }
 
-/// Adds the advice that helps against a failure of TLS.
+/// Adds the advice that helps against a failure of TLS, or of a connection.
 fn with_advice(error: Error, scheme: &str) -> Error {
     let causes = format!("{error:#}");
     if causes.contains("invalid peer certificate") {
@@ -132,6 +132,9 @@ fn with_advice(error: Error, scheme: &str) -> Error {
     }
     if scheme == "https" && causes.contains("corrupt message") {
         return error.context("it answers without TLS: expected http://");
+    }
+    if causes.contains("Connection refused") {
+        return error.context("nobody listens there (`apportion serve` starts a service)");
     }
     error
 }
@@ -141,11 +144,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn failures_of_tls_have_an_advice() {
+    fn failures_of_connections_have_an_advice() {
         let of = |text: &'static str, scheme| format!("{:#}", with_advice(Error::msg(text), scheme));
         assert!(of("invalid peer certificate: UnknownIssuer", "https").contains("--cacert"));
         assert!(of("received corrupt message of type InvalidContentType", "https").contains("expected http://"));
-        assert_eq!(of("connection refused", "https"), "connection refused");
+        assert!(of("tcp connect error: Connection refused (os error 111)", "http").contains("`apportion serve`"));
+        assert_eq!(of("connection reset", "https"), "connection reset");
     }
 
     #[test]

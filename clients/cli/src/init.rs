@@ -36,7 +36,7 @@ pub fn run(args: &InitArgs) -> CommandResult {
     output::write_file(&args.out, |f| f.write_all(draft.yaml.as_bytes()))?;
     let lines: Vec<String> = draft.remarks.iter().map(|remark| format!("{remark}\n")).collect();
     output::print(&lines.concat())?;
-    eprintln!("{}: written; look for \"decide\" in it", args.out);
+    eprintln!("{0}: written; look for \"decide\" in it, then measure it: apportion profile {0}", args.out);
     Ok(if draft.remarks.iter().all(|remark| remark.works) { Exit::Done } else { Exit::Findings })
 }
 

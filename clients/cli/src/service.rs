@@ -3,11 +3,11 @@
 use crate::args;
 use crate::contexts::{ServiceContext, read_contexts};
 use crate::http_client::{HttpAnswer, HttpClient, HttpRequest, HttpStream};
+use crate::refusal::refusal;
 use anyhow::{Context, anyhow};
 use apportion_support::exit::Failure;
 use apportion_support::input;
 use apportion_support::pages::next_page;
-use apportion_wire::BadInput;
 use bytes::Bytes;
 use clap::Args;
 use http_body_util::Full;
@@ -321,7 +321,7 @@ impl ServiceClient {
         let status = stream.status;
         let text = stream.text().await.context("reading the service's answer")?;
         let body = serde_json::from_str(&text).unwrap_or(Value::String(text));
-        Err(self.refusal(path, status, &body))
+        Err(refusal(&self.url(path), status, &body))
     }
 
     /// Sends a text.
@@ -358,18 +358,7 @@ impl ServiceClient {
     /// If the service refused.
     pub fn accepted(&self, path: &str, answer: ServiceAnswer) -> Result<Value, Failure> {
         let ServiceAnswer { status, body, .. } = answer;
-        if status.is_success() { Ok(body) } else { Err(self.refusal(path, status, &body)) }
-    }
-
-    /// The failure for a refusal of the service.
-    fn refusal(&self, path: &str, status: StatusCode, body: &Value) -> Failure {
-        let detail = body["detail"].as_str().map_or_else(|| body.to_string(), str::to_owned);
-        let url = self.url(path);
-        match status {
-            StatusCode::NOT_FOUND => BadInput::one(&url, "", "not found", format!("a name that is there: {detail}")).into(),
-            StatusCode::BAD_REQUEST | StatusCode::UNPROCESSABLE_ENTITY => Failure::BadInput(format!("{url}: {detail}")),
-            _ => anyhow!("{url}: {status}: {detail}").into(),
-        }
+        if status.is_success() { Ok(body) } else { Err(refusal(&self.url(path), status, &body)) }
     }
 
     fn url(&self, path: &str) -> String {

@@ -1,6 +1,6 @@
 //! How does `apportion status` say what runs, and whether it keeps its promise?
 
-use crate::deploy::live;
+use crate::live_agents::{failed_replicas, live, refused_targets};
 use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output::{OutputFormat, TextTable, number, percent};
@@ -47,8 +47,8 @@ struct PipelineStatus {
     hop_given_ms: Option<f64>,
     /// The time of a hop, as agents measured it; null without a measurement.
     hop_measured_ms: Option<f64>,
-    /// Sentences about its times: those that are 0, and those that are far from their measurement. Also about each figure
-    /// of its profile that differs from the measured one.
+    /// The reasons why replicas are not ready. Sentences about its times: those that are 0, and those that are far from
+    /// their measurement. Also about each figure of its profile that differs from the measured one.
     warnings: Vec<String>,
 }
 
@@ -93,7 +93,8 @@ async fn read(client: &ServiceClient) -> Result<(Value, Value, Vec<PipelineStatu
             let replicas = replicas_of(&target["placement"], name);
             let count = ReplicaCount { ready: replicas.intersection(&ready).count(), replicas: replicas.len() };
             let judged = judged(name, pipeline["demand_qps"].as_f64().unwrap_or(0.0), &spec, &arrivals, count);
-            found.push(with_drift(with_times(judged, &times), &drift));
+            let faults = faults(&agents, &replicas, count);
+            found.push(with_faults(with_drift(with_times(judged, &times), &drift), faults));
         }
     }
     Ok((target, agents, found))
@@ -152,6 +153,20 @@ fn with_times(status: PipelineStatus, times: &Value) -> PipelineStatus {
 /// The status with the drifts of the profile.
 fn with_drift(mut status: PipelineStatus, drift: &Value) -> PipelineStatus {
     status.warnings.extend(warnings_of(drift));
+    status
+}
+
+/// Why replicas of a pipeline are not ready, as the agents say it.
+fn faults(agents: &Value, replicas: &BTreeSet<u64>, count: ReplicaCount) -> Vec<String> {
+    if count.ready == count.replicas {
+        return Vec::new();
+    }
+    [refused_targets(agents), failed_replicas(agents, replicas)].concat()
+}
+
+/// The status with the faults of its replicas first.
+fn with_faults(mut status: PipelineStatus, faults: Vec<String>) -> PipelineStatus {
+    status.warnings.splice(0..0, faults);
     status
 }
 
@@ -240,6 +255,20 @@ mod tests {
         let status = with_drift(status, &json!({"figures": [], "warnings": ["two"]}));
         assert_eq!(status.warnings, ["one", "two"]);
         assert_eq!(with_drift(status, &Value::Null).warnings.len(), 2, "an earlier release says nothing");
+    }
+
+    #[test]
+    fn a_pipeline_that_is_not_ready_says_why() {
+        let failed = json!([{"replica": 7, "state": "failed", "error": "there is no such file"}]);
+        let agents = json!([{"name": "a", "state": "live", "ack": {"generation": 1, "error": "", "replicas": failed}}]);
+        let of = |ready| {
+            let count = ReplicaCount { ready, replicas: 1 };
+            let faults = faults(&agents, &[7].into(), count);
+            with_faults(judged("p", 5.0, &json!({}), &json!([]), count), faults)
+        };
+        let text = table(&json!({"generation": 1}), 1, &[of(0)]);
+        assert!(text.ends_with("warning: replica 7 of agent a has failed: there is no such file"), "{text}");
+        assert_eq!(of(1).warnings, [""; 0]);
     }
 
     #[test]

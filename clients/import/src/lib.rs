@@ -21,6 +21,8 @@ pub use graph::{GraphHeader, GraphTensor, read_graph, read_metadata};
 pub use pipeline::{
     ImportedPipeline, RepositoryModel, pipeline_of_kserve_graph, pipeline_of_seldon, pipeline_of_triton_repository,
 };
-pub use problem::{ProblemRequest, hardware_offers, level_accuracies, levelled_note, problem_of};
+pub use problem::{
+    ProblemRequest, SLO_FACTOR, default_slo_ms, hardware_offers, level_accuracies, levelled_note, problem_of,
+};
 pub use profile::{ProfileFormat, add_profile};
 pub use trace::{TimeUnit, TraceChoice, TraceFormat, import_trace};

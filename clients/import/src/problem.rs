@@ -14,6 +14,9 @@ use std::collections::BTreeMap;
 const VERSION: u32 = 1;
 /// Accuracy of a variant that has none: all variants count as equally good.
 const ACCURACY: f64 = 1.0;
+/// The default objective over the time of a query: planners count each batch twice, for waiting and for running, and the
+/// rest is room for larger batches.
+pub const SLO_FACTOR: f64 = 5.0;
 
 /// The numbers beside a profile.
 #[derive(Clone, Debug, PartialEq)]
@@ -49,6 +52,26 @@ pub fn hardware_offers(text: &str) -> Result<Vec<HardwareSpec>, BadInput> {
         Some(HardwareSpec { name: name.trim().to_owned(), price_per_hour, count, memory_mib: None })
     };
     text.split(',').map(|part| offer(part.trim()).ok_or_else(|| refused(part))).collect()
+}
+
+/// The latency objective where nobody gives one, in whole milliseconds: [`SLO_FACTOR`] times the time that a query takes in
+/// the slowest variant of each task. A variant counts with its smallest batch, on the fastest of these hardware types.
+#[must_use]
+pub fn default_slo_ms(profile: &ProfileSet, hardware: &[HardwareSpec]) -> f64 {
+    let mut fastest: BTreeMap<(&str, &str), (u32, f64)> = BTreeMap::new();
+    let is_offered = |row: &&MeasuredRow| row.share == 1.0 && hardware.iter().any(|offer| offer.name == row.hardware);
+    for row in profile.rows.iter().filter(is_offered) {
+        let known = fastest.entry((row.task.as_str(), row.variant.as_str())).or_insert((row.batch, row.latency_ms));
+        if (row.batch, row.latency_ms) < *known {
+            *known = (row.batch, row.latency_ms);
+        }
+    }
+    let mut slowest: BTreeMap<&str, f64> = BTreeMap::new();
+    for ((task, _), (_, latency_ms)) in fastest {
+        let known = slowest.entry(task).or_insert(latency_ms);
+        *known = known.max(latency_ms);
+    }
+    (SLO_FACTOR * slowest.values().sum::<f64>()).ceil().max(1.0)
 }
 
 /// The problem, and remarks about assumptions in it. `file` is the name of the profile in errors.

@@ -28,7 +28,11 @@ impl<'a> Table<'a> {
         while next_record(file, &mut reader, &mut first)? {
             lines.line_of(&first);
             if !is_blank(&first) {
-                let header = first.iter().map(|name| name.trim().to_owned()).collect();
+                let header: Vec<String> = first.iter().map(|name| name.trim().to_owned()).collect();
+                if header.len() == 1 && header[0].contains([';', '\t']) {
+                    let expected = "commas between the columns, and points in the numbers";
+                    return Err(BadInput::one(file, "line 1", quoted(&header[0]), expected));
+                }
                 return Ok(Self { file, header, reader, lines });
             }
         }

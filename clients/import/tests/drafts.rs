@@ -92,13 +92,16 @@ fn each_property_that_will_not_work_has_a_cure() {
     let fixed = one(tensor("x", FP32, &["1", "3"]));
     let expected = "will not work: m.onnx, input x FP32 [1, 3]: the first axis is always 1, so rows of several requests cannot be \
                     one batch. Export it again with a dynamic first axis, for example `dynamic_axes={\"x\": {0: \"batch\"}}` of \
-                    torch.onnx.export";
+                    torch.onnx.export. Without its source, try `update_inputs_outputs_dims` of `onnx.tools.update_model_dims` on \
+                    the file";
     assert_eq!(fixed, [expected]);
     let inner = one(tensor("x", FP32, &["batch", "3", "height", ""]));
     assert_eq!(inner.len(), 1);
     let expected = "note: m.onnx, input x FP32 [batch, 3, height, ?]: axis 2 (height) and axis 3 may have any size; only rows of \
-                    one shape are one batch. Resize or pad";
-    assert!(inner[0].starts_with(expected), "{}", inner[0]);
+                    one shape are one batch. Make one size of it by `resize`, `crop`, `pad` or `tokenise`, in `before` of the task \
+                    or `transform` of an edge; else profile with examples of the sizes that you expect, or with \
+                    `--shape x=3,SIZE,SIZE`";
+    assert_eq!(inner[0], expected, "the tool that fixes sizes finds no axis without a name");
     let scalar = one(tensor("sr", INT64, &[]));
     assert!(
         scalar[0].contains("a single number without an axis for the rows") && scalar[0].contains("constant"),
@@ -106,6 +109,19 @@ fn each_property_that_will_not_work_has_a_cure() {
     );
     let kind = one(tensor("x", BF16, &["batch", "3"]));
     assert!(kind[0].contains("elements that requests cannot carry"), "{kind:?}");
+}
+
+#[test]
+fn inputs_with_the_same_open_axes_have_one_note() {
+    let text = |name| tensor(name, INT64, &["batch", "length"]);
+    let inputs = [text("ids"), tensor("image", FP32, &["batch", "3", "height", "width"]), text("mask")];
+    let said = told(&draft(&[file("m.onnx", &model(&inputs, &[tensor("y", FP32, &["batch", "2"])]))]));
+    assert_eq!(said.len(), 2, "{said:?}");
+    let place =
+        "note: m.onnx, inputs ids INT64 [batch, length], mask INT64 [batch, length]: axis 1 (length) may have any size";
+    assert!(said[0].starts_with(place) && said[0].ends_with("`--shape ids=SIZE --shape mask=SIZE`"), "{}", said[0]);
+    let fixed = "--dim_param height --dim_value SIZE m.onnx fixed.onnx`, then width; else profile";
+    assert!(said[1].contains(fixed), "{}", said[1]);
 }
 
 #[test]
@@ -126,6 +142,20 @@ fn a_state_is_told_from_a_fixed_batch() {
     let moved = told(&draft(&[file("m.onnx", &model(&inputs, &[tensor("y", FP32, &["batch"])]))]));
     assert_eq!(moved.len(), 1, "{moved:?}");
     assert!(moved[0].contains("its rows are on axis 1") && moved[0].contains("Transpose"), "{moved:?}");
+}
+
+#[test]
+fn outputs_without_rows_first_are_named() {
+    let input = [tensor("x", FP32, &["batch", "3"])];
+    let said = |outputs: &[Vec<u8>]| told(&draft(&[file("m.onnx", &model(&input, outputs))]));
+    let layers = said(&[tensor("y", FP32, &["batch", "2"]), tensor("layers", FP32, &["6", "batch", "9"])]);
+    let expected = "will not work: m.onnx, output layers FP32 [6, batch, 9]: its rows are on axis 1";
+    assert!(layers.len() == 1 && layers[0].starts_with(expected), "{layers:?}");
+    assert!(layers[0].contains("Transpose at the output"), "{layers:?}");
+    let fixed = said(&[tensor("y", FP32, &["1", "2"])]);
+    assert!(fixed.len() == 1 && fixed[0].starts_with("note: m.onnx, output y FP32 [1, 2]: its first axis"), "{fixed:?}");
+    let parent = tensor("parent", INT64, &["found"]);
+    assert_eq!(said(&[tensor("y", FP32, &["1", "2"]), parent]), [""; 0], "rows are those of `parent`");
 }
 
 /// The inputs and outputs of a decoder that agents can run.
@@ -214,6 +244,29 @@ fn the_cure_of_other_names_is_a_continuous_task() {
 }
 
 #[test]
+fn each_state_is_told_with_its_own_output() {
+    let state = |name: String| tensor(&name, FP32, &["n", "4"]);
+    let mut inputs = vec![tensor("token", INT64, &["n", "1"]), state("encoder_hidden_states".into())];
+    let mut outputs = vec![tensor("logits", FP32, &["n", "9"])];
+    for layer in 0..2 {
+        for kind in ["key", "value"] {
+            inputs.push(state(format!("past_key_values.{layer}.{kind}")));
+            outputs.push(state(format!("present.{layer}.{kind}")));
+        }
+    }
+    let said = told(&draft(&[file("llm.onnx", &model(&inputs, &outputs))]));
+    assert_eq!(said.len(), 1, "{said:?}");
+    let expected = "will not work: llm.onnx, inputs past_key_values.0.key FP32 [n, 4], past_key_values.0.value FP32 [n, 4], \
+                    past_key_values.1.key FP32 [n, 4] and 1 more: these are states that the caller gets as \"present.0.key\", \
+                    \"present.0.value\", \"present.1.key\" and 1 more and sends again;";
+    assert!(said[0].starts_with(expected), "{}", said[0]);
+    assert!(said[0].contains("rename each with its output, the first two to past.0.key and present.0.key"), "{}", said[0]);
+    let other = [tensor("token", INT64, &["n", "1"]), state("past_key_values.0.value".into())];
+    let said = told(&draft(&[file("llm.onnx", &model(&other, &outputs))]));
+    assert!(said[0].contains("rename the two to past.0.value and present.0.value"), "{said:?}");
+}
+
+#[test]
 fn inputs_that_nothing_feeds_are_named() {
     let det = file("det.onnx", &model(&[tensor("x", FP32, &["b", "3", "64"])], &[tensor("map", FP32, &["b", "1", "64"])]));
     let rec = file("rec.onnx", &model(&[tensor("x", FP32, &["b", "3", "48", "99"])], &[tensor("text", FP32, &["b", "7"])]));
@@ -222,7 +275,31 @@ fn inputs_that_nothing_feeds_are_named() {
     let expected = "will not work: edge det -> rec, input x FP32 [b, 3, 48, 99]: no single output of det fits; there are map FP32 \
                     [b, 1, 64]. Complete the map";
     assert!(said.len() == 1 && said[0].starts_with(expected), "{said:?}");
+    assert!(!said[0].contains("TASK=FILE"), "they take other pictures: {said:?}");
     assert!(made.yaml.contains("# decide: which output of det is the input x"), "{}", made.yaml);
+}
+
+#[test]
+fn one_output_is_not_two_inputs() {
+    let tokens = |name| tensor(name, INT64, &["n", "8"]);
+    let texts = file("t.onnx", &model(&[tensor("x", FP32, &["n", "9"])], &[tokens("ids")]));
+    let maps = |inputs: &[Vec<u8>]| {
+        let bert = file("b.onnx", &model(inputs, &[tensor("y", FP32, &["n", "2"])]));
+        let made = draft(&[texts.clone(), bert]);
+        let spec = read_pipeline_spec("p.yaml", &made.yaml).expect("a pipeline");
+        (spec.edges[0].map.keys().cloned().collect::<Vec<String>>(), told(&made).len())
+    };
+    assert_eq!(maps(&[tokens("numbers")]), (vec!["numbers".to_owned()], 0));
+    assert_eq!(maps(&[tokens("ids"), tokens("mask")]), (vec!["ids".to_owned()], 1), "the mask is to be decided");
+    assert_eq!(maps(&[tokens("numbers"), tokens("mask")]), (vec![], 2));
+}
+
+#[test]
+fn files_that_take_the_same_may_be_variants() {
+    let one = |path, output| file(path, &model(&[tensor("x", FP32, &["b", "3"])], &[tensor(output, FP32, &["b", "9"])]));
+    let said = told(&draft(&[one("small.onnx", "dense0"), one("large.onnx", "dense1")]));
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert!(said[0].contains("they are variants of one task: name it, `TASK=FILE` for each"), "{said:?}");
 }
 
 #[test]

@@ -93,6 +93,7 @@ fn repository(configs: &[(&str, &str)]) -> Vec<RepositoryModel> {
         folder: (*name).to_owned(),
         config: (!config.is_empty()).then(|| (format!("r/{name}/config.pbtxt"), (*config).to_owned())),
         onnx: config.is_empty().then(|| format!("r/{name}/1/model.onnx")),
+        python: None,
     };
     configs.iter().map(model).collect()
 }
@@ -191,6 +192,29 @@ fn an_ensemble_of_triton_is_a_pipeline_of_its_models() {
     assert_eq!(draft.remarks, ["read: no ONNX file in its folder; profile it through its server"]);
     let one = pipeline_of_triton_repository("r", &models[..1], None).expect("a model");
     assert_eq!(variants(&self::spec(&one)), [vec!["find"]]);
+}
+
+#[test]
+fn a_program_of_triton_has_the_tensors_of_its_configuration() {
+    let config = "max_batch_size: 8 input { name: \"x\" data_type: TYPE_FP32 dims: [ 64, -1 ] } \
+                  output { name: \"text\" data_type: TYPE_STRING dims: [ 1 ] }";
+    let read = |config: &str| {
+        let python = Some("r/small/1/model.py".to_owned());
+        let models =
+            repository(&[("small", config)]).into_iter().map(|model| RepositoryModel { python: python.clone(), ..model });
+        spec(&pipeline_of_triton_repository("r", &models.collect::<Vec<_>>(), None).expect("a model"))
+    };
+    let made = read(config);
+    let task = &made.tasks[0];
+    assert_eq!(task.variants[0].model.as_deref(), Some("r/small/1/model.py"));
+    let shapes = |list: &Option<Vec<apportion_wire::TensorSpec>>| -> Vec<(String, String, Vec<i64>)> {
+        let tensor = |t: &apportion_wire::TensorSpec| (t.name.clone(), t.datatype.clone(), t.shape.clone());
+        list.iter().flatten().map(tensor).collect()
+    };
+    assert_eq!(shapes(&task.inputs), [("x".to_owned(), "FP32".to_owned(), vec![-1, 64, -1])]);
+    assert_eq!(shapes(&task.outputs), [("text".to_owned(), "BYTES".to_owned(), vec![-1, 1])]);
+    let fixed = read(&config.replace("max_batch_size: 8", "max_batch_size: 0"));
+    assert_eq!((shapes(&fixed.tasks[0].inputs), shapes(&fixed.tasks[0].outputs)), (vec![], vec![]), "no rows first");
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Do profiles, prices and a demand make the right problem?
 
 use apportion_domain::Mode;
-use apportion_import::{ProblemRequest, hardware_offers, problem_of};
+use apportion_import::{ProblemRequest, default_slo_ms, hardware_offers, problem_of};
 use apportion_wire::{MeasuredRow, MeasuredVariant, ProblemSpec, ProfileSet};
 
 fn row(task: &str, variant: &str, hardware: &str, batch: u32) -> MeasuredRow {
@@ -88,4 +88,26 @@ fn variants_without_latencies_on_the_hardware_are_left_out() {
     assert_eq!(notes[0], "f: left out a/large: it has no latency on cpu");
     let refused = problem_of("f", &profile, &request("tpu=1")).expect_err("no such hardware").to_string();
     assert_eq!(refused, "f: a has no latency on tpu: expected --hardware with one of cpu, t4");
+}
+
+#[test]
+fn the_default_objective_is_five_times_a_query() {
+    let timed = |task: &str, variant: &str, hardware: &str, batch: u32, latency_ms: f64| MeasuredRow {
+        latency_ms,
+        ..row(task, variant, hardware, batch)
+    };
+    let rows = vec![
+        timed("find", "small", "t4", 1, 4.0),
+        timed("find", "large", "t4", 4, 30.0),
+        timed("find", "large", "t4", 1, 10.5),
+        timed("find", "large", "cpu", 1, 90.0),
+        timed("read", "only", "t4", 2, 8.0),
+        MeasuredRow { share: 0.5, ..timed("read", "only", "t4", 1, 100.0) },
+    ];
+    let profile = ProfileSet { rows, ..ProfileSet::default() };
+    let of = |hardware: &str| default_slo_ms(&profile, &hardware_offers(hardware).expect("offers"));
+    assert_eq!(of("t4=1"), 93.0, "5 times 10.5 and 8 ms, in whole milliseconds");
+    assert_eq!(of("t4=1,cpu=1"), 93.0, "the fastest of both");
+    assert_eq!(of("cpu=1"), 450.0);
+    assert_eq!(of("h100=1"), 1.0, "the problem is refused for another reason");
 }

@@ -204,6 +204,12 @@ fn a_malformed_table_is_refused_at_its_line_and_column() {
             "latency_ms\n5\n".into(),
             "f: line 1: the columns \"latency_ms\": expected the column \"batch_size\", or --batch N",
         ),
+        (
+            Csv,
+            "batch;latency_ms\n1;5,5\n".into(),
+            "f: line 1: \"batch;latency_ms\": expected commas between the columns, and points in the numbers",
+        ),
+        (Csv, "batch\tlatency_ms\n1\t5\n".into(), "f: line 1: \"batch\\tlatency_ms\": expected commas"),
         (Csv, "batch,latency_ms\n".into(), "f: line 1: 0 rows: expected at least one row"),
         (
             Csv,

@@ -2,7 +2,7 @@
 
 use crate::exit::Failure;
 use apportion_domain::{ArrivalTrace, Plan, Problem};
-use apportion_wire::{AnyPlan, BadInput, ProblemFile};
+use apportion_wire::{AnyPlan, BadInput, ProblemFile, parse_tree};
 
 /// The bytes of a file.
 ///
@@ -26,12 +26,39 @@ pub fn read_text(file: &str) -> Result<String, Failure> {
     })
 }
 
+/// Refuses a model file where a command reads a file about models.
+///
+/// # Errors
+/// If the name ends as that of an ONNX file does. `expected` says which file the command reads.
+pub fn refuse_model_file(file: &str, expected: &str) -> Result<(), Failure> {
+    if file.to_ascii_lowercase().ends_with(".onnx") {
+        let expected = format!("{expected}; `apportion init {file}` drafts a pipeline file");
+        return Err(BadInput::one(file, "", "a model file", expected).into());
+    }
+    Ok(())
+}
+
 /// The problem of either kind in a file.
 ///
 /// # Errors
 /// If the file cannot be read, or holds no valid problem.
 pub fn read_problem(file: &str) -> Result<ProblemFile, Failure> {
-    Ok(apportion_wire::read_problem(file, &read_text(file)?)?)
+    let text = read_text(file)?;
+    apportion_wire::read_problem(file, &text).map_err(|refused| other_kind(file, &text).unwrap_or(refused).into())
+}
+
+/// The refusal of a file that is no problem, if its keys say that it is a pipeline or a profile.
+fn other_kind(file: &str, text: &str) -> Option<BadInput> {
+    let tree = parse_tree(file, text).ok()?;
+    let has = |key: &str| tree.get(key).is_some();
+    let (found, expected) = match (has("pipelines"), has("tasks"), has("rows")) {
+        (false, true, _) => ("a pipeline file", format!("a problem file: apportion profile {file} --out problem.json")),
+        (false, false, true) => {
+            ("a profile", format!("a problem file: apportion plan {file} .. --problem-out problem.json"))
+        }
+        _ => return None,
+    };
+    Some(BadInput::one(file, "", found, expected))
 }
 
 /// The allocation problem in a file.

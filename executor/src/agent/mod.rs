@@ -346,6 +346,7 @@ impl Loop {
                 }
                 self.node.handle(now, NodeEvent::Target(Arc::new(layout)));
                 self.options.files.keep_target_soon(self.agent, &target);
+                self.options.files.follow_target(&target);
                 self.target = Some(target);
                 self.carry_out();
                 self.publish_view();

@@ -30,7 +30,8 @@ pub fn find_library(explicit: Option<&Path>) -> Result<PathBuf, BackendError> {
     in_repositories(starts.iter().flatten().map(PathBuf::as_path)).ok_or_else(|| {
         BackendError::Runtime(format!(
             "no ONNX Runtime library found: run `make setup`, which puts it at {LIBRARY_IN_REPOSITORY} in the repository, or \
-             set {LIBRARY_VARIABLE} to a libonnxruntime.so"
+             set {LIBRARY_VARIABLE} to a libonnxruntime.so, for example that of the Python package onnxruntime (in its folder \
+             onnxruntime/capi)"
         ))
     })
 }

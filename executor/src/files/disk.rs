@@ -11,6 +11,11 @@ pub(super) const TARGET: &str = "target.bin";
 /// Name of the file with the agent's certificates and their keys. Like all files here, its owner alone can read it.
 pub(super) const CERTIFICATES: &str = "certificates.bin";
 
+/// Whether this is a digest as files are named by it.
+pub(super) fn is_digest(text: &str) -> bool {
+    text.len() == 64 && text.bytes().all(|b| b.is_ascii_hexdigit())
+}
+
 /// Where the model file with this digest is.
 pub(super) fn path_of(directory: &Path, digest: &str) -> PathBuf {
     directory.join(format!("{digest}.onnx"))

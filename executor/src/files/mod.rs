@@ -8,12 +8,14 @@ mod disk;
 mod download;
 mod error;
 mod source;
+mod spare;
 mod stream;
 mod worker;
 
 pub(crate) use disk::hex_digest;
 pub use error::{FetchError, FileError};
 pub use source::Source;
+pub use spare::SPARE_BYTES_MAX;
 pub use worker::TRIES_MAX;
 
 use crate::certificates::AgentCertificates;
@@ -25,7 +27,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::sync::{mpsc, oneshot, watch};
-use worker::Job;
+use worker::{FilesPlace, Job};
 
 /// Name of the file that says who the agent is.
 const IDENTITY: &str = "identity.json";
@@ -69,11 +71,17 @@ impl Files {
     /// # Errors
     /// [`FileError::Disk`].
     pub fn open(directory: &Path) -> Result<Self, FileError> {
+        Self::open_with(directory, SPARE_BYTES_MAX)
+    }
+
+    /// The same with another bound for the files that no target names.
+    fn open_with(directory: &Path, spare_bytes_max: u64) -> Result<Self, FileError> {
         let disk = |e| FileError::Disk(directory.to_path_buf(), e);
         std::fs::create_dir_all(directory).map_err(disk)?;
         let (jobs, inbox) = mpsc::channel(JOBS_MAX);
         let (source, seen) = watch::channel(Source::default());
-        worker::start(directory.to_path_buf(), inbox, seen).map_err(disk)?;
+        let place = FilesPlace { directory: directory.to_path_buf(), source: seen, spare_bytes_max };
+        worker::start(place, inbox).map_err(disk)?;
         // A directory without the file is that of an agent without certificates.
         let kept = std::fs::read(directory.join(CERTIFICATES)).unwrap_or_default();
         let certificates = AgentCertificates::decode(&kept);
@@ -182,6 +190,16 @@ impl Files {
     /// Keeps a target for the next start, soon; the log says if that fails.
     pub fn keep_target_soon(&self, agent: u64, target: &v1::Target) {
         self.keep_soon(TARGET, kept(agent, target));
+    }
+
+    /// Keeps the model files that this target names. Those of earlier targets may go, the longest unused first: all of them
+    /// have at most [`SPARE_BYTES_MAX`] bytes.
+    pub fn follow_target(&self, target: &v1::Target) {
+        let groups = target.pipelines.iter().flat_map(|pipeline| &pipeline.groups);
+        let digests = groups.map(|group| group.file_digest.clone()).filter(|digest| !digest.is_empty()).collect();
+        if self.jobs.try_send(Job::Name { digests }).is_err() {
+            tracing::error!("old model files stay until the next target: too much waits for the disk");
+        }
     }
 
     /// The certificates of the agent, as they were at its last start and as they are now.

@@ -122,6 +122,55 @@ async fn all_who_wait_for_a_file_share_one_download() {
     assert_eq!(asked.lock().expect("no panic").len(), 1);
 }
 
+/// A target that names one file.
+fn target_of(digest: &str) -> v1::Target {
+    let groups = vec![v1::GroupTarget { file_digest: digest.into(), ..Default::default() }];
+    let pipelines = vec![v1::PipelineTarget { groups, ..Default::default() }];
+    v1::Target { pipelines, ..Default::default() }
+}
+
+#[tokio::test]
+async fn files_that_no_target_names_go_the_longest_unused_first() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let files = Files::open_with(directory.path(), 250).expect("opens");
+    let bodies: Vec<Vec<u8>> = (0..5).map(|n| vec![n; 100]).collect();
+    let digests: Vec<String> = bodies.iter().map(|body| files.add(body).expect("written")).collect();
+    let part = directory.path().join(format!("{}.part", hex_digest(b"another")));
+    std::fs::write(&part, [0_u8; 100]).expect("writes");
+    let long_ago = std::time::SystemTime::UNIX_EPOCH + Duration::from_secs(1);
+    File::options().write(true).open(&part).and_then(|file| file.set_modified(long_ago)).expect("an old file");
+    files.identity(None, "host").expect("a new one");
+    // The first two are used now; the others have not been used for an hour.
+    let hour_ago = std::time::SystemTime::now() - Duration::from_secs(3_600);
+    for digest in &digests[2..] {
+        let path = directory.path().join(format!("{digest}.onnx"));
+        File::options().write(true).open(path).and_then(|file| file.set_modified(hour_ago)).expect("a file");
+    }
+    let here = || -> Vec<usize> {
+        let is_here = |n: &usize| directory.path().join(format!("{}.onnx", digests[*n])).exists();
+        (0..digests.len()).filter(is_here).collect()
+    };
+    files.try_get(&digests[1]).await.expect("cached");
+    files.try_get(&digests[0]).await.expect("cached");
+    assert_eq!((here(), part.exists()), (vec![0, 1, 2, 3, 4], true), "nobody knows yet which files are needed");
+    files.follow_target(&target_of(&digests[2]));
+    let _after_it = files.try_get("x").await;
+    // The two of the last hour have room beside the one that the target names.
+    assert_eq!((here(), part.exists()), (vec![0, 1, 2], false));
+    assert!(directory.path().join(IDENTITY).exists());
+    let note = |n: usize| directory.path().join(format!("{}.checked", digests[n]));
+    assert!(note(0).exists() && note(1).exists());
+    // The file of the target before stays: its replica may drain. The second is now the longest unused one.
+    File::options().write(true).open(note(1)).and_then(|note| note.set_modified(hour_ago)).expect("a note");
+    files.follow_target(&target_of(&digests[0]));
+    files.add(&bodies[3]).expect("written");
+    files.add(&bodies[4]).expect("written");
+    files.try_get(&digests[4]).await.expect("cached");
+    let _after_it = files.try_get("x").await;
+    assert_eq!(here(), [0, 2, 3, 4]);
+    assert!(!note(1).exists(), "its note goes with it");
+}
+
 #[tokio::test]
 async fn the_last_target_survives() {
     let (_directory, files) = opened();

@@ -1,12 +1,13 @@
 //! What does the thread that fetches files do?
 
-use super::disk::{hex, path_of, write};
+use super::disk::{hex, is_digest, path_of, write};
 use super::download::{Partial, hashed};
 use super::error::{FetchError, FileError};
+use super::spare::{NamedFiles, delete_spare};
 use super::{Source, checked};
 use crate::parts::{part, stand_back};
 use sha2::Digest;
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,6 +31,8 @@ pub(super) enum Job {
     Get { digest: String, is_patient: bool, reply: oneshot::Sender<Got> },
     /// To keep these bytes under this name.
     Keep { name: &'static str, bytes: Vec<u8> },
+    /// To keep the model files with these digests, which the target names, and to delete old ones if too many are here.
+    Name { digests: BTreeSet<String> },
 }
 
 /// Who waits for a file, and whether any of them waits for more than one try.
@@ -44,12 +47,23 @@ struct Worker {
     http: reqwest::Client,
     source: watch::Receiver<Source>,
     places: Semaphore,
+    /// Bytes of the files that no target names.
+    spare_bytes_max: u64,
+}
+
+/// The state directory of a thread, and from where it fetches files.
+pub(super) struct FilesPlace {
+    pub directory: PathBuf,
+    pub source: watch::Receiver<Source>,
+    pub spare_bytes_max: u64,
 }
 
 /// Starts the thread; it ends when nobody can ask for anything any more.
-pub(super) fn start(directory: PathBuf, jobs: mpsc::Receiver<Job>, source: watch::Receiver<Source>) -> std::io::Result<()> {
+pub(super) fn start(place: FilesPlace, jobs: mpsc::Receiver<Job>) -> std::io::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let worker = Worker { directory, http: reqwest::Client::new(), source, places: Semaphore::new(DOWNLOADS_MAX) };
+    let FilesPlace { directory, source, spare_bytes_max } = place;
+    let (http, places) = (reqwest::Client::new(), Semaphore::new(DOWNLOADS_MAX));
+    let worker = Worker { directory, http, source, places, spare_bytes_max };
     std::thread::Builder::new().name("files".into()).spawn(move || {
         stand_back();
         runtime.block_on(part("files", work(Arc::new(worker), jobs)));
@@ -60,6 +74,7 @@ pub(super) fn start(directory: PathBuf, jobs: mpsc::Receiver<Job>, source: watch
 async fn work(worker: Arc<Worker>, mut jobs: mpsc::Receiver<Job>) {
     let mut waiting: HashMap<String, Waiting> = HashMap::new();
     let mut running: JoinSet<(String, Got)> = JoinSet::new();
+    let mut named = NamedFiles::default();
     loop {
         tokio::select! {
             job = jobs.recv() => match job {
@@ -68,6 +83,10 @@ async fn work(worker: Arc<Worker>, mut jobs: mpsc::Receiver<Job>) {
                     if let Err(error) = write(&worker.directory, &worker.directory.join(name), &bytes) {
                         tracing::error!(%error, "a file cannot be kept for the next start");
                     }
+                }
+                Some(Job::Name { digests }) => {
+                    named.follow(digests);
+                    worker.delete_spare(&named, &waiting);
                 }
                 Some(Job::Get { digest, is_patient, reply }) => {
                     let waits = waiting.entry(digest.clone()).or_default();
@@ -83,8 +102,12 @@ async fn work(worker: Arc<Worker>, mut jobs: mpsc::Receiver<Job>) {
                 }
             },
             Some(Ok((digest, got))) = running.join_next(), if !running.is_empty() => {
+                let has_come = got.is_ok();
                 for reply in waiting.remove(&digest).unwrap_or_default().replies {
                     let _nobody_waits = reply.send(got.clone());
+                }
+                if has_come {
+                    worker.delete_spare(&named, &waiting);
                 }
             }
         }
@@ -92,12 +115,19 @@ async fn work(worker: Arc<Worker>, mut jobs: mpsc::Receiver<Job>) {
 }
 
 impl Worker {
+    /// Deletes files that neither a target names nor anybody waits for, if they are too many.
+    fn delete_spare(&self, named: &NamedFiles, waiting: &HashMap<String, Waiting>) {
+        let is_spare = |digest: &str| named.is_spare(digest) && !waiting.contains_key(digest);
+        delete_spare(&self.directory, is_spare, self.spare_bytes_max);
+    }
+
     async fn get(&self, digest: &str, is_patient: &AtomicBool) -> Result<PathBuf, FileError> {
-        if digest.len() != 64 || !digest.bytes().all(|b| b.is_ascii_hexdigit()) {
+        if !is_digest(digest) {
             return Err(FileError::Fetch(digest.to_owned(), FetchError::NotADigest));
         }
         let path = path_of(&self.directory, digest);
         if checked::is_set(&path) || is_right(&path, digest).await {
+            checked::note_use(&path);
             return Ok(path);
         }
         let _place = self.places.acquire().await.expect("it is never closed");

@@ -42,10 +42,15 @@ pub enum DrawError {
 
 /// Bytes of a text, its length included.
 const TEXT_BYTES_MAX: usize = 16;
+/// Whole numbers are below this one: they may be tokens, of which a model has a hundred at least.
+const NUMBERS: u64 = 100;
+/// Whole numbers of inputs with these words in their names are 0 and 1: masks, and the types of tokens. A model looks the
+/// types up in a table of two rows.
+const FLAG_WORDS: [&str; 3] = ["mask", "token_type", "segment"];
 
-/// Inputs of `rows` rows, by a fixed pattern. Fractions are from 0 to 1, bytes from 0 to 255, other whole numbers from 0 to
-/// 99, and texts are short. `sizes` has, by the name of an input, the sizes of all its axes but the first; it is needed
-/// where an inner size is open.
+/// Inputs of `rows` rows, by a fixed pattern. Fractions are from 0 to 1, bytes from 0 to 255, and texts are short. Other
+/// whole numbers are from 0 to 99, or 0 and 1 for masks and types of tokens. `sizes` has, by the name of an input, the
+/// sizes of all its axes but the first; it is needed where an inner size is open.
 ///
 /// # Errors
 /// [`DrawError`] if a size is open or does not fit, or if an input would be larger than [`DRAWN_BYTES_MAX`].
@@ -75,7 +80,9 @@ fn drawn(input: &TensorSignature, given: Option<&Vec<usize>>, rows: usize) -> Re
     let count = elements(&shape, *datatype).filter(|count| count.saturating_mul(each) <= DRAWN_BYTES_MAX);
     let count = count.ok_or_else(|| DrawError::TooLarge { name: name.clone(), rows })?;
     let mut data = Vec::with_capacity(count * each);
-    (0..count as u64).for_each(|number| push_element(*datatype, number, &mut data));
+    let lower = name.to_lowercase();
+    let below = if FLAG_WORDS.iter().any(|word| lower.contains(word)) { 2 } else { NUMBERS };
+    (0..count as u64).for_each(|number| push_element(*datatype, number, below, &mut data));
     Ok(Tensor { name: name.clone(), datatype: *datatype, shape, data: data.into() })
 }
 
@@ -85,10 +92,11 @@ fn fits(declared: &[i64], sizes: &[usize]) -> bool {
     declared.len() == sizes.len() + 1 && declared.iter().skip(1).zip(sizes).all(is_one_of)
 }
 
-fn push_element(datatype: Datatype, number: u64, data: &mut Vec<u8>) {
+/// Adds element `number` of an input. Whole numbers that are no bytes are less than `below`.
+fn push_element(datatype: Datatype, number: u64, below: u64, data: &mut Vec<u8>) {
     // Knuth's multiplicative hash: neighbours differ.
     let bits = number.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
-    let (fraction, small) = (bits as f32 / (1_u32 << 24) as f32, (bits % 100) as u8);
+    let (fraction, small) = (bits as f32 / (1_u32 << 24) as f32, (bits % below) as u8);
     match datatype {
         Datatype::Bool => data.push(small & 1),
         Datatype::Uint8 => data.push(bits as u8),
@@ -136,6 +144,24 @@ mod tests {
         let values: Vec<f32> = chunks.iter().map(|chunk| f32::from_le_bytes(*chunk)).collect();
         assert!(values.iter().all(|value| (0.0..1.0).contains(value)), "{values:?}");
         assert!(values.iter().any(|value| *value > 0.9) && values[1] != values[2], "{values:?}");
+    }
+
+    #[test]
+    fn masks_and_types_of_tokens_are_flags() {
+        let drawn = |name: &str| {
+            let named = TensorSignature { name: name.into(), ..input(Datatype::Int64, &[-1, 50]) };
+            let made = drawn_inputs(&[named], &BTreeMap::new(), 2).expect("inputs").remove(0);
+            let (chunks, _) = made.data.as_chunks::<8>();
+            chunks.iter().map(|chunk| i64::from_le_bytes(*chunk)).collect::<Vec<i64>>()
+        };
+        for name in ["attention_mask", "token_type_ids", "Segment_IDs"] {
+            let values = drawn(name);
+            assert!(
+                values.iter().all(|value| [0, 1].contains(value)) && values.contains(&0) && values.contains(&1),
+                "{name}"
+            );
+        }
+        assert!(drawn("input_ids").iter().any(|value| *value > 1));
     }
 
     #[test]

@@ -4,7 +4,7 @@ use anyhow::{Context, Result, bail, ensure};
 use apportion_profiler::labels::{Label, LabelValue, read_labels};
 use apportion_profiler::matching::{AnswerRow, count_matches, top_classes};
 use apportion_profiler::npy::read_npy;
-use apportion_profiler::{Datatype, Tensor};
+use apportion_profiler::{Datatype, Tensor, json_elements};
 use apportion_wire::{MatchSpec, PipelineSpec, ValidationSpec, read_pipeline_spec};
 use bytes::Bytes;
 use serde_json::{Value, json};
@@ -92,7 +92,8 @@ fn tensor_json(tensor: &Tensor) -> Result<Value> {
         }
         Datatype::Int32 => bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect::<Vec<_>>().into(),
         Datatype::Int64 => bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect::<Vec<_>>().into(),
-        other => bail!("examples of datatype {} cannot be sent by the demo", other.name()),
+        other @ (Datatype::Fp16 | Datatype::Bf16) => bail!("examples of datatype {} have no form in JSON", other.name()),
+        _ => json_elements(tensor).into(),
     };
     Ok(json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape, "data": data}))
 }
@@ -161,6 +162,16 @@ mod tests {
         let matching = ValueMatch { value: "type".to_owned(), at: None, within: None, top: 1 };
         let request = LabelledRequest { body: Bytes::new(), labels, matching };
         assert_eq!(request.correct(&answer), 3);
+    }
+
+    #[test]
+    fn texts_of_examples_are_sent_as_they_are() {
+        let data = Bytes::from_static(b"\x02\0\0\0hi\0\0\0\0");
+        let texts = Tensor { name: "t".to_owned(), datatype: Datatype::Bytes, shape: vec![2], data };
+        let sent = json!({"name": "t", "datatype": "BYTES", "shape": [2], "data": ["hi", ""]});
+        assert_eq!(tensor_json(&texts).expect("JSON"), sent);
+        let half = Tensor { datatype: Datatype::Fp16, data: Bytes::from_static(&[0; 4]), ..texts };
+        assert!(tensor_json(&half).expect_err("no form").to_string().contains("FP16"));
     }
 
     #[test]

@@ -170,3 +170,14 @@ fn a_lasting_drift_is_measured_again_seldom() {
     assert!(!is_measured_again(at(0), newest, at(99 + MEASURE_AGAIN_S)));
     assert!(is_measured_again(at(0), newest, at(100 + MEASURE_AGAIN_S)));
 }
+
+#[test]
+fn only_chosen_variants_need_an_accuracy() {
+    let mut measured = spec();
+    measured.tasks[0].variants[1].accuracy = Some(0.9);
+    let of = |variants: serde_json::Value| request(json!({"pipeline": "p", "hardware": ["t4"], "variants": variants}));
+    let chosen = of(json!([{"task": "find", "variant": "find-l"}]));
+    assert_eq!(chosen.check_accuracies(&measured), Ok(()));
+    let refused = of(json!([{"task": "find"}])).check_accuracies(&measured).expect_err("find-s has none").to_string();
+    assert!(refused.starts_with("/pipeline: find/find-s has no accuracy: expected `accuracy` of the variant"), "{refused}");
+}

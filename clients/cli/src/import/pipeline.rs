@@ -56,7 +56,7 @@ pub fn run(args: &ImportPipelineArgs) -> CommandResult {
     output::write_file(&args.out, |f| f.write_all(yaml.as_bytes()))?;
     let lines: Vec<String> = remarks.iter().map(|remark| format!("{remark}\n")).collect();
     output::print(&lines.concat())?;
-    eprintln!("{}: written; look for \"decide\" in it", args.out);
+    eprintln!("{0}: written; look for \"decide\" in it, then measure it: apportion profile {0}", args.out);
     Ok(Exit::Done)
 }
 
@@ -67,15 +67,24 @@ fn models_of(folder: &str, out: &str) -> Result<Vec<RepositoryModel>, Failure> {
         let config = path.join("config.pbtxt");
         let config = config.exists().then(|| config.display().to_string());
         let config = config.map(|file| input::read_text(&file).map(|text| (file, text))).transpose()?;
-        let newest = folders_in(&path)?.into_iter().filter_map(|version| {
+        let versions = folders_in(&path)?.into_iter().filter_map(|version| {
             let number = version.file_name()?.to_str()?.parse::<u64>().ok()?;
             Some((number, version))
         });
-        let onnx = newest.max().map(|(_, version)| version.join("model.onnx")).filter(|file| file.exists());
+        let newest = versions.max().map(|(_, version)| version);
+        if config.is_none() && newest.is_none() {
+            // It is no model, for example the repository itself below the folder that was given.
+            continue;
+        }
+        let file = |name: &str| {
+            let file = newest.as_ref().map(|version| version.join(name)).filter(|file| file.exists())?;
+            Some(path_beside(out, &file.display().to_string()))
+        };
         models.push(RepositoryModel {
             folder: path.file_name().unwrap_or_default().to_string_lossy().into_owned(),
             config,
-            onnx: onnx.map(|file| path_beside(out, &file.display().to_string())),
+            onnx: file("model.onnx"),
+            python: file("model.py"),
         });
     }
     Ok(models)

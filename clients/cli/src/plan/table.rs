@@ -5,7 +5,8 @@ use crate::workload;
 use apportion_domain::{Mode, Problem};
 use apportion_estimator::ArrivalProcess;
 use apportion_import::{
-    GatheredProfile, GivenNames, ProblemRequest, ProfileFormat, add_profile, hardware_offers, problem_of,
+    GatheredProfile, GivenNames, ProblemRequest, ProfileFormat, SLO_FACTOR, add_profile, default_slo_ms, hardware_offers,
+    problem_of,
 };
 use apportion_support::exit::Failure;
 use apportion_support::input;
@@ -16,6 +17,8 @@ use clap::builder::PossibleValuesParser;
 use std::io::Write as _;
 use std::path::Path;
 
+/// The files that can be planned.
+const PLANNED: &str = "a problem file, a profile, or a table of latencies";
 /// Name of the pipeline that profiles make.
 const PIPELINE: &str = "main";
 /// Demand of a problem whose demand comes from a trace, until the trace is read.
@@ -27,7 +30,7 @@ pub struct TableArgs {
     /// Profiles: queries per second. Without it, the busiest minute of --trace.
     #[arg(long, value_parser = args::rate, allow_negative_numbers = true)]
     qps: Option<f64>,
-    /// Profiles: end-to-end latency objective in milliseconds.
+    /// Profiles: end-to-end latency objective in milliseconds. Default: five times the time of a query alone.
     #[arg(long, value_name = "MS", value_parser = args::rate, allow_negative_numbers = true)]
     slo_ms: Option<f64>,
     /// Profiles: hardware types with the price of a device per hour and, after an x, the number of devices, for example
@@ -88,6 +91,7 @@ enum ProfilePart {
 pub fn profiles(files: &[String]) -> Result<Option<ProfileFiles>, Failure> {
     let mut parts = Vec::new();
     for file in files {
+        input::refuse_model_file(file, PLANNED)?;
         if file.to_ascii_lowercase().ends_with(".csv") {
             parts.push((file.clone(), ProfilePart::Table(input::read_text(file)?)));
             continue;
@@ -97,6 +101,10 @@ pub fn profiles(files: &[String]) -> Result<Option<ProfileFiles>, Failure> {
         match tree {
             Ok(tree) if tree.get("rows").is_some() => {
                 parts.push((file.clone(), ProfilePart::Set(Box::new(profile_set_from_tree(file, tree)?))));
+            }
+            Ok(tree) if tree.get("tasks").is_some() && tree.get("pipelines").is_none() => {
+                let expected = format!("{PLANNED}; `apportion profile {file} --out problem.json` measures the pipeline");
+                return Err(BadInput::one(file, "", "a pipeline file", expected).into());
             }
             _ if files.len() == 1 => return Ok(None),
             Err(e) => return Err(e.into()),
@@ -126,9 +134,15 @@ pub fn problem(files: &ProfileFiles, args: &TableArgs, traces: &[String]) -> Res
         let example = types.iter().map(|name| format!("{name}=PRICE")).collect::<Vec<_>>().join(",");
         return Err(refused("a profile, without prices", &format!("--hardware {example}, per device and hour")));
     };
-    let slo_ms = args.slo_ms.ok_or_else(|| refused("a profile, without an objective", "--slo-ms MS"))?;
     if args.qps.is_none() && traces.is_empty() {
         return Err(refused("a profile, without a demand", "--qps QPS, or --trace FILE"));
+    }
+    let slo_ms = args.slo_ms.unwrap_or_else(|| default_slo_ms(&profile, &hardware));
+    if args.slo_ms.is_none() {
+        let name = &files.name;
+        eprintln!(
+            "{name}: no --slo-ms: the objective is {slo_ms} ms, {SLO_FACTOR} times a query alone in the slowest variants"
+        );
     }
     let request = ProblemRequest {
         pipeline: PIPELINE.to_owned(),

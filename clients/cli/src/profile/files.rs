@@ -72,7 +72,8 @@ pub fn check_accuracies(file: &str, spec: &PipelineSpec) -> Result<(), BadInput>
     for (t, task) in spec.tasks.iter().enumerate() {
         if let Some(v) = task.variants.iter().position(|variant| variant.accuracy.is_none()) {
             let at = format!("/tasks/{t}/variants/{v}/accuracy");
-            let expected = "a number from 0 to 1 for --register, because no accuracy is measured";
+            let expected =
+                "a number from 0 to 1 for --register, because no accuracy is measured; 1 if all are equally good";
             return Err(BadInput::one(file, at, "nothing", expected));
         }
     }

@@ -18,12 +18,13 @@ pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
 use self::backend::{InputShape, ProfiledBackend};
 use self::files::{check_accuracies, profiled_files};
+use self::register::Registry;
 use self::rows::{MeasuredPlace, NoiseRule, check_noise, measured_row, tensor_specs};
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
-use crate::service::{ServerArgs, authorization};
+use crate::service::{ServerArgs, authorization, converse};
 use anyhow::{Context, Result};
-use apportion_domain::{VARIANT_THREADS_MAX, VariantRuntime};
+use apportion_domain::{TaskKind, VARIANT_THREADS_MAX, VariantRuntime};
 use apportion_profiler::{
     BackendLoader, Clock, DeviceProvenance, ExecutionSettings, MeasureOptions, Measured, PointRule, Provider,
     PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, Tensor, VariantFile, file_loader, find_library, profile_pipeline,
@@ -178,6 +179,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
         let expected = "a factor above 0, at most 1e6";
         return Err(BadInput::one("--multiple", "", args.multiple, expected).into());
     }
+    input::refuse_model_file(file, "a pipeline file")?;
     let mut tree = parse_tree(file, &input::read_text(file)?)?;
     texts::read_lists(file, &mut tree)?;
     let spec = pipeline_spec_from_tree(file, tree.clone())?;
@@ -185,22 +187,28 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     if args.register.is_some() && !is_validated {
         check_accuracies(file, &spec)?;
     }
+    if let Some(base) = &args.register {
+        converse(registry(args, base)?.check(&spec.name))?;
+    }
     let profiled = match &args.backend {
         ProfiledBackend::Onnx => profile_here(args, file, &spec)?,
         ProfiledBackend::Remote(url) => profile_there(args, file, url, &spec)?,
     };
     check_noise(&profiled.set.rows, if args.strict { NoiseRule::Refuse } else { NoiseRule::Warn })?;
     let (pipeline, set) = (without_files(tree), &profiled.set);
-    if let Some(base) = &args.register {
-        let runtime = tokio::runtime::Runtime::new().context("starting the runtime")?;
-        let registry = register::Registry::new(base, authorization(None)?, args.cacert.as_deref())?;
-        runtime.block_on(register::register(&registry, pipeline.clone(), &profiled.files, set))?;
-    }
     if let Some(out) = &args.out {
         problem::write(out, &pipeline, set, args.hardware())?;
     }
+    if let Some(base) = &args.register {
+        converse(register::register(&registry(args, base)?, pipeline.clone(), &profiled.files, set))?;
+    }
     args.format.print(set, || profiled.text.clone())?;
     Ok(Exit::Done)
+}
+
+/// The service of `--register`.
+fn registry(args: &ProfileArgs, base: &str) -> Result<Registry, Failure> {
+    Ok(Registry::new(base, authorization(None)?, args.cacert.as_deref())?)
 }
 
 /// Powers of two up to `--batch-max`.
@@ -268,7 +276,7 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
     if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
         return Err(BadInput::one(option, "", "an option of this machine", REASON).into());
     }
-    refuse_glue(file, spec)?;
+    refuse_unserved(file, spec)?;
     if spec.validation.is_some() {
         eprintln!("{file}: the validation set is not used: a server's answers are not compared with labels");
     }
@@ -286,14 +294,19 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
     Ok(ProfiledPipeline { set, files: Vec::new(), text })
 }
 
-/// Refuses transforms and stages in Python: a server has variants alone, so its latencies would lack them.
-fn refuse_glue(file: &str, spec: &PipelineSpec) -> Result<(), Failure> {
+/// Refuses transforms and stages in Python: a server has variants alone, so its latencies would lack them. Refuses
+/// continuous tasks: a server forms its own batches, and agents before it refuse such tasks.
+fn refuse_unserved(file: &str, spec: &PipelineSpec) -> Result<(), Failure> {
     let expected = "a pipeline without it: with --backend remote the server's variants are measured alone";
     let refused = |at: String, found: &str| Err(BadInput::one(file, at, found, expected).into());
     if let Some(t) = spec.glue().iter().position(|glue| !glue.is_empty()) {
         return refused(format!("/tasks/{t}"), "a task with transforms");
     }
     for (t, task) in spec.tasks.iter().enumerate() {
+        if task.kind.as_deref() == Some(TaskKind::Continuous.name()) {
+            let expected = "\"batch\": with --backend remote the server forms its own batches";
+            return Err(BadInput::one(file, format!("/tasks/{t}/kind"), "\"continuous\"", expected).into());
+        }
         if let Some(v) = task.variants.iter().position(|v| v.file_runtime() == VariantRuntime::Python) {
             return refused(format!("/tasks/{t}/variants/{v}"), "a stage in Python");
         }

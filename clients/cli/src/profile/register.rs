@@ -2,9 +2,11 @@
 
 use super::settings::add_missing_settings;
 use crate::http_client::{HttpAnswer, HttpClient};
-use anyhow::{Context, Result};
+use crate::refusal::refusal;
+use anyhow::{Context, Result, anyhow};
 use apportion_api::http::files::SOURCE_CHARS_MAX;
 use apportion_profiler::TaskFiles;
+use apportion_support::exit::Failure;
 use apportion_wire::ProfileSet;
 use bytes::Bytes;
 use http_body_util::Full;
@@ -46,12 +48,33 @@ impl Registry {
         if let Some(token) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
         }
-        self.http.send(request, ANSWER_WAIT_MAX).await.context("talking to the service")
+        let base = &self.base;
+        self.http.send(request, ANSWER_WAIT_MAX).await.with_context(|| format!("--register {base}: talking to the service"))
     }
 
     async fn put(&self, request: http::request::Builder, document: &impl Serialize) -> Result<HttpAnswer> {
         let request = request.header(CONTENT_TYPE, "application/json");
         self.send(request, serde_json::to_vec(document).context("a document")?).await
+    }
+
+    /// The address of a pipeline.
+    fn pipeline_url(&self, name: &str) -> Result<String> {
+        let base = &self.base;
+        let mut url = reqwest::Url::parse(base).with_context(|| format!("--register {base}: expected a URL"))?;
+        let mut segments = url.path_segments_mut().map_err(|()| anyhow!("--register {base}: expected http://.."))?;
+        segments.extend(["v1", "pipelines", name]);
+        drop(segments);
+        Ok(url.into())
+    }
+
+    /// Asks for the pipeline: what is measured afterwards takes long, and would be lost without a service.
+    ///
+    /// # Errors
+    /// If the service cannot be reached, or refuses this client. A pipeline that is not registered is no error.
+    pub async fn check(&self, pipeline: &str) -> Result<(), Failure> {
+        let url = self.pipeline_url(pipeline)?;
+        let answer = self.send(http::Request::get(&url), Vec::new()).await?;
+        if answer.status == StatusCode::NOT_FOUND { Ok(()) } else { accepted(&url, answer).map(drop) }
     }
 }
 
@@ -61,8 +84,12 @@ impl Registry {
 ///
 /// # Errors
 /// If a file cannot be read, or the service refuses.
-pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFiles], set: &ProfileSet) -> Result<()> {
-    let base = &registry.base;
+pub async fn register(
+    registry: &Registry,
+    mut pipeline: Value,
+    files: &[TaskFiles],
+    set: &ProfileSet,
+) -> Result<(), Failure> {
     let mut digests: BTreeMap<&Path, String> = BTreeMap::new();
     let tasks = pipeline["tasks"].as_array_mut().into_iter().flatten();
     for (task, files) in tasks.zip(files) {
@@ -76,18 +103,15 @@ pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFil
         }
     }
     let name = pipeline["name"].as_str().context("a pipeline without a name")?.to_owned();
-    let mut url = reqwest::Url::parse(base).with_context(|| format!("--register {base}: expected a URL"))?;
-    let mut segments = url.path_segments_mut().map_err(|()| anyhow::anyhow!("--register {base}: expected http://.."))?;
-    segments.extend(["v1", "pipelines", &name]);
-    drop(segments);
-    put_pipeline(registry, url.as_str(), &pipeline).await?;
+    let url = registry.pipeline_url(&name)?;
+    put_pipeline(registry, &url, &pipeline).await?;
     let profiles = format!("{url}/profiles");
     accepted(&profiles, registry.put(http::Request::put(&profiles), set).await?)?;
     Ok(())
 }
 
 /// Sends a model file; gives its digest.
-async fn send_file(registry: &Registry, file: &Path) -> Result<String> {
+async fn send_file(registry: &Registry, file: &Path) -> Result<String, Failure> {
     let base = &registry.base;
     let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
     let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
@@ -106,7 +130,7 @@ fn source_of(file: &Path) -> String {
 }
 
 /// Replaces the pipeline, completed by the registered settings. If it has changed meanwhile, it is read again.
-async fn put_pipeline(registry: &Registry, url: &str, pipeline: &Value) -> Result<()> {
+async fn put_pipeline(registry: &Registry, url: &str, pipeline: &Value) -> Result<(), Failure> {
     for _ in 0..TRIES_MAX {
         let had = registry.send(http::Request::get(url), Vec::new()).await?;
         let mut put = http::Request::put(url);
@@ -123,14 +147,16 @@ async fn put_pipeline(registry: &Registry, url: &str, pipeline: &Value) -> Resul
             return accepted(url, answer).map(drop);
         }
     }
-    anyhow::bail!("{url}: another client keeps changing this pipeline; try again")
+    Err(anyhow!("{url}: another client keeps changing this pipeline; try again").into())
 }
 
-fn accepted(url: &str, answer: HttpAnswer) -> Result<HttpAnswer> {
+/// The answer, or the service's refusal.
+fn accepted(url: &str, answer: HttpAnswer) -> Result<HttpAnswer, Failure> {
     if answer.status.is_success() {
         return Ok(answer);
     }
-    anyhow::bail!("{url}: {}: {}", answer.status, answer.text())
+    let body = serde_json::from_slice(&answer.body).unwrap_or_else(|_| Value::String(answer.text()));
+    Err(refusal(url, answer.status, &body))
 }
 
 #[cfg(test)]

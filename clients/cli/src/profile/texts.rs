@@ -2,7 +2,8 @@
 //!
 //! Example: `alphabet_file: keys.txt` becomes `classes` with a text for each line. A service gets the pipeline alone, so it
 //! must contain them. Models bring their lists in files of other kinds: `config.json#labels` is the list at a key of an
-//! object, and `read.onnx#character` the lines of a text in the model file's own metadata.
+//! object, `tokenizer.json#model.vocab` a list whose texts have numbers, and `read.onnx#character` the lines of a text in
+//! the model file's own metadata.
 
 use apportion_domain::transform::VOCABULARY_BYTES_MAX;
 use apportion_import::read_metadata;
@@ -97,14 +98,31 @@ fn texts_of(path: &str) -> Result<Vec<String>, Failure> {
     }
 }
 
-/// The list of texts at a key of the object in a JSON file.
+/// The list of texts at a key of the object in a JSON file. A key within others has points: `model.vocab`.
 fn json_list(name: &str, key: &str) -> Result<Vec<String>, Failure> {
-    const EXPECTED: &str = "a JSON object with a list of texts at this key";
+    const EXPECTED: &str =
+        "a JSON object with a list of texts at this key, or with an object of texts and their numbers from 0 on";
     let tree: Value = serde_json::from_str(&input::read_text(name)?).map_err(|e| BadInput::one(name, key, e, EXPECTED))?;
-    let list = tree.get(key).and_then(Value::as_array);
-    let texts: Option<Vec<&str>> = list.and_then(|list| list.iter().map(Value::as_str).collect());
-    let texts = texts.ok_or_else(|| BadInput::one(name, key, "no list of texts", EXPECTED))?;
-    Ok(texts.into_iter().map(str::to_owned).collect())
+    let within = || key.split('.').try_fold(&tree, |value, part| value.get(part));
+    let texts = tree.get(key).or_else(within).and_then(listed_texts);
+    Ok(texts.ok_or_else(|| BadInput::one(name, key, "no list of texts", EXPECTED))?)
+}
+
+/// The texts of a list, or of an object with a number for each text, or with a text for each number. The numbers are those
+/// from 0 on, each once.
+fn listed_texts(value: &Value) -> Option<Vec<String>> {
+    let Value::Object(object) = value else {
+        return value.as_array()?.iter().map(|text| text.as_str().map(str::to_owned)).collect();
+    };
+    let mut texts: Vec<Option<String>> = vec![None; object.len()];
+    for (key, value) in object {
+        let (number, text) = match value {
+            Value::String(text) => (key.parse::<usize>().ok()?, text),
+            number => (usize::try_from(number.as_u64()?).ok()?, key),
+        };
+        texts.get_mut(number)?.replace(text.clone()).is_none().then_some(())?;
+    }
+    texts.into_iter().collect()
 }
 
 #[cfg(test)]
@@ -144,6 +162,21 @@ mod tests {
         for (key, said) in [("size", "no list of texts"), ("mixed", "no list of texts"), ("none", "at this key")] {
             let Err(Failure::BadInput(error)) = texts_of(&path(&format!("config.json#{key}"))) else { panic!("{key}") };
             assert!(error.contains(said) && error.contains(key), "{error}");
+        }
+        let numbered = r#"{"model": {"vocab": {"b": 1, "a": 0}}, "id2label": {"1": "good", "0": "bad"}, "a.b": ["x"],
+            "gap": {"a": 0, "b": 2}, "twice": {"a": 0, "b": 0}, "both": {"0": "a", "b": 1}, "none": {}}"#;
+        std::fs::write(path("tokenizer.json"), numbered).expect("written");
+        let lists = [
+            ("model.vocab", &["a", "b"][..]),
+            ("id2label", &["bad", "good"][..]),
+            ("a.b", &["x"][..]),
+            ("both", &["a", "b"][..]),
+        ];
+        for (key, expected) in lists {
+            assert_eq!(texts_of(&path(&format!("tokenizer.json#{key}"))).unwrap_or_default(), expected, "{key}");
+        }
+        for key in ["gap", "twice", "model", "model.none"] {
+            assert!(texts_of(&path(&format!("tokenizer.json#{key}"))).is_err(), "{key}");
         }
         // `metadata_props` (14) of ONNX's `ModelProto`: a key (1) and a value (2).
         let entry = [&[10_u8, 4][..], &b"keys"[..], &[18, 5][..], &b"x\ny\n "[..]].concat();

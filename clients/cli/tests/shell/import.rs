@@ -63,7 +63,7 @@ fn what_a_profile_cannot_say_is_asked_for() {
     let table = folder.file("net.csv", "hardware,batch,latency_ms\nt4,1,5\ncpu,1,30\n");
     assert_refused(&["plan", &table], "net.csv: a profile, without prices: expected --hardware cpu=PRICE,t4=PRICE");
     let priced = ["plan", &table, "--hardware", "t4=0.5"];
-    assert_refused(&priced, "net.csv: a profile, without an objective: expected --slo-ms MS");
+    assert_refused(&priced, "net.csv: a profile, without a demand: expected --qps QPS, or --trace FILE");
     let with = |more: &[&'static str]| [&priced[..], more].concat();
     assert_refused(&with(&["--slo-ms", "50"]), "net.csv: a profile, without a demand: expected --qps QPS, or --trace FILE");
     assert_refused(&with(&["--slo-ms", "-1", "--qps", "5"]), "expected a number from 0 to 1e9");
@@ -82,6 +82,44 @@ fn what_a_profile_cannot_say_is_asked_for() {
 }
 
 #[test]
+fn a_profile_is_planned_without_an_objective() {
+    let folder = Folder::new();
+    let table = folder.file("net.csv", "hardware,batch,latency_ms\ncpu,1,30\nt4,1,5\nt4,8,20\n");
+    let problem = folder.path("problem.json");
+    let args = ["plan", &table, "--qps", "500", "--hardware", "cpu=0.05x20,t4=0.53", "--problem-out", &problem];
+    let planned = apportion(&args);
+    assert_eq!(code(&planned), 0, "{}", stderr(&planned));
+    assert!(
+        stderr(&planned).contains("no --slo-ms: the objective is 25 ms, 5 times a query alone"),
+        "{}",
+        stderr(&planned)
+    );
+    let written = std::fs::read_to_string(&problem).expect("written");
+    let written: Value = serde_json::from_str(&written).expect("JSON");
+    assert_eq!(written["pipelines"][0]["slo_ms"], json!(25.0));
+}
+
+#[test]
+fn a_file_of_another_kind_is_told_what_to_do() {
+    let folder = Folder::new();
+    let pipeline = folder.file("p.yaml", "name: p\nslo_ms: 9\ntasks: [{name: t, variants: [{name: v, model: v.onnx}]}]\n");
+    for more in [&[][..], &["--qps", "5"]] {
+        let plan = [&["plan", &pipeline], more].concat();
+        assert_refused(
+            &plan,
+            "p.yaml: a pipeline file: expected a problem file, a profile, or a table of latencies; `apportion",
+        );
+    }
+    let profile = folder.file("profile.json", r#"{"rows": []}"#);
+    let checked = |file: &str, refused: &str| assert_refused(&["check", file, file], refused);
+    checked(&pipeline, "p.yaml: a pipeline file: expected a problem file: apportion profile");
+    checked(&profile, "profile.json: a profile: expected a problem file: apportion plan");
+    let model = folder.file("v.onnx", "no text");
+    assert_refused(&["plan", &model], "v.onnx: a model file: expected a problem file");
+    assert_refused(&["profile", &model], "v.onnx: a model file: expected a pipeline file; `apportion init");
+}
+
+#[test]
 fn a_profile_in_csv_has_no_shares() {
     let folder = Folder::new();
     let table = folder.file("net.csv", "variant,hardware,batch,latency_ms,share\nv,t4,1,5,0.5\n");
@@ -96,4 +134,22 @@ fn a_profile_in_csv_has_no_shares() {
     let written: Value = serde_json::from_str(&written).expect("JSON");
     assert_eq!(written["rows"][0]["share"], json!(0.5));
     assert_eq!(json_of(&["import", "profile", "--from", "csv", &table]), written, "stdout has the same");
+}
+
+#[test]
+fn a_folder_above_a_repository_has_no_models() {
+    let folder = Folder::new();
+    let out = folder.path("p.yaml");
+    let import = |path: &str| ["import", "pipeline", "--from", "triton-repository", path, "--out", &out].map(str::to_owned);
+    let refused = |path: &str| {
+        let args = import(path);
+        assert_refused(&args.each_ref().map(String::as_str), "no models: expected a folder for each model, with a config");
+    };
+    refused(&example("triton"));
+    refused(&example("triton/models/small"));
+    let args = import(&example("triton/models"));
+    assert_refused(
+        &args.each_ref().map(String::as_str),
+        "2 models and 0 ensembles: expected --model with one of large, small",
+    );
 }

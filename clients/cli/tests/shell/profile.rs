@@ -19,6 +19,9 @@ fn options_of_this_machine_are_refused_with_a_server() {
     let refused = "--shape: x: expected a pipeline without a validation set, or --backend remote=http://host:port";
     assert_refused(&["profile", &validated, "--shape", "x=3,4"], refused);
     assert_refused(&["profile", &file, "--backend", "remote=gpu"], "expected a URL such as http://10.0.0.4:7070");
+    let continuous = folder.file("continuous.yaml", &PIPELINE.replace("name: t\n", "name: t\n  kind: continuous\n"));
+    let refused = "/tasks/0/kind: \"continuous\": expected \"batch\": with --backend remote";
+    assert_refused(&["profile", &continuous, "--backend", REMOTE], refused);
 }
 
 #[test]
@@ -43,6 +46,15 @@ fn accuracies_are_asked_for_before_anything_is_measured() {
     let without = apportion(&["profile", &file]);
     assert!(stderr(&without).contains("names no validation set"), "{}", stderr(&without));
     assert!(stderr(&without).contains("/tasks/0/variants/0/model: nothing"), "{}", stderr(&without));
+}
+
+#[test]
+fn a_service_that_is_away_ends_the_command_before_it_measures() {
+    let folder = Folder::new();
+    let file = folder.file("p.yaml", PIPELINE);
+    let ended = apportion(&["profile", &file, "--backend", REMOTE, "--register", "http://127.0.0.1:2"]);
+    assert_eq!(code(&ended), 1, "{}", stderr(&ended));
+    assert!(stderr(&ended).contains("--register http://127.0.0.1:2: talking to the service"), "{}", stderr(&ended));
 }
 
 #[test]

@@ -24,7 +24,7 @@ pub(super) fn edges_of(stages: &[DraftStage<'_>]) -> Vec<DraftEdge> {
     (1..stages.len()).filter_map(edge).collect()
 }
 
-/// An output for each input: of the same name if it fits, else the only one that fits.
+/// An output for each input: of the same name if it fits, else the only one that fits, if it is that of no other input.
 fn map_of(parent: &DraftStage<'_>, child: &DraftStage<'_>) -> Vec<(String, Option<String>)> {
     let output_for = |input: &GraphTensor| {
         let fitting: Vec<&GraphTensor> = parent.outputs.iter().filter(|output| fits(output, input)).collect();
@@ -32,7 +32,11 @@ fn map_of(parent: &DraftStage<'_>, child: &DraftStage<'_>) -> Vec<(String, Optio
         let output = same.or(if fitting.len() == 1 { fitting.first() } else { None });
         (input.name.clone(), output.map(|output| output.name.clone()))
     };
-    child.inputs.iter().map(output_for).collect()
+    let map: Vec<(String, Option<String>)> = child.inputs.iter().map(output_for).collect();
+    // Example: `ids` is the only output, and the inputs are `ids` and `mask`. It is not the mask.
+    let is_shared = |output: &String| map.iter().filter(|(_, other)| other.as_ref() == Some(output)).count() > 1;
+    let is_sure = |input: &String, output: &String| input == output || !is_shared(output);
+    map.iter().map(|(input, output)| (input.clone(), output.clone().filter(|output| is_sure(input, output)))).collect()
 }
 
 /// Whether an output can be the input: equal kinds and axes, and equal sizes after the rows where both are fixed.

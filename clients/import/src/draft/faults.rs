@@ -4,9 +4,9 @@ use super::edges::DraftEdge;
 use super::remark::GraphRemark;
 use super::stages::{DraftStage, GraphFile};
 use super::state_names::{is_state_input, makes_steps};
-use super::stepping;
-use crate::graph::{Dimension, GraphTensor, WeightPlace};
-use apportion_domain::tensor::PRESENT;
+use super::{caller_state, open_axes, stepping};
+use crate::graph::{Dimension, GraphHeader, GraphTensor, WeightPlace};
+use apportion_domain::transform::PARENT;
 
 /// The remarks about all graphs and edges.
 pub(super) fn remarks_of(stages: &[DraftStage<'_>], edges: &[DraftEdge]) -> Vec<GraphRemark> {
@@ -36,16 +36,45 @@ fn of_file(file: &GraphFile, remarks: &mut Vec<GraphRemark>) {
         }
     }
     let is_stepped = makes_steps(header);
+    let states = if is_stepped { Vec::new() } else { caller_state::carried(header) };
     if is_stepped {
         remarks.extend(stepping::remarks_of(file));
     }
-    for input in header.inputs.iter().filter(|input| !is_state_input(input)) {
-        match (state_output(input, &header.outputs), rows_axis(input, &header.inputs)) {
-            (Some(output), _) if !is_stepped => remarks.push(state(file, input, output)),
-            (_, Some(axis)) => remarks.push(moved_rows(file, input, axis)),
-            (_, None) => of_axes(file, input, remarks),
+    remarks.extend(caller_state::remark_of(file, &states));
+    let is_state =
+        |input: &&GraphTensor| is_state_input(input) || states.iter().any(|state| state.before.name == input.name);
+    let mut plain = Vec::new();
+    for input in header.inputs.iter().filter(|input| !is_state(input)) {
+        match rows_axis(input, &header.inputs) {
+            Some(axis) => remarks.push(moved_rows(file, "input", input, axis)),
+            None => {
+                remarks.extend(fixed_rows(file, input));
+                plain.push(input);
+            }
         }
     }
+    remarks.extend(open_axes::notes_of(file, &plain));
+    if !is_stepped {
+        let is_next = |output: &&GraphTensor| states.iter().any(|state| state.after.name == output.name);
+        let answers = header.outputs.iter().filter(|output| !is_next(output));
+        remarks.extend(answers.filter_map(|output| of_answer(file, output)));
+    }
+}
+
+/// An output has a row for each row of a batch, unless an output `parent` says from which row each one comes.
+fn of_answer(file: &GraphFile, output: &GraphTensor) -> Option<GraphRemark> {
+    let GraphHeader { inputs, outputs, .. } = &file.header;
+    let has_fixed_rows = |tensor: &GraphTensor| tensor.shape.as_ref().and_then(|shape| shape.first()?.fixed()).is_some();
+    if outputs.iter().any(|output| output.name == PARENT) || inputs.iter().any(has_fixed_rows) {
+        return None;
+    }
+    if let Some(axis) = rows_axis(output, inputs) {
+        return Some(moved_rows(file, "output", output, axis));
+    }
+    let rows = output.shape.as_ref()?.first()?.fixed()?;
+    let found = format!("its first axis is always {rows}, and each row of a batch needs a row of it");
+    let cure = "If the file says that wrongly, it works; else put the rows first, or leave it out of the graph".to_owned();
+    Some(GraphRemark { works: true, ..GraphRemark::tensor(file, "output", output, found, cure) })
 }
 
 fn of_kind(file: &GraphFile, side: &str, tensor: &GraphTensor, remarks: &mut Vec<GraphRemark>) {
@@ -63,82 +92,35 @@ fn of_kind(file: &GraphFile, side: &str, tensor: &GraphTensor, remarks: &mut Vec
     }
 }
 
-/// The first axis must be any size, for the batch; other axes should not be.
-fn of_axes(file: &GraphFile, input: &GraphTensor, remarks: &mut Vec<GraphRemark>) {
-    let Some((rows, inner)) = input.shape.as_ref().and_then(|shape| shape.split_first()) else { return };
-    if let Dimension::Fixed(rows) = rows {
-        let found = format!("the first axis is always {rows}, so rows of several requests cannot be one batch");
-        let cure = format!(
-            "Export it again with a dynamic first axis, for example `dynamic_axes={{\"{}\": {{0: \"batch\"}}}}` of \
-             torch.onnx.export",
-            input.name
-        );
-        remarks.push(GraphRemark::tensor(file, "input", input, found, cure));
-    }
-    let any: Vec<String> = (1..).zip(inner).filter(|(_, d)| !matches!(d, Dimension::Fixed(_))).map(axis).collect();
-    if !any.is_empty() {
-        let found = format!("{} may have any size; only rows of one shape are one batch", any.join(" and "));
-        let cure = "Resize or pad to one size by `before` of the task or `transform` of an edge, or fix the sizes with \
-                    `python -m onnxruntime.tools.make_dynamic_shape_fixed --dim_param NAME --dim_value SIZE`; else profile with \
-                    examples of the sizes that you expect";
-        remarks.push(GraphRemark { works: true, ..GraphRemark::tensor(file, "input", input, found, cure.to_owned()) });
-    }
-}
-
-fn axis((at, dimension): (usize, &Dimension)) -> String {
-    match dimension {
-        Dimension::Named(name) => format!("axis {at} ({name})"),
-        _ => format!("axis {at}"),
-    }
-}
-
-/// Words in the names of tensors that carry state from call to call.
-const STATE_WORDS: [&str; 6] = ["state", "hidden", "cache", "past", "present", "memory"];
-/// Whole names of such tensors: the hidden state and the cell of an LSTM.
-const STATE_NAMES: [&str; 4] = ["h", "c", "hx", "cx"];
-
-/// The output that is the next value of a state. The names of both say so, and kind and number of axes are equal.
-fn state_output<'a>(input: &GraphTensor, outputs: &'a [GraphTensor]) -> Option<&'a GraphTensor> {
-    let has_word = |name: &str| STATE_WORDS.iter().any(|word| name.contains(word));
-    let name = input.name.to_lowercase();
-    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');
-    let rank = |t: &GraphTensor| t.shape.as_ref().map(Vec::len);
-    outputs.iter().find(|output| {
-        let next = output.name.to_lowercase();
-        let is_like = output.datatype == input.datatype && rank(output) == rank(input) && rank(input) > Some(1);
-        let are_words = has_word(stem) && (has_word(&next) || next.starts_with(stem));
-        is_like && (are_words || (STATE_NAMES.contains(&stem) && next.starts_with(stem)))
-    })
-}
-
-fn state(file: &GraphFile, input: &GraphTensor, output: &GraphTensor) -> GraphRemark {
-    let found = format!(
-        "this is a state that the caller gets as {:?} and sends again; an agent keeps state only under names that say so",
-        output.name
-    );
-    let name = output.name.strip_prefix(PRESENT).unwrap_or(&input.name);
+/// The first axis must be any size, for the batch.
+fn fixed_rows(file: &GraphFile, input: &GraphTensor) -> Option<GraphRemark> {
+    let rows = input.shape.as_ref()?.first()?.fixed()?;
+    let found = format!("the first axis is always {rows}, so rows of several requests cannot be one batch");
     let cure = format!(
-        "If each query makes steps until it ends, rename the two to past.{name} and present.{name}, put the rows on their \
-         first axis (a Transpose in the graph), fix the other sizes, and add an output `done` (BOOL, one for each row): then the \
-         task is continuous. Else let the client send it, or export the graph so that one request holds the whole sequence"
+        "Export it again with a dynamic first axis, for example `dynamic_axes={{\"{}\": {{0: \"batch\"}}}}` of \
+         torch.onnx.export. Without its source, try `update_inputs_outputs_dims` of `onnx.tools.update_model_dims` on the file",
+        input.name
     );
-    GraphRemark::tensor(file, "input", input, found, cure)
+    Some(GraphRemark::tensor(file, "input", input, found, cure))
 }
 
 /// The axis on which the rows are, if it is not the first: another input has its rows under the same name on its first.
-fn rows_axis(input: &GraphTensor, inputs: &[GraphTensor]) -> Option<usize> {
+fn rows_axis(tensor: &GraphTensor, inputs: &[GraphTensor]) -> Option<usize> {
     let firsts: Vec<&Dimension> = inputs.iter().filter_map(|i| i.shape.as_ref()?.first()).collect();
-    let shape = input.shape.as_ref()?;
+    let shape = tensor.shape.as_ref()?;
     let is_rows =
         |d: &Dimension| matches!(d, Dimension::Named(name) if name.to_lowercase().contains("batch") || firsts.contains(&d));
     let at = shape.iter().position(is_rows)?;
     (at > 0 && !is_rows(&shape[0])).then_some(at)
 }
 
-fn moved_rows(file: &GraphFile, input: &GraphTensor, axis: usize) -> GraphRemark {
+fn moved_rows(file: &GraphFile, side: &str, tensor: &GraphTensor, axis: usize) -> GraphRemark {
     let found = format!("its rows are on axis {axis}, and batches are put together on the first axis");
-    let cure = "Put a Transpose at the input, so that the rows come first".to_owned();
-    GraphRemark::tensor(file, "input", input, found, cure)
+    let cure = match side {
+        "input" => "Put a Transpose at the input, so that the rows come first",
+        _ => "Put a Transpose at the output, so that the rows come first, or leave it out of the graph",
+    };
+    GraphRemark::tensor(file, side, tensor, found, cure.to_owned())
 }
 
 /// Variants stand in for each other, so their tensors must be the same.
@@ -176,13 +158,20 @@ fn same_inside(a: &GraphTensor, b: &GraphTensor) -> bool {
 fn of_edge(edge: &DraftEdge, stages: &[DraftStage<'_>], remarks: &mut Vec<GraphRemark>) {
     let (parent, child) = (&stages[edge.from], &stages[edge.to]);
     let listed = |tensors: &[GraphTensor]| tensors.iter().map(GraphTensor::to_string).collect::<Vec<_>>().join(", ");
+    let takes_the_same = parent.inputs.len() == child.inputs.len()
+        && parent.inputs.iter().zip(&child.inputs).all(|(mine, theirs)| same_inside(mine, theirs));
+    let variants = match takes_the_same {
+        true => ". If both do the same work, they are variants of one task: name it, `TASK=FILE` for each",
+        false => "",
+    };
     for (name, _) in edge.map.iter().filter(|(_, output)| output.is_none()) {
         let Some(input) = child.inputs.iter().find(|i| i.name == *name) else { continue };
         let place = format!("edge {} -> {}, input {input}", parent.name, child.name);
         let found = format!("no single output of {} fits; there are {}", parent.name, listed(&parent.outputs));
-        let cure =
-            "Complete the map of the edge, or add a `transform` to it that makes this input from the parent's tensors"
-                .to_owned();
+        let cure = format!(
+            "Complete the map of the edge, or add a `transform` to it that makes this input from the parent's \
+             tensors{variants}"
+        );
         remarks.push(GraphRemark { place, found, cure, works: false });
     }
 }

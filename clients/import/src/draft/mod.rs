@@ -4,8 +4,10 @@
 //! files: each takes its inputs from the earlier task whose outputs fit the most of them. A graph with state that makes its
 //! answer step by step is a continuous task.
 
+mod caller_state;
 mod edges;
 mod faults;
+mod open_axes;
 mod remark;
 mod stages;
 mod state_names;

@@ -43,7 +43,7 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
             line(4, format!("# decide: which output of {from} is the input {}", comment(input)));
         }
     }
-    line(0, "# decide: labelled examples; without them `apportion profile` measures no accuracies".to_owned());
+    line(0, "# decide: labelled examples, or an `accuracy` of each variant: 1 if all are equally good".to_owned());
     line(0, "# validation:".to_owned());
     let arrays = stages
         .first()

@@ -25,10 +25,34 @@ pub(super) struct FlowVariant {
     pub model: Option<String>,
 }
 
+/// A tensor of a step.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct FlowTensor {
+    pub name: String,
+    /// In the words of the Open Inference Protocol.
+    pub datatype: &'static str,
+    /// The rows first; -1 for any size.
+    pub shape: Vec<i64>,
+}
+
+impl FlowTensor {
+    fn to_yaml(&self) -> String {
+        format!("{{name: {}, datatype: {}, shape: {:?}}}", scalar(&self.name), self.datatype, self.shape)
+    }
+}
+
+/// The tensors of a step; empty where the model file says them, or nothing does.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FlowTensors {
+    pub inputs: Vec<FlowTensor>,
+    pub outputs: Vec<FlowTensor>,
+}
+
 /// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct FlowTask {
     pub name: String,
+    pub tensors: FlowTensors,
     pub variants: Vec<FlowVariant>,
     /// Whether a query goes to one of the steps that follow, not to all.
     pub chooses: bool,
@@ -69,7 +93,8 @@ impl<'a> ForeignPipeline<'a> {
         let is_free = |name: &String| self.tasks.iter().all(|t| t.name != *name);
         let name = std::iter::once(wanted.clone()).chain(numbered).find(is_free).expect("more numbers than steps");
         let named = |v: FlowVariant| FlowVariant { name: plain(&v.name), model: v.model };
-        self.tasks.push(FlowTask { name, variants: variants.into_iter().map(named).collect(), chooses: false });
+        let (tensors, variants) = (FlowTensors::default(), variants.into_iter().map(named).collect());
+        self.tasks.push(FlowTask { name, tensors, variants, chooses: false });
         self.tasks.len() - 1
     }
 
@@ -147,6 +172,12 @@ impl<'a> ForeignPipeline<'a> {
             line(format!("  - name: {}", scalar(&task.name)));
             if task.chooses {
                 line("    route: one_of".to_owned());
+            }
+            for (key, tensors) in [("inputs", &task.tensors.inputs), ("outputs", &task.tensors.outputs)] {
+                if !tensors.is_empty() {
+                    let listed: Vec<String> = tensors.iter().map(FlowTensor::to_yaml).collect();
+                    line(format!("    {key}: [{}]", listed.join(", ")));
+                }
             }
             line("    variants:   # decide: further variants, of another accuracy and speed".to_owned());
             for variant in &task.variants {

@@ -3,9 +3,10 @@
 //! The keys are those of `ModelConfig` in Triton's `model_config.proto`. An ensemble names its steps, and tensors join
 //! them: a step that takes the tensor that another one makes follows it.
 
-use super::flow::{FlowEdge, FlowVariant, ForeignPipeline, ImportedPipeline};
-use super::text_proto::{TextMessage, read_text_proto};
+use super::flow::{FlowEdge, FlowTensor, FlowTensors, FlowVariant, ForeignPipeline, ImportedPipeline};
+use super::text_proto::{TextMessage, TextValue, read_text_proto};
 use apportion_wire::BadInput;
+use apportion_wire::spec::DATATYPES;
 use std::collections::BTreeMap;
 
 /// A model of a repository.
@@ -17,6 +18,8 @@ pub struct RepositoryModel {
     pub config: Option<(String, String)>,
     /// The path of the model file of its newest version, if it is an ONNX file.
     pub onnx: Option<String>,
+    /// The same, if it is a program of the Python backend.
+    pub python: Option<String>,
 }
 
 /// A model with its parsed configuration.
@@ -72,7 +75,10 @@ fn choose<'m, 'a>(
     match (&ensembles[..], models) {
         ([only], _) => Ok(only),
         ([], [only]) => Ok(only),
-        ([], []) => refused("no models".to_owned(), "a folder for each model, as in a model repository".to_owned()),
+        ([], []) => refused(
+            "no models".to_owned(),
+            "a folder for each model, with a config.pbtxt or a version such as 1".to_owned(),
+        ),
         _ => refused(
             format!("{} models and {} ensembles", models.len(), ensembles.len()),
             format!("--model with one of {}", names()),
@@ -84,11 +90,34 @@ fn add_model(flow: &mut ForeignPipeline<'_>, model: &ParsedModel<'_>) -> usize {
     if model.config.messages("sequence_batching").next().is_some() {
         flow.remark(format!("{}: it keeps state between requests, which agents do not", model.name()));
     }
-    let variant = FlowVariant { name: model.name().to_owned(), model: model.model.onnx.clone() };
-    if variant.model.is_none() {
+    let RepositoryModel { onnx, python, .. } = model.model;
+    let file = onnx.as_ref().or(python.as_ref()).cloned();
+    let task = flow.add_task(model.name(), vec![FlowVariant { name: model.name().to_owned(), model: file }]);
+    if onnx.is_none() {
         flow.remark(format!("{}: no ONNX file in its folder; profile it through its server", model.name()));
+        let listed = |key: &str| tensors(&model.config, key).unwrap_or_default();
+        flow.tasks[task].tensors = FlowTensors { inputs: listed("input"), outputs: listed("output") };
     }
-    flow.add_task(model.name(), vec![variant])
+    task
+}
+
+/// The inputs or outputs of a configuration; none if one of them has no fixed kind, or no rows of any number first.
+fn tensors(config: &TextMessage, key: &str) -> Option<Vec<FlowTensor>> {
+    let has_rows = config.text("max_batch_size").and_then(|size| size.parse::<u32>().ok()).is_some_and(|size| size > 0);
+    let tensor = |message: &TextMessage| {
+        let kind = message.text("data_type")?.strip_prefix("TYPE_")?;
+        let kind = if kind == "STRING" { "BYTES" } else { kind };
+        let datatype = DATATYPES.iter().find(|known| **known == kind).copied()?;
+        let size = |value: &TextValue| match value {
+            TextValue::Word(size) => size.parse::<i64>().ok().filter(|size| *size == -1 || *size > 0),
+            TextValue::Text(_) | TextValue::Message(_) => None,
+        };
+        let sizes: Vec<i64> = message.all("dims").map(size).collect::<Option<_>>()?;
+        let shape: Vec<i64> = has_rows.then_some(-1).into_iter().chain(sizes).collect();
+        let name = message.text("name")?.to_owned();
+        (shape.first() == Some(&-1)).then_some(FlowTensor { name, datatype, shape })
+    };
+    config.messages(key).map(tensor).collect()
 }
 
 fn add_steps(

@@ -17,7 +17,7 @@ pub enum BatchOutputError {
     #[error("the output `parent` is not INT64")]
     ParentType,
     /// An output has not one row for each row of [`PARENT`], or for each member.
-    #[error("output {output} has {rows} rows: expected {expected}")]
+    #[error("output {output} has {rows} rows on its first axis: expected {expected}, as the batch or the output `parent`")]
     Rows {
         /// Name of the output.
         output: String,
