@@ -14,6 +14,7 @@ mod certificates;
 pub mod database;
 pub mod decide;
 mod documents;
+mod hex;
 pub mod http;
 pub mod jobs;
 mod restore;

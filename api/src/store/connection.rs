@@ -51,8 +51,9 @@ pub async fn is_read_only(db: &mut PgConnection) -> Result<bool> {
 #[must_use]
 pub fn is_unavailable(error: &Error) -> bool {
     /// Classes of SQLSTATE: connection, resources, operator's intervention (as at a shutdown), system, rollback in favour
-    /// of another transaction. The last is one state: a read-only database, as a standby is before it takes over.
-    const PASSING: [&str; 6] = ["08", "53", "57", "58", "40", "25006"];
+    /// of another transaction. The last two are single states: a read-only database, as a standby is before it takes over,
+    /// and a lock that another transaction has for too long.
+    const PASSING: [&str; 7] = ["08", "53", "57", "58", "40", "25006", "55P03"];
     match error {
         Error::Io(_)
         | Error::Tls(_)
