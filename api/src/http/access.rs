@@ -47,6 +47,19 @@ impl Principal {
             (own, asked) => Ok(own.or(asked)),
         }
     }
+
+    /// Keeps the project of a bound client until the transaction ends: what the client makes is of this project.
+    ///
+    /// # Errors
+    /// 409 if the project is gone, whose clients were still bound to it a moment before.
+    pub(super) async fn keep_project(&self, db: &mut store::PgConnection) -> Result<(), Refusal> {
+        match &self.project {
+            Some(project) if !store::projects::keep(db, project).await? => {
+                Err(Refusal::new(StatusCode::CONFLICT, format!("project {project} was deleted")))
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 impl FromRequest for Principal {

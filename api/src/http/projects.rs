@@ -6,7 +6,7 @@ use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::decide::projects::ProjectQuota;
 use crate::store::projects::{self as rows, ProjectRow};
-use crate::store::{Condition, tokens};
+use crate::store::{Condition, Deletion, tokens};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_wire::PRIORITY_MAX;
@@ -117,7 +117,8 @@ fn checked_row(name: String, document: ProjectDocument) -> Result<ProjectRow, Re
     Ok(ProjectRow { name, priority, quota, ..ProjectRow::default() })
 }
 
-/// Deletes a project. One that a pipeline names stays, and so does one with tokens that count.
+/// Deletes a project. One that a pipeline names stays, and so does one with tokens that count. Its plans and traces are no
+/// project's alone from then on.
 #[utoipa::path(delete, path = "/v1/projects/{name}", tag = "projects", operation_id = "delete_project",
     params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>, RefusalReply<412>))]
@@ -137,6 +138,10 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
     let deleted = rows::delete(&mut tx, &name, &condition).await?;
+    if deleted == Deletion::Done {
+        // A new project with this name must not have them.
+        rows::release(&mut tx, &name).await?;
+    }
     tx.commit().await?;
     body::deleted(deleted, &what)
 }

@@ -49,6 +49,14 @@ impl<'a> Client<'a> {
         made["id"].as_str().expect("an identifier").to_owned()
     }
 
+    /// Asks for a plan under one key; returns the status and the plan's identifier.
+    async fn ask(&self, demand_qps: f64) -> (u16, Value) {
+        let request = reqwest::Client::new().post(format!("{}/v1/plans", self.service.base)).bearer_auth(&self.token);
+        let request = request.header("idempotency-key", "k").json(&json!({"problem": problem(demand_qps)}));
+        let response = request.send().await.expect("an answer");
+        (response.status().as_u16(), response.json::<Value>().await.expect("JSON")["id"].clone())
+    }
+
     /// The keys of a list.
     async fn keys(&self, path: &str, key: &str) -> Vec<String> {
         let (status, list) = self.get(path).await;
@@ -273,21 +281,41 @@ async fn plans_of_others_are_of_their_pipelines_project() {
 async fn an_idempotency_key_is_of_one_project() {
     let s = service_with_tokens().await;
     let [(a, _), (b, _)] = two_projects(&s).await;
-    let ask = async |client: &Client<'_>, demand_qps: f64| {
-        let request = reqwest::Client::new().post(format!("{}/v1/plans", s.base)).bearer_auth(&client.token);
-        let request = request.header("idempotency-key", "k").json(&json!({"problem": problem(demand_qps)}));
-        let response = request.send().await.expect("an answer");
-        (response.status().as_u16(), response.json::<Value>().await.expect("JSON")["id"].clone())
-    };
-    let (status, of_a) = ask(&a, 5.0).await;
+    let (status, of_a) = a.ask(5.0).await;
     assert_eq!(status, 202);
-    let (status, again) = ask(&a, 5.0).await;
+    let (status, again) = a.ask(5.0).await;
     assert!([200, 202].contains(&status) && again == of_a, "it is the same plan: {status} {again}");
-    assert_eq!(ask(&a, 6.0).await.0, 422, "the key is used");
+    assert_eq!(a.ask(6.0).await.0, 422, "the key is used");
     // Another project's key with the same text is another key, whatever it asks for.
-    let (status, of_b) = ask(&b, 6.0).await;
+    let (status, of_b) = b.ask(6.0).await;
     assert!(status == 202 && of_b != of_a, "{status} {of_b}");
     assert_eq!(s.get("/v1/plans?project=a").await.1.as_array().map(Vec::len), Some(2), "with the first one");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_made_again_has_nothing_of_the_old_one() {
+    let s = service_with_tokens().await;
+    let [(a, own), (b, foreign)] = two_projects(&s).await;
+    assert_eq!(a.ask(5.0).await.0, 202);
+    let (_, tokens) = s.get("/v1/tokens?project=a").await;
+    let tokens = tokens.as_array().expect("a list").iter().map(|token| token["id"].as_str().expect("an identifier"));
+    let mut gone = vec![format!("/v1/schedules/{}", own.schedule), format!("/v1/pipelines/{}", own.pipeline)];
+    gone.extend(tokens.map(|id| format!("/v1/tokens/{id}")));
+    gone.push("/v1/projects/a".to_owned());
+    for path in &gone {
+        assert_eq!(s.delete(path).await.0, 204, "{path}");
+    }
+    assert_eq!(s.put("/v1/projects/a", &json!({})).await.0, 201);
+    let new = Client::new(&s, Scope::Apply, "a").await;
+    for (list, key) in [("/v1/plans", "id"), ("/v1/traces", "id"), ("/v1/pipelines", "name"), ("/v1/schedules", "name")] {
+        assert!(new.keys(list, key).await.is_empty(), "{list}");
+    }
+    for path in [format!("/v1/plans/{}", own.plan), format!("/v1/traces/{}", own.trace)] {
+        assert_eq!((new.get(&path).await.0, s.get(&path).await.0), (404, 200), "{path} is no project's alone");
+    }
+    assert_eq!(new.ask(6.0).await.0, 202, "the key of the old project is another key");
+    assert_eq!(b.keys("/v1/plans", "id").await, [foreign.plan.as_str()], "another project keeps what it has");
     s.running.stop().await;
 }
 
