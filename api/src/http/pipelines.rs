@@ -1,7 +1,7 @@
 //! `/v1/pipelines`: registered pipelines and their live arrivals.
 
 use super::access::Principal;
-use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name, off_loop};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::sources;
@@ -111,7 +111,8 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
 }
 
 /// Registers a pipeline, or replaces it; its profiles stay. The body may leave out the name.
-#[utoipa::path(put, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "put_pipeline", params(Name, IfMatch),
+#[utoipa::path(put, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "put_pipeline",
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content = PipelineSpec, description = "The pipeline."),
     responses(
         (status = 200, description = "It was replaced.", body = PipelineSpec,

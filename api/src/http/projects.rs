@@ -1,6 +1,6 @@
 //! `/v1/projects`: projects with their quotas and priorities.
 
-use super::body::{self, Document, IfMatch, Name};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name};
 use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
@@ -74,7 +74,8 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
 }
 
 /// Writes a project or replaces it. A target that exceeds a smaller quota stays, until a round or a person replaces it.
-#[utoipa::path(put, path = "/v1/projects/{name}", tag = "projects", operation_id = "put_project", params(Name, IfMatch),
+#[utoipa::path(put, path = "/v1/projects/{name}", tag = "projects", operation_id = "put_project",
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content = ProjectDocument, description = "The project."),
     responses(
         (status = 200, description = "It was replaced.", body = ProjectDocument,

@@ -1,7 +1,7 @@
 //! `/v1/schedules`: times at which pipelines are planned again, or at which holds begin.
 
 use super::access::Principal;
-use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name, off_loop};
 use super::holds::check_reason;
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
@@ -126,7 +126,8 @@ fn document(row: ScheduleRow) -> Option<ScheduleDocument> {
 }
 
 /// Writes a schedule, or replaces it. Its first due time is after this moment.
-#[utoipa::path(put, path = "/v1/schedules/{name}", tag = "fleet", operation_id = "put_schedule", params(Name, IfMatch),
+#[utoipa::path(put, path = "/v1/schedules/{name}", tag = "fleet", operation_id = "put_schedule",
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content = ScheduleSpec, description = "The schedule."),
     responses(
         (status = 200, description = "It was replaced.", body = ScheduleDocument,

@@ -72,6 +72,8 @@ pub fn is_unavailable(error: &Error) -> bool {
 pub enum Condition {
     /// Any version; there may be no row.
     Any,
+    /// There must be no row.
+    Absent,
     /// Any version; there must be a row.
     Exists,
     /// One of these versions.
@@ -79,11 +81,12 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The versions allowed; `None`: every one.
+    /// The versions allowed; `None`: every one. Versions count from 1: a row that is not there has version 0.
     #[must_use]
     pub fn versions(&self) -> Option<&[i64]> {
         match self {
             Self::Any | Self::Exists => None,
+            Self::Absent => Some(&[0]),
             Self::Versions(versions) => Some(versions),
         }
     }
@@ -91,7 +94,7 @@ impl Condition {
     /// Whether there must be a row.
     #[must_use]
     pub fn needs_row(&self) -> bool {
-        *self != Self::Any
+        !matches!(self, Self::Any | Self::Absent)
     }
 }
 

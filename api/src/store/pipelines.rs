@@ -73,9 +73,10 @@ pub async fn put(db: &mut PgConnection, name: &str, spec: &Value, condition: &Co
              where name = $1 and ($4::bigint[] is null or version = any($4)) returning version"
         }
         false => {
-            "insert into pipelines (name, spec, updated_at) select $1, $2, $3 where $4::bigint[] is null
+            "insert into pipelines (name, spec, updated_at) select $1, $2, $3
+             where $4::bigint[] is null or 0 = any($4)
              on conflict (name) do update set spec = $2, updated_at = $3, version = pipelines.version + 1
-             returning version"
+             where $4 is null returning version"
         }
     };
     sqlx::query_scalar(statement).bind(name).bind(spec).bind(at).bind(condition.versions()).fetch_optional(db).await
@@ -254,9 +255,10 @@ pub async fn put_profile(
              where pipeline = $1 and ($4::bigint[] is null or version = any($4)) returning version"
         }
         false => {
-            "insert into profiles (pipeline, profile, updated_at) select $1, $2, $3 where $4::bigint[] is null
+            "insert into profiles (pipeline, profile, updated_at) select $1, $2, $3
+             where $4::bigint[] is null or 0 = any($4)
              on conflict (pipeline) do update set profile = $2, updated_at = $3, version = profiles.version + 1
-             returning version"
+             where $4 is null returning version"
         }
     };
     sqlx::query_scalar(statement).bind(name).bind(profile).bind(at).bind(condition.versions()).fetch_optional(db).await

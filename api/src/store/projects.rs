@@ -41,9 +41,10 @@ pub async fn put(db: &mut PgConnection, row: &ProjectRow, condition: &Condition)
              returning name, priority, quota, version"
         }
         false => {
-            "insert into projects (name, priority, quota) select $1, $2, $3 where $4::bigint[] is null
+            "insert into projects (name, priority, quota) select $1, $2, $3
+             where $4::bigint[] is null or 0 = any($4)
              on conflict (name) do update set priority = $2, quota = $3, version = projects.version + 1
-             returning name, priority, quota, version"
+             where $4 is null returning name, priority, quota, version"
         }
     };
     sqlx::query_as(statement)
