@@ -51,6 +51,15 @@ pub async fn insert_for_fleet(db: &mut PgConnection, kind: &str, detail: &Value)
     Ok(())
 }
 
+/// The event with this number.
+///
+/// # Errors
+/// The database's.
+pub async fn get(db: &mut PgConnection, id: i64) -> Result<Option<EventRow>> {
+    let select = "select id, made_at, kind, pipeline, detail from events where id = $1";
+    sqlx::query_as(select).bind(id).fetch_optional(db).await
+}
+
 /// The facts of the last event of this kind of a pipeline.
 ///
 /// # Errors
