@@ -165,13 +165,31 @@ pub async fn put(
     let document = serde_json::to_value(&spec).expect("a schedule is JSON");
     let new = NewSchedule { name: &name, spec: &document, made_by: &client.name, at, next_at };
     let version = rows::put(&mut tx, new, &condition).await?;
-    if rows::count(&mut tx).await? > SCHEDULES_MAX {
+    let count = rows::count(&mut tx).await?;
+    if count > SCHEDULES_MAX {
         let detail = format!("there are {SCHEDULES_MAX} schedules already: delete one first");
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    if let (Some(project), Some(1)) = (&client.project, version) {
+        check_share(&mut tx, project, SCHEDULES_MAX - (count - 1)).await?;
     }
     tx.commit().await?;
     let mut response = body::written(version, &format!("schedule {name}"))?;
     Ok(response.json(read(&app, &name).await?))
+}
+
+/// Refuses a new schedule if the project has more than places were left before it: another project finds a place whatever
+/// this one does.
+async fn check_share(tx: &mut PgConnection, project: &str, free: i64) -> Result<(), Refusal> {
+    let own = rows::count_of_project(tx, project).await?;
+    if own <= free {
+        return Ok(());
+    }
+    let detail = format!(
+        "project {project} has {} schedules, and {free} places are left for all projects: delete one first",
+        own - 1
+    );
+    Err(Refusal::new(StatusCode::CONFLICT, detail))
 }
 
 /// Refuses a schedule that a client of this project may not write: one for all pipelines or for another project's, and one

@@ -70,6 +70,19 @@ macro_rules! select {
     };
 }
 
+/// How many schedules the pipelines of a project have.
+///
+/// # Errors
+/// The database's.
+pub async fn count_of_project(db: &mut PgConnection, project: &str) -> Result<i64> {
+    const COUNT: &str = concat!(
+        "select count(*) from schedules s join pipelines p on p.name = s.spec ->> 'pipeline' where ",
+        project_in!("p.spec"),
+        " = $1"
+    );
+    sqlx::query_scalar(COUNT).bind(project).fetch_one(db).await
+}
+
 /// Makes other writers of schedules wait for the end of the transaction, so that a count stays true.
 ///
 /// # Errors

@@ -1,9 +1,11 @@
 //! Tokens that are bound to a project: what they have, and what is not there for them.
 
 use crate::support::{Service, problem, profiles, service_with_tokens, spec};
+use apportion_api::http::schedules::SCHEDULES_MAX;
 use apportion_wire::Scope;
 use reqwest::Method;
 use serde_json::{Value, json};
+use sqlx::Connection;
 
 /// A client with a token of its own.
 struct Client<'a> {
@@ -316,6 +318,29 @@ async fn a_project_made_again_has_nothing_of_the_old_one() {
     }
     assert_eq!(new.ask(6.0).await.0, 202, "the key of the old project is another key");
     assert_eq!(b.keys("/v1/plans", "id").await, [foreign.plan.as_str()], "another project keeps what it has");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_leaves_room_for_schedules_of_others() {
+    let s = service_with_tokens().await;
+    let [(a, own), (b, foreign)] = two_projects(&s).await;
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    // They never fire.
+    let more = "insert into schedules (name, spec, made_by, updated_at)
+                select 'more-' || i, spec, made_by, updated_at from schedules, generate_series(1, $2) i where name = $1";
+    let half = SCHEDULES_MAX / 2;
+    sqlx::query(more).bind(&own.schedule).bind(half - 1).execute(&mut db).await.expect("rows");
+    let schedule = |pipeline: &str| json!({"pipeline": pipeline, "every_s": 60, "hold": {"for_s": 60, "reason": "quiet"}});
+    let (status, refusal) = a.put("/v1/schedules/a-new", &schedule(&own.pipeline)).await;
+    let why = refusal["detail"].as_str().unwrap_or_default();
+    assert!(status == 409 && why.contains(&format!("project a has {half} schedules")), "{status} {refusal:#}");
+    assert_eq!(
+        a.put(&format!("/v1/schedules/{}", own.schedule), &schedule(&own.pipeline)).await.0,
+        200,
+        "it is no new one"
+    );
+    assert_eq!(b.put("/v1/schedules/b-new", &schedule(&foreign.pipeline)).await.0, 201);
     s.running.stop().await;
 }
 
