@@ -331,7 +331,8 @@ async fn a_project_leaves_room_for_schedules_of_others() {
                 select 'more-' || i, spec, made_by, updated_at from schedules, generate_series(1, $2) i where name = $1";
     let half = SCHEDULES_MAX / 2;
     sqlx::query(more).bind(&own.schedule).bind(half - 1).execute(&mut db).await.expect("rows");
-    let schedule = |pipeline: &str| json!({"pipeline": pipeline, "every_s": 60, "hold": {"for_s": 60, "reason": "quiet"}});
+    let schedule =
+        |pipeline: &str| json!({"pipeline": pipeline, "every_s": 3600, "hold": {"for_s": 60, "reason": "quiet"}});
     let (status, refusal) = a.put("/v1/schedules/a-new", &schedule(&own.pipeline)).await;
     let why = refusal["detail"].as_str().unwrap_or_default();
     assert!(status == 409 && why.contains(&format!("project a has {half} schedules")), "{status} {refusal:#}");
