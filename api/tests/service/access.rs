@@ -194,6 +194,43 @@ async fn the_audit_names_the_client_of_each_change() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_audit_says_why_and_what_was_changed() {
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let s = service_with_tokens().await;
+    let put = async |path: &str, body: &Value, why: Option<&str>| {
+        let request = s.client.put(format!("{}{path}", s.base)).json(body);
+        let request = why.into_iter().fold(request, |request, why| request.header("apportion-why", why));
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    let t4 = "/v1/hardware/t4";
+    assert_eq!(put(t4, &json!({"price_per_hour": 0.5}), None).await, 201);
+    assert_eq!(put(t4, &json!({"price_per_hour": 0.25}), Some("a new contract")).await, 200);
+    assert_eq!(put(t4, &json!({"price_per_hour": -1.0}), None).await, 422);
+    let webhook = json!({"url": "http://127.0.0.1:9/", "enabled": false, "secret": SECRET});
+    assert_eq!(put("/v1/webhooks/chat", &webhook, None).await, 201);
+    assert_eq!(put("/v1/hold", &json!({"reason": "a launch"}), None).await, 200);
+    assert_eq!(s.delete(t4).await.0, 204);
+    let (_, audit) = s.get("/v1/audit").await;
+    let entry = |e: &Value| {
+        let (before, after) = (&e["before"], &e["after"]);
+        json!([e["path"], e["why"], before["price_per_hour"], after["price_per_hour"], after["url"], after["reason"]])
+    };
+    let seen: Vec<Value> = audit.as_array().expect("entries").iter().map(entry).collect();
+    let expected = [
+        json!([t4, null, 0.25, null, null, null]),
+        json!(["/v1/hold", null, null, null, null, "a launch"]),
+        json!(["/v1/webhooks/chat", null, null, null, "http://127.0.0.1:9/", null]),
+        json!([t4, null, null, null, null, null]),
+        json!([t4, "a new contract", 0.5, 0.25, null, null]),
+        json!([t4, null, null, 0.5, null, null]),
+    ];
+    assert_eq!(seen, expected, "{audit:#}");
+    let text = audit.to_string();
+    assert!(!text.contains(SECRET) && !text.contains("secret"), "{text}");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_audit_has_requests_whose_client_left() {
     let s = service_with_tokens().await;
     let body = json!({"problem": hard_problem(), "gap": 0.0, "time_limit_s": 600.0});
