@@ -137,8 +137,9 @@ pub async fn claim(db: &mut PgConnection, queue: JobQueue, offer: &JobFilter<'_>
         "update " jobs " set attempts = attempts + 1, deaths = deaths + (lease_until is not null)::integer,
          lease_until = clock_timestamp() + make_interval(secs => $1) where " key " =
          (select waiting." key " from " jobs " waiting left join
-          (select project, count(*) as running from " jobs " where lease_until >= clock_timestamp() group by project) at_work
-          on at_work.project is not distinct from waiting.project
+          (select coalesce(project, '') as project, count(*) as running from " jobs "
+           where lease_until >= clock_timestamp() group by 1) at_work
+          on at_work.project = coalesce(waiting.project, '')
           where (waiting.lease_until is null or ($2 and waiting.lease_until < clock_timestamp()))
           and ($3 or not waiting.long) and waiting." key " <> all($4)
           order by coalesce(at_work.running, 0), waiting." key " limit 1 for update of waiting skip locked)
