@@ -207,8 +207,8 @@ pub struct Flags {
 #[derive(Debug, thiserror::Error)]
 pub enum JoinTokenError {
     /// The file cannot be read.
-    #[error("--token-file {}: {source}", file.display())]
-    Unreadable { file: PathBuf, source: std::io::Error },
+    #[error("--token-file {}: {why}", .file.display())]
+    Unreadable { file: PathBuf, why: std::io::Error },
     /// The file has no line with a text.
     #[error("--token-file {}: expected the token in one line", .0.display())]
     Form(PathBuf),
@@ -248,7 +248,7 @@ impl Flags {
     pub fn join_token(&self) -> Result<String, JoinTokenError> {
         let file = self.token_file.as_ref().filter(|file| !file.as_os_str().is_empty());
         let Some(file) = file else { return self.token.clone().ok_or(JoinTokenError::Missing) };
-        let unreadable = |source| JoinTokenError::Unreadable { file: file.clone(), source };
+        let unreadable = |why| JoinTokenError::Unreadable { file: file.clone(), why };
         let text = std::fs::read_to_string(file).map_err(unreadable)?;
         let token = text.trim();
         match token.is_empty() || token.contains(char::is_whitespace) {

@@ -291,7 +291,7 @@ impl FromRequest for Condition {
     type Future = Ready<Result<Self, Refusal>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        let lines = |name| request.headers().get_all(name).map(header::HeaderValue::as_bytes);
+        let lines = |name: header::HeaderName| request.headers().get_all(name).map(header::HeaderValue::as_bytes);
         ready(unless_there(condition(lines(header::IF_MATCH)), lines(header::IF_NONE_MATCH)))
     }
 }
