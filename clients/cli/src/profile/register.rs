@@ -1,6 +1,7 @@
 //! How is a profiled pipeline registered with a service?
 
 use super::settings::add_missing_settings;
+use crate::digest::sha256_hex;
 use crate::http_client::{HttpAnswer, HttpClient};
 use anyhow::{Context, Result};
 use apportion_api::http::files::SOURCE_CHARS_MAX;
@@ -12,7 +13,6 @@ use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
 use serde::Serialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
@@ -90,7 +90,7 @@ pub async fn register(registry: &Registry, mut pipeline: Value, files: &[TaskFil
 async fn send_file(registry: &Registry, file: &Path) -> Result<String> {
     let base = &registry.base;
     let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
-    let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let digest = sha256_hex(&bytes);
     let mut url = reqwest::Url::parse(&format!("{base}/v1/files/{digest}"))
         .with_context(|| format!("--register {base}: expected a URL"))?;
     url.query_pairs_mut().append_pair("source", &source_of(file));
