@@ -73,6 +73,7 @@ use utoipa_swagger_ui::SwaggerUi;
         simulations::list,
         simulations::post,
         simulations::get,
+        simulations::get_of_plan,
         simulations::cancel,
         simulations::delete,
         frontiers::list,
