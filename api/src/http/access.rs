@@ -52,7 +52,7 @@ impl Principal {
     /// Keeps the project of a bound client until the transaction ends: what the client makes is of this project.
     ///
     /// # Errors
-    /// 409 if the project is gone, whose clients were still bound to it a moment before.
+    /// 409 if the project was deleted after the client was admitted.
     pub(super) async fn keep_project(&self, db: &mut store::PgConnection) -> Result<(), Refusal> {
         match &self.project {
             Some(project) if !store::projects::keep(db, project).await? => {

@@ -296,7 +296,7 @@ impl FromRequest for Condition {
     }
 }
 
-/// The condition with the lines of `If-None-Match`. A resource that must be there and must not be there is none.
+/// The condition with the lines of `If-None-Match`. Both headers at once match nothing.
 fn unless_there<'h>(asked: Condition, mut lines: impl Iterator<Item = &'h [u8]>) -> Result<Condition, Refusal> {
     match lines.next().map(<[u8]>::trim_ascii) {
         None => Ok(asked),

@@ -281,8 +281,8 @@ async fn enqueue(
     Ok(id)
 }
 
-/// Refuses a new plan, beside which so many are `open`, if its project has more than places are left: another project finds
-/// a place whatever this one does.
+/// Refuses a new plan if its project has more open plans than places are left, so that another project finds a place.
+/// `open` counts the plans of all projects before it.
 async fn check_share(db: &mut store::PgConnection, id: Uuid, open: i64) -> Result<(), Refusal> {
     let free = PLANS_OPEN_MAX - open;
     if open < free {

@@ -178,8 +178,7 @@ pub async fn put(
     Ok(response.json(read(&app, &name).await?))
 }
 
-/// Refuses a new schedule if the project has more than places were left before it: another project finds a place whatever
-/// this one does.
+/// Refuses a new schedule if its project has more of them than places were left, so that another project finds a place.
 async fn check_share(tx: &mut PgConnection, project: &str, free: i64) -> Result<(), Refusal> {
     let own = rows::count_of_project(tx, project).await?;
     if own <= free {
