@@ -13,6 +13,8 @@ pub struct AuditRow {
     pub made_at: Time,
     /// The name of the client.
     pub who: String,
+    /// The reason, as the client said it.
+    pub why: Option<String>,
     /// Its token; `None`: no token of the table.
     pub token: Option<Uuid>,
     /// The method.
@@ -21,8 +23,6 @@ pub struct AuditRow {
     pub path: String,
     /// The status of the answer; 499 if the client left before it.
     pub status: i32,
-    /// The reason, as the client said it.
-    pub why: Option<String>,
     /// The form of the resource before the change.
     pub before: Option<Value>,
     /// Its form after the change.
