@@ -10,7 +10,7 @@ use apportion_wire::ProfileSet;
 use bytes::Bytes;
 use http_body_util::Full;
 use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -117,6 +117,8 @@ async fn put_pipeline(registry: &Registry, url: &str, pipeline: &Value) -> Resul
                 put = put.header(IF_MATCH, tag);
             }
             add_missing_settings(&mut sent, &serde_json::from_slice(&had.body).context("reading the registered pipeline")?);
+        } else {
+            put = put.header(IF_NONE_MATCH, "*");
         }
         let answer = registry.put(put, &sent).await?;
         if answer.status != StatusCode::PRECONDITION_FAILED {
