@@ -388,7 +388,9 @@ async fn identify(app: &App, token: &str) -> Result<Option<Principal>, Refusal> 
         return Ok(Some(unbound("agents", Scope::Agent)));
     }
     let Some(shown) = ShownToken::read(token) else { return Ok(None) };
+    let place = app.access.lookups.acquire().await.expect("nobody closes it");
     let row = store::tokens::get(&mut *app.pool.acquire().await?, shown.id).await?;
+    drop(place);
     let is_valid = |row: &store::tokens::TokenRow| {
         row.digest == shown.digest && row.revoked_at.is_none() && row.expires_at.is_none_or(|end| end > now())
     };

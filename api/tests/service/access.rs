@@ -4,10 +4,12 @@ use crate::support::{
     ADMIN_TOKEN, PATIENCE, Service, config_on, hard_problem, new_database, open_dir, service, service_on_config,
     service_with_tokens,
 };
+use apportion_api::database::CONNECTIONS_MAX;
 use apportion_api::{RateLimit, ServeError, serve};
 use apportion_wire::Scope;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
+use sqlx::Connection;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::time::{Duration, Instant};
@@ -189,6 +191,35 @@ async fn the_audit_names_the_client_of_each_change() {
     for count in ["apportion_requests_out_of_scope_total", "apportion_requests_wrong_token_total"] {
         let value = metrics.lines().find_map(|line| line.strip_prefix(count)?.trim().parse::<f64>().ok());
         assert!(value.is_some_and(|value| value >= 1.0), "{count}: {metrics}");
+    }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_leave_connections_to_others() {
+    /// More than the connections of a process.
+    const STRANGERS: usize = 2 * CONNECTIONS_MAX as usize;
+    let s = service_with_tokens().await;
+    let mut holder = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    let mut held = holder.begin().await.expect("a transaction");
+    sqlx::query("lock table tokens in access exclusive mode").execute(&mut *held).await.expect("a lock");
+    let unknown = format!("apportion_{}_{}", uuid::Uuid::now_v7().simple(), "0".repeat(64));
+    let ask = || reqwest::Client::new().get(format!("{}/v1/hardware", s.base)).bearer_auth(&unknown).send();
+    let strangers: Vec<_> = (0..STRANGERS).map(|_| tokio::spawn(ask())).collect();
+    let waiting = "select count(*) from pg_locks where not granted and relation = 'tokens'::regclass
+                   and database = (select oid from pg_database where datname = current_database())";
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    let begin = Instant::now();
+    while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut db).await.expect("a count") == 0 {
+        assert!(begin.elapsed() < PATIENCE, "nobody looks for a token");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for _ in 0..STRANGERS {
+        assert_eq!(s.get("/v1/hardware").await.0, 200, "the configured token needs no lookup");
+    }
+    held.rollback().await.expect("the end of the lock");
+    for stranger in strangers {
+        assert_eq!(stranger.await.expect("no panic").expect("an answer").status(), 401);
     }
     s.running.stop().await;
 }
