@@ -17,6 +17,7 @@ mod documents;
 mod hex;
 pub mod http;
 pub mod jobs;
+mod printed;
 mod restore;
 mod serve;
 pub mod store;
