@@ -237,6 +237,33 @@ pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) ->
     Ok(if get(db, name).await?.is_some() { Deletion::OtherVersion } else { Deletion::Missing })
 }
 
+/// Seconds of arrivals that one statement deletes: those of a month take longer than a statement may.
+const FORGOTTEN_MAX: i64 = 20_000;
+
+/// Forgets what agents reported of a deleted pipeline, and its hold. So a new pipeline with its name, perhaps of another
+/// project, begins without them.
+///
+/// # Errors
+/// The database's.
+pub async fn forget_reports(db: &mut PgConnection, name: &str) -> Result<()> {
+    const ARRIVALS: &str = "delete from arrivals where pipeline = $1 and second in
+                            (select second from arrivals where pipeline = $1 order by second limit $2)";
+    const OTHERS: [&str; 3] = [
+        "delete from group_sums where pipeline = $1",
+        "delete from child_sums where pipeline = $1",
+        "delete from holds where pipeline = $1",
+    ];
+    for statement in OTHERS {
+        sqlx::query(statement).bind(name).execute(&mut *db).await?;
+    }
+    loop {
+        let done = sqlx::query(ARRIVALS).bind(name).bind(FORGOTTEN_MAX).execute(&mut *db).await?;
+        if done.rows_affected() == 0 {
+            return Ok(());
+        }
+    }
+}
+
 /// Stores measurements; returns the profile's new version, or `None` if the condition does not hold. The pipeline must
 /// exist.
 ///

@@ -322,6 +322,27 @@ async fn a_project_made_again_has_nothing_of_the_old_one() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_made_again_has_nothing_of_the_old_one() {
+    let s = service_with_tokens().await;
+    let [(a, own), (b, _)] = two_projects(&s).await;
+    let path = format!("/v1/pipelines/{}", own.pipeline);
+    let arrivals = format!("{path}/arrivals?seconds=3600");
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    let reported = "insert into arrivals (pipeline, second, offered, ok, late, dropped, failed)
+                    values ($1, extract(epoch from now())::bigint - 5, 3, 3, 0, 0, 0)";
+    sqlx::query(reported).bind(&own.pipeline).execute(&mut db).await.expect("a row");
+    assert_eq!(a.get(&arrivals).await.1[0]["offered"], 3);
+    assert_eq!(a.put(&format!("{path}/hold"), &json!({"reason": "quiet"})).await.0, 200);
+    for path in [&format!("/v1/schedules/{}", own.schedule), &path] {
+        assert_eq!(s.delete(path).await.0, 204, "{path}");
+    }
+    assert_eq!(b.put(&path, &pipeline(&own.pipeline, "b")).await.0, 201, "the name is free");
+    assert_eq!(b.get(&arrivals).await, (200, json!([])), "the load was another project's");
+    assert_eq!(s.get("/v1/holds").await, (200, json!([])));
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_project_leaves_room_for_schedules_of_others() {
     let s = service_with_tokens().await;
     let [(a, own), (b, foreign)] = two_projects(&s).await;
