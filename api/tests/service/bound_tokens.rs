@@ -128,7 +128,7 @@ async fn a_schedule_is_never_left_without_its_project() {
 }
 
 /// The operations that a bound token with the scope `admin` may call, by method and path.
-const OPEN: [(&str, &str); 16] = [
+const OPEN: [(&str, &str); 17] = [
     ("GET", "/v1/access"),
     ("GET", "/v1/files/{sha256}"),
     ("HEAD", "/v1/files/{sha256}"),
@@ -142,6 +142,7 @@ const OPEN: [(&str, &str); 16] = [
     ("GET", "/v1/schedules"),
     ("GET", "/v1/tokens"),
     ("POST", "/v1/tokens"),
+    ("GET", "/v1/tokens/{id}"),
     ("DELETE", "/v1/tokens/{id}"),
     ("GET", "/v1/traces"),
     ("POST", "/v1/traces"),
@@ -333,12 +334,14 @@ async fn a_pipeline_made_again_has_nothing_of_the_old_one() {
     sqlx::query(reported).bind(&own.pipeline).execute(&mut db).await.expect("a row");
     assert_eq!(a.get(&arrivals).await.1[0]["offered"], 3);
     assert_eq!(a.put(&format!("{path}/hold"), &json!({"reason": "quiet"})).await.0, 200);
+    assert_eq!(a.get(&format!("{path}/hold")).await.1["reason"], "quiet");
     for path in [&format!("/v1/schedules/{}", own.schedule), &path] {
         assert_eq!(s.delete(path).await.0, 204, "{path}");
     }
     assert_eq!(b.put(&path, &pipeline(&own.pipeline, "b")).await.0, 201, "the name is free");
     assert_eq!(b.get(&arrivals).await, (200, json!([])), "the load was another project's");
     assert_eq!(s.get("/v1/holds").await, (200, json!([])));
+    assert_eq!((b.get(&format!("{path}/hold")).await.0, s.get("/v1/hold").await.0), (404, 404));
     s.running.stop().await;
 }
 
@@ -383,6 +386,9 @@ async fn a_bound_administrator_makes_bound_tokens_alone() {
     let (_, of_b) = s.get("/v1/tokens?project=b").await;
     let foreign = format!("/v1/tokens/{}", of_b[0]["id"].as_str().expect("an identifier"));
     assert_eq!(admin.call(Method::DELETE, &foreign, &json!({})).await.0, 404);
+    assert_eq!(admin.get(&foreign).await.0, 404);
+    let (status, shown) = s.get(&foreign).await;
+    assert_eq!((status, &shown), (200, &of_b[0]), "as in the list, without its secret");
     assert_eq!(other.get("/v1/access").await.0, 200, "it still counts");
     let listed = admin.keys("/v1/tokens", "project").await;
     assert_eq!(listed, ["a", "a", "a"]);
