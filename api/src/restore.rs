@@ -2,7 +2,7 @@
 //!
 //! Agents may have received later targets since the backup was made. The restored database does not know them, and agents
 //! refuse earlier targets. A new incarnation is later than all of them. Replicas of the backup keep their numbers, so that
-//! agents that still have them load nothing.
+//! agents that still have them load nothing. New events have numbers above all that were given.
 
 use crate::act::authorities;
 use crate::database::{Database, DatabaseError};
@@ -78,6 +78,8 @@ async fn finish(database: &Database) -> Result<RestoreResult, RestoreError> {
     let incarnation = time.timestamp_millis().max(current.incarnation + 1);
     let next = renewed(&current, incarnation, time)?;
     let restored = RestoreResult { before: current.incarnation, incarnation, generation: next.generation };
+    // A client that follows the events may have seen later ones than the backup has.
+    store::events::number_above(&mut tx, incarnation).await?;
     if !store::target::reincarnate(&mut tx, &next, &current).await? {
         return Err(RestoreError::Stale);
     }

@@ -37,7 +37,7 @@ use tokio::task::JoinHandle;
 const PART_END_MAX: Duration = Duration::from_secs(8);
 
 /// The configuration of a service.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct ServiceConfig {
     /// PostgreSQL to use; `None`: a private one in `data_dir`.
     pub database_url: Option<String>,

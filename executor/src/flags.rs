@@ -95,9 +95,13 @@ pub struct Flags {
     /// separated by commas: the agent goes to the next one when its stream ends
     #[arg(long, required = true, value_delimiter = ',', value_name = "URL,..")]
     pub join: Vec<String>,
-    /// The token that the control plane asks for
-    #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
-    pub token: String,
+    /// The token that the control plane asks for. Other users of this machine see the flags of a process: give it by the
+    /// variable, or by --token-file
+    #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true, required_unless_present = "token_file")]
+    pub token: Option<String>,
+    /// File with this token. It counts before --token
+    #[arg(long, env = "APPORTION_TOKEN_FILE", value_name = "FILE")]
+    pub token_file: Option<PathBuf>,
     /// File with the authorities of the control plane's certificate, as PEM [default: the authorities of this machine]
     #[arg(long, env = "APPORTION_CACERT")]
     pub cacert: Option<PathBuf>,
@@ -199,6 +203,20 @@ pub struct Flags {
     pub slowness: f64,
 }
 
+/// Why there is no token for the control plane.
+#[derive(Debug, thiserror::Error)]
+pub enum JoinTokenError {
+    /// The file cannot be read.
+    #[error("--token-file {}: {why}", .file.display())]
+    Unreadable { file: PathBuf, why: std::io::Error },
+    /// The file has no line with a text.
+    #[error("--token-file {}: expected the token in one line", .0.display())]
+    Form(PathBuf),
+    /// Neither flag was given.
+    #[error("expected --token-file or --token")]
+    Missing,
+}
+
 /// The values of `--backend`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BackendFlag {
@@ -226,6 +244,19 @@ impl FromStr for BackendFlag {
 }
 
 impl Flags {
+    /// The token that the control plane asks for. An empty variable of the environment counts as a missing one.
+    pub fn join_token(&self) -> Result<String, JoinTokenError> {
+        let file = self.token_file.as_ref().filter(|file| !file.as_os_str().is_empty());
+        let Some(file) = file else { return self.token.clone().ok_or(JoinTokenError::Missing) };
+        let unreadable = |why| JoinTokenError::Unreadable { file: file.clone(), why };
+        let text = std::fs::read_to_string(file).map_err(unreadable)?;
+        let token = text.trim();
+        match token.is_empty() || token.contains(char::is_whitespace) {
+            true => Err(JoinTokenError::Form(file.clone())),
+            false => Ok(token.to_owned()),
+        }
+    }
+
     /// The certificate of the ports for clients.
     pub fn tls(&self) -> Option<TlsFiles> {
         let files = self.tls_cert.clone().zip(self.tls_key.clone());
@@ -254,6 +285,26 @@ mod tests {
         assert_eq!(slowness("1.3"), Ok(1.3));
         for wrong in ["0.9", "101", "NaN", "fast"] {
             assert_eq!(slowness(wrong), Err(FlagError::Slowness), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn the_token_comes_from_a_file_or_a_flag() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = |name: &str| folder.path().join(name).display().to_string();
+        for (name, text) in [("right", "t0k3n\n"), ("empty", "\n"), ("two", "a\nb\n")] {
+            std::fs::write(path(name), text).expect("our own folder");
+        }
+        let token = |given: &[&str]| {
+            let begin = ["apportion-agent", "--join", "http://127.0.0.1:7071"];
+            let flags = Flags::try_parse_from(begin.iter().chain(given)).expect("flags");
+            flags.join_token().map_err(|error| error.to_string())
+        };
+        assert_eq!(token(&["--token", "flag"]), Ok("flag".into()));
+        assert_eq!(token(&["--token", "flag", "--token-file", &path("right")]), Ok("t0k3n".into()));
+        for wrong in ["empty", "two", "none"] {
+            let refused = token(&["--token-file", &path(wrong)]).expect_err(wrong);
+            assert!(refused.contains(&path(wrong)) && !refused.contains("a\nb"), "{refused}");
         }
     }
 

@@ -201,7 +201,7 @@ fn identify(
     Ok(Identity {
         join: flags.join.clone(),
         connector,
-        token: flags.token.clone(),
+        token: flags.join_token()?,
         name: known.name,
         hardware: flags.hardware.clone(),
         devices: flags.devices,

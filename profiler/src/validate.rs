@@ -4,13 +4,12 @@ use crate::error::ProfileError;
 use crate::files::{MatchRule, PipelineFiles, TaskFiles, Tree};
 use crate::score::{Scorer, SinkAnswers};
 use apportion_domain::FanoutCounts;
+use apportion_domain::transform::PARENT;
 use apportion_executor::backend::Backend;
 use apportion_executor::tensor::{Datatype, Tensor, concatenate};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The output that gives, for each row, the index of its query in the batch.
-pub const PARENT: &str = "parent";
 /// Queries of a batch during validation. The answers do not depend on it.
 const BATCH: usize = 8;
 

@@ -8,10 +8,14 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Mutex, PoisonError};
 use std::time::Instant;
+use tokio::sync::Semaphore;
 use uuid::Uuid;
 
 /// The begin of every token of the table.
 const PREFIX: &str = "apportion_";
+/// Tokens that are looked up at a time. Each takes a connection to the database, and strangers may send as many tokens as
+/// they like.
+pub const LOOKUPS_MAX: usize = 4;
 /// Fewest characters of a configured token.
 pub const TOKEN_CHARS_MIN: usize = 16;
 
@@ -141,6 +145,8 @@ pub struct AccessPolicy {
     pub agent: SecretDigest,
     /// The requests of its clients.
     pub rates: ClientRates,
+    /// Places for [`LOOKUPS_MAX`] lookups of tokens.
+    pub lookups: Semaphore,
     hosts: Vec<String>,
 }
 
@@ -153,6 +159,7 @@ impl AccessPolicy {
             admin: config.admin_token.as_deref().map(digest),
             agent: digest(agent_token),
             rates: ClientRates::new(config.rate),
+            lookups: Semaphore::new(LOOKUPS_MAX),
             hosts: config.hosts.iter().map(|host| host.to_ascii_lowercase()).collect(),
         }
     }

@@ -2,8 +2,10 @@
 //!
 //! Each process has a folder of them. Where several processes share their files, the database has the bytes too, in parts,
 //! and a process fetches a file into its folder when it is first asked for. It checks the digest then. It fetches one file
-//! at a time, and each to its end: an agent waits less than a large file takes, comes again, and finds it.
+//! at a time, and each to its end: an agent waits less than a large file takes, comes again, and finds it. It puts at most
+//! [`SHARED_MAX`] files into the database at a time, because each of them has a connection until it is there.
 
+use crate::hex::hex;
 use crate::store::files::{self as rows, PART_BYTES};
 use crate::store::{self, PgConnection, PgPool};
 use sha2::{Digest, Sha256};
@@ -12,11 +14,14 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::fs::File;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinError;
 
 /// An incomplete file that nobody has written to for so long is of a process that was killed.
 const STALE_AFTER: Duration = Duration::from_secs(86_400);
+
+/// Files that a process puts into the database at a time.
+pub const SHARED_MAX: usize = 2;
 
 /// Where new files are stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -86,6 +91,12 @@ impl Drop for PartialModelFile {
     }
 }
 
+/// Room to put one file into the database.
+#[derive(Debug)]
+pub struct SharingRoom {
+    _place: OwnedSemaphorePermit,
+}
+
 /// The model files of this process.
 #[derive(Clone, Debug)]
 pub struct ModelFiles {
@@ -93,6 +104,8 @@ pub struct ModelFiles {
     place: ModelFilePlace,
     /// Locked while a file is fetched from the database.
     turn: Arc<Mutex<()>>,
+    /// One place for each of [`SHARED_MAX`] files.
+    rooms: Arc<Semaphore>,
 }
 
 impl ModelFiles {
@@ -101,7 +114,7 @@ impl ModelFiles {
     pub fn open(data_dir: &Path, place: ModelFilePlace) -> Self {
         let folder = data_dir.join("files");
         remove_stale(&folder);
-        Self { folder, place, turn: Arc::default() }
+        Self { folder, place, turn: Arc::default(), rooms: Arc::new(Semaphore::new(SHARED_MAX)) }
     }
 
     /// Where a file with this digest lies if it is here.
@@ -135,12 +148,37 @@ impl ModelFiles {
         Ok(path)
     }
 
+    /// Whether [`ModelFiles::local`] would find the bytes of a stored file, without fetching them.
+    ///
+    /// # Errors
+    /// [`ModelFileError::Elsewhere`] if it would not, [`ModelFileError::Folder`] and [`ModelFileError::Database`].
+    pub async fn check_reachable(&self, pool: &PgPool, sha256: &str) -> Result<(), ModelFileError> {
+        let is_here = tokio::fs::try_exists(self.path(sha256)).await?;
+        if is_here || rows::has_parts(&mut *pool.acquire().await?, sha256).await? {
+            return Ok(());
+        }
+        Err(ModelFileError::Elsewhere(sha256.to_owned()))
+    }
+
+    /// Whether a file must still go into the database: processes share their files, and it is not there.
+    ///
+    /// # Errors
+    /// [`ModelFileError::Database`].
+    pub async fn must_share(&self, db: &mut PgConnection, sha256: &str) -> Result<bool, ModelFileError> {
+        Ok(self.place == ModelFilePlace::Database && !rows::has_parts(db, sha256).await?)
+    }
+
+    /// Waits for room to put a file into the database. Ask for it before a connection.
+    pub async fn sharing_room(&self) -> SharingRoom {
+        SharingRoom { _place: self.rooms.clone().acquire_owned().await.expect("nobody closes it") }
+    }
+
     /// Puts a file of this process into the database too, where processes share their files. One that is there stays.
     ///
     /// # Errors
     /// [`ModelFileError::Folder`] and [`ModelFileError::Database`].
     pub async fn share(&self, db: &mut PgConnection, sha256: &str) -> Result<(), ModelFileError> {
-        if self.place == ModelFilePlace::Folder || rows::has_parts(&mut *db, sha256).await? {
+        if !self.must_share(&mut *db, sha256).await? {
             return Ok(());
         }
         let mut file = File::open(self.path(sha256)).await?;
@@ -177,7 +215,7 @@ async fn copy_parts(pool: &PgPool, sha256: &str, bytes: u64, to: &Path) -> Resul
         file.write_all(&content).await?;
     }
     file.sync_all().await?;
-    Ok(hasher.finalize().iter().map(|b| format!("{b:02x}")).collect())
+    Ok(hex(&hasher.finalize()))
 }
 
 /// Removes the incomplete files of a folder that are older than [`STALE_AFTER`].

@@ -4,6 +4,7 @@
 //! that user. The server ends with the service: the kernel signals it when the *thread* ends that spawned it. So that
 //! thread lives as long as the database.
 
+use crate::hex::hex;
 use sha2::{Digest, Sha256};
 use sqlx::postgres::PgConnectOptions;
 use std::fs;
@@ -357,7 +358,7 @@ fn give_to(dir: &Path, user: Option<User>) -> Result<(), PrivateError> {
 /// is unique.
 fn prepare_socket_folder(dir: &Path, user: Option<User>) -> Result<PathBuf, PrivateError> {
     let digest = Sha256::digest(dir.as_os_str().as_encoded_bytes());
-    let name: String = digest[..6].iter().map(|b| format!("{b:02x}")).collect();
+    let name: String = hex(&digest[..6]);
     let socket = PathBuf::from(format!("/tmp/apportion-{name}"));
     match fs::create_dir(&socket) {
         Ok(()) => {}

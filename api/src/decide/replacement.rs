@@ -9,7 +9,7 @@
 //!
 //! One rule judges whether a plan holds: on the same fresh samples of the same load, which no search has seen.
 
-use super::replan::ReplanInput;
+use super::replan::{ChoiceByMisses, ReplanInput};
 use apportion_domain::{Mode, PipelinePlan, Plan, Problem, SLACK};
 use apportion_planning::change::CostComparison;
 use apportion_planning::ladder;
@@ -121,14 +121,11 @@ pub fn choose(
     let new = candidate.plan;
     let price = |part| ladder::price_at(problem, part, keep_qps(wish, problem));
     let serves_more = new.demand_qps > current.demand_qps * (1.0 + CLOSE_ENOUGH) || price(new) > price(current) + SLACK;
-    let why = match (serves_more, wish.may_improve) {
-        (true, true) => {
-            return ReplacementDecision::replace(format!("{missed}, whatever the estimate says; the new plan serves more"));
-        }
-        (true, false) => "the plan in force is too young to be judged by that",
-        (false, _) => "no plan on these devices serves more",
-    };
-    ReplacementDecision { why: format!("{missed}; {why}"), ..by_estimate }
+    let more = serves_more.then_some("; the new plan serves more");
+    match wish.choose_by_misses(missed, more, "no plan on these devices serves more") {
+        ChoiceByMisses::Replace(why) => ReplacementDecision::replace(why),
+        ChoiceByMisses::Keep(why) => ReplacementDecision { why, ..by_estimate },
+    }
 }
 
 /// The choice if no request missed.

@@ -60,7 +60,28 @@ pub struct ReplanInput {
     pub ladder_factor: f64,
 }
 
+/// What missed requests say of the plan in force, whatever an estimate says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum ChoiceByMisses {
+    /// Another plan replaces it, for this reason.
+    Replace(String),
+    /// It stays, for this reason.
+    Keep(String),
+}
+
 impl ReplanInput {
+    /// The choice while so many requests miss. `more` says how another plan serves more, if one does, and `none` that none
+    /// does. A plan in force that is too young is not judged by its misses.
+    pub(super) fn choose_by_misses(&self, missed: MissedRequests, more: Option<&str>, none: &str) -> ChoiceByMisses {
+        match (more, self.may_improve) {
+            (Some(how), true) => ChoiceByMisses::Replace(format!("{missed}, whatever the estimate says{how}")),
+            (Some(_), false) => {
+                ChoiceByMisses::Keep(format!("{missed}; the plan in force is too young to be judged by that"))
+            }
+            (None, _) => ChoiceByMisses::Keep(format!("{missed}; {none}")),
+        }
+    }
+
     /// The wish of a pipeline with a demand that was seen elsewhere. Its plans are only advice. A plan that holds is not
     /// improved.
     #[must_use]

@@ -9,7 +9,7 @@
 //! more than their loads cost by the programme's own objective, and the new plan must hold on fresh samples.
 
 use super::replacement::{JudgedSides, ReplacementDecision, choose_where_it_fails};
-use super::replan::ReplanInput;
+use super::replan::{ChoiceByMisses, ReplanInput};
 use apportion_domain::{Assignment, GroupName, PipelinePlan, Problem, SLACK, TaskIndex, Variant};
 use apportion_planning::scaling::rescale::price_per_hour;
 use apportion_wire::ScalingReplanSpec;
@@ -132,14 +132,11 @@ pub fn choose_scaling(
     }
     let steps = scaling_steps(problem, current, new);
     let prices = ActionPrices::of(problem, &steps, settings.lambda);
-    if let Some(missed) = &wish.missed {
+    if let Some(missed) = wish.missed {
         let serves_more = capacity_of(problem, new) > capacity_of(problem, current) * (1.0 + SLACK);
-        return match (serves_more, wish.may_improve) {
-            (true, true) => ReplacementDecision::replace(format!("{missed}, whatever the estimate says")),
-            (true, false) => {
-                ReplacementDecision::keep(format!("{missed}; the plan in force is too young to be judged by that"))
-            }
-            (false, _) => ReplacementDecision::keep(format!("{missed}; no action serves more")),
+        return match wish.choose_by_misses(missed, serves_more.then_some(""), "no action serves more") {
+            ChoiceByMisses::Replace(why) => ReplacementDecision::replace(why),
+            ChoiceByMisses::Keep(why) => ReplacementDecision::keep(why),
         };
     }
     if steps.is_empty() {

@@ -4,6 +4,7 @@
 //! allow the operation. A service on loopback serves requests without a token as well. A browser must not send those for
 //! another site. A client that sends too many requests is refused for a while.
 
+use super::audited::{self, AuditedResource};
 use super::project_access::{self, BoundClient};
 use super::refusal::{HandlerResult, Refusal};
 use crate::app::access::{RateClient, ShownToken};
@@ -45,6 +46,19 @@ impl Principal {
         match (self.project.clone(), asked) {
             (Some(own), Some(asked)) if own != asked => Err(Refusal::not_found(format!("project {asked}"))),
             (own, asked) => Ok(own.or(asked)),
+        }
+    }
+
+    /// Keeps the project of a bound client until the transaction ends: what the client makes is of this project.
+    ///
+    /// # Errors
+    /// 409 if the project was deleted after the client was admitted.
+    pub(super) async fn keep_project(&self, db: &mut store::PgConnection) -> Result<(), Refusal> {
+        match &self.project {
+            Some(project) if !store::projects::keep(db, project).await? => {
+                Err(Refusal::new(StatusCode::CONFLICT, format!("project {project} was deleted")))
+            }
+            _ => Ok(()),
         }
     }
 }
@@ -147,9 +161,15 @@ pub async fn check_access(
         return Ok(request.into_response(over_rate(&client, retry_after)));
     }
     let entry = audit_entry(&request, &client, pattern.as_deref());
-    let pending = entry.map(|entry| PendingEntry { app: (**app).clone(), entry: Some(entry) });
+    let mut pending = entry.map(|entry| {
+        let resource = AuditedResource::of(request.match_info().as_str(), pattern.as_deref().unwrap_or_default());
+        PendingEntry { app: (**app).clone(), entry: Some(entry), resource }
+    });
     let response = match check_client(&app, &client, &request, needed, pattern.as_deref()).await {
         Ok(()) => {
+            if let Some(pending) = &mut pending {
+                pending.look_before().await;
+            }
             request.extensions_mut().insert(client);
             next.call(request).await.map(ServiceResponse::map_into_boxed_body)
         }
@@ -200,13 +220,29 @@ const CLIENT_LEFT: i32 = 499;
 struct PendingEntry {
     app: App,
     entry: Option<AuditRow>,
+    /// The resource that is changed.
+    resource: Option<AuditedResource>,
 }
 
 impl PendingEntry {
-    /// Writes the entry of a request with this answer.
+    /// Reads the form of the resource before the change.
+    async fn look_before(&mut self) {
+        if let (Some(entry), Some(resource)) = (&mut self.entry, &self.resource) {
+            entry.before = resource.form(&self.app).await;
+        }
+    }
+
+    /// Writes the entry of a request with this answer. Where nothing has changed, it has no forms.
     async fn note(mut self, status: StatusCode) {
         if let Some(entry) = &mut self.entry {
             entry.status = i32::from(status.as_u16());
+            entry.after = match &self.resource {
+                Some(resource) if status.is_success() => resource.form(&self.app).await,
+                _ => entry.before.clone(),
+            };
+            if entry.after == entry.before {
+                (entry.before, entry.after) = (None, None);
+            }
             note(&self.app, entry).await;
         }
         self.entry = None;
@@ -216,9 +252,11 @@ impl PendingEntry {
 impl Drop for PendingEntry {
     fn drop(&mut self) {
         // Without a runtime the whole service ends.
-        if let Some(entry) = self.entry.take()
+        if let Some(mut entry) = self.entry.take()
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
+            // Whether anything has changed is not known.
+            entry.before = None;
             let app = self.app.clone();
             runtime.spawn(async move { note(&app, &entry).await });
         }
@@ -237,6 +275,9 @@ fn audit_entry(request: &ServiceRequest, client: &Principal, pattern: Option<&st
         method: request.method().to_string(),
         path: request.path().to_owned(),
         status: CLIENT_LEFT,
+        why: audited::why(request.headers()),
+        before: None,
+        after: None,
     })
 }
 
@@ -347,7 +388,9 @@ async fn identify(app: &App, token: &str) -> Result<Option<Principal>, Refusal> 
         return Ok(Some(unbound("agents", Scope::Agent)));
     }
     let Some(shown) = ShownToken::read(token) else { return Ok(None) };
+    let place = app.access.lookups.acquire().await.expect("nobody closes it");
     let row = store::tokens::get(&mut *app.pool.acquire().await?, shown.id).await?;
+    drop(place);
     let is_valid = |row: &store::tokens::TokenRow| {
         row.digest == shown.digest && row.revoked_at.is_none() && row.expires_at.is_none_or(|end| end > now())
     };

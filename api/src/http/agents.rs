@@ -149,7 +149,7 @@ impl From<AgentRow> for AgentDocument {
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/agents").route(web::get().to(list)))
-        .service(web::resource("/v1/agents/{number}").route(web::delete().to(delete)));
+        .service(web::resource("/v1/agents/{number}").route(web::get().to(get)).route(web::delete().to(delete)));
 }
 
 /// All agents that have registered and were not deleted, by number.
@@ -159,6 +159,16 @@ pub async fn list(app: web::Data<App>, page: ListPage<i64, AgentsQuery>) -> Hand
     let mut db = app.pool.acquire().await?;
     let rows = rows::page(&mut db, page.filter.state, page.after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.number, AgentDocument::from))
+}
+
+/// One agent.
+#[utoipa::path(get, path = "/v1/agents/{number}", tag = "fleet", operation_id = "get_agent", params(AgentPath),
+    responses((status = 200, description = "The agent.", body = AgentDocument), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, path: web::Path<AgentPath>) -> HandlerResult {
+    let AgentPath { number } = path.into_inner();
+    let row = rows::get(&mut *app.pool.acquire().await?, number).await?;
+    let row = row.ok_or_else(|| Refusal::not_found(format!("agent {number}")))?;
+    Ok(HttpResponse::Ok().json(AgentDocument::from(row)))
 }
 
 /// Forgets an agent that is lost or has left, and has no replica of the target in force. It may join again, as a new one.

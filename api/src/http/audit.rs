@@ -7,6 +7,7 @@ use crate::store::audit::{self as rows, AuditRow};
 use actix_web::web;
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
@@ -27,6 +28,15 @@ pub struct AuditEntry {
     pub path: String,
     /// The status of the answer; 499 if the client left before it. Then the change may have been made.
     pub status: i32,
+    /// The reason in the header `Apportion-Why` of the request; null if it had none.
+    pub why: Option<String>,
+    /// The resource before the change, without secrets. Null if there was none, if nothing has changed, or if the operation
+    /// is on no single resource. More than 8 KiB are left out: then it has `version` and `sha256`.
+    #[schema(value_type = Option<Object>)]
+    pub before: Option<Value>,
+    /// The resource after the change, in the same form.
+    #[schema(value_type = Option<Object>)]
+    pub after: Option<Value>,
 }
 
 /// The part of the audit that is asked for.
@@ -54,8 +64,8 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, AuditQuery>) -> Hand
     let who = page.filter.who.as_deref();
     let rows = rows::list(&mut *app.pool.acquire().await?, who, before, page.rows_max()).await?;
     let entry = |row: AuditRow| {
-        let AuditRow { id, made_at, who, token, method, path, status } = row;
-        AuditEntry { id, made_at, who, token, method, path, status }
+        let AuditRow { id, made_at, who, token, method, path, status, why, before, after } = row;
+        AuditEntry { id, made_at, who, token, method, path, status, why, before, after }
     };
     Ok(page.answer(rows, |row| row.id, entry))
 }

@@ -276,12 +276,33 @@ pub struct IfMatch {
     pub if_match: Option<String>,
 }
 
+/// The header `If-None-Match` of a write, as the description has it.
+#[derive(Clone, Debug, IntoParams)]
+#[into_params(parameter_in = Header)]
+#[allow(dead_code)] // read by `Condition`, below
+pub struct IfNoneMatch {
+    /// `*`: do it only if the resource is not there. The statement that writes checks it.
+    #[param(rename = "If-None-Match", required = false, value_type = String, pattern = r"^\*$", example = "*")]
+    pub if_none_match: Option<String>,
+}
+
 impl FromRequest for Condition {
     type Error = Refusal;
     type Future = Ready<Result<Self, Refusal>>;
 
     fn from_request(request: &HttpRequest, _: &mut Payload) -> Self::Future {
-        ready(Ok(condition(request.headers().get_all(header::IF_MATCH).map(header::HeaderValue::as_bytes))))
+        let lines = |name: header::HeaderName| request.headers().get_all(name).map(header::HeaderValue::as_bytes);
+        ready(unless_there(condition(lines(header::IF_MATCH)), lines(header::IF_NONE_MATCH)))
+    }
+}
+
+/// The condition with the lines of `If-None-Match`. Both headers at once match nothing.
+fn unless_there<'h>(asked: Condition, mut lines: impl Iterator<Item = &'h [u8]>) -> Result<Condition, Refusal> {
+    match lines.next().map(<[u8]>::trim_ascii) {
+        None => Ok(asked),
+        Some(b"*") if asked == Condition::Any => Ok(Condition::Absent),
+        Some(b"*") => Ok(Condition::Versions(Vec::new())),
+        Some(_) => Err(Refusal::new(StatusCode::BAD_REQUEST, "If-None-Match: expected * in a request that writes")),
     }
 }
 
@@ -309,7 +330,10 @@ pub fn version_tag(version: i64) -> ETag {
 
 /// The refusal if the resource has another version than the client has seen.
 fn other_version(what: &str) -> Refusal {
-    Refusal::new(StatusCode::PRECONDITION_FAILED, format!("If-Match: {what} is of another version by now, or not there"))
+    let detail = format!(
+        "If-Match, If-None-Match: {what} is of another version by now, not there, or there already: read it again first"
+    );
+    Refusal::new(StatusCode::PRECONDITION_FAILED, detail)
 }
 
 /// The answer to a write with a condition, without its body: 201 for the first version, else 200, and the version in
@@ -339,6 +363,15 @@ pub fn deleted(deletion: Deletion, what: &str) -> HandlerResult {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_write_may_ask_for_an_empty_place() {
+        let of = |asked: Condition, lines: &[&str]| unless_there(asked, lines.iter().map(|line| line.as_bytes()));
+        assert_eq!(of(Condition::Any, &[]), Ok(Condition::Any));
+        assert_eq!(of(Condition::Any, &[" * "]), Ok(Condition::Absent));
+        assert_eq!(of(Condition::Exists, &["*"]), Ok(Condition::Versions(vec![])), "both at once is nothing");
+        assert_eq!(of(Condition::Any, &["\"3\""]).map_err(|refusal| refusal.status), Err(400));
+    }
 
     #[test]
     fn a_write_answers_with_its_version() {

@@ -7,6 +7,7 @@
 //! The tag of a resource that is written with a condition is its version, for writing alone: the due times of a schedule
 //! change without another version.
 
+use crate::hex::hex;
 use actix_web::HttpResponse;
 use actix_web::body::{BoxBody, MessageBody};
 use actix_web::dev::{ServiceRequest, ServiceResponse};
@@ -69,7 +70,7 @@ pub async fn answers_have_tags(
 /// A weak tag of these bytes.
 fn digest_tag(bytes: &[u8]) -> EntityTag {
     let digest = Sha256::digest(bytes);
-    EntityTag::new_weak(digest.iter().take(DIGEST_BYTES).map(|byte| format!("{byte:02x}")).collect())
+    EntityTag::new_weak(hex(&digest[..DIGEST_BYTES]))
 }
 
 /// Whether a client has the form with this tag.

@@ -5,7 +5,7 @@
 
 use super::access::Principal;
 use super::paging::{ListPage, PageQuery};
-use super::refusal::{HandlerResult, Refusal};
+use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::store::events::{self as rows, EventFilter, EventRow};
 use crate::store::tokens;
@@ -85,6 +85,14 @@ pub struct EventsQuery {
     pub pipeline: Option<String>,
 }
 
+/// The path of an event.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Path)]
+pub struct EventPath {
+    /// Its number.
+    pub id: i64,
+}
+
 /// The events that a stream has.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
 #[into_params(parameter_in = Query)]
@@ -126,7 +134,8 @@ impl Default for StreamRooms {
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/events").route(web::get().to(list)))
-        .service(web::resource("/v1/events/stream").route(web::get().to(stream)));
+        .service(web::resource("/v1/events/stream").route(web::get().to(stream)))
+        .service(web::resource("/v1/events/{id}").route(web::get().to(get)));
 }
 
 /// What has happened, the newest first.
@@ -139,6 +148,16 @@ pub async fn list(app: web::Data<App>, page: ListPage<i64, EventsQuery>) -> Hand
     let before = before.into_iter().chain(page.after).min();
     let rows = rows::before(&mut *app.pool.acquire().await?, before, &filter, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.id, EventDocument::from))
+}
+
+/// One event.
+#[utoipa::path(get, path = "/v1/events/{id}", tag = "fleet", operation_id = "get_event", params(EventPath),
+    responses((status = 200, description = "The event.", body = EventDocument), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, path: web::Path<EventPath>) -> HandlerResult {
+    let EventPath { id } = path.into_inner();
+    let row = rows::get(&mut *app.pool.acquire().await?, id).await?;
+    let row = row.ok_or_else(|| Refusal::not_found(format!("event {id}")))?;
+    Ok(HttpResponse::Ok().json(EventDocument::from(row)))
 }
 
 /// What happens, as Server-Sent Events: `id` is the number, `event` the kind, and `data` the event as in the list.

@@ -4,17 +4,19 @@ use super::access::Principal;
 use super::body::{FILE_BYTES_MAX, broken};
 use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
-use crate::app::model_files::{ModelFileError, PartialModelFile};
+use crate::app::model_files::{ModelFileError, PartialModelFile, SharingRoom};
 use crate::app::{App, now};
+use crate::hex::hex;
 use crate::store::files::{self as rows, FileNeeds, FileRow};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ByteRangeSpec, ContentRange, ContentRangeSpec, ContentType};
-use actix_web::{HttpResponse, web};
+use actix_web::{HttpResponse, HttpResponseBuilder, web};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 use tokio::io::{AsyncReadExt, AsyncSeekExt, AsyncWriteExt};
 use utoipa::{IntoParams, ToSchema};
 
@@ -22,6 +24,10 @@ use utoipa::{IntoParams, ToSchema};
 pub const SOURCE_CHARS_MAX: usize = 1_000;
 /// Bytes read from the disk at a time.
 const CHUNK_BYTES: usize = 256 * 1024;
+/// Longest wait for another request that stores or deletes the same file.
+const TURN_WAIT_MAX: Duration = Duration::from_secs(60);
+/// Pause between two looks whether that one has ended.
+const TURN_POLL: Duration = Duration::from_millis(100);
 
 /// A stored file.
 #[derive(Clone, Debug, Serialize, ToSchema)]
@@ -160,9 +166,8 @@ pub async fn put(
         return Err(Refusal::value("", format!("these {bytes} bytes have digest {digest}")));
     }
     let bytes = bytes as i64;
-    let mut tx = app.pool.begin().await?;
     // A deletion at the same time removes the bytes before or not at all.
-    rows::lock(&mut tx, &sha256).await?;
+    let StoringTurn { mut tx, room } = StoringTurn::begin(&app, &sha256).await?;
     tokio::fs::rename(&partial.0, &path).await.map_err(disk)?;
     // The row outlives a loss of power, and so must the name of the file.
     let folder = tokio::fs::File::open(path.parent().expect("a folder")).await.map_err(disk)?;
@@ -172,8 +177,52 @@ pub async fn put(
     let created = rows::put(&mut tx, &row).await?;
     app.model_files.share(&mut tx, &sha256).await.map_err(not_to_be_had)?;
     tx.commit().await?;
+    drop(room);
     let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(FileDocument { sha256, bytes }))
+}
+
+/// A transaction that alone stores or deletes a file.
+type FileTransaction = sqlx::Transaction<'static, sqlx::Postgres>;
+
+/// Begins a transaction that alone stores or deletes this file. A request that waits for another one keeps no connection:
+/// a large file takes minutes, and all other requests need connections too.
+async fn begin_alone(app: &App, sha256: &str) -> Result<FileTransaction, Refusal> {
+    let begin = Instant::now();
+    loop {
+        let mut tx = app.pool.begin().await?;
+        if rows::try_lock(&mut tx, sha256).await? {
+            return Ok(tx);
+        }
+        tx.rollback().await?;
+        if begin.elapsed() > TURN_WAIT_MAX {
+            let detail = format!("file {sha256} is being stored or deleted by another request: try again");
+            return Err(Refusal::new(StatusCode::SERVICE_UNAVAILABLE, detail));
+        }
+        tokio::time::sleep(TURN_POLL).await;
+    }
+}
+
+/// The turn of a request that stores a file.
+struct StoringTurn {
+    tx: FileTransaction,
+    /// There if the bytes must go into the database.
+    room: Option<SharingRoom>,
+}
+
+impl StoringTurn {
+    /// Waits for the turn. A request that waits for room keeps no connection.
+    async fn begin(app: &App, sha256: &str) -> Result<Self, Refusal> {
+        let mut room = None;
+        loop {
+            let mut tx = begin_alone(app, sha256).await?;
+            if room.is_some() || !app.model_files.must_share(&mut tx, sha256).await.map_err(not_to_be_had)? {
+                return Ok(Self { tx, room });
+            }
+            tx.rollback().await?;
+            room = Some(app.model_files.sharing_room().await);
+        }
+    }
 }
 
 fn check_source(source: Option<&str>) -> Result<(), Refusal> {
@@ -209,7 +258,57 @@ async fn receive(payload: &mut web::Payload, partial: &std::path::Path) -> Resul
         file.write_all(&chunk).await.map_err(disk)?;
     }
     file.sync_all().await.map_err(disk)?;
-    Ok(Received { digest: hasher.finalize().iter().map(|b| format!("{b:02x}")).collect(), bytes })
+    Ok(Received { digest: hex(&hasher.finalize()), bytes })
+}
+
+/// The part of a file that a client asks for.
+struct AskedPart {
+    /// [`StatusCode::OK`] for the whole file.
+    status: StatusCode,
+    /// Its first byte.
+    first: u64,
+    /// Its number of bytes.
+    length: u64,
+    /// That of the whole file.
+    size: u64,
+}
+
+impl AskedPart {
+    /// The part of a file of this size.
+    ///
+    /// # Errors
+    /// 416 if the file has no byte of the range.
+    fn of(range: Option<web::Header<header::Range>>, size: u64) -> Result<Self, Refusal> {
+        match range {
+            Some(web::Header(header::Range::Bytes(specs))) if specs.len() == 1 => {
+                let outside = || Refusal::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes"));
+                let (first, last) = within(&specs[0], size).ok_or_else(outside)?;
+                Ok(Self { status: StatusCode::PARTIAL_CONTENT, first, length: last - first + 1, size })
+            }
+            _ => Ok(Self { status: StatusCode::OK, first: 0, length: size, size }),
+        }
+    }
+
+    /// The answer with this part of the file, without its bytes.
+    fn answer(&self, sha256: &str) -> HttpResponseBuilder {
+        let &Self { status, first, length, size } = self;
+        let mut response = HttpResponse::build(status);
+        response.insert_header(ContentType::octet_stream()).insert_header((header::ACCEPT_RANGES, "bytes"));
+        response.insert_header((header::ETAG, format!("\"{sha256}\"")));
+        if status == StatusCode::PARTIAL_CONTENT {
+            let range = Some((first, first + length - 1));
+            response.insert_header(ContentRange(ContentRangeSpec::Bytes { range, instance_length: Some(size) }));
+        }
+        response.no_chunking(length);
+        response
+    }
+}
+
+/// The size of a stored file in bytes.
+async fn stored_size(app: &App, sha256: &str) -> Result<u64, Refusal> {
+    path(app, sha256)?;
+    let size = rows::size(&mut *app.pool.acquire().await?, sha256).await?;
+    Ok(size.ok_or_else(|| Refusal::not_found(format!("file {sha256}")))? as u64)
 }
 
 /// A file's bytes, or one range of them.
@@ -227,28 +326,12 @@ pub async fn get(
     range: Option<web::Header<header::Range>>,
 ) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
-    path(&app, &sha256)?;
-    let size = rows::size(&mut *app.pool.acquire().await?, &sha256).await?;
-    let size = size.ok_or_else(|| Refusal::not_found(format!("file {sha256}")))? as u64;
-    let (status, first, length) = match range {
-        Some(web::Header(header::Range::Bytes(specs))) if specs.len() == 1 => {
-            let outside = || Refusal::new(StatusCode::RANGE_NOT_SATISFIABLE, format!("the file has {size} bytes"));
-            let (first, last) = within(&specs[0], size).ok_or_else(outside)?;
-            (StatusCode::PARTIAL_CONTENT, first, last - first + 1)
-        }
-        _ => (StatusCode::OK, 0, size),
-    };
+    let size = stored_size(&app, &sha256).await?;
+    let part = AskedPart::of(range, size)?;
     let path = app.model_files.local(&app.pool, &sha256, size).await.map_err(not_to_be_had)?;
     let mut file = tokio::fs::File::open(&path).await.map_err(disk)?;
-    file.seek(std::io::SeekFrom::Start(first)).await.map_err(disk)?;
-    let mut response = HttpResponse::build(status);
-    response.insert_header(ContentType::octet_stream()).insert_header((header::ACCEPT_RANGES, "bytes"));
-    response.insert_header((header::ETAG, format!("\"{sha256}\"")));
-    if status == StatusCode::PARTIAL_CONTENT {
-        let range = Some((first, first + length - 1));
-        response.insert_header(ContentRange(ContentRangeSpec::Bytes { range, instance_length: Some(size) }));
-    }
-    let chunks = futures::stream::try_unfold((file, length), |(mut file, left)| async move {
+    file.seek(std::io::SeekFrom::Start(part.first)).await.map_err(disk)?;
+    let chunks = futures::stream::try_unfold((file, part.length), |(mut file, left)| async move {
         if left == 0 {
             return Ok::<_, std::io::Error>(None);
         }
@@ -257,7 +340,7 @@ pub async fn get(
         let left = left - chunk.len() as u64;
         Ok(Some((web::Bytes::from(chunk), (file, left))))
     });
-    Ok(response.no_chunking(length).streaming(chunks))
+    Ok(part.answer(&sha256).streaming(chunks))
 }
 
 /// A file's size and digest, without its bytes.
@@ -273,13 +356,20 @@ pub async fn get(
         (status = 416, description = "The file has no byte of the range."),
         (status = 421, description = "The header `Host` has no name of this service."),
         (status = 422, description = "This is no digest."),
-        (status = 429, description = "The client has sent too many requests.")))]
+        (status = 429, description = "The client has sent too many requests."),
+        (status = 500, description = "A defect of the service, or of its disk; its log says more."),
+        (status = 503, description = "The database does not answer, or another process alone has the bytes.")))]
 pub async fn head(
     app: web::Data<App>,
     file: web::Path<FilePath>,
     range: Option<web::Header<header::Range>>,
 ) -> HandlerResult {
-    get(app, file, range).await
+    let FilePath { sha256 } = file.into_inner();
+    let part = AskedPart::of(range, stored_size(&app, &sha256).await?)?;
+    app.model_files.check_reachable(&app.pool, &sha256).await.map_err(not_to_be_had)?;
+    // The head names the length. The bytes stay where they are.
+    let no_bytes = futures::stream::empty::<std::io::Result<web::Bytes>>();
+    Ok(part.answer(&sha256).streaming(no_bytes))
 }
 
 /// Deletes a file. It stays while a variant of a registered pipeline, or of the target in force, has it.
@@ -288,8 +378,7 @@ pub async fn head(
 pub async fn delete(app: web::Data<App>, file: web::Path<FilePath>) -> HandlerResult {
     let FilePath { sha256 } = file.into_inner();
     let path = path(&app, &sha256)?;
-    let mut tx = app.pool.begin().await?;
-    rows::lock(&mut tx, &sha256).await?;
+    let mut tx = begin_alone(&app, &sha256).await?;
     if rows::size(&mut tx, &sha256).await?.is_none() {
         return Err(Refusal::not_found(format!("file {sha256}")));
     }
@@ -331,8 +420,7 @@ fn who_needs(needs: &FileNeeds) -> Option<String> {
 
 /// Removes the bytes of a file without a row from the database and from the folder.
 async fn remove_bytes(app: &App, sha256: &str, path: &Path) -> Result<(), Refusal> {
-    let mut tx = app.pool.begin().await?;
-    rows::lock(&mut tx, sha256).await?;
+    let mut tx = begin_alone(app, sha256).await?;
     // It may have been stored again meanwhile.
     if rows::size(&mut tx, sha256).await?.is_none() {
         rows::delete_parts(&mut tx, sha256).await?;

@@ -1,6 +1,6 @@
 //! `/v1/hardware`: hardware types with their prices.
 
-use super::body::{self, Document, IfMatch, Name};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name};
 use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::App;
@@ -118,7 +118,8 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
 }
 
 /// Registers a hardware type or replaces it.
-#[utoipa::path(put, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "put_hardware", params(Name, IfMatch),
+#[utoipa::path(put, path = "/v1/hardware/{name}", tag = "hardware", operation_id = "put_hardware",
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content = HardwareDocument, description = "The type."),
     responses(
         (status = 200, description = "It was replaced.", body = HardwareDocument,

@@ -70,9 +70,15 @@ impl From<HoldRow> for HoldDocument {
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/holds").route(web::get().to(list)))
-        .service(web::resource("/v1/hold").route(web::put().to(put_fleet)).route(web::delete().to(delete_fleet)))
+        .service(
+            web::resource("/v1/hold")
+                .route(web::get().to(get_fleet))
+                .route(web::put().to(put_fleet))
+                .route(web::delete().to(delete_fleet)),
+        )
         .service(
             web::resource("/v1/pipelines/{name}/hold")
+                .route(web::get().to(get_pipeline))
                 .route(web::put().to(put_pipeline))
                 .route(web::delete().to(delete_pipeline)),
         );
@@ -87,6 +93,25 @@ pub async fn list(app: web::Data<App>, page: ListPage<String, HoldsQuery>) -> Ha
     let (after, limit) = (page.after.as_deref(), page.rows_max());
     let rows = rows::page(&mut *app.pool.acquire().await?, filter, now(), after, limit).await?;
     Ok(page.answer(rows, |row| row.pipeline.clone(), HoldDocument::from))
+}
+
+/// The hold on the whole fleet.
+#[utoipa::path(get, path = "/v1/hold", tag = "fleet", operation_id = "get_fleet_hold",
+    responses((status = 200, description = "The hold.", body = HoldDocument), RefusalReply<404>))]
+pub async fn get_fleet(app: web::Data<App>) -> HandlerResult {
+    get(&app, FLEET, "hold on the fleet").await
+}
+
+/// The hold on one pipeline. One on the fleet counts for it too, and is not shown here.
+#[utoipa::path(get, path = "/v1/pipelines/{name}/hold", tag = "fleet", operation_id = "get_pipeline_hold", params(Name),
+    responses((status = 200, description = "The hold.", body = HoldDocument), RefusalReply<404>))]
+pub async fn get_pipeline(app: web::Data<App>, name: Name) -> HandlerResult {
+    get(&app, &name.name, &format!("hold on pipeline {}", name.name)).await
+}
+
+async fn get(app: &App, pipeline: &str, what: &str) -> HandlerResult {
+    let row = rows::get(&mut *app.pool.acquire().await?, pipeline, now()).await?;
+    Ok(HttpResponse::Ok().json(HoldDocument::from(row.ok_or_else(|| Refusal::not_found(what))?)))
 }
 
 /// Holds the whole fleet: rounds of replanning deploy nothing.

@@ -3,6 +3,7 @@
 use super::access::Principal;
 use super::body;
 use super::refusal::Refusal;
+use crate::hex::hex;
 use crate::store::idempotency::{KeyedRequest, UsedKey, known_key, remember_key};
 use crate::store::{PgConnection, Time};
 use actix_web::http::StatusCode;
@@ -51,7 +52,7 @@ impl IdempotencyKey {
         let expected = || format!("Idempotency-Key: expected 1 to {} characters of ASCII", body::NAME_CHARS_MAX);
         let key = key.ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, expected()))?;
         let digest = Sha256::new().chain_update(kind).chain_update(bytes).finalize();
-        let digest = digest.iter().map(|b| format!("{b:02x}")).collect();
+        let digest = hex(&digest);
         let project = request.extensions().get::<Principal>().and_then(|client| client.project.clone());
         let stored = project.map_or_else(|| key.to_owned(), |project| format!("{project}\n{key}"));
         Ok(Some(Self { asked: asked.into(), key: key.to_owned(), stored, digest }))

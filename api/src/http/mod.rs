@@ -9,6 +9,7 @@ pub mod access;
 pub mod agents;
 pub mod analyses;
 pub mod audit;
+mod audited;
 pub mod body;
 pub mod comparisons;
 pub mod decisions;

@@ -1,14 +1,14 @@
 //! `/v1/pipelines`: registered pipelines and their live arrivals.
 
 use super::access::Principal;
-use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name, off_loop};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::act::sources;
 use crate::app::{App, now};
 use crate::decide::projects::{DEFAULT_PROJECT, project_of};
 use crate::store::owners::{self, OwnedKind, Owner};
-use crate::store::{Condition, PgConnection, arrivals, pipelines as rows, projects, schedules};
+use crate::store::{Condition, Deletion, PgConnection, arrivals, pipelines as rows, projects, schedules};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_wire::{BadInput, PipelineSpec, ReplanMode};
@@ -111,7 +111,8 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
 }
 
 /// Registers a pipeline, or replaces it; its profiles stay. The body may leave out the name.
-#[utoipa::path(put, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "put_pipeline", params(Name, IfMatch),
+#[utoipa::path(put, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "put_pipeline",
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content = PipelineSpec, description = "The pipeline."),
     responses(
         (status = 200, description = "It was replaced.", body = PipelineSpec,
@@ -213,8 +214,8 @@ async fn check_sources(app: &App, spec: &PipelineSpec) -> Result<(), Refusal> {
     Ok(())
 }
 
-/// Deletes a pipeline and its profiles. A deployed pipeline stays: put a target without it first. One with schedules stays
-/// too: delete them first.
+/// Deletes a pipeline with its profiles, its hold, and the load that agents reported. A deployed pipeline stays: put a
+/// target without it first. One with schedules stays too: delete them first.
 #[utoipa::path(delete, path = "/v1/pipelines/{name}", tag = "pipelines", operation_id = "delete_pipeline",
     params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>, RefusalReply<412>))]
@@ -235,6 +236,9 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
     let deleted = rows::delete(&mut tx, &name, &condition).await?;
+    if deleted == Deletion::Done {
+        rows::forget_reports(&mut tx, &name).await?;
+    }
     tx.commit().await?;
     body::deleted(deleted, &what)
 }

@@ -19,8 +19,9 @@ use std::time::{Duration, Instant};
 use utoipa::{IntoParams, ToSchema};
 use uuid::Uuid;
 
-/// Most plans that wait or are being solved at a time.
-pub const PLANS_OPEN_MAX: i64 = 10_000;
+/// Most plans that wait or are being solved at a time. One project has at most as many of them as places are free, so half
+/// of them if it is alone.
+pub const PLANS_OPEN_MAX: i64 = 20_000;
 /// Longest wait of `Prefer: wait=N`.
 const WAIT_MAX: Duration = Duration::from_secs(300);
 /// Pause between two reads of a waiting request: the first, and the longest.
@@ -262,19 +263,41 @@ async fn enqueue(
     asked: PlanRequest,
     key: Option<IdempotencyKey>,
 ) -> Result<Uuid, Refusal> {
-    if store::jobs::count_open(db, JobQueue::Plans).await? >= PLANS_OPEN_MAX {
+    let open = store::jobs::count_open(db, JobQueue::Plans).await?;
+    if open >= PLANS_OPEN_MAX {
         let detail = format!("{PLANS_OPEN_MAX} plans wait or are being solved already: wait for one, or cancel one");
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
     let project = client.project.as_deref();
+    client.keep_project(db).await?;
     let CheckedPlanRequest { problem, options } = planned_problem::check(db, project, asked).await?;
     let at = now();
     rows::insert(db, id, &problem, &serde_json::to_value(&options).expect("options are JSON"), project, at).await?;
     store::jobs::enqueue(db, JobQueue::Plans, id, options.solve_time()).await?;
+    check_share(db, id, open).await?;
     if let Some(key) = key {
         key.remember(db, id, at).await?;
     }
     Ok(id)
+}
+
+/// Refuses a new plan if its project has more open plans than places are left, so that another project finds a place.
+/// `open` counts the plans of all projects before it.
+async fn check_share(db: &mut store::PgConnection, id: Uuid, open: i64) -> Result<(), Refusal> {
+    let free = PLANS_OPEN_MAX - open;
+    if open < free {
+        return Ok(());
+    }
+    let own = store::jobs::count_open_beside(db, id).await?;
+    if own <= free {
+        return Ok(());
+    }
+    let detail = format!(
+        "{} plans of this project wait or are being solved already, and {free} places are left for all projects: wait for \
+         one, or cancel one",
+        own - 1
+    );
+    Err(Refusal::new(StatusCode::CONFLICT, detail))
 }
 
 /// How long the client waits for the answer (RFC 7240).

@@ -1,6 +1,6 @@
 //! `/v1/pipelines/{name}/profiles`: the measurements of a pipeline.
 
-use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name, off_loop};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::documents::{self, ProfileExtent};
@@ -79,7 +79,7 @@ impl ProfileUpload {
 /// replace those of the same task, variant, hardware type and share; the rest is replaced by variant, path and task.
 /// Everything else stays.
 #[utoipa::path(put, path = "/v1/pipelines/{name}/profiles", tag = "pipelines", operation_id = "put_profiles",
-    params(Name, IfMatch),
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content((ProfileSet = "application/json"), (String = "text/csv")), description = "What was measured."),
     responses((status = 200, description = "All that is registered now.", body = ProfileSet,
         headers(("ETag" = String, description = "Its version."))), RefusalReply<404>, RefusalReply<412>))]

@@ -103,7 +103,7 @@ pub(super) async fn check(
 
 /// The value of the first parameter of a pattern that the path matches, as handlers read it. Each parameter is a whole
 /// segment.
-fn key_in(path: &str, pattern: &str) -> String {
+pub(super) fn key_in(path: &str, pattern: &str) -> String {
     let raw = pattern.split('/').zip(path.split('/')).find_map(|(part, value)| part.starts_with('{').then_some(value));
     percent_decode_str(raw.unwrap_or_default()).decode_utf8_lossy().into_owned()
 }

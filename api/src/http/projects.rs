@@ -1,12 +1,12 @@
 //! `/v1/projects`: projects with their quotas and priorities.
 
-use super::body::{self, Document, IfMatch, Name};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name};
 use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::decide::projects::ProjectQuota;
 use crate::store::projects::{self as rows, ProjectRow};
-use crate::store::{Condition, tokens};
+use crate::store::{Condition, Deletion, tokens};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
 use apportion_wire::PRIORITY_MAX;
@@ -74,7 +74,8 @@ pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
 }
 
 /// Writes a project or replaces it. A target that exceeds a smaller quota stays, until a round or a person replaces it.
-#[utoipa::path(put, path = "/v1/projects/{name}", tag = "projects", operation_id = "put_project", params(Name, IfMatch),
+#[utoipa::path(put, path = "/v1/projects/{name}", tag = "projects", operation_id = "put_project",
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content = ProjectDocument, description = "The project."),
     responses(
         (status = 200, description = "It was replaced.", body = ProjectDocument,
@@ -117,7 +118,8 @@ fn checked_row(name: String, document: ProjectDocument) -> Result<ProjectRow, Re
     Ok(ProjectRow { name, priority, quota, ..ProjectRow::default() })
 }
 
-/// Deletes a project. One that a pipeline names stays, and so does one with tokens that count.
+/// Deletes a project. One that a pipeline names stays, and so does one with tokens that count. Its plans and traces are no
+/// project's alone from then on.
 #[utoipa::path(delete, path = "/v1/projects/{name}", tag = "projects", operation_id = "delete_project",
     params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>, RefusalReply<412>))]
@@ -137,6 +139,10 @@ pub async fn delete(app: web::Data<App>, Name { name }: Name, condition: Conditi
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
     }
     let deleted = rows::delete(&mut tx, &name, &condition).await?;
+    if deleted == Deletion::Done {
+        // A new project with this name must not have them.
+        rows::release(&mut tx, &name).await?;
+    }
     tx.commit().await?;
     body::deleted(deleted, &what)
 }

@@ -170,7 +170,7 @@ pub fn meaning(status: u16) -> &'static str {
         404 => "There is no such thing.",
         408 => "The body came too slowly.",
         409 => "What is there does not allow it now.",
-        412 => "`If-Match` names no version of what is there: somebody else was faster.",
+        412 => "`If-Match` names no version of what is there, or `If-None-Match` is `*` and it is there.",
         413 => "The body is too large, or holds too many values.",
         415 => "The body is of another media type.",
         416 => "The file has no byte of the range.",

@@ -1,7 +1,7 @@
 //! `/v1/schedules`: times at which pipelines are planned again, or at which holds begin.
 
 use super::access::Principal;
-use super::body::{self, Document, IfMatch, Name, off_loop};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name, off_loop};
 use super::holds::check_reason;
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
@@ -126,7 +126,8 @@ fn document(row: ScheduleRow) -> Option<ScheduleDocument> {
 }
 
 /// Writes a schedule, or replaces it. Its first due time is after this moment.
-#[utoipa::path(put, path = "/v1/schedules/{name}", tag = "fleet", operation_id = "put_schedule", params(Name, IfMatch),
+#[utoipa::path(put, path = "/v1/schedules/{name}", tag = "fleet", operation_id = "put_schedule",
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content = ScheduleSpec, description = "The schedule."),
     responses(
         (status = 200, description = "It was replaced.", body = ScheduleDocument,
@@ -164,13 +165,30 @@ pub async fn put(
     let document = serde_json::to_value(&spec).expect("a schedule is JSON");
     let new = NewSchedule { name: &name, spec: &document, made_by: &client.name, at, next_at };
     let version = rows::put(&mut tx, new, &condition).await?;
-    if rows::count(&mut tx).await? > SCHEDULES_MAX {
+    let count = rows::count(&mut tx).await?;
+    if count > SCHEDULES_MAX {
         let detail = format!("there are {SCHEDULES_MAX} schedules already: delete one first");
         return Err(Refusal::new(StatusCode::CONFLICT, detail));
+    }
+    if let (Some(project), Some(1)) = (&client.project, version) {
+        check_share(&mut tx, project, SCHEDULES_MAX - (count - 1)).await?;
     }
     tx.commit().await?;
     let mut response = body::written(version, &format!("schedule {name}"))?;
     Ok(response.json(read(&app, &name).await?))
+}
+
+/// Refuses a new schedule if its project has more of them than places were left, so that another project finds a place.
+async fn check_share(tx: &mut PgConnection, project: &str, free: i64) -> Result<(), Refusal> {
+    let own = rows::count_of_project(tx, project).await?;
+    if own <= free {
+        return Ok(());
+    }
+    let detail = format!(
+        "project {project} has {} schedules, and {free} places are left for all projects: delete one first",
+        own - 1
+    );
+    Err(Refusal::new(StatusCode::CONFLICT, detail))
 }
 
 /// Refuses a schedule that a client of this project may not write: one for all pipelines or for another project's, and one

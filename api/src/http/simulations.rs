@@ -4,11 +4,12 @@ use super::analyses::{self, AnalysesQuery, AnalysisPath, AnalysisSummary, Checke
 use super::body::{self, Document, off_loop};
 use super::idempotency::IdempotencyHeader;
 use super::paging::{ListPage, PageQuery};
+use super::plans::PlanPath;
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::analyses::simulation::SimulationRequest;
 use crate::app::App;
-use crate::store::PgConnection;
 use crate::store::jobs::SolveTime;
+use crate::store::{PgConnection, analyses as rows};
 use actix_web::{HttpRequest, web};
 use apportion_wire::AnalysisKind;
 use serde::Serialize;
@@ -32,7 +33,8 @@ pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/simulations").route(web::get().to(list)).route(web::post().to(post)))
         .service(web::resource("/v1/simulations/{id}").route(web::get().to(get)).route(web::delete().to(delete)))
-        .service(web::resource("/v1/simulations/{id}/cancel").route(web::post().to(cancel)));
+        .service(web::resource("/v1/simulations/{id}/cancel").route(web::post().to(cancel)))
+        .service(web::resource("/v1/plans/{id}/simulation").route(web::get().to(get_of_plan)));
 }
 
 /// All simulations, the newest first, without their results.
@@ -103,6 +105,17 @@ async fn problem_and_plan(db: &mut PgConnection, asked: &mut SimulationRequest) 
     responses((status = 200, description = "The simulation.", body = SimulationDocument), RefusalReply<404>))]
 pub async fn get(app: web::Data<App>, path: web::Path<AnalysisPath>) -> HandlerResult {
     analyses::get(&app, AnalysisKind::Simulation, path.id).await
+}
+
+/// The newest simulation of a stored plan, in any state.
+#[utoipa::path(get, path = "/v1/plans/{id}/simulation", tag = "plans", operation_id = "get_plan_simulation",
+    params(PlanPath),
+    responses((status = 200, description = "The simulation.", body = SimulationDocument), RefusalReply<404>))]
+pub async fn get_of_plan(app: web::Data<App>, path: web::Path<PlanPath>) -> HandlerResult {
+    let PlanPath { id } = path.into_inner();
+    let newest = rows::newest_simulation(&mut *app.pool.acquire().await?, id).await?;
+    let missing = || Refusal::not_found(format!("simulation of plan {id}: POST /v1/simulations makes one"));
+    analyses::get(&app, AnalysisKind::Simulation, newest.ok_or_else(missing)?).await
 }
 
 /// Cancels a simulation that is not over. It has no result then.

@@ -44,8 +44,8 @@ pub struct TokenDocument {
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
-/// A new token. Nobody can read it again.
-#[derive(Clone, Debug, Serialize, ToSchema)]
+/// A new token. Nobody can read it again. It has no `Debug`, because it has the text.
+#[derive(Clone, Serialize, ToSchema)]
 pub struct IssuedToken {
     /// The text for `Authorization: Bearer`.
     pub token: String,
@@ -101,7 +101,7 @@ impl From<TokenRow> for TokenDocument {
 pub fn configure(config: &mut web::ServiceConfig) {
     config
         .service(web::resource("/v1/tokens").route(web::get().to(list)).route(web::post().to(post)))
-        .service(web::resource("/v1/tokens/{id}").route(web::delete().to(delete)));
+        .service(web::resource("/v1/tokens/{id}").route(web::get().to(get)).route(web::delete().to(delete)));
 }
 
 /// All tokens, the newest first, revoked ones included.
@@ -113,6 +113,16 @@ pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<Uuid, T
     let filter = rows::TokenFilter { name: page.filter.name.clone(), project };
     let rows = rows::list(&mut *app.pool.acquire().await?, &filter, page.after, page.rows_max()).await?;
     Ok(page.answer(rows, |row| row.id, TokenDocument::from))
+}
+
+/// One token, without its secret.
+#[utoipa::path(get, path = "/v1/tokens/{id}", tag = "access", operation_id = "get_token", params(TokenPath),
+    responses((status = 200, description = "The token.", body = TokenDocument), RefusalReply<404>))]
+pub async fn get(app: web::Data<App>, client: Principal, path: web::Path<TokenPath>) -> HandlerResult {
+    let row = rows::get(&mut *app.pool.acquire().await?, path.id).await?;
+    let own = row.filter(|row| client.project.is_none() || row.project == client.project);
+    let own = own.ok_or_else(|| Refusal::not_found(format!("token {}", path.id)))?;
+    Ok(HttpResponse::Ok().json(TokenDocument::from(own)))
 }
 
 /// Makes a token. The answer is the only place that has its text. So a request that comes again under its

@@ -103,7 +103,7 @@ pub async fn list(app: web::Data<App>, client: Principal, page: ListPage<Uuid, T
     params(TraceQuery, IdempotencyHeader),
     request_body(content = String, content_type = "text/csv", description = "The rows."),
     responses((status = 201, description = "It is stored.", body = TraceDocument,
-        headers(("Location" = String, description = "Where it is.")))))]
+        headers(("Location" = String, description = "Where it is."))), RefusalReply<409>))]
 pub async fn post(
     app: web::Data<App>,
     request: HttpRequest,
@@ -132,6 +132,7 @@ pub async fn post(
     {
         return Ok(stored(known));
     }
+    client.keep_project(&mut tx).await?;
     let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now(), project: client.project };
     rows::insert(&mut tx, &row, body::text(&body.bytes)?).await?;
     if let Some(key) = key {

@@ -1,7 +1,7 @@
 //! `/v1/webhooks`: receivers to which the service posts its events.
 
 use super::access::Principal;
-use super::body::{self, Document, IfMatch, Name};
+use super::body::{self, Document, IfMatch, IfNoneMatch, Name};
 use super::events::KINDS;
 use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
@@ -151,7 +151,8 @@ fn missing(name: &str) -> Refusal {
 }
 
 /// Writes a webhook, or replaces it. A new one gets the events after this moment; a replaced one goes on.
-#[utoipa::path(put, path = "/v1/webhooks/{name}", tag = "fleet", operation_id = "put_webhook", params(Name, IfMatch),
+#[utoipa::path(put, path = "/v1/webhooks/{name}", tag = "fleet", operation_id = "put_webhook",
+    params(Name, IfMatch, IfNoneMatch),
     request_body(content = WebhookSpec, description = "The receiver, and the events that it gets."),
     responses(
         (status = 200, description = "It was replaced.", body = WrittenWebhook,

@@ -127,6 +127,16 @@ pub async fn get(db: &mut PgConnection, kind: AnalysisKind, id: Uuid) -> Result<
     .await
 }
 
+/// The newest simulation of a stored plan, in any state.
+///
+/// # Errors
+/// The database's.
+pub async fn newest_simulation(db: &mut PgConnection, plan: Uuid) -> Result<Option<Uuid>> {
+    const NEWEST: &str =
+        "select id from analyses where kind = 'simulation' and request ->> 'plan' = $1 order by id desc limit 1";
+    sqlx::query_scalar(NEWEST).bind(plan.to_string()).fetch_optional(db).await
+}
+
 /// The input of an analysis.
 ///
 /// # Errors

@@ -51,8 +51,9 @@ pub async fn is_read_only(db: &mut PgConnection) -> Result<bool> {
 #[must_use]
 pub fn is_unavailable(error: &Error) -> bool {
     /// Classes of SQLSTATE: connection, resources, operator's intervention (as at a shutdown), system, rollback in favour
-    /// of another transaction. The last is one state: a read-only database, as a standby is before it takes over.
-    const PASSING: [&str; 6] = ["08", "53", "57", "58", "40", "25006"];
+    /// of another transaction. The last two are single states: a read-only database, as a standby is before it takes over,
+    /// and a lock that another transaction has for too long.
+    const PASSING: [&str; 7] = ["08", "53", "57", "58", "40", "25006", "55P03"];
     match error {
         Error::Io(_)
         | Error::Tls(_)
@@ -71,6 +72,8 @@ pub fn is_unavailable(error: &Error) -> bool {
 pub enum Condition {
     /// Any version; there may be no row.
     Any,
+    /// There must be no row.
+    Absent,
     /// Any version; there must be a row.
     Exists,
     /// One of these versions.
@@ -78,11 +81,12 @@ pub enum Condition {
 }
 
 impl Condition {
-    /// The versions allowed; `None`: every one.
+    /// The versions allowed; `None`: every one. Versions count from 1: a row that is not there has version 0.
     #[must_use]
     pub fn versions(&self) -> Option<&[i64]> {
         match self {
             Self::Any | Self::Exists => None,
+            Self::Absent => Some(&[0]),
             Self::Versions(versions) => Some(versions),
         }
     }
@@ -90,7 +94,7 @@ impl Condition {
     /// Whether there must be a row.
     #[must_use]
     pub fn needs_row(&self) -> bool {
-        *self != Self::Any
+        !matches!(self, Self::Any | Self::Absent)
     }
 }
 

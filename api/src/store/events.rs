@@ -51,6 +51,26 @@ pub async fn insert_for_fleet(db: &mut PgConnection, kind: &str, detail: &Value)
     Ok(())
 }
 
+/// The event with this number.
+///
+/// # Errors
+/// The database's.
+pub async fn get(db: &mut PgConnection, id: i64) -> Result<Option<EventRow>> {
+    let select = "select id, made_at, kind, pipeline, detail from events where id = $1";
+    sqlx::query_as(select).bind(id).fetch_optional(db).await
+}
+
+/// Gives later events numbers above this one, and above those that are there.
+///
+/// # Errors
+/// The database's.
+pub async fn number_above(db: &mut PgConnection, number: i64) -> Result<()> {
+    const SKIP: &str = "select setval(pg_get_serial_sequence('events', 'id'),
+                        greatest($1, (select coalesce(max(id), 0) from events)))";
+    sqlx::query(SKIP).bind(number).execute(db).await?;
+    Ok(())
+}
+
 /// The facts of the last event of this kind of a pipeline.
 ///
 /// # Errors

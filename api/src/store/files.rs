@@ -102,13 +102,13 @@ pub async fn size(db: &mut PgConnection, sha256: &str) -> Result<Option<i64>> {
     sqlx::query_scalar("select bytes from model_files where sha256 = $1").bind(sha256).fetch_optional(db).await
 }
 
-/// Makes other transactions that store or delete this file wait until this one ends.
+/// Locks this file until the transaction ends, for storing or deleting it; returns `false` if another one has it.
 ///
 /// # Errors
 /// The database's.
-pub async fn lock(db: &mut PgConnection, sha256: &str) -> Result<()> {
-    sqlx::query("select pg_advisory_xact_lock(hashtext('file:' || $1))").bind(sha256).execute(db).await?;
-    Ok(())
+pub async fn try_lock(db: &mut PgConnection, sha256: &str) -> Result<bool> {
+    const LOCK: &str = "select pg_try_advisory_xact_lock(hashtext('file:' || $1))";
+    sqlx::query_scalar(LOCK).bind(sha256).fetch_one(db).await
 }
 
 /// The pipelines whose variants have a file.

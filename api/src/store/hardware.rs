@@ -60,10 +60,11 @@ pub async fn put(db: &mut PgConnection, row: &HardwareRow, condition: &Condition
         ),
         false => concat!(
             "insert into hardware (name, price_per_hour, memory_mib, count_max, substrate, provision_s, zones,
-             hazard_per_hour) select $1, $2, $3, $5, $6, $7, $8, $9 where $4::bigint[] is null on conflict (name) do update
-             set price_per_hour = $2, memory_mib = $3, count_max = $5, substrate = $6, provision_s = $7,
+             hazard_per_hour) select $1, $2, $3, $5, $6, $7, $8, $9 where $4::bigint[] is null or 0 = any($4)
+             on conflict (name) do update set
+             price_per_hour = $2, memory_mib = $3, count_max = $5, substrate = $6, provision_s = $7,
              zones = $8, hazard_per_hour = $9, expired_in_row = 0, retry_at = null, version = hardware.version + 1
-             returning ",
+             where $4 is null returning ",
             columns!()
         ),
     };

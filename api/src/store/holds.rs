@@ -70,6 +70,16 @@ pub async fn in_force(db: &mut PgConnection, at: Time) -> Result<Vec<HoldRow>> {
     .await
 }
 
+/// The hold of this pipeline, or of [`FLEET`], if it is in force at this moment.
+///
+/// # Errors
+/// The database's.
+pub async fn get(db: &mut PgConnection, pipeline: &str, at: Time) -> Result<Option<HoldRow>> {
+    let select = "select pipeline, reason, until, made_by, made_at from holds
+                  where pipeline = $1 and (until is null or until > $2)";
+    sqlx::query_as(select).bind(pipeline).bind(at).fetch_optional(db).await
+}
+
 /// The filter of a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HoldFilter<'a> {

@@ -39,18 +39,25 @@ macro_rules! queue_part {
     (plans key) => {
         "plan"
     };
+    (plans project) => {
+        "(select project from plans where id = $1)"
+    };
     (analyses jobs) => {
         "analysis_jobs"
     };
     (analyses key) => {
         "analysis"
     };
+    (analyses project) => {
+        "null"
+    };
     ($queue:ident $text:literal) => {
         $text
     };
 }
 
-/// A statement on the table of a queue. The words `jobs` and `key` stand for the names of the table and its key.
+/// A statement on the table of a queue. The words `jobs` and `key` stand for the names of the table and its key, and
+/// `project` for the project of the new job with the key `$1`.
 macro_rules! on_queue {
     ($queue:expr; $($part:tt)+) => {
         match $queue {
@@ -112,13 +119,16 @@ pub struct JobFilter<'a> {
 /// # Errors
 /// The database's.
 pub async fn enqueue(db: &mut PgConnection, queue: JobQueue, id: Uuid, solve_time: SolveTime) -> Result<()> {
-    let insert = sqlx::query(on_queue!(queue; "insert into " jobs " (" key ", long) values ($1, $2)"));
+    let insert = sqlx::query(on_queue!(queue;
+        "insert into " jobs " (" key ", long, project) values ($1, $2, " project ")"));
     insert.bind(id).bind(solve_time == SolveTime::Long).execute(db).await?;
     Ok(())
 }
 
-/// Claims the oldest job of a queue without a lease, or with an expired one. An expired lease counts as the death of its
-/// worker.
+/// Claims a job of a queue without a lease, or with an expired one. An expired lease counts as the death of its worker.
+///
+/// Projects take turns: a job of the project that has the fewest jobs at work comes first, and the oldest one of these. So
+/// no project waits for the end of another one's queue. Jobs that are no project's alone count as those of one project.
 ///
 /// # Errors
 /// The database's.
@@ -126,8 +136,13 @@ pub async fn claim(db: &mut PgConnection, queue: JobQueue, offer: &JobFilter<'_>
     let claim = on_queue!(queue;
         "update " jobs " set attempts = attempts + 1, deaths = deaths + (lease_until is not null)::integer,
          lease_until = clock_timestamp() + make_interval(secs => $1) where " key " =
-         (select " key " from " jobs " where (lease_until is null or ($2 and lease_until < clock_timestamp()))
-          and ($3 or not long) and " key " <> all($4) order by " key " limit 1 for update skip locked)
+         (select waiting." key " from " jobs " waiting left join
+          (select coalesce(project, '') as project, count(*) as running from " jobs "
+           where lease_until >= clock_timestamp() group by 1) at_work
+          on at_work.project = coalesce(waiting.project, '')
+          where (waiting.lease_until is null or ($2 and waiting.lease_until < clock_timestamp()))
+          and ($3 or not waiting.long) and waiting." key " <> all($4)
+          order by coalesce(at_work.running, 0), waiting." key " limit 1 for update of waiting skip locked)
          returning " key " as key, attempts, deaths, long");
     let claim = sqlx::query_as(claim).bind(offer.lease.as_secs_f64()).bind(offer.take_over).bind(offer.long);
     let row: Option<JobRow> = claim.bind(offer.own).fetch_optional(db).await?;
@@ -185,4 +200,15 @@ pub async fn withdraw(db: &mut PgConnection, queue: JobQueue, id: Uuid) -> Resul
 /// The database's.
 pub async fn count_open(db: &mut PgConnection, queue: JobQueue) -> Result<i64> {
     sqlx::query_scalar(on_queue!(queue; "select count(*) from " jobs)).fetch_one(db).await
+}
+
+/// How many plans of the project of this plan wait or are being solved, itself included. Plans that are no project's alone
+/// count as those of one project.
+///
+/// # Errors
+/// The database's.
+pub async fn count_open_beside(db: &mut PgConnection, plan: Uuid) -> Result<i64> {
+    const COUNT: &str =
+        "select count(*) from jobs where project is not distinct from (select project from jobs where plan = $1)";
+    sqlx::query_scalar(COUNT).bind(plan).fetch_one(db).await
 }

@@ -73,9 +73,10 @@ pub async fn put(db: &mut PgConnection, name: &str, spec: &Value, condition: &Co
              where name = $1 and ($4::bigint[] is null or version = any($4)) returning version"
         }
         false => {
-            "insert into pipelines (name, spec, updated_at) select $1, $2, $3 where $4::bigint[] is null
+            "insert into pipelines (name, spec, updated_at) select $1, $2, $3
+             where $4::bigint[] is null or 0 = any($4)
              on conflict (name) do update set spec = $2, updated_at = $3, version = pipelines.version + 1
-             returning version"
+             where $4 is null returning version"
         }
     };
     sqlx::query_scalar(statement).bind(name).bind(spec).bind(at).bind(condition.versions()).fetch_optional(db).await
@@ -236,6 +237,33 @@ pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) ->
     Ok(if get(db, name).await?.is_some() { Deletion::OtherVersion } else { Deletion::Missing })
 }
 
+/// Seconds of arrivals that one statement deletes: those of a month take longer than a statement may.
+const FORGOTTEN_MAX: i64 = 20_000;
+
+/// Forgets what agents reported of a deleted pipeline, and its hold. So a new pipeline with its name, perhaps of another
+/// project, begins without them.
+///
+/// # Errors
+/// The database's.
+pub async fn forget_reports(db: &mut PgConnection, name: &str) -> Result<()> {
+    const ARRIVALS: &str = "delete from arrivals where pipeline = $1 and second in
+                            (select second from arrivals where pipeline = $1 order by second limit $2)";
+    const OTHERS: [&str; 3] = [
+        "delete from group_sums where pipeline = $1",
+        "delete from child_sums where pipeline = $1",
+        "delete from holds where pipeline = $1",
+    ];
+    for statement in OTHERS {
+        sqlx::query(statement).bind(name).execute(&mut *db).await?;
+    }
+    loop {
+        let done = sqlx::query(ARRIVALS).bind(name).bind(FORGOTTEN_MAX).execute(&mut *db).await?;
+        if done.rows_affected() == 0 {
+            return Ok(());
+        }
+    }
+}
+
 /// Stores measurements; returns the profile's new version, or `None` if the condition does not hold. The pipeline must
 /// exist.
 ///
@@ -254,9 +282,10 @@ pub async fn put_profile(
              where pipeline = $1 and ($4::bigint[] is null or version = any($4)) returning version"
         }
         false => {
-            "insert into profiles (pipeline, profile, updated_at) select $1, $2, $3 where $4::bigint[] is null
+            "insert into profiles (pipeline, profile, updated_at) select $1, $2, $3
+             where $4::bigint[] is null or 0 = any($4)
              on conflict (pipeline) do update set profile = $2, updated_at = $3, version = profiles.version + 1
-             returning version"
+             where $4 is null returning version"
         }
     };
     sqlx::query_scalar(statement).bind(name).bind(profile).bind(at).bind(condition.versions()).fetch_optional(db).await

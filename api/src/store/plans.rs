@@ -2,6 +2,7 @@
 
 use super::connection::{Error, PgConnection, Result, Time, project_in};
 use super::jobs::{self, JobQueue};
+use super::projects;
 use apportion_wire::PlanState;
 use serde_json::Value;
 use uuid::Uuid;
@@ -120,7 +121,8 @@ pub async fn insert(
     Ok(())
 }
 
-/// The project that all of these pipelines name; `None` if one is not registered, or names another.
+/// The project that all of these pipelines name; `None` if one is not registered, or names another. The project stays until
+/// the transaction ends; one that is deleted meanwhile is none.
 async fn project_of(db: &mut PgConnection, pipelines: &[String]) -> Result<Option<String>> {
     let select = concat!(
         "select min(project) from (select ",
@@ -128,7 +130,11 @@ async fn project_of(db: &mut PgConnection, pipelines: &[String]) -> Result<Optio
         " as project from pipelines where name = any($1)) named
          having count(*) = cardinality($1) and count(distinct project) = 1"
     );
-    sqlx::query_scalar(select).bind(pipelines).fetch_optional(db).await
+    let named: Option<String> = sqlx::query_scalar(select).bind(pipelines).fetch_optional(&mut *db).await?;
+    Ok(match named {
+        Some(project) if projects::keep(db, &project).await? => Some(project),
+        _ => None,
+    })
 }
 
 /// Stores a plan that is over already.

@@ -2,6 +2,10 @@
 
 use super::connection::{Condition, Deletion, PgConnection, Result, delete_row};
 use serde_json::Value;
+use uuid::Uuid;
+
+/// The project of pipelines that name none. It need not be registered.
+const DEFAULT: &str = "default";
 
 /// A registered project.
 #[derive(Clone, Debug, Default, PartialEq, sqlx::FromRow)]
@@ -37,9 +41,10 @@ pub async fn put(db: &mut PgConnection, row: &ProjectRow, condition: &Condition)
              returning name, priority, quota, version"
         }
         false => {
-            "insert into projects (name, priority, quota) select $1, $2, $3 where $4::bigint[] is null
+            "insert into projects (name, priority, quota) select $1, $2, $3
+             where $4::bigint[] is null or 0 = any($4)
              on conflict (name) do update set priority = $2, quota = $3, version = projects.version + 1
-             returning name, priority, quota, version"
+             where $4 is null returning name, priority, quota, version"
         }
     };
     sqlx::query_as(statement)
@@ -97,6 +102,15 @@ pub async fn share(db: &mut PgConnection, name: &str) -> Result<bool> {
     Ok(found.is_some())
 }
 
+/// Keeps a project until the end of the transaction, so that a plan or a trace may be of it; returns whether it exists. The
+/// default project always does.
+///
+/// # Errors
+/// The database's.
+pub async fn keep(db: &mut PgConnection, name: &str) -> Result<bool> {
+    Ok(name == DEFAULT || share(db, name).await?)
+}
+
 /// Locks a project until the end of the transaction: no pipeline can begin to name it. Returns whether it exists.
 ///
 /// # Errors
@@ -138,4 +152,44 @@ pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) ->
         return Ok(Deletion::Done);
     }
     Ok(if get(db, name).await?.is_some() { Deletion::OtherVersion } else { Deletion::Missing })
+}
+
+/// Most plans, and traces, that one statement releases.
+const RELEASED_MAX: i64 = 1_000;
+
+/// Makes the plans and traces of a deleted project no project's alone, and forgets the idempotency keys of its clients. So
+/// a new project with its name has nothing of it. The plans and traces of the default project stay.
+///
+/// # Errors
+/// The database's.
+pub async fn release(db: &mut PgConnection, name: &str) -> Result<()> {
+    const OWNED: [&str; 2] = [
+        "update plans set project = null where id in
+         (select id from plans where project = $1 and id > $2 order by id limit $3) returning id",
+        "update traces set project = null where id in
+         (select id from traces where project = $1 and id > $2 order by id limit $3) returning id",
+    ];
+    /// A key of a bound client begins with its project and a line feed.
+    const KEYS: [&str; 3] = [
+        "delete from idempotency where starts_with(key, $1 || chr(10))",
+        "delete from trace_idempotency where starts_with(key, $1 || chr(10))",
+        "delete from token_idempotency where starts_with(key, $1 || chr(10))",
+    ];
+    if name == DEFAULT {
+        return Ok(());
+    }
+    // Jobs are locked before their plans, as everywhere.
+    sqlx::query("update jobs set project = null where project = $1").bind(name).execute(&mut *db).await?;
+    for statement in OWNED {
+        let mut last = Some(Uuid::nil());
+        while let Some(after) = last {
+            let released = sqlx::query_scalar(statement).bind(name).bind(after).bind(RELEASED_MAX);
+            let released: Vec<Uuid> = released.fetch_all(&mut *db).await?;
+            last = released.into_iter().max();
+        }
+    }
+    for statement in KEYS {
+        sqlx::query(statement).bind(name).execute(&mut *db).await?;
+    }
+    Ok(())
 }

@@ -70,6 +70,19 @@ macro_rules! select {
     };
 }
 
+/// How many schedules the pipelines of a project have.
+///
+/// # Errors
+/// The database's.
+pub async fn count_of_project(db: &mut PgConnection, project: &str) -> Result<i64> {
+    const COUNT: &str = concat!(
+        "select count(*) from schedules s join pipelines p on p.name = s.spec ->> 'pipeline' where ",
+        project_in!("p.spec"),
+        " = $1"
+    );
+    sqlx::query_scalar(COUNT).bind(project).fetch_one(db).await
+}
+
 /// Makes other writers of schedules wait for the end of the transaction, so that a count stays true.
 ///
 /// # Errors
@@ -99,9 +112,9 @@ pub async fn put(db: &mut PgConnection, new: NewSchedule<'_>, condition: &Condit
         }
         false => {
             "insert into schedules (name, spec, made_by, updated_at, next_at) select $1, $2, $3, $4, $5
-             where $6::bigint[] is null
+             where $6::bigint[] is null or 0 = any($6)
              on conflict (name) do update set spec = $2, made_by = $3, updated_at = $4, next_at = $5,
-             version = schedules.version + 1 returning version"
+             version = schedules.version + 1 where $6 is null returning version"
         }
     };
     let query = sqlx::query_scalar(statement).bind(new.name).bind(new.spec).bind(new.made_by).bind(new.at);

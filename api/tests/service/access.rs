@@ -4,10 +4,12 @@ use crate::support::{
     ADMIN_TOKEN, PATIENCE, Service, config_on, hard_problem, new_database, open_dir, service, service_on_config,
     service_with_tokens,
 };
+use apportion_api::database::CONNECTIONS_MAX;
 use apportion_api::{RateLimit, ServeError, serve};
 use apportion_wire::Scope;
 use reqwest::{Method, Response};
 use serde_json::{Value, json};
+use sqlx::Connection;
 use std::collections::BTreeMap;
 use std::num::NonZero;
 use std::time::{Duration, Instant};
@@ -190,6 +192,72 @@ async fn the_audit_names_the_client_of_each_change() {
         let value = metrics.lines().find_map(|line| line.strip_prefix(count)?.trim().parse::<f64>().ok());
         assert!(value.is_some_and(|value| value >= 1.0), "{count}: {metrics}");
     }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn strangers_leave_connections_to_others() {
+    /// More than the connections of a process.
+    const STRANGERS: usize = 2 * CONNECTIONS_MAX as usize;
+    let s = service_with_tokens().await;
+    let mut holder = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    let mut held = holder.begin().await.expect("a transaction");
+    sqlx::query("lock table tokens in access exclusive mode").execute(&mut *held).await.expect("a lock");
+    let unknown = format!("apportion_{}_{}", uuid::Uuid::now_v7().simple(), "0".repeat(64));
+    let ask = || reqwest::Client::new().get(format!("{}/v1/hardware", s.base)).bearer_auth(&unknown).send();
+    let strangers: Vec<_> = (0..STRANGERS).map(|_| tokio::spawn(ask())).collect();
+    let waiting = "select count(*) from pg_locks where not granted and relation = 'tokens'::regclass
+                   and database = (select oid from pg_database where datname = current_database())";
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    let begin = Instant::now();
+    while sqlx::query_scalar::<_, i64>(waiting).fetch_one(&mut db).await.expect("a count") == 0 {
+        assert!(begin.elapsed() < PATIENCE, "nobody looks for a token");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for _ in 0..STRANGERS {
+        assert_eq!(s.get("/v1/hardware").await.0, 200, "the configured token needs no lookup");
+    }
+    held.rollback().await.expect("the end of the lock");
+    for stranger in strangers {
+        assert_eq!(stranger.await.expect("no panic").expect("an answer").status(), 401);
+    }
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_audit_says_why_and_what_was_changed() {
+    const SECRET: &str = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw";
+    let s = service_with_tokens().await;
+    let put = async |path: &str, body: &Value, why: Option<&str>| {
+        let request = s.client.put(format!("{}{path}", s.base)).json(body);
+        let request = why.into_iter().fold(request, |request, why| request.header("apportion-why", why));
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    let t4 = "/v1/hardware/t4";
+    assert_eq!(put(t4, &json!({"price_per_hour": 0.5}), None).await, 201);
+    assert_eq!(put(t4, &json!({"price_per_hour": 0.25}), Some("a new contract")).await, 200);
+    assert_eq!(put(t4, &json!({"price_per_hour": -1.0}), None).await, 422);
+    let webhook = json!({"url": "http://127.0.0.1:9/", "enabled": false, "secret": SECRET});
+    assert_eq!(put("/v1/webhooks/chat", &webhook, None).await, 201);
+    assert_eq!(put("/v1/hold", &json!({"reason": "a launch"}), None).await, 200);
+    assert_eq!(s.delete(t4).await.0, 204);
+    let (_, audit) = s.get("/v1/audit").await;
+    let entry = |e: &Value| {
+        let (before, after) = (&e["before"], &e["after"]);
+        json!([e["path"], e["why"], before["price_per_hour"], after["price_per_hour"], after["url"], after["reason"]])
+    };
+    let seen: Vec<Value> = audit.as_array().expect("entries").iter().map(entry).collect();
+    let expected = [
+        json!([t4, null, 0.25, null, null, null]),
+        json!(["/v1/hold", null, null, null, null, "a launch"]),
+        json!(["/v1/webhooks/chat", null, null, null, "http://127.0.0.1:9/", null]),
+        json!([t4, null, null, null, null, null]),
+        json!([t4, "a new contract", 0.5, 0.25, null, null]),
+        json!([t4, null, null, 0.5, null, null]),
+    ];
+    assert_eq!(seen, expected, "{audit:#}");
+    let text = audit.to_string();
+    assert!(!text.contains(SECRET) && !text.contains("secret"), "{text}");
     s.running.stop().await;
 }
 

@@ -128,7 +128,10 @@ async fn a_stored_plan_replays_a_trace_by_its_name() {
         let post = s.client.post(format!("{}/v1/traces?name=peak", s.base)).body(csv).send().await;
         assert_eq!(post.expect("an answer").status(), 201);
     }
+    let of_plan = format!("/v1/plans/{}/simulation", plan["id"].as_str().expect("an identifier"));
+    assert_eq!(s.get(&of_plan).await.0, 404);
     let found = done(&s, "/v1/simulations", &json!({"plan": plan["id"], "trace": "peak", "service": "p99-matched"})).await;
+    assert_eq!(s.get(&of_plan).await, (200, found.clone()));
     let problem = read(&plan["problem"]);
     let file = apportion_wire::plan_for_from_tree(&problem, "plan", plan["plan"].clone()).expect("a plan");
     let trace = apportion_wire::read_trace("peak", "second,qps\n0,30\n1,90\n2,30\n", None).expect("a trace");

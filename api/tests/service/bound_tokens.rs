@@ -1,9 +1,11 @@
 //! Tokens that are bound to a project: what they have, and what is not there for them.
 
 use crate::support::{Service, problem, profiles, service_with_tokens, spec};
+use apportion_api::http::schedules::SCHEDULES_MAX;
 use apportion_wire::Scope;
 use reqwest::Method;
 use serde_json::{Value, json};
+use sqlx::Connection;
 
 /// A client with a token of its own.
 struct Client<'a> {
@@ -47,6 +49,14 @@ impl<'a> Client<'a> {
         let request = request.bearer_auth(&self.token).header("content-type", "text/csv").body("second,qps\n0,5\n");
         let made: Value = request.send().await.expect("an answer").json().await.expect("JSON");
         made["id"].as_str().expect("an identifier").to_owned()
+    }
+
+    /// Asks for a plan under one key; returns the status and the plan's identifier.
+    async fn ask(&self, demand_qps: f64) -> (u16, Value) {
+        let request = reqwest::Client::new().post(format!("{}/v1/plans", self.service.base)).bearer_auth(&self.token);
+        let request = request.header("idempotency-key", "k").json(&json!({"problem": problem(demand_qps)}));
+        let response = request.send().await.expect("an answer");
+        (response.status().as_u16(), response.json::<Value>().await.expect("JSON")["id"].clone())
     }
 
     /// The keys of a list.
@@ -118,7 +128,7 @@ async fn a_schedule_is_never_left_without_its_project() {
 }
 
 /// The operations that a bound token with the scope `admin` may call, by method and path.
-const OPEN: [(&str, &str); 16] = [
+const OPEN: [(&str, &str); 17] = [
     ("GET", "/v1/access"),
     ("GET", "/v1/files/{sha256}"),
     ("HEAD", "/v1/files/{sha256}"),
@@ -132,6 +142,7 @@ const OPEN: [(&str, &str); 16] = [
     ("GET", "/v1/schedules"),
     ("GET", "/v1/tokens"),
     ("POST", "/v1/tokens"),
+    ("GET", "/v1/tokens/{id}"),
     ("DELETE", "/v1/tokens/{id}"),
     ("GET", "/v1/traces"),
     ("POST", "/v1/traces"),
@@ -273,21 +284,88 @@ async fn plans_of_others_are_of_their_pipelines_project() {
 async fn an_idempotency_key_is_of_one_project() {
     let s = service_with_tokens().await;
     let [(a, _), (b, _)] = two_projects(&s).await;
-    let ask = async |client: &Client<'_>, demand_qps: f64| {
-        let request = reqwest::Client::new().post(format!("{}/v1/plans", s.base)).bearer_auth(&client.token);
-        let request = request.header("idempotency-key", "k").json(&json!({"problem": problem(demand_qps)}));
-        let response = request.send().await.expect("an answer");
-        (response.status().as_u16(), response.json::<Value>().await.expect("JSON")["id"].clone())
-    };
-    let (status, of_a) = ask(&a, 5.0).await;
+    let (status, of_a) = a.ask(5.0).await;
     assert_eq!(status, 202);
-    let (status, again) = ask(&a, 5.0).await;
+    let (status, again) = a.ask(5.0).await;
     assert!([200, 202].contains(&status) && again == of_a, "it is the same plan: {status} {again}");
-    assert_eq!(ask(&a, 6.0).await.0, 422, "the key is used");
+    assert_eq!(a.ask(6.0).await.0, 422, "the key is used");
     // Another project's key with the same text is another key, whatever it asks for.
-    let (status, of_b) = ask(&b, 6.0).await;
+    let (status, of_b) = b.ask(6.0).await;
     assert!(status == 202 && of_b != of_a, "{status} {of_b}");
     assert_eq!(s.get("/v1/plans?project=a").await.1.as_array().map(Vec::len), Some(2), "with the first one");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_made_again_has_nothing_of_the_old_one() {
+    let s = service_with_tokens().await;
+    let [(a, own), (b, foreign)] = two_projects(&s).await;
+    assert_eq!(a.ask(5.0).await.0, 202);
+    let (_, tokens) = s.get("/v1/tokens?project=a").await;
+    let tokens = tokens.as_array().expect("a list").iter().map(|token| token["id"].as_str().expect("an identifier"));
+    let mut gone = vec![format!("/v1/schedules/{}", own.schedule), format!("/v1/pipelines/{}", own.pipeline)];
+    gone.extend(tokens.map(|id| format!("/v1/tokens/{id}")));
+    gone.push("/v1/projects/a".to_owned());
+    for path in &gone {
+        assert_eq!(s.delete(path).await.0, 204, "{path}");
+    }
+    assert_eq!(s.put("/v1/projects/a", &json!({})).await.0, 201);
+    let new = Client::new(&s, Scope::Apply, "a").await;
+    for (list, key) in [("/v1/plans", "id"), ("/v1/traces", "id"), ("/v1/pipelines", "name"), ("/v1/schedules", "name")] {
+        assert!(new.keys(list, key).await.is_empty(), "{list}");
+    }
+    for path in [format!("/v1/plans/{}", own.plan), format!("/v1/traces/{}", own.trace)] {
+        assert_eq!((new.get(&path).await.0, s.get(&path).await.0), (404, 200), "{path} is no project's alone");
+    }
+    assert_eq!(new.ask(6.0).await.0, 202, "the key of the old project is another key");
+    assert_eq!(b.keys("/v1/plans", "id").await, [foreign.plan.as_str()], "another project keeps what it has");
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pipeline_made_again_has_nothing_of_the_old_one() {
+    let s = service_with_tokens().await;
+    let [(a, own), (b, _)] = two_projects(&s).await;
+    let path = format!("/v1/pipelines/{}", own.pipeline);
+    let arrivals = format!("{path}/arrivals?seconds=3600");
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    let reported = "insert into arrivals (pipeline, second, offered, ok, late, dropped, failed)
+                    values ($1, extract(epoch from now())::bigint - 5, 3, 3, 0, 0, 0)";
+    sqlx::query(reported).bind(&own.pipeline).execute(&mut db).await.expect("a row");
+    assert_eq!(a.get(&arrivals).await.1[0]["offered"], 3);
+    assert_eq!(a.put(&format!("{path}/hold"), &json!({"reason": "quiet"})).await.0, 200);
+    assert_eq!(a.get(&format!("{path}/hold")).await.1["reason"], "quiet");
+    for path in [&format!("/v1/schedules/{}", own.schedule), &path] {
+        assert_eq!(s.delete(path).await.0, 204, "{path}");
+    }
+    assert_eq!(b.put(&path, &pipeline(&own.pipeline, "b")).await.0, 201, "the name is free");
+    assert_eq!(b.get(&arrivals).await, (200, json!([])), "the load was another project's");
+    assert_eq!(s.get("/v1/holds").await, (200, json!([])));
+    assert_eq!((b.get(&format!("{path}/hold")).await.0, s.get("/v1/hold").await.0), (404, 404));
+    s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_project_leaves_room_for_schedules_of_others() {
+    let s = service_with_tokens().await;
+    let [(a, own), (b, foreign)] = two_projects(&s).await;
+    let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
+    // They never fire.
+    let more = "insert into schedules (name, spec, made_by, updated_at)
+                select 'more-' || i, spec, made_by, updated_at from schedules, generate_series(1, $2) i where name = $1";
+    let half = SCHEDULES_MAX / 2;
+    sqlx::query(more).bind(&own.schedule).bind(half - 1).execute(&mut db).await.expect("rows");
+    let schedule =
+        |pipeline: &str| json!({"pipeline": pipeline, "every_s": 3600, "hold": {"for_s": 60, "reason": "quiet"}});
+    let (status, refusal) = a.put("/v1/schedules/a-new", &schedule(&own.pipeline)).await;
+    let why = refusal["detail"].as_str().unwrap_or_default();
+    assert!(status == 409 && why.contains(&format!("project a has {half} schedules")), "{status} {refusal:#}");
+    assert_eq!(
+        a.put(&format!("/v1/schedules/{}", own.schedule), &schedule(&own.pipeline)).await.0,
+        200,
+        "it is no new one"
+    );
+    assert_eq!(b.put("/v1/schedules/b-new", &schedule(&foreign.pipeline)).await.0, 201);
     s.running.stop().await;
 }
 
@@ -308,6 +386,9 @@ async fn a_bound_administrator_makes_bound_tokens_alone() {
     let (_, of_b) = s.get("/v1/tokens?project=b").await;
     let foreign = format!("/v1/tokens/{}", of_b[0]["id"].as_str().expect("an identifier"));
     assert_eq!(admin.call(Method::DELETE, &foreign, &json!({})).await.0, 404);
+    assert_eq!(admin.get(&foreign).await.0, 404);
+    let (status, shown) = s.get(&foreign).await;
+    assert_eq!((status, &shown), (200, &of_b[0]), "as in the list, without its secret");
     assert_eq!(other.get("/v1/access").await.0, 200, "it still counts");
     let listed = admin.keys("/v1/tokens", "project").await;
     assert_eq!(listed, ["a", "a", "a"]);

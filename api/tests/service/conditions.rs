@@ -164,6 +164,38 @@ async fn a_condition_that_cannot_hold_stores_nothing() {
     s.running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn of_writers_into_an_empty_place_one_succeeds() {
+    const AT_ONCE: usize = 6;
+    let s = with_pipeline().await;
+    assert_eq!(s.delete("/v1/pipelines/digits/profiles").await.0, 204);
+    let mut other = spec();
+    other["name"] = json!("other");
+    let hold = json!({"pipeline": "digits", "every_s": 3600, "hold": {"for_s": 60, "reason": "quiet"}});
+    let make = async |path: &str, body: &Value| {
+        let request = s.client.put(format!("{}{path}", s.base)).header("if-none-match", "*").json(body);
+        request.send().await.expect("an answer").status().as_u16()
+    };
+    // A profile that is new has the status of one that is replaced.
+    for (path, body, made) in [
+        ("/v1/hardware/new", json!({"price_per_hour": 1.0}), 201),
+        ("/v1/projects/new", json!({}), 201),
+        ("/v1/schedules/new", hold, 201),
+        ("/v1/webhooks/new", json!({"url": "http://127.0.0.1:9/", "enabled": false}), 201),
+        ("/v1/pipelines/other", other, 201),
+        ("/v1/pipelines/digits/profiles", profiles(), 200),
+    ] {
+        let mut answers = join_all((0..AT_ONCE).map(|_| make(path, &body))).await;
+        answers.sort_unstable();
+        assert_eq!((answers[0], &answers[1..]), (made, &[412; AT_ONCE - 1][..]), "{path}");
+        let (_, version, _) = get_unless(&s, path, "").await;
+        assert_eq!(version, "\"1\"", "{path}: the others wrote nothing");
+        assert_eq!(s.delete(path).await.0, 204, "{path}");
+        assert_eq!(make(path, &body).await, made, "{path}: the place is empty again");
+    }
+    s.running.stop().await;
+}
+
 /// The measurements of one variant on one hardware type.
 fn measured(hardware: &str, latency_ms: f64) -> Value {
     let row = |task: &str, variant: &str| json!({"task": task, "variant": variant, "hardware": hardware, "batch": 1, "latency_ms": latency_ms});

@@ -156,14 +156,17 @@ async fn an_agent_is_forgotten_once_it_is_gone() {
     agent.welcome().await;
     let beat = agent.report();
     let live = s.until("/v1/agents", |list| number(list, "a", "live")).await;
-    let why = conflict(&s, &format!("/v1/agents/{live}")).await;
+    let path = format!("/v1/agents/{live}");
+    let why = conflict(&s, &path).await;
     assert!(why.contains("a is live"), "{why}");
+    let (status, shown) = s.get(&path).await;
+    assert_eq!((status, &shown["number"], &shown["name"]), (200, &json!(live), &json!("a")), "{shown:#}");
     beat.abort();
     drop(agent);
     let lost = s.until("/v1/agents", |list| number(list, "a", "lost")).await;
     assert_eq!(s.delete(&format!("/v1/agents/{lost}")).await.0, 204);
     assert_eq!(s.get("/v1/agents").await.1, json!([]));
-    assert_eq!(s.delete(&format!("/v1/agents/{lost}")).await.0, 404);
+    assert_eq!((s.delete(&path).await.0, s.get(&path).await.0), (404, 404), "it had the number {lost}");
 
     let mut again = attach(&s, register(&s, "a")).await;
     assert_ne!(again.welcome().await.agent, lost as u64, "it is a new agent");

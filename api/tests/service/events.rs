@@ -57,6 +57,8 @@ async fn a_stream_has_what_happens_and_goes_on_after_the_last_event() {
     let release = stream.next().await.expect("an event");
     assert_eq!(release["kind"], "release");
     drop(stream);
+    assert_eq!(s.get(&format!("/v1/events/{}", hold["id"])).await, (200, hold));
+    assert_eq!(s.get("/v1/events/0").await.0, 404);
 
     assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);

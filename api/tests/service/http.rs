@@ -1,6 +1,7 @@
 //! Resources over HTTP: accepted and refused requests.
 
 use crate::support::{PATIENCE, Service, config_on, open_dir, profiles, service, spec};
+use apportion_api::database::CONNECTIONS_MAX;
 use apportion_api::{ModelFilePlace, serve};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -276,6 +277,55 @@ async fn a_file_is_fetched_once_and_to_its_end() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     assert_eq!(std::fs::read(folder.join(&digest)).expect("the file"), b"a model");
+    assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "no other copy is left");
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_head_of_a_file_fetches_nothing() {
+    let SharedFile { first, second, digest, mut db } = SharedFile::store().await;
+    let head = async |range: &str| {
+        let request = first.client.head(format!("{}/v1/files/{digest}", first.base)).header("range", range);
+        let answer = request.send().await.expect("an answer");
+        let text = |name: &str| answer.headers().get(name).and_then(|value| value.to_str().ok().map(str::to_owned));
+        (answer.status().as_u16(), text("content-length"), text("etag"), text("content-range"))
+    };
+    let tag = Some(format!("\"{digest}\""));
+    assert_eq!(head("items=1").await, (200, Some("7".into()), tag.clone(), None), "another unit is the whole file");
+    assert_eq!(head("bytes=2-3").await, (206, Some("2".into()), tag, Some("bytes 2-3/7".into())));
+    assert_eq!(head("bytes=7-").await.0, 416);
+    let files = std::fs::read_dir(first.dir.path().join("files")).map_or(0, Iterator::count);
+    assert_eq!(files, 0, "the bytes stay in the database");
+    sqlx::query("delete from model_file_parts").execute(&mut db).await.expect("a deletion");
+    assert_eq!(head("bytes=2-3").await.0, 503, "as of the file itself");
+    second.running.stop().await;
+    first.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn uploads_that_wait_keep_no_connection() {
+    /// More than the connections of a process.
+    const UPLOADS: usize = 2 * CONNECTIONS_MAX as usize;
+    let SharedFile { first, second, digest, .. } = SharedFile::store().await;
+    let mut holder = PgConnection::connect(&first.url).await.expect("a connection");
+    let mut held = holder.begin().await.expect("a transaction");
+    let lock = "select pg_advisory_xact_lock(hashtext('file:' || $1))";
+    sqlx::query(lock).bind(&digest).execute(&mut *held).await.expect("the lock of who stores it");
+    let url = format!("{}/v1/files/{digest}", first.base);
+    let uploads: Vec<_> = (0..UPLOADS).map(|_| tokio::spawn(first.client.put(&url).body("a model").send())).collect();
+    let (folder, begin) = (first.dir.path().join("files"), Instant::now());
+    while std::fs::read_dir(&folder).map_or(0, Iterator::count) < UPLOADS {
+        assert!(begin.elapsed() < PATIENCE, "not all bytes have come");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for _ in 0..UPLOADS {
+        assert_eq!(first.get("/v1/hardware").await.0, 200, "others are served meanwhile");
+    }
+    held.rollback().await.expect("the end of the lock");
+    for upload in uploads {
+        assert_eq!(upload.await.expect("no panic").expect("an answer").status(), 200);
+    }
     assert_eq!(std::fs::read_dir(&folder).expect("a folder").count(), 1, "no other copy is left");
     second.running.stop().await;
     first.running.stop().await;

@@ -360,3 +360,24 @@ async fn an_outage_at_the_end_of_a_plan_loses_nothing() {
     assert_eq!(started, before.0, "it was solved once");
     s.running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn projects_take_turns_at_the_workers() {
+    let (url, _dir, first) = one_job().await;
+    let (mut db, mut ids) = (connect(&url).await, vec![first]);
+    // The first plan is no project's alone.
+    for project in [Some("a"), Some("a"), Some("a"), Some("b"), None, Some("b")] {
+        let id = Uuid::now_v7();
+        plans::insert(&mut db, id, &problem(20.0), &json!({}), project, chrono::Utc::now()).await.expect("a row");
+        jobs::enqueue(&mut db, JobQueue::Plans, id, SolveTime::Usual).await.expect("a row");
+        ids.push(id);
+    }
+    for (place, count) in [(0, 2), (1, 3), (4, 2)] {
+        assert_eq!(jobs::count_open_beside(&mut db, ids[place]).await.expect("a count"), count, "{place}");
+    }
+    let mut claimed = Vec::new();
+    while let Some(job) = jobs::claim(&mut db, JobQueue::Plans, &OFFER).await.expect("an answer") {
+        claimed.push(ids.iter().position(|id| *id == job.id).expect("one of them"));
+    }
+    assert_eq!(claimed, [0, 1, 4, 2, 5, 6, 3], "the oldest of the project with the fewest at work");
+}

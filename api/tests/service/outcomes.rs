@@ -146,3 +146,17 @@ async fn a_lost_answer_to_a_commit_makes_no_second_plan() {
     assert_eq!(status, 422, "{other}");
     s.running.stop().await;
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lock_that_stays_is_no_defect() {
+    let s = service().await;
+    let mut holder = connect(&s.url).await;
+    let mut held = holder.begin().await.expect("a transaction");
+    sqlx::query("lock table tokens in access exclusive mode").execute(&mut *held).await.expect("a lock");
+    let asked = json!({"name": "anna", "scope": "read"});
+    let (status, refusal) = s.post("/v1/tokens", &asked).await;
+    assert_eq!(status, 503, "a client may try again: {refusal:#}");
+    held.rollback().await.expect("the end of the lock");
+    assert_eq!(s.post("/v1/tokens", &asked).await.0, 201);
+    s.running.stop().await;
+}

@@ -216,22 +216,40 @@ async fn a_client_that_leaves_cancels_its_plan() {
     s.running.stop().await;
 }
 
+/// Adds open plans of a project. Another process has them.
+async fn add_open(db: &mut sqlx::PgConnection, count: i64, project: Option<&str>) {
+    let rows = "insert into plans (id, state, problem, options, created_at, pipelines, project)
+                select gen_random_uuid(), 'solving', '{}', '{}', now(), '{}', $2::text from generate_series(1, $1)";
+    sqlx::query(rows).bind(count).bind(project).execute(&mut *db).await.expect("rows");
+    let jobs = "insert into jobs (plan, attempts, lease_until, project)
+                select id, 1, now() + interval '1 hour', project from plans where state = 'solving' on conflict do nothing";
+    sqlx::query(jobs).execute(db).await.expect("rows");
+}
+
 #[tokio::test(flavor = "multi_thread")]
-async fn open_plans_are_bounded() {
+async fn open_plans_are_bounded_by_project_and_in_all() {
+    const HALF: i64 = PLANS_OPEN_MAX / 2;
     let s = service().await;
     let mut db = sqlx::PgConnection::connect(&s.url).await.expect("our own database");
-    // Another process has them.
-    let rows = "insert into plans (id, state, problem, options, created_at, pipelines)
-                select gen_random_uuid(), 'solving', '{}', '{}', now(), '{}' from generate_series(1, $1)";
-    sqlx::query(rows).bind(PLANS_OPEN_MAX - 1).execute(&mut db).await.expect("rows");
-    let jobs = "insert into jobs (plan, attempts, lease_until) select id, 1, now() + interval '1 hour' from plans
-                where state = 'solving' on conflict do nothing";
-    sqlx::query(jobs).execute(&mut db).await.expect("rows");
-    solved(&s, &json!({"problem": problem(20.0)})).await;
-    sqlx::query(rows).bind(1_i64).execute(&mut db).await.expect("a row");
-    sqlx::query(jobs).execute(&mut db).await.expect("a row");
-    let (status, refusal) = s.post("/v1/plans", &json!({"problem": problem(20.0)})).await;
-    assert!(status == 409 && refusal["detail"].as_str().is_some_and(|why| why.starts_with("10000 plans")), "{refusal:#}");
+    let mut of_shop = spec();
+    of_shop["replan"] = json!({"project": "shop"});
+    assert_eq!(s.put("/v1/hardware/demo", &json!({"price_per_hour": 1.0})).await.0, 201);
+    assert_eq!(s.put("/v1/projects/shop", &json!({})).await.0, 201);
+    assert_eq!(s.put("/v1/pipelines/digits", &of_shop).await.0, 201);
+    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
+    let (of_none, of_shop) =
+        (json!({"problem": problem(20.0)}), json!({"pipelines": [{"name": "digits", "demand_qps": 5.0}]}));
+    add_open(&mut db, HALF - 1, None).await;
+    solved(&s, &of_none).await;
+    add_open(&mut db, 1, None).await;
+    let refused = async |asked: &Value, begin: String| {
+        let (status, refusal) = s.post("/v1/plans", asked).await;
+        assert!(status == 409 && refusal["detail"].as_str().is_some_and(|why| why.starts_with(&begin)), "{refusal:#}");
+    };
+    refused(&of_none, format!("{HALF} plans of this project")).await;
+    solved(&s, &of_shop).await;
+    add_open(&mut db, HALF, Some("shop")).await;
+    refused(&of_shop, format!("{PLANS_OPEN_MAX} plans")).await;
     s.running.stop().await;
 }
 

@@ -230,6 +230,9 @@ async fn after_a_restore_agents_take_targets_again() {
     assert!(detail.contains("restore-finish"), "{detail}");
     let restored = apportion_api::finish_restore(Some(&backup), s.dir.path()).await.expect("it works beside a service");
     assert_eq!(Some(restored.before), backed_up["incarnation"].as_i64());
+    let newest = s.get("/v1/events?kind=target&limit=1").await.1[0].clone();
+    let is_of_restore = newest["detail"]["generation"].as_i64() == Some(restored.generation);
+    assert!(is_of_restore && newest["id"].as_i64() > Some(restored.incarnation), "{newest:#}");
     let mut a = attach(&s, of_a(&s)).await;
     assert_eq!(a.welcome().await.agent, 1);
     let _beat = a.report();

@@ -26,6 +26,7 @@ mod demo;
 mod deploy;
 mod dev;
 mod diff;
+mod digest;
 mod export;
 mod frontier;
 mod hold;

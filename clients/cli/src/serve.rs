@@ -53,7 +53,8 @@ pub struct ServeArgs {
     /// Where agents join.
     #[arg(long, default_value = "127.0.0.1:7071")]
     grpc: SocketAddr,
-    /// Token that agents must show; without it, the one in DATA_DIR/token, which is made if it is missing.
+    /// Token that agents must show; without it, the one in DATA_DIR/token, which is made if it is missing. Other users of
+    /// this machine see the flags of a process: give it by the variable.
     #[arg(long, env = "APPORTION_TOKEN", hide_env_values = true)]
     token: Option<String>,
     /// The URL by which agents reach HTTP, for example that of a proxy or a cache. They fetch model files there, with the

@@ -174,6 +174,11 @@ pub fn authorization(file: Option<&str>) -> Result<Option<HeaderValue>, Failure>
     Ok(Some(value))
 }
 
+/// The variable with the reason for a change.
+const WHY_VARIABLE: &str = "APPORTION_WHY";
+/// The header with it, for the audit.
+const WHY_HEADER: &str = "apportion-why";
+
 /// A connection to one service.
 pub struct ServiceClient {
     base: Url,
@@ -302,6 +307,10 @@ impl ServiceClient {
     fn with_token(&self, mut request: HttpRequest) -> HttpRequest {
         if let Some(token) = &self.authorization {
             request.headers_mut().insert(AUTHORIZATION, token.clone());
+        }
+        // A text that no header can carry is left out.
+        if let Some(Ok(why)) = variable(WHY_VARIABLE).map(|why| HeaderValue::from_bytes(why.as_bytes())) {
+            request.headers_mut().insert(WHY_HEADER, why);
         }
         request
     }

@@ -15,8 +15,7 @@ use apportion_node::wire::ReplicaLoad;
 use apportion_protocol::v1;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::{broadcast, mpsc, oneshot, watch};
 
@@ -69,19 +68,65 @@ pub struct ClientRequest {
 
 /// Whether a client still waits for the answer of its request. The gateway says when it has gone.
 #[derive(Clone, Debug, Default)]
-pub struct ClientPresence(Arc<AtomicBool>);
+pub struct ClientPresence(Arc<Mutex<Presence>>);
+
+/// What is known of a client.
+#[derive(Debug, Default)]
+enum Presence {
+    /// It waits, and the loop has not taken its request yet.
+    #[default]
+    New,
+    /// It waits under this number of the loop, which hears of its end.
+    Taken { caller: u64, gone: GoneClients },
+    /// It has gone.
+    Gone,
+}
 
 impl ClientPresence {
     /// The client has gone.
     pub fn end(&self) {
-        self.0.store(true, Ordering::Relaxed);
+        let before = std::mem::replace(&mut *lock(&self.0), Presence::Gone);
+        if let Presence::Taken { caller, gone } = before {
+            gone.add(caller);
+        }
+    }
+
+    /// The loop has taken the request of the client under this number, and looks for its end in `gone`.
+    pub(super) fn take_as(&self, caller: u64, gone: &GoneClients) {
+        let mut presence = lock(&self.0);
+        if matches!(*presence, Presence::Gone) {
+            gone.add(caller);
+        } else {
+            *presence = Presence::Taken { caller, gone: gone.clone() };
+        }
     }
 
     /// Whether the client has gone.
     #[must_use]
     pub fn has_ended(&self) -> bool {
-        self.0.load(Ordering::Relaxed)
+        matches!(*lock(&self.0), Presence::Gone)
     }
+}
+
+/// The numbers of clients that have gone, until the loop takes them. There are no more than requests that the gateway has
+/// admitted since the last tick.
+#[derive(Clone, Debug, Default)]
+pub(super) struct GoneClients(Arc<Mutex<Vec<u64>>>);
+
+impl GoneClients {
+    fn add(&self, caller: u64) {
+        lock(&self.0).push(caller);
+    }
+
+    /// Those that have gone since the last call.
+    pub(super) fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut *lock(&self.0))
+    }
+}
+
+/// A thread that panicked here has changed nothing by half.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// The state of the node, as the gateway sees it.

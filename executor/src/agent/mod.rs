@@ -195,14 +195,14 @@ impl Loop {
 
     fn take_request(&mut self, request: ClientRequest) {
         let ClientRequest { pipeline, inputs, terms, reply, presence } = request;
-        let caller = self.callers.add(reply, presence);
+        let caller = self.callers.add(reply, &presence);
         self.feed(NodeEvent::Arrive { pipeline, inputs, terms, caller });
     }
 
     /// Tells the node of the clients that have gone since the last tick. It answers their requests, so it hears of each
     /// once.
     fn note_gone_clients(&mut self) {
-        for caller in self.callers.gone() {
+        for caller in self.callers.take_gone() {
             self.feed(NodeEvent::ClientGone(caller));
         }
     }

@@ -1,6 +1,7 @@
 //! How is a profiled pipeline registered with a service?
 
 use super::settings::add_missing_settings;
+use crate::digest::sha256_hex;
 use crate::http_client::{HttpAnswer, HttpClient};
 use crate::refusal::refusal;
 use anyhow::{Context, Result, anyhow};
@@ -11,10 +12,9 @@ use apportion_wire::ProfileSet;
 use bytes::Bytes;
 use http_body_util::Full;
 use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use serde::Serialize;
 use serde_json::Value;
-use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::path::Path;
@@ -114,7 +114,7 @@ pub async fn register(
 async fn send_file(registry: &Registry, file: &Path) -> Result<String, Failure> {
     let base = &registry.base;
     let bytes = std::fs::read(file).with_context(|| file.display().to_string())?;
-    let digest: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    let digest = sha256_hex(&bytes);
     let mut url = reqwest::Url::parse(&format!("{base}/v1/files/{digest}"))
         .with_context(|| format!("--register {base}: expected a URL"))?;
     url.query_pairs_mut().append_pair("source", &source_of(file));
@@ -141,6 +141,8 @@ async fn put_pipeline(registry: &Registry, url: &str, pipeline: &Value) -> Resul
                 put = put.header(IF_MATCH, tag);
             }
             add_missing_settings(&mut sent, &serde_json::from_slice(&had.body).context("reading the registered pipeline")?);
+        } else {
+            put = put.header(IF_NONE_MATCH, "*");
         }
         let answer = registry.put(put, &sent).await?;
         if answer.status != StatusCode::PRECONDITION_FAILED {

@@ -2,6 +2,7 @@
 
 mod requests;
 
+use crate::digest::sha256_hex;
 use apportion_domain::{Plan, Problem};
 use apportion_page::report::report_html;
 use apportion_support::exit::{CommandResult, Exit, Failure};
@@ -11,7 +12,6 @@ use apportion_wire::{BadInput, ResultDocument, ResultKind, parse_tree, read_resu
 use clap::Args;
 use requests::read_requests;
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use std::io::Write as _;
 
 /// Arguments of `apportion report`.
@@ -36,7 +36,7 @@ pub fn run(args: &ReportArgs) -> CommandResult {
     let ResultDocument { kind, tree } = read_result(&args.file, &text)?;
     let problem = args.problem.as_deref().map(|file| problem_of(kind, &args.file, &tree, file)).transpose()?;
     let requests = args.requests.as_deref().map(|file| requests_of(kind, file)).transpose()?;
-    let digest: String = Sha256::digest(&text).iter().map(|b| format!("{b:02x}")).collect();
+    let digest = sha256_hex(text.as_bytes());
     let document = json!({
         "kind": kind.name(), "file": args.file, "digest": digest, "version": env!("CARGO_PKG_VERSION"),
         "result": tree, "problem": problem, "requests": requests,

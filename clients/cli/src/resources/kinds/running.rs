@@ -76,6 +76,7 @@ pub static AGENTS: ResourceKind = ResourceKind {
     filters: &[STATE],
     operations: &[
         operation(ResourceVerb::List, "List the agents of the fleet"),
+        operation(ResourceVerb::Get, "Print an agent with its devices and its acknowledgement"),
         operation(ResourceVerb::Delete, "Forget an agent that is lost or has left"),
         operation(ResourceVerb::Watch, "List the agents, and then each change of one"),
     ],
@@ -207,6 +208,7 @@ pub static EVENTS: ResourceKind = ResourceKind {
     filters: &[ListFilter { name: "kind", help: "Only those of this kind" }, PIPELINE],
     operations: &[
         operation(ResourceVerb::List, "List what has happened, the newest first"),
+        operation(ResourceVerb::Get, "Print an event"),
         operation(
             ResourceVerb::Follow,
             "Print each event when it happens. Lost connections are made again, and nothing is missed",
@@ -229,12 +231,13 @@ pub static AUDIT: ResourceKind = ResourceKind {
         member("method", "/method"),
         member("path", "/path"),
         member("status", "/status"),
+        member("why", "/why"),
     ],
     empty: "nobody has asked for a change yet",
     filters: &[WHO],
     operations: &[operation(
         ResourceVerb::List,
-        "List the requests for changes: who, when, which, and the status of the answer",
+        "List the requests for changes: who, when, which, the status of the answer, and why",
     )],
     apply: NO_FILE,
     events: &[],
