@@ -94,7 +94,7 @@ async fn refused(cluster: &Cluster, pipeline: &Value) -> String {
 async fn agents_that_refuse_the_target_end_the_wait() {
     let cluster = Cluster::start_with(2, 1, Backend::Remote).await;
     let digest = cluster.upload(digits::model("read-s.onnx")).await;
-    let mut pipeline = digits::pipeline("one", &[("read-s", &digest, 0.9)], &json!({}));
+    let mut pipeline = digits::pipeline("one", &[("read-s", digest.as_str(), 0.9)], &json!({}));
     pipeline["tasks"][0]["kind"] = json!("continuous");
     let err = refused(&cluster, &pipeline).await;
     assert!(err.contains("one cannot answer\n  agent ") && err.contains("task read: kind continuous"), "{err}");
@@ -104,6 +104,6 @@ async fn agents_that_refuse_the_target_end_the_wait() {
 async fn a_variant_that_fails_on_every_device_ends_the_wait() {
     let cluster = Cluster::start_with(2, 1, Backend::Onnx).await;
     let digest = cluster.upload(b"no variant".to_vec()).await;
-    let err = refused(&cluster, &digits::pipeline("one", &[("read-s", &digest, 0.9)], &json!({}))).await;
+    let err = refused(&cluster, &digits::pipeline("one", &[("read-s", digest.as_str(), 0.9)], &json!({}))).await;
     assert!(err.contains("one cannot answer\n  agent ") && err.contains("cannot load read/read-s: "), "{err}");
 }
