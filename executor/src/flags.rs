@@ -212,8 +212,8 @@ pub enum JoinTokenError {
     /// The file has no line with a text.
     #[error("--token-file {}: expected the token in one line", .0.display())]
     Form(PathBuf),
-    /// Neither flag was given.
-    #[error("expected --token-file or --token")]
+    /// Neither flag was given, or the token is empty.
+    #[error("expected --token-file, or --token with a text")]
     Missing,
 }
 
@@ -244,10 +244,11 @@ impl FromStr for BackendFlag {
 }
 
 impl Flags {
-    /// The token that the control plane asks for. An empty variable of the environment counts as a missing one.
+    /// The token that the control plane asks for. An empty one counts as missing.
     pub fn join_token(&self) -> Result<String, JoinTokenError> {
-        let file = self.token_file.as_ref().filter(|file| !file.as_os_str().is_empty());
-        let Some(file) = file else { return self.token.clone().ok_or(JoinTokenError::Missing) };
+        let Some(file) = &self.token_file else {
+            return self.token.clone().filter(|token| !token.is_empty()).ok_or(JoinTokenError::Missing);
+        };
         let unreadable = |why| JoinTokenError::Unreadable { file: file.clone(), why };
         let text = std::fs::read_to_string(file).map_err(unreadable)?;
         let token = text.trim();
@@ -301,6 +302,7 @@ mod tests {
             flags.join_token().map_err(|error| error.to_string())
         };
         assert_eq!(token(&["--token", "flag"]), Ok("flag".into()));
+        assert_eq!(token(&["--token", ""]), Err(JoinTokenError::Missing.to_string()));
         assert_eq!(token(&["--token", "flag", "--token-file", &path("right")]), Ok("t0k3n".into()));
         for wrong in ["empty", "two", "none"] {
             let refused = token(&["--token-file", &path(wrong)]).expect_err(wrong);

@@ -32,6 +32,8 @@ pub enum Backend {
     Emulated,
     /// Variants are run from their files.
     Onnx,
+    /// Variants are run by another server, which does not answer.
+    Remote,
 }
 
 /// The processes; dropping it ends them.
@@ -330,6 +332,7 @@ impl Cluster {
         let backend = match self.backend {
             Backend::Emulated => "emulated",
             Backend::Onnx => "onnx",
+            Backend::Remote => "remote=http://127.0.0.1:1",
         };
         command.env("APPORTION_PYTHON", apportion_needs::clients_python());
         command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);

@@ -19,6 +19,7 @@ use actix_web::middleware::Next;
 use actix_web::{FromRequest, HttpMessage, HttpRequest, HttpResponse, ResponseError, web};
 use apportion_wire::Scope;
 use serde::Serialize;
+use serde_json::Value;
 use std::future::{Ready, ready};
 use std::time::Duration;
 use utoipa::ToSchema;
@@ -227,21 +228,34 @@ struct PendingEntry {
 impl PendingEntry {
     /// Reads the form of the resource before the change.
     async fn look_before(&mut self) {
-        if let (Some(entry), Some(resource)) = (&mut self.entry, &self.resource) {
-            entry.before = resource.form(&self.app).await;
+        let before = self.form().await;
+        if let Some(entry) = &mut self.entry {
+            entry.before = before;
         }
+    }
+
+    /// The present form of the resource. If the database does not answer, the entry has no forms: one alone would say that
+    /// the resource was made or deleted.
+    async fn form(&mut self) -> Option<Value> {
+        let read = self.resource.as_ref()?.form(&self.app).await;
+        read.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the audit has a change without the forms of its resource");
+            self.resource = None;
+            None
+        })
     }
 
     /// Writes the entry of a request with this answer. Where nothing has changed, it has no forms.
     async fn note(mut self, status: StatusCode) {
         if let Some(entry) = &mut self.entry {
             entry.status = i32::from(status.as_u16());
-            entry.after = match &self.resource {
-                Some(resource) if status.is_success() => resource.form(&self.app).await,
-                _ => entry.before.clone(),
-            };
-            if entry.after == entry.before {
-                (entry.before, entry.after) = (None, None);
+        }
+        let after = if status.is_success() { self.form().await } else { None };
+        let is_known = status.is_success() && self.resource.is_some();
+        if let Some(entry) = &mut self.entry {
+            let before = entry.before.take();
+            if is_known && before != after {
+                (entry.before, entry.after) = (before, after);
             }
             note(&self.app, entry).await;
         }
@@ -256,7 +270,7 @@ impl Drop for PendingEntry {
             && let Ok(runtime) = tokio::runtime::Handle::try_current()
         {
             // Whether anything has changed is not known.
-            entry.before = None;
+            (entry.before, entry.after) = (None, None);
             let app = self.app.clone();
             runtime.spawn(async move { note(&app, &entry).await });
         }

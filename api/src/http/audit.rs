@@ -30,8 +30,9 @@ pub struct AuditEntry {
     pub status: i32,
     /// The reason in the header `Apportion-Why` of the request; null if it had none.
     pub why: Option<String>,
-    /// The resource before the change, without secrets. Null if there was none, if nothing has changed, or if the operation
-    /// is on no single resource. More than 8 KiB are left out: then it has `version` and `sha256`.
+    /// The resource before the change, without secrets. Null if there was none, if nothing has changed, if the operation is
+    /// on no single resource, or if the form could not be read. More than 8 KiB are left out: then it has `version` and
+    /// `sha256`.
     #[schema(value_type = Option<Object>)]
     pub before: Option<Value>,
     /// The resource after the change, in the same form.

@@ -6,6 +6,7 @@
 
 use super::project_access::key_in;
 use crate::app::App;
+use crate::store;
 use crate::store::audit::{self, AuditedKind};
 use actix_web::http::header::HeaderMap;
 use serde_json::Value;
@@ -48,13 +49,9 @@ impl AuditedResource {
         Some(Self { kind, key: key_in(path, pattern) }).filter(|resource| !resource.key.contains('\0'))
     }
 
-    /// Its present form; `None` if there is none, or if the database does not answer.
-    pub(super) async fn form(&self, app: &App) -> Option<Value> {
-        let read = async { audit::form(&mut *app.pool.acquire().await?, self.kind, &self.key).await };
-        read.await.unwrap_or_else(|error: crate::store::Error| {
-            tracing::warn!(%error, "the audit has a change without the form of its resource");
-            None
-        })
+    /// Its present form; `None` if there is none.
+    pub(super) async fn form(&self, app: &App) -> store::Result<Option<Value>> {
+        audit::form(&mut *app.pool.acquire().await?, self.kind, &self.key).await
     }
 }
 

@@ -44,8 +44,8 @@ pub struct TokenDocument {
     pub revoked_at: Option<DateTime<Utc>>,
 }
 
-/// A new token. Nobody can read it again. It has no `Debug`, because it has the text.
-#[derive(Clone, Serialize, ToSchema)]
+/// A new token. Nobody can read it again.
+#[derive(Clone, Serialize, ToSchema)] // without `Debug`: no log has the text
 pub struct IssuedToken {
     /// The text for `Authorization: Bearer`.
     pub token: String,

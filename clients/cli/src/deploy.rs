@@ -1,14 +1,14 @@
 //! How does `apportion deploy` plan a registered pipeline, deploy it beside the others, and wait until it answers?
 
 use crate::args;
-use crate::live_agents::{live, load_failures, refused_targets};
+use crate::live_agents::{has_failed_task, has_refused_task, live, load_failures, refused_targets};
 use crate::plan::plan_table;
 use crate::service::{ServerArgs, ServiceClient, converse};
 use anyhow::{Context, anyhow};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output;
 use apportion_support::progress::spinner;
-use apportion_wire::{BadInput, PlanFile, PlanState};
+use apportion_wire::{BadInput, PlanFile, PlanState, ReplanMode};
 use clap::Args;
 use reqwest::{Method, StatusCode};
 use serde_json::{Value, json};
@@ -30,7 +30,7 @@ pub struct DeployArgs {
     qps: f64,
     #[command(flatten)]
     server: ServerArgs,
-    /// Longest wait until the pipeline answers.
+    /// Longest wait until the pipeline answers. It ends at once if no agent can serve the pipeline.
     #[arg(long, default_value = "60s", value_parser = args::duration)]
     wait: Duration,
 }
@@ -55,7 +55,7 @@ struct OtherPlans {
 }
 
 async fn deploy(args: &DeployArgs, client: &ServiceClient, progress: &dyn Fn(&str)) -> CommandResult {
-    client.get(&client.path(&["v1", "pipelines", &args.pipeline])).await?;
+    let spec = client.get(&client.path(&["v1", "pipelines", &args.pipeline])).await?;
     let mut others = other_plans(client, &args.pipeline).await?;
     let planned = plan(args, client, &others).await?;
     let file: PlanFile = serde_json::from_value(planned["plan"].clone()).context("reading the service's plan")?;
@@ -80,7 +80,11 @@ async fn deploy(args: &DeployArgs, client: &ServiceClient, progress: &dyn Fn(&st
     };
     output::print(&plan_table(&file))?;
     progress("waiting for the agents");
-    let ingress = wait(args, client, generation.as_u64().unwrap_or(0)).await?;
+    let failure = match spec["replan"]["mode"] == ReplanMode::Apply.name() {
+        true => AfterFailure::NextPlan,
+        false => AfterFailure::End,
+    };
+    let ingress = wait(args, client, generation.as_u64().unwrap_or(0), failure).await?;
     let infer = client.path(&["v2", "models", &args.pipeline, "infer"]);
     eprintln!("{}: target {generation}, answers at {ingress}{infer}", args.pipeline);
     Ok(Exit::Done)
@@ -160,9 +164,23 @@ async fn free_hardware(client: &ServiceClient, others: &OtherPlans) -> Result<Ve
     Ok(devices.into_iter().map(offer).collect())
 }
 
+/// What comes after a variant has failed on every device.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum AfterFailure {
+    /// Nothing.
+    End,
+    /// The service deploys a plan without it.
+    NextPlan,
+}
+
 /// Waits until an agent answers for the pipeline, with TLS or without. Returns the beginning of its URL. Without an answer
 /// the error has the agents' reasons since the target with this generation.
-async fn wait(args: &DeployArgs, client: &ServiceClient, generation: u64) -> Result<String, Failure> {
+async fn wait(
+    args: &DeployArgs,
+    client: &ServiceClient,
+    generation: u64,
+    failure: AfterFailure,
+) -> Result<String, Failure> {
     let (start, ready) = (Instant::now(), client.path(&["v2", "models", &args.pipeline, "ready"]));
     loop {
         let agents = client.list_all("/v1/agents").await?;
@@ -173,12 +191,19 @@ async fn wait(args: &DeployArgs, client: &ServiceClient, generation: u64) -> Res
                 }
             }
         }
+        let reasons = [refused_targets(&agents), load_failures(&agents, &args.pipeline, generation)].concat();
+        let why: String = reasons.iter().map(|sentence| format!("\n  {sentence}")).collect();
+        if !reasons.is_empty() && cannot_answer(&args.pipeline, &client.get("/v1/target").await?, &agents, failure) {
+            return Err(anyhow!("{} cannot answer{why}", args.pipeline).into());
+        }
         if start.elapsed() > args.wait {
-            let mut why = refused_targets(&agents);
-            why.extend(load_failures(&agents, &args.pipeline, generation));
-            let why: String = why.iter().map(|sentence| format!("\n  {sentence}")).collect();
             return Err(anyhow!("{} does not answer after {:?}{why}", args.pipeline, args.wait).into());
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Whether a task of the pipeline has no replica, and gets none, while this target is in force.
+fn cannot_answer(pipeline: &str, target: &Value, agents: &Value, failure: AfterFailure) -> bool {
+    has_refused_task(target, agents, pipeline) || (failure == AfterFailure::End && has_failed_task(target, pipeline))
 }

@@ -4,7 +4,7 @@
 
 use apportion_wire::{AgentState, ReplicaState};
 use serde_json::Value;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Sentences about one pipeline.
 const FAULTS_MAX: usize = 8;
@@ -59,6 +59,50 @@ pub fn load_failures(agents: &Value, pipeline: &str, generation: u64) -> Vec<Str
     live(agents).flat_map(of_agent).take(FAULTS_MAX).collect()
 }
 
+/// Whether a task of a pipeline has its replicas only at living agents that refuse this target. Such an agent loads
+/// nothing of it.
+pub fn has_refused_task(target: &Value, agents: &Value, pipeline: &str) -> bool {
+    let refusing: BTreeSet<u64> =
+        live(agents).filter(|agent| refuses(agent, target)).filter_map(|agent| agent["number"].as_u64()).collect();
+    let mut tasks = placed_tasks(&target["placement"], pipeline).into_values();
+    tasks.any(|task| !task.agents.is_empty() && task.agents.is_subset(&refusing))
+}
+
+/// Whether a task of a pipeline has no replica in this target because its replicas failed on every device.
+pub fn has_failed_task(target: &Value, pipeline: &str) -> bool {
+    let mut tasks = placed_tasks(&target["placement"], pipeline).into_values();
+    tasks.any(|task| task.agents.is_empty() && task.has_failed)
+}
+
+/// Whether an agent refuses this target as a whole. An agent that takes a target names the replicas that have failed.
+fn refuses(agent: &Value, target: &Value) -> bool {
+    let ack = &agent["ack"];
+    let is_of_target = ["incarnation", "generation"].iter().all(|part| ack[*part].is_u64() && ack[*part] == target[*part]);
+    is_of_target && !text(&ack["error"]).is_empty() && ack["replicas"].as_array().is_none_or(Vec::is_empty)
+}
+
+/// Where a task of a placement can be served.
+#[derive(Default)]
+struct PlacedTask {
+    /// The agents that have replicas of it.
+    agents: BTreeSet<u64>,
+    /// Whether a replica of it failed on a device, where none is placed any more.
+    has_failed: bool,
+}
+
+/// The tasks of a pipeline, by their names.
+fn placed_tasks<'p>(placement: &'p Value, pipeline: &str) -> BTreeMap<&'p str, PlacedTask> {
+    let list = move |key: &str| placement[key].as_array().into_iter().flatten();
+    let mut tasks: BTreeMap<&str, PlacedTask> = BTreeMap::new();
+    for group in list("groups").chain(list("offered")).filter(|group| group["pipeline"] == pipeline) {
+        let is_mine = |placed: &&Value| placed["group"] == group["id"];
+        let task = tasks.entry(text(&group["task"])).or_default();
+        task.agents.extend(list("replicas").filter(is_mine).filter_map(|replica| replica["agent"].as_u64()));
+        task.has_failed |= list("refused").any(|failed| is_mine(&failed));
+    }
+    tasks
+}
+
 fn text(value: &Value) -> &str {
     value.as_str().unwrap_or_default()
 }
@@ -89,6 +133,55 @@ mod tests {
         assert_eq!(failed_replicas(&agents, &[8].into()), [""; 0]);
         assert_eq!(load_failures(&agents, "p", 3), ["agent a cannot load read/s: no room"]);
         assert_eq!(load_failures(&agents, "p", 2).len(), 2);
+    }
+
+    /// A target of the tasks `find` and `read` of a pipeline, whose replicas are at these agents.
+    fn target(find: &[u64], read: &[u64], refused: &Value) -> Value {
+        let placed = |group: u64, agents: &[u64]| -> Vec<Value> {
+            agents
+                .iter()
+                .map(|agent| json!({"id": 10 * group + agent, "group": group, "agent": agent, "device": 0}))
+                .collect()
+        };
+        let group = |id: u64, pipeline: &str, task: &str| json!({"id": id, "pipeline": pipeline, "task": task});
+        json!({"incarnation": 9, "generation": 3, "placement": {
+            "groups": [group(1, "p", "find"), group(2, "p", "read"), group(3, "q", "read")],
+            "replicas": [placed(1, find), placed(2, read), placed(3, &[1])].concat(),
+            "refused": refused,
+        }})
+    }
+
+    #[test]
+    fn a_task_is_refused_if_no_other_agent_has_it() {
+        let agent = |number: u64, generation: u64, error: &str, replicas: Value| {
+            json!({"number": number, "state": "live",
+            "ack": {"incarnation": 9, "generation": generation, "error": error, "replicas": replicas}})
+        };
+        let failed = json!([{"replica": 13, "state": "failed", "error": "no room"}]);
+        let agents = json!([
+            agent(1, 3, "kind continuous", json!([])),
+            agent(2, 3, "", json!([])),
+            agent(3, 3, "replica 13: no room", failed),
+            agent(4, 2, "kind continuous", json!([])),
+            {"number": 5, "state": "lost", "ack": {"incarnation": 9, "generation": 3, "error": "gone", "replicas": []}},
+            {"number": 6, "state": "live", "ack": null},
+        ]);
+        let is_refused = |find: &[u64], read: &[u64]| has_refused_task(&target(find, read, &json!([])), &agents, "p");
+        assert!(is_refused(&[1], &[2]) && is_refused(&[2], &[1]) && is_refused(&[1], &[]));
+        for others in [2, 3, 4, 5, 6] {
+            assert!(!is_refused(&[1, others], &[others]), "agent {others} may serve");
+        }
+        assert!(!is_refused(&[], &[]), "no device has it yet");
+        assert!(!has_refused_task(&target(&[1], &[1], &json!([])), &agents, "other"), "it is not in the target");
+    }
+
+    #[test]
+    fn a_task_has_failed_if_no_device_is_left() {
+        let failed_on_agent_1 = |group: u64| json!([{"group": group, "agent": 1, "device": 0}]);
+        let has_failed = |read: &[u64], group: u64| has_failed_task(&target(&[1], read, &failed_on_agent_1(group)), "p");
+        assert!(has_failed(&[], 2));
+        assert!(!has_failed(&[2], 2), "another device is tried");
+        assert!(!has_failed(&[], 1) && !has_failed(&[], 3), "no device has it yet");
     }
 
     #[test]

@@ -290,7 +290,10 @@ pub static TOKENS: ResourceKind = ResourceKind {
     ],
     empty: "there is no token",
     filters: &[NAMED, PROJECT],
-    operations: &[operation(ResourceVerb::List, "List the tokens, without their secrets")],
+    operations: &[
+        operation(ResourceVerb::List, "List the tokens, without their secrets"),
+        operation(ResourceVerb::Get, "Print a token, without its secret"),
+    ],
     apply: NO_FILE,
     events: &[],
 };
