@@ -50,9 +50,9 @@ pub enum ProfileError {
         #[source]
         source: LabelsError,
     },
-    /// The labels do not fit the inputs.
+    /// Labels do not fit the inputs, or an array does not fit its input.
     #[error("{file}: {detail}")]
-    LabelsMismatch {
+    ExamplesMismatch {
         /// The file.
         file: String,
         /// What is wrong, and what would be right.

@@ -23,7 +23,7 @@ pub(crate) fn read_examples(
     examples_max: usize,
 ) -> Result<ExampleSet, ProfileError> {
     let labels_file = || set.labels.as_ref().map_or_else(String::new, |file| file.display().to_string());
-    let bad_labels = |detail: String| ProfileError::LabelsMismatch { file: labels_file(), detail };
+    let bad_labels = |detail: String| ProfileError::ExamplesMismatch { file: labels_file(), detail };
     let unreadable = |source| ProfileError::Labels { file: labels_file(), source };
     let labels = set.labels.as_deref().map(read_labels).transpose().map_err(unreadable)?;
     // A table ends with the last label, so the arrays count the examples.
@@ -39,7 +39,7 @@ pub(crate) fn read_examples(
         let file_name = || file.display().to_string();
         let array = read_npy(&input.name, file).map_err(|source| ProfileError::Array { file: file_name(), source })?;
         if let Some(detail) = array_misfit(&array, input) {
-            return Err(ProfileError::LabelsMismatch { file: file_name(), detail });
+            return Err(ProfileError::ExamplesMismatch { file: file_name(), detail });
         }
         let expected = *count.get_or_insert(array.rows());
         if array.rows() != expected {
@@ -50,7 +50,7 @@ pub(crate) fn read_examples(
                 }
                 _ => {
                     let detail = format!("it has {rows} examples, and another input has {expected}");
-                    ProfileError::LabelsMismatch { file: file_name(), detail }
+                    ProfileError::ExamplesMismatch { file: file_name(), detail }
                 }
             });
         }

@@ -72,12 +72,11 @@ impl Ingresses {
     }
 
     fn pick(&self) -> usize {
-        if let Some(draws) = &self.draws {
-            let drawn = draws.lock().expect("no draw panics").bits();
-            self.next.store(drawn as usize % self.urls.len(), Ordering::SeqCst);
-        }
-        for _ in 0..self.urls.len() {
-            let at = self.next.fetch_add(1, Ordering::SeqCst) % self.urls.len();
+        let drawn =
+            self.draws.as_ref().map(|draws| draws.lock().expect("no draw panics").bits() as usize % self.urls.len());
+        for step in 0..self.urls.len() {
+            let next = drawn.map_or_else(|| self.next.fetch_add(1, Ordering::SeqCst), |drawn| drawn + step);
+            let at = next % self.urls.len();
             if self.is_used[at].load(Ordering::SeqCst) {
                 return at;
             }

@@ -55,19 +55,21 @@ pub fn hardware_offers(text: &str) -> Result<Vec<HardwareSpec>, BadInput> {
 }
 
 /// The latency objective where nobody gives one, in whole milliseconds: [`SLO_FACTOR`] times the time that a query takes in
-/// the slowest variant of each task. A variant counts with its smallest batch, on the fastest of these hardware types.
+/// the slowest variant of each task. A variant counts with its smallest batch, on the fastest of these hardware types. Where
+/// no whole device was measured, the largest share counts.
 #[must_use]
 pub fn default_slo_ms(profile: &ProfileSet, hardware: &[HardwareSpec]) -> f64 {
-    let mut fastest: BTreeMap<(&str, &str), (u32, f64)> = BTreeMap::new();
-    let is_offered = |row: &&MeasuredRow| row.share == 1.0 && hardware.iter().any(|offer| offer.name == row.hardware);
+    let mut fastest: BTreeMap<(&str, &str), (f64, u32, f64)> = BTreeMap::new();
+    let is_offered = |row: &&MeasuredRow| hardware.iter().any(|offer| offer.name == row.hardware);
     for row in profile.rows.iter().filter(is_offered) {
-        let known = fastest.entry((row.task.as_str(), row.variant.as_str())).or_insert((row.batch, row.latency_ms));
-        if (row.batch, row.latency_ms) < *known {
-            *known = (row.batch, row.latency_ms);
+        let rank = (-row.share, row.batch, row.latency_ms);
+        let known = fastest.entry((row.task.as_str(), row.variant.as_str())).or_insert(rank);
+        if rank < *known {
+            *known = rank;
         }
     }
     let mut slowest: BTreeMap<&str, f64> = BTreeMap::new();
-    for ((task, _), (_, latency_ms)) in fastest {
+    for ((task, _), (_, _, latency_ms)) in fastest {
         let known = slowest.entry(task).or_insert(latency_ms);
         *known = known.max(latency_ms);
     }

@@ -103,11 +103,14 @@ fn the_default_objective_is_five_times_a_query() {
         timed("find", "large", "cpu", 1, 90.0),
         timed("read", "only", "t4", 2, 8.0),
         MeasuredRow { share: 0.5, ..timed("read", "only", "t4", 1, 100.0) },
+        MeasuredRow { share: 0.25, ..timed("read", "only", "a100", 1, 40.0) },
+        MeasuredRow { share: 0.5, ..timed("read", "only", "a100", 1, 20.0) },
     ];
     let profile = ProfileSet { rows, ..ProfileSet::default() };
     let of = |hardware: &str| default_slo_ms(&profile, &hardware_offers(hardware).expect("offers"));
     assert_eq!(of("t4=1"), 93.0, "5 times 10.5 and 8 ms, in whole milliseconds");
     assert_eq!(of("t4=1,cpu=1"), 93.0, "the fastest of both");
     assert_eq!(of("cpu=1"), 450.0);
+    assert_eq!(of("a100=1"), 100.0, "the largest share, where nothing has a whole device");
     assert_eq!(of("h100=1"), 1.0, "the problem is refused for another reason");
 }

@@ -51,6 +51,7 @@ impl TrialFleet {
         profile(variants).lines().filter(is_kept).map(|row| format!("{row}\n")).collect()
     }
 }
+
 /// The aim for the difference between agents and estimator: in attainment, and in p99 as a part of the estimator's. The
 /// table marks shapes that miss it.
 const AIM: (f64, f64) = (0.01, 0.05);
@@ -234,7 +235,8 @@ async fn send(fleet: TrialFleet, cluster: &Cluster, load: &Load, start: Instant)
     let urls = (0..fleet.agents()).map(|at| cluster.ingress(at)).collect();
     let ingresses = match fleet {
         TrialFleet::InTurn => Ingresses::new(urls),
-        TrialFleet::AtRandom => Ingresses::at_random(urls, load.seed),
+        // another stream than that of the arrivals
+        TrialFleet::AtRandom => Ingresses::at_random(urls, !load.seed),
     };
     load.run(ingresses, start).await
 }
@@ -267,7 +269,7 @@ async fn compare(fleet: TrialFleet, shape: &Shape, length: Duration, network_ms:
     let after = |idle: Duration| load.arrivals().iter().map(|at| *at + idle).collect::<Vec<_>>();
     // chance chooses other ingresses in each run
     let seed = |phase: u32| if fleet == TrialFleet::AtRandom { SEED + u64::from(phase) } else { SEED };
-    let run = |p| estimate_for(fleet, &plan, &after(LEAD + STEWARD_PERIOD * p / PHASES), seed(p));
+    let run = |phase: u32| estimate_for(fleet, &plan, &after(LEAD + STEWARD_PERIOD * phase / PHASES), seed(phase));
     let runs: Vec<String> = (0..PHASES).map(run).collect();
     (Figures::measured(&sent), Figures::estimated(&runs))
 }

@@ -104,7 +104,7 @@ fn a_file_of_another_kind_is_told_what_to_do() {
     let folder = Folder::new();
     let pipeline = folder.file("p.yaml", "name: p\nslo_ms: 9\ntasks: [{name: t, variants: [{name: v, model: v.onnx}]}]\n");
     for more in [&[][..], &["--qps", "5"]] {
-        let plan = [&["plan", &pipeline], more].concat();
+        let plan = [&["plan", &pipeline][..], more].concat();
         assert_refused(
             &plan,
             "p.yaml: a pipeline file: expected a problem file, a profile, or a table of latencies; `apportion",
