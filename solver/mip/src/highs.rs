@@ -409,6 +409,21 @@ mod tests {
     }
 
     #[test]
+    fn counted_work_ends_a_solve_at_the_same_step() {
+        let formulation = transport(40, Columns::Continuous);
+        let done = |units_max: u64| {
+            let limits = RunLimits::new(Arc::new(Duration::default)).with_work(units_max);
+            let is_solved = solve_linear(&formulation, &limits).is_some();
+            (is_solved, limits.work.map_or(0, |work| work.done()))
+        };
+        let (is_solved, all) = done(u64::MAX);
+        assert!(is_solved && all > 0);
+        let half = done(all / 2);
+        assert!(!half.0 && half.1 >= all / 2 && half.1 < all, "{half:?} of {all}");
+        assert_eq!(half, done(all / 2));
+    }
+
+    #[test]
     fn a_linear_programme_stops_at_its_deadline() {
         let (limits, _) = clock_after(4, || Duration::from_secs(7_200));
         assert!(solve_linear(&transport(40, Columns::Continuous), &limits).is_none());

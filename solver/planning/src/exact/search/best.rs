@@ -106,7 +106,6 @@ mod tests {
     use std::sync::atomic::{AtomicU32, Ordering};
     use std::time::Duration;
 
-    /// Limits without a clock whose search was interrupted once.
     fn unlimited() -> RunLimits {
         RunLimits::new(Arc::new(Duration::default))
     }
@@ -142,7 +141,9 @@ mod tests {
             let reserve = BestFound { value: exact.value + difference, bound: 2.0, ..exact.as_ref().clone() };
             let reports = Arc::new(AtomicU32::new(0));
             let counted = reports.clone();
-            let listener = move |_| drop(counted.fetch_add(1, Ordering::Relaxed));
+            let listener = move |_| {
+                counted.fetch_add(1, Ordering::Relaxed);
+            };
             let limits = RunLimits { listener: Some(Arc::new(listener)), ..unlimited() };
             let SearchResult::Found(found) = of(&problem, &none, &limits).improve(Box::new(reserve)) else {
                 panic!("no plan")

@@ -62,6 +62,11 @@ impl PartPlan {
         Self { step, groups, choice }
     }
 
+    /// Whether it may be a part of a joint plan of a step. In Loki's first step only plans of that step count.
+    fn is_of_step(&self, step: Option<ObjectiveStep>) -> bool {
+        step != Some(ObjectiveStep::Hardware) || self.step == step
+    }
+
     /// Eighths of devices of one hardware type.
     fn eighths(&self, hardware: usize) -> u64 {
         let here = self.groups.iter().zip(&self.choice).filter(|(g, _)| g.hardware == HardwareIndex(hardware));
@@ -181,7 +186,8 @@ impl<'a> Division<'a> {
     fn pooled(&mut self, best: &BestFound) -> Option<BestFound> {
         let mut pools: Vec<Vec<FeasibleGroup>> = parts_of(best).into_iter().map(|part| part.groups).collect();
         for (key, plan) in &self.known {
-            plan.iter().flat_map(|plan| &plan.groups).for_each(|group| add_points(&mut pools[key.0], group));
+            let counts = plan.iter().filter(|plan| plan.is_of_step(best.step));
+            counts.flat_map(|plan| &plan.groups).for_each(|group| add_points(&mut pools[key.0], group));
         }
         let points = pools.iter().flatten().map(|group| group.points.len()).sum();
         if self.limits.exceeded() || std::mem::replace(&mut self.pooled_points, points) == points {
@@ -247,7 +253,7 @@ impl<'a> Division<'a> {
         self.is_better(&joint, best).then_some(joint)
     }
 
-    /// The plan of one pipeline in its room. In Loki's first step only plans of that step count.
+    /// The plan of one pipeline in its room, for a joint plan of a step.
     fn plan_in(&mut self, p: usize, room: &PipelineRoom, step: Option<ObjectiveStep>) -> Option<PartPlan> {
         let key = (p, room.counts.clone(), room.budget_per_hour.map(f64::to_bits));
         let found = match self.known.get(&key) {
@@ -258,7 +264,7 @@ impl<'a> Division<'a> {
                 found
             }
         };
-        found.filter(|found| step != Some(ObjectiveStep::Hardware) || found.step == step)
+        found.filter(|found| found.is_of_step(step))
     }
 
     /// Searches one pipeline in its room.
