@@ -24,7 +24,7 @@ const INTEGER_MAX: f64 = 1e6;
 
 /// Units of counted work of one iteration of a linear programme, for each non-zero entry, row and column. An iteration
 /// solves with the basis several times, and cuts, presolve and branching come with it.
-const UNITS_OF_ITERATION: u64 = 40;
+const UNITS_OF_ITERATION: u64 = 60;
 
 /// Units of counted work of a solve before its first iteration: presolve and heuristics without a linear programme.
 const UNITS_OF_SOLVE: u64 = 1_000_000;
