@@ -117,7 +117,9 @@ fn search(
         ending: None,
     };
     tree.cutoff = if cutoff.is_finite() { tree.cutoff_below(cutoff) } else { cutoff };
-    match root.reoptimise(f64::INFINITY, 5 * PIVOTS_MAX) {
+    let ended = root.reoptimise(f64::INFINITY, 5 * PIVOTS_MAX);
+    limits.count_work(root.size() * (1 + root.pivots()));
+    match ended {
         PivotEnd::Optimal => tree.enter(root),
         PivotEnd::Infeasible => {}
         PivotEnd::Cutoff | PivotEnd::PivotLimit => return None,
@@ -292,6 +294,7 @@ impl Tree<'_> {
         let mut tableau = at.clone();
         tableau.narrow_bounds(c, lower, upper);
         let end = tableau.reoptimise(self.cutoff, TRIAL_PIVOTS_MAX);
+        self.limits.count_work(tableau.size() * (1 + tableau.pivots() - at.pivots()));
         if end == PivotEnd::Cutoff {
             self.record_pruned(tableau.cost);
         }
@@ -315,7 +318,10 @@ impl Tree<'_> {
         if trial.is_optimal {
             return Some(tableau);
         }
-        match tableau.reoptimise(self.cutoff, PIVOTS_MAX) {
+        let before = tableau.pivots();
+        let ended = tableau.reoptimise(self.cutoff, PIVOTS_MAX);
+        self.limits.count_work(tableau.size() * (tableau.pivots() - before));
+        match ended {
             PivotEnd::Optimal => Some(tableau),
             PivotEnd::Infeasible => None,
             PivotEnd::Cutoff => {

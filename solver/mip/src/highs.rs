@@ -22,6 +22,13 @@ use std::pin::Pin;
 /// Presolve multiplies bounds, so this limit stays far below: a run with bounds of 1e9 did not end.
 const INTEGER_MAX: f64 = 1e6;
 
+/// Units of counted work of one iteration of a linear programme, for each non-zero entry, row and column. An iteration
+/// solves with the basis several times, and cuts, presolve and branching come with it.
+const UNITS_OF_ITERATION: u64 = 60;
+
+/// Units of counted work of a solve before its first iteration: presolve and heuristics without a linear programme.
+const UNITS_OF_SOLVE: u64 = 1_000_000;
+
 /// Settings of one solve.
 #[derive(Clone, Copy, Debug)]
 pub struct SolveSettings {
@@ -78,6 +85,7 @@ pub fn solve(formulation: &Formulation, settings: SolveSettings, limits: &RunLim
     {
         tracing::debug!("HiGHS refused the start solution");
     }
+    limits.count_work(UNITS_OF_SOLVE);
     let Some(solved) = solver.solve() else { return failed };
     let ending = match solved.status() {
         HighsModelStatus::Optimal => Ending::Optimal,
@@ -182,6 +190,10 @@ struct CallbackState<'a> {
     limits: &'a RunLimits,
     reported_goal: Option<ReportedGoal>,
     last_reported: Cell<Progress>,
+    /// Units of counted work of one iteration.
+    units_of_iteration: u64,
+    /// Iterations that are counted.
+    counted: Cell<u64>,
     /// Payload of a panic of the clock or the listener.
     panic_payload: Cell<Option<Box<dyn Any + Send>>>,
 }
@@ -206,8 +218,22 @@ impl Progress {
 }
 
 impl<'a> CallbackState<'a> {
-    fn new(limits: &'a RunLimits, reported_goal: Option<ReportedGoal>) -> Self {
-        Self { limits, reported_goal, last_reported: Cell::new(Progress::NONE), panic_payload: Cell::new(None) }
+    fn new(limits: &'a RunLimits, reported_goal: Option<ReportedGoal>, formulation: &Formulation) -> Self {
+        let terms: usize = formulation.rows.iter().map(|row| 1 + row.terms.len()).sum();
+        Self {
+            limits,
+            reported_goal,
+            last_reported: Cell::new(Progress::NONE),
+            units_of_iteration: UNITS_OF_ITERATION * (terms + formulation.columns.len()) as u64,
+            counted: Cell::new(0),
+            panic_payload: Cell::new(None),
+        }
+    }
+
+    /// Counts the work of all iterations so far.
+    fn count(&self, iterations: u64) {
+        let new = iterations.saturating_sub(self.counted.replace(iterations));
+        self.limits.count_work(new * self.units_of_iteration);
     }
 
     /// Reports progress to the listener, if it differs from the last report.
@@ -249,7 +275,7 @@ impl<'a> InterruptibleSolver<'a> {
     /// Loads a formulation, ready to be solved; `None` if HiGHS refuses it.
     fn new(formulation: &Formulation, settings: SolveSettings, limits: &'a RunLimits) -> Option<Self> {
         let model = to_row_problem(formulation).try_optimise(Sense::Minimise).ok()?;
-        let state = Box::pin(CallbackState::new(limits, settings.reported_goal));
+        let state = Box::pin(CallbackState::new(limits, settings.reported_goal, formulation));
         let mut solver = Self { model, state };
         (configure(&mut solver.model, settings, limits) && solver.install_callback()).then_some(solver)
     }
@@ -302,6 +328,10 @@ unsafe extern "C" fn interrupt(
     unsafe {
         let state = &*data.cast::<CallbackState<'_>>();
         let is_mip = kind == highs_sys::kHighsCallbackMipInterrupt as c_int && !out.is_null();
+        if !out.is_null() {
+            let iterations = if is_mip { (*out).mip_total_lp_iterations } else { (*out).simplex_iteration_count.into() };
+            state.count(iterations.max(0) as u64);
+        }
         let progress = is_mip.then(|| Progress { cost: (*out).mip_primal_bound, bound: (*out).mip_dual_bound });
         if state.must_stop(progress) {
             (*input).user_interrupt = 1;
@@ -376,6 +406,21 @@ mod tests {
             solve(&f, SolveSettings::mip(0.0), &RunLimits::new(Arc::new(Duration::default)), None).ending
         };
         assert_eq!((solved(1e6), solved(1e12)), (Ending::Optimal, Ending::Failed));
+    }
+
+    #[test]
+    fn counted_work_ends_a_solve_at_the_same_step() {
+        let formulation = transport(40, Columns::Continuous);
+        let done = |units_max: u64| {
+            let limits = RunLimits::new(Arc::new(Duration::default)).with_work(units_max);
+            let is_solved = solve_linear(&formulation, &limits).is_some();
+            (is_solved, limits.work.map_or(0, |work| work.done()))
+        };
+        let (is_solved, all) = done(u64::MAX);
+        assert!(is_solved && all > 0);
+        let half = done(all / 2);
+        assert!(!half.0 && half.1 >= all / 2 && half.1 < all, "{half:?} of {all}");
+        assert_eq!(half, done(all / 2));
     }
 
     #[test]

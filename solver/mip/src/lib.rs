@@ -14,6 +14,8 @@ mod formulation;
 pub mod highs;
 mod limits;
 pub mod tableau;
+mod work;
 
 pub use formulation::{ColumnId, ColumnRange, ConstraintRow, Ending, Formulation, SolveResult};
 pub use limits::{FINISH_TIME_AFTER_STOP, Incumbent, Listener, RunLimits, StopSignal};
+pub use work::WorkBudget;

@@ -1,5 +1,6 @@
 //! When does a run stop, and how does its caller learn its progress?
 
+use crate::work::WorkBudget;
 use apportion_domain::StopReason;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -67,6 +68,8 @@ pub struct RunLimits {
     pub deadline: Option<Duration>,
     /// A later deadline for work on a solution that was already found, such as its flows or its replay.
     pub finish_deadline: Option<Duration>,
+    /// The run stops when this counted work is done; `None` is unlimited. No clock decides where that is.
+    pub work: Option<Arc<WorkBudget>>,
     /// Receives the progress of the search.
     pub listener: Option<Listener>,
 }
@@ -82,6 +85,7 @@ impl RunLimits {
             finish_time_after_stop: FINISH_TIME_AFTER_STOP,
             deadline: None,
             finish_deadline: None,
+            work: None,
             listener: None,
         }
     }
@@ -102,14 +106,14 @@ impl RunLimits {
     #[must_use]
     pub fn for_finishing(&self) -> Self {
         let time_after_stop = Some(self.finish_time_after_stop);
-        Self { deadline: self.finish_deadline, time_after_stop, ..self.clone() }
+        Self { deadline: self.finish_deadline, time_after_stop, work: None, ..self.clone() }
     }
 
     /// Limits for the last step of a plan that was found. The step takes little time, and without it the plan would be
     /// lost. So only a cancellation ends it.
     #[must_use]
     pub fn for_last_step(&self) -> Self {
-        Self { deadline: None, finish_deadline: None, time_after_stop: None, ..self.clone() }
+        Self { deadline: None, finish_deadline: None, time_after_stop: None, work: None, ..self.clone() }
     }
 
     /// These limits without the later deadline, for a search that only improves a plan.
@@ -129,6 +133,35 @@ impl RunLimits {
     pub fn with_share_of_time(&self, share: f64) -> Self {
         let deadline = self.time_left().map(|left| (self.elapsed)() + left.mul_f64(share));
         Self { deadline, ..self.clone() }
+    }
+
+    /// These limits with at most so many units of counted work, as a part of the work that they allow.
+    #[must_use]
+    pub fn with_work(&self, units_max: u64) -> Self {
+        Self { work: Some(Arc::new(WorkBudget::new(units_max, self.work.clone()))), ..self.clone() }
+    }
+
+    /// The same for a search without a plan: the first solution that it reports takes the new limit away.
+    #[must_use]
+    pub fn with_work_until_found(&self, units_max: u64) -> Self {
+        let work = Arc::new(WorkBudget::new(units_max, self.work.clone()));
+        let (lifted, outer) = (work.clone(), self.listener.clone());
+        let listener: Listener = Arc::new(move |incumbent: Incumbent| {
+            if incumbent.value.is_some() {
+                lifted.lift();
+            }
+            if let Some(outer) = &outer {
+                outer(incumbent);
+            }
+        });
+        Self { work: Some(work), listener: Some(listener), ..self.clone() }
+    }
+
+    /// Counts work that was done.
+    pub fn count_work(&self, units: u64) {
+        if let Some(work) = &self.work {
+            work.count(units);
+        }
     }
 
     /// Reports a value and a bound to the listener, if there is one. Infinite numbers count as unknown.
@@ -169,7 +202,11 @@ impl RunLimits {
         {
             return Some(StopReason::Stopped);
         }
-        self.deadline.is_some_and(|deadline| (self.elapsed)() >= deadline).then_some(StopReason::TimeLimit)
+        if self.deadline.is_some_and(|deadline| (self.elapsed)() >= deadline) {
+            return Some(StopReason::TimeLimit);
+        }
+        // a search that ends after its work has ended by itself
+        self.work.as_ref().is_some_and(|work| work.is_spent()).then_some(StopReason::Finished)
     }
 
     /// Why work ended that these limits have ended: cancelled, stopped, or else the time limit.
@@ -215,6 +252,28 @@ mod tests {
         limits.cancel.store(true, Ordering::Relaxed);
         assert_eq!(reasons(), [Some(StopReason::Cancelled); 3]);
         assert_eq!(limits.ended_by_caller(), Some(StopReason::Cancelled));
+    }
+
+    #[test]
+    fn counted_work_ends_the_search_but_not_the_finish() {
+        let limits = RunLimits::new(Arc::new(Duration::default)).with_work(100);
+        let part = limits.with_work(30);
+        part.count_work(30);
+        assert_eq!((part.stop_reason(), limits.stop_reason()), (Some(StopReason::Finished), None));
+        limits.with_work(500).count_work(70);
+        assert_eq!(limits.stop_reason(), Some(StopReason::Finished));
+        assert_eq!([limits.for_finishing(), limits.for_last_step()].map(|of| of.stop_reason()), [None; 2]);
+    }
+
+    #[test]
+    fn a_reported_solution_takes_the_limit_of_work_away() {
+        let limits = RunLimits::new(Arc::new(Duration::default)).with_work_until_found(10);
+        limits.count_work(10);
+        limits.report_progress("cost", f64::INFINITY, 1.0);
+        limits.without_listener().report_progress("cost", 2.0, 1.0);
+        assert_eq!(limits.stop_reason(), Some(StopReason::Finished));
+        limits.report_progress("cost", 2.0, 1.0);
+        assert_eq!(limits.stop_reason(), None);
     }
 
     #[test]

@@ -62,6 +62,8 @@ pub struct Tableau {
     place: Vec<usize>,
     /// Cost of the present basis. It is a lower bound at any time.
     pub cost: f64,
+    /// Pivots since it was made. A copy has those of its origin.
+    pivots: u64,
 }
 
 impl Tableau {
@@ -100,6 +102,7 @@ impl Tableau {
             at_upper: formulation.costs.iter().map(|&c| c < 0.0).collect(),
             place: (0..columns + rows).collect(),
             cost: 0.0,
+            pivots: 0,
         };
         for c in 0..columns {
             let at = tableau.nonbasic_value(c);
@@ -123,6 +126,16 @@ impl Tableau {
     pub fn reduced_cost(&self, variable: usize) -> f64 {
         let place = self.place[variable];
         if place < self.columns { self.reduced[place] } else { 0.0 }
+    }
+
+    /// Pivots since it was made. A copy has those of its origin.
+    pub fn pivots(&self) -> u64 {
+        self.pivots
+    }
+
+    /// Entries, which is the work of a copy. A pivot is as much work.
+    pub fn size(&self) -> u64 {
+        self.entries.len() as u64
     }
 
     /// Narrows the bounds of a variable. Call [`Self::reoptimise`] afterwards.
@@ -162,6 +175,7 @@ impl Tableau {
             let Some(LeavingRow { row, target }) = self.leaving_row() else { return PivotEnd::Optimal };
             let Some(column) = self.entering_column(row, target) else { return PivotEnd::Infeasible };
             self.pivot(row, column, target);
+            self.pivots += 1;
         }
         PivotEnd::PivotLimit
     }

@@ -8,7 +8,8 @@ pub mod promises;
 
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::modes::{SearchResult, search};
+use crate::exact::search::best::search;
+use crate::exact::search::modes::SearchResult;
 use crate::exact::stage::enumerate;
 use crate::options::PlanningOptions;
 use crate::planners::plan;

@@ -3,7 +3,8 @@
 use super::drawn::{Draw, ProblemShape, ShapeHardware, problem as drawn_problem};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::search::modes::{SearchResult, search};
+use crate::exact::search::best::search;
+use crate::exact::search::modes::SearchResult;
 use crate::exact::stage::enumerate;
 use apportion_domain::{Hardware, Mode, Objective, ObjectiveValue, Pipeline, Problem, ProblemDraft};
 use apportion_mip::RunLimits;

@@ -7,7 +7,8 @@ use super::drawn::{Draw, draft, edge, row};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::attempt::check_solution;
-use crate::exact::search::modes::{SearchResult, search};
+use crate::exact::search::best::search;
+use crate::exact::search::modes::SearchResult;
 use crate::exact::solution::choice::PlanIntegers;
 use crate::options::PlanningOptions;
 use apportion_domain::{

@@ -1,10 +1,11 @@
 //! How good is the heuristic planner, and how good is InferLine's? Drawn chains, trees and graphs, each solved exactly too.
 
 use super::drawn::{Draw, ProblemShape, ShapeHardware, draft, edge, task as drawn_task};
+use crate::exact::model::goal::SearchEffort;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::PricedSearch;
 use crate::exact::search::heuristic::plan_by_heuristic;
-use crate::exact::search::modes::{SearchResult, search};
+use crate::exact::search::modes::{ModeSearch, SearchResult};
 use apportion_domain::{
     AccuracyModel, Edge, Hardware, HardwareIndex, LatencyRule, Mode, Objective, Pipeline, PipelineDraft, Problem,
     ProblemDraft, Task, TaskIndex, VariantIndex,
@@ -229,7 +230,10 @@ pub fn row(case: &HeuristicsCase, problem: &Problem, now: &Arc<dyn Fn() -> Durat
     let found = plan_by_heuristic(problem, &none, &RunLimits::new(now.clone()));
     let time = now().saturating_sub(start);
     let start = now();
-    let exact = search(problem, &none, GAP, &RunLimits::new(now.clone()).ending_at(start + EXACT_LIMIT));
+    let limits = RunLimits::new(now.clone()).ending_at(start + EXACT_LIMIT);
+    let effort = SearchEffort::until_proven(GAP);
+    // without the heuristic's plan as its reserve: the heuristic is not compared with itself
+    let exact = ModeSearch { problem, tightening: &none, effort, limits: &limits }.search_exactly();
     let exact_time = now().saturating_sub(start);
     let (outcome, optimum, step) = match &exact {
         SearchResult::Found(found) => {

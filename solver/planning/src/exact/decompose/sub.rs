@@ -7,6 +7,7 @@
 
 use super::floor::{RoundedStrategy, Strategy, Tariff};
 use super::pricer::{FleetAnswer, Loading, Pricer, ReplicaPrices};
+use crate::exact::model::alone::alone;
 use crate::exact::model::budgets;
 use crate::exact::model::columns::replicas_max;
 use crate::exact::model::constraints::build;
@@ -17,7 +18,7 @@ use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers, read_choice};
 use crate::exact::solution::flows::{accuracy, flows};
 use crate::exact::stage::solve::{StageResult, solve_stage};
-use apportion_domain::{DeviceQuota, LatencyRule, PipelineIndex, Problem, ProblemDraft, SLACK, StopReason};
+use apportion_domain::{LatencyRule, PipelineIndex, Problem, ProblemDraft, SLACK, StopReason};
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{Ending, RunLimits};
 use std::sync::OnceLock;
@@ -105,19 +106,7 @@ pub(super) struct Subproblem {
 
 impl Subproblem {
     pub fn new(problem: &Problem, space: &Space, p: usize, limits: &RunLimits) -> Self {
-        let index = PipelineIndex(p);
-        let deployed = problem.deployed.iter().filter(|d| d.pipeline == index).cloned();
-        let draft = ProblemDraft {
-            objective: problem.objective,
-            hardware: problem.hardware.clone(),
-            pipelines: vec![problem.pipeline(index).clone()],
-            deployed: deployed.map(|d| apportion_domain::Deployed { pipeline: PipelineIndex(0), ..d }).collect(),
-            switching_weight: problem.switching_weight,
-            quotas: quotas_of(problem, index),
-            notes: Vec::new(),
-            evidence: Vec::new(),
-        };
-        let problem = Problem::new(draft).expect("a part of a valid problem is valid");
+        let problem = alone(problem, PipelineIndex(p));
         let part = PipelineSpace { index: PipelineIndex(0), weight: 1.0, ..space.parts[p].clone() };
         let pricer = Pricer::new(problem.pipeline(PipelineIndex(0)), &part);
         let (space, weight) = (Space { parts: vec![part] }, space.parts[p].weight);
@@ -430,12 +419,6 @@ impl Subproblem {
         whole().all(|(d, h)| h.count.is_none_or(|count| d <= f64::from(count)))
             && budget.is_none_or(|b| cost <= b + SLACK * b.max(1.0))
     }
-}
-
-/// The quotas of one pipeline, as if it were alone in them.
-fn quotas_of(problem: &Problem, pipeline: PipelineIndex) -> Vec<DeviceQuota> {
-    let own = problem.quotas.iter().filter(|quota| quota.pipelines.contains(&pipeline));
-    own.map(|quota| DeviceQuota { pipelines: vec![PipelineIndex(0)], ..quota.clone() }).collect()
 }
 
 /// Whether plan `a` is at least as good as plan `b` and needs no more devices.

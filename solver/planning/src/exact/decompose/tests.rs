@@ -340,7 +340,7 @@ fn tiny_clusters_are_divided_as_by_brute_force() {
                 best = best.max(worth(0, a) + worth(1, b) + worth(2, 5 - a - b));
             }
         }
-        match crate::exact::search::modes::search(&problem, &Tightening::none(&problem), GAP, &unlimited()) {
+        match crate::exact::search::best::search(&problem, &Tightening::none(&problem), GAP, &unlimited()) {
             SearchResult::Found(found) => {
                 assert!(found.value >= best * (1.0 - GAP) - 1e-9, "seed {seed}: {} for {best}", found.value);
                 assert!(found.value <= best + 1e-6 && found.bound >= best - 1e-6, "seed {seed}: {}", found.value);
@@ -395,7 +395,7 @@ fn a_drawn_fleet_is_planned_and_its_plan_stays() {
         for seed in 100..102 {
             let problem = fleet(kind, size, seed);
             let tightening = Tightening::none(&problem);
-            let found = match crate::exact::search::modes::search(&problem, &tightening, GAP, &limits) {
+            let found = match crate::exact::search::best::search(&problem, &tightening, GAP, &limits) {
                 SearchResult::Found(found) => found,
                 _ => panic!("{kind:?} {seed}: no plan"),
             };
@@ -403,7 +403,7 @@ fn a_drawn_fleet_is_planned_and_its_plan_stays() {
             let findings = apportion_checker::check(&problem, &plan);
             assert!(findings.is_empty(), "{kind:?} {seed}: {findings:?}");
             let again = redeployed(&problem, &found.space, &found.choice);
-            match crate::exact::search::modes::search(&again, &tightening, GAP, &limits) {
+            match crate::exact::search::best::search(&again, &tightening, GAP, &limits) {
                 SearchResult::Found(second) => {
                     // With costs of switching the second search has another goal. Its unproven plan may be better.
                     if kind == FleetKind::Switching {

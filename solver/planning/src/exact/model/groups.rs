@@ -147,3 +147,8 @@ fn prune_slow(pipeline: &Pipeline, optional: &[bool], rule: LatencyRule, groups:
     }
     groups.retain(|g| !g.points.is_empty());
 }
+
+/// Whether two groups differ in their batch sizes at most.
+pub(crate) fn is_same_group(a: &FeasibleGroup, b: &FeasibleGroup) -> bool {
+    (a.task, a.variant, a.hardware, a.share) == (b.task, b.variant, b.hardware, b.share)
+}

@@ -3,6 +3,7 @@
 //! [`groups`] lists what may run, [`trie`] where queries may go, and [`space`] joins both. [`columns`] and
 //! [`constraints`] write the programme for one [`goal`].
 
+pub(crate) mod alone;
 pub(crate) mod bounds;
 pub(crate) mod budgets;
 pub(crate) mod columns;

@@ -12,25 +12,21 @@
 
 mod budgets;
 mod candidates;
-mod finish;
 mod free;
 mod points;
 mod prices;
 mod programme;
 mod stage;
-#[cfg(test)]
-mod tests;
 mod walk;
 
 use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
 use crate::exact::solution::choice::PlanIntegers;
-use crate::exact::solution::deployed::prefer_deployed;
+use crate::exact::solution::finish::{LastValues, finish};
 use crate::exact::solution::found::BestFound;
 use apportion_domain::{Mode, ObjectiveStep, Problem};
 use apportion_mip::RunLimits;
-use finish::{LastValues, finish};
 use prices::{PartCandidates, PricedGoal, PricedStage};
 use stage::{StageEnd, StagePlan, StageSearch};
 
@@ -56,14 +52,10 @@ pub(crate) fn plan_by_prices(problem: &Problem, tightening: &Tightening, limits:
         Err(SpaceError::Stopped(_) | SpaceError::TooLarge(_)) => return PricedSearch::NotFound,
     };
     let search = PricedModes { problem, tightening, limits };
-    let found = match problem.objective.mode {
+    match problem.objective.mode {
         Mode::HardwareThenAccuracy => search.hardware_then_accuracy(space),
         Mode::MinCost => search.stages(space, PricedGoal::Cost, None),
         Mode::MaxAccuracy => search.stages(space, PricedGoal::Accuracy, Some(PricedGoal::Cost)),
-    };
-    match found {
-        PricedSearch::Found(found) => PricedSearch::Found(Box::new(prefer_deployed(problem, *found, limits))),
-        other => other,
     }
 }
 

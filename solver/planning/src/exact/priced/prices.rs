@@ -23,6 +23,9 @@ const SOLVED: f64 = 1e-7;
 /// Cost of one missing device, or of one unit of missing accuracy, in units of the goal's scale.
 const MISSING_COST: f64 = 1e4;
 
+/// Units of counted work of one prefix in one walk.
+const UNITS_OF_PREFIX: u64 = 5;
+
 /// What a stage optimises. All of it is minimised.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PricedGoal {
@@ -133,6 +136,7 @@ impl PricedRelaxation<'_> {
             if bound > best.0 {
                 best = (bound, master.prices);
             }
+            limits.count_work(self.work_of_a_round());
             let solved = best.0 >= master.value - SOLVED * master.value.abs().max(1e-3);
             if solved || columns.len() == before || limits.exceeded() {
                 break;
@@ -148,6 +152,12 @@ impl PricedRelaxation<'_> {
             bound = costs.sum::<f64>() - self.worth_of_rows(&prices);
         }
         Some(PricedBound { prices, bound, ranked, missing })
+    }
+
+    /// Units of counted work of one walk over every candidate.
+    fn work_of_a_round(&self) -> u64 {
+        let walks = self.parts.iter().map(|p| p.candidates.len() * p.part.trie.nodes.len());
+        UNITS_OF_PREFIX * walks.sum::<usize>() as u64
     }
 
     /// Whether the relaxation proves that there is no plan.

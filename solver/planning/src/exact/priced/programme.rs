@@ -177,7 +177,9 @@ impl BudgetProgramme<'_> {
         while kinds.iter().any(|k| matches!(k, FlowKind::Ways(ways) if ways.len() < WAYS_MAX)) && !limits.exceeded() {
             let built = self.build(kinds, Hardness::Elastic);
             let Some(mut tableau) = Tableau::new(&built.formulation) else { return };
-            if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != PivotEnd::Optimal {
+            let ended = tableau.reoptimise(f64::INFINITY, PIVOTS_MAX);
+            limits.count_work(tableau.size() * (1 + tableau.pivots()));
+            if ended != PivotEnd::Optimal {
                 return;
             }
             let first = built.formulation.columns.len();

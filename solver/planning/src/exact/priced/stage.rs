@@ -220,7 +220,8 @@ impl StageSearch<'_> {
             sets.extend((0..count).flat_map(pairs));
         }
         for _ in 0..PASSES_MAX {
-            let improved = sets.iter().filter(|set| self.improve(&mut plan, set, priced, &free) == Change::Better).count();
+            let worth_trying = sets.iter().take_while(|_| !self.limits.exceeded());
+            let improved = worth_trying.filter(|set| self.improve(&mut plan, set, priced, &free) == Change::Better).count();
             if improved == 0 || self.limits.exceeded() {
                 break;
             }

@@ -1,7 +1,8 @@
 //! Does one search give a plan that the checker accepts?
 
+use super::best::search;
 use super::heuristic::plan_by_heuristic;
-use super::modes::{SearchResult, search};
+use super::modes::SearchResult;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::PricedSearch;
 use crate::exact::solution::found::BestFound;

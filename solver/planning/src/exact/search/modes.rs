@@ -1,6 +1,5 @@
 //! In which stages is each mode searched, and what is proven at the end?
 
-use super::fallback;
 use crate::exact::decompose;
 use crate::exact::model::bounds;
 use crate::exact::model::goal::{Goal, SearchEffort, Stage};
@@ -28,24 +27,6 @@ pub(crate) enum SearchResult {
     Unknown(StopReason),
 }
 
-/// Searches for the best plan of a problem in its mode, under its latency rule.
-///
-/// If the time is up, or the formulation would be too large, a local search finds some plan instead. Only a cancelled run
-/// gets none.
-pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchResult {
-    let exact = ModeSearch { problem, tightening, effort: SearchEffort::until_proven(gap), limits };
-    match exact.search_exactly() {
-        SearchResult::Unknown(reason) if reason != StopReason::Cancelled => {
-            match fallback::plan_by_local_search(problem, tightening, limits, reason) {
-                Some(found) => SearchResult::Found(Box::new(found)),
-                // with more time it would find one
-                None => SearchResult::Unknown(limits.stop_reason().unwrap_or(reason)),
-            }
-        }
-        other => other,
-    }
-}
-
 /// One exact search.
 pub(crate) struct ModeSearch<'a> {
     pub problem: &'a Problem,
@@ -65,7 +46,7 @@ pub(crate) struct LastStage {
 
 impl ModeSearch<'_> {
     /// Searches in the stages of the mode.
-    fn search_exactly(&self) -> SearchResult {
+    pub fn search_exactly(&self) -> SearchResult {
         if let Some(found) = self.search_by_ways() {
             return found;
         }

@@ -60,7 +60,7 @@ fn deployed_choice(problem: &Problem, space: &Space) -> Option<PlanIntegers> {
 }
 
 /// Whether a choice keeps to counts, budget, quotas, least replicas and the latency rule.
-fn fits(problem: &Problem, space: &Space, choice: &PlanIntegers) -> bool {
+pub(crate) fn fits(problem: &Problem, space: &Space, choice: &PlanIntegers) -> bool {
     let devices = devices(problem, space, choice);
     let counts = problem.hardware.iter().zip(devices).all(|(h, n)| h.count.is_none_or(|count| n <= u64::from(count)));
     let budget = problem.objective.budget_per_hour.is_none_or(|b| cost(problem, space, choice) <= b + SLACK * b.max(1.0));

@@ -3,6 +3,7 @@
 pub(crate) mod choice;
 mod coupling;
 pub(crate) mod deployed;
+pub(crate) mod finish;
 pub(crate) mod flows;
 pub(crate) mod found;
 pub(crate) mod plan;

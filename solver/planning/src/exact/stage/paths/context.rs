@@ -3,7 +3,7 @@
 use super::relaxation::Bounds;
 use super::ways::{BatchSizeOfGroup, TaskPlace, Ways};
 use crate::exact::model::goal::{Goal, ReplicaRange, SearchEffort};
-use crate::exact::model::groups::FeasibleGroup;
+use crate::exact::model::groups::{FeasibleGroup, is_same_group};
 use crate::exact::model::space::{PipelineSpace, Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::STAGE_GAP_SHARE;
@@ -64,9 +64,4 @@ impl PathSearch<'_> {
         };
         self.groups.iter().map(|group| of_group(group).unwrap_or_default()).collect()
     }
-}
-
-/// Whether two groups differ in their batch sizes at most.
-pub(super) fn is_same_group(a: &FeasibleGroup, b: &FeasibleGroup) -> bool {
-    (a.task, a.variant, a.hardware, a.share) == (b.task, b.variant, b.hardware, b.share)
 }

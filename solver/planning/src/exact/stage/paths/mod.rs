@@ -21,7 +21,7 @@ mod tree;
 mod ways;
 
 use crate::exact::model::goal::{Goal, SearchEffort};
-use crate::exact::model::groups::FeasibleGroup;
+use crate::exact::model::groups::{FeasibleGroup, is_same_group};
 use crate::exact::model::space::{Space, SpaceError};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
@@ -29,7 +29,7 @@ use crate::exact::model::trie::TrieError;
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use apportion_domain::{LatencyRule, PipelineIndex, Problem, SLACK, Share, StopReason};
 use apportion_mip::RunLimits;
-use context::{PathSearch, is_same_group};
+use context::PathSearch;
 use relaxation::{Bounds, Relaxations, RelaxedAnswer, RelaxedGoal};
 use tree::{KnownPlan, ReplicaTree};
 use ways::{TaskPlace, Ways};
@@ -65,11 +65,11 @@ pub(crate) fn search(
     limits: &RunLimits,
 ) -> Option<PathResult> {
     let buys_devices = matches!(goals.first, Goal::Cost | Goal::CostAndSwitching);
-    if buys_devices && groups.iter().any(|group| group.share != Share::WHOLE) {
+    if buys_devices && effort.nodes_max.is_none() && groups.iter().any(|group| group.share != Share::WHOLE) {
         return None;
     }
     let pipeline = problem.pipeline(PipelineIndex(0));
-    let ways = match Ways::new(pipeline, groups, &tightening.parts[0].headroom, &limits.for_finishing()) {
+    let ways = match Ways::new(pipeline, groups, &tightening.parts[0].headroom, limits) {
         Ok(ways) => ways,
         Err(TrieError::Stopped(reason)) => return Some(PathResult::Unknown(reason)),
         Err(TrieError::TooLarge) => return None,
@@ -102,7 +102,7 @@ fn replicas_max(problem: &Problem, groups: &[FeasibleGroup], ways: &Ways, place:
 impl PathSearch<'_> {
     fn run(&self, goals: Goals) -> Option<PathResult> {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
-        let relaxations = Relaxations::new(self.problem, pipeline, self.groups, self.ways, self.replicas_max);
+        let relaxations = Relaxations::new(self.problem, pipeline, self.groups, self.ways, self.replicas_max, self.limits);
         let Some(mut relaxations) = relaxations else {
             // without a best way, either none is in time, or there are too many steps
             return (!self.ways.is_any_in_time()).then_some(PathResult::Infeasible);

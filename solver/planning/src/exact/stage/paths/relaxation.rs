@@ -13,7 +13,7 @@ use crate::exact::model::goal::Goal;
 use crate::exact::model::groups::FeasibleGroup;
 use apportion_domain::{HardwareIndex, Pipeline, Problem};
 use apportion_mip::tableau::{PivotEnd, Tableau};
-use apportion_mip::{ColumnId, Formulation};
+use apportion_mip::{ColumnId, Formulation, RunLimits};
 
 /// Most ways that one relaxation may add.
 const WAYS_ADDED_MAX: usize = 200;
@@ -72,6 +72,7 @@ pub(crate) struct Relaxations<'a> {
     cost_max: f64,
     /// By place: the deployed replicas, and the least cost of loading one more.
     switching: Vec<Switching>,
+    limits: &'a RunLimits,
 }
 
 /// What is deployed at a place.
@@ -86,7 +87,7 @@ pub(crate) enum RelaxedAnswer {
     Solved(Relaxed),
     /// No plan has these numbers of replicas.
     Infeasible,
-    /// The relaxation is too large, or numerically too hard. It proves nothing.
+    /// The relaxation is too large, numerically too hard, or beyond the limits. It proves nothing.
     Unknown,
 }
 
@@ -104,6 +105,7 @@ impl<'a> Relaxations<'a> {
         groups: &[FeasibleGroup],
         ways: &'a Ways,
         replicas_max: &[f64],
+        limits: &'a RunLimits,
     ) -> Option<Self> {
         let (nothing, one) = (vec![0.0; ways.places.len()], vec![1.0; ways.places.len()]);
         let (_, accurate) = ways.best_way(Worth { accuracy: 1.0, prices: &nothing })?;
@@ -116,7 +118,7 @@ impl<'a> Relaxations<'a> {
             Switching { deployed, cost: here().map(|g| g.switch_cost).fold(f64::INFINITY, f64::min) }
         };
         let switching = ways.places.iter().map(switching).collect();
-        Some(Self { problem, pipeline, ways, known: vec![accurate, thrifty], cost_max, switching })
+        Some(Self { problem, pipeline, ways, known: vec![accurate, thrifty], cost_max, switching, limits })
     }
 
     /// The best relaxed plan within these numbers of replicas by place.
@@ -146,8 +148,11 @@ impl<'a> Relaxations<'a> {
     fn generate(&mut self, goal: RelaxedGoal, bounds: &[Bounds], missing_cost: Option<f64>) -> Generated {
         let mut best: Option<Relaxed> = None;
         for _ in 0..WAYS_ADDED_MAX {
+            if best.is_some() && self.limits.exceeded() {
+                return Generated::Unknown;
+            }
             let statement = Statement::new(self, goal, bounds, missing_cost);
-            let Some(mix) = statement.solve(self.known.len()) else { return Generated::Unknown };
+            let Some(mix) = statement.solve(self.known.len(), self.limits) else { return Generated::Unknown };
             let worth = Worth { accuracy: mix.accuracy, prices: &mix.prices };
             let Some((value, way)) = self.ways.best_way(worth) else { return Generated::Unknown };
             let bound = mix.without_ways - value;
@@ -318,9 +323,11 @@ impl Statement {
     }
 
     /// The best mix, with the prices of its rows.
-    fn solve(&self, ways: usize) -> Option<Mix> {
+    fn solve(&self, ways: usize, limits: &RunLimits) -> Option<Mix> {
         let mut tableau = Tableau::new(&self.programme)?;
-        if tableau.reoptimise(f64::INFINITY, PIVOTS_MAX) != PivotEnd::Optimal {
+        let ended = tableau.reoptimise(f64::INFINITY, PIVOTS_MAX);
+        limits.count_work(tableau.size() * (1 + tableau.pivots()));
+        if ended != PivotEnd::Optimal {
             return None;
         }
         let columns = self.programme.columns.len();

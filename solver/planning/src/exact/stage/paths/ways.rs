@@ -19,6 +19,8 @@ use std::collections::BTreeMap;
 
 /// Most prefixes of variants of one pipeline.
 const PREFIXES_MAX: usize = 200_000;
+/// Units of counted work of one step of a walk. Steps are sorted.
+const UNITS_OF_STEP: u64 = 20;
 /// Most steps of one function. More of them would make a walk slower than the search that it saves.
 const STEPS_MAX: usize = 20_000;
 
@@ -83,6 +85,8 @@ pub(crate) struct Ways {
     stops: Vec<Vec<Stop>>,
     /// By place: whether some queries skip its task.
     optional: Vec<bool>,
+    /// The work of walks is counted there.
+    limits: RunLimits,
 }
 
 /// One way.
@@ -124,7 +128,7 @@ struct Walk {
 }
 
 impl Ways {
-    /// Lists the prefixes of these groups. The error says that there are too many, or that time is up.
+    /// Lists the prefixes of these groups. The error says that there are too many, or that the time for finishing is up.
     pub fn new(
         pipeline: &Pipeline,
         groups: &[FeasibleGroup],
@@ -136,7 +140,8 @@ impl Ways {
         let lane = |t: TaskIndex, v: VariantIndex| by_variant.keys().position(|&key| key == (t, v)).into_iter().collect();
         // the history of a query is its variants only: as under rule `task_budget`
         let rule = LatencyRule::TaskBudget;
-        let trie = Trie::new(TrieInputs { pipeline, rule, headroom, nodes_max: PREFIXES_MAX }, lane, limits)?;
+        let trie =
+            Trie::new(TrieInputs { pipeline, rule, headroom, nodes_max: PREFIXES_MAX }, lane, &limits.for_finishing())?;
         let mut prefixes: Vec<Prefix> = trie
             .nodes
             .iter()
@@ -163,6 +168,7 @@ impl Ways {
             prefixes,
             branchings,
             stops: by_variant.into_values().collect(),
+            limits: limits.clone(),
         })
     }
 
@@ -286,6 +292,7 @@ impl Ways {
         let mut rest = vec![ValueSteps::default(); self.prefixes.len()];
         let mut best = vec![ValueSteps::default(); self.branchings.len()];
         let mut candidates = Vec::new();
+        let mut steps = 0;
         for (b, branching) in self.branchings.iter().enumerate().rev() {
             for &p in &branching.to {
                 rest[p] = self.prefixes[p].next.iter().fold(ValueSteps::zero(), |sum, &next| best[next].plus(&sum));
@@ -296,11 +303,13 @@ impl Ways {
                     candidates.extend(shifted.take_while(|s| s.time_ms <= self.slo_ms));
                 }
             }
+            steps += candidates.len() + branching.to.len();
             best[b] = ValueSteps::best_of(&mut candidates);
             if best[b].len() > STEPS_MAX {
                 return None;
             }
         }
+        self.limits.count_work(UNITS_OF_STEP * steps as u64);
         Some(Walk { rest, best })
     }
 
@@ -314,9 +323,11 @@ impl Ways {
                 continue;
             }
             let mut entries = Vec::new();
+            let mut steps = 0;
             for &p in &branching.after {
                 let siblings = self.prefixes[p].next.iter().filter(|&&next| next != b);
                 let siblings = siblings.fold(ValueSteps::zero(), |sum, &next| walk.best[next].plus(&sum));
+                steps += self.stops_of(p).len() * before[self.prefixes[p].branching].len();
                 for stop in self.stops_of(p) {
                     let own = self.own_value(p, stop, worth);
                     for entry in &before[self.prefixes[p].branching] {
@@ -328,6 +339,8 @@ impl Ways {
                     }
                 }
             }
+            // the losses look at all of them once more
+            self.limits.count_work(2 * UNITS_OF_STEP * steps as u64);
             entries.sort_unstable_by(|a, b| b.time_ms.total_cmp(&a.time_ms).then(b.value.total_cmp(&a.value)));
             let mut most = f64::NEG_INFINITY;
             entries.retain(|entry| {

@@ -1,17 +1,17 @@
 //! How do the integers of the last stage become a solution with its value and its bound?
 
+use super::choice::PlanIntegers;
+use super::flows::{accuracy, flows};
+use super::found::BestFound;
+use super::trim::trim;
+use super::worth::worth;
 use crate::exact::model::bounds;
 use crate::exact::model::space::Space;
-use crate::exact::solution::choice::PlanIntegers;
-use crate::exact::solution::flows::{accuracy, flows};
-use crate::exact::solution::found::BestFound;
-use crate::exact::solution::trim::trim;
-use crate::exact::solution::worth::worth;
 use apportion_domain::{ObjectiveStep, Problem, SLACK, StopReason};
 use apportion_mip::RunLimits;
 
 /// What is known of the last stage.
-pub(super) struct LastValues {
+pub(crate) struct LastValues {
     pub step: Option<ObjectiveStep>,
     /// In the direction of the objective.
     pub bound: f64,
@@ -19,7 +19,7 @@ pub(super) struct LastValues {
 
 /// Solves the flows of a choice and removes the replicas that it does not need. `None` if it carries no flows, or
 /// if they miss a floor.
-pub(super) fn finish(
+pub(crate) fn finish(
     problem: &Problem,
     space: Space,
     choice: PlanIntegers,
