@@ -29,7 +29,7 @@ pub(crate) fn plan_by_heuristic(problem: &Problem, tightening: &Tightening, limi
 /// The plan of a search over the ways of one pipeline, for a fixed number of nodes. `None` if that search does not apply.
 fn plan_by_ways(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> Option<PricedSearch> {
     let effort = SearchEffort { gap: GAP, nodes_max: Some(WAYS_NODES_MAX) };
-    match (ModeSearch { problem, tightening, effort, limits }).search_by_ways()? {
+    match (ModeSearch { problem, tightening, effort, memory: None, limits }).search_by_ways()? {
         SearchResult::Found(found) => Some(PricedSearch::Found(found)),
         SearchResult::Infeasible => Some(PricedSearch::Infeasible),
         SearchResult::Unknown(_) => None,

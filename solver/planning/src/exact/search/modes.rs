@@ -1,7 +1,7 @@
 //! In which stages is each mode searched, and what is proven at the end?
 
 use super::fallback;
-use crate::exact::decompose;
+use crate::exact::decompose::{self, ApartQuestion, FleetMemory};
 use crate::exact::model::bounds;
 use crate::exact::model::goal::{Goal, SearchEffort, Stage};
 use crate::exact::model::groups::usable_groups;
@@ -33,7 +33,18 @@ pub(crate) enum SearchResult {
 /// If the time is up, or the formulation would be too large, a local search finds some plan instead. Only a cancelled run
 /// gets none.
 pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchResult {
-    let exact = ModeSearch { problem, tightening, effort: SearchEffort::until_proven(gap), limits };
+    search_with_memory(problem, tightening, gap, None, limits)
+}
+
+/// As [`search`]. A fleet that was planned before is planned from what is remembered of it.
+pub(crate) fn search_with_memory(
+    problem: &Problem,
+    tightening: &Tightening,
+    gap: f64,
+    memory: Option<&FleetMemory>,
+    limits: &RunLimits,
+) -> SearchResult {
+    let exact = ModeSearch { problem, tightening, effort: SearchEffort::until_proven(gap), memory, limits };
     match exact.search_exactly() {
         SearchResult::Unknown(reason) if reason != StopReason::Cancelled => {
             match fallback::plan_by_local_search(problem, tightening, limits, reason) {
@@ -51,6 +62,8 @@ pub(crate) struct ModeSearch<'a> {
     pub problem: &'a Problem,
     pub tightening: &'a Tightening,
     pub effort: SearchEffort,
+    /// What is known of the rounds before.
+    pub memory: Option<&'a FleetMemory>,
     pub limits: &'a RunLimits,
 }
 
@@ -105,7 +118,7 @@ impl ModeSearch<'_> {
 
     /// One pipeline under rule `path`. `None` if the search over its ways does not apply.
     fn search_paths(&self) -> Option<SearchResult> {
-        let &Self { problem, tightening, effort, limits } = self;
+        let &Self { problem, tightening, effort, limits, .. } = self;
         let index = PipelineIndex(0);
         let solve = |goals, wanted: &dyn Fn(TaskIndex, VariantIndex) -> bool| {
             let groups = usable_groups(problem, index, tightening, wanted);
@@ -145,11 +158,12 @@ impl ModeSearch<'_> {
 
     /// Loki: the fewest replicas of the most accurate variants, or else the highest accuracy.
     fn search_hardware_then_accuracy(&self, space: Space) -> SearchResult {
-        let &Self { problem, tightening, effort: SearchEffort { gap, .. }, limits } = self;
+        let &Self { problem, tightening, effort: SearchEffort { gap, .. }, memory, limits } = self;
         if let Ok(best) = Space::of_most_accurate(problem, tightening, &limits.for_finishing()) {
+            let fewest = ApartQuestion { goal: Goal::Replicas, second: None, gap, memory };
             let result = match enumerate::fewest_replicas(problem, &best, &limits.for_finishing()) {
                 Some(result) => result,
-                None => decompose::solve_apart(problem, &best, Goal::Replicas, None, gap, limits)
+                None => decompose::solve_apart(problem, &best, fewest, limits)
                     .unwrap_or_else(|| solve_stage(problem, &best, Stage::new(Goal::Replicas), gap, limits, None)),
             };
             match result {
@@ -174,8 +188,8 @@ impl ModeSearch<'_> {
 
     /// Solves `goal` first, and then `second` among the plans of the same accuracy.
     fn search_stages(&self, space: Space, goal: Goal, second: Option<Goal>) -> SearchResult {
-        let &Self { problem, effort: SearchEffort { gap, .. }, limits, .. } = self;
-        let apart = decompose::solve_apart(problem, &space, goal, second, gap, limits);
+        let &Self { problem, effort: SearchEffort { gap, .. }, memory, limits, .. } = self;
+        let apart = decompose::solve_apart(problem, &space, ApartQuestion { goal, second, gap, memory }, limits);
         // the decomposition has broken the ties already
         let second = second.filter(|_| apart.is_none());
         let first = apart.unwrap_or_else(|| solve_stage(problem, &space, Stage::new(goal), gap, limits, None));
