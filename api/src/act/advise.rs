@@ -19,6 +19,7 @@ use crate::decide::projects::DeviceCounts;
 use crate::decide::replan::{ReplanInput, may_improve_after, period};
 use crate::store::{self, advice::AdviceRow, decisions::DecisionRow, leases::HeldLease};
 use apportion_domain::PipelinePlan;
+use apportion_planning::FleetMemory;
 use apportion_wire::{DecisionKind, HardwareSpec, PipelineSpec};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -185,7 +186,8 @@ impl Advisor {
         // Agents measure nothing of a fleet that they do not serve.
         let measured = Measurements::default();
         // Nothing is known of the zones of devices without agents.
-        let round = ReplanRound { why: WHY.to_owned(), cancel, lease: self.lease, measured, devices: Vec::new() };
+        let (lease, memory) = (self.lease, FleetMemory::default());
+        let round = ReplanRound { why: WHY.to_owned(), cancel, lease, measured, devices: Vec::new(), memory };
         let all: DeviceCounts = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
         let shares = self.shares(&wishes, &hardware, &round).await?;
         for (wish, share) in wishes.into_iter().zip(shares).filter(|(wish, _)| wish.is_known) {
@@ -234,7 +236,8 @@ impl Advisor {
         let live: DeviceCounts = hardware.iter().filter_map(|h| Some((h.name.clone(), h.count?))).collect();
         let (teams, live, measured, cancel) = (&teams, &live, &round.measured, &round.cancel);
         let (devices, begun) = (round.devices.as_slice(), Instant::now());
-        let input = DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices, begun };
+        let memory = None;
+        let input = DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices, begun, memory };
         Ok(divide_devices(&input).await)
     }
 

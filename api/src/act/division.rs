@@ -20,6 +20,7 @@ use crate::decide::shares::{
     AlternativePlan, JointPart, PipelineSize, PlannedSupply, devices_of, divide, least_work, pipelines_by_goal, with_spare,
 };
 use apportion_domain::PipelinePlan;
+use apportion_planning::FleetMemory;
 use apportion_wire::{HardwareSpec, ObjectiveSpec, PipelineSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -51,6 +52,8 @@ pub(super) struct DivisionInput<'a> {
     pub(super) devices: &'a [Device],
     /// When the division began: its joint plans end in time.
     pub(super) begun: Instant,
+    /// What is remembered of the joint plans of rounds on the same fleet.
+    pub(super) memory: Option<&'a FleetMemory>,
 }
 
 /// Projects, as they concern the pipelines of a round, by position.
@@ -262,6 +265,8 @@ impl<'a> DivisionInput<'a> {
             devices: self.devices,
             limits: JointLimits { begun: self.begun, ..JointLimits::default() },
             cancel: self.cancel.clone(),
+            // the memory holds one fleet: that of a joint plan for all
+            memory: self.memory.filter(|_| members.len() == self.wishes.len()).cloned(),
         }
     }
 

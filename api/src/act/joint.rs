@@ -20,6 +20,7 @@ use apportion_domain::{
     Assignment, Deployed, DeviceQuota, GroupName, Hardware, HardwareIndex, Invalids, Mode, PipelineIndex, PipelinePlan,
     Plan, PlanOutcome, ProblemDraft, VariantIndex,
 };
+use apportion_planning::FleetMemory;
 use apportion_wire::{BadInput, HardwareSpec, ObjectiveSpec, PipelineSpec};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -67,6 +68,8 @@ pub(super) struct JointRequest<'a> {
     pub(super) limits: JointLimits,
     /// Stops the plan when it is set.
     pub(super) cancel: Arc<AtomicBool>,
+    /// What is remembered of joint plans on the same fleet at whole demands.
+    pub(super) memory: Option<FleetMemory>,
 }
 
 /// How long joint plans may take.
@@ -292,6 +295,9 @@ impl JointRequest<'_> {
         moves: DeviceMoves,
         quotas: QuotaRule,
     ) -> Result<Option<Plan>, JointPlanError> {
+        let demand_of = |m: usize| self.members[m].spec.demand_qps;
+        let has_whole_demands = quotas == QuotaRule::Held
+            && chosen.iter().zip(&specs).all(|(&m, spec)| spec.demand_qps.to_bits() == demand_of(m).to_bits());
         let goals: Vec<ObjectiveSpec> = chosen.iter().map(|&m| self.members[m].wish.objective()).collect();
         let objective = joint_objective(&goals.iter().collect::<Vec<_>>());
         let document = documents::problem_document(objective, self.hardware.clone(), specs)?;
@@ -303,7 +309,8 @@ impl JointRequest<'_> {
         })?;
         let options = PlanOptions { time_limit_s: self.limits.each_s, gap: GAP, ..PlanOptions::default() };
         let request = SolveRequest::unwatched(problem, options, Vec::new());
-        let solved = jobs::solve(SolveRequest { cancel: self.cancel.clone(), ..request });
+        let memory = self.memory.clone().filter(|_| has_whole_demands && moves == DeviceMoves::Allowed);
+        let solved = jobs::solve(SolveRequest { cancel: self.cancel.clone(), memory, ..request });
         match solved.await?.outcome {
             PlanOutcome::Infeasible { .. } => Ok(None),
             outcome => Ok(outcome.plan().cloned()),

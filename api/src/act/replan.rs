@@ -18,6 +18,7 @@ use crate::documents;
 use crate::jobs::{self, PlanOptions, SolveError, SolveRequest};
 use crate::store::{self, decisions::DecisionRow, holds::FLEET, holds::HoldRow, leases::HeldLease, plans::PlanRow};
 use apportion_domain::{PipelinePlan, Plan, PlanOutcome, Problem};
+use apportion_planning::FleetMemory;
 use apportion_wire::{BadInput, DecisionKind, HardwareSpec, PlanState, ReplanSpec};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -41,6 +42,8 @@ pub struct ReplanRound {
     pub measured: Measurements,
     /// The devices on which its plans would be placed.
     pub devices: Vec<Device>,
+    /// What is remembered of the rounds before.
+    pub memory: FleetMemory,
 }
 
 /// A plan that replaces the one in force.

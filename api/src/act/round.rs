@@ -55,8 +55,8 @@ pub async fn run_round(
     let (in_force, live) = (parts.iter().map(|p| &p.part).collect(), fleet.counts());
     let (measured, cancel, devices) = (&round.measured, &round.cancel, round.devices.as_slice());
     let (wishes, hardware, teams, live) = (free.clone(), &hardware, &teams, &live);
-    let division =
-        DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices, begun: Instant::now() };
+    let (begun, memory) = (Instant::now(), Some(&round.memory));
+    let division = DivisionInput { wishes, hardware, in_force, teams, live, measured, cancel, devices, begun, memory };
     let verdicts = plan_by_levels(&division, round).await;
     let (mut replacements, mut decisions) = (Vec::new(), DecisionIds::new());
     for (wish, verdict) in free.into_iter().zip(verdicts) {

@@ -119,6 +119,7 @@ mod tests {
                 cancel: &cancel,
                 devices: &[],
                 begun: std::time::Instant::now(),
+                memory: None,
             };
             let mut shares = [3, 2, 3, 2].map(|count| PipelineShare { devices: devices(count), note: String::new() });
             assert_eq!(with_devices_of_lower_levels(&input, &shares, 0), Some(devices(most)), "{members:?}");

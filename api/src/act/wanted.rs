@@ -58,6 +58,8 @@ pub(super) async fn note_wanted(
         cancel,
         devices,
         begun: Instant::now(),
+        // the machines in reach are another fleet
+        memory: None,
     };
     for (wish, share) in free.iter().zip(divide_devices(&input).await) {
         // As a round would decide with all these devices: where the plan in force stays, no machine is asked for. The age

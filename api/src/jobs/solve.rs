@@ -12,7 +12,7 @@ use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, PlanningReport, Problem}
 use apportion_estimator::{ArrivalProcess, Simulation, Workload};
 use apportion_planning::ladder::{UP_TO_MAX, with_headroom};
 use apportion_planning::{
-    ExplanationDepth, JudgeEffort, Listener, PlanListener, Planner, StopSignal, judge_side_by_side, plan,
+    ExplanationDepth, FleetMemory, JudgeEffort, Listener, PlanListener, Planner, StopSignal, judge_side_by_side, plan,
 };
 use apportion_wire::{BadInput, PlanFile};
 use serde::{Deserialize, Serialize};
@@ -171,6 +171,8 @@ pub struct SolveRequest {
     pub stop: Arc<StopSignal>,
     /// How far the plan is explained.
     pub explain: ExplanationDepth,
+    /// What is remembered of a fleet that was planned before.
+    pub memory: Option<FleetMemory>,
     /// Receives the progress of the search.
     pub listener: Option<Listener>,
     /// Receives the plan file of each better plan before the last one.
@@ -192,6 +194,7 @@ impl SolveRequest {
             cancel: Arc::default(),
             stop: Arc::default(),
             explain: ExplanationDepth::Brief,
+            memory: None,
             listener: None,
             file_listener: None,
         }
@@ -296,6 +299,7 @@ fn plan_and_check(request: SolveRequest) -> Result<SolvedPlan, SolveError> {
         listener: request.listener,
         plan_listener,
         ladder: request.options.ladder,
+        memory: request.memory,
         ..apportion_planning::PlanningOptions::new(Arc::new(move || begin.elapsed()))
     };
     let (outcome, report) = plan(&request.problem, &options);

@@ -46,6 +46,7 @@ mod warnings;
 
 pub use along::{change, compare, frontier};
 pub use apportion_mip::{Incumbent, Listener, StopSignal};
+pub use exact::decompose::FleetMemory;
 pub use held_out::effort::JudgeEffort;
 pub use held_out::side_by_side::judge_side_by_side;
 pub use options::{ExplanationDepth, PlanListener, Planner, PlanningOptions};

@@ -1,5 +1,6 @@
 //! Which planner runs, on what, and within which limits?
 
+use crate::exact::decompose::FleetMemory;
 use crate::stopwatch::{RunPart, Stopwatch};
 use apportion_domain::{PlanOutcome, PlanningReport};
 use apportion_estimator::Workload;
@@ -114,6 +115,8 @@ pub struct PlanningOptions {
     /// least cost on a trace, the greedy planner then plans too, within the remaining time. The result is the plan whose
     /// ladders are cheaper at the demand.
     pub ladder: Option<f64>,
+    /// What is remembered of a fleet that was planned before: the next plan goes on from there. `None` remembers nothing.
+    pub memory: Option<FleetMemory>,
     /// Where the run notes what takes its time. A run needs one of its own.
     pub stopwatch: Arc<Stopwatch>,
 }
@@ -136,6 +139,7 @@ impl PlanningOptions {
             listener: None,
             plan_listener: None,
             ladder: None,
+            memory: None,
             stopwatch: Arc::default(),
         }
     }

@@ -62,6 +62,7 @@ async fn shares_in_zones(
         cancel: &cancel,
         devices,
         begun: Instant::now(),
+        memory: None,
     };
     divide_devices(&input).await
 }
@@ -267,6 +268,7 @@ async fn the_work_is_that_of_the_corrected_profile() {
         cancel: &cancel,
         devices: &[],
         begun: Instant::now(),
+        memory: None,
     };
     assert_eq!(of_type(&divide_devices(&input).await, "x"), [7, 3]);
 }

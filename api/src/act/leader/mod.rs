@@ -23,6 +23,7 @@ use crate::app::agent_security::{AgentCertificateRule, LinksSetting};
 use crate::app::parts::ServicePart;
 use crate::decide::replan::{ReplanCause, ReplanInput};
 use crate::store::{self, leases::HeldLease, link_settings::LinkSettingsRow, schedules::FiringRow};
+use apportion_planning::FleetMemory;
 use apportion_wire::FiringState;
 use fleet::FleetWatch;
 use load::{LoadWatch, ReplannedPipeline};
@@ -105,6 +106,8 @@ struct Leader {
     /// Why the next round begins before the period is over.
     early: Option<EarlyRound>,
     round: Option<RunningRound>,
+    /// What is remembered of the rounds' joint plans.
+    memory: FleetMemory,
     /// When the files' times were compared with the measured ones.
     times_compared_at: Option<Instant>,
     secrets_looked_at: Option<Instant>,
@@ -123,6 +126,7 @@ impl Leader {
             lease,
             early: None,
             round: None,
+            memory: FleetMemory::default(),
             times_compared_at: None,
             secrets_looked_at: None,
         }
@@ -224,12 +228,12 @@ impl Leader {
     fn start_round(&mut self, why: String, wishes: Vec<ReplanInput>, firing: Option<FiringRow>) {
         let cancel = Arc::new(AtomicBool::new(false));
         let (lease, stop) = (self.lease, cancel.clone());
-        let (app, fleet) = (self.app.clone(), self.fleet.fleet().clone());
+        let (app, fleet, memory) = (self.app.clone(), self.fleet.fleet().clone(), self.memory.clone());
         let reason = KeyValue::new("apportion.reason", why.clone());
         let deploys = firing.is_some() || !fleet.is_empty();
         let work = async move {
             let measured = measurements(&mut *app.pool.acquire().await?).await?;
-            let round = ReplanRound { why, cancel: stop, lease, measured, devices: fleet.devices() };
+            let round = ReplanRound { why, cancel: stop, lease, measured, devices: fleet.devices(), memory };
             let deployed =
                 if deploys { run_round(&app, &fleet, &wishes, &round).await } else { Ok(RoundSummary::default()) };
             if deployed.is_ok()

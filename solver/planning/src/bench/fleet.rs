@@ -4,10 +4,11 @@
 //! from the parts of the fleet that are drawn for them, so that the devices are scarce in the way that the mode needs.
 
 use super::drawn::{Draw, draft, edge, row};
+use crate::exact::decompose::FleetMemory;
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::attempt::check_solution;
-use crate::exact::search::best::search;
+use crate::exact::search::best::{search, search_with_memory};
 use crate::exact::search::modes::SearchResult;
 use crate::exact::solution::choice::PlanIntegers;
 use crate::options::PlanningOptions;
@@ -50,6 +51,8 @@ const TASKS_MAX: usize = 5;
 const VARIANTS_MAX: usize = 4;
 /// Batch sizes 1, 2, 4, 8, 16.
 const BATCHES: u32 = 5;
+/// Part of the pipelines with another demand in the next round.
+const MOVED_PART: f64 = 0.05;
 /// One pipeline in this many also runs on halves of devices.
 const HALVES_EVERY: usize = 4;
 
@@ -313,6 +316,12 @@ fn move_demands(problem: &Problem, draw: &mut Draw, part: f64, most: f64) -> Pro
     problem.changed(|d| d.pipelines = pipelines).expect("a demand changes no validity")
 }
 
+/// The same fleet a round later: the demand of one pipeline in twenty has moved by up to 10 %.
+#[must_use]
+pub fn next_round(problem: &Problem, seed: u64) -> Problem {
+    move_demands(problem, &mut Draw::new(seed), MOVED_PART, 0.1)
+}
+
 /// One search over a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetRow {
@@ -328,14 +337,21 @@ pub struct FleetRow {
     pub is_checked: bool,
 }
 
-/// Plans a fleet for at most `limit`, by the clock `now`. The plan is checked, and not replayed.
+/// Plans a fleet for at most `limit`, by the clock `now`, and from the rounds that `memory` remembers. The plan is checked,
+/// and not replayed.
 #[must_use]
-pub fn plan_fleet(problem: &Problem, gap: f64, limit: Duration, now: &Arc<dyn Fn() -> Duration + Send + Sync>) -> FleetRow {
+pub fn plan_fleet(
+    problem: &Problem,
+    gap: f64,
+    limit: Duration,
+    memory: &FleetMemory,
+    now: &Arc<dyn Fn() -> Duration + Send + Sync>,
+) -> FleetRow {
     let start = now();
     let clock = now.clone();
     let elapsed = Arc::new(move || clock().saturating_sub(start));
     let limits = PlanningOptions { time_limit: Some(limit), ..PlanningOptions::new(elapsed) }.limits().for_search();
-    let result = search(problem, &Tightening::none(problem), gap, &limits);
+    let result = search_with_memory(problem, &Tightening::none(problem), gap, Some(memory), &limits);
     let elapsed = now().saturating_sub(start);
     let none = ObjectiveValue { step: None, value: None, bound: None };
     let is_checked = match &result {

@@ -1,7 +1,10 @@
 //! How is a fleet planned within a second? By prices and plans that need no programme for any single pipeline.
 
-use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
+use super::generate::{PhaseEnd, Pricing, add_whole_columns, find_fitting_columns, generate_columns};
 use super::joint::{JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
+use super::master::MasterGoal;
+use super::memory::{RememberedPipeline, RememberedRound};
+use super::pricer::PlanEffort;
 use super::repair::choose_columns;
 use super::shares;
 use super::sub::{PricedColumn, Subproblem};
@@ -10,9 +13,27 @@ use rayon::prelude::*;
 /// From this number of integers and points on, a plan and a bound without programmes come first.
 const FAST_MIN: usize = 2_000;
 
+/// Most rounds in which only the changed pipelines are priced again.
+const FURTHER_ROUNDS: usize = 2;
+
+/// From where a fast search began.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlanOrigin {
+    /// From the start.
+    Start,
+    /// From a remembered round.
+    LastRound,
+}
+
+/// A plan of the fast search.
+pub(super) struct FastPlan {
+    pub whole: JointPlan,
+    pub origin: PlanOrigin,
+}
+
 /// How the fast search ended.
 pub(super) enum FastEnd {
-    Plan(JointPlan),
+    Plan(FastPlan),
     Infeasible,
     /// Some pipeline needs the exact search, or no plan was found.
     Nothing,
@@ -30,27 +51,100 @@ impl JointProblem<'_> {
         if !self.subs.iter().all(Subproblem::can_price_fast) {
             return FastEnd::Nothing;
         }
-        let cost = &self.shared.cost;
-        let price = |sub: &Subproblem| sub.price_fast(self.goal, self.goal, cost, self.limits);
-        let answers: Vec<PricedColumn> = self.subs.par_iter().map(price).collect();
-        let mut bound = 0.0;
-        for (p, PricedColumn { column, bound: own }) in answers.into_iter().enumerate() {
-            if own == f64::INFINITY {
-                return FastEnd::Infeasible;
+        let last = self.memory.and_then(|memory| memory.recall(self));
+        if let Some(last) = &last
+            && let Some(whole) = self.go_on_from(last, known)
+        {
+            self.remember(known, &whole, Some(last));
+            return FastEnd::Plan(FastPlan { whole, origin: PlanOrigin::LastRound });
+        }
+        match self.solve_from_start(known) {
+            FastEnd::Plan(fast) => {
+                self.remember(known, &fast.whole, None);
+                FastEnd::Plan(fast)
             }
-            bound += own;
-            known.cuts[p].push(PriceBound { prices: cost.clone(), cost_min: own });
+            other => other,
+        }
+    }
+
+    fn remember(&self, known: &JointBounds, whole: &JointPlan, last: Option<&RememberedRound>) {
+        if let Some(memory) = self.memory {
+            memory.remember(self, known, whole, last);
+        }
+    }
+
+    /// Asks the pipelines that have changed since the last round, and puts the answers together. `None` if the plan is not
+    /// close enough to its bound.
+    fn go_on_from(&self, last: &RememberedRound, known: &mut JointBounds) -> Option<JointPlan> {
+        let same: Vec<Option<&RememberedPipeline>> = (0..self.subs.len()).map(|p| last.answer(self, p)).collect();
+        let changed: Vec<usize> = (0..self.subs.len()).filter(|&p| same[p].is_none()).collect();
+        let mut bound = self.shared.lagrangian_min(&last.lambda);
+        for (p, same) in same.iter().enumerate() {
+            let Some(same) = same else { continue };
+            bound += same.cost_min;
+            let prices = self.shared.prices_for(p, &last.lambda);
+            known.cuts[p].push(PriceBound { prices, cost_min: same.cost_min });
+            for column in &same.columns {
+                known.master.add(p, column.clone());
+            }
+        }
+        bound += self.price_some(known, &changed, &last.lambda, PlanEffort::Whole);
+        if !bound.is_finite() {
+            return None;
+        }
+        known.raise(bound, &last.lambda);
+        known.lambda.clone_from(&last.lambda);
+        for round in 0..=FURTHER_ROUNDS {
+            let whole = choose_columns(self, known);
+            if let Some(whole) = whole.filter(|whole| last.is_close_enough(self, known, whole)) {
+                return Some(whole);
+            }
+            if round == FURTHER_ROUNDS || changed.is_empty() || self.limits.exceeded() {
+                break;
+            }
+            let lambda = known.master.relax(MasterGoal::Cost, self.limits)?.lambda;
+            self.price_some(known, &changed, &lambda, PlanEffort::Whole);
+            known.lambda = lambda;
+        }
+        None
+    }
+
+    /// Prices these pipelines, and adds their plans. The sum of their bounds.
+    fn price_some(&self, known: &mut JointBounds, pipelines: &[usize], lambda: &[f64], effort: PlanEffort) -> f64 {
+        known.pricings += pipelines.len();
+        let price = |&p: &usize| {
+            let prices = self.shared.prices_for(p, lambda);
+            self.subs[p].price_fast(self.goal, self.goal, &prices, effort, self.limits)
+        };
+        let answers: Vec<PricedColumn> = pipelines.par_iter().map(price).collect();
+        let mut sum = 0.0;
+        for (&p, PricedColumn { column, bound }) in pipelines.iter().zip(answers) {
+            sum += bound;
+            let prices = self.shared.prices_for(p, lambda);
+            known.cuts[p].push(PriceBound { prices, cost_min: bound });
             if let Some(column) = column {
                 known.master.add(p, column);
             }
         }
-        known.bound = known.bound.max(bound);
+        sum
+    }
+
+    /// As [`Self::solve_fast`], without a round to go on from.
+    fn solve_from_start(&self, known: &mut JointBounds) -> FastEnd {
+        let all: Vec<usize> = (0..self.subs.len()).collect();
+        let bound = self.price_some(known, &all, &self.shared.cost, PlanEffort::Mixes);
+        if bound == f64::INFINITY {
+            return FastEnd::Infeasible;
+        }
+        let cost = known.best_lambda.clone();
+        known.raise(bound, &cost);
         for generate in [find_fitting_columns, generate_columns] {
             if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
                 return FastEnd::Infeasible;
             }
         }
+        add_whole_columns(self, known);
         let chosen = choose_columns(self, known).or_else(|| known.best_combination(self));
-        chosen.map_or(FastEnd::Nothing, FastEnd::Plan)
+        chosen.map_or(FastEnd::Nothing, |whole| FastEnd::Plan(FastPlan { whole, origin: PlanOrigin::Start }))
     }
 }

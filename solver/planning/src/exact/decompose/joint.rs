@@ -1,6 +1,7 @@
 //! What is a joint problem, and which plans and bounds are known while its pipelines are solved one by one?
 
 use super::master::{ColumnCombination, Master, SharedResources};
+use super::memory::FleetMemory;
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::quotas::QuotaRow;
@@ -33,6 +34,8 @@ pub(super) struct JointProblem<'a> {
     pub shared: SharedResources,
     /// Most columns of a whole formulation that closes the gap.
     pub finish_max: usize,
+    /// The memory of rounds before this one.
+    pub memory: Option<&'a FleetMemory>,
 }
 
 /// The known plans and bounds of a joint problem. They grow during the search.
@@ -45,6 +48,10 @@ pub(super) struct JointBounds {
     pub cuts: Vec<Vec<PriceBound>>,
     /// The last duals of the master programme: price of a device of each hardware type, then those of quotas.
     pub lambda: Vec<f64>,
+    /// Prices at which the bound is highest, in the same order.
+    pub best_lambda: Vec<f64>,
+    /// How many times a pipeline was priced fast.
+    pub pricings: usize,
 }
 
 /// A proven bound of one pipeline at given prices of devices.
@@ -109,7 +116,7 @@ impl<'a> JointProblem<'a> {
             split,
             quotas: QuotaRow::all(problem),
         };
-        Some(Self { problem, space, goal, second, gap, limits, subs, shared, finish_max: FINISH_MAX })
+        Some(Self { problem, space, goal, second, gap, limits, subs, shared, finish_max: FINISH_MAX, memory: None })
     }
 
     /// Reports the best plan and the bound to the listener of `progress`.
@@ -142,7 +149,18 @@ impl JointBounds {
     pub(super) fn new(joint: &JointProblem<'_>) -> Self {
         let pipelines = joint.subs.len();
         let master = Master::new(joint.shared.clone(), pipelines);
-        Self { master, bound: f64::NEG_INFINITY, cuts: vec![Vec::new(); pipelines], lambda: joint.shared.cost.clone() }
+        let lambda = joint.shared.cost.clone();
+        let best_lambda = lambda.iter().copied().chain(joint.shared.quotas.iter().map(|_| 0.0)).collect();
+        let cuts = vec![Vec::new(); pipelines];
+        Self { master, bound: f64::NEG_INFINITY, cuts, lambda, best_lambda, pricings: 0 }
+    }
+
+    /// Raises the bound to that of some prices, if it is higher there.
+    pub(super) fn raise(&mut self, bound: f64, lambda: &[f64]) {
+        if bound > self.bound {
+            self.bound = bound;
+            self.best_lambda = lambda.to_vec();
+        }
     }
 
     /// The best combination of the known columns.

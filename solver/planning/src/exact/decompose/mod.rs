@@ -20,6 +20,7 @@ mod improve;
 mod joint;
 mod knapsack;
 mod master;
+mod memory;
 mod pricer;
 mod repair;
 mod shares;
@@ -37,10 +38,11 @@ use crate::exact::stage::solve::StageResult;
 use apportion_domain::{Problem, StopReason};
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{Ending, RunLimits};
-use fast::FastEnd;
+use fast::{FastEnd, FastPlan, PlanOrigin};
 use generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
 use improve::{break_ties_of_column, improve};
 use joint::{FINISH_MAX, JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
+pub use memory::FleetMemory;
 use rayon::prelude::*;
 use sub::{Column, PricedColumn, PricedQuestion, Subproblem};
 
@@ -58,40 +60,54 @@ fn is_taken_apart(space: &Space) -> bool {
     space.parts.len() >= PIPELINES_MIN || (space.parts.len() == 2 && hard_columns(space) > WHOLE_MAX)
 }
 
-/// Solves one stage over several pipelines, and breaks its ties by `second`. `None` if the whole formulation is better.
+/// One stage over several pipelines.
+#[derive(Clone, Copy)]
+pub(crate) struct ApartQuestion<'a> {
+    pub goal: Goal,
+    /// Goal that breaks ties.
+    pub second: Option<Goal>,
+    /// Relative gap.
+    pub gap: f64,
+    /// What is known of the rounds before.
+    pub memory: Option<&'a FleetMemory>,
+}
+
+/// Solves one stage over several pipelines, and breaks its ties. `None` if the whole formulation is better.
 pub(crate) fn solve_apart(
     problem: &Problem,
     space: &Space,
-    goal: Goal,
-    second: Option<Goal>,
-    gap: f64,
+    question: ApartQuestion<'_>,
     limits: &RunLimits,
 ) -> Option<StageResult> {
+    let ApartQuestion { goal, second, gap, memory } = question;
     if !is_taken_apart(space) {
         return None;
     }
     // a small problem is solved as closely as one whole formulation would be
     let gap = if hard_columns(space) <= FINISH_MAX { STAGE_GAP_SHARE * gap } else { gap };
     let quiet = limits.without_listener();
-    Some(JointProblem::new(problem, space, goal, second, gap, &quiet)?.solve(limits))
+    let joint = JointProblem::new(problem, space, goal, second, gap, &quiet)?;
+    Some(JointProblem { memory, ..joint }.solve(limits))
 }
 
 impl JointProblem<'_> {
     /// Solves the stage. `progress` receives the progress; the questions to single pipelines are not reported.
     ///
     /// A large problem gets a fast plan first. The exact search of a fleet takes minutes and gains little. So it only fills
-    /// a time that was given, and leaves the plan the time that its last steps need.
+    /// a time that was given, and leaves the plan the time that its last steps need. A round that goes on from the last one
+    /// ends at once.
     fn solve(self, progress: &RunLimits) -> StageResult {
         let mut known = JointBounds::new(&self);
         let start = (self.limits.elapsed)();
-        let whole = match self.solve_if_large(&mut known) {
+        let FastPlan { whole, origin } = match self.solve_if_large(&mut known) {
             FastEnd::Infeasible => return StageResult::Infeasible,
             FastEnd::Nothing => return self.solve_exactly(known, None, progress),
-            FastEnd::Plan(whole) => whole,
+            FastEnd::Plan(fast) => fast,
         };
         self.report_progress(progress, &known, Some(&whole));
         let took = (self.limits.elapsed)().saturating_sub(start);
-        let has_time = self.limits.time_left().is_some_and(|left| left >= EXACT_TIME_MIN * took);
+        let has_time =
+            origin == PlanOrigin::Start && self.limits.time_left().is_some_and(|left| left >= EXACT_TIME_MIN * took);
         if known.is_proven(&whole, self.gap) || !has_time {
             let stopped = self.limits.stop_reason().or(self.limits.deadline.map(|_| StopReason::TimeLimit));
             return known.to_result(whole, self.gap, stopped);

@@ -6,7 +6,7 @@
 //! binaries for a better one.
 
 use super::floor::{RoundedStrategy, Strategy, Tariff};
-use super::pricer::{FleetAnswer, Loading, Pricer, ReplicaPrices};
+use super::pricer::{FleetAnswer, Loading, PlanEffort, Pricer, ReplicaPrices};
 use crate::exact::model::alone::alone;
 use crate::exact::model::budgets;
 use crate::exact::model::columns::replicas_max;
@@ -132,7 +132,14 @@ impl Subproblem {
 
     /// Answers a question with a weaker bound and a plan that need no programme ([`super::pricer`]). Counts, budget and the
     /// conditions of a question for one pipeline are left out.
-    pub fn price_fast(&self, goal: Goal, worth: Goal, prices: &[f64], limits: &RunLimits) -> PricedColumn {
+    pub fn price_fast(
+        &self,
+        goal: Goal,
+        worth: Goal,
+        prices: &[f64],
+        effort: PlanEffort,
+        limits: &RunLimits,
+    ) -> PricedColumn {
         let (goal, scale) = match goal {
             Goal::Accuracy if self.weight <= 0.0 => (Goal::Nothing, 1.0),
             Goal::Accuracy => (Goal::Accuracy, self.weight),
@@ -143,7 +150,8 @@ impl Subproblem {
         let Tariff { replica, reward } = self.tariff(goal, &scaled);
         let loading = if goal == Goal::Switching { Loading::Paid } else { Loading::Free };
         let prices = ReplicaPrices { replica, loading, reward };
-        let FleetAnswer { bound, plan } = pricer.price(self.problem.pipeline(PipelineIndex(0)), self.part(), &prices);
+        let pipeline = self.problem.pipeline(PipelineIndex(0));
+        let FleetAnswer { bound, plan } = pricer.price(pipeline, self.part(), &prices, effort, limits);
         let column = plan
             .and_then(|plan| self.column(PlanIntegers { groups: vec![plan.groups] }, worth, Some(plan.accuracy), limits));
         PricedColumn { column, bound: bound * scale }

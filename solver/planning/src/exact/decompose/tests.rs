@@ -1,6 +1,8 @@
 //! The decomposition against the whole formulation, on problems drawn small enough for it.
 
 mod limits;
+mod rounds;
+mod whole;
 
 use super::*;
 use crate::bench::drawn;
@@ -121,7 +123,8 @@ fn accepted(problem: &Problem, space: Space, choice: PlanIntegers, goal: Goal, v
         _ => None,
     };
     let (tightening, limits) = (Tightening::none(problem), unlimited());
-    let search = ModeSearch { problem, tightening: &tightening, effort: SearchEffort::until_proven(GAP), limits: &limits };
+    let effort = SearchEffort::until_proven(GAP);
+    let search = ModeSearch { problem, tightening: &tightening, effort, memory: None, limits: &limits };
     let SearchResult::Found(found) = search.finish(space, LastStage { choice, step, value, bound: value, stopped: None })
     else {
         panic!("seed {seed}: the choice carries no flows");
@@ -222,7 +225,8 @@ fn parts_of_devices_are_counted_whole_at_the_end() {
 fn the_same_seed_gives_the_same_plan() {
     let problem = drawn::problem(3, &ProblemShape { pipelines: 4, ..shape(Mode::MaxAccuracy) });
     let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
-    let solve = || solve_apart(&problem, &space, Goal::Accuracy, Some(Goal::Cost), GAP, &unlimited());
+    let question = ApartQuestion { goal: Goal::Accuracy, second: Some(Goal::Cost), gap: GAP, memory: None };
+    let solve = || solve_apart(&problem, &space, question, &unlimited());
     match (solve(), solve()) {
         (Some(StageResult::Found { choice: a, .. }), Some(StageResult::Found { choice: b, .. })) => assert_eq!(a, b),
         (a, b) => panic!("{:?} {:?}", a.map(|a| named(&a)), b.map(|b| named(&b))),
@@ -272,7 +276,8 @@ fn switching_is_paid_by_each_pipeline_for_itself() {
         let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
         let stage = Stage::new(Goal::CostAndSwitching);
         let whole = crate::exact::stage::solve::solve_stage(&problem, &space, stage, 1e-6, &unlimited(), None);
-        match (whole, solve_apart(&problem, &space, stage.goal, None, GAP, &unlimited()).expect("three pipelines")) {
+        let question = ApartQuestion { goal: stage.goal, second: None, gap: GAP, memory: None };
+        match (whole, solve_apart(&problem, &space, question, &unlimited()).expect("three pipelines")) {
             (StageResult::Found { value: best, .. }, StageResult::Found { choice, value, bound, .. }) => {
                 assert!(bound <= best + 1e-5 && value >= best - 1e-5, "seed {seed}: {bound} {best} {value}");
                 assert!(value <= best * (1.0 + GAP) + 1e-5, "seed {seed}: {value} for {best}");
@@ -377,7 +382,7 @@ fn fast_prices_bound_every_plan_of_a_small_problem() {
             };
             assert!(known.bound <= best + 1e-5, "seed {seed}: bound {} above {best}", known.bound);
             assert!(!matches!(end, FastEnd::Infeasible), "seed {seed}");
-            if let FastEnd::Plan(plan) = end {
+            if let FastEnd::Plan(FastPlan { whole: plan, .. }) = end {
                 assert!(plan.value >= best - 1e-5, "seed {seed}: {} better than {best}", plan.value);
                 plans += 1;
                 tight += usize::from(plan.value - known.bound <= 0.2 * best.abs());

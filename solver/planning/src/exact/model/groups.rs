@@ -17,7 +17,7 @@ pub(crate) struct OperatingPoint {
 }
 
 /// A (task, variant, hardware, share) that fits into memory and into the SLO.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FeasibleGroup {
     pub task: TaskIndex,
     pub variant: VariantIndex,

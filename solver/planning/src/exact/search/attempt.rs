@@ -1,8 +1,9 @@
 //! Does one search give a plan that the checker accepts?
 
-use super::best::search;
+use super::best::search_with_memory;
 use super::heuristic::plan_by_heuristic;
 use super::modes::SearchResult;
+use crate::exact::decompose::FleetMemory;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::PricedSearch;
 use crate::exact::solution::found::BestFound;
@@ -53,7 +54,7 @@ pub(crate) fn attempt_by(
     options.measured(RunPart::Search, || match options.planner {
         // the heuristic knows no quotas
         Planner::PriceAndBranch if problem.quotas.is_empty() => attempt_by_prices(problem, tightening, limits),
-        _ => attempt(problem, tightening, options.gap, limits),
+        _ => attempt_with_memory(problem, tightening, options.gap, options.memory.as_ref(), limits),
     })
 }
 
@@ -75,11 +76,22 @@ fn attempt_by_prices(problem: &Problem, tightening: &Tightening, limits: &RunLim
 
 /// Searches once. The plan has routing tables, and the checker accepts it.
 pub(crate) fn attempt(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchOutcome {
+    attempt_with_memory(problem, tightening, gap, None, limits)
+}
+
+/// As [`attempt`], with what is remembered of a fleet.
+fn attempt_with_memory(
+    problem: &Problem,
+    tightening: &Tightening,
+    gap: f64,
+    memory: Option<&FleetMemory>,
+    limits: &RunLimits,
+) -> SearchOutcome {
     if let Some(reason) = limits.for_finishing().stop_reason() {
         return SearchOutcome::Unknown(reason);
     }
     let start = (limits.elapsed)();
-    let search = search(problem, tightening, gap, limits);
+    let search = search_with_memory(problem, tightening, gap, memory, limits);
     let took = (limits.elapsed)().saturating_sub(start);
     match search {
         SearchResult::Unknown(stopped) => SearchOutcome::Unknown(stopped),

@@ -7,6 +7,7 @@
 use super::fallback;
 use super::heuristic::plan_by_heuristic;
 use super::modes::{ModeSearch, SearchResult};
+use crate::exact::decompose::FleetMemory;
 use crate::exact::model::goal::SearchEffort;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::PricedSearch;
@@ -24,7 +25,18 @@ const PIPELINES_MAX: usize = 4;
 /// If the search has no plan for long, if the time is up, or if the formulation would be too large, heuristics find some
 /// plan. Only a cancelled run gets none.
 pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchResult {
-    let of = BestSearch { problem, tightening, gap, limits };
+    search_with_memory(problem, tightening, gap, None, limits)
+}
+
+/// As [`search`]. A fleet that was planned before is planned from what is remembered of it.
+pub(crate) fn search_with_memory(
+    problem: &Problem,
+    tightening: &Tightening,
+    gap: f64,
+    memory: Option<&FleetMemory>,
+    limits: &RunLimits,
+) -> SearchResult {
+    let of = BestSearch { problem, tightening, gap, memory, limits };
     // the heuristic knows no quotas
     let has_reserve = problem.pipelines.len() <= PIPELINES_MAX && problem.quotas.is_empty();
     match if has_reserve { of.search_with_reserve() } else { of.search_exactly(limits) } {
@@ -44,13 +56,14 @@ struct BestSearch<'a> {
     problem: &'a Problem,
     tightening: &'a Tightening,
     gap: f64,
+    memory: Option<&'a FleetMemory>,
     limits: &'a RunLimits,
 }
 
 impl BestSearch<'_> {
     fn search_exactly(&self, limits: &RunLimits) -> SearchResult {
-        let &Self { problem, tightening, gap, .. } = self;
-        ModeSearch { problem, tightening, effort: SearchEffort::until_proven(gap), limits }.search_exactly()
+        let &Self { problem, tightening, gap, memory, .. } = self;
+        ModeSearch { problem, tightening, effort: SearchEffort::until_proven(gap), memory, limits }.search_exactly()
     }
 
     /// The exact search. If it has no plan after its work, the heuristic finds one first.
@@ -111,7 +124,7 @@ mod tests {
     }
 
     fn of<'a>(problem: &'a Problem, tightening: &'a Tightening, limits: &'a RunLimits) -> BestSearch<'a> {
-        BestSearch { problem, tightening, gap: 1e-4, limits }
+        BestSearch { problem, tightening, gap: 1e-4, memory: None, limits }
     }
 
     #[test]

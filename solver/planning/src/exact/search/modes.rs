@@ -1,6 +1,6 @@
 //! In which stages is each mode searched, and what is proven at the end?
 
-use crate::exact::decompose;
+use crate::exact::decompose::{self, ApartQuestion, FleetMemory};
 use crate::exact::model::bounds;
 use crate::exact::model::goal::{Goal, SearchEffort, Stage};
 use crate::exact::model::groups::usable_groups;
@@ -32,6 +32,8 @@ pub(crate) struct ModeSearch<'a> {
     pub problem: &'a Problem,
     pub tightening: &'a Tightening,
     pub effort: SearchEffort,
+    /// What is known of the rounds before.
+    pub memory: Option<&'a FleetMemory>,
     pub limits: &'a RunLimits,
 }
 
@@ -86,7 +88,7 @@ impl ModeSearch<'_> {
 
     /// One pipeline under rule `path`. `None` if the search over its ways does not apply.
     fn search_paths(&self) -> Option<SearchResult> {
-        let &Self { problem, tightening, effort, limits } = self;
+        let &Self { problem, tightening, effort, limits, .. } = self;
         let index = PipelineIndex(0);
         let solve = |goals, wanted: &dyn Fn(TaskIndex, VariantIndex) -> bool| {
             let groups = usable_groups(problem, index, tightening, wanted);
@@ -126,11 +128,12 @@ impl ModeSearch<'_> {
 
     /// Loki: the fewest replicas of the most accurate variants, or else the highest accuracy.
     fn search_hardware_then_accuracy(&self, space: Space) -> SearchResult {
-        let &Self { problem, tightening, effort: SearchEffort { gap, .. }, limits } = self;
+        let &Self { problem, tightening, effort: SearchEffort { gap, .. }, memory, limits } = self;
         if let Ok(best) = Space::of_most_accurate(problem, tightening, &limits.for_finishing()) {
+            let fewest = ApartQuestion { goal: Goal::Replicas, second: None, gap, memory };
             let result = match enumerate::fewest_replicas(problem, &best, &limits.for_finishing()) {
                 Some(result) => result,
-                None => decompose::solve_apart(problem, &best, Goal::Replicas, None, gap, limits)
+                None => decompose::solve_apart(problem, &best, fewest, limits)
                     .unwrap_or_else(|| solve_stage(problem, &best, Stage::new(Goal::Replicas), gap, limits, None)),
             };
             match result {
@@ -155,8 +158,8 @@ impl ModeSearch<'_> {
 
     /// Solves `goal` first, and then `second` among the plans of the same accuracy.
     fn search_stages(&self, space: Space, goal: Goal, second: Option<Goal>) -> SearchResult {
-        let &Self { problem, effort: SearchEffort { gap, .. }, limits, .. } = self;
-        let apart = decompose::solve_apart(problem, &space, goal, second, gap, limits);
+        let &Self { problem, effort: SearchEffort { gap, .. }, memory, limits, .. } = self;
+        let apart = decompose::solve_apart(problem, &space, ApartQuestion { goal, second, gap, memory }, limits);
         // the decomposition has broken the ties already
         let second = second.filter(|_| apart.is_none());
         let first = apart.unwrap_or_else(|| solve_stage(problem, &space, Stage::new(goal), gap, limits, None));

@@ -11,6 +11,8 @@ use apportion_domain::{Pipeline, SLACK};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+/// Most boxes to which the cost of rounding is added.
+const ROUNDED_MAX: usize = 60;
 /// Most boxes of one search.
 const BOXES_MAX: usize = 600;
 
@@ -35,8 +37,10 @@ pub(super) struct CheapestBudgets {
 
 /// A box of budgets.
 struct BudgetBox {
-    /// Cost of the walk at the most levels.
+    /// Cost of the walk at the most levels, or more.
     cost: f64,
+    /// Whether the cost contains that of rounding up.
+    is_rounded: bool,
     least: Vec<usize>,
     most: Vec<usize>,
 }
@@ -73,7 +77,7 @@ pub(super) fn cheapest_budgets(
         if narrow(pipeline, part, levels, &least, &mut most) {
             let cost = walker.least_cost(levels, &most, search.reward);
             if cost.is_finite() {
-                open.push(BudgetBox { cost, least, most });
+                open.push(BudgetBox { cost, is_rounded: false, least, most });
             }
         }
     };
@@ -81,7 +85,7 @@ pub(super) fn cheapest_budgets(
         add(vec![0; levels.len()], levels.iter().map(|l| l.budgets_ms.len() - 1).collect(), &mut open);
     }
     let mut boxes = 0;
-    while let Some(BudgetBox { cost, least, most }) = open.pop() {
+    while let Some(BudgetBox { cost, least, most, .. }) = open.pop() {
         // boxes come by rising cost, so the first vector is a best one
         if found.vectors.is_empty() {
             found.bound = cost;
@@ -108,6 +112,58 @@ pub(super) fn cheapest_budgets(
         }
     }
     found
+}
+
+/// A bound on plans of whole replicas. `rounding` is the extra cost of whole replicas at the levels of the last walk. It is
+/// added to the boxes in the order of their costs, until the cheapest one is a single vector or costs `enough`.
+pub(super) fn bound_of_whole_replicas(
+    pipeline: &Pipeline,
+    part: &PipelineSpace,
+    levels: &[PricedLevels],
+    walker: &mut Walker<'_>,
+    (reward, enough): (f64, f64),
+    mut rounding: impl FnMut(&Walker<'_>, &[usize]) -> f64,
+) -> f64 {
+    let mut open = BinaryHeap::new();
+    let add =
+        |cost_min: f64, least: Vec<usize>, mut most: Vec<usize>, walker: &mut Walker<'_>, open: &mut BinaryHeap<_>| {
+            if narrow(pipeline, part, levels, &least, &mut most) {
+                let cost = walker.least_cost(levels, &most, reward);
+                if cost.is_finite() {
+                    open.push(BudgetBox { cost: cost.max(cost_min), is_rounded: false, least, most });
+                }
+            }
+        };
+    let mut rounded = 0;
+    add(
+        f64::NEG_INFINITY,
+        vec![0; levels.len()],
+        levels.iter().map(|l| l.budgets_ms.len() - 1).collect(),
+        walker,
+        &mut open,
+    );
+    for _ in 0..BOXES_MAX {
+        let Some(BudgetBox { cost, is_rounded, least, most }) = open.pop() else { return f64::INFINITY };
+        let split = task_to_split(pipeline, part, levels, &least, &most);
+        if cost >= enough || (is_rounded && split.is_none()) || rounded >= ROUNDED_MAX {
+            return cost;
+        }
+        // boxes far below every vector gain nothing
+        if !is_rounded && (rounded > 0 || split.is_none()) {
+            rounded += 1;
+            let walked = walker.least_cost(levels, &most, reward);
+            let cost = cost.max(walked + rounding(walker, &most));
+            open.push(BudgetBox { cost, is_rounded: true, least, most });
+        } else if let Some(t) = split {
+            let middle = (least[t] + most[t]) / 2;
+            let (mut upper, mut lower) = (least.clone(), most.clone());
+            lower[t] = middle;
+            upper[t] = middle + 1;
+            add(cost, least, lower, walker, &mut open);
+            add(cost, upper, most, walker, &mut open);
+        }
+    }
+    open.pop().map_or(f64::INFINITY, |of| of.cost)
 }
 
 fn charges(levels: &[PricedLevels], at: &[usize]) -> Vec<f64> {

@@ -22,7 +22,7 @@ pub(super) struct CoverItem {
 
 impl CoverItem {
     /// Price of this many replicas.
-    fn price_of(&self, replicas: u32) -> f64 {
+    pub fn price_of(&self, replicas: u32) -> f64 {
         self.price * f64::from(replicas) + self.switch_cost * f64::from(replicas.saturating_sub(self.deployed))
     }
 

@@ -41,19 +41,24 @@ pub(super) struct Mixer<'a> {
 }
 
 impl Mixer<'_> {
-    /// The cheapest plan found for the strategies of several rewards and the ways between them.
-    pub fn best_plan(&self, levels: &[PricedLevels], at: &[usize], walker: &mut Walker<'_>) -> Option<MixedPlan> {
+    /// The strategies of several rewards, by accuracy.
+    pub fn strategies(&self, levels: &[PricedLevels], at: &[usize], walker: &mut Walker<'_>) -> Vec<PureStrategy> {
         let mut strategies: Vec<PureStrategy> = Vec::new();
         for factor in REWARD_FACTORS {
             let cost = walker.least_cost(levels, at, factor * self.goal.guide);
             if cost.is_finite() {
-                let strategy = walker.strategy(cost);
+                let strategy = walker.strategy();
                 if !strategies.iter().any(|s| s.nodes == strategy.nodes) {
                     strategies.push(strategy);
                 }
             }
         }
         strategies.sort_by(|a, b| a.accuracy.total_cmp(&b.accuracy));
+        strategies
+    }
+
+    /// The cheapest plan found for these strategies and the ways from each to the next.
+    pub fn best_plan(&self, strategies: &[PureStrategy]) -> Option<MixedPlan> {
         let loads: Vec<Vec<f64>> = strategies.iter().map(|s| self.loads(s)).collect();
         let mut best: Option<MixedPlan> = None;
         let mut offer = |plan: Option<MixedPlan>| {
@@ -116,7 +121,7 @@ impl Mixer<'_> {
     }
 
     /// Load of each lane under a strategy.
-    fn loads(&self, strategy: &PureStrategy) -> Vec<f64> {
+    pub fn loads(&self, strategy: &PureStrategy) -> Vec<f64> {
         let mut loads = vec![0.0; self.part.lanes.len()];
         for &n in &strategy.nodes {
             let node = &self.part.trie.nodes[n];

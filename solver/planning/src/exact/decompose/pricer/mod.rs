@@ -10,7 +10,9 @@
 mod boxes;
 mod cover;
 mod mix;
+mod rounding;
 mod walk;
+mod whole;
 
 use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::latency::optional_tasks;
@@ -18,9 +20,11 @@ use crate::exact::model::space::PipelineSpace;
 use crate::exact::model::trie::PrefixNode;
 use crate::exact::solution::choice::GroupChoice;
 use apportion_domain::{LatencyRule, Pipeline};
-use boxes::{BoxSearch, CheapestBudgets, cheapest_budgets};
+use apportion_mip::RunLimits;
+use boxes::{BoxSearch, CheapestBudgets, bound_of_whole_replicas, cheapest_budgets};
 use cover::{CoverItem, cheapest_cover};
 use mix::{MixGoal, MixedPlan, Mixer};
+use rounding::{CapacityCurve, RoundingCosts};
 use walk::{PricedLevels, Walker};
 
 /// Budget vectors for which plans are made.
@@ -47,6 +51,15 @@ pub(super) struct ReplicaPrices {
 pub(super) enum Loading {
     Paid,
     Free,
+}
+
+/// How long is a plan searched?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PlanEffort {
+    /// Mixes of two strategies.
+    Mixes,
+    /// Also a small integer programme over many strategies, for each of the best budgets.
+    Whole,
 }
 
 /// The answer for one pipeline.
@@ -84,24 +97,43 @@ impl Pricer {
     }
 
     /// A bound and a plan at these prices.
-    pub fn price(&self, pipeline: &Pipeline, part: &PipelineSpace, prices: &ReplicaPrices) -> FleetAnswer {
+    pub fn price(
+        &self,
+        pipeline: &Pipeline,
+        part: &PipelineSpace,
+        prices: &ReplicaPrices,
+        effort: PlanEffort,
+        limits: &RunLimits,
+    ) -> FleetAnswer {
         let levels = self.priced_levels(pipeline, part, prices);
         let mut walker = Walker::new(part);
         let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min };
         let Some(priced) = question.price_of_accuracy(prices.reward, &mut walker) else {
             return FleetAnswer { bound: f64::INFINITY, plan: None };
         };
-        let PricedFloor { bound, guide, vectors } = priced;
+        let PricedFloor { bound, price, guide, vectors } = priced;
         let goal = MixGoal { reward: prices.reward, guide, accuracy_min: self.accuracy_min, survive: self.survive };
         let mut best: Option<(MixedPlan, &Vec<usize>)> = None;
         for at in &vectors {
             let mixer = Mixer { part, items: items_within(part, prices, &levels, at), goal };
-            if let Some(plan) = mixer.best_plan(&levels, at, &mut walker)
+            let strategies = mixer.strategies(&levels, at, &mut walker);
+            if let Some(plan) = mixer.best_plan(&strategies)
                 && best.as_ref().is_none_or(|(b, _)| plan.cost < b.cost)
             {
                 best = Some((plan, at));
             }
+            if effort == PlanEffort::Whole || best.is_none() {
+                let cutoff = best.as_ref().map_or(f64::INFINITY, |(b, _)| b.cost);
+                if let Some(plan) = mixer.best_whole_plan(&strategies, &walker, cutoff, limits) {
+                    best = Some((plan, at));
+                }
+            }
         }
+        let enough = best.as_ref().map_or(f64::INFINITY, |(plan, _)| plan.cost);
+        let bound = match effort {
+            PlanEffort::Mixes => bound,
+            PlanEffort::Whole => bound.max(question.bound_of_whole(prices, price, enough, &mut walker)),
+        };
         let plan = best.map(|(plan, at)| self.to_plan(part, &levels, at, &plan));
         FleetAnswer { bound, plan }
     }
@@ -187,10 +219,19 @@ fn cover_item(part: &PipelineSpace, prices: &ReplicaPrices, g: usize, qps: f64) 
 
 /// The groups that run within a budget, by increasing rate.
 fn items_of(part: &PipelineSpace, prices: &ReplicaPrices, groups: &[usize], budget_ms: f64) -> Vec<CoverItem> {
+    items_at(part, prices, groups, |group| group.best_within(budget_ms))
+}
+
+/// The groups that have an operating point, by increasing rate.
+fn items_at(
+    part: &PipelineSpace,
+    prices: &ReplicaPrices,
+    groups: &[usize],
+    point: impl Fn(&FeasibleGroup) -> Option<usize>,
+) -> Vec<CoverItem> {
     let item = |&g: &usize| {
         let group = &part.groups[g];
-        let point = group.best_within(budget_ms)?;
-        Some(cover_item(part, prices, g, group.points[point].qps))
+        Some(cover_item(part, prices, g, group.points[point(group)?].qps))
     };
     let mut items: Vec<CoverItem> = groups.iter().filter_map(item).collect();
     items.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
@@ -230,6 +271,8 @@ struct FloorQuestion<'a> {
 /// The relaxation with its best price of accuracy.
 struct PricedFloor {
     bound: f64,
+    /// Price of accuracy.
+    price: f64,
     /// Reward at which the strategies of plans are made.
     guide: f64,
     /// Levels of the tasks, the cheapest first.
@@ -237,11 +280,12 @@ struct PricedFloor {
 }
 
 /// One price of accuracy with its relaxation.
-#[derive(Clone, Copy)]
 struct TriedPrice {
     /// Cost without the reward of the floor's price.
     cost: f64,
     accuracy: f64,
+    /// Levels of the tasks.
+    vector: Vec<usize>,
 }
 
 impl FloorQuestion<'_> {
@@ -255,17 +299,46 @@ impl FloorQuestion<'_> {
         let found = self.search(reward + floor_price, walker, 1, 0.0);
         let at = found.vectors.first()?;
         let cost = walker.least_cost(self.levels, at, reward + floor_price);
-        let accuracy = walker.strategy(cost).accuracy;
+        let accuracy = walker.strategy().accuracy;
         let bound = found.bound + floor_price * self.floor;
-        Some((bound, TriedPrice { cost: cost + floor_price * accuracy, accuracy }))
+        Some((bound, TriedPrice { cost: cost + floor_price * accuracy, accuracy, vector: at.clone() }))
+    }
+
+    /// A bound on plans of whole replicas at a price of the floor. A bound of `enough` is enough.
+    fn bound_of_whole(&self, prices: &ReplicaPrices, price: f64, enough: f64, walker: &mut Walker<'_>) -> f64 {
+        let &Self { pipeline, part, levels, floor } = self;
+        let reward = prices.reward + price;
+        let nodes_of = |t: usize| part.trie.nodes.iter().filter(|n| n.task.get() == t).count();
+        let is_whole: Vec<bool> = (0..levels.len()).map(|t| nodes_of(t) == 1).collect();
+        // the curves by lane and level, made when they are first needed
+        let level_counts = part.lanes.iter().map(|groups| levels[part.groups[groups[0]].task.get()].budgets_ms.len());
+        let mut known: Vec<Vec<Option<Option<CapacityCurve>>>> = level_counts.map(|n| vec![None; n]).collect();
+        let rounding = |walker: &Walker<'_>, at: &[usize]| {
+            let level = |lane: usize| at[part.groups[part.lanes[lane][0]].task.get()];
+            for (lane, groups) in part.lanes.iter().enumerate() {
+                let t = part.groups[groups[0]].task.get();
+                // Up to the next level no rate falls. But groups of other rates may have larger batches there.
+                let next_ms = levels[t].budgets_ms.get(at[t] + 1).copied().unwrap_or(f64::INFINITY);
+                let point = |group: &FeasibleGroup| group.points.iter().rposition(|p| p.charge_ms < next_ms);
+                let make = || CapacityCurve::new(&items_at(part, prices, groups, point));
+                known[lane][level(lane)].get_or_insert_with(make);
+            }
+            let curves: Vec<Option<&CapacityCurve>> =
+                known.iter().enumerate().map(|(lane, of)| of[level(lane)].as_ref()?.as_ref()).collect();
+            let reduced = walker.reduced_costs(levels, at, reward);
+            RoundingCosts { part, reduced: &reduced, curves: &curves, is_whole: &is_whole }.total()
+        };
+        let enough = enough - price * floor;
+        bound_of_whole_replicas(pipeline, part, levels, walker, (reward, enough), rounding) + price * floor
     }
 
     /// Raises the price of accuracy until the relaxation meets the floor: the secant of a concave function of one variable.
     fn price_of_accuracy(&self, reward: f64, walker: &mut Walker<'_>) -> Option<PricedFloor> {
         let (mut bound, mut low) = self.relax(reward, 0.0, walker)?;
         let mut price = 0.0;
+        // a price at which the floor is met
+        let mut high: Option<TriedPrice> = None;
         if low.accuracy < self.floor - 1e-12 {
-            let mut high: Option<TriedPrice> = None;
             let mut next = 4.0 * low.cost.abs().max(reward).max(1e-9);
             for _ in 0..FLOOR_ROUNDS_MAX {
                 let (found, tried) = self.relax(reward, next, walker)?;
@@ -276,7 +349,7 @@ impl FloorQuestion<'_> {
                 } else {
                     low = tried;
                 }
-                let Some(high) = high else {
+                let Some(high) = &high else {
                     next *= 8.0;
                     continue;
                 };
@@ -290,7 +363,10 @@ impl FloorQuestion<'_> {
         }
         let distance = DISTANCE * bound.abs().max(reward + price);
         let found = self.search(reward + price, walker, VECTORS_MAX, distance);
+        let mut vectors = found.vectors;
+        // the cheapest vectors may be too short for the floor
+        vectors.extend(high.map(|high| high.vector).filter(|vector| !vectors.contains(vector)));
         let guide = if reward + price > 0.0 { reward + price } else { 1e-3 * bound.abs() };
-        Some(PricedFloor { bound, guide, vectors: found.vectors })
+        Some(PricedFloor { bound, price, guide, vectors })
     }
 }

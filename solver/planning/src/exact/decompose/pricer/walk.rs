@@ -1,6 +1,7 @@
 //! What does a pipeline cost at given prices if parts of replicas could be bought? A walk up the trie, for any budgets.
 
 use crate::exact::model::space::PipelineSpace;
+use apportion_domain::VariantIndex;
 
 /// The budgets of a task that change the price of some variant, with those prices.
 #[derive(Clone, Debug)]
@@ -14,8 +15,6 @@ pub(super) struct PricedLevels {
 /// The cheapest strategy within some budgets: one variant at every prefix that it reaches.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct PureStrategy {
-    /// Price less the reward of its accuracy.
-    pub cost: f64,
     pub accuracy: f64,
     /// The nodes that it visits.
     pub nodes: Vec<usize>,
@@ -59,19 +58,56 @@ impl<'a> Walker<'a> {
         whole
     }
 
+    /// What each node costs more than the best node of its split, at the levels and the reward of the last walk.
+    pub fn reduced_costs(&self, levels: &[PricedLevels], at: &[usize], reward: f64) -> Vec<f64> {
+        let trie = &self.part.trie;
+        let cost = |n: usize| {
+            let node = &trie.nodes[n];
+            let rate = levels[node.task.get()].rates[at[node.task.get()]][node.variant.get()];
+            self.below[n] + node.load_qps * rate - reward * node.accuracy
+        };
+        let mut reduced = vec![f64::INFINITY; trie.nodes.len()];
+        for (split, &best) in trie.splits.iter().zip(&self.taken).filter(|(_, best)| **best != usize::MAX) {
+            split.to.iter().for_each(|&n| reduced[n] = cost(n) - cost(best));
+        }
+        reduced
+    }
+
     /// The strategy of the last walk, which must have had a finite cost.
-    pub fn strategy(&self, cost: f64) -> PureStrategy {
+    pub fn strategy(&self) -> PureStrategy {
+        self.strategy_by(|s, _| Some(self.taken[s]))
+    }
+
+    /// The strategy that takes these variants, by task.
+    pub fn strategy_of(&self, variants: &[Option<VariantIndex>]) -> PureStrategy {
+        let nodes = &self.part.trie.nodes;
+        self.strategy_by(|_, to| to.iter().copied().find(|&n| variants[nodes[n].task.get()] == Some(nodes[n].variant)))
+    }
+
+    /// The variants of a strategy, by task.
+    pub fn variants_of(&self, strategy: &PureStrategy) -> Vec<Option<VariantIndex>> {
+        let nodes = &self.part.trie.nodes;
+        let tasks = nodes.iter().map(|n| n.task.get() + 1).max().unwrap_or(0);
+        let mut variants = vec![None; tasks];
+        strategy.nodes.iter().for_each(|&n| variants[nodes[n].task.get()] = Some(nodes[n].variant));
+        variants
+    }
+
+    /// The strategy that takes a node at each split that it reaches. `take` gets the split and its nodes.
+    fn strategy_by(&self, take: impl Fn(usize, &[usize]) -> Option<usize>) -> PureStrategy {
         let trie = &self.part.trie;
         let mut visited = vec![false; trie.nodes.len()];
         let mut nodes = Vec::new();
         let mut accuracy = 0.0;
-        for (split, &n) in trie.splits.iter().zip(&self.taken) {
-            if split.from.is_none_or(|from| visited[from]) {
+        for (s, split) in trie.splits.iter().enumerate().filter(|(_, split)| !split.to.is_empty()) {
+            if split.from.is_none_or(|from| visited[from])
+                && let Some(n) = take(s, &split.to)
+            {
                 visited[n] = true;
                 accuracy += trie.nodes[n].accuracy;
                 nodes.push(n);
             }
         }
-        PureStrategy { cost, accuracy, nodes }
+        PureStrategy { accuracy, nodes }
     }
 }

@@ -128,7 +128,7 @@ impl Heuristic<'_> {
             return PricedSearch::NotFound;
         }
         let effort = SearchEffort { gap: GAP, nodes_max };
-        let search = ModeSearch { problem, tightening, effort, limits };
+        let search = ModeSearch { problem, tightening, effort, memory: None, limits };
         priced(search.search_by_ways())
     }
 
@@ -178,7 +178,8 @@ impl Heuristic<'_> {
             return PricedSearch::NotFound;
         }
         let quiet = limits.without_listener();
-        let search = ModeSearch { problem, tightening, effort: SearchEffort::until_proven(GAP), limits: &quiet };
+        let search =
+            ModeSearch { problem, tightening, effort: SearchEffort::until_proven(GAP), memory: None, limits: &quiet };
         // on one thread the parts spend their common work in the same order each time
         match rayon::ThreadPoolBuilder::new().num_threads(1).build() {
             Ok(one_thread) => priced(Some(one_thread.install(|| search.search_exactly()))),
