@@ -55,7 +55,8 @@ pub(crate) fn applies(problem: &Problem) -> bool {
 
 /// The best plan by the first goal, and of those the best one by the second, over these groups of the only pipeline. `None`
 /// if the whole formulation is better: there are too many ways, or parts of devices are bought whole. The relaxation buys
-/// them in parts, so its bound is far below every plan.
+/// them in parts, so its bound is far below every plan. A search with a limit of nodes proves little anyway, so it looks
+/// for a plan there too.
 pub(crate) fn search(
     problem: &Problem,
     tightening: &Tightening,
