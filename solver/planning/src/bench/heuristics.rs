@@ -233,7 +233,7 @@ pub fn row(case: &HeuristicsCase, problem: &Problem, now: &Arc<dyn Fn() -> Durat
     let limits = RunLimits::new(now.clone()).ending_at(start + EXACT_LIMIT);
     let effort = SearchEffort::until_proven(GAP);
     // without the heuristic's plan as its reserve: the heuristic is not compared with itself
-    let exact = ModeSearch { problem, tightening: &none, effort, limits: &limits }.search_exactly();
+    let exact = ModeSearch { problem, tightening: &none, effort, memory: None, limits: &limits }.search_exactly();
     let exact_time = now().saturating_sub(start);
     let (outcome, optimum, step) = match &exact {
         SearchResult::Found(found) => {
