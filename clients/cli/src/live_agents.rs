@@ -144,9 +144,10 @@ mod tests {
                 .collect()
         };
         let group = |id: u64, pipeline: &str, task: &str| json!({"id": id, "pipeline": pipeline, "task": task});
+        let replicas = [placed(1, find), placed(2, read), placed(3, &[1])].concat();
         json!({"incarnation": 9, "generation": 3, "placement": {
             "groups": [group(1, "p", "find"), group(2, "p", "read"), group(3, "q", "read")],
-            "replicas": [placed(1, find), placed(2, read), placed(3, &[1])].concat(),
+            "replicas": replicas,
             "refused": refused,
         }})
     }
