@@ -1,5 +1,6 @@
 //! A service and agents with emulated devices, as processes of this machine that can be killed, paused and started again.
 
+use crate::backend::Backend;
 use crate::http::answer;
 use crate::process::{end, started, tell};
 use reqwest::header::{AUTHORIZATION, HeaderMap};
@@ -23,17 +24,6 @@ struct Agent {
     data: u16,
     child: Option<Child>,
     is_paused: bool,
-}
-
-/// How the agents run batches.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Backend {
-    /// Profiles are played back.
-    Emulated,
-    /// Variants are run from their files.
-    Onnx,
-    /// Variants are run by another server, which does not answer.
-    Remote,
 }
 
 /// The processes; dropping it ends them.
@@ -329,11 +319,7 @@ impl Cluster {
         let agent = &mut self.agents[at];
         let mut command = Command::new(crate::machine::programs().join("apportion-agent"));
         command.args(["--join", &format!("http://127.0.0.1:{grpc}"), "--token", TOKEN, "--name", &agent.name]);
-        let backend = match self.backend {
-            Backend::Emulated => "emulated",
-            Backend::Onnx => "onnx",
-            Backend::Remote => "remote=http://127.0.0.1:1",
-        };
+        let backend = self.backend.flag();
         command.env("APPORTION_PYTHON", apportion_needs::clients_python());
         command.args(["--hardware", HARDWARE, "--devices", &devices, "--backend", backend, "--state-dir"]);
         command.arg(folder.join(&agent.name)).args(["--http", &format!("127.0.0.1:{}", agent.http)]);

@@ -3,6 +3,7 @@
 //!
 //! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
 
+pub mod backend;
 pub mod browser;
 pub mod cluster;
 pub mod digits;

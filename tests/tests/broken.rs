@@ -2,7 +2,8 @@
 //!
 //! The other replicas serve until then, so no request is lost. The API gives the reason.
 
-use apportion_tests::cluster::{Backend, Cluster};
+use apportion_tests::backend::Backend;
+use apportion_tests::cluster::Cluster;
 use apportion_tests::digits::{Variant, inputs, model, pipeline, profile};
 use apportion_tests::load::{Ended, Ingresses, Load, Traffic};
 use serde_json::{Value, json};

@@ -1,6 +1,7 @@
 //! `apportion deploy` and `apportion status` with a service and agents: a second pipeline leaves the first as it is.
 
-use apportion_tests::cluster::{Backend, Cluster};
+use apportion_tests::backend::Backend;
+use apportion_tests::cluster::Cluster;
 use apportion_tests::{digits, programs};
 use serde_json::{Value, json};
 use std::process::Output;

@@ -54,9 +54,9 @@ pub fn hardware_offers(text: &str) -> Result<Vec<HardwareSpec>, BadInput> {
     text.split(',').map(|part| offer(part.trim()).ok_or_else(|| refused(part))).collect()
 }
 
-/// The latency objective where nobody gives one, in whole milliseconds: [`SLO_FACTOR`] times the time that a query takes in
-/// the slowest variant of each task. A variant counts with its smallest batch, on the fastest of these hardware types. Where
-/// no whole device was measured, the largest share counts.
+/// The latency objective where nobody gives one, in whole milliseconds: [`SLO_FACTOR`] times the time that a query takes
+/// in the slowest variant of each task. A variant counts with its smallest batch, on the fastest of these hardware types.
+/// Where no whole device was measured, the largest share counts.
 #[must_use]
 pub fn default_slo_ms(profile: &ProfileSet, hardware: &[HardwareSpec]) -> f64 {
     let mut fastest: BTreeMap<(&str, &str), (f64, u32, f64)> = BTreeMap::new();

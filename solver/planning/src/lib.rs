@@ -32,6 +32,7 @@ mod bounded;
 mod exact;
 #[cfg(test)]
 mod fixtures;
+mod fleet_memory;
 mod greedy;
 mod held_out;
 pub mod ladder;
@@ -46,7 +47,7 @@ mod warnings;
 
 pub use along::{change, compare, frontier};
 pub use apportion_mip::{Incumbent, Listener, StopSignal};
-pub use exact::decompose::FleetMemory;
+pub use fleet_memory::FleetMemory;
 pub use held_out::effort::JudgeEffort;
 pub use held_out::side_by_side::judge_side_by_side;
 pub use options::{ExplanationDepth, PlanListener, Planner, PlanningOptions};

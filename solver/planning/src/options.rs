@@ -1,6 +1,6 @@
 //! Which planner runs, on what, and within which limits?
 
-use crate::exact::decompose::FleetMemory;
+use crate::fleet_memory::FleetMemory;
 use crate::stopwatch::{RunPart, Stopwatch};
 use apportion_domain::{PlanOutcome, PlanningReport};
 use apportion_estimator::Workload;

@@ -4,7 +4,8 @@
 //! `APPORTION_TRIAL_MODEL_MIB` sets the size of each of the four models; 1,024 makes 4 GiB. ONNX's format (protobuf)
 //! allows less than 2 GiB in one file.
 
-use apportion_tests::cluster::{Backend, Cluster};
+use apportion_tests::backend::Backend;
+use apportion_tests::cluster::Cluster;
 use apportion_tests::digits::{Variant, inputs, model, pipeline, profile};
 use apportion_tests::load::{Ended, Ingresses, Load, Sent, summary};
 use apportion_tests::onnx::{field, whole};

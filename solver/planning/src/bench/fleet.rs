@@ -4,13 +4,13 @@
 //! from the parts of the fleet that are drawn for them, so that the devices are scarce in the way that the mode needs.
 
 use super::drawn::{Draw, draft, edge, row};
-use crate::exact::decompose::FleetMemory;
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::attempt::check_solution;
 use crate::exact::search::best::{search, search_with_memory};
 use crate::exact::search::modes::SearchResult;
 use crate::exact::solution::choice::PlanIntegers;
+use crate::fleet_memory::FleetMemory;
 use crate::options::PlanningOptions;
 use apportion_domain::{
     Deployed, Edge, Hardware, HardwareIndex, Mode, Objective, ObjectiveStep, ObjectiveValue, Pipeline, PipelineDraft,

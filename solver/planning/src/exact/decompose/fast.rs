@@ -51,25 +51,19 @@ impl JointProblem<'_> {
         if !self.subs.iter().all(Subproblem::can_price_fast) {
             return FastEnd::Nothing;
         }
-        let last = self.memory.and_then(|memory| memory.recall(self));
+        let last = RememberedRound::last(self);
         if let Some(last) = &last
             && let Some(whole) = self.go_on_from(last, known)
         {
-            self.remember(known, &whole, Some(last));
+            RememberedRound::remember(self, known, &whole, Some(last));
             return FastEnd::Plan(FastPlan { whole, origin: PlanOrigin::LastRound });
         }
         match self.solve_from_start(known) {
             FastEnd::Plan(fast) => {
-                self.remember(known, &fast.whole, None);
+                RememberedRound::remember(self, known, &fast.whole, None);
                 FastEnd::Plan(fast)
             }
             other => other,
-        }
-    }
-
-    fn remember(&self, known: &JointBounds, whole: &JointPlan, last: Option<&RememberedRound>) {
-        if let Some(memory) = self.memory {
-            memory.remember(self, known, whole, last);
         }
     }
 

@@ -1,13 +1,13 @@
 //! What is a joint problem, and which plans and bounds are known while its pipelines are solved one by one?
 
 use super::master::{ColumnCombination, Master, SharedResources};
-use super::memory::FleetMemory;
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::quotas::QuotaRow;
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::stage::solve::StageResult;
+use crate::fleet_memory::FleetMemory;
 use apportion_domain::{Problem, Share, StopReason};
 use apportion_mip::RunLimits;
 use apportion_mip::highs::ReportedGoal;

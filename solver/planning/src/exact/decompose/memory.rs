@@ -8,19 +8,14 @@ use super::joint::{JointBounds, JointPlan, JointProblem};
 use super::sub::{Column, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::model::groups::FeasibleGroup;
+use crate::fleet_memory::FleetMemory;
 use apportion_domain::{Pipeline, PipelineIndex};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 /// How many times the gap of a search from the start a round may have before it searches from the start again.
 const GAP_TIMES: f64 = 1.2;
 /// Most plans that are remembered of one pipeline: those of least cost at the last prices.
 const COLUMNS_MAX: usize = 12;
-
-/// The memory of a planner that plans one fleet again and again. It holds one round, the last fleet that was planned fast.
-///
-/// The plan of a round depends on the rounds before. It is checked like any other plan, and its bound is proven.
-#[derive(Clone, Debug, Default)]
-pub struct FleetMemory(Arc<Mutex<Option<Arc<RememberedRound>>>>);
 
 /// One round.
 #[derive(Debug)]
@@ -50,34 +45,50 @@ pub(super) struct RememberedPipeline {
     pub columns: Vec<Column>,
 }
 
-impl FleetMemory {
-    /// The last round, if it was for this goal and these hardware types.
-    pub(super) fn recall(&self, joint: &JointProblem<'_>) -> Option<Arc<RememberedRound>> {
-        let round = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+impl RememberedRound {
+    /// The last round of the problem's memory, if it was for its goal and its hardware types.
+    pub fn last(joint: &JointProblem<'_>) -> Option<Arc<Self>> {
+        let round = joint.memory.and_then(FleetMemory::last::<Self>)?;
         let same_hardware = joint.problem.hardware.iter().map(|h| &h.name).eq(&round.hardware);
         let same_prices = round.lambda.len() == joint.shared.most.len() + joint.shared.quotas.len();
         (round.goal == joint.goal && same_hardware && same_prices).then_some(round)
     }
 
-    /// Remembers a plan that was found at these bounds. `last` is the round from which the search began.
-    pub(super) fn remember(
-        &self,
-        joint: &JointProblem<'_>,
-        known: &JointBounds,
-        whole: &JointPlan,
-        last: Option<&RememberedRound>,
-    ) {
+    /// Remembers a plan that was found at these bounds, if the problem has a memory. `last` is the round from which the
+    /// search began.
+    pub fn remember(joint: &JointProblem<'_>, known: &JointBounds, whole: &JointPlan, last: Option<&Self>) {
+        let Some(memory) = joint.memory else { return };
         let gap = (whole.value - known.bound) / whole.value.abs().max(f64::MIN_POSITIVE);
         let pipeline = |p: usize| remembered_pipeline(joint, known, whole, p);
         let Some(pipelines) = (0..joint.subs.len()).map(pipeline).collect() else { return };
-        let round = RememberedRound {
+        memory.replace(Self {
             goal: joint.goal,
             hardware: joint.problem.hardware.iter().map(|h| h.name.clone()).collect(),
             lambda: known.best_lambda.clone(),
             gap: last.map_or(gap, |last| last.gap),
             pipelines,
-        };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(round));
+        });
+    }
+
+    /// The remembered answer of pipeline `p` at the remembered prices; `None` if the pipeline or its prices have changed.
+    pub fn answer(&self, joint: &JointProblem<'_>, p: usize) -> Option<&RememberedPipeline> {
+        let sub: &Subproblem = &joint.subs[p];
+        let (pipeline, part) = (sub.problem.pipeline(PipelineIndex(0)), sub.part());
+        let of_name = |known: &&RememberedPipeline| known.pipeline.name == pipeline.name;
+        // pipelines seldom change their places
+        let known = self.pipelines.get(p).filter(of_name).or_else(|| self.pipelines.iter().find(of_name))?;
+        let groups = || part.groups.iter().map(|group| without_loads(group, joint.goal));
+        let same = known.weight.to_bits() == sub.weight.to_bits()
+            && known.headroom == part.headroom
+            && known.prices == joint.shared.prices_for(p, &self.lambda)
+            && known.pipeline == *pipeline
+            && groups().eq(known.groups.iter().cloned());
+        same.then_some(known)
+    }
+
+    /// Whether a plan is about as close to its bound as the plan of a search from the start was.
+    pub fn is_close_enough(&self, joint: &JointProblem<'_>, known: &JointBounds, whole: &JointPlan) -> bool {
+        known.is_proven(whole, joint.gap.max(GAP_TIMES * self.gap))
     }
 }
 
@@ -116,27 +127,4 @@ fn without_loads(group: &FeasibleGroup, goal: Goal) -> FeasibleGroup {
         return group.clone();
     }
     FeasibleGroup { deployed: 0, deployed_batch: None, switch_cost: 0.0, ..group.clone() }
-}
-
-impl RememberedRound {
-    /// The remembered answer of pipeline `p` at the remembered prices; `None` if the pipeline or its prices have changed.
-    pub fn answer(&self, joint: &JointProblem<'_>, p: usize) -> Option<&RememberedPipeline> {
-        let sub: &Subproblem = &joint.subs[p];
-        let (pipeline, part) = (sub.problem.pipeline(PipelineIndex(0)), sub.part());
-        let of_name = |known: &&RememberedPipeline| known.pipeline.name == pipeline.name;
-        // pipelines seldom change their places
-        let known = self.pipelines.get(p).filter(of_name).or_else(|| self.pipelines.iter().find(of_name))?;
-        let groups = || part.groups.iter().map(|group| without_loads(group, joint.goal));
-        let same = known.weight.to_bits() == sub.weight.to_bits()
-            && known.headroom == part.headroom
-            && known.prices == joint.shared.prices_for(p, &self.lambda)
-            && known.pipeline == *pipeline
-            && groups().eq(known.groups.iter().cloned());
-        same.then_some(known)
-    }
-
-    /// Whether a plan is about as close to its bound as the plan of a search from the start was.
-    pub fn is_close_enough(&self, joint: &JointProblem<'_>, known: &JointBounds, whole: &JointPlan) -> bool {
-        known.is_proven(whole, joint.gap.max(GAP_TIMES * self.gap))
-    }
 }

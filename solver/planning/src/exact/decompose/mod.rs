@@ -42,7 +42,6 @@ use fast::{FastEnd, FastPlan, PlanOrigin};
 use generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
 use improve::{break_ties_of_column, improve};
 use joint::{FINISH_MAX, JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
-pub use memory::FleetMemory;
 use rayon::prelude::*;
 use sub::{Column, PricedColumn, PricedQuestion, Subproblem};
 

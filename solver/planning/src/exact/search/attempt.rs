@@ -3,11 +3,11 @@
 use super::best::search_with_memory;
 use super::heuristic::plan_by_heuristic;
 use super::modes::SearchResult;
-use crate::exact::decompose::FleetMemory;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::PricedSearch;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
+use crate::fleet_memory::FleetMemory;
 use crate::options::{Planner, PlanningOptions};
 use crate::routing;
 use crate::stopwatch::RunPart;

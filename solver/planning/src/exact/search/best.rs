@@ -7,11 +7,11 @@
 use super::fallback;
 use super::heuristic::plan_by_heuristic;
 use super::modes::{ModeSearch, SearchResult};
-use crate::exact::decompose::FleetMemory;
 use crate::exact::model::goal::SearchEffort;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::PricedSearch;
 use crate::exact::solution::found::{BestFound, better_plan};
+use crate::fleet_memory::FleetMemory;
 use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
 use apportion_mip::{RunLimits, WorkBudget};
 

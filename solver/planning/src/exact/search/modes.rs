@@ -1,6 +1,6 @@
 //! In which stages is each mode searched, and what is proven at the end?
 
-use crate::exact::decompose::{self, ApartQuestion, FleetMemory};
+use crate::exact::decompose::{self, ApartQuestion};
 use crate::exact::model::bounds;
 use crate::exact::model::goal::{Goal, SearchEffort, Stage};
 use crate::exact::model::groups::usable_groups;
@@ -16,6 +16,7 @@ use crate::exact::solution::worth::worth;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::paths::{self, Goals, PathResult};
 use crate::exact::stage::solve::{StageResult, solve_stage};
+use crate::fleet_memory::FleetMemory;
 use apportion_domain::{Mode, ObjectiveStep, PipelineIndex, Problem, StopReason, TaskIndex, VariantIndex};
 use apportion_mip::RunLimits;
 

@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::bench::fleet::{FleetKind, FleetSize, fleet};
+use crate::fleet_memory::FleetMemory;
 
 const SIZE: FleetSize = FleetSize { pipelines: 40, devices: 2_000 };
 /// The kinds whose only stage is the fast search of a fleet.

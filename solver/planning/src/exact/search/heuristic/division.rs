@@ -95,7 +95,7 @@ struct DeviceMove {
 }
 
 /// The search for a better division.
-pub(super) struct Division<'a> {
+pub(super) struct DivisionSearch<'a> {
     problem: &'a Problem,
     tightening: &'a Tightening,
     limits: &'a RunLimits,
@@ -106,7 +106,7 @@ pub(super) struct Division<'a> {
     pooled_points: usize,
 }
 
-impl<'a> Division<'a> {
+impl<'a> DivisionSearch<'a> {
     pub fn new(problem: &'a Problem, tightening: &'a Tightening, limits: &'a RunLimits, search_one: SearchOne) -> Self {
         Self { problem, tightening, limits, search_one, known: BTreeMap::new(), pooled_points: 0 }
     }
@@ -182,7 +182,7 @@ impl<'a> Division<'a> {
         better
     }
 
-    /// A better plan over the batch sizes of every plan of a pipeline that is known. The same batch sizes are searched once.
+    /// A better plan over the batch sizes of every known plan of a pipeline. The same batch sizes are searched once.
     fn pooled(&mut self, best: &BestFound) -> Option<BestFound> {
         let mut pools: Vec<Vec<FeasibleGroup>> = parts_of(best).into_iter().map(|part| part.groups).collect();
         for (key, plan) in &self.known {

@@ -1,7 +1,7 @@
 //! Which plan does the heuristic planner find? The best one of several searches, each for a fixed amount of counted work.
 //!
-//! Example: a pipeline under rule `path` is searched by its ways first. If that search proves no plan within its work, prices
-//! and branches follow ([`priced`](crate::exact::priced)), and the better plan is returned.
+//! Example: a pipeline under rule `path` is searched by its ways first. If that search proves no plan within its work,
+//! prices and branches follow ([`priced`](crate::exact::priced)), and the better plan is returned.
 //!
 //! The first search that proves its plan ends them all:
 //!
@@ -34,7 +34,7 @@ use crate::exact::solution::found::{BestFound, better_plan};
 use crate::exact::stage::paths;
 use apportion_domain::{LatencyRule, ObjectiveStep, Problem, StopReason};
 use apportion_mip::RunLimits;
-use division::Division;
+use division::DivisionSearch;
 
 /// Work of all searches together, a second to a second and a half.
 const WORK_MAX: u64 = 2_000_000_000;
@@ -137,13 +137,13 @@ impl Heuristic<'_> {
         self.problem.pipelines.len() > 1
     }
 
-    fn division<'b>(&'b self, limits: &'b RunLimits) -> Division<'b> {
+    fn division<'b>(&'b self, limits: &'b RunLimits) -> DivisionSearch<'b> {
         let by_ways = |problem: &Problem, tightening: &Tightening, limits: &RunLimits| match problem.objective.latency_rule
         {
             LatencyRule::Path => Heuristic { problem, tightening }.by_ways(Some(WAYS_NODES_MAX), limits),
             LatencyRule::TaskBudget => plan_by_prices(problem, tightening, limits),
         };
-        Division::new(self.problem, self.tightening, limits, by_ways)
+        DivisionSearch::new(self.problem, self.tightening, limits, by_ways)
     }
 
     /// Several pipelines: each alone on all devices.

@@ -1,6 +1,6 @@
 //! The heuristic against the exact planner and the checker, on drawn problems of every kind.
 
-use super::division::Division;
+use super::division::DivisionSearch;
 use super::{Heuristic, WAYS_NODES_MAX, WORK_MAX, is_most_accurate, plan_by_heuristic};
 use crate::bench::fleet::redeployed;
 use crate::bench::heuristics::{case, problem};
@@ -127,7 +127,7 @@ fn a_better_division_never_makes_a_plan_worse() {
         let (tightening, limits) = (Tightening::none(&problem), unlimited());
         let of = Heuristic { problem: &problem, tightening: &tightening };
         let PricedSearch::Found(first) = of.locally(&limits, &PricedSearch::NotFound) else { continue };
-        let division = Division::new(&problem, &tightening, &limits, search_one);
+        let division = DivisionSearch::new(&problem, &tightening, &limits, search_one);
         let later = division.improve(first.as_ref().clone());
         let sign = if is_maximised(&problem, first.step) { 1.0 } else { -1.0 };
         assert_eq!(later.step, first.step);
@@ -144,7 +144,7 @@ fn plans_of_single_pipelines_that_fit_together_are_optimal() {
     let joined = DIVIDED.map(|seed| {
         let problem = problem(&case(seed));
         let (tightening, limits) = (Tightening::none(&problem), unlimited());
-        let division = Division::new(&problem, &tightening, &limits, search_one);
+        let division = DivisionSearch::new(&problem, &tightening, &limits, search_one);
         let PricedSearch::Found(found) = division.each_alone() else { return false };
         let SearchResult::Found(exact) = search(&problem, &tightening, 1e-6, &unlimited()) else {
             panic!("seed {seed}: no exact plan")
