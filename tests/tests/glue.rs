@@ -2,7 +2,8 @@
 
 use apportion_needs::{Need, clients, need};
 use apportion_profiler::{Backend as _, Datatype, ExecutionSettings, OnnxBackend, Tensor, find_library};
-use apportion_tests::cluster::{Backend, Cluster, HARDWARE};
+use apportion_tests::backend::Backend;
+use apportion_tests::cluster::{Cluster, HARDWARE};
 use apportion_tests::{programs, root};
 use serde_json::{Value, json};
 use std::path::Path;

@@ -5,7 +5,8 @@
 
 use apportion_needs::{Need, need};
 use apportion_profiler::find_library;
-use apportion_tests::cluster::{Backend, Cluster, HARDWARE};
+use apportion_tests::backend::Backend;
+use apportion_tests::cluster::{Cluster, HARDWARE};
 use apportion_tests::rag::{DOCUMENTS, ENCODING, LENGTHS, RETRIEVED, SIZE, encoder, generator, reranker, retriever};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;

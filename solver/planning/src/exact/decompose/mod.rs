@@ -35,6 +35,7 @@ use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::solution::choice::read_choice;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::solve::StageResult;
+use crate::fleet_memory::FleetMemory;
 use apportion_domain::{Problem, StopReason};
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{Ending, RunLimits};
