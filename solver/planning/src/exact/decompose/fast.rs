@@ -7,7 +7,7 @@ use super::memory::{RememberedPipeline, RememberedRound};
 use super::pricer::PlanEffort;
 use super::repair::choose_columns;
 use super::shares;
-use super::sub::{PricedColumn, Subproblem};
+use super::sub::{Column, PricedColumn, Subproblem};
 use rayon::prelude::*;
 
 /// From this number of integers and points on, a plan and a bound without programmes come first.
@@ -89,7 +89,8 @@ impl JointProblem<'_> {
         known.raise(bound, &last.lambda);
         known.lambda.clone_from(&last.lambda);
         for round in 0..=FURTHER_ROUNDS {
-            let whole = choose_columns(self, known);
+            let all = [choose_columns(self, known), self.keep_unchanged(&same, known)];
+            let whole = all.into_iter().flatten().min_by(|a, b| a.value.total_cmp(&b.value));
             if let Some(whole) = whole.filter(|whole| last.is_close_enough(self, known, whole)) {
                 return Some(whole);
             }
@@ -101,6 +102,16 @@ impl JointProblem<'_> {
             known.lambda = lambda;
         }
         None
+    }
+
+    /// The last plan, with the cheapest parts for the pipelines that have changed. `None` if they do not fit.
+    fn keep_unchanged(&self, same: &[Option<&RememberedPipeline>], known: &JointBounds) -> Option<JointPlan> {
+        let priced = |c: &Column| c.goal + c.devices.iter().zip(&known.lambda).map(|(d, price)| d * price).sum::<f64>();
+        let part = |(p, same): (usize, &Option<&RememberedPipeline>)| match same {
+            Some(same) => Some(same.chosen.clone()),
+            None => known.master.columns[p].iter().min_by(|a, b| priced(a).total_cmp(&priced(b))).cloned(),
+        };
+        self.join(same.iter().enumerate().map(part).collect::<Option<_>>()?)
     }
 
     /// Prices these pipelines, and adds their plans. The sum of their bounds.

@@ -43,6 +43,8 @@ pub(super) struct RememberedPipeline {
     pub cost_min: f64,
     /// Its plans of least cost there.
     pub columns: Vec<Column>,
+    /// Its part of the round's plan.
+    pub chosen: Column,
 }
 
 impl RememberedRound {
@@ -106,8 +108,9 @@ fn remembered_pipeline(
     let mut columns = known.master.columns[p].clone();
     columns.sort_by(|a, b| priced(a).total_cmp(&priced(b)));
     columns.truncate(COLUMNS_MAX);
-    if !columns.contains(&whole.columns[p]) {
-        columns.push(whole.columns[p].clone());
+    let chosen = whole.columns[p].clone();
+    if !columns.contains(&chosen) {
+        columns.push(chosen.clone());
     }
     let part = sub.part();
     Some(RememberedPipeline {
@@ -118,6 +121,7 @@ fn remembered_pipeline(
         prices,
         cost_min,
         columns,
+        chosen,
     })
 }
 
