@@ -3,6 +3,7 @@
 use crate::backend::Backend;
 use crate::http::answer;
 use crate::process::{end, started, tell};
+use reqwest::StatusCode;
 use reqwest::header::{AUTHORIZATION, HeaderMap};
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -429,12 +430,19 @@ impl Cluster {
         plan
     }
 
-    /// Makes a plan the fleet's target.
+    /// Makes a plan the fleet's target. It is tried again if a round of the service has come between.
     pub async fn apply(&self, plan: &Value) {
-        let current = self.get("/v1/target").await["generation"].as_u64().unwrap_or(0);
         let url = format!("http://127.0.0.1:{}/v1/target", self.http);
-        let request = self.client.put(url).header("if-match", format!("\"{current}\""));
-        answer(request.json(&json!({"plans": [plan["id"]]}))).await;
+        loop {
+            let current = self.get("/v1/target").await["generation"].as_u64().unwrap_or(0);
+            let request = self.client.put(&url).header("if-match", format!("\"{current}\""));
+            let request = request.json(&json!({"plans": [plan["id"]]}));
+            let response = request.send().await.expect("the service answers");
+            if response.status() != StatusCode::PRECONDITION_FAILED {
+                assert!(response.status().is_success(), "{:?}", response.text().await);
+                return;
+            }
+        }
     }
 
     /// Waits until every agent says that a pipeline is ready.
