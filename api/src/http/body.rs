@@ -18,8 +18,7 @@ use std::future::{Ready, ready};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use utoipa::IntoParams;
-use utoipa::openapi::{Object, ObjectBuilder, Type};
+use utoipa::{IntoParams, ToSchema};
 
 /// Largest JSON document: a problem, a spec, a profile.
 pub const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
@@ -283,13 +282,16 @@ pub struct IfMatch {
 #[allow(dead_code)] // read by `Condition`, below
 pub struct IfNoneMatch {
     /// `*`: do it only if the resource is not there. The statement that writes checks it.
-    #[param(rename = "If-None-Match", required = false, schema_with = any_version, example = "*")]
+    #[param(rename = "If-None-Match", required = false, inline, value_type = AnyVersion, example = "*")]
     pub if_none_match: Option<String>,
 }
 
-/// The text `*` alone.
-fn any_version() -> Object {
-    ObjectBuilder::new().schema_type(Type::String).enum_values(Some(["*"])).build()
+/// The text `*` alone, as the description has it.
+#[derive(ToSchema)]
+#[allow(dead_code)] // read by `Condition`, below
+enum AnyVersion {
+    #[schema(rename = "*")]
+    Any,
 }
 
 impl FromRequest for Condition {
