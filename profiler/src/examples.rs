@@ -4,9 +4,9 @@ use crate::described::described;
 use crate::error::ProfileError;
 use crate::files::{MatchRule, ValidationFiles};
 use crate::labels::{Label, is_table, read_labels};
-use crate::npy::read_npy;
+use crate::npy::{numpy_type, read_npy};
 use apportion_executor::backend::Signature;
-use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
+use apportion_executor::tensor::{Tensor, TensorSignature};
 
 /// The first examples of a validation set.
 pub(crate) struct ExampleSet {
@@ -86,26 +86,6 @@ fn array_misfit(array: &Tensor, input: &TensorSignature) -> Option<String> {
     (!fits).then(|| format!("its shape is {:?}, and the input is {}", array.shape, described(input)))
 }
 
-/// NumPy's name of a datatype; `None` if it has none.
-const fn numpy_type(datatype: Datatype) -> Option<&'static str> {
-    Some(match datatype {
-        Datatype::Bool => "?",
-        Datatype::Uint8 => "u1",
-        Datatype::Uint16 => "u2",
-        Datatype::Uint32 => "u4",
-        Datatype::Uint64 => "u8",
-        Datatype::Int8 => "i1",
-        Datatype::Int16 => "i2",
-        Datatype::Int32 => "i4",
-        Datatype::Int64 => "i8",
-        Datatype::Fp16 => "f2",
-        Datatype::Fp32 => "f4",
-        Datatype::Fp64 => "f8",
-        Datatype::Bytes => "U",
-        Datatype::Bf16 => return None,
-    })
-}
-
 /// Why labels do not fit the rule that they are compared by.
 #[derive(Debug, thiserror::Error)]
 enum UnfitLabels {
@@ -137,6 +117,7 @@ mod tests {
     use super::*;
     use crate::files::{BoxRule, ValueRule};
     use crate::labels::LabelValue;
+    use apportion_executor::tensor::Datatype;
 
     #[test]
     fn an_array_of_another_type_or_shape_is_told_the_right_one() {

@@ -146,8 +146,6 @@ pub(crate) struct Tree {
     pub out_edges: Vec<Vec<usize>>,
     /// The child of each edge.
     pub to: Vec<usize>,
-    /// The number of edges into each task.
-    pub parents: Vec<usize>,
     /// All tasks, parents first.
     pub order: Vec<usize>,
     /// Runs of the validation set: one for each variant and combination of variants above it. 0 without one.
@@ -193,7 +191,7 @@ impl PipelineFiles {
             return fail("some tasks are on a cycle, or behind one".to_owned());
         }
         let runs = if self.validation.is_some() { self.runs(&order, &out_edges, &to)? } else { 0 };
-        Ok(Tree { root, out_edges, to, parents, order, runs })
+        Ok(Tree { root, out_edges, to, order, runs })
     }
 
     fn edges_by_index(&self, index: &BTreeMap<&str, usize>) -> Result<Edges, ProfileError> {
@@ -283,7 +281,7 @@ mod tests {
         assert!(join.tree().expect_err("with examples").to_string().contains("task d has several parents"));
         let drawn = PipelineFiles { validation: None, ..join };
         let tree = drawn.tree().expect("one root");
-        assert_eq!((tree.root, tree.order, tree.parents), (3, vec![3, 2, 1, 0], vec![3, 1, 1, 0]));
+        assert_eq!((tree.root, tree.order), (3, vec![3, 2, 1, 0]));
         let cycle = PipelineFiles { validation: None, ..pipeline("abc", &["ab", "bc", "cb"]) };
         assert!(cycle.tree().expect_err("a cycle").to_string().contains("on a cycle"));
     }

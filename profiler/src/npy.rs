@@ -86,6 +86,22 @@ enum Elements {
     Characters(usize),
 }
 
+/// The elements that lie in a file as in a tensor, by the names that the file has for them.
+const PLAIN: [(&str, Datatype); 12] = [
+    ("|b1", Datatype::Bool),
+    ("|u1", Datatype::Uint8),
+    ("<u2", Datatype::Uint16),
+    ("<u4", Datatype::Uint32),
+    ("<u8", Datatype::Uint64),
+    ("|i1", Datatype::Int8),
+    ("<i2", Datatype::Int16),
+    ("<i4", Datatype::Int32),
+    ("<i8", Datatype::Int64),
+    ("<f2", Datatype::Fp16),
+    ("<f4", Datatype::Fp32),
+    ("<f8", Datatype::Fp64),
+];
+
 /// Bytes of a character in an array file.
 const CHARACTER_BYTES: usize = 4;
 
@@ -163,24 +179,20 @@ fn elements(descr: &str) -> Result<Elements, NpyError> {
     if let Some(count) = texts("<U") {
         return Ok(Elements::Characters(count));
     }
-    Ok(Elements::Plain(match descr {
-        "|b1" => Datatype::Bool,
-        "|u1" => Datatype::Uint8,
-        "<u2" => Datatype::Uint16,
-        "<u4" => Datatype::Uint32,
-        "<u8" => Datatype::Uint64,
-        "|i1" => Datatype::Int8,
-        "<i2" => Datatype::Int16,
-        "<i4" => Datatype::Int32,
-        "<i8" => Datatype::Int64,
-        "<f2" => Datatype::Fp16,
-        "<f4" => Datatype::Fp32,
-        "<f8" => Datatype::Fp64,
-        _ => {
-            let detail = format!("its elements are {descr}; little-endian booleans, integers, floats and texts are read");
-            return Err(NpyError::Unsupported(detail));
-        }
-    }))
+    let plain = PLAIN.iter().find(|(name, _)| *name == descr).map(|(_, datatype)| Elements::Plain(*datatype));
+    plain.ok_or_else(|| {
+        let detail = format!("its elements are {descr}; little-endian booleans, integers, floats and texts are read");
+        NpyError::Unsupported(detail)
+    })
+}
+
+/// NumPy's name of a datatype; `None` if it has none.
+pub(crate) fn numpy_type(datatype: Datatype) -> Option<&'static str> {
+    if datatype == Datatype::Bytes {
+        return Some("U");
+    }
+    // The first character is the order of the bytes.
+    PLAIN.iter().find(|(_, known)| *known == datatype).map(|&(name, _)| &name[1..])
 }
 
 fn shape(tuple: &str) -> Result<Vec<usize>, NpyError> {

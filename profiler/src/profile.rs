@@ -312,11 +312,10 @@ fn variant_error(files: &PipelineFiles, task: usize, variant: usize, source: Bac
 fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> Result<(), ProfileError> {
     for (&from, edge) in tree.order.iter().flat_map(|t| tree.out_edges[*t].iter().map(move |e| (t, e))) {
         let (to, edge) = (tree.to[*edge], &files.edges[*edge]);
-        let brings = if tree.parents[to] > 1 { EdgeBrings::Part } else { EdgeBrings::AllInputs };
-        check_map(&edge.map, &signatures[from], &signatures[to], brings)
+        check_map(&edge.map, &signatures[from], &signatures[to])
             .map_err(|detail| ProfileError::Pipeline(format!("edge {} -> {}: {detail}", edge.from, edge.to)))?;
     }
-    check_joins(files, tree, signatures)?;
+    check_inputs(files, tree, signatures)?;
     let Some(ValidationFiles { matching: rule, .. }) = &files.validation else { return Ok(()) };
     for sink in (0..files.tasks.len()).filter(|&t| tree.out_edges[t].is_empty()) {
         for name in rule.outputs() {
@@ -331,35 +330,24 @@ fn check_maps(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> R
     Ok(())
 }
 
-/// Checks that the edges into a task with several parents bring all its inputs together.
-fn check_joins(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> Result<(), ProfileError> {
-    for join in (0..files.tasks.len()).filter(|&task| tree.parents[task] > 1) {
+/// Checks that the edges into a task bring all its inputs together. Those of the root come from outside.
+fn check_inputs(files: &PipelineFiles, tree: &Tree, signatures: &[Signature]) -> Result<(), ProfileError> {
+    for child in (0..files.tasks.len()).filter(|&task| task != tree.root) {
         let brought =
-            |name: &String| files.edges.iter().zip(&tree.to).any(|(edge, &to)| to == join && edge.map.contains_key(name));
-        if let Some(missing) = signatures[join].inputs.iter().find(|input| !brought(&input.name)) {
+            |name: &String| files.edges.iter().zip(&tree.to).any(|(edge, &to)| to == child && edge.map.contains_key(name));
+        if let Some(missing) = signatures[child].inputs.iter().find(|input| !brought(&input.name)) {
             return Err(ProfileError::Pipeline(format!(
-                "task {}: no edge into it has input {} in its map: add `{}: OUTPUT` to one",
-                files.tasks[join].name, missing.name, missing.name
+                "task {}: no edge into it has input {} in its map: add `{}: OUTPUT`, with an output of the parent",
+                files.tasks[child].name, missing.name, missing.name
             )));
         }
     }
     Ok(())
 }
 
-/// Which inputs of its child does an edge bring?
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum EdgeBrings {
-    /// All: the child has no other parent.
-    AllInputs,
-    /// Those of its map: other edges bring the rest.
-    Part,
-}
-
 /// Why the map of an edge does not fit.
 #[derive(Debug, thiserror::Error)]
 enum MapError {
-    #[error("its map leaves out input {0}: add `{0}: OUTPUT`, with an output of the parent")]
-    MissingInput(String),
     #[error("input {0} is mapped to an output that is not there")]
     MissingOutput(String),
     #[error(
@@ -371,18 +359,9 @@ enum MapError {
     UnknownInput(String),
 }
 
-fn check_map(
-    map: &BTreeMap<String, String>,
-    parent: &Signature,
-    child: &Signature,
-    brings: EdgeBrings,
-) -> Result<(), MapError> {
+fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signature) -> Result<(), MapError> {
     for input in &child.inputs {
-        let output = match (map.get(&input.name), brings) {
-            (Some(output), _) => output,
-            (None, EdgeBrings::Part) => continue,
-            (None, EdgeBrings::AllInputs) => return Err(MapError::MissingInput(input.name.clone())),
-        };
+        let Some(output) = map.get(&input.name) else { continue };
         let output = parent.outputs.iter().find(|o| o.name == *output);
         let output = output.ok_or_else(|| MapError::MissingOutput(input.name.clone()))?;
         if let Some(why) = misfit(output, input) {

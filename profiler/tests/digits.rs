@@ -164,7 +164,7 @@ fn mismatches_are_refused_with_their_place() {
         },
         "stand in for each other",
     );
-    refused(&|f| f.edges[0].map = strings(&[("image", "crops")]), "find -> read: its map leaves out input center");
+    refused(&|f| f.edges[0].map = strings(&[("image", "crops")]), "task read: no edge into it has input center in its map");
     refused(&|f| f.edges[0].map = strings(&[("image", "crop"), ("center", "centers")]), "not there");
     refused(&|f| f.edges[0].map = strings(&[("image", "centers"), ("center", "centers")]), "does not fit");
     let refused_set = |change: &dyn Fn(&mut ValidationFiles), expected: &str| {

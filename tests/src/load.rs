@@ -55,15 +55,18 @@ impl Ingresses {
     /// All of them, in use.
     #[must_use]
     pub fn new(urls: Vec<String>) -> Arc<Self> {
-        let is_used = urls.iter().map(|_| AtomicBool::new(true)).collect();
-        Arc::new(Self { urls, is_used, ..Self::default() })
+        Self::with_draws(urls, None)
     }
 
     /// All of them, in use. Each request goes to any of them, as those of many clients do that know nothing of each other.
     #[must_use]
     pub fn at_random(urls: Vec<String>, seed: u64) -> Arc<Self> {
+        Self::with_draws(urls, Some(Mutex::new(SplitMix(seed))))
+    }
+
+    fn with_draws(urls: Vec<String>, draws: Option<Mutex<SplitMix>>) -> Arc<Self> {
         let is_used = urls.iter().map(|_| AtomicBool::new(true)).collect();
-        Arc::new(Self { urls, is_used, draws: Some(Mutex::new(SplitMix(seed))), ..Self::default() })
+        Arc::new(Self { urls, is_used, next: AtomicUsize::new(0), draws })
     }
 
     /// Whether clients use one from now on.

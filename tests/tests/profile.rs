@@ -25,9 +25,13 @@ validation:
   match: {value: label, at: position, within: 4.0}
 ";
 
+/// The reason that commands give to the service.
+const WHY: &str = "a new card";
+
 fn apportion(folder: &Path, arguments: &[&str]) -> Value {
     let mut command = Command::new(apportion_tests::programs().join("apportion"));
-    let output = command.args(arguments).current_dir(folder).output().expect("the program runs");
+    command.args(arguments).current_dir(folder).env("APPORTION_WHY", WHY);
+    let output = command.output().expect("the program runs");
     let (out, err) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{arguments:?}: {}\n{out}\n{err}", output.status);
     serde_json::from_str(&out).unwrap_or_else(|e| panic!("{arguments:?}: {e}: {out}"))
@@ -68,6 +72,8 @@ async fn a_second_profile_keeps_settings_and_the_first_hardware() {
         |hardware: &str| profiles["rows"].as_array().map_or(0, |r| r.iter().filter(|r| r["hardware"] == hardware).count());
     assert_eq!((of("first"), of("second")), (3, 18), "{profiles:#}");
 
+    let newest = cluster.get("/v1/audit").await[0].clone();
+    assert_eq!((&newest["path"], &newest["why"]), (&json!(format!("{path}/profiles")), &json!(WHY)), "{newest:#}");
     let files = cluster.get("/v1/files").await;
     let sources = files.as_array().expect("files").iter().map(|file| file["source"].as_str().unwrap_or_default());
     let mut names: Vec<&str> = sources.filter_map(|source| source.rsplit_once('/')).map(|(_, name)| name).collect();

@@ -25,6 +25,17 @@ pub enum SimulatedTimes {
     P99Matched,
 }
 
+impl SimulatedTimes {
+    /// The problem with these times, for a plan that is checked on them.
+    #[must_use]
+    pub fn planned(self, problem: Problem) -> Problem {
+        match self {
+            Self::Median => problem.on_medians(),
+            Self::P99Matched => problem,
+        }
+    }
+}
+
 /// The scaler of replicas during a simulation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "kebab-case")]

@@ -183,10 +183,7 @@ impl SolveRequest {
     /// A request that nobody watches or ends. Its plan is explained in brief. The problem has the times of the options.
     #[must_use]
     pub fn unwatched(problem: Problem, options: PlanOptions, traces: Vec<ArrivalTrace>) -> Self {
-        let problem = match options.service {
-            Some(SimulatedTimes::Median) => problem.on_medians(),
-            Some(SimulatedTimes::P99Matched) | None => problem,
-        };
+        let problem = options.service.unwrap_or_default().planned(problem);
         Self {
             problem,
             options,

@@ -246,8 +246,13 @@ const FORGOTTEN_MAX: i64 = 20_000;
 /// # Errors
 /// The database's.
 pub async fn forget_reports(db: &mut PgConnection, name: &str) -> Result<()> {
-    const ARRIVALS: &str = "delete from arrivals where pipeline = $1 and second in
-                            (select second from arrivals where pipeline = $1 order by second limit $2)";
+    // Each begins after the seconds of the one before: what the transaction has deleted is not read again.
+    const ARRIVALS: &str = "with part as materialized (select max(second) as newest from
+                             (select second from arrivals where pipeline = $1 and second > $2
+                              order by second limit $3) seconds),
+                            gone as (delete from arrivals where pipeline = $1 and second > $2
+                             and second <= (select newest from part))
+                            select newest from part";
     const OTHERS: [&str; 3] = [
         "delete from group_sums where pipeline = $1",
         "delete from child_sums where pipeline = $1",
@@ -256,12 +261,12 @@ pub async fn forget_reports(db: &mut PgConnection, name: &str) -> Result<()> {
     for statement in OTHERS {
         sqlx::query(statement).bind(name).execute(&mut *db).await?;
     }
-    loop {
-        let done = sqlx::query(ARRIVALS).bind(name).bind(FORGOTTEN_MAX).execute(&mut *db).await?;
-        if done.rows_affected() == 0 {
-            return Ok(());
-        }
+    let mut newest = Some(i64::MIN);
+    while let Some(after) = newest {
+        let forgotten = sqlx::query_scalar(ARRIVALS).bind(name).bind(after).bind(FORGOTTEN_MAX);
+        newest = forgotten.fetch_one(&mut *db).await?;
     }
+    Ok(())
 }
 
 /// Stores measurements; returns the profile's new version, or `None` if the condition does not hold. The pipeline must

@@ -90,11 +90,17 @@ struct PlacedTask {
     has_failed: bool,
 }
 
+/// The groups of a pipeline in a placement, and those that are only offered.
+pub fn groups_of<'p>(placement: &'p Value, pipeline: &str) -> impl Iterator<Item = &'p Value> {
+    let list = move |key: &str| placement[key].as_array().into_iter().flatten();
+    list("groups").chain(list("offered")).filter(move |group| group["pipeline"] == pipeline)
+}
+
 /// The tasks of a pipeline, by their names.
 fn placed_tasks<'p>(placement: &'p Value, pipeline: &str) -> BTreeMap<&'p str, PlacedTask> {
     let list = move |key: &str| placement[key].as_array().into_iter().flatten();
     let mut tasks: BTreeMap<&str, PlacedTask> = BTreeMap::new();
-    for group in list("groups").chain(list("offered")).filter(|group| group["pipeline"] == pipeline) {
+    for group in groups_of(placement, pipeline) {
         let is_mine = |placed: &&Value| placed["group"] == group["id"];
         let task = tasks.entry(text(&group["task"])).or_default();
         task.agents.extend(list("replicas").filter(is_mine).filter_map(|replica| replica["agent"].as_u64()));

@@ -179,6 +179,17 @@ const WHY_VARIABLE: &str = "APPORTION_WHY";
 /// The header with it, for the audit.
 const WHY_HEADER: &str = "apportion-why";
 
+/// Adds what each request says of its client: the token, and the reason for a change.
+pub fn identify(request: &mut HttpRequest, authorization: Option<&HeaderValue>) {
+    if let Some(token) = authorization {
+        request.headers_mut().insert(AUTHORIZATION, token.clone());
+    }
+    // A text that no header can carry is left out.
+    if let Some(Ok(why)) = variable(WHY_VARIABLE).map(|why| HeaderValue::from_bytes(why.as_bytes())) {
+        request.headers_mut().insert(WHY_HEADER, why);
+    }
+}
+
 /// A connection to one service.
 pub struct ServiceClient {
     base: Url,
@@ -305,13 +316,7 @@ impl ServiceClient {
     }
 
     fn with_token(&self, mut request: HttpRequest) -> HttpRequest {
-        if let Some(token) = &self.authorization {
-            request.headers_mut().insert(AUTHORIZATION, token.clone());
-        }
-        // A text that no header can carry is left out.
-        if let Some(Ok(why)) = variable(WHY_VARIABLE).map(|why| HeaderValue::from_bytes(why.as_bytes())) {
-            request.headers_mut().insert(WHY_HEADER, why);
-        }
+        identify(&mut request, self.authorization.as_ref());
         request
     }
 

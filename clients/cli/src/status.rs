@@ -1,6 +1,6 @@
 //! How does `apportion status` say what runs, and whether it keeps its promise?
 
-use crate::live_agents::{failed_replicas, live, refused_targets};
+use crate::live_agents::{failed_replicas, groups_of, live, refused_targets};
 use crate::service::{ServerArgs, ServiceClient, converse};
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::output::{OutputFormat, TextTable, number, percent};
@@ -102,13 +102,9 @@ async fn read(client: &ServiceClient) -> Result<(Value, Value, Vec<PipelineStatu
 
 /// The numbers of a pipeline's replicas.
 fn replicas_of(placement: &Value, pipeline: &str) -> BTreeSet<u64> {
-    let list = |key: &str| placement[key].as_array().into_iter().flatten();
-    let groups: BTreeSet<u64> = list("groups")
-        .chain(list("offered"))
-        .filter(|g| g["pipeline"] == pipeline)
-        .filter_map(|g| g["id"].as_u64())
-        .collect();
-    let mine = list("replicas").filter(|r| r["group"].as_u64().is_some_and(|group| groups.contains(&group)));
+    let groups: BTreeSet<u64> = groups_of(placement, pipeline).filter_map(|group| group["id"].as_u64()).collect();
+    let replicas = placement["replicas"].as_array().into_iter().flatten();
+    let mine = replicas.filter(|r| r["group"].as_u64().is_some_and(|group| groups.contains(&group)));
     mine.filter_map(|r| r["id"].as_u64()).collect()
 }
 

@@ -45,6 +45,12 @@ impl GraphTensor {
     pub fn sizes(&self) -> Option<Vec<Option<i64>>> {
         self.shape.as_ref().map(|shape| shape.iter().map(Dimension::fixed).collect())
     }
+
+    /// The size of its first axis, that of the rows, if it is always the same.
+    #[must_use]
+    pub fn fixed_rows(&self) -> Option<i64> {
+        self.shape.as_ref()?.first()?.fixed()
+    }
 }
 
 /// The size of one axis.

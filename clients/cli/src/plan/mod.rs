@@ -16,6 +16,7 @@ use self::stored::StoredPlanCommand;
 use self::table::TableArgs;
 use crate::args;
 use crate::workload::{self, BatchTimesFlag};
+use apportion_api::analyses::simulation::SimulatedTimes;
 use apportion_domain::{LatencyRule, PlanOutcome, PlanningReport, Problem, ScalingProblem};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_planning::{ExplanationDepth, Incumbent, Listener, Planner, PlanningOptions};
@@ -210,10 +211,7 @@ fn plan_scaling(args: &PlanArgs, problem: &ScalingProblem) -> CommandResult {
 
 /// The problem with the latency rule and the times of batches of the command line.
 fn with_flags(args: &PlanArgs, problem: Problem) -> Problem {
-    let problem = match args.service {
-        BatchTimesFlag::Median => problem.on_medians(),
-        BatchTimesFlag::P99Matched => problem,
-    };
+    let problem = SimulatedTimes::from(args.service).planned(problem);
     let Some(rule) = args.latency_rule.as_deref().and_then(LatencyRule::from_name) else { return problem };
     problem.changed(|draft| draft.objective.latency_rule = rule).expect("the rule alone makes no problem invalid")
 }

@@ -137,13 +137,13 @@ pub fn problem(files: &ProfileFiles, args: &TableArgs, traces: &[String]) -> Res
     if args.qps.is_none() && traces.is_empty() {
         return Err(refused("a profile, without a demand", "--qps QPS, or --trace FILE"));
     }
-    let slo_ms = args.slo_ms.unwrap_or_else(|| default_slo_ms(&profile, &hardware));
-    if args.slo_ms.is_none() {
-        let name = &files.name;
+    let slo_ms = args.slo_ms.unwrap_or_else(|| {
+        let (name, slo_ms) = (&files.name, default_slo_ms(&profile, &hardware));
         eprintln!(
             "{name}: no --slo-ms: the objective is {slo_ms} ms, {SLO_FACTOR} times a query alone in the slowest variants"
         );
-    }
+        slo_ms
+    });
     let request = ProblemRequest {
         pipeline: PIPELINE.to_owned(),
         qps: args.qps.unwrap_or(UNKNOWN_QPS),

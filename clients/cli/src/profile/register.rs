@@ -4,6 +4,7 @@ use super::settings::add_missing_settings;
 use crate::digest::sha256_hex;
 use crate::http_client::{HttpAnswer, HttpClient};
 use crate::refusal::refusal;
+use crate::service::identify;
 use anyhow::{Context, Result, anyhow};
 use apportion_api::http::files::SOURCE_CHARS_MAX;
 use apportion_profiler::TaskFiles;
@@ -12,7 +13,7 @@ use apportion_wire::ProfileSet;
 use bytes::Bytes;
 use http_body_util::Full;
 use reqwest::StatusCode;
-use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH};
+use reqwest::header::{CONTENT_TYPE, ETAG, HeaderValue, IF_MATCH, IF_NONE_MATCH};
 use serde::Serialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -45,9 +46,7 @@ impl Registry {
 
     async fn send(&self, request: http::request::Builder, body: Vec<u8>) -> Result<HttpAnswer> {
         let mut request = request.body(Full::new(Bytes::from(body))).context("making a request")?;
-        if let Some(token) = &self.authorization {
-            request.headers_mut().insert(AUTHORIZATION, token.clone());
-        }
+        identify(&mut request, self.authorization.as_ref());
         let base = &self.base;
         self.http.send(request, ANSWER_WAIT_MAX).await.with_context(|| format!("--register {base}: talking to the service"))
     }

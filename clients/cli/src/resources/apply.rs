@@ -121,10 +121,9 @@ async fn write_resource(
     {
         return Ok(WrittenResource { effect: WriteEffect::Unchanged, answer: before.clone() });
     }
-    let condition: Vec<(&str, String)> = match (tag, &before) {
-        (Some(tag), Some(_)) => vec![("if-match", tag)],
-        (_, None) => vec![("if-none-match", "*".to_owned())],
-        (None, Some(_)) => Vec::new(),
+    let condition: Vec<(&str, String)> = match before {
+        None => vec![("if-none-match", "*".to_owned())],
+        Some(_) => tag.into_iter().map(|tag| ("if-match", tag)).collect(),
     };
     let answer = match content {
         FileContent::Tree(tree) => client.send(Method::PUT, path, &condition, Some(tree)).await?,

@@ -64,14 +64,13 @@ fn of_file(file: &GraphFile, remarks: &mut Vec<GraphRemark>) {
 /// An output has a row for each row of a batch, unless an output `parent` says from which row each one comes.
 fn of_answer(file: &GraphFile, output: &GraphTensor) -> Option<GraphRemark> {
     let GraphHeader { inputs, outputs, .. } = &file.header;
-    let has_fixed_rows = |tensor: &GraphTensor| tensor.shape.as_ref().and_then(|shape| shape.first()?.fixed()).is_some();
-    if outputs.iter().any(|output| output.name == PARENT) || inputs.iter().any(has_fixed_rows) {
+    if outputs.iter().any(|output| output.name == PARENT) || inputs.iter().any(|input| input.fixed_rows().is_some()) {
         return None;
     }
     if let Some(axis) = rows_axis(output, inputs) {
         return Some(moved_rows(file, "output", output, axis));
     }
-    let rows = output.shape.as_ref()?.first()?.fixed()?;
+    let rows = output.fixed_rows()?;
     let found = format!("its first axis is always {rows}, and each row of a batch needs a row of it");
     let cure = "If the file says that wrongly, it works; else put the rows first, or leave it out of the graph".to_owned();
     Some(GraphRemark { works: true, ..GraphRemark::tensor(file, "output", output, found, cure) })
@@ -94,7 +93,7 @@ fn of_kind(file: &GraphFile, side: &str, tensor: &GraphTensor, remarks: &mut Vec
 
 /// The first axis must be any size, for the batch.
 fn fixed_rows(file: &GraphFile, input: &GraphTensor) -> Option<GraphRemark> {
-    let rows = input.shape.as_ref()?.first()?.fixed()?;
+    let rows = input.fixed_rows()?;
     let found = format!("the first axis is always {rows}, so rows of several requests cannot be one batch");
     let cure = format!(
         "Export it again with a dynamic first axis, for example `dynamic_axes={{\"{}\": {{0: \"batch\"}}}}` of \
