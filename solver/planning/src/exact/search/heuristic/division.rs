@@ -194,11 +194,7 @@ impl<'a> DivisionSearch<'a> {
             return None;
         }
         let space = Space::of_groups(self.problem, self.tightening, pools, &self.limits.for_finishing()).ok()?;
-        let goal = match (self.problem.objective.mode, best.step) {
-            (Mode::MinCost, _) => Goal::CostAndSwitching,
-            (_, Some(ObjectiveStep::Hardware)) => Goal::Replicas,
-            _ => Goal::Accuracy,
-        };
+        let goal = Goal::of_step(self.problem.objective.mode, best.step);
         let sign = if goal == Goal::Accuracy { -1.0 } else { 1.0 };
         let cutoff = sign * best.value - (STAGE_GAP_SHARE * GAP * best.value.abs()).max(1e-9);
         let limits = self.limits.without_listener().with_work(POOLED_WORK_MAX);
