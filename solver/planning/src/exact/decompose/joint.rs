@@ -150,7 +150,7 @@ impl JointBounds {
         let pipelines = joint.subs.len();
         let master = Master::new(joint.shared.clone(), pipelines);
         let lambda = joint.shared.cost.clone();
-        let best_lambda = lambda.iter().copied().chain(joint.shared.quotas.iter().map(|_| 0.0)).collect();
+        let best_lambda = joint.shared.own_prices();
         let cuts = vec![Vec::new(); pipelines];
         Self { master, bound: f64::NEG_INFINITY, cuts, lambda, best_lambda, pricings: 0 }
     }
