@@ -144,7 +144,7 @@ impl JointProblem<'_> {
         }
         known.raise(bound, &lambda);
         for generate in [find_fitting_columns, generate_columns] {
-            if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
+            if generate(self, known, Pricing::Fast(PlanEffort::Mixes)) == PhaseEnd::Infeasible {
                 return FastEnd::Infeasible;
             }
         }

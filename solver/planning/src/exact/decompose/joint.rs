@@ -50,7 +50,7 @@ pub(super) struct JointBounds {
     pub lambda: Vec<f64>,
     /// Prices at which the bound is highest, in the same order.
     pub best_lambda: Vec<f64>,
-    /// How many times a pipeline was priced fast.
+    /// How many times a pipeline was priced.
     pub pricings: usize,
 }
 
