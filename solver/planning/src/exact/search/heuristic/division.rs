@@ -132,8 +132,7 @@ impl<'a> DivisionSearch<'a> {
         let parts: Vec<PartPlan> =
             all.iter().map(|of| PartPlan::new(of.step, &of.space.parts[0], &of.choice.groups[0])).collect();
         let bound = self.sum_of_bounds(&all, step);
-        let joint = self.join(&parts, LastValues { step, bound });
-        joint.map_or(PricedSearch::NotFound, |joint| PricedSearch::Found(Box::new(joint)))
+        PricedSearch::found_or_not(self.join(&parts, LastValues { step, bound }))
     }
 
     /// The bound of the joint plan, from those of the pipelines.
