@@ -84,18 +84,11 @@ impl ValidationSet {
 }
 
 fn tensor_json(tensor: &Tensor) -> Result<Value> {
-    let bytes = &tensor.data;
-    let data: Value = match tensor.datatype {
-        Datatype::Uint8 => bytes.to_vec().into(),
-        Datatype::Fp32 => {
-            bytes.chunks_exact(4).map(|b| f32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect::<Vec<_>>().into()
-        }
-        Datatype::Int32 => bytes.as_chunks::<4>().0.iter().map(|b| i32::from_le_bytes(*b)).collect::<Vec<_>>().into(),
-        Datatype::Int64 => bytes.as_chunks::<8>().0.iter().map(|b| i64::from_le_bytes(*b)).collect::<Vec<_>>().into(),
-        other @ (Datatype::Fp16 | Datatype::Bf16) => bail!("examples of datatype {} have no form in JSON", other.name()),
-        _ => json_elements(tensor).into(),
-    };
-    Ok(json!({"name": tensor.name, "datatype": tensor.datatype.name(), "shape": tensor.shape, "data": data}))
+    let Tensor { name, datatype, shape, .. } = tensor;
+    if let Datatype::Fp16 | Datatype::Bf16 = datatype {
+        bail!("examples of datatype {} have no form in JSON", datatype.name());
+    }
+    Ok(json!({"name": name, "datatype": datatype.name(), "shape": shape, "data": json_elements(tensor)}))
 }
 
 impl LabelledRequest {

@@ -1,70 +1,33 @@
 //! How does a run of the headline go? Plans, training, judging, bounds, and the report.
 
 use super::cases::{Case, CaseName, ContenderCase, ContenderScalers};
-use super::contest::{Contest, ContestInput, contest_problem, planned_rate, plans_by_demand};
+use super::contest::{Contest, ContestInput, contest_problem, plans_by_demand};
 use super::findings::{CasePolicies, ChosenSettings, Findings, Surprise};
+use super::pipelines::{PlayedPipeline, RateFactor, played_pipelines};
 use super::protocol::{HeadlineProtocol, hash};
 use super::traces::{STRETCH_REQUESTS_MAX, STRETCH_REQUESTS_MIN, TraceSet, read_sets};
 use super::{claims, overload, tables, trials};
-use crate::reproduce::lab::{Lab, OwnPipeline, TRAFFIC, own_pipelines};
+use crate::reproduce::lab::Lab;
 use crate::reproduce::report::Report;
-use apportion_domain::Problem;
 use apportion_support::exit::Failure;
 use apportion_support::output::percent;
 use apportion_wire::BadInput;
 
-/// A pipeline of the headline.
-struct HeadlinePipeline {
-    name: String,
-    problem: Problem,
-    factor: RateFactor,
-}
-
-/// What multiplies the rates of traces for a pipeline.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum RateFactor {
-    /// This number.
-    Fixed(f64),
-    /// What makes the planned rate of the stretch that chooses equal to this demand.
-    ToDemand(f64),
-}
-
-impl RateFactor {
-    fn on(self, train: &[f64]) -> f64 {
-        match self {
-            Self::Fixed(factor) => factor,
-            Self::ToDemand(qps) => qps / planned_rate(train),
-        }
-    }
-}
-
-fn read_pipelines(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<HeadlinePipeline>, Failure> {
+/// The pipelines as a contest plays them.
+fn read_pipelines(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<PlayedPipeline>, Failure> {
     let load_ms = protocol.constants.load_ms;
-    if !lab.problems.is_empty() {
-        let read = |OwnPipeline { name, problem }: OwnPipeline| {
-            let factor = RateFactor::ToDemand(problem.pipelines[0].demand_qps);
-            Ok(HeadlinePipeline { name, problem: contest_problem(&problem, load_ms)?, factor })
-        };
-        let own = own_pipelines(&lab.problems)?;
-        return own.into_iter().take(lab.full_or_quick(usize::MAX, 1)).map(read).collect();
-    }
-    if lab.data.is_none() {
-        let (name, factor) = (protocol.built_in.name.clone(), RateFactor::Fixed(protocol.built_in.factor));
-        return Ok(vec![HeadlinePipeline { name, problem: contest_problem(&TRAFFIC.problem()?, load_ms)?, factor }]);
-    }
-    let entries = protocol.pipelines.iter().take(lab.full_or_quick(usize::MAX, 1));
-    let read = |entry: &super::protocol::PipelineEntry| {
-        let problem = contest_problem(&lab.problem(&entry.problem, &TRAFFIC)?, load_ms)?;
-        Ok(HeadlinePipeline { name: entry.name.clone(), problem, factor: RateFactor::Fixed(entry.factor) })
+    let prepared = |played: PlayedPipeline| {
+        let problem = contest_problem(&played.problem, load_ms)?;
+        Ok(PlayedPipeline { problem, ..played })
     };
-    entries.map(read).collect()
+    played_pipelines(lab, protocol)?.into_iter().map(prepared).collect()
 }
 
 /// Stretches that are scaled to a user's demand are bounded as files are.
 ///
 /// # Errors
 /// If a stretch has too few requests, or too many.
-fn check_requests(pipeline: &HeadlinePipeline, set: &TraceSet) -> Result<(), Failure> {
+fn check_requests(pipeline: &PlayedPipeline, set: &TraceSet) -> Result<(), Failure> {
     let RateFactor::ToDemand(demand_qps) = pipeline.factor else { return Ok(()) };
     for stretch in set.judged.iter().chain([&set.train]) {
         let requests: f64 = stretch.rates.iter().sum();
@@ -88,7 +51,7 @@ struct HeadlineRun<'l> {
 
 impl HeadlineRun<'_> {
     /// Plays all sets of traces on one pipeline.
-    fn play_pipeline(&mut self, pipeline: &HeadlinePipeline, sets: &[TraceSet]) -> Result<(), Failure> {
+    fn play_pipeline(&mut self, pipeline: &PlayedPipeline, sets: &[TraceSet]) -> Result<(), Failure> {
         let protocol = self.findings.protocol.clone();
         let plans = plans_by_demand(self.lab, &protocol, &pipeline.problem);
         for set in sets {
@@ -220,12 +183,13 @@ fn report_of(findings: &Findings) -> Report {
 mod tests {
     use super::*;
     use crate::reproduce::headline::traces::Stretch;
+    use crate::reproduce::lab::TRAFFIC;
 
     #[test]
     fn own_pipelines_meet_traces_at_their_demand() {
         let stretch = |rates: &[f64]| Stretch { name: "s".into(), rates: rates.to_vec() };
         let set = TraceSet { name: "t".into(), train: stretch(&[10.0, 20.0, 90.0]), judged: vec![stretch(&[40.0])] };
-        let pipeline = |demand_qps: f64| HeadlinePipeline {
+        let pipeline = |demand_qps: f64| PlayedPipeline {
             name: "p".into(),
             problem: TRAFFIC.problem().expect("a problem"),
             factor: RateFactor::ToDemand(demand_qps),

@@ -1,7 +1,8 @@
 //! Which pipelines are tried?
 
-use crate::reproduce::headline::protocol::{HeadlineProtocol, PipelineEntry};
-use crate::reproduce::lab::{Lab, OwnPipeline, TRAFFIC, own_pipelines, with_pipeline};
+use crate::reproduce::headline::pipelines::{PlayedPipeline, played_pipelines};
+use crate::reproduce::headline::protocol::HeadlineProtocol;
+use crate::reproduce::lab::{Lab, with_pipeline};
 use apportion_domain::{Dropping, Problem};
 use apportion_support::exit::Failure;
 
@@ -17,7 +18,7 @@ pub struct TriedPipeline {
 /// load.
 pub fn pipelines(lab: &Lab) -> Result<Vec<TriedPipeline>, Failure> {
     let protocol = HeadlineProtocol::committed()?;
-    let read = |OwnPipeline { name, problem }: OwnPipeline| {
+    let read = |PlayedPipeline { name, problem, .. }: PlayedPipeline| {
         let problem = with_pipeline(&problem, 0, |d| {
             d.serving.dropping = Some(Dropping::PerTask);
             for variant in d.tasks.iter_mut().flat_map(|t| &mut t.variants) {
@@ -26,21 +27,5 @@ pub fn pipelines(lab: &Lab) -> Result<Vec<TriedPipeline>, Failure> {
         })?;
         Ok(TriedPipeline { name, problem })
     };
-    let found = found(lab, &protocol)?;
-    found.into_iter().take(lab.full_or_quick(usize::MAX, 1)).map(read).collect()
-}
-
-/// The user's pipelines, or else those of the protocol.
-fn found(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<OwnPipeline>, Failure> {
-    if !lab.problems.is_empty() {
-        return own_pipelines(&lab.problems);
-    }
-    if lab.data.is_none() {
-        return Ok(vec![OwnPipeline { name: protocol.built_in.name.clone(), problem: TRAFFIC.problem()? }]);
-    }
-    let read = |entry: &PipelineEntry| {
-        let problem = lab.problem(&entry.problem, &TRAFFIC)?;
-        Ok(OwnPipeline { name: entry.name.clone(), problem })
-    };
-    protocol.pipelines.iter().map(read).collect()
+    played_pipelines(lab, &protocol)?.into_iter().map(read).collect()
 }

@@ -106,7 +106,7 @@ impl JointProblem<'_> {
 
     /// The last plan, with the cheapest parts for the pipelines that have changed. `None` if they do not fit.
     fn keep_unchanged(&self, same: &[Option<&RememberedPipeline>], known: &JointBounds) -> Option<JointPlan> {
-        let priced = |c: &Column| c.goal + c.devices.iter().zip(&known.lambda).map(|(d, price)| d * price).sum::<f64>();
+        let priced = |c: &Column| c.cost_at(&known.lambda);
         let part = |(p, same): (usize, &Option<&RememberedPipeline>)| match same {
             Some(same) => Some(same.chosen.clone()),
             None => known.master.columns[p].iter().min_by(|a, b| priced(a).total_cmp(&priced(b))).cloned(),
@@ -137,14 +137,14 @@ impl JointProblem<'_> {
     /// As [`Self::solve_fast`], without a round to go on from.
     fn solve_from_start(&self, known: &mut JointBounds) -> FastEnd {
         let all: Vec<usize> = (0..self.subs.len()).collect();
-        let bound = self.price_some(known, &all, &self.shared.cost, PlanEffort::Mixes);
+        let lambda = self.shared.own_prices();
+        let bound = self.price_some(known, &all, &lambda, PlanEffort::Mixes);
         if bound == f64::INFINITY {
             return FastEnd::Infeasible;
         }
-        let cost = known.best_lambda.clone();
-        known.raise(bound, &cost);
+        known.raise(bound, &lambda);
         for generate in [find_fitting_columns, generate_columns] {
-            if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
+            if generate(self, known, Pricing::Fast(PlanEffort::Mixes)) == PhaseEnd::Infeasible {
                 return FastEnd::Infeasible;
             }
         }

@@ -59,10 +59,8 @@ struct BoundAtPrices {
 pub(super) enum Pricing {
     /// By programmes, to the gap asked for.
     Exact,
-    /// Without programmes ([`super::pricer`]): the bound lets parts of replicas be bought.
-    Fast,
-    /// As `Fast`, with small programmes for better plans.
-    Whole,
+    /// Without programmes of whole pipelines ([`super::pricer`]): the bound lets parts of replicas be bought.
+    Fast(PlanEffort),
 }
 
 /// Adds columns until some of them fit together, at any cost.
@@ -78,6 +76,7 @@ pub(super) fn generate_columns(joint: &JointProblem<'_>, known: &mut JointBounds
 /// Adds the best plans of whole replicas at the last prices, and raises the bound. A round begins only if the time is
 /// enough for it.
 pub(super) fn add_whole_columns(joint: &JointProblem<'_>, known: &mut JointBounds) {
+    let pricing = Pricing::Fast(PlanEffort::Whole);
     // the first one takes about as long as everything until here
     let mut needed = (joint.limits.elapsed)();
     for _ in 0..WHOLE_ROUNDS {
@@ -87,7 +86,7 @@ pub(super) fn add_whole_columns(joint: &JointProblem<'_>, known: &mut JointBound
         }
         let Some(duals) = known.master.relax(MasterGoal::Cost, joint.limits) else { return };
         known.lambda.clone_from(&duals.lambda);
-        let Some(found) = price_pipelines(joint, known, &duals.lambda, MasterGoal::Cost, Pricing::Whole) else { return };
+        let Some(found) = price_pipelines(joint, known, &duals.lambda, MasterGoal::Cost, pricing) else { return };
         known.raise(found.bound, &duals.lambda);
         if found.new == 0 || joint.limits.exceeded() {
             return;
@@ -114,7 +113,7 @@ fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal
         if !is_shortage && duals.value - best <= (BOUND_GAP * joint.gap * duals.value.abs()).max(1e-9) {
             return PhaseEnd::Solved;
         }
-        if pricing == Pricing::Fast && !is_shortage {
+        if pricing != Pricing::Exact && !is_shortage {
             let gain = (last_value - duals.value) + (best - last_bound);
             if round >= FAST_ROUNDS_MAX || (round > 1 && gain <= FAST_GAIN * duals.value.abs()) {
                 return PhaseEnd::Stopped;
@@ -170,13 +169,10 @@ fn price_pipelines(
     let prices: Vec<Vec<f64>> = (0..joint.subs.len()).map(|p| joint.shared.prices_for(p, lambda)).collect();
     let answer = |(sub, prices): (&Subproblem, &Vec<f64>)| match pricing {
         Pricing::Exact => sub.solve(PricedQuestion { prices, ..question }, joint.limits),
-        Pricing::Fast => sub.price_fast(goal, joint.goal, prices, PlanEffort::Mixes, joint.limits),
-        Pricing::Whole => sub.price_fast(goal, joint.goal, prices, PlanEffort::Whole, joint.limits),
+        Pricing::Fast(effort) => sub.price_fast(goal, joint.goal, prices, effort, joint.limits),
     };
     let answers: Vec<PricedColumn> = joint.subs.par_iter().zip(&prices).map(answer).collect();
-    if pricing != Pricing::Exact {
-        known.pricings += joint.subs.len();
-    }
+    known.pricings += joint.subs.len();
     let mut shared = joint.shared.clone();
     if is_shortage {
         shared.cost.iter_mut().for_each(|c| *c = 0.0);

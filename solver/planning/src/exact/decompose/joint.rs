@@ -50,7 +50,7 @@ pub(super) struct JointBounds {
     pub lambda: Vec<f64>,
     /// Prices at which the bound is highest, in the same order.
     pub best_lambda: Vec<f64>,
-    /// How many times a pipeline was priced fast.
+    /// How many times a pipeline was priced.
     pub pricings: usize,
 }
 
@@ -150,7 +150,7 @@ impl JointBounds {
         let pipelines = joint.subs.len();
         let master = Master::new(joint.shared.clone(), pipelines);
         let lambda = joint.shared.cost.clone();
-        let best_lambda = lambda.iter().copied().chain(joint.shared.quotas.iter().map(|_| 0.0)).collect();
+        let best_lambda = joint.shared.own_prices();
         let cuts = vec![Vec::new(); pipelines];
         Self { master, bound: f64::NEG_INFINITY, cuts, lambda, best_lambda, pricings: 0 }
     }

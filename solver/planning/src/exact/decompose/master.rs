@@ -39,6 +39,11 @@ pub(super) struct SharedResources {
 }
 
 impl SharedResources {
+    /// The prices of what devices cost by themselves, in the order of duals: those of quotas are 0.
+    pub fn own_prices(&self) -> Vec<f64> {
+        self.cost.iter().copied().chain(self.quotas.iter().map(|_| 0.0)).collect()
+    }
+
     /// The prices of devices for one pipeline: the dual of each type, and those of its quotas. `duals` has the rows of
     /// devices and then those of quotas.
     pub fn prices_for(&self, pipeline: usize, duals: &[f64]) -> Vec<f64> {

@@ -79,12 +79,13 @@ impl RememberedRound {
         let of_name = |known: &&RememberedPipeline| known.pipeline.name == pipeline.name;
         // pipelines seldom change their places
         let known = self.pipelines.get(p).filter(of_name).or_else(|| self.pipelines.iter().find(of_name))?;
-        let groups = || part.groups.iter().map(|group| without_loads(group, joint.goal));
+        let is_same = |(now, last): (&FeasibleGroup, &FeasibleGroup)| without_loads(now, joint.goal) == *last;
         let same = known.weight.to_bits() == sub.weight.to_bits()
             && known.headroom == part.headroom
             && known.prices == joint.shared.prices_for(p, &self.lambda)
             && known.pipeline == *pipeline
-            && groups().eq(known.groups.iter().cloned());
+            && known.groups.len() == part.groups.len()
+            && part.groups.iter().zip(&known.groups).all(is_same);
         same.then_some(known)
     }
 
@@ -104,7 +105,7 @@ fn remembered_pipeline(
     let sub = &joint.subs[p];
     let prices = joint.shared.prices_for(p, &known.best_lambda);
     let cost_min = known.cuts[p].iter().rev().find(|cut| cut.prices == prices)?.cost_min;
-    let priced = |c: &Column| c.goal + c.devices.iter().zip(&prices).map(|(d, price)| d * price).sum::<f64>();
+    let priced = |c: &Column| c.cost_at(&prices);
     let mut columns = known.master.columns[p].clone();
     columns.sort_by(|a, b| priced(a).total_cmp(&priced(b)));
     columns.truncate(COLUMNS_MAX);

@@ -34,7 +34,7 @@ struct Exchange {
 /// The best combination of the known columns that exchanges reach; `None` if they never fit together.
 pub(super) fn choose_columns(joint: &JointProblem<'_>, known: &JointBounds) -> Option<JointPlan> {
     let columns = &known.master.columns;
-    let priced = |c: &Column| c.goal + dot(&c.devices, &known.lambda);
+    let priced = |c: &Column| c.cost_at(&known.lambda);
     let cheapest = |of: &Vec<Column>| (0..of.len()).min_by(|&a, &b| priced(&of[a]).total_cmp(&priced(&of[b])));
     let chosen: Vec<usize> = columns.iter().map(cheapest).collect::<Option<_>>()?;
     let mut used = vec![0.0; joint.shared.most.len()];

@@ -41,6 +41,13 @@ pub(super) struct Column {
     pub devices: Vec<f64>,
 }
 
+impl Column {
+    /// The goal's value and the price of its devices.
+    pub fn cost_at(&self, prices: &[f64]) -> f64 {
+        self.goal + self.devices.iter().zip(prices).map(|(devices, price)| devices * price).sum::<f64>()
+    }
+}
+
 /// Result of one pipeline at given prices.
 pub(super) struct PricedColumn {
     /// The best plan found.

@@ -1,6 +1,6 @@
 //! What is optimised in one stage, and under which extra conditions?
 
-use apportion_domain::{HardwareIndex, PipelineIndex, Share, TaskIndex};
+use apportion_domain::{HardwareIndex, Mode, ObjectiveStep, PipelineIndex, Share, TaskIndex};
 use apportion_mip::highs::ReportedGoal;
 
 /// Goal of one stage.
@@ -76,6 +76,15 @@ impl SearchEffort {
 }
 
 impl Goal {
+    /// The goal of the last stage of a plan with this step.
+    pub fn of_step(mode: Mode, step: Option<ObjectiveStep>) -> Self {
+        match (mode, step) {
+            (Mode::MinCost, _) => Self::CostAndSwitching,
+            (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => Self::Replicas,
+            (Mode::HardwareThenAccuracy | Mode::MaxAccuracy, _) => Self::Accuracy,
+        }
+    }
+
     /// The goal as a listener sees it; `None` for goals of explanations, which are not reported.
     pub fn reported(self) -> Option<ReportedGoal> {
         let (name, factor) = match self {

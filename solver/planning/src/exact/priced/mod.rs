@@ -41,6 +41,13 @@ pub(crate) enum PricedSearch {
     NotFound,
 }
 
+impl PricedSearch {
+    /// The plan of a search, if it has found one.
+    pub fn found_or_not(found: Option<BestFound>) -> Self {
+        found.map_or(Self::NotFound, |found| Self::Found(Box::new(found)))
+    }
+}
+
 /// Relative gap at which the search of one vector stops.
 pub(crate) const GAP: f64 = 1e-4;
 
@@ -73,7 +80,7 @@ impl PricedModes<'_> {
             let found = self.one_stage(&best, PricedStage { goal: PricedGoal::Replicas, accuracy_min: None }, None);
             if let StageEnd::Found { plan, bound } = found {
                 let last = LastValues { step: Some(ObjectiveStep::Hardware), bound: (bound - 1e-6).ceil() };
-                return found_or_not(finish(self.problem, best, choice_of(plan), last, self.limits));
+                return PricedSearch::found_or_not(finish(self.problem, best, choice_of(plan), last, self.limits));
             }
         }
         self.stages(space, PricedGoal::Accuracy, Some(PricedGoal::Replicas))
@@ -95,7 +102,7 @@ impl PricedModes<'_> {
         }
         let step = (self.problem.objective.mode == Mode::HardwareThenAccuracy).then_some(ObjectiveStep::Accuracy);
         let bound = if goal == PricedGoal::Accuracy { -bound } else { bound };
-        found_or_not(finish(self.problem, space, choice_of(plan), LastValues { step, bound }, self.limits))
+        PricedSearch::found_or_not(finish(self.problem, space, choice_of(plan), LastValues { step, bound }, self.limits))
     }
 
     /// One stage. A known plan is valued by the stage's goal.
@@ -123,10 +130,6 @@ impl PricedModes<'_> {
         let known = known.map(|plan| search.revalued(plan));
         search.solve(&priced, known)
     }
-}
-
-fn found_or_not(found: Option<BestFound>) -> PricedSearch {
-    found.map_or(PricedSearch::NotFound, |found| PricedSearch::Found(Box::new(found)))
 }
 
 /// The integers of a plan.

@@ -7,12 +7,12 @@
 use super::fallback;
 use super::heuristic::plan_by_heuristic;
 use super::modes::{ModeSearch, SearchResult};
-use crate::exact::model::goal::SearchEffort;
+use crate::exact::model::goal::{Goal, SearchEffort};
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::PricedSearch;
 use crate::exact::solution::found::{BestFound, better_plan};
 use crate::fleet_memory::FleetMemory;
-use apportion_domain::{Mode, ObjectiveStep, Problem, StopReason};
+use apportion_domain::{Problem, StopReason};
 use apportion_mip::{RunLimits, WorkBudget};
 
 /// Counted work of an exact search before the heuristic finds a plan for it, about 0.4 s.
@@ -101,12 +101,9 @@ impl BestSearch<'_> {
 
     /// Reports the reserve to the listener.
     fn report_progress(&self, reserve: &BestFound) {
-        let goal = match (self.problem.objective.mode, reserve.step) {
-            (Mode::MinCost, _) => "cost",
-            (Mode::HardwareThenAccuracy, Some(ObjectiveStep::Hardware)) => "replicas",
-            (Mode::HardwareThenAccuracy | Mode::MaxAccuracy, _) => "accuracy",
-        };
-        self.limits.report_progress(goal, reserve.value, reserve.bound);
+        if let Some(goal) = Goal::of_step(self.problem.objective.mode, reserve.step).reported() {
+            self.limits.report_progress(goal.name, reserve.value, reserve.bound);
+        }
     }
 }
 

@@ -72,43 +72,27 @@ pub(super) fn cheapest_budgets(
     search: BoxSearch,
 ) -> CheapestBudgets {
     let mut found = CheapestBudgets { bound: f64::INFINITY, vectors: Vec::new() };
-    let mut open = BinaryHeap::new();
-    let mut add = |least: Vec<usize>, mut most: Vec<usize>, open: &mut BinaryHeap<BudgetBox>| {
-        if narrow(pipeline, part, levels, &least, &mut most) {
-            let cost = walker.least_cost(levels, &most, search.reward);
-            if cost.is_finite() {
-                open.push(BudgetBox { cost, is_rounded: false, least, most });
-            }
-        }
-    };
-    if levels.iter().all(|l| !l.budgets_ms.is_empty()) {
-        add(vec![0; levels.len()], levels.iter().map(|l| l.budgets_ms.len() - 1).collect(), &mut open);
-    }
+    let mut open = OpenBoxes { pipeline, part, levels, reward: search.reward, heap: BinaryHeap::new() };
+    open.add_all_budgets(walker);
     let mut boxes = 0;
-    while let Some(BudgetBox { cost, least, most, .. }) = open.pop() {
+    while let Some(cheapest) = open.heap.pop() {
         // boxes come by rising cost, so the first vector is a best one
         if found.vectors.is_empty() {
-            found.bound = cost;
+            found.bound = cheapest.cost;
         }
         boxes += 1;
         if boxes > BOXES_MAX && found.vectors.is_empty() {
             // any vector of the box, for a plan
-            found.vectors.push(least);
+            found.vectors.push(cheapest.least);
             break;
         }
-        if cost > found.bound + search.distance || found.vectors.len() >= search.vectors_max || boxes > BOXES_MAX {
+        let is_far = cheapest.cost > found.bound + search.distance;
+        if is_far || found.vectors.len() >= search.vectors_max || boxes > BOXES_MAX {
             break;
         }
-        match task_to_split(pipeline, part, levels, &least, &most) {
-            None => found.vectors.push(most),
-            Some(t) => {
-                let middle = (least[t] + most[t]) / 2;
-                let (mut upper, mut lower) = (least.clone(), most.clone());
-                lower[t] = middle;
-                upper[t] = middle + 1;
-                add(least, lower, &mut open);
-                add(upper, most, &mut open);
-            }
+        match open.task_to_split(&cheapest) {
+            None => found.vectors.push(cheapest.most),
+            Some(t) => open.add_halves(cheapest, t, walker),
         }
     }
     found
@@ -124,46 +108,79 @@ pub(super) fn bound_of_whole_replicas(
     (reward, enough): (f64, f64),
     mut rounding: impl FnMut(&Walker<'_>, &[usize]) -> f64,
 ) -> f64 {
-    let mut open = BinaryHeap::new();
-    let add =
-        |cost_min: f64, least: Vec<usize>, mut most: Vec<usize>, walker: &mut Walker<'_>, open: &mut BinaryHeap<_>| {
-            if narrow(pipeline, part, levels, &least, &mut most) {
-                let cost = walker.least_cost(levels, &most, reward);
-                if cost.is_finite() {
-                    open.push(BudgetBox { cost: cost.max(cost_min), is_rounded: false, least, most });
-                }
-            }
-        };
+    let mut open = OpenBoxes { pipeline, part, levels, reward, heap: BinaryHeap::new() };
+    open.add_all_budgets(walker);
     let mut rounded = 0;
-    add(
-        f64::NEG_INFINITY,
-        vec![0; levels.len()],
-        levels.iter().map(|l| l.budgets_ms.len() - 1).collect(),
-        walker,
-        &mut open,
-    );
     for _ in 0..BOXES_MAX {
-        let Some(BudgetBox { cost, is_rounded, least, most }) = open.pop() else { return f64::INFINITY };
-        let split = task_to_split(pipeline, part, levels, &least, &most);
+        let Some(cheapest) = open.heap.pop() else { return f64::INFINITY };
+        let split = open.task_to_split(&cheapest);
+        let BudgetBox { cost, is_rounded, .. } = cheapest;
         if cost >= enough || (is_rounded && split.is_none()) || rounded >= ROUNDED_MAX {
             return cost;
         }
         // boxes far below every vector gain nothing
         if !is_rounded && (rounded > 0 || split.is_none()) {
             rounded += 1;
-            let walked = walker.least_cost(levels, &most, reward);
-            let cost = cost.max(walked + rounding(walker, &most));
-            open.push(BudgetBox { cost, is_rounded: true, least, most });
+            let walked = walker.least_cost(levels, &cheapest.most, reward);
+            let cost = cost.max(walked + rounding(walker, &cheapest.most));
+            open.heap.push(BudgetBox { cost, is_rounded: true, ..cheapest });
         } else if let Some(t) = split {
-            let middle = (least[t] + most[t]) / 2;
-            let (mut upper, mut lower) = (least.clone(), most.clone());
-            lower[t] = middle;
-            upper[t] = middle + 1;
-            add(cost, least, lower, walker, &mut open);
-            add(cost, upper, most, walker, &mut open);
+            open.add_halves(cheapest, t, walker);
         }
     }
-    open.pop().map_or(f64::INFINITY, |of| of.cost)
+    open.heap.pop().map_or(f64::INFINITY, |of| of.cost)
+}
+
+/// The boxes that a search has not looked at, the cheapest first.
+struct OpenBoxes<'a> {
+    pipeline: &'a Pipeline,
+    part: &'a PipelineSpace,
+    levels: &'a [PricedLevels],
+    reward: f64,
+    heap: BinaryHeap<BudgetBox>,
+}
+
+impl OpenBoxes<'_> {
+    /// Adds the box of all budgets. There is none if some task has no level.
+    fn add_all_budgets(&mut self, walker: &mut Walker<'_>) {
+        let most: Option<Vec<usize>> = self.levels.iter().map(|l| l.budgets_ms.len().checked_sub(1)).collect();
+        if let Some(most) = most {
+            self.add(f64::NEG_INFINITY, vec![0; most.len()], most, walker);
+        }
+    }
+
+    /// Adds a box whose vectors cost at least `cost_min`, if it has any.
+    fn add(&mut self, cost_min: f64, least: Vec<usize>, mut most: Vec<usize>, walker: &mut Walker<'_>) {
+        if narrow(self.pipeline, self.part, self.levels, &least, &mut most) {
+            let cost = walker.least_cost(self.levels, &most, self.reward);
+            if cost.is_finite() {
+                self.heap.push(BudgetBox { cost: cost.max(cost_min), is_rounded: false, least, most });
+            }
+        }
+    }
+
+    /// Adds both halves of a box, which is split at this task.
+    fn add_halves(&mut self, whole: BudgetBox, t: usize, walker: &mut Walker<'_>) {
+        let BudgetBox { cost, least, most, .. } = whole;
+        let middle = (least[t] + most[t]) / 2;
+        let (mut upper, mut lower) = (least.clone(), most.clone());
+        lower[t] = middle;
+        upper[t] = middle + 1;
+        self.add(cost, least, lower, walker);
+        self.add(cost, upper, most, walker);
+    }
+
+    /// The task of the longest path with the widest range; `None` if the most levels keep to the SLO.
+    fn task_to_split(&self, BudgetBox { least, most, .. }: &BudgetBox) -> Option<usize> {
+        let &Self { pipeline, part, levels, .. } = self;
+        let high = charges(levels, most);
+        let finish = finish_times(pipeline, part.rule, &high);
+        let remaining = remaining_times(pipeline, part.rule, &high);
+        let slo = slo_of(pipeline);
+        let late = (0..high.len()).filter(|&t| finish[t] + remaining[t] > slo && most[t] > least[t]);
+        let width = |t: &usize| high[*t] - levels[*t].budgets_ms[least[*t]];
+        late.max_by(|a, b| width(a).total_cmp(&width(b)).then(b.cmp(a)))
+    }
 }
 
 fn charges(levels: &[PricedLevels], at: &[usize]) -> Vec<f64> {
@@ -189,21 +206,4 @@ fn narrow(pipeline: &Pipeline, part: &PipelineSpace, levels: &[PricedLevels], le
         *most = (*most).min(within - 1);
     }
     true
-}
-
-/// The task of the longest path with the widest range; `None` if the most levels keep to the SLO.
-fn task_to_split(
-    pipeline: &Pipeline,
-    part: &PipelineSpace,
-    levels: &[PricedLevels],
-    least: &[usize],
-    most: &[usize],
-) -> Option<usize> {
-    let high = charges(levels, most);
-    let finish = finish_times(pipeline, part.rule, &high);
-    let remaining = remaining_times(pipeline, part.rule, &high);
-    let slo = slo_of(pipeline);
-    let late = (0..high.len()).filter(|&t| finish[t] + remaining[t] > slo && most[t] > least[t]);
-    let width = |t: &usize| high[*t] - levels[*t].budgets_ms[least[*t]];
-    late.max_by(|a, b| width(a).total_cmp(&width(b)).then(b.cmp(a)))
 }

@@ -314,17 +314,15 @@ impl FloorQuestion<'_> {
         let level_counts = part.lanes.iter().map(|groups| levels[part.groups[groups[0]].task.get()].budgets_ms.len());
         let mut known: Vec<Vec<Option<Option<CapacityCurve>>>> = level_counts.map(|n| vec![None; n]).collect();
         let rounding = |walker: &Walker<'_>, at: &[usize]| {
-            let level = |lane: usize| at[part.groups[part.lanes[lane][0]].task.get()];
-            for (lane, groups) in part.lanes.iter().enumerate() {
+            let curves = known.iter_mut().zip(&part.lanes).map(|(of, groups)| {
                 let t = part.groups[groups[0]].task.get();
                 // Up to the next level no rate falls. But groups of other rates may have larger batches there.
                 let next_ms = levels[t].budgets_ms.get(at[t] + 1).copied().unwrap_or(f64::INFINITY);
                 let point = |group: &FeasibleGroup| group.points.iter().rposition(|p| p.charge_ms < next_ms);
                 let make = || CapacityCurve::new(&items_at(part, prices, groups, point));
-                known[lane][level(lane)].get_or_insert_with(make);
-            }
-            let curves: Vec<Option<&CapacityCurve>> =
-                known.iter().enumerate().map(|(lane, of)| of[level(lane)].as_ref()?.as_ref()).collect();
+                of[at[t]].get_or_insert_with(make).as_ref()
+            });
+            let curves: Vec<Option<&CapacityCurve>> = curves.collect();
             let reduced = walker.reduced_costs(levels, at, reward);
             RoundingCosts { part, reduced: &reduced, curves: &curves, is_whole: &is_whole }.total()
         };

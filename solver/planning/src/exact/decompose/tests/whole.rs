@@ -21,7 +21,7 @@ fn compare_answers(shape: &ProblemShape, goal: Goal, seed: u64) -> usize {
         let rest =
             PricedQuestion { accuracy_min: None, room: Some(&room), free: None, gap: 1e-6, goal, worth, prices: &[] };
         let exact = sub.solve(PricedQuestion { prices: &prices, ..rest }, &limits);
-        let cost = |c: &Column| c.goal + c.devices.iter().zip(&prices).map(|(d, price)| d * price).sum::<f64>();
+        let cost = |c: &Column| c.cost_at(&prices);
         let [mixed, whole] =
             [PlanEffort::Mixes, PlanEffort::Whole].map(|effort| sub.price_fast(goal, worth, &prices, effort, &limits));
         let Some(best) = exact.column.as_ref().map(cost) else { continue };

@@ -132,8 +132,7 @@ impl<'a> DivisionSearch<'a> {
         let parts: Vec<PartPlan> =
             all.iter().map(|of| PartPlan::new(of.step, &of.space.parts[0], &of.choice.groups[0])).collect();
         let bound = self.sum_of_bounds(&all, step);
-        let joint = self.join(&parts, LastValues { step, bound });
-        joint.map_or(PricedSearch::NotFound, |joint| PricedSearch::Found(Box::new(joint)))
+        PricedSearch::found_or_not(self.join(&parts, LastValues { step, bound }))
     }
 
     /// The bound of the joint plan, from those of the pipelines.
@@ -194,11 +193,7 @@ impl<'a> DivisionSearch<'a> {
             return None;
         }
         let space = Space::of_groups(self.problem, self.tightening, pools, &self.limits.for_finishing()).ok()?;
-        let goal = match (self.problem.objective.mode, best.step) {
-            (Mode::MinCost, _) => Goal::CostAndSwitching,
-            (_, Some(ObjectiveStep::Hardware)) => Goal::Replicas,
-            _ => Goal::Accuracy,
-        };
+        let goal = Goal::of_step(self.problem.objective.mode, best.step);
         let sign = if goal == Goal::Accuracy { -1.0 } else { 1.0 };
         let cutoff = sign * best.value - (STAGE_GAP_SHARE * GAP * best.value.abs()).max(1e-9);
         let limits = self.limits.without_listener().with_work(POOLED_WORK_MAX);

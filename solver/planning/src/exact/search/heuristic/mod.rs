@@ -109,11 +109,6 @@ fn priced(result: Option<SearchResult>) -> PricedSearch {
     }
 }
 
-/// The plan of a search, if it has found one.
-fn found_or_not(found: Option<BestFound>) -> PricedSearch {
-    found.map_or(PricedSearch::NotFound, |found| PricedSearch::Found(Box::new(found)))
-}
-
 /// The searches of one problem.
 struct Heuristic<'a> {
     problem: &'a Problem,
@@ -155,7 +150,8 @@ impl Heuristic<'_> {
     fn locally(&self, limits: &RunLimits, best: &PricedSearch) -> PricedSearch {
         match best {
             PricedSearch::NotFound => {
-                found_or_not(plan_by_local_search(self.problem, self.tightening, limits, StopReason::Finished))
+                let found = plan_by_local_search(self.problem, self.tightening, limits, StopReason::Finished);
+                PricedSearch::found_or_not(found)
             }
             _ => PricedSearch::NotFound,
         }
