@@ -44,8 +44,8 @@ pub const STRETCH_REQUESTS_MAX: f64 = 2e7;
 /// folder.
 ///
 /// # Errors
-/// If a file cannot be read, or a folder has no stretch to choose on or none to judge. Also if a stretch has too few requests
-/// or too many, or two sets have one name.
+/// If a file cannot be read, or a folder has no stretch to choose on or none to judge. Also if a stretch has too few or too
+/// many requests, or two sets have one name.
 pub fn read_sets(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<TraceSet>, Failure> {
     let is_named = |asked: &Path, set: &TraceSetEntry| asked == Path::new(&set.name);
     let is_of_protocol = |asked: &Path| protocol.trace_sets.iter().any(|set| is_named(asked, set));
