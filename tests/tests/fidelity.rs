@@ -26,11 +26,12 @@ fn every_load_is_compared_and_explained() {
     let report = report();
     assert_eq!((&report["backend"], &report["hop_ms"]), (&"emulated".into(), &Value::Null));
     assert!(number(&report["ingress_ms"]) > 0.0, "HTTP and JSON take time: {report}");
+    assert!(number(&report["agent_ms"]) >= 0.0, "{report}");
     let loads = report["loads"].as_array().expect("loads");
     assert_eq!(loads.len(), 10);
     for load in loads {
         assert!(number(&load["requests"]) > 0.0, "{load}");
-        for figures in [load, &load["without_ingress"], &load["told"]] {
+        for figures in [load, &load["without_single_requests"], &load["told"]] {
             for figure in ["attainment", "p50_ms", "p95_ms", "p99_ms"] {
                 assert_eq!(figures[figure]["runs"].as_array().map(Vec::len), Some(1), "{figure}: {figures}");
             }

@@ -8,14 +8,15 @@ use crate::live::scrape::scrape_agent;
 use crate::live::service::JoinedAgent;
 use crate::live::validation::{LabelledRequest, ValidationSet};
 use anyhow::{Result, ensure};
+use apportion_domain::{ArrivalTrace, Moment};
 use serde::Serialize;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests that measure the time outside of the gateways, before the first load.
-const INGRESS_REQUESTS: u32 = 100;
+/// Requests that measure what the estimator does not know, before the first load.
+const SINGLE_REQUESTS: u32 = 100;
 /// The time between two of them: each has the machine to itself.
-const INGRESS_EVERY: Duration = Duration::from_millis(100);
+const SINGLE_EVERY: Duration = Duration::from_millis(100);
 /// Agents publish their counts within this time.
 const COUNTS_WAIT: Duration = Duration::from_millis(300);
 
@@ -121,25 +122,48 @@ impl Player<'_> {
         Ok(sums)
     }
 
-    /// Milliseconds of a request before its gateway admits it and after its gateway has the answer, on average. They are
-    /// the time of HTTP and JSON. Single requests measure it: no query waits, and no batch is part of it.
+    /// Plays requests one after the other: no query waits for another request.
     ///
     /// # Errors
     /// If a request fails.
-    pub async fn measure_ingress_ms(&self) -> Result<f64> {
+    pub async fn play_single_requests(&self) -> Result<SingleRequests> {
         let before = self.agent_sums().await?;
-        let run = self.send((0..INGRESS_REQUESTS).map(|at| at * INGRESS_EVERY).collect()).await?;
+        let run = self.send(single_arrivals().collect()).await?;
         let RequestFailures { count, first } = &run.failures;
         ensure!(
             *count == 0,
-            "{count} of {INGRESS_REQUESTS} single requests failed: {}",
+            "{count} of {SINGLE_REQUESTS} single requests failed: {}",
             first.as_deref().unwrap_or_default()
         );
         let mut sums = self.agent_sums().await?;
         sums.add(&before, -1.0);
         ensure!(sums.served.count > 0.0, "the agents counted no request");
-        Ok(outside_ms(run.answered, &sums))
+        Ok(SingleRequests { mean_ms: run.latencies.mean(), outside_ms: outside_ms(run.answered, &sums), sums })
     }
+}
+
+/// What single requests measured.
+pub struct SingleRequests {
+    /// Mean latency in ms, as clients saw it.
+    pub mean_ms: f64,
+    /// The part outside of the gateways: HTTP and JSON.
+    pub outside_ms: f64,
+    /// What the agents counted.
+    pub sums: AgentSums,
+}
+
+/// When single requests are sent.
+fn single_arrivals() -> impl Iterator<Item = Duration> {
+    (0..SINGLE_REQUESTS).map(|at| at * SINGLE_EVERY)
+}
+
+/// Single requests, as the estimator plays them.
+///
+/// # Errors
+/// None: they are in order.
+pub fn single_requests() -> Result<ArrivalTrace> {
+    let moment = |at: Duration| Moment::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
+    Ok(ArrivalTrace::arrivals(single_arrivals().map(moment).collect())?)
 }
 
 /// Mean milliseconds of requests outside of the gateways: the clients' latency minus the gateways'.

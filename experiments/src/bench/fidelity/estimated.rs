@@ -70,9 +70,9 @@ impl EstimatedPlan {
     ///
     /// # Errors
     /// If the plan does not fit the problem.
-    pub fn estimate_runs(&self, rates: Vec<(u64, f64)>) -> Result<Vec<EstimatedRun>> {
+    pub fn estimate_runs(&self, trace: &ArrivalTrace) -> Result<Vec<EstimatedRun>> {
         let mut traces = vec![ArrivalTrace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];
-        traces[self.index.get()] = ArrivalTrace::rates(rates)?;
+        traces[self.index.get()] = trace.clone();
         let options = SimulateOptions {
             service: ServiceTimes::P99Matched,
             ingresses: IngressSettings::in_turn(self.ingresses),
@@ -143,8 +143,8 @@ mod tests {
         EstimatedPlan { problem, plan, index, ingresses }
     }
 
-    fn rates(qps: f64) -> Vec<(u64, f64)> {
-        (0..10).map(|second| (second, qps)).collect()
+    fn rates(qps: f64) -> ArrivalTrace {
+        ArrivalTrace::rates((0..10).map(|second| (second, qps)).collect()).expect("rates")
     }
 
     fn mean(numbers: impl Iterator<Item = f64>) -> f64 {
@@ -154,7 +154,7 @@ mod tests {
     #[test]
     fn several_ingresses_make_queries_wait_longer() {
         let wait_ms = |ingresses: u32| {
-            let runs = estimated(ingresses).estimate_runs(rates(60.0)).expect("the plan fits");
+            let runs = estimated(ingresses).estimate_runs(&rates(60.0)).expect("the plan fits");
             assert_eq!(runs.len(), RUNS as usize);
             mean(runs.iter().map(|run| run.waits_ms["find"]))
         };

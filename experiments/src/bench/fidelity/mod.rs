@@ -1,7 +1,8 @@
 //! How do agents perform under loads from light to twice the planned demand, beside the estimator's interval?
 //!
-//! Nothing is fitted to the loads. Before the first load the agents measure the time of a hop, and single requests measure
-//! the time of HTTP and JSON. The estimator uses both. A second table says of what each difference is made.
+//! Nothing is fitted to the loads. Before the first load the agents measure the time of a hop. Single requests measure the
+//! time of HTTP and JSON, and the time in agents that is neither of a queue, of a batch nor of a hop. The estimator uses all
+//! three. A second table says of what each difference is made.
 
 mod clients;
 mod counts;
@@ -18,16 +19,17 @@ use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
 use crate::live::service::JoinedAgent;
 use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result};
+use apportion_domain::ArrivalTrace;
 use apportion_support::exit::Failure;
 use apportion_support::output::{OutputFormat, number};
-use clients::{Player, RequestFailures, outside_ms, sum_of};
+use clients::{Player, RequestFailures, SingleRequests, outside_ms, sum_of};
 use counts::CountedSum;
 use estimated::{EstimatedPlan, EstimatedRun, figures_of, with_hop};
-use parts::{EstimatedMeans, LatencyParts, MeasuredMeans};
+use parts::{EstimatedMeans, LatencyParts, MeasuredBefore, MeasuredMeans};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use table::{FidelityReport, FidelityRow, JudgedFigures};
-use waits::WaitReading;
+use waits::{ProcessorWaits, WaitReading};
 
 /// The loads, in parts of the planned demand.
 pub const LOADS: [f64; 10] = [0.1, 0.25, 0.4, 0.55, 0.7, 0.85, 1.0, 1.25, 1.5, 2.0];
@@ -84,15 +86,6 @@ struct Bench<'a> {
     fleet: &'a LocalFleet,
 }
 
-/// What was measured before the first load.
-#[derive(Clone, Copy, Debug)]
-struct MeasuredBefore {
-    /// The time of a hop; `None` for a single agent.
-    hop_ms: Option<f64>,
-    /// The time of a request outside of its gateway.
-    ingress_ms: f64,
-}
-
 impl Bench<'_> {
     async fn measure_loads(&self) -> Result<FidelityReport> {
         let (settings, spec, agents, fleet) = (self.settings, self.spec, self.agents, self.fleet);
@@ -108,16 +101,17 @@ impl Bench<'_> {
         let ingresses = settings.fleet.agents;
         let estimated = EstimatedPlan { problem: with_hop(&problem, index, hop_ms)?, plan, index, ingresses };
         let player = Player { spec, agents, requests: Arc::new(spec.requests()?) };
-        print_progress("single requests measure the time of HTTP and JSON");
-        let before = MeasuredBefore { hop_ms, ingress_ms: player.measure_ingress_ms().await? };
+        print_progress("single requests measure the time of HTTP and JSON, and that of agents");
+        let before = measure_before(&player, &estimated, hop_ms).await?;
         let hop = hop_ms.map_or_else(|| "one agent has no hop".to_owned(), |ms| format!("a hop takes {} ms", number(ms)));
-        print_progress(&format!("{hop}, and an ingress {} ms", number(before.ingress_ms)));
+        let [ingress, agent] = [before.ingress_ms, before.agent_ms].map(number);
+        print_progress(&format!("{hop}, an ingress {ingress} ms, and the rest of agents {agent} ms"));
         let mut loads = Vec::new();
         for (at, part) in (0..).zip(LOADS) {
             let load = PlannedLoad { part, qps: part * demand_qps, first_seed: settings.seed + at * settings.runs };
             loads.push(self.measure_load(&player, &estimated, before, load).await?);
         }
-        Ok(FidelityReport::new(settings.backend.name(), hop_ms, before.ingress_ms, loads))
+        Ok(FidelityReport::new(settings.backend.name(), before, loads))
     }
 
     /// The load that all devices serve with the most accurate variants.
@@ -138,13 +132,14 @@ impl Bench<'_> {
     ) -> Result<FidelityRow> {
         let rates: Vec<(u64, f64)> = (0..self.settings.seconds).map(|second| (second, load.qps)).collect();
         let PlayedLoadRuns { figures, requests, failures, measured } = self.play(player, &rates, load).await?;
-        let runs = estimated.estimate_runs(rates.clone())?;
-        let told = estimated.told(&measured.sums)?.estimate_runs(rates)?;
+        let trace = ArrivalTrace::rates(rates)?;
+        let runs = estimated.estimate_runs(&trace)?;
+        let told = estimated.told(&measured.sums)?.estimate_runs(&trace)?;
         let judge = |runs: &[EstimatedRun], later_ms: f64| {
             JudgedFigures::new(&figures, &figures_of(runs, later_ms, self.spec.slo_ms))
         };
         let of_estimator = EstimatedMeans {
-            mean_ms: before.ingress_ms + sum_of(runs.iter().map(EstimatedRun::mean_ms)).mean(),
+            mean_ms: before.added_ms() + mean_ms(&runs),
             outside_ms: before.ingress_ms,
             waits_ms: mean_waits_ms(&runs),
             hop_ms: before.hop_ms,
@@ -155,9 +150,9 @@ impl Bench<'_> {
             qps: load.qps,
             requests,
             failures,
-            judged: judge(&runs, before.ingress_ms),
-            without_ingress: judge(&runs, 0.0),
-            told: judge(&told, measured.outside_ms),
+            judged: judge(&runs, before.added_ms()),
+            without_single_requests: judge(&runs, 0.0),
+            told: judge(&told, measured.outside_ms + before.agent_ms),
             parts: LatencyParts::new(pipeline, &measured, &of_estimator),
         })
     }
@@ -194,6 +189,18 @@ impl Bench<'_> {
     }
 }
 
+/// Lets single requests measure what the estimator does not know. The time in agents is what is left of their latency
+/// without HTTP and JSON, the estimate, and the differences of queues, batches and hops.
+async fn measure_before(player: &Player<'_>, estimated: &EstimatedPlan, hop_ms: Option<f64>) -> Result<MeasuredBefore> {
+    let SingleRequests { mean_ms: measured_ms, outside_ms, sums } = player.play_single_requests().await?;
+    let runs = estimated.estimate_runs(&clients::single_requests()?)?;
+    let (waits, waits_ms) = (ProcessorWaits::default(), mean_waits_ms(&runs));
+    let measured = MeasuredMeans { mean_ms: measured_ms, outside_ms, sums, hop_ms, waits };
+    let of_estimator = EstimatedMeans { mean_ms: outside_ms + mean_ms(&runs), outside_ms, waits_ms, hop_ms };
+    let parts = LatencyParts::new(estimated.problem.pipeline(estimated.index), &measured, &of_estimator);
+    Ok(MeasuredBefore { hop_ms, ingress_ms: outside_ms, agent_ms: parts.rest_ms.max(0.0) })
+}
+
 /// A load before it is played.
 #[derive(Clone, Copy, Debug)]
 struct PlannedLoad {
@@ -210,6 +217,11 @@ struct PlayedLoadRuns {
     requests: usize,
     failures: RequestFailures,
     measured: MeasuredMeans,
+}
+
+/// The mean latency over all runs in ms.
+fn mean_ms(runs: &[EstimatedRun]) -> f64 {
+    sum_of(runs.iter().map(EstimatedRun::mean_ms)).mean()
 }
 
 /// By task, the mean wait over all runs in ms.

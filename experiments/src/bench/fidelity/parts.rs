@@ -9,6 +9,24 @@ use apportion_domain::{Pipeline, TaskIndex};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// What was measured before the first load.
+#[derive(Clone, Copy, Debug)]
+pub struct MeasuredBefore {
+    /// The time of a hop; `None` for a single agent.
+    pub hop_ms: Option<f64>,
+    /// The time of a request outside of its gateway.
+    pub ingress_ms: f64,
+    /// The time of a request in its agents, outside of queues, batches and hops.
+    pub agent_ms: f64,
+}
+
+impl MeasuredBefore {
+    /// Milliseconds that the estimator does not know: each request takes them more.
+    pub fn added_ms(self) -> f64 {
+        self.ingress_ms + self.agent_ms
+    }
+}
+
 /// Means of one load.
 #[derive(Clone, Debug)]
 pub struct MeasuredMeans {
@@ -27,9 +45,9 @@ pub struct MeasuredMeans {
 /// The same from the estimator.
 #[derive(Clone, Debug)]
 pub struct EstimatedMeans {
-    /// Mean latency of the requests in ms, with the time outside of gateways that was measured before the loads.
+    /// Mean latency of the requests in ms, with the times that single requests measured before the loads.
     pub mean_ms: f64,
-    /// The latter.
+    /// Their time outside of gateways.
     pub outside_ms: f64,
     /// Mean wait of a query in ms, by task.
     pub waits_ms: BTreeMap<String, f64>,
@@ -54,7 +72,7 @@ pub struct LatencyParts {
     pub batches_ms: f64,
     /// Hops, beyond the time that was measured before the loads.
     pub hops_ms: f64,
-    /// What is left.
+    /// What is left, beyond the time in agents that was measured before the loads.
     pub rest_ms: f64,
     /// How long threads waited for a processor, for each request. It is within the parts above.
     pub waits: ProcessorWaits,

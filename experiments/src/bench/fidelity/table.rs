@@ -1,7 +1,7 @@
 //! Which figures of a load are inside the estimate, and how are they shown?
 
 use super::clients::RequestFailures;
-use super::parts::LatencyParts;
+use super::parts::{LatencyParts, MeasuredBefore};
 use crate::live::figures::{ComparedFigure, Figures};
 use apportion_support::output::{TextTable, number};
 use serde::Serialize;
@@ -77,11 +77,11 @@ pub struct FidelityRow {
     pub requests: usize,
     /// Those of them that failed. They count as not in time.
     pub failures: RequestFailures,
-    /// The result: the estimator has the profile, and the times of a hop and of an ingress from before the loads.
+    /// The result: the estimator has the profile, and the times from before the loads.
     #[serde(flatten)]
     pub judged: JudgedFigures,
-    /// The same without the time of an ingress.
-    pub without_ingress: JudgedFigures,
+    /// The same without the times that single requests measured.
+    pub without_single_requests: JudgedFigures,
     /// An explanation and no result: the estimator is told the load's own batch times, and its time outside of gateways.
     pub told: JudgedFigures,
     /// Of what the difference of the mean latencies is made.
@@ -97,6 +97,9 @@ pub struct FidelityReport {
     pub hop_ms: Option<f64>,
     /// The time of a request outside of its gateway that the estimator used, as single requests measured it.
     pub ingress_ms: f64,
+    /// The time of a request in its agents outside of queues, batches and hops. The estimator used it; single requests
+    /// measured it.
+    pub agent_ms: f64,
     /// The loads.
     pub loads: Vec<FidelityRow>,
     /// Loads that are inside in all figures.
@@ -105,23 +108,25 @@ pub struct FidelityReport {
 
 impl FidelityReport {
     /// Of these loads.
-    pub fn new(backend: &'static str, hop_ms: Option<f64>, ingress_ms: f64, loads: Vec<FidelityRow>) -> Self {
+    pub fn new(backend: &'static str, before: MeasuredBefore, loads: Vec<FidelityRow>) -> Self {
+        let MeasuredBefore { hop_ms, ingress_ms, agent_ms } = before;
         let inside = loads.iter().filter(|row| row.judged.is_inside).count();
-        Self { backend, hop_ms, ingress_ms, loads, inside }
+        Self { backend, hop_ms, ingress_ms, agent_ms, loads, inside }
     }
 }
 
 /// The report for people.
 pub fn text(report: &FidelityReport) -> String {
     let hop = report.hop_ms.map_or_else(|| "no hop: one agent".to_owned(), |ms| format!("measured hop: {} ms", number(ms)));
-    let (loads, ingress) = (report.loads.len(), number(report.ingress_ms));
-    let without = report.loads.iter().filter(|row| row.without_ingress.is_inside).count();
+    let loads = report.loads.len();
+    let [ingress, agent] = [report.ingress_ms, report.agent_ms].map(number);
+    let without = report.loads.iter().filter(|row| row.without_single_requests.is_inside).count();
     format!(
-        "{hop}\nmeasured ingress: {ingress} ms\n\n{}\n\
+        "{hop}\nmeasured ingress: {ingress} ms\nmeasured rest of agents: {agent} ms\n\n{}\n\
          why: parts of the difference between measured and estimated mean, in ms\n{}\n\
          why: inside, if the estimator is told the load's own batch times and its time outside of gateways\n{}\n\
          {}\
-         {without} of {loads} loads inside in all figures without the measured ingress\n\
+         {without} of {loads} loads inside in all figures without the times of single requests\n\
          {} of {loads} loads inside in all figures\n",
         figures_table(&report.loads).text(""),
         parts_table(&report.loads).text(""),
@@ -229,7 +234,7 @@ mod tests {
             requests: 10,
             failures,
             judged: judged_at,
-            without_ingress: without,
+            without_single_requests: without,
             told,
             parts,
         }
@@ -247,11 +252,15 @@ mod tests {
 
     #[test]
     fn the_last_line_counts_the_loads_that_are_inside() {
-        let report = FidelityReport::new("onnx", Some(0.25), 1.5, vec![row(11.0), row(90.0), row(12.0)]);
+        let before = MeasuredBefore { hop_ms: Some(0.25), ingress_ms: 1.5, agent_ms: 0.75 };
+        let report = FidelityReport::new("onnx", before, vec![row(11.0), row(90.0), row(12.0)]);
         let text = text(&report);
         assert_eq!(text.lines().last(), Some("2 of 3 loads inside in all figures"));
-        assert!(text.contains("\n0 of 3 loads inside in all figures without the measured ingress\n"), "{text}");
-        assert!(text.starts_with("measured hop: 0.2500 ms\nmeasured ingress: 1.500 ms\n"), "{text}");
+        assert!(text.contains("\n0 of 3 loads inside in all figures without the times of single requests\n"), "{text}");
+        assert!(
+            text.starts_with("measured hop: 0.2500 ms\nmeasured ingress: 1.500 ms\nmeasured rest of agents: 0.7500 ms\n"),
+            "{text}"
+        );
         assert!(text.contains("1 of 1") && text.contains("0 of 1 OUTSIDE"), "{text}");
         let single = FidelityReport { hop_ms: None, ..report };
         assert!(super::text(&single).starts_with("no hop: one agent\n"));
