@@ -1,15 +1,20 @@
 //! How far must one value be relaxed?
 //!
 //! Without the limit, the optimum of a formulation is the tightest possible limit (most demand, fewest devices,
-//! shortest SLO, highest accuracy, least cost). A search with that value confirms it. If it fails, or if the
-//! formulation does not state the latency rule, bisection finds the value between a failing and a working one.
-//! Feasibility is monotone in each of these values.
+//! highest accuracy, least cost). A search with that value confirms it. If it fails, bisection finds the value between a
+//! failing and a working one. Feasibility is monotone in each of these values.
+//!
+//! Three questions have a faster answer. On one kind of device the optimum is that of the best budget vector
+//! ([`enumerate::optimum_of_shortfall`]). One pipeline under rule `path` has fast searches, so bisection alone is faster.
+//! An SLO can only be one of the times at which a path can finish, so few of them are tried.
 
 use super::values::ProblemValue;
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::attempt::{SearchOutcome, attempt};
+use crate::exact::stage::enumerate;
+use crate::exact::stage::paths;
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use apportion_domain::{LatencyRule, Mode, Problem};
 use apportion_mip::RunLimits;
@@ -74,7 +79,8 @@ impl<'a> RelaxationSearch<'a> {
         if !self.works(limit, limit.loosest(self.problem), limits) {
             return None;
         }
-        let hint = self.value_by_formulation(limit, limits);
+        // the search over ways answers twenty questions sooner than the whole formulation answers one
+        let hint = if paths::applies(self.problem) { None } else { self.value_by_formulation(limit, limits) };
         let values = if matches!(limit, ProblemValue::Count(_)) { Values::Whole } else { Values::Real };
         let safe = |value: f64, by: f64| match limit {
             ProblemValue::Count(_) => value,
@@ -145,7 +151,8 @@ impl<'a> RelaxationSearch<'a> {
     /// The value of a goal on a changed problem.
     fn goal_value(&self, changed: &Problem, goal: Goal, limits: &RunLimits) -> Option<f64> {
         let space = Space::new(changed, &Tightening::none(changed), limits).ok()?;
-        match solve_stage(changed, &space, Stage::new(goal), GAP, limits, None) {
+        let by_budgets = enumerate::optimum_of_shortfall(changed, &space, goal, GAP, limits);
+        match by_budgets.unwrap_or_else(|| solve_stage(changed, &space, Stage::new(goal), GAP, limits, None)) {
             StageResult::Found { value, stopped: None, .. } => Some(value),
             StageResult::Found { .. } | StageResult::Infeasible | StageResult::Unknown(_) => None,
         }

@@ -1,5 +1,8 @@
 //! Which values of a problem can be relaxed to make it feasible?
 
+use crate::exact::model::groups::{all_groups, levels};
+use crate::exact::model::latency::possible_finish_times;
+use crate::exact::model::tightening::Tightening;
 use apportion_domain::{HardwareIndex, PipelineDraft, PipelineIndex, Problem, Share, TaskIndex};
 
 /// One value of a problem file that can be relaxed.
@@ -23,6 +26,8 @@ pub(super) enum ProblemValue {
     Survive(PipelineIndex),
 }
 
+/// Most finish times of one task that are listed. Beyond it, bisection tries any number.
+const SLO_STEPS_MAX: usize = 200_000;
 /// An SLO that every plan meets.
 const SLO_FREE_MS: f64 = 1e12;
 
@@ -106,7 +111,8 @@ impl ProblemValue {
             Self::MinReplicas(..) => Some(down(0, self.now(problem))),
             Self::Survive(_) => Some(down(0, self.now(problem))),
             Self::Memory(h) => Some(memory_steps(problem, h, self.now(problem))),
-            Self::Count(_) | Self::Demand(_) | Self::Slo(_) | Self::Floor(_) | Self::Budget => None,
+            Self::Slo(p) => slo_steps(problem, p, self.now(problem)),
+            Self::Count(_) | Self::Demand(_) | Self::Floor(_) | Self::Budget => None,
         }
     }
 
@@ -128,6 +134,15 @@ impl ProblemValue {
             Self::MinReplicas(p, t) => pipeline(p, &|d| d.tasks[t.0].min_replicas = value as u32),
         }
     }
+}
+
+/// SLOs at which a path of other charges becomes fast enough. `None` if there are too many.
+fn slo_steps(problem: &Problem, p: PipelineIndex, now: f64) -> Option<Vec<f64>> {
+    let pipeline = problem.pipeline(p);
+    let levels = levels(pipeline, &all_groups(problem, p, &Tightening::none(problem)));
+    let mut times = possible_finish_times(pipeline, problem.objective.latency_rule, &levels, SLO_STEPS_MAX)?;
+    times.retain(|&time| time > now);
+    Some(times)
 }
 
 /// Memory sizes of one device at which another variant fits into one of its measured shares.

@@ -70,8 +70,21 @@ pub(crate) fn least_latency_ms(problem: &Problem, index: PipelineIndex) -> Resul
     }
 }
 
+/// Distinct charges of each task, increasing.
+pub(crate) fn levels(pipeline: &Pipeline, groups: &[FeasibleGroup]) -> Vec<Vec<f64>> {
+    let mut levels = vec![Vec::new(); pipeline.tasks.len()];
+    for group in groups {
+        levels[group.task.get()].extend(group.points.iter().map(|p| p.charge_ms));
+    }
+    for of_task in &mut levels {
+        of_task.sort_by(f64::total_cmp);
+        of_task.dedup();
+    }
+    levels
+}
+
 /// Every group of a pipeline that fits into memory.
-fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) -> Vec<FeasibleGroup> {
+pub(crate) fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &Tightening) -> Vec<FeasibleGroup> {
     let pipeline = problem.pipeline(index);
     let mut groups = Vec::new();
     for (t, task) in pipeline.tasks.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! What may a plan consist of? The groups that can meet the SLO, their operating points, and the paths of queries.
 
 use super::covers::{CoversError, LateCombination, PathView, late_combinations};
-use super::groups::{FeasibleGroup, usable_groups};
+use super::groups::{FeasibleGroup, levels, usable_groups};
 use super::tightening::Tightening;
 use super::trie::{TRIE_NODES_ALL_MAX, Trie, TrieError, TrieInputs};
 use apportion_domain::{LatencyRule, Pipeline, PipelineIndex, Problem, StopReason, TaskIndex, VariantIndex};
@@ -175,16 +175,4 @@ fn lanes(rule: LatencyRule, by_variant: &[Vec<Vec<usize>>], groups: &mut [Feasib
         of_lane.iter().for_each(|&g| groups[g].lane = lane);
     }
     lanes
-}
-
-fn levels(pipeline: &Pipeline, groups: &[FeasibleGroup]) -> Vec<Vec<f64>> {
-    let mut levels = vec![Vec::new(); pipeline.tasks.len()];
-    for group in groups {
-        levels[group.task.get()].extend(group.points.iter().map(|p| p.charge_ms));
-    }
-    for of_task in &mut levels {
-        of_task.sort_by(f64::total_cmp);
-        of_task.dedup();
-    }
-    levels
 }

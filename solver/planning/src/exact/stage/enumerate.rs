@@ -12,7 +12,7 @@ use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tolerances::{ACCURACY_SLACK, STAGE_GAP_SHARE};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::solution::trim::replicas_for;
-use apportion_domain::{LatencyRule, Problem, Share};
+use apportion_domain::{LatencyRule, Problem, SLACK, Share};
 use apportion_mip::RunLimits;
 
 /// One budget vector with its bound.
@@ -156,6 +156,61 @@ pub(crate) fn search_highest_accuracy(
     StageResult::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped }
 }
 
+/// The optimum of a goal of shortfalls: fewest devices of the only type ([`Goal::Devices`]), or the largest share of the
+/// demand on the devices that there are ([`Goal::Demand`]). `None` for other goals, and if enumeration does not apply.
+///
+/// The envelope of a vector bounds both: a plan needs at least the workers of its linear relaxation, and they grow in
+/// proportion to the demand.
+pub(crate) fn optimum_of_shortfall(
+    problem: &Problem,
+    space: &Space,
+    goal: Goal,
+    gap: f64,
+    limits: &RunLimits,
+) -> Option<StageResult> {
+    let devices = devices_if_applicable(problem, space)?;
+    let part = &space.parts[0];
+    if part.trie.merged {
+        return None;
+    }
+    let hardware = part.groups.first()?.hardware;
+    // each replica takes a whole device
+    let stage_goal = if goal == Goal::Devices(hardware) { Goal::Replicas } else { goal };
+    // of a plan whose relaxation needs so many workers
+    let least_cost = |workers: f64| match stage_goal {
+        Goal::Replicas => Some((workers * (1.0 - SLACK) - SLACK).ceil()),
+        Goal::Demand(_) => Some(-(devices / workers * (1.0 + SLACK)).min(1.0)),
+        _ => None,
+    };
+    least_cost(1.0)?;
+    let mut candidates: Vec<(f64, Vec<f64>)> = Vec::new();
+    for budgets in budgets::list_maximal(problem.pipeline(part.index), part, limits)? {
+        let envelope = AccuracyEnvelope::new(part, &points_within(part, &budgets));
+        candidates.extend(envelope.and_then(|e| least_cost(e.workers_min())).map(|cost| (cost, budgets)));
+    }
+    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut incumbent: Option<(f64, PlanIntegers)> = None;
+    let mut bound = f64::INFINITY;
+    for (least, budgets) in &candidates {
+        let best = incumbent.as_ref().map(|(cost, _)| *cost);
+        bound = bound.min(*least);
+        if best.is_some_and(|best| *least >= best - STAGE_GAP_SHARE * gap * best.abs()) {
+            break;
+        }
+        match solve_stage(problem, space, Stage::new(stage_goal).within_budgets(budgets), gap, limits, best) {
+            StageResult::Found { choice, value, stopped: None, .. } => incumbent = Some((value, choice)),
+            StageResult::Infeasible => {}
+            StageResult::Found { stopped: Some(reason), .. } | StageResult::Unknown(reason) => {
+                return Some(StageResult::Unknown(reason));
+            }
+        }
+    }
+    Some(match incumbent {
+        Some((value, choice)) => StageResult::Found { choice, value, bound: bound.min(value), stopped: None },
+        None => StageResult::Infeasible,
+    })
+}
+
 /// The budget vectors that carry the demand on this many devices, the most accurate bound first. `None` if there are too
 /// many, or if the time is up.
 pub(crate) fn budget_candidates(
@@ -202,4 +257,74 @@ pub(crate) fn reduce_replicas(
         }
     }
     choice
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::bench::drawn::{self, ProblemShape, ShapeHardware};
+    use crate::exact::model::tightening::Tightening;
+    use apportion_domain::{HardwareIndex, Objective, PipelineIndex};
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    const GAP: f64 = 1e-6;
+    const DRAWN: u64 = 60;
+
+    fn shape(devices: u32, min_accuracy: Option<f64>) -> ProblemShape {
+        ProblemShape {
+            pipelines: 1,
+            tasks_max: 3,
+            variants_max: 4,
+            batches: 4,
+            hardware: vec![ShapeHardware { price_per_hour: 1.0, count: Some(devices), speed: 1.0 }],
+            halves: false,
+            demand_qps: 900.0,
+            min_accuracy,
+            objective: Objective { latency_rule: LatencyRule::TaskBudget, ..Objective::default() },
+        }
+    }
+
+    /// The value of the whole formulation; `None` if it is infeasible.
+    fn slow(problem: &Problem, space: &Space, goal: Goal, limits: &RunLimits) -> Option<f64> {
+        match solve_stage(problem, space, Stage::new(goal), GAP, limits, None) {
+            StageResult::Found { value, stopped: None, .. } => Some(value),
+            StageResult::Infeasible => None,
+            _ => panic!("the whole formulation ends"),
+        }
+    }
+
+    #[test]
+    fn optima_of_shortfalls_are_those_of_the_whole_formulation() {
+        let limits = RunLimits::new(Arc::new(Duration::default));
+        let (mut compared, mut below_all) = (0, 0);
+        for seed in 0..DRAWN {
+            let floor = (seed % 3 == 0).then_some(0.8);
+            let limited = drawn::problem(70_000 + seed, &shape(3 + (seed % 9) as u32, floor));
+            let unlimited = limited.changed(|d| d.hardware[0].count = None).expect("a count may be left out");
+            for (problem, goal) in
+                [(&limited, Goal::Demand(PipelineIndex(0))), (&unlimited, Goal::Devices(HardwareIndex(0)))]
+            {
+                let Ok(space) = Space::new(problem, &Tightening::none(problem), &limits) else { continue };
+                let value = match optimum_of_shortfall(problem, &space, goal, GAP, &limits) {
+                    Some(StageResult::Found { value, bound, stopped: None, .. }) => {
+                        assert!(bound <= value + 1e-9, "seed {seed}, {goal:?}: {bound} {value}");
+                        Some(value)
+                    }
+                    Some(StageResult::Infeasible) => None,
+                    _ => continue,
+                };
+                let expected = slow(problem, &space, goal, &limits);
+                let agrees = match (value, expected) {
+                    (Some(value), Some(expected)) => (value - expected).abs() <= 1e-5 * expected.abs(),
+                    (value, expected) => value == expected,
+                };
+                assert!(agrees, "seed {seed}, {goal:?}: {value:?}, and {expected:?} by the whole formulation");
+                compared += 1;
+                below_all += usize::from(value.is_some_and(|v| v > -1.0 && v < 0.0));
+            }
+        }
+        assert!(compared > DRAWN as usize, "{compared} compared");
+        assert!(below_all > 10, "the demand is the limit in {below_all} only");
+    }
 }
