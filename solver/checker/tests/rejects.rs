@@ -35,7 +35,7 @@ fn task(name: &str, variants: Vec<Variant>) -> Task {
 
 /// A root `a` with children `b` and `c`; at `a`, variant `blind` makes no queries at `b`.
 fn draft() -> PipelineDraft {
-    let edge = |to: usize| Edge { from: TaskIndex(0), to: TaskIndex(to), ratio: 1.0, primary: true, map: BTreeMap::new() };
+    let edge = |to: usize| Edge::between(TaskIndex(0), TaskIndex(to));
     let mut blind = variant("blind", 0.5, 1.0, 5.0);
     blind.fanout_to.insert(TaskIndex(1), 0.0);
     PipelineDraft {
@@ -59,6 +59,7 @@ fn draft() -> PipelineDraft {
             task("c", vec![variant("c1", 1.0, 1.0, 10.0), variant("c2", 0.7, 1.0, 5.0)]),
         ],
         edges: vec![edge(1), edge(2)],
+        ..PipelineDraft::default()
     }
 }
 
@@ -282,7 +283,7 @@ fn fractions_of_devices_are_summed_before_they_are_rounded() {
 
 /// `c` waits for `b` as well, over an edge that makes no queries.
 fn join() -> PipelineDraft {
-    let late = Edge { from: TaskIndex(1), to: TaskIndex(2), ratio: 1.0, primary: false, map: BTreeMap::new() };
+    let late = Edge { primary: false, ..Edge::between(TaskIndex(1), TaskIndex(2)) };
     draft_with(|d| d.edges.push(late))
 }
 
