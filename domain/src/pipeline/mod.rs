@@ -178,8 +178,8 @@ impl Pipeline {
         v.fanout_to.get(&edge.to).copied().unwrap_or(v.fanout * edge.ratio)
     }
 
-    /// Mean size of the inputs that travel to one query of a task, in KiB; 0 if it is not known. The parts of a join's query
-    /// travel at the same time, so only the largest one counts.
+    /// Mean size of the inputs that travel to one query of a task, in KiB; 0 if it is not known. The parts of a join's
+    /// query travel at the same time, so only the largest one counts.
     #[must_use]
     pub fn kib_per_query(&self, task: TaskIndex) -> f64 {
         if task == self.root {

@@ -23,7 +23,7 @@ pub(crate) fn check_latency(
     }
 }
 
-/// `sum of queue_factor * t_i + hop_i <= slo` on every task path, t_i the slowest group of each task, hop_i the hop into it.
+/// `sum of queue_factor * t_i + h_i <= slo` on every task path: t_i is the slowest group of each task, h_i the hop into it.
 fn check_tasks(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) {
     let charges = charges(pipeline, groups, |_| true);
     report_longest(pipeline, longest_way(pipeline, &charges, |_| true), findings);

@@ -302,6 +302,28 @@ fn delaying_edges_count_for_task_budgets_only() {
 }
 
 #[test]
+fn sizes_and_the_ingress_count_under_both_rules() {
+    let at = |slo_ms: f64, rule| {
+        let mut draft = join();
+        (draft.slo_ms, draft.network_ms_per_mib) = (slo_ms, 8.0);
+        (draft.ingress_ms, draft.ingress_kib_per_query) = (2.0, 256.0);
+        (draft.edges[0].kib_per_query, draft.edges[2].kib_per_query) = (128.0, 512.0);
+        problem_of(draft, |p| p.objective.latency_rule = rule)
+    };
+    let mut flowing = bare();
+    flowing.pipelines[0].flows = plan().pipelines[0].flows.clone();
+    // a 41 + 2 + 2, b 31 + 1, c 21 + 4: of the edges into c the one that brings the most counts
+    for plan in [bare(), flowing] {
+        assert_eq!(check(&at(102.0, LatencyRule::TaskBudget), &plan), []);
+        rejects(rules::LATENCY, &at(101.0, LatencyRule::TaskBudget), &plan);
+        assert_eq!(check(&at(77.0, LatencyRule::Path), &plan), []);
+        rejects(rules::LATENCY, &at(76.0, LatencyRule::Path), &plan);
+    }
+    // the claims are those of hops without sizes
+    rejects(rules::CLAIMED_LATENCY, &at(102.0, LatencyRule::TaskBudget), &plan());
+}
+
+#[test]
 fn an_edge_that_only_delays_carries_no_flow() {
     let mut broken = plan();
     broken.pipelines[0].flows[2] = flow(&[("a", "slow"), ("b", "b1"), ("c", "c1")], 0.5);

@@ -85,8 +85,8 @@ impl Sets {
     }
 }
 
-/// Every group that was profiled and fits into its device's memory, with (5): `l = batch / q`, `e = queue_factor l + h`. h is
-/// the hop into its task.
+/// Every group that was profiled and fits into its device's memory, with (5): `l = batch / q`, `e = queue_factor l + h`.
+/// h is the hop into its task.
 fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<ReferenceGroup> {
     let mut groups = Vec::new();
     for (t, task) in pipeline.tasks.iter().enumerate() {
