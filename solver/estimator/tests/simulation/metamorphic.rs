@@ -122,7 +122,7 @@ proptest! {
             draft.edges.iter_mut().for_each(|edge| edge.kib_per_query = 6_000.0);
         });
         let timed = with_pipeline(&plain, |draft| draft.network_ms_per_mib = 8.0);
-        let workload = rate(qps, 5, ArrivalProcess::Poisson, seed);
+        let workload = rate(qps, 2, ArrivalProcess::Poisson, seed);
         let [plain, sized, timed] = [plain, sized, timed].map(|built| run(&built, &workload));
         prop_assert_eq!((&plain.requests, &plain.total), (&sized.requests, &sized.total));
         prop_assert_eq!((&plain.requests, &plain.total), (&timed.requests, &timed.total));
@@ -137,7 +137,7 @@ proptest! {
         let hop = build(&stages, Queueing::PerReplica, f64::from(ms), 100.0);
         let plain = build(&stages, Queueing::PerReplica, 0.0, 100.0);
         let ingress = with_pipeline(&plain, |draft| draft.ingress_ms = f64::from(ms));
-        let workload = rate(qps, 5, ArrivalProcess::Poisson, seed);
+        let workload = rate(qps, 2, ArrivalProcess::Poisson, seed);
         let [hop, ingress] = [hop, ingress].map(|built| run(&built, &workload));
         prop_assert_eq!((&hop.requests, &hop.total), (&ingress.requests, &ingress.total));
     }
