@@ -75,8 +75,7 @@ mod tests {
             min_replicas: 1,
             variants,
         };
-        let edge =
-            |from, to| Edge { from: TaskIndex(from), to: TaskIndex(to), ratio: 1.0, primary: true, map: BTreeMap::new() };
+        let edge = |from, to| Edge::between(TaskIndex(from), TaskIndex(to));
         let mut draft = PipelineDraft {
             name: "p".into(),
             demand_qps: 1.0,
@@ -99,6 +98,7 @@ mod tests {
                 task("d", vec![variant(0.6, 1.0)]),
             ],
             edges: vec![edge(0, 1), edge(1, 2), edge(0, 3)],
+            ..PipelineDraft::default()
         };
         change(&mut draft);
         let hardware = [Hardware { name: "h".into(), price_per_hour: 1.0, count: None, memory_mib: None }];

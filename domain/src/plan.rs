@@ -52,7 +52,7 @@ pub struct Assignment {
     pub replicas: u32,
     /// Share of the task's queries that it serves.
     pub traffic_share: f64,
-    /// The time that one query may spend there, in milliseconds: `queue_factor * latency_ms + network_ms`.
+    /// The time that one query may spend there, in milliseconds: `queue_factor * latency_ms + hop`.
     pub latency_budget_ms: f64,
     /// Load over capacity, 0 to 1.
     pub utilisation: f64,

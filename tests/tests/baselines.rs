@@ -1,6 +1,8 @@
 //! Baselines and comparisons on a chain whose plans can be worked out by hand.
 
-use apportion_domain::{JudgedVerdict, Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, StopReason};
+use apportion_domain::{
+    HardwareIndex, JudgedVerdict, Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, Share, StopReason,
+};
 use apportion_estimator::Workload;
 use apportion_planning::compare::{ComparisonStep, Contender, compare};
 use apportion_planning::{Planner, PlanningOptions, plan};
@@ -133,6 +135,29 @@ fn proteus_splits_the_slo_and_uses_every_device() {
     let plan = clean(&problem, &outcome);
     assert_eq!(groups(plan), [("a-s", 1, 4), ("b-l", 2, 4)]);
     assert!((plan.pipelines[0].accuracy - 0.8).abs() < 1e-9);
+}
+
+#[test]
+fn every_planner_counts_sizes_and_the_ingress() {
+    let plain = chain(60.0, 20, 2.0);
+    let pipeline = plain.pipelines[0].changed(&plain.hardware, |draft| {
+        (draft.network_ms, draft.network_ms_per_mib, draft.ingress_ms) = (1.0, 8.0, 4.0);
+        (draft.ingress_kib_per_query, draft.edges[0].kib_per_query) = (512.0, 128.0);
+    });
+    let problem = plain.changed(|draft| draft.pipelines[0] = pipeline.expect("a valid pipeline")).expect("still valid");
+    for planner in Planner::ALL {
+        let (outcome, _) = solve(&problem, planner);
+        for a in &clean(&problem, &outcome).pipelines[0].assignments {
+            let mut variants = problem.pipelines[0].tasks.iter().flat_map(|task| &task.variants);
+            let variant = variants.find(|v| v.name == a.group.variant).expect("a variant of the problem");
+            let row = variant.profile.row(HardwareIndex(0), Share::WHOLE, a.batch).expect("a measured batch");
+            // into a: 1 ms, 4 ms for half a MiB, and 4 ms at the ingress; into b: 1 ms, and 1 ms for an eighth
+            let hop_ms = if a.group.task == "a" { 9.0 } else { 2.0 };
+            let wrong_ms = a.latency_budget_ms - 2.0 * row.latency_ms - hop_ms;
+            assert!(wrong_ms.abs() < 1e-9, "{}: {}: {wrong_ms}", planner.name(), a.group);
+            assert!(planner != Planner::Proteus || a.latency_budget_ms <= 50.0, "half of the SLO: {}", a.group);
+        }
+    }
 }
 
 #[test]

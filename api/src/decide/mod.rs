@@ -46,6 +46,7 @@ pub mod seconds;
 pub mod shares;
 pub mod switching;
 pub mod target;
+mod target_hops;
 mod target_tables;
 pub mod tensors;
 pub mod webhooks;

@@ -6,6 +6,7 @@ use super::child_counts::fanout;
 use super::combinations::combinations;
 use super::offers::numbered_offers;
 use super::placement::{GroupKey, PlacedGroup, Placement, Spread, WantedGroup};
+use super::target_hops::hops_ns;
 use super::target_tables::tables;
 use super::tensors::{TaskTensors, edge_target, provider_target, runtime_target, task_target};
 use apportion_domain::{
@@ -149,6 +150,7 @@ fn pipeline_target(
         choices: combinations(pipeline, &groups, &with_replicas),
         ladder: ladder_target(plan, groups.len() - planned, |a| id(&a.group).is_some()),
         loads_on_demand: facts.loads_on_demand,
+        hops_ns: hops_ns(pipeline),
         groups,
         replicas,
     })
@@ -295,6 +297,7 @@ mod tests {
                 to: TaskIndex(1),
                 ratio: 1.0,
                 primary: true,
+                kib_per_query: 0.0,
                 map: [("image".to_string(), "crops".to_string())].into(),
             }],
             ..PipelineDraft::default()
@@ -459,7 +462,7 @@ mod tests {
         assert_eq!((counts.to_task, &counts.counts), (1, &vec![v1::FanoutCount { children: 2, probability: 1.0 }]));
         let halves = fanout(
             Route::All,
-            &Edge { from: TaskIndex(0), to: TaskIndex(1), ratio: 0.75, primary: true, map: BTreeMap::new() },
+            &Edge { ratio: 0.75, map: BTreeMap::new(), ..facts().pipeline.edges[0].clone() },
             &variant("f", 1.0),
         );
         let half = |children| v1::FanoutCount { children, probability: 0.5 };

@@ -95,6 +95,7 @@ mod tests {
             to: TaskIndex(to),
             ratio: 1.0,
             primary: true,
+            kib_per_query: 0.0,
             map: [("x".to_string(), "y".to_string())].into(),
         };
         let draft = PipelineDraft {

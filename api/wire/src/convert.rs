@@ -134,6 +134,9 @@ fn draft_of(p: &PipelineSpec, hardware: &[Hardware], at: &str, problems: &mut Ve
         percentile: p.percentile.unwrap_or(default.percentile),
         queue_factor: p.queue_factor.unwrap_or(default.queue_factor),
         network_ms: p.network_ms.unwrap_or(default.network_ms),
+        network_ms_per_mib: p.network_ms_per_mib.unwrap_or(default.network_ms_per_mib),
+        ingress_ms: p.ingress_ms.unwrap_or(default.ingress_ms),
+        ingress_kib_per_query: p.ingress_kib_per_query.unwrap_or(default.ingress_kib_per_query),
         weight: p.weight.unwrap_or(default.weight),
         min_accuracy: p.min_accuracy,
         accuracy_model,
@@ -269,6 +272,7 @@ fn edge_list(specs: &[EdgeSpec], tasks: &Names<'_>, at: &str, problems: &mut Vec
             to: TaskIndex(to?),
             ratio: spec.ratio.unwrap_or(1.0),
             primary: spec.primary.unwrap_or(parents[spec.to.as_str()] == 1),
+            kib_per_query: spec.kib_per_query.unwrap_or(0.0),
             map: spec.map.clone(),
         })
     };

@@ -131,7 +131,7 @@ record! {
         pub replicas: u32 => required,
         /// Share of the task's queries.
         pub traffic_share: f64 => optional,
-        /// `queue_factor * latency_ms + network_ms`.
+        /// `queue_factor * latency_ms + hop`.
         pub latency_budget_ms: f64 => optional,
         /// Load divided by capacity.
         pub utilisation: f64 => optional,

@@ -108,6 +108,15 @@ record! {
         /// Network time per hop; default 0.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub network_ms: Option<f64> => optional,
+        /// Network time for each MiB of a query's inputs, on top of `network_ms`; default 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub network_ms_per_mib: Option<f64> => optional,
+        /// Time of one request at its ingress, for reading and decoding; default 0.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub ingress_ms: Option<f64> => optional,
+        /// Mean size of the inputs of one request, in KiB; default 0: not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub ingress_kib_per_query: Option<f64> => optional,
         /// Weight in `max_accuracy`; default 1.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub weight: Option<f64> => optional,
@@ -309,6 +318,9 @@ record! {
         /// At a join: whether this edge makes the queries. Elsewhere every edge does.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub primary: Option<bool> => optional,
+        /// Mean size of the inputs that it brings to one query of the child, in KiB; default 0: not known.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub kib_per_query: Option<f64> => optional,
         /// Child's input name to parent's output name.
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         pub map: BTreeMap<String, String> => optional,

@@ -87,6 +87,19 @@ fn values_out_of_range_are_refused() {
         (with(&format!("{P}/slo_ms"), json!(1e13)), "/pipelines/0/slo_ms: 10000000000000: expected a number above 0"),
         (with(&format!("{P}/percentile"), json!(100)), "/pipelines/0/percentile: 100: expected a number between"),
         (with(&format!("{P}/queue_factor"), json!(0.5)), "/pipelines/0/queue_factor: 0.5: expected a number of at least 1"),
+        (with(&format!("{P}/ingress_ms"), json!(-1)), "/pipelines/0/ingress_ms: -1: expected a number of at least 0"),
+        (
+            with(&format!("{P}/network_ms_per_mib"), json!(3e6)),
+            "/pipelines/0/network_ms_per_mib: 3000000: expected a number of at least 0, at most 2e6",
+        ),
+        (
+            with(&format!("{P}/ingress_kib_per_query"), json!(1_048_577)),
+            "/pipelines/0/ingress_kib_per_query: 1048577: expected a size of at least 0 KiB, at most 1048576 KiB",
+        ),
+        (
+            with(&format!("{P}/edges/0/kib_per_query"), json!(-1)),
+            "/pipelines/0/edges/0/kib_per_query: -1: expected a size of at least 0 KiB",
+        ),
         (with(&format!("{P}/demand_qps"), json!(-1)), "/pipelines/0/demand_qps: -1: expected a number of at least 0"),
         (with(&format!("{V}/accuracy"), json!(1.5)), &format!("{V}/accuracy: 1.5: expected an accuracy from 0 to 1")),
         (with(&format!("{V}/profile"), json!([])), &format!("{V}/profile: 0 rows: expected 1 to")),

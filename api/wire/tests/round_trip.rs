@@ -70,6 +70,22 @@ fn a_problem_file_becomes_the_problem_with_its_defaults() {
     assert_eq!((p.deployed.len(), p.deployed[0].replicas, p.switching_weight), (1, 4, 0.5));
 }
 
+#[test]
+fn hops_grow_with_the_sizes_of_a_file() {
+    let keys = "slo_ms: 250\n    network_ms: 0.5\n    ingress_ms: 1.5\n    ingress_kib_per_query: 6144\n";
+    let sized = PROBLEM.replace("slo_ms: 250\n", keys).replace("ratio: 0.94,", "ratio: 0.94, kib_per_query: 256,");
+    let timed = sized.replace("ingress_ms: 1.5\n", "ingress_ms: 1.5\n    network_ms_per_mib: 8\n");
+    let [plain, sized, timed] = [PROBLEM, &sized, &timed].map(|text| match read_problem("p.yaml", text).expect("valid") {
+        ProblemFile::Allocation(problem) => problem.pipelines[0].clone(),
+        ProblemFile::Scaling(_) => panic!("an allocation"),
+    });
+    let hops = |of: &apportion_domain::Pipeline| [0, 1].map(|t| of.hop_ms(TaskIndex(t)));
+    assert_eq!([hops(&plain), hops(&sized), hops(&timed)], [[0.0, 0.0], [2.0, 0.5], [50.0, 2.5]]);
+    // a query that is sent again does not pass the ingress again
+    assert_eq!([0, 1].map(|t| timed.transfer_ms(TaskIndex(t))), [48.5, 2.5]);
+    assert_eq!([0, 1].map(|t| timed.hop_charge_ms(TaskIndex(t), 5.0)), [60.0, 12.5]);
+}
+
 fn group(task: &str, variant: &str, hardware: &str, share: f64) -> GroupName {
     GroupName {
         task: task.into(),

@@ -103,7 +103,7 @@ fn group_of<'a>(
     let counted = problem.hardware_at(hardware).count.map(|count| count.saturating_mul(per_device));
     let doubled = assignment.replicas.saturating_mul(2);
     let wait_ms = match pipeline.serving.batching {
-        Batching::WaitUntil => assignment.latency_budget_ms - row.latency_ms - known.network_ms,
+        Batching::WaitUntil => assignment.latency_budget_ms - row.latency_ms - known.hop_ms(task),
         Batching::AtStart | Batching::Forming => 0.0,
     };
     Ok(ExportGroup {

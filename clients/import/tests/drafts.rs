@@ -83,6 +83,20 @@ fn a_detector_and_a_reader_are_a_chain_with_a_map() {
     let map: Vec<(&str, &str)> = spec.edges[0].map.iter().map(|(a, b)| (a.as_str(), b.as_str())).collect();
     assert_eq!(map, [("center", "centers"), ("image", "crops")]);
     assert!(made.yaml.contains("slo_ms: 500   # decide: within how many milliseconds"), "{}", made.yaml);
+    // 3 x 96 elements of a request, and 3 x 28 + 2 of a query of `read`, with four bytes each
+    assert_eq!((spec.ingress_kib_per_query, spec.edges[0].kib_per_query), (Some(1.125), Some(0.336)));
+}
+
+#[test]
+fn sizes_are_left_out_where_the_files_do_not_say_them() {
+    let size = |input: Vec<u8>| {
+        let made = draft(&[file("m.onnx", &model(&[input], &[tensor("y", FP32, &["batch", "2"])]))]);
+        read_pipeline_spec("p.yaml", &made.yaml).expect("a pipeline").ingress_kib_per_query
+    };
+    assert_eq!(size(tensor("x", FP32, &["batch", "64", "16"])), Some(4.0));
+    assert_eq!(size(tensor("x", INT64, &["batch", "64", "16"])), Some(8.0));
+    assert_eq!(size(tensor("x", FP32, &["batch", "64", "width"])), None);
+    assert_eq!(size(tensor("x", FP32, &["batch", "0"])), None);
 }
 
 #[test]

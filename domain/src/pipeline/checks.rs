@@ -1,8 +1,8 @@
 //! Is a pipeline's draft valid? Ranges, names, profiles and graph. Each refusal names its place in the problem file.
 
 use super::draft::{
-    BATCH_MAX, EDGES_MAX, FROM_ZERO, FROM_ZERO_TO_ONE, NUMBER_MAX, PROFILE_ROWS_MAX, PipelineDraft, Route, SLO_MS_MAX,
-    TASKS_MAX, Task, VARIANTS_MAX, escape,
+    BATCH_MAX, EDGES_MAX, FROM_ZERO, FROM_ZERO_TO_ONE, KIB_PER_QUERY_MAX, NETWORK_MS_PER_MIB_MAX, NUMBER_MAX,
+    PROFILE_ROWS_MAX, PipelineDraft, Route, SLO_MS_MAX, TASKS_MAX, Task, VARIANTS_MAX, escape,
 };
 use crate::invalid::Invalids;
 use crate::{Hardware, TaskIndex, Variant};
@@ -19,6 +19,11 @@ pub(super) fn check_numbers(d: &PipelineDraft, at: &str, invalids: &mut Invalids
     let at_least = "a number of at least 0, at most 1e12";
     invalids.check_number(&format!("{at}/demand_qps"), d.demand_qps, FROM_ZERO, at_least);
     invalids.check_number(&format!("{at}/network_ms"), d.network_ms, FROM_ZERO, at_least);
+    let slowest = 0.0..=NETWORK_MS_PER_MIB_MAX;
+    let expected = "a number of at least 0, at most 2e6: milliseconds for each MiB";
+    invalids.check_number(&format!("{at}/network_ms_per_mib"), d.network_ms_per_mib, slowest, expected);
+    invalids.check_number(&format!("{at}/ingress_ms"), d.ingress_ms, FROM_ZERO, at_least);
+    check_size(d.ingress_kib_per_query, &format!("{at}/ingress_kib_per_query"), invalids);
     invalids.check_number(&format!("{at}/weight"), d.weight, FROM_ZERO, at_least);
     let percentiles = (Bound::Excluded(0.0), Bound::Excluded(100.0));
     invalids.check_number(
@@ -32,6 +37,12 @@ pub(super) fn check_numbers(d: &PipelineDraft, at: &str, invalids: &mut Invalids
         let expected = "an accuracy from 0 to 1, or null";
         invalids.check_number(&format!("{at}/min_accuracy"), floor, FROM_ZERO_TO_ONE, expected);
     }
+}
+
+/// Checks the mean size of the inputs of one query.
+fn check_size(kib_per_query: f64, at: &str, invalids: &mut Invalids) {
+    let expected = "a size of at least 0 KiB, at most 1048576 KiB";
+    invalids.check_number(at, kib_per_query, 0.0..=KIB_PER_QUERY_MAX, expected);
 }
 
 /// Checks the name and the sizes of the lists. The error is every refusal so far: a list of a wrong size is not read.
@@ -153,6 +164,7 @@ pub(super) fn check_graph(d: &PipelineDraft, at: &str, invalids: &mut Invalids) 
     for (i, e) in d.edges.iter().enumerate() {
         let place = format!("{at}/edges/{i}");
         invalids.check_number(&format!("{place}/ratio"), e.ratio, FROM_ZERO, "a number of at least 0");
+        check_size(e.kib_per_query, &format!("{place}/kib_per_query"), invalids);
         if e.from == e.to {
             invalids.push(&place, name(e.from), "an edge between two tasks");
         }

@@ -19,6 +19,10 @@ pub const BATCH_MAX: u32 = 65_536;
 pub const SLO_MS_MAX: f64 = 1e12;
 /// Largest value of any other number in a problem. A larger number is a typing error.
 pub const NUMBER_MAX: f64 = 1e12;
+/// Longest time that the network takes for one MiB, in milliseconds: a line of 8 kbit/s is faster.
+pub const NETWORK_MS_PER_MIB_MAX: f64 = 2e6;
+/// Largest mean size of the inputs of one query, in KiB: 1 GiB.
+pub const KIB_PER_QUERY_MAX: f64 = 1_048_576.0;
 /// Every number of at least 0.
 pub(crate) const FROM_ZERO: RangeInclusive<f64> = 0.0..=NUMBER_MAX;
 /// Every share and every accuracy.
@@ -92,8 +96,18 @@ pub struct Edge {
     pub ratio: f64,
     /// Whether this edge makes queries. One edge into a join does; the other edges only delay its queries.
     pub primary: bool,
+    /// Mean size of the inputs that it brings to one query of the child, in KiB; 0 if it is not known.
+    pub kib_per_query: f64,
     /// Child's input name to parent's output name.
     pub map: BTreeMap<String, String>,
+}
+
+impl Edge {
+    /// The edge that a file has without optional keys: it makes queries of all that the parent puts out.
+    #[must_use]
+    pub fn between(from: TaskIndex, to: TaskIndex) -> Self {
+        Self { from, to, ratio: 1.0, primary: true, kib_per_query: 0.0, map: BTreeMap::new() }
+    }
 }
 
 /// Measured accuracy of one path, in place of the accuracy model.
@@ -118,8 +132,14 @@ pub struct PipelineDraft {
     pub percentile: f64,
     /// Time of a query at a task over the time of its batch, waiting included: 2 in Loki section 4.1.
     pub queue_factor: f64,
-    /// Network time of each hop in milliseconds. The hop into the root counts too.
+    /// Network time of each hop in milliseconds, without its data. The hop into the root counts too.
     pub network_ms: f64,
+    /// Network time of each MiB of a query's inputs, in milliseconds; on top of `network_ms`.
+    pub network_ms_per_mib: f64,
+    /// Time of one request at its ingress, in milliseconds: reading and decoding. It passes before the hop into the root.
+    pub ingress_ms: f64,
+    /// Mean size of the inputs of one request, in KiB, for the hop into the root; 0 if it is not known.
+    pub ingress_kib_per_query: f64,
     /// Weight in `max_accuracy`.
     pub weight: f64,
     /// Floor on the accuracy.
@@ -153,6 +173,9 @@ impl Default for PipelineDraft {
             percentile: 99.0,
             queue_factor: 2.0,
             network_ms: 0.0,
+            network_ms_per_mib: 0.0,
+            ingress_ms: 0.0,
+            ingress_kib_per_query: 0.0,
             weight: 1.0,
             min_accuracy: None,
             accuracy_model: AccuracyModel::default(),

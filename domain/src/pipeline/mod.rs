@@ -5,8 +5,8 @@ mod draft;
 
 pub(crate) use checks::check_unique;
 pub use draft::{
-    AccuracyModel, BATCH_MAX, EDGES_MAX, Edge, NUMBER_MAX, PROFILE_ROWS_MAX, Partial, PathAccuracy, PipelineDraft, Route,
-    SLO_MS_MAX, TASKS_MAX, Task, TaskKind, VARIANTS_MAX, escape,
+    AccuracyModel, BATCH_MAX, EDGES_MAX, Edge, KIB_PER_QUERY_MAX, NETWORK_MS_PER_MIB_MAX, NUMBER_MAX, PROFILE_ROWS_MAX,
+    Partial, PathAccuracy, PipelineDraft, Route, SLO_MS_MAX, TASKS_MAX, Task, TaskKind, VARIANTS_MAX, escape,
 };
 pub(crate) use draft::{FROM_ZERO, FROM_ZERO_TO_ONE};
 
@@ -15,6 +15,9 @@ use crate::{Hardware, PipelinePlan, TaskIndex, Variant, VariantIndex};
 use checks::{PipelineGraph, check_graph, check_numbers, check_sizes, check_task};
 use std::collections::BTreeSet;
 use std::ops::Deref;
+
+/// KiB of one MiB.
+const KIB_PER_MIB: f64 = 1024.0;
 
 /// A valid pipeline: one root, no cycle, every number in range. Its fields are those of [`PipelineDraft`].
 #[derive(Clone, Debug, PartialEq)]
@@ -175,11 +178,38 @@ impl Pipeline {
         v.fanout_to.get(&edge.to).copied().unwrap_or(v.fanout * edge.ratio)
     }
 
-    /// The time that a query is charged at one task for a batch of this latency: `queue_factor * latency_ms + network_ms`,
-    /// in milliseconds (Loki section 4.1).
+    /// Mean size of the inputs that travel to one query of a task, in KiB; 0 if it is not known. The parts of a join's
+    /// query travel at the same time, so only the largest one counts.
     #[must_use]
-    pub fn hop_charge_ms(&self, latency_ms: f64) -> f64 {
-        self.draft.queue_factor * latency_ms + self.draft.network_ms
+    pub fn kib_per_query(&self, task: TaskIndex) -> f64 {
+        if task == self.root {
+            return self.draft.ingress_kib_per_query;
+        }
+        self.edges_into(task).map(|e| e.kib_per_query).fold(0.0, f64::max)
+    }
+
+    /// The time that the network takes to bring one query to a task, in milliseconds: `network_ms`, and
+    /// `network_ms_per_mib` for each MiB of [`Pipeline::kib_per_query`].
+    #[must_use]
+    pub fn transfer_ms(&self, task: TaskIndex) -> f64 {
+        self.draft.network_ms + self.draft.network_ms_per_mib * (self.kib_per_query(task) / KIB_PER_MIB)
+    }
+
+    /// The time from the moment when a query is made to the moment when it joins a queue of its task, in milliseconds. It
+    /// is [`Pipeline::transfer_ms`]. Into the root it begins when the request arrives, and has `ingress_ms` too.
+    ///
+    /// Estimator, checker and planners all take the times of hops from here.
+    #[must_use]
+    pub fn hop_ms(&self, task: TaskIndex) -> f64 {
+        let ingress_ms = if task == self.root { self.draft.ingress_ms } else { 0.0 };
+        self.transfer_ms(task) + ingress_ms
+    }
+
+    /// The time that a query is charged at one task for a batch of this latency: `queue_factor * latency_ms + hop`, in
+    /// milliseconds, with the hop of [`Pipeline::hop_ms`] (Loki section 4.1).
+    #[must_use]
+    pub fn hop_charge_ms(&self, task: TaskIndex, latency_ms: f64) -> f64 {
+        self.draft.queue_factor * latency_ms + self.hop_ms(task)
     }
 
     /// Accuracy of one path, 0 to 1: by the table, or else by the model. Under `task_mean` it is the mean over the stages

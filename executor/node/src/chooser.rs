@@ -270,7 +270,6 @@ fn visits_by_task(of: &LayoutPipeline, choice: &VariantCombination) -> Vec<f64> 
 
 /// Time of the longest way through the pipeline: a full batch of each group, slower by `slowness`, and the hops.
 fn longest_path(of: &LayoutPipeline, choice: &VariantCombination, slowness: impl Fn(u64) -> f64) -> TimeSpan {
-    let network_ns = of.network_ns as f64;
     let mut done_ns = vec![0.0_f64; of.tasks.len()];
     // A pass for each task settles any order of the tasks.
     for _ in 0..of.tasks.len() {
@@ -280,7 +279,7 @@ fn longest_path(of: &LayoutPipeline, choice: &VariantCombination, slowness: impl
             let before_ns = before.map(|(_, ns)| *ns).fold(0.0, f64::max);
             let group = choice.groups[at];
             let takes_ns = of.groups[&group].execution().as_nanos() as f64 * slowness(group);
-            done_ns[at] = before_ns + network_ns + takes_ns;
+            done_ns[at] = before_ns + of.hops_ns[at] as f64 + takes_ns;
         }
     }
     TimeSpan::from_nanos(done_ns.into_iter().fold(0.0, f64::max) as u64)

@@ -151,6 +151,12 @@ mod tests {
         assert_eq!(pard.budget(group), TimeSpan::from_nanos(u64::MAX));
         assert_eq!(pipeline("reroute").budget(group).as_nanos(), 40);
         assert_eq!(pard.outline().reserves(), [TimeSpan::from_nanos(1_040), TimeSpan::ZERO]);
+        // A larger hop into the second task is left to it by the first one.
+        let mut sized = pard.clone();
+        sized.hops_ns = vec![5_000, 3_000];
+        let states = sized.outline().state_planner().expect("few paths").expect("pard looks at states");
+        assert_eq!([0, 1].map(|task| states.view(task).forward.as_nanos()), [3_020, 0]);
+        assert_eq!(sized.outline().reserves(), [TimeSpan::from_nanos(3_040), TimeSpan::ZERO]);
     }
 
     #[test]

@@ -127,7 +127,7 @@ impl LayoutPipeline {
             after: self.tasks.iter().map(after).collect(),
             groups: self.staffed().iter().map(group).collect(),
             slo: TimeSpan::from_nanos(self.slo_ns),
-            network: TimeSpan::from_nanos(self.network_ns),
+            hops: self.hops_ns.iter().copied().map(TimeSpan::from_nanos).collect(),
             queue_factor: self.queue_factor,
             dropping: self.serving.dropping,
             demand_qps: self.demand_qps,

@@ -651,6 +651,9 @@ pub struct PipelineTarget {
     /// the service loads offered groups that requests need; else their wants are only noted
     #[prost(bool, tag = "17")]
     pub loads_on_demand: bool,
+    /// of the hop into each of `tasks`, the root's with its ingress; none: all are network_ns
+    #[prost(uint64, repeated, tag = "18")]
+    pub hops_ns: ::prost::alloc::vec::Vec<u64>,
 }
 /// One group of each task, in the order of tasks.
 #[derive(Clone, PartialEq, ::prost::Message)]

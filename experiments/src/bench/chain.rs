@@ -109,8 +109,7 @@ fn chain_problem() -> Problem {
         min_replicas: 1,
         variants: vec![variant.clone()],
     };
-    let edge =
-        |t: usize| Edge { from: TaskIndex(t), to: TaskIndex(t + 1), ratio: 1.0, primary: true, map: BTreeMap::new() };
+    let edge = |t: usize| Edge::between(TaskIndex(t), TaskIndex(t + 1));
     let draft = PipelineDraft {
         name: "chain".into(),
         demand_qps: DEMAND_QPS,

@@ -16,7 +16,7 @@ pub fn capacity_of_most_accurate_qps(problem: &Problem, pipeline: &str, hardware
     for &task in pipeline.order() {
         let best = pipeline.most_accurate(task).next().context("a task without variants")?;
         let rows = pipeline.variant(task, best).profile.on(hardware, Share::WHOLE);
-        let fits = rows.iter().filter(|r| pipeline.hop_charge_ms(r.latency_ms) <= 0.5 * pipeline.slo_ms);
+        let fits = rows.iter().filter(|r| pipeline.hop_charge_ms(task, r.latency_ms) <= 0.5 * pipeline.slo_ms);
         let qps = fits.map(apportion_domain::ProfileRow::throughput_qps).fold(0.0, f64::max);
         device_seconds += multiplier[task.get()] / qps.max(1e-9);
         for edge in pipeline.children(task) {
@@ -50,7 +50,7 @@ pub fn longest_path(pipeline: &Pipeline) -> PathSize {
         let rows = pipeline.most_accurate(task).next().map(|best| pipeline.variant(task, best).profile.rows());
         let alone_ms = rows.into_iter().flatten().map(|row| row.latency_ms).fold(f64::INFINITY, f64::min);
         let PathSize { tasks, charge_ms } = before[task.get()];
-        let here = PathSize { tasks: tasks + 1, charge_ms: charge_ms + pipeline.hop_charge_ms(alone_ms) };
+        let here = PathSize { tasks: tasks + 1, charge_ms: charge_ms + pipeline.hop_charge_ms(task, alone_ms) };
         most = most.max(here);
         for edge in pipeline.children(task) {
             let child = &mut before[edge.to.get()];

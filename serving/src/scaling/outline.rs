@@ -50,8 +50,8 @@ pub struct Outline {
     pub groups: Vec<PlannedGroup>,
     /// The time that a request may take.
     pub slo: TimeSpan,
-    /// The time of one hop.
-    pub network: TimeSpan,
+    /// By task, the time of the hop into it. That of the root has the time at the ingress.
+    pub hops: Vec<TimeSpan>,
     /// Batches that a query may take at a task, its own included (Loki section 4.1).
     pub queue_factor: f64,
     /// The dropping policy.
@@ -84,7 +84,7 @@ impl Outline {
             after: (0..pipeline.tasks.len()).map(after).collect(),
             groups: part.assignments.iter().filter(|a| a.replicas > 0).map(group).collect::<Result<_, _>>()?,
             slo: TimeSpan::from_millis(pipeline.slo_ms),
-            network: TimeSpan::from_millis(pipeline.network_ms),
+            hops: (0..pipeline.tasks.len()).map(|t| TimeSpan::from_millis(pipeline.hop_ms(TaskIndex(t)))).collect(),
             queue_factor: pipeline.queue_factor,
             dropping: part.serving.dropping,
             demand_qps: part.demand_qps,
@@ -118,7 +118,7 @@ impl Outline {
     pub fn reserves(&self) -> Vec<TimeSpan> {
         let charge = |task: usize| match self.slowest(task) {
             TimeSpan::ZERO => TimeSpan::ZERO,
-            slowest => TimeSpan::from_millis(self.queue_factor * slowest.as_millis()) + self.network,
+            slowest => TimeSpan::from_millis(self.queue_factor * slowest.as_millis()) + self.hops[task],
         };
         let mut reserves = vec![TimeSpan::ZERO; self.after.len()];
         // A pass for each task settles any order of the tasks.
@@ -141,10 +141,10 @@ impl Outline {
         let planned: Vec<u32> = self.groups.iter().map(|g| g.replicas).collect();
         let module = |(task, after): (usize, &Vec<usize>)| {
             let Staffing { execution, throughput_qps } = self.staffing(&planned, task);
-            Module { execution, throughput_qps, after: after.clone() }
+            Module { execution, throughput_qps, after: after.clone(), hop: self.hops[task] }
         };
         let modules = self.after.iter().enumerate().map(module).collect();
-        StatePlanner::new(self.dropping, self.slo, self.network, modules).map(Some)
+        StatePlanner::new(self.dropping, self.slo, modules).map(Some)
     }
 
     /// Queries at each task for one at the root, with the mix of groups that the plan serves: s_m of InferLine (SoCC'20,

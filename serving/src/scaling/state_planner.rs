@@ -58,6 +58,8 @@ pub struct Module {
     pub throughput_qps: f64,
     /// Tasks that wait for this one, by position.
     pub after: Vec<usize>,
+    /// The time of the hop into it.
+    pub hop: TimeSpan,
 }
 
 /// The replicas of a group, or of a whole task, in numbers.
@@ -119,7 +121,6 @@ struct State {
 pub struct StatePlanner {
     dropping: Dropping,
     slo: TimeSpan,
-    network: TimeSpan,
     /// Positions of the tasks, each before those that wait for it.
     order: Vec<usize>,
     states: Vec<State>,
@@ -155,12 +156,11 @@ impl StatePlanner {
         Self::needs_measurements(dropping) && dropping != Dropping::PardFcfs
     }
 
-    /// Of a pipeline whose requests may take `slo` and whose hops take `network`. `modules` are in any order, without a
-    /// cycle.
+    /// Of a pipeline whose requests may take `slo`. `modules` are in any order, without a cycle.
     ///
     /// # Errors
     /// If there are too many paths.
-    pub fn new(dropping: Dropping, slo: TimeSpan, network: TimeSpan, modules: Vec<Module>) -> Result<Self, TooManyPaths> {
+    pub fn new(dropping: Dropping, slo: TimeSpan, modules: Vec<Module>) -> Result<Self, TooManyPaths> {
         let order = order(&modules);
         let mut paths: Vec<Vec<Vec<u32>>> = vec![Vec::new(); modules.len()];
         for &m in order.iter().rev() {
@@ -188,7 +188,7 @@ impl StatePlanner {
             paths,
         };
         let states = modules.into_iter().zip(paths).map(state).collect();
-        let mut planner = Self { dropping, slo, network, order, states, draws: Vec::new(), lambda: LAMBDA };
+        let mut planner = Self { dropping, slo, order, states, draws: Vec::new(), lambda: LAMBDA };
         planner.update_views();
         Ok(planner)
     }
@@ -277,7 +277,7 @@ impl StatePlanner {
 
     fn forward_on_path(&self, path: &[u32], draws: &mut Vec<u64>) -> u64 {
         let later = || path.iter().map(|&m| &self.states[m as usize]);
-        let execution: u64 = later().map(|s| s.module.execution.as_nanos() + self.network.as_nanos()).sum();
+        let execution: u64 = later().map(|s| s.module.execution.as_nanos() + s.module.hop.as_nanos()).sum();
         let queueing = || later().map(State::queueing_ns).sum::<u64>();
         let wait = match self.dropping {
             Dropping::PardBack => return 0,
@@ -313,10 +313,9 @@ impl StatePlanner {
     /// Each task's part of the SLO: in proportion to its time on the longest path through it (`clipper++`, section 5.1).
     /// The time is that of a batch or, for `pard-wcl`, the worst that was measured with it (section 5.3).
     fn budgets(&self) -> Vec<TimeSpan> {
-        let network = self.network.as_nanos();
         let time = |s: &State| {
             let measured = if self.dropping == Dropping::PardWcl { s.worst_ns() } else { 0 };
-            s.module.execution.as_nanos() + measured + network
+            s.module.execution.as_nanos() + measured + s.module.hop.as_nanos()
         };
         let mut before = vec![0_u64; self.states.len()];
         for &m in &self.order {
@@ -333,7 +332,7 @@ impl StatePlanner {
         let part = |(m, s): (usize, &State)| {
             let path = u128::from(before[m] + time(s) + after[m]).max(1);
             let part = u128::from(self.slo.as_nanos()) * u128::from(time(s)) / path;
-            TimeSpan::from_nanos((part as u64).saturating_sub(network))
+            TimeSpan::from_nanos((part as u64).saturating_sub(s.module.hop.as_nanos()))
         };
         self.states.iter().enumerate().map(part).collect()
     }

@@ -244,7 +244,8 @@ fn pipeline() -> Pipeline {
             task("root", vec![variant("b", 0.5, 1.0), variant("a", 0.9, 3.0)]),
             task("leaf", vec![variant("c", 0.8, 1.0), variant("d", 0.4, 1.0)]),
         ],
-        edges: vec![Edge { from: TaskIndex(0), to: TaskIndex(1), ratio: 1.0, primary: true, map: BTreeMap::new() }],
+        edges: vec![Edge::between(TaskIndex(0), TaskIndex(1))],
+        ..PipelineDraft::default()
     };
     Pipeline::new(draft, &hardware(), "").expect("a valid pipeline")
 }

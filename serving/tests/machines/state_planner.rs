@@ -13,13 +13,18 @@ fn ms(millis: u64) -> TimeSpan {
 }
 
 fn module(execution_ms: u64, throughput_qps: f64, after: &[usize]) -> Module {
-    Module { execution: ms(execution_ms), throughput_qps, after: after.to_vec() }
+    Module { execution: ms(execution_ms), throughput_qps, after: after.to_vec(), hop: TimeSpan::ZERO }
+}
+
+/// The modules with hops of 1 ms.
+fn with_hops(modules: Vec<Module>) -> Vec<Module> {
+    modules.into_iter().map(|module| Module { hop: ms(1), ..module }).collect()
 }
 
 /// Three tasks in a row: 10, 20 and 30 ms, 100 queries per second each; an SLO of 300 ms and hops of 1 ms.
 fn chain(dropping: Dropping) -> StatePlanner {
     let modules = vec![module(10, 100.0, &[1]), module(20, 100.0, &[2]), module(30, 100.0, &[])];
-    StatePlanner::new(dropping, ms(300), ms(1), modules).expect("few paths")
+    StatePlanner::new(dropping, ms(300), with_hops(modules)).expect("few paths")
 }
 
 /// A monitor with this many arrivals.
@@ -104,7 +109,7 @@ fn young_periods_weigh_more_in_the_mean_queueing_delay() {
 fn the_longest_path_of_a_graph_counts_with_its_waits() {
     // 0 leads to 1 (10 ms) and 2 (20 ms), which both lead to 3 (5 ms).
     let modules = vec![module(1, 1.0, &[1, 2]), module(10, 1.0, &[3]), module(20, 1.0, &[3]), module(5, 1.0, &[])];
-    let mut planner = StatePlanner::new(Dropping::Pard, ms(100), TimeSpan::ZERO, modules).expect("two paths");
+    let mut planner = StatePlanner::new(Dropping::Pard, ms(100), modules).expect("two paths");
     assert_eq!(planner.view(0).forward, ms(25));
     planner.observe(1, &mut seen(4, 9, 4));
     planner.synchronise();
@@ -115,7 +120,7 @@ fn the_longest_path_of_a_graph_counts_with_its_waits() {
         modules.extend([module(1, 1.0, &[at + 1, at + 2]), module(1, 1.0, &[at + 3]), module(1, 1.0, &[at + 3])]);
     }
     modules.push(module(1, 1.0, &[]));
-    assert_eq!(StatePlanner::new(Dropping::Pard, ms(1), TimeSpan::ZERO, modules).err(), Some(TooManyPaths));
+    assert_eq!(StatePlanner::new(Dropping::Pard, ms(1), modules).err(), Some(TooManyPaths));
 }
 
 /// Whether the query with the most time left comes first, after each period with so many arrivals.

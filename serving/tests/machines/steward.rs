@@ -29,7 +29,7 @@ fn config(demand_qps: f64) -> StewardConfig {
             group(1, 0.6, 200.0, &[], 1),
         ],
         slo: TimeSpan::from_millis(200.0),
-        network: TimeSpan::ZERO,
+        hops: vec![TimeSpan::ZERO; 2],
         queue_factor: 2.0,
         dropping: Dropping::Reroute,
         demand_qps,

@@ -84,7 +84,8 @@ pub(crate) fn check_pipeline(
                 findings.push(Finding::new(rule, groups.place(group.name), evidence));
             }
         };
-        claim(rules::CLAIMED_LATENCY, assignment.latency_budget_ms, pipeline.hop_charge_ms(group.latency_ms));
+        let charge_ms = pipeline.hop_charge_ms(group.task, group.latency_ms);
+        claim(rules::CLAIMED_LATENCY, assignment.latency_budget_ms, charge_ms);
         let load = traffic.load_qps[g];
         let total = totals[group.task.get()];
         if total > 0.0 {

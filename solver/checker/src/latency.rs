@@ -2,7 +2,7 @@
 
 use crate::compare::at_most;
 use crate::finding::Finding;
-use crate::groups::ResolvedGroups;
+use crate::groups::{ResolvedGroup, ResolvedGroups};
 use crate::rules;
 use crate::traffic::Traffic;
 use apportion_domain::{Edge, LatencyRule, Pipeline, PipelinePlan, SLACK};
@@ -23,7 +23,7 @@ pub(crate) fn check_latency(
     }
 }
 
-/// `sum of queue_factor * t_i + network <= slo` on every task path, t_i the slowest group of each task.
+/// `sum of queue_factor * t_i + h_i <= slo` on every task path: t_i is the slowest group of each task, h_i the hop into it.
 fn check_tasks(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) {
     let charges = charges(pipeline, groups, |_| true);
     report_longest(pipeline, longest_way(pipeline, &charges, |_| true), findings);
@@ -43,7 +43,8 @@ fn check_groups_with_traffic(
 /// Rule `path` with flows: the groups of each path, one after the other, keep to the SLO.
 fn check_paths(pipeline: &Pipeline, part: &PipelinePlan, groups: &ResolvedGroups<'_>, findings: &mut Vec<Finding>) {
     for flow in part.flows.iter().filter(|f| f.share > SLACK) {
-        let charge = |name| groups.position(name).map_or(0.0, |g| pipeline.hop_charge_ms(groups.groups[g].latency_ms));
+        let of_group = |group: &ResolvedGroup<'_>| pipeline.hop_charge_ms(group.task, group.latency_ms);
+        let charge = |name| groups.position(name).map_or(0.0, |g| of_group(&groups.groups[g]));
         let total: f64 = flow.path.iter().map(charge).sum();
         if !at_most(total, pipeline.slo_ms) {
             let names: Vec<_> = flow.path.iter().map(ToString::to_string).collect();
@@ -58,9 +59,9 @@ fn check_paths(pipeline: &Pipeline, part: &PipelinePlan, groups: &ResolvedGroups
 /// query passes there.
 fn charges(pipeline: &Pipeline, groups: &ResolvedGroups<'_>, counts: impl Fn(usize) -> bool) -> Vec<f64> {
     let mut charges = vec![0.0_f64; pipeline.tasks.len()];
-    for (g, group) in groups.groups.iter().enumerate().filter(|&(g, _)| counts(g)) {
+    for (_, group) in groups.groups.iter().enumerate().filter(|&(g, _)| counts(g)) {
         let charge = &mut charges[group.task.get()];
-        *charge = charge.max(pipeline.hop_charge_ms(groups.groups[g].latency_ms));
+        *charge = charge.max(pipeline.hop_charge_ms(group.task, group.latency_ms));
     }
     charges
 }

@@ -48,7 +48,7 @@ pub const CLAIMED_ACCURACY: &str = "claimed_accuracy";
 pub const CLAIMED_COST: &str = "claimed_cost";
 /// A claimed traffic share is not the computed one.
 pub const CLAIMED_TRAFFIC: &str = "claimed_traffic_share";
-/// A claimed latency budget is not `queue_factor * latency + network`.
+/// A claimed latency budget is not `queue_factor * latency + hop`.
 pub const CLAIMED_LATENCY: &str = "claimed_latency_budget";
 /// A claimed utilisation is not load over capacity.
 pub const CLAIMED_UTILISATION: &str = "claimed_utilisation";

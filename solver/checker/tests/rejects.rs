@@ -35,7 +35,7 @@ fn task(name: &str, variants: Vec<Variant>) -> Task {
 
 /// A root `a` with children `b` and `c`; at `a`, variant `blind` makes no queries at `b`.
 fn draft() -> PipelineDraft {
-    let edge = |to: usize| Edge { from: TaskIndex(0), to: TaskIndex(to), ratio: 1.0, primary: true, map: BTreeMap::new() };
+    let edge = |to: usize| Edge::between(TaskIndex(0), TaskIndex(to));
     let mut blind = variant("blind", 0.5, 1.0, 5.0);
     blind.fanout_to.insert(TaskIndex(1), 0.0);
     PipelineDraft {
@@ -59,6 +59,7 @@ fn draft() -> PipelineDraft {
             task("c", vec![variant("c1", 1.0, 1.0, 10.0), variant("c2", 0.7, 1.0, 5.0)]),
         ],
         edges: vec![edge(1), edge(2)],
+        ..PipelineDraft::default()
     }
 }
 
@@ -282,7 +283,7 @@ fn fractions_of_devices_are_summed_before_they_are_rounded() {
 
 /// `c` waits for `b` as well, over an edge that makes no queries.
 fn join() -> PipelineDraft {
-    let late = Edge { from: TaskIndex(1), to: TaskIndex(2), ratio: 1.0, primary: false, map: BTreeMap::new() };
+    let late = Edge { primary: false, ..Edge::between(TaskIndex(1), TaskIndex(2)) };
     draft_with(|d| d.edges.push(late))
 }
 
@@ -298,6 +299,28 @@ fn delaying_edges_count_for_task_budgets_only() {
     rejects(rules::LATENCY, &at(92.0, LatencyRule::TaskBudget), &plan());
     assert_eq!(check(&at(72.0, LatencyRule::Path), &plan()), []);
     rejects(rules::LATENCY, &at(71.0, LatencyRule::Path), &plan());
+}
+
+#[test]
+fn sizes_and_the_ingress_count_under_both_rules() {
+    let at = |slo_ms: f64, rule| {
+        let mut draft = join();
+        (draft.slo_ms, draft.network_ms_per_mib) = (slo_ms, 8.0);
+        (draft.ingress_ms, draft.ingress_kib_per_query) = (2.0, 256.0);
+        (draft.edges[0].kib_per_query, draft.edges[2].kib_per_query) = (128.0, 512.0);
+        problem_of(draft, |p| p.objective.latency_rule = rule)
+    };
+    let mut flowing = bare();
+    flowing.pipelines[0].flows = plan().pipelines[0].flows.clone();
+    // a 41 + 2 + 2, b 31 + 1, c 21 + 4: of the edges into c the one that brings the most counts
+    for plan in [bare(), flowing] {
+        assert_eq!(check(&at(102.0, LatencyRule::TaskBudget), &plan), []);
+        rejects(rules::LATENCY, &at(101.0, LatencyRule::TaskBudget), &plan);
+        assert_eq!(check(&at(77.0, LatencyRule::Path), &plan), []);
+        rejects(rules::LATENCY, &at(76.0, LatencyRule::Path), &plan);
+    }
+    // the claims are those of hops without sizes
+    rejects(rules::CLAIMED_LATENCY, &at(102.0, LatencyRule::TaskBudget), &plan());
 }
 
 #[test]

@@ -34,13 +34,7 @@ pub(crate) fn task(name: &str, variants: Vec<Variant>) -> Task {
 
 /// A pipeline `p` of 300 queries per second.
 pub(crate) fn draft(slo_ms: f64, tasks: Vec<Task>, edges: &[(usize, usize)]) -> PipelineDraft {
-    let edge = |&(from, to): &(usize, usize)| Edge {
-        from: TaskIndex(from),
-        to: TaskIndex(to),
-        ratio: 1.0,
-        primary: true,
-        map: BTreeMap::new(),
-    };
+    let edge = |&(from, to): &(usize, usize)| Edge::between(TaskIndex(from), TaskIndex(to));
     PipelineDraft {
         name: "p".into(),
         demand_qps: 300.0,
@@ -58,6 +52,7 @@ pub(crate) fn draft(slo_ms: f64, tasks: Vec<Task>, edges: &[(usize, usize)]) -> 
         serving: ServingWishes::default(),
         tasks,
         edges: edges.iter().map(edge).collect(),
+        ..PipelineDraft::default()
     }
 }
 

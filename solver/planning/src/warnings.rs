@@ -3,12 +3,28 @@
 //! Example: a file without `network_ms` has a network that takes no time. Its plans may be right on one machine and miss
 //! the SLO on several. So the report says it.
 
-use apportion_domain::{Pipeline, Problem};
+use apportion_domain::{Pipeline, Problem, TaskIndex};
 
-/// The notes of a problem, and a sentence for each pipeline's times that are 0.
+/// The notes of a problem, and a sentence for each pipeline's times and sizes that are 0.
 pub(crate) fn warnings_of(problem: &Problem) -> Vec<String> {
-    let zeros = problem.pipelines.iter().flat_map(zero_times);
+    let zeros = problem.pipelines.iter().flat_map(|p| zero_times(p).into_iter().chain(zero_sizes(p)));
     problem.notes.iter().cloned().chain(zeros).collect()
+}
+
+/// The sentence about sizes without a time for them, or about a time without all sizes. A pipeline without either gets
+/// none: `network_ms` then stands for whole hops.
+fn zero_sizes(pipeline: &Pipeline) -> Option<String> {
+    let (name, all) = (&pipeline.name, pipeline.tasks.len());
+    let unknown = (0..all).filter(|&t| pipeline.kib_per_query(TaskIndex(t)) <= 0.0).count();
+    match pipeline.network_ms_per_mib > 0.0 {
+        false if unknown < all => {
+            Some(format!("pipeline {name}: network_ms_per_mib is 0: the sizes of queries count as no time"))
+        }
+        true if unknown > 0 => {
+            Some(format!("pipeline {name}: the size of {unknown} of {all} hops is 0: what they bring counts as no time"))
+        }
+        _ => None,
+    }
 }
 
 /// The sentences about times of a pipeline that are 0.
@@ -54,6 +70,26 @@ mod tests {
         let is_warned = |of: &Problem| warnings_of(of).iter().any(|warning| warning == MEDIANS_NOTE);
         assert!(is_warned(&on_medians) && !is_warned(&drawn));
         assert_eq!(on_medians.on_medians(), on_medians, "nothing more is left out");
+    }
+
+    #[test]
+    fn sizes_are_warned_of_where_they_count_as_no_time() {
+        let warned = |change: fn(&mut apportion_domain::PipelineDraft)| {
+            let mut draft = chain(200.0);
+            change(&mut draft);
+            zero_sizes(&problem(draft).pipelines[0])
+        };
+        assert_eq!(warned(|_| {}), None);
+        let sized = warned(|d| d.edges[0].kib_per_query = 64.0).expect("a size without a time");
+        assert_eq!(sized, "pipeline p: network_ms_per_mib is 0: the sizes of queries count as no time");
+        let timed =
+            warned(|d| (d.network_ms_per_mib, d.edges[0].kib_per_query) = (8.0, 64.0)).expect("no size of requests");
+        assert!(timed.starts_with("pipeline p: the size of 1 of "), "{timed}");
+        let whole = |d: &mut apportion_domain::PipelineDraft| {
+            (d.network_ms_per_mib, d.ingress_kib_per_query) = (8.0, 512.0);
+            d.edges.iter_mut().for_each(|edge| edge.kib_per_query = 64.0);
+        };
+        assert_eq!(warned(whole), None);
     }
 
     #[test]

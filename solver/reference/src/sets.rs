@@ -85,8 +85,8 @@ impl Sets {
     }
 }
 
-/// Every group that was profiled and fits into its device's memory, with (5): `l = batch / q`, `e = queue_factor l +
-/// network`.
+/// Every group that was profiled and fits into its device's memory, with (5): `l = batch / q`, `e = queue_factor l + h`.
+/// h is the hop into its task.
 fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<ReferenceGroup> {
     let mut groups = Vec::new();
     for (t, task) in pipeline.tasks.iter().enumerate() {
@@ -98,7 +98,7 @@ fn groups(problem: &Problem, pipeline: &Pipeline) -> Vec<ReferenceGroup> {
                 let rows = variant.profile.on(hardware, share).iter();
                 let batches = rows.map(|row| BatchSize {
                     batch: row.batch,
-                    charge_ms: pipeline.hop_charge_ms(row.latency_ms),
+                    charge_ms: pipeline.hop_charge_ms(TaskIndex(t), row.latency_ms),
                     qps: row.throughput_qps(),
                 });
                 let (task, variant) = (TaskIndex(t), VariantIndex(v));

@@ -9,6 +9,7 @@ mod edges;
 mod faults;
 mod open_axes;
 mod remark;
+mod sizes;
 mod stages;
 mod state_names;
 mod stepping;

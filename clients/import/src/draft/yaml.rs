@@ -1,6 +1,7 @@
 //! How is the draft of a pipeline written, with comments for its reader?
 
 use super::edges::DraftEdge;
+use super::sizes::kib_per_query;
 use super::stages::DraftStage;
 use crate::graph::GraphTensor;
 use std::fmt::Write as _;
@@ -17,6 +18,13 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
     line(0, format!("name: {}", scalar(name)));
     line(0, format!("slo_ms: {SLO_MS}   # decide: within how many milliseconds a request must be answered"));
     line(0, "percentile: 99   # decide: how many percent of the requests".to_owned());
+    let sizes: Vec<Option<f64>> = stages.iter().map(|stage| kib_per_query(&stage.inputs)).collect();
+    if let Some(kib) = sizes.first().copied().flatten() {
+        line(0, format!("ingress_kib_per_query: {kib}   # the inputs of one request"));
+    }
+    if sizes.iter().any(Option::is_some) {
+        line(0, "# network_ms_per_mib: 8.4   # decide: time of the network for each MiB; 8.4 ms at 1 Gbit/s".to_owned());
+    }
     line(0, "tasks:".to_owned());
     for stage in stages {
         line(2, format!("- name: {}", scalar(&stage.name)));
@@ -38,7 +46,8 @@ pub(super) fn write(name: &str, stages: &[DraftStage<'_>], edges: &[DraftEdge]) 
         let pair =
             |(input, output): &(String, Option<String>)| Some(format!("{}: {}", scalar(input), scalar(output.as_ref()?)));
         let map: Vec<String> = edge.map.iter().filter_map(pair).collect();
-        line(2, format!("- {{from: {from}, to: {to}, map: {{{}}}}}", map.join(", ")));
+        let size = sizes[edge.to].map_or_else(String::new, |kib| format!("kib_per_query: {kib}, "));
+        line(2, format!("- {{from: {from}, to: {to}, {size}map: {{{}}}}}", map.join(", ")));
         for (input, _) in edge.map.iter().filter(|(_, output)| output.is_none()) {
             line(4, format!("# decide: which output of {from} is the input {}", comment(input)));
         }

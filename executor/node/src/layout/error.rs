@@ -114,6 +114,14 @@ pub enum PipelineError {
         /// Groups of the pipeline.
         groups: usize,
     },
+    /// The target has not one hop for each task.
+    #[error("it has {hops} hops: expected one for each of {tasks} tasks, or none")]
+    Hops {
+        /// Hops of the target.
+        hops: usize,
+        /// Tasks of the pipeline.
+        tasks: usize,
+    },
     /// A policy has an unknown name.
     #[error("{key} {asked}: expected one of {}", expected.join(", "))]
     Policy {

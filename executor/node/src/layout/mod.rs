@@ -130,6 +130,19 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn hops_are_one_for_all_tasks_or_one_for_each() {
+        let mut target = chain();
+        target.pipelines[0].network_ns = 7;
+        let hops = |target: &v1::Target| lay_out(target).map(|layout| layout.pipelines["p"].hops_ns.clone());
+        assert_eq!(hops(&target).expect("a valid target"), [7, 7]);
+        target.pipelines[0].hops_ns = vec![9, 8];
+        assert_eq!(hops(&target).expect("a valid target"), [9, 8]);
+        target.pipelines[0].hops_ns.push(7);
+        let refused = hops(&target).expect_err("three hops").to_string();
+        assert!(refused.contains("it has 3 hops: expected one for each of 2 tasks, or none"), "{refused}");
+    }
+
+    #[test]
     fn two_makers_or_too_many_paths_are_refused() {
         let mut target = chain();
         let edge = target.pipelines[0].edges[0].clone();

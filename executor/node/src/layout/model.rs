@@ -40,8 +40,8 @@ pub struct AgentDevices {
 pub struct LayoutPipeline {
     /// Deadline of a request, in nanoseconds from its arrival.
     pub slo_ns: u64,
-    /// Time of a hop between agents in the plan's model, in nanoseconds.
-    pub network_ns: u64,
+    /// By task, the time of the hop into it in the plan's model, in nanoseconds. The root's has the time at the ingress.
+    pub hops_ns: Vec<u64>,
     /// The plan's policies.
     pub serving: ServingPolicy,
     /// Whether an answer leaves dropped parts out. If not, one dropped part drops the request.

@@ -80,7 +80,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<LayoutPipeline, Pipelin
     let waits = waits(&tasks, root)?;
     let pipeline = LayoutPipeline {
         slo_ns: from.slo_ns,
-        network_ns: from.network_ns,
+        hops_ns: hops(from)?,
         serving,
         partial: from.partial,
         queue_factor: if from.queue_factor > 0.0 { from.queue_factor } else { QUEUE_FACTOR },
@@ -100,6 +100,16 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<LayoutPipeline, Pipelin
     match pipeline.outline().state_planner() {
         Ok(_) => Ok(pipeline),
         Err(too_many) => Err(PipelineError::Paths(serving.dropping, too_many)),
+    }
+}
+
+/// The time of the hop into each task, in nanoseconds.
+fn hops(from: &v1::PipelineTarget) -> Result<Vec<u64>, PipelineError> {
+    let (hops, tasks) = (from.hops_ns.len(), from.tasks.len());
+    match hops {
+        0 => Ok(vec![from.network_ns; tasks]),
+        _ if hops == tasks => Ok(from.hops_ns.clone()),
+        _ => Err(PipelineError::Hops { hops, tasks }),
     }
 }
 

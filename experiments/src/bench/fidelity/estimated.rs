@@ -13,13 +13,18 @@ use apportion_estimator::{
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// The problem with this time of a hop. A single agent has no hop.
+/// The problem with this time of a hop. A single agent has no hop. The time at the ingress is measured and added to each
+/// request, so the file's does not count.
 ///
 /// # Errors
 /// If the time is invalid.
 pub fn with_hop(problem: &Problem, index: PipelineIndex, hop_ms: Option<f64>) -> Result<Problem> {
-    let network_ms = hop_ms.unwrap_or(0.0);
-    let pipeline = problem.pipeline(index).changed(&problem.hardware, |draft| draft.network_ms = network_ms)?;
+    let pipeline = problem.pipeline(index).changed(&problem.hardware, |draft| {
+        (draft.network_ms, draft.ingress_ms) = (hop_ms.unwrap_or(0.0), 0.0);
+        if hop_ms.is_none() {
+            draft.network_ms_per_mib = 0.0;
+        }
+    })?;
     Ok(problem.changed(|draft| draft.pipelines[index.get()] = pipeline)?)
 }
 

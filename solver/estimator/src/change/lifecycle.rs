@@ -94,7 +94,7 @@ impl<'a> Lifecycle<'_, 'a> {
             return;
         }
         let task = TaskId::of(&self.deployment.replicas.groups[group]);
-        let (now, hop) = (self.run.now, self.run.hop_delay(task.pipeline));
+        let (now, hop) = (self.run.now, self.run.hop_delay(task.pipeline, task.task));
         for at in 0..self.deployment.replicas.groups.len() {
             let of_group = &mut self.deployment.replicas.groups[at];
             if TaskId::of(of_group) != task {
@@ -158,7 +158,8 @@ impl<'a> Lifecycle<'_, 'a> {
         if state.counts_outstanding {
             run.serving.query_ended(&query);
         }
-        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: TimeSpan::ZERO });
+        let link = state.resend_links[task as usize];
+        let is_sent = run.serving.send(run.now, link, query, Dispatch { deadline, behind: TimeSpan::ZERO });
         debug_assert!(is_sent, "a query that is not behind is sent");
     }
 
@@ -181,8 +182,8 @@ impl<'a> Lifecycle<'_, 'a> {
                 self.retarget_task(at);
                 self.resend_from_dead(at);
                 // Queries that were sent before may still arrive where no replica is.
-                let pipeline = self.group(at).pipeline;
-                let hop = self.run.hop_delay(pipeline);
+                let TaskId { pipeline, task } = TaskId::of(self.group(at));
+                let hop = self.run.hop_delay(pipeline, task);
                 self.wait_for_transit(now + hop, hop);
             }
         }
@@ -210,7 +211,8 @@ impl<'a> Lifecycle<'_, 'a> {
             of_group.ready.len().checked_sub(1)
         };
         let Some(replica) = last.map(|at| of_group.ready.swap_remove(at)) else { return };
-        let hop = self.run.hop_delay(of_group.pipeline);
+        let TaskId { pipeline, task } = TaskId::of(of_group);
+        let hop = self.run.hop_delay(pipeline, task);
         let quiet = self.run.now + hop;
         of_group.leaving.push(LeavingReplica { replica, quiet, departure });
         if departure == Departure::Close {

@@ -166,7 +166,13 @@ impl<'a> CompiledPlan<'a> {
         first_task: u32,
         streams: Vec<u32>,
     ) -> PipelineState {
-        let network = TimeSpan::from_millis(p.network_ms);
+        let mut link = |hop_ms: f64| {
+            let hop = TimeSpan::from_millis(hop_ms);
+            (hop > TimeSpan::ZERO).then(|| self.serving.network.link(hop))
+        };
+        let tasks = || (0..p.tasks.len()).map(TaskIndex);
+        let links: Vec<Option<usize>> = tasks().map(|t| link(p.hop_ms(t))).collect();
+        let resend_links = tasks().map(|t| link(p.transfer_ms(t))).collect();
         let by_task = p.accuracy_model == AccuracyModel::TaskMean && p.path_accuracy.is_empty();
         let is_sink = |t: TaskIndex| p.children(t).next().is_none();
         let mut weights = Vec::new();
@@ -176,11 +182,14 @@ impl<'a> CompiledPlan<'a> {
                 weights.len() as u32 - 1
             })
         };
-        let channels = (0..p.tasks.len()).map(TaskIndex).map(&mut channel).collect();
+        let channels = tasks().map(&mut channel).collect();
         PipelineState {
             number: self.pipelines.len() as u32,
             slo: TimeSpan::from_millis(p.slo_ms),
-            network: (network > TimeSpan::ZERO).then(|| self.serving.network.link(network)),
+            has_hops: links.iter().any(Option::is_some),
+            links,
+            resend_links,
+            root: p.root().get() as u32,
             partial: p.partial,
             is_tracked: is_tracked(p, serving),
             is_single: !has_siblings(p) && weights.len() == 1 && !by_task,

@@ -390,6 +390,7 @@ impl<'a> PipelineCompiler<'a> {
     /// # Errors
     /// If the pipeline has too many paths for them.
     pub fn module_states(&self, pipeline: u32, stations: Vec<u32>) -> Result<Option<PipelineModules>, SimulateError> {
+        // Reports and views are small: only the constant part of a hop counts.
         let network = TimeSpan::from_millis(self.pipeline.network_ms);
         let is_fixed = !StatePlanner::needs_measurements(self.serving.dropping);
         let modules = |planner| PipelineModules { pipeline, planner, stations, delay: network + network, is_fixed };

@@ -63,7 +63,7 @@ impl QueryOrigin<'_> {
 
     #[inline(always)]
     fn send(&self, serving: &mut ServingState, child: SimulatedQuery, to: Dispatch, task: u32) {
-        if !serving.send(self.now, self.state.network, child, to) {
+        if !serving.send(self.now, self.state.links[task as usize], child, to) {
             drop_child(serving, self.info, child, task);
         }
     }

@@ -67,7 +67,8 @@ impl<'a> Ingress<'a> {
         let request = run.requests.open(NewRequest { pipeline, number, arrival: run.now, deadline });
         run.serving.track(request, state.is_tracked);
         let query = SimulatedQuery { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
-        let is_sent = run.serving.send(run.now, state.network, query, Dispatch { deadline, behind: TimeSpan::ZERO });
+        let link = state.links[state.root as usize];
+        let is_sent = run.serving.send(run.now, link, query, Dispatch { deadline, behind: TimeSpan::ZERO });
         debug_assert!(is_sent, "a query that is not behind is sent");
     }
 

@@ -79,7 +79,7 @@ impl RunState {
 pub fn send_released(scopes: &mut Scopes, serving: &mut ServingState, state: &PipelineState, now: Moment) {
     for held in scopes.released.drain(..) {
         let MadeQuery { query, to, maker, task } = held.made;
-        if !serving.send(now, state.network, query, to) {
+        if !serving.send(now, state.links[task as usize], query, to) {
             let (at, pipeline) = (maker, state.number);
             serving.dropped.push(SimulatedDrop { pipeline, at, task, query, reason: DropReason::Budget });
         }

@@ -13,8 +13,15 @@ pub struct PipelineState {
     pub number: u32,
     /// How long a request may take.
     pub slo: TimeSpan,
-    /// The link of the network that its hops take; `None` if they take no time.
-    pub network: Option<usize>,
+    /// By task: the link of the network that a new query takes; `None` if its hop takes no time. That of the root has the
+    /// time of the ingress.
+    pub links: Vec<Option<usize>>,
+    /// By task: the link that a query takes which is sent again.
+    pub resend_links: Vec<Option<usize>>,
+    /// Whether any of its hops takes time.
+    pub has_hops: bool,
+    /// Its root task.
+    pub root: u32,
     /// Whether dropped parts are left out of the answer.
     pub partial: Partial,
     /// Whether the other queries of a request must be found when one of them is dropped.
@@ -80,6 +87,6 @@ impl PipelineState {
     /// Whether queries join the next queue at once, and nothing else depends on it.
     #[inline]
     pub fn passes_on(&self) -> bool {
-        self.network.is_none() && self.joins.is_none() && !self.counts_outstanding
+        !self.has_hops && self.joins.is_none() && !self.counts_outstanding
     }
 }

@@ -58,9 +58,10 @@ impl RunState {
         }
     }
 
-    /// How long a query of a pipeline travels between two stations.
-    pub fn hop_delay(&self, pipeline: u32) -> TimeSpan {
-        self.pipelines[pipeline as usize].network.map_or(TimeSpan::ZERO, |link| self.serving.network.delay(link))
+    /// How long a query of a task of a pipeline travels at most before it joins a queue there.
+    pub fn hop_delay(&self, pipeline: u32, task: u32) -> TimeSpan {
+        let link = self.pipelines[pipeline as usize].links[task as usize];
+        link.map_or(TimeSpan::ZERO, |link| self.serving.network.delay(link))
     }
 
     /// Servers of a station end their batches and leave.

@@ -1,6 +1,6 @@
 //! Runs whose replicas come, go, die and slow down: scripts by hand, and what must hold whatever happens.
 
-use crate::common::{Built, Fan, Stage, Times, arrivals, build_loading, finishes, rate, stage};
+use crate::common::{Built, Fan, Stage, Times, arrivals, build_loading, finishes, rate, stage, with_pipeline};
 use apportion_domain::{Batching, Dropping, GroupName, Moment, Queueing, RoutingPolicy, Share, TimeSpan};
 use apportion_estimator::controllers::{Hpa, HpaConfig, RayServe, RayServeConfig, tuner};
 use apportion_estimator::{
@@ -96,6 +96,16 @@ fn queries_of_a_dead_replica_are_sent_again() {
         assert_eq!((lost.simulation.total.ok, lost.simulation.total.failed), (1, 1));
         assert!((lost.invalid_rate - 0.5).abs() < 1e-9, "one of two batches: {}", lost.invalid_rate);
     }
+}
+
+#[test]
+fn a_query_that_is_sent_again_skips_the_ingress() {
+    let built = with_pipeline(&one(Queueing::PerReplica, 2, 100.0, None), |draft| {
+        (draft.ingress_ms, draft.network_ms_per_mib, draft.ingress_kib_per_query) = (4.0, 8.0, 256.0);
+    });
+    let events = vec![(ms(11.0), ScenarioEvent::Fail { pipeline: "p".into(), group: group(0), replica: 1 })];
+    // Both begin at 6 ms. The failure is noticed at 14 ms, and the hop takes 2 ms: the other replica is free then.
+    assert_eq!(script(&built, &[0, 0], events).0, [16, 26]);
 }
 
 #[test]

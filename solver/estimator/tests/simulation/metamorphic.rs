@@ -1,6 +1,6 @@
 //! What must hold between runs of which one is derived from the other.
 
-use crate::common::{Built, Fan, Stage, arrivals, build, rate, run, stage};
+use crate::common::{Built, Fan, Stage, arrivals, build, finishes, rate, run, stage, with_pipeline};
 use apportion_domain::{Batching, Dropping, Moment, Queueing, RoutingPolicy};
 use apportion_estimator::{ArrivalProcess, Scenario, SimulateOptions, Simulation, Workload, replay, simulate};
 use proptest::prelude::*;
@@ -81,6 +81,65 @@ proptest! {
         let noise_ms: f64 = stages.iter().map(|s| s.base_ms + s.each_ms * f64::from(s.batch)).sum();
         let (few, many) = (p99_ms(&stages), p99_ms(&more));
         prop_assert!(many <= 1.02 * few + noise_ms, "{few} ms with {:?}, {many} ms with one more at task {at}", stages);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(200))]
+
+    // `t0`, then `t1` and `t2`, and requests that never meet: a request ends when the slower of its two ways ends.
+    #[test]
+    fn sizes_shift_lonely_requests_by_the_time_of_their_bytes(
+        central: bool, network_ms in 0_u32..3, ingress_ms in 0_u32..4, per_mib_ms in 0_u32..5,
+        kib in prop::collection::vec(0_u32..5, 3), times_ms in prop::collection::vec(1_u32..30, 3),
+    ) {
+        let queueing = if central { Queueing::Central } else { Queueing::PerReplica };
+        let stages = times_ms.iter().map(|&ms| stage(0, 1, 1, f64::from(ms), 0.0)).collect::<Vec<_>>();
+        let plain = build(&stages, queueing, f64::from(network_ms), 1_000.0);
+        let sized = with_pipeline(&plain, |draft| {
+            (draft.ingress_ms, draft.network_ms_per_mib) = (f64::from(ingress_ms), f64::from(per_mib_ms));
+            draft.ingress_kib_per_query = 512.0 * f64::from(kib[0]);
+            draft.edges.iter_mut().zip(&kib[1..]).for_each(|(e, &kib)| e.kib_per_query = 512.0 * f64::from(kib));
+        });
+        // In halves of a millisecond, so that everything is whole.
+        let hop = |t: usize| 2 * network_ms + per_mib_ms * kib[t];
+        let way = |t: usize| hop(t) + 2 * times_ms[t];
+        let takes_ns = u64::from(2 * ingress_ms + way(0) + way(1).max(way(2))) * 500_000;
+        let at: Vec<u64> = (0..5).map(|n| n * 1_000_000_000).collect();
+        let expected: Vec<u64> = at.iter().map(|at| at + takes_ns).collect();
+        prop_assert_eq!(finishes(&run(&sized, &arrivals(&at))), expected);
+    }
+
+    // A size without a time for it, and a time without a size.
+    #[test]
+    fn sizes_alone_and_times_alone_change_nothing(
+        stages in stages(), central: bool, network_ms in 0_u32..3, qps in 20.0_f64..200.0, seed in 0_u64..1_000,
+    ) {
+        let queueing = if central { Queueing::Central } else { Queueing::PerReplica };
+        let plain = build(&stages, queueing, f64::from(network_ms), 100.0);
+        let sized = with_pipeline(&plain, |draft| {
+            draft.ingress_kib_per_query = 300.0;
+            draft.edges.iter_mut().for_each(|edge| edge.kib_per_query = 6_000.0);
+        });
+        let timed = with_pipeline(&plain, |draft| draft.network_ms_per_mib = 8.0);
+        let workload = rate(qps, 2, ArrivalProcess::Poisson, seed);
+        let [plain, sized, timed] = [plain, sized, timed].map(|built| run(&built, &workload));
+        prop_assert_eq!((&plain.requests, &plain.total), (&sized.requests, &sized.total));
+        prop_assert_eq!((&plain.requests, &plain.total), (&timed.requests, &timed.total));
+    }
+
+    // In a pipeline of one task, one hop and the ingress are the same.
+    #[test]
+    fn the_ingress_of_a_single_task_is_as_a_hop(
+        replicas in 1_u32..4, batch in 1_u32..5, ms in 1_u32..5, qps in 20.0_f64..400.0, seed in 0_u64..1_000,
+    ) {
+        let stages = [stage(0, replicas, batch, 5.0, 1.0)];
+        let hop = build(&stages, Queueing::PerReplica, f64::from(ms), 100.0);
+        let plain = build(&stages, Queueing::PerReplica, 0.0, 100.0);
+        let ingress = with_pipeline(&plain, |draft| draft.ingress_ms = f64::from(ms));
+        let workload = rate(qps, 2, ArrivalProcess::Poisson, seed);
+        let [hop, ingress] = [hop, ingress].map(|built| run(&built, &workload));
+        prop_assert_eq!((&hop.requests, &hop.total), (&ingress.requests, &ingress.total));
     }
 }
 

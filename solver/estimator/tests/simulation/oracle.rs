@@ -46,13 +46,16 @@ prop_compose! {
         ]),
         partial: bool,
         joins in prop::collection::vec((0_usize..5, 0_usize..5), 0..3),
+        ingress_ms in 0_u64..2,
+        mib in prop::collection::vec(prop::sample::select(vec![0_u64, 0, 1, 3]), 5),
     ) -> Case {
         let tasks = stages.len();
         let is_new = |&(from, to): &(usize, usize)| from < to && to < tasks && stages[to].parent != from;
         let mut delays: Vec<_> = joins.into_iter().filter(is_new).collect();
         delays.sort_unstable();
         delays.dedup();
-        Case { stages, central, network_ms: u64::from(network_ms), slo_ms: u64::from(slo_ms), batching, dropping, partial, delays }
+        let (network_ms, slo_ms) = (u64::from(network_ms), u64::from(slo_ms));
+        Case { stages, central, network_ms, ingress_ms, mib, slo_ms, batching, dropping, partial, delays }
     }
 }
 
@@ -62,9 +65,14 @@ fn fast(case: &Case, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
     let Built { problem, mut plan } = build(&case.stages, queueing, case.network_ms as f64, case.slo_ms as f64);
     let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| {
         d.partial = if case.partial { Partial::Allow } else { Partial::Deny };
+        let kib = |mib: u64| 1024.0 * mib as f64;
+        (d.network_ms_per_mib, d.ingress_ms) = (1.0, case.ingress_ms as f64);
+        d.ingress_kib_per_query = kib(case.mib[0]);
+        d.edges.iter_mut().for_each(|edge| edge.kib_per_query = kib(case.mib[edge.to.get()]));
         for &(from, to) in &case.delays {
             let mut edge = d.edges[0].clone();
             (edge.from, edge.to, edge.primary) = (TaskIndex(from), TaskIndex(to), false);
+            edge.kib_per_query = kib(case.delayed_mib(from));
             d.edges.push(edge);
         }
     });

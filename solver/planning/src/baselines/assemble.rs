@@ -74,7 +74,7 @@ fn pipeline_plan(
             batch: g.batch,
             replicas: g.replicas,
             traffic_share: if visits[g.task.get()] > 0.0 { g.traffic } else { 0.0 },
-            latency_budget_ms: pipeline.hop_charge_ms(row.latency_ms),
+            latency_budget_ms: pipeline.hop_charge_ms(g.task, row.latency_ms),
             utilisation: load / (f64::from(g.replicas) * row.throughput_qps()),
         }
     };

@@ -103,7 +103,8 @@ fn unit(problem: &Problem, pipeline: &Pipeline, on: Option<HardwareIndex>) -> Op
         places.iter().map(|p| rows(p).iter().rfind(|r| r.batch <= batch)).collect()
     };
     let fits = |chosen: &Vec<&ProfileRow>| {
-        let charges: Vec<f64> = chosen.iter().map(|r| pipeline.hop_charge_ms(r.latency_ms)).collect();
+        let charge = |(place, row): (&Place, &&ProfileRow)| pipeline.hop_charge_ms(place.task, row.latency_ms);
+        let charges: Vec<f64> = places.iter().zip(chosen).map(charge).collect();
         finish_times(pipeline, LatencyRule::TaskBudget, &charges).into_iter().fold(0.0, f64::max) <= slo
     };
     let chosen = batches.iter().rev().find_map(|&batch| at(batch).filter(|rows| fits(rows)))?;
@@ -261,7 +262,7 @@ fn too_slow(problem: &Problem, p: usize, pipeline: &Pipeline) -> Vec<Shortfall> 
         let tasks = (0..pipeline.tasks.len()).map(TaskIndex);
         let charge = |place: Place| {
             let rows = pipeline.variant(place.task, place.variant).profile.on(place.hardware, place.share);
-            pipeline.hop_charge_ms(rows.iter().map(|r| r.latency_ms).fold(f64::INFINITY, f64::min))
+            pipeline.hop_charge_ms(place.task, rows.iter().map(|r| r.latency_ms).fold(f64::INFINITY, f64::min))
         };
         let charges: Option<Vec<f64>> = tasks.map(|t| fastest_place(problem, pipeline, t, on).map(charge)).collect();
         if let Some(charges) = charges {

@@ -171,9 +171,9 @@ pub(super) fn split_into_tasks(problem: &Problem, visits: &[Vec<f64>]) -> Proble
     let mut pipelines = Vec::new();
     for (pipeline, visits) in problem.pipelines.iter().zip(visits) {
         let lengths = longest_path(pipeline);
-        for (t, task) in pipeline.tasks.iter().enumerate() {
-            let demand_qps = pipeline.demand_qps * visits[t];
-            pipelines.push(pipeline_of_task(problem, pipeline, task, demand_qps, pipeline.slo_ms / lengths[t] as f64));
+        for t in 0..pipeline.tasks.len() {
+            let (demand_qps, slo_ms) = (pipeline.demand_qps * visits[t], pipeline.slo_ms / lengths[t] as f64);
+            pipelines.push(pipeline_of_task(problem, pipeline, TaskIndex(t), demand_qps, slo_ms));
         }
     }
     let change = |d: &mut apportion_domain::ProblemDraft| {
@@ -184,14 +184,17 @@ pub(super) fn split_into_tasks(problem: &Problem, visits: &[Vec<f64>]) -> Proble
     problem.changed(change).expect("names of tasks differ, and their numbers are the pipelines'")
 }
 
-/// A task of pipeline `of` as a pipeline of its own.
-fn pipeline_of_task(problem: &Problem, of: &Pipeline, task: &Task, demand_qps: f64, slo_ms: f64) -> Pipeline {
+/// A task of pipeline `of` as a pipeline of its own. The hop into it is that of the pipeline.
+fn pipeline_of_task(problem: &Problem, of: &Pipeline, index: TaskIndex, demand_qps: f64, slo_ms: f64) -> Pipeline {
+    let task = of.task(index);
     let variant = |v: &Variant| Variant { fanout_to: BTreeMap::new(), fanout_counts: BTreeMap::new(), ..v.clone() };
     let task = Task { variants: task.variants.iter().map(variant).collect(), ..task.clone() };
     let draft = PipelineDraft {
         name: format!("{}/{}", of.name, task.name),
         demand_qps,
         slo_ms,
+        ingress_ms: if index == of.root() { of.ingress_ms } else { 0.0 },
+        ingress_kib_per_query: of.kib_per_query(index),
         weight: demand_qps,
         min_accuracy: None,
         accuracy_model: AccuracyModel::Product,

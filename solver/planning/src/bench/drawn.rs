@@ -128,12 +128,13 @@ pub(super) fn draft(index: usize, edges: Vec<Edge>, tasks: Vec<Task>) -> Pipelin
         serving: ServingWishes::default(),
         leaf_weights: BTreeMap::new(),
         partial: Partial::Deny,
+        ..PipelineDraft::default()
     }
 }
 
 /// An edge that makes queries.
 pub(super) fn edge(from: usize, to: usize) -> Edge {
-    Edge { from: TaskIndex(from), to: TaskIndex(to), ratio: 1.0, primary: true, map: BTreeMap::new() }
+    Edge::between(TaskIndex(from), TaskIndex(to))
 }
 
 /// A measured point.

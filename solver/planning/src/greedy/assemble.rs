@@ -39,7 +39,7 @@ fn pipeline_plan(
             batch: s.batch,
             replicas: s.replicas,
             traffic_share: if load > 0.0 { 1.0 } else { 0.0 },
-            latency_budget_ms: pipeline.hop_charge_ms(row.latency_ms),
+            latency_budget_ms: pipeline.hop_charge_ms(s.task, row.latency_ms),
             utilisation: load / (f64::from(s.replicas) * row.throughput_qps()),
         }
     };

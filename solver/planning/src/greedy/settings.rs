@@ -61,7 +61,7 @@ impl SettingArithmetic<'_> {
         let pipeline = self.problem.pipeline(p);
         let mut charges = vec![0.0; pipeline.tasks.len()];
         for s in settings.iter().filter(|s| s.pipeline == p) {
-            charges[s.task.get()] = pipeline.hop_charge_ms(self.profile_row(s).latency_ms);
+            charges[s.task.get()] = pipeline.hop_charge_ms(s.task, self.profile_row(s).latency_ms);
         }
         finish_times(pipeline, LatencyRule::TaskBudget, &charges).into_iter().fold(0.0, f64::max)
     }

@@ -1,7 +1,7 @@
 //! How is the formulation tightened after a plan has missed its percentile?
 
 use crate::exact::model::tightening::Tightening;
-use apportion_domain::{ArrivalTrace, Moment, Pipeline, PipelinePlan, Plan, Problem, TaskWaiting};
+use apportion_domain::{ArrivalTrace, Moment, Pipeline, PipelinePlan, Plan, Problem, TaskIndex, TaskWaiting};
 use apportion_estimator::{Simulation, Workload};
 
 /// Least that one round adds to a task's headroom, relative. It is too small to overshoot by a whole variant.
@@ -28,7 +28,8 @@ pub(super) fn tighten(problem: &Problem, workload: &Workload, low: &Tightening, 
     for (i, pipeline) in problem.pipelines.iter().enumerate().filter(|(i, _)| missed.misses[*i] > 0.0) {
         let waiting = &missed.simulation.pipelines[i].waiting;
         let part = &missed.plan.pipelines[i];
-        let ratios: Vec<f64> = pipeline.tasks.iter().map(|t| overrun(pipeline, part, waiting, &t.name)).collect();
+        let tasks = (0..pipeline.tasks.len()).map(TaskIndex);
+        let ratios: Vec<f64> = tasks.map(|t| overrun(pipeline, part, waiting, t)).collect();
         let worst = ratios.iter().copied().fold(0.0, f64::max);
         let peak = if first { peak_over(&workload.traces[i], pipeline.demand_qps) } else { 1.0 };
         let own = &mut next.parts[i];
@@ -41,7 +42,7 @@ pub(super) fn tighten(problem: &Problem, workload: &Workload, low: &Tightening, 
             let step = (0.1 * (ratios[t] - 1.0)).clamp(HEADROOM_STEP_MIN, HEADROOM_STEP_MAX);
             own.headroom[t] *= 1.0 + step;
             if let Some(w) = waiting.iter().find(|w| w.task == task.name && w.utilisation < BUSY) {
-                let beyond = (w.p99_ms - allowed_ms(pipeline, part, &task.name)).max(0.0);
+                let beyond = (w.p99_ms - allowed_ms(pipeline, part, TaskIndex(t))).max(0.0);
                 own.charge_ms[t] = own.charge_ms[t].max(beyond.min(0.5 * pipeline.slo_ms));
             }
         }
@@ -50,15 +51,17 @@ pub(super) fn tighten(problem: &Problem, workload: &Workload, low: &Tightening, 
 }
 
 /// Allowed waiting of a query at a task: `(queue_factor - 1) * latency` of its slowest group, in milliseconds.
-fn allowed_ms(pipeline: &Pipeline, part: &PipelinePlan, task: &str) -> f64 {
-    let budgets = part.assignments.iter().filter(|a| a.group.task == task).map(|a| a.latency_budget_ms);
-    let latency = (budgets.fold(0.0, f64::max) - pipeline.network_ms) / pipeline.queue_factor;
+fn allowed_ms(pipeline: &Pipeline, part: &PipelinePlan, task: TaskIndex) -> f64 {
+    let name = &pipeline.task(task).name;
+    let budgets = part.assignments.iter().filter(|a| a.group.task == *name).map(|a| a.latency_budget_ms);
+    let latency = (budgets.fold(0.0, f64::max) - pipeline.hop_ms(task)) / pipeline.queue_factor;
     (pipeline.queue_factor - 1.0) * latency
 }
 
 /// Measured waiting of a task (99th percentile) over its allowed waiting.
-fn overrun(pipeline: &Pipeline, part: &PipelinePlan, waiting: &[TaskWaiting], task: &str) -> f64 {
-    let measured = waiting.iter().find(|w| w.task == task).map_or(0.0, |w| w.p99_ms);
+fn overrun(pipeline: &Pipeline, part: &PipelinePlan, waiting: &[TaskWaiting], task: TaskIndex) -> f64 {
+    let name = &pipeline.task(task).name;
+    let measured = waiting.iter().find(|w| w.task == *name).map_or(0.0, |w| w.p99_ms);
     let floor = 0.01 * pipeline.slo_ms;
     measured / allowed_ms(pipeline, part, task).max(floor)
 }

@@ -52,8 +52,13 @@ pub fn problem(seed: u64, rule: LatencyRule) -> Problem {
         })
         .collect();
     let second = if d.once_in(4) { SecondPlace::HalfDevice } else { SecondPlace::OtherHardware };
-    let drafts: Vec<PipelineDraft> =
+    let mut drafts: Vec<PipelineDraft> =
         (0..pipelines).map(|p| pipeline(&mut d, p, &hardware, second, if pipelines == 2 { 3 } else { 4 })).collect();
+    if seed.is_multiple_of(3) {
+        // From a stream of its own: everything else of the problem is as without sizes.
+        let mut sizes = Draw::new(seed ^ 0x5123);
+        drafts.iter_mut().for_each(|draft| draw_sizes(&mut sizes, draft));
+    }
     let pipelines: Vec<Pipeline> = drafts
         .into_iter()
         .enumerate()
@@ -67,6 +72,14 @@ pub fn problem(seed: u64, rule: LatencyRule) -> Problem {
     let switching_weight = d.pick(&[0.0, 0.0, 100.0, 1000.0]);
     let draft = ProblemDraft { objective, hardware, pipelines, deployed, switching_weight, ..ProblemDraft::default() };
     Problem::new(draft).unwrap_or_else(|e| panic!("seed {seed}: {e}"))
+}
+
+/// Sizes of queries, a network that takes time for them, and an ingress that takes time for requests.
+fn draw_sizes(d: &mut Draw, draft: &mut PipelineDraft) {
+    draft.network_ms_per_mib = d.pick(&[4.0, 16.0]);
+    draft.ingress_ms = d.pick(&[0.0, 2.5]);
+    draft.ingress_kib_per_query = d.pick(&[0.0, 256.0]);
+    draft.edges.iter_mut().for_each(|edge| edge.kib_per_query = d.pick(&[0.0, 128.0, 512.0]));
 }
 
 /// What runs now: any profile rows, any replicas.
@@ -152,7 +165,7 @@ fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], second: SecondPlace, 
     let edge = |&ShapeEdge { from, to, role }: &ShapeEdge| {
         let primary = role == EdgeRole::MakesQueries;
         let ratio = if primary { ratio(d, from, to) } else { 1.0 };
-        Edge { from: TaskIndex(from), to: TaskIndex(to), ratio, primary, map: BTreeMap::new() }
+        Edge { from: TaskIndex(from), to: TaskIndex(to), ratio, primary, kib_per_query: 0.0, map: BTreeMap::new() }
     };
     let edges = shape.edges.iter().map(edge).collect();
     let mut left = groups_max - shape.tasks;
@@ -193,6 +206,7 @@ fn pipeline(d: &mut Draw, p: usize, hardware: &[Hardware], second: SecondPlace, 
         serving: ServingWishes::default(),
         tasks,
         edges,
+        ..PipelineDraft::default()
     }
 }
 

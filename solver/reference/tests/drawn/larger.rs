@@ -34,6 +34,7 @@ fn pipeline(d: &mut Draw, tasks: usize, kinds: usize) -> PipelineDraft {
         to: TaskIndex(t),
         ratio: d.pick(&[0.5, 0.8, 1.0]),
         primary: true,
+        kib_per_query: 64.0 * t as f64,
         map: BTreeMap::new(),
     };
     let edges = (1..tasks).map(|t| edge(d, t)).collect();
@@ -44,6 +45,9 @@ fn pipeline(d: &mut Draw, tasks: usize, kinds: usize) -> PipelineDraft {
         percentile: 99.0,
         queue_factor: 2.0,
         network_ms: 1.0,
+        network_ms_per_mib: 8.0,
+        ingress_ms: 0.5,
+        ingress_kib_per_query: 128.0,
         weight: 1.0,
         min_accuracy: d.once_in(3).then(|| d.pick(&[0.6, 0.75, 0.9])),
         accuracy_model: d.pick(&[AccuracyModel::Product, AccuracyModel::Mean]),

@@ -100,13 +100,7 @@ pub fn build_loading(stages: &[Stage], queueing: Queueing, times: Times, count: 
     let Times { network_ms, slo_ms, load_ms } = times;
     let hardware = vec![Hardware { name: "h".into(), price_per_hour: 2.0, count, memory_mib: None }];
     let task = |(t, s): (usize, &Stage)| task_of(stages, t, s, load_ms);
-    let edge = |(t, s): (usize, &Stage)| Edge {
-        from: TaskIndex(s.parent),
-        to: TaskIndex(t),
-        ratio: 1.0,
-        primary: true,
-        map: BTreeMap::new(),
-    };
+    let edge = |(t, s): (usize, &Stage)| Edge::between(TaskIndex(s.parent), TaskIndex(t));
     let draft = PipelineDraft {
         name: "p".into(),
         demand_qps: 10.0,
@@ -124,6 +118,7 @@ pub fn build_loading(stages: &[Stage], queueing: Queueing, times: Times, count: 
         serving: ServingWishes::default(),
         tasks: stages.iter().enumerate().map(task).collect(),
         edges: stages.iter().enumerate().skip(1).map(edge).collect(),
+        ..PipelineDraft::default()
     };
     let pipeline = Pipeline::new(draft, &hardware, "").expect("a valid pipeline");
     let problem = ProblemDraft { hardware, pipelines: vec![pipeline], ..ProblemDraft::default() };
@@ -139,6 +134,14 @@ pub fn build_loading(stages: &[Stage], queueing: Queueing, times: Times, count: 
     };
     let problem = Problem::new(problem).expect("a valid problem");
     Built { problem, plan: Plan { pipelines: vec![part], cost_per_hour: 7.0 } }
+}
+
+/// The same plan for a changed pipeline.
+pub fn with_pipeline(built: &Built, change: impl FnOnce(&mut PipelineDraft)) -> Built {
+    let Built { problem, plan } = built.clone();
+    let pipeline = problem.pipelines[0].changed(&problem.hardware, change).expect("a valid pipeline");
+    let problem = problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem");
+    Built { problem, plan }
 }
 
 /// A group's assignment.
@@ -183,8 +186,8 @@ pub fn finishes(simulation: &Simulation) -> Vec<u64> {
 }
 
 /// Each task has a second variant `w`, twice as fast and half as accurate.
-pub fn with_faster(Built { problem, plan }: Built) -> Built {
-    let pipeline = problem.pipelines[0].changed(&problem.hardware, |draft| {
+pub fn with_faster(built: Built) -> Built {
+    with_pipeline(&built, |draft| {
         for task in &mut draft.tasks {
             let mut faster = task.variants[0].clone();
             faster.name = "w".into();
@@ -194,10 +197,7 @@ pub fn with_faster(Built { problem, plan }: Built) -> Built {
             faster.profile = Profile::new(rows);
             task.variants.push(faster);
         }
-    });
-    let pipeline = pipeline.expect("a valid pipeline");
-    let problem = problem.changed(|draft| draft.pipelines[0] = pipeline).expect("a valid problem");
-    Built { problem, plan }
+    })
 }
 
 /// A run with changes that keeps one record per request.

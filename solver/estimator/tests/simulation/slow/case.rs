@@ -11,6 +11,11 @@ pub struct Case {
     pub stages: Vec<Stage>,
     pub central: bool,
     pub network_ms: u64,
+    /// The time of a request at its ingress.
+    pub ingress_ms: u64,
+    /// By task, MiB that the edge from its parent brings to a query; for the first, the ingress. An edge that only delays
+    /// brings as much as came to its first task. Each MiB takes a millisecond.
+    pub mib: Vec<u64>,
     pub slo_ms: u64,
     pub batching: Batching,
     pub dropping: Dropping,
@@ -20,8 +25,17 @@ pub struct Case {
 }
 
 impl Case {
-    pub fn network(&self) -> u64 {
-        self.network_ms * MS
+    /// MiB that an edge brings which only delays.
+    pub fn delayed_mib(&self, from: usize) -> u64 {
+        self.mib[from]
+    }
+
+    /// The time of the hop into a task. Of several edges the one that brings the most counts.
+    pub fn hop(&self, task: usize) -> u64 {
+        let delayed = self.delays.iter().filter(|&&(_, to)| to == task).map(|&(from, _)| self.delayed_mib(from));
+        let mib = delayed.fold(self.mib[task], u64::max);
+        let ingress_ms = if task == 0 { self.ingress_ms } else { 0 };
+        (self.network_ms + ingress_ms + mib) * MS
     }
 
     pub fn service(&self, task: usize, size: usize) -> u64 {
@@ -55,8 +69,8 @@ impl Case {
 
     /// A task's part of the SLO under `clipper++`.
     pub fn part(&self, task: usize) -> u64 {
-        let charge = |t: usize| self.full(t) + self.network();
+        let charge = |t: usize| self.full(t) + self.hop(t);
         let path = self.before(task, &charge) + charge(task) + self.after(task, &charge);
-        (self.slo_ms * MS * charge(task) / path).saturating_sub(self.network())
+        (self.slo_ms * MS * charge(task) / path).saturating_sub(self.hop(task))
     }
 }

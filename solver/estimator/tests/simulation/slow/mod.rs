@@ -186,10 +186,9 @@ impl<'a> Oracle<'a> {
         let turn = self.turns[sender][task];
         self.turns[sender][task] += 1;
         self.queries[query].target = if self.case.central { targets[0] } else { targets[turn % targets.len()] };
-        if self.case.network() == 0 {
-            self.join(now, query);
-        } else {
-            self.push_event(now + self.case.network(), EventKind::Joins { query });
+        match self.case.hop(task) {
+            0 => self.join(now, query),
+            hop => self.push_event(now + hop, EventKind::Joins { query }),
         }
     }
 
@@ -327,7 +326,7 @@ impl<'a> Oracle<'a> {
         let task = query.task;
         let end = start + service;
         let is_last = self.case.children(task).is_empty();
-        let forward = |t: usize| self.case.full(t) + self.case.network();
+        let forward = |t: usize| self.case.full(t) + self.case.hop(t);
         match self.case.dropping {
             Dropping::LastTask if is_last => (query.deadline < end).then_some("deadline"),
             Dropping::ClipperPlusPlus => (now - query.joined > self.case.part(task)).then_some("budget"),
@@ -398,7 +397,7 @@ impl<'a> Oracle<'a> {
         if matches!(self.case.dropping, Dropping::PardSf | Dropping::PardBack) {
             first = *queue.iter().min_by_key(|&&q| self.queries[q].deadline).expect("it is not empty");
         }
-        let charge = |t: usize| 2 * self.case.full(t) + self.case.network();
+        let charge = |t: usize| 2 * self.case.full(t) + self.case.hop(t);
         let needed = self.case.service(*task, queue.len()) + self.case.after(*task, &charge);
         self.queries[first].deadline.saturating_sub(needed).max(now)
     }

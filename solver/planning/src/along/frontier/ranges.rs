@@ -10,7 +10,7 @@ use crate::exact::search::attempt::{SearchOutcome, attempt};
 use crate::exact::search::best::search;
 use crate::exact::search::modes::SearchResult;
 use crate::options::PlanningOptions;
-use apportion_domain::{HardwareIndex, Mode, PipelineIndex, Plan, Problem, Shortfall, StopReason};
+use apportion_domain::{HardwareIndex, Mode, PipelineIndex, Plan, Problem, Shortfall, StopReason, TaskIndex};
 use apportion_mip::RunLimits;
 
 /// Most points of one frontier.
@@ -130,11 +130,11 @@ fn slo_range(problem: &Problem, p: PipelineIndex, options: &PlanningOptions) -> 
         return Err(NoRange::Infeasible(infeasible::shortfalls(problem, &limits(options))));
     };
     let pipeline = problem.pipeline(p);
-    let slowest = |task: &apportion_domain::Task| {
-        let rows = task.variants.iter().flat_map(|v| v.profile.rows());
-        rows.map(|r| pipeline.hop_charge_ms(r.latency_ms)).fold(0.0, f64::max)
+    let slowest = |task: TaskIndex| {
+        let rows = pipeline.task(task).variants.iter().flat_map(|v| v.profile.rows());
+        rows.map(|r| pipeline.hop_charge_ms(task, r.latency_ms)).fold(0.0, f64::max)
     };
-    let charges: Vec<f64> = pipeline.tasks.iter().map(slowest).collect();
+    let charges: Vec<f64> = (0..pipeline.tasks.len()).map(TaskIndex).map(slowest).collect();
     let loosest = finish_times(pipeline, problem.objective.latency_rule, &charges).into_iter().fold(0.0, f64::max);
     let most = SLO_FACTOR * pipeline.slo_ms.max(smallest);
     // a whole hundredth above, so that rounding does not make the first point impossible

@@ -58,7 +58,7 @@ struct WhatIf<'a> {
 impl WhatIf<'_> {
     /// The consequence of running the batch size of `row` instead.
     fn consequence_of(&self, row: &ProfileRow) -> Consequence {
-        let charge_ms = self.pipeline.hop_charge_ms(row.latency_ms);
+        let charge_ms = self.pipeline.hop_charge_ms(self.task, row.latency_ms);
         let rule = self.problem.objective.latency_rule;
         let changed = ChangedCharge { group: &self.a.group, charge_ms };
         let longest = longest_ms(rule, self.pipeline, self.part, Some(changed));

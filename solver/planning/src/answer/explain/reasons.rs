@@ -92,7 +92,7 @@ fn slo_against_larger_batch(
     let profile = &pipeline.variant(task, variant).profile;
     let now = profile.row(hardware, a.group.share, a.batch)?.throughput_qps();
     let next = profile.on(hardware, a.group.share).iter().find(|r| r.batch > a.batch && r.throughput_qps() > now)?;
-    let changed = ChangedCharge { group: &a.group, charge_ms: pipeline.hop_charge_ms(next.latency_ms) };
+    let changed = ChangedCharge { group: &a.group, charge_ms: pipeline.hop_charge_ms(task, next.latency_ms) };
     let longest = longest_ms(problem.objective.latency_rule, pipeline, part, Some(changed));
     let name = format!("{}/{} at batch {}", part.name, a.group, next.batch);
     let binding = Binding { constraint: Constraint::Latency, place: name, used: longest, limit: pipeline.slo_ms };

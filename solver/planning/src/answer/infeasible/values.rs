@@ -95,8 +95,11 @@ impl ProblemValue {
             Self::Count(_) | Self::Budget | Self::Memory(_) => f64::INFINITY,
             Self::Slo(p) => {
                 let pipeline = problem.pipeline(p);
-                let rows = pipeline.tasks.iter().flat_map(|t| &t.variants).flat_map(|v| v.profile.rows());
-                let slowest = rows.map(|r| pipeline.hop_charge_ms(r.latency_ms)).fold(0.0, f64::max);
+                let charges = (0..pipeline.tasks.len()).map(TaskIndex).flat_map(|t| {
+                    let rows = pipeline.task(t).variants.iter().flat_map(|v| v.profile.rows());
+                    rows.map(move |r| pipeline.hop_charge_ms(t, r.latency_ms))
+                });
+                let slowest = charges.fold(0.0, f64::max);
                 (slowest * pipeline.tasks.len() as f64).clamp(pipeline.slo_ms, SLO_FREE_MS)
             }
             Self::Demand(_) | Self::Floor(_) | Self::Survive(_) | Self::MinReplicas(..) => 0.0,

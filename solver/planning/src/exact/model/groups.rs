@@ -11,7 +11,7 @@ use apportion_domain::{
 pub(crate) struct OperatingPoint {
     pub batch: u32,
     pub latency_ms: f64,
-    /// `queue_factor * latency + network`, plus the charge of the check loop.
+    /// `queue_factor * latency + hop`, plus the charge of the check loop.
     pub charge_ms: f64,
     pub qps: f64,
 }
@@ -94,7 +94,7 @@ pub(crate) fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &T
                     continue;
                 }
                 let extra = tightening.parts[index.0].charge_ms[t];
-                let points = undominated_points(pipeline, variant.profile.on(hardware, share), extra);
+                let points = undominated_points(pipeline, TaskIndex(t), variant.profile.on(hardware, share), extra);
                 let runs = problem.deployed.iter().find(|d| {
                     (d.pipeline, d.task.get(), d.variant.get(), d.hardware, d.share) == (index, t, v, hardware, share)
                 });
@@ -116,12 +116,12 @@ pub(crate) fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &T
     groups
 }
 
-/// The points that no other point beats. Latency and throughput both increase along them.
-fn undominated_points(pipeline: &Pipeline, rows: &[ProfileRow], extra_ms: f64) -> Vec<OperatingPoint> {
+/// The points of a task's group that no other point beats. Latency and throughput both increase along them.
+fn undominated_points(pipeline: &Pipeline, task: TaskIndex, rows: &[ProfileRow], extra_ms: f64) -> Vec<OperatingPoint> {
     let point = |r: &ProfileRow| OperatingPoint {
         batch: r.batch,
         latency_ms: r.latency_ms,
-        charge_ms: pipeline.hop_charge_ms(r.latency_ms) + extra_ms,
+        charge_ms: pipeline.hop_charge_ms(task, r.latency_ms) + extra_ms,
         qps: r.throughput_qps(),
     };
     let mut points: Vec<OperatingPoint> = rows.iter().map(point).collect();

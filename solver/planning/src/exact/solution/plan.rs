@@ -55,7 +55,7 @@ fn part_plan(problem: &Problem, part: &PipelineSpace, groups: &[GroupChoice], sh
             batch: point.batch,
             replicas,
             traffic_share: if total > 0.0 { load[g] / total } else { 0.0 },
-            latency_budget_ms: pipeline.hop_charge_ms(point.latency_ms),
+            latency_budget_ms: pipeline.hop_charge_ms(group.task, point.latency_ms),
             utilisation: load[g] / headroom / (f64::from(replicas) * point.qps),
         }
     };

@@ -34,10 +34,15 @@ pub(super) fn task_budgets_ms(
     Some(base.into_iter().map(|charge| charge * factor).collect())
 }
 
-/// The measured batch size of the highest throughput whose charge is within a budget.
-pub(super) fn best_row<'a>(pipeline: &Pipeline, rows: &'a [ProfileRow], budget_ms: f64) -> Option<&'a ProfileRow> {
+/// The measured batch size of the highest throughput whose charge is within the budget of its task.
+pub(super) fn best_row<'a>(
+    pipeline: &Pipeline,
+    task: TaskIndex,
+    rows: &'a [ProfileRow],
+    budget_ms: f64,
+) -> Option<&'a ProfileRow> {
     let most_ms = budget_ms + SLACK * budget_ms.max(1.0);
-    let within = rows.iter().filter(|row| pipeline.hop_charge_ms(row.latency_ms) <= most_ms);
+    let within = rows.iter().filter(|row| pipeline.hop_charge_ms(task, row.latency_ms) <= most_ms);
     within.max_by(|a, b| a.throughput_qps().total_cmp(&b.throughput_qps()))
 }
 
@@ -59,7 +64,7 @@ fn running_charge_ms(
     let runs = problem.deployed.iter().filter(|d| d.pipeline == p && d.task == t && d.replicas > 0);
     let own = runs.filter(|d| !left_out.contains(&(p, t, d.variant)));
     let rows = own.filter_map(|d| pipeline.variant(t, d.variant).profile.row(d.hardware, d.share, d.batch));
-    rows.map(|row| pipeline.hop_charge_ms(row.latency_ms)).max_by(f64::total_cmp)
+    rows.map(|row| pipeline.hop_charge_ms(t, row.latency_ms)).max_by(f64::total_cmp)
 }
 
 /// The charge of the fastest group that a task may have; `None` if it may have none.
@@ -75,5 +80,5 @@ fn least_charge_ms(
         let fits = move |row: &&ProfileRow| problem.fits_memory(variant.memory_mib, row.hardware, row.share);
         variant.profile.rows().iter().filter(fits)
     });
-    rows.map(|row| pipeline.hop_charge_ms(row.latency_ms)).min_by(f64::total_cmp)
+    rows.map(|row| pipeline.hop_charge_ms(t, row.latency_ms)).min_by(f64::total_cmp)
 }

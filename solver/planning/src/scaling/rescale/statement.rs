@@ -112,13 +112,13 @@ fn candidates(
             let may_run = !left_out.contains(&(p, t, v))
                 && problem.hardware_at(hardware).count != Some(0)
                 && problem.fits_memory(variant.memory_mib, hardware, share);
-            let row = best_row(pipeline, variant.profile.on(hardware, share), budget_ms).filter(|_| may_run);
+            let row = best_row(pipeline, t, variant.profile.on(hardware, share), budget_ms).filter(|_| may_run);
             groups.extend(row.map(|row| ScalingCandidate {
                 variant: v,
                 hardware,
                 share,
                 batch: row.batch,
-                charge_ms: pipeline.hop_charge_ms(row.latency_ms),
+                charge_ms: pipeline.hop_charge_ms(t, row.latency_ms),
                 qps: row.throughput_qps(),
                 price_per_hour: price_per_hour(problem, hardware) * share.value(),
             }));
