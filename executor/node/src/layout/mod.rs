@@ -9,7 +9,7 @@ mod read;
 pub use error::{LayoutError, PipelineError};
 pub use model::{
     AgentDevices, JoinWait, Layout, LayoutEdge, LayoutFanout, LayoutGroup, LayoutPipeline, LayoutPoint, LayoutReplica,
-    LayoutTask, MappedInput, TableEntries, TargetDifference, VariantCombination, difference,
+    LayoutTask, MappedInput, ProfiledTime, TableEntries, TargetDifference, VariantCombination, difference,
 };
 pub use read::lay_out;
 
