@@ -4,8 +4,8 @@
 //! the same size all the time. A plan has to promise 13 ms, so the profile has 13 ms for this share. Its *interference* is
 //! 13 / 8. Without such rows replicas that share a device are slower than profiled (INFaaS section 4, figure 4).
 //!
-//! The neighbours are threads of this process, as the replicas of an agent are. They end with the measurement, whatever ends
-//! it: its bounds, an error, a panic, or the end of the process.
+//! The neighbours are threads of this process, as the replicas of an agent are. They end with the measurement, whatever
+//! ends it: its bounds, an error, a panic, or the end of the process.
 
 use crate::measure::MeasureOptions;
 use apportion_domain::{INTERFERENCE_MAX, isotonic};

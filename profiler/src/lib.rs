@@ -8,9 +8,10 @@
 //! and the memory.
 //!
 //! What belongs here: running single variants through the executor's [`Backend`], here or on another server ([`served`]),
-//! timing them with the executor's code, alone and beside neighbours on a share of a device ([`beside`]), and sending a validation set through every combination of variants. One rule
-//! judges the answers ([`matching`], [`mod@average_precision`]). What never does: reading problem or pipeline files,
-//! planning, agents, anything about one particular pipeline.
+//! timing them with the executor's code, alone and beside neighbours on a share of a device ([`beside`]), and sending a
+//! validation set through every combination of variants. One rule judges the answers ([`matching`],
+//! [`mod@average_precision`]). What never does: reading problem or pipeline files, planning, agents, anything about one
+//! particular pipeline.
 //!
 //! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into
 //! [`VariantMeasurement`].

@@ -26,8 +26,8 @@ record! {
         /// How much a fixed calculation, or the runs themselves, varied meanwhile: 0 is calm, above 0.1 is noisy.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub noise: Option<f64> => optional.or_null(),
-        /// On a share of a device: time of the batch beside neighbours, which the latency is, over its time alone. Absent if it
-        /// was measured alone.
+        /// On a share of a device: the latency, which is that beside neighbours, over the latency alone. Absent if it was
+        /// measured alone.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub interference: Option<f64> => optional.or_null(),
         /// 95th percentile of the batch's time.
