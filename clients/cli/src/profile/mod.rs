@@ -419,3 +419,33 @@ fn tables(set: &ProfileSet) -> String {
     let paths = if set.path_accuracy.is_empty() { String::new() } else { format!("\n{}", paths.text("")) };
     format!("{}{paths}{}", rows.text(""), device::dominated_table(set))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_wire::{MeasuredRow, RowMeasurement};
+
+    #[test]
+    fn only_profiles_of_shares_have_their_columns() {
+        let row = |share: f64, latency_ms: f64, interference: Option<f64>| MeasuredRow {
+            task: "t".into(),
+            variant: "v".into(),
+            hardware: "h".into(),
+            share,
+            batch: 2,
+            latency_ms,
+            p99_ms: None,
+            measured: Some(RowMeasurement { interference, ..RowMeasurement::default() }),
+        };
+        let cells = |rows: Vec<MeasuredRow>| {
+            let text = tables(&ProfileSet { rows, ..ProfileSet::default() });
+            text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect::<Vec<Vec<String>>>()
+        };
+        let whole = cells(vec![row(1.0, 4.0, None)]);
+        assert_eq!(whole[0].last().map(String::as_str), Some("queries/s"), "{whole:?}");
+        let shares = cells(vec![row(1.0, 4.0, None), row(0.5, 8.0, Some(2.0))]);
+        assert_eq!(shares[0][5..], ["queries/s", "share", "interference"]);
+        assert_eq!(shares[1][5..], ["500", "1", "-"]);
+        assert_eq!(shares[2][5..], ["250", "0.5000", "2"]);
+    }
+}
