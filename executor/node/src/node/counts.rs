@@ -254,7 +254,7 @@ mod tests {
 
     #[test]
     fn turns_of_a_processor_are_no_slowness() {
-        // A batch takes 1 ms alone and 2 ms beside a neighbour: two of three have the processor, and one waits for a turn.
+        // A batch takes 1 us alone and 2 us beside a neighbour. Two have the processor, and the third waits for its turn.
         let expected = ProfiledTime { alone_ns: 1_000, beside_ns: 2_000 };
         let mut all = EndedWell::default();
         [1_000, 1_000, 4_000].into_iter().for_each(|took_ns| all.add_batch(took_ns, expected));
