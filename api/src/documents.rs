@@ -219,7 +219,9 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
             runtimes.insert(place, variant.file_runtime());
         }
     }
+    let interference = problem.evidence.iter().filter_map(|known| Some((known.group.clone(), known.interference?)));
     Ok(PipelineFacts {
+        interference: interference.collect(),
         pipeline: problem.pipelines[0].clone(),
         hardware: problem.hardware.clone(),
         tensors: spec.tasks.iter().zip(spec.glue()).map(of_task).collect(),

@@ -14,6 +14,9 @@ pub struct ProfileEvidence {
     pub measured_at_s: Option<i64>,
     /// The widest 95 % interval of a median, as a part of the median; `None` if that is not known of one of them.
     pub width: Option<f64>,
+    /// Time of a batch beside neighbours on its device over its time alone, the largest of a share's latencies. `None` of a
+    /// whole device, and where one of them was not measured beside neighbours.
+    pub interference: Option<f64>,
     /// Measured in service over the profile, where they differ for long; `None` without a drift.
     pub drift: Option<f64>,
 }

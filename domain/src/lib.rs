@@ -53,7 +53,7 @@ pub use plan::{
     Routing, RoutingEntry, RoutingTable,
 };
 pub use problem::{Deployed, DeviceQuota, LatencyRule, MEDIANS_NOTE, Mode, NOTES_MAX, Objective, Problem, ProblemDraft};
-pub use profile::{Profile, ProfileRow};
+pub use profile::{INTERFERENCE_MAX, INTERFERENCE_MIN, Profile, ProfileRow};
 pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
 pub use service_times::{TimeDistribution, lognormal_sigma};

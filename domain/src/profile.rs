@@ -2,6 +2,11 @@
 
 use crate::{HardwareIndex, Share, TimeSpan};
 
+/// Smallest interference of a share: neighbours on its device make no batch faster.
+pub const INTERFERENCE_MIN: f64 = 1.0;
+/// Largest interference of a share. A device has at most eight of them, so beyond this factor something else is wrong.
+pub const INTERFERENCE_MAX: f64 = 100.0;
+
 /// One measured point: a batch of `batch` queries on a `share` of `hardware`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ProfileRow {

@@ -1,7 +1,9 @@
 //! Why can a pipeline not be profiled?
 
+use crate::beside::ShareError;
 use crate::labels::LabelsError;
 use crate::npy::NpyError;
+use apportion_domain::Share;
 use apportion_executor::backend::BackendError;
 use apportion_executor::measuring::drawn::DrawError;
 
@@ -18,6 +20,19 @@ pub enum ProfileError {
         /// The error of the backend.
         #[source]
         source: Box<BackendError>,
+    },
+    /// A variant could not be measured on a share of a device.
+    #[error("variant {variant} of task {task} on a share of {share} of a device")]
+    Share {
+        /// Its task.
+        task: String,
+        /// Its name.
+        variant: String,
+        /// The share.
+        share: Share,
+        /// Why not.
+        #[source]
+        source: Box<ShareError>,
     },
     /// The outputs of a variant do not fit the pipeline's edges or the convention.
     #[error("variant {variant} of task {task}: {detail}")]

@@ -8,14 +8,17 @@
 //! and the memory.
 //!
 //! What belongs here: running single variants through the executor's [`Backend`], here or on another server ([`served`]),
-//! timing them with the executor's code, and sending a validation set through every combination of variants. One rule
-//! judges the answers ([`matching`], [`mod@average_precision`]). What never does: reading problem or pipeline files,
-//! planning, agents, anything about one particular pipeline.
+//! timing them with the executor's code, alone and beside neighbours on a share of a device ([`beside`]), and sending a
+//! validation set through every combination of variants. One rule judges the answers ([`matching`],
+//! [`mod@average_precision`]). What never does: reading problem or pipeline files, planning, agents, anything about one
+//! particular pipeline.
 //!
 //! The commonest addition is a statistic of a variant. Measure it in [`mod@profile`] and put it into
 //! [`VariantMeasurement`].
 
 pub mod average_precision;
+pub mod beside;
+mod bound;
 mod cosine;
 pub mod described;
 mod error;
@@ -44,12 +47,13 @@ pub use apportion_executor::measuring::processor;
 pub use apportion_executor::measuring::provenance::{DeviceProvenance, VERSION};
 pub use apportion_executor::measuring::stats::ProfilePoint;
 pub use apportion_executor::tensor::{Datatype, Tensor, TensorSignature};
+pub use beside::ShareError;
 pub use error::ProfileError;
 pub use files::{
     BoxRule, CommandRule, EdgeFiles, MatchRule, PipelineFiles, TaskFiles, ValidationFiles, ValueRule, VariantFile,
 };
 pub use measure::MeasureOptions;
 pub use memory::peak_memory_mib;
-pub use profile::{Measured, ProfilingProgress, VariantMeasurement, file_loader, profile_pipeline};
+pub use profile::{Measured, ProfilingProgress, ShareMeasurement, VariantMeasurement, file_loader, profile_pipeline};
 pub use rows::json_elements;
 pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};

@@ -2,6 +2,7 @@
 //!
 //! Each batch size is measured by the executor's [`time_point`], as an agent measures it for a profile job.
 
+use apportion_domain::Share;
 use apportion_executor::backend::{Backend, BackendError};
 use apportion_executor::measuring::point::{PointRule, time_point};
 use apportion_executor::measuring::rows::windows;
@@ -24,13 +25,26 @@ pub struct MeasureOptions {
     /// The sizes of an input's axes but the first, by its name. They count where inputs are drawn from shapes that leave
     /// an inner size open.
     pub sizes: BTreeMap<String, Vec<usize>>,
+    /// Shares of a device that are measured beside neighbours ([`crate::beside`]). Whole devices are always measured.
+    pub shares: Vec<Share>,
+    /// Processors of a device: the copies of a variant on a share stay on so many. `None` if the device is another one, or
+    /// has all processors.
+    pub processors: Option<usize>,
 }
 
 impl Default for MeasureOptions {
     /// Batches 1 to 32 in powers of two (INFaaS goes on to 64, section 7).
     fn default() -> Self {
         let (batches, sizes) = (vec![1, 2, 4, 8, 16, 32], BTreeMap::new());
-        Self { batches, point: PointRule::default(), multiple: 1.0, examples_max: 1_000, sizes }
+        Self {
+            batches,
+            point: PointRule::default(),
+            multiple: 1.0,
+            examples_max: 1_000,
+            sizes,
+            shares: Vec::new(),
+            processors: None,
+        }
     }
 }
 

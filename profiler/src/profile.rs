@@ -1,5 +1,7 @@
 //! How is a whole pipeline profiled? Every variant is loaded, every combination validated, every variant timed.
 
+use crate::beside::{ShareError, profile_share};
+use crate::bound::BoundThread;
 use crate::described::{described, described_all, misfit};
 use crate::error::ProfileError;
 use crate::examples::{ExampleSet, read_examples};
@@ -9,7 +11,7 @@ use crate::memory::MemoryProbe;
 use crate::score::Scorer;
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
 use crate::whole_queries::whole_queries;
-use apportion_domain::{FanoutCounts, VariantRuntime};
+use apportion_domain::{FanoutCounts, Share, VariantRuntime};
 use apportion_executor::backend::{
     Backend, BackendError, ExecutionSettings, GluedBackend, OnnxBackend, PythonBackend, PythonSettings, Signature,
 };
@@ -106,6 +108,17 @@ pub struct VariantMeasurement {
     pub memory_mib: Option<f64>,
     /// Latency by batch size, never falling.
     pub rows: Vec<ProfilePoint>,
+    /// The same on the wanted shares of a device, in the order of the options.
+    pub shares: Vec<ShareMeasurement>,
+}
+
+/// The latencies of a variant on a share of a device.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ShareMeasurement {
+    /// The share.
+    pub share: Share,
+    /// Latency by batch size beside neighbours, never falling.
+    pub rows: Vec<ProfilePoint>,
 }
 
 /// Counts the steps.
@@ -125,8 +138,9 @@ impl Steps<'_> {
 /// Profiles a pipeline.
 ///
 /// It loads every variant and holds all of them in memory. It runs the validation set through every combination of
-/// variants. Then it times each variant alone on the queries that reached its task, and measures its memory. Without a
-/// validation set it times them on inputs that are drawn from the shapes.
+/// variants. Then it times each variant alone on the queries that reached its task, and measures its memory. It also times
+/// it beside copies of itself, for each wanted share of a device. Without a validation set it times them on inputs that are
+/// drawn from the shapes.
 ///
 /// # Errors
 /// As [`ProfileError`] lists. There are no partial results.
@@ -139,7 +153,8 @@ pub fn profile_pipeline(
 ) -> Result<Measured, ProfileError> {
     let tree = files.tree()?;
     let variants: usize = files.tasks.iter().map(|t| t.variants.len()).sum();
-    let progress = ProfilingProgress { done: 0, total: 2 * variants + tree.runs, what: String::new() };
+    let total = (2 + options.shares.len()) * variants + tree.runs;
+    let progress = ProfilingProgress { done: 0, total, what: String::new() };
     let mut steps = Steps { progress, report };
 
     let LoadedVariants { mut backends, load_ms, models } = load_all(files, load, &mut steps)?;
@@ -153,8 +168,8 @@ pub fn profile_pipeline(
         None => SampleRun { validation: None, samples: drawn_samples(files, &signatures, options)?, examples: 0 },
     };
 
-    let timing =
-        Timing { files, tree: &tree, validation: validation.as_ref(), samples: &samples, models: &models, memory, options };
+    let (tree, validated) = (&tree, validation.as_ref());
+    let timing = Timing { files, tree, load, validation: validated, samples: &samples, models: &models, memory, options };
     let mut tasks = Vec::with_capacity(files.tasks.len());
     for (t, (signature, load_ms)) in signatures.into_iter().zip(&load_ms).enumerate() {
         let variants = timing.time_task(t, &mut backends[t], load_ms, &mut steps)?;
@@ -378,6 +393,7 @@ fn check_map(map: &BTreeMap<String, String>, parent: &Signature, child: &Signatu
 struct Timing<'a> {
     files: &'a PipelineFiles,
     tree: &'a Tree,
+    load: &'a VariantLoader<'a>,
     validation: Option<&'a Validation>,
     /// By task: the inputs of its variants.
     samples: &'a [Vec<Tensor>],
@@ -398,10 +414,34 @@ impl Timing<'_> {
         let mut variants = Vec::with_capacity(backends.len());
         for (v, (backend, &load_ms)) in backends.iter_mut().zip(load_ms).enumerate() {
             let variant = self.time_variant(t, v, backend.as_mut(), load_ms);
-            variants.push(variant.map_err(|e| variant_error(self.files, t, v, e))?);
-            steps.step(format!("timed {}", self.files.tasks[t].variants[v].name));
+            let variant = variant.map_err(|e| variant_error(self.files, t, v, e))?;
+            steps.step(format!("timed {}", variant.name));
+            let shares = self.time_shares(t, v, steps)?;
+            variants.push(VariantMeasurement { shares, ..variant });
         }
         Ok(variants)
+    }
+
+    /// Times a variant on each wanted share of a device.
+    fn time_shares(&self, t: usize, v: usize, steps: &mut Steps<'_>) -> Result<Vec<ShareMeasurement>, ProfileError> {
+        let (task, file) = (&self.files.tasks[t], &self.files.tasks[t].variants[v]);
+        let mut measured = Vec::with_capacity(self.options.shares.len());
+        for &share in &self.options.shares {
+            let fault = |source: ShareError| {
+                let (task, variant, source) = (task.name.clone(), file.name.clone(), Box::new(source));
+                ProfileError::Share { task, variant, share, source }
+            };
+            // The threads and processes that a copy starts stay on the same processors.
+            let bound = self.options.processors.map(BoundThread::to_first).transpose();
+            let _bound = bound.map_err(|error| fault(ShareError::Processors(error)))?;
+            let copies = (0..Share::WHOLE.eighths() / share.eighths()).map(|_| (self.load)(file));
+            let copies = copies.collect::<Result<Vec<_>, _>>().map_err(|error| fault(error.into()))?;
+            let mut copies = with_transforms(task, copies)?;
+            let rows = profile_share(&mut copies, &self.samples[t], self.options).map_err(fault)?;
+            measured.push(ShareMeasurement { share, rows });
+            steps.step(format!("timed {} beside {} copies of it", file.name, copies.len() - 1));
+        }
+        Ok(measured)
     }
 
     fn time_variant(
@@ -431,6 +471,7 @@ impl Timing<'_> {
             load_ms,
             memory_mib,
             rows,
+            shares: Vec::new(),
         })
     }
 

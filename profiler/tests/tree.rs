@@ -1,7 +1,7 @@
 //! The convention holds for a tree of variants that are plain functions, without a runtime.
 
 use apportion_domain::transform::{CastStep, EdgeGlue, TaskGlue, Transform};
-use apportion_domain::{VariantExecution, VariantRuntime};
+use apportion_domain::{Share, VariantExecution, VariantRuntime};
 use apportion_profiler::{
     Backend, BackendError, CommandRule, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
     ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, ValueRule, VariantFile, profile_pipeline,
@@ -45,6 +45,10 @@ impl Backend for Function {
             "two" => repeat(&|_| 2),    // every x makes 10x and 10x + 1
             "none" => repeat(&|_| 0),
             "same" => vec![tensor("y", &n)],
+            "slow" => {
+                std::thread::sleep(Duration::from_millis(5));
+                vec![tensor("y", &n)]
+            }
             "open" => vec![tensor("y", &n[..inputs[0].rows()])],
             "odd" => vec![tensor("y", &n.iter().map(|x| x | 1).collect::<Vec<_>>())],
             // As wide as the first query of the batch says.
@@ -176,6 +180,43 @@ fn latencies_need_no_validation_set() {
         assert_eq!(variant.memory_mib, Some(8.0), "it is asked for with the largest batch");
     }
     assert_eq!(measured.tasks[1].inputs, [spec("x")]);
+}
+
+#[test]
+fn shares_are_timed_beside_copies() {
+    let set = Set::new(LABELS);
+    let files = PipelineFiles { validation: None, ..set.files(&["cut slow fails"], &[]) };
+    let [half, quarter] = [0.5, 0.25].map(|value| Share::new(value).expect("a share"));
+    let loads = std::cell::RefCell::new(Vec::new());
+    let counted = |file: &VariantFile| {
+        loads.borrow_mut().push(file.name.clone());
+        load(file)
+    };
+    let options = MeasureOptions { shares: vec![half, quarter], processors: Some(1), ..quick() };
+    let (mut done, mut total) = (Vec::new(), 0);
+    let mut profile = |files: &PipelineFiles| {
+        profile_pipeline(files, &counted, &|_, _| Ok(None), &options, &mut |progress| {
+            done.push(progress.done);
+            total = progress.total;
+        })
+    };
+    let only = |name: &str| {
+        let mut files = files.clone();
+        files.tasks[0].variants.retain(|variant| variant.name == name);
+        files
+    };
+    let measured = profile(&only("slow")).expect("a variant");
+    let variant = &measured.tasks[0].variants[0];
+    assert_eq!(variant.shares.iter().map(|of| of.share).collect::<Vec<_>>(), [half, quarter]);
+    for rows in variant.shares.iter().map(|of| &of.rows) {
+        assert_eq!(rows.iter().map(|row| row.batch).collect::<Vec<_>>(), [1, 8]);
+        assert!(rows.iter().all(|row| row.interference >= Some(1.0) && row.latency_ms >= 5.0), "{rows:?}");
+    }
+    assert!(variant.rows.iter().all(|row| row.interference.is_none()), "a whole device has no neighbours");
+    assert_eq!(loads.borrow().len(), 3 + 2 + 4, "three loads are timed, and each share has its copies");
+    let refused = profile(&only("fails")).expect_err("it fails alone");
+    assert!(matches!(&refused, ProfileError::Variant { variant, .. } if variant == "fails"), "{refused}");
+    assert_eq!((&done[..4], total), (&[1, 2, 3, 4][..], 4), "loaded, timed, and timed on two shares");
 }
 
 #[test]

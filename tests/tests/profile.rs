@@ -119,6 +119,57 @@ fn a_plan_for_cost_needs_no_validation_set() {
     assert_eq!(plan["status"], "optimal", "{plan:#}");
 }
 
+#[test]
+fn a_share_has_the_latency_beside_copies() {
+    let Some(_library) = need(Need::Onnx, find_library(None)) else { return };
+    let folder = tempfile::tempdir().expect("a folder");
+    let models = apportion_tests::root().join("examples/digits/models").display().to_string();
+    let (pipeline, _validation) = PIPELINE.split_once("validation:").expect("it has one");
+    std::fs::write(folder.path().join("p.yaml"), pipeline.replace("MODELS", &models)).expect("written");
+    let profile = ["profile", "p.yaml", "--share", "0.25,0.5", "--batch-max", "1", "--out", "p.json", "--format", "json"];
+    let measured = apportion(folder.path(), &profile);
+    let rows = measured["rows"].as_array().expect("rows");
+    let of_share = |share: f64| rows.iter().filter(|row| row["share"] == json!(share)).collect::<Vec<_>>();
+    for share in [1.0, 0.5, 0.25] {
+        assert_eq!(of_share(share).len(), 3, "{measured:#}");
+    }
+    assert!(of_share(1.0).iter().all(|row| row["measured"]["interference"].is_null()), "{measured:#}");
+    for row in [of_share(0.5), of_share(0.25)].concat() {
+        let factor = row["measured"]["interference"].as_f64().expect("a factor");
+        assert!((1.0..=100.0).contains(&factor) && row["measured"]["noise"].is_number(), "{row}");
+    }
+    // Four copies with one processor have a quarter of it each: none is as fast as alone.
+    let factors = of_share(0.25).iter().filter_map(|row| row["measured"]["interference"].as_f64()).collect::<Vec<_>>();
+    assert!(factors.iter().all(|factor| *factor > 1.5), "{factors:?}");
+
+    let plan = |problem: &str| {
+        let mut command = Command::new(apportion_tests::programs().join("apportion"));
+        command.args(["plan", problem, "--demand", "finder=5", "--format", "json"]).current_dir(folder.path());
+        command.output().expect("the program runs")
+    };
+    let alone = |output: &std::process::Output| {
+        let plan: Value = serde_json::from_slice(&output.stdout).expect("a plan");
+        let warnings = plan["planner"]["warnings"].as_array().expect("warnings").clone();
+        warnings.iter().filter_map(Value::as_str).any(|warning| warning.contains("without neighbours on the device"))
+    };
+    assert!(!alone(&plan("p.json")), "all shares had neighbours");
+    let text = std::fs::read_to_string(folder.path().join("p.json")).expect("p.json");
+    let mut problem: Value = serde_json::from_str(&text).expect("JSON");
+    let place = "/pipelines/0/tasks/0/variants/0/profile/1/measured";
+    let measured = problem.pointer_mut(place).and_then(Value::as_object_mut).expect("a row of a share");
+    let factor = measured.insert("interference".to_owned(), json!(0.5)).expect("a row of a share");
+    assert!(factor.is_number(), "{factor}");
+    std::fs::write(folder.path().join("wrong.json"), problem.to_string()).expect("written");
+    let refused = plan("wrong.json");
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert_eq!(refused.status.code(), Some(2), "{said}");
+    assert!(said.contains(&format!("{place}/interference: 0.5: expected a factor from 1 to 100")), "{said}");
+    let measured = problem.pointer_mut(place).and_then(Value::as_object_mut).expect("a row of a share");
+    measured.remove("interference");
+    std::fs::write(folder.path().join("alone.json"), problem.to_string()).expect("written");
+    assert!(alone(&plan("alone.json")), "one share had none");
+}
+
 /// An agent of its own hardware type that runs model files; dropping it ends it.
 struct Measurer(std::process::Child);
 

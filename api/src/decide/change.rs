@@ -279,6 +279,7 @@ mod tests {
                 digests: BTreeMap::new(),
                 runtimes: BTreeMap::new(),
                 executions: BTreeMap::new(),
+                interference: BTreeMap::new(),
                 loads_on_demand: false,
             }
         };

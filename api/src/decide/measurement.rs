@@ -64,6 +64,8 @@ pub fn row_of(
         warm_up_runs: Some(told.warm_up_runs),
         steady: Some(told.steady),
         noise: Some(told.noise),
+        // Devices are measured as a whole.
+        interference: None,
         p95_ms: Some(told.p95_ms),
         median_low_ms: time(told.median_low_ms),
         median_high_ms: time(told.median_high_ms),

@@ -33,6 +33,8 @@ pub struct PipelineFacts {
     pub runtimes: BTreeMap<(String, String), VariantRuntime>,
     /// What variants ask of their execution, by (task, variant).
     pub executions: BTreeMap<(String, String), VariantExecution>,
+    /// Time of a batch beside neighbours over its time alone, of the shares for which it was measured.
+    pub interference: BTreeMap<GroupName, f64>,
     /// Whether variants are loaded for requests.
     pub loads_on_demand: bool,
 }
@@ -235,6 +237,7 @@ fn group_target(
         threads: asked.threads.unwrap_or(0),
         provider: provider_target(asked.provider),
         slot_p99_ns: slot_p99_ns(pipeline.task(task), variant, hardware, a),
+        interference: facts.interference.get(group).copied().unwrap_or(0.0),
     })
 }
 
@@ -308,7 +311,9 @@ mod tests {
         let runtimes = [(("read".to_string(), "slow".to_string()), VariantRuntime::Python)].into();
         let asked = VariantExecution { threads: Some(2), provider: Some(Provider::Cpu) };
         let executions = [(("read".to_string(), "fast".to_string()), asked)].into();
-        PipelineFacts { pipeline, hardware, tensors, digests, runtimes, executions, loads_on_demand: false }
+        let interference = [(group("read", "slow"), 1.5)].into();
+        let loads_on_demand = false;
+        PipelineFacts { pipeline, hardware, tensors, digests, runtimes, executions, interference, loads_on_demand }
     }
 
     fn group(task: &str, variant: &str) -> GroupName {
@@ -365,6 +370,7 @@ mod tests {
         assert_eq!(runtimes, [("f", ""), ("slow", "python"), ("fast", "")]);
         let asked: Vec<_> = target.groups.iter().map(|g| (g.threads, g.provider.as_str())).collect();
         assert_eq!(asked, [(0, ""), (0, ""), (2, "cpu")]);
+        assert_eq!(target.groups.iter().map(|g| g.interference).collect::<Vec<_>>(), [0.0, 1.5, 0.0]);
         assert_eq!(
             target.groups[0].service,
             [(1, 10, 30), (4, 40, 40)].map(|(batch, ms, p99_ms)| v1::ServicePoint {

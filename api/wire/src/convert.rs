@@ -248,7 +248,7 @@ fn variant_of(
 
 fn profile_row(row: &ProfileRowSpec, hardware: &Names<'_>, at: &str, problems: &mut Vec<Invalid>) -> Option<ProfileRow> {
     let share = share_at(row.share, || format!("{at}/share"), problems);
-    row.measured.iter().for_each(|measured| measured.check(&format!("{at}/measured"), problems));
+    row.measured.iter().for_each(|measured| measured.check(share, &format!("{at}/measured"), problems));
     let index = hardware.find(&row.hardware, format!("{at}/hardware"), problems)?;
     Some(ProfileRow {
         hardware: HardwareIndex(index),

@@ -39,9 +39,11 @@ fn of_group(pipeline: &str, group: GroupName, rows: &[&ProfileRowSpec]) -> Profi
         let RowMeasurement { drift, .. } = measured(row);
         drift
     };
+    let factors: Option<Vec<f64>> = rows.iter().map(|row| measured(row).interference).collect();
     ProfileEvidence {
         pipeline: pipeline.to_owned(),
         group,
+        interference: factors.and_then(|factors| factors.into_iter().max_by(f64::total_cmp)),
         measured_at_s: times.and_then(|times| times.into_iter().min()),
         width: widths.and_then(|widths| widths.into_iter().max_by(f64::total_cmp)),
         drift: rows.iter().find_map(drift),
@@ -106,5 +108,30 @@ mod tests {
         let all = evidence_of(&[pipeline]);
         let seen: Vec<_> = all.iter().map(|e| (e.group.hardware.as_str(), e.measured_at_s, e.width)).collect();
         assert_eq!(seen, [("a", parse_utc(old), Some(0.2)), ("b", None, None)], "one row of b is not known");
+    }
+
+    #[test]
+    fn interference_is_the_largest_of_a_share() {
+        let row = |share: f64, batch: u32, interference: Option<f64>| ProfileRowSpec {
+            hardware: "a".into(),
+            batch,
+            latency_ms: 10.0,
+            p99_ms: None,
+            share: Some(share),
+            measured: Some(RowMeasurement { interference, ..RowMeasurement::default() }),
+        };
+        let rows = [
+            row(1.0, 1, None),
+            row(0.5, 1, Some(1.5)),
+            row(0.5, 2, Some(1.25)),
+            row(0.25, 1, Some(3.0)),
+            row(0.25, 2, None),
+        ];
+        let variant = crate::spec::VariantSpec { name: "v".into(), profile: Some(rows.to_vec()), ..Default::default() };
+        let task = crate::spec::TaskSpec { name: "t".into(), variants: vec![variant], ..Default::default() };
+        let all = evidence_of(&[PipelineSpec { name: "p".into(), tasks: vec![task], ..PipelineSpec::default() }]);
+        let mut seen: Vec<_> = all.iter().map(|known| (known.group.share.value(), known.interference)).collect();
+        seen.sort_by(|a, b| b.0.total_cmp(&a.0));
+        assert_eq!(seen, [(1.0, None), (0.5, Some(1.5)), (0.25, None)], "one row of a quarter was measured alone");
     }
 }

@@ -2,7 +2,7 @@
 
 use crate::record::record;
 use crate::utc_time::parse_utc;
-use apportion_domain::Invalid;
+use apportion_domain::{INTERFERENCE_MAX, INTERFERENCE_MIN, Invalid, Share};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
@@ -26,6 +26,10 @@ record! {
         /// How much a fixed calculation, or the runs themselves, varied meanwhile: 0 is calm, above 0.1 is noisy.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub noise: Option<f64> => optional.or_null(),
+        /// On a share of a device: the latency, which is that beside neighbours, over the latency alone. Absent if it was
+        /// measured alone.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub interference: Option<f64> => optional.or_null(),
         /// 95th percentile of the batch's time.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub p95_ms: Option<f64> => optional.or_null(),
@@ -66,11 +70,20 @@ impl RowMeasurement {
         Some((high - low) / latency_ms).filter(|width| width.is_finite() && *width >= 0.0)
     }
 
-    /// The faults of its values; `at` is its pointer.
-    pub(crate) fn check(&self, at: &str, problems: &mut Vec<Invalid>) {
+    /// The faults of its values; `at` is its pointer, and `share` the part of a device that its row is about.
+    pub(crate) fn check(&self, share: Share, at: &str, problems: &mut Vec<Invalid>) {
         if let Some(text) = self.at.as_deref().filter(|text| parse_utc(text).is_none()) {
             let expected = "a time in UTC such as 2026-03-01T12:00:00Z";
             problems.push(Invalid::new(format!("{at}/at"), format!("{text:?}"), expected));
+        }
+        let Some(interference) = self.interference else { return };
+        let at = format!("{at}/interference");
+        if share == Share::WHOLE {
+            let expected = "no such member: a batch that has a whole device has no neighbours there";
+            problems.push(Invalid::new(at, interference, expected));
+        } else if !(INTERFERENCE_MIN..=INTERFERENCE_MAX).contains(&interference) {
+            let expected = format!("a factor from {INTERFERENCE_MIN} to {INTERFERENCE_MAX}");
+            problems.push(Invalid::new(at, interference, expected));
         }
     }
 }
@@ -123,9 +136,29 @@ mod tests {
     fn a_wrong_time_is_refused_at_its_place() {
         let mut problems = Vec::new();
         let of = |at: &str| RowMeasurement { at: Some(at.into()), ..RowMeasurement::default() };
-        of("2026-03-01T12:00:00Z").check("/profile/0/measured", &mut problems);
+        of("2026-03-01T12:00:00Z").check(Share::WHOLE, "/profile/0/measured", &mut problems);
         assert!(problems.is_empty());
-        of("yesterday").check("/profile/0/measured", &mut problems);
+        of("yesterday").check(Share::WHOLE, "/profile/0/measured", &mut problems);
         assert_eq!(problems[0].pointer, "/profile/0/measured/at");
+    }
+
+    #[test]
+    fn interference_is_a_factor_of_a_share() {
+        let half = Share::new(0.5).expect("a share");
+        let said = |interference: f64, share: Share| {
+            let mut problems = Vec::new();
+            let of = RowMeasurement { interference: Some(interference), ..RowMeasurement::default() };
+            of.check(share, "/profile/0/measured", &mut problems);
+            problems.iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        for right in [INTERFERENCE_MIN, 1.7, INTERFERENCE_MAX] {
+            assert_eq!(said(right, half), [""; 0], "{right}");
+        }
+        for wrong in [0.99, 100.1, -1.0, 0.0, f64::NAN, f64::INFINITY] {
+            let said = said(wrong, half).join("");
+            assert!(said.contains("/profile/0/measured/interference") && said.contains("from 1 to 100"), "{said}");
+        }
+        let whole = said(1.7, Share::WHOLE).join("");
+        assert!(whole.contains("/profile/0/measured/interference") && whole.contains("1.7: expected no such"), "{whole}");
     }
 }

@@ -998,6 +998,9 @@ pub struct GroupTarget {
     /// what computes the batches; empty: the device's own
     #[prost(string, tag = "19")]
     pub provider: ::prost::alloc::string::String,
+    /// time beside neighbours, as in `service`, over the time alone; 0: not measured
+    #[prost(double, tag = "20")]
+    pub interference: f64,
 }
 /// How many children a query of the group makes at one task, with probabilities that sum to 1.
 #[derive(Clone, PartialEq, ::prost::Message)]

@@ -183,6 +183,7 @@ mod tests {
             execution: Default::default(),
             service: service.iter().map(|&(batch, latency_ns)| LayoutPoint { batch, latency_ns, p99_ns: 0 }).collect(),
             share: 1.0,
+            interference: 1.0,
             memory_mib: None,
             price_per_hour: 0.0,
             fanout: Vec::new(),

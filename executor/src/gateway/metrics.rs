@@ -233,7 +233,7 @@ fn batches(view: &NodeView, page: &mut Page) {
         ("apportion_batch_queries_total", "Queries in those batches.", |b| b.queries.into()),
         ("apportion_batch_seconds_total", "Time of the batches that ended.", |b| (b.busy_ns as f64 / 1e9).into()),
         ("apportion_batch_profile_seconds_total", "Time by the profile of the batches that ended well.", |b| {
-            (b.ended_well.expected_ns as f64 / 1e9).into()
+            (b.ended_well.expected.beside_ns as f64 / 1e9).into()
         }),
         ("apportion_queue_seconds_total", "Time that the queries waited at their replicas.", |b| {
             (b.waited_ns as f64 / 1e9).into()

@@ -23,6 +23,9 @@ pub struct ProfilePoint {
     pub tail: QuantileInterval,
     /// What else is known of the runs.
     pub conditions: TimingConditions,
+    /// On a share of a device: the latency, which is that beside neighbours, over the latency alone. `None` where no
+    /// neighbours ran.
+    pub interference: Option<f64>,
 }
 
 /// The measured times of batches of one size.
@@ -70,6 +73,7 @@ pub fn fit_profile(samples: &[BatchTimes], multiple: f64) -> Vec<ProfilePoint> {
             median: interval(0.5),
             tail: interval(0.99),
             conditions: *conditions,
+            interference: None,
         }
     })
     .collect()

@@ -1,14 +1,38 @@
 //! Which figures of a problem are doubtful?
 //!
 //! Example: a file without `network_ms` has a network that takes no time. Its plans may be right on one machine and miss
-//! the SLO on several. So the report says it.
+//! the SLO on several. So the report says it. It also names shares of a device that were measured without neighbours.
 
-use apportion_domain::{Pipeline, Problem, TaskIndex};
+use apportion_domain::{Pipeline, Problem, ProfileEvidence, Share, TaskIndex};
 
-/// The notes of a problem, and a sentence for each pipeline's times and sizes that are 0.
+/// The notes of a problem, and sentences about each pipeline's times, sizes and shares.
 pub(crate) fn warnings_of(problem: &Problem) -> Vec<String> {
     let zeros = problem.pipelines.iter().flat_map(|p| zero_times(p).into_iter().chain(zero_sizes(p)));
-    problem.notes.iter().cloned().chain(zeros).collect()
+    let alone = problem.pipelines.iter().filter_map(|pipeline| shares_alone(&pipeline.name, &problem.evidence));
+    problem.notes.iter().cloned().chain(zeros).chain(alone).collect()
+}
+
+/// The sentence about shares of a device whose latencies were measured without neighbours. Nothing is known of latencies
+/// that do not say how they were measured.
+fn shares_alone(pipeline: &str, evidence: &[ProfileEvidence]) -> Option<String> {
+    let is_measured = |known: &ProfileEvidence| known.measured_at_s.is_some() || known.width.is_some();
+    let is_alone = |known: &&ProfileEvidence| {
+        known.pipeline == pipeline
+            && known.group.share != Share::WHOLE
+            && known.interference.is_none()
+            && is_measured(known)
+    };
+    let mut alone = evidence.iter().filter(is_alone);
+    let first = &alone.next()?.group;
+    let more = match alone.count() {
+        0 => String::new(),
+        count => format!(" and of {count} more"),
+    };
+    Some(format!(
+        "pipeline {pipeline}: latencies of {first}{more} were measured without neighbours on the device, which lengthen \
+         batches: measure them with `apportion profile --share {}`",
+        first.share
+    ))
 }
 
 /// The sentence about sizes without a time for them, or about a time without all sizes. A pipeline without either gets
@@ -46,7 +70,7 @@ fn zero_times(pipeline: &Pipeline) -> Vec<String> {
 mod tests {
     use super::*;
     use crate::fixtures::{chain, problem};
-    use apportion_domain::{MEDIANS_NOTE, Profile, ProfileRow};
+    use apportion_domain::{GroupName, MEDIANS_NOTE, Profile, ProfileRow};
 
     /// A problem whose pipeline has this time of a hop, and this time of a load of each variant.
     fn with_times(network_ms: f64, load_ms: f64) -> Problem {
@@ -102,5 +126,33 @@ mod tests {
             "pipeline p: load_ms of 3 of 3 variants is 0: their loads count as no time",
         ];
         assert_eq!(warnings, expected);
+    }
+
+    #[test]
+    fn shares_that_were_measured_alone_are_warned_of() {
+        let known = |share: f64, measured_at_s: Option<i64>, interference: Option<f64>| ProfileEvidence {
+            pipeline: "p".into(),
+            group: GroupName {
+                task: "read".into(),
+                variant: "v".into(),
+                hardware: "t4".into(),
+                share: Share::new(share).expect("a share"),
+            },
+            measured_at_s,
+            width: None,
+            interference,
+            drift: None,
+        };
+        let silent = [known(1.0, Some(1), None), known(0.5, Some(1), Some(1.5)), known(0.25, None, None)];
+        assert_eq!(shares_alone("p", &silent), None, "whole, beside neighbours, and not known");
+        let alone = [&silent[..], &[known(0.5, Some(1), None)]].concat();
+        assert_eq!(shares_alone("q", &alone), None, "another pipeline");
+        let one = "pipeline p: latencies of read/v/t4/0.5 were measured without neighbours on the device, which lengthen \
+                   batches: measure them with `apportion profile --share 0.5`";
+        assert_eq!(shares_alone("p", &alone).as_deref(), Some(one));
+        let two = [&alone[..], &[known(0.25, Some(1), None)]].concat();
+        assert!(shares_alone("p", &two).is_some_and(|said| said.contains("read/v/t4/0.5 and of 1 more were")));
+        let problem = with_times(0.5, 10.0).changed(|all| all.evidence = alone).expect("a valid problem");
+        assert_eq!(warnings_of(&problem), ["a note", one]);
     }
 }

@@ -178,6 +178,14 @@ function provenance(row) {
   return at ? [ago(at), where ? h("span", { class: "note" }, ` ${where}`) : null] : "–";
 }
 
+/** The column of rows on a share of a device. */
+const INTERFERENCE = {
+  name: "Interference",
+  isNumber: true,
+  cell: (row) => (typeof row.measured?.interference === "number" ? number(row.measured.interference) : "–"),
+  title: "time of a batch beside neighbours on the device, over its time alone",
+};
+
 function latencies(all, task, again) {
   const rows = all.flatMap((curve) => curve.rows.map((row) => ({ ...row, key: curve.key, device: curve.hardware })));
   const columns = [
@@ -194,6 +202,7 @@ function latencies(all, task, again) {
       cell: (row) => (typeof row.measured?.noise === "number" ? percent(row.measured.noise) : "–"),
       title: "of the machine meanwhile: above 10 % is noisy",
     },
+    ...(rows.some((row) => (row.share ?? 1) < 1) ? [INTERFERENCE] : []),
     { name: "Measured", cell: provenance },
   ];
   return h(

@@ -1,6 +1,7 @@
-//! How are `--backend` and `--shape` of `apportion profile` read?
+//! How are `--backend`, `--shape` and `--share` of `apportion profile` read?
 
 use crate::args::{ArgumentError, http_url};
+use apportion_domain::Share;
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
@@ -13,7 +14,7 @@ pub enum ProfiledBackend {
     Remote(String),
 }
 
-/// Why `--backend` or `--shape` is refused.
+/// Why `--backend`, `--shape` or `--share` is refused.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BackendArgumentError {
     /// No backend.
@@ -25,6 +26,9 @@ pub enum BackendArgumentError {
     /// No sizes of an input.
     #[error("expected the name of an input and sizes above 0 of its axes but the first, for example image=3,224,224")]
     Shape,
+    /// No share that is measured beside neighbours.
+    #[error("expected 0.5, 0.25 or 0.125; whole devices are measured in any case")]
+    Share,
 }
 
 impl FromStr for ProfiledBackend {
@@ -60,6 +64,23 @@ impl FromStr for InputShape {
     }
 }
 
+/// Parses a share of a device: a half, a quarter or an eighth.
+///
+/// # Errors
+/// If the text is no such number.
+pub fn device_share(text: &str) -> Result<Share, BackendArgumentError> {
+    let share = text.trim().parse().ok().and_then(Share::new);
+    share.filter(|share| *share != Share::WHOLE).ok_or(BackendArgumentError::Share)
+}
+
+/// The shares, the largest first, each once.
+pub fn distinct_shares(shares: &[Share]) -> Vec<Share> {
+    let mut distinct = shares.to_vec();
+    distinct.sort_unstable_by_key(|share| std::cmp::Reverse(*share));
+    distinct.dedup();
+    distinct
+}
+
 /// The sizes by the name of the input.
 pub fn sizes(shapes: &[InputShape]) -> BTreeMap<String, Vec<usize>> {
     shapes.iter().map(|shape| (shape.input.clone(), shape.sizes.clone())).collect()
@@ -76,6 +97,16 @@ mod tests {
         for wrong in ["", "remote", "remote=", "remote=gpu1:8000", "emulated", "onnx=1"] {
             let error = wrong.parse::<ProfiledBackend>().expect_err(wrong).to_string();
             assert!(error.contains("expected"), "{wrong}: {error}");
+        }
+    }
+
+    #[test]
+    fn a_share_is_a_part_of_a_device() {
+        let shares: Vec<Share> = ["0.25", " .5", "0.125", "0.5"].map(|text| device_share(text).expect("a share")).into();
+        let values: Vec<f64> = distinct_shares(&shares).iter().map(|share| share.value()).collect();
+        assert_eq!(values, [0.5, 0.25, 0.125]);
+        for wrong in ["", "1", "0", "0.3", "2", "-0.5", "half", "nan"] {
+            assert_eq!(device_share(wrong), Err(BackendArgumentError::Share), "{wrong}");
         }
     }
 

@@ -16,7 +16,7 @@ mod texts;
 
 pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 
-use self::backend::{InputShape, ProfiledBackend};
+use self::backend::{InputShape, ProfiledBackend, device_share, distinct_shares};
 use self::files::{check_accuracies, profiled_files};
 use self::register::Registry;
 use self::rows::{MeasuredPlace, NoiseRule, check_noise, measured_row, tensor_specs};
@@ -24,10 +24,11 @@ use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
 use crate::service::{ServerArgs, authorization, converse};
 use anyhow::{Context, Result};
-use apportion_domain::{TaskKind, VARIANT_THREADS_MAX, VariantRuntime};
+use apportion_domain::{Share, TaskKind, VARIANT_THREADS_MAX, VariantRuntime};
 use apportion_profiler::{
-    BackendLoader, Clock, DeviceProvenance, ExecutionSettings, MeasureOptions, Measured, PointRule, Provider,
-    PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, Tensor, VariantFile, file_loader, find_library, profile_pipeline,
+    BackendLoader, Clock, DeviceProvenance, ExecutionSettings, MeasureOptions, Measured, PipelineFiles, PointRule,
+    Provider, PythonSettings, STAGE_TIMEOUT_DEFAULT, TaskFiles, Tensor, VariantFile, file_loader, find_library,
+    profile_pipeline,
 };
 use apportion_support::exit::{CommandResult, Exit, Failure};
 use apportion_support::input;
@@ -59,7 +60,7 @@ pub struct ProfileArgs {
     /// Have the agents of this service measure, on devices without replicas, and wait for it.
     #[arg(long, value_name = "URL", value_parser = crate::args::service_url,
         conflicts_with_all = ["backend", "multiple", "clock", "register", "out", "provider", "threads", "device",
-            "onnxruntime"])]
+            "onnxruntime", "share"])]
     server: Option<String>,
     /// With `--server`: only this variant, or all of a task; may be repeated.
     #[arg(long, value_name = "TASK[/VARIANT]", requires = "server")]
@@ -80,6 +81,10 @@ pub struct ProfileArgs {
     /// where the variant leaves one open; may be repeated.
     #[arg(long, value_name = "INPUT=SIZE,SIZE..")]
     shape: Vec<InputShape>,
+    /// Also measure these shares of a device, of 0.5, 0.25 and 0.125, with commas between them. A share is measured beside
+    /// copies of the variant, which have the rest of the device and work all the time.
+    #[arg(long, value_name = "SHARE,SHARE..", value_delimiter = ',', value_parser = device_share)]
+    share: Vec<Share>,
     /// Factor on all latencies, for devices that hold their slots for a multiple of the measured time.
     #[arg(long, default_value_t = 1.0)]
     multiple: f64,
@@ -216,6 +221,31 @@ fn batches(args: &ProfileArgs) -> Vec<u32> {
     (0..=10).map(|n| 1 << n).filter(|b| *b <= args.batch_max).collect()
 }
 
+/// What is measured of these files on this machine, whose devices have so many threads.
+fn measure_options(args: &ProfileArgs, files: &PipelineFiles, threads: usize) -> Result<MeasureOptions, BadInput> {
+    let clock = if args.clock == "processor" { Clock::Processor } else { Clock::Wall };
+    let has_python = files.tasks.iter().flat_map(|t| &t.variants).any(|v| v.runtime == VariantRuntime::Python);
+    let expected = match clock {
+        Clock::Wall => None,
+        Clock::Processor if args.provider != Provider::Cpu => Some("wall: with this provider a device computes"),
+        Clock::Processor if has_python => Some("wall: a stage in Python is another process"),
+        Clock::Processor if !args.share.is_empty() => Some("wall: --share measures how long a batch waits for neighbours"),
+        Clock::Processor => None,
+    };
+    if let Some(expected) = expected {
+        return Err(BadInput::one("--clock", "", &args.clock, expected));
+    }
+    Ok(MeasureOptions {
+        batches: batches(args),
+        multiple: args.multiple,
+        point: PointRule { clock, ..PointRule::default() },
+        sizes: backend::sizes(&args.shape),
+        shares: distinct_shares(&args.share),
+        processors: (args.provider == Provider::Cpu && threads > 0).then_some(threads),
+        ..MeasureOptions::default()
+    })
+}
+
 /// Measures with the model files on this machine.
 fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
     if let Some(shape) = args.shape.first().filter(|_| spec.validation.is_some()) {
@@ -231,18 +261,8 @@ fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<P
     let all = profiled_files(file, spec, Path::new(file).parent().unwrap_or(Path::new(".")))?;
     let files = device::measured_here(file, all.clone(), args.provider)?;
     let threads = device::threads(args.threads, &files, args.hardware());
+    let options = measure_options(args, &files, threads)?;
     let library = find_library(args.onnxruntime.as_deref()).context("finding ONNX Runtime")?;
-    let clock = if args.clock == "processor" { Clock::Processor } else { Clock::Wall };
-    if clock == Clock::Processor && args.provider != Provider::Cpu {
-        return Err(BadInput::one("--clock", "", &args.clock, "wall: with this provider a device computes").into());
-    }
-    let has_python = files.tasks.iter().flat_map(|t| &t.variants).any(|v| v.runtime == VariantRuntime::Python);
-    if clock == Clock::Processor && has_python {
-        return Err(BadInput::one("--clock", "", &args.clock, "wall: a stage in Python is another process").into());
-    }
-    let point = PointRule { clock, ..PointRule::default() };
-    let (batches, multiple, sizes) = (batches(args), args.multiple, backend::sizes(&args.shape));
-    let options = MeasureOptions { batches, multiple, point, sizes, ..MeasureOptions::default() };
     let here = ExecutionSettings { provider: args.provider, device: args.device, threads };
     let python = PythonSettings { program: args.python.clone(), timeout: STAGE_TIMEOUT_DEFAULT, threads };
     let load = file_loader(library.clone(), here, python);
@@ -272,6 +292,7 @@ fn profile_there(args: &ProfileArgs, file: &str, url: &str, spec: &PipelineSpec)
         ("--threads", args.threads.is_some()),
         ("--device", args.device != 0),
         ("--onnxruntime", args.onnxruntime.is_some()),
+        ("--share", !args.share.is_empty()),
     ];
     if let Some((option, _)) = given.iter().find(|(_, is_given)| *is_given) {
         return Err(BadInput::one(option, "", "an option of this machine", REASON).into());
@@ -323,8 +344,12 @@ fn profile_set(measured: &Measured, hardware: &str, provenance: &DeviceProvenanc
         tasks.push(MeasuredTask { name: task.name.clone(), inputs, outputs, model_inputs, model_outputs });
         for variant in &task.variants {
             let (task, name) = (task.name.clone(), variant.name.clone());
-            let place = MeasuredPlace { task: &task, variant: &name, hardware, provenance };
+            let place = MeasuredPlace { task: &task, variant: &name, hardware, share: Share::WHOLE, provenance };
             rows.extend(variant.rows.iter().map(|point| measured_row(place, point)));
+            for of in &variant.shares {
+                let place = MeasuredPlace { share: of.share, ..place };
+                rows.extend(of.rows.iter().map(|point| measured_row(place, point)));
+            }
             let counts = |c: &apportion_domain::FanoutCounts| c.0.iter().copied().collect::<BTreeMap<u32, f64>>();
             variants.push(MeasuredVariant {
                 task,
@@ -372,11 +397,20 @@ fn warn_if_busy() {
 }
 
 fn tables(set: &ProfileSet) -> String {
-    let mut rows = TextTable::new(&["task", "variant", "batch", "latency_ms", "p99_ms", "queries/s"]);
+    let has_shares = set.rows.iter().any(|row| row.share != 1.0);
+    let shares: &[&str] = if has_shares { &["share", "interference"] } else { &[] };
+    let header = [&["task", "variant", "batch", "latency_ms", "p99_ms", "queries/s"][..], shares].concat();
+    let mut rows = TextTable::new(&header);
     for r in &set.rows {
         let qps = 1000.0 * f64::from(r.batch) / r.latency_ms;
         let p99 = output::optional(r.p99_ms);
-        rows.row(vec![r.task.clone(), r.variant.clone(), r.batch.to_string(), number(r.latency_ms), p99, number(qps)]);
+        let mut cells =
+            vec![r.task.clone(), r.variant.clone(), r.batch.to_string(), number(r.latency_ms), p99, number(qps)];
+        if has_shares {
+            let interference = r.measured.as_ref().and_then(|measured| measured.interference);
+            cells.extend([number(r.share), output::optional(interference)]);
+        }
+        rows.row(cells);
     }
     let mut paths = TextTable::new(&["path", "accuracy"]);
     for (path, accuracy) in &set.path_accuracy {
@@ -384,4 +418,34 @@ fn tables(set: &ProfileSet) -> String {
     }
     let paths = if set.path_accuracy.is_empty() { String::new() } else { format!("\n{}", paths.text("")) };
     format!("{}{paths}{}", rows.text(""), device::dominated_table(set))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use apportion_wire::{MeasuredRow, RowMeasurement};
+
+    #[test]
+    fn only_profiles_of_shares_have_their_columns() {
+        let row = |share: f64, latency_ms: f64, interference: Option<f64>| MeasuredRow {
+            task: "t".into(),
+            variant: "v".into(),
+            hardware: "h".into(),
+            share,
+            batch: 2,
+            latency_ms,
+            p99_ms: None,
+            measured: Some(RowMeasurement { interference, ..RowMeasurement::default() }),
+        };
+        let cells = |rows: Vec<MeasuredRow>| {
+            let text = tables(&ProfileSet { rows, ..ProfileSet::default() });
+            text.lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect::<Vec<Vec<String>>>()
+        };
+        let whole = cells(vec![row(1.0, 4.0, None)]);
+        assert_eq!(whole[0].last().map(String::as_str), Some("queries/s"), "{whole:?}");
+        let shares = cells(vec![row(1.0, 4.0, None), row(0.5, 8.0, Some(2.0))]);
+        assert_eq!(shares[0][5..], ["queries/s", "share", "interference"]);
+        assert_eq!(shares[1][5..], ["500", "1", "-"]);
+        assert_eq!(shares[2][5..], ["250", "0.5000", "2"]);
+    }
 }

@@ -1,5 +1,6 @@
 //! How are measurements written as rows and tensors of a profile?
 
+use apportion_domain::Share;
 use apportion_profiler::{DeviceProvenance, NOISE_MAX, ProfilePoint, TensorSignature, VERSION};
 use apportion_support::exit::Failure;
 use apportion_wire::{MeasuredRow, RowMeasurement, TensorSpec, utc_text};
@@ -14,17 +15,19 @@ pub struct MeasuredPlace<'a> {
     pub variant: &'a str,
     /// The hardware type.
     pub hardware: &'a str,
+    /// The part of a device.
+    pub share: Share,
     /// The device and its programs.
     pub provenance: &'a DeviceProvenance,
 }
 
-/// The row of one batch size on whole devices, measured now.
+/// The row of one batch size, measured now.
 pub fn measured_row(place: MeasuredPlace<'_>, point: &ProfilePoint) -> MeasuredRow {
     MeasuredRow {
         task: place.task.to_owned(),
         variant: place.variant.to_owned(),
         hardware: place.hardware.to_owned(),
-        share: 1.0,
+        share: place.share.value(),
         batch: point.batch,
         latency_ms: point.latency_ms,
         p99_ms: Some(point.p99_ms),
@@ -41,6 +44,7 @@ fn row_measurement(DeviceProvenance { device, software }: &DeviceProvenance, poi
         warm_up_runs: Some(point.conditions.warm_up_runs),
         steady: Some(point.conditions.is_steady),
         noise: Some(point.conditions.noise),
+        interference: point.interference,
         p95_ms: Some(point.p95_ms),
         median_low_ms: point.median.low,
         median_high_ms: point.median.high,

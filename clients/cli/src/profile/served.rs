@@ -2,6 +2,7 @@
 
 use super::backend::{InputShape, sizes};
 use super::rows::{MeasuredPlace, measured_row, tensor_specs};
+use apportion_domain::Share;
 use apportion_profiler::{
     BackendLoader, DeviceProvenance, Doubts, MeasureOptions, PointRule, ServedError, ServedPoint, ServedVariant, Signature,
     profile_served,
@@ -66,6 +67,7 @@ pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<Ser
                 task: &task.name,
                 variant: &variant.name,
                 hardware: request.hardware,
+                share: Share::WHOLE,
                 provenance: &provenance,
             };
             for point in &served.points {

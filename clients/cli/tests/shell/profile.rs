@@ -10,7 +10,14 @@ const REMOTE: &str = "remote=http://127.0.0.1:1";
 fn options_of_this_machine_are_refused_with_a_server() {
     let folder = Folder::new();
     let file = folder.file("p.yaml", PIPELINE);
-    for option in [["--clock", "processor"], ["--provider", "cuda"], ["--device", "1"], ["--onnxruntime", "x.so"]] {
+    let options = [
+        ["--clock", "processor"],
+        ["--provider", "cuda"],
+        ["--device", "1"],
+        ["--onnxruntime", "x.so"],
+        ["--share", "0.5"],
+    ];
+    for option in options {
         let args = [&["profile", &file, "--backend", REMOTE][..], &option].concat();
         assert_refused(&args, &format!("{}: an option of this machine: expected no such option", option[0]));
     }
@@ -60,7 +67,9 @@ fn a_service_that_is_away_ends_the_command_before_it_measures() {
 #[test]
 fn options_of_this_machine_are_refused_with_agents() {
     const SERVER: &str = "http://127.0.0.1:1";
-    for option in [["--out", "p.json"], ["--clock", "processor"], ["--backend", REMOTE], ["--register", SERVER]] {
+    let options =
+        [["--out", "p.json"], ["--clock", "processor"], ["--backend", REMOTE], ["--register", SERVER], ["--share", "0.5"]];
+    for option in options {
         let args = [&["profile", "p", "--server", SERVER][..], &option].concat();
         assert_refused(&args, "cannot be used with");
     }
@@ -68,4 +77,15 @@ fn options_of_this_machine_are_refused_with_agents() {
     let ended = apportion(&["profile", "p", "--server", SERVER]);
     assert_eq!(code(&ended), 1, "{}", stderr(&ended));
     assert!(stderr(&ended).contains(SERVER), "{}", stderr(&ended));
+}
+
+#[test]
+fn shares_are_measured_by_the_clock_of_the_wall() {
+    let folder = Folder::new();
+    let file = folder.file("p.yaml", &PIPELINE.replace("accuracy: 0.9", "accuracy: 0.9, model: v.onnx"));
+    for wrong in ["1", "0.3", "0.5,1", "half"] {
+        assert_refused(&["profile", &file, "--share", wrong], "expected 0.5, 0.25 or 0.125");
+    }
+    let refused = "--clock: processor: expected wall: --share measures how long a batch waits for neighbours";
+    assert_refused(&["profile", &file, "--share", "0.5,0.25", "--clock", "processor"], refused);
 }

@@ -9,7 +9,7 @@ mod read;
 pub use error::{LayoutError, PipelineError};
 pub use model::{
     AgentDevices, JoinWait, Layout, LayoutEdge, LayoutFanout, LayoutGroup, LayoutPipeline, LayoutPoint, LayoutReplica,
-    LayoutTask, MappedInput, TableEntries, TargetDifference, VariantCombination, difference,
+    LayoutTask, MappedInput, ProfiledTime, TableEntries, TargetDifference, VariantCombination, difference,
 };
 pub use read::lay_out;
 
@@ -71,6 +71,25 @@ pub(crate) mod tests {
         assert_eq!(difference(&[7].into(), &layout, 1), expected);
         let expected = TargetDifference { load: vec![], keep: vec![2], retire: vec![] };
         assert_eq!(difference(&[2].into(), &layout, 2), expected);
+    }
+
+    #[test]
+    fn the_time_of_a_share_is_a_range() {
+        let mut target = chain();
+        let mut times = |interference: f64| {
+            target.pipelines[0].groups[0].interference = interference;
+            let layout = lay_out(&target).expect("a valid target");
+            let group = &layout.pipelines["p"].groups[&1];
+            [1, 4].map(|batch| group.profiled(batch).alone_ns as f64 / group.profiled(batch).beside_ns as f64)
+        };
+        assert_eq!(times(2.0), [0.5, 0.5]);
+        assert_eq!(times(1.25), [0.8, 0.8]);
+        // It was not measured, or somebody sends another number.
+        for none in [0.0, 1.0, 0.5, -2.0, 1e9, f64::NAN, f64::INFINITY] {
+            assert_eq!(times(none), [1.0, 1.0], "{none}");
+        }
+        let range = ProfiledTime { alone_ns: 10, beside_ns: 15 };
+        assert_eq!([5, 10, 12, 15, 20].map(|took_ns| range.compared_ns(took_ns)), [10, 10, 12, 15, 15]);
     }
 
     #[test]

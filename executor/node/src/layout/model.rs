@@ -163,6 +163,39 @@ pub struct LayoutFanout {
     pub counts: Vec<(u32, f64)>,
 }
 
+/// The time of a batch by the profile. On a share of a device it is between that alone and that beside neighbours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ProfiledTime {
+    /// Without work beside it on its device, in nanoseconds.
+    pub alone_ns: u64,
+    /// Beside neighbours, in nanoseconds; at least `alone_ns`. 0: there is no profile.
+    pub beside_ns: u64,
+}
+
+impl ProfiledTime {
+    /// The time of a batch that nothing on its device disturbs.
+    #[must_use]
+    pub const fn certain(ns: u64) -> Self {
+        Self { alone_ns: ns, beside_ns: ns }
+    }
+
+    /// The time of the profile that is compared with this one: the nearest of those between both bounds.
+    ///
+    /// Example: a batch takes 10 ms alone and 15 ms beside neighbours. One that took 12 ms had its time, and is compared
+    /// with 12 ms. One that took 20 ms is compared with 15 ms, and one that took 5 ms with 10 ms.
+    #[must_use]
+    pub fn compared_ns(self, took_ns: u64) -> u64 {
+        took_ns.max(self.alone_ns).min(self.beside_ns)
+    }
+}
+
+impl std::ops::AddAssign for ProfiledTime {
+    fn add_assign(&mut self, more: Self) {
+        self.alone_ns += more.alone_ns;
+        self.beside_ns += more.beside_ns;
+    }
+}
+
 /// A variant on a hardware type.
 #[derive(Clone, Debug)]
 pub struct LayoutGroup {
@@ -186,6 +219,8 @@ pub struct LayoutGroup {
     pub service: Vec<LayoutPoint>,
     /// Fraction of a device that each replica has.
     pub share: f64,
+    /// Time of a batch beside neighbours on its device, which its profile has, over the time alone. At least 1.
+    pub interference: f64,
     /// Memory of one replica and of a device of its hardware, where both are known.
     pub memory_mib: Option<(f64, f64)>,
     /// Price of one replica per hour, in the plan's currency; 0 if it is not known.
@@ -212,6 +247,14 @@ impl LayoutGroup {
     #[must_use]
     pub fn p99_ns(&self, batch: usize) -> u64 {
         self.interpolated_ns(batch, |point| point.p99_ns.max(point.latency_ns))
+    }
+
+    /// The time of a batch by the profile, with neighbours and without.
+    #[must_use]
+    pub fn profiled(&self, batch: usize) -> ProfiledTime {
+        let beside_ns = self.latency_ns(batch);
+        let alone_ns = (beside_ns as f64 / self.interference).round_ties_even() as u64;
+        ProfiledTime { alone_ns: alone_ns.min(beside_ns), beside_ns }
     }
 
     fn interpolated_ns(&self, batch: usize, of: impl Fn(LayoutPoint) -> u64) -> u64 {

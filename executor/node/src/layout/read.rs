@@ -9,7 +9,8 @@ use super::model::{
 };
 use crate::tensor::{Datatype, TensorSignature};
 use apportion_domain::{
-    Batching, Dropping, Provider, Queueing, RoutingPolicy, ServingPolicy, VariantExecution, VariantRuntime,
+    Batching, Dropping, INTERFERENCE_MAX, INTERFERENCE_MIN, Provider, Queueing, RoutingPolicy, ServingPolicy,
+    VariantExecution, VariantRuntime,
 };
 use apportion_protocol::v1;
 use apportion_serving::ladder::LadderStep;
@@ -181,6 +182,8 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Layou
             digest: g.file_digest.clone(),
             service,
             share: if g.share > 0.0 { g.share } else { 1.0 },
+            // Without a measurement, and with one that is no such factor, the profile says one time.
+            interference: if is_interference(g.interference) { g.interference } else { INTERFERENCE_MIN },
             memory_mib: (g.memory_mib > 0.0 && g.device_memory_mib > 0.0).then_some((g.memory_mib, g.device_memory_mib)),
             price_per_hour: g.price_per_hour,
             fanout,
@@ -191,6 +194,11 @@ fn groups(from: &v1::PipelineTarget, tasks: usize) -> Result<BTreeMap<u64, Layou
         groups.insert(g.group, group);
     }
     Ok(groups)
+}
+
+/// Whether this is a factor by which neighbours lengthen batches.
+fn is_interference(factor: f64) -> bool {
+    (INTERFERENCE_MIN..=INTERFERENCE_MAX).contains(&factor)
 }
 
 /// What the variant of a group asks of its execution.

@@ -1,5 +1,6 @@
 //! What does an agent count between two reports to the control plane?
 
+use crate::layout::ProfiledTime;
 use std::collections::BTreeMap;
 
 /// Width of a bin of arrivals in nanoseconds.
@@ -118,7 +119,8 @@ pub struct RatioCounts {
 
 impl RatioCounts {
     /// Adds one batch.
-    pub fn add_batch(&mut self, took_ns: u64, expected_ns: u64) {
+    pub fn add_batch(&mut self, took_ns: u64, expected: ProfiledTime) {
+        let expected_ns = expected.compared_ns(took_ns);
         if expected_ns > 0 {
             let ratio = took_ns as f64 / expected_ns as f64;
             self.counts[RATIO_BOUNDS.partition_point(|bound| *bound < ratio)] += 1;
@@ -139,24 +141,31 @@ pub struct EndedWell {
     pub batches: u64,
     /// Their time, in nanoseconds.
     pub took_ns: u64,
-    /// Their time by the profile, in nanoseconds; 0 without a profile.
-    pub expected_ns: u64,
+    /// Their time by the profile; 0 without a profile. It is compared with the sum of their times, and not batch by batch:
+    /// neighbours take turns on a processor, so that a short batch has either all of it or none.
+    pub expected: ProfiledTime,
     /// Queries of requests that were still wanted. The counted children are theirs.
     pub queries: u64,
 }
 
 impl EndedWell {
     /// Adds one batch.
-    pub fn add_batch(&mut self, took_ns: u64, expected_ns: u64) {
+    pub fn add_batch(&mut self, took_ns: u64, expected: ProfiledTime) {
         self.batches += 1;
         self.took_ns += took_ns;
-        self.expected_ns += expected_ns;
+        self.expected += expected;
+    }
+
+    /// The time of the profile that the batches' time is compared with, in nanoseconds.
+    #[must_use]
+    pub fn compared_ns(&self) -> u64 {
+        self.expected.compared_ns(self.took_ns)
     }
 
     fn add(&mut self, later: EndedWell) {
         self.batches += later.batches;
         self.took_ns += later.took_ns;
-        self.expected_ns += later.expected_ns;
+        self.expected += later.expected;
         self.queries += later.queries;
     }
 }
@@ -233,7 +242,7 @@ mod tests {
     fn a_bound_belongs_to_its_own_bucket() {
         let mut all = RatioCounts::default();
         for (took_ns, expected_ns) in [(100, 100), (101, 100), (10_000, 100), (7, 0)] {
-            all.add_batch(took_ns, expected_ns);
+            all.add_batch(took_ns, ProfiledTime::certain(expected_ns));
         }
         let seen: Vec<_> = all.counts.iter().enumerate().filter(|(_, count)| **count > 0).collect();
         assert_eq!(seen, [(8, &1), (9, &1), (RATIO_BOUNDS.len(), &1)]);
@@ -241,6 +250,22 @@ mod tests {
         let mut twice = Batches { ratios: all, ..Batches::default() };
         twice.add(&Batches { ratios: all, ..Batches::default() });
         assert_eq!((twice.ratios.counts[8], twice.ratios.sum_ppm), (2, 204_020_000));
+    }
+
+    #[test]
+    fn turns_of_a_processor_are_no_slowness() {
+        // A batch takes 1 us alone and 2 us beside a neighbour. Two have the processor, and the third waits for its turn.
+        let expected = ProfiledTime { alone_ns: 1_000, beside_ns: 2_000 };
+        let mut all = EndedWell::default();
+        [1_000, 1_000, 4_000].into_iter().for_each(|took_ns| all.add_batch(took_ns, expected));
+        assert_eq!((all.took_ns, all.compared_ns()), (6_000, 6_000));
+        all.add_batch(10_000, expected);
+        assert_eq!((all.took_ns, all.compared_ns()), (16_000, 8_000), "a slow one counts beside the others");
+        let quick = EndedWell { batches: 4, took_ns: 2_000, expected: all.expected, queries: 0 };
+        assert_eq!(quick.compared_ns(), 4_000, "even alone they take longer");
+        let mut ratios = RatioCounts::default();
+        [1_500, 500, 4_000].into_iter().for_each(|took_ns| ratios.add_batch(took_ns, expected));
+        assert_eq!((ratios.counts[8], ratios.sum_ppm), (1, 3_500_000), "1, a half, and two");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 //! Example: batches that take 20 ms in the profile took 50 ms in three periods in a row, though the replica was not
 //! overloaded. Then its neighbours on the device disturb it (INFaaS section 4, figure 4).
 
+use crate::layout::ProfiledTime;
 use crate::wire::ReplicaLoad;
 use apportion_serving::selector::is_disturbed;
 
@@ -28,7 +29,7 @@ struct Period {
     /// Time of the batches that ended.
     took_ns: u64,
     /// Time that the profile gives them.
-    expected_ns: u64,
+    expected: ProfiledTime,
 }
 
 /// A batch that has ended.
@@ -38,8 +39,8 @@ pub struct MeasuredBatch {
     pub queries: u64,
     /// Its time, in nanoseconds.
     pub took_ns: u64,
-    /// Its time in the profile, in nanoseconds.
-    pub expected_ns: u64,
+    /// Its time in the profile.
+    pub expected: ProfiledTime,
     /// Which queries it had.
     pub kind: BatchKind,
 }
@@ -74,7 +75,8 @@ impl LoadMeter {
         self.load
     }
 
-    /// Time of the batches of the last period over their time in the profile; 0 if none ended.
+    /// Time of the batches of the last period over their time in the profile; 0 if none ended. On a share of a device it is
+    /// 1 for every time between that alone and that beside neighbours.
     pub fn slowness(&self) -> f64 {
         f64::from(self.load.slowness_ppm) / 1e6
     }
@@ -95,7 +97,7 @@ impl LoadMeter {
         period.queries += batch.queries;
         period.took_ns += batch.took_ns;
         period.online_ns += if batch.kind == BatchKind::Offline { 0 } else { batch.took_ns };
-        period.expected_ns += batch.expected_ns;
+        period.expected += batch.expected;
     }
 
     /// The period of this length is over. `queued` queries wait or run, and full batches would serve `capacity_qps`.
@@ -108,7 +110,7 @@ impl LoadMeter {
             served_mqps: part(period.queries * 1_000, period_ns, 1e9),
             busy_ppm: part(period.online_ns, period_ns, 1e6),
             // Without a profile nothing is slow.
-            slowness_ppm: part(period.took_ns, period.expected_ns, 1e6),
+            slowness_ppm: part(period.took_ns, period.expected.compared_ns(period.took_ns), 1e6),
             is_disturbed: false,
         };
         let served_qps = f64::from(self.load.served_mqps) / 1e3;

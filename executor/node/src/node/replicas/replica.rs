@@ -2,7 +2,7 @@
 
 use super::meter::{BatchKind, Disturbance, LoadMeter, MeasuredBatch};
 use super::single_run::SingleRun;
-use crate::layout::{self, LayoutGroup, LayoutPipeline, LayoutTask};
+use crate::layout::{self, LayoutGroup, LayoutPipeline, LayoutTask, ProfiledTime};
 use crate::node::counts::{Batches, Labels, ReportCounts};
 use crate::node::event::RunSpread;
 use crate::node::work::LocalQuery;
@@ -158,8 +158,8 @@ impl LocalReplica {
 
     /// The profile's time that a batch of this size is compared with. None for a query in a slot: its time is its own, and
     /// says nothing of the profile.
-    pub(crate) fn profiled_ns(&self, size: usize) -> Option<u64> {
-        (!self.task().is_continuous).then(|| self.group.latency_ns(size))
+    pub(crate) fn profiled(&self, size: usize) -> Option<ProfiledTime> {
+        (!self.task().is_continuous).then(|| self.group.profiled(size))
     }
 
     /// How the times of its batches of this size spread, or those of queries in its slots.
@@ -265,9 +265,9 @@ impl LocalReplica {
 
     /// A batch has ended.
     pub(crate) fn measure_batch(&mut self, queries: usize, took_ns: u64, kind: BatchKind) {
-        let expected_ns = self.profiled_ns(queries).unwrap_or(0);
+        let expected = self.profiled(queries).unwrap_or_default();
         let (queries, took_ns) = (queries as u64, self.busy_ns(took_ns));
-        self.meter.note_batch(MeasuredBatch { queries, took_ns, expected_ns, kind });
+        self.meter.note_batch(MeasuredBatch { queries, took_ns, expected, kind });
     }
 
     /// The period of measurement is over. Whether it has begun to be disturbed, or has ceased.

@@ -160,11 +160,11 @@ impl BatchRuns {
         let size = members.len();
         let wait = Duration::from_nanos(replica.station.batch_wait(server).as_nanos() / (size as u64).max(1));
         let batch = Batch { size, begun_ns: replica.begun_ns(server), execution: took, wait };
-        let (profiled_ns, busy_ns) = (replica.profiled_ns(size), replica.busy_ns(took_ns));
+        let (profiled, busy_ns) = (replica.profiled(size), replica.busy_ns(took_ns));
         let counts = replica.group_counts(tallies.counts());
-        if let Some(expected_ns) = profiled_ns.filter(|_| outcome == BatchOutcome::Succeeded) {
-            counts.ended_well.add_batch(took_ns, expected_ns);
-            counts.ratios.add_batch(took_ns, expected_ns);
+        if let Some(expected) = profiled.filter(|_| outcome == BatchOutcome::Succeeded) {
+            counts.ended_well.add_batch(took_ns, expected);
+            counts.ratios.add_batch(took_ns, expected);
         }
         counts.busy_ns += busy_ns;
         counts.failed += u64::from(outcome == BatchOutcome::Failed);
