@@ -259,6 +259,7 @@ mod tests {
             batch,
             latency_ms: latency_ms * f64::from(batch),
             p99_ms: (batch == 1).then_some(3.0 * latency_ms),
+            by_shape: Vec::new(),
         };
         Variant {
             name: name.into(),
@@ -468,8 +469,14 @@ mod tests {
 
     #[test]
     fn only_slots_have_a_percentile() {
-        let row =
-            ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 4, latency_ms: 10.0, p99_ms: Some(30.0) };
+        let row = ProfileRow {
+            hardware: HardwareIndex(0),
+            share: Share::WHOLE,
+            batch: 4,
+            latency_ms: 10.0,
+            p99_ms: Some(30.0),
+            by_shape: Vec::new(),
+        };
         let of = Variant { profile: Profile::new(vec![row]), ..variant("f", 10.0) };
         let assignment = plan().assignments.remove(0);
         let p99_ns = |kind| {

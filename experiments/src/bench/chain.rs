@@ -91,6 +91,7 @@ fn chain_problem() -> Problem {
         batch,
         latency_ms: 4.0 + 2.0 * f64::from(batch),
         p99_ms: None,
+        by_shape: Vec::new(),
     };
     let variant = Variant {
         name: "v".into(),

@@ -16,6 +16,7 @@ fn variant(name: &str, accuracy: f64, fanout: f64, latency_ms: f64) -> Variant {
         batch,
         latency_ms,
         p99_ms: None,
+        by_shape: Vec::new(),
     };
     Variant {
         name: name.into(),

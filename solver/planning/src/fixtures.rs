@@ -14,6 +14,7 @@ pub(crate) fn variant(name: &str, accuracy: f64, fanout: f64, rows: &[(usize, u3
         batch,
         latency_ms,
         p99_ms: None,
+        by_shape: Vec::new(),
     };
     Variant {
         name: name.into(),

@@ -235,6 +235,7 @@ fn variants(
                 batch,
                 latency_ms,
                 p99_ms: None,
+                by_shape: Vec::new(),
             };
             rows.push(row(1, one));
             if !d.once_in(3) {

@@ -80,6 +80,7 @@ fn variant(d: &mut Draw, v: usize, kinds: usize) -> Variant {
             batch,
             latency_ms: speed * (base + slope * f64::from(batch)),
             p99_ms: None,
+            by_shape: Vec::new(),
         }));
     }
     Variant {

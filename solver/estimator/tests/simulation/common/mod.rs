@@ -72,6 +72,7 @@ fn task_of(stages: &[Stage], t: usize, s: &Stage, load_ms: f64) -> Task {
         batch,
         latency_ms: s.base_ms + s.each_ms * f64::from(batch),
         p99_ms: None,
+        by_shape: Vec::new(),
     };
     let children = || stages.iter().enumerate().skip(1).filter(move |(_, c)| c.parent == t);
     let mean = |(c, child): (usize, &Stage)| match child.fanout {
