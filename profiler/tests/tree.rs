@@ -3,8 +3,9 @@
 use apportion_domain::transform::{CastStep, EdgeGlue, TaskGlue, Transform};
 use apportion_domain::{VariantExecution, VariantRuntime};
 use apportion_profiler::{
-    Backend, BackendError, CommandRule, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
-    ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, ValueRule, VariantFile, profile_pipeline,
+    Backend, BackendError, CommandRule, Datatype, EdgeFiles, GivenShape, MatchRule, MeasureOptions, Measured,
+    PipelineFiles, PointRule, ProfileError, ProfilePoint, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles,
+    ValueRule, VariantFile, profile_pipeline,
 };
 use std::time::Duration;
 
@@ -253,8 +254,42 @@ fn open_sizes_are_asked_for_where_inputs_are_drawn() {
     assert!(matches!(&refused, ProfileError::Inputs { task, .. } if task == "a"), "{refused}");
     let why = std::error::Error::source(&refused).expect("a reason").to_string();
     assert!(why.contains("so give all with --shape x=SIZE"), "{why}");
-    options.sizes = [("x".to_owned(), vec![3])].into();
+    options.shapes = vec![GivenShape { sizes: [("x".to_owned(), vec![3])].into(), share: None }];
     assert_eq!(profile(&options).expect("a profile").tasks[0].variants[0].rows.len(), 2);
+}
+
+/// The shapes of the only variant of a task: the size of `x`, the share, and the measured batch sizes.
+fn shapes_of(measured: &Measured, task: usize) -> Vec<(Vec<usize>, f64, Vec<u32>)> {
+    let variant = &measured.tasks[task].variants[0];
+    let batches = |points: &[ProfilePoint]| points.iter().map(|point| point.batch).collect::<Vec<u32>>();
+    assert_eq!(batches(&variant.rows), [1, 8], "all shapes together");
+    variant.by_shape.iter().map(|of| (of.shape["x"].clone(), of.share, batches(&of.points))).collect()
+}
+
+#[test]
+fn each_given_shape_is_measured() {
+    let set = Set::new(LABELS);
+    let files = PipelineFiles { validation: None, ..set.files(&["a open"], &[]) };
+    let shape = |size: usize, share: f64| GivenShape { sizes: [("x".to_owned(), vec![size])].into(), share: Some(share) };
+    let profile = |shapes: Vec<GivenShape>| {
+        profile_pipeline(&files, &load, &|_, _| Ok(None), &MeasureOptions { shapes, ..quick() }, &mut |_| {})
+    };
+    let measured = profile(vec![shape(3, 0.75), shape(5, 0.25)]).expect("a profile");
+    assert_eq!(shapes_of(&measured, 0), [(vec![3], 0.75, vec![1, 8]), (vec![5], 0.25, vec![1, 8])]);
+    assert!(shapes_of(&profile(vec![shape(3, 1.0)]).expect("a profile"), 0).is_empty(), "one shape is no mixture");
+    let refused = profile(vec![shape(3, 0.75), shape(5, 0.5)]).expect_err("more than all queries");
+    assert!(matches!(&refused, ProfileError::Shapes { task, .. } if task == "a"), "{refused}");
+}
+
+#[test]
+fn queries_of_the_validation_set_have_their_own_shapes() {
+    // The first half of the 16 queries of `c` begins with 0, so `c` makes rows of one number; then rows of two.
+    let measured =
+        Set::new(LABELS).profile(&["a two", "b two", "c wide", "d open"], &["a b", "b c", "c d"]).expect("a chain");
+    assert_eq!(shapes_of(&measured, 3), [(vec![1], 0.5, vec![1, 8]), (vec![2], 0.5, vec![1, 8])]);
+    assert!(shapes_of(&measured, 2).is_empty(), "its queries have one shape");
+    assert_eq!(measured.tasks[2].variants[0].fanout_counts["d"].0, [(1, 1.0)]);
+    assert_eq!(measured.path_accuracy.len(), 1, "the answers of both shapes are judged together");
 }
 
 #[test]
