@@ -134,8 +134,8 @@ mod tests {
         (found / expected - 1.0).abs() <= part
     }
 
-    /// The slow version: times that are drawn one by one, sorted. The numbers are Knuth's MMIX generator, made normal by the
-    /// method of Box and Muller.
+    /// The slow version: times that are drawn one by one, sorted. The numbers come from Knuth's MMIX generator, and the
+    /// method of Box and Muller makes them normal.
     fn drawn(shapes: &[ShapeTimes], count: usize) -> Vec<f64> {
         let mut state = 7_u64;
         let mut uniform = || {

@@ -24,7 +24,8 @@ pub struct GivenShape {
 pub enum ShapesError {
     /// More than [`SHAPES_MAX`].
     #[error(
-        "they have {0} shapes: expected at most {SHAPES_MAX}; pad the inputs to a bucket of lengths, with the transform `pad`"
+        "they have {0} shapes: expected at most {SHAPES_MAX}; pad the inputs to a bucket of lengths, with the transform \
+         `pad`"
     )]
     TooMany(usize),
     /// Some shapes have a share and some have none.

@@ -109,7 +109,8 @@ impl<'a> Validator<'a> {
         Ok(self.found)
     }
 
-    /// Runs every variant of a task on the queries that the variants on `self.path` made, by shape, then the tasks below it.
+    /// Runs every variant of a task on the queries that the variants on `self.path` made, by shape. Then it runs the tasks
+    /// below.
     fn visit(
         &mut self,
         backends: &mut [Vec<Box<dyn Backend>>],
