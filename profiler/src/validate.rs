@@ -98,14 +98,23 @@ impl<'a> Validator<'a> {
         Self { files, tree, scorer, order, found, path: Vec::new(), after_run }
     }
 
-    /// Runs the examples (all inputs of the root, a row for each example of the scorer) through every combination.
+    /// Runs the examples through every combination: by array file, all inputs of the root, together with a row for each
+    /// example of the scorer.
     pub(crate) fn run(
         mut self,
         backends: &mut [Vec<Box<dyn Backend>>],
-        examples: Vec<Tensor>,
+        examples: Vec<Vec<Tensor>>,
     ) -> Result<Validation, ProfileError> {
-        let queries = ExampleTensors { tensors: examples, examples: (0..self.scorer.examples()).collect() };
-        self.visit(backends, self.tree.root, &[queries])?;
+        let (mut begin, files, all) = (0, examples.len(), self.scorer.examples());
+        let queries = examples.into_iter().map(|tensors| {
+            // A root without inputs has no rows to count.
+            let end = if files == 1 { all } else { begin + row_count(&tensors) };
+            let of_file = ExampleTensors { tensors, examples: (begin..end).collect() };
+            begin = end;
+            of_file
+        });
+        let queries = by_shape(queries.collect()).map_err(|e| ProfileError::Pipeline(e.to_string()))?;
+        self.visit(backends, self.tree.root, &queries)?;
         Ok(self.found)
     }
 
