@@ -57,4 +57,4 @@ pub use mixture::ShapePoints;
 pub use profile::{Measured, ProfilingProgress, VariantMeasurement, file_loader, profile_pipeline};
 pub use rows::json_elements;
 pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};
-pub use shapes::{GivenShape, InputSizes, ShapesError};
+pub use shapes::{AxisSizes, GivenShape, ShapesError};

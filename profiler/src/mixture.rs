@@ -1,7 +1,7 @@
 //! What are the latencies of a variant whose queries have several shapes? Those of the mixture of all shapes.
 
 use crate::samples::ShapedInputs;
-use crate::shapes::InputSizes;
+use crate::shapes::AxisSizes;
 use apportion_domain::{MixtureTimes, ShapeTimes, mixture_quantile, mixture_times};
 use apportion_executor::measuring::interval::QuantileInterval;
 use apportion_executor::measuring::stats::{ProfilePoint, TimingConditions};
@@ -11,7 +11,7 @@ use apportion_executor::tensor::Tensor;
 #[derive(Clone, Debug, PartialEq)]
 pub struct ShapePoints {
     /// The sizes of the axes of all its inputs, but the first.
-    pub shape: InputSizes,
+    pub shape: AxisSizes,
     /// Share of the queries that have this shape.
     pub share: f64,
     /// Latency by batch size, never falling.
@@ -85,7 +85,7 @@ mod tests {
     #[test]
     fn rows_of_several_shapes_are_their_mixture() {
         let shape =
-            |share, latency_ms, noise| ShapePoints { shape: InputSizes::new(), share, points: points(latency_ms, noise) };
+            |share, latency_ms, noise| ShapePoints { shape: AxisSizes::new(), share, points: points(latency_ms, noise) };
         let mixed = mixture_points(&[shape(0.9, 10.0, 0.01), shape(0.1, 40.0, 0.2)]);
         let is = |found: f64, expected: f64| assert!((found / expected - 1.0).abs() < 1e-9, "{found}, not {expected}");
         assert_eq!(mixed.iter().map(|point| point.batch).collect::<Vec<_>>(), [1, 4]);

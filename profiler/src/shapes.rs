@@ -8,13 +8,13 @@ use apportion_executor::tensor::TensorSignature;
 use std::collections::BTreeMap;
 
 /// The sizes of an input's axes but the first, by its name.
-pub type InputSizes = BTreeMap<String, Vec<usize>>;
+pub type AxisSizes = BTreeMap<String, Vec<usize>>;
 
 /// Sizes for some inputs, as the caller gives them. An input that is missing has the sizes of its variants.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct GivenShape {
     /// At least one input.
-    pub sizes: InputSizes,
+    pub sizes: AxisSizes,
     /// Share of the queries that have them; `None` if no shape has one: all are then equally frequent.
     pub share: Option<f64>,
 }
@@ -48,7 +48,7 @@ pub enum ShapesError {
     #[error("the shape {sizes:?} is given twice: expected it once, with the share of all its queries")]
     Twice {
         /// The shape.
-        sizes: InputSizes,
+        sizes: AxisSizes,
     },
 }
 
@@ -56,7 +56,7 @@ pub enum ShapesError {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct TaskShape {
     /// The sizes that were given.
-    pub(crate) sizes: InputSizes,
+    pub(crate) sizes: AxisSizes,
     /// Share of the queries.
     pub(crate) share: f64,
 }
@@ -67,14 +67,14 @@ pub(crate) struct TaskShape {
 /// # Errors
 /// As [`ShapesError`] lists.
 pub(crate) fn task_shapes(inputs: &[TensorSignature], given: &[GivenShape]) -> Result<Vec<TaskShape>, ShapesError> {
-    let own = |shape: &GivenShape| -> InputSizes {
+    let own = |shape: &GivenShape| -> AxisSizes {
         let is_own = |name: &String| inputs.iter().any(|input| input.name == *name);
         shape.sizes.iter().filter(|(name, _)| is_own(name)).map(|(name, sizes)| (name.clone(), sizes.clone())).collect()
     };
     let mine: Vec<GivenShape> = given.iter().map(|shape| GivenShape { sizes: own(shape), share: shape.share }).collect();
     let mine: Vec<GivenShape> = mine.into_iter().filter(|shape| !shape.sizes.is_empty()).collect();
     let with = mine.iter().filter(|shape| shape.share.is_some()).count();
-    let mut together = InputSizes::new();
+    let mut together = AxisSizes::new();
     let named: usize = mine.iter().map(|shape| shape.sizes.len()).sum();
     mine.iter().for_each(|shape| together.extend(shape.sizes.clone()));
     if with == 0 && together.len() == named {
@@ -118,7 +118,7 @@ mod tests {
         names.iter().map(input).collect()
     }
 
-    fn sizes(of: &[(&str, usize)]) -> InputSizes {
+    fn sizes(of: &[(&str, usize)]) -> AxisSizes {
         of.iter().map(|&(name, size)| (name.to_owned(), vec![size])).collect()
     }
 

@@ -1,7 +1,7 @@
 //! How are `--backend` and `--shape` of `apportion profile` read?
 
 use crate::args::{ArgumentError, http_url};
-use apportion_profiler::{GivenShape, InputSizes};
+use apportion_profiler::{AxisSizes, GivenShape};
 use apportion_wire::BadInput;
 use std::str::FromStr;
 
@@ -97,11 +97,11 @@ pub fn given_shapes(shapes: &[InputShape]) -> Vec<GivenShape> {
 ///
 /// # Errors
 /// If a share is given, or an input has several sizes.
-pub fn one_shape(shapes: &[InputShape]) -> Result<InputSizes, BadInput> {
+pub fn one_shape(shapes: &[InputShape]) -> Result<AxisSizes, BadInput> {
     const EXPECTED: &str = "one shape without a share, because the agents of a profile job measure one; without --server, \
                             each shape is measured on this machine, or on another server with --backend remote";
     let refused = |found: String| BadInput::one("--shape", "", found, EXPECTED);
-    let mut all = InputSizes::new();
+    let mut all = AxisSizes::new();
     for InputShape(GivenShape { sizes, share }) in shapes {
         if let Some(share) = share {
             return Err(refused(format!("a share of {share}")));

@@ -225,8 +225,7 @@ fn variants(
     *left -= count - 1;
     let mut all = Vec::new();
     for v in 0..count {
-        let mut rows = Vec::new();
-        let scale = if v == 0 { 2.0 } else { 1.0 };
+        let (mut rows, scale) = (Vec::new(), if v == 0 { 2.0 } else { 1.0 });
         let mut place = |d: &mut Draw, h: usize, share: Share, scale: f64| {
             let one = scale * (3.0 + d.below(10) as f64);
             let row = |batch: u32, latency_ms: f64| ProfileRow {
