@@ -162,7 +162,7 @@ fn served_points(shapes: &[ServedShape]) -> Vec<ServedPoint> {
         _ => mixture_points(&shapes.iter().map(|of| of.points.clone()).collect::<Vec<_>>()),
     };
     let point = |(at, point): (usize, ProfilePoint)| {
-        let runs = || shapes.iter().map(|of| (of.points.share, &of.runs[at]));
+        let runs = || shapes.iter().map(move |of| (of.points.share, &of.runs[at]));
         let mean = |of: fn(&ServedRuns) -> Option<f64>| -> Option<f64> {
             runs().map(|(share, run)| of(run).map(|ms| share * ms)).sum()
         };
