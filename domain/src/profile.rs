@@ -22,6 +22,12 @@ pub struct ProfileRow {
 }
 
 impl ProfileRow {
+    /// A row of which only the median is known.
+    #[must_use]
+    pub fn of_median(hardware: HardwareIndex, share: Share, batch: u32, latency_ms: f64) -> Self {
+        Self { hardware, share, batch, latency_ms, p99_ms: None, by_shape: Vec::new() }
+    }
+
     /// Queries per second of one replica that always runs full batches: `q = 1000 * batch / latency_ms`.
     #[must_use]
     pub fn throughput_qps(&self) -> f64 {
@@ -133,14 +139,8 @@ mod tests {
     use super::*;
 
     fn profile() -> Profile {
-        let row = |hardware, batch, latency_ms| ProfileRow {
-            hardware: HardwareIndex(hardware),
-            share: Share::WHOLE,
-            batch,
-            latency_ms,
-            p99_ms: None,
-            by_shape: Vec::new(),
-        };
+        let row =
+            |hardware, batch, latency_ms| ProfileRow::of_median(HardwareIndex(hardware), Share::WHOLE, batch, latency_ms);
         Profile::new(vec![row(1, 4, 20.0), row(0, 8, 50.0), row(0, 2, 10.0), row(0, 4, 20.0)])
     }
 

@@ -225,17 +225,11 @@ fn variants(
     *left -= count - 1;
     let mut all = Vec::new();
     for v in 0..count {
-        let (mut rows, scale) = (Vec::new(), if v == 0 { 2.0 } else { 1.0 });
+        let mut rows = Vec::new();
+        let scale = if v == 0 { 2.0 } else { 1.0 };
         let mut place = |d: &mut Draw, h: usize, share: Share, scale: f64| {
             let one = scale * (3.0 + d.below(10) as f64);
-            let row = |batch: u32, latency_ms: f64| ProfileRow {
-                hardware: HardwareIndex(h),
-                share,
-                batch,
-                latency_ms,
-                p99_ms: None,
-                by_shape: Vec::new(),
-            };
+            let row = |batch: u32, latency_ms: f64| ProfileRow::of_median(HardwareIndex(h), share, batch, latency_ms);
             rows.push(row(1, one));
             if !d.once_in(3) {
                 rows.push(row(4, one * d.pick(&[1.5, 2.0, 3.0, 4.5])));
