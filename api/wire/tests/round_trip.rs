@@ -295,9 +295,8 @@ fn latencies_by_shape_reach_the_domain() {
     let text = "name: p\nslo_ms: 100\ntasks: [{name: a, variants: [{name: v, accuracy: 1}]}]\n";
     let spec = read_pipeline_spec("p.yaml", text).expect("valid");
     let measured = |latency_ms: f64| {
-        let shape = |tokens: u32, share: f64, ms: f64| {
-            json!({"shape": {"ids": [tokens]}, "share": share, "latency_ms": ms, "p99_ms": null})
-        };
+        let shape =
+            |tokens: u32, share: f64, ms: f64| json!({"shape": {"ids": [tokens]}, "share": share, "latency_ms": ms});
         let by_shape = [shape(512, 0.25, 40.0), shape(128, 0.75, 10.0)];
         let row = json!({"task": "a", "variant": "v", "hardware": "h", "batch": 1, "latency_ms": latency_ms,
             "measured": {"by_shape": by_shape}});
