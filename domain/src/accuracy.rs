@@ -52,7 +52,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn variant(accuracy: f64, fanout: f64) -> Variant {
-        let row = ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 1, latency_ms: 1.0, p99_ms: None };
+        let row = ProfileRow::of_median(HardwareIndex(0), Share::WHOLE, 1, 1.0);
         Variant {
             name: format!("{accuracy} {fanout}"),
             accuracy,

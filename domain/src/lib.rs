@@ -28,6 +28,7 @@ mod rank;
 pub mod scaling;
 mod service_times;
 pub mod serving;
+mod shapes;
 mod slack;
 pub mod tensor;
 pub mod trace;
@@ -58,6 +59,9 @@ pub use rank::nearest_rank;
 pub use scaling::{Application, ScalingAction, ScalingChange, ScalingOutcome, ScalingPlan, ScalingProblem, ScalingVariant};
 pub use service_times::{TimeDistribution, lognormal_sigma};
 pub use serving::{Batching, Dropping, Queueing, RoutingPolicy, ServingPolicy, ServingWishes};
+pub use shapes::{
+    MIXTURE_SLACK, MixtureTimes, SHAPES_MAX, SHARES_SLACK, ShapeTimes, are_shapes, mixture_quantile, mixture_times,
+};
 pub use slack::SLACK;
 pub use trace::ArrivalTrace;
 pub use units::{Moment, TimeSpan};

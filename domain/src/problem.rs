@@ -178,7 +178,7 @@ impl Problem {
             let on_medians = pipeline.changed(&draft.hardware, |d| {
                 let batched = d.tasks.iter_mut().filter(|task| task.kind != TaskKind::Continuous);
                 for variant in batched.flat_map(|task| &mut task.variants) {
-                    let without = |row: &ProfileRow| ProfileRow { p99_ms: None, ..row.clone() };
+                    let without = |row: &ProfileRow| ProfileRow { p99_ms: None, by_shape: Vec::new(), ..row.clone() };
                     variant.profile = Profile::new(variant.profile.rows().iter().map(without).collect());
                 }
             });

@@ -1,6 +1,6 @@
 //! How long does one batch of a variant take on each hardware type?
 
-use crate::{HardwareIndex, Share, TimeSpan};
+use crate::{HardwareIndex, ShapeTimes, Share, TimeSpan};
 
 /// Smallest interference of a share: neighbours on its device make no batch faster.
 pub const INTERFERENCE_MIN: f64 = 1.0;
@@ -16,13 +16,23 @@ pub struct ProfileRow {
     pub share: Share,
     /// Queries in the batch, at least 1.
     pub batch: u32,
-    /// Median time of the whole batch in milliseconds, above 0.
+    /// Median time of the whole batch in milliseconds, above 0. With several shapes it is the mean, if that is larger
+    /// ([`mixture_times`](crate::mixture_times)).
     pub latency_ms: f64,
-    /// 99th percentile of the same, in milliseconds, at least the median.
+    /// 99th percentile of the same, in milliseconds, at least `latency_ms`.
     pub p99_ms: Option<f64>,
+    /// The times of batches of each shape of the queries, as multiples of `latency_ms`; empty if they are not known. All
+    /// rows of a hardware type and share have the same shapes in the same order.
+    pub by_shape: Vec<ShapeTimes>,
 }
 
 impl ProfileRow {
+    /// A row of which only the median is known.
+    #[must_use]
+    pub fn of_median(hardware: HardwareIndex, share: Share, batch: u32, latency_ms: f64) -> Self {
+        Self { hardware, share, batch, latency_ms, p99_ms: None, by_shape: Vec::new() }
+    }
+
     /// Queries per second of one replica that always runs full batches: `q = 1000 * batch / latency_ms`.
     #[must_use]
     pub fn throughput_qps(&self) -> f64 {
@@ -85,6 +95,24 @@ impl Profile {
     pub fn service_p99(&self, hardware: HardwareIndex, share: Share, size: u32) -> Option<TimeSpan> {
         interpolate(self.on(hardware, share), size, |r| r.p99_ms.unwrap_or(r.latency_ms))
     }
+
+    /// The times of each shape for a batch of `size` queries, interpolated in the same way, as multiples of the batch's
+    /// time by [`Profile::service`]. Empty where nothing was measured by shape.
+    #[must_use]
+    pub fn shapes(&self, hardware: HardwareIndex, share: Share, size: u32) -> Vec<ShapeTimes> {
+        let rows = self.on(hardware, share);
+        let (Some(first), Some(service)) = (rows.first(), self.service(hardware, share, size)) else { return Vec::new() };
+        let multiple = |position: usize, time: fn(&ShapeTimes) -> f64| {
+            let of_row = |r: &ProfileRow| r.latency_ms * r.by_shape.get(position).map_or(1.0, time);
+            let nanos = interpolate(rows, size, of_row).unwrap_or(service).as_nanos().max(1);
+            nanos as f64 / service.as_nanos().max(1) as f64
+        };
+        let shape = |(position, shape): (usize, &ShapeTimes)| {
+            let median = multiple(position, |times| times.median);
+            ShapeTimes { share: shape.share, median, p99: multiple(position, |times| times.p99).max(median) }
+        };
+        first.by_shape.iter().enumerate().map(shape).collect()
+    }
 }
 
 fn interpolate(rows: &[ProfileRow], size: u32, latency_ms: impl Fn(&ProfileRow) -> f64) -> Option<TimeSpan> {
@@ -116,13 +144,8 @@ mod tests {
     use super::*;
 
     fn profile() -> Profile {
-        let row = |hardware, batch, latency_ms| ProfileRow {
-            hardware: HardwareIndex(hardware),
-            share: Share::WHOLE,
-            batch,
-            latency_ms,
-            p99_ms: None,
-        };
+        let row =
+            |hardware, batch, latency_ms| ProfileRow::of_median(HardwareIndex(hardware), Share::WHOLE, batch, latency_ms);
         Profile::new(vec![row(1, 4, 20.0), row(0, 8, 50.0), row(0, 2, 10.0), row(0, 4, 20.0)])
     }
 
@@ -144,5 +167,25 @@ mod tests {
         assert_eq!(p.service(HardwareIndex(2), Share::WHOLE, 1), None);
         assert_eq!(p.service(HardwareIndex(1), Share::WHOLE, 9).map(TimeSpan::as_millis), Some(20.0));
         assert_eq!(p.places().count(), 2);
+    }
+
+    #[test]
+    fn shapes_are_multiples_of_the_time_at_each_size() {
+        let shapes = |slow: f64| {
+            let short = ShapeTimes { share: 0.75, median: 0.5, p99: 1.0 };
+            vec![short, ShapeTimes { share: 0.25, median: slow, p99: 2.0 * slow }]
+        };
+        let mut rows = profile().rows().to_vec();
+        let of_first = rows.iter_mut().filter(|row| row.hardware == HardwareIndex(0));
+        of_first.for_each(|row| row.by_shape = shapes(if row.batch == 4 { 3.0 } else { 2.0 }));
+        let p = Profile::new(rows);
+        let at = |size| p.shapes(HardwareIndex(0), Share::WHOLE, size);
+        assert_eq!((at(1), at(2), at(4)), (shapes(2.0), shapes(2.0), shapes(3.0)));
+        // Between 20 ms of 10 and 60 ms of 20 are 40 ms of 15.
+        let between = at(3);
+        assert!((between[1].median - 40.0 / 15.0).abs() < 1e-9 && between[1].share == 0.25, "{between:?}");
+        assert!((between[0].median - 0.5).abs() < 1e-9 && (between[0].p99 - 1.0).abs() < 1e-9, "{between:?}");
+        assert!(p.shapes(HardwareIndex(1), Share::WHOLE, 4).is_empty(), "it was measured without shapes");
+        assert!(p.shapes(HardwareIndex(2), Share::WHOLE, 4).is_empty(), "it was not measured");
     }
 }

@@ -28,7 +28,11 @@ impl TimeDistribution {
 /// The standard deviation of the logarithm that gives this 99th percentile with this median.
 #[must_use]
 pub fn lognormal_sigma(median: TimeSpan, p99: TimeSpan) -> f64 {
-    let ratio = p99.as_nanos() as f64 / median.as_nanos().max(1) as f64;
+    sigma_of_ratio(p99.as_nanos() as f64 / median.as_nanos().max(1) as f64)
+}
+
+/// The standard deviation of the logarithm, by the ratio of the 99th percentile to the median.
+pub(crate) fn sigma_of_ratio(ratio: f64) -> f64 {
     ratio.max(1.0).ln() / NORMAL_P99
 }
 

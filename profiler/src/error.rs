@@ -3,6 +3,7 @@
 use crate::beside::ShareError;
 use crate::labels::LabelsError;
 use crate::npy::NpyError;
+use crate::shapes::ShapesError;
 use apportion_domain::Share;
 use apportion_executor::backend::BackendError;
 use apportion_executor::measuring::drawn::DrawError;
@@ -81,6 +82,15 @@ pub enum ProfileError {
         /// Why not.
         #[source]
         source: DrawError,
+    },
+    /// The queries of a task have shapes that cannot be measured.
+    #[error("the queries of task {task}")]
+    Shapes {
+        /// The task.
+        task: String,
+        /// Why not.
+        #[source]
+        source: ShapesError,
     },
     /// No query of the validation set reaches a task, so it has no inputs for timing.
     #[error("no query of the validation set reaches task {0}, so its variants cannot be timed")]

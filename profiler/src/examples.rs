@@ -4,14 +4,19 @@ use crate::described::described;
 use crate::error::ProfileError;
 use crate::files::{MatchRule, ValidationFiles};
 use crate::labels::{Label, is_table, read_labels};
-use crate::npy::{numpy_type, read_npy};
+use crate::npy::{NPY_BYTES_MAX, NpyError, numpy_type, read_npy};
+use crate::samples::row_count;
 use apportion_executor::backend::Signature;
 use apportion_executor::tensor::{Tensor, TensorSignature};
+use std::path::{Path, PathBuf};
+
+/// Most array files of one input.
+const ARRAY_FILES_MAX: usize = 4_096;
 
 /// The first examples of a validation set.
 pub(crate) struct ExampleSet {
-    /// Each input of the root, with a row for each example.
-    pub examples: Vec<Tensor>,
+    /// By array file, in the order of the examples: each input of the root, with a row for each example.
+    pub examples: Vec<Vec<Tensor>>,
     /// The labels of each example.
     pub labels: Vec<Vec<Label>>,
 }
@@ -29,7 +34,7 @@ pub(crate) fn read_examples(
     // A table ends with the last label, so the arrays count the examples.
     let has_table = set.labels.as_deref().is_some_and(is_table);
     let mut count = labels.as_ref().filter(|_| !has_table).map(Vec::len);
-    let mut examples = Vec::new();
+    let mut parts: Vec<Vec<Tensor>> = Vec::new();
     for input in &root.inputs {
         let Some(file) = set.inputs.get(&input.name) else {
             let name = &input.name;
@@ -37,13 +42,10 @@ pub(crate) fn read_examples(
             return Err(ProfileError::Pipeline(detail));
         };
         let file_name = || file.display().to_string();
-        let array = read_npy(&input.name, file).map_err(|source| ProfileError::Array { file: file_name(), source })?;
-        if let Some(detail) = array_misfit(&array, input) {
-            return Err(ProfileError::ExamplesMismatch { file: file_name(), detail });
-        }
-        let expected = *count.get_or_insert(array.rows());
-        if array.rows() != expected {
-            let rows = array.rows();
+        let arrays = read_arrays(file, input)?;
+        let rows: usize = arrays.iter().map(Tensor::rows).sum();
+        let expected = *count.get_or_insert(rows);
+        if rows != expected {
             return Err(match &labels {
                 Some(_) if !has_table => {
                     bad_labels(format!("there are labels for {expected} examples and {rows} in {}", file_name()))
@@ -54,7 +56,8 @@ pub(crate) fn read_examples(
                 }
             });
         }
-        examples.push(array.slice(0, array.rows().min(examples_max)));
+        add_input(&mut parts, arrays)
+            .map_err(|unlike| ProfileError::ExamplesMismatch { file: file_name(), detail: unlike.to_string() })?;
     }
     if let Some(unknown) = set.inputs.keys().find(|name| !root.inputs.iter().any(|i| i.name == **name)) {
         return Err(ProfileError::Pipeline(format!("the validation set has input {unknown}, which the root has not")));
@@ -71,7 +74,87 @@ pub(crate) fn read_examples(
     labels.resize(count, Vec::new());
     labels.truncate(examples_max);
     check_labels(&labels, &set.matching).map_err(|unfit| bad_labels(unfit.to_string()))?;
-    Ok(ExampleSet { examples, labels })
+    Ok(ExampleSet { examples: first_examples(parts, examples_max), labels })
+}
+
+/// The arrays of an input: that of a file, or those of the `.npy` files in a folder, by their names. Arrays of a folder may
+/// differ in their shapes.
+fn read_arrays(path: &Path, input: &TensorSignature) -> Result<Vec<Tensor>, ProfileError> {
+    let (mut arrays, mut bytes) = (Vec::new(), 0_u64);
+    for file in array_files(path)? {
+        let name = || file.display().to_string();
+        let array = read_npy(&input.name, &file).map_err(|source| ProfileError::Array { file: name(), source })?;
+        if let Some(detail) = array_misfit(&array, input) {
+            return Err(ProfileError::ExamplesMismatch { file: name(), detail });
+        }
+        bytes += array.data.len() as u64;
+        if bytes > NPY_BYTES_MAX {
+            return Err(ProfileError::Array { file: path.display().to_string(), source: NpyError::TooLong });
+        }
+        arrays.push(array);
+    }
+    Ok(arrays)
+}
+
+/// The file, or the array files of the folder in the order of their names.
+fn array_files(path: &Path) -> Result<Vec<PathBuf>, ProfileError> {
+    if !path.is_dir() {
+        return Ok(vec![path.to_owned()]);
+    }
+    let shown = || path.display().to_string();
+    let unreadable = |e: std::io::Error| ProfileError::Array { file: shown(), source: NpyError::Io(e) };
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(path).map_err(unreadable)? {
+        let file = entry.map_err(unreadable)?.path();
+        if file.extension().is_some_and(|extension| extension == "npy") {
+            files.push(file);
+        }
+    }
+    if files.is_empty() || files.len() > ARRAY_FILES_MAX {
+        let detail = format!("it has {} files with the ending .npy: expected 1 to {ARRAY_FILES_MAX}", files.len());
+        return Err(ProfileError::ExamplesMismatch { file: shown(), detail });
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// The files of an input have other numbers of examples than those of another input.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "its array files have {found:?} examples, and those of another input have {expected:?}: expected the same numbers in \
+     the order of the files' names"
+)]
+struct UnlikeFiles {
+    found: Vec<usize>,
+    expected: Vec<usize>,
+}
+
+/// Adds the arrays of an input to those of the inputs before it.
+fn add_input(parts: &mut Vec<Vec<Tensor>>, arrays: Vec<Tensor>) -> Result<(), UnlikeFiles> {
+    if parts.is_empty() {
+        parts.extend(arrays.into_iter().map(|array| vec![array]));
+        return Ok(());
+    }
+    let found: Vec<usize> = arrays.iter().map(Tensor::rows).collect();
+    let expected: Vec<usize> = parts.iter().map(|part| row_count(part)).collect();
+    if found != expected {
+        return Err(UnlikeFiles { found, expected });
+    }
+    parts.iter_mut().zip(arrays).for_each(|(part, array)| part.push(array));
+    Ok(())
+}
+
+/// The first `examples_max` rows over all files; one part without tensors if there are no inputs.
+fn first_examples(parts: Vec<Vec<Tensor>>, examples_max: usize) -> Vec<Vec<Tensor>> {
+    let (mut left, mut first) = (examples_max, Vec::new());
+    for part in parts {
+        let rows = row_count(&part).min(left);
+        left -= rows;
+        if rows > 0 {
+            first.push(part.iter().map(|tensor| tensor.slice(0, rows)).collect());
+        }
+    }
+    if first.is_empty() { vec![Vec::new()] } else { first }
 }
 
 /// Why an array does not fit the input that it is for; `None` if it does.

@@ -64,7 +64,8 @@ pub struct EdgeFiles {
 /// Examples for measuring accuracy and fan-out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ValidationFiles {
-    /// An array file by input of the root; the first dimension counts the examples.
+    /// By input of the root: an array file whose first dimension counts the examples, or a folder with array files. Those
+    /// of a folder follow each other by their names, and may have several shapes.
     pub inputs: BTreeMap<String, PathBuf>,
     /// A JSON or CSV file with the labels of the examples; `None` if the rule needs none.
     pub labels: Option<PathBuf>,

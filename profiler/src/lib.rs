@@ -29,11 +29,14 @@ pub mod labels;
 pub mod matching;
 pub mod measure;
 pub mod memory;
+pub mod mixture;
 pub mod npy;
 pub mod profile;
 mod rows;
+mod samples;
 mod score;
 pub mod served;
+pub mod shapes;
 pub mod validate;
 mod whole_queries;
 
@@ -54,6 +57,8 @@ pub use files::{
 };
 pub use measure::MeasureOptions;
 pub use memory::peak_memory_mib;
+pub use mixture::ShapePoints;
 pub use profile::{Measured, ProfilingProgress, ShareMeasurement, VariantMeasurement, file_loader, profile_pipeline};
 pub use rows::json_elements;
 pub use served::{Doubts, ServedError, ServedPoint, ServedVariant, profile_served};
+pub use shapes::{AxisSizes, GivenShape, ShapesError};

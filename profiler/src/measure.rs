@@ -2,13 +2,13 @@
 //!
 //! Each batch size is measured by the executor's [`time_point`], as an agent measures it for a profile job.
 
+use crate::shapes::GivenShape;
 use apportion_domain::Share;
 use apportion_executor::backend::{Backend, BackendError};
 use apportion_executor::measuring::point::{PointRule, time_point};
 use apportion_executor::measuring::rows::windows;
 use apportion_executor::measuring::stats::{ProfilePoint, fit_profile};
 use apportion_executor::tensor::Tensor;
-use std::collections::BTreeMap;
 
 /// The extent of the measurements.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,9 +22,9 @@ pub struct MeasureOptions {
     pub multiple: f64,
     /// Most examples of the validation set that are run.
     pub examples_max: usize,
-    /// The sizes of an input's axes but the first, by its name. They count where inputs are drawn from shapes that leave
-    /// an inner size open.
-    pub sizes: BTreeMap<String, Vec<usize>>,
+    /// The shapes of the queries, of all tasks. They count where inputs are drawn from shapes that leave an inner size
+    /// open.
+    pub shapes: Vec<GivenShape>,
     /// Shares of a device that are measured beside neighbours ([`crate::beside`]). Whole devices are always measured.
     pub shares: Vec<Share>,
     /// Processors of a device: the copies of a variant on a share stay on so many. `None` if the device is another one, or
@@ -35,13 +35,13 @@ pub struct MeasureOptions {
 impl Default for MeasureOptions {
     /// Batches 1 to 32 in powers of two (INFaaS goes on to 64, section 7).
     fn default() -> Self {
-        let (batches, sizes) = (vec![1, 2, 4, 8, 16, 32], BTreeMap::new());
+        let batches = vec![1, 2, 4, 8, 16, 32];
         Self {
             batches,
             point: PointRule::default(),
             multiple: 1.0,
             examples_max: 1_000,
-            sizes,
+            shapes: Vec::new(),
             shares: Vec::new(),
             processors: None,
         }

@@ -8,6 +8,8 @@ use crate::examples::{ExampleSet, read_examples};
 use crate::files::{PipelineFiles, TaskFiles, Tree, ValidationFiles, VariantFile};
 use crate::measure::{MeasureOptions, profile_variant};
 use crate::memory::MemoryProbe;
+use crate::mixture::{ShapePoints, of_all_shapes};
+use crate::samples::{ShapedInputs, drawn_samples, recorded_samples};
 use crate::score::Scorer;
 use crate::validate::{MeasuredPath, Validation, Validator, distribution};
 use crate::whole_queries::whole_queries;
@@ -15,7 +17,6 @@ use apportion_domain::{FanoutCounts, Share, VariantRuntime};
 use apportion_executor::backend::{
     Backend, BackendError, ExecutionSettings, GluedBackend, OnnxBackend, PythonBackend, PythonSettings, Signature,
 };
-use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
 use apportion_executor::measuring::percentiles::percentile;
 use apportion_executor::measuring::rows::cycle;
 use apportion_executor::measuring::stats::ProfilePoint;
@@ -106,9 +107,11 @@ pub struct VariantMeasurement {
     pub load_ms: f64,
     /// Peak memory on its device, loaded and run with the largest batch; `None` if it cannot be measured.
     pub memory_mib: Option<f64>,
-    /// Latency by batch size, never falling.
+    /// Latency by batch size, never falling. With several shapes of the queries it is that of all together.
     pub rows: Vec<ProfilePoint>,
-    /// The same on the wanted shares of a device, in the order of the options.
+    /// The same for each shape of the queries; empty if they have one shape.
+    pub by_shape: Vec<ShapePoints>,
+    /// The latencies on the wanted shares of a device, in the order of the options.
     pub shares: Vec<ShareMeasurement>,
 }
 
@@ -117,8 +120,10 @@ pub struct VariantMeasurement {
 pub struct ShareMeasurement {
     /// The share.
     pub share: Share,
-    /// Latency by batch size beside neighbours, never falling.
+    /// Latency by batch size beside neighbours, never falling. With several shapes of the queries it is that of all together.
     pub rows: Vec<ProfilePoint>,
+    /// The same for each shape of the queries; empty if they have one shape.
+    pub by_shape: Vec<ShapePoints>,
 }
 
 /// Counts the steps.
@@ -165,7 +170,10 @@ pub fn profile_pipeline(
             let examples = read_examples(set, &signatures[tree.root], options.examples_max)?;
             validate(files, &tree, set, examples, &mut backends, &mut steps)?
         }
-        None => SampleRun { validation: None, samples: drawn_samples(files, &signatures, options)?, examples: 0 },
+        None => {
+            let drawn = files.tasks.iter().zip(&signatures).map(|(task, of)| drawn_samples(task, of, options));
+            SampleRun { validation: None, samples: drawn.collect::<Result<_, _>>()?, examples: 0 }
+        }
     };
 
     let (tree, validated) = (&tree, validation.as_ref());
@@ -185,8 +193,8 @@ pub fn profile_pipeline(
 struct SampleRun {
     /// `None` without a validation set.
     validation: Option<Validation>,
-    /// By task: the inputs for timing its variants.
-    samples: Vec<Vec<Tensor>>,
+    /// By task: the inputs for timing its variants, for each shape of its queries.
+    samples: Vec<Vec<ShapedInputs>>,
     /// How many examples were run.
     examples: usize,
 }
@@ -204,35 +212,13 @@ fn validate(
     let scorer = Scorer::new(&set.matching, &labels);
     let validator = Validator::new(files, tree, scorer, &mut after_run);
     let mut validation = validator.run(backends, examples)?;
-    let samples = std::mem::take(&mut validation.samples);
-    if let Some(unreached) = tree.order.iter().find(|&&t| samples[t].first().is_none_or(|s| s.rows() == 0)) {
-        return Err(ProfileError::Unreached(files.tasks[*unreached].name.clone()));
+    let reached = std::mem::take(&mut validation.samples);
+    // Parents come first: a task below one without queries has none either.
+    let mut samples = vec![Vec::new(); files.tasks.len()];
+    for (task, of_task) in tree.order.iter().map(|&t| (t, reached[t].clone())) {
+        samples[task] = recorded_samples(&files.tasks[task], of_task)?;
     }
     Ok(SampleRun { validation: Some(validation), samples, examples: labels.len() })
-}
-
-/// By task: inputs that are drawn from the shapes, as agents draw them for profile jobs. They have as many rows as the
-/// largest batch, or fewer where these would be too large: rows repeat then.
-fn drawn_samples(
-    files: &PipelineFiles,
-    signatures: &[Signature],
-    options: &MeasureOptions,
-) -> Result<Vec<Vec<Tensor>>, ProfileError> {
-    let largest = options.batches.last().map_or(1, |&batch| batch as usize);
-    let of_task = |(task, signature): (&TaskFiles, &Signature)| {
-        if signature.inputs.is_empty() {
-            let detail = format!("task {}: its variants have no inputs: expected one at least", task.name);
-            return Err(ProfileError::Pipeline(detail));
-        }
-        let mut rows = largest;
-        loop {
-            match drawn_inputs(&signature.inputs, &options.sizes, rows) {
-                Err(DrawError::TooLarge { .. }) if rows > 1 => rows /= 2,
-                drawn => return drawn.map_err(|source| ProfileError::Inputs { task: task.name.clone(), source }),
-            }
-        }
-    };
-    files.tasks.iter().zip(signatures).map(of_task).collect()
 }
 
 type Backends = Vec<Vec<Box<dyn Backend>>>;
@@ -395,8 +381,8 @@ struct Timing<'a> {
     tree: &'a Tree,
     load: &'a VariantLoader<'a>,
     validation: Option<&'a Validation>,
-    /// By task: the inputs of its variants.
-    samples: &'a [Vec<Tensor>],
+    /// By task: the inputs of its variants, for each shape.
+    samples: &'a [Vec<ShapedInputs>],
     models: &'a [Signature],
     memory: &'a MemoryProbe<'a>,
     options: &'a MeasureOptions,
@@ -437,8 +423,9 @@ impl Timing<'_> {
             let copies = (0..Share::WHOLE.eighths() / share.eighths()).map(|_| (self.load)(file));
             let copies = copies.collect::<Result<Vec<_>, _>>().map_err(|error| fault(error.into()))?;
             let mut copies = with_transforms(task, copies)?;
-            let rows = profile_share(&mut copies, &self.samples[t], self.options).map_err(fault)?;
-            measured.push(ShareMeasurement { share, rows });
+            let timed = of_all_shapes(&self.samples[t], |inputs| profile_share(&mut copies, inputs, self.options));
+            let (rows, by_shape) = timed.map_err(fault)?;
+            measured.push(ShareMeasurement { share, rows, by_shape });
             steps.step(format!("timed {} beside {} copies of it", file.name, copies.len() - 1));
         }
         Ok(measured)
@@ -453,7 +440,7 @@ impl Timing<'_> {
     ) -> Result<VariantMeasurement, BackendError> {
         let (task, samples) = (&self.files.tasks[t], &self.samples[t]);
         let name = &task.variants[v].name;
-        let rows = profile_variant(backend, samples, self.options)?;
+        let (rows, by_shape) = of_all_shapes(samples, |inputs| profile_variant(backend, inputs, self.options))?;
         let memory_mib = match task.variants[v].runtime {
             VariantRuntime::Onnx => self.memory_of(t, &task.variants[v], samples)?,
             // Its process is another one, and uses what the user's code takes.
@@ -471,14 +458,18 @@ impl Timing<'_> {
             load_ms,
             memory_mib,
             rows,
+            by_shape,
             shares: Vec::new(),
         })
     }
 
-    /// The memory of a variant with the largest batch. The probe knows no transforms, so it gets what they make.
-    fn memory_of(&self, t: usize, file: &VariantFile, samples: &[Tensor]) -> Result<Option<f64>, BackendError> {
+    /// The memory of a variant with the largest batch of its largest shape. The probe knows no transforms, so it gets what
+    /// they make.
+    fn memory_of(&self, t: usize, file: &VariantFile, samples: &[ShapedInputs]) -> Result<Option<f64>, BackendError> {
         let largest = self.options.batches.last().map_or(1, |&batch| batch as usize);
-        let mut batch: Vec<Tensor> = samples.iter().map(|s| cycle(s, 0, largest)).collect();
+        let bytes = |of: &&ShapedInputs| of.tensors.iter().map(|s| s.data.len() / s.rows().max(1)).sum::<usize>();
+        let tensors = samples.iter().max_by_key(bytes).map(|of| of.tensors.as_slice()).unwrap_or_default();
+        let mut batch: Vec<Tensor> = tensors.iter().map(|s| cycle(s, 0, largest)).collect();
         let glue = &self.files.tasks[t].glue;
         if !glue.is_empty() {
             let taken = run_before(glue, &batch, &self.models[t].inputs);

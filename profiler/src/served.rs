@@ -5,6 +5,9 @@
 //! makes its own queues.
 
 use crate::measure::MeasureOptions;
+use crate::mixture::{ShapePoints, mixture_points};
+use crate::samples::ShapedInputs;
+use crate::shapes::{ShapesError, task_shapes};
 use apportion_executor::backend::{Backend, BackendError, RemoteBackend, RemoteStatistics, RemoteVariantError, Signature};
 use apportion_executor::measuring::drawn::{DrawError, drawn_inputs};
 use apportion_executor::measuring::noise::level_noise;
@@ -12,7 +15,6 @@ use apportion_executor::measuring::point::{PointRule, STEADY_WARM_UP_RUNS, TIME_
 use apportion_executor::measuring::rows::windows;
 use apportion_executor::measuring::stats::{BatchTimes, ProfilePoint, TimingConditions, fit_profile};
 use apportion_executor::tensor::Tensor;
-use std::collections::BTreeMap;
 
 /// Why a variant on a server is not measured.
 #[derive(Debug, thiserror::Error)]
@@ -28,6 +30,15 @@ pub enum ServedError {
         /// Why not.
         #[source]
         source: DrawError,
+    },
+    /// The given shapes cannot be measured.
+    #[error("the queries of variant {variant}")]
+    Shapes {
+        /// Its name.
+        variant: String,
+        /// Why not.
+        #[source]
+        source: ShapesError,
     },
     /// A batch failed.
     #[error("variant {variant} at batch {batch}: if the server takes no such batch, choose a smaller --batch-max")]
@@ -50,7 +61,7 @@ impl ServedError {
             Self::Find(error) => {
                 matches!(**error, RemoteVariantError::Unknown { .. } | RemoteVariantError::Signature { .. })
             }
-            Self::Inputs { .. } => true,
+            Self::Inputs { .. } | Self::Shapes { .. } => true,
             Self::Batch { .. } => false,
         }
     }
@@ -63,8 +74,10 @@ pub struct ServedVariant {
     pub signature: Signature,
     /// Most rows of a batch, if the server bounds them.
     pub batch_max: Option<u32>,
-    /// One for each batch size, increasing.
+    /// One for each batch size, increasing. With several shapes it is that of all together.
     pub points: Vec<ServedPoint>,
+    /// Latencies for each shape; empty if there is one.
+    pub by_shape: Vec<ShapePoints>,
 }
 
 /// The times of one batch size on a server.
@@ -99,37 +112,68 @@ struct ServedRuns {
     doubts: Doubts,
 }
 
-/// Times the variant `variant` on the server at `url` (`http://host:port`) with inputs by [`drawn_inputs`], whose open
-/// sizes are in `sizes`. A batch size above the server's largest is replaced by the largest.
+/// The measurements of one shape, by batch size.
+struct ServedShape {
+    points: ShapePoints,
+    runs: Vec<ServedRuns>,
+}
+
+/// Times the variant `variant` on the server at `url` (`http://host:port`) with inputs by [`drawn_inputs`], for each shape
+/// of the options that has an input of it. A batch size above the server's largest is replaced by the largest.
 ///
 /// # Errors
 /// As [`ServedError`] lists.
-pub fn profile_served(
-    url: &str,
-    variant: &str,
-    sizes: &BTreeMap<String, Vec<usize>>,
-    options: &MeasureOptions,
-) -> Result<ServedVariant, ServedError> {
+pub fn profile_served(url: &str, variant: &str, options: &MeasureOptions) -> Result<ServedVariant, ServedError> {
     let found = RemoteBackend::find(url, variant);
     let mut backend = found.map_err(|source| ServedError::Find(Box::new(source)))?;
     let (signature, batch_max) = (backend.signature().clone(), backend.batch_max());
     let batches = batches_within(&options.batches, batch_max);
     let rows = batches.last().map_or(1, |&batch| batch as usize);
-    let samples = drawn_inputs(&signature.inputs, sizes, rows)
-        .map_err(|source| ServedError::Inputs { variant: variant.to_owned(), source })?;
-    let mut runs = Vec::with_capacity(batches.len());
-    for batch in batches {
-        let timed = time_served(&mut backend, &samples, batch, options);
-        let failed = |source| ServedError::Batch { variant: variant.to_owned(), batch, source: Box::new(source) };
-        runs.push(timed.map_err(failed)?);
+    let shapes = task_shapes(&signature.inputs, &options.shapes)
+        .map_err(|source| ServedError::Shapes { variant: variant.to_owned(), source })?;
+    // All inputs are made before the first of them is measured.
+    let mut samples = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        let tensors = drawn_inputs(&signature.inputs, &shape.sizes, rows)
+            .map_err(|source| ServedError::Inputs { variant: variant.to_owned(), source })?;
+        samples.push(ShapedInputs { share: shape.share, tensors });
     }
-    let times: Vec<BatchTimes> = runs.iter().map(|run| run.times.clone()).collect();
-    let fitted = fit_profile(&times, options.multiple).into_iter().zip(runs);
-    let points = fitted.map(|(point, run)| {
-        let ServedRuns { queue_ms, compute_ms, doubts, .. } = run;
-        ServedPoint { point, queue_ms, compute_ms, doubts }
-    });
-    Ok(ServedVariant { signature, batch_max, points: points.collect() })
+    let mut measured = Vec::with_capacity(samples.len());
+    for inputs in &samples {
+        let mut runs = Vec::with_capacity(batches.len());
+        for &batch in &batches {
+            let timed = time_served(&mut backend, &inputs.tensors, batch, options);
+            let failed = |source| ServedError::Batch { variant: variant.to_owned(), batch, source: Box::new(source) };
+            runs.push(timed.map_err(failed)?);
+        }
+        let times: Vec<BatchTimes> = runs.iter().map(|run| run.times.clone()).collect();
+        measured.push(ServedShape { points: ShapePoints::of(inputs, fit_profile(&times, options.multiple)), runs });
+    }
+    let points = served_points(&measured);
+    let by_shape: Vec<ShapePoints> = measured.into_iter().map(|of| of.points).collect();
+    let by_shape = if by_shape.len() > 1 { by_shape } else { Vec::new() };
+    Ok(ServedVariant { signature, batch_max, points, by_shape })
+}
+
+/// The measurements of all shapes together. Mean times count by the shares of the shapes.
+fn served_points(shapes: &[ServedShape]) -> Vec<ServedPoint> {
+    let points = match shapes {
+        [one] => one.points.points.clone(),
+        _ => mixture_points(&shapes.iter().map(|of| of.points.clone()).collect::<Vec<_>>()),
+    };
+    let point = |(at, point): (usize, ProfilePoint)| {
+        let runs = || shapes.iter().map(move |of| (of.points.share, &of.runs[at]));
+        let mean = |of: fn(&ServedRuns) -> Option<f64>| -> Option<f64> {
+            runs().map(|(share, run)| of(run).map(|ms| share * ms)).sum()
+        };
+        let doubts = Doubts {
+            is_unsteady: runs().any(|(_, run)| run.doubts.is_unsteady),
+            foreign_rows: runs().map(|(_, run)| run.doubts.foreign_rows).sum(),
+            cached: runs().map(|(_, run)| run.doubts.cached).sum(),
+        };
+        ServedPoint { point, queue_ms: mean(|run| run.queue_ms), compute_ms: mean(|run| run.compute_ms), doubts }
+    };
+    points.into_iter().enumerate().map(point).collect()
 }
 
 /// The batch sizes up to the server's largest. The largest itself is one of them, if it is below the last wanted one.
@@ -210,6 +254,25 @@ mod tests {
         let unknown = without_queue(times, None);
         assert_eq!(unknown.times.times_ms, [30.0, 31.0]);
         assert_eq!((unknown.queue_ms, unknown.compute_ms), (None, None));
+    }
+
+    #[test]
+    fn shapes_of_a_server_are_one_row_together() {
+        let shape = |share: f64, ms: f64, queue_ms: Option<f64>, foreign_rows: u64| {
+            let doubts = Doubts { foreign_rows, ..Doubts::default() };
+            let times = BatchTimes { times_ms: vec![ms; 3], ..two_runs() };
+            let inputs = ShapedInputs { share, tensors: Vec::new() };
+            let points = ShapePoints::of(&inputs, fit_profile(std::slice::from_ref(&times), 1.0));
+            ServedShape { points, runs: vec![ServedRuns { times, queue_ms, compute_ms: None, doubts }] }
+        };
+        let together = served_points(&[shape(0.75, 10.0, Some(4.0), 2), shape(0.25, 30.0, Some(8.0), 3)]);
+        let [both] = &together[..] else { panic!("one batch size") };
+        assert!((both.point.latency_ms - 15.0).abs() < 1e-9 && both.point.batch == 4, "{both:?}");
+        assert_eq!((both.queue_ms, both.compute_ms, both.doubts.foreign_rows), (Some(5.0), None, 5));
+        let one = served_points(&[shape(1.0, 10.0, Some(4.0), 0)]);
+        assert_eq!((one[0].point.latency_ms, one[0].queue_ms), (10.0, Some(4.0)));
+        let unknown = served_points(&[shape(0.5, 10.0, None, 0), shape(0.5, 10.0, Some(4.0), 0)]);
+        assert_eq!(unknown[0].queue_ms, None, "the server does not count it for both");
     }
 
     #[test]

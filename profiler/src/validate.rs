@@ -2,6 +2,7 @@
 
 use crate::error::ProfileError;
 use crate::files::{MatchRule, PipelineFiles, TaskFiles, Tree};
+use crate::samples::row_count;
 use crate::score::{Scorer, SinkAnswers};
 use apportion_domain::FanoutCounts;
 use apportion_domain::transform::PARENT;
@@ -45,9 +46,9 @@ pub(crate) struct Validation {
     pub counts: Vec<Vec<BTreeMap<u32, u64>>>,
     /// Every path to a sink.
     pub paths: Vec<MeasuredPath>,
-    /// By task: the inputs for timing its variants, which are the most queries that reached it by one combination of
-    /// variants.
-    pub samples: Vec<Vec<Tensor>>,
+    /// By task, then shape: the inputs for timing its variants, which are the most queries that reached it by one
+    /// combination of variants.
+    pub samples: Vec<Vec<Vec<Tensor>>>,
 }
 
 /// A run of the validation set over all combinations of variants.
@@ -69,17 +70,17 @@ struct Place {
     variant: usize,
 }
 
-/// Queries at one task.
-struct Queries {
-    inputs: Vec<Tensor>,
-    /// The example of each query.
+/// Tensors of one shape with a row for each query at a task, or for each answer.
+struct ExampleTensors {
+    tensors: Vec<Tensor>,
+    /// The example of each row.
     examples: Vec<usize>,
 }
 
-/// The answers of a variant.
+/// The answers of a variant to queries of one shape.
 struct Answers {
-    /// The outputs that are read, by name, each with as many rows as `parents`.
-    outputs: BTreeMap<String, Tensor>,
+    /// By batch: the outputs that are read.
+    batches: Vec<ExampleTensors>,
     /// The query that each row came from.
     parents: Vec<usize>,
 }
@@ -97,45 +98,58 @@ impl<'a> Validator<'a> {
         Self { files, tree, scorer, order, found, path: Vec::new(), after_run }
     }
 
-    /// Runs the examples (all inputs of the root, a row for each example of the scorer) through every combination.
+    /// Runs the examples through every combination: by array file, all inputs of the root, together with a row for each
+    /// example of the scorer.
     pub(crate) fn run(
         mut self,
         backends: &mut [Vec<Box<dyn Backend>>],
-        examples: Vec<Tensor>,
+        examples: Vec<Vec<Tensor>>,
     ) -> Result<Validation, ProfileError> {
-        let queries = Queries { inputs: examples, examples: (0..self.scorer.examples()).collect() };
+        let (mut begin, files, all) = (0, examples.len(), self.scorer.examples());
+        let queries = examples.into_iter().map(|tensors| {
+            // A root without inputs has no rows to count.
+            let end = if files == 1 { all } else { begin + row_count(&tensors) };
+            let of_file = ExampleTensors { tensors, examples: (begin..end).collect() };
+            begin = end;
+            of_file
+        });
+        let queries = by_shape(queries.collect()).map_err(|e| ProfileError::Pipeline(e.to_string()))?;
         self.visit(backends, self.tree.root, &queries)?;
         Ok(self.found)
     }
 
-    /// Runs every variant of a task on the queries that the variants on `self.path` made, then the tasks below it.
+    /// Runs every variant of a task on the queries that the variants on `self.path` made, by shape. Then it runs the tasks
+    /// below.
     fn visit(
         &mut self,
         backends: &mut [Vec<Box<dyn Backend>>],
         task: usize,
-        queries: &Queries,
+        queries: &[ExampleTensors],
     ) -> Result<(), ProfileError> {
-        let rows = |inputs: &[Tensor]| inputs.first().map_or(0, Tensor::rows);
-        if rows(&queries.inputs) > rows(&self.found.samples[task]) {
-            self.found.samples[task].clone_from(&queries.inputs);
+        let reached: usize = queries.iter().map(|of| row_count(&of.tensors)).sum();
+        if reached > self.found.samples[task].iter().map(|tensors| row_count(tensors)).sum::<usize>() {
+            let with_rows = queries.iter().filter(|of| row_count(&of.tensors) > 0);
+            self.found.samples[task] = with_rows.map(|of| of.tensors.clone()).collect();
         }
         for variant in self.order[task].clone() {
-            let answers = self.answer(backends[task][variant].as_mut(), Place { task, variant }, queries)?;
-            self.count(task, variant, queries.examples.len(), &answers);
-            self.path.push(Place { task, variant });
+            let place = Place { task, variant };
+            let mut batches = Vec::new();
+            for of_shape in queries {
+                let answers = self.answer(backends[task][variant].as_mut(), place, of_shape)?;
+                self.count(task, variant, of_shape.examples.len(), &answers.parents);
+                batches.extend(answers.batches);
+            }
+            self.path.push(place);
             if self.tree.out_edges[task].is_empty() {
-                let path = self.score(queries, &answers)?;
+                let path = self.score(&batches)?;
                 self.found.paths.push(path);
             }
             let key = self.key();
             (self.after_run)(key);
             for &edge in &self.tree.out_edges[task] {
-                let map = &self.files.edges[edge].map;
-                let rename =
-                    |(input, output): (&String, &String)| Tensor { name: input.clone(), ..answers.outputs[output].clone() };
-                let inputs = map.iter().map(rename).collect();
-                let examples = answers.parents.iter().map(|&query| queries.examples[query]).collect();
-                self.visit(backends, self.tree.to[edge], &Queries { inputs, examples })?;
+                let made = made_queries(&self.files.edges[edge].map, &batches);
+                let made = by_shape(made).map_err(|e| self.fault(task, variant, e.to_string()))?;
+                self.visit(backends, self.tree.to[edge], &made)?;
             }
             self.path.pop();
         }
@@ -156,46 +170,38 @@ impl<'a> Validator<'a> {
         &self,
         backend: &mut dyn Backend,
         Place { task, variant }: Place,
-        queries: &Queries,
+        queries: &ExampleTensors,
     ) -> Result<Answers, ProfileError> {
         let read = self.outputs_read(task);
         let names: Vec<String> = backend.signature().outputs.iter().map(|o| o.name.clone()).collect();
-        let mut parts: BTreeMap<String, Vec<Tensor>> = BTreeMap::new();
-        let mut parents = Vec::new();
+        let (mut batches, mut parents) = (Vec::new(), Vec::new());
         let count = queries.examples.len();
         // Without queries one empty batch runs, so that the outputs have their shapes.
         for start in (0..count.max(1)).step_by(BATCH) {
             let size = BATCH.min(count - start);
-            let inputs: Vec<Tensor> = queries.inputs.iter().map(|i| i.slice(start, size)).collect();
+            let inputs: Vec<Tensor> = queries.tensors.iter().map(|i| i.slice(start, size)).collect();
             let outputs = backend.run(&inputs).map_err(|e| self.failed(task, variant, e))?;
             let fault = |detail: String| self.fault(task, variant, detail);
             let batch = match names.iter().position(|n| n == PARENT) {
                 Some(p) => parents_of(&outputs[p], size).map_err(|e| fault(e.to_string()))?,
                 None => (0..size).collect(),
             };
-            for output in outputs.into_iter().filter(|o| read.contains(o.name.as_str())) {
-                if output.rows() != batch.len() {
-                    let (name, rows) = (&output.name, output.rows());
-                    let detail = format!("output {name} has {rows} rows where {} are queries' answers", batch.len());
-                    return Err(self.fault(task, variant, detail));
-                }
-                parts.entry(output.name.clone()).or_default().push(output);
+            let tensors: Vec<Tensor> = outputs.into_iter().filter(|o| read.contains(o.name.as_str())).collect();
+            if let Some(odd) = tensors.iter().find(|output| output.rows() != batch.len()) {
+                let (name, rows) = (&odd.name, odd.rows());
+                return Err(fault(format!("output {name} has {rows} rows where {} are queries' answers", batch.len())));
             }
+            let examples = batch.iter().map(|&query| queries.examples[start + query]).collect();
+            batches.push(ExampleTensors { tensors, examples });
             parents.extend(batch.into_iter().map(|p| start + p));
         }
-        let joined = parts.into_iter().map(|(name, parts)| {
-            let all: Vec<&Tensor> = parts.iter().collect();
-            let several = || format!("output {name} has rows of several shapes: expected one shape for all batches");
-            let whole = concatenate(&all).ok_or_else(|| self.fault(task, variant, several()))?;
-            Ok((name, whole))
-        });
-        Ok(Answers { outputs: joined.collect::<Result<_, ProfileError>>()?, parents })
+        Ok(Answers { batches, parents })
     }
 
     /// Adds to the distribution of rows per query.
-    fn count(&mut self, task: usize, variant: usize, queries: usize, answers: &Answers) {
+    fn count(&mut self, task: usize, variant: usize, queries: usize, parents: &[usize]) {
         let mut made = vec![0_u32; queries];
-        for &query in &answers.parents {
+        for &query in parents {
             made[query] += 1;
         }
         for rows in made {
@@ -203,14 +209,23 @@ impl<'a> Validator<'a> {
         }
     }
 
-    /// Accuracy of the combination on `self.path`, which ends in a sink.
-    fn score(&mut self, queries: &Queries, answers: &Answers) -> Result<MeasuredPath, ProfileError> {
-        let &Place { task, variant } = self.path.last().expect("a path to a sink");
+    /// Accuracy of the combination on `self.path`, which ends in a sink. Rows of an example whose queries had several
+    /// shapes are in the order of the shapes.
+    fn score(&mut self, batches: &[ExampleTensors]) -> Result<MeasuredPath, ProfileError> {
+        let &place = self.path.last().expect("a path to a sink");
+        let copied = batches.iter().map(|of| ExampleTensors { tensors: of.tensors.clone(), examples: of.examples.clone() });
+        let fault = |e: SeveralShapes| self.fault(place.task, place.variant, e.to_string());
+        let answers = by_shape(copied.collect()).map_err(fault)?;
+        let [ExampleTensors { tensors, examples }] = &answers[..] else {
+            let name = answers.first().and_then(|of| of.tensors.first()).map(|tensor| tensor.name.clone());
+            return Err(fault(SeveralShapes(name.unwrap_or_default())));
+        };
+        let outputs = tensors.iter().map(|tensor| (tensor.name.clone(), tensor.clone())).collect();
         let mut measured = MeasuredPath { path: self.stages(), accuracy: 0.0 };
-        let examples: Vec<usize> = answers.parents.iter().map(|&query| queries.examples[query]).collect();
         let path = measured.key();
-        let answers = SinkAnswers { sink: task, path: &path, outputs: &answers.outputs, examples: &examples };
-        measured.accuracy = self.scorer.score(&answers).map_err(|e| self.fault(task, variant, e.to_string()))?;
+        let answers = SinkAnswers { sink: place.task, path: &path, outputs: &outputs, examples };
+        let score = self.scorer.score(&answers);
+        measured.accuracy = score.map_err(|e| self.fault(place.task, place.variant, e.to_string()))?;
         Ok(measured)
     }
 
@@ -240,6 +255,47 @@ impl<'a> Validator<'a> {
         let task = &self.files.tasks[task];
         ProfileError::Convention { task: task.name.clone(), variant: task.variants[variant].name.clone(), detail }
     }
+}
+
+/// The queries that the answers of a task make along an edge with this map, by batch.
+fn made_queries(map: &BTreeMap<String, String>, batches: &[ExampleTensors]) -> Vec<ExampleTensors> {
+    let of_batch = |batch: &ExampleTensors| {
+        let input = |(input, output): (&String, &String)| {
+            let made = batch.tensors.iter().find(|tensor| tensor.name == *output);
+            made.map(|tensor| Tensor { name: input.clone(), ..tensor.clone() })
+        };
+        ExampleTensors { tensors: map.iter().filter_map(input).collect(), examples: batch.examples.clone() }
+    };
+    batches.iter().map(of_batch).collect()
+}
+
+/// The rows of a tensor do not fit together.
+#[derive(Debug, thiserror::Error)]
+#[error("output {0} has rows of several shapes: expected one shape for all batches")]
+struct SeveralShapes(String);
+
+/// The rows of all batches, those of one shape under each other in the order of the batches; at least one. Batches without
+/// rows count only if there are no others.
+fn by_shape(batches: Vec<ExampleTensors>) -> Result<Vec<ExampleTensors>, SeveralShapes> {
+    let has_rows = batches.iter().any(|batch| !batch.examples.is_empty());
+    let mut shapes: BTreeMap<Vec<Vec<usize>>, Vec<ExampleTensors>> = BTreeMap::new();
+    for batch in batches.into_iter().filter(|batch| !has_rows || !batch.examples.is_empty()) {
+        let shape = batch.tensors.iter().map(|tensor| tensor.shape.iter().skip(1).copied().collect()).collect();
+        shapes.entry(shape).or_default().push(batch);
+    }
+    shapes.into_values().map(|batches| joined(&batches)).collect()
+}
+
+/// The rows of batches of one shape under each other.
+fn joined(batches: &[ExampleTensors]) -> Result<ExampleTensors, SeveralShapes> {
+    let first = batches.first().map(|batch| batch.tensors.as_slice()).unwrap_or_default();
+    let mut tensors = Vec::with_capacity(first.len());
+    for (position, tensor) in first.iter().enumerate() {
+        let parts: Vec<&Tensor> = batches.iter().filter_map(|batch| batch.tensors.get(position)).collect();
+        tensors.push(concatenate(&parts).ok_or_else(|| SeveralShapes(tensor.name.clone()))?);
+    }
+    let examples = batches.iter().flat_map(|batch| batch.examples.iter().copied()).collect();
+    Ok(ExampleTensors { tensors, examples })
 }
 
 /// The variants of a task in the order of their runs: as the files have them. For a cosine the variant with the largest

@@ -3,8 +3,9 @@
 use apportion_domain::transform::{CastStep, EdgeGlue, TaskGlue, Transform};
 use apportion_domain::{Share, VariantExecution, VariantRuntime};
 use apportion_profiler::{
-    Backend, BackendError, CommandRule, Datatype, EdgeFiles, MatchRule, MeasureOptions, Measured, PipelineFiles, PointRule,
-    ProfileError, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles, ValueRule, VariantFile, profile_pipeline,
+    Backend, BackendError, CommandRule, Datatype, EdgeFiles, GivenShape, MatchRule, MeasureOptions, Measured,
+    PipelineFiles, PointRule, ProfileError, ProfilePoint, Signature, TaskFiles, Tensor, TensorSignature, ValidationFiles,
+    ValueRule, VariantFile, profile_pipeline,
 };
 use std::time::Duration;
 
@@ -49,7 +50,8 @@ impl Backend for Function {
                 std::thread::sleep(Duration::from_millis(5));
                 vec![tensor("y", &n)]
             }
-            "open" => vec![tensor("y", &n[..inputs[0].rows()])],
+            // The first number of each row.
+            "open" => vec![tensor("y", &n.chunks(inputs[0].shape[1]).map(|row| row[0]).collect::<Vec<_>>())],
             "odd" => vec![tensor("y", &n.iter().map(|x| x | 1).collect::<Vec<_>>())],
             // As wide as the first query of the batch says.
             "wide" => {
@@ -294,8 +296,85 @@ fn open_sizes_are_asked_for_where_inputs_are_drawn() {
     assert!(matches!(&refused, ProfileError::Inputs { task, .. } if task == "a"), "{refused}");
     let why = std::error::Error::source(&refused).expect("a reason").to_string();
     assert!(why.contains("so give all with --shape x=SIZE"), "{why}");
-    options.sizes = [("x".to_owned(), vec![3])].into();
+    options.shapes = vec![GivenShape { sizes: [("x".to_owned(), vec![3])].into(), share: None }];
     assert_eq!(profile(&options).expect("a profile").tasks[0].variants[0].rows.len(), 2);
+}
+
+/// The shapes of the only variant of a task: the size of `x`, the share, and the measured batch sizes.
+fn shapes_of(measured: &Measured, task: usize) -> Vec<(Vec<usize>, f64, Vec<u32>)> {
+    let variant = &measured.tasks[task].variants[0];
+    let batches = |points: &[ProfilePoint]| points.iter().map(|point| point.batch).collect::<Vec<u32>>();
+    assert_eq!(batches(&variant.rows), [1, 8], "all shapes together");
+    variant.by_shape.iter().map(|of| (of.shape["x"].clone(), of.share, batches(&of.points))).collect()
+}
+
+#[test]
+fn each_given_shape_is_measured() {
+    let set = Set::new(LABELS);
+    let files = PipelineFiles { validation: None, ..set.files(&["a open"], &[]) };
+    let shape = |size: usize, share: f64| GivenShape { sizes: [("x".to_owned(), vec![size])].into(), share: Some(share) };
+    let profile = |shapes: Vec<GivenShape>| {
+        profile_pipeline(&files, &load, &|_, _| Ok(None), &MeasureOptions { shapes, ..quick() }, &mut |_| {})
+    };
+    let measured = profile(vec![shape(3, 0.75), shape(5, 0.25)]).expect("a profile");
+    assert_eq!(shapes_of(&measured, 0), [(vec![3], 0.75, vec![1, 8]), (vec![5], 0.25, vec![1, 8])]);
+    assert!(shapes_of(&profile(vec![shape(3, 1.0)]).expect("a profile"), 0).is_empty(), "one shape is no mixture");
+    let refused = profile(vec![shape(3, 0.75), shape(5, 0.5)]).expect_err("more than all queries");
+    assert!(matches!(&refused, ProfileError::Shapes { task, .. } if task == "a"), "{refused}");
+}
+
+#[test]
+fn queries_of_the_validation_set_have_their_own_shapes() {
+    // The first half of the 16 queries of `c` begins with 0, so `c` makes rows of one number; then rows of two.
+    let measured =
+        Set::new(LABELS).profile(&["a two", "b two", "c wide", "d open"], &["a b", "b c", "c d"]).expect("a chain");
+    assert_eq!(shapes_of(&measured, 3), [(vec![1], 0.5, vec![1, 8]), (vec![2], 0.5, vec![1, 8])]);
+    assert!(shapes_of(&measured, 2).is_empty(), "its queries have one shape");
+    assert_eq!(measured.tasks[2].variants[0].fanout_counts["d"].0, [(1, 1.0)]);
+    assert_eq!(measured.path_accuracy.len(), 1, "the answers of both shapes are judged together");
+}
+
+/// A NumPy file of whole numbers with this shape, all of them `number`.
+fn npy(shape: [usize; 2], number: i64) -> Vec<u8> {
+    let header = format!("{{'descr': '<i8', 'fortran_order': False, 'shape': ({}, {}), }}", shape[0], shape[1]);
+    let mut npy = b"\x93NUMPY\x01\x00\x50\x00".to_vec();
+    npy.extend(format!("{header:80}").bytes());
+    npy.extend((0..shape[0] * shape[1]).flat_map(|_| number.to_le_bytes()));
+    npy
+}
+
+#[test]
+fn a_folder_of_arrays_has_examples_of_several_shapes() {
+    let set = Set::new(r#"[[{"value": 7}], [{"value": 8}], [{"value": 8}], [{"value": 9}]]"#);
+    let mut files = set.files(&["a open"], &[]);
+    let folder = set.folder.path().join("recordings");
+    std::fs::create_dir(&folder).expect("a folder");
+    for (name, bytes) in [("1.npy", npy([1, 3], 7)), ("2.npy", npy([2, 5], 8)), ("3.npy", npy([1, 3], 9))] {
+        std::fs::write(folder.join(name), bytes).expect("written");
+    }
+    std::fs::write(folder.join("about.txt"), "no array").expect("written");
+    files.validation.as_mut().expect("a set").inputs = [("x".to_owned(), folder.clone())].into();
+    let measured = set.profile_files(&files).expect("a profile");
+    assert_eq!(shapes_of(&measured, 0), [(vec![3], 0.5, vec![1, 8]), (vec![5], 0.5, vec![1, 8])]);
+    assert_eq!((measured.examples, measured.path_accuracy[0].accuracy), (4, 1.0), "each example keeps its label");
+
+    let first = MeasureOptions { examples_max: 1, ..quick() };
+    let measured = profile_pipeline(&files, &load, &|_, _| Ok(None), &first, &mut |_| {}).expect("a profile");
+    assert!((measured.examples, shapes_of(&measured, 0).len()) == (1, 0), "the first example alone");
+
+    for name in ["1.npy", "2.npy", "3.npy"] {
+        std::fs::remove_file(folder.join(name)).expect("removed");
+    }
+    let refused = set.profile_files(&files).expect_err("an empty folder").to_string();
+    assert!(refused.contains("recordings: it has 0 files with the ending .npy: expected 1 to 4096"), "{refused}");
+    for count in 1..=17 {
+        std::fs::write(folder.join(format!("{count:02}.npy")), npy([1, count], 7)).expect("written");
+    }
+    let labels = format!("[{}]", [r#"[{"value": 7}]"#; 17].join(","));
+    std::fs::write(set.folder.path().join("labels.json"), labels).expect("written");
+    let refused = set.profile_files(&files).expect_err("17 shapes");
+    let why = std::error::Error::source(&refused).expect("a reason").to_string();
+    assert!(why.starts_with("they have 17 shapes: expected at most 16; pad the inputs to a bucket of lengths"), "{why}");
 }
 
 #[test]

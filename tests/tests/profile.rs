@@ -1,6 +1,6 @@
 //! Profiles of two hardware types: by `apportion profile` on this machine, and by agents. What is there already stays.
 
-use apportion_needs::{Need, need};
+use apportion_needs::{Need, clients, need};
 use apportion_profiler::find_library;
 use apportion_tests::cluster::Cluster;
 use apportion_tests::digits;
@@ -93,6 +93,59 @@ async fn a_second_profile_keeps_settings_and_the_first_hardware() {
         serde_json::from_str(&std::fs::read_to_string(folder.path().join("p.json")).expect("p.json")).expect("JSON");
     let names: Vec<_> = problem["hardware"].as_array().expect("hardware").iter().map(|h| h["name"].clone()).collect();
     assert_eq!(names, ["first", "second"]);
+}
+
+/// A stage whose time depends on the length of its texts.
+const MOOD: &str = r#"
+import time
+
+INPUTS = {"ids": ("INT64", [-1, -1])}
+OUTPUTS = {"mood": ("FP32", [-1])}
+
+
+def run(inputs):
+    ids = inputs["ids"]
+    time.sleep(0.002 if ids.shape[1] < 100 else 0.04)
+    return {"mood": ids.mean(axis=1).astype("f4")}
+"#;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn each_shape_is_measured_registered_and_planned() {
+    let (Some(python), Some(_library)) = (clients(), need(Need::Onnx, find_library(None))) else { return };
+    let cluster = Cluster::start(0, 1).await;
+    let folder = tempfile::tempdir().expect("a folder");
+    let pipeline =
+        "name: moods\nslo_ms: 500\ntasks:\n- {name: classify, variants: [{name: small, python: mood.py, accuracy: 1}]}\n";
+    for (file, text) in [("mood.py", MOOD), ("moods.yaml", pipeline)] {
+        std::fs::write(folder.path().join(file), text).expect("written");
+    }
+    let (url, python) = (cluster.service(), python.display().to_string());
+    let profile = ["profile", "moods.yaml", "--python", &python, "--batch-max", "2", "--format", "json"];
+    let open =
+        Command::new(apportion_tests::programs().join("apportion")).args(profile).current_dir(folder.path()).output();
+    let said = String::from_utf8_lossy(&open.as_ref().expect("the program runs").stderr).into_owned();
+    assert!(said.contains("an inner size is open, axis 1, so give all with --shape ids=SIZE"), "{said}");
+
+    let shapes = ["--shape", "ids=16@0.8", "--shape", "ids=512@0.2", "--register", &url, "--out", "p.json"];
+    let measured = apportion(folder.path(), &[&profile[..], &shapes].concat());
+    let rows = measured["rows"].as_array().expect("rows");
+    assert_eq!(rows.len(), 2, "{measured:#}");
+    for row in rows {
+        let [short, long] = &row["measured"]["by_shape"].as_array().expect("shapes")[..] else { panic!("{row:#}") };
+        assert_eq!((&short["shape"], &long["shape"]), (&json!({"ids": [16]}), &json!({"ids": [512]})));
+        let [short, long, all] = [short, long, row].map(|of| of["latency_ms"].as_f64().expect("a latency"));
+        assert!(long > 4.0 * short && all > 1.5 * short && all < long, "{short} and {long} ms, together {all} ms");
+    }
+    let stored = cluster.get("/v1/pipelines/moods/profiles").await;
+    let problem: Value =
+        serde_json::from_str(&std::fs::read_to_string(folder.path().join("p.json")).expect("p.json")).expect("JSON");
+    let written = &problem["pipelines"][0]["tasks"][0]["variants"][0]["profile"];
+    for rows in [&stored["rows"], written] {
+        let shares = |of: usize| rows[1]["measured"]["by_shape"][of]["share"].as_f64();
+        assert_eq!((shares(0), shares(1)), (Some(0.8), Some(0.2)), "{rows:#}");
+    }
+    let plan = apportion(folder.path(), &["plan", "p.json", "--demand", "moods=5", "--format", "json"]);
+    assert_eq!(plan["status"], "optimal", "{plan:#}");
 }
 
 #[test]

@@ -243,7 +243,7 @@ mod tests {
 
     /// One task with a variant that takes 10 ms a query and 3 s to load, on whole devices.
     fn facts() -> BTreeMap<String, PipelineFacts> {
-        let row = ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 1, latency_ms: 10.0, p99_ms: None };
+        let row = ProfileRow::of_median(HardwareIndex(0), Share::WHOLE, 1, 10.0);
         let variant = Variant {
             name: "v".into(),
             accuracy: 0.9,

@@ -71,7 +71,12 @@ fn correct_latencies(variant: &mut VariantSpec, drift: &ProfileDrift) -> bool {
     for row in variant.profile.iter_mut().flatten().filter(|row| row.hardware == drift.figure.at) {
         row.latency_ms = rounded(row.latency_ms * drift.factor);
         row.p99_ms = row.p99_ms.map(|ms| rounded(ms * drift.factor));
-        row.measured.get_or_insert_default().drift = Some(drift.factor);
+        let measured = row.measured.get_or_insert_default();
+        measured.drift = Some(drift.factor);
+        for shape in &mut measured.by_shape {
+            shape.latency_ms = rounded(shape.latency_ms * drift.factor);
+            shape.p99_ms = shape.p99_ms.map(|ms| rounded(ms * drift.factor));
+        }
         has_rows = true;
     }
     has_rows
@@ -173,6 +178,21 @@ mod tests {
         assert_eq!(latency(&corrected, "t4"), (13.0, Some(15.6)));
         assert_eq!(latency(&corrected, "cpu"), (70.0, None));
         assert_eq!(notes, ["pipeline p: find-s on t4 takes 1.30 times its profile: plans count with this"]);
+    }
+
+    #[test]
+    fn a_drift_multiplies_the_latencies_of_each_shape() {
+        let shape =
+            |tokens: u32, share: f64, ms: f64| json!({"shape": {"ids": [tokens]}, "share": share, "latency_ms": ms});
+        let by_shape = |factor: f64| json!([shape(128, 0.9, 10.0 * factor), shape(512, 0.1, 40.0 * factor)]);
+        let mut corrected = spec();
+        let row = &mut corrected.tasks[0].variants[0].profile.as_mut().expect("a profile")[0];
+        (row.latency_ms, row.p99_ms) = (13.0, Some(40.0));
+        row.measured = Some(serde_json::from_value(json!({"by_shape": by_shape(1.0)})).expect("a measurement"));
+        correct_profile(&mut corrected, &[drift(FigureKind::Latency, "t4", 1.5)]);
+        let row = &corrected.tasks[0].variants[0].profile.as_ref().expect("a profile")[0];
+        let measured = serde_json::to_value(&row.measured).expect("JSON");
+        assert_eq!((row.latency_ms, &measured["by_shape"]), (19.5, &by_shape(1.5)));
     }
 
     #[test]

@@ -75,6 +75,7 @@ pub fn row_of(
         device: known(&told.device),
         software: known(&told.software),
         version: known(&told.version),
+        by_shape: Vec::new(),
         drift: None,
     };
     Ok(MeasuredRow {

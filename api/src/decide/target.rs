@@ -259,11 +259,8 @@ mod tests {
 
     fn variant(name: &str, latency_ms: f64) -> Variant {
         let row = |batch: u32| ProfileRow {
-            hardware: HardwareIndex(0),
-            share: Share::WHOLE,
-            batch,
-            latency_ms: latency_ms * f64::from(batch),
             p99_ms: (batch == 1).then_some(3.0 * latency_ms),
+            ..ProfileRow::of_median(HardwareIndex(0), Share::WHOLE, batch, latency_ms * f64::from(batch))
         };
         Variant {
             name: name.into(),
@@ -477,8 +474,7 @@ mod tests {
 
     #[test]
     fn only_slots_have_a_percentile() {
-        let row =
-            ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 4, latency_ms: 10.0, p99_ms: Some(30.0) };
+        let row = ProfileRow { p99_ms: Some(30.0), ..ProfileRow::of_median(HardwareIndex(0), Share::WHOLE, 4, 10.0) };
         let of = Variant { profile: Profile::new(vec![row]), ..variant("f", 10.0) };
         let assignment = plan().assignments.remove(0);
         let p99_ns = |kind| {

@@ -77,7 +77,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     fn pipeline() -> Pipeline {
-        let row = ProfileRow { hardware: HardwareIndex(0), share: Share::WHOLE, batch: 1, latency_ms: 1.0, p99_ms: None };
+        let row = ProfileRow::of_median(HardwareIndex(0), Share::WHOLE, 1, 1.0);
         let (fanout_to, fanout_counts) = (BTreeMap::new(), BTreeMap::new());
         let (accuracy, fanout, load_ms, memory_mib) = (1.0, 1.0, 0.0, None);
         let profile = Profile::new(vec![row]);

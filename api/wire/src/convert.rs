@@ -2,6 +2,7 @@
 //! gets its pointer.
 
 use crate::bad_input::{near, near_named};
+use crate::shape_check::{RowTimes, check_same_shapes, row_times};
 use crate::spec::{
     DeployedSpec, EdgeSpec, HardwareSpec, ObjectiveSpec, PipelineSpec, ProfileRowSpec, ServingSpec, TaskSpec, VariantSpec,
 };
@@ -229,6 +230,7 @@ fn variant_of(
     }
     let counts = |c: &BTreeMap<u32, f64>| FanoutCounts(c.iter().map(|(&n, &p)| (n, p)).collect());
     let rows = spec.profile.as_deref().unwrap_or_default();
+    check_same_shapes(rows, &format!("{at}/profile"), problems);
     Variant {
         name: spec.name.clone(),
         accuracy: spec.accuracy.unwrap_or(0.0),
@@ -249,13 +251,15 @@ fn variant_of(
 fn profile_row(row: &ProfileRowSpec, hardware: &Names<'_>, at: &str, problems: &mut Vec<Invalid>) -> Option<ProfileRow> {
     let share = share_at(row.share, || format!("{at}/share"), problems);
     row.measured.iter().for_each(|measured| measured.check(share, &format!("{at}/measured"), problems));
+    let RowTimes { p99_ms, by_shape } = row_times(row, at, problems);
     let index = hardware.find(&row.hardware, format!("{at}/hardware"), problems)?;
     Some(ProfileRow {
         hardware: HardwareIndex(index),
         share,
         batch: row.batch,
         latency_ms: row.latency_ms,
-        p99_ms: row.p99_ms,
+        p99_ms,
+        by_shape,
     })
 }
 

@@ -35,6 +35,8 @@ mod scaling_check;
 pub mod scaling_plan;
 pub mod scaling_replan;
 pub mod scaling_spec;
+mod shape_check;
+pub mod shape_latency;
 pub mod simulation_file;
 mod slot_check;
 pub mod spec;
@@ -73,6 +75,7 @@ pub use result_file::{
 pub use row_measurement::{GroupProfileFile, RowMeasurement};
 pub use scaling_plan::{AnyPlan, read_any_plan, read_scaling_plan_for};
 pub use scaling_replan::ScalingReplanSpec;
+pub use shape_latency::ShapeLatency;
 pub use simulation_file::{SimulatedPipelineFile, SimulationFile};
 pub use spec::{
     HardwareSpec, ObjectiveSpec, PipelineSpec, ProblemSpec, ProfileRowSpec, ReplanSpec, TaskSpec, TensorSpec, VariantSpec,

@@ -1,6 +1,7 @@
 //! Which keys say how a latency was measured, and how old and sure the profiles of a plan are?
 
 use crate::record::record;
+use crate::shape_latency::ShapeLatency;
 use crate::utc_time::parse_utc;
 use apportion_domain::{INTERFERENCE_MAX, INTERFERENCE_MIN, Invalid, Share};
 use serde::{Deserialize, Serialize};
@@ -57,6 +58,9 @@ record! {
         /// Version of the program that measured.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub version: Option<String> => optional.or_null(),
+        /// The times by the shape of the queries. The row's latency and 99th percentile are those of their mixture.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        pub by_shape: Vec<ShapeLatency> => optional,
         /// The drift by which the service has multiplied the latency; only in problems that it makes.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub drift: Option<f64> => optional.or_null(),

@@ -16,7 +16,8 @@ record! {
     #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, ToSchema)]
     #[serde(deny_unknown_fields)]
     pub struct ValidationSpec {
-        /// Array file (`.npy`) by input tensor of the root; the first dimension counts the examples.
+        /// By input tensor of the root, an array file (`.npy`), whose first dimension counts the examples; or a folder with
+        /// array files in the order of their names, for examples of several shapes.
         pub inputs: BTreeMap<String, String> => required,
         /// JSON file: for each example a number or text, or the list of its labels `{value, at}`. Or a CSV file with a line
         /// for each label: `example,value`, then its position. Needed for `value` and `mean_average_precision`.

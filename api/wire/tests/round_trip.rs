@@ -307,6 +307,37 @@ fn measurements_complete_a_registered_pipeline() {
 }
 
 #[test]
+fn latencies_by_shape_reach_the_domain() {
+    let text = "name: p\nslo_ms: 100\ntasks: [{name: a, variants: [{name: v, accuracy: 1}]}]\n";
+    let spec = read_pipeline_spec("p.yaml", text).expect("valid");
+    let measured = |latency_ms: f64| {
+        let shape =
+            |tokens: u32, share: f64, ms: f64| json!({"shape": {"ids": [tokens]}, "share": share, "latency_ms": ms});
+        let by_shape = [shape(512, 0.25, 40.0), shape(128, 0.75, 10.0)];
+        let row = json!({"task": "a", "variant": "v", "hardware": "h", "batch": 1, "latency_ms": latency_ms,
+            "measured": {"by_shape": by_shape}});
+        read_profile_set("m.json", &json!({"rows": [row]}).to_string()).expect("valid")
+    };
+    let profiles = measured(17.5);
+    let written = serde_json::to_string(&profiles).expect("json");
+    assert_eq!(read_profile_set("m.json", &written).expect("our own"), profiles);
+    let mut kept = profiles.clone();
+    kept.merge(profiles.clone());
+    assert_eq!(kept, profiles);
+    let only_h = [apportion_domain::Hardware { name: "h".into(), price_per_hour: 1.0, count: None, memory_mib: None }];
+    let pipeline = spec.planned_on(&profiles, &only_h, "").expect("complete");
+    let row = &pipeline.tasks[0].variants[0].profile.rows()[0];
+    let shapes: Vec<(f64, f64)> = row.by_shape.iter().map(|shape| (shape.share, shape.median * row.latency_ms)).collect();
+    assert_eq!((row.latency_ms, row.p99_ms, shapes.len()), (17.5, Some(40.0), 2));
+    for ((share, ms), expected) in shapes.into_iter().zip([(0.75, 10.0), (0.25, 40.0)]) {
+        assert!(share == expected.0 && (ms - expected.1).abs() < 1e-9, "{share} and {ms} ms, expected {expected:?}");
+    }
+    // The median of the batches is 10 ms, and the row says it: too little for a device.
+    let refused = spec.planned_on(&measured(10.0), &only_h, "").expect_err("a contradiction").to_string();
+    assert!(refused.starts_with("/tasks/0/variants/0/profile/0/latency_ms: 10: expected 17.500000"), "{refused}");
+}
+
+#[test]
 fn the_digits_example_is_a_valid_pipeline() {
     let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../examples/digits/pipeline.yaml");
     let text = std::fs::read_to_string(path).expect("the example is in the repository");

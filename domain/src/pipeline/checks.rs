@@ -5,7 +5,7 @@ use super::draft::{
     PROFILE_ROWS_MAX, PipelineDraft, Route, SLO_MS_MAX, TASKS_MAX, Task, VARIANTS_MAX, escape,
 };
 use crate::invalid::Invalids;
-use crate::{Hardware, TaskIndex, Variant};
+use crate::{Hardware, ProfileRow, SHAPES_MAX, TaskIndex, Variant, are_shapes};
 use std::collections::BTreeSet;
 use std::ops::Bound;
 
@@ -134,8 +134,19 @@ fn check_profile(v: &Variant, hardware: &[Hardware], at: &str, invalids: &mut In
         if let Some(p99) = row.p99_ms.filter(|p| !(*p >= row.latency_ms && *p <= NUMBER_MAX)) {
             invalids.push(&at, format!("{key}: p99_ms {p99}"), "a p99 of at least the median latency");
         }
+        if !row.by_shape.is_empty() && !are_shapes(&row.by_shape) {
+            let found = format!("{key}: {} shapes", row.by_shape.len());
+            let expected = format!("1 to {SHAPES_MAX} shapes with shares that sum to 1, and a p99 of at least the median");
+            invalids.push(&at, found, expected);
+        }
     }
+    let place = |row: &ProfileRow| (row.hardware, row.share);
+    let shares = |row: &ProfileRow| row.by_shape.iter().map(|shape| shape.share.to_bits()).collect::<Vec<u64>>();
     for pair in rows.windows(2) {
+        if place(&pair[0]) == place(&pair[1]) && shares(&pair[0]) != shares(&pair[1]) {
+            let key = format!("{} batch {} share {}", hardware[pair[1].hardware.0].name, pair[1].batch, pair[1].share);
+            invalids.push(&at, key, "the same shapes, with the same shares, at each batch size");
+        }
         if (pair[0].hardware, pair[0].share, pair[0].batch) == (pair[1].hardware, pair[1].share, pair[1].batch) {
             let key = format!("{} batch {} share {}", hardware[pair[0].hardware.0].name, pair[0].batch, pair[0].share);
             invalids.push(&at, key, "one row for each hardware, batch and share");

@@ -11,7 +11,11 @@ pub const DRAWN_BYTES_MAX: usize = 32 * 1024 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DrawError {
     /// A dimension other than the rows has any size.
-    #[error("its input {name} has the shape {shape:?}: an inner size is open, so give all with --shape {name}=SIZE,SIZE..")]
+    #[error(
+        "its input {name} has the shape {shape:?}: an inner size is open, axis {axis}, so give all with --shape \
+         {name}=SIZExSIZE.., once for each shape of the queries; the examples of a validation set have sizes too",
+        axis = open_axis(.shape)
+    )]
     OpenSize {
         /// Name of the input.
         name: String,
@@ -38,6 +42,11 @@ pub enum DrawError {
         /// Rows of the largest batch.
         rows: usize,
     },
+}
+
+/// The first axis after the rows that may have any size.
+fn open_axis(shape: &[i64]) -> usize {
+    shape.iter().skip(1).position(|size| *size < 0).map_or(1, |position| position + 1)
 }
 
 /// Bytes of a text, its length included.
@@ -168,7 +177,9 @@ mod tests {
     fn open_sizes_must_be_given_and_fit() {
         let open = input(Datatype::Fp32, &[-1, 3, -1]);
         let refused = |sizes: Option<&[usize]>| draw(&open, sizes, 2).expect_err("refused").to_string();
-        assert!(refused(None).contains("shape [-1, 3, -1]: an inner size is open, so give all with --shape x=SIZE"));
+        assert!(
+            refused(None).contains("shape [-1, 3, -1]: an inner size is open, axis 2, so give all with --shape x=SIZE")
+        );
         assert_eq!(draw(&open, Some(&[3, 48]), 2).expect("inputs").shape, [2, 3, 48]);
         for wrong in [&[48][..], &[4, 48], &[2, 3, 48]] {
             assert!(refused(Some(wrong)).contains("one for each axis but the first"), "{wrong:?}");

@@ -85,13 +85,7 @@ const TASKS: usize = 3;
 /// The problem: three equal tasks in a chain.
 fn chain_problem() -> Problem {
     let hardware = Hardware { name: "device".into(), price_per_hour: 1.0, count: None, memory_mib: None };
-    let row = |batch: u32| ProfileRow {
-        hardware: HardwareIndex(0),
-        share: Share::WHOLE,
-        batch,
-        latency_ms: 4.0 + 2.0 * f64::from(batch),
-        p99_ms: None,
-    };
+    let row = |batch: u32| ProfileRow::of_median(HardwareIndex(0), Share::WHOLE, batch, 4.0 + 2.0 * f64::from(batch));
     let variant = Variant {
         name: "v".into(),
         accuracy: 0.9,

@@ -223,12 +223,16 @@ impl LocalFleet {
     pub async fn scale_profile(&self, pipeline: &str, from: f64, to: f64) -> Result<()> {
         let path = format!("/v1/pipelines/{pipeline}/profiles");
         let mut profile = self.service.get(&path).await?;
-        for row in profile["rows"].as_array_mut().into_iter().flatten() {
+        let scale = |times: &mut Value| {
             for time in ["latency_ms", "p99_ms"] {
-                if let Some(ms) = row[time].as_f64() {
-                    row[time] = (ms / from * to).into();
+                if let Some(ms) = times[time].as_f64() {
+                    times[time] = (ms / from * to).into();
                 }
             }
+        };
+        for row in profile["rows"].as_array_mut().into_iter().flatten() {
+            scale(row);
+            row.pointer_mut("/measured/by_shape").and_then(Value::as_array_mut).into_iter().flatten().for_each(scale);
         }
         self.service.put(&path, &profile).await?;
         Ok(())

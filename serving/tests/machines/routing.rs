@@ -203,7 +203,7 @@ fn hardware() -> Vec<Hardware> {
 /// A variant that serves 1,000 queries per second and replica.
 fn variant(name: &str, accuracy: f64, fanout: f64) -> Variant {
     let hardware = HardwareIndex(0);
-    let row = ProfileRow { hardware, share: Share::WHOLE, batch: 1, latency_ms: 1.0, p99_ms: None };
+    let row = ProfileRow::of_median(hardware, Share::WHOLE, 1, 1.0);
     Variant {
         name: name.into(),
         accuracy,

@@ -10,13 +10,7 @@ use apportion_domain::{
 use std::collections::BTreeMap;
 
 fn variant(name: &str, accuracy: f64, fanout: f64, latency_ms: f64) -> Variant {
-    let row = |batch: u32, latency_ms: f64| ProfileRow {
-        hardware: HardwareIndex(0),
-        share: Share::WHOLE,
-        batch,
-        latency_ms,
-        p99_ms: None,
-    };
+    let row = |batch: u32, latency_ms: f64| ProfileRow::of_median(HardwareIndex(0), Share::WHOLE, batch, latency_ms);
     Variant {
         name: name.into(),
         accuracy,

@@ -8,12 +8,8 @@ use std::collections::BTreeMap;
 
 /// `rows`: hardware, batch, latency in milliseconds.
 pub(crate) fn variant(name: &str, accuracy: f64, fanout: f64, rows: &[(usize, u32, f64)]) -> Variant {
-    let row = |&(hardware, batch, latency_ms): &(usize, u32, f64)| ProfileRow {
-        hardware: HardwareIndex(hardware),
-        share: Share::WHOLE,
-        batch,
-        latency_ms,
-        p99_ms: None,
+    let row = |&(hardware, batch, latency_ms): &(usize, u32, f64)| {
+        ProfileRow::of_median(HardwareIndex(hardware), Share::WHOLE, batch, latency_ms)
     };
     Variant {
         name: name.into(),

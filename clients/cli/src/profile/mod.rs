@@ -19,7 +19,7 @@ pub use memory::{COMMAND as MEMORY_COMMAND, MemoryArgs, run as run_memory};
 use self::backend::{InputShape, ProfiledBackend, device_share, distinct_shares};
 use self::files::{check_accuracies, profiled_files};
 use self::register::Registry;
-use self::rows::{MeasuredPlace, NoiseRule, check_noise, measured_row, tensor_specs};
+use self::rows::{MeasuredPlace, NoiseRule, check_noise, measured_row, shapes_table, tensor_specs};
 use crate::resources::ResourceCommand;
 use crate::resources::kinds::ProfileResource;
 use crate::service::{ServerArgs, authorization, converse};
@@ -78,8 +78,9 @@ pub struct ProfileArgs {
     #[arg(long, default_value = "onnx")]
     backend: ProfiledBackend,
     /// With `--backend remote` or `--server`, or without a validation set: the sizes of an input's axes but the first,
-    /// where the variant leaves one open; may be repeated.
-    #[arg(long, value_name = "INPUT=SIZE,SIZE..")]
+    /// where the variant leaves one open. May be repeated: an input with several sizes has several shapes, at most 16. Each
+    /// is measured, with its share of the queries [default: equal shares]. With `--server` there is one.
+    #[arg(long, value_name = "INPUT=SIZExSIZE[,INPUT=..][@SHARE]")]
     shape: Vec<InputShape>,
     /// Also measure these shares of a device, of 0.5, 0.25 and 0.125, with commas between them. A share is measured beside
     /// copies of the variant, which have the rest of the device and work all the time.
@@ -139,12 +140,12 @@ impl ProfileArgs {
 }
 
 /// The request for a profile job. Keys that the command line leaves out have the service's defaults.
-fn job_request(args: &ProfileArgs, pipeline: &str) -> Value {
+fn job_request(args: &ProfileArgs, pipeline: &str) -> Result<Value, BadInput> {
     let variant = |text: &String| match text.split_once('/') {
         Some((task, variant)) => json!({"task": task, "variant": variant}),
         None => json!({"task": text}),
     };
-    let shapes: BTreeMap<&String, &Vec<usize>> = args.shape.iter().map(|shape| (&shape.input, &shape.sizes)).collect();
+    let shapes = backend::one_shape(&args.shape)?;
     let types = args.hardware.iter().flat_map(|types| types.split(',')).map(str::trim).filter(|name| !name.is_empty());
     let mut request = json!({
         "pipeline": pipeline,
@@ -157,7 +158,7 @@ fn job_request(args: &ProfileArgs, pipeline: &str) -> Value {
     if let Some(time_max) = args.time_max {
         request["time_max_s"] = time_max.into();
     }
-    request
+    Ok(request)
 }
 
 /// The measurements, as they are written and printed.
@@ -178,7 +179,7 @@ pub fn run(args: &ProfileArgs) -> CommandResult {
     if let Some(server) = &args.server {
         let cacert = args.cacert.as_ref().map(|path| path.display().to_string());
         let server = ServerArgs::at(server.clone(), args.api_token_file.clone(), cacert);
-        return job::run_on_agents(&server, &job_request(args, file), args.format);
+        return job::run_on_agents(&server, &job_request(args, file)?, args.format);
     }
     if !(args.multiple > 0.0 && args.multiple <= 1e6) {
         let expected = "a factor above 0, at most 1e6";
@@ -239,7 +240,7 @@ fn measure_options(args: &ProfileArgs, files: &PipelineFiles, threads: usize) ->
         batches: batches(args),
         multiple: args.multiple,
         point: PointRule { clock, ..PointRule::default() },
-        sizes: backend::sizes(&args.shape),
+        shapes: backend::given_shapes(&args.shape),
         shares: distinct_shares(&args.share),
         processors: (args.provider == Provider::Cpu && threads > 0).then_some(threads),
         ..MeasureOptions::default()
@@ -250,7 +251,8 @@ fn measure_options(args: &ProfileArgs, files: &PipelineFiles, threads: usize) ->
 fn profile_here(args: &ProfileArgs, file: &str, spec: &PipelineSpec) -> Result<ProfiledPipeline, Failure> {
     if let Some(shape) = args.shape.first().filter(|_| spec.validation.is_some()) {
         let expected = "a pipeline without a validation set, or --backend remote=http://host:port, or --server";
-        return Err(BadInput::one("--shape", "", &shape.input, expected).into());
+        let names = shape.0.sizes.keys().cloned().collect::<Vec<_>>().join(",");
+        return Err(BadInput::one("--shape", "", names, expected).into());
     }
     if spec.validation.is_none() {
         eprintln!(
@@ -345,10 +347,10 @@ fn profile_set(measured: &Measured, hardware: &str, provenance: &DeviceProvenanc
         for variant in &task.variants {
             let (task, name) = (task.name.clone(), variant.name.clone());
             let place = MeasuredPlace { task: &task, variant: &name, hardware, share: Share::WHOLE, provenance };
-            rows.extend(variant.rows.iter().map(|point| measured_row(place, point)));
+            rows.extend(variant.rows.iter().map(|point| measured_row(place, point, &variant.by_shape)));
             for of in &variant.shares {
                 let place = MeasuredPlace { share: of.share, ..place };
-                rows.extend(of.rows.iter().map(|point| measured_row(place, point)));
+                rows.extend(of.rows.iter().map(|point| measured_row(place, point, &of.by_shape)));
             }
             let counts = |c: &apportion_domain::FanoutCounts| c.0.iter().copied().collect::<BTreeMap<u32, f64>>();
             variants.push(MeasuredVariant {
@@ -417,7 +419,7 @@ fn tables(set: &ProfileSet) -> String {
         paths.row(vec![path.clone(), number(*accuracy)]);
     }
     let paths = if set.path_accuracy.is_empty() { String::new() } else { format!("\n{}", paths.text("")) };
-    format!("{}{paths}{}", rows.text(""), device::dominated_table(set))
+    format!("{}{}{paths}{}", rows.text(""), shapes_table(&set.rows), device::dominated_table(set))
 }
 
 #[cfg(test)]

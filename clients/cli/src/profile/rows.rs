@@ -1,9 +1,10 @@
 //! How are measurements written as rows and tensors of a profile?
 
 use apportion_domain::Share;
-use apportion_profiler::{DeviceProvenance, NOISE_MAX, ProfilePoint, TensorSignature, VERSION};
+use apportion_profiler::{DeviceProvenance, NOISE_MAX, ProfilePoint, ShapePoints, TensorSignature, VERSION};
 use apportion_support::exit::Failure;
-use apportion_wire::{MeasuredRow, RowMeasurement, TensorSpec, utc_text};
+use apportion_support::output::{self, TextTable, number};
+use apportion_wire::{MeasuredRow, RowMeasurement, ShapeLatency, TensorSpec, utc_text};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The place of a measurement.
@@ -21,8 +22,12 @@ pub struct MeasuredPlace<'a> {
     pub provenance: &'a DeviceProvenance,
 }
 
-/// The row of one batch size, measured now.
-pub fn measured_row(place: MeasuredPlace<'_>, point: &ProfilePoint) -> MeasuredRow {
+/// The row of one batch size, measured now; with the latencies of each shape, if there are several.
+pub fn measured_row(place: MeasuredPlace<'_>, point: &ProfilePoint, by_shape: &[ShapePoints]) -> MeasuredRow {
+    let measured = RowMeasurement {
+        by_shape: by_shape.iter().filter_map(|shape| shape_latency(shape, point.batch)).collect(),
+        ..row_measurement(place.provenance, point)
+    };
     MeasuredRow {
         task: place.task.to_owned(),
         variant: place.variant.to_owned(),
@@ -31,8 +36,38 @@ pub fn measured_row(place: MeasuredPlace<'_>, point: &ProfilePoint) -> MeasuredR
         batch: point.batch,
         latency_ms: point.latency_ms,
         p99_ms: Some(point.p99_ms),
-        measured: Some(row_measurement(place.provenance, point)),
+        measured: Some(measured),
     }
+}
+
+/// The latency of one shape at a batch size.
+fn shape_latency(of: &ShapePoints, batch: u32) -> Option<ShapeLatency> {
+    let point = of.points.iter().find(|point| point.batch == batch)?;
+    let sizes = |sizes: &Vec<usize>| sizes.iter().map(|&size| u32::try_from(size).unwrap_or(u32::MAX)).collect();
+    Some(ShapeLatency {
+        shape: of.shape.iter().map(|(name, of_input)| (name.clone(), sizes(of_input))).collect(),
+        share: of.share,
+        latency_ms: point.latency_ms,
+        p99_ms: Some(point.p99_ms),
+    })
+}
+
+/// The latencies by shape, for people; empty if there are none.
+pub fn shapes_table(rows: &[MeasuredRow]) -> String {
+    let mut table = TextTable::new(&["task", "variant", "batch", "shape", "share", "latency_ms", "p99_ms"]);
+    let mut has_shapes = false;
+    for row in rows {
+        for of in row.measured.iter().flat_map(|measured| &measured.by_shape) {
+            let sizes = |sizes: &Vec<u32>| sizes.iter().map(u32::to_string).collect::<Vec<_>>().join("x");
+            let shape: Vec<String> =
+                of.shape.iter().map(|(name, of_input)| format!("{name}={}", sizes(of_input))).collect();
+            let names = [row.task.clone(), row.variant.clone(), row.batch.to_string(), shape.join(",")];
+            let figures = [number(of.share), number(of.latency_ms), output::optional(of.p99_ms)];
+            table.row(names.into_iter().chain(figures).collect());
+            has_shapes = true;
+        }
+    }
+    if has_shapes { format!("\n{}", table.text("")) } else { String::new() }
 }
 
 fn row_measurement(DeviceProvenance { device, software }: &DeviceProvenance, point: &ProfilePoint) -> RowMeasurement {
@@ -54,6 +89,7 @@ fn row_measurement(DeviceProvenance { device, software }: &DeviceProvenance, poi
         device: known(device),
         software: known(software),
         version: Some(VERSION.to_owned()),
+        by_shape: Vec::new(),
         drift: None,
     }
 }
@@ -116,6 +152,24 @@ mod tests {
             p99_ms: None,
             measured: Some(RowMeasurement { noise: Some(noise), ..RowMeasurement::default() }),
         }
+    }
+
+    #[test]
+    fn a_table_shows_latencies_by_shape() {
+        let of = |tokens: u32, share: f64, latency_ms: f64| ShapeLatency {
+            shape: [("ids".to_owned(), vec![tokens]), ("image".to_owned(), vec![3, 48])].into(),
+            share,
+            latency_ms,
+            p99_ms: None,
+        };
+        let by_shape = vec![of(128, 0.9, 10.0), of(512, 0.1, 40.0)];
+        let shaped =
+            MeasuredRow { measured: Some(RowMeasurement { by_shape, ..RowMeasurement::default() }), ..row(2, 0.0) };
+        let shown = shapes_table(&[row(1, 0.0), shaped]);
+        let cells: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
+        assert_eq!(cells[2][..4], ["t", "v", "2", "ids=128,image=3x48"], "{shown}");
+        assert_eq!((cells[3][3], cells.len()), ("ids=512,image=3x48", 4), "{shown}");
+        assert_eq!(shapes_table(&[row(1, 0.0)]), "");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! How does `apportion profile --backend remote=URL` measure variants on a server?
 
-use super::backend::{InputShape, sizes};
-use super::rows::{MeasuredPlace, measured_row, tensor_specs};
+use super::backend::{InputShape, given_shapes};
+use super::rows::{MeasuredPlace, measured_row, shapes_table, tensor_specs};
 use apportion_domain::Share;
 use apportion_profiler::{
     BackendLoader, DeviceProvenance, Doubts, MeasureOptions, PointRule, ServedError, ServedPoint, ServedVariant, Signature,
@@ -22,7 +22,7 @@ const POINT_TIME_MAX: Duration = Duration::from_secs(3);
 pub struct ServerProfiling<'a> {
     /// The server, `http://host:port`.
     pub url: &'a str,
-    /// Sizes of inputs that the server leaves open.
+    /// Shapes of the queries, where the server leaves sizes open.
     pub shapes: &'a [InputShape],
     /// The server's hardware type.
     pub hardware: &'a str,
@@ -45,10 +45,10 @@ pub struct ServedProfile {
 /// # Errors
 /// If the server or a variant is not there, if a variant's inputs cannot be made, or if a batch fails.
 pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<ServedProfile, Failure> {
-    let sizes = sizes(request.shapes);
     let options = MeasureOptions {
         batches: request.batches.clone(),
         multiple: request.multiple,
+        shapes: given_shapes(request.shapes),
         point: PointRule { repeats_min: REPEATS_MIN, time_max: POINT_TIME_MAX, ..PointRule::default() },
         ..MeasureOptions::default()
     };
@@ -59,7 +59,7 @@ pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<Ser
         let mut signatures = Vec::new();
         for variant in &task.variants {
             let bar = spinner(&format!("measuring {} on {}", variant.name, request.url));
-            let served = profile_served(request.url, &variant.name, &sizes, &options);
+            let served = profile_served(request.url, &variant.name, &options);
             bar.finish_and_clear();
             let served = served.map_err(failure)?;
             warn(&variant.name, &served, &request.batches);
@@ -71,7 +71,7 @@ pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<Ser
                 provenance: &provenance,
             };
             for point in &served.points {
-                let row = measured_row(place, &point.point);
+                let row = measured_row(place, &point.point, &served.by_shape);
                 table.row(cells(&row, point));
                 set.rows.push(row);
             }
@@ -79,7 +79,8 @@ pub fn measure(request: &ServerProfiling<'_>, spec: &PipelineSpec) -> Result<Ser
         }
         set.tasks.extend(tensors_of(&task.name, &signatures));
     }
-    Ok(ServedProfile { set, text: table.text("") })
+    let text = format!("{}{}", table.text(""), shapes_table(&set.rows));
+    Ok(ServedProfile { set, text })
 }
 
 /// Exit code 2 where other arguments help, and 1 where another server would.

@@ -25,6 +25,9 @@ fn options_of_this_machine_are_refused_with_a_server() {
     let validated = folder.file("validated.yaml", &validated);
     let refused = "--shape: x: expected a pipeline without a validation set, or --backend remote=http://host:port";
     assert_refused(&["profile", &validated, "--shape", "x=3,4"], refused);
+    let several = ["profile", "p", "--server", "http://127.0.0.1:1", "--shape", "x=3", "--shape", "x=4"];
+    assert_refused(&several, "--shape: several shapes of the input x: expected one shape without a share");
+    assert_refused(&["profile", &file, "--shape", "x=3@2"], "a share of the queries above 0 and at most 1 as ids=128@0.9");
     assert_refused(&["profile", &file, "--backend", "remote=gpu"], "expected a URL such as http://10.0.0.4:7070");
     let continuous = folder.file("continuous.yaml", &PIPELINE.replace("name: t\n", "name: t\n  kind: continuous\n"));
     let refused = "/tasks/0/kind: \"continuous\": expected \"batch\": with --backend remote";

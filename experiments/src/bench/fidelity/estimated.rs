@@ -125,6 +125,7 @@ impl EstimatedPlan {
                     for row in &mut rows {
                         row.p99_ms = Some(row.latency_ms * ratio.p99);
                         row.latency_ms *= ratio.median;
+                        row.by_shape.clear(); // the ratios are those of batches of all shapes
                     }
                     variant.profile = Profile::new(rows);
                 }

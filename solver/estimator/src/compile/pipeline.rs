@@ -3,7 +3,7 @@
 use super::routes::{PlannedRoutes, variant_named};
 use crate::error::SimulateError;
 use crate::random::RandomStream;
-use crate::state::durations::{ServiceTimes, TimeVariation};
+use crate::state::durations::{DrawnTimes, ServiceTimes, TimeVariation};
 use crate::state::fanout::{Fanout, threshold};
 use crate::state::group::{CompiledGroup, NO_BUDGET, OneOf, OutEdge};
 use crate::state::module_states::PipelineModules;
@@ -143,9 +143,9 @@ impl<'a> PipelineCompiler<'a> {
     }
 
     /// How times of a group spread: in a `continuous` task each query's own, lognormal if the profile has a 99th
-    /// percentile, else exponential; elsewhere as the run was asked.
+    /// percentile, else exponential; elsewhere as the run was asked. Of a profile by shape, each shape has its own spread.
     #[must_use]
-    pub fn time_distribution(&self, task: TaskIndex, a: &Assignment) -> Option<TimeDistribution> {
+    pub fn time_distribution(&self, task: TaskIndex, a: &Assignment) -> Option<DrawnTimes> {
         let is_continuous = self.is_continuous(task);
         if !is_continuous && self.times.times == ServiceTimes::Median {
             return None;
@@ -153,17 +153,22 @@ impl<'a> PipelineCompiler<'a> {
         let variant = variant_named(self.pipeline, task, &a.group.variant)?;
         let hardware = self.problem.hardware_named(&a.group.hardware)?;
         let profile = &self.pipeline.variant(task, variant).profile;
+        let sizes = if is_continuous { a.batch..=a.batch } else { 1..=a.batch };
+        let by_shape: Vec<_> = sizes.map(|size| profile.shapes(hardware, a.group.share, size)).collect();
+        if by_shape.iter().any(|shapes| !shapes.is_empty()) {
+            return Some(DrawnTimes::ByShape(by_shape));
+        }
         let median_and_p99 = |size| {
             let p99 = profile.service_p99(hardware, a.group.share, size)?;
             Some((profile.service(hardware, a.group.share, size)?, p99))
         };
         if is_continuous {
-            return median_and_p99(a.batch).map(|(median, p99)| TimeDistribution::of_slot(median, p99));
+            return median_and_p99(a.batch).map(|(median, p99)| DrawnTimes::Around(TimeDistribution::of_slot(median, p99)));
         }
         let sigma = |size| median_and_p99(size).map(|(median, p99)| lognormal_sigma(median, p99));
         let sigmas: Vec<f64> = (1..=a.batch).map(sigma).collect::<Option<_>>()?;
         // without a percentile above a median nothing is drawn
-        sigmas.iter().any(|sigma| *sigma > 0.0).then_some(TimeDistribution::Lognormal(sigmas))
+        sigmas.iter().any(|sigma| *sigma > 0.0).then(|| DrawnTimes::Around(TimeDistribution::Lognormal(sigmas)))
     }
 
     /// Whether the replicas of a group share one queue.

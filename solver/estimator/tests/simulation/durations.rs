@@ -1,7 +1,10 @@
 //! Times that are drawn: batches around the profile's median, and each query's own in `continuous` tasks.
 
 use crate::common::{Built, arrivals, assignment, build, finishes, rate, stage};
-use apportion_domain::{Dropping, Moment, Plan, Profile, Queueing, TaskKind, TimeSpan};
+use apportion_domain::{
+    Dropping, MixtureTimes, Moment, Plan, Profile, Queueing, ShapeTimes, TaskKind, TimeSpan, mixture_quantile,
+    mixture_times,
+};
 use apportion_estimator::analytic::mmc_wait;
 use apportion_estimator::{
     ArrivalProcess, Replay, Scenario, ScenarioEvent, ServiceTimes, SimulateOptions, Simulation, Workload, replay, simulate,
@@ -53,6 +56,42 @@ fn median_and_99th_percentile_are_the_profiles() {
         let at = |p: f64| times[(p * times.len() as f64) as usize];
         assert!((at(0.5) / 6.0 - 1.0).abs() < 0.02, "median {}", at(0.5));
         assert!((at(0.99) / 15.0 - 1.0).abs() < 0.04, "99th percentile {}", at(0.99));
+    }
+}
+
+/// The same with two shapes: 80 % of the batches take about 4 ms, and 20 % about 20 ms.
+fn shaped() -> (Built, Vec<ShapeTimes>) {
+    let times = |share, median, p99| ShapeTimes { share, median, p99 };
+    let shapes = vec![times(0.8, 4.0, 6.0), times(0.2, 20.0, 30.0)];
+    let Built { problem, plan } = build(&[stage(0, 1, 4, 5.0, 1.0)], Queueing::Central, 0.0, 1_000.0);
+    let pipeline = problem.pipelines[0].changed(&problem.hardware, |d| {
+        let variant = &mut d.tasks[0].variants[0];
+        let mut rows = variant.profile.rows().to_vec();
+        for row in &mut rows {
+            let mixture = mixture_times(&shapes);
+            let part = |t: &ShapeTimes| times(t.share, t.median / mixture.latency, t.p99 / mixture.latency);
+            (row.latency_ms, row.p99_ms) = (mixture.latency, Some(mixture.p99));
+            row.by_shape = shapes.iter().map(part).collect();
+        }
+        variant.profile = Profile::new(rows);
+    });
+    let problem = problem.changed(|d| d.pipelines[0] = pipeline.expect("a valid pipeline")).expect("a valid problem");
+    (Built { problem, plan }, shapes)
+}
+
+#[test]
+fn batches_have_the_times_of_their_shapes() {
+    let (built, shapes) = shaped();
+    for built in [continuous(shaped().0, 1, 1), built] {
+        let times = latencies(&run(&built, &sparse(), ServiceTimes::P99Matched));
+        let at = |p: f64| times[(p * times.len() as f64) as usize];
+        for quantile in [0.1, 0.5, 0.9, 0.99] {
+            let expected = mixture_quantile(&shapes, quantile);
+            assert!((at(quantile) / expected - 1.0).abs() < 0.04, "{quantile}: {}, expected {expected}", at(quantile));
+        }
+        let mean = times.iter().sum::<f64>() / times.len() as f64;
+        let MixtureTimes { latency, .. } = mixture_times(&shapes);
+        assert!((mean / latency - 1.0).abs() < 0.03, "a device is busy for {mean} ms, expected {latency}");
     }
 }
 

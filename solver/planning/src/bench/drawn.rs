@@ -139,7 +139,7 @@ pub(super) fn edge(from: usize, to: usize) -> Edge {
 
 /// A measured point.
 pub(super) fn row(hardware: HardwareIndex, share: Share, batch: u32, latency_ms: f64) -> ProfileRow {
-    ProfileRow { hardware, share, batch, latency_ms, p99_ms: None }
+    ProfileRow::of_median(hardware, share, batch, latency_ms)
 }
 
 /// Variants by falling accuracy, each faster than the one before and with a fan-out of its own.

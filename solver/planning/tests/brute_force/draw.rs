@@ -243,13 +243,7 @@ fn variants(
         let scale = if v == 0 { 2.0 } else { 1.0 };
         let mut place = |d: &mut Draw, h: usize, share: Share, scale: f64| {
             let one = scale * (3.0 + d.below(10) as f64);
-            let row = |batch: u32, latency_ms: f64| ProfileRow {
-                hardware: HardwareIndex(h),
-                share,
-                batch,
-                latency_ms,
-                p99_ms: None,
-            };
+            let row = |batch: u32, latency_ms: f64| ProfileRow::of_median(HardwareIndex(h), share, batch, latency_ms);
             rows.push(row(1, one));
             if !d.once_in(3) {
                 rows.push(row(4, one * d.pick(&[1.5, 2.0, 3.0, 4.5])));

@@ -78,12 +78,8 @@ fn variant(d: &mut Draw, v: usize, kinds: usize) -> Variant {
     for h in 0..kinds {
         let (base, slope) = (2.0 + d.below(6) as f64, 2.0 + d.below(40) as f64 / 10.0);
         let speed = [1.0, 0.55, 0.3][v] * [1.0, 0.4][h];
-        rows.extend([1_u32, 2, 4, 8].map(|batch| ProfileRow {
-            hardware: HardwareIndex(h),
-            share: Share::WHOLE,
-            batch,
-            latency_ms: speed * (base + slope * f64::from(batch)),
-            p99_ms: None,
+        rows.extend([1_u32, 2, 4, 8].map(|batch| {
+            ProfileRow::of_median(HardwareIndex(h), Share::WHOLE, batch, speed * (base + slope * f64::from(batch)))
         }));
     }
     Variant {

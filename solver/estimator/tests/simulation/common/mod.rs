@@ -66,13 +66,8 @@ pub fn build(stages: &[Stage], queueing: Queueing, network_ms: f64, slo_ms: f64)
 
 /// Task `t` of a pipeline of these stages.
 fn task_of(stages: &[Stage], t: usize, s: &Stage, load_ms: f64) -> Task {
-    let row = |batch: u32| ProfileRow {
-        hardware: HardwareIndex(0),
-        share: Share::WHOLE,
-        batch,
-        latency_ms: s.base_ms + s.each_ms * f64::from(batch),
-        p99_ms: None,
-    };
+    let row =
+        |batch: u32| ProfileRow::of_median(HardwareIndex(0), Share::WHOLE, batch, s.base_ms + s.each_ms * f64::from(batch));
     let children = || stages.iter().enumerate().skip(1).filter(move |(_, c)| c.parent == t);
     let mean = |(c, child): (usize, &Stage)| match child.fanout {
         Fan::Mean(mean) => Some((TaskIndex(c), mean)),
