@@ -44,6 +44,7 @@ pub mod retention;
 pub mod schedule;
 pub mod seconds;
 pub mod shares;
+pub mod slot_backends;
 pub mod switching;
 pub mod target;
 mod target_tables;

@@ -30,6 +30,7 @@ mod replan;
 mod rescaling;
 mod retention;
 mod schedules;
+mod slots;
 mod spans;
 mod stored_plans;
 mod support;
