@@ -3,6 +3,7 @@
 mod access;
 mod advice;
 mod analyses;
+mod audit_stream;
 mod bound_tokens;
 mod bounds;
 mod certificates;

@@ -6,6 +6,7 @@ pub mod agent;
 pub mod plans;
 #[path = "../../../../tests/src/relay.rs"]
 pub mod relay;
+pub mod stream;
 mod template;
 pub mod traffic;
 
