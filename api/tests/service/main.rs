@@ -4,6 +4,7 @@ mod access;
 mod advice;
 mod analyses;
 mod audit_stream;
+mod audit_webhooks;
 mod bound_tokens;
 mod bounds;
 mod certificates;

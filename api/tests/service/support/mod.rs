@@ -4,6 +4,7 @@
 
 pub mod agent;
 pub mod plans;
+pub mod receiver;
 #[path = "../../../../tests/src/relay.rs"]
 pub mod relay;
 pub mod stream;
