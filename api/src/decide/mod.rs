@@ -35,6 +35,7 @@ pub mod offers;
 pub mod on_demand;
 pub mod placement;
 pub mod profile_job;
+pub mod project_storage;
 pub mod projects;
 pub mod replacement;
 pub mod replan;

@@ -40,6 +40,7 @@ pub mod plans;
 pub mod profile_jobs;
 pub mod profiles;
 mod project_access;
+mod project_storage;
 pub mod projects;
 pub mod refusal;
 pub mod schedules;

@@ -35,6 +35,7 @@ pub mod pipelines;
 pub mod plans;
 pub mod processes;
 pub mod profile_jobs;
+pub mod project_storage;
 pub mod projects;
 pub mod pushed_facts;
 pub mod retention;

@@ -27,6 +27,7 @@ mod outcomes;
 mod page;
 mod plans;
 mod profile_jobs;
+mod project_storage;
 mod projects;
 mod replan;
 mod rescaling;
