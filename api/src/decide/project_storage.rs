@@ -1,7 +1,7 @@
 //! How much may a project store?
 //!
-//! Example: the project `shop` may have 1,000 bytes of model files, and has 900. Its client uploads a file of 200 bytes, and
-//! is refused.
+//! Example: the project `shop` may have 1,000 bytes of model files, and has 900. Its client uploads a file of 200 bytes,
+//! and is refused.
 
 use serde::{Deserialize, Serialize};
 use std::fmt;

@@ -1,7 +1,7 @@
 //! Which agents would refuse the continuous tasks of a pipeline?
 //!
-//! Example: the agents of hardware `gpu` hand their variants to a Triton, which forms its own batches. The task `generate` is
-//! continuous and has a profile for `gpu`. A plan could place it there, and these agents would refuse the target.
+//! Example: the agents of hardware `gpu` hand their variants to a Triton, which forms its own batches. The task `generate`
+//! is continuous and has a profile for `gpu`. A plan could place it there, and these agents would refuse the target.
 
 use apportion_domain::TaskKind;
 use apportion_wire::{MeasuredRow, PipelineSpec, ProfileSet, TaskSpec};
@@ -50,8 +50,8 @@ pub fn is_continuous(task: &TaskSpec) -> bool {
     task.kind.as_deref() == Some(TaskKind::Continuous.name())
 }
 
-/// The first continuous task that a plan could place on an agent before another server. A task goes to the hardware types of
-/// its latencies. One without latencies is refused only if all agents are before another server.
+/// The first continuous task that a plan could place on an agent before another server. A task goes to the hardware types
+/// of its latencies. One without latencies is refused only if all agents are before another server.
 #[must_use]
 pub fn refused_task<'a>(
     spec: &PipelineSpec,

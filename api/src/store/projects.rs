@@ -160,8 +160,8 @@ pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) ->
 /// Most plans, and traces, that one statement releases.
 const RELEASED_MAX: i64 = 1_000;
 
-/// Makes the plans, traces and model files of a deleted project no project's alone, and forgets the idempotency keys of its clients. So
-/// a new project with its name has nothing of it. Those of the default project stay.
+/// Makes the plans, traces and model files of a deleted project no project's alone, and forgets the idempotency keys of its
+/// clients. So a new project with its name has nothing of it. Those of the default project stay.
 ///
 /// # Errors
 /// The database's.
