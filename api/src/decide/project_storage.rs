@@ -81,7 +81,8 @@ impl fmt::Display for StorageBreach {
         let Self { project, kind, used, asked, permitted } = self;
         write!(
             f,
-            "project {project} may store {permitted} {}, has {used}, and asks for {asked} more: {}, or raise {} of the project",
+            "project {project} may store {permitted} {}, has {used}, and asks for {asked} more: {}, or raise {} of the \
+             project",
             kind.unit(),
             kind.cure(),
             kind.member()

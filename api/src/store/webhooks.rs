@@ -197,7 +197,8 @@ pub async fn put(db: &mut PgConnection, new: &NewWebhook<'_>, condition: &Condit
         false => {
             "insert into webhooks (name, url, kinds, pipeline, enabled, secret, made_by, updated_at, sent_until)
              select $1, $2, $3, $4, $5, coalesce($6, (select secret from webhooks where name = $1)), $7, $8,
-             greatest((select max(id) from events), (select max(number) from audit), 0) where $9::bigint[] is null or 0 = any($9)
+             greatest((select max(id) from events), (select max(number) from audit), 0)
+             where $9::bigint[] is null or 0 = any($9)
              on conflict (name) do update set url = $2, kinds = $3, pipeline = $4, enabled = $5,
              secret = excluded.secret, made_by = $7, updated_at = $8, version = webhooks.version + 1, attempts = 0,
              next_at = null where $9 is null returning version"

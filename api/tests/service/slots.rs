@@ -39,6 +39,7 @@ async fn a_continuous_task_is_refused_before_another_server() {
     let refused = s.put("/v1/pipelines/digits", &in_slots()).await;
     assert_refused(&refused, "/tasks/1/kind", &["\"continuous\"", "agent b of hardware demo", "--backend onnx"]);
     assert_eq!(s.get("/v1/pipelines/digits").await.0, 404, "nothing is stored");
+    assert_eq!(s.get("/v1/agents").await.1[0]["backend"], "remote");
     // An agent with slots is there: the task may run on it, and on no other type.
     let _near = joined(&s, "a", "other", "onnx").await;
     assert_eq!(s.put("/v1/pipelines/digits", &in_slots()).await.0, 201);
