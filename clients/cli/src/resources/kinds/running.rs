@@ -226,6 +226,7 @@ pub static AUDIT: ResourceKind = ResourceKind {
     key: "id",
     key_help: ID,
     columns: &[
+        member("number", "/number"),
         member("made at", "/made_at"),
         member("who", "/who"),
         member("method", "/method"),
