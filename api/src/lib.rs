@@ -10,6 +10,7 @@
 pub mod act;
 pub mod analyses;
 mod app;
+mod audit_entries;
 mod certificates;
 pub mod database;
 pub mod decide;

@@ -275,6 +275,7 @@ pub async fn serve(config: ServiceConfig) -> Result<RunningService, ServeError> 
         parts: Parts::default(),
         target: watch::Sender::new(None),
         newest_event: watch::Sender::new(0),
+        newest_audit_entry: watch::Sender::new(0),
         stopping: watch::Sender::new(false),
     });
     let server = http::server(app.clone(), http_listener, tls.http.clone()).map_err(listen(http))?;

@@ -222,6 +222,7 @@ fn register(identity: &Identity, handle: &AgentHandle) -> v1::Register {
         agent_id: identity.agent_id.clone(),
         number: view.agent,
         certificate_request: handle.link_keys.certificates().request(),
+        backend: view.backend.name().to_owned(),
     }
 }
 

@@ -236,12 +236,17 @@ async fn a_watched_stream_goes_on_after_a_restart() {
     let mut cluster = Cluster::serve_with(&[]).await;
     let terminal = Terminal::open(&cluster.service()).await;
     let events = terminal.follow(&["event", "watch", "--since", "0", "-o", "json"]);
+    let audit = terminal.follow(&["audit", "watch", "--since", "0", "-o", "json"]);
     terminal.done(&["hold", "set", "--reason", "first"]).await;
     let first = events.next(|event| event["kind"] == "hold");
     assert_eq!(first["detail"]["reason"], json!("first"), "{first}");
+    let set = audit.next(|entry| entry["path"] == "/v1/hold");
+    assert_eq!((&set["method"], &set["after"]["reason"]), (&json!("PUT"), &json!("first")), "{set}");
     cluster.stop_service().await;
     cluster.start_service().await;
     terminal.done(&["hold", "release"]).await;
+    let released = audit.next(|entry| entry["path"] == "/v1/hold");
+    assert_eq!(released["method"], json!("DELETE"), "the first entry does not come again: {released}");
     let release = events.next(|event| event["kind"] != "agent");
     assert_eq!(release["kind"], json!("release"), "the hold does not come again: {release}");
 

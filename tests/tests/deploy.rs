@@ -82,29 +82,25 @@ async fn what_cannot_be_deployed_changes_nothing() {
     assert_eq!(cluster.get("/v1/target").await["generation"], json!(1));
 }
 
-/// Deploys a pipeline that no agent can serve; returns what is said.
-async fn refused(cluster: &Cluster, pipeline: &Value) -> String {
-    let variants = [("read-s", "", 0.9)];
-    cluster.register(pipeline, &digits::profile("one", &variants)).await;
-    let (code, out, err) = told(&apportion(cluster, &["deploy", "one", "--qps", "5", "--wait", "10m"]).await);
-    assert_eq!(code, 1, "{out}{err}");
-    err
-}
-
 #[tokio::test(flavor = "multi_thread")]
-async fn agents_that_refuse_the_target_end_the_wait() {
+async fn a_continuous_task_is_not_registered_before_another_server() {
     let cluster = Cluster::start_with(2, 1, Backend::Remote).await;
     let digest = cluster.upload(digits::model("read-s.onnx")).await;
     let mut pipeline = digits::pipeline("one", &[("read-s", digest.as_str(), 0.9)], &json!({}));
     pipeline["tasks"][0]["kind"] = json!("continuous");
-    let err = refused(&cluster, &pipeline).await;
-    assert!(err.contains("one cannot answer\n  agent ") && err.contains("task read: kind continuous"), "{err}");
+    let url = format!("{}/v1/pipelines/one", cluster.service());
+    let answer = reqwest::Client::new().put(url).json(&pipeline).send().await.expect("an answer");
+    assert_eq!(answer.status(), 422);
+    let refusal = answer.text().await.expect("a body");
+    assert!(refusal.contains("/tasks/0/kind") && refusal.contains("--backend remote"), "{refusal}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_variant_that_fails_on_every_device_ends_the_wait() {
     let cluster = Cluster::start_with(2, 1, Backend::Onnx).await;
     let digest = cluster.upload(b"no variant".to_vec()).await;
-    let err = refused(&cluster, &digits::pipeline("one", &[("read-s", digest.as_str(), 0.9)], &json!({}))).await;
+    register(&cluster, "one", &digest).await;
+    let (code, out, err) = told(&apportion(&cluster, &["deploy", "one", "--qps", "5", "--wait", "10m"]).await);
+    assert_eq!(code, 1, "{out}{err}");
     assert!(err.contains("one cannot answer\n  agent ") && err.contains("cannot load read/read-s: "), "{err}");
 }

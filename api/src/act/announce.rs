@@ -1,4 +1,4 @@
-//! Tells the readers of this process that there are new events.
+//! Tells the readers of this process that there are new events, and new entries of the audit.
 
 use crate::app::App;
 use crate::app::parts::ServicePart;
@@ -11,7 +11,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(2);
 /// Pause after a broken connection.
 const RETRY_AFTER: Duration = Duration::from_millis(500);
 
-/// Reads the number of the newest event whenever one is announced, until the service stops.
+/// Reads the numbers of the newest event and of the newest entry of the audit whenever one of them is announced, until the
+/// service stops.
 pub async fn run(app: App) {
     loop {
         tokio::select! {
@@ -30,8 +31,12 @@ async fn follow(app: &App) -> store::Result<()> {
     let mut listener = PgListener::connect_with(&app.pool).await?;
     listener.listen(store::events::CHANNEL).await?;
     loop {
-        let newest = store::events::newest(&mut *app.pool.acquire().await?).await?;
-        app.newest_event.send_if_modified(|known| std::mem::replace(known, newest) != newest);
+        let mut db = app.pool.acquire().await?;
+        let newest = [store::events::newest(&mut db).await?, store::audit::newest(&mut db).await?];
+        drop(db);
+        for (readers, newest) in [&app.newest_event, &app.newest_audit_entry].into_iter().zip(newest) {
+            readers.send_if_modified(|known| std::mem::replace(known, newest) != newest);
+        }
         app.parts.note_alive(ServicePart::Events);
         let _elapsed = tokio::time::timeout(LOOK_EVERY, listener.recv()).await;
     }

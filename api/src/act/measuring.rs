@@ -5,6 +5,7 @@
 //! claim and the order still have its numbers.
 
 use super::lease::Chain;
+use super::slot_backends;
 use crate::app::measurements::AgentMeasurement;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
@@ -327,13 +328,14 @@ async fn merge_rows(
 ) -> Result<(), MeasuringError> {
     // Locked, so that two that measure at once keep the rows of both.
     let Some(row) = pipelines::lock(tx, pipeline).await?.filter(|_| !rows.is_empty()) else { return Ok(()) };
+    let refused =
+        |refusal| MeasuringError::Rows { variant: part.variant.to_owned(), hardware: part.hardware.to_owned(), refusal };
+    let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec.clone())?;
+    if let Some(refusal) = slot_backends::refuse_rows(tx, &spec, &rows).await? {
+        return Err(refused(refusal));
+    }
     let measured = ProfileSet { rows, ..ProfileSet::default() };
-    let merged = documents::merged_profile(&row, measured, ProfileExtent::Growing);
-    let document = merged.map_err(|refusal| MeasuringError::Rows {
-        variant: part.variant.to_owned(),
-        hardware: part.hardware.to_owned(),
-        refusal,
-    })?;
+    let document = documents::merged_profile(&row, measured, ProfileExtent::Growing).map_err(refused)?;
     pipelines::put_profile(tx, pipeline, &document, &Condition::Any, now()).await?;
     Ok(())
 }

@@ -37,6 +37,7 @@ pub mod round;
 mod round_plans;
 pub mod scalers;
 pub mod sessions;
+pub mod slot_backends;
 pub mod sources;
 mod teams;
 pub mod times;

@@ -1,4 +1,4 @@
-//! How do events reach the receivers of webhooks?
+//! How do events, and entries of the audit, reach the receivers of webhooks?
 //!
 //! The process with the lease looks for webhooks with waiting events. Each of them gets a courier, so that a slow receiver
 //! delays no other. A courier posts one event after another, and commits each result under the lease before the next one.
@@ -8,11 +8,12 @@ use super::apply::{ApplyError, fence};
 use super::lease::work_while_held;
 use crate::app::parts::ServicePart;
 use crate::app::{App, now};
+use crate::audit_entries::AuditEntry;
 use crate::decide::webhooks::{
-    ATTEMPTS_MAX, BODY_BYTES_MAX, DeliveryResult, DeliveryStep, SentEvent, next_step, retry_after,
+    ATTEMPTS_MAX, BODY_BYTES_MAX, DeliveryResult, DeliveryStep, SentAuditEntry, SentEvent, next_step, retry_after,
 };
-use crate::store::webhooks::{DeliveryNote, DueWebhook};
-use crate::store::{self, events::EventRow, leases::HeldLease};
+use crate::store::webhooks::{DeliveryNote, DueWebhook, WaitingEntry};
+use crate::store::{self, leases::HeldLease};
 use apportion_webhooks::{
     DeliveryFailure, ReceiverAnswer, ReceiverClient, ReceiverUrl, ReceiverUrlError, WebhookMessage, WebhookSecret,
     WebhookSecretError,
@@ -43,6 +44,7 @@ pub async fn run(app: App) {
 /// Sends a courier for each webhook with waiting events, one at a time for each. They end when this work is dropped.
 async fn deliver(app: &App, client: &ReceiverClient, lease: HeldLease) -> Result<(), ApplyError> {
     let mut newest = app.newest_event.subscribe();
+    let mut newest_audit_entry = app.newest_audit_entry.subscribe();
     let mut served: BTreeSet<String> = BTreeSet::new();
     let mut couriers = JoinSet::new();
     loop {
@@ -63,6 +65,7 @@ async fn deliver(app: &App, client: &ReceiverClient, lease: HeldLease) -> Result
                 }
             }
             _changed = newest.changed() => {}
+            _changed = newest_audit_entry.changed() => {}
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
     }
@@ -95,7 +98,7 @@ impl Courier {
     /// Delivers events until none waits, or one must wait for its next attempt. Returns the name of the webhook.
     async fn deliver_waiting(mut self) -> Result<String, ApplyError> {
         let mut db = self.app.pool.acquire().await?;
-        let newest = store::events::newest(&mut db).await?;
+        let newest = store::webhooks::newest(&mut db, &self.webhook).await?;
         let incarnation = store::target::get(&mut db).await?.incarnation;
         let events = store::webhooks::waiting(&mut db, &self.webhook, newest, TAKEN_MAX).await?;
         drop(db);
@@ -112,13 +115,13 @@ impl Courier {
     }
 
     /// Tries one event. Returns whether the next one may follow at once.
-    async fn deliver(&mut self, event: &EventRow, incarnation: i64) -> Result<bool, ApplyError> {
+    async fn deliver(&mut self, event: &WaitingEntry, incarnation: i64) -> Result<bool, ApplyError> {
         let failed_before = self.webhook.attempts;
         let tried = self.attempt(event, incarnation).await;
         let step = next_step(result_of(&tried), failed_before, jitter());
         let failure = tried.err().map(|error| (error.to_string(), now()));
         let why = failure.as_ref().map_or("", |(why, _)| why.as_str());
-        let (webhook, id) = (&self.webhook.name, event.id);
+        let (webhook, id) = (&self.webhook.name, event.number());
         let note = match step {
             DeliveryStep::Next => DeliveryNote { sent_until: id, is_delivered: true, ..DeliveryNote::default() },
             DeliveryStep::Again { pause } => {
@@ -145,22 +148,14 @@ impl Courier {
     }
 
     /// Posts one event once.
-    async fn attempt(&self, event: &EventRow, incarnation: i64) -> Result<(), AttemptError> {
-        let sent = SentEvent {
-            incarnation,
-            number: event.id,
-            made_at: event.made_at,
-            kind: &event.kind,
-            pipeline: event.pipeline.as_deref(),
-            detail: &event.detail,
-        };
-        let body = sent.body();
+    async fn attempt(&self, event: &WaitingEntry, incarnation: i64) -> Result<(), AttemptError> {
+        let CloudEvent { identity, body } = cloud_event(event, incarnation);
         if body.len() > BODY_BYTES_MAX {
             return Err(AttemptError::TooLarge(body.len()));
         }
         let receiver = ReceiverUrl::parse(&self.webhook.url)?;
         let secret = WebhookSecret::from_bytes(self.webhook.secret.clone())?;
-        let message = WebhookMessage { id: &sent.identity(), timestamp_s: now().timestamp(), body: &body };
+        let message = WebhookMessage { id: &identity, timestamp_s: now().timestamp(), body: &body };
         let answer = self.client.post(&receiver, &secret, message).await?;
         if (200..300).contains(&answer.status) { Ok(()) } else { Err(AttemptError::Refused(answer)) }
     }
@@ -173,6 +168,29 @@ impl Courier {
         tx.commit().await?;
         (self.webhook.sent_until, self.webhook.attempts) = (note.sent_until, note.attempts);
         Ok(is_same)
+    }
+}
+
+/// A CloudEvent with its identity.
+struct CloudEvent {
+    identity: String,
+    body: String,
+}
+
+/// What a receiver gets.
+fn cloud_event(waiting: &WaitingEntry, incarnation: i64) -> CloudEvent {
+    let number = waiting.number();
+    match waiting {
+        WaitingEntry::Event(event) => {
+            let (kind, pipeline) = (event.kind.as_str(), event.pipeline.as_deref());
+            let sent = SentEvent { incarnation, number, made_at: event.made_at, kind, pipeline, detail: &event.detail };
+            CloudEvent { identity: sent.identity(), body: sent.body() }
+        }
+        WaitingEntry::Audit(row) => {
+            let entry = serde_json::to_value(AuditEntry::from(row.clone())).expect("an entry is JSON");
+            let sent = SentAuditEntry { incarnation, number, made_at: row.made_at, path: &row.path, entry: &entry };
+            CloudEvent { identity: sent.identity(), body: sent.body() }
+        }
     }
 }
 

@@ -82,6 +82,8 @@ pub struct AppState {
     pub target: watch::Sender<Option<Arc<PushedTarget>>>,
     /// The number of the newest event.
     pub newest_event: watch::Sender<i64>,
+    /// The number of the newest entry of the audit.
+    pub newest_audit_entry: watch::Sender<i64>,
     /// True once the service stops.
     pub stopping: watch::Sender<bool>,
 }

@@ -16,8 +16,12 @@ pub const RETRY_AFTER_MAX: Duration = Duration::from_secs(3_600);
 pub const BODY_BYTES_MAX: usize = 256 * 1024;
 /// The begin of the type of every CloudEvent.
 pub const EVENT_TYPE_PREFIX: &str = "io.apportion.event.";
-/// The source of every CloudEvent: the list that has the same events.
+/// The source of the CloudEvent of an event: the list that has the same events.
 pub const EVENT_SOURCE: &str = "/v1/events";
+/// The type of the CloudEvent of an entry of the audit.
+pub const AUDIT_TYPE: &str = "io.apportion.audit";
+/// Its source.
+pub const AUDIT_SOURCE: &str = "/v1/audit";
 
 /// The result of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -126,6 +130,45 @@ impl SentEvent<'_> {
     }
 }
 
+/// An entry of the audit, as it is sent.
+#[derive(Clone, Copy, Debug)]
+pub struct SentAuditEntry<'a> {
+    /// The incarnation of the database.
+    pub incarnation: i64,
+    /// Its number. No event has it.
+    pub number: i64,
+    /// When the request was made.
+    pub made_at: DateTime<Utc>,
+    /// The path of the request.
+    pub path: &'a str,
+    /// The entry as in the audit's list.
+    pub entry: &'a Value,
+}
+
+impl SentAuditEntry<'_> {
+    /// Its identity. All attempts share it, and no event and no other entry has it.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        format!("{}-{}", self.incarnation, self.number)
+    }
+
+    /// The body of its request: a CloudEvent 1.0 as JSON.
+    #[must_use]
+    pub fn body(&self) -> String {
+        let event = json!({
+            "specversion": "1.0",
+            "id": self.identity(),
+            "source": AUDIT_SOURCE,
+            "type": AUDIT_TYPE,
+            "time": self.made_at,
+            "subject": self.path,
+            "datacontenttype": "application/json",
+            "data": self.entry,
+        });
+        event.to_string()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -221,5 +264,23 @@ mod tests {
         assert_eq!(body, expected);
         let of_fleet: Value = serde_json::from_str(&SentEvent { pipeline: None, ..event }.body()).expect("JSON");
         assert_eq!((of_fleet.get("subject"), &of_fleet["data"]["pipeline"]), (None, &Value::Null));
+    }
+    #[test]
+    fn an_audit_entry_is_a_cloud_event() {
+        let made_at = DateTime::parse_from_rfc3339("2026-11-23T22:00:00Z").expect("a time").with_timezone(&Utc);
+        let entry = json!({"number": 19, "who": "anna"});
+        let sent = SentAuditEntry { incarnation: 7, number: 19, made_at, path: "/v1/hold", entry: &entry };
+        let body: Value = serde_json::from_str(&sent.body()).expect("JSON");
+        let expected = json!({
+            "specversion": "1.0",
+            "id": "7-19",
+            "source": "/v1/audit",
+            "type": "io.apportion.audit",
+            "time": "2026-11-23T22:00:00Z",
+            "subject": "/v1/hold",
+            "datacontenttype": "application/json",
+            "data": entry,
+        });
+        assert_eq!(body, expected);
     }
 }

@@ -283,6 +283,7 @@ fn audit_entry(request: &ServiceRequest, client: &Principal, pattern: Option<&st
         && pattern.is_some_and(|pattern| pattern.starts_with("/v1/") && !MEASUREMENTS.contains(&pattern));
     is_audited.then(|| AuditRow {
         id: Uuid::now_v7(),
+        number: None,
         made_at: now(),
         who: client.name.clone(),
         token: client.token,

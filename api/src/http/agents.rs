@@ -29,6 +29,8 @@ pub struct AgentDocument {
     pub devices: i32,
     /// The zone in which it stands, as it says; null if it says none.
     pub zone: Option<String>,
+    /// What runs its variants: `onnx`, `emulated` or `remote` (another server); null if it does not say.
+    pub backend: Option<String>,
     /// Its state.
     pub state: AgentState,
     /// The HTTP address of its gateway, for clients.
@@ -128,6 +130,7 @@ impl From<AgentRow> for AgentDocument {
             hardware: row.hardware,
             devices: row.devices,
             zone: Some(row.zone).filter(|zone| !zone.is_empty()),
+            backend: Some(row.backend).filter(|backend| !backend.is_empty()),
             state: row.state,
             ingress_http: row.ingress_http,
             ingress_grpc: Some(row.ingress_grpc).filter(|address| !address.is_empty()),

@@ -1,44 +1,22 @@
-//! `/v1/audit`: who asked for which change.
+//! `/v1/audit`: who asked for which change, as a list and as a stream.
 
+use super::access::Principal;
+use super::follow::{
+    ENTRIES_MAX, FollowedList, LastEventHeader, StreamPart, StreamRooms, StreamStart, last_number, stream_of,
+};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::HandlerResult;
 use crate::app::App;
+use crate::audit_entries::AuditEntry;
 use crate::store::audit::{self as rows, AuditRow};
-use actix_web::web;
-use chrono::{DateTime, Utc};
-use serde::{Deserialize, Serialize};
-use serde_json::Value;
-use utoipa::{IntoParams, ToSchema};
+use crate::store::{self, PgConnection};
+use actix_web::{HttpRequest, web};
+use serde::Deserialize;
+use utoipa::IntoParams;
 use uuid::Uuid;
 
-/// A request for a change that was made or refused. Requests without a valid token are in the log alone.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub struct AuditEntry {
-    /// Its identifier.
-    pub id: Uuid,
-    /// When it was made.
-    pub made_at: DateTime<Utc>,
-    /// The name of the client.
-    pub who: String,
-    /// Its token; null: none of the table.
-    pub token: Option<Uuid>,
-    /// The method.
-    pub method: String,
-    /// The path.
-    pub path: String,
-    /// The status of the answer; 499 if the client left before it. Then the change may have been made.
-    pub status: i32,
-    /// The reason in the header `Apportion-Why` of the request; null if it had none.
-    pub why: Option<String>,
-    /// The resource before the change, without secrets. Null if there was none, if nothing has changed, if the operation is
-    /// on no single resource, or if the form could not be read. More than 8 KiB are left out: then it has `version` and
-    /// `sha256`.
-    #[schema(value_type = Option<Object>)]
-    pub before: Option<Value>,
-    /// The resource after the change, in the same form.
-    #[schema(value_type = Option<Object>)]
-    pub after: Option<Value>,
-}
+/// The name of an entry in the stream.
+const ENTRY_KIND: &str = "audit";
 
 /// The part of the audit that is asked for.
 #[derive(Clone, Debug, Deserialize, IntoParams)]
@@ -51,9 +29,20 @@ pub struct AuditQuery {
     pub who: Option<String>,
 }
 
+/// The entries that a stream has.
+#[derive(Clone, Debug, Deserialize, IntoParams)]
+#[into_params(parameter_in = Query)]
+#[serde(deny_unknown_fields)]
+pub struct AuditStreamQuery {
+    /// Only requests of clients with this name.
+    pub who: Option<String>,
+}
+
 /// The routes of this resource.
 pub fn configure(config: &mut web::ServiceConfig) {
-    config.service(web::resource("/v1/audit").route(web::get().to(list)));
+    config
+        .service(web::resource("/v1/audit").route(web::get().to(list)))
+        .service(web::resource("/v1/audit/stream").route(web::get().to(stream)));
 }
 
 /// Requests for changes, the newest first.
@@ -64,9 +53,36 @@ pub async fn list(app: web::Data<App>, page: ListPage<Uuid, AuditQuery>) -> Hand
     let before = page.filter.before.into_iter().chain(page.after).min();
     let who = page.filter.who.as_deref();
     let rows = rows::list(&mut *app.pool.acquire().await?, who, before, page.rows_max()).await?;
-    let entry = |row: AuditRow| {
-        let AuditRow { id, made_at, who, token, method, path, status, why, before, after } = row;
-        AuditEntry { id, made_at, who, token, method, path, status, why, before, after }
+    Ok(page.answer(rows, |row| row.id, AuditEntry::from))
+}
+
+/// Requests for changes as they are answered, as Server-Sent Events: `id` is the number, `event` is `audit`, and `data` the
+/// entry as in the list.
+#[utoipa::path(get, path = "/v1/audit/stream", tag = "access", operation_id = "stream_audit",
+    params(AuditStreamQuery, LastEventHeader),
+    responses((status = 200, description = "Entries without end.", body = String, content_type = "text/event-stream")))]
+pub async fn stream(
+    app: web::Data<App>,
+    rooms: web::Data<StreamRooms>,
+    client: Principal,
+    query: web::Query<AuditStreamQuery>,
+    request: HttpRequest,
+) -> HandlerResult {
+    let known = match last_number(&request)? {
+        Some(known) => known,
+        None => rows::newest(&mut *app.pool.acquire().await?).await?,
     };
-    Ok(page.answer(rows, |row| row.id, entry))
+    let start = StreamStart { list: query.into_inner(), known, newest: app.newest_audit_entry.subscribe() };
+    stream_of(&app, &rooms, &client, start)
+}
+
+impl FollowedList for AuditStreamQuery {
+    const ENTRIES: &'static str = "the audit";
+
+    async fn after(&self, db: &mut PgConnection, known: i64) -> store::Result<Vec<StreamPart>> {
+        let rows = rows::after(db, known, self.who.as_deref(), ENTRIES_MAX).await?;
+        // The select has entries with numbers alone.
+        let part = |row: AuditRow| StreamPart::new(row.number.unwrap_or_default(), ENTRY_KIND, &AuditEntry::from(row));
+        Ok(rows.into_iter().map(part).collect())
+    }
 }

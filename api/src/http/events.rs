@@ -1,32 +1,20 @@
 //! `/v1/events`: what has happened, as a list and as a stream.
-//!
-//! The stream is made of Server-Sent Events. A client that lost its connection sends the number of its last event in
-//! `Last-Event-ID`, as browsers do by themselves, and misses nothing.
 
 use super::access::Principal;
+use super::follow::{
+    ENTRIES_MAX, FollowedList, LastEventHeader, StreamPart, StreamRooms, StreamStart, last_number, stream_of,
+};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
-use crate::app::{App, now};
+use crate::app::App;
 use crate::store::events::{self as rows, EventFilter, EventRow};
-use crate::store::tokens;
-use actix_web::http::StatusCode;
-use actix_web::http::header::{CACHE_CONTROL, ContentType};
-use actix_web::web::Bytes;
+use crate::store::{self, PgConnection};
 use actix_web::{HttpRequest, HttpResponse, web};
 use chrono::{DateTime, Utc};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
-use std::collections::VecDeque;
-use std::sync::Arc;
-use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use utoipa::{IntoParams, ToSchema};
-use uuid::Uuid;
 
-/// Most streams of one process.
-pub const STREAMS_MAX: usize = 256;
-/// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
-const BEAT_EVERY: Duration = Duration::from_secs(10);
 /// The kinds of events.
 pub const KINDS: [&str; 20] = [
     "target",
@@ -104,29 +92,10 @@ pub struct StreamQuery {
     pub pipeline: Option<String>,
 }
 
-/// The header `Last-Event-ID`.
-#[derive(Clone, Debug, IntoParams)]
-#[into_params(parameter_in = Header)]
-#[allow(dead_code)] // read by `last_event`
-pub struct LastEventHeader {
-    /// The number of the last event that the client has: the stream goes on after it. Default: it begins now.
-    #[param(rename = "Last-Event-ID", required = false, value_type = String, example = "17")]
-    pub last_event_id: Option<String>,
-}
-
 impl From<EventRow> for EventDocument {
     fn from(row: EventRow) -> Self {
         let EventRow { id, made_at, kind, pipeline, detail } = row;
         Self { id, made_at, kind, pipeline, detail }
-    }
-}
-
-/// Room for streams.
-pub struct StreamRooms(Arc<Semaphore>);
-
-impl Default for StreamRooms {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(STREAMS_MAX)))
     }
 }
 
@@ -173,30 +142,21 @@ pub async fn stream(
 ) -> HandlerResult {
     let StreamQuery { kind, pipeline } = query.into_inner();
     let filter = filter(kind, pipeline)?;
-    let known = match last_event(&request)? {
+    let known = match last_number(&request)? {
         Some(known) => known,
         None => rows::newest(&mut *app.pool.acquire().await?).await?,
     };
-    let full = || Refusal::new(StatusCode::SERVICE_UNAVAILABLE, format!("{STREAMS_MAX} clients follow the events already"));
-    let room = rooms.0.clone().try_acquire_owned().map_err(|_| full())?;
-    let newest = app.newest_event.subscribe();
-    let follower = Follower {
-        app: (**app).clone(),
-        newest,
-        filter,
-        known,
-        token: client.token,
-        waiting: VecDeque::from([Bytes::from(": here\n\n")]),
-        _room: room,
-    };
-    let parts = futures::stream::unfold(follower, |mut follower| async move {
-        let part = follower.next().await?;
-        Some((Ok::<_, actix_web::Error>(part), follower))
-    });
-    Ok(HttpResponse::Ok()
-        .insert_header(ContentType("text/event-stream".parse().expect("a media type")))
-        .insert_header((CACHE_CONTROL, "no-store"))
-        .streaming(parts))
+    stream_of(&app, &rooms, &client, StreamStart { list: filter, known, newest: app.newest_event.subscribe() })
+}
+
+impl FollowedList for EventFilter {
+    const ENTRIES: &'static str = "events";
+
+    async fn after(&self, db: &mut PgConnection, known: i64) -> store::Result<Vec<StreamPart>> {
+        let rows = rows::after(db, known, self, ENTRIES_MAX).await?;
+        let part = |row: EventRow| StreamPart::new(row.id, &row.kind.clone(), &EventDocument::from(row));
+        Ok(rows.into_iter().map(part).collect())
+    }
 }
 
 fn filter(kind: Option<String>, pipeline: Option<String>) -> Result<EventFilter, Refusal> {
@@ -204,83 +164,4 @@ fn filter(kind: Option<String>, pipeline: Option<String>) -> Result<EventFilter,
         Some(kind) => Err(Refusal::value("kind", format!("{kind:?}: expected one of {}", KINDS.join(", ")))),
         None => Ok(EventFilter { kind, pipeline }),
     }
-}
-
-/// The number in `Last-Event-ID`.
-fn last_event(request: &HttpRequest) -> Result<Option<i64>, Refusal> {
-    let Some(value) = request.headers().get("last-event-id") else { return Ok(None) };
-    let number = value.to_str().ok().and_then(|text| text.trim().parse::<i64>().ok()).filter(|number| *number >= 0);
-    let wrong =
-        || Refusal::new(StatusCode::BAD_REQUEST, format!("Last-Event-ID: {value:?}: expected the number of an event"));
-    number.map(Some).ok_or_else(wrong)
-}
-
-/// A client that follows the events.
-struct Follower {
-    app: App,
-    newest: watch::Receiver<i64>,
-    filter: EventFilter,
-    /// The number of the last event that was read for it.
-    known: i64,
-    /// The token of the client; `None`: it has none of the table.
-    token: Option<Uuid>,
-    /// Parts of the stream that are not sent.
-    waiting: VecDeque<Bytes>,
-    _room: OwnedSemaphorePermit,
-}
-
-impl Follower {
-    /// The next part of the stream; `None` once the service stops or the client's token counts no more, or if the database
-    /// does not answer.
-    async fn next(&mut self) -> Option<Bytes> {
-        loop {
-            if let Some(part) = self.waiting.pop_front() {
-                return Some(part);
-            }
-            if self.app.is_stopping() {
-                return None;
-            }
-            if *self.newest.borrow_and_update() > self.known {
-                self.check_token().await?;
-                self.read().await.inspect_err(|error| tracing::warn!(%error, "a stream of events ends")).ok()?;
-                continue;
-            }
-            tokio::select! {
-                () = self.app.stopped() => return None,
-                changed = self.newest.changed() => changed.ok()?,
-                () = tokio::time::sleep(BEAT_EVERY) => {
-                    self.check_token().await?;
-                    return Some(Bytes::from(": beat\n\n"));
-                }
-            }
-        }
-    }
-
-    /// `None` if the client's token counts no more, or if the database does not answer.
-    async fn check_token(&self) -> Option<()> {
-        let Some(token) = self.token else { return Some(()) };
-        let valid = async { tokens::is_valid(&mut *self.app.pool.acquire().await?, token, now()).await };
-        let valid = valid.await.inspect_err(|error| tracing::warn!(%error, "a stream of events ends")).ok()?;
-        valid.then_some(())
-    }
-
-    async fn read(&mut self) -> crate::store::Result<()> {
-        let newest = *self.newest.borrow();
-        let rows = rows::after(&mut *self.app.pool.acquire().await?, self.known, &self.filter).await?;
-        let is_whole = (rows.len() as i64) < rows::EVENTS_MAX;
-        self.known = rows.last().map_or(self.known, |row| row.id);
-        if is_whole {
-            // The filter left out the others.
-            self.known = self.known.max(newest);
-        }
-        self.waiting.extend(rows.into_iter().map(part));
-        Ok(())
-    }
-}
-
-/// One event on the wire.
-fn part(row: EventRow) -> Bytes {
-    let document = EventDocument::from(row);
-    let data = serde_json::to_string(&document).expect("an event is JSON");
-    Bytes::from(format!("id: {}\nevent: {}\ndata: {data}\n\n", document.id, document.kind))
 }

@@ -3,6 +3,7 @@
 use super::access::Principal;
 use super::body::{FILE_BYTES_MAX, broken};
 use super::paging::{ListPage, PageQuery, PrefixQuery};
+use super::project_storage::{check_file_room, claim_file_room};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::model_files::{ModelFileError, PartialModelFile, SharingRoom};
 use crate::app::{App, now};
@@ -10,7 +11,7 @@ use crate::hex::hex;
 use crate::store::files::{self as rows, FileNeeds, FileRow};
 use actix_web::http::StatusCode;
 use actix_web::http::header::{self, ByteRangeSpec, ContentRange, ContentRangeSpec, ContentType};
-use actix_web::{HttpResponse, HttpResponseBuilder, web};
+use actix_web::{HttpRequest, HttpResponse, HttpResponseBuilder, web};
 use chrono::{DateTime, Utc};
 use futures::StreamExt;
 use serde::{Deserialize, Serialize};
@@ -51,12 +52,14 @@ pub struct StoredFileDocument {
     pub stored_by: Option<String>,
     /// When it was stored.
     pub created_at: DateTime<Utc>,
+    /// The project for whose storage it counts: that of the token that stored it first. Null: it counts for none.
+    pub project: Option<String>,
 }
 
 impl From<FileRow> for StoredFileDocument {
     fn from(row: FileRow) -> Self {
-        let FileRow { sha256, bytes, source, stored_by, created_at } = row;
-        Self { sha256, bytes, source, stored_by, created_at }
+        let FileRow { sha256, bytes, source, stored_by, created_at, project } = row;
+        Self { sha256, bytes, source, stored_by, created_at, project }
     }
 }
 
@@ -146,9 +149,10 @@ pub async fn list(app: web::Data<App>, page: ListPage<String, PrefixQuery>) -> H
 #[utoipa::path(put, path = "/v1/files/{sha256}", tag = "files", operation_id = "put_file", params(FilePath, SourceQuery),
     request_body(content = inline(FileBytes), content_type = "application/octet-stream", description = "The file."),
     responses((status = 200, description = "It was there.", body = FileDocument),
-        (status = 201, description = "It is new.", body = FileDocument)))]
+        (status = 201, description = "It is new.", body = FileDocument), RefusalReply<409>))]
 pub async fn put(
     app: web::Data<App>,
+    request: HttpRequest,
     client: Principal,
     file: web::Path<FilePath>,
     query: web::Query<SourceQuery>,
@@ -158,6 +162,7 @@ pub async fn put(
     let path = path(&app, &sha256)?;
     let SourceQuery { source } = query.into_inner();
     check_source(source.as_deref())?;
+    check_file_room(&mut *app.pool.acquire().await?, &client, &sha256, announced_bytes(&request)).await?;
     // Two uploads of one file write to two places. The last one to end moves the same bytes.
     let partial = PartialModelFile::beside(&path);
     tokio::fs::create_dir_all(path.parent().expect("a folder")).await.map_err(disk)?;
@@ -168,18 +173,28 @@ pub async fn put(
     let bytes = bytes as i64;
     // A deletion at the same time removes the bytes before or not at all.
     let StoringTurn { mut tx, room } = StoringTurn::begin(&app, &sha256).await?;
+    check_file_room(&mut tx, &client, &sha256, bytes as u64).await?;
     tokio::fs::rename(&partial.0, &path).await.map_err(disk)?;
     // The row outlives a loss of power, and so must the name of the file.
     let folder = tokio::fs::File::open(path.parent().expect("a folder")).await.map_err(disk)?;
     folder.sync_all().await.map_err(disk)?;
-    let stored_by = Some(client.name);
-    let row = FileRow { sha256: sha256.clone(), bytes, source, stored_by, created_at: now() };
+    let (stored_by, project) = (Some(client.name.clone()), client.project.clone());
+    let row = FileRow { sha256: sha256.clone(), bytes, source, stored_by, created_at: now(), project };
     let created = rows::put(&mut tx, &row).await?;
     app.model_files.share(&mut tx, &sha256).await.map_err(not_to_be_had)?;
+    if created {
+        claim_file_room(&mut tx, &client, bytes as u64, &path).await?;
+    }
     tx.commit().await?;
     drop(room);
     let mut response = if created { HttpResponse::Created() } else { HttpResponse::Ok() };
     Ok(response.json(FileDocument { sha256, bytes }))
+}
+
+/// The bytes that a request announces; 1 if it announces none: so much it has at least.
+fn announced_bytes(request: &HttpRequest) -> u64 {
+    let header = request.headers().get(header::CONTENT_LENGTH);
+    header.and_then(|length| length.to_str().ok()?.parse().ok()).unwrap_or(1)
 }
 
 /// A transaction that alone stores or deletes a file.

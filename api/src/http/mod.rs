@@ -19,6 +19,7 @@ pub mod entity_tags;
 pub mod events;
 pub mod explanations;
 pub mod files;
+pub mod follow;
 pub mod frontiers;
 pub mod hardware;
 pub mod health;
@@ -39,6 +40,7 @@ pub mod plans;
 pub mod profile_jobs;
 pub mod profiles;
 mod project_access;
+mod project_storage;
 pub mod projects;
 pub mod refusal;
 pub mod schedules;
@@ -77,7 +79,7 @@ pub use limits::CONNECTIONS_MAX;
 /// If the socket cannot be used.
 pub fn server(app: App, listener: TcpListener, tls: Option<ServerTls>) -> std::io::Result<Server> {
     let rooms = web::Data::new(body::BodyMemory::default());
-    let streams = web::Data::new(events::StreamRooms::default());
+    let streams = web::Data::new(follow::StreamRooms::default());
     let explanations = web::Data::new(explanations::ExplanationRooms::default());
     let build = move || {
         WebApp::new()

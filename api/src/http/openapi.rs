@@ -121,6 +121,7 @@ use utoipa_swagger_ui::SwaggerUi;
         tokens::post,
         tokens::delete,
         audit::list,
+        audit::stream,
         health::livez,
         health::readyz,
         metrics::metrics

@@ -4,7 +4,7 @@ use super::access::Principal;
 use super::body::{self, Document, IfMatch, IfNoneMatch, Name, off_loop};
 use super::paging::{ListPage, PageQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
-use crate::act::sources;
+use crate::act::{slot_backends, sources};
 use crate::app::{App, now};
 use crate::decide::projects::{DEFAULT_PROJECT, project_of};
 use crate::store::owners::{self, OwnedKind, Owner};
@@ -149,6 +149,9 @@ pub async fn put(
     let version = rows::put(&mut tx, &name, &document, &condition, now()).await?;
     if owner == Owner::Missing && version.is_some_and(|version| version > 1) {
         return Err(of_another_project(&name));
+    }
+    if let Some(refusal) = slot_backends::refuse_pipeline(&mut tx, &spec).await?.filter(|_| version.is_some()) {
+        return Err(refusal.into());
     }
     tx.commit().await?;
     Ok(body::written(version, &format!("pipeline {name}"))?.json(document))

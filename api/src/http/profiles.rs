@@ -2,6 +2,7 @@
 
 use super::body::{self, Document, IfMatch, IfNoneMatch, Name, off_loop};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
+use crate::act::slot_backends;
 use crate::app::{App, now};
 use crate::documents::{self, ProfileExtent};
 use crate::store::Condition;
@@ -88,8 +89,13 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     let mut tx = app.pool.begin().await?;
     // Locked, so that two profilers that end at once keep the measurements of both.
     let row = rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
+    let rows = sent.rows.clone();
     let merge = move || documents::merged_profile(&row, sent, ProfileExtent::Complete).map(|document| (row.spec, document));
     let (spec, document) = off_loop(merge).await??;
+    let registered = apportion_wire::pipeline_spec_from_tree("pipeline", spec.clone())?;
+    if let Some(refusal) = slot_backends::refuse_rows(&mut tx, &registered, &rows).await? {
+        return Err(refusal.into());
+    }
     let version = rows::put_profile(&mut tx, &name, &document, &condition, now()).await?;
     let mut response = body::written(version, &format!("the profile of pipeline {name}"))?;
     tx.commit().await?;

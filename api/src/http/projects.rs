@@ -4,7 +4,9 @@ use super::body::{self, Document, IfMatch, IfNoneMatch, Name};
 use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
+use crate::decide::project_storage::{STORAGE_LIMIT_MAX, StorageQuota};
 use crate::decide::projects::ProjectQuota;
+use crate::store::project_storage::{self, ProjectStorageRow};
 use crate::store::projects::{self as rows, ProjectRow};
 use crate::store::{Condition, Deletion, tokens};
 use actix_web::http::StatusCode;
@@ -34,12 +36,36 @@ pub struct ProjectDocument {
     /// The limits of its pipelines together; default: none.
     #[serde(default)]
     pub quota: ProjectQuota,
+    /// The limits of what its tokens store; default: those of `StorageQuota`.
+    #[serde(default, skip_serializing_if = "StorageQuota::is_default")]
+    pub storage: StorageQuota,
+    /// What its tokens have stored. Only the answer about one project has it. A body may have it, and it is not read.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stored: Option<ProjectStorage>,
+}
+
+/// What the tokens of a project have stored.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
+#[serde(deny_unknown_fields)]
+pub struct ProjectStorage {
+    /// Bytes of model files. A file counts for the project whose token stored it first.
+    pub file_bytes: i64,
+    /// Rows of traces.
+    pub trace_rows: i64,
+}
+
+impl From<ProjectStorageRow> for ProjectStorage {
+    fn from(row: ProjectStorageRow) -> Self {
+        let ProjectStorageRow { file_bytes, trace_rows } = row;
+        Self { file_bytes, trace_rows }
+    }
 }
 
 impl From<ProjectRow> for ProjectDocument {
     fn from(row: ProjectRow) -> Self {
         let quota = serde_json::from_value(row.quota).unwrap_or_default();
-        Self { name: Some(row.name), priority: row.priority, quota }
+        let storage = row.storage.and_then(|storage| serde_json::from_value(storage).ok()).unwrap_or_default();
+        Self { name: Some(row.name), priority: row.priority, quota, storage, stored: None }
     }
 }
 
@@ -63,14 +89,18 @@ pub async fn list(app: web::Data<App>, page: ListPage<String, PrefixQuery>) -> H
     Ok(page.answer(rows, |row| row.name.clone(), ProjectDocument::from))
 }
 
-/// One project.
+/// One project, with what its tokens have stored.
 #[utoipa::path(get, path = "/v1/projects/{name}", tag = "projects", operation_id = "get_project", params(Name),
     responses((status = 200, description = "The project.", body = ProjectDocument,
         headers(("ETag" = String, description = "Its version."))), RefusalReply<404>))]
 pub async fn get(app: web::Data<App>, Name { name }: Name) -> HandlerResult {
-    let row = rows::get(&mut *app.pool.acquire().await?, &name).await?;
+    let mut db = app.pool.acquire().await?;
+    let row = rows::get(&mut db, &name).await?;
     let row = row.ok_or_else(|| Refusal::not_found(format!("project {name}")))?;
-    Ok(HttpResponse::Ok().insert_header(body::version_tag(row.version)).json(ProjectDocument::from(row)))
+    let stored = project_storage::used(&mut db, &name).await?;
+    let tag = body::version_tag(row.version);
+    let document = ProjectDocument { stored: Some(stored.into()), ..ProjectDocument::from(row) };
+    Ok(HttpResponse::Ok().insert_header(tag).json(document))
 }
 
 /// Writes a project or replaces it. A target that exceeds a smaller quota stays, until a round or a person replaces it.
@@ -93,7 +123,7 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
 
 /// The row of a document whose values are allowed.
 fn checked_row(name: String, document: ProjectDocument) -> Result<ProjectRow, Refusal> {
-    let ProjectDocument { name: own, priority, quota } = document;
+    let ProjectDocument { name: own, priority, quota, storage, stored: _ } = document;
     if own.is_some_and(|own| own != name) {
         return Err(Refusal::value("/name", format!("expected {name}, as in the path, or nothing")));
     }
@@ -114,12 +144,25 @@ fn checked_row(name: String, document: ProjectDocument) -> Result<ProjectRow, Re
         let expected = format!("expected a number of at least 0, at most {QUOTA_COST_MAX}, or null");
         return Err(Refusal::value("/quota/cost_per_hour", format!("{cost}: {expected}")));
     }
+    check_storage(storage)?;
     let quota = serde_json::to_value(&quota).expect("a quota is JSON");
-    Ok(ProjectRow { name, priority, quota, ..ProjectRow::default() })
+    let storage = (!storage.is_default()).then(|| serde_json::to_value(storage).expect("a quota is JSON"));
+    Ok(ProjectRow { name, priority, quota, storage, ..ProjectRow::default() })
 }
 
-/// Deletes a project. One that a pipeline names stays, and so does one with tokens that count. Its plans and traces are no
-/// project's alone from then on.
+/// Refuses limits that no disk has.
+fn check_storage(storage: StorageQuota) -> Result<(), Refusal> {
+    for (member, limit) in [("file_bytes", storage.file_bytes), ("trace_rows", storage.trace_rows)] {
+        if let Some(limit) = limit.filter(|limit| *limit > STORAGE_LIMIT_MAX) {
+            let expected = format!("expected a whole number from 0 to {STORAGE_LIMIT_MAX}, or null");
+            return Err(Refusal::value(format!("/storage/{member}"), format!("{limit}: {expected}")));
+        }
+    }
+    Ok(())
+}
+
+/// Deletes a project. One that a pipeline names stays, and so does one with tokens that count. Its plans, traces and model
+/// files are no project's alone from then on.
 #[utoipa::path(delete, path = "/v1/projects/{name}", tag = "projects", operation_id = "delete_project",
     params(Name, IfMatch),
     responses((status = 204, description = "It is gone."), RefusalReply<404>, RefusalReply<409>, RefusalReply<412>))]

@@ -4,8 +4,10 @@ use super::access::Principal;
 use super::body::{self, Body, off_loop};
 use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
+use super::project_storage::{ClaimStage, StorageClaim, claim};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
+use crate::decide::project_storage::StorageKind;
 use crate::store::idempotency::KeyedRequest;
 use crate::store::traces::{self as rows, TraceRow};
 use actix_web::http::{StatusCode, header};
@@ -133,6 +135,8 @@ pub async fn post(
         return Ok(stored(known));
     }
     client.keep_project(&mut tx).await?;
+    let asked = StorageClaim { kind: StorageKind::TraceRows, asked: count as u64 };
+    claim(&mut tx, &client, asked, ClaimStage::Before).await?;
     let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now(), project: client.project };
     rows::insert(&mut tx, &row, body::text(&body.bytes)?).await?;
     if let Some(key) = key {

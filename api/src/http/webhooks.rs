@@ -1,4 +1,4 @@
-//! `/v1/webhooks`: receivers to which the service posts its events.
+//! `/v1/webhooks`: receivers to which the service posts its events, and entries of the audit.
 
 use super::access::Principal;
 use super::body::{self, Document, IfMatch, IfNoneMatch, Name};
@@ -7,7 +7,7 @@ use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::access::{digest, random_secret};
 use crate::app::{App, now};
-use crate::store::webhooks::{self as rows, NewWebhook, WebhookRow};
+use crate::store::webhooks::{self as rows, AUDIT_KIND, NewWebhook, WebhookRow};
 use crate::store::{Condition, pipelines};
 use actix_web::http::StatusCode;
 use actix_web::{HttpResponse, web};
@@ -26,7 +26,8 @@ pub struct WebhookSpec {
     /// Where events are posted: an `http` or `https` URL without a user and a password. Link-local addresses are refused.
     #[schema(max_length = 2048)]
     pub url: String,
-    /// Only events of these kinds. Default: of all kinds.
+    /// Only events of these kinds, and the entries of the audit if `audit` is among them. Default: events of all kinds,
+    /// without the audit.
     #[serde(default)]
     pub kinds: Option<Vec<String>>,
     /// Only events of this pipeline, and none that concern several. Default: all events.
@@ -52,7 +53,7 @@ pub struct WebhookDocument {
     pub name: String,
     /// Where events are posted.
     pub url: String,
-    /// Only events of these kinds; null: of all.
+    /// Only events of these kinds, and the audit with `audit`; null: events of all kinds, without the audit.
     pub kinds: Option<Vec<String>>,
     /// Only events of this pipeline; null: all events.
     pub pipeline: Option<String>,
@@ -204,13 +205,19 @@ pub async fn put(
 fn check(spec: &WebhookSpec) -> Result<Option<WebhookSecret>, Refusal> {
     ReceiverUrl::parse(&spec.url).map_err(|error| Refusal::value("/url", error.to_string()))?;
     if let Some(kinds) = &spec.kinds {
-        let known = KINDS.join(", ");
-        if kinds.is_empty() || kinds.len() > KINDS.len() {
-            let detail = format!("{} kinds: expected 1 to {} of {known}, or no key", kinds.len(), KINDS.len());
+        let (known, most) = (format!("{}, {AUDIT_KIND}", KINDS.join(", ")), KINDS.len() + 1);
+        if kinds.is_empty() || kinds.len() > most {
+            let detail = format!("{} kinds: expected 1 to {most} of {known}, or no key", kinds.len());
             return Err(Refusal::value("/kinds", detail));
         }
-        if let Some((at, kind)) = kinds.iter().enumerate().find(|(_, kind)| !KINDS.contains(&kind.as_str())) {
+        let is_known = |kind: &str| kind == AUDIT_KIND || KINDS.contains(&kind);
+        if let Some((at, kind)) = kinds.iter().enumerate().find(|(_, kind)| !is_known(kind.as_str())) {
             return Err(Refusal::value(format!("/kinds/{at}"), format!("{kind:?}: expected one of {known}")));
+        }
+        let audit = kinds.iter().position(|kind| kind == AUDIT_KIND);
+        if let (Some(at), Some(_)) = (audit, &spec.pipeline) {
+            let detail = format!("{AUDIT_KIND:?}: expected no `pipeline` beside it: the audit is of the whole service");
+            return Err(Refusal::value(format!("/kinds/{at}"), detail));
         }
     }
     let secret = spec.secret.as_deref().map(WebhookSecret::parse).transpose();

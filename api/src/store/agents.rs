@@ -48,6 +48,8 @@ pub struct AgentRow {
     pub load_times: Value,
     /// The zone in which it stands; empty if it has told none.
     pub zone: String,
+    /// What runs its variants; empty if it has not told.
+    pub backend: String,
     /// Its devices that measure for profile jobs.
     pub measured: Vec<i32>,
 }
@@ -57,7 +59,7 @@ macro_rules! columns {
     ($rest:literal) => {
         concat!(
             "select number, name, hardware, devices, ingress_http, ingress_grpc, data_address, process_id, session, state,
-             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times, zone,
+             registered_at, seen_at, ack, device_use, load_failures, cordoned, hops, load_times, zone, backend,
              array_remove(array[claimed_device], null) as measured
              from agents left join (select agent, device as claimed_device from device_claims) c on c.agent = number ",
             $rest
@@ -152,10 +154,10 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow, holder: Uuid) -> Re
     }
     sqlx::query_scalar(
         "insert into agents (name, hardware, devices, ingress_http, data_address, process_id, session, state, registered_at,
-         seen_at, ingress_grpc, holder, zone) values ($1, $2, $3, $4, $5, $6, $7, $11, $8, $8, $9, $10, $12)
+         seen_at, ingress_grpc, holder, zone, backend) values ($1, $2, $3, $4, $5, $6, $7, $11, $8, $8, $9, $10, $12, $13)
          on conflict (name) do update set hardware = $2, devices = $3, ingress_http = $4, data_address = $5,
          process_id = $6, session = $7, state = $11, registered_at = $8,
-         seen_at = $8, ingress_grpc = $9, holder = $10, zone = $12, ack = null,
+         seen_at = $8, ingress_grpc = $9, holder = $10, zone = $12, backend = $13, ack = null,
          device_use = null, hops = null returning number",
     )
     .bind(&row.name)
@@ -170,6 +172,7 @@ pub async fn register(db: &mut PgConnection, row: &AgentRow, holder: Uuid) -> Re
     .bind(holder)
     .bind(AgentState::Live.name())
     .bind(&row.zone)
+    .bind(&row.backend)
     .fetch_one(db)
     .await
 }

@@ -9,6 +9,9 @@ use uuid::Uuid;
 pub struct AuditRow {
     /// Its identifier.
     pub id: Uuid,
+    /// Its number, which the database gives. All entries and events with lower numbers were committed before it. `None`: it
+    /// is not stored yet, or is from before there were numbers.
+    pub number: Option<i64>,
     /// When it was answered.
     pub made_at: Time,
     /// The name of the client.
@@ -127,20 +130,44 @@ pub async fn insert(db: &mut PgConnection, row: &AuditRow) -> Result<()> {
     Ok(())
 }
 
+/// A select of [`AuditRow`]s with its condition.
+macro_rules! columns {
+    ($rest:literal) => {
+        concat!("select id, number, made_at, who, token, method, path, status, why, before, after from audit ", $rest)
+    };
+}
+
 /// At most `limit` entries before `before`, the newest first; `None`: the newest of all. With `who` only those of clients
 /// with this name.
 ///
 /// # Errors
 /// The database's.
 pub async fn list(db: &mut PgConnection, who: Option<&str>, before: Option<Uuid>, limit: i64) -> Result<Vec<AuditRow>> {
-    sqlx::query_as(
-        "select id, made_at, who, token, method, path, status, why, before, after from audit
-         where ($1::uuid is null or id < $1) and ($3::text is null or who = $3) order by id desc limit $2",
-    )
+    sqlx::query_as(columns!(
+        "where ($1::uuid is null or id < $1) and ($3::text is null or who = $3) order by id desc limit $2"
+    ))
     .persistent(false)
     .bind(before)
     .bind(limit)
     .bind(who)
     .fetch_all(db)
     .await
+}
+
+/// The oldest entries with numbers after `after`, in their order, at most `limit`. With `who` only those of clients with
+/// this name.
+///
+/// # Errors
+/// The database's.
+pub async fn after(db: &mut PgConnection, after: i64, who: Option<&str>, limit: i64) -> Result<Vec<AuditRow>> {
+    let select = columns!("where number > $1 and ($2::text is null or who = $2) order by number limit $3");
+    sqlx::query_as(select).bind(after).bind(who).bind(limit).fetch_all(db).await
+}
+
+/// The number of the newest entry; 0 before the first.
+///
+/// # Errors
+/// The database's.
+pub async fn newest(db: &mut PgConnection) -> Result<i64> {
+    sqlx::query_scalar("select coalesce(max(number), 0) from audit").fetch_one(db).await
 }

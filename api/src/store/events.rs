@@ -6,8 +6,6 @@ use std::collections::BTreeMap;
 
 /// Channel on which new events are announced when their transactions commit.
 pub const CHANNEL: &str = "apportion_events";
-/// Most events that a stream reads at a time.
-pub const EVENTS_MAX: i64 = 1_000;
 
 /// An event.
 #[derive(Clone, Debug, sqlx::FromRow)]
@@ -60,13 +58,13 @@ pub async fn get(db: &mut PgConnection, id: i64) -> Result<Option<EventRow>> {
     sqlx::query_as(select).bind(id).fetch_optional(db).await
 }
 
-/// Gives later events numbers above this one, and above those that are there.
+/// Gives later events, and later entries of the audit, numbers above this one, and above those that are there.
 ///
 /// # Errors
 /// The database's.
 pub async fn number_above(db: &mut PgConnection, number: i64) -> Result<()> {
     const SKIP: &str = "select setval(pg_get_serial_sequence('events', 'id'),
-                        greatest($1, (select coalesce(max(id), 0) from events)))";
+                        greatest($1, (select max(id) from events), (select max(number) from audit)))";
     sqlx::query(SKIP).bind(number).execute(db).await?;
     Ok(())
 }
@@ -98,11 +96,11 @@ pub async fn last_by_pipeline(db: &mut PgConnection, kind: &str) -> Result<BTree
     Ok(rows.into_iter().collect())
 }
 
-/// The oldest events after `after`, in their order.
+/// The oldest events after `after`, in their order, at most `limit`.
 ///
 /// # Errors
 /// The database's.
-pub async fn after(db: &mut PgConnection, after: i64, filter: &EventFilter) -> Result<Vec<EventRow>> {
+pub async fn after(db: &mut PgConnection, after: i64, filter: &EventFilter, limit: i64) -> Result<Vec<EventRow>> {
     sqlx::query_as(
         "select id, made_at, kind, pipeline, detail from events where id > $1 and ($2::text is null or kind = $2)
          and ($3::text is null or pipeline = $3) order by id limit $4",
@@ -110,7 +108,7 @@ pub async fn after(db: &mut PgConnection, after: i64, filter: &EventFilter) -> R
     .bind(after)
     .bind(&filter.kind)
     .bind(&filter.pipeline)
-    .bind(EVENTS_MAX)
+    .bind(limit)
     .fetch_all(db)
     .await
 }

@@ -15,6 +15,8 @@ pub struct FileRow {
     pub stored_by: Option<String>,
     /// When it was stored.
     pub created_at: Time,
+    /// The project whose token stored it first; `None`: no project's alone.
+    pub project: Option<String>,
 }
 
 /// Registers a complete and verified file; returns whether it is new. A file that is there without a source gets the source
@@ -24,7 +26,7 @@ pub struct FileRow {
 /// The database's.
 pub async fn put(db: &mut PgConnection, file: &FileRow) -> Result<bool> {
     let done = sqlx::query(
-        "insert into model_files (sha256, bytes, source, stored_by, created_at) values ($1, $2, $3, $4, $5)
+        "insert into model_files (sha256, bytes, source, stored_by, created_at, project) values ($1, $2, $3, $4, $5, $6)
          on conflict do nothing",
     )
     .bind(&file.sha256)
@@ -32,6 +34,7 @@ pub async fn put(db: &mut PgConnection, file: &FileRow) -> Result<bool> {
     .bind(&file.source)
     .bind(&file.stored_by)
     .bind(file.created_at)
+    .bind(&file.project)
     .execute(&mut *db)
     .await?;
     if done.rows_affected() == 1 {
@@ -53,7 +56,7 @@ pub async fn put(db: &mut PgConnection, file: &FileRow) -> Result<bool> {
 /// # Errors
 /// The database's.
 pub async fn page(db: &mut PgConnection, prefix: Option<&str>, after: Option<&str>, limit: i64) -> Result<Vec<FileRow>> {
-    const PAGE: &str = "select sha256, bytes, source, stored_by, created_at from model_files
+    const PAGE: &str = "select sha256, bytes, source, stored_by, created_at, project from model_files
                         where ($1::text is null or sha256 > $1) and ($3::text is null or starts_with(sha256, $3))
                         order by sha256 limit $2";
     sqlx::query_as(PAGE).persistent(false).bind(after).bind(limit).bind(prefix).fetch_all(db).await

@@ -10,6 +10,7 @@
 //! (`persistent(false)`): PostgreSQL plans it with its values, so that a filter that is absent does not hide the index.
 
 pub mod advice;
+pub mod agent_backends;
 pub mod agents;
 pub mod analyses;
 pub mod arrivals;
@@ -34,6 +35,7 @@ pub mod pipelines;
 pub mod plans;
 pub mod processes;
 pub mod profile_jobs;
+pub mod project_storage;
 pub mod projects;
 pub mod pushed_facts;
 pub mod retention;

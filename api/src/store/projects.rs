@@ -16,6 +16,8 @@ pub struct ProjectRow {
     pub priority: i64,
     /// Its limits.
     pub quota: Value,
+    /// The limits of what it stores; `None` if it names none.
+    pub storage: Option<Value>,
     /// Counts its replacements; a write does not read it.
     pub version: i64,
 }
@@ -36,15 +38,15 @@ pub struct PipelineProjectRow {
 pub async fn put(db: &mut PgConnection, row: &ProjectRow, condition: &Condition) -> Result<Option<ProjectRow>> {
     let statement = match condition.needs_row() {
         true => {
-            "update projects set priority = $2, quota = $3, version = version + 1
+            "update projects set priority = $2, quota = $3, storage = $5, version = version + 1
              where name = $1 and ($4::bigint[] is null or version = any($4))
-             returning name, priority, quota, version"
+             returning name, priority, quota, storage, version"
         }
         false => {
-            "insert into projects (name, priority, quota) select $1, $2, $3
+            "insert into projects (name, priority, quota, storage) select $1, $2, $3, $5
              where $4::bigint[] is null or 0 = any($4)
-             on conflict (name) do update set priority = $2, quota = $3, version = projects.version + 1
-             where $4 is null returning name, priority, quota, version"
+             on conflict (name) do update set priority = $2, quota = $3, storage = $5, version = projects.version + 1
+             where $4 is null returning name, priority, quota, storage, version"
         }
     };
     sqlx::query_as(statement)
@@ -52,6 +54,7 @@ pub async fn put(db: &mut PgConnection, row: &ProjectRow, condition: &Condition)
         .bind(row.priority)
         .bind(&row.quota)
         .bind(condition.versions())
+        .bind(&row.storage)
         .fetch_optional(db)
         .await
 }
@@ -61,7 +64,7 @@ pub async fn put(db: &mut PgConnection, row: &ProjectRow, condition: &Condition)
 /// # Errors
 /// The database's.
 pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<ProjectRow>> {
-    sqlx::query_as("select name, priority, quota, version from projects where name = $1")
+    sqlx::query_as("select name, priority, quota, storage, version from projects where name = $1")
         .bind(name)
         .fetch_optional(db)
         .await
@@ -72,7 +75,7 @@ pub async fn get(db: &mut PgConnection, name: &str) -> Result<Option<ProjectRow>
 /// # Errors
 /// The database's.
 pub async fn list(db: &mut PgConnection) -> Result<Vec<ProjectRow>> {
-    sqlx::query_as("select name, priority, quota, version from projects order by name").fetch_all(db).await
+    sqlx::query_as("select name, priority, quota, storage, version from projects order by name").fetch_all(db).await
 }
 
 /// At most `limit` projects after this name, by name; `None`: the first ones. With `prefix` only those whose names begin
@@ -82,7 +85,7 @@ pub async fn list(db: &mut PgConnection) -> Result<Vec<ProjectRow>> {
 /// The database's.
 pub async fn page(db: &mut PgConnection, prefix: Option<&str>, after: Option<&str>, limit: i64) -> Result<Vec<ProjectRow>> {
     sqlx::query_as(
-        "select name, priority, quota, version from projects where ($1::text is null or name > $1)
+        "select name, priority, quota, storage, version from projects where ($1::text is null or name > $1)
          and ($3::text is null or starts_with(name, $3)) order by name limit $2",
     )
     .persistent(false)
@@ -157,8 +160,8 @@ pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) ->
 /// Most plans, and traces, that one statement releases.
 const RELEASED_MAX: i64 = 1_000;
 
-/// Makes the plans and traces of a deleted project no project's alone, and forgets the idempotency keys of its clients. So
-/// a new project with its name has nothing of it. The plans and traces of the default project stay.
+/// Makes the plans, traces and model files of a deleted project no project's alone, and forgets the idempotency keys of its
+/// clients. So a new project with its name has nothing of it. Those of the default project stay.
 ///
 /// # Errors
 /// The database's.
@@ -188,6 +191,7 @@ pub async fn release(db: &mut PgConnection, name: &str) -> Result<()> {
             last = released.into_iter().max();
         }
     }
+    sqlx::query("update model_files set project = null where project = $1").bind(name).execute(&mut *db).await?;
     for statement in KEYS {
         sqlx::query(statement).bind(name).execute(&mut *db).await?;
     }

@@ -1,8 +1,11 @@
 //! Webhooks: their documents, and how far each one is.
 
+use super::audit::{self, AuditRow};
 use super::connection::{Condition, Deletion, PgConnection, Result, Time, delete_row};
 use super::events::EventRow;
 
+/// The kind by which a webhook asks for the entries of the audit. Without it a webhook gets none.
+pub const AUDIT_KIND: &str = "audit";
 /// Most waiting events that are counted.
 pub const WAITING_COUNTED_MAX: i64 = 1_000;
 
@@ -87,6 +90,35 @@ pub struct DueWebhook {
     pub attempts: i32,
 }
 
+impl DueWebhook {
+    /// Whether it gets the entries of the audit.
+    #[must_use]
+    pub fn has_audit(&self) -> bool {
+        self.kinds.as_ref().is_some_and(|kinds| kinds.iter().any(|kind| kind == AUDIT_KIND))
+    }
+}
+
+/// What waits for a webhook.
+#[derive(Clone, Debug)]
+pub enum WaitingEntry {
+    /// An event.
+    Event(EventRow),
+    /// An entry of the audit.
+    Audit(AuditRow),
+}
+
+impl WaitingEntry {
+    /// Its number. No event and no entry of the audit share one.
+    #[must_use]
+    pub fn number(&self) -> i64 {
+        match self {
+            Self::Event(event) => event.id,
+            // Entries without numbers wait for no webhook.
+            Self::Audit(entry) => entry.number.unwrap_or_default(),
+        }
+    }
+}
+
 /// The result of an attempt, or of a look without one.
 #[derive(Clone, Debug, Default)]
 pub struct DeliveryNote {
@@ -114,6 +146,7 @@ macro_rules! select {
              delivered, failures, skipped, last_error, last_error_at,
              (select count(*) from (select 1 from events e where e.id > w.sent_until
               and (w.kinds is null or e.kind = any(w.kinds)) and (w.pipeline is null or e.pipeline = w.pipeline)
+              union all select 1 from audit a where a.number > w.sent_until and 'audit' = any(w.kinds)
               limit $1) counted) as waiting
              from webhooks w ",
             $rest
@@ -164,7 +197,8 @@ pub async fn put(db: &mut PgConnection, new: &NewWebhook<'_>, condition: &Condit
         false => {
             "insert into webhooks (name, url, kinds, pipeline, enabled, secret, made_by, updated_at, sent_until)
              select $1, $2, $3, $4, $5, coalesce($6, (select secret from webhooks where name = $1)), $7, $8,
-             (select coalesce(max(id), 0) from events) where $9::bigint[] is null or 0 = any($9)
+             greatest((select max(id) from events), (select max(number) from audit), 0)
+             where $9::bigint[] is null or 0 = any($9)
              on conflict (name) do update set url = $2, kinds = $3, pipeline = $4, enabled = $5,
              secret = excluded.secret, made_by = $7, updated_at = $8, version = webhooks.version + 1, attempts = 0,
              next_at = null where $9 is null returning version"
@@ -187,26 +221,37 @@ pub async fn delete(db: &mut PgConnection, name: &str, condition: &Condition) ->
     }
 }
 
-/// The webhooks with a later event than their last one, whose time has come.
+/// The webhooks with a later event than their last one, or entry of the audit if they ask for it, whose time has come.
 ///
 /// # Errors
 /// The database's.
 pub async fn due(db: &mut PgConnection, at: Time) -> Result<Vec<DueWebhook>> {
     sqlx::query_as(
         "select name, version, url, kinds, pipeline, secret, sent_until, attempts from webhooks
-         where enabled and (next_at is null or next_at <= $1) and sent_until < (select max(id) from events) order by name",
+         where enabled and (next_at is null or next_at <= $1) and sent_until < greatest((select max(id) from events),
+         case when 'audit' = any(kinds) then (select max(number) from audit) end) order by name",
     )
     .bind(at)
     .fetch_all(db)
     .await
 }
 
-/// The oldest events that wait for a webhook, up to `newest`, in their order.
+/// The number of the newest event, or entry of the audit if the webhook asks for it; 0 before the first.
 ///
 /// # Errors
 /// The database's.
-pub async fn waiting(db: &mut PgConnection, of: &DueWebhook, newest: i64, most: i64) -> Result<Vec<EventRow>> {
-    sqlx::query_as(
+pub async fn newest(db: &mut PgConnection, of: &DueWebhook) -> Result<i64> {
+    let select = "select greatest((select max(id) from events), case when $1 then (select max(number) from audit) end, 0)";
+    sqlx::query_scalar(select).bind(of.has_audit()).fetch_one(db).await
+}
+
+/// The oldest events that wait for a webhook, up to `newest`, in their order, with the entries of the audit if it asks for
+/// them; at most `most`.
+///
+/// # Errors
+/// The database's.
+pub async fn waiting(db: &mut PgConnection, of: &DueWebhook, newest: i64, most: i64) -> Result<Vec<WaitingEntry>> {
+    let events: Vec<EventRow> = sqlx::query_as(
         "select id, made_at, kind, pipeline, detail from events where id > $1 and id <= $2
          and ($3::text[] is null or kind = any($3)) and ($4::text is null or pipeline = $4) order by id limit $5",
     )
@@ -215,8 +260,18 @@ pub async fn waiting(db: &mut PgConnection, of: &DueWebhook, newest: i64, most: 
     .bind(&of.kinds)
     .bind(&of.pipeline)
     .bind(most)
-    .fetch_all(db)
-    .await
+    .fetch_all(&mut *db)
+    .await?;
+    let mut waiting: Vec<WaitingEntry> = events.into_iter().map(WaitingEntry::Event).collect();
+    if of.has_audit() {
+        let entries = audit::after(db, of.sent_until, None, most).await?;
+        // Later ones have no end yet: an event before them may not be read.
+        let up_to_newest = entries.into_iter().filter(|entry| entry.number.is_some_and(|number| number <= newest));
+        waiting.extend(up_to_newest.map(WaitingEntry::Audit));
+        waiting.sort_by_key(WaitingEntry::number);
+        waiting.truncate(usize::try_from(most).unwrap_or(usize::MAX));
+    }
+    Ok(waiting)
 }
 
 /// Notes a result. Returns whether the webhook is still there in the same version.

@@ -1,45 +1,27 @@
 //! Events: the list and the stream.
 
 use crate::support::plans::store_plan;
-use crate::support::{PATIENCE, Service, profiles, service, service_with_tokens, spec};
-use actix_web::web::Bytes;
-use futures::StreamExt;
+use crate::support::stream::EntryStream;
+use crate::support::{Service, profiles, service, service_with_tokens, spec};
 use serde_json::{Value, json};
 use sqlx::Connection;
 use std::time::Duration;
 
 /// A stream of events, as a client reads it.
-struct EventStream {
-    bytes: std::pin::Pin<Box<dyn futures::Stream<Item = reqwest::Result<Bytes>> + Send>>,
-    text: String,
-}
+struct EventStream(EntryStream);
 
 /// Follows the events with this query, after the event `last`.
 async fn follow(s: &Service, query: &str, last: Option<i64>) -> EventStream {
-    let request = s.client.get(format!("{}/v1/events/stream{query}", s.base));
-    let request = last.into_iter().fold(request, |request, last| request.header("last-event-id", last.to_string()));
-    let response = request.send().await.expect("an answer");
-    assert_eq!(response.status(), 200);
-    assert_eq!(response.headers()["content-type"], "text/event-stream");
-    EventStream { bytes: Box::pin(response.bytes_stream()), text: String::new() }
+    EventStream(EntryStream::follow(s, &format!("/v1/events/stream{query}"), last).await)
 }
 
 impl EventStream {
-    /// The next event; `None` at the end of the stream. Comments are left out.
+    /// The next event; `None` at the end of the stream.
     async fn next(&mut self) -> Option<Value> {
-        loop {
-            while let Some((part, rest)) = self.text.clone().split_once("\n\n") {
-                self.text = rest.to_owned();
-                let line = |name: &str| part.lines().find_map(|line| line.strip_prefix(name).map(str::to_owned));
-                let Some(data) = line("data: ") else { continue };
-                let event: Value = serde_json::from_str(&data).expect("JSON");
-                assert_eq!(line("id: "), Some(event["id"].to_string()));
-                assert_eq!(line("event: ").as_deref(), event["kind"].as_str());
-                return Some(event);
-            }
-            let chunk = tokio::time::timeout(PATIENCE, self.bytes.next()).await.expect("in time")?;
-            self.text += std::str::from_utf8(&chunk.ok()?).expect("UTF-8");
-        }
+        let entry = self.0.next().await?;
+        assert_eq!(entry.id, entry.data["id"].to_string());
+        assert_eq!(Some(entry.event.as_str()), entry.data["kind"].as_str());
+        Some(entry.data)
     }
 }
 
@@ -92,8 +74,7 @@ async fn a_stream_ends_when_its_token_is_revoked() {
     let (_, made) = s.post("/v1/tokens", &json!({"name": "reader", "scope": "read"})).await;
     let reader = reqwest::Client::new().get(format!("{}/v1/events/stream", s.base));
     let response = reader.bearer_auth(made["token"].as_str().expect("a token")).send().await.expect("an answer");
-    assert_eq!(response.status(), 200);
-    let mut stream = EventStream { bytes: Box::pin(response.bytes_stream()), text: String::new() };
+    let mut stream = EventStream(EntryStream::of(response));
     assert_eq!(s.put("/v1/hold", &json!({"reason": "a launch"})).await.0, 200);
     assert_eq!(stream.next().await.expect("an event")["kind"], "hold");
     assert_eq!(s.delete(&format!("/v1/tokens/{}", made["id"].as_str().expect("an identifier"))).await.0, 204);

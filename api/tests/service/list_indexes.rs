@@ -17,8 +17,8 @@ const FILL: &str = "
     set session_replication_role = replica;
     create temp table numbers as select n, n % 1000 = 7 as is_rare,
       ('00000000-0000-7000-8000-' || lpad(n::text, 12, '0'))::uuid as id from generate_series(1, 20000) n;
-    insert into audit (id, made_at, who, method, path, status)
-      select id, now(), case when is_rare then 'rare' else 'w' end, 'PUT', '/', 200 from numbers;
+    insert into audit (id, number, made_at, who, method, path, status)
+      select id, n, now(), case when is_rare then 'rare' else 'w' end, 'PUT', '/', 200 from numbers;
     insert into events (made_at, kind, pipeline, detail)
       select now(), case when is_rare then 'hold' else 'plan' end, 'p' || n % 1000, '{}' from numbers order by n;
     insert into decisions (id, pipeline, decision, reason, demand_qps, made_at)
@@ -78,6 +78,8 @@ async fn check_lists_by_time(tx: &mut PgConnection) {
         };
         check(tx, "traces", &format!("{who:?}"), page).await;
     }
+    let later = async |db: &mut PgConnection| store::audit::after(db, middle, None, LIMIT).await.expect("a page").len();
+    check(tx, "audit", "by number", later).await;
     let of_project = TraceFilter { name: None, project: Some("team") };
     let page =
         async |db: &mut PgConnection| store::traces::list(db, of_project, Some(id), LIMIT).await.expect("a page").len();

@@ -2,7 +2,8 @@
 //!
 //! A pipeline file and a registered pipeline are refused alike, long before an agent would load the variant.
 
-use crate::spec::{PipelineSpec, TaskSpec};
+use crate::spec::{PipelineSpec, ProfileRowSpec, TaskSpec};
+use apportion_domain::pipeline::OTHER_SERVER;
 use apportion_domain::transform::{CHILD, PARENT};
 use apportion_domain::{Invalid, TaskKind, VariantRuntime};
 
@@ -38,6 +39,12 @@ fn of_task(task: &TaskSpec, at: &str) -> Vec<Invalid> {
                 "an ONNX file with state in `model`, because a stage in Python runs whole batches; or `kind: batch`";
             problems.push(Invalid::new(format!("{at}/variants/{v}/{key}"), found, expected));
         }
+        if let Some(row) = variant.profile.iter().flatten().position(was_measured_elsewhere) {
+            let found = format!("{OTHER_SERVER:?} of the continuous task {:?}", task.name);
+            let expected = "latencies of slots, because another server forms its own batches; or `kind: batch`";
+            let place = format!("{at}/variants/{v}/profile/{row}/measured/software");
+            problems.push(Invalid::new(place, found, expected));
+        }
     }
     for (o, output) in task.outputs.iter().flatten().enumerate() {
         if output.name == PARENT || output.name == CHILD {
@@ -47,6 +54,11 @@ fn of_task(task: &TaskSpec, at: &str) -> Vec<Invalid> {
         }
     }
     problems
+}
+
+/// Whether a latency is that of a server with batches of its own.
+fn was_measured_elsewhere(row: &ProfileRowSpec) -> bool {
+    row.measured.as_ref().and_then(|measured| measured.software.as_deref()) == Some(OTHER_SERVER)
 }
 
 fn transforms(task: &TaskSpec, count: usize, at: String) -> Invalid {

@@ -201,6 +201,12 @@ fn a_continuous_task_takes_nothing_that_needs_whole_batches() {
             "name: parent".to_owned(),
             "/tasks/1/outputs/0/name: \"parent\" of the continuous task \"generate\": expected another name",
         ),
+        (
+            "model: small.onnx",
+            "profile: [{hardware: h, batch: 1, latency_ms: 1, measured: {software: another server}}]".to_owned(),
+            "/tasks/1/variants/0/profile/0/measured/software: \"another server\" of the continuous task \"generate\": \
+             expected latencies of slots",
+        ),
     ];
     for (from, to, said) in &cases {
         assert!(RAG.contains(from), "{from}");

@@ -28,6 +28,9 @@ pub(crate) const FROM_ZERO: RangeInclusive<f64> = 0.0..=NUMBER_MAX;
 /// Every share and every accuracy.
 pub(crate) const FROM_ZERO_TO_ONE: RangeInclusive<f64> = 0.0..=1.0;
 
+/// The software of a latency that was measured on another server, whatever runs there.
+pub const OTHER_SERVER: &str = "another server";
+
 named! {
     /// How a stage runs its queries.
     TaskKind default Batch {

@@ -5,8 +5,9 @@ mod draft;
 
 pub(crate) use checks::check_unique;
 pub use draft::{
-    AccuracyModel, BATCH_MAX, EDGES_MAX, Edge, KIB_PER_QUERY_MAX, NETWORK_MS_PER_MIB_MAX, NUMBER_MAX, PROFILE_ROWS_MAX,
-    Partial, PathAccuracy, PipelineDraft, Route, SLO_MS_MAX, TASKS_MAX, Task, TaskKind, VARIANTS_MAX, escape,
+    AccuracyModel, BATCH_MAX, EDGES_MAX, Edge, KIB_PER_QUERY_MAX, NETWORK_MS_PER_MIB_MAX, NUMBER_MAX, OTHER_SERVER,
+    PROFILE_ROWS_MAX, Partial, PathAccuracy, PipelineDraft, Route, SLO_MS_MAX, TASKS_MAX, Task, TaskKind, VARIANTS_MAX,
+    escape,
 };
 pub(crate) use draft::{FROM_ZERO, FROM_ZERO_TO_ONE};
 

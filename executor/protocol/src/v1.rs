@@ -106,6 +106,9 @@ pub struct Register {
     /// PKCS #10 as DER, signed by a key that stays with the agent; empty: it wants no certificate
     #[prost(bytes = "vec", tag = "14")]
     pub certificate_request: ::prost::alloc::vec::Vec<u8>,
+    /// what runs its variants: onnx, emulated or remote (another server); empty: nobody knows
+    #[prost(string, tag = "15")]
+    pub backend: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct CertificateRequest {

@@ -2,6 +2,7 @@
 
 use crate::backend::{BackendKind, BackendLoader, Provider};
 use crate::devices::{Devices, VISIBLE_VARIABLE};
+use apportion_domain::pipeline::OTHER_SERVER;
 
 /// Version of this program. Builders of packages may name another one, such as a version with a commit, by
 /// `APPORTION_COMMIT`.
@@ -25,7 +26,7 @@ impl DeviceProvenance {
     pub fn of(loader: &BackendLoader, device: u32) -> Self {
         match (loader, loader.kind()) {
             (_, BackendKind::Emulated) => Self { device: "emulated".to_owned(), software: String::new() },
-            (BackendLoader::Remote(url), _) => Self { device: url.clone(), software: "another server".to_owned() },
+            (BackendLoader::Remote(url), _) => Self { device: url.clone(), software: OTHER_SERVER.to_owned() },
             _ => {
                 let provider = loader.provider().unwrap_or_default();
                 let devices = open_devices(provider, device);

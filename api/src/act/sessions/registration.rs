@@ -1,6 +1,7 @@
 //! Which agents may register, and under which identity?
 
 use super::certificates::{ShownError, StreamAdmission, check_shown, with_authorities};
+use crate::act::slot_backends;
 use crate::app::agent_security::AgentCertificateRule;
 use crate::app::counts;
 use crate::app::fleet_authorities::CertifiedAgent;
@@ -85,6 +86,9 @@ pub(super) async fn register(
         return refused(Reason::Certificate, detail);
     }
     check_fence(&store::target::get(&mut tx).await?, &register)?;
+    if let Some(refusal) = slot_backends::refuse_agent(&mut tx, &register.hardware, &register.backend).await? {
+        return refused(Reason::Invalid, refusal);
+    }
     let session = Uuid::now_v7();
     let number = store::agents::register(&mut tx, &agent_row(&register, session), app.heartbeats.process).await?;
     let identity = store::agents::identity(&mut tx, &register.name).await?;
@@ -147,6 +151,7 @@ fn agent_row(register: &v1::Register, session: Uuid) -> AgentRow {
         hops: None,
         load_times: json!([]),
         zone: register.zone.clone(),
+        backend: register.backend.clone(),
         measured: Vec::new(),
     }
 }
@@ -210,7 +215,12 @@ fn check_fields(app: &App, register: &v1::Register) -> Result<(), RegisterError>
         ("process_id", &register.process_id),
     ];
     // Agents of older releases do not send these.
-    let optional = [("ingress_grpc", &register.ingress_grpc), ("agent_id", &register.agent_id), ("zone", &register.zone)];
+    let optional = [
+        ("ingress_grpc", &register.ingress_grpc),
+        ("agent_id", &register.agent_id),
+        ("zone", &register.zone),
+        ("backend", &register.backend),
+    ];
     if let Some((key, text)) = optional.iter().find(|(_, text)| text.len() > TEXT_BYTES_MAX) {
         return refused(Reason::Invalid, format!("{key}: {} bytes: expected at most {TEXT_BYTES_MAX}", text.len()));
     }

@@ -4,8 +4,10 @@
 
 pub mod agent;
 pub mod plans;
+pub mod receiver;
 #[path = "../../../../tests/src/relay.rs"]
 pub mod relay;
+pub mod stream;
 mod template;
 pub mod traffic;
 

@@ -247,7 +247,8 @@ fn post(kind: &ResourceKind, key: &str, server: &ServerArgs, action: &PostedActi
 mod tests {
     use super::*;
     use crate::resources::kinds::{
-        EventResource, HoldResource, PipelineResource, PlanResource, ScheduleResource, TargetResource, TokenResource,
+        AuditResource, EventResource, HoldResource, PipelineResource, PlanResource, ScheduleResource, TargetResource,
+        TokenResource,
     };
 
     fn parsed<N: ResourceName>(words: &[&str]) -> Result<ResourceRequest, clap::Error> {
@@ -265,6 +266,8 @@ mod tests {
         let stop = parsed::<PlanResource>(&["stop", "1"]).expect("a plan has it");
         assert!(matches!(stop.arguments, RequestArguments::Stop(_)) && stop.key.as_deref() == Some("1"));
         assert!(parsed::<PipelineResource>(&["stop", "1"]).is_err());
+        let watch = parsed::<AuditResource>(&["watch", "--who", "anna", "--since", "3"]).expect("the audit has it");
+        assert!(matches!(watch.arguments, RequestArguments::Follow(_)) && watch.filters.len() == 1);
         ResourceCommand::<PlanResource>::augment_subcommands(Command::new("plan")).debug_assert();
         ResourceCommand::<EventResource>::augment_subcommands(Command::new("event")).debug_assert();
     }

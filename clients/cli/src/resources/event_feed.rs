@@ -1,15 +1,16 @@
-//! How does a command follow the events of a service, also over lost connections?
+//! How does a command follow the events of a service, or its audit, also over lost connections?
 
 use super::event_reader::{EventReader, StreamedEvent};
 use crate::http_client::HttpStream;
 use crate::service::ServiceClient;
 use anyhow::anyhow;
 use apportion_support::exit::Failure;
+use serde_json::Value;
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-/// The stream of events.
-pub const STREAM_PATH: &str = "/v1/events/stream";
+/// The list of events.
+pub const EVENTS_PATH: &str = "/v1/events";
 /// Pause between two attempts to connect.
 const RETRY: Duration = Duration::from_secs(1);
 /// Longest time without a connection. The service may be upgraded meanwhile.
@@ -33,15 +34,22 @@ struct Connection {
 }
 
 impl<'a> EventFeed<'a> {
-    /// Connects. The first event is the one after number `after`, or the next one that happens.
+    /// Connects to the stream of a list with these filters. The first event is the one after number `after`, or the next
+    /// one that happens.
     ///
     /// # Errors
     /// If the service cannot be reached, or refuses.
-    pub async fn open(client: &'a ServiceClient, path: String, after: Option<i64>) -> Result<Self, Failure> {
+    pub async fn open(
+        client: &'a ServiceClient,
+        list: &str,
+        filters: &[(&str, &str)],
+        after: Option<i64>,
+    ) -> Result<Self, Failure> {
+        let path = client.with_query(&format!("{list}/stream"), filters);
         let known = match after {
             Some(known) => known,
             // With a number from the start, no event is missed between two connections.
-            None => client.get("/v1/events?limit=1").await?[0]["id"].as_i64().unwrap_or(0),
+            None => newest_number(&client.get(&format!("{list}?limit=1")).await?[0]),
         };
         let response = client.open_stream(&path, known).await?;
         let connection = Some(Connection { response, reader: EventReader::default() });
@@ -89,6 +97,30 @@ impl<'a> EventFeed<'a> {
                 }
                 answer => return answer,
             }
+        }
+    }
+}
+
+/// The number of the newest entry of a list: its `number`, or its `id` where that is the number; 0 without an entry.
+fn newest_number(entry: &Value) -> i64 {
+    entry["number"].as_i64().or_else(|| entry["id"].as_i64()).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn entries_have_numbers_in_either_place() {
+        let cases = [
+            (json!({"id": 17, "kind": "hold"}), 17),
+            (json!({"id": "0197", "number": 18}), 18),
+            (json!({"id": "0197", "number": null}), 0),
+            (Value::Null, 0),
+        ];
+        for (entry, number) in cases {
+            assert_eq!(newest_number(&entry), number, "{entry}");
         }
     }
 }

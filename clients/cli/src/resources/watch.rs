@@ -1,6 +1,6 @@
 //! How does a command show resources and then each change of them, or each event?
 
-use super::event_feed::{EventFeed, STREAM_PATH};
+use super::event_feed::{EVENTS_PATH, EventFeed};
 use super::event_reader::StreamedEvent;
 use super::kind::ResourceKind;
 use super::rows::{ListChanges, ListExtent, ShownRows, lines, table};
@@ -28,16 +28,16 @@ pub struct WatchRequest {
     server: ServerArgs,
 }
 
-/// The arguments of `watch` for events.
+/// The arguments of `watch` for events and for the audit.
 #[derive(Args, Debug)]
 pub struct FollowRequest {
-    /// Begin after the event with this number [default: with the next one].
-    #[arg(long, value_name = "EVENT", value_parser = clap::value_parser!(i64).range(0..))]
+    /// Begin after the entry with this number [default: with the next one].
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(i64).range(0..))]
     since: Option<i64>,
-    /// End after this many events [default: never].
+    /// End after this many entries [default: never].
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
-    /// How events are printed: as rows, or one document for each event.
+    /// How entries are printed: as rows, or one document for each entry.
     #[arg(short = 'o', long, value_enum, default_value_t)]
     format: OutputFormat,
     #[command(flatten)]
@@ -53,7 +53,7 @@ pub fn watch(kind: &ResourceKind, parameters: &[(&str, &str)], request: &WatchRe
     let path = client.with_query(kind.list, parameters);
     converse(async {
         // Connected before the list is read: a change between the two is seen.
-        let mut feed = EventFeed::open(&client, STREAM_PATH.to_owned(), None).await?;
+        let mut feed = EventFeed::open(&client, EVENTS_PATH, &[], None).await?;
         let mut shown = ShownRows::default();
         let mut is_first = true;
         loop {
@@ -111,15 +111,14 @@ fn document_text(document: &Value, format: OutputFormat) -> Result<String, Failu
     }
 }
 
-/// Prints each event until a signal ends the command, or until the limit.
+/// Prints each event, or each entry of the audit, until a signal ends the command, or until the limit.
 ///
 /// # Errors
 /// If the service refuses, or stays away.
 pub fn follow(kind: &ResourceKind, parameters: &[(&str, &str)], request: &FollowRequest) -> CommandResult {
     let client = ServiceClient::new(&request.server)?;
-    let path = client.with_query(STREAM_PATH, parameters);
     converse(async {
-        let mut feed = EventFeed::open(&client, path, request.since).await?;
+        let mut feed = EventFeed::open(&client, kind.list, parameters, request.since).await?;
         let mut count = 0_u64;
         while request.limit.is_none_or(|limit| count < limit) {
             let StreamedEvent { document, .. } = feed.next().await?;

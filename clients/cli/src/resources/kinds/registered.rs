@@ -169,7 +169,7 @@ pub static PROJECTS: ResourceKind = ResourceKind {
         operation(ResourceVerb::Apply, "Write a project, or replace it"),
         operation(ResourceVerb::Delete, "Delete a project. One that a pipeline names stays"),
     ],
-    apply: ApplyRule { name: NamePlace::ArgumentOrFile, ..NO_FILE },
+    apply: ApplyRule { name: NamePlace::ArgumentOrFile, own: &["stored"], ..NO_FILE },
     events: &[],
 };
 

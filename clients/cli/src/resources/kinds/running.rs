@@ -226,6 +226,7 @@ pub static AUDIT: ResourceKind = ResourceKind {
     key: "id",
     key_help: ID,
     columns: &[
+        member("number", "/number"),
         member("made at", "/made_at"),
         member("who", "/who"),
         member("method", "/method"),
@@ -235,10 +236,13 @@ pub static AUDIT: ResourceKind = ResourceKind {
     ],
     empty: "nobody has asked for a change yet",
     filters: &[WHO],
-    operations: &[operation(
-        ResourceVerb::List,
-        "List the requests for changes: who, when, which, the status of the answer, and why",
-    )],
+    operations: &[
+        operation(ResourceVerb::List, "List the requests for changes: who, when, which, the status of the answer, and why"),
+        operation(
+            ResourceVerb::Follow,
+            "Print each request for a change when it is answered. Lost connections are made again, and nothing is missed",
+        ),
+    ],
     apply: NO_FILE,
     events: &[],
 };

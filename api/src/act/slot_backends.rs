@@ -1,0 +1,96 @@
+//! How is a continuous task kept from agents that would refuse it?
+//!
+//! Such agents run their variants on another server. A pipeline, its profile and an agent come in any order, and the one
+//! that comes last is refused. Each of them is checked in the transaction that stores it, one at a time.
+
+use crate::decide::slot_backends::{
+    AgentBackend, REMOTE_BACKEND, continuous_task_on, is_continuous, refused_row, refused_task,
+};
+use crate::documents;
+use crate::store::pipelines::{self, PipelineRow};
+use crate::store::{self, PgConnection};
+use apportion_wire::{BadInput, MeasuredRow, PipelineSpec, ProfileSet};
+
+/// Why a stored pipeline is refused, with the profile that it has; `None` if it is good.
+///
+/// # Errors
+/// The database's.
+pub async fn refuse_pipeline(tx: &mut PgConnection, spec: &PipelineSpec) -> store::Result<Option<BadInput>> {
+    if !spec.tasks.iter().any(is_continuous) {
+        return Ok(None);
+    }
+    let agents = lock_agents(tx).await?;
+    let profile = pipelines::get(tx, &spec.name).await?.as_ref().map(profile_of).unwrap_or_default();
+    Ok(refused_task(spec, &profile, &agents).map(|found| {
+        let expected =
+            format!("\"batch\", because {}; or `--backend onnx` at the agents of {}", found.agent, found.agent.hardware);
+        BadInput::one("pipeline", format!("/tasks/{}/kind", found.at), "\"continuous\"", expected)
+    }))
+}
+
+/// Why latencies of a pipeline are refused; `None` if they are good.
+///
+/// # Errors
+/// The database's.
+pub async fn refuse_rows(
+    tx: &mut PgConnection,
+    spec: &PipelineSpec,
+    rows: &[MeasuredRow],
+) -> store::Result<Option<BadInput>> {
+    let has_slots = |row: &MeasuredRow| spec.tasks.iter().any(|task| task.name == row.task && is_continuous(task));
+    if !rows.iter().any(has_slots) {
+        return Ok(None);
+    }
+    let agents = lock_agents(tx).await?;
+    Ok(refused_row(spec, rows, &agents).map(|found| {
+        let row = &rows[found.at];
+        let expected = format!(
+            "another type for the continuous task {:?}, because {}; or `--backend onnx` at these agents",
+            row.task, found.agent
+        );
+        BadInput::one("profiles", format!("/rows/{}/hardware", found.at), format!("{:?}", row.hardware), expected)
+    }))
+}
+
+/// Why an agent with this backend is refused; `None` if it is welcome.
+///
+/// # Errors
+/// The database's.
+pub async fn refuse_agent(tx: &mut PgConnection, hardware: &str, backend: &str) -> store::Result<Option<String>> {
+    if backend != REMOTE_BACKEND {
+        return Ok(None);
+    }
+    store::agent_backends::lock(tx).await?;
+    let rows = pipelines::with_continuous_tasks(tx).await?;
+    let in_use = rows.iter().find_map(|row| {
+        let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec.clone()).ok()?;
+        let task = continuous_task_on(&spec, &profile_of(row), hardware)?.to_owned();
+        Some((task, &row.name))
+    });
+    Ok(in_use.map(|(task, pipeline)| {
+        format!(
+            "backend: {backend}: task {task} of pipeline {pipeline} is continuous and has latencies for {hardware}, and \
+             another server forms its own batches: expected `--backend onnx`, or another `--hardware`"
+        )
+    }))
+}
+
+/// The agents that have not left. Until the transaction ends, no other continuous task is stored, and no agent before
+/// another server registers.
+async fn lock_agents(tx: &mut PgConnection) -> store::Result<Vec<AgentBackend>> {
+    store::agent_backends::lock(tx).await?;
+    let rows = store::agent_backends::list(tx).await?;
+    let agent = |row: store::agent_backends::AgentBackendRow| AgentBackend {
+        name: row.name,
+        hardware: row.hardware,
+        backend: row.backend,
+    };
+    Ok(rows.into_iter().map(agent).collect())
+}
+
+/// The measurements of a pipeline. Those that this release cannot read count as absent: they are reported where they are
+/// planned.
+fn profile_of(row: &PipelineRow) -> ProfileSet {
+    let stored = row.profile.as_ref().map(|profile| documents::profiles("profiles", profile));
+    stored.and_then(Result::ok).unwrap_or_default()
+}

@@ -1,0 +1,33 @@
+//! What runs the variants of the agents?
+
+use super::connection::{PgConnection, Result};
+use apportion_wire::AgentState;
+
+/// An agent, as far as its backend matters.
+#[derive(Clone, Debug, sqlx::FromRow)]
+pub struct AgentBackendRow {
+    /// Its name.
+    pub name: String,
+    /// Hardware type of its devices.
+    pub hardware: String,
+    /// What runs its variants; empty if it has not told.
+    pub backend: String,
+}
+
+/// Makes others that compare backends with pipelines wait until the transaction ends. Later statements see their changes.
+///
+/// # Errors
+/// The database's.
+pub async fn lock(db: &mut PgConnection) -> Result<()> {
+    sqlx::query("select pg_advisory_xact_lock(hashtext('agent backends'))").execute(db).await?;
+    Ok(())
+}
+
+/// All agents that have not left, by number. A lost one may come back.
+///
+/// # Errors
+/// The database's.
+pub async fn list(db: &mut PgConnection) -> Result<Vec<AgentBackendRow>> {
+    let select = "select name, hardware, backend from agents where state <> $1 order by number";
+    sqlx::query_as(select).bind(AgentState::Left.name()).fetch_all(db).await
+}
