@@ -28,9 +28,12 @@ impl ControlPlane {
         let periods = "--horizontal-pod-autoscaler-sync-period=2s --horizontal-pod-autoscaler-downscale-stabilization=1s";
         let mut command = Command::new(&program);
         command.arg("start").arg(folder.path().join("plane")).env("CONTROLLER_ARGS", periods);
-        let output = command.output().expect("it can be run");
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{}: {said}", program.display());
+        let output = apportion_needs::start_installing("kubernetes", || {
+            let output = command.output().expect("it can be run");
+            let said = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{}: {said}", program.display());
+            output
+        });
         let kubeconfig = String::from_utf8_lossy(&output.stdout).trim().lines().last().unwrap_or_default().to_owned();
         Some(Self { program, folder, kubeconfig })
     }

@@ -29,8 +29,11 @@ impl SlurmCluster {
         let folder = tempfile::tempdir().expect("a folder");
         let mut command = Command::new(&program);
         command.arg("start").arg(folder.path().join("cluster")).arg(nodes.to_string());
-        let output = command.output().expect("it can be run");
-        assert!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+        let output = apportion_needs::start_installing("slurm", || {
+            let output = command.output().expect("it can be run");
+            assert!(output.status.success(), "{}: {}", program.display(), String::from_utf8_lossy(&output.stderr));
+            output
+        });
         let conf = String::from_utf8_lossy(&output.stdout).trim().lines().last().unwrap_or_default().to_owned();
         let cluster = Self { program, folder, conf, rest: None };
         for part in ["bin", "jobs", "state"] {

@@ -23,7 +23,7 @@ struct Plane {
 impl Plane {
     fn start() -> Option<Self> {
         let plane = Self { program: apportion_needs::kubernetes()?, folder: tempfile::tempdir().expect("a folder") };
-        plane.control(&["start"], &[]);
+        apportion_needs::start_installing("kubernetes", || plane.control(&["start"], &[]));
         Some(plane)
     }
 

@@ -7,6 +7,7 @@
 //! addition is a need: give it a variant of [`Need`], and call [`need`] in the tests that have it.
 
 use std::fmt::Display;
+use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -316,6 +317,25 @@ pub fn slurm() -> Option<PathBuf> {
     let beside = || root().join("../shared/tools/slurm/cluster");
     let program = variable("APPORTION_SLURM").map_or_else(beside, PathBuf::from);
     need(Need::Slurm, if program.is_file() { Ok(program) } else { Err(format!("there is no {}", program.display())) })
+}
+
+/// Starts a cluster by a program that installs what it needs at its first start. Until one start has succeeded on this
+/// machine, tests start it one after the other: two installations at once fail. `name` is that of the program.
+///
+/// # Panics
+/// If there is no folder for temporary files.
+pub fn start_installing<T>(name: &str, start: impl FnOnce() -> T) -> T {
+    let path = std::env::temp_dir().join(format!("apportion-tests-{name}-started"));
+    let mut marker = File::options().create(true).append(true).open(&path).expect("a file for temporary use");
+    let is_empty = |marker: &File| marker.metadata().is_ok_and(|of| of.len() == 0);
+    if is_empty(&marker) {
+        marker.lock().expect("a lock of a file");
+    }
+    let started = start();
+    if is_empty(&marker) {
+        marker.write_all(b"started\n").expect("a file for temporary use");
+    }
+    started
 }
 
 /// Debian's `slurmrestd`.

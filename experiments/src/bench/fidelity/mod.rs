@@ -1,8 +1,8 @@
 //! How do agents perform under loads from light to twice the planned demand, beside the estimator's interval?
 //!
 //! Nothing is fitted to the loads. Before the first load the agents measure the time of a hop. Single requests measure the
-//! time of HTTP and JSON, and the time in agents that is neither of a queue, of a batch nor of a hop. The estimator uses all
-//! three. A second table says of what each difference is made.
+//! time of HTTP and JSON. They also measure the time in agents that is neither of a queue, of a batch nor of a hop. The
+//! estimator uses all three. A second table says of what each difference is made.
 
 mod clients;
 mod counts;

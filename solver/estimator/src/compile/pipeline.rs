@@ -168,7 +168,7 @@ impl<'a> PipelineCompiler<'a> {
         let sigma = |size| median_and_p99(size).map(|(median, p99)| lognormal_sigma(median, p99));
         let sigmas: Vec<f64> = (1..=a.batch).map(sigma).collect::<Option<_>>()?;
         // without a percentile above a median nothing is drawn
-        sigmas.iter().any(|sigma| *sigma > 0.0).then(|| DrawnTimes::Around(TimeDistribution::Lognormal(sigmas)))
+        sigmas.iter().any(|sigma| *sigma > 0.0).then_some(DrawnTimes::Around(TimeDistribution::Lognormal(sigmas)))
     }
 
     /// Whether the replicas of a group share one queue.

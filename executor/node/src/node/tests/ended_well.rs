@@ -30,11 +30,13 @@ fn only_batches_that_end_well_are_compared() {
     );
 }
 
+/// The factor on a batch's time, by its number.
+type Slowness = fn(usize) -> f64;
+
 #[test]
 fn a_share_without_its_neighbour_is_as_profiled() {
     // By the profile a batch takes 10 ms beside a neighbour, and so 5 ms alone.
-    let cases: [(fn(usize) -> f64, f64); 5] =
-        [(|_| 0.25, 0.5), (|_| 0.5, 1.0), (|_| 0.75, 1.0), (|_| 1.0, 1.0), (|_| 1.5, 1.5)];
+    let cases: [(Slowness, f64); 5] = [(|_| 0.25, 0.5), (|_| 0.5, 1.0), (|_| 0.75, 1.0), (|_| 1.0, 1.0), (|_| 1.5, 1.5)];
     for (slowness, ratio) in cases {
         let mut world = World::new(1, sums);
         world.slowness = slowness;
