@@ -13,8 +13,8 @@ pub const SHARES_SLACK: f64 = 1e-6;
 pub const MIXTURE_SLACK: f64 = 0.01;
 /// A quantile is reached if the probability misses it by less: sums of shares lose digits.
 const QUANTILE_SLACK: f64 = 1e-9;
-/// Halvings of the interval around a quantile: it ends with two neighbouring numbers, or with 2^-128 of its width.
-const HALVINGS: usize = 128;
+/// Most halvings of the interval around a quantile: it ends with two neighbouring numbers, or with 2^-128 of its width.
+const HALVINGS_MAX: usize = 128;
 /// So many standard deviations above the median are above every quantile.
 const DEVIATIONS_MAX: f64 = 9.0;
 
@@ -88,8 +88,11 @@ pub fn mixture_quantile(shapes: &[ShapeTimes], quantile: f64) -> f64 {
     let is_reached = |time: f64| shapes.iter().map(|shape| shape.share * shape.below(time)).sum::<f64>() >= wanted;
     let highest = |shape: &ShapeTimes| shape.median * (DEVIATIONS_MAX * shape.sigma()).exp();
     let (mut low, mut high) = (0.0, shapes.iter().map(highest).fold(0.0, f64::max));
-    for _ in 0..HALVINGS {
+    for _ in 0..HALVINGS_MAX {
         let middle = f64::midpoint(low, high);
+        if middle <= low || middle >= high {
+            break;
+        }
         if is_reached(middle) {
             high = middle;
         } else {

@@ -2,7 +2,7 @@
 
 use crate::samples::ShapedInputs;
 use crate::shapes::AxisSizes;
-use apportion_domain::{MixtureTimes, ShapeTimes, mixture_quantile, mixture_times};
+use apportion_domain::{INTERFERENCE_MAX, INTERFERENCE_MIN, MixtureTimes, ShapeTimes, mixture_quantile, mixture_times};
 use apportion_executor::measuring::interval::QuantileInterval;
 use apportion_executor::measuring::stats::{ProfilePoint, TimingConditions};
 use apportion_executor::tensor::Tensor;
@@ -59,14 +59,15 @@ fn mixture_point(points: &[(f64, &ProfilePoint)]) -> ProfilePoint {
     let times: Vec<ShapeTimes> =
         points.iter().map(|&(share, point)| ShapeTimes { share, median: point.latency_ms, p99: point.p99_ms }).collect();
     let MixtureTimes { latency, p99 } = mixture_times(&times);
-    // All medians are at one end of their intervals, with the spread that was measured.
-    let end = |of: fn(&QuantileInterval) -> Option<f64>| {
+    // The latency if the shapes had these medians, with the spread that was measured.
+    let with_medians = |of: fn(&ProfilePoint) -> Option<f64>| {
         let moved = points.iter().zip(&times).map(|((_, point), times)| {
-            let median = of(&point.median)?;
+            let median = of(point)?;
             Some(ShapeTimes { median, p99: times.p99 * (median / times.median), ..*times })
         });
         Some(mixture_times(&moved.collect::<Option<Vec<ShapeTimes>>>()?).latency)
     };
+    let alone = with_medians(|point| Some(point.latency_ms / point.interference?));
     let conditions = || points.iter().map(|(_, point)| point.conditions);
     ProfilePoint {
         batch: points[0].1.batch,
@@ -74,9 +75,12 @@ fn mixture_point(points: &[(f64, &ProfilePoint)]) -> ProfilePoint {
         p95_ms: mixture_quantile(&times, 0.95),
         p99_ms: p99,
         repeats: points.iter().map(|(_, point)| point.repeats).sum(),
-        median: QuantileInterval { low: end(|interval| interval.low), high: end(|interval| interval.high) },
+        median: QuantileInterval {
+            low: with_medians(|point| point.median.low),
+            high: with_medians(|point| point.median.high),
+        },
         tail: QuantileInterval::default(),
-        interference: points.iter().filter_map(|(_, point)| point.interference).reduce(f64::max),
+        interference: alone.map(|alone| (latency / alone).clamp(INTERFERENCE_MIN, INTERFERENCE_MAX)),
         conditions: TimingConditions {
             warm_up_runs: conditions().map(|of| of.warm_up_runs).sum(),
             is_steady: conditions().all(|of| of.is_steady),
@@ -123,5 +127,25 @@ mod tests {
         };
         let mixed = mixture_points(&[open(shape(0.5, 1.0, 0.0)), shape(0.5, 2.0, 0.0)]);
         assert_eq!((mixed[0].median.high, mixed[1].median.high.is_some()), (None, true), "one shape has too few runs");
+    }
+
+    #[test]
+    fn interference_is_that_of_all_shapes_together() {
+        let beside = |share, latency_ms, interference: Option<f64>| {
+            let mut points = points(latency_ms, 0.0);
+            points.iter_mut().for_each(|point| point.interference = interference);
+            ShapePoints { shape: AxisSizes::new(), share, points }
+        };
+        let factors = |shapes: &[ShapePoints]| {
+            let of_each = mixture_points(shapes).into_iter().map(|point| point.interference).collect::<Vec<_>>();
+            assert_eq!(of_each[0].is_some(), of_each[1].is_some());
+            of_each[0]
+        };
+        // Beside neighbours the mean is 0.9 * 10 + 0.1 * 40 ms, and alone 0.9 * 5 + 0.1 * 40 ms.
+        let found = factors(&[beside(0.9, 10.0, Some(2.0)), beside(0.1, 40.0, Some(1.0))]).expect("neighbours");
+        assert!((found - 13.0 / 8.5).abs() < 1e-9, "{found}");
+        let none = factors(&[beside(0.9, 10.0, Some(1.0)), beside(0.1, 40.0, Some(1.0))]);
+        assert_eq!(none, Some(INTERFERENCE_MIN), "neighbours disturb no shape");
+        assert_eq!(factors(&[beside(0.9, 10.0, Some(2.0)), beside(0.1, 40.0, None)]), None, "one ran alone");
     }
 }

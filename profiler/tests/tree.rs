@@ -51,7 +51,12 @@ impl Backend for Function {
                 vec![tensor("y", &n)]
             }
             // The first number of each row.
-            "open" => vec![tensor("y", &n.chunks(inputs[0].shape[1]).map(|row| row[0]).collect::<Vec<_>>())],
+            "open" | "slow-open" => {
+                if self.name == "slow-open" {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                vec![tensor("y", &n.chunks(inputs[0].shape[1]).map(|row| row[0]).collect::<Vec<_>>())]
+            }
             "odd" => vec![tensor("y", &n.iter().map(|x| x | 1).collect::<Vec<_>>())],
             // As wide as the first query of the batch says.
             "wide" => {
@@ -74,7 +79,7 @@ fn load(file: &VariantFile) -> Result<Box<dyn Backend>, BackendError> {
     if name == "wide" {
         signature.outputs[0].shape = vec![-1, -1];
     }
-    if name == "open" {
+    if name == "open" || name == "slow-open" {
         signature.inputs[0].shape = vec![-1, -1];
     }
     Ok(Box::new(Function { name, signature }))
@@ -308,11 +313,35 @@ fn shapes_of(measured: &Measured, task: usize) -> Vec<(Vec<usize>, f64, Vec<u32>
     variant.by_shape.iter().map(|of| (of.shape["x"].clone(), of.share, batches(&of.points))).collect()
 }
 
+/// A share of the queries whose `x` has this size.
+fn shape(size: usize, share: f64) -> GivenShape {
+    GivenShape { sizes: [("x".to_owned(), vec![size])].into(), share: Some(share) }
+}
+
+#[test]
+fn shares_are_timed_with_each_shape() {
+    let set = Set::new(LABELS);
+    let files = PipelineFiles { validation: None, ..set.files(&["a slow-open"], &[]) };
+    let half = Share::new(0.5).expect("a share");
+    let options = MeasureOptions { shapes: vec![shape(3, 0.75), shape(5, 0.25)], shares: vec![half], ..quick() };
+    let measured = profile_pipeline(&files, &load, &|_, _| Ok(None), &options, &mut |_| {}).expect("a profile");
+    let [of_half] = &measured.tasks[0].variants[0].shares[..] else { panic!("one share") };
+    let shapes: Vec<(Vec<usize>, f64)> = of_half.by_shape.iter().map(|of| (of.shape["x"].clone(), of.share)).collect();
+    assert_eq!((of_half.share, shapes), (half, vec![(vec![3], 0.75), (vec![5], 0.25)]));
+    for (at, row) in of_half.rows.iter().enumerate() {
+        let factors: Vec<f64> = of_half.by_shape.iter().filter_map(|of| of.points[at].interference).collect();
+        let [least, most] = [f64::min, f64::max].map(|of| factors.iter().copied().reduce(of).expect("neighbours ran"));
+        let factor = row.interference.expect("neighbours ran");
+        assert!(factors.len() == 2 && least >= 1.0, "{factors:?}");
+        assert!(least - 1e-6 <= factor && factor <= most + 1e-6, "{factor} of all shapes, of each {factors:?}");
+    }
+    assert_eq!(of_half.rows.iter().map(|row| row.batch).collect::<Vec<_>>(), [1, 8]);
+}
+
 #[test]
 fn each_given_shape_is_measured() {
     let set = Set::new(LABELS);
     let files = PipelineFiles { validation: None, ..set.files(&["a open"], &[]) };
-    let shape = |size: usize, share: f64| GivenShape { sizes: [("x".to_owned(), vec![size])].into(), share: Some(share) };
     let profile = |shapes: Vec<GivenShape>| {
         profile_pipeline(&files, &load, &|_, _| Ok(None), &MeasureOptions { shapes, ..quick() }, &mut |_| {})
     };

@@ -126,15 +126,18 @@ async fn each_shape_is_measured_registered_and_planned() {
     let said = String::from_utf8_lossy(&open.as_ref().expect("the program runs").stderr).into_owned();
     assert!(said.contains("an inner size is open, axis 1, so give all with --shape ids=SIZE"), "{said}");
 
-    let shapes = ["--shape", "ids=16@0.8", "--shape", "ids=512@0.2", "--register", &url, "--out", "p.json"];
-    let measured = apportion(folder.path(), &[&profile[..], &shapes].concat());
+    let shapes = ["--shape", "ids=16@0.8", "--shape", "ids=512@0.2", "--share", "0.5"];
+    let measured = apportion(folder.path(), &[&profile[..], &shapes, &["--register", &url, "--out", "p.json"]].concat());
     let rows = measured["rows"].as_array().expect("rows");
-    assert_eq!(rows.len(), 2, "{measured:#}");
+    let beside = rows.iter().map(|row| (row["share"].as_f64(), row["measured"]["interference"].is_number()));
+    let [whole, half] = [(Some(1.0), false), (Some(0.5), true)];
+    assert_eq!(beside.collect::<Vec<_>>(), [whole, whole, half, half], "{measured:#}");
     for row in rows {
         let [short, long] = &row["measured"]["by_shape"].as_array().expect("shapes")[..] else { panic!("{row:#}") };
         assert_eq!((&short["shape"], &long["shape"]), (&json!({"ids": [16]}), &json!({"ids": [512]})));
         let [short, long, all] = [short, long, row].map(|of| of["latency_ms"].as_f64().expect("a latency"));
-        assert!(long > 4.0 * short && all > 1.5 * short && all < long, "{short} and {long} ms, together {all} ms");
+        // Other work on the machine lengthens both.
+        assert!(long > 1.5 * short && short < all && all < long, "{short} and {long} ms, together {all} ms");
     }
     let stored = cluster.get("/v1/pipelines/moods/profiles").await;
     let problem: Value =

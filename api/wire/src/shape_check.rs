@@ -65,6 +65,12 @@ pub(crate) fn row_times(row: &ProfileRowSpec, at: &str, problems: &mut Vec<Inval
     sorted.sort_by(|a, b| a.shape.cmp(&b.shape));
     let times: Vec<ShapeTimes> = sorted.into_iter().map(times_of).collect();
     let mixture = mixture_times(&times);
+    // A percentile far above the median makes a mean that is no time.
+    if !(mixture.latency <= NUMBER_MAX && mixture.p99 <= NUMBER_MAX) {
+        let found = format!("a mean of {:e} ms and a 99th percentile of {:e} ms", mixture.latency, mixture.p99);
+        problems.push(Invalid::new(format!("{at}/measured/by_shape"), found, "times of at most 1e12 ms"));
+        return without;
+    }
     check_mixture(row, mixture, at, problems);
     let multiple =
         |of: ShapeTimes| ShapeTimes { share: of.share, median: of.median / row.latency_ms, p99: of.p99 / row.latency_ms };
@@ -114,11 +120,15 @@ fn check_mixture(row: &ProfileRowSpec, mixture: MixtureTimes, at: &str, problems
 /// Refuses rows of one hardware type and share whose shapes, or their shares, differ: sizes between two rows are
 /// interpolated for each shape. `at` is the pointer of the profile.
 pub(crate) fn check_same_shapes(rows: &[ProfileRowSpec], at: &str, problems: &mut Vec<Invalid>) {
-    let mut first_of: BTreeMap<(&str, u64), usize> = BTreeMap::new();
+    let mut first_of: BTreeMap<(&str, u64), (usize, BTreeMap<_, _>)> = BTreeMap::new();
     for (r, row) in rows.iter().enumerate() {
-        let place = (row.hardware.as_str(), row.share.unwrap_or(1.0).to_bits());
-        let first = *first_of.entry(place).or_insert(r);
-        if shares_by_shape(row) != shares_by_shape(&rows[first]) {
+        let (place, shares) = ((row.hardware.as_str(), row.share.unwrap_or(1.0).to_bits()), shares_by_shape(row));
+        // Those of the first row are read once: a hostile row has very many.
+        let Some((first, expected)) = first_of.get(&place) else {
+            first_of.insert(place, (r, shares));
+            continue;
+        };
+        if shares != *expected {
             let found = format!("{} shapes", shapes_of(row).len());
             let expected = format!("the shapes and shares of {at}/{first}, because hardware type and share are the same");
             problems.push(Invalid::new(format!("{at}/{r}/measured/by_shape"), found, expected));
@@ -201,6 +211,8 @@ mod tests {
             let found = refused(by_shape);
             assert!(found.contains(expected), "{found} should have {expected}");
         }
+        let found = refused(vec![shape(128, 1.0, 1e-30, Some(1e12))]);
+        assert!(found.starts_with("/profile/0/measured/by_shape: a mean of inf ms"), "{found}");
         let none = ShapeLatency { shape: BTreeMap::new(), ..shape(1, 1.0, 13.0, None) };
         assert!(refused(vec![none]).contains("/measured/by_shape/0/shape: no input: expected the sizes"));
         let many = |count: u32| (1..=count).map(|n| shape(n, 1.0 / f64::from(count), 13.0, None)).collect::<Vec<_>>();

@@ -52,9 +52,13 @@ fn shape_latency(of: &ShapePoints, batch: u32) -> Option<ShapeLatency> {
     })
 }
 
-/// The latencies by shape, for people; empty if there are none.
+/// The latencies by shape, for people; empty if there are none. `share` is that of the queries. Rows of several shares of a
+/// device have a column for these.
 pub fn shapes_table(rows: &[MeasuredRow]) -> String {
-    let mut table = TextTable::new(&["task", "variant", "batch", "shape", "share", "latency_ms", "p99_ms"]);
+    let has_devices = rows.iter().any(|row| row.share != 1.0);
+    let device: &[&str] = if has_devices { &["device_share"] } else { &[] };
+    let header = [&["task", "variant", "batch", "shape", "share", "latency_ms", "p99_ms"][..], device].concat();
+    let mut table = TextTable::new(&header);
     let mut has_shapes = false;
     for row in rows {
         for of in row.measured.iter().flat_map(|measured| &measured.by_shape) {
@@ -63,7 +67,8 @@ pub fn shapes_table(rows: &[MeasuredRow]) -> String {
                 of.shape.iter().map(|(name, of_input)| format!("{name}={}", sizes(of_input))).collect();
             let names = [row.task.clone(), row.variant.clone(), row.batch.to_string(), shape.join(",")];
             let figures = [number(of.share), number(of.latency_ms), output::optional(of.p99_ms)];
-            table.row(names.into_iter().chain(figures).collect());
+            let device = has_devices.then(|| number(row.share));
+            table.row(names.into_iter().chain(figures).chain(device).collect());
             has_shapes = true;
         }
     }
@@ -165,11 +170,15 @@ mod tests {
         let by_shape = vec![of(128, 0.9, 10.0), of(512, 0.1, 40.0)];
         let shaped =
             MeasuredRow { measured: Some(RowMeasurement { by_shape, ..RowMeasurement::default() }), ..row(2, 0.0) };
-        let shown = shapes_table(&[row(1, 0.0), shaped]);
+        let shown = shapes_table(&[row(1, 0.0), shaped.clone()]);
         let cells: Vec<Vec<&str>> = shown.lines().map(|line| line.split_whitespace().collect()).collect();
         assert_eq!(cells[2][..4], ["t", "v", "2", "ids=128,image=3x48"], "{shown}");
         assert_eq!((cells[3][3], cells.len()), ("ids=512,image=3x48", 4), "{shown}");
         assert_eq!(shapes_table(&[row(1, 0.0)]), "");
+        let half = MeasuredRow { share: 0.5, ..shaped.clone() };
+        let shown = shapes_table(&[shaped, half]);
+        let last: Vec<&str> = shown.lines().filter_map(|line| line.split_whitespace().last()).collect();
+        assert_eq!(last, ["device_share", "1", "1", "0.5000", "0.5000"], "{shown}");
     }
 
     #[test]
