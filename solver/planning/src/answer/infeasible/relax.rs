@@ -24,6 +24,8 @@ use apportion_mip::RunLimits;
 const GAP: f64 = 1e-6;
 /// Relative gap of a search that only asks whether there is any plan.
 const ANY_GAP: f64 = 0.5;
+/// Largest share of the time of a value for its budget vectors.
+const VECTORS_TIME_SHARE: f64 = 0.5;
 /// Relative margins that are added until the change suffices, because the solver has tolerances.
 const SAFE: [f64; 4] = [0.0, 1e-9, 1e-7, 1e-6];
 /// Bisection ends at this relative width.
@@ -163,8 +165,11 @@ impl<'a> RelaxationSearch<'a> {
     /// The value of a goal on a changed problem.
     fn goal_value(&self, changed: &Problem, goal: Goal, limits: &RunLimits) -> Option<f64> {
         let space = Space::new(changed, &Tightening::none(changed), limits).ok()?;
-        let by_budgets = enumerate::optimum_of_shortfall(changed, &space, goal, GAP, limits);
-        match by_budgets.unwrap_or_else(|| solve_stage(changed, &space, Stage::new(goal), GAP, limits, None)) {
+        // the bounds of many vectors may be equal: then the whole formulation gets the rest of the time
+        let of_vectors = limits.with_share_of_time(VECTORS_TIME_SHARE);
+        let by_budgets = enumerate::optimum_of_shortfall(changed, &space, goal, GAP, &of_vectors);
+        let answer = by_budgets.filter(|answer| !matches!(answer, StageResult::Unknown(_)));
+        match answer.unwrap_or_else(|| solve_stage(changed, &space, Stage::new(goal), GAP, limits, None)) {
             StageResult::Found { value, stopped: None, .. } => Some(value),
             StageResult::Found { .. } | StageResult::Infeasible | StageResult::Unknown(_) => None,
         }
