@@ -21,8 +21,9 @@ use uuid::Uuid;
 
 /// Most streams of one process, of all lists together.
 pub const STREAMS_MAX: usize = 256;
-/// Most entries that a stream reads at a time.
-pub(super) const ENTRIES_MAX: i64 = 1_000;
+/// Most entries that a stream reads at a time. An entry of the audit may have 16 KiB of forms, and each of [`STREAMS_MAX`]
+/// slow clients may hold so many.
+pub(super) const ENTRIES_MAX: i64 = 100;
 /// A stream says this often that it lives, so that proxies keep it and a client that is gone is noticed.
 const BEAT_EVERY: Duration = Duration::from_secs(10);
 

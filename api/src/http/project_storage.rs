@@ -21,52 +21,56 @@ pub(super) struct StorageClaim {
 
 /// Whether the rows of an upload are in the transaction already.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClaimStage {
+enum ClaimStage {
     /// They are not: they follow.
     Before,
     /// They are.
     After,
 }
 
-/// Refuses an upload that does not fit. Until the transaction ends, nobody else stores for the project, so that two uploads
-/// never fit in one after the other by the same room.
+/// Refuses an upload that does not fit now, before its rows are written. It holds nobody up: [`claim`] decides later.
 ///
 /// # Errors
 /// 409 with the limit, the amount that is stored, and the amount of the upload.
-pub(super) async fn claim(
-    tx: &mut PgConnection,
-    client: &Principal,
-    asked: StorageClaim,
-    stage: ClaimStage,
-) -> Result<(), Refusal> {
+pub(super) async fn check_room(db: &mut PgConnection, client: &Principal, asked: StorageClaim) -> Result<(), Refusal> {
+    let Some(project) = &client.project else { return Ok(()) };
+    check(db, project, asked, ClaimStage::Before).await
+}
+
+/// Refuses an upload that does not fit and whose rows this transaction has written. Until the transaction ends, nobody else
+/// claims room of the project, so two uploads never take the same room. Long writes come before this, and the commit
+/// follows at once.
+///
+/// # Errors
+/// As [`check_room`].
+pub(super) async fn claim(tx: &mut PgConnection, client: &Principal, asked: StorageClaim) -> Result<(), Refusal> {
     let Some(project) = &client.project else { return Ok(()) };
     rows::lock(tx, project).await?;
-    check(tx, project, asked, stage).await
+    check(tx, project, asked, ClaimStage::After).await
 }
 
 /// Refuses a new model file that does not fit now, before its bytes take room. It holds nobody up: [`claim_file_room`]
 /// decides later. A file that is there already needs no room.
 ///
 /// # Errors
-/// As [`claim`].
+/// As [`check_room`].
 pub(super) async fn check_file_room(
     db: &mut PgConnection,
     client: &Principal,
     sha256: &str,
     bytes: u64,
 ) -> Result<(), Refusal> {
-    let Some(project) = &client.project else { return Ok(()) };
-    if files::size(db, sha256).await?.is_some() {
+    if client.project.is_none() || files::size(db, sha256).await?.is_some() {
         return Ok(());
     }
-    check(db, project, StorageClaim { kind: StorageKind::FileBytes, asked: bytes }, ClaimStage::Before).await
+    check_room(db, client, StorageClaim { kind: StorageKind::FileBytes, asked: bytes }).await
 }
 
 /// Refuses a model file whose row is new in this transaction and does not fit. Then its bytes at `path` are removed: the
 /// transaction alone may store this file, and nobody has a row of it.
 ///
 /// # Errors
-/// As [`claim`]; 409 too if the project was deleted.
+/// As [`check_room`]; 409 too if the project was deleted.
 pub(super) async fn claim_file_room(
     tx: &mut PgConnection,
     client: &Principal,
@@ -74,7 +78,7 @@ pub(super) async fn claim_file_room(
     path: &Path,
 ) -> Result<(), Refusal> {
     let claimed = match client.keep_project(tx).await {
-        Ok(()) => claim(tx, client, StorageClaim { kind: StorageKind::FileBytes, asked: bytes }, ClaimStage::After).await,
+        Ok(()) => claim(tx, client, StorageClaim { kind: StorageKind::FileBytes, asked: bytes }).await,
         Err(refusal) => Err(refusal),
     };
     if claimed.is_err()

@@ -4,7 +4,7 @@ use super::access::Principal;
 use super::body::{self, Body, off_loop};
 use super::idempotency::{IdempotencyHeader, IdempotencyKey};
 use super::paging::{ListPage, PageQuery};
-use super::project_storage::{ClaimStage, StorageClaim, claim};
+use super::project_storage::{StorageClaim, check_room, claim};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
 use crate::decide::project_storage::StorageKind;
@@ -136,9 +136,11 @@ pub async fn post(
     }
     client.keep_project(&mut tx).await?;
     let asked = StorageClaim { kind: StorageKind::TraceRows, asked: count as u64 };
-    claim(&mut tx, &client, asked, ClaimStage::Before).await?;
-    let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now(), project: client.project };
+    check_room(&mut tx, &client, asked).await?;
+    let project = client.project.clone();
+    let row = TraceRow { id: Uuid::now_v7(), name, kind, rows: count as i64, created_at: now(), project };
     rows::insert(&mut tx, &row, body::text(&body.bytes)?).await?;
+    claim(&mut tx, &client, asked).await?;
     if let Some(key) = key {
         key.remember(&mut tx, row.id, row.created_at).await?;
     }

@@ -5,8 +5,9 @@
 //! failing and a working one. Feasibility is monotone in each of these values.
 //!
 //! Three questions have a faster answer. On one kind of device the optimum is that of the best budget vector
-//! ([`enumerate::optimum_of_shortfall`]). One pipeline under rule `path` has fast searches, so bisection alone is faster.
-//! An SLO can only be one of the times at which a path can finish, so few of them are tried.
+//! ([`enumerate::optimum_of_shortfall`]). One pipeline under rule `path` has fast searches, unless parts of devices are
+//! bought, so bisection alone is faster. An SLO can only be one of the times at which a path can finish, so few of them are
+//! tried.
 
 use super::values::ProblemValue;
 use crate::exact::model::goal::{Goal, Stage};
@@ -16,13 +17,15 @@ use crate::exact::search::attempt::{SearchOutcome, attempt};
 use crate::exact::stage::enumerate;
 use crate::exact::stage::paths;
 use crate::exact::stage::solve::{StageResult, solve_stage};
-use apportion_domain::{LatencyRule, Mode, Problem};
+use apportion_domain::{LatencyRule, Mode, Problem, Share};
 use apportion_mip::RunLimits;
 
 /// Relative gap of the formulations.
 const GAP: f64 = 1e-6;
 /// Relative gap of a search that only asks whether there is any plan.
 const ANY_GAP: f64 = 0.5;
+/// Largest share of the time of a value for its budget vectors.
+const VECTORS_TIME_SHARE: f64 = 0.5;
 /// Relative margins that are added until the change suffices, because the solver has tolerances.
 const SAFE: [f64; 4] = [0.0, 1e-9, 1e-7, 1e-6];
 /// Bisection ends at this relative width.
@@ -80,7 +83,7 @@ impl<'a> RelaxationSearch<'a> {
             return None;
         }
         // the search over ways answers twenty questions sooner than the whole formulation answers one
-        let hint = if paths::applies(self.problem) { None } else { self.value_by_formulation(limit, limits) };
+        let hint = if self.has_fast_searches() { None } else { self.value_by_formulation(limit, limits) };
         let values = if matches!(limit, ProblemValue::Count(_)) { Values::Whole } else { Values::Real };
         let safe = |value: f64, by: f64| match limit {
             ProblemValue::Count(_) => value,
@@ -100,6 +103,13 @@ impl<'a> RelaxationSearch<'a> {
         .filter(|&value| value > 0.0 || !matches!(limit, ProblemValue::Demand(_)))
     }
 
+    /// Whether [`Self::is_feasible`] searches over ways. For least cost it does so on whole devices only.
+    fn has_fast_searches(&self) -> bool {
+        let variants = || self.problem.pipelines.iter().flat_map(|p| &p.tasks).flat_map(|task| &task.variants);
+        let is_whole = || variants().flat_map(|v| v.profile.rows()).all(|row| row.share == Share::WHOLE);
+        paths::applies(self.problem) && (self.problem.objective.mode == Mode::HardwareThenAccuracy || is_whole())
+    }
+
     /// Whether the problem with this value has a plan. Also `false` if the search ends without an answer.
     fn works(&self, limit: ProblemValue, value: f64, limits: &RunLimits) -> bool {
         limit.set(self.problem, value).and_then(|changed| self.is_feasible(&changed, limits)) == Some(true)
@@ -112,6 +122,10 @@ impl<'a> RelaxationSearch<'a> {
         }
         let (mut fails, mut works) = (0, steps.len() - 1);
         while fails < works {
+            if limits.exceeded() {
+                tracing::info!(?limit, "out of time: the change proposed is not the smallest");
+                break;
+            }
             let middle = fails + (works - fails) / 2;
             if self.works(limit, steps[middle], limits) { works = middle } else { fails = middle + 1 }
         }
@@ -151,8 +165,11 @@ impl<'a> RelaxationSearch<'a> {
     /// The value of a goal on a changed problem.
     fn goal_value(&self, changed: &Problem, goal: Goal, limits: &RunLimits) -> Option<f64> {
         let space = Space::new(changed, &Tightening::none(changed), limits).ok()?;
-        let by_budgets = enumerate::optimum_of_shortfall(changed, &space, goal, GAP, limits);
-        match by_budgets.unwrap_or_else(|| solve_stage(changed, &space, Stage::new(goal), GAP, limits, None)) {
+        // the bounds of many vectors may be equal: then the whole formulation gets the rest of the time
+        let of_vectors = limits.with_share_of_time(VECTORS_TIME_SHARE);
+        let by_budgets = enumerate::optimum_of_shortfall(changed, &space, goal, GAP, &of_vectors);
+        let answer = by_budgets.filter(|answer| !matches!(answer, StageResult::Unknown(_)));
+        match answer.unwrap_or_else(|| solve_stage(changed, &space, Stage::new(goal), GAP, limits, None)) {
             StageResult::Found { value, stopped: None, .. } => Some(value),
             StageResult::Found { .. } | StageResult::Infeasible | StageResult::Unknown(_) => None,
         }

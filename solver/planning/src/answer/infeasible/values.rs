@@ -1,7 +1,7 @@
 //! Which values of a problem can be relaxed to make it feasible?
 
 use crate::exact::model::groups::{all_groups, levels};
-use crate::exact::model::latency::possible_finish_times;
+use crate::exact::model::latency::{optional_tasks, possible_finish_times};
 use crate::exact::model::tightening::Tightening;
 use apportion_domain::{HardwareIndex, PipelineDraft, PipelineIndex, Problem, Share, TaskIndex};
 
@@ -142,7 +142,10 @@ impl ProblemValue {
 /// SLOs at which a path of other charges becomes fast enough. `None` if there are too many.
 fn slo_steps(problem: &Problem, p: PipelineIndex, now: f64) -> Option<Vec<f64>> {
     let pipeline = problem.pipeline(p);
-    let levels = levels(pipeline, &all_groups(problem, p, &Tightening::none(problem)));
+    let mut levels = levels(pipeline, &all_groups(problem, p, &Tightening::none(problem)));
+    // a task without replicas takes no time, and its parents still delay the tasks after it
+    let optional = levels.iter_mut().zip(optional_tasks(pipeline)).filter(|(_, optional)| *optional);
+    optional.for_each(|(of_task, _)| of_task.insert(0, 0.0));
     let mut times = possible_finish_times(pipeline, problem.objective.latency_rule, &levels, SLO_STEPS_MAX)?;
     times.retain(|&time| time > now);
     Some(times)
@@ -160,4 +163,26 @@ fn memory_steps(problem: &Problem, h: HardwareIndex, now: f64) -> Vec<f64> {
     sizes.sort_by(f64::total_cmp);
     sizes.dedup();
     sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures;
+
+    #[test]
+    fn a_way_past_an_optional_task_is_an_slo() {
+        let task = |name, latency_ms| fixtures::task(name, vec![fixtures::variant(name, 1.0, 1.0, &[(0, 1, latency_ms)])]);
+        let tasks = vec![task("r", 1.0), task("x", 4.0), task("b", 16.0), task("c", 64.0)];
+        let mut draft = fixtures::draft(1.0, tasks, &[(0, 1), (1, 2), (0, 3), (2, 3)]);
+        // c waits for b over an edge that makes no queries, and x may make none for b
+        draft.edges[3].primary = false;
+        let mut blind = fixtures::variant("blind", 0.5, 1.0, &[(0, 1, 4.0)]);
+        blind.fanout_to.insert(TaskIndex(2), 0.0);
+        draft.tasks[1].variants.push(blind);
+        let problem = fixtures::problem(draft);
+        let steps = slo_steps(&problem, PipelineIndex(0), 100.0).expect("few steps");
+        // twice the latencies: r and c; r, x and c; all four
+        assert_eq!(steps, [130.0, 138.0, 170.0]);
+    }
 }
