@@ -1,10 +1,11 @@
 //! How is a continuous task kept from agents that would refuse it?
 //!
-//! Such agents run their variants on another server. A pipeline, its profile and an agent come in any order, and the one
-//! that comes last is refused. Each of them is checked in the transaction that stores it, one at a time.
+//! Such agents run their variants on another server. A pipeline or a profile that would bring them a continuous task is
+//! refused. An agent is never refused for a pipeline: a user who stores pipelines must not keep agents out of the fleet. An
+//! agent that comes later refuses the target that has such a task, and says why.
 
 use crate::decide::slot_backends::{
-    AgentBackend, REMOTE_BACKEND, continuous_task_on, is_continuous, refused_row, refused_task,
+    AgentBackend, is_continuous, refused_row, refused_task,
 };
 use crate::documents;
 use crate::store::pipelines::{self, PipelineRow};
@@ -19,7 +20,7 @@ pub async fn refuse_pipeline(tx: &mut PgConnection, spec: &PipelineSpec) -> stor
     if !spec.tasks.iter().any(is_continuous) {
         return Ok(None);
     }
-    let agents = lock_agents(tx).await?;
+    let agents = agents(tx).await?;
     let profile = pipelines::get(tx, &spec.name).await?.as_ref().map(profile_of).unwrap_or_default();
     Ok(refused_task(spec, &profile, &agents).map(|found| {
         let expected =
@@ -41,7 +42,7 @@ pub async fn refuse_rows(
     if !rows.iter().any(has_slots) {
         return Ok(None);
     }
-    let agents = lock_agents(tx).await?;
+    let agents = agents(tx).await?;
     Ok(refused_row(spec, rows, &agents).map(|found| {
         let row = &rows[found.at];
         let expected = format!(
@@ -52,33 +53,8 @@ pub async fn refuse_rows(
     }))
 }
 
-/// Why an agent with this backend is refused; `None` if it is welcome.
-///
-/// # Errors
-/// The database's.
-pub async fn refuse_agent(tx: &mut PgConnection, hardware: &str, backend: &str) -> store::Result<Option<String>> {
-    if backend != REMOTE_BACKEND {
-        return Ok(None);
-    }
-    store::agent_backends::lock(tx).await?;
-    let rows = pipelines::with_continuous_tasks(tx).await?;
-    let in_use = rows.iter().find_map(|row| {
-        let spec = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec.clone()).ok()?;
-        let task = continuous_task_on(&spec, &profile_of(row), hardware)?.to_owned();
-        Some((task, &row.name))
-    });
-    Ok(in_use.map(|(task, pipeline)| {
-        format!(
-            "backend: {backend}: task {task} of pipeline {pipeline} is continuous and has latencies for {hardware}, and \
-             another server forms its own batches: expected `--backend onnx`, or another `--hardware`"
-        )
-    }))
-}
-
-/// The agents that have not left. Until the transaction ends, no other continuous task is stored, and no agent before
-/// another server registers.
-async fn lock_agents(tx: &mut PgConnection) -> store::Result<Vec<AgentBackend>> {
-    store::agent_backends::lock(tx).await?;
+/// The agents that have not left.
+async fn agents(tx: &mut PgConnection) -> store::Result<Vec<AgentBackend>> {
     let rows = store::agent_backends::list(tx).await?;
     let agent = |row: store::agent_backends::AgentBackendRow| AgentBackend {
         name: row.name,

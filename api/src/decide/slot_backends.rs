@@ -83,13 +83,6 @@ pub fn refused_row<'a>(spec: &PipelineSpec, rows: &[MeasuredRow], agents: &'a [A
     })
 }
 
-/// The first continuous task with a latency on this hardware type.
-#[must_use]
-pub fn continuous_task_on<'s>(spec: &'s PipelineSpec, profile: &ProfileSet, hardware: &str) -> Option<&'s str> {
-    let mut tasks = spec.tasks.iter().filter(|task| is_continuous(task));
-    tasks.find(|task| hardware_types(task, profile).contains(hardware)).map(|task| task.name.as_str())
-}
-
 /// The hardware types for which a task has latencies, in its pipeline or in the profile.
 fn hardware_types<'a>(task: &'a TaskSpec, profile: &'a ProfileSet) -> BTreeSet<&'a str> {
     let own = task.variants.iter().flat_map(|variant| variant.profile.iter().flatten());
@@ -165,15 +158,12 @@ mod tests {
     }
 
     #[test]
-    fn rows_and_agents_are_refused_alike() {
+    fn a_row_is_refused_on_the_hardware_of_another_server() {
         let (spec, fleet) = (pipeline(), agents(&[("a", "cpu", "emulated"), ("b", "gpu", "remote")]));
         let rows = [row("find", "gpu"), row("generate", "cpu"), row("generate", "gpu")];
         let found = refused_row(&spec, &rows, &fleet).expect("the last row");
         assert_eq!((found.at, found.agent.name.as_str()), (2, "b"));
         assert!(found.agent.to_string().contains("agent b of hardware gpu has `--backend remote`"), "{}", found.agent);
         assert_eq!(refused_row(&spec, &rows[..2], &fleet), None);
-        let profile = ProfileSet { rows: rows.to_vec(), ..ProfileSet::default() };
-        assert_eq!(continuous_task_on(&spec, &profile, "gpu"), Some("generate"));
-        assert_eq!(continuous_task_on(&spec, &profile, "tpu"), None);
     }
 }

@@ -14,15 +14,6 @@ pub struct AgentBackendRow {
     pub backend: String,
 }
 
-/// Makes others that compare backends with pipelines wait until the transaction ends. Later statements see their changes.
-///
-/// # Errors
-/// The database's.
-pub async fn lock(db: &mut PgConnection) -> Result<()> {
-    sqlx::query("select pg_advisory_xact_lock(hashtext('agent backends'))").execute(db).await?;
-    Ok(())
-}
-
 /// All agents that have not left, by number. A lost one may come back.
 ///
 /// # Errors

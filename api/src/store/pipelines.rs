@@ -180,15 +180,6 @@ pub async fn with_workloads(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
     sqlx::query_as(select).fetch_all(db).await
 }
 
-/// The pipelines with a continuous task, by name.
-///
-/// # Errors
-/// The database's.
-pub async fn with_continuous_tasks(db: &mut PgConnection) -> Result<Vec<PipelineRow>> {
-    let select = select!(r#"where p.spec @> '{"tasks": [{"kind": "continuous"}]}' order by p.name"#);
-    sqlx::query_as(select).fetch_all(db).await
-}
-
 /// The filter of a reader.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PipelineFilter<'a> {

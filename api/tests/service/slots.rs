@@ -1,8 +1,8 @@
-//! Continuous tasks, and agents whose variants run on another server: the one that comes last is refused.
+//! Continuous tasks are refused on the hardware of agents whose variants run on another server.
 
-use crate::support::agent::{Agent, attach, register, try_attach};
+use crate::support::agent::{Agent, attach, register};
 use crate::support::{Service, profiles, service, spec};
-use apportion_protocol::v1::{self, agent_message, control_message, refused::Reason};
+use apportion_protocol::v1;
 use serde_json::{Value, json};
 
 /// The pipeline with slots in its second task.
@@ -60,34 +60,16 @@ async fn a_continuous_task_is_refused_before_another_server() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_agent_before_another_server_is_refused() {
+async fn no_pipeline_keeps_an_agent_out() {
     let s = service().await;
     assert_eq!(s.put("/v1/pipelines/digits", &in_slots()).await.0, 201);
     assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
-    let (reason, detail) = attach(&s, of_backend(&s, "b", "demo", "remote")).await.refused().await;
-    assert_eq!(reason, Reason::Invalid);
-    let words = ["backend: remote", "task read of pipeline digits", "latencies for demo", "--backend onnx"];
-    assert!(words.iter().all(|word| detail.contains(word)), "{detail}");
-    assert_eq!(s.get("/v1/agents").await.1, json!([]), "it is not registered");
-    // Agents with slots are welcome, and so is an agent of an older release, which does not say its backend.
-    for (name, hardware, backend) in
-        [("b", "far", "remote"), ("c", "demo", "onnx"), ("d", "demo", "emulated"), ("e", "demo", "")]
-    {
-        let agent = joined(&s, name, hardware, backend).await;
-        agent.say(agent_message::Message::Leaving(v1::Leaving {})).await;
-    }
-    s.running.stop().await;
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn of_a_pipeline_and_an_agent_at_once_one_is_refused() {
-    let s = service().await;
-    assert_eq!(s.put("/v1/pipelines/digits", &spec()).await.0, 201);
-    assert_eq!(s.put("/v1/pipelines/digits/profiles", &profiles()).await.0, 200);
-    let document = in_slots();
-    let agent = of_backend(&s, "b", "demo", "remote");
-    let (put, answer) = tokio::join!(s.put("/v1/pipelines/digits", &document), try_attach(&s, agent));
-    let is_welcome = matches!(answer, Some(control_message::Message::Welcome(_)));
-    assert_ne!(put.0 == 200, is_welcome, "{put:?} {answer:?}");
+    let _far = joined(&s, "b", "demo", "remote").await;
+    // The same pipeline again is refused, and keeps its place.
+    let refused = s.put("/v1/pipelines/digits", &in_slots()).await;
+    assert_refused(&refused, "/tasks/1/kind", &["agent b of hardware demo"]);
+    assert_eq!(s.get("/v1/pipelines/digits").await.0, 200);
+    // An agent of an older release does not say its backend.
+    let _old = joined(&s, "e", "demo", "").await;
     s.running.stop().await;
 }

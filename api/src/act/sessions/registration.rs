@@ -1,7 +1,6 @@
 //! Which agents may register, and under which identity?
 
 use super::certificates::{ShownError, StreamAdmission, check_shown, with_authorities};
-use crate::act::slot_backends;
 use crate::app::agent_security::AgentCertificateRule;
 use crate::app::counts;
 use crate::app::fleet_authorities::CertifiedAgent;
@@ -86,9 +85,6 @@ pub(super) async fn register(
         return refused(Reason::Certificate, detail);
     }
     check_fence(&store::target::get(&mut tx).await?, &register)?;
-    if let Some(refusal) = slot_backends::refuse_agent(&mut tx, &register.hardware, &register.backend).await? {
-        return refused(Reason::Invalid, refusal);
-    }
     let session = Uuid::now_v7();
     let number = store::agents::register(&mut tx, &agent_row(&register, session), app.heartbeats.process).await?;
     let identity = store::agents::identity(&mut tx, &register.name).await?;
