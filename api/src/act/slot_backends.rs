@@ -4,9 +4,7 @@
 //! refused. An agent is never refused for a pipeline: a user who stores pipelines must not keep agents out of the fleet. An
 //! agent that comes later refuses the target that has such a task, and says why.
 
-use crate::decide::slot_backends::{
-    AgentBackend, is_continuous, refused_row, refused_task,
-};
+use crate::decide::slot_backends::{AgentBackend, is_continuous, refused_row, refused_task};
 use crate::documents;
 use crate::store::pipelines::{self, PipelineRow};
 use crate::store::{self, PgConnection};
