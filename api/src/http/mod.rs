@@ -30,6 +30,7 @@ pub mod limits;
 pub mod loads;
 pub mod machines;
 pub mod metrics;
+mod objects;
 pub mod openapi;
 pub mod page;
 pub mod paging;

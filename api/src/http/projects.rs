@@ -1,6 +1,7 @@
 //! `/v1/projects`: projects with their quotas and priorities.
 
 use super::body::{self, Document, IfMatch, IfNoneMatch, Name};
+use super::objects::{object, object_or_null};
 use super::paging::{ListPage, PageQuery, PrefixQuery};
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
 use crate::app::{App, now};
@@ -34,13 +35,13 @@ pub struct ProjectDocument {
     #[schema(minimum = -1000, maximum = 1000)]
     pub priority: i64,
     /// The limits of its pipelines together; default: none.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "object")]
     pub quota: ProjectQuota,
     /// The limits of what its tokens store; default: those of `StorageQuota`.
-    #[serde(default, skip_serializing_if = "StorageQuota::is_default")]
+    #[serde(default, deserialize_with = "object", skip_serializing_if = "StorageQuota::is_default")]
     pub storage: StorageQuota,
     /// What its tokens have stored. Only the answer about one project has it. A body may have it, and it is not read.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default, deserialize_with = "object_or_null", skip_serializing_if = "Option::is_none")]
     pub stored: Option<ProjectStorage>,
 }
 

