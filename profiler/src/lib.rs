@@ -7,8 +7,8 @@
 //! inputs for timing, and the number of queries that reach it. Loki adds the accuracy of every path, INFaaS the load time
 //! and the memory.
 //!
-//! What belongs here: running single variants through the executor's [`Backend`], here or on another server ([`served`]),
-//! timing them with the executor's code, alone and beside neighbours on a share of a device ([`beside`]), and sending a
+//! What belongs here: running single variants through the executor's [`Backend`], here or on another server ([`served`]).
+//! Timing them with the executor's code, alone and beside neighbours on a share of a device ([`beside`]). Sending a
 //! validation set through every combination of variants. One rule judges the answers ([`matching`],
 //! [`mod@average_precision`]). What never does: reading problem or pipeline files, planning, agents, anything about one
 //! particular pipeline.

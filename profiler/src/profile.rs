@@ -120,7 +120,8 @@ pub struct VariantMeasurement {
 pub struct ShareMeasurement {
     /// The share.
     pub share: Share,
-    /// Latency by batch size beside neighbours, never falling. With several shapes of the queries it is that of all together.
+    /// Latency by batch size beside neighbours, never falling. With several shapes of the queries it is that of all
+    /// together.
     pub rows: Vec<ProfilePoint>,
     /// The same for each shape of the queries; empty if they have one shape.
     pub by_shape: Vec<ShapePoints>,
