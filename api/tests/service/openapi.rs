@@ -11,7 +11,7 @@ const DESCRIPTION: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/openapi.json");
 /// The settings of the generator of clients.
 const GENERATOR: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/client-generator.yaml");
 /// Operations whose answers have no end. The tester leaves them out.
-const STREAMS: usize = 1;
+const STREAMS: usize = 2;
 /// Random requests for each operation, beyond those that cover its parameters one by one.
 const EXAMPLES: &str = "8";
 
