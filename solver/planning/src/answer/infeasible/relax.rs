@@ -30,8 +30,8 @@ const VECTORS_TIME_SHARE: f64 = 0.5;
 const SAFE: [f64; 4] = [0.0, 1e-9, 1e-7, 1e-6];
 /// Bisection ends at this relative width.
 const WIDTH: f64 = 1e-6;
-/// Most devices on which twenty searches over ways are faster than one whole formulation. On 20 devices they take a third of
-/// its time, on 1,000 three times as long.
+/// Most devices on which twenty searches over ways are faster than one whole formulation. On 20 devices they take a third
+/// of its time, on 1,000 three times as long.
 const SEARCHED_DEVICES_MAX: u32 = 200;
 /// Most halvings and doublings.
 const STEPS_MAX: usize = 60;
