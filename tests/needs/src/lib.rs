@@ -330,6 +330,10 @@ pub fn start_installing<T>(name: &str, start: impl FnOnce() -> T) -> T {
     let is_empty = |marker: &File| marker.metadata().is_ok_and(|of| of.len() == 0);
     if is_empty(&marker) {
         marker.lock().expect("a lock of a file");
+        if !is_empty(&marker) {
+            // Another test has started it meanwhile.
+            marker.unlock().expect("a lock of a file");
+        }
     }
     let started = start();
     if is_empty(&marker) {

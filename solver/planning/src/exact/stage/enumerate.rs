@@ -185,6 +185,9 @@ pub(crate) fn optimum_of_shortfall(
     least_cost(1.0)?;
     let mut candidates: Vec<(f64, Vec<f64>)> = Vec::new();
     for budgets in budgets::list_maximal(problem.pipeline(part.index), part, limits)? {
+        if limits.exceeded() {
+            return None;
+        }
         let envelope = AccuracyEnvelope::new(part, &points_within(part, &budgets));
         candidates.extend(envelope.and_then(|e| least_cost(e.workers_min())).map(|cost| (cost, budgets)));
     }
