@@ -1,8 +1,8 @@
 //! Small problems for the tests of several modules.
 
 use apportion_domain::{
-    AccuracyModel, Edge, Hardware, HardwareIndex, Mode, Partial, Pipeline, PipelineDraft, Problem, ProblemDraft, Profile,
-    ProfileRow, Route, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant,
+    AccuracyModel, Edge, Hardware, HardwareIndex, LatencyRule, Mode, Partial, Pipeline, PipelineDraft, Problem,
+    ProblemDraft, Profile, ProfileRow, Route, ServingWishes, Share, Task, TaskIndex, TaskKind, Variant,
 };
 use std::collections::BTreeMap;
 
@@ -74,4 +74,15 @@ pub(crate) fn chain(slo_ms: f64) -> PipelineDraft {
     );
     let b = task("b", vec![variant("b-l", 1.0, 1.0, &[(0, 1, 5.0), (0, 2, 8.0), (0, 4, 14.0), (1, 1, 20.0)])]);
     draft(slo_ms, vec![a, b], &[(0, 1)])
+}
+
+/// Rule `path`: task a, whose accurate variant makes no queries for task b. After the other variant, b is too slow. The
+/// least cost is 2.1: two replicas of `a-l` with batch 4, and an idle one of b on a cpu.
+pub(crate) fn idle_task() -> Problem {
+    let mut blind = variant("a-l", 1.0, 1.0, &[(0, 1, 10.0), (0, 4, 20.0)]);
+    blind.fanout_to.insert(TaskIndex(1), 0.0);
+    let a = task("a", vec![blind, variant("a-s", 0.8, 1.0, &[(0, 1, 5.0)])]);
+    let b = task("b", vec![variant("b-l", 1.0, 1.0, &[(0, 1, 60.0), (1, 1, 80.0)])]);
+    let problem = problem(draft(100.0, vec![a, b], &[(0, 1)]));
+    problem.changed(|d| d.objective.latency_rule = LatencyRule::Path).expect("still valid")
 }

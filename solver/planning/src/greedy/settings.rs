@@ -1,6 +1,6 @@
 //! Which cost, load and time follow from the settings of all tasks? By arithmetic, without simulation.
 
-use crate::exact::model::latency::finish_times;
+use crate::exact::model::latency::{finish_times, makes_no_queries};
 use apportion_domain::{HardwareIndex, LatencyRule, PipelineIndex, Problem, ProfileRow, Share, TaskIndex, VariantIndex};
 
 /// The setting of one task of one pipeline.
@@ -56,14 +56,25 @@ impl SettingArithmetic<'_> {
     }
 
     /// Time of the longest path through the graph, in milliseconds: one batch at every task, with the waiting of the queue
-    /// factor.
+    /// factor. Under rule `path` a task without queries takes no time.
     pub fn service_ms(&self, p: PipelineIndex, settings: &[TaskSetting]) -> f64 {
         let pipeline = self.problem.pipeline(p);
         let mut charges = vec![0.0; pipeline.tasks.len()];
-        for s in settings.iter().filter(|s| s.pipeline == p) {
+        let is_path = self.problem.objective.latency_rule == LatencyRule::Path;
+        for s in settings.iter().filter(|s| s.pipeline == p && !(is_path && self.is_skipped(s, settings))) {
             charges[s.task.get()] = pipeline.hop_charge_ms(s.task, self.profile_row(s).latency_ms);
         }
         finish_times(pipeline, LatencyRule::TaskBudget, &charges).into_iter().fold(0.0, f64::max)
+    }
+
+    /// Whether a variant above a setting makes no queries for it.
+    fn is_skipped(&self, s: &TaskSetting, settings: &[TaskSetting]) -> bool {
+        let pipeline = self.problem.pipeline(s.pipeline);
+        let mut above = std::iter::successors(pipeline.primary_parent(s.task), |edge| pipeline.primary_parent(edge.from));
+        above.any(|edge| {
+            let parent = settings.iter().find(|o| o.pipeline == s.pipeline && o.task == edge.from);
+            parent.is_some_and(|parent| makes_no_queries(pipeline, edge, parent.variant))
+        })
     }
 
     /// Queries per second at a setting.

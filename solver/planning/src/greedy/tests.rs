@@ -5,10 +5,10 @@ use super::initialise::{bottleneck, initialise};
 use super::judge::SettingJudge;
 use super::minimise::{MinimiseResult, minimise};
 use super::settings::{SettingArithmetic, TaskSetting};
-use crate::fixtures::{chain, draft, problem, task, variant};
+use crate::fixtures::{chain, draft, idle_task, problem, task, variant};
 use crate::replay;
 use apportion_domain::ArrivalTrace;
-use apportion_domain::{HardwareIndex, PipelineIndex, Problem, SLACK, Share, StopReason, TaskIndex};
+use apportion_domain::{HardwareIndex, LatencyRule, PipelineIndex, Problem, SLACK, Share, StopReason, TaskIndex};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_mip::RunLimits;
 use std::sync::Arc;
@@ -182,4 +182,17 @@ fn a_second_thread_changes_nothing() {
         })
     };
     assert_eq!(found(1), found(2));
+}
+
+#[test]
+fn a_task_without_queries_takes_no_time_under_rule_path() {
+    let path = idle_task();
+    let budgets = path.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget).expect("still valid");
+    // twice the latencies of a-l and of b-l, with batch 1 on the fastest hardware
+    for (problem, service_ms) in [(path, 20.0), (budgets, 140.0)] {
+        let arithmetic = SettingArithmetic { problem: &problem };
+        let setting = |t| arithmetic.fastest_setting(PipelineIndex(0), TaskIndex(t)).expect("a variant that fits");
+        let found = arithmetic.service_ms(PipelineIndex(0), &[setting(0), setting(1)]);
+        assert!((found - service_ms).abs() < 1e-9, "{found} for {service_ms}");
+    }
 }

@@ -1,6 +1,7 @@
 //! Tiny random problems of every kind against brute force.
 
 mod draw;
+mod idle;
 mod oracle;
 mod quotas;
 mod simplex;
@@ -9,7 +10,8 @@ use apportion_domain::{
     Deployed, LatencyRule, Mode, ObjectiveStep, PipelineDraft, PipelineIndex, Plan, PlanOutcome, PlanningReport, Problem,
     Relaxation, VariantIndex,
 };
-use apportion_planning::{PlanningOptions, plan};
+use apportion_planning::{Planner, PlanningOptions, plan};
+use idle::IdleCase;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +21,13 @@ const RULES: &[LatencyRule] = &[LatencyRule::TaskBudget, LatencyRule::Path];
 const PROBLEMS: u64 = 400;
 /// Seeds beyond [`PROBLEMS`] that once went wrong.
 const SEEDS: &[u64] = &[1057, 2255, 2821, 4303];
-/// Under rule `path`, seeds of problems whose only plans have a replica without traffic in a group that is too slow for it.
-/// The planner leaves such groups out and finds no plan (docs/explanation/reference-formulations.md).
-const SLOW_IDLE_REPLICAS: &[u64] = &[111];
 
 fn solve(problem: &Problem) -> (PlanOutcome, PlanningReport) {
-    let options = PlanningOptions { gap: 1e-6, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
+    solve_with(Planner::Milp, problem)
+}
+
+fn solve_with(planner: Planner, problem: &Problem) -> (PlanOutcome, PlanningReport) {
+    let options = PlanningOptions { planner, gap: 1e-6, ..PlanningOptions::new(Arc::new(|| Duration::ZERO)) };
     plan(problem, &options)
 }
 
@@ -74,11 +77,6 @@ fn deploy(problem: &Problem, plan: &Plan) -> Problem {
     problem.changed(|d| d.deployed = deployed).expect("still valid")
 }
 
-/// Whether the planner is known to find no plan of a problem that has one.
-fn is_known(seed: u64, rule: LatencyRule) -> bool {
-    rule == LatencyRule::Path && SLOW_IDLE_REPLICAS.contains(&seed)
-}
-
 #[test]
 fn the_planner_agrees_with_brute_force() {
     for &rule in RULES {
@@ -88,17 +86,38 @@ fn the_planner_agrees_with_brute_force() {
             let best = oracle::best(&problem);
             let (outcome, report) = solve(&problem);
             infeasible += u64::from(best.is_none());
-            let judged = match judge(&problem, &outcome, &report, best) {
-                None if is_known(seed, rule) => Some("has a plan: take it off the list".to_owned()),
-                Some(_) if is_known(seed, rule) && outcome.plan().is_none() => None,
-                judged => judged,
-            };
-            wrong.extend(judged.map(|why| format!("seed {seed}: {why}")));
+            wrong.extend(judge(&problem, &outcome, &report, best).map(|why| format!("seed {seed}: {why}")));
         }
         eprintln!("{rule}: {infeasible} of {PROBLEMS} are infeasible");
         assert!(wrong.is_empty(), "{rule}: {} wrong\n{}", wrong.len(), wrong.join("\n"));
         assert!((PROBLEMS / 10..PROBLEMS * 2 / 3).contains(&infeasible), "the problems are too alike: {infeasible}");
     }
+}
+
+/// Under rule `path` a task that no query reaches in time may have its replicas all the same.
+#[test]
+fn idle_replicas_may_be_too_slow_for_every_query() {
+    let (mut wrong, mut infeasible, mut all) = (Vec::new(), 0, 0);
+    for case in IdleCase::all() {
+        let problem = case.problem();
+        let best = oracle::best(&problem);
+        all += 1;
+        infeasible += u32::from(best.is_none());
+        let (outcome, report) = solve(&problem);
+        wrong.extend(judge(&problem, &outcome, &report, best).map(|why| format!("{case:?}: {why}")));
+        let heuristic = solve_with(Planner::PriceAndBranch, &problem).0;
+        let findings = heuristic.plan().map(|plan| apportion_checker::check(&problem, plan));
+        if findings.is_some() != best.is_some() || findings.is_some_and(|findings| !findings.is_empty()) {
+            wrong.push(format!("{case:?}: the heuristic's plan is {}", heuristic.status()));
+        }
+        let Some(plan) = outcome.plan() else { continue };
+        let again = solve(&deploy(&problem, plan)).0;
+        if again.plan().is_none_or(|again| !plan.diff(again).is_empty()) {
+            wrong.push(format!("{case:?}: planning again changes the plan"));
+        }
+    }
+    assert!(wrong.is_empty(), "{} wrong\n{}", wrong.len(), wrong.join("\n"));
+    assert!((all / 20..all / 2).contains(&infeasible), "too alike: {infeasible} of {all} are infeasible");
 }
 
 #[test]
@@ -170,7 +189,7 @@ fn brute_force_confirms_that_relaxations_are_least() {
     for &rule in RULES {
         let mut wrong = Vec::new();
         let mut kinds: std::collections::BTreeMap<String, u32> = std::collections::BTreeMap::new();
-        for seed in (0..PROBLEMS).filter(|&seed| !is_known(seed, rule)) {
+        for seed in 0..PROBLEMS {
             let problem = draw::problem(seed, rule);
             let (PlanOutcome::Infeasible { shortfalls }, _) = solve(&problem) else { continue };
             for relax in shortfalls.iter().filter_map(|s| s.relax.as_ref()) {

@@ -16,7 +16,7 @@ pub(crate) struct OperatingPoint {
     pub qps: f64,
 }
 
-/// A (task, variant, hardware, share) that fits into memory and into the SLO.
+/// A (task, variant, hardware, share) that fits into memory and into the SLO, or that only holds idle replicas.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct FeasibleGroup {
     pub task: TaskIndex,
@@ -33,17 +33,24 @@ pub(crate) struct FeasibleGroup {
     pub deployed_batch: Option<u32>,
     /// Cost of loading one more replica, for the objective of `min_cost`.
     pub switch_cost: f64,
+    /// Whether it is too slow for every query. Its replicas count for `min_replicas` and stay idle: no query passes there,
+    /// so they need no time.
+    pub is_idle: bool,
 }
 
 impl FeasibleGroup {
-    /// The point of highest throughput that a budget admits.
+    /// The point of highest throughput that a budget admits. Idle replicas need no budget.
     pub fn best_within(&self, budget_ms: f64) -> Option<usize> {
+        if self.is_idle {
+            return Some(0);
+        }
         let slack = SLACK * budget_ms.abs().max(1.0);
         self.points.iter().rposition(|p| p.charge_ms <= budget_ms + slack)
     }
 }
 
-/// The groups of a pipeline that can ever meet the SLO, of the variants that are `wanted`.
+/// The groups of a pipeline that can ever meet the SLO, of the variants that are `wanted`. Under rule `path`, an optional
+/// task with `min_replicas` that has no such group keeps its slow groups for idle replicas.
 pub(crate) fn usable_groups(
     problem: &Problem,
     index: PipelineIndex,
@@ -53,7 +60,11 @@ pub(crate) fn usable_groups(
     let pipeline = problem.pipeline(index);
     let mut groups = all_groups(problem, index, tightening);
     groups.retain(|g| wanted(g.task, g.variant));
-    prune_slow(pipeline, &optional_tasks(pipeline), problem.objective.latency_rule, &mut groups);
+    let (optional, rule) = (optional_tasks(pipeline), problem.objective.latency_rule);
+    let slow = prune_slow(pipeline, &optional, rule, &mut groups);
+    if rule == LatencyRule::Path {
+        add_idle_groups(pipeline, &optional, slow, &mut groups);
+    }
     groups
 }
 
@@ -70,10 +81,10 @@ pub(crate) fn least_latency_ms(problem: &Problem, index: PipelineIndex) -> Resul
     }
 }
 
-/// Distinct charges of each task, increasing.
+/// Distinct charges of each task, increasing. Idle groups charge nothing.
 pub(crate) fn levels(pipeline: &Pipeline, groups: &[FeasibleGroup]) -> Vec<Vec<f64>> {
     let mut levels = vec![Vec::new(); pipeline.tasks.len()];
-    for group in groups {
+    for group in groups.iter().filter(|group| !group.is_idle) {
         levels[group.task.get()].extend(group.points.iter().map(|p| p.charge_ms));
     }
     for of_task in &mut levels {
@@ -109,6 +120,7 @@ pub(crate) fn all_groups(problem: &Problem, index: PipelineIndex, tightening: &T
                     deployed: runs.map_or(0, |d| d.replicas),
                     deployed_batch: runs.map(|d| d.batch),
                     switch_cost: problem.switching_weight * variant.load_ms / 1000.0 * price / 3600.0,
+                    is_idle: false,
                 });
             }
         }
@@ -147,18 +159,43 @@ pub(crate) fn least_charges(pipeline: &Pipeline, optional: &[bool], groups: &[Fe
 }
 
 /// Removes the points that miss the SLO even if all other tasks run at their fastest, and then the groups without points.
-fn prune_slow(pipeline: &Pipeline, optional: &[bool], rule: LatencyRule, groups: &mut Vec<FeasibleGroup>) {
+/// Returns these groups with all their points.
+fn prune_slow(
+    pipeline: &Pipeline,
+    optional: &[bool],
+    rule: LatencyRule,
+    groups: &mut Vec<FeasibleGroup>,
+) -> Vec<FeasibleGroup> {
     let least = least_charges(pipeline, optional, groups);
     let finish = finish_times(pipeline, rule, &least);
     let remaining = remaining_times(pipeline, rule, &least);
     let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
+    let others: Vec<f64> = (0..pipeline.tasks.len())
+        .map(|t| {
+            let into = pipeline.edges_into(TaskIndex(t)).filter(|e| delays(rule, e));
+            into.map(|e| finish[e.from.get()]).fold(0.0, f64::max) + remaining[t]
+        })
+        .collect();
+    let is_in_time = |task: TaskIndex, point: &OperatingPoint| others[task.get()] + point.charge_ms <= slo;
+    let slow: Vec<FeasibleGroup> = groups.extract_if(.., |g| !g.points.iter().any(|p| is_in_time(g.task, p))).collect();
     for group in groups.iter_mut() {
-        let t = group.task.get();
-        let into = pipeline.edges_into(group.task).filter(|e| delays(rule, e));
-        let others = into.map(|e| finish[e.from.get()]).fold(0.0, f64::max) + remaining[t];
-        group.points.retain(|p| others + p.charge_ms <= slo);
+        group.points.retain(|p| is_in_time(group.task, p));
     }
-    groups.retain(|g| !g.points.is_empty());
+    slow
+}
+
+/// Adds the slow groups of each optional task that needs replicas and has no other groups.
+fn add_idle_groups(pipeline: &Pipeline, optional: &[bool], slow: Vec<FeasibleGroup>, groups: &mut Vec<FeasibleGroup>) {
+    let is_wanted = |group: &FeasibleGroup| {
+        let needs_replicas = optional[group.task.get()] && pipeline.task(group.task).min_replicas > 0;
+        needs_replicas && groups.iter().all(|other| other.task != group.task)
+    };
+    let idle: Vec<FeasibleGroup> =
+        slow.into_iter().filter(is_wanted).map(|g| FeasibleGroup { is_idle: true, ..g }).collect();
+    if !idle.is_empty() {
+        groups.extend(idle);
+        groups.sort_by_key(|group| group.task);
+    }
 }
 
 /// Whether two groups differ in their batch sizes at most.

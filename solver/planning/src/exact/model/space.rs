@@ -120,8 +120,10 @@ impl Space {
             let rule = problem.objective.latency_rule;
             let by_variant = by_variant(pipeline, &groups);
             let lanes = lanes(rule, &by_variant, &mut groups);
+            // no query goes to an idle group
             let lanes_of = |t: TaskIndex, v: VariantIndex| {
-                let mut lanes: Vec<usize> = by_variant[t.get()][v.get()].iter().map(|&g| groups[g].lane).collect();
+                let serving = by_variant[t.get()][v.get()].iter().filter(|&&g| !groups[g].is_idle);
+                let mut lanes: Vec<usize> = serving.map(|&g| groups[g].lane).collect();
                 lanes.dedup();
                 lanes
             };

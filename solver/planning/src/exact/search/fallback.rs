@@ -299,9 +299,9 @@ impl LocalSearch<'_> {
         load_missed + f64::from(missing)
     }
 
-    /// The budgets of a task that runs one variant, from fast to slow and from expensive to cheap.
+    /// The budgets of a task that runs one variant, from fast to slow and from expensive to cheap. Idle groups have none.
     fn budget_steps(&self, p: usize, t: usize, variant: VariantIndex, load_qps: f64) -> Vec<BudgetStep> {
-        let groups = self.groups[p].iter().filter(|g| g.task.get() == t && g.variant == variant);
+        let groups = self.groups[p].iter().filter(|g| g.task.get() == t && g.variant == variant && !g.is_idle);
         let step = |g: &FeasibleGroup, b: &OperatingPoint| BudgetStep {
             charge_ms: b.charge_ms,
             price: self.replica_price(g) / b.qps,

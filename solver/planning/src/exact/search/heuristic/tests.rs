@@ -6,11 +6,12 @@ use crate::bench::fleet::redeployed;
 use crate::bench::heuristics::{case, problem};
 use crate::exact::model::bounds::is_maximised;
 use crate::exact::model::tightening::Tightening;
-use crate::exact::priced::PricedSearch;
+use crate::exact::priced::{PricedSearch, plan_by_prices};
 use crate::exact::search::best::search;
 use crate::exact::search::modes::SearchResult;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
+use crate::fixtures;
 use apportion_domain::{LatencyRule, ObjectiveStep, Problem};
 use apportion_mip::RunLimits;
 use std::sync::Arc;
@@ -173,4 +174,24 @@ fn plans_of_the_first_step_have_the_most_accurate_variants_only() {
         }
     }
     assert!(plans > 5, "too few plans of the first step: {plans}");
+}
+
+#[test]
+fn every_search_finds_idle_replicas() {
+    let problem = fixtures::idle_task();
+    let (tightening, limits) = (Tightening::none(&problem), unlimited());
+    let of = Heuristic { problem: &problem, tightening: &tightening };
+    for (what, found) in [
+        ("by ways", of.by_ways(Some(WAYS_NODES_MAX), &limits)),
+        ("by prices", plan_by_prices(&problem, &tightening, &limits)),
+        ("locally", of.locally(&limits, &PricedSearch::NotFound)),
+    ] {
+        let PricedSearch::Found(found) = found else { panic!("{what}: no plan") };
+        let plan = plan_of(&problem, &found.space, &found.choice, &found.flows).expect("few paths");
+        assert_eq!(apportion_checker::check(&problem, &plan), [], "{what}");
+        assert!((found.value - 2.1).abs() <= NEAR, "{what}: {}", found.value);
+    }
+    let budgets = problem.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget).expect("still valid");
+    let found = search(&budgets, &tightening, 1e-6, &limits);
+    assert!(matches!(found, SearchResult::Infeasible), "rule `task_budget` counts the time of idle replicas");
 }

@@ -42,11 +42,11 @@ impl PathSearch<'_> {
         if goal == Goal::Replicas { 1.0 - 1e-6 } else { STAGE_GAP_SHARE * self.effort.gap * cost.abs() }
     }
 
-    /// The space of the batch sizes to keep, by group and point.
+    /// The space of the batch sizes to keep, by group and point. Idle groups keep all of theirs, because no way uses them.
     pub fn narrow(&self, keep: impl Fn(BatchSizeOfGroup) -> bool) -> Result<Space, SpaceError> {
         let kept = |(g, group): (usize, &FeasibleGroup)| {
             let points = group.points.iter().enumerate();
-            let points = points.filter(|&(point, _)| keep(BatchSizeOfGroup { group: g, point }));
+            let points = points.filter(|&(point, _)| group.is_idle || keep(BatchSizeOfGroup { group: g, point }));
             FeasibleGroup { points: points.map(|(_, at)| *at).collect(), ..group.clone() }
         };
         let groups = self.groups.iter().enumerate().map(kept).filter(|g| !g.points.is_empty()).collect();

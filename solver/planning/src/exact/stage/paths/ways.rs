@@ -369,10 +369,10 @@ fn places(groups: &[FeasibleGroup]) -> Vec<TaskPlace> {
     places
 }
 
-/// The stops of each variant of each task.
+/// The stops of each variant of each task. No query stops at an idle group.
 fn stops_by_variant(groups: &[FeasibleGroup], places: &[TaskPlace]) -> BTreeMap<(TaskIndex, VariantIndex), Vec<Stop>> {
     let mut by_variant: BTreeMap<(TaskIndex, VariantIndex), Vec<Stop>> = BTreeMap::new();
-    for (g, group) in groups.iter().enumerate() {
+    for (g, group) in groups.iter().enumerate().filter(|(_, group)| !group.is_idle) {
         let place = places.iter().position(|&place| place == TaskPlace::of(group)).expect("each group has a place");
         let stop = |(point, at): (usize, &OperatingPoint)| Stop {
             at: BatchSizeOfGroup { group: g, point },
