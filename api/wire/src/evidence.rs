@@ -1,7 +1,7 @@
 //! How old and how sure are the latencies of a problem, and those that a plan rests on?
 
 use crate::explanation::finite;
-use crate::row_measurement::{GroupProfileFile, RowMeasurement};
+use crate::row_measurement::GroupProfileFile;
 use crate::spec::{PipelineSpec, ProfileRowSpec};
 use crate::utc_time::{parse_utc, utc_text};
 use apportion_domain::{GroupName, Plan, Problem, ProfileEvidence, Share};
@@ -31,22 +31,19 @@ pub(crate) fn evidence_of(pipelines: &[PipelineSpec]) -> Vec<ProfileEvidence> {
 
 /// The oldest and the least sure of the latencies of a group.
 fn of_group(pipeline: &str, group: GroupName, rows: &[&ProfileRowSpec]) -> ProfileEvidence {
-    let measured = |row: &&ProfileRowSpec| row.measured.clone().unwrap_or_default();
-    let at = |row: &&ProfileRowSpec| parse_utc(measured(row).at.as_deref()?);
+    let at = |row: &&ProfileRowSpec| parse_utc(row.measured.as_ref()?.at.as_deref()?);
+    let width = |row: &&ProfileRowSpec| row.measured.as_ref()?.width(row.latency_ms);
+    let factor = |row: &&ProfileRowSpec| row.measured.as_ref()?.interference;
     let times: Option<Vec<i64>> = rows.iter().map(at).collect();
-    let widths: Option<Vec<f64>> = rows.iter().map(|row| measured(row).width(row.latency_ms)).collect();
-    let drift = |row: &&ProfileRowSpec| -> Option<f64> {
-        let RowMeasurement { drift, .. } = measured(row);
-        drift
-    };
-    let factors: Option<Vec<f64>> = rows.iter().map(|row| measured(row).interference).collect();
+    let widths: Option<Vec<f64>> = rows.iter().map(width).collect();
+    let factors: Option<Vec<f64>> = rows.iter().map(factor).collect();
     ProfileEvidence {
         pipeline: pipeline.to_owned(),
         group,
         interference: factors.and_then(|factors| factors.into_iter().max_by(f64::total_cmp)),
         measured_at_s: times.and_then(|times| times.into_iter().min()),
         width: widths.and_then(|widths| widths.into_iter().max_by(f64::total_cmp)),
-        drift: rows.iter().find_map(drift),
+        drift: rows.iter().find_map(|row| row.measured.as_ref()?.drift),
     }
 }
 
@@ -71,6 +68,7 @@ pub(crate) fn group_profiles(problem: &Problem, plan: &Plan) -> Vec<GroupProfile
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::row_measurement::RowMeasurement;
 
     #[test]
     fn a_group_is_as_old_as_its_oldest_latency() {
