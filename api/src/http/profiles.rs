@@ -10,7 +10,7 @@ use crate::store::pipelines as rows;
 use actix_web::dev::Payload;
 use actix_web::http::{StatusCode, header};
 use actix_web::{FromRequest, HttpRequest, HttpResponse, web};
-use apportion_wire::{AccuracyUnit, MeasuredRow, MeasuredVariant, ProfileCsvRow, ProfileSet};
+use apportion_wire::{AccuracyUnit, BadInput, MeasuredRow, MeasuredVariant, ProfileCsvRow, ProfileSet};
 use futures::future::LocalBoxFuture;
 
 /// The routes of this resource.
@@ -90,9 +90,12 @@ pub async fn put(app: web::Data<App>, Name { name }: Name, condition: Condition,
     // Locked, so that two profilers that end at once keep the measurements of both.
     let row = rows::lock(&mut tx, &name).await?.ok_or_else(|| Refusal::not_found(format!("pipeline {name}")))?;
     let rows = sent.rows.clone();
-    let merge = move || documents::merged_profile(&row, sent, ProfileExtent::Complete).map(|document| (row.spec, document));
-    let (spec, document) = off_loop(merge).await??;
-    let registered = apportion_wire::pipeline_spec_from_tree("pipeline", spec.clone())?;
+    let merge = move || -> Result<_, BadInput> {
+        let document = documents::merged_profile(&row, sent, ProfileExtent::Complete)?;
+        let registered = apportion_wire::pipeline_spec_from_tree("pipeline", row.spec.clone())?;
+        Ok((row.spec, registered, document))
+    };
+    let (spec, registered, document) = off_loop(merge).await??;
     if let Some(refusal) = slot_backends::refuse_rows(&mut tx, &registered, &rows).await? {
         return Err(refusal.into());
     }
