@@ -4,18 +4,18 @@
 //! refused. An agent is never refused for a pipeline: a user who stores pipelines must not keep agents out of the fleet. An
 //! agent that comes later refuses the target that has such a task, and says why.
 
-use crate::decide::slot_backends::{AgentBackend, is_continuous, refused_row, refused_task};
+use crate::decide::slot_backends::{AgentBackend, refused_row, refused_task};
 use crate::documents;
 use crate::store::pipelines::{self, PipelineRow};
 use crate::store::{self, PgConnection};
-use apportion_wire::{BadInput, MeasuredRow, PipelineSpec, ProfileSet};
+use apportion_wire::{BadInput, MeasuredRow, PipelineSpec, ProfileSet, TaskSpec};
 
 /// Why a stored pipeline is refused, with the profile that it has; `None` if it is good.
 ///
 /// # Errors
 /// The database's.
 pub async fn refuse_pipeline(tx: &mut PgConnection, spec: &PipelineSpec) -> store::Result<Option<BadInput>> {
-    if !spec.tasks.iter().any(is_continuous) {
+    if !spec.tasks.iter().any(TaskSpec::is_continuous) {
         return Ok(None);
     }
     let agents = agents(tx).await?;
@@ -36,8 +36,7 @@ pub async fn refuse_rows(
     spec: &PipelineSpec,
     rows: &[MeasuredRow],
 ) -> store::Result<Option<BadInput>> {
-    let has_slots = |row: &MeasuredRow| spec.tasks.iter().any(|task| task.name == row.task && is_continuous(task));
-    if !rows.iter().any(has_slots) {
+    if !spec.tasks.iter().any(TaskSpec::is_continuous) {
         return Ok(None);
     }
     let agents = agents(tx).await?;

@@ -3,7 +3,6 @@
 //! Example: the agents of hardware `gpu` hand their variants to a Triton, which forms its own batches. The task `generate`
 //! is continuous and has a profile for `gpu`. A plan could place it there, and these agents would refuse the target.
 
-use apportion_domain::TaskKind;
 use apportion_wire::{MeasuredRow, PipelineSpec, ProfileSet, TaskSpec};
 use std::collections::BTreeSet;
 use std::fmt;
@@ -44,12 +43,6 @@ pub struct RefusingAgent<'a> {
     pub agent: &'a AgentBackend,
 }
 
-/// Whether the queries of a task run in slots.
-#[must_use]
-pub fn is_continuous(task: &TaskSpec) -> bool {
-    task.kind.as_deref() == Some(TaskKind::Continuous.name())
-}
-
 /// The first continuous task that a plan could place on an agent before another server. A task goes to the hardware types
 /// of its latencies. One without latencies is refused only if all agents are before another server.
 #[must_use]
@@ -58,7 +51,7 @@ pub fn refused_task<'a>(
     profile: &ProfileSet,
     agents: &'a [AgentBackend],
 ) -> Option<RefusingAgent<'a>> {
-    let tasks = || spec.tasks.iter().enumerate().filter(|(_, task)| is_continuous(task));
+    let tasks = || spec.tasks.iter().enumerate().filter(|(_, task)| task.is_continuous());
     let in_use = tasks().find_map(|(at, task)| {
         let types = hardware_types(task, profile);
         let agent = agents.iter().find(|agent| agent.is_remote() && types.contains(agent.hardware.as_str()))?;
@@ -75,7 +68,7 @@ pub fn refused_task<'a>(
 /// The first of these latencies that is of a continuous task, and on the hardware type of an agent before another server.
 #[must_use]
 pub fn refused_row<'a>(spec: &PipelineSpec, rows: &[MeasuredRow], agents: &'a [AgentBackend]) -> Option<RefusingAgent<'a>> {
-    let continuous: BTreeSet<&str> = spec.tasks.iter().filter(|t| is_continuous(t)).map(|t| t.name.as_str()).collect();
+    let continuous: BTreeSet<&str> = spec.tasks.iter().filter(|t| t.is_continuous()).map(|t| t.name.as_str()).collect();
     let mut of_continuous = rows.iter().enumerate().filter(|(_, row)| continuous.contains(row.task.as_str()));
     of_continuous.find_map(|(at, row)| {
         let agent = agents.iter().find(|agent| agent.is_remote() && agent.hardware == row.hardware)?;

@@ -5,11 +5,11 @@
 use crate::spec::{PipelineSpec, ProfileRowSpec, TaskSpec};
 use apportion_domain::pipeline::OTHER_SERVER;
 use apportion_domain::transform::{CHILD, PARENT};
-use apportion_domain::{Invalid, TaskKind, VariantRuntime};
+use apportion_domain::{Invalid, VariantRuntime};
 
 /// What is wrong with the continuous tasks of a pipeline.
 pub(crate) fn check_slots(pipeline: &PipelineSpec) -> Vec<Invalid> {
-    let tasks = || pipeline.tasks.iter().enumerate().filter(|(_, task)| is_continuous(task));
+    let tasks = || pipeline.tasks.iter().enumerate().filter(|(_, task)| task.is_continuous());
     let mut problems: Vec<Invalid> = tasks().flat_map(|(at, task)| of_task(task, &format!("/tasks/{at}"))).collect();
     for (at, edge) in pipeline.edges.iter().enumerate().filter(|(_, edge)| !edge.transform.is_empty()) {
         if let Some((_, task)) = tasks().find(|(_, task)| task.name == edge.from) {
@@ -17,10 +17,6 @@ pub(crate) fn check_slots(pipeline: &PipelineSpec) -> Vec<Invalid> {
         }
     }
     problems
-}
-
-fn is_continuous(task: &TaskSpec) -> bool {
-    task.kind.as_deref() == Some(TaskKind::Continuous.name())
 }
 
 fn of_task(task: &TaskSpec, at: &str) -> Vec<Invalid> {

@@ -211,6 +211,14 @@ record! {
     }
 }
 
+impl TaskSpec {
+    /// Whether its queries run in slots.
+    #[must_use]
+    pub fn is_continuous(&self) -> bool {
+        self.kind.as_deref() == Some(TaskKind::Continuous.name())
+    }
+}
+
 record! {
     /// A tensor of a task, in the words of the Open Inference Protocol.
     #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
