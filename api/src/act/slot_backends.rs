@@ -6,9 +6,10 @@
 
 use crate::decide::slot_backends::{AgentBackend, refused_row, refused_task};
 use crate::documents;
+use crate::store::agents::{self, AgentRow};
 use crate::store::pipelines::{self, PipelineRow};
 use crate::store::{self, PgConnection};
-use apportion_wire::{BadInput, MeasuredRow, PipelineSpec, ProfileSet, TaskSpec};
+use apportion_wire::{AgentState, BadInput, MeasuredRow, PipelineSpec, ProfileSet, TaskSpec};
 
 /// Why a stored pipeline is refused, with the profile that it has; `None` if it is good.
 ///
@@ -18,7 +19,7 @@ pub async fn refuse_pipeline(tx: &mut PgConnection, spec: &PipelineSpec) -> stor
     if !spec.tasks.iter().any(TaskSpec::is_continuous) {
         return Ok(None);
     }
-    let agents = agents(tx).await?;
+    let agents = known_agents(tx).await?;
     let profile = pipelines::get(tx, &spec.name).await?.as_ref().map(profile_of).unwrap_or_default();
     Ok(refused_task(spec, &profile, &agents).map(|found| {
         let expected =
@@ -39,7 +40,7 @@ pub async fn refuse_rows(
     if !spec.tasks.iter().any(TaskSpec::is_continuous) {
         return Ok(None);
     }
-    let agents = agents(tx).await?;
+    let agents = known_agents(tx).await?;
     Ok(refused_row(spec, rows, &agents).map(|found| {
         let row = &rows[found.at];
         let expected = format!(
@@ -50,15 +51,11 @@ pub async fn refuse_rows(
     }))
 }
 
-/// The agents that have not left.
-async fn agents(tx: &mut PgConnection) -> store::Result<Vec<AgentBackend>> {
-    let rows = store::agent_backends::list(tx).await?;
-    let agent = |row: store::agent_backends::AgentBackendRow| AgentBackend {
-        name: row.name,
-        hardware: row.hardware,
-        backend: row.backend,
-    };
-    Ok(rows.into_iter().map(agent).collect())
+/// The agents that have not left. A lost one may come back.
+async fn known_agents(tx: &mut PgConnection) -> store::Result<Vec<AgentBackend>> {
+    let rows = agents::list(tx).await?.into_iter().filter(|row| row.state != AgentState::Left);
+    let agent = |row: AgentRow| AgentBackend { name: row.name, hardware: row.hardware, backend: row.backend };
+    Ok(rows.map(agent).collect())
 }
 
 /// The measurements of a pipeline. Those that this release cannot read count as absent: they are reported where they are

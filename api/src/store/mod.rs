@@ -10,7 +10,6 @@
 //! (`persistent(false)`): PostgreSQL plans it with its values, so that a filter that is absent does not hide the index.
 
 pub mod advice;
-pub mod agent_backends;
 pub mod agents;
 pub mod analyses;
 pub mod arrivals;
