@@ -6,7 +6,7 @@ use super::access::Principal;
 use super::refusal::Refusal;
 use crate::decide::project_storage::{StorageKind, StorageQuota};
 use crate::store::project_storage::{self as rows, ProjectStorageRow};
-use crate::store::{self, PgConnection, files};
+use crate::store::{self, PgConnection, files, projects};
 use actix_web::http::StatusCode;
 use std::path::Path;
 
@@ -106,7 +106,7 @@ async fn check(db: &mut PgConnection, project: &str, claim: StorageClaim, stage:
 
 /// The limits of a project. Limits that this release cannot read count as absent, so the default ones hold.
 async fn quota_of(db: &mut PgConnection, project: &str) -> store::Result<StorageQuota> {
-    let stored = rows::limits(db, project).await?;
+    let stored = projects::get(db, project).await?.and_then(|row| row.storage);
     Ok(stored.map_or_else(StorageQuota::default, |stored| {
         serde_json::from_value(stored).unwrap_or_else(|error| {
             tracing::error!(project, %error, "the stored limits of the storage cannot be read; the default ones hold");

@@ -1,7 +1,6 @@
 //! What have projects stored, and how much may they?
 
 use super::connection::{PgConnection, Result};
-use serde_json::Value;
 
 /// What a project has stored.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, sqlx::FromRow)]
@@ -33,13 +32,4 @@ pub async fn used(db: &mut PgConnection, project: &str) -> Result<ProjectStorage
     .bind(project)
     .fetch_one(db)
     .await
-}
-
-/// The limits that a project names; `None` if it names none.
-///
-/// # Errors
-/// The database's.
-pub async fn limits(db: &mut PgConnection, project: &str) -> Result<Option<Value>> {
-    let select = "select storage from projects where name = $1 and storage is not null";
-    sqlx::query_scalar(select).bind(project).fetch_optional(db).await
 }
