@@ -5,7 +5,7 @@
 use super::access::Principal;
 use super::refusal::Refusal;
 use crate::decide::project_storage::{StorageKind, StorageQuota};
-use crate::store::project_storage::{self as rows, ProjectStorageRow};
+use crate::store::project_storage as rows;
 use crate::store::{self, PgConnection, files, projects};
 use actix_web::http::StatusCode;
 use std::path::Path;
@@ -91,10 +91,9 @@ pub(super) async fn claim_file_room(
 
 async fn check(db: &mut PgConnection, project: &str, claim: StorageClaim, stage: ClaimStage) -> Result<(), Refusal> {
     let StorageClaim { kind, asked } = claim;
-    let ProjectStorageRow { file_bytes, trace_rows } = rows::used(db, project).await?;
     let stored = match kind {
-        StorageKind::FileBytes => file_bytes,
-        StorageKind::TraceRows => trace_rows,
+        StorageKind::FileBytes => rows::file_bytes(db, project).await?,
+        StorageKind::TraceRows => rows::trace_rows(db, project).await?,
     };
     let stored = u64::try_from(stored).unwrap_or(0);
     let used = if stage == ClaimStage::After { stored.saturating_sub(asked) } else { stored };
