@@ -10,7 +10,8 @@ use crate::app::parts::ServicePart;
 use crate::app::{App, now};
 use crate::audit_entries::AuditEntry;
 use crate::decide::webhooks::{
-    ATTEMPTS_MAX, BODY_BYTES_MAX, DeliveryResult, DeliveryStep, SentAuditEntry, SentEvent, next_step, retry_after,
+    ATTEMPTS_MAX, BODY_BYTES_MAX, CloudEvent, DeliveryResult, DeliveryStep, SentAuditEntry, SentEvent, next_step,
+    retry_after,
 };
 use crate::store::webhooks::{DeliveryNote, DueWebhook, WaitingEntry};
 use crate::store::{self, leases::HeldLease};
@@ -171,25 +172,17 @@ impl Courier {
     }
 }
 
-/// A CloudEvent with its identity.
-struct CloudEvent {
-    identity: String,
-    body: String,
-}
-
 /// What a receiver gets.
 fn cloud_event(waiting: &WaitingEntry, incarnation: i64) -> CloudEvent {
     let number = waiting.number();
     match waiting {
         WaitingEntry::Event(event) => {
             let (kind, pipeline) = (event.kind.as_str(), event.pipeline.as_deref());
-            let sent = SentEvent { incarnation, number, made_at: event.made_at, kind, pipeline, detail: &event.detail };
-            CloudEvent { identity: sent.identity(), body: sent.body() }
+            SentEvent { incarnation, number, made_at: event.made_at, kind, pipeline, detail: &event.detail }.cloud_event()
         }
         WaitingEntry::Audit(row) => {
             let entry = serde_json::to_value(AuditEntry::from(row.clone())).expect("an entry is JSON");
-            let sent = SentAuditEntry { incarnation, number, made_at: row.made_at, path: &row.path, entry: &entry };
-            CloudEvent { identity: sent.identity(), body: sent.body() }
+            SentAuditEntry { incarnation, number, made_at: row.made_at, path: &row.path, entry: &entry }.cloud_event()
         }
     }
 }

@@ -104,29 +104,13 @@ pub struct SentEvent<'a> {
 }
 
 impl SentEvent<'_> {
-    /// Its identity. All attempts share it, and no other event has it.
+    /// The event as its receiver gets it. Its data are the event as in the list of events.
     #[must_use]
-    pub fn identity(&self) -> String {
-        format!("{}-{}", self.incarnation, self.number)
-    }
-
-    /// The body of its request: a CloudEvent 1.0 as JSON. Its data are the event as in the list of events.
-    #[must_use]
-    pub fn body(&self) -> String {
-        let SentEvent { number, made_at, kind, pipeline, detail, .. } = self;
-        let mut event = json!({
-            "specversion": "1.0",
-            "id": self.identity(),
-            "source": EVENT_SOURCE,
-            "type": format!("{EVENT_TYPE_PREFIX}{kind}"),
-            "time": made_at,
-            "datacontenttype": "application/json",
-            "data": {"id": number, "made_at": made_at, "kind": kind, "pipeline": pipeline, "detail": detail},
-        });
-        if let Some(pipeline) = pipeline {
-            event["subject"] = json!(pipeline);
-        }
-        event.to_string()
+    pub fn cloud_event(&self) -> CloudEvent {
+        let SentEvent { incarnation, number, made_at, kind, pipeline, detail } = *self;
+        let data = json!({"id": number, "made_at": made_at, "kind": kind, "pipeline": pipeline, "detail": detail});
+        let (source, kind) = (EVENT_SOURCE, format!("{EVENT_TYPE_PREFIX}{kind}"));
+        Envelope { incarnation, number, made_at, source, kind: &kind, subject: pipeline, data }.to_cloud_event()
     }
 }
 
@@ -146,26 +130,51 @@ pub struct SentAuditEntry<'a> {
 }
 
 impl SentAuditEntry<'_> {
-    /// Its identity. All attempts share it, and no event and no other entry has it.
+    /// The entry as its receiver gets it.
     #[must_use]
-    pub fn identity(&self) -> String {
-        format!("{}-{}", self.incarnation, self.number)
+    pub fn cloud_event(&self) -> CloudEvent {
+        let SentAuditEntry { incarnation, number, made_at, path, entry } = *self;
+        let (source, data) = (AUDIT_SOURCE, entry.clone());
+        Envelope { incarnation, number, made_at, source, kind: AUDIT_TYPE, subject: Some(path), data }.to_cloud_event()
     }
+}
 
+/// What a receiver gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CloudEvent {
+    /// Its identity. All attempts share it, and no other event or entry of the audit has it.
+    pub identity: String,
     /// The body of its request: a CloudEvent 1.0 as JSON.
-    #[must_use]
-    pub fn body(&self) -> String {
-        let event = json!({
+    pub body: String,
+}
+
+/// The attributes and the data of a CloudEvent.
+struct Envelope<'a> {
+    incarnation: i64,
+    number: i64,
+    made_at: DateTime<Utc>,
+    source: &'static str,
+    kind: &'a str,
+    subject: Option<&'a str>,
+    data: Value,
+}
+
+impl Envelope<'_> {
+    fn to_cloud_event(&self) -> CloudEvent {
+        let identity = format!("{}-{}", self.incarnation, self.number);
+        let mut event = json!({
             "specversion": "1.0",
-            "id": self.identity(),
-            "source": AUDIT_SOURCE,
-            "type": AUDIT_TYPE,
+            "id": identity,
+            "source": self.source,
+            "type": self.kind,
             "time": self.made_at,
-            "subject": self.path,
             "datacontenttype": "application/json",
-            "data": self.entry,
+            "data": self.data,
         });
-        event.to_string()
+        if let Some(subject) = self.subject {
+            event["subject"] = json!(subject);
+        }
+        CloudEvent { identity, body: event.to_string() }
     }
 }
 
@@ -255,22 +264,25 @@ mod tests {
         let made_at = "2026-11-23T22:00:00Z".parse().expect("a time");
         let event =
             SentEvent { incarnation: 1, number: 18, made_at, kind: "hold", pipeline: Some("mine"), detail: &detail };
-        let body: Value = serde_json::from_str(&event.body()).expect("JSON");
+        let body: Value = serde_json::from_str(&event.cloud_event().body).expect("JSON");
         let expected = json!({
             "specversion": "1.0", "id": "1-18", "source": "/v1/events", "type": "io.apportion.event.hold",
             "time": "2026-11-23T22:00:00Z", "subject": "mine", "datacontenttype": "application/json",
             "data": {"id": 18, "made_at": "2026-11-23T22:00:00Z", "kind": "hold", "pipeline": "mine", "detail": detail},
         });
         assert_eq!(body, expected);
-        let of_fleet: Value = serde_json::from_str(&SentEvent { pipeline: None, ..event }.body()).expect("JSON");
+        let of_fleet: Value =
+            serde_json::from_str(&SentEvent { pipeline: None, ..event }.cloud_event().body).expect("JSON");
         assert_eq!((of_fleet.get("subject"), &of_fleet["data"]["pipeline"]), (None, &Value::Null));
     }
+
     #[test]
     fn an_audit_entry_is_a_cloud_event() {
         let made_at = DateTime::parse_from_rfc3339("2026-11-23T22:00:00Z").expect("a time").with_timezone(&Utc);
         let entry = json!({"number": 19, "who": "anna"});
         let sent = SentAuditEntry { incarnation: 7, number: 19, made_at, path: "/v1/hold", entry: &entry };
-        let body: Value = serde_json::from_str(&sent.body()).expect("JSON");
+        let CloudEvent { identity, body } = sent.cloud_event();
+        let body: Value = serde_json::from_str(&body).expect("JSON");
         let expected = json!({
             "specversion": "1.0",
             "id": "7-19",
@@ -281,6 +293,6 @@ mod tests {
             "datacontenttype": "application/json",
             "data": entry,
         });
-        assert_eq!(body, expected);
+        assert_eq!((identity.as_str(), body), ("7-19", expected));
     }
 }
