@@ -68,7 +68,7 @@ pub async fn stream(
     query: web::Query<AuditStreamQuery>,
     request: HttpRequest,
 ) -> HandlerResult {
-    let known = match last_number(&request)? {
+    let known = match last_number::<AuditStreamQuery>(&request)? {
         Some(known) => known,
         None => rows::newest(&mut *app.pool.acquire().await?).await?,
     };
@@ -77,6 +77,7 @@ pub async fn stream(
 }
 
 impl FollowedList for AuditStreamQuery {
+    const ENTRY: &'static str = "an entry of the audit";
     const ENTRIES: &'static str = "the audit";
 
     async fn after(&self, db: &mut PgConnection, known: i64) -> store::Result<Vec<StreamPart>> {

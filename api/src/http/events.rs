@@ -142,7 +142,7 @@ pub async fn stream(
 ) -> HandlerResult {
     let StreamQuery { kind, pipeline } = query.into_inner();
     let filter = filter(kind, pipeline)?;
-    let known = match last_number(&request)? {
+    let known = match last_number::<EventFilter>(&request)? {
         Some(known) => known,
         None => rows::newest(&mut *app.pool.acquire().await?).await?,
     };
@@ -150,6 +150,7 @@ pub async fn stream(
 }
 
 impl FollowedList for EventFilter {
+    const ENTRY: &'static str = "an event";
     const ENTRIES: &'static str = "events";
 
     async fn after(&self, db: &mut PgConnection, known: i64) -> store::Result<Vec<StreamPart>> {

@@ -50,12 +50,11 @@ impl Default for StreamRooms {
 ///
 /// # Errors
 /// 400 if the header is no number of at least 0.
-pub(super) fn last_number(request: &HttpRequest) -> Result<Option<i64>, Refusal> {
+pub(super) fn last_number<L: FollowedList>(request: &HttpRequest) -> Result<Option<i64>, Refusal> {
     let Some(value) = request.headers().get("last-event-id") else { return Ok(None) };
     let number = value.to_str().ok().and_then(|text| text.trim().parse::<i64>().ok()).filter(|number| *number >= 0);
-    let wrong =
-        || Refusal::new(StatusCode::BAD_REQUEST, format!("Last-Event-ID: {value:?}: expected the number of an event"));
-    number.map(Some).ok_or_else(wrong)
+    let wrong = || format!("Last-Event-ID: {value:?}: expected the number of {}", L::ENTRY);
+    number.map(Some).ok_or_else(|| Refusal::new(StatusCode::BAD_REQUEST, wrong()))
 }
 
 /// An entry on the wire.
@@ -74,6 +73,8 @@ impl StreamPart {
 
 /// A list whose entries have numbers in the order of their commits.
 pub(super) trait FollowedList: 'static {
+    /// An entry, for people.
+    const ENTRY: &'static str;
     /// The entries, for people.
     const ENTRIES: &'static str;
 

@@ -43,7 +43,10 @@ async fn the_audit_stream_goes_on_after_the_last_entry() {
     assert_eq!(next(&mut rest).await, Some(second), "what came after it");
     let mut of_nobody = EntryStream::follow(&s, "/v1/audit/stream?who=nobody", Some(0)).await;
     let wrong = s.client.get(format!("{}{PATH}", s.base)).header("last-event-id", "x").send().await;
-    assert_eq!(wrong.expect("an answer").status(), 400);
+    let wrong = wrong.expect("an answer");
+    assert_eq!(wrong.status(), 400);
+    let said = wrong.text().await.expect("a text");
+    assert!(said.contains("Last-Event-ID") && said.contains("expected the number of an entry of the audit"), "{said}");
     assert_eq!(s.get("/v1/audit/stream?kind=hold").await.0, 400, "there is no such filter");
     s.running.stop().await;
     assert_eq!(next(&mut of_nobody).await, None, "the stream ends with the service");
