@@ -155,8 +155,8 @@ impl FollowedList for EventFilter {
 
     async fn after(&self, db: &mut PgConnection, known: i64) -> store::Result<Vec<StreamPart>> {
         let rows = rows::after(db, known, self, ENTRIES_MAX).await?;
-        let part = |row: EventRow| StreamPart::new(row.id, &row.kind.clone(), &EventDocument::from(row));
-        Ok(rows.into_iter().map(part).collect())
+        let part = |event: EventDocument| StreamPart::new(event.id, &event.kind, &event);
+        Ok(rows.into_iter().map(EventDocument::from).map(part).collect())
     }
 }
 
