@@ -1,7 +1,8 @@
 //! The audit as a stream: order, `Last-Event-ID`, scope, and the end of a token.
 
+use crate::support::receiver::hold;
 use crate::support::stream::EntryStream;
-use crate::support::{Service, service, service_with_tokens};
+use crate::support::{service, service_with_tokens};
 use apportion_wire::Scope;
 use reqwest::header::HeaderMap;
 use serde_json::{Value, json};
@@ -18,16 +19,12 @@ async fn next(stream: &mut EntryStream) -> Option<Value> {
     Some(entry.data)
 }
 
-async fn hold(s: &Service, reason: &str) {
-    assert_eq!(s.put("/v1/hold", &json!({"reason": reason})).await.0, 200);
-}
-
 #[tokio::test(flavor = "multi_thread")]
 async fn the_audit_stream_goes_on_after_the_last_entry() {
     let s = service().await;
-    hold(&s, "before").await;
+    hold(&s, &["before"]).await;
     let mut stream = EntryStream::follow(&s, PATH, None).await;
-    hold(&s, "a launch").await;
+    hold(&s, &["a launch"]).await;
     assert_eq!(s.delete("/v1/hold").await.0, 204);
     let first = next(&mut stream).await.expect("an entry");
     assert_eq!((&first["method"], &first["path"], &first["who"]), (&json!("PUT"), &json!("/v1/hold"), &json!("loopback")));
@@ -76,7 +73,7 @@ async fn the_audit_stream_needs_a_valid_admin_token() {
     assert_eq!(put.expect("an answer").status(), 200);
     assert_eq!(next(&mut stream).await.expect("an entry")["why"], "a launch");
     assert_eq!(s.delete(&format!("/v1/tokens/{}", admin["id"].as_str().expect("an identifier"))).await.0, 204);
-    hold(&s, "later").await;
+    hold(&s, &["later"]).await;
     assert_eq!(next(&mut stream).await, None, "its token counts no more");
     s.running.stop().await;
 }
