@@ -160,7 +160,8 @@ pub(crate) fn search_highest_accuracy(
 /// demand on the devices that there are ([`Goal::Demand`]). `None` for other goals, and if enumeration does not apply.
 ///
 /// The envelope of a vector bounds both: a plan needs at least the workers of its linear relaxation, and they grow in
-/// proportion to the demand.
+/// proportion to the demand. The bound of all vectors is that of the solved ones, or that of the first one that is left
+/// out: so it is within the gap of the value.
 pub(crate) fn optimum_of_shortfall(
     problem: &Problem,
     space: &Space,
@@ -194,15 +195,22 @@ pub(crate) fn optimum_of_shortfall(
     candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut incumbent: Option<(f64, PlanIntegers)> = None;
     let mut bound = f64::INFINITY;
+    // a plan that costs more than this is no better than the incumbent
+    let cutoff = |best: f64| best - STAGE_GAP_SHARE * gap * best.abs();
+    // replicas are whole
+    let rounded = |bound: f64| if stage_goal == Goal::Replicas { (bound - 1e-6).ceil() } else { bound };
     for (least, budgets) in &candidates {
         let best = incumbent.as_ref().map(|(cost, _)| *cost);
-        bound = bound.min(*least);
-        if best.is_some_and(|best| *least >= best - STAGE_GAP_SHARE * gap * best.abs()) {
+        if best.is_some_and(|best| *least >= cutoff(best)) {
+            bound = bound.min(*least);
             break;
         }
         match solve_stage(problem, space, Stage::new(stage_goal).within_budgets(budgets), gap, limits, best) {
-            StageResult::Found { choice, value, stopped: None, .. } => incumbent = Some((value, choice)),
-            StageResult::Infeasible => {}
+            StageResult::Found { choice, value, bound: own, stopped: None } => {
+                bound = bound.min(rounded(own).max(*least));
+                incumbent = Some((value, choice));
+            }
+            StageResult::Infeasible => bound = best.map_or(bound, |best| bound.min(cutoff(best).max(*least))),
             StageResult::Found { stopped: Some(reason), .. } | StageResult::Unknown(reason) => {
                 return Some(StageResult::Unknown(reason));
             }
@@ -312,6 +320,7 @@ mod tests {
                 let value = match optimum_of_shortfall(problem, &space, goal, GAP, &limits) {
                     Some(StageResult::Found { value, bound, stopped: None, .. }) => {
                         assert!(bound <= value + 1e-9, "seed {seed}, {goal:?}: {bound} {value}");
+                        assert!(bound >= value - 1e-5 * value.abs(), "seed {seed}, {goal:?}: {bound} is far below {value}");
                         Some(value)
                     }
                     Some(StageResult::Infeasible) => None,
