@@ -101,7 +101,8 @@ impl Profile {
     #[must_use]
     pub fn shapes(&self, hardware: HardwareIndex, share: Share, size: u32) -> Vec<ShapeTimes> {
         let rows = self.on(hardware, share);
-        let (Some(first), Some(service)) = (rows.first(), self.service(hardware, share, size)) else { return Vec::new() };
+        let Some(first) = rows.first().filter(|row| !row.by_shape.is_empty()) else { return Vec::new() };
+        let Some(service) = self.service(hardware, share, size) else { return Vec::new() };
         let multiple = |position: usize, time: fn(&ShapeTimes) -> f64| {
             let of_row = |r: &ProfileRow| r.latency_ms * r.by_shape.get(position).map_or(1.0, time);
             let nanos = interpolate(rows, size, of_row).unwrap_or(service).as_nanos().max(1);

@@ -40,9 +40,9 @@ impl ShapeTimes {
         self.median * (0.5 * self.sigma() * self.sigma()).exp()
     }
 
-    /// The probability of a time of at most `time`.
-    fn below(&self, time: f64) -> f64 {
-        match self.sigma() {
+    /// The probability of a time of at most `time`, given [`ShapeTimes::sigma`].
+    fn below(&self, time: f64, sigma: f64) -> f64 {
+        match sigma {
             0.0 => f64::from(u8::from(time >= self.median)),
             sigma => normal_below((time / self.median).ln() / sigma),
         }
@@ -85,9 +85,12 @@ pub fn mixture_times(shapes: &[ShapeTimes]) -> MixtureTimes {
 pub fn mixture_quantile(shapes: &[ShapeTimes], quantile: f64) -> f64 {
     let total: f64 = shapes.iter().map(|shape| shape.share).sum();
     let wanted = (quantile - QUANTILE_SLACK) * total;
-    let is_reached = |time: f64| shapes.iter().map(|shape| shape.share * shape.below(time)).sum::<f64>() >= wanted;
-    let highest = |shape: &ShapeTimes| shape.median * (DEVIATIONS_MAX * shape.sigma()).exp();
-    let (mut low, mut high) = (0.0, shapes.iter().map(highest).fold(0.0, f64::max));
+    let sigmas: Vec<f64> = shapes.iter().map(ShapeTimes::sigma).collect();
+    let spread = || shapes.iter().zip(&sigmas);
+    let is_reached =
+        |time: f64| spread().map(|(shape, &sigma)| shape.share * shape.below(time, sigma)).sum::<f64>() >= wanted;
+    let highest = spread().map(|(shape, sigma)| shape.median * (DEVIATIONS_MAX * sigma).exp());
+    let (mut low, mut high) = (0.0, highest.fold(0.0, f64::max));
     for _ in 0..HALVINGS_MAX {
         let middle = f64::midpoint(low, high);
         if middle <= low || middle >= high {
