@@ -174,8 +174,8 @@ pub struct ProfiledTime {
 
 impl ProfiledTime {
     /// The time of a batch that nothing on its device disturbs.
-    #[must_use]
-    pub const fn certain(ns: u64) -> Self {
+    #[cfg(test)]
+    pub(crate) const fn certain(ns: u64) -> Self {
         Self { alone_ns: ns, beside_ns: ns }
     }
 
