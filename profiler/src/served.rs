@@ -5,7 +5,7 @@
 //! makes its own queues.
 
 use crate::measure::MeasureOptions;
-use crate::mixture::{ShapePoints, mixture_points};
+use crate::mixture::{ShapePoints, of_all_shapes};
 use crate::samples::ShapedInputs;
 use crate::shapes::{ShapesError, task_shapes};
 use apportion_executor::backend::{Backend, BackendError, RemoteBackend, RemoteStatistics, RemoteVariantError, Signature};
@@ -112,12 +112,6 @@ struct ServedRuns {
     doubts: Doubts,
 }
 
-/// The measurements of one shape, by batch size.
-struct ServedShape {
-    points: ShapePoints,
-    runs: Vec<ServedRuns>,
-}
-
 /// Times the variant `variant` on the server at `url` (`http://host:port`) with inputs by [`drawn_inputs`], for each shape
 /// of the options that has an input of it. A batch size above the server's largest is replaced by the largest.
 ///
@@ -138,31 +132,35 @@ pub fn profile_served(url: &str, variant: &str, options: &MeasureOptions) -> Res
             .map_err(|source| ServedError::Inputs { variant: variant.to_owned(), source })?;
         samples.push(ShapedInputs { share: shape.share, tensors });
     }
-    let mut measured = Vec::with_capacity(samples.len());
-    for inputs in &samples {
+    let measure = |inputs: &[Tensor]| -> Result<Vec<ServedRuns>, ServedError> {
         let mut runs = Vec::with_capacity(batches.len());
         for &batch in &batches {
-            let timed = time_served(&mut backend, &inputs.tensors, batch, options);
+            let timed = time_served(&mut backend, inputs, batch, options);
             let failed = |source| ServedError::Batch { variant: variant.to_owned(), batch, source: Box::new(source) };
             runs.push(timed.map_err(failed)?);
         }
-        let times: Vec<BatchTimes> = runs.iter().map(|run| run.times.clone()).collect();
-        measured.push(ServedShape { points: ShapePoints::of(inputs, fit_profile(&times, options.multiple)), runs });
-    }
-    let points = served_points(&measured);
-    let by_shape: Vec<ShapePoints> = measured.into_iter().map(|of| of.points).collect();
-    let by_shape = if by_shape.len() > 1 { by_shape } else { Vec::new() };
+        Ok(runs)
+    };
+    let (points, by_shape) = served_points(&samples, options.multiple, measure)?;
     Ok(ServedVariant { signature, batch_max, points, by_shape })
 }
 
-/// The measurements of all shapes together. Mean times count by the shares of the shapes.
-fn served_points(shapes: &[ServedShape]) -> Vec<ServedPoint> {
-    let points = match shapes {
-        [one] => one.points.points.clone(),
-        _ => mixture_points(&shapes.iter().map(|of| of.points.clone()).collect::<Vec<_>>()),
-    };
+/// The measurements of all shapes together, and of each shape if there are several. `measure` runs every batch size on
+/// given inputs. Mean times count by the shares of the shapes.
+fn served_points<E>(
+    samples: &[ShapedInputs],
+    multiple: f64,
+    mut measure: impl FnMut(&[Tensor]) -> Result<Vec<ServedRuns>, E>,
+) -> Result<(Vec<ServedPoint>, Vec<ShapePoints>), E> {
+    let mut by_sample: Vec<Vec<ServedRuns>> = Vec::with_capacity(samples.len());
+    let (points, by_shape) = of_all_shapes::<E>(samples, |inputs| {
+        let runs = measure(inputs)?;
+        let times: Vec<BatchTimes> = runs.iter().map(|run| run.times.clone()).collect();
+        by_sample.push(runs);
+        Ok(fit_profile(&times, multiple))
+    })?;
     let point = |(at, point): (usize, ProfilePoint)| {
-        let runs = || shapes.iter().map(move |of| (of.points.share, &of.runs[at]));
+        let runs = || samples.iter().zip(&by_sample).map(move |(inputs, runs)| (inputs.share, &runs[at]));
         let mean = |of: fn(&ServedRuns) -> Option<f64>| -> Option<f64> {
             runs().map(|(share, run)| of(run).map(|ms| share * ms)).sum()
         };
@@ -173,7 +171,7 @@ fn served_points(shapes: &[ServedShape]) -> Vec<ServedPoint> {
         };
         ServedPoint { point, queue_ms: mean(|run| run.queue_ms), compute_ms: mean(|run| run.compute_ms), doubts }
     };
-    points.into_iter().enumerate().map(point).collect()
+    Ok((points.into_iter().enumerate().map(point).collect(), by_shape))
 }
 
 /// The batch sizes up to the server's largest. The largest itself is one of them, if it is below the last wanted one.
@@ -261,17 +259,23 @@ mod tests {
         let shape = |share: f64, ms: f64, queue_ms: Option<f64>, foreign_rows: u64| {
             let doubts = Doubts { foreign_rows, ..Doubts::default() };
             let times = BatchTimes { times_ms: vec![ms; 3], ..two_runs() };
-            let inputs = ShapedInputs { share, tensors: Vec::new() };
-            let points = ShapePoints::of(&inputs, fit_profile(std::slice::from_ref(&times), 1.0));
-            ServedShape { points, runs: vec![ServedRuns { times, queue_ms, compute_ms: None, doubts }] }
+            let runs = vec![ServedRuns { times, queue_ms, compute_ms: None, doubts }];
+            (ShapedInputs { share, tensors: Vec::new() }, runs)
         };
-        let together = served_points(&[shape(0.75, 10.0, Some(4.0), 2), shape(0.25, 30.0, Some(8.0), 3)]);
+        let measured = |shapes: Vec<(ShapedInputs, Vec<ServedRuns>)>| {
+            let (samples, runs): (Vec<ShapedInputs>, Vec<Vec<ServedRuns>>) = shapes.into_iter().unzip();
+            let mut runs = runs.into_iter();
+            served_points(&samples, 1.0, |_| runs.next().ok_or("each shape is measured once")).expect("runs of each shape")
+        };
+        let (together, by_shape) = measured(vec![shape(0.75, 10.0, Some(4.0), 2), shape(0.25, 30.0, Some(8.0), 3)]);
+        assert_eq!(by_shape.iter().map(|shape| shape.share).collect::<Vec<_>>(), [0.75, 0.25]);
         let [both] = &together[..] else { panic!("one batch size") };
         assert!((both.point.latency_ms - 15.0).abs() < 1e-9 && both.point.batch == 4, "{both:?}");
         assert_eq!((both.queue_ms, both.compute_ms, both.doubts.foreign_rows), (Some(5.0), None, 5));
-        let one = served_points(&[shape(1.0, 10.0, Some(4.0), 0)]);
+        let (one, by_shape) = measured(vec![shape(1.0, 10.0, Some(4.0), 0)]);
+        assert!(by_shape.is_empty(), "one shape is the row itself");
         assert_eq!((one[0].point.latency_ms, one[0].queue_ms), (10.0, Some(4.0)));
-        let unknown = served_points(&[shape(0.5, 10.0, None, 0), shape(0.5, 10.0, Some(4.0), 0)]);
+        let (unknown, _) = measured(vec![shape(0.5, 10.0, None, 0), shape(0.5, 10.0, Some(4.0), 0)]);
         assert_eq!(unknown[0].queue_ms, None, "the server does not count it for both");
     }
 
