@@ -6,7 +6,8 @@ use crate::exact::model::goal::{SearchEffort, Stage};
 use crate::exact::model::groups::usable_groups;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::solve::{StageResult, solve_stage};
-use apportion_domain::{Mode, Objective};
+use crate::fixtures;
+use apportion_domain::{Mode, Objective, PipelineDraft, ProblemDraft, TaskIndex};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -95,31 +96,35 @@ struct Counts {
 fn compare(shape: &ProblemShape, drawn: u64) -> Counts {
     let mut counts = Counts::default();
     for seed in 0..drawn {
-        let problem = drawn::problem(seed, shape);
-        let tightening = Tightening::none(&problem);
-        let Ok(space) = Space::new(&problem, &tightening, &unlimited()) else { continue };
-        let goals = goals_of(&problem);
-        let groups = usable_groups(&problem, PipelineIndex(0), &tightening, |_, _| true);
-        let result =
-            search(&problem, &tightening, &groups, goals, SearchEffort::until_proven(GAP), &unlimited()).expect("few ways");
-        match (slow(&problem, &space, goals), result) {
-            (None, PathResult::Infeasible) => counts.infeasible += 1,
-            (Some((first, second)), PathResult::Found { space: small, choice, value, bound, stopped: None }) => {
-                counts.feasible += 1;
-                let near = 2.0 * GAP * first.abs() + 1e-9;
-                assert!((value - first).abs() <= near, "seed {seed}: {value} instead of {first}");
-                assert!(bound <= first + near, "seed {seed}: bound {bound} above {first}");
-                if let (Some(goal), Some(second)) = (goals.second, second) {
-                    let found = second_value(&problem, &small, &choice, goal);
-                    // of plans that differ by less than the gap either may be the one that is reduced
-                    assert!(found <= second * (1.0 + 1e-6) + 1.0, "seed {seed}: {found} instead of {second}");
-                }
-                counts.better += usize::from(is_better_than_within_budgets(&problem, &tightening, first, near));
-            }
-            (slow, _) => panic!("seed {seed}: the slow search found {slow:?}"),
-        }
+        compare_problem(&drawn::problem(seed, shape), &format!("seed {seed}"), &mut counts);
     }
     counts
+}
+
+/// Compares both over one problem, if it has a space.
+fn compare_problem(problem: &Problem, what: &str, counts: &mut Counts) {
+    let tightening = Tightening::none(problem);
+    let Ok(space) = Space::new(problem, &tightening, &unlimited()) else { return };
+    let goals = goals_of(problem);
+    let groups = usable_groups(problem, PipelineIndex(0), &tightening, |_, _| true);
+    let result =
+        search(problem, &tightening, &groups, goals, SearchEffort::until_proven(GAP), &unlimited()).expect("few ways");
+    match (slow(problem, &space, goals), result) {
+        (None, PathResult::Infeasible) => counts.infeasible += 1,
+        (Some((first, second)), PathResult::Found { space: small, choice, value, bound, stopped: None }) => {
+            counts.feasible += 1;
+            let near = 2.0 * GAP * first.abs() + 1e-9;
+            assert!((value - first).abs() <= near, "{what}: {value} instead of {first}");
+            assert!(bound <= first + near, "{what}: bound {bound} above {first}");
+            if let (Some(goal), Some(second)) = (goals.second, second) {
+                let found = second_value(problem, &small, &choice, goal);
+                // of plans that differ by less than the gap either may be the one that is reduced
+                assert!(found <= second * (1.0 + 1e-6) + 1.0, "{what}: {found} instead of {second}");
+            }
+            counts.better += usize::from(is_better_than_within_budgets(problem, &tightening, first, near));
+        }
+        (slow, _) => panic!("{what}: the slow search found {slow:?}"),
+    }
 }
 
 /// Whether no plan of rule `task_budget` is as accurate. False where that is not known.
@@ -177,4 +182,42 @@ fn shares_budgets_and_floors_lose_no_better_plan() {
         eprintln!("{counts:?}");
         assert!(counts.feasible >= 10, "{} of {DRAWN_MIXED} drawn problems have a plan", counts.feasible);
     }
+}
+
+/// A task that only idle replicas can have: three variants of the task before it make no queries for it, and the fourth one
+/// is so slow that a query would be late. `b_ms` is its latency on the fast type.
+fn skipped(mode: Mode, devices: u32, demand_qps: f64, b_ms: f64) -> Problem {
+    let blind = |name: &str, accuracy: f64, ms: f64| {
+        let rows = [1, 2, 4, 8].map(|batch: u32| (0_usize, batch, ms * (0.6 + 0.4 * f64::from(batch))));
+        let slow = [1, 2, 4].map(|batch: u32| (1_usize, batch, 3.0 * ms * (0.6 + 0.4 * f64::from(batch))));
+        let mut blind = fixtures::variant(name, accuracy, 1.0, &[&rows[..], &slow[..]].concat());
+        blind.fanout_to.insert(TaskIndex(1), 0.0);
+        blind
+    };
+    let mut variants = vec![blind("a-l", 1.0, 10.0), blind("a-m", 0.9, 6.0), blind("a-s", 0.8, 4.0)];
+    variants.push(fixtures::variant("loud", 0.99, 1.0, &[(0, 1, 30.0)]));
+    let b = fixtures::variant("b-l", 1.0, 1.0, &[(0, 1, b_ms), (0, 2, 1.2 * b_ms), (1, 1, 1.3 * b_ms)]);
+    let tasks = vec![fixtures::task("a", variants), fixtures::task("b", vec![b])];
+    let draft = PipelineDraft { demand_qps, ..fixtures::draft(100.0, tasks, &[(0, 1)]) };
+    let change = |d: &mut ProblemDraft| {
+        d.objective = Objective { mode, latency_rule: LatencyRule::Path, ..Objective::default() };
+        d.hardware[0].count = Some(devices);
+        d.hardware[1].count = Some(1);
+    };
+    fixtures::problem(draft).changed(change).expect("still valid")
+}
+
+#[test]
+fn replicas_of_a_task_without_queries_are_not_excluded() {
+    let mut counts = Counts::default();
+    for mode in [Mode::HardwareThenAccuracy, Mode::MinCost, Mode::MaxAccuracy] {
+        // with 30 ms some query would be in time after a faster variant, with 60 ms after none
+        for (devices, b_ms) in [1, 2, 4].into_iter().flat_map(|devices| [30.0, 60.0].map(|ms| (devices, ms))) {
+            for demand_qps in [300.0, 700.0, 2_500.0] {
+                let what = format!("{mode:?}, {devices} devices, {demand_qps} per second, {b_ms} ms");
+                compare_problem(&skipped(mode, devices, demand_qps, b_ms), &what, &mut counts);
+            }
+        }
+    }
+    assert!(counts.feasible >= 20 && counts.infeasible >= 12, "{counts:?}");
 }

@@ -85,6 +85,8 @@ pub(crate) struct Ways {
     stops: Vec<Vec<Stop>>,
     /// By place: whether some queries skip its task.
     optional: Vec<bool>,
+    /// By place: whether its task has the least number of replicas even if all queries skip it.
+    may_idle: Vec<bool>,
     /// The work of walks is counted there.
     limits: RunLimits,
 }
@@ -162,6 +164,7 @@ impl Ways {
         let skipped = optional_tasks(pipeline);
         Ok(Self {
             optional: places.iter().map(|place| skipped[place.task.get()]).collect(),
+            may_idle: places.iter().map(|p| skipped[p.task.get()] && pipeline.task(p.task).min_replicas > 0).collect(),
             places,
             groups: groups.len(),
             slo_ms: pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0),
@@ -211,7 +214,8 @@ impl Ways {
     }
 
     /// By group and batch size: how far a plan with a replica there stays below the bound of these prices, at least.
-    /// Infinite where no query can stop in time. `most` is the largest number of replicas at each place.
+    /// Infinite where no query can stop in time, unless the task needs idle replicas because no query can stop there at all.
+    /// `most` is the largest number of replicas at each place.
     ///
     /// A replica costs its price. The queries that it can serve bring back their part of the price, less the loss of
     /// their ways: together at most the best rate times one replica, and at most the best gain of all queries. If the
@@ -263,11 +267,17 @@ impl Ways {
             for (stop, loss) in stops.iter().zip(losses) {
                 let place = stop.place;
                 let of_task = (0..self.places.len()).filter(|&r| self.places[r].task == self.places[place].task);
-                let all: f64 = of_task.filter(|&r| served_max[r] > 0.0).map(|r| most[r].max(0.0) * served_max[r]).sum();
+                let reached = of_task.filter(|&r| served_max[r] > 0.0);
+                let is_idle = self.may_idle[place] && reached.clone().next().is_none();
+                let all: f64 = reached.map(|r| most[r].max(0.0) * served_max[r]).sum();
                 let by_others = (all - served_max[place].min(all)).max(0.0);
                 let must = if self.optional[place] || by_others >= 1.0 { 0.0 } else { 1.0 - by_others };
                 let price = prices[place] - loss.gain.min(loss.rate).max(0.0);
-                let loss = if loss.least == f64::INFINITY { f64::INFINITY } else { price.max(must * loss.least) };
+                let loss = match loss.least == f64::INFINITY {
+                    true if is_idle => price,
+                    true => f64::INFINITY,
+                    false => price.max(must * loss.least),
+                };
                 let of_group: &mut Vec<f64> = &mut by_group[stop.at.group];
                 of_group.resize(of_group.len().max(stop.at.point + 1), f64::INFINITY);
                 of_group[stop.at.point] = loss;
