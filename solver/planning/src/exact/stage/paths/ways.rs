@@ -214,8 +214,8 @@ impl Ways {
     }
 
     /// By group and batch size: how far a plan with a replica there stays below the bound of these prices, at least.
-    /// Infinite where no query can stop in time, unless the task needs idle replicas because no query can stop there at all.
-    /// `most` is the largest number of replicas at each place.
+    /// Infinite where no query can stop in time. A task that needs replicas, and where no query can stop, has them at their
+    /// price. `most` is the largest number of replicas at each place.
     ///
     /// A replica costs its price. The queries that it can serve bring back their part of the price, less the loss of
     /// their ways: together at most the best rate times one replica, and at most the best gain of all queries. If the
