@@ -1,4 +1,4 @@
-//! What have projects stored, and how much may they?
+//! What have projects stored?
 
 use super::connection::{PgConnection, Result};
 
