@@ -113,17 +113,7 @@ impl Browser {
     #[must_use]
     pub fn processor_times(&self) -> Option<ProcessorTimes> {
         let all = process_times()?;
-        let mut own = BTreeSet::from([self.driver.id()]);
-        // A process may have a smaller number than its parent: look until no further child is found.
-        loop {
-            let children = all.iter().filter(|process| own.contains(&process.parent)).map(|process| process.id);
-            let found: BTreeSet<u32> = own.iter().copied().chain(children).collect();
-            if found.len() == own.len() {
-                break;
-            }
-            own = found;
-        }
-        own.remove(&self.driver.id());
+        let own = below(self.driver.id(), &all);
         let living = all.iter().filter(|process| own.contains(&process.id));
         Some(ProcessorTimes(living.map(|process| (process.id, process.ticks)).collect()))
     }
@@ -223,7 +213,7 @@ impl Browser {
 
 impl Drop for Browser {
     fn drop(&mut self) {
-        // The driver ends the browser when it is asked to end.
+        let browser = process_times().map_or_else(BTreeSet::new, |all| below(self.driver.id(), &all));
         let told = Command::new("kill").args(["-TERM", &self.driver.id().to_string()]).status();
         if told.is_ok() {
             let begun = Instant::now();
@@ -233,7 +223,26 @@ impl Drop for Browser {
         }
         let _ended = self.driver.kill();
         let _ended = self.driver.wait();
+        // Some drivers leave the browser running.
+        let left = browser.iter().map(u32::to_string);
+        let _ended = Command::new("kill").arg("-TERM").args(left).stderr(Stdio::null()).status();
     }
+}
+
+/// The processes below a process: its children, theirs, and so on.
+fn below(id: u32, all: &[ProcessTime]) -> BTreeSet<u32> {
+    let mut own = BTreeSet::from([id]);
+    // A process may have a smaller number than its parent: look until no further child is found.
+    loop {
+        let children = all.iter().filter(|process| own.contains(&process.parent)).map(|process| process.id);
+        let found: BTreeSet<u32> = own.iter().copied().chain(children).collect();
+        if found.len() == own.len() {
+            break;
+        }
+        own = found;
+    }
+    own.remove(&id);
+    own
 }
 
 /// A process with its processor time.
@@ -295,5 +304,12 @@ mod tests {
         for (text, bytes) in [("", ""), ("Zg==", "f"), ("Zm8=", "fo"), ("Zm9v", "foo"), ("Zm9vYmE=", "fooba")] {
             assert_eq!(from_base64(text), bytes.as_bytes(), "{text}");
         }
+    }
+
+    #[test]
+    fn processes_below_may_have_smaller_numbers() {
+        let all = [(7, 1), (9, 7), (3, 9), (4, 3), (8, 1), (2, 8)].map(|(id, parent)| ProcessTime { id, parent, ticks: 0 });
+        assert_eq!(below(7, &all), BTreeSet::from([3, 4, 9]));
+        assert_eq!(below(4, &all), BTreeSet::new());
     }
 }

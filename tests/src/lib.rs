@@ -1,11 +1,12 @@
-//! What do the scenario tests share? Clusters of processes, a browser, a Prometheus, a Triton, loads, commands of
-//! documents, the built programs, free ports.
+//! What do the scenario tests share? Clusters of processes, databases, a browser, a Prometheus, a Triton, loads, commands
+//! of documents, the built programs, free ports.
 //!
 //! What belongs here: helpers of tests that need more than one crate. The tests themselves are in `tests/tests/`.
 
 pub mod backend;
 pub mod browser;
 pub mod cluster;
+mod database_template;
 pub mod digits;
 pub mod documents;
 mod http;

@@ -23,6 +23,14 @@ pub fn programs() -> PathBuf {
     folder
 }
 
+/// Where the templates of databases are: in the folder that cargo gives to tests for their files.
+///
+/// # Panics
+/// As [`programs`].
+pub(crate) fn database_templates() -> PathBuf {
+    programs().with_file_name("tmp").join("databases")
+}
+
 /// A TCP port on loopback that is free now.
 ///
 /// # Panics

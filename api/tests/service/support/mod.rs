@@ -3,18 +3,20 @@
 #![allow(unsafe_code, missing_docs)] // atexit is the only end that a test process has
 
 pub mod agent;
+#[path = "../../../../tests/src/database_template.rs"]
+mod database_template;
 pub mod plans;
 pub mod receiver;
 #[path = "../../../../tests/src/relay.rs"]
 pub mod relay;
 pub mod stream;
-mod template;
 pub mod traffic;
 
 use apportion_api::database::PrivateDatabase;
 use apportion_api::{AccessConfig, RunningService, ServiceConfig, TokenRule, serve};
 use serde_json::{Value, json};
 use sqlx::Connection;
+use std::path::Path;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use tempfile::TempDir;
@@ -44,7 +46,7 @@ fn cluster() -> &'static Cluster {
         let start = move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
             runtime.block_on(async {
-                template::copy_to(&path).await;
+                database_template::copy_to(&path, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("databases")).await;
                 PrivateDatabase::start(&path).await.expect("PostgreSQL is installed and starts")
             })
         };
