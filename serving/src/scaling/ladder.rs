@@ -137,12 +137,17 @@ impl Ladder {
         }
     }
 
-    /// Takes over the arrivals that the ladder of the pipeline's former plan has seen: rates do not depend on the plan.
+    /// Takes over the arrivals that the ladder of the pipeline's former plan has seen: rates do not depend on the plan. A
+    /// headroom with feedback goes on from that of the former ladder, if both have the same promise.
     pub fn inherit(&mut self, former: &Self) {
         (self.windows, self.seconds, self.present) = (former.windows.clone(), former.seconds.clone(), former.present);
         (self.counts, self.scatter, self.observed) = (former.counts.clone(), former.scatter, former.observed);
         self.begun.kept_until = former.begun.kept_until;
         if let (Headroom::Feedback(own), Headroom::Feedback(former)) = (&mut self.headroom, &former.headroom) {
+            // Another promise begins anew: its budget counts other misses.
+            if own.budget().promise() != former.budget().promise() {
+                return;
+            }
             let reaction_s = own.leap().reaction_s();
             own.clone_from(former);
             own.react_within(reaction_s);
@@ -170,6 +175,15 @@ impl Ladder {
     #[must_use]
     pub fn headroom(&self) -> f64 {
         self.headroom.factor()
+    }
+
+    /// The controller of its headroom, if the measured misses move it.
+    #[must_use]
+    pub fn feedback(&self) -> Option<&HeadroomController> {
+        match &self.headroom {
+            Headroom::Constant(_) => None,
+            Headroom::Feedback(controller) => Some(controller),
+        }
     }
 
     /// The fewest replicas of each group that it ever asks for.
