@@ -65,7 +65,7 @@ impl AttainmentPromise {
     /// The promise over the same time that this percentile of the requests, in percent, is in time.
     #[must_use]
     pub fn with_percentile(self, percentile: f64) -> Self {
-        let missed = 1.0 - percentile / 100.0;
+        let missed = (100.0 - percentile) / 100.0;
         Self { missed_share_max: missed.clamp(MISSED_SHARE_MIN, 1.0 - MISSED_SHARE_MIN), ..self }
     }
 }

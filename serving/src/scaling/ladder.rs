@@ -70,6 +70,18 @@ impl Headroom {
         }
     }
 
+    /// The same headroom for a pipeline that promises this percentile of its requests, in percent. Feedback begins anew.
+    #[must_use]
+    pub fn for_percentile(&self, percentile: f64) -> Self {
+        match self {
+            Self::Constant(factor) => Self::Constant(*factor),
+            Self::Feedback(controller) => {
+                let promise = controller.budget().promise().with_percentile(percentile);
+                Self::Feedback(Box::new(HeadroomController::new(promise)))
+            }
+        }
+    }
+
     /// The rate that replicas should hold at this load, in queries per second.
     fn held_qps(&self, load_qps: f64) -> f64 {
         match self {
