@@ -156,7 +156,7 @@ fn pipeline_target(
         ladder: ladder_target(plan, groups.len() - planned, |a| id(&a.group).is_some()),
         loads_on_demand: facts.loads_on_demand,
         hops_ns: hops_ns(pipeline),
-        missed_share_max: missed_share_max(plan, facts.has_feedback, pipeline.percentile),
+        missed_share_max: missed_share_max(plan, facts.has_feedback.then_some(pipeline.percentile)),
         groups,
         replicas,
     })

@@ -21,11 +21,11 @@ pub(super) fn ladder_target(
     plan.ladder.iter().map(step).collect()
 }
 
-/// The share of the requests that the ladder's headroom lets miss at most; 0 if there is no ladder, or its headroom is
-/// constant. `percentile` is that of the pipeline.
-pub(super) fn missed_share_max(plan: &PipelinePlan, has_feedback: bool, percentile: f64) -> f64 {
-    let is_moved = has_feedback && !plan.ladder.is_empty();
-    if is_moved { promise_of(Some(percentile)).missed_share_max } else { 0.0 }
+/// The share of the requests that the ladder's headroom lets miss at most; 0 without a ladder. `percentile` is the one that
+/// the headroom keeps to, in percent; `None`: it is constant.
+pub(super) fn missed_share_max(plan: &PipelinePlan, percentile: Option<f64>) -> f64 {
+    let kept = percentile.filter(|_| !plan.ladder.is_empty());
+    kept.map_or(0.0, |percentile| promise_of(Some(percentile)).missed_share_max)
 }
 
 #[cfg(test)]
@@ -45,9 +45,9 @@ mod tests {
             routing: Routing::default(),
             ladder: vec![],
         };
-        assert_eq!(missed_share_max(&plan, true, 95.0), 0.0, "no ladder");
+        assert_eq!(missed_share_max(&plan, Some(95.0)), 0.0, "no ladder");
         plan.ladder = vec![LadderStep { rate_qps: 10.0, replicas: vec![] }];
-        assert!((missed_share_max(&plan, true, 95.0) - 0.05).abs() < 1e-12);
-        assert_eq!(missed_share_max(&plan, false, 95.0), 0.0, "its plan names a headroom");
+        assert!((missed_share_max(&plan, Some(95.0)) - 0.05).abs() < 1e-12);
+        assert_eq!(missed_share_max(&plan, None), 0.0, "its plan names a headroom");
     }
 }
