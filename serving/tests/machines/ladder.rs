@@ -2,7 +2,7 @@
 
 use apportion_domain::Moment;
 use apportion_serving::Ladder;
-use apportion_serving::error_budget::{AttainmentPromise, OutcomeCount};
+use apportion_serving::error_budget::OutcomeCount;
 use apportion_serving::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
 use apportion_serving::ladder::{Headroom, LadderStep};
 
@@ -148,8 +148,7 @@ fn the_next_plans_ladder_inherits_the_headroom() {
     next.inherit(&former);
     assert_eq!(next.headroom(), former.headroom());
     // Another promise begins anew.
-    let loose = HeadroomController::new(AttainmentPromise { missed_share_max: 0.05, ..PROMISE });
-    let mut promised = Ladder::new(steps(), vec![1], Headroom::Feedback(Box::new(loose)));
+    let mut promised = Ladder::new(steps(), vec![1], feedback().for_percentile(95.0));
     promised.inherit(&former);
     let budget = promised.feedback().expect("misses move it").budget();
     assert_eq!((promised.headroom(), budget.counted().total()), (HEADROOM_START, 0));

@@ -54,7 +54,7 @@ fn misses_at_another_gateway_add_replicas_until_they_end() {
 }
 
 #[test]
-fn the_next_target_keeps_the_budget_and_the_next_host_does_not() {
+fn the_next_target_keeps_the_budget_the_next_host_does_not() {
     let mut world = world();
     offer(&mut world, 60, 15_000);
     world.slowness = |_| 15.0;
