@@ -227,6 +227,8 @@ pub fn facts(spec: &PipelineSpec) -> Result<PipelineFacts, BadInput> {
         tensors: spec.tasks.iter().zip(spec.glue()).map(of_task).collect(),
         digests,
         loads_on_demand: Offering::of(spec.replan.as_ref()) == Offering::Loaded,
+        // The plan says, not the spec.
+        has_feedback: false,
         runtimes,
         executions,
     })

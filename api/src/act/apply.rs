@@ -2,21 +2,19 @@
 //!
 //! This is the only way to a new target.
 
+use super::agent_facts::agent_facts;
 use super::offer_facts::{add_registered_hardware, add_registered_settings, offers};
 use super::teams::{breaches_of, limited_projects};
 use crate::app::{App, now};
-use crate::decide::fleet::{Agent, Fleet};
+use crate::decide::fleet::Fleet;
 use crate::decide::on_demand::{OnDemandChange, place_with_offers};
 use crate::decide::placement::{Placement, PlacementOutcome, Shortage};
 use crate::decide::projects::QuotaBreach;
 use crate::decide::target::{ComposeError, PipelineFacts, compose, wanted_groups};
 use crate::documents;
-use crate::store::{
-    self, PgConnection, agents::AgentRow, holds::FLEET, holds::HoldRow, leases::HeldLease, target::TargetRow,
-};
+use crate::store::{self, PgConnection, holds::FLEET, holds::HoldRow, leases::HeldLease, target::TargetRow};
 use apportion_domain::{Assignment, Fence, Generation, PipelinePlan};
-use apportion_protocol::v1;
-use apportion_wire::{BadInput, PipelineSpec, PlanState, ReplicaState};
+use apportion_wire::{BadInput, PipelineSpec, PlanState};
 use prost::Message;
 use std::collections::{BTreeMap, BTreeSet};
 use uuid::Uuid;
@@ -255,10 +253,11 @@ pub(super) async fn prepare(
     if proposal.replaces.is_some_and(|g| g != current.generation) {
         return Err(ApplyError::Stale(current.generation));
     }
-    let PlanParts { plans, parts } = load_proposed(tx, proposal).await?;
+    let PlanParts { plans, parts, with_feedback } = load_proposed(tx, proposal).await?;
     let specs = load_specs(tx, proposal.specs, &current, &parts).await?;
     check_quotas(tx, proposal.specs, &current, &parts, &specs).await?;
     let mut facts = load_facts(&specs, proposal.specs)?;
+    facts.iter_mut().for_each(|(name, of)| of.has_feedback = with_feedback.contains(name));
     let memory = add_registered_hardware(tx, &mut facts).await?;
     let fleet = load_fleet(tx, members).await?;
     let (before, devices) = (placement_before(&current, proposal.specs, &fleet), fleet.devices());
@@ -372,32 +371,6 @@ fn placement_before(current: &TargetRow, specs: SpecSource, fleet: &Fleet) -> Pl
     placement
 }
 
-/// The facts in an agent's row.
-#[must_use]
-pub fn agent_facts(row: &AgentRow) -> Agent {
-    let replicas = row.ack.as_ref().and_then(|ack| ack["replicas"].as_array()).into_iter().flatten();
-    let failed = replicas.filter(|r| r["state"] == ReplicaState::Failed.name()).filter_map(|r| r["replica"].as_u64());
-    Agent {
-        state: row.state,
-        peer: v1::Peer {
-            agent: row.number as u64,
-            name: row.name.clone(),
-            data_address: row.data_address.clone(),
-            ingress_http: row.ingress_http.clone(),
-            hardware: row.hardware.clone(),
-            devices: row.devices as u32,
-            measured: row.measured.iter().map(|device| *device as u32).collect(),
-            // Each agent gets its own with the target.
-            link_keys: Vec::new(),
-        },
-        process_id: row.process_id.clone(),
-        seen_at: row.seen_at,
-        failed: failed.collect(),
-        is_cordoned: row.cordoned,
-        zone: row.zone.clone(),
-    }
-}
-
 /// Refuses a task without inputs or outputs.
 fn check_tensors(facts: &PipelineFacts) -> Result<(), ApplyError> {
     for (task, tensors) in facts.pipeline.tasks.iter().zip(&facts.tensors) {
@@ -426,6 +399,8 @@ struct PlanParts {
     plans: Vec<Uuid>,
     /// Their parts, one for each pipeline.
     parts: Vec<PipelinePlan>,
+    /// The pipelines whose plans name no headroom of their ladders: the misses move it.
+    with_feedback: BTreeSet<String>,
 }
 
 /// The parts of a proposal's plans. Nobody deletes these plans before the transaction ends.
@@ -442,8 +417,11 @@ async fn load_parts(
     duplicates: DuplicatePipelines,
 ) -> Result<PlanParts, ApplyError> {
     let mut parts: Vec<PlanPart> = Vec::new();
+    let mut constant = BTreeSet::new();
     for &plan in plans {
-        for part in load_plan(tx, plan).await? {
+        let stored = load_stored(tx, plan).await?;
+        constant.extend(stored.has_constant_headroom.then_some(plan));
+        for part in stored.pipelines {
             if duplicates == DuplicatePipelines::LastWins {
                 parts.retain(|earlier| earlier.part.name != part.name);
             }
@@ -452,7 +430,9 @@ async fn load_parts(
     }
     let mut plans = plans.to_vec();
     plans.retain(|plan| parts.iter().any(|p| p.plan == *plan));
-    Ok(PlanParts { plans, parts: parts.into_iter().map(|p| p.part).collect() })
+    let followed = parts.iter().filter(|p| !constant.contains(&p.plan));
+    let with_feedback = followed.map(|p| p.part.name.clone()).collect();
+    Ok(PlanParts { plans, parts: parts.into_iter().map(|p| p.part).collect(), with_feedback })
 }
 
 /// The pipelines of one stored plan.
@@ -460,11 +440,23 @@ async fn load_parts(
 /// # Errors
 /// If the plan does not exist, has not succeeded or cannot be read.
 pub async fn load_plan(db: &mut PgConnection, id: Uuid) -> Result<Vec<PipelinePlan>, ApplyError> {
+    Ok(load_stored(db, id).await?.pipelines)
+}
+
+/// A stored plan that has succeeded.
+struct StoredPlan {
+    pipelines: Vec<PipelinePlan>,
+    /// Whether its options name the headroom of its ladders.
+    has_constant_headroom: bool,
+}
+
+async fn load_stored(db: &mut PgConnection, id: Uuid) -> Result<StoredPlan, ApplyError> {
     let unusable = |state: &str| ApplyError::Plan { plan: id, state: state.to_string() };
     let row = store::plans::get(db, id).await?.ok_or_else(|| unusable("there is no such plan"))?;
     match row.plan {
         Some(document) if row.state == PlanState::Succeeded => {
-            Ok(apportion_wire::read_plan(&format!("plan {id}"), &document.to_string())?.pipelines)
+            let pipelines = apportion_wire::read_plan(&format!("plan {id}"), &document.to_string())?.pipelines;
+            Ok(StoredPlan { pipelines, has_constant_headroom: !row.options["ladder_headroom"].is_null() })
         }
         _ => Err(unusable(&format!("it is {}, not succeeded", row.state))),
     }

@@ -6,6 +6,7 @@
 
 pub mod actuate;
 pub mod advise;
+pub mod agent_facts;
 pub mod agent_records;
 pub mod announce;
 pub mod apply;

@@ -302,10 +302,11 @@ pub(super) async fn judge(
 /// The options of a round's plan of a pipeline.
 pub(super) fn options(wish: &ReplanInput) -> PlanOptions {
     let ReplanSpec { ladder, ladder_headroom, .. } = wish.settings();
-    // where requests miss, stewards need more replicas at every load
-    let ladder_headroom = match ladder.filter(|_| wish.ladder_factor > 1.0) {
-        Some(up_to) => Some((ladder_headroom.unwrap_or(1.0) * wish.ladder_factor).min(up_to)),
-        None => ladder_headroom,
+    // Where requests miss, stewards need more replicas at every load. Without a constant headroom they see that themselves.
+    let ladder_headroom = match (ladder, ladder_headroom) {
+        (Some(up_to), Some(headroom)) => Some((headroom * wish.ladder_factor).min(up_to)),
+        (None, headroom) => headroom,
+        (Some(_), None) => None,
     };
     PlanOptions { time_limit_s: TIME_LIMIT_S, ladder, ladder_headroom, ..PlanOptions::default() }
 }
@@ -378,4 +379,28 @@ pub(super) async fn store_decision(
     store::decisions::insert(&mut tx, &row).await?;
     tx.commit().await?;
     Ok(row.id)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// The headroom of ladders in a round of a pipeline with these replan settings, whose budget has this factor.
+    fn ladder_headroom(replan: Value, ladder_factor: f64) -> Option<f64> {
+        let spec = json!({"name": "p", "slo_ms": 100.0, "replan": replan, "tasks": [{"name": "t", "variants": []}]});
+        let spec = serde_json::from_value(spec).expect("a spec");
+        options(&ReplanInput { ladder_factor, ..ReplanInput::for_seen_demand(spec, 10.0) }).ladder_headroom
+    }
+
+    #[test]
+    fn misses_raise_only_a_constant_headroom() {
+        let constant = || json!({"mode": "apply", "ladder": 4.0, "ladder_headroom": 1.2});
+        assert_eq!(ladder_headroom(constant(), 1.0), Some(1.2));
+        assert_eq!(ladder_headroom(constant(), 1.5), Some(1.2 * 1.5));
+        assert_eq!(ladder_headroom(constant(), 100.0), Some(4.0), "a ladder reaches its own demand");
+        let followed = || json!({"mode": "apply", "ladder": 4.0});
+        assert_eq!(ladder_headroom(followed(), 1.5), None, "the stewards count the same misses");
+        assert_eq!(ladder_headroom(json!({"mode": "apply"}), 1.5), None, "no ladder");
+    }
 }

@@ -22,14 +22,11 @@ const DEVIATIONS: f64 = 3.0;
 const ALERT_MISSES_MIN: u64 = 10;
 /// An alert ends after so many seconds without its reason.
 const ALERT_ENDS_AFTER_S: i64 = 60;
-/// The least share of requests that may miss. At a percentile of 100 no promise could be kept.
-const MISSED_SHARE_MIN: f64 = 1e-4;
 
 /// The promise of a pipeline with this percentile, in percent: its share of the requests over an hour.
 #[must_use]
 pub fn promise_of(percentile: Option<f64>) -> AttainmentPromise {
-    let missed = percentile.map_or(PROMISE.missed_share_max, |p| 1.0 - p / 100.0);
-    AttainmentPromise { missed_share_max: missed.clamp(MISSED_SHARE_MIN, 1.0 - MISSED_SHARE_MIN), ..PROMISE }
+    percentile.map_or(PROMISE, |percentile| PROMISE.with_percentile(percentile))
 }
 
 /// The window of every promise, in whole seconds.
@@ -172,6 +169,7 @@ impl PipelineBudget {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use apportion_serving::scaling::error_budget::MISSED_SHARE_MIN;
 
     fn budget() -> PipelineBudget {
         PipelineBudget::new(promise_of(Some(99.0)))

@@ -281,6 +281,7 @@ mod tests {
                 executions: BTreeMap::new(),
                 interference: BTreeMap::new(),
                 loads_on_demand: false,
+                has_feedback: false,
             }
         };
         ["p", "q"].map(|name| (name.to_owned(), pipeline(name))).into()

@@ -49,6 +49,7 @@ pub mod slot_backends;
 pub mod switching;
 pub mod target;
 mod target_hops;
+mod target_ladder;
 mod target_tables;
 pub mod tensors;
 pub mod webhooks;

@@ -56,7 +56,8 @@ pub struct ReplanInput {
     /// The misses of the last seconds, if they are more than the promise permits. They count as much as an estimate: no
     /// plan is said to hold beside them.
     pub missed: Option<MissedRequests>,
-    /// Factor on the headroom of ladders, at least 1. Missed requests raise it, as they raise `demand_qps`.
+    /// Factor on a constant headroom of ladders, at least 1. Missed requests raise it, as they raise `demand_qps`. Ladders
+    /// without a constant one follow the misses by themselves.
     pub ladder_factor: f64,
 }
 

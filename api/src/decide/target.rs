@@ -7,11 +7,12 @@ use super::combinations::combinations;
 use super::offers::numbered_offers;
 use super::placement::{GroupKey, PlacedGroup, Placement, Spread, WantedGroup};
 use super::target_hops::hops_ns;
+use super::target_ladder::{ladder_target, missed_share_max};
 use super::target_tables::tables;
 use super::tensors::{TaskTensors, edge_target, provider_target, runtime_target, task_target};
 use apportion_domain::{
-    Assignment, Fence, GroupName, Hardware, HardwareIndex, LadderStep, Partial, Pipeline, PipelinePlan, RoutingPolicy,
-    Task, TaskKind, TimeSpan, Variant, VariantExecution, VariantRuntime,
+    Assignment, Fence, GroupName, Hardware, HardwareIndex, Partial, Pipeline, PipelinePlan, RoutingPolicy, Task, TaskKind,
+    TimeSpan, Variant, VariantExecution, VariantRuntime,
 };
 use apportion_protocol::v1;
 use apportion_serving::most_accurate_first;
@@ -37,6 +38,8 @@ pub struct PipelineFacts {
     pub interference: BTreeMap<GroupName, f64>,
     /// Whether variants are loaded for requests.
     pub loads_on_demand: bool,
+    /// Whether the misses move the headroom of its ladder: its plan names none.
+    pub has_feedback: bool,
 }
 
 /// Why plans and pipelines do not fit together.
@@ -153,6 +156,7 @@ fn pipeline_target(
         ladder: ladder_target(plan, groups.len() - planned, |a| id(&a.group).is_some()),
         loads_on_demand: facts.loads_on_demand,
         hops_ns: hops_ns(pipeline),
+        missed_share_max: missed_share_max(plan, facts.has_feedback.then_some(pipeline.percentile)),
         groups,
         replicas,
     })
@@ -181,16 +185,6 @@ fn with_tables<'p>(plan: &'p PipelinePlan, facts: &PipelineFacts) -> Result<Cow<
         routing.tables.clear();
     }
     Ok(Cow::Owned(PipelinePlan { routing, ..plan.clone() }))
-}
-
-/// The plan's ladder, with the groups that are placed. It has no replicas of the offered groups, which come last.
-fn ladder_target(plan: &PipelinePlan, offered: usize, is_placed: impl Fn(&Assignment) -> bool) -> Vec<v1::LadderStep> {
-    let step = |step: &LadderStep| {
-        let placed = plan.assignments.iter().zip(&step.replicas).filter(|(a, _)| is_placed(a));
-        let none = std::iter::repeat_n(0, offered);
-        v1::LadderStep { rate_qps: step.rate_qps, replicas: placed.map(|(_, &n)| n).chain(none).collect() }
-    };
-    plan.ladder.iter().map(step).collect()
 }
 
 fn group_target(
@@ -253,7 +247,7 @@ mod tests {
     use super::super::placement::{Device, PlacementOutcome, place_replicas};
     use super::*;
     use apportion_domain::{
-        Dropping, Edge, Generation, PipelineDraft, Profile, ProfileRow, Provider, Route, Routing, RoutingEntry,
+        Dropping, Edge, Generation, LadderStep, PipelineDraft, Profile, ProfileRow, Provider, Route, Routing, RoutingEntry,
         RoutingTable, ServingPolicy, Share, TaskIndex,
     };
 
@@ -309,8 +303,17 @@ mod tests {
         let asked = VariantExecution { threads: Some(2), provider: Some(Provider::Cpu) };
         let executions = [(("read".to_string(), "fast".to_string()), asked)].into();
         let interference = [(group("read", "slow"), 1.5)].into();
-        let loads_on_demand = false;
-        PipelineFacts { pipeline, hardware, tensors, digests, runtimes, executions, interference, loads_on_demand }
+        PipelineFacts {
+            pipeline,
+            hardware,
+            tensors,
+            digests,
+            runtimes,
+            executions,
+            interference,
+            loads_on_demand: false,
+            has_feedback: false,
+        }
     }
 
     fn group(task: &str, variant: &str) -> GroupName {
@@ -400,7 +403,8 @@ mod tests {
         let mut plan = plan();
         plan.assignments.truncate(2);
         plan.ladder = vec![LadderStep { rate_qps: 10.0, replicas: vec![1, 1] }];
-        let facts: BTreeMap<_, _> = [("p".to_string(), PipelineFacts { loads_on_demand: true, ..facts() })].into();
+        let offering = PipelineFacts { loads_on_demand: true, has_feedback: true, ..facts() };
+        let facts: BTreeMap<_, _> = [("p".to_string(), offering)].into();
         let wanted = wanted_groups(std::slice::from_ref(&plan), &facts).expect("a known pipeline");
         let devices: Vec<_> = (0..2).map(|device| Device::new(7, device, "h")).collect();
         let PlacementOutcome { mut placement, .. } = place_replicas(&Placement::default(), &wanted, &devices);
@@ -413,6 +417,7 @@ mod tests {
         assert!(target.choices.iter().any(|c| c.groups.contains(&99)), "{:?}", target.choices);
         assert!(target.tables.iter().all(|t| t.entries.iter().all(|e| e.group != 99)), "no traffic of the plan");
         assert_eq!(target.ladder[0].replicas, [1, 1, 0]);
+        assert!((target.missed_share_max - 0.01).abs() < 1e-12, "99 % are promised where nothing is said");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use super::refusal::HandlerResult;
 use super::webhooks::WEBHOOKS_MAX;
-use crate::act::apply::agent_facts;
+use crate::act::agent_facts::agent_facts;
 use crate::act::figures::{MeasuredFigure, measured_latencies};
 use crate::act::times::fleet_times;
 use crate::app::App;

@@ -3,7 +3,7 @@
 use super::body::{DOCUMENT_BYTES_MAX, off_loop};
 use super::project_access::may_name;
 use super::refusal::Refusal;
-use crate::act::apply::agent_facts;
+use crate::act::agent_facts::agent_facts;
 use crate::act::drift::measurements;
 use crate::act::replan::live_hardware;
 use crate::analyses::simulation::SimulatedTimes;
@@ -59,6 +59,10 @@ pub struct PlanRequest {
     /// Agents then follow them instead of InferLine's tuner; default: none.
     #[serde(default)]
     pub ladder: Option<f64>,
+    /// The divisor of the ladder's rates, 0.1 to 10 and at most `ladder`: a constant headroom, with which replicas come
+    /// earlier. Default: the rates stay, and the misses move the headroom in the agents.
+    #[serde(default)]
+    pub ladder_headroom: Option<f64>,
     /// Times of batches that the plan is checked on; default `p99-matched`: draws with the profile's median and 99th
     /// percentile, where it has one. With `median` the plan's report warns of it.
     #[serde(default)]
@@ -130,7 +134,7 @@ fn options(asked: &PlanRequest, source: Option<&PlanRow>) -> Result<PlanOptions,
         time_limit_s: asked.time_limit_s.unwrap_or(base.time_limit_s),
         trace: asked.trace.or(base.trace),
         ladder: asked.ladder.or(base.ladder),
-        ladder_headroom: base.ladder_headroom,
+        ladder_headroom: asked.ladder_headroom.or(base.ladder_headroom),
         service: asked.service.or(base.service),
     };
     match options.refused().into_iter().next() {

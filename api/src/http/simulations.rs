@@ -6,7 +6,7 @@ use super::idempotency::IdempotencyHeader;
 use super::paging::{ListPage, PageQuery};
 use super::plans::PlanPath;
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
-use crate::analyses::simulation::SimulationRequest;
+use crate::analyses::simulation::{FEEDBACK, SimulationRequest};
 use crate::app::App;
 use crate::store::jobs::SolveTime;
 use crate::store::{PgConnection, analyses as rows};
@@ -87,6 +87,10 @@ async fn problem_and_plan(db: &mut PgConnection, asked: &mut SimulationRequest) 
         (None, None, Some(id)) => {
             let row = analyses::stored_plan(db, id).await?;
             let plan = analyses::plan_file(&row)?;
+            // As the agents of this plan have it.
+            if has_ladder(&plan) && row.options["ladder_headroom"].is_null() {
+                asked.ladder_headroom.get_or_insert_with(|| FEEDBACK.to_owned());
+            }
             (analyses::read_problem(row.problem, "/plan").await?, plan, "/plan")
         }
         (Some(problem), Some(plan), None) => (analyses::read_problem(problem, "/problem").await?, plan, "/plan_file"),
@@ -97,6 +101,12 @@ async fn problem_and_plan(db: &mut PgConnection, asked: &mut SimulationRequest) 
         Err(bad) => Err(Refusal::from(bad).below(place)),
     };
     off_loop(check).await?
+}
+
+/// Whether a plan file has a ladder.
+fn has_ladder(plan: &Value) -> bool {
+    let has_steps = |part: &Value| part["ladder"].as_array().is_some_and(|steps| !steps.is_empty());
+    plan["pipelines"].as_array().is_some_and(|parts| parts.iter().any(has_steps))
 }
 
 /// One simulation.

@@ -28,6 +28,9 @@ use uuid::Uuid;
 
 /// Highest time limit of one plan, in seconds.
 pub const TIME_LIMIT_S_MAX: f64 = 3_600.0;
+/// Least and largest constant headroom of ladders.
+const LADDER_HEADROOM_MIN: f64 = 0.1;
+const LADDER_HEADROOM_MAX: f64 = 10.0;
 /// Default time limit of one plan, in seconds.
 pub const TIME_LIMIT_S: f64 = 60.0;
 /// Seed of every trace. Fresh samples have seeds that are derived from it: two plans are judged on the same arrivals.
@@ -53,7 +56,8 @@ pub struct PlanOptions {
     /// Agents then follow them instead of InferLine's tuner; default: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder: Option<f64>,
-    /// The divisor of the ladder's rates; default 1.
+    /// The divisor of the ladder's rates, 0.1 to 10 and at most `ladder`: a constant headroom. Default: the rates stay, and
+    /// the misses move the headroom in the agents.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ladder_headroom: Option<f64>,
     /// Times of batches that the plan is checked on; default `p99-matched`. The plan's report warns of `median`.
@@ -116,6 +120,20 @@ impl PlanOptions {
         }
         if let Some(ladder) = self.ladder.filter(|ladder| !(1.0..=UP_TO_MAX).contains(ladder)) {
             refuse("/ladder", format!("{ladder}: expected 1 to {UP_TO_MAX} times the demand"));
+        }
+        match (self.ladder_headroom, self.ladder) {
+            (Some(headroom), None) => {
+                refuse("/ladder_headroom", format!("{headroom}: expected `ladder` beside it, or no such member"));
+            }
+            // A ladder must reach the plan's own demand.
+            (Some(headroom), Some(ladder))
+                if !(LADDER_HEADROOM_MIN..=ladder.min(LADDER_HEADROOM_MAX)).contains(&headroom) =>
+            {
+                let most = ladder.min(LADDER_HEADROOM_MAX);
+                let expected = format!("a factor from {LADDER_HEADROOM_MIN} to {most}, the smaller of `ladder` and 10");
+                refuse("/ladder_headroom", format!("{headroom}: expected {expected}"));
+            }
+            _ => {}
         }
         refused
     }
@@ -394,6 +412,23 @@ fn check_and_judge(problem: &Problem, plans: [&Plan; 2], traces: Vec<ArrivalTrac
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_headroom_of_ladders_has_bounds() {
+        let refused = |ladder: Option<f64>, headroom: f64| {
+            let options = PlanOptions { ladder, ladder_headroom: Some(headroom), ..PlanOptions::default() };
+            options.refused().into_iter().map(|refused| (refused.pointer, refused.detail)).next()
+        };
+        assert_eq!([0.1, 1.0, 4.0].map(|headroom| refused(Some(4.0), headroom)), [None, None, None]);
+        for wrong in [0.0, 4.1, f64::NAN] {
+            let (pointer, detail) = refused(Some(4.0), wrong).expect("it is out of its bounds");
+            assert_eq!(pointer, "/ladder_headroom");
+            assert!(detail.starts_with(&format!("{wrong}: expected a factor from 0.1 to 4,")), "{detail}");
+        }
+        let alone = refused(None, 1.5).expect("there is no ladder").1;
+        assert_eq!(alone, "1.5: expected `ladder` beside it, or no such member");
+        assert_eq!(PlanOptions::default().refused(), []);
+    }
 
     #[tokio::test]
     async fn a_panic_is_reported_and_counted() {

@@ -13,6 +13,7 @@ mod database;
 mod deletion;
 mod drift;
 mod events;
+mod feedback;
 mod fleet;
 mod http;
 mod jobs;

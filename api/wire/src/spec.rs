@@ -394,8 +394,9 @@ record! {
         /// Agents follow it until the next plan.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder: Option<f64> => optional.or_null(),
-        /// The divisor of the ladders' rates, 0.1 to 10 and at most `ladder`; default 1. Above 1, replicas come earlier
-        /// than the estimator asks for them.
+        /// The divisor of the ladders' rates, 0.1 to 10 and at most `ladder`: a constant headroom. Above 1, replicas come
+        /// earlier than the estimator asks for them. Default: the rates stay, and the misses move the headroom in the
+        /// agents.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder_headroom: Option<f64> => optional.or_null(),
         /// Whether plans count with measured latencies and fan-outs that differ from the profile; default true.

@@ -7,6 +7,7 @@
 pub mod chooser;
 pub mod frames;
 pub mod greeting;
+pub mod ladder;
 pub mod layout;
 pub mod node;
 pub mod policies;

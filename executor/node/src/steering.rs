@@ -1,16 +1,15 @@
 //! How does a steward's decision change a pipeline's layout, and which decisions and measurements of other agents are
 //! plausible?
 
+use crate::ladder::new_ladder;
 use crate::layout::{AgentDevices, Layout, LayoutGroup, LayoutPipeline, LayoutReplica};
 use apportion_domain::{Fence, RoutingPolicy, TimeSpan};
 use apportion_protocol::v1;
-use apportion_serving::ladder::{Headroom, LadderStep};
+use apportion_serving::ladder::LadderStep;
 use apportion_serving::monitor::WAITS_MAX;
 use apportion_serving::steward::{Scaler, StewardConfig};
 use apportion_serving::tables::TaskGraph;
-use apportion_serving::{
-    Ladder, Monitor, Outline, Priority, StatePlanner, StationView, Steering, TrafficEnvelope, outline,
-};
+use apportion_serving::{Monitor, Outline, Priority, StatePlanner, StationView, Steering, TrafficEnvelope, outline};
 use std::collections::BTreeMap;
 
 /// Most replicas that one steward adds.
@@ -33,6 +32,8 @@ pub const BIN_QUERIES_MAX: u64 = 1_000_000;
 pub const QUERIES_MAX: u64 = 1 << 32;
 /// Longest wait of a query at one station that is believed, in nanoseconds: a day.
 pub const STATION_WAIT_NS_MAX: u64 = 86_400_000_000_000;
+/// Most requests that ended at one gateway since its agent's start: a million a second for eight years.
+pub const ENDED_MAX: u64 = 1 << 48;
 /// Marks the numbers of extra replicas, which the control plane never gives.
 pub const EXTRA_BIT: u64 = 1 << 62;
 
@@ -143,7 +144,7 @@ impl LayoutPipeline {
         let scaler = self.scales(room).then(|| {
             let held = self.replicas_under(steering);
             if !self.ladder.is_empty() {
-                return Scaler::Ladder(Ladder::new(self.steps(), held, Headroom::Constant(1.0)));
+                return Scaler::Ladder(new_ladder(self, self.steps(), held));
             }
             let mut replicas = vec![0; self.tasks.len()];
             self.staffed().iter().zip(held).for_each(|(staffed, held)| replicas[staffed.group.task] += held);
@@ -250,6 +251,8 @@ pub fn why_impossible(told: &v1::Measured) -> Option<&'static str> {
         Some("more queries in a hundredth of a second than any agent takes")
     } else if of_made.chain(of_stations).any(is_many) {
         Some("more queries in a second than any agent takes")
+    } else if told.ended.is_some_and(|ended| ended.in_time.max(ended.missed) > ENDED_MAX) {
+        Some("more requests than have ended at any agent")
     } else if [told.offered.len(), told.made.len(), told.stations.len()].iter().any(|n| *n > LIST_MAX) || waits > WAITS_MAX
     {
         Some("more parts than any agent reports")
@@ -437,6 +440,11 @@ mod tests {
         assert!(why_impossible(&offered(1_000)).is_none() && why_impossible(&offered(u32::MAX)).is_some());
         let made = v1::MadeCount { group: 1, queries: 1, children: vec![u64::MAX] };
         assert!(why_impossible(&v1::Measured { made: vec![made], ..Default::default() }).is_some());
+        let ended = |missed| {
+            let ended = v1::EndedRequests { session: u64::MAX, in_time: ENDED_MAX, missed };
+            why_impossible(&v1::Measured { ended: Some(ended), ..Default::default() })
+        };
+        assert!(ended(ENDED_MAX).is_none() && ended(ENDED_MAX + 1).is_some());
         let waited = |queueing_ns, wait_max_ns| {
             let station = v1::StationMeasured { entered: 2, queueing_ns, wait_max_ns, ..Default::default() };
             why_impossible(&v1::Measured { stations: vec![station], ..Default::default() })

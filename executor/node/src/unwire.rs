@@ -314,7 +314,12 @@ mod tests {
             sample_batch(&[7, 7, 7]),
             Message::Part(whole),
             Message::Cancel { origin: 3, request: 4 },
-            Message::Measured(v1::Measured { agent: 1, pipeline: "p".into(), ..Default::default() }),
+            Message::Measured(v1::Measured {
+                agent: 1,
+                pipeline: "p".into(),
+                ended: Some(v1::EndedRequests { session: u64::MAX, in_time: 1 << 40, missed: 3 }),
+                ..Default::default()
+            }),
             Message::Steering(v1::Steering { epoch: 1 << 40, backup: vec![1, 2], ..Default::default() }),
             Message::Ready {
                 agent: 1,

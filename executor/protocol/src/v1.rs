@@ -657,6 +657,9 @@ pub struct PipelineTarget {
     /// of the hop into each of `tasks`, the root's with its ingress; none: all are network_ns
     #[prost(uint64, repeated, tag = "18")]
     pub hops_ns: ::prost::alloc::vec::Vec<u64>,
+    /// of an hour's requests: the ladder's headroom follows the misses; 0: it is always 1
+    #[prost(double, tag = "19")]
+    pub missed_share_max: f64,
 }
 /// One group of each task, in the order of tasks.
 #[derive(Clone, PartialEq, ::prost::Message)]
@@ -1076,6 +1079,21 @@ pub struct Measured {
     pub made: ::prost::alloc::vec::Vec<MadeCount>,
     #[prost(message, repeated, tag = "6")]
     pub stations: ::prost::alloc::vec::Vec<StationMeasured>,
+    /// absent: nothing of it is needed, or the agent counts none
+    #[prost(message, optional, tag = "7")]
+    pub ended: ::core::option::Option<EndedRequests>,
+}
+/// Requests at an agent's gateway that ended since its start. Sums: a lost report delays its counts and loses none.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct EndedRequests {
+    /// of this life of the agent: another one counts from 0 again
+    #[prost(uint64, tag = "1")]
+    pub session: u64,
+    #[prost(uint64, tag = "2")]
+    pub in_time: u64,
+    /// late, dropped or failed
+    #[prost(uint64, tag = "3")]
+    pub missed: u64,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct OfferedBin {

@@ -7,9 +7,9 @@ use crate::peers::LinkKeys;
 use crate::status::Status;
 use crate::telemetry::Tracer;
 use apportion_node::layout::Layout;
-use apportion_node::node::NodeEvent;
 use apportion_node::node::counts::{Batches, ChoiceCounts, Labels};
 use apportion_node::node::request::{RequestAnswer, RequestTerms};
+use apportion_node::node::{HostedHeadroom, NodeEvent};
 use apportion_node::tensor::Tensor;
 use apportion_node::wire::ReplicaLoad;
 use apportion_protocol::v1;
@@ -148,6 +148,8 @@ pub struct NodeView {
     pub choices: Arc<BTreeMap<String, ChoiceCounts>>,
     /// Batches since the agent's start.
     pub batches: Arc<BTreeMap<Labels, Batches>>,
+    /// The headrooms of the ladders whose stewards this agent hosts, as far as the misses move them, by pipeline.
+    pub headrooms: Arc<BTreeMap<String, HostedHeadroom>>,
     /// How this agent's batches are run.
     pub backend: BackendKind,
     /// What its variants run on, where that is its to say.

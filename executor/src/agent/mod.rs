@@ -261,8 +261,20 @@ impl Loop {
         let (backend, provider) = (self.options.loader.kind(), self.options.loader.provider());
         let loads = Arc::new(self.node.replicas().map(|r| (r.id, r.load())).collect());
         let agent = self.agent;
-        let view = NodeView { agent, layout, ready, queues, loads, totals, choices, batches, backend, provider };
-        self.view.send_replace(view);
+        let headrooms = Arc::new(self.node.headrooms().map(|(name, of)| (name.clone(), of)).collect());
+        self.view.send_replace(NodeView {
+            agent,
+            layout,
+            ready,
+            queues,
+            loads,
+            totals,
+            choices,
+            batches,
+            headrooms,
+            backend,
+            provider,
+        });
     }
 
     fn handle_command(&mut self, command: AgentCommand) {

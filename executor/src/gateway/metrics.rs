@@ -7,6 +7,7 @@ use crate::backend::Provider;
 use crate::devices::DeviceStatus;
 use crate::refused::ReachedLimit;
 use crate::status::Control;
+use apportion_node::node::HostedHeadroom;
 use apportion_node::node::counts::{Batches, Labels, RATIO_BOUNDS, RatioCounts};
 use apportion_node::wire::ReplicaLoad;
 use prometheus_client::collector::Collector;
@@ -14,6 +15,7 @@ use prometheus_client::encoding::text::encode;
 use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
+use std::collections::BTreeMap;
 
 /// The families of one scrape, in the order of the page.
 #[derive(Debug, Default)]
@@ -126,6 +128,7 @@ pub fn text(gateway: &Gateway) -> String {
     ratios(&view, &mut page);
     drops(&view, &mut page);
     queues(&view, &mut page);
+    headrooms(&view.headrooms, &mut page);
     bounds(&mut page);
     page.text()
 }
@@ -306,6 +309,31 @@ fn queues(view: &NodeView, page: &mut Page) {
     }
 }
 
+/// The headrooms of the ladders whose stewards this agent hosts.
+fn headrooms(hosted: &BTreeMap<String, HostedHeadroom>, page: &mut Page) {
+    type Read = fn(&HostedHeadroom) -> Value;
+    let families: [(&str, &str, Read); 4] = [
+        ("apportion_ladder_headroom", "Factor on the load whose replicas the ladder's steward wants.", |h| {
+            h.headroom.into()
+        }),
+        ("apportion_ladder_leap_reserve", "Factor on the load, or on its long mean, that holds leaps of the load.", |h| {
+            h.leap_reserve.into()
+        }),
+        ("apportion_ladder_budget_left_ratio", "Part of the permitted misses that is left to the ladder's steward.", |h| {
+            h.budget_left_ratio.into()
+        }),
+        ("apportion_ladder_saturated", "1 while the headroom is at its maximum and more requests miss than may.", |h| {
+            u64::from(h.is_saturated).into()
+        }),
+    ];
+    for (name, help, read) in families {
+        page.family(name, MetricType::Gauge, help);
+        for (pipeline, headroom) in hosted {
+            page.sample(&[("model_name", pipeline)], read(headroom));
+        }
+    }
+}
+
 /// What a replica is of. One that is retired is in no plan any more; it has no other label than its number.
 fn replica(view: &NodeView, id: u64) -> Labels {
     let mut all = view.layout.pipelines.iter().flat_map(|(name, p)| p.replicas.iter().map(move |r| (name, p, r)));
@@ -328,6 +356,22 @@ mod tests {
         let text = page.text();
         let samples: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
         assert_eq!(samples, ["apportion_device_memory_used_bytes{device=\"1\",gpu_uuid=\"GPU-1\"} 5"]);
+    }
+
+    #[test]
+    fn the_host_of_a_steward_shows_its_headroom() {
+        let mut page = Page::default();
+        let seen = HostedHeadroom { headroom: 1.25, leap_reserve: 1.5, budget_left_ratio: -0.5, is_saturated: true };
+        headrooms(&[("p".to_owned(), seen)].into(), &mut page);
+        let text = page.text();
+        let samples: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
+        let expected = [
+            "apportion_ladder_headroom{model_name=\"p\"} 1.25",
+            "apportion_ladder_leap_reserve{model_name=\"p\"} 1.5",
+            "apportion_ladder_budget_left_ratio{model_name=\"p\"} -0.5",
+            "apportion_ladder_saturated{model_name=\"p\"} 1",
+        ];
+        assert_eq!(samples, expected);
     }
 
     #[test]

@@ -6,6 +6,8 @@ use apportion_domain::{ArrivalTrace, Moment, PipelineIndex, Plan, Problem, TimeS
 use apportion_estimator::{
     ArrivalProcess, Arrivals, IngressSettings, Scenario, ScenarioEvent, SimulateOptions, Workload, replay,
 };
+use apportion_serving::headroom_controller::{HeadroomController, PROMISE};
+use apportion_serving::ladder::Headroom;
 use std::time::Duration;
 
 /// Runs of the estimator for each load.
@@ -51,7 +53,7 @@ pub struct PlayedLoad<'a> {
 impl PlayedLoad<'_> {
     /// Replays the arrivals through the plans. A plan begins at the moment when it came into force, with all queued queries
     /// and all replicas that load or unload. Between plans, stewards add replicas on spare devices, as the stewards of
-    /// agents do. Runs differ in the children of queries and in the time of a hop.
+    /// agents do. The misses move the headroom of ladders, as in agents by default. Runs differ in the children of queries and in the time of a hop.
     ///
     /// # Errors
     /// If a plan does not fit the problem.
@@ -80,7 +82,8 @@ impl PlayedLoad<'_> {
             let workload = Workload { traces: traces.clone(), arrivals: ArrivalProcess::Poisson, seed };
             let event = |start: &PlanStart| (moment(start.at), ScenarioEvent::Plan { plan: start.plan.clone() });
             let events = later.iter().map(event).collect();
-            let scenario = Scenario { events, steward: true, ladders: true, tuners: true, ..Scenario::default() };
+            let headroom = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
+            let scenario = Scenario { events, steward: true, ladders: true, headroom, tuners: true, ..Scenario::default() };
             let run = replay(problem, &first.plan, &workload, &options, scenario)?;
             let seen = run.simulation.requests.iter().map(|r| {
                 let took = r.finish.map(|finish| finish.since(r.arrival)).map(TimeSpan::as_millis);

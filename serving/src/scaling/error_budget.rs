@@ -20,6 +20,9 @@ pub const FAST_ALERT: f64 = 12.0;
 /// The slow burn rate that is worth an alert: half of the budget in a sixth of the window.
 pub const SLOW_ALERT: f64 = 3.0;
 
+/// The least share of requests that may miss. At a percentile of 100 no promise could be kept.
+pub const MISSED_SHARE_MIN: f64 = 1e-4;
+
 /// Requests that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeCount {
@@ -56,6 +59,15 @@ pub struct AttainmentPromise {
     pub missed_share_max: f64,
     /// The time over which the share counts.
     pub window: TimeSpan,
+}
+
+impl AttainmentPromise {
+    /// The promise over the same time that this percentile of the requests, in percent, is in time.
+    #[must_use]
+    pub fn with_percentile(self, percentile: f64) -> Self {
+        let missed = (100.0 - percentile) / 100.0;
+        Self { missed_share_max: missed.clamp(MISSED_SHARE_MIN, 1.0 - MISSED_SHARE_MIN), ..self }
+    }
 }
 
 /// The rates at which a budget is spent: 1 spends it exactly within the window.

@@ -70,6 +70,18 @@ impl Headroom {
         }
     }
 
+    /// The same headroom for a pipeline that promises this percentile of its requests, in percent. Feedback begins anew.
+    #[must_use]
+    pub fn for_percentile(&self, percentile: f64) -> Self {
+        match self {
+            Self::Constant(factor) => Self::Constant(*factor),
+            Self::Feedback(controller) => {
+                let promise = controller.budget().promise().with_percentile(percentile);
+                Self::Feedback(Box::new(HeadroomController::new(promise)))
+            }
+        }
+    }
+
     /// The rate that replicas should hold at this load, in queries per second.
     fn held_qps(&self, load_qps: f64) -> f64 {
         match self {
@@ -137,12 +149,17 @@ impl Ladder {
         }
     }
 
-    /// Takes over the arrivals that the ladder of the pipeline's former plan has seen: rates do not depend on the plan.
+    /// Takes over the arrivals that the ladder of the pipeline's former plan has seen: rates do not depend on the plan. A
+    /// headroom with feedback goes on from that of the former ladder, if both have the same promise.
     pub fn inherit(&mut self, former: &Self) {
         (self.windows, self.seconds, self.present) = (former.windows.clone(), former.seconds.clone(), former.present);
         (self.counts, self.scatter, self.observed) = (former.counts.clone(), former.scatter, former.observed);
         self.begun.kept_until = former.begun.kept_until;
         if let (Headroom::Feedback(own), Headroom::Feedback(former)) = (&mut self.headroom, &former.headroom) {
+            // Another promise begins anew: its budget counts other misses.
+            if own.budget().promise() != former.budget().promise() {
+                return;
+            }
             let reaction_s = own.leap().reaction_s();
             own.clone_from(former);
             own.react_within(reaction_s);
@@ -170,6 +187,15 @@ impl Ladder {
     #[must_use]
     pub fn headroom(&self) -> f64 {
         self.headroom.factor()
+    }
+
+    /// The controller of its headroom, if the measured misses move it.
+    #[must_use]
+    pub fn feedback(&self) -> Option<&HeadroomController> {
+        match &self.headroom {
+            Headroom::Constant(_) => None,
+            Headroom::Feedback(controller) => Some(controller),
+        }
     }
 
     /// The fewest replicas of each group that it ever asks for.

@@ -8,6 +8,7 @@
 use crate::routing::most_accurate_first::UnknownGroup;
 use crate::routing::tables::{self, RoutedGroup, RouterTable};
 use crate::scaling::error_budget::OutcomeCount;
+use crate::scaling::headroom_controller::HeadroomController;
 use crate::scaling::ladder::Ladder;
 use crate::scaling::outline::{Outline, PlannedGroup};
 use crate::scaling::state_planner::{self, StatePlanner, TooManyPaths};
@@ -251,6 +252,15 @@ impl Steward {
     pub fn headroom(&self) -> Option<f64> {
         match &self.config.scaler {
             Some(Scaler::Ladder(ladder)) => Some(ladder.headroom()),
+            Some(Scaler::Tuner(_)) | None => None,
+        }
+    }
+
+    /// The controller of its ladder's headroom, if it has one that the measured misses move.
+    #[must_use]
+    pub fn feedback(&self) -> Option<&HeadroomController> {
+        match &self.config.scaler {
+            Some(Scaler::Ladder(ladder)) => ladder.feedback(),
             Some(Scaler::Tuner(_)) | None => None,
         }
     }

@@ -2,19 +2,30 @@
 
 use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::error_budget::{
-    AttainmentPromise, BudgetAlert, BurnRates, ErrorBudget, FAST_ALERT, OutcomeCount, SLOW_ALERT,
+    AttainmentPromise, BudgetAlert, BurnRates, ErrorBudget, FAST_ALERT, MISSED_SHARE_MIN, OutcomeCount, SLOW_ALERT,
 };
 use proptest::prelude::*;
 
 const PART_S: u64 = 10;
 const WINDOW_PARTS: u64 = 360;
 
+fn promise() -> AttainmentPromise {
+    AttainmentPromise { missed_share_max: 0.01, window: TimeSpan::from_millis(3.6e6) }
+}
+
 fn hour() -> ErrorBudget {
-    ErrorBudget::new(AttainmentPromise { missed_share_max: 0.01, window: TimeSpan::from_millis(3.6e6) })
+    ErrorBudget::new(promise())
 }
 
 fn at_s(second: u64) -> Moment {
     Moment::from_nanos(second * 1_000_000_000)
+}
+
+#[test]
+fn a_percentile_is_a_promise() {
+    let of = |percentile: f64| promise().with_percentile(percentile).missed_share_max;
+    assert_eq!([99.0, 95.0, 50.0].map(of), [0.01, 0.05, 0.5]);
+    assert_eq!([100.0, 0.0].map(of), [MISSED_SHARE_MIN, 1.0 - MISSED_SHARE_MIN], "neither all nor none");
 }
 
 fn ended(in_time: u64, missed: u64) -> OutcomeCount {

@@ -147,9 +147,15 @@ fn the_next_plans_ladder_inherits_the_headroom() {
     let mut next = Ladder::new(steps(), vec![1], feedback());
     next.inherit(&former);
     assert_eq!(next.headroom(), former.headroom());
+    // Another promise begins anew.
+    let mut promised = Ladder::new(steps(), vec![1], feedback().for_percentile(95.0));
+    promised.inherit(&former);
+    let budget = promised.feedback().expect("misses move it").budget();
+    assert_eq!((promised.headroom(), budget.counted().total()), (HEADROOM_START, 0));
+    assert_eq!(budget.promise().missed_share_max, 0.05);
     // A constant one is the plan's own.
     let mut constant = Ladder::new(steps(), vec![1], Headroom::Constant(1.5));
     constant.inherit(&former);
     constant.ended(at_ms(30_000), OutcomeCount { in_time: 0, missed: 100 });
-    assert_eq!(constant.headroom(), 1.5);
+    assert_eq!((constant.headroom(), constant.feedback().is_none()), (1.5, true));
 }

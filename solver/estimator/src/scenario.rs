@@ -153,7 +153,8 @@ pub struct Scenario<'a> {
     /// `steward` says. A later plan's ladder starts with the load that the former one has seen. Replicas that the former
     /// had added to groups of both plans stay until the new ladder decides.
     pub ladders: bool,
-    /// The headroom of the stewards' ladders, on top of that of the plans' rates.
+    /// The headroom of the stewards' ladders, on top of that of the plans' rates. With feedback each ladder begins with a
+    /// new controller, which promises the pipeline's percentile.
     pub headroom: Headroom,
     /// Whether stewards follow the tuner if a plan has no ladder, as agents do. The tuner uses spare devices and never goes
     /// below the plan. Its sample is a steady load of the plan's demand. Each pipeline then has a steward, whatever

@@ -1,8 +1,8 @@
 //! Has the fleet changed, and does the target follow it?
 
+use crate::act::agent_facts::agent_facts;
 use crate::act::apply::{
-    ApplyError, DuplicatePipelines, MissingDevices, Proposal, ProposalResult, SpecSource, agent_facts, apply_to, describe,
-    fence,
+    ApplyError, DuplicatePipelines, MissingDevices, Proposal, ProposalResult, SpecSource, apply_to, describe, fence,
 };
 use crate::app::{App, now};
 use crate::decide::broken_variants::BrokenVariants;

@@ -1,6 +1,7 @@
 //! Which devices measure for profile jobs, when is a job over, and which drifts start one?
 
-use crate::act::apply::{ApplyError, agent_facts, fence};
+use crate::act::agent_facts::agent_facts;
+use crate::act::apply::{ApplyError, fence};
 use crate::act::drift;
 use crate::act::lease::Chain;
 use crate::act::measuring::{read_points, request_of};

@@ -58,6 +58,10 @@ pub struct SimulateArgs {
     /// is the baseline of InferLine's evaluation.
     #[arg(long, value_enum, default_value_t)]
     autoscaler: Autoscaler,
+    /// The headroom of the plan's ladder: a factor from 0.1 to 10, or `feedback`: the misses move it, as in agents.
+    /// Without it: 1.
+    #[arg(long, value_name = "FACTOR", value_parser = args::ladder_headroom)]
+    ladder_headroom: Option<String>,
     /// The load that the plan was made for, as --trace. The tuner compares arrivals with it. Without one: the demand, for
     /// 60 s.
     #[arg(long, value_name = "TRACE")]
@@ -148,6 +152,7 @@ fn request(args: &SimulateArgs) -> SimulationRequest {
         ingresses: args.ingresses,
         clients: args.clients.into(),
         autoscaler: args.autoscaler.into(),
+        ladder_headroom: args.ladder_headroom.clone(),
         hpa_target: args.hpa_target,
         steward: args.steward,
         series_windows: args.series,

@@ -114,6 +114,9 @@ pub enum PipelineError {
         /// Groups of the pipeline.
         groups: usize,
     },
+    /// The promised share of misses is no share.
+    #[error("its share of misses is {0}: expected a number above 0 and below 1, or 0 for none")]
+    MissedShare(f64),
     /// The target has not one hop for each task.
     #[error("it has {hops} hops: expected one for each of {tasks} tasks, or none")]
     Hops {

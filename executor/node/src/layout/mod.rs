@@ -162,6 +162,21 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_share_of_misses_is_between_none_and_all() {
+        let promised = |share: f64| {
+            let mut target = chain();
+            target.pipelines[0].missed_share_max = share;
+            lay_out(&target).map(|layout| layout.pipelines["p"].missed_share_max)
+        };
+        assert_eq!(promised(0.0).expect("an older service promises nothing"), None);
+        assert_eq!(promised(0.01).expect("a share"), Some(0.01));
+        for wrong in [1.0, -0.1, f64::NAN, f64::INFINITY] {
+            let refused = promised(wrong).expect_err("no share").to_string();
+            assert!(refused.contains(&format!("its share of misses is {wrong}: expected a number above 0")), "{refused}");
+        }
+    }
+
+    #[test]
     fn two_makers_or_too_many_paths_are_refused() {
         let mut target = chain();
         let edge = target.pipelines[0].edges[0].clone();

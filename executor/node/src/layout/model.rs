@@ -70,6 +70,9 @@ pub struct LayoutPipeline {
     pub choices: Vec<VariantCombination>,
     /// The plan's ladder, by rising rate: replicas of each of `groups` in the order of their numbers.
     pub ladder: Vec<LadderStep>,
+    /// The share of an hour's requests that may miss, above 0 and below 1: the headroom of the ladder follows the misses.
+    /// `None`: the headroom is 1.
+    pub missed_share_max: Option<f64>,
     /// Whether the service loads offered groups that requests need.
     pub loads_on_demand: bool,
 }

@@ -96,6 +96,7 @@ fn lay_out_pipeline(from: &v1::PipelineTarget) -> Result<LayoutPipeline, Pipelin
         demand_qps: from.demand_qps,
         choices: choices(from)?,
         ladder: ladder(from)?,
+        missed_share_max: missed_share_max(from)?,
         loads_on_demand: from.loads_on_demand,
     };
     match pipeline.outline().state_planner() {
@@ -238,6 +239,16 @@ fn ladder(from: &v1::PipelineTarget) -> Result<Vec<LadderStep>, PipelineError> {
         Ok(LadderStep { rate_qps: step.rate_qps, replicas: by_number.into_values().collect() })
     };
     from.ladder.iter().map(step).collect()
+}
+
+/// The share of the requests that may miss, if the target names one.
+fn missed_share_max(from: &v1::PipelineTarget) -> Result<Option<f64>, PipelineError> {
+    let share = from.missed_share_max;
+    match share > 0.0 && share < 1.0 {
+        true => Ok(Some(share)),
+        false if share == 0.0 => Ok(None),
+        false => Err(PipelineError::MissedShare(share)),
+    }
 }
 
 fn read_fanout(fanout: &v1::Fanout) -> LayoutFanout {

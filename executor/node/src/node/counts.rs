@@ -1,6 +1,7 @@
 //! What does an agent count between two reports to the control plane?
 
 use crate::layout::ProfiledTime;
+use apportion_serving::error_budget::OutcomeCount;
 use std::collections::BTreeMap;
 
 /// Width of a bin of arrivals in nanoseconds.
@@ -46,6 +47,14 @@ pub struct RequestCounts {
     pub failed: u64,
     /// Choices of variants for requests that said what they need.
     pub choices: ChoiceCounts,
+}
+
+impl RequestCounts {
+    /// The requests that ended, as error budgets count them.
+    #[must_use]
+    pub const fn outcomes(&self) -> OutcomeCount {
+        OutcomeCount { in_time: self.ok, missed: self.late + self.dropped + self.failed }
+    }
 }
 
 /// Choices of variants for requests that said what they need.

@@ -6,7 +6,7 @@ use super::fleet::Announcement;
 use super::gateway::Arrival;
 use super::hops::{HopMeter, MeasuredHop};
 use super::replicas::LocalReplica;
-use super::steering::SteeringState;
+use super::steering::{HostedHeadroom, SteeringState};
 use super::swap::{PlanSwap, handle_replica_event};
 use super::traffic::TrafficState;
 use crate::layout::Layout;
@@ -129,6 +129,11 @@ impl Node {
     /// How long messages take to the other agents, by their numbers.
     pub fn hops(&self) -> impl Iterator<Item = MeasuredHop> {
         self.hops.hops()
+    }
+
+    /// The headrooms of the ladders whose stewards this agent hosts, as far as the misses move them, by pipeline.
+    pub fn headrooms(&self) -> impl Iterator<Item = (&String, HostedHeadroom)> {
+        self.steering.headrooms()
     }
 
     /// What was counted since the last call.

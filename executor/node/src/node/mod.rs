@@ -46,6 +46,7 @@ pub use event::{Action, NodeEvent, RefusedMessage, RenumberedReplica, RunSpread}
 pub use gateway::{SUSPECTS_MAX, WAITING_MAX};
 pub use hops::{ANSWER_NS_MAX, HOP_SAMPLES_MAX, MeasuredHop, PINGS_PER_SECOND_MAX};
 pub use replicas::replica;
+pub use steering::HostedHeadroom;
 pub use traffic::{MEETINGS_MAX, OFFLINE_MAX, PARKED_MAX};
 pub use work::{LocalQuery, QuerySender};
 

@@ -75,7 +75,7 @@ fn ladder_of(
         LadderStep { rate_qps: step.rate_qps, replicas: counts.map(|(_, &n)| n.max(1)).collect() }
     };
     let replicas = groups.iter().map(|&c| deployment.replicas.groups[c].wanted).collect();
-    let headroom = deployment.scenario.headroom.clone();
+    let headroom = deployment.scenario.headroom.for_percentile(compiler.pipeline.percentile);
     let steps: Vec<LadderStep> = compiler.part.ladder.iter().map(of).collect();
     let ladder = Ladder::new(steps, replicas, headroom).with_reaction(reaction(compiler, &deployment.scenario));
     Ok(Some(Scaler::Ladder(ladder)))

@@ -53,8 +53,8 @@ impl SteeringState {
     fn carry_over(&mut self, last: Self) -> Layout {
         let (before, plan) = (last.plan, self.plan.clone());
         let groups_of = |name: &str| Some(before.pipelines.get(name)?.staffed().iter().map(|g| g.id).collect());
-        let former = last.hosted.into_iter().filter_map(|(name, HostedSteward { steward, .. })| {
-            let former = FormerSteward { steward, groups: groups_of(&name)? };
+        let former = last.hosted.into_iter().filter_map(|(name, HostedSteward { steward, outcomes, .. })| {
+            let former = FormerSteward { steward, groups: groups_of(&name)?, outcomes };
             Some((name, former))
         });
         self.former = former.filter(|(name, _)| self.steered.contains(name)).collect();

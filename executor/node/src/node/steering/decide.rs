@@ -42,13 +42,19 @@ impl SteeringState {
                     }
                 }
             }
-            let measured = v1::Measured { agent, pipeline, fence, offered, made, stations };
+            let ended = self.follows_misses(&pipeline).then(|| traffic.tallies.ended(&pipeline));
+            let measured = v1::Measured { agent, pipeline, fence, offered, made, stations, ended };
             if host == agent {
                 self.receive_measurement(&measured, &mut traffic.site, &traffic.fleet);
-            } else if !(measured.offered.is_empty() && measured.made.is_empty() && measured.stations.is_empty()) {
+            } else if is_worth_telling(&measured, due) {
                 traffic.site.send(host, Message::Measured(measured));
             }
         }
+    }
+
+    /// Whether the misses move the headroom of a pipeline's ladder.
+    fn follows_misses(&self, pipeline: &str) -> bool {
+        self.plan.pipelines.get(pipeline).is_some_and(|of| of.missed_share_max.is_some())
     }
 
     /// An agent has measured something, and takes this one for the host.
@@ -80,6 +86,9 @@ impl SteeringState {
             let task = station.task as usize;
             hosted.steward.handle(now, StewardInput::Measured { task, monitor: &mut monitor });
         }
+        if let Some(ended) = told.ended {
+            hosted.outcomes.count(told.agent, ended);
+        }
     }
 
     /// Lets a steward act, and tells all agents what it has decided.
@@ -94,6 +103,8 @@ impl SteeringState {
             let replicas = ready.get(&staffed.id).copied().unwrap_or(0);
             hosted.steward.handle(now, StewardInput::Ready { group, replicas });
         }
+        let ended = hosted.outcomes.take();
+        hosted.steward.handle(now, StewardInput::Ended(ended));
         if hosted.steward.poll_timeout() <= now {
             hosted.steward.handle(now, StewardInput::Tick);
         }
@@ -124,4 +135,11 @@ impl SteeringState {
         }
         self.receive_steering(next, traffic);
     }
+}
+
+/// Whether the host needs this measurement now. Sums of ended requests can wait for the end of the period.
+fn is_worth_telling(measured: &v1::Measured, due: DueReport) -> bool {
+    let v1::Measured { offered, made, stations, ended, .. } = measured;
+    let has_sums = due == DueReport::Everything && ended.is_some();
+    has_sums || !(offered.is_empty() && made.is_empty() && stations.is_empty())
 }

@@ -1,5 +1,6 @@
 //! What does an agent know of a pipeline whose steward it hosts?
 
+use super::outcomes::FleetOutcomes;
 use crate::steering::DevicePlace;
 use apportion_protocol::v1;
 use apportion_serving::Steward;
@@ -28,13 +29,40 @@ pub struct HostedSteward {
     pub(super) moves: ReplicaMoves,
     /// Devices on which a group's extra replica could not be loaded.
     pub(super) refused: BTreeSet<RefusedPlace>,
+    /// The requests that ended at all gateways.
+    pub(super) outcomes: FleetOutcomes,
+}
+
+/// The headroom of a ladder whose steward an agent hosts, and which the misses move.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HostedHeadroom {
+    /// The factor on the load.
+    pub headroom: f64,
+    /// The factor on the load, or on its long mean if that is less, that holds leaps of the load.
+    pub leap_reserve: f64,
+    /// The part of the permitted misses that is left; below 0 more requests missed than may.
+    pub budget_left_ratio: f64,
+    /// Whether the headroom is at its maximum and more requests miss than may.
+    pub is_saturated: bool,
 }
 
 impl HostedSteward {
     /// This agent hosts a steward from now on. `last` is the decision in force.
     pub fn new(steward: Steward, wanted: Vec<u32>, last: v1::Steering, now_ns: u64) -> Self {
         let moves = ReplicaMoves::of(&last, now_ns);
-        Self { steward, wanted, last, numbered: 0, moves, refused: BTreeSet::new() }
+        let outcomes = FleetOutcomes::default();
+        Self { steward, wanted, last, numbered: 0, moves, refused: BTreeSet::new(), outcomes }
+    }
+
+    /// The headroom of its ladder, if the misses move it.
+    pub fn headroom(&self) -> Option<HostedHeadroom> {
+        let controller = self.steward.feedback()?;
+        Some(HostedHeadroom {
+            headroom: controller.headroom(),
+            leap_reserve: controller.leap().factor(),
+            budget_left_ratio: controller.budget().left_ratio(),
+            is_saturated: controller.is_saturated(),
+        })
     }
 }
 

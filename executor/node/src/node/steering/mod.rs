@@ -9,9 +9,11 @@ mod extras;
 mod hosted;
 mod lost;
 mod moves;
+mod outcomes;
 mod receive;
 mod release;
 mod state;
 mod view;
 
+pub use hosted::HostedHeadroom;
 pub use state::SteeringState;

@@ -5,8 +5,9 @@
 //! host is lost, the next agent takes over with a higher term. A new target ends the steering of the last one. It keeps
 //! the observed load and the extra replicas.
 
-use super::hosted::HostedSteward;
+use super::hosted::{HostedHeadroom, HostedSteward};
 use super::lost::LostAgents;
+use super::outcomes::FleetOutcomes;
 use crate::layout::Layout;
 use crate::node::fleet::FleetState;
 use crate::node::site::Site;
@@ -37,6 +38,8 @@ pub struct FormerSteward {
     pub steward: Steward,
     /// The numbers of its groups, by position.
     pub groups: Vec<u64>,
+    /// The requests that ended at all gateways.
+    pub outcomes: FleetOutcomes,
 }
 
 /// The steering of this agent's pipelines.
@@ -85,6 +88,11 @@ impl SteeringState {
         }
     }
 
+    /// The headrooms of the ladders of hosted stewards that the misses move, by pipeline.
+    pub fn headrooms(&self) -> impl Iterator<Item = (&String, HostedHeadroom)> {
+        self.hosted.iter().filter_map(|(name, hosted)| Some((name, hosted.headroom()?)))
+    }
+
     /// The agent that hosts the stewards: the first of the target's list that lives.
     fn host(&self, site: &Site, fleet: &FleetState) -> Option<u64> {
         fleet.layout().agents.keys().copied().find(|agent| self.lost.is_live(site, fleet, *agent))
@@ -102,14 +110,17 @@ impl SteeringState {
             let wanted = of.replicas_under(&last);
             match Steward::new(of.steward_config(room, &last), site.now(), epoch) {
                 Ok(mut steward) => {
+                    let mut outcomes = FleetOutcomes::default();
                     if let Some(former) = self.former.remove(&name) {
                         let was = |id: u64| former.groups.iter().position(|g| *g == id);
                         let positions: Vec<_> = of.staffed().iter().map(|staffed| was(staffed.id)).collect();
                         steward.inherit(&former.steward, &positions);
+                        outcomes = former.outcomes.of_agents(&self.plan.agents);
                     }
                     tracing::info!(pipeline = name, term = epoch >> TERM_BITS, "this agent steers");
                     let last = v1::Steering { host: site.agent(), epoch, ..last };
-                    self.hosted.insert(name, HostedSteward::new(steward, wanted, last, site.now_ns()));
+                    let hosted = HostedSteward { outcomes, ..HostedSteward::new(steward, wanted, last, site.now_ns()) };
+                    self.hosted.insert(name, hosted);
                 }
                 Err(error) => tracing::error!(pipeline = name, %error, "it cannot be steered"),
             }

@@ -117,6 +117,7 @@ mod alone;
 mod central;
 mod continuous;
 mod ended_well;
+mod feedback;
 mod hops;
 mod joins;
 mod moves;

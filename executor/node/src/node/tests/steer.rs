@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 /// One task with a replica at agent 1, 100 requests a second planned of 125 that it serves; spare devices at all three
 /// agents.
-fn spare(generation: u64) -> v1::Target {
+pub(super) fn spare(generation: u64) -> v1::Target {
     let mut target = target(generation, "a", &[], &[(1, 0, 1, 8, &[(1, 1)])]);
     target.agents =
         (1..=3).map(|agent| v1::Peer { agent, hardware: "gpu".into(), devices: 2, ..Default::default() }).collect();
@@ -26,7 +26,7 @@ fn world(target: &v1::Target) -> World {
 }
 
 /// So many requests a second at agent 3 for so long; how many were not in time.
-fn offer(world: &mut World, qps: u64, ms: u64) -> usize {
+pub(super) fn offer(world: &mut World, qps: u64, ms: u64) -> usize {
     let count = qps * ms / 1_000;
     let mut answers = Vec::new();
     for n in 0..count {
@@ -37,7 +37,8 @@ fn offer(world: &mut World, qps: u64, ms: u64) -> usize {
     answers.iter().filter_map(|a| outcome(a).err()).count()
 }
 
-fn extras(world: &World) -> Vec<(u64, u64)> {
+/// The added replicas that are loaded, as (agent, number).
+pub(super) fn extras(world: &World) -> Vec<(u64, u64)> {
     let loaded = world.loaded.iter().flat_map(|(agent, ids)| ids.iter().map(|id| (*agent, *id)));
     loaded.filter(|(_, id)| id & EXTRA_BIT > 0).collect()
 }

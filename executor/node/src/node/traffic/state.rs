@@ -49,7 +49,7 @@ impl TrafficState {
             replicas: LocalReplicas::default(),
             queues: GroupQueues::default(),
             gateway: GatewayState::after(last_request),
-            tallies: Tallies::default(),
+            tallies: Tallies::of_session(last_request),
             cancelled: CancelledRequests::default(),
             batch_runs: BatchRuns::default(),
             joins: JoinMeetings::default(),
