@@ -54,7 +54,7 @@ async fn measure(settings: &PushSettings) -> Result<Vec<PushTimes>> {
     let fleet = LocalFleet::start(&fleet).await?;
     print_progress(&format!("connecting {} agents", settings.agents));
     let mut agents = StandIns::connect(&fleet.grpc, &fleet.token, settings.agents as usize, HARDWARE).await?;
-    fleet.service.wait_for_agents(settings.agents as usize).await?;
+    fleet.service.wait_for_agents(settings.agents as usize, || Ok(())).await?;
     fleet.service.put("/v1/pipelines/chain", &chain_pipeline()).await?;
     fleet.service.put("/v1/pipelines/chain/profiles", &chain_profiles()).await?;
     let mut plans = Vec::new();

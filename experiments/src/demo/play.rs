@@ -52,7 +52,7 @@ async fn play_demo(settings: &DemoSettings) -> Result<Exit> {
     ));
     let mut fleet = LocalFleet::start(&settings.fleet).await?;
     print_progress(&format!("watch it in a browser, with a guided tour: {}/{TOUR_QUERY}", fleet.api));
-    let agents = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
+    let agents = fleet.wait_for_agents().await?;
     fleet.profile(&pipeline_file, 1.0).await?;
     let requests = Arc::new(spec.requests()?);
     let rehearsal = Rehearsal {

@@ -94,7 +94,8 @@ pub fn bench_groups(problem: &Problem, plan: &Plan, length: HpaRunLength) -> Res
     let protocol = HeadlineProtocol::committed()?;
     let mut contenders = protocol.contenders.iter();
     let contender = contenders.find(|c| c.name == CONTENDER).with_context(|| format!("protocol.yaml: no {CONTENDER:?}"))?;
-    let scaler = ContestScaler { kind: contender.scaler, setting: contender.default.clone() };
+    let scaler =
+        ContestScaler { kind: contender.scaler, setting: contender.default.clone(), service: contender.service()? };
     let share = scaler.value("target")?;
     let pipeline = &problem.pipelines[0];
     let visits = visits_per_request(pipeline);

@@ -250,6 +250,15 @@ impl LocalFleet {
         Ok(())
     }
 
+    /// Waits until all agents have joined. Returns them by name.
+    ///
+    /// # Errors
+    /// If an agent ends, with its last words, or if they take too long.
+    pub async fn wait_for_agents(&mut self) -> Result<Vec<JoinedAgent>> {
+        let (count, data_dir, agents) = (self.agents.len(), &self.data_dir, &mut self.agents);
+        self.service.wait_for_agents(count, || agents.iter_mut().try_for_each(|agent| check_runs(agent, data_dir))).await
+    }
+
     /// Plans for a demand, makes the plan the target, and waits until every ingress is ready. Returns the plan's
     /// identifier.
     ///
@@ -279,6 +288,14 @@ impl LocalFleet {
         }
         self.data_dir.clone()
     }
+}
+
+/// A process that has ended is an error with the last line of its log.
+fn check_runs(process: &mut Process, log_dir: &Path) -> Result<()> {
+    let Some(status) = process.ended() else { return Ok(()) };
+    let log = log_dir.join(format!("{}.log", process.name()));
+    let said = std::fs::read_to_string(&log).unwrap_or_default();
+    anyhow::bail!("{} ended with {status}: {}", process.name(), said.lines().last().unwrap_or("its log is empty"))
 }
 
 /// The pipeline file that ships with the project: below the working directory, or below a folder above this program.

@@ -165,14 +165,19 @@ impl Service {
         target["generation"].as_u64().context("a target without a generation")
     }
 
-    /// Waits until this many agents have joined. Returns them by name.
+    /// Waits until this many agents have joined, as long as `still_run` has no error. Returns them by name.
     ///
     /// # Errors
-    /// If they take too long.
-    pub async fn wait_for_agents(&self, count: usize) -> Result<Vec<JoinedAgent>> {
+    /// That of `still_run`, or if they take too long.
+    pub async fn wait_for_agents(
+        &self,
+        count: usize,
+        mut still_run: impl FnMut() -> Result<()>,
+    ) -> Result<Vec<JoinedAgent>> {
         let mut found = Vec::new();
         let start = Instant::now();
         while found.len() < count {
+            still_run()?;
             anyhow::ensure!(
                 start.elapsed() < AGENTS_WAIT_MAX,
                 "only {} of {count} agents joined: see their logs",

@@ -70,8 +70,8 @@ pub fn run(settings: &FidelitySettings) -> Result<(), Failure> {
 async fn measure(settings: &FidelitySettings) -> Result<FidelityReport> {
     let file = settings.fleet.pipeline_file()?;
     let spec = ValidationSet::read(&file)?;
-    let fleet = LocalFleet::start_on(&settings.fleet, settings.backend).await?;
-    let agents = fleet.service.wait_for_agents(settings.fleet.agents as usize).await?;
+    let mut fleet = LocalFleet::start_on(&settings.fleet, settings.backend).await?;
+    let agents = fleet.wait_for_agents().await?;
     fleet.profile_by(ProfileClock::Wall, &file, settings.fleet.multiple.unwrap_or(MULTIPLE)).await?;
     let bench = Bench { settings, spec: &spec, agents: &agents, fleet: &fleet };
     let report = bench.measure_loads().await;

@@ -13,6 +13,7 @@
 
 use super::cases::{Bound, Case, Row};
 use super::contest::{Contest, ContestLoad, RunWish};
+use super::protocol::USUAL_SERVICE;
 use super::scalers::{GroupFacts, groups_of};
 use crate::reproduce::lab::{in_parallel, rate_quantile};
 use anyhow::anyhow;
@@ -114,9 +115,10 @@ fn arrivals_by_second(contest: &Contest<'_>, load: &ContestLoad, seconds: usize)
 
 /// The plan that all start from, and ours for the median, the nineteenth twentieth and the highest rate.
 fn candidate_plans(contest: &Contest<'_>, rates: &[f64]) -> Result<Vec<ClairvoyantPlan>, Failure> {
-    let mut steps: Vec<i32> = [0.5, 0.95, 1.0].map(|q| contest.plans.grid_step(rate_quantile(rates, q))).to_vec();
+    let usual = contest.plans_of(USUAL_SERVICE);
+    let mut steps: Vec<i32> = [0.5, 0.95, 1.0].map(|q| usual.grid_step(rate_quantile(rates, q))).to_vec();
     steps.dedup();
-    let ours = steps.into_iter().filter_map(|step| contest.plans.plan_on_grid(step));
+    let ours = steps.into_iter().filter_map(|step| usual.plan_on_grid(step));
     let mut plans = vec![clairvoyant_plan(contest, contest.plan.clone(), contest.steps.clone())?];
     for plan in ours {
         let ladder = plan.pipelines[0].ladder.clone();

@@ -311,7 +311,12 @@ impl CaseSet<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::protocol::{ScalerKind, USUAL_SERVICE};
     use super::*;
+
+    fn scaler(kind: ScalerKind) -> ContestScaler {
+        ContestScaler { kind, setting: [].into(), service: USUAL_SERVICE }
+    }
 
     fn done(attainment: f64, cost_per_hour: f64) -> RunOutcome {
         RunOutcome::Done(ContestPoint { attainment, cost_per_hour, utilisation: 0.5 })
@@ -329,7 +334,7 @@ mod tests {
 
     #[test]
     fn a_case_without_a_plan_is_lost() {
-        let fixed = ContestScaler { kind: super::super::protocol::ScalerKind::Fixed, setting: [].into() };
+        let fixed = scaler(ScalerKind::Fixed);
         let lost = ContenderCase::lost(&ContenderScalers { default: fixed.clone(), search: vec![fixed] }, 2);
         let cases = [
             case(
@@ -352,7 +357,7 @@ mod tests {
     #[test]
     fn what_is_never_reached_counts_in_hindsight() {
         let mut all = contender(&[done(1.0, 1.0)]);
-        let scaler = ContestScaler { kind: super::super::protocol::ScalerKind::Fixed, setting: [].into() };
+        let scaler = scaler(ScalerKind::Fixed);
         all.curve = vec![SettingTrial { scaler, outcome: done(0.98, 1.0) }];
         let cases = [case(vec![all.clone()], None)];
         let set = |cases: &'static [Case]| CaseSet { cases: cases.iter().collect(), attainment: 0.99, ours: 0 };
@@ -396,7 +401,7 @@ mod tests {
     fn saved_shares_are_of_what_can_be_saved() {
         // HPA costs 4 at its best and the bound is 2; ours costs 3: half of what can be saved.
         let mut hpa = contender(&[done(1.0, 9.0)]);
-        let scaler = ContestScaler { kind: super::super::protocol::ScalerKind::HpaRate, setting: [].into() };
+        let scaler = scaler(ScalerKind::HpaRate);
         hpa.curve = vec![SettingTrial { scaler, outcome: done(0.99, 4.0) }];
         let cases = [case(vec![contender(&[done(1.0, 3.0)]), hpa], Some(2.0))];
         let set = CaseSet { cases: cases.iter().collect(), attainment: 0.99, ours: 0 };

@@ -1,6 +1,6 @@
 //! How do autoscalers compare on one pipeline and one load?
 
-use super::protocol::{HeadlineProtocol, LadderRates, ScalerKind};
+use super::protocol::{HeadlineProtocol, LadderRates, QueryService, ScalerKind, USUAL_SERVICE};
 use super::scalers::{ContestScaler, GroupFacts, groups_of};
 use super::system::System;
 use crate::reproduce::contenders::{CONTENDERS, TWO_STEP};
@@ -9,7 +9,7 @@ use crate::reproduce::lab::{
 };
 use crate::reproduce::replanning::PlansByDemand;
 use anyhow::anyhow;
-use apportion_domain::{Batching, Dropping, GroupName, Plan, Problem, RoutingPolicy, ServingPolicy, TimeSpan};
+use apportion_domain::{Dropping, GroupName, Plan, Problem, RoutingPolicy, ServingPolicy, TimeSpan};
 use apportion_estimator::controllers::{TUNER_PERIOD, tuner};
 use apportion_estimator::{
     ArrivalProcess, Controller, CutReason, Observation, Replay, Scenario, ScenarioEvent, SimulateError, SimulateOptions,
@@ -91,8 +91,7 @@ pub struct Contest<'a> {
     pub groups: Vec<GroupFacts>,
     /// Its ladder.
     pub steps: Vec<LadderStep>,
-    /// The system's plans by demand.
-    pub plans: &'a PlansByDemand<'a>,
+    plans: &'a [ServicePlans<'a>],
     /// What is compared.
     pub protocol: &'a HeadlineProtocol,
     sample: Workload,
@@ -177,27 +176,54 @@ impl Controller for BoundedController {
     }
 }
 
+/// The system's plans by demand for one way to serve queries.
+pub struct ServicePlans<'a> {
+    service: QueryService,
+    plans: PlansByDemand<'a>,
+}
+
 /// The problem of a contest: the most accurate variants, least cost, no limits on devices, and replicas that take time to
 /// load.
 pub fn contest_problem(problem: &Problem, load_ms: f64) -> Result<Problem, Failure> {
     let reduced = most_accurate(problem)?;
     with_pipeline(&reduced, 0, |d| {
         d.survive = 0;
-        // As agents serve, and with the early dropping that every contender needs in a burst.
-        d.serving.batching = Some(Batching::AtStart);
+        d.serving.batching = Some(USUAL_SERVICE.batching);
         d.serving.routing = Some(RoutingPolicy::Stride);
-        d.serving.dropping = Some(Dropping::PerTask);
+        d.serving.dropping = Some(USUAL_SERVICE.dropping);
         for variant in d.tasks.iter_mut().flat_map(|t| &mut t.variants) {
             variant.load_ms = if variant.load_ms > 0.0 { variant.load_ms } else { load_ms };
         }
     })
 }
 
-/// A cache of the system's plans for one pipeline.
-pub fn plans_by_demand<'a>(lab: &'a Lab, protocol: &HeadlineProtocol, problem: &Problem) -> PlansByDemand<'a> {
-    PlansByDemand::new(lab, problem, CONTENDERS[TWO_STEP])
-        .with_check_loop()
-        .with_ladders(protocol.ours.grid, protocol.ours.ladder_up_to)
+/// Caches of the system's plans for one pipeline, for each way in which a contender's queries are served.
+///
+/// # Errors
+/// If the protocol names an unknown policy, or the changed problem is invalid.
+pub fn plans_by_demand<'a>(
+    lab: &'a Lab,
+    protocol: &HeadlineProtocol,
+    problem: &Problem,
+) -> Result<Vec<ServicePlans<'a>>, Failure> {
+    let mut services = vec![USUAL_SERVICE];
+    for contender in &protocol.contenders {
+        let service = contender.service()?;
+        if !services.contains(&service) {
+            services.push(service);
+        }
+    }
+    let of = |service: QueryService| {
+        let problem = with_pipeline(problem, 0, |d| {
+            d.serving.batching = Some(service.batching);
+            d.serving.dropping = Some(service.dropping);
+        })?;
+        let plans = PlansByDemand::new(lab, &problem, CONTENDERS[TWO_STEP])
+            .with_check_loop()
+            .with_ladders(protocol.ours.grid, protocol.ours.ladder_up_to);
+        Ok(ServicePlans { service, plans })
+    };
+    services.into_iter().map(of).collect()
 }
 
 /// The rate that the plan of all contenders is for: the median of the stretch that chooses. If most of its seconds have no
@@ -228,7 +254,7 @@ pub struct ContestInput<'a> {
     /// Its contest problem.
     pub problem: &'a Problem,
     /// The system's plans for it.
-    pub plans: &'a PlansByDemand<'a>,
+    pub plans: &'a [ServicePlans<'a>],
     /// The rates of the stretch that chooses.
     pub train: &'a [f64],
 }
@@ -323,13 +349,19 @@ impl<'a> Contest<'a> {
         replay(&self.problem, plan, &load.workload, &options, scenario)
     }
 
+    /// The system's plans for a way to serve queries.
+    pub fn plans_of(&self, service: QueryService) -> &PlansByDemand<'a> {
+        let of = self.plans.iter().find(|of| of.service == service);
+        &of.unwrap_or(&self.plans[0]).plans
+    }
+
     fn start_of_run(&self, first_qps: f64, scaler: &ContestScaler) -> Result<Option<RunStart<'_>>, Failure> {
         let mut plan = self.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;
         let controller: Option<Box<dyn Controller>> = match scaler.kind {
             ScalerKind::System | ScalerKind::Feedback => {
                 let headroom = scaler.headroom()?.map_or(1.0, |headroom| headroom.factor());
-                let system = System::new(self.plans, self.protocol.ours, headroom, first_qps);
+                let system = System::new(self.plans_of(scaler.service), self.protocol.ours, headroom, first_qps);
                 return Ok(system.map(|s| RunStart { plan: s.plan().clone(), controller: Some(Box::new(s)) }));
             }
             ScalerKind::Fixed => {

@@ -1,6 +1,7 @@
 //! What does the headline compare? The committed file `experiments/protocol.yaml`, read and checked.
 
 use anyhow::{Context, anyhow};
+use apportion_domain::{Batching, Dropping};
 use apportion_support::exit::Failure;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
@@ -202,6 +203,27 @@ pub enum ScalerKind {
     Fixed,
 }
 
+/// How queries are served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QueryService {
+    /// What happens to a query that will be late.
+    pub dropping: Dropping,
+    /// When a batch is closed.
+    pub batching: Batching,
+}
+
+/// How the queries of every contender are served that names no policies of its own: as agents do, and with the early
+/// dropping that all need in a burst.
+pub const USUAL_SERVICE: QueryService = QueryService { dropping: Dropping::PerTask, batching: Batching::AtStart };
+
+/// Policies by their names; those that an entry leaves out are the usual ones.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ServiceEntry {
+    dropping: Option<String>,
+    batching: Option<String>,
+}
+
 /// A contender with its search space.
 #[derive(Clone, Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -212,6 +234,9 @@ pub struct ContenderEntry {
     pub scaler: ScalerKind,
     /// The configuration without tuning.
     pub default: Setting,
+    /// Policies other than the usual ones. Only contenders that plan have them.
+    #[serde(default)]
+    serving: ServiceEntry,
     /// Grids of settings.
     #[serde(default)]
     search: Vec<BTreeMap<String, Vec<f64>>>,
@@ -221,6 +246,33 @@ impl ContenderEntry {
     /// All settings of the search space, in the order of the file; the last parameter varies fastest.
     pub fn settings(&self) -> Vec<Setting> {
         self.search.iter().flat_map(combinations).collect()
+    }
+
+    /// How its queries are served.
+    ///
+    /// # Errors
+    /// If a policy is unknown, or the contender does not plan.
+    pub fn service(&self) -> Result<QueryService, Failure> {
+        let ServiceEntry { dropping, batching } = &self.serving;
+        let unknown = |name: &str| anyhow!("protocol.yaml: {:?}: there is no policy {name:?}", self.name);
+        let usual = USUAL_SERVICE;
+        let service = QueryService {
+            dropping: match dropping {
+                Some(name) => Dropping::from_name_or_alias(name).ok_or_else(|| unknown(name))?,
+                None => usual.dropping,
+            },
+            batching: match batching {
+                Some(name) => Batching::from_name(name).ok_or_else(|| unknown(name))?,
+                None => usual.batching,
+            },
+        };
+        let plans = matches!(self.scaler, ScalerKind::System | ScalerKind::Feedback);
+        if !plans && service != usual {
+            return Err(
+                anyhow!("protocol.yaml: {:?} starts from the common plan, and is served as that is", self.name).into()
+            );
+        }
+        Ok(service)
     }
 
     /// Whether a stretch chooses its setting.
@@ -266,6 +318,7 @@ impl HeadlineProtocol {
                 return Err(anyhow!("protocol.yaml: {name:?} has {found} settings, expected {each}").into());
             }
         }
+        self.contenders.iter().try_for_each(|contender| contender.service().map(drop))?;
         let is_shared = self.seeds.judge.contains(&self.seeds.train) || self.seeds.judge.contains(&self.seeds.plan);
         if is_shared || self.seeds.judge.is_empty() {
             return Err(anyhow!("protocol.yaml: expected seeds to judge on that nothing else uses").into());
@@ -323,6 +376,13 @@ mod tests {
         protocol.settings_each -= 1;
         let undated = HeadlineProtocol { changes: Vec::new(), ..protocol.clone() };
         assert!(protocol.check().is_ok() && undated.check().is_err());
+        let mut of = |name: &str, scaler| {
+            protocol.contenders[0].serving.dropping = Some(name.to_owned());
+            protocol.contenders[0].scaler = scaler;
+            protocol.check().is_ok()
+        };
+        assert_eq!([of("pard", ScalerKind::System), of("pad", ScalerKind::System)], [true, false]);
+        assert!(!of("pard", ScalerKind::Ray) && of("per_task", ScalerKind::Ray), "it has no plan of its own");
         protocol.seeds.judge.push(protocol.seeds.train);
         assert!(protocol.check().is_err());
     }

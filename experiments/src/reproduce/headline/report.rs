@@ -53,7 +53,7 @@ impl HeadlineRun<'_> {
     /// Plays all sets of traces on one pipeline.
     fn play_pipeline(&mut self, pipeline: &PlayedPipeline, sets: &[TraceSet]) -> Result<(), Failure> {
         let protocol = self.findings.protocol.clone();
-        let plans = plans_by_demand(self.lab, &protocol, &pipeline.problem);
+        let plans = plans_by_demand(self.lab, &protocol, &pipeline.problem)?;
         for set in sets {
             let set = scaled(set, pipeline.factor.on(&set.train.rates));
             check_requests(pipeline, &set)?;
@@ -142,7 +142,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let lab = &Lab { seed: protocol.seeds.plan, ..lab.clone() };
     let sets = read_sets(lab, &protocol)?;
     let pipelines = read_pipelines(lab, &protocol)?;
-    let contenders = trials::scalers(lab, &protocol);
+    let contenders = trials::scalers(lab, &protocol)?;
     let (cases, chosen, surprised, policies) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
     let findings = Findings { protocol, traces: sets.clone(), cases, chosen, surprised, policies };
     let mut run = HeadlineRun { lab, contenders, findings };

@@ -1,6 +1,6 @@
 //! Which scaler does a setting of the protocol mean, for the groups of one plan?
 
-use super::protocol::{ScalerKind, Setting};
+use super::protocol::{QueryService, ScalerKind, Setting};
 use anyhow::anyhow;
 use apportion_domain::{Assignment, Pipeline, Plan, Problem, TimeSpan};
 use apportion_estimator::Controller;
@@ -18,6 +18,8 @@ pub struct ContestScaler {
     pub kind: ScalerKind,
     /// Its setting.
     pub setting: Setting,
+    /// How its queries are served.
+    pub service: QueryService,
 }
 
 /// The facts of a group that targets refer to.
@@ -216,7 +218,7 @@ const RAY_PARAMETERS: [&str; 6] =
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::reproduce::headline::protocol::HeadlineProtocol;
+    use crate::reproduce::headline::protocol::{HeadlineProtocol, USUAL_SERVICE};
 
     fn group() -> GroupFacts {
         let load = TimeSpan::from_millis(5e3);
@@ -229,7 +231,7 @@ mod tests {
         let mut autoscalers = 0;
         for contender in &protocol.contenders {
             for setting in contender.settings().into_iter().chain([contender.default.clone()]) {
-                let scaler = ContestScaler { kind: contender.scaler, setting };
+                let scaler = ContestScaler { kind: contender.scaler, setting, service: USUAL_SERVICE };
                 let made = scaler.autoscaler(&[group()], 10).unwrap_or_else(|e| panic!("{}: {e:?}", contender.name));
                 autoscalers += usize::from(made.is_some());
             }
@@ -242,6 +244,7 @@ mod tests {
         let scaler = |kind, pairs: &[(&str, f64)]| ContestScaler {
             kind,
             setting: pairs.iter().map(|(name, value)| ((*name).to_owned(), *value)).collect(),
+            service: USUAL_SERVICE,
         };
         let rate = scaler(ScalerKind::HpaRate, &[("target", 0.5), ("minimum", 1.5)]).hpa(&group(), 30).expect("settings");
         assert_eq!((rate.target, rate.replicas_min, rate.replicas_max), (25.0, 5, 30));

@@ -13,12 +13,16 @@ use apportion_support::exit::Failure;
 pub const OTHER_POLICIES: [Dropping; 2] = [Dropping::Naive, Dropping::LastTask];
 
 /// The scalers of all contenders, in the order of the protocol. A run with tiny settings has one setting of each.
-pub fn scalers(lab: &Lab, protocol: &HeadlineProtocol) -> Vec<ContenderScalers> {
+///
+/// # Errors
+/// If the protocol names an unknown policy.
+pub fn scalers(lab: &Lab, protocol: &HeadlineProtocol) -> Result<Vec<ContenderScalers>, Failure> {
     let of = |entry: &super::protocol::ContenderEntry| {
-        let scaler = |setting| ContestScaler { kind: entry.scaler, setting };
+        let service = entry.service()?;
+        let scaler = |setting| ContestScaler { kind: entry.scaler, setting, service };
         let mut search: Vec<ContestScaler> = entry.settings().into_iter().map(scaler).collect();
         search.truncate(lab.full_or_quick(search.len(), 1));
-        ContenderScalers { default: scaler(entry.default.clone()), search }
+        Ok(ContenderScalers { default: scaler(entry.default.clone()), search })
     };
     protocol.contenders.iter().map(of).collect()
 }
@@ -191,12 +195,12 @@ pub fn other_policies(
 #[cfg(test)]
 mod tests {
     use super::super::contest::ContestPoint;
-    use super::super::protocol::ScalerKind;
+    use super::super::protocol::{ScalerKind, USUAL_SERVICE};
     use super::*;
 
     fn trial(headroom: f64, outcome: RunOutcome) -> SettingTrial {
         let setting = [("headroom".to_owned(), headroom)].into();
-        SettingTrial { scaler: ContestScaler { kind: ScalerKind::System, setting }, outcome }
+        SettingTrial { scaler: ContestScaler { kind: ScalerKind::System, setting, service: USUAL_SERVICE }, outcome }
     }
 
     fn done(attainment: f64, cost_per_hour: f64) -> RunOutcome {
