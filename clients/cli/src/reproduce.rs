@@ -24,6 +24,10 @@ pub struct ReproduceArgs {
     /// protocol's; may be given several times.
     #[arg(long = "problem", value_name = "FILE")]
     problems: Vec<PathBuf>,
+    /// For the headline: a contender of its protocol; may be given several times. Only these are played, and no bound is
+    /// sought. Costs are then over those of the first with a plan of its own.
+    #[arg(long = "contender", value_name = "NAME")]
+    contenders: Vec<String>,
     /// Folder for the page and the plots; made if it is not there.
     #[arg(long, default_value = "reproduce")]
     out: PathBuf,
@@ -37,6 +41,6 @@ pub struct ReproduceArgs {
 
 /// Runs the command.
 pub fn run(args: ReproduceArgs) -> CommandResult {
-    let ReproduceArgs { name, data, traces, problems, out, seed, quick } = args;
-    reproduce::run(&ReproduceSettings { name, data, traces, problems, out, seed, quick })
+    let ReproduceArgs { name, data, traces, problems, contenders, out, seed, quick } = args;
+    reproduce::run(&ReproduceSettings { name, data, traces, problems, contenders, out, seed, quick })
 }

@@ -60,6 +60,8 @@ pub struct ReproduceSettings {
     pub traces: Vec<PathBuf>,
     /// Problem files that the headline and the robustness take in the place of the protocol's pipelines.
     pub problems: Vec<PathBuf>,
+    /// The only contenders that the headline plays; all of its protocol if this is empty.
+    pub contenders: Vec<String>,
     /// Folder for the page and the plots; made if it is not there.
     pub out: PathBuf,
     /// Root of all random streams.
@@ -86,6 +88,7 @@ pub fn run(settings: &ReproduceSettings) -> CommandResult {
         data: settings.data.clone(),
         traces: settings.traces.clone(),
         problems: settings.problems.clone(),
+        contenders: settings.contenders.clone(),
         quick: settings.quick,
         seed: settings.seed,
         bar: ticking_bar(chosen.len() as u64, "{bar:20} {pos}/{len} {msg} ({elapsed})"),

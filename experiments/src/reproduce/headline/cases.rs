@@ -261,7 +261,8 @@ pub struct CaseSet<'c> {
 }
 
 impl CaseSet<'_> {
-    /// What a row of a contender comes to. Ratios compare with ours as set before, in hindsight with ours in hindsight.
+    /// What a row of a contender comes to. Ratios compare with ours as set before, or by default if no stretch sets it; in
+    /// hindsight with ours in hindsight.
     pub fn summary(&self, contender: usize, row: Row) -> RowSummary {
         let of = |case: &&Case| case.contenders[contender].outcomes(row, self.attainment);
         let by_case: Vec<Vec<RunOutcome>> = self.cases.iter().map(of).collect();
@@ -277,7 +278,12 @@ impl CaseSet<'_> {
             of: outcomes.len().max(usize::from(row == Row::Hindsight)),
         };
         let held = HeldShare::over_cases(&by_case.iter().map(runs).collect::<Vec<_>>());
-        let row_of_ours = if row == Row::Hindsight { row } else { Row::Chosen };
+        let is_tuned = self.cases.iter().any(|case| case.contenders[self.ours].tuned.is_some());
+        let row_of_ours = match row {
+            Row::Hindsight => row,
+            Row::Default | Row::Chosen if is_tuned => Row::Chosen,
+            Row::Default | Row::Chosen => Row::Default,
+        };
         let cost = |case: &Case, of: usize, row| case.contenders[of].cost(row, self.attainment);
         let with = |other: &dyn Fn(&Case) -> Option<f64>| {
             LogRatios::of(self.cases.iter().filter_map(|case| Some((cost(case, contender, row)?, other(case)?))))

@@ -3,6 +3,7 @@
 use anyhow::{Context, anyhow};
 use apportion_domain::{Batching, Dropping};
 use apportion_support::exit::Failure;
+use apportion_wire::BadInput;
 use serde::Deserialize;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -304,6 +305,20 @@ impl HeadlineProtocol {
         Ok(protocol)
     }
 
+    /// The same protocol with only these contenders, in its order; with all if `names` is empty.
+    ///
+    /// # Errors
+    /// If it has no contender of a name.
+    pub fn with_contenders(mut self, names: &[String]) -> Result<Self, Failure> {
+        if let Some(unknown) = names.iter().find(|name| !self.contenders.iter().any(|c| c.name == **name)) {
+            let known: Vec<&str> = self.contenders.iter().map(|c| c.name.as_str()).collect();
+            let expected = format!("one of the protocol's contenders: {}", known.join("; "));
+            return Err(BadInput::one("--contender", "", format!("{unknown:?}"), expected).into());
+        }
+        self.contenders.retain(|c| names.is_empty() || names.contains(&c.name));
+        Ok(self)
+    }
+
     /// Changes have dates and reasons, each contender that is tuned has as many settings as the others, and seeds of
     /// training and judging differ.
     fn check(&self) -> Result<(), Failure> {
@@ -347,6 +362,17 @@ mod tests {
             assert_eq!(settings.len(), protocol.settings_each, "{} repeats a setting", contender.name);
         }
         assert_eq!(hash().len(), 64);
+    }
+
+    #[test]
+    fn contenders_are_chosen_by_name() {
+        let protocol = || HeadlineProtocol::committed().expect("a valid file");
+        let with = |names: &[&str]| protocol().with_contenders(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
+        let names = |p: HeadlineProtocol| p.contenders.into_iter().map(|c| c.name).collect::<Vec<_>>();
+        assert_eq!(names(with(&["fixed", "ours"]).expect("both are there")), ["ours", "fixed"]);
+        assert_eq!(with(&[]).expect("all").contenders.len(), protocol().contenders.len());
+        let refused = with(&["our"]).expect_err("a wrong name").to_string();
+        assert!(refused.contains("\"our\"") && refused.contains("ours, feedback"), "{refused}");
     }
 
     #[test]

@@ -1,12 +1,12 @@
 //! How does a run of the headline go? Plans, training, judging, bounds, and the report.
 
 use super::cases::{Case, CaseName, ContenderCase, ContenderScalers};
-use super::contest::{Contest, ContestInput, contest_problem, plans_by_demand};
+use super::contest::{Contest, ContestInput, ContestLoad, contest_problem, plans_by_demand};
 use super::findings::{CasePolicies, ChosenSettings, Findings, Surprise};
 use super::pipelines::{PlayedPipeline, RateFactor, played_pipelines};
 use super::protocol::{HeadlineProtocol, hash};
 use super::traces::{STRETCH_REQUESTS_MAX, STRETCH_REQUESTS_MIN, TraceSet, read_sets};
-use super::{claims, overload, tables, trials};
+use super::{bound, claims, overload, tables, trials};
 use crate::reproduce::lab::Lab;
 use crate::reproduce::report::Report;
 use apportion_support::exit::Failure;
@@ -71,7 +71,12 @@ impl HeadlineRun<'_> {
     fn play_set(&mut self, contest: &Contest<'_>, set: &TraceSet) -> Result<(), Failure> {
         let settings = trials::choose_settings(contest, &self.contenders, &set.train.rates)?;
         for stretch in &set.judged {
-            let case = trials::judge(contest, &self.contenders, &settings, &set.name, stretch)?;
+            let mut case = trials::judge(contest, &self.contenders, &settings, &set.name, stretch)?;
+            if self.lab.contenders.is_empty() {
+                let (first_s, seed) = (contest.protocol.constants.first_s, contest.protocol.seeds.judge[0]);
+                let load = ContestLoad::new(&stretch.rates, first_s, seed);
+                case.bound = bound::seek(contest, &load, &stretch.rates, &case)?;
+            }
             self.lab.show_step(format!("headline: {}", case.name));
             let outcomes = trials::surprise(contest, &settings, stretch)?;
             self.findings.surprised.push(Surprise { name: case.name.clone(), outcomes });
@@ -134,7 +139,7 @@ fn method(protocol: &HeadlineProtocol) -> String {
 
 /// Cost at equal attainment against the autoscalers that people run.
 pub fn report(lab: &Lab) -> Result<Report, Failure> {
-    let mut protocol = HeadlineProtocol::committed()?;
+    let mut protocol = HeadlineProtocol::committed()?.with_contenders(&lab.contenders)?;
     if lab.quick {
         protocol.seeds.judge.truncate(1);
     }
@@ -150,6 +155,11 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
         true => "",
         false => "The pipelines are the user's, each at the demand of its file, in the place of the protocol's. ",
     };
+    let only = match lab.contenders.is_empty() {
+        true => String::new(),
+        false => format!("Only these contenders are played, without a bound: {}. ", lab.contenders.join("; ")),
+    };
+    let own = own.to_owned() + &only;
     for (done, pipeline) in (1..).zip(&pipelines) {
         run.play_pipeline(pipeline, &sets)?;
         let so_far = format!("{done} of {} pipelines. {own}", pipelines.len());
@@ -159,7 +169,7 @@ pub fn report(lab: &Lab) -> Result<Report, Failure> {
     let report = report_of(&run.findings);
     let (beyond_table, beyond) = overload::compare(lab)?;
     Ok(Report {
-        method: own.to_owned() + &report.method,
+        method: own + &report.method,
         claims: report.claims.into_iter().chain([beyond]).collect(),
         tables: report.tables.into_iter().chain([beyond_table]).collect(),
         ..report

@@ -4,7 +4,7 @@ use super::cases::{Case, CaseName, ContenderCase, ContenderScalers, PolicyPoint,
 use super::contest::{Contest, ContestLoad, RunOutcome, RunWish, with_late_step};
 use super::protocol::HeadlineProtocol;
 use super::scalers::ContestScaler;
-use super::{bound, traces::Stretch};
+use super::traces::Stretch;
 use crate::reproduce::lab::{Lab, in_parallel};
 use apportion_domain::Dropping;
 use apportion_support::exit::Failure;
@@ -105,7 +105,7 @@ struct Job<'j> {
     seed: usize,
 }
 
-/// Judges default and chosen settings on a stretch under all seeds, and looks for the best in hindsight and for the bound.
+/// Judges default and chosen settings on a stretch under all seeds, and looks for the best in hindsight. No bound is sought.
 pub fn judge(
     contest: &Contest<'_>,
     contenders: &[ContenderScalers],
@@ -136,9 +136,7 @@ pub fn judge(
     let curves = SettingSearch { contest, load: &loads[0], missed_share_max }.try_all(contenders, &known)?;
     results.iter_mut().zip(curves).for_each(|(case, curve)| case.curve = curve);
     let name = CaseName { set: set.to_owned(), pipeline: contest.name.clone(), stretch: stretch.name.clone() };
-    let mut case = Case { name, plan: Some(contest.plan_in_words()), contenders: results, bound: None };
-    case.bound = bound::seek(contest, &loads[0], &stretch.rates, &case)?;
-    Ok(case)
+    Ok(Case { name, plan: Some(contest.plan_in_words()), contenders: results, bound: None })
 }
 
 /// The defaults and the chosen settings of all contenders. A setting that several have is played once.

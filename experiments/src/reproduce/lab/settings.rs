@@ -31,6 +31,8 @@ pub struct Lab {
     pub traces: Vec<PathBuf>,
     /// Problem files of the user's, in the place of the headline's pipelines; may be empty.
     pub problems: Vec<PathBuf>,
+    /// The only contenders that the headline plays, by name; all if this is empty.
+    pub contenders: Vec<String>,
     /// Folder for reports of comparisons that still run; `None` keeps none.
     pub unfinished: Option<PathBuf>,
     /// Whether settings are tiny: all code runs, and the figures mean nothing.
@@ -46,7 +48,8 @@ impl Lab {
     #[cfg(test)]
     pub fn quick() -> Self {
         let bar = ProgressBar::hidden();
-        Self { data: None, traces: Vec::new(), problems: Vec::new(), unfinished: None, quick: true, seed: 1, bar }
+        let (traces, problems, contenders) = (Vec::new(), Vec::new(), Vec::new());
+        Self { data: None, traces, problems, contenders, unfinished: None, quick: true, seed: 1, bar }
     }
 
     /// Seed of the load on which plans are judged.
