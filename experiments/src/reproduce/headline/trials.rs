@@ -105,7 +105,8 @@ struct Job<'j> {
     seed: usize,
 }
 
-/// Judges default and chosen settings on a stretch under all seeds, and looks for the best in hindsight. No bound is sought.
+/// Judges default and chosen settings on a stretch under all seeds, and looks for the best in hindsight. No bound is
+/// sought.
 pub fn judge(
     contest: &Contest<'_>,
     contenders: &[ContenderScalers],
