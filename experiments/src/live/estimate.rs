@@ -53,8 +53,8 @@ pub struct PlayedLoad<'a> {
 impl PlayedLoad<'_> {
     /// Replays the arrivals through the plans. A plan begins at the moment when it came into force, with all queued queries
     /// and all replicas that load or unload. Between plans, stewards add replicas on spare devices, as the stewards of
-    /// agents do. The misses move the headroom of ladders, as in agents by default. Runs differ in the children of queries and
-    /// in the time of a hop.
+    /// agents do. The misses move the headroom of ladders, as in agents by default. Runs differ in the children of queries
+    /// and in the time of a hop.
     ///
     /// # Errors
     /// If a plan does not fit the problem.
