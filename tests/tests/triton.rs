@@ -190,8 +190,11 @@ fn triton_serves_the_advice_as_the_estimator_says() {
     }
 }
 
+/// A figure with its name.
+type NamedFigure = (&'static str, fn(&Figures) -> f64);
+
 /// What is compared in each run.
-const FIGURES: [(&str, fn(&Figures) -> f64); 3] =
+const FIGURES: [NamedFigure; 3] =
     [("attainment", |figures| figures.attainment), ("p50", |figures| figures.p50_ms), ("p99", |figures| figures.p99_ms)];
 
 /// A figure of each run beside the estimator's interval.
