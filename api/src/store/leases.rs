@@ -67,12 +67,20 @@ pub async fn release(db: &mut PgConnection, held: HeldLease) -> Result<()> {
     Ok(())
 }
 
-/// Whether the process still has the lease. Nobody else can take it before the transaction ends.
+/// How long a fenced transaction may wait for its process: as long as the leader's lease. Then the database ends the session,
+/// because a process that is stopped within a transaction would keep the lease's row from its successor.
+const IDLE_MAX: &str = "4s";
+
+/// Whether the process still has the lease. Nobody else can take it before the transaction ends, or has waited for
+/// [`IDLE_MAX`].
 ///
 /// # Errors
 /// The database's.
 pub async fn fence(tx: &mut PgConnection, held: HeldLease) -> Result<bool> {
-    let row = sqlx::query("select 1 from leases where name = $1 and holder = $2 and epoch = $3 for share");
-    let row = row.bind(held.name).bind(held.holder).bind(held.epoch).fetch_optional(tx).await?;
+    let row = sqlx::query(
+        "select set_config('idle_in_transaction_session_timeout', $4, true)
+         from leases where name = $1 and holder = $2 and epoch = $3 for share",
+    );
+    let row = row.bind(held.name).bind(held.holder).bind(held.epoch).bind(IDLE_MAX).fetch_optional(tx).await?;
     Ok(row.is_some())
 }

@@ -62,6 +62,22 @@ async fn a_lease_is_not_taken_before_a_fenced_write_ends() {
     s.running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_holder_that_stops_within_a_fenced_write_loses_the_lease() {
+    let s = service().await;
+    let (mut writer, mut taker) = (connect(&s.url).await, connect(&s.url).await);
+    let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
+    let held = leases::take(&mut writer, NAME, one, 60.0).await.expect("a query").expect("nobody has it");
+    expire(&mut writer).await;
+    let mut write = writer.begin().await.expect("a transaction");
+    assert!(leases::fence(&mut write, held).await.expect("a query"));
+    // Nothing follows: its process is stopped. The limit of other transactions is 30 s, that of a lock 10 s.
+    let taken = tokio::time::timeout(Duration::from_secs(9), leases::take(&mut taker, NAME, other, 60.0)).await;
+    assert_eq!(taken.expect("in time").expect("a query").map(|lease| lease.epoch), Some(2));
+    assert!(leases::fence(&mut write, held).await.is_err(), "the session has ended, and its write with it");
+    s.running.stop().await;
+}
+
 /// Holder and epoch of the leader's lease.
 async fn leader(db: &mut PgConnection) -> (Uuid, i64) {
     sqlx::query_as("select holder, epoch from leases where name = 'leader'").fetch_one(db).await.expect("a lease")
