@@ -67,8 +67,8 @@ pub async fn release(db: &mut PgConnection, held: HeldLease) -> Result<()> {
     Ok(())
 }
 
-/// How long a fenced transaction may wait for its process: as long as the leader's lease. Then the database ends the session,
-/// because a process that is stopped within a transaction would keep the lease's row from its successor.
+/// How long a fenced transaction may wait for its process: as long as the leader's lease. Then the database ends the
+/// session, because a process that is stopped within a transaction would keep the lease's row from its successor.
 const IDLE_MAX: &str = "4s";
 
 /// Whether the process still has the lease. Nobody else can take it before the transaction ends, or has waited for
