@@ -19,6 +19,13 @@ async fn expire(db: &mut PgConnection) {
     ended.execute(db).await.expect("a lease");
 }
 
+/// A lease that has expired, and that nobody else has taken.
+async fn take_expired(db: &mut PgConnection) -> leases::HeldLease {
+    let held = leases::take(db, NAME, Uuid::new_v4(), 60.0).await.expect("a query").expect("nobody has it");
+    expire(db).await;
+    held
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_lease_has_one_holder_and_its_epoch_grows() {
     let s = service().await;
@@ -48,9 +55,7 @@ async fn a_lease_has_one_holder_and_its_epoch_grows() {
 async fn a_lease_is_not_taken_before_a_fenced_write_ends() {
     let s = service().await;
     let (mut writer, mut taker) = (connect(&s.url).await, connect(&s.url).await);
-    let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
-    let held = leases::take(&mut writer, NAME, one, 60.0).await.expect("a query").expect("nobody has it");
-    expire(&mut writer).await;
+    let (held, other) = (take_expired(&mut writer).await, Uuid::new_v4());
     let mut write = writer.begin().await.expect("a transaction");
     assert!(leases::fence(&mut write, held).await.expect("a query"));
     let taking = tokio::spawn(async move { leases::take(&mut taker, NAME, other, 60.0).await });
@@ -66,9 +71,7 @@ async fn a_lease_is_not_taken_before_a_fenced_write_ends() {
 async fn a_holder_that_stops_within_a_fenced_write_loses_the_lease() {
     let s = service().await;
     let (mut writer, mut taker) = (connect(&s.url).await, connect(&s.url).await);
-    let (one, other) = (Uuid::new_v4(), Uuid::new_v4());
-    let held = leases::take(&mut writer, NAME, one, 60.0).await.expect("a query").expect("nobody has it");
-    expire(&mut writer).await;
+    let (held, other) = (take_expired(&mut writer).await, Uuid::new_v4());
     let mut write = writer.begin().await.expect("a transaction");
     assert!(leases::fence(&mut write, held).await.expect("a query"));
     // Nothing follows: its process is stopped. The limit of other transactions is 30 s, that of a lock 10 s.
