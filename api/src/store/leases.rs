@@ -72,7 +72,7 @@ pub async fn release(db: &mut PgConnection, held: HeldLease) -> Result<()> {
 const IDLE_MAX: &str = "4s";
 
 /// Whether the process still has the lease. Nobody else can take it before the transaction ends, or has waited for
-/// [`IDLE_MAX`].
+/// four seconds.
 ///
 /// # Errors
 /// The database's.
