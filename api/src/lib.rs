@@ -18,6 +18,7 @@ mod documents;
 mod hex;
 pub mod http;
 pub mod jobs;
+pub mod ladder_headroom;
 mod printed;
 mod restore;
 mod serve;

@@ -2,12 +2,12 @@
 
 use super::load::{check_arrivals, default_arrivals, default_seed, with_demand, workload};
 use super::series::{SERIES_WINDOWS_MAX, SeriesWindows};
+use crate::ladder_headroom::LadderHeadroom;
 use apportion_domain::{ArrivalTrace, Batching, Dropping, Invalid, Plan, Problem, Queueing};
 use apportion_estimator::{
     Controller, INGRESSES_MAX, IngressChoice, IngressSettings, Replay, Scenario, ServiceTimes, SimulateError,
     SimulateOptions, Simulation, Workload, controllers, replay, simulate,
 };
-use apportion_serving::headroom_controller::{HeadroomController, PROMISE};
 use apportion_serving::ladder::Headroom;
 use apportion_wire::{EstimateFile, SimulatedChangesFile, SimulatedPipelineFile, SimulatedSeriesFile, SimulationFile};
 use serde::{Deserialize, Serialize};
@@ -120,10 +120,10 @@ pub struct SimulationRequest {
     /// The scaler of replicas during the run; default `plan`.
     #[serde(default)]
     pub autoscaler: SimulatedScaler,
-    /// The headroom of the plan's ladder: a factor from 0.1 to 10 in a string, or `feedback`: the misses move it, as in
-    /// agents. Default: `feedback` for a plan of the service whose options have no `ladder_headroom`, else `1`.
+    /// The headroom of the plan's ladder: a factor from 0.1 to 10, or `feedback`: the misses move it, as in agents.
+    /// Default: `feedback` for a plan of the service whose options have no `ladder_headroom`, else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ladder_headroom: Option<String>,
+    pub ladder_headroom: Option<LadderHeadroom>,
     /// The loads that the plan was made for, by pipeline, as in `traces`. The tuner compares arrivals with them. Default:
     /// the demand, for 60 s.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -138,21 +138,6 @@ pub struct SimulationRequest {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
     pub series_windows: Option<u32>,
-}
-
-/// The text for a headroom that the misses move.
-pub const FEEDBACK: &str = "feedback";
-/// The texts of headrooms.
-pub const HEADROOM_EXPECTED: &str = "a factor from 0.1 to 10, or feedback";
-
-/// The headroom of ladders that this text names; `None` for another text.
-#[must_use]
-pub fn headroom_named(text: &str) -> Option<Headroom> {
-    if text == FEEDBACK {
-        return Some(Headroom::Feedback(Box::new(HeadroomController::new(PROMISE))));
-    }
-    let factor = text.parse::<f64>().ok().filter(|factor| (0.1..=10.0).contains(factor))?;
-    Some(Headroom::Constant(factor))
 }
 
 fn default_ingresses() -> u32 {
@@ -234,9 +219,6 @@ impl SimulationRequest {
         if !(self.hpa_target > 0.0 && self.hpa_target <= 1.0) {
             refused.push(Invalid::new("/hpa_target", self.hpa_target, "above 0, at most 1"));
         }
-        if let Some(text) = self.ladder_headroom.as_deref().filter(|text| headroom_named(text).is_none()) {
-            refused.push(Invalid::new("/ladder_headroom", format!("{text:?}"), HEADROOM_EXPECTED));
-        }
         if let Some(windows) = self.series_windows.filter(|windows| !(1..=SERIES_WINDOWS_MAX).contains(windows)) {
             refused.push(Invalid::new("/series_windows", windows, format!("1 to {SERIES_WINDOWS_MAX}")));
         }
@@ -285,7 +267,7 @@ impl SimulationRequest {
         }
         let sample = workload(with_demand(problem, samples), &self.arrivals, self.seed);
         let controllers = self.controllers(problem, &plan, &sample)?;
-        let headroom = self.ladder_headroom.as_deref().and_then(headroom_named).unwrap_or(Headroom::Constant(1.0));
+        let headroom = self.ladder_headroom.map_or(Headroom::Constant(1.0), LadderHeadroom::headroom);
         let scenario = Scenario { controllers, steward: self.steward, ladders, headroom, ..Scenario::default() };
         let replay = replay(problem, &plan, &load, &settings, scenario)?;
         let series = windows.map(|windows| windows.file(problem, &replay.simulation, scales.then_some(&replay)));
@@ -357,13 +339,12 @@ mod tests {
             batching: Some("never".into()),
             ingresses: INGRESSES_MAX + 1,
             hpa_target: 0.0,
-            ladder_headroom: Some("11".into()),
             series_windows: Some(SERIES_WINDOWS_MAX + 1),
             ..SimulationRequest::default()
         };
         let places: Vec<String> = wrong.check().into_iter().map(|refused| refused.pointer).collect();
         let first = ["/arrivals", "/policy", "/queueing", "/batching"];
-        assert_eq!(places, [&first[..], &["/ingresses", "/hpa_target", "/ladder_headroom", "/series_windows"]].concat());
+        assert_eq!(places, [&first[..], &["/ingresses", "/hpa_target", "/series_windows"]].concat());
         let nowhere = SimulationRequest { ingresses: 0, ..SimulationRequest::default() };
         assert_eq!(nowhere.check().len(), 1, "requests come in somewhere");
         for windows in [0, SERIES_WINDOWS_MAX] {
@@ -372,18 +353,6 @@ mod tests {
         }
         let none = SimulationRequest { policy: Some("none".into()), ..SimulationRequest::default() };
         assert_eq!(none.check(), [], "as on the command line");
-    }
-
-    #[test]
-    fn a_headroom_is_a_factor_or_feedback() {
-        for (text, factor) in [("0.1", Some(0.1)), ("1.5", Some(1.5)), ("10", Some(10.0)), ("feedback", None)] {
-            let named = headroom_named(text).unwrap_or_else(|| panic!("{text} is a headroom"));
-            let constant = if let Headroom::Constant(factor) = named { Some(factor) } else { None };
-            assert_eq!(constant, factor, "{text}");
-        }
-        for wrong in ["", "0", "0.09", "10.1", "NaN", "inf", "-1", "Feedback"] {
-            assert!(headroom_named(wrong).is_none(), "{wrong:?}");
-        }
     }
 
     #[test]

@@ -6,8 +6,9 @@ use super::idempotency::IdempotencyHeader;
 use super::paging::{ListPage, PageQuery};
 use super::plans::PlanPath;
 use super::refusal::{HandlerResult, Refusal, RefusalReply};
-use crate::analyses::simulation::{FEEDBACK, SimulationRequest};
+use crate::analyses::simulation::SimulationRequest;
 use crate::app::App;
+use crate::ladder_headroom::{Feedback, LadderHeadroom};
 use crate::store::jobs::SolveTime;
 use crate::store::{PgConnection, analyses as rows};
 use actix_web::{HttpRequest, web};
@@ -89,7 +90,7 @@ async fn problem_and_plan(db: &mut PgConnection, asked: &mut SimulationRequest) 
             let plan = analyses::plan_file(&row)?;
             // As the agents of this plan have it.
             if has_ladder(&plan) && row.options["ladder_headroom"].is_null() {
-                asked.ladder_headroom.get_or_insert_with(|| FEEDBACK.to_owned());
+                asked.ladder_headroom.get_or_insert(LadderHeadroom::Feedback(Feedback::Feedback));
             }
             (analyses::read_problem(row.problem, "/plan").await?, plan, "/plan")
         }

@@ -7,6 +7,7 @@ use crate::analyses::simulation::SimulatedTimes;
 use crate::app::counts;
 use crate::decide::replacement::JudgedSides;
 use crate::documents;
+use crate::ladder_headroom::FACTORS;
 use crate::store::jobs::SolveTime;
 use apportion_domain::{ArrivalTrace, Plan, PlanOutcome, PlanningReport, Problem};
 use apportion_estimator::{ArrivalProcess, Simulation, Workload};
@@ -28,9 +29,6 @@ use uuid::Uuid;
 
 /// Highest time limit of one plan, in seconds.
 pub const TIME_LIMIT_S_MAX: f64 = 3_600.0;
-/// Least and largest constant headroom of ladders.
-const LADDER_HEADROOM_MIN: f64 = 0.1;
-const LADDER_HEADROOM_MAX: f64 = 10.0;
 /// Default time limit of one plan, in seconds.
 pub const TIME_LIMIT_S: f64 = 60.0;
 /// Seed of every trace. Fresh samples have seeds that are derived from it: two plans are judged on the same arrivals.
@@ -126,11 +124,9 @@ impl PlanOptions {
                 refuse("/ladder_headroom", format!("{headroom}: expected `ladder` beside it, or no such member"));
             }
             // A ladder must reach the plan's own demand.
-            (Some(headroom), Some(ladder))
-                if !(LADDER_HEADROOM_MIN..=ladder.min(LADDER_HEADROOM_MAX)).contains(&headroom) =>
-            {
-                let most = ladder.min(LADDER_HEADROOM_MAX);
-                let expected = format!("a factor from {LADDER_HEADROOM_MIN} to {most}, the smaller of `ladder` and 10");
+            (Some(headroom), Some(ladder)) if !(FACTORS.contains(&headroom) && headroom <= ladder) => {
+                let (least, most) = (FACTORS.start(), ladder.min(*FACTORS.end()));
+                let expected = format!("a factor from {least} to {most}, the smaller of `ladder` and {}", FACTORS.end());
                 refuse("/ladder_headroom", format!("{headroom}: expected {expected}"));
             }
             _ => {}

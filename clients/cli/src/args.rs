@@ -1,6 +1,5 @@
 //! How are arguments parsed that several commands share?
 
-use apportion_api::analyses::simulation::{HEADROOM_EXPECTED, headroom_named};
 use apportion_estimator::ArrivalProcess;
 use apportion_planning::ladder::UP_TO_MAX;
 use humantime::parse_duration;
@@ -35,9 +34,6 @@ pub enum ArgumentError {
     /// No share.
     #[error("must be above 0 and at most 1")]
     Share,
-    /// No headroom of ladders.
-    #[error("expected {HEADROOM_EXPECTED}")]
-    LadderHeadroom,
     /// No URL.
     #[error("{0:?}: expected a URL such as http://10.0.0.4:7070")]
     Url(String),
@@ -110,14 +106,6 @@ pub fn share(text: &str) -> Result<f64, ArgumentError> {
     text.parse().ok().filter(|v| *v > 0.0 && *v <= 1.0).ok_or(ArgumentError::Share)
 }
 
-/// Parses the headroom of ladders: a factor from 0.1 to 10, or `feedback`.
-///
-/// # Errors
-/// If the text is neither.
-pub fn ladder_headroom(text: &str) -> Result<String, ArgumentError> {
-    headroom_named(text).map(|_| text.to_owned()).ok_or(ArgumentError::LadderHeadroom)
-}
-
 /// Parses the URL of an HTTP server without query and fragment.
 ///
 /// # Errors
@@ -168,13 +156,6 @@ mod tests {
         for wrong in ["", "s", "-1s", "0s", "NaN", "inf", "10 parsecs", "1e9s", "1e300h", "1d 1s", "é"] {
             assert!(duration(wrong).is_err(), "{wrong}");
         }
-    }
-
-    #[test]
-    fn a_headroom_stays_the_text_that_it_was() {
-        assert_eq!(["1.50", "feedback"].map(|text| ladder_headroom(text).expect("a headroom")), ["1.50", "feedback"]);
-        let refused = ladder_headroom("11").expect_err("it is too large").to_string();
-        assert_eq!(refused, "expected a factor from 0.1 to 10, or feedback");
     }
 
     #[test]

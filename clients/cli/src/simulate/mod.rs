@@ -12,6 +12,7 @@ use apportion_api::analyses::series::SERIES_WINDOWS_MAX;
 use apportion_api::analyses::simulation::{
     SimulatedClients, SimulatedRun, SimulatedScaler, SimulationInput, SimulationRequest,
 };
+use apportion_api::ladder_headroom::LadderHeadroom;
 use apportion_domain::{Batching, Dropping, Problem, Queueing};
 use apportion_estimator::{INGRESSES_MAX, SimulateOptions, Window};
 use apportion_support::exit::{CommandResult, Exit, Failure};
@@ -60,8 +61,8 @@ pub struct SimulateArgs {
     autoscaler: Autoscaler,
     /// The headroom of the plan's ladder: a factor from 0.1 to 10, or `feedback`: the misses move it, as in agents.
     /// Without it: 1.
-    #[arg(long, value_name = "FACTOR", value_parser = args::ladder_headroom)]
-    ladder_headroom: Option<String>,
+    #[arg(long, value_name = "FACTOR")]
+    ladder_headroom: Option<LadderHeadroom>,
     /// The load that the plan was made for, as --trace. The tuner compares arrivals with it. Without one: the demand, for
     /// 60 s.
     #[arg(long, value_name = "TRACE")]
@@ -152,7 +153,7 @@ fn request(args: &SimulateArgs) -> SimulationRequest {
         ingresses: args.ingresses,
         clients: args.clients.into(),
         autoscaler: args.autoscaler.into(),
-        ladder_headroom: args.ladder_headroom.clone(),
+        ladder_headroom: args.ladder_headroom,
         hpa_target: args.hpa_target,
         steward: args.steward,
         series_windows: args.series,
