@@ -33,7 +33,9 @@ pub(super) fn close_gaps(joint: &JointProblem<'_>, known: &mut JointBounds) {
         known.lambda.clone_from(&duals.lambda);
         let bound = joint.shared.lagrangian_min(&duals.lambda) + search_some(joint, known, &all, &duals.lambda, effort);
         tracing::debug!(value = duals.value, bound, ?effort, "searched whole replicas");
-        known.raise(bound, &duals.lambda);
+        if bound.is_finite() {
+            known.raise(bound, &duals.lambda);
+        }
     }
     if let Some(duals) = known.master.relax(MasterGoal::Cost, joint.limits) {
         known.lambda = duals.lambda;
