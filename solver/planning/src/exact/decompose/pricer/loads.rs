@@ -146,7 +146,7 @@ pub(in crate::exact::decompose) struct LoadSearch<'a> {
 
 impl<'a> LoadSearch<'a> {
     /// A search at these prices.
-    pub fn new(
+    pub(in crate::exact::decompose::pricer) fn new(
         pipeline: &'a Pipeline,
         part: &'a PipelineSpace,
         prices: ReplicaPrices,
