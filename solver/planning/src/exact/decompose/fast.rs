@@ -1,6 +1,7 @@
 //! How is a fleet planned within a second? By prices and plans that need no programme for any single pipeline.
 
-use super::generate::{PhaseEnd, Pricing, add_whole_columns, find_fitting_columns, generate_columns};
+use super::close::{SearchEffort, close_gaps, search_some};
+use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
 use super::joint::{JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
 use super::master::MasterGoal;
 use super::memory::{RememberedPipeline, RememberedRound};
@@ -15,6 +16,9 @@ const FAST_MIN: usize = 2_000;
 
 /// Most rounds in which only the changed pipelines are priced again.
 const FURTHER_ROUNDS: usize = 2;
+
+/// How long the changed pipelines are searched.
+const CHANGED_EFFORT: SearchEffort = SearchEffort { boxes_max: 200, time: 0.5 };
 
 /// From where a fast search began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +86,7 @@ impl JointProblem<'_> {
                 known.master.add(p, column.clone());
             }
         }
-        bound += self.price_some(known, &changed, &last.lambda, PlanEffort::Whole);
+        bound += self.search_changed(known, &changed, &last.lambda);
         if !bound.is_finite() {
             return None;
         }
@@ -98,10 +102,16 @@ impl JointProblem<'_> {
                 break;
             }
             let lambda = known.master.relax(MasterGoal::Cost, self.limits)?.lambda;
-            self.price_some(known, &changed, &lambda, PlanEffort::Whole);
+            self.search_changed(known, &changed, &lambda);
             known.lambda = lambda;
         }
         None
+    }
+
+    /// Prices these pipelines and searches their whole replicas. The sum of their bounds.
+    fn search_changed(&self, known: &mut JointBounds, pipelines: &[usize], lambda: &[f64]) -> f64 {
+        let priced = self.price_some(known, pipelines, lambda, PlanEffort::Mixes);
+        if priced.is_finite() { priced.max(search_some(self, known, pipelines, lambda, CHANGED_EFFORT)) } else { priced }
     }
 
     /// The last plan, with the cheapest parts for the pipelines that have changed. `None` if they do not fit.
@@ -148,7 +158,7 @@ impl JointProblem<'_> {
                 return FastEnd::Infeasible;
             }
         }
-        add_whole_columns(self, known);
+        close_gaps(self, known);
         let chosen = choose_columns(self, known).or_else(|| known.best_combination(self));
         chosen.map_or(FastEnd::Nothing, |whole| FastEnd::Plan(FastPlan { whole, origin: PlanOrigin::Start }))
     }

@@ -13,6 +13,7 @@
 //!
 //! Ties: among plans of (nearly) the same accuracy, the cheapest plan or the one with the fewest replicas.
 
+mod close;
 mod fast;
 mod floor;
 mod generate;
@@ -22,6 +23,7 @@ mod knapsack;
 mod master;
 mod memory;
 mod pricer;
+mod pricing;
 mod repair;
 mod shares;
 mod sub;

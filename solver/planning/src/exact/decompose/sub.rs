@@ -6,7 +6,7 @@
 //! binaries for a better one.
 
 use super::floor::{RoundedStrategy, Strategy, Tariff};
-use super::pricer::{FleetAnswer, Loading, PlanEffort, Pricer, ReplicaPrices};
+use super::pricer::Pricer;
 use crate::exact::model::alone::alone;
 use crate::exact::model::budgets;
 use crate::exact::model::columns::replicas_max;
@@ -106,7 +106,7 @@ pub(super) struct Subproblem {
     /// Limits of that list.
     limits: RunLimits,
     /// Prices the pipeline without a list; `None` if it cannot.
-    pricer: Option<Pricer>,
+    pub pricer: Option<Pricer>,
     /// Weight of this pipeline's accuracy in the joint problem.
     pub weight: f64,
 }
@@ -130,38 +130,6 @@ impl Subproblem {
                 None => ListedBudgets { vectors: budgets::list_some(pipeline, part), is_complete: false },
             }
         })
-    }
-
-    /// Whether [`Self::price_fast`] has an answer.
-    pub fn can_price_fast(&self) -> bool {
-        self.pricer.is_some()
-    }
-
-    /// Answers a question with a weaker bound and a plan that need no programme ([`super::pricer`]). Counts, budget and the
-    /// conditions of a question for one pipeline are left out.
-    pub fn price_fast(
-        &self,
-        goal: Goal,
-        worth: Goal,
-        prices: &[f64],
-        effort: PlanEffort,
-        limits: &RunLimits,
-    ) -> PricedColumn {
-        let (goal, scale) = match goal {
-            Goal::Accuracy if self.weight <= 0.0 => (Goal::Nothing, 1.0),
-            Goal::Accuracy => (Goal::Accuracy, self.weight),
-            other => (other, 1.0),
-        };
-        let Some(pricer) = &self.pricer else { return PricedColumn { column: None, bound: f64::NEG_INFINITY } };
-        let scaled: Vec<f64> = prices.iter().map(|p| p / scale).collect();
-        let Tariff { replica, reward } = self.tariff(goal, &scaled);
-        let loading = if goal == Goal::Switching { Loading::Paid } else { Loading::Free };
-        let prices = ReplicaPrices { replica, loading, reward };
-        let pipeline = self.problem.pipeline(PipelineIndex(0));
-        let FleetAnswer { bound, plan } = pricer.price(pipeline, self.part(), &prices, effort, limits);
-        let column = plan
-            .and_then(|plan| self.column(PlanIntegers { groups: vec![plan.groups] }, worth, Some(plan.accuracy), limits));
-        PricedColumn { column, bound: bound * scale }
     }
 
     /// The space of the only pipeline.
@@ -236,7 +204,7 @@ impl Subproblem {
     }
 
     /// The tariff of a stage.
-    fn tariff(&self, goal: Goal, prices: &[f64]) -> Tariff {
+    pub fn tariff(&self, goal: Goal, prices: &[f64]) -> Tariff {
         let own = f64::from(u8::from(goal == Goal::Replicas));
         let priced = f64::from(u8::from(goal == Goal::CostAndSwitching));
         let rate = |h: usize| prices[h] + priced * self.problem.hardware[h].price_per_hour;

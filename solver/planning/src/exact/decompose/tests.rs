@@ -1,6 +1,7 @@
 //! The decomposition against the whole formulation, on problems drawn small enough for it.
 
 mod limits;
+mod loads;
 mod rounds;
 mod whole;
 

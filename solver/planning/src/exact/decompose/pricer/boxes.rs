@@ -41,8 +41,7 @@ struct BudgetBox {
     cost: f64,
     /// Whether the cost contains that of rounding up.
     is_rounded: bool,
-    least: Vec<usize>,
-    most: Vec<usize>,
+    levels: LevelRange,
 }
 
 impl PartialEq for BudgetBox {
@@ -59,7 +58,9 @@ impl PartialOrd for BudgetBox {
 impl Ord for BudgetBox {
     /// The cheapest box is the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
-        other.cost.total_cmp(&self.cost).then_with(|| other.most.cmp(&self.most)).then_with(|| other.least.cmp(&self.least))
+        let (own, others) = (&self.levels, &other.levels);
+        let by_cost = other.cost.total_cmp(&self.cost);
+        by_cost.then_with(|| others.most.cmp(&own.most)).then_with(|| others.least.cmp(&own.least))
     }
 }
 
@@ -83,7 +84,7 @@ pub(super) fn cheapest_budgets(
         boxes += 1;
         if boxes > BOXES_MAX && found.vectors.is_empty() {
             // any vector of the box, for a plan
-            found.vectors.push(cheapest.least);
+            found.vectors.push(cheapest.levels.least);
             break;
         }
         let is_far = cheapest.cost > found.bound + search.distance;
@@ -91,7 +92,7 @@ pub(super) fn cheapest_budgets(
             break;
         }
         match open.task_to_split(&cheapest) {
-            None => found.vectors.push(cheapest.most),
+            None => found.vectors.push(cheapest.levels.most),
             Some(t) => open.add_halves(cheapest, t, walker),
         }
     }
@@ -121,8 +122,9 @@ pub(super) fn bound_of_whole_replicas(
         // boxes far below every vector gain nothing
         if !is_rounded && (rounded > 0 || split.is_none()) {
             rounded += 1;
-            let walked = walker.least_cost(levels, &cheapest.most, reward);
-            let cost = cost.max(walked + rounding(walker, &cheapest.most));
+            let most = &cheapest.levels.most;
+            let walked = walker.least_cost(levels, most, reward);
+            let cost = cost.max(walked + rounding(walker, most));
             open.heap.push(BudgetBox { cost, is_rounded: true, ..cheapest });
         } else if let Some(t) = split {
             open.add_halves(cheapest, t, walker);
@@ -143,47 +145,85 @@ struct OpenBoxes<'a> {
 impl OpenBoxes<'_> {
     /// Adds the box of all budgets. There is none if some task has no level.
     fn add_all_budgets(&mut self, walker: &mut Walker<'_>) {
-        let most: Option<Vec<usize>> = self.levels.iter().map(|l| l.budgets_ms.len().checked_sub(1)).collect();
-        if let Some(most) = most {
-            self.add(f64::NEG_INFINITY, vec![0; most.len()], most, walker);
+        if let Some(all) = LevelRange::all(self.levels) {
+            self.add(f64::NEG_INFINITY, all, walker);
         }
     }
 
     /// Adds a box whose vectors cost at least `cost_min`, if it has any.
-    fn add(&mut self, cost_min: f64, least: Vec<usize>, mut most: Vec<usize>, walker: &mut Walker<'_>) {
-        if narrow(self.pipeline, self.part, self.levels, &least, &mut most) {
-            let cost = walker.least_cost(self.levels, &most, self.reward);
+    fn add(&mut self, cost_min: f64, mut levels: LevelRange, walker: &mut Walker<'_>) {
+        if levels.narrow(self.pipeline, self.part, self.levels) {
+            let cost = walker.least_cost(self.levels, &levels.most, self.reward);
             if cost.is_finite() {
-                self.heap.push(BudgetBox { cost: cost.max(cost_min), is_rounded: false, least, most });
+                self.heap.push(BudgetBox { cost: cost.max(cost_min), is_rounded: false, levels });
             }
         }
     }
 
     /// Adds both halves of a box, which is split at this task.
     fn add_halves(&mut self, whole: BudgetBox, t: usize, walker: &mut Walker<'_>) {
-        let BudgetBox { cost, least, most, .. } = whole;
-        let middle = (least[t] + most[t]) / 2;
-        let (mut upper, mut lower) = (least.clone(), most.clone());
-        lower[t] = middle;
-        upper[t] = middle + 1;
-        self.add(cost, least, lower, walker);
-        self.add(cost, upper, most, walker);
+        let BudgetBox { cost, levels, .. } = whole;
+        levels.halves(t).into_iter().for_each(|half| self.add(cost, half, walker));
     }
 
-    /// The task of the longest path with the widest range; `None` if the most levels keep to the SLO.
-    fn task_to_split(&self, BudgetBox { least, most, .. }: &BudgetBox) -> Option<usize> {
-        let &Self { pipeline, part, levels, .. } = self;
-        let high = charges(levels, most);
-        let finish = finish_times(pipeline, part.rule, &high);
-        let remaining = remaining_times(pipeline, part.rule, &high);
-        let slo = slo_of(pipeline);
-        let late = (0..high.len()).filter(|&t| finish[t] + remaining[t] > slo && most[t] > least[t]);
-        let width = |t: &usize| high[*t] - levels[*t].budgets_ms[least[*t]];
-        late.max_by(|a, b| width(a).total_cmp(&width(b)).then(b.cmp(a)))
+    /// The task at which a box is split; `None` if it has a best vector.
+    fn task_to_split(&self, of: &BudgetBox) -> Option<usize> {
+        of.levels.task_to_split(self.pipeline, self.part, self.levels)
     }
 }
 
-fn charges(levels: &[PricedLevels], at: &[usize]) -> Vec<f64> {
+/// The budgets of a box at which its tasks are split.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct LevelRange {
+    /// Least and most level of each task.
+    pub least: Vec<usize>,
+    pub most: Vec<usize>,
+}
+
+impl LevelRange {
+    /// All levels; `None` if some task has none.
+    pub fn all(levels: &[PricedLevels]) -> Option<Self> {
+        let most: Option<Vec<usize>> = levels.iter().map(|l| l.budgets_ms.len().checked_sub(1)).collect();
+        most.map(|most| Self { least: vec![0; most.len()], most })
+    }
+
+    /// The lower and the upper half at a task.
+    pub fn halves(self, t: usize) -> [Self; 2] {
+        let middle = (self.least[t] + self.most[t]) / 2;
+        let (mut lower, mut upper) = (self.clone(), self);
+        lower.most[t] = middle;
+        upper.least[t] = middle + 1;
+        [lower, upper]
+    }
+
+    /// The task of the longest path with the widest range; `None` if the most levels keep to the SLO.
+    pub fn task_to_split(&self, pipeline: &Pipeline, part: &PipelineSpace, levels: &[PricedLevels]) -> Option<usize> {
+        let high = charges(levels, &self.most);
+        let finish = finish_times(pipeline, part.rule, &high);
+        let remaining = remaining_times(pipeline, part.rule, &high);
+        let slo = slo_of(pipeline);
+        let late = (0..high.len()).filter(|&t| finish[t] + remaining[t] > slo && self.most[t] > self.least[t]);
+        let width = |t: &usize| high[*t] - levels[*t].budgets_ms[self.least[*t]];
+        late.max_by(|a, b| width(a).total_cmp(&width(b)).then(b.cmp(a)))
+    }
+
+    /// Lowers the most levels to those that keep to the SLO if the other tasks have their least levels. Whether the box
+    /// has any vector.
+    pub fn narrow(&mut self, pipeline: &Pipeline, part: &PipelineSpace, levels: &[PricedLevels]) -> bool {
+        let left = budgets_beside(pipeline, part, &charges(levels, &self.least));
+        for (t, most) in self.most.iter_mut().enumerate() {
+            let within = levels[t].budgets_ms.partition_point(|&b| b <= left[t]);
+            if within <= self.least[t] {
+                return false;
+            }
+            *most = (*most).min(within - 1);
+        }
+        true
+    }
+}
+
+/// The charges of the tasks at some levels.
+pub(super) fn charges(levels: &[PricedLevels], at: &[usize]) -> Vec<f64> {
     levels.iter().zip(at).map(|(l, &k)| l.budgets_ms[k]).collect()
 }
 
@@ -191,19 +231,20 @@ fn slo_of(pipeline: &Pipeline) -> f64 {
     pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0)
 }
 
-/// Lowers the most levels to those that keep to the SLO if the other tasks have their least levels. Whether the box has
-/// any vector.
-fn narrow(pipeline: &Pipeline, part: &PipelineSpace, levels: &[PricedLevels], least: &[usize], most: &mut [usize]) -> bool {
-    let low = charges(levels, least);
-    let finish = finish_times(pipeline, part.rule, &low);
-    let remaining = remaining_times(pipeline, part.rule, &low);
-    for (t, most) in most.iter_mut().enumerate() {
-        let left = slo_of(pipeline) - (finish[t] - low[t]) - remaining[t];
-        let within = levels[t].budgets_ms.partition_point(|&b| b <= left);
-        if within <= least[t] {
-            return false;
-        }
-        *most = (*most).min(within - 1);
+/// The budget that each task can have if all others take these charges.
+pub(super) fn budgets_beside(pipeline: &Pipeline, part: &PipelineSpace, charges: &[f64]) -> Vec<f64> {
+    let finish = finish_times(pipeline, part.rule, charges);
+    let remaining = remaining_times(pipeline, part.rule, charges);
+    (0..charges.len()).map(|t| slo_of(pipeline) - (finish[t] - charges[t]) - remaining[t]).collect()
+}
+
+/// Budgets that use up the time that these leave, one task after the other.
+pub(super) fn raised_budgets(pipeline: &Pipeline, part: &PipelineSpace, mut budgets_ms: Vec<f64>) -> Vec<f64> {
+    // a plan gets nothing from the slack of the SLO
+    let slack = slo_of(pipeline) - pipeline.slo_ms;
+    for t in 0..budgets_ms.len() {
+        let left = budgets_beside(pipeline, part, &budgets_ms)[t] - 2.0 * slack;
+        budgets_ms[t] = budgets_ms[t].max(left);
     }
-    true
+    budgets_ms
 }

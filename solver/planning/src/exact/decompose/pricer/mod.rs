@@ -6,52 +6,36 @@
 //!
 //! The plan has whole replicas: the strategies of nearby prices and mixes of two of them, each load covered exactly
 //! ([`cover`], [`mix`]).
+//!
+//! With more time a search over the capacities of whole replicas ([`loads`]) raises the bound and improves the plan.
 
+mod accuracy;
 mod boxes;
 mod cover;
+mod curve;
+mod items;
+mod loads;
 mod mix;
+mod programme;
 mod rounding;
 mod walk;
 mod whole;
 
-use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::latency::optional_tasks;
 use crate::exact::model::space::PipelineSpace;
 use crate::exact::model::trie::PrefixNode;
 use crate::exact::solution::choice::GroupChoice;
+use accuracy::{FloorQuestion, PricedFloor};
 use apportion_domain::{LatencyRule, Pipeline};
 use apportion_mip::RunLimits;
-use boxes::{BoxSearch, CheapestBudgets, bound_of_whole_replicas, cheapest_budgets};
-use cover::{CoverItem, cheapest_cover};
+use boxes::charges;
+use cover::cheapest_cover;
+use items::{cover_item, items_of, items_within};
+pub(super) use items::{Loading, ReplicaPrices};
+use loads::LoadGoal;
+pub(super) use loads::{LoadPlan, LoadSearch};
 use mix::{MixGoal, MixedPlan, Mixer};
-use rounding::{CapacityCurve, RoundingCosts};
 use walk::{PricedLevels, Walker};
-
-/// Budget vectors for which plans are made.
-const VECTORS_MAX: usize = 3;
-/// Relative distance of their bounds from the best one.
-const DISTANCE: f64 = 0.01;
-/// Most prices of accuracy that are tried for a floor.
-const FLOOR_ROUNDS_MAX: usize = 12;
-/// Relative difference of bound and relaxation at which the price of accuracy is exact enough.
-const FLOOR_GAP: f64 = 1e-5;
-
-/// Prices of one pipeline's replicas.
-pub(super) struct ReplicaPrices {
-    /// Price of one replica of each group, without loading it.
-    pub replica: Vec<f64>,
-    /// Whether loading a replica costs what its group says.
-    pub loading: Loading,
-    /// Reward of a unit of accuracy.
-    pub reward: f64,
-}
-
-/// Whether loading replicas costs anything.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Loading {
-    Paid,
-    Free,
-}
 
 /// How long is a plan searched?
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +44,15 @@ pub(super) enum PlanEffort {
     Mixes,
     /// Also a small integer programme over many strategies, for each of the best budgets.
     Whole,
+}
+
+/// What is known of the best plan before a search.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KnownCost {
+    /// Cost of the best known plan; infinite without one.
+    pub cost_max: f64,
+    /// Plans that are better by less than this, relative, are not searched.
+    pub gap: f64,
 }
 
 /// The answer for one pipeline.
@@ -134,7 +127,9 @@ impl Pricer {
             PlanEffort::Mixes => bound,
             PlanEffort::Whole => bound.max(question.bound_of_whole(prices, price, enough, &mut walker)),
         };
-        let plan = best.map(|(plan, at)| self.to_plan(part, &levels, at, &plan));
+        let plan = best.map(|(MixedPlan { replicas, accuracy, .. }, at)| {
+            FleetPlan { groups: self.choices(part, &charges(&levels, at), &replicas), accuracy }
+        });
         FleetAnswer { bound, plan }
     }
 
@@ -183,23 +178,43 @@ impl Pricer {
         Some(cheapest_cover(&items, node.load_qps, self.survive)?.price_min / node.load_qps)
     }
 
-    /// The choice of every group.
-    fn to_plan(&self, part: &PipelineSpace, levels: &[PricedLevels], at: &[usize], plan: &MixedPlan) -> FleetPlan {
+    /// A search for the best plan of whole replicas at these prices. `None` if no budgets keep to the SLO.
+    pub fn search<'a>(
+        &self,
+        pipeline: &'a Pipeline,
+        part: &'a PipelineSpace,
+        prices: ReplicaPrices,
+        known: KnownCost,
+    ) -> Option<LoadSearch<'a>> {
+        let levels = self.priced_levels(pipeline, part, &prices);
+        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min };
+        let floor_price = question.price_of_accuracy(prices.reward, &mut Walker::new(part))?.price;
+        let KnownCost { cost_max, gap } = known;
+        let goal = LoadGoal { floor: self.accuracy_min, floor_price, survive: self.survive, cost_max, gap };
+        Some(LoadSearch::new(pipeline, part, prices, levels, goal))
+    }
+
+    /// The choice of every group in a plan that a search has found.
+    pub fn plan_of_loads(&self, part: &PipelineSpace, plan: &LoadPlan) -> FleetPlan {
+        FleetPlan { groups: self.choices(part, &plan.budgets_ms, &plan.replicas), accuracy: plan.accuracy }
+    }
+
+    /// The choice of every group, if these (group, replicas) run within these budgets.
+    fn choices(&self, part: &PipelineSpace, budgets_ms: &[f64], used: &[(usize, u32)]) -> Vec<GroupChoice> {
         let mut groups = vec![GroupChoice::default(); part.groups.len()];
         let mut of_task = vec![0; self.min_replicas.len()];
-        for &(g, replicas) in &plan.replicas {
+        for &(g, replicas) in used {
             let t = part.groups[g].task.get();
-            let point = part.groups[g].best_within(levels[t].budgets_ms[at[t]]).unwrap_or(0);
+            let point = part.groups[g].best_within(budgets_ms[t]).unwrap_or(0);
             groups[g] = GroupChoice { replicas, point };
             of_task[t] += replicas;
         }
         for (t, &least) in self.min_replicas.iter().enumerate().filter(|(t, least)| of_task[*t] < **least) {
-            let used = plan.replicas.iter().find(|(g, _)| part.groups[*g].task.get() == t);
-            if let Some(&(g, _)) = used {
+            if let Some(&(g, _)) = used.iter().find(|(g, _)| part.groups[*g].task.get() == t) {
                 groups[g].replicas += least - of_task[t];
             }
         }
-        FleetPlan { groups, accuracy: plan.accuracy }
+        groups
     }
 }
 
@@ -208,163 +223,4 @@ struct PricedPoint {
     charge_ms: f64,
     variant: usize,
     rate: f64,
-}
-
-/// A group that runs at a point of this throughput.
-fn cover_item(part: &PipelineSpace, prices: &ReplicaPrices, g: usize, qps: f64) -> CoverItem {
-    let group = &part.groups[g];
-    let switch_cost = loading_cost(group, prices);
-    CoverItem { group: g, qps, price: prices.replica[g], switch_cost, deployed: group.deployed }
-}
-
-/// The groups that run within a budget, by increasing rate.
-fn items_of(part: &PipelineSpace, prices: &ReplicaPrices, groups: &[usize], budget_ms: f64) -> Vec<CoverItem> {
-    items_at(part, prices, groups, |group| group.best_within(budget_ms))
-}
-
-/// The groups that have an operating point, by increasing rate.
-fn items_at(
-    part: &PipelineSpace,
-    prices: &ReplicaPrices,
-    groups: &[usize],
-    point: impl Fn(&FeasibleGroup) -> Option<usize>,
-) -> Vec<CoverItem> {
-    let item = |&g: &usize| {
-        let group = &part.groups[g];
-        Some(cover_item(part, prices, g, group.points[point(group)?].qps))
-    };
-    let mut items: Vec<CoverItem> = groups.iter().filter_map(item).collect();
-    items.sort_by(|a, b| a.rate().total_cmp(&b.rate()));
-    items
-}
-
-/// The groups of each lane that run at these levels, by increasing rate.
-fn items_within(
-    part: &PipelineSpace,
-    prices: &ReplicaPrices,
-    levels: &[PricedLevels],
-    at: &[usize],
-) -> Vec<Vec<CoverItem>> {
-    let budget = |groups: &[usize]| {
-        let t = part.groups[groups[0]].task.get();
-        levels[t].budgets_ms[at[t]]
-    };
-    part.lanes.iter().map(|groups| items_of(part, prices, groups, budget(groups))).collect()
-}
-
-/// What loading one more replica costs.
-fn loading_cost(group: &FeasibleGroup, prices: &ReplicaPrices) -> f64 {
-    match prices.loading {
-        Loading::Paid => group.switch_cost,
-        Loading::Free => 0.0,
-    }
-}
-
-/// The search for the price of accuracy under which the floor is met.
-struct FloorQuestion<'a> {
-    pipeline: &'a Pipeline,
-    part: &'a PipelineSpace,
-    levels: &'a [PricedLevels],
-    floor: f64,
-}
-
-/// The relaxation with its best price of accuracy.
-struct PricedFloor {
-    bound: f64,
-    /// Price of accuracy.
-    price: f64,
-    /// Reward at which the strategies of plans are made.
-    guide: f64,
-    /// Levels of the tasks, the cheapest first.
-    vectors: Vec<Vec<usize>>,
-}
-
-/// One price of accuracy with its relaxation.
-struct TriedPrice {
-    /// Cost without the reward of the floor's price.
-    cost: f64,
-    accuracy: f64,
-    /// Levels of the tasks.
-    vector: Vec<usize>,
-}
-
-impl FloorQuestion<'_> {
-    fn search(&self, reward: f64, walker: &mut Walker<'_>, vectors_max: usize, distance: f64) -> CheapestBudgets {
-        let search = BoxSearch { reward, vectors_max, distance };
-        cheapest_budgets(self.pipeline, self.part, self.levels, walker, search)
-    }
-
-    /// The relaxation at a price of the floor, and its strategy.
-    fn relax(&self, reward: f64, floor_price: f64, walker: &mut Walker<'_>) -> Option<(f64, TriedPrice)> {
-        let found = self.search(reward + floor_price, walker, 1, 0.0);
-        let at = found.vectors.first()?;
-        let cost = walker.least_cost(self.levels, at, reward + floor_price);
-        let accuracy = walker.strategy().accuracy;
-        let bound = found.bound + floor_price * self.floor;
-        Some((bound, TriedPrice { cost: cost + floor_price * accuracy, accuracy, vector: at.clone() }))
-    }
-
-    /// A bound on plans of whole replicas at a price of the floor. A bound of `enough` is enough.
-    fn bound_of_whole(&self, prices: &ReplicaPrices, price: f64, enough: f64, walker: &mut Walker<'_>) -> f64 {
-        let &Self { pipeline, part, levels, floor } = self;
-        let reward = prices.reward + price;
-        let nodes_of = |t: usize| part.trie.nodes.iter().filter(|n| n.task.get() == t).count();
-        let is_whole: Vec<bool> = (0..levels.len()).map(|t| nodes_of(t) == 1).collect();
-        // the curves by lane and level, made when they are first needed
-        let level_counts = part.lanes.iter().map(|groups| levels[part.groups[groups[0]].task.get()].budgets_ms.len());
-        let mut known: Vec<Vec<Option<Option<CapacityCurve>>>> = level_counts.map(|n| vec![None; n]).collect();
-        let rounding = |walker: &Walker<'_>, at: &[usize]| {
-            let curves = known.iter_mut().zip(&part.lanes).map(|(of, groups)| {
-                let t = part.groups[groups[0]].task.get();
-                // Up to the next level no rate falls. But groups of other rates may have larger batches there.
-                let next_ms = levels[t].budgets_ms.get(at[t] + 1).copied().unwrap_or(f64::INFINITY);
-                let point = |group: &FeasibleGroup| group.points.iter().rposition(|p| p.charge_ms < next_ms);
-                let make = || CapacityCurve::new(&items_at(part, prices, groups, point));
-                of[at[t]].get_or_insert_with(make).as_ref()
-            });
-            let curves: Vec<Option<&CapacityCurve>> = curves.collect();
-            let reduced = walker.reduced_costs(levels, at, reward);
-            RoundingCosts { part, reduced: &reduced, curves: &curves, is_whole: &is_whole }.total()
-        };
-        let enough = enough - price * floor;
-        bound_of_whole_replicas(pipeline, part, levels, walker, (reward, enough), rounding) + price * floor
-    }
-
-    /// Raises the price of accuracy until the relaxation meets the floor: the secant of a concave function of one variable.
-    fn price_of_accuracy(&self, reward: f64, walker: &mut Walker<'_>) -> Option<PricedFloor> {
-        let (mut bound, mut low) = self.relax(reward, 0.0, walker)?;
-        let mut price = 0.0;
-        // a price at which the floor is met
-        let mut high: Option<TriedPrice> = None;
-        if low.accuracy < self.floor - 1e-12 {
-            let mut next = 4.0 * low.cost.abs().max(reward).max(1e-9);
-            for _ in 0..FLOOR_ROUNDS_MAX {
-                let (found, tried) = self.relax(reward, next, walker)?;
-                let better = found > bound;
-                (bound, price) = if better { (found, next) } else { (bound, price) };
-                if tried.accuracy >= self.floor {
-                    high = Some(tried);
-                } else {
-                    low = tried;
-                }
-                let Some(high) = &high else {
-                    next *= 8.0;
-                    continue;
-                };
-                let slope = ((high.cost - low.cost) / (high.accuracy - low.accuracy)).max(0.0);
-                let relaxation = low.cost + slope * (self.floor - low.accuracy);
-                if relaxation - bound <= FLOOR_GAP * relaxation.abs() || (slope - next).abs() <= 1e-12 * slope {
-                    break;
-                }
-                next = slope;
-            }
-        }
-        let distance = DISTANCE * bound.abs().max(reward + price);
-        let found = self.search(reward + price, walker, VECTORS_MAX, distance);
-        let mut vectors = found.vectors;
-        // the cheapest vectors may be too short for the floor
-        vectors.extend(high.map(|high| high.vector).filter(|vector| !vectors.contains(vector)));
-        let guide = if reward + price > 0.0 { reward + price } else { 1e-3 * bound.abs() };
-        Some(PricedFloor { bound, price, guide, vectors })
-    }
 }

@@ -8,81 +8,11 @@
 //! Example: a task needs 14.3 of the cheapest replicas. It can buy 15, or 14 and something small, or send 2 % of its
 //! queries to another variant. The least of these is added.
 
-use super::cover::CoverItem;
+use super::curve::{CapacityCurve, Combination};
 use crate::exact::model::space::PipelineSpace;
-use std::cmp::Ordering;
-use std::collections::BinaryHeap;
 
-/// Combinations of replicas beside the cheapest ones that are told apart. Dearer ones count as if they fitted any load.
-const COMBINATIONS_MAX: usize = 40;
 /// Cells of the shares of a lane. The least cost within a cell counts for all of it.
 const CELLS: usize = 192;
-
-/// Some replicas beside those of the cheapest rate.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Combination {
-    /// Their price above that of the same capacity at the cheapest rate.
-    premium: f64,
-    capacity: f64,
-    /// Only items from here on are added to it.
-    from: usize,
-}
-
-impl Eq for Combination {}
-impl PartialOrd for Combination {
-    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
-        Some(self.cmp(other))
-    }
-}
-impl Ord for Combination {
-    /// The lowest premium is the greatest.
-    fn cmp(&self, other: &Self) -> Ordering {
-        other
-            .premium
-            .total_cmp(&self.premium)
-            .then_with(|| other.capacity.total_cmp(&self.capacity))
-            .then_with(|| other.from.cmp(&self.from))
-    }
-}
-
-/// What capacities the replicas of a lane have, and what they cost above the cheapest rate.
-#[derive(Clone, Debug)]
-pub(super) struct CapacityCurve {
-    /// The cheapest price of one query per second.
-    rate: f64,
-    /// Queries per second of a replica of that rate.
-    unit: f64,
-    combinations: Vec<Combination>,
-    /// No other combination has a lower premium.
-    premium_max: f64,
-}
-
-impl CapacityCurve {
-    /// The curve of some groups, sorted by [`CoverItem::rate`]; `None` without any.
-    pub fn new(items: &[CoverItem]) -> Option<Self> {
-        let first = items.first()?;
-        let (rate, unit) = (first.rate(), first.qps);
-        let mut open = BinaryHeap::from([Combination { premium: 0.0, capacity: 0.0, from: 1 }]);
-        let mut combinations = Vec::new();
-        // one more of the cheapest replicas fits any load too
-        let mut premium_max = rate * unit;
-        while let Some(next) = open.pop() {
-            if next.premium >= premium_max {
-                break;
-            }
-            if combinations.len() == COMBINATIONS_MAX {
-                premium_max = next.premium;
-                break;
-            }
-            for (i, item) in items.iter().enumerate().skip(next.from) {
-                let premium = next.premium + ((item.rate() - rate) * item.qps).max(0.0);
-                open.push(Combination { premium, capacity: next.capacity + item.qps, from: i });
-            }
-            combinations.push(next);
-        }
-        Some(Self { rate, unit, combinations, premium_max })
-    }
-}
 
 /// A lane as one task sees it.
 struct LaneCost<'a> {

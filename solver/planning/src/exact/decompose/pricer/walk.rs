@@ -1,6 +1,7 @@
 //! What does a pipeline cost at given prices if parts of replicas could be bought? A walk up the trie, for any budgets.
 
 use crate::exact::model::space::PipelineSpace;
+use crate::exact::model::trie::PrefixNode;
 use apportion_domain::VariantIndex;
 
 /// The budgets of a task that change the price of some variant, with those prices.
@@ -35,6 +36,15 @@ impl<'a> Walker<'a> {
     /// The least cost at these levels of the tasks: prices less `reward` for a unit of accuracy. Infinite if some task has
     /// no variant in time. The strategy is kept for [`Self::strategy`].
     pub fn least_cost(&mut self, levels: &[PricedLevels], at: &[usize], reward: f64) -> f64 {
+        self.walk(reward, |node| levels[node.task.get()].rates[at[node.task.get()]][node.variant.get()])
+    }
+
+    /// The same at a price of one query per second of each lane.
+    pub fn least_cost_of_lanes(&mut self, rates: &[f64], reward: f64) -> f64 {
+        self.walk(reward, |node| rates[node.lane])
+    }
+
+    fn walk(&mut self, reward: f64, rate: impl Fn(&PrefixNode) -> f64) -> f64 {
         let trie = &self.part.trie;
         self.below.fill(0.0);
         let mut whole = 0.0;
@@ -43,8 +53,7 @@ impl<'a> Walker<'a> {
             let mut taken = usize::MAX;
             for &n in &split.to {
                 let node = &trie.nodes[n];
-                let rate = levels[node.task.get()].rates[at[node.task.get()]][node.variant.get()];
-                let cost = self.below[n] + node.load_qps * rate - reward * node.accuracy;
+                let cost = self.below[n] + node.load_qps * rate(node) - reward * node.accuracy;
                 if cost < best {
                     (best, taken) = (cost, n);
                 }
@@ -76,6 +85,16 @@ impl<'a> Walker<'a> {
     /// The strategy of the last walk, which must have had a finite cost.
     pub fn strategy(&self) -> PureStrategy {
         self.strategy_by(|s, _| Some(self.taken[s]))
+    }
+
+    /// Load of each lane under the strategy of the last walk.
+    pub fn loads(&self) -> Vec<f64> {
+        let mut loads = vec![0.0; self.part.lanes.len()];
+        for n in self.strategy().nodes {
+            let node = &self.part.trie.nodes[n];
+            loads[node.lane] += node.load_qps;
+        }
+        loads
     }
 
     /// The strategy that takes these variants, by task.

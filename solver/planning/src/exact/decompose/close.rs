@@ -1,0 +1,103 @@
+//! How does a fleet use the time that is left? Searches over whole replicas, of the pipelines with the largest gaps.
+
+use super::joint::{JointBounds, JointProblem, PriceBound};
+use super::master::MasterGoal;
+use super::pricing::PipelineSearch;
+use rayon::prelude::*;
+
+/// How long the pipelines are searched at some prices.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct SearchEffort {
+    /// Boxes of each pipeline, at most.
+    pub boxes_max: usize,
+    /// Part of the time that is left.
+    pub time: f64,
+}
+
+/// The first searches find plans, and with them better prices. The second ones raise the bound there.
+const STAGES: [SearchEffort; 2] =
+    [SearchEffort { boxes_max: 100, time: 0.35 }, SearchEffort { boxes_max: 1_000, time: 0.8 }];
+/// Boxes of a search between two choices of the pipelines with the largest gaps.
+const BOXES_PER_ROUND: usize = 25;
+/// Share of the requested gap at which a pipeline is searched no further.
+const CLOSED_GAP: f64 = 0.1;
+
+/// Raises the bound and improves the plans at the prices of the known plans.
+pub(super) fn close_gaps(joint: &JointProblem<'_>, known: &mut JointBounds) {
+    let all: Vec<usize> = (0..joint.subs.len()).collect();
+    for effort in STAGES {
+        if joint.limits.exceeded() {
+            return;
+        }
+        let Some(duals) = known.master.relax(MasterGoal::Cost, joint.limits) else { return };
+        known.lambda.clone_from(&duals.lambda);
+        let bound = joint.shared.lagrangian_min(&duals.lambda) + search_some(joint, known, &all, &duals.lambda, effort);
+        tracing::debug!(value = duals.value, bound, ?effort, "searched whole replicas");
+        if bound.is_finite() {
+            known.raise(bound, &duals.lambda);
+        }
+    }
+    if let Some(duals) = known.master.relax(MasterGoal::Cost, joint.limits) {
+        known.lambda = duals.lambda;
+    }
+}
+
+/// Searches these pipelines at given prices, and adds their plans. The sum of their bounds.
+pub(super) fn search_some(
+    joint: &JointProblem<'_>,
+    known: &mut JointBounds,
+    pipelines: &[usize],
+    lambda: &[f64],
+    effort: SearchEffort,
+) -> f64 {
+    let limits = joint.limits.with_share_of_time(effort.time);
+    let columns = &known.master.columns;
+    let start = |&p: &usize| {
+        let prices = joint.shared.prices_for(p, lambda);
+        let cost_max = columns[p].iter().map(|c| c.cost_at(&prices)).fold(f64::INFINITY, f64::min);
+        let search = joint.subs[p].search_loads(joint.goal, &prices, cost_max, CLOSED_GAP * joint.gap);
+        ChosenSearch { search, is_chosen: true }
+    };
+    let mut searches: Vec<ChosenSearch<'_>> = pipelines.par_iter().map(start).collect();
+    for _ in 0..effort.boxes_max.div_ceil(BOXES_PER_ROUND) {
+        if limits.exceeded() || !searches.iter().any(|of| of.is_chosen) {
+            break;
+        }
+        let chosen: Vec<&mut ChosenSearch<'_>> = searches.iter_mut().filter(|of| of.is_chosen).collect();
+        chosen.into_par_iter().for_each(|of| {
+            if let Some(search) = &mut of.search {
+                search.run(BOXES_PER_ROUND, &limits);
+            }
+        });
+        choose_largest_gaps(&mut searches);
+    }
+    known.pricings += pipelines.len();
+    let mut sum = 0.0;
+    for (&p, of) in pipelines.iter().zip(searches) {
+        // a pipeline without a search has no plan
+        let Some(mut search) = of.search else { return f64::INFINITY };
+        sum += search.bound();
+        known.cuts[p].push(PriceBound { prices: joint.shared.prices_for(p, lambda), cost_min: search.bound() });
+        if let Some(column) = search.take_column(joint.limits) {
+            known.master.add(p, column);
+        }
+    }
+    sum
+}
+
+/// The search of one pipeline.
+struct ChosenSearch<'a> {
+    /// `None` if the pipeline has no plan.
+    search: Option<PipelineSearch<'a>>,
+    /// Whether it goes on in the next round.
+    is_chosen: bool,
+}
+
+/// Chooses half of the searches that are not over: those of the largest gaps.
+fn choose_largest_gaps(searches: &mut [ChosenSearch<'_>]) {
+    let gap = |of: &ChosenSearch<'_>| of.search.as_ref().map_or(0.0, PipelineSearch::gap);
+    let mut gaps: Vec<f64> = searches.iter().map(gap).filter(|gap| *gap > 0.0).collect();
+    gaps.sort_by(f64::total_cmp);
+    let least = gaps.get(gaps.len() / 2).copied().unwrap_or(f64::INFINITY);
+    searches.iter_mut().for_each(|of| of.is_chosen = gap(of) >= least);
+}

@@ -1,0 +1,428 @@
+//! Which whole replicas carry a pipeline at the least price? A search over its budgets and over the capacities of its lanes.
+//!
+//! A box of budgets is split until its most levels keep to the SLO ([`LevelRange`]). From there on the capacities of lanes
+//! are split. Example: the cheapest mixture loads a lane with 210 queries per second. Its replicas have a capacity of 200 or
+//! less, or of 220 or more. In the first case 200 is the most that the lane carries. In the second case it pays at least the
+//! price of 220. In both cases the lower convex hull of its prices is closer to them.
+//!
+//! The search takes the box of the least bound. The first boxes of capacities are followed downwards to a plan at once.
+
+use super::boxes::{LevelRange, budgets_beside, charges, raised_budgets};
+use super::cover::{CoverItem, cheapest_cover};
+use super::curve::{CapacityCurve, CapacityPoint};
+use super::items::{ReplicaPrices, items_at, items_of};
+use super::programme::{LimitedLane, Mixture, MixtureProgramme, MixtureQuestion};
+use super::walk::{PricedLevels, Walker};
+use crate::exact::model::groups::FeasibleGroup;
+use crate::exact::model::space::PipelineSpace;
+use apportion_domain::Pipeline;
+use apportion_mip::RunLimits;
+use std::cmp::Ordering;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+
+/// How many boxes of capacities are followed downwards to a plan.
+const DIVES_MAX: usize = 4;
+/// The penalty of a programme, as a multiple of the largest costs.
+const PENALTY: f64 = 20.0;
+/// A mixture with more missing queries than this is no plan.
+const MISSING_MAX: f64 = 1e-9;
+/// A cover carries this much more load, relative, so that rounding errors never cost a plan its flows.
+const LOAD_MARGIN: f64 = 5e-7;
+/// Differences of prices below this, relative, are noise.
+const NOISE: f64 = 1e-6;
+/// Weight of the smaller price of the two ways from a load to a capacity in the choice of the lane to split.
+const SMALLER_WEIGHT: f64 = 5.0 / 6.0;
+/// Boxes between two checks of the limits.
+const BOXES_PER_CHECK: usize = 8;
+
+/// What a search looks for.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LoadGoal {
+    /// Least accuracy.
+    pub floor: f64,
+    /// Price of accuracy of the relaxation.
+    pub floor_price: f64,
+    /// Replicas of a used group beyond those that carry load.
+    pub survive: u32,
+    /// Cost of the best known plan; infinite without one.
+    pub cost_max: f64,
+    /// Plans that are better by less than this, relative, are not searched.
+    pub gap: f64,
+}
+
+/// A plan of whole replicas.
+#[derive(Clone, Debug)]
+pub(in crate::exact::decompose) struct LoadPlan {
+    pub accuracy: f64,
+    /// (group, replicas).
+    pub replicas: Vec<(usize, u32)>,
+    /// Budgets of the tasks.
+    pub budgets_ms: Vec<f64>,
+}
+
+/// Budgets of which the most levels keep to the SLO.
+struct BudgetCell {
+    /// The curve of each lane; `None` if no group is in time.
+    curves: Vec<Option<Arc<CapacityCurve>>>,
+    /// Rate of each lane. It is that of whole replicas where the load is known.
+    rates: Vec<f64>,
+    /// Budgets of a plan.
+    budgets_ms: Vec<f64>,
+    /// Groups by lane that run within these budgets, by increasing rate.
+    items: Vec<Vec<CoverItem>>,
+}
+
+/// The lane that a box is split at.
+struct LaneSplit {
+    lane: usize,
+    /// The largest capacity of the lower half, and the least one of the upper half.
+    below_qps: f64,
+    upper_qps: f64,
+}
+
+/// What a box contains.
+enum BoxState {
+    Budgets(LevelRange),
+    Capacities { cell: Arc<BudgetCell>, limited: Vec<Arc<LimitedLane>>, split: LaneSplit },
+}
+
+/// A box that is still to be searched.
+struct OpenBox {
+    /// No plan of it costs less.
+    bound: f64,
+    /// Boxes of equal bounds are searched in the order of their making.
+    number: usize,
+    state: BoxState,
+}
+
+impl PartialEq for OpenBox {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+impl Eq for OpenBox {}
+impl PartialOrd for OpenBox {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+impl Ord for OpenBox {
+    /// The box of the least bound is the greatest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        other.bound.total_cmp(&self.bound).then_with(|| other.number.cmp(&self.number))
+    }
+}
+
+/// The curve of some operating points of a lane.
+struct KnownCurve {
+    points: Vec<Option<usize>>,
+    curve: Option<Arc<CapacityCurve>>,
+}
+
+/// A search that can be interrupted.
+pub(in crate::exact::decompose) struct LoadSearch<'a> {
+    pipeline: &'a Pipeline,
+    part: &'a PipelineSpace,
+    prices: ReplicaPrices,
+    levels: Vec<PricedLevels>,
+    goal: LoadGoal,
+    walker: Walker<'a>,
+    programme: MixtureProgramme,
+    /// The largest load of each lane.
+    load_max: Vec<f64>,
+    /// Whether the load of a lane is known: one variant at one prefix.
+    is_known: Vec<bool>,
+    /// By lane.
+    curves: Vec<Vec<KnownCurve>>,
+    penalty: f64,
+    open: BinaryHeap<OpenBox>,
+    /// The least bound of the boxes that are searched no further.
+    closed_min: f64,
+    boxes: usize,
+    dives: usize,
+    plan: Option<LoadPlan>,
+}
+
+impl<'a> LoadSearch<'a> {
+    /// A search at these prices.
+    pub(in crate::exact::decompose::pricer) fn new(
+        pipeline: &'a Pipeline,
+        part: &'a PipelineSpace,
+        prices: ReplicaPrices,
+        levels: Vec<PricedLevels>,
+        goal: LoadGoal,
+    ) -> Self {
+        let mut walker = Walker::new(part);
+        let lanes = part.lanes.len();
+        let mut load_max = Vec::with_capacity(lanes);
+        for lane in 0..lanes {
+            let mut rates = vec![0.0; lanes];
+            rates[lane] = -1.0;
+            load_max.push(-walker.least_cost_of_lanes(&rates, 0.0));
+        }
+        let nodes_of = |t: usize| part.trie.nodes.iter().filter(|n| n.task.get() == t).count();
+        let is_known = part.lanes.iter().map(|groups| nodes_of(part.groups[groups[0]].task.get()) == 1).collect();
+        let curves = part.lanes.iter().map(|_| Vec::new()).collect();
+        let programme = MixtureProgramme::new(&load_max);
+        let mut search = Self {
+            pipeline,
+            part,
+            prices,
+            levels,
+            goal,
+            walker,
+            programme,
+            load_max,
+            is_known,
+            curves,
+            penalty: 0.0,
+            open: BinaryHeap::new(),
+            closed_min: f64::INFINITY,
+            boxes: 0,
+            dives: 0,
+            plan: None,
+        };
+        search.start();
+        search
+    }
+
+    /// Opens the box of all budgets.
+    fn start(&mut self) {
+        let Some(all) = LevelRange::all(&self.levels) else { return };
+        if let Some(first) = self.budget_box(all, f64::NEG_INFINITY) {
+            let known = if self.goal.cost_max.is_finite() { self.goal.cost_max.abs() } else { 0.0 };
+            self.penalty = PENALTY * (first.bound.abs() + known + self.prices.reward + self.goal.floor_price);
+            self.open.push(first);
+        }
+    }
+
+    /// No plan costs less than this.
+    pub fn bound(&self) -> f64 {
+        let open = self.open.peek().map_or(f64::INFINITY, |of| of.bound);
+        open.min(self.closed_min).min(self.goal.cost_max)
+    }
+
+    /// Cost of the best known plan.
+    pub fn cost_max(&self) -> f64 {
+        self.goal.cost_max
+    }
+
+    /// The best plan that was found since the last call.
+    pub fn take_plan(&mut self) -> Option<LoadPlan> {
+        self.plan.take()
+    }
+
+    /// Whether nothing is left to be searched.
+    pub fn is_finished(&self) -> bool {
+        self.open.peek().is_none_or(|of| of.bound >= self.enough())
+    }
+
+    /// Boxes of at least this bound are not searched.
+    fn enough(&self) -> f64 {
+        let known = self.goal.cost_max;
+        if known.is_finite() { known - self.goal.gap * known.abs() } else { known }
+    }
+
+    /// Searches this many boxes, or fewer.
+    pub fn run(&mut self, boxes: usize, limits: &RunLimits) {
+        let mut next: Option<OpenBox> = None;
+        for count in 0..boxes {
+            if count % BOXES_PER_CHECK == 0 && limits.exceeded() {
+                break;
+            }
+            let is_dive = next.is_some();
+            let Some(of) = next.take().or_else(|| self.open.pop()) else { break };
+            if of.bound >= self.enough() {
+                self.closed_min = self.closed_min.min(of.bound);
+                if is_dive {
+                    continue;
+                }
+                // all others have larger bounds
+                self.open.clear();
+                break;
+            }
+            let mut found = self.split(of);
+            found.sort_by(|a, b| a.bound.total_cmp(&b.bound));
+            let is_first = !is_dive && found.iter().any(|of| matches!(of.state, BoxState::Capacities { .. }));
+            if is_dive || (is_first && self.dives < DIVES_MAX) {
+                self.dives += usize::from(is_first);
+                next = (!found.is_empty()).then(|| found.remove(0));
+            }
+            self.open.extend(found);
+        }
+        self.open.extend(next);
+    }
+
+    /// The parts of a box that may have better plans.
+    fn split(&mut self, OpenBox { bound, state, .. }: OpenBox) -> Vec<OpenBox> {
+        match state {
+            BoxState::Budgets(levels) => match levels.task_to_split(self.pipeline, self.part, &self.levels) {
+                Some(t) => levels.halves(t).into_iter().filter_map(|half| self.budget_box(half, bound)).collect(),
+                None => {
+                    let cell = Arc::new(self.cell(&levels));
+                    self.capacity_box(cell, Vec::new(), bound).into_iter().collect()
+                }
+            },
+            BoxState::Capacities { cell, limited, split } => self.split_capacities(&cell, &limited, &split, bound),
+        }
+    }
+
+    /// A box of budgets; `None` if it has no better plan.
+    fn budget_box(&mut self, mut levels: LevelRange, bound: f64) -> Option<OpenBox> {
+        if !levels.narrow(self.pipeline, self.part, &self.levels) {
+            return None;
+        }
+        let LoadGoal { floor, floor_price, .. } = self.goal;
+        let reward = self.prices.reward + floor_price;
+        let walked = self.walker.least_cost(&self.levels, &levels.most, reward) + floor_price * floor;
+        self.open_box(walked.max(bound), BoxState::Budgets(levels))
+    }
+
+    /// A box; `None` if its bound is large enough.
+    fn open_box(&mut self, bound: f64, state: BoxState) -> Option<OpenBox> {
+        if bound >= self.enough() {
+            self.closed_min = self.closed_min.min(bound);
+            return None;
+        }
+        self.boxes += 1;
+        Some(OpenBox { bound, number: self.boxes, state })
+    }
+
+    /// The curves of some budgets of which the most levels keep to the SLO.
+    fn cell(&mut self, levels: &LevelRange) -> BudgetCell {
+        let most_ms = charges(&self.levels, &levels.most);
+        let beside_ms = budgets_beside(self.pipeline, self.part, &charges(&self.levels, &levels.least));
+        let mut curves = Vec::with_capacity(self.part.lanes.len());
+        let mut rates = Vec::with_capacity(self.part.lanes.len());
+        for lane in 0..self.part.lanes.len() {
+            let t = self.part.groups[self.part.lanes[lane][0]].task.get();
+            // Up to the next level no rate falls. But groups of other rates may have larger batches there.
+            let next_ms = self.levels[t].budgets_ms.get(levels.most[t] + 1).copied().unwrap_or(f64::INFINITY);
+            let longest_ms = beside_ms[t].max(most_ms[t]) * (1.0 + apportion_domain::SLACK);
+            let curve = self.curve(lane, next_ms, longest_ms);
+            let load = self.load_max[lane];
+            rates.push(curve.as_ref().map_or(f64::INFINITY, |curve| {
+                if self.is_known[lane] && load > 0.0 { curve.at_least(load).price / load } else { curve.rate }
+            }));
+            curves.push(curve);
+        }
+        let budgets_ms = raised_budgets(self.pipeline, self.part, most_ms);
+        let items = |groups: &Vec<usize>| {
+            items_of(self.part, &self.prices, groups, budgets_ms[self.part.groups[groups[0]].task.get()])
+        };
+        let items = self.part.lanes.iter().map(items).collect();
+        BudgetCell { curves, rates, budgets_ms, items }
+    }
+
+    /// The curve of a lane whose charges are below the first time and at most the second one.
+    fn curve(&mut self, lane: usize, next_ms: f64, longest_ms: f64) -> Option<Arc<CapacityCurve>> {
+        let point = |g: &FeasibleGroup| g.points.iter().rposition(|p| p.charge_ms < next_ms && p.charge_ms <= longest_ms);
+        let groups = &self.part.lanes[lane];
+        let points: Vec<Option<usize>> = groups.iter().map(|&g| point(&self.part.groups[g])).collect();
+        if let Some(known) = self.curves[lane].iter().find(|known| known.points == points) {
+            return known.curve.clone();
+        }
+        let curve = CapacityCurve::new(&items_at(self.part, &self.prices, groups, point)).map(Arc::new);
+        self.curves[lane].push(KnownCurve { points, curve: curve.clone() });
+        curve
+    }
+
+    /// A box of capacities; `None` if it has no better plan. Its cheapest mixture may give one.
+    fn capacity_box(&mut self, cell: Arc<BudgetCell>, limited: Vec<Arc<LimitedLane>>, bound: f64) -> Option<OpenBox> {
+        let question = MixtureQuestion {
+            reward: self.prices.reward,
+            floor: self.goal.floor,
+            rates: &cell.rates,
+            limited: &limited,
+            enough: self.enough(),
+            penalty: self.penalty,
+        };
+        let mixture = self.programme.solve(&question, &mut self.walker);
+        let bound = bound.max(mixture.bound);
+        if bound < self.enough() && mixture.missing < MISSING_MAX {
+            self.offer_plan(&cell, &mixture);
+        }
+        match self.lane_to_split(&cell, &limited, &mixture) {
+            Some(split) => self.open_box(bound, BoxState::Capacities { cell, limited, split }),
+            None => {
+                self.closed_min = self.closed_min.min(bound);
+                None
+            }
+        }
+    }
+
+    /// The lane of which the load is furthest from the capacities around it; `None` if all lanes pay their whole price.
+    fn lane_to_split(&self, cell: &BudgetCell, limited: &[Arc<LimitedLane>], mixture: &Mixture) -> Option<LaneSplit> {
+        let mut best: Option<(f64, LaneSplit)> = None;
+        for (lane, curve) in cell.curves.iter().enumerate() {
+            let (load, paid) = (mixture.loads[lane], mixture.paid[lane]);
+            let Some(curve) = curve.as_ref().filter(|_| load > NOISE * self.load_max[lane]) else { continue };
+            let CapacityPoint { qps: upper_qps, price } = curve.at_least(load);
+            let up = price - paid;
+            if up <= NOISE * (mixture.bound.abs() + self.prices.reward) {
+                continue;
+            }
+            let below = curve.below(load, price);
+            let down = (paid - below.price).max(0.0);
+            let score = SMALLER_WEIGHT * up.min(down) + (1.0 - SMALLER_WEIGHT) * up.max(down);
+            let is_within = limited.iter().all(|of| of.lane != lane || upper_qps > of.least * (1.0 + NOISE));
+            if is_within && best.as_ref().is_none_or(|(most, _)| score > *most) {
+                best = Some((score, LaneSplit { lane, below_qps: below.qps, upper_qps }));
+            }
+        }
+        best.map(|(_, split)| split)
+    }
+
+    /// The two halves of a box of capacities.
+    fn split_capacities(
+        &mut self,
+        cell: &Arc<BudgetCell>,
+        limited: &[Arc<LimitedLane>],
+        split: &LaneSplit,
+        bound: f64,
+    ) -> Vec<OpenBox> {
+        let &LaneSplit { lane, below_qps, upper_qps } = split;
+        let Some(curve) = &cell.curves[lane] else { return Vec::new() };
+        let known = limited.iter().find(|of| of.lane == lane);
+        let (above, least, most) = match known {
+            Some(of) => (of.above, of.least, of.most),
+            None => (0.0, 0.0, curve.at_least(self.load_max[lane]).qps.max(upper_qps)),
+        };
+        let halves = [(above, least, below_qps), (below_qps, upper_qps, most)];
+        let mut found = Vec::new();
+        for (above, least, most) in halves {
+            let hull = curve.hull(above, least, most);
+            if hull.is_empty() {
+                continue;
+            }
+            let mut lanes: Vec<Arc<LimitedLane>> = limited.iter().filter(|of| of.lane != lane).cloned().collect();
+            lanes.push(Arc::new(LimitedLane { lane, above, least, most, hull }));
+            found.extend(self.capacity_box(cell.clone(), lanes, bound));
+        }
+        found
+    }
+
+    /// Keeps the plan that covers the loads of a mixture, if it is the best one.
+    fn offer_plan(&mut self, cell: &BudgetCell, mixture: &Mixture) {
+        let loads = || mixture.loads.iter().enumerate().filter(|(_, load)| **load > 0.0);
+        let reward = self.prices.reward * mixture.accuracy;
+        let least: f64 = loads().filter_map(|(l, &load)| Some(cell.curves[l].as_ref()?.at_least(load).price)).sum();
+        if least - reward >= self.goal.cost_max {
+            return;
+        }
+        let mut price = 0.0;
+        let mut replicas = Vec::new();
+        for (lane, &load) in loads() {
+            let cover = cheapest_cover(&cell.items[lane], load * (1.0 + LOAD_MARGIN), self.goal.survive);
+            let Some(cover) = cover else { return };
+            price += cover.price;
+            replicas.extend(cover.replicas);
+        }
+        if price - reward < self.goal.cost_max {
+            self.goal.cost_max = price - reward;
+            let budgets_ms = cell.budgets_ms.clone();
+            self.plan = Some(LoadPlan { accuracy: mixture.accuracy, replicas, budgets_ms });
+        }
+    }
+}
