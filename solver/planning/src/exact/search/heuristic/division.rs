@@ -9,13 +9,13 @@
 //! - all pipelines together, over the batch sizes of every plan that a search of one pipeline has found;
 //! - two pipelines, with devices moved from one to the other.
 
+use super::whole::cost_to_beat;
 use crate::exact::model::alone::alone;
 use crate::exact::model::bounds::{self, accuracy_max, is_maximised};
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::groups::{FeasibleGroup, is_same_group};
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tightening::Tightening;
-use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::priced::{GAP, PricedSearch};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::solution::deployed::fits;
@@ -194,8 +194,7 @@ impl<'a> DivisionSearch<'a> {
         }
         let space = Space::of_groups(self.problem, self.tightening, pools, &self.limits.for_finishing()).ok()?;
         let goal = Goal::of_step(self.problem.objective.mode, best.step);
-        let sign = if goal == Goal::Accuracy { -1.0 } else { 1.0 };
-        let cutoff = sign * best.value - (STAGE_GAP_SHARE * GAP * best.value.abs()).max(1e-9);
+        let cutoff = cost_to_beat(self.problem, best);
         let limits = self.limits.without_listener().with_work(POOLED_WORK_MAX);
         match solve_stage(self.problem, &space, Stage::new(goal), GAP, &limits, Some(cutoff)) {
             StageResult::Found { choice, .. } => {

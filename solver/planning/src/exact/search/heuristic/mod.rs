@@ -13,6 +13,7 @@
 //! 5. Without a plan: the local search, which needs no formulation.
 //! 6. Several pipelines: devices move between them ([`division`]).
 //! 7. One pipeline under rule `path`: by its ways again, with HiGHS.
+//! 8. One or two pipelines: the whole formulation, for a better plan than the best one ([`whole`]).
 //!
 //! Work is counted in entries of tableaus and in iterations, so no clock decides the result ([`WorkBudget`]).
 //!
@@ -21,6 +22,7 @@
 mod division;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use super::fallback::plan_by_local_search;
 use super::modes::{ModeSearch, SearchResult};
@@ -36,12 +38,12 @@ use apportion_domain::{LatencyRule, ObjectiveStep, Problem, StopReason};
 use apportion_mip::RunLimits;
 use division::DivisionSearch;
 
-/// Work of all searches together, a second to a second and a half.
-const WORK_MAX: u64 = 2_000_000_000;
+/// Work of all searches together, one to two seconds.
+const WORK_MAX: u64 = 2_500_000_000;
 /// Most nodes of each programme of the first search over ways.
 const WAYS_NODES_MAX: u32 = 3_000;
 
-/// Least pipelines of a problem that the decomposition gets.
+/// Least pipelines of a problem that the decomposition gets. With fewer, the whole formulation is searched.
 const TAKEN_APART_MIN: usize = 3;
 
 /// One search: it may do so much work, and knows the best plan so far.
@@ -51,14 +53,15 @@ struct SearchPart {
 }
 
 /// All searches, in their order.
-const PARTS: [SearchPart; 7] = [
+const PARTS: [SearchPart; 8] = [
     SearchPart { work_max: 400_000_000, search: |of, limits, _| of.by_ways(Some(WAYS_NODES_MAX), limits) },
     SearchPart { work_max: 400_000_000, search: |of, limits, _| of.each_alone(limits) },
     SearchPart { work_max: 900_000_000, search: |of, limits, _| of.taken_apart(limits) },
-    SearchPart { work_max: 500_000_000, search: |of, limits, _| plan_by_prices(of.problem, of.tightening, limits) },
+    SearchPart { work_max: 800_000_000, search: |of, limits, _| plan_by_prices(of.problem, of.tightening, limits) },
     SearchPart { work_max: 100_000_000, search: |of, limits, best| of.locally(limits, best) },
     SearchPart { work_max: 1_000_000_000, search: |of, limits, best| of.divided(limits, best) },
     SearchPart { work_max: 600_000_000, search: |of, limits, _| of.by_ways(None, limits) },
+    SearchPart { work_max: 800_000_000, search: |of, limits, best| of.whole(limits, best) },
 ];
 
 /// Searches for a plan of a problem in its mode, under its latency rule. No clock decides the result.
@@ -180,6 +183,16 @@ impl Heuristic<'_> {
         match rayon::ThreadPoolBuilder::new().num_threads(1).build() {
             Ok(one_thread) => priced(Some(one_thread.install(|| search.search_exactly()))),
             Err(_) => PricedSearch::NotFound,
+        }
+    }
+
+    /// One or two pipelines: a better plan than the best one, by the whole formulation.
+    fn whole(&self, limits: &RunLimits, best: &PricedSearch) -> PricedSearch {
+        match best {
+            PricedSearch::Found(best) if self.problem.pipelines.len() < TAKEN_APART_MIN => {
+                whole::better_plan_of_whole(self.problem, self.tightening, best, &limits.without_listener())
+            }
+            _ => PricedSearch::NotFound,
         }
     }
 
