@@ -57,39 +57,27 @@ impl StageSearch<'_> {
         near: &dyn Fn(usize, &GroupPoints) -> Vec<GroupPoints>,
     ) {
         let free = vec![0.0; self.problem.hardware.len()];
-        let worth = relaxation.worth_of_rows(&priced.prices);
-        let mut scratch = Vec::new();
+        let is_joint = self.parts.len() <= TOGETHER_MAX;
         let mut tried: BTreeSet<Vec<Vec<Option<usize>>>> = BTreeSet::new();
         let mut tries = 0;
         for _ in 0..ROUNDS_MAX {
-            let cutoff = self.worth_searching_below(Some(plan));
-            let costs: Vec<f64> = (0..self.parts.len())
-                .map(|p| relaxation.cost_of(p, &plan.points[p], &priced.prices, &mut scratch))
-                .collect();
-            let total: f64 = costs.iter().sum::<f64>() - worth;
-            let mut moves: Vec<PointMove> = Vec::new();
-            for (part, cost) in costs.iter().enumerate() {
-                for points in near(part, &plan.points[part]) {
-                    let bound = total - cost + relaxation.cost_of(part, &points, &priced.prices, &mut scratch);
-                    if bound < cutoff {
-                        moves.push(PointMove { bound, part, points });
-                    }
-                }
-            }
-            moves.sort_by(|a, b| a.bound.total_cmp(&b.bound));
             let mut change = Change::None;
-            for PointMove { part, points, .. } in moves.into_iter().take(ROUND_TRIES_MAX) {
-                let mut all: Vec<GroupPoints> = plan.points.clone();
-                all[part] = points;
-                // the same points of all pipelines have the same plans
-                if !tried.insert(all.iter().map(|of| of.points.clone()).collect()) {
-                    continue;
-                }
+            let moved = |of: &PointMove| {
+                let mut all = plan.points.clone();
+                all[of.part].clone_from(&of.points);
+                all
+            };
+            let mut moves: Vec<(usize, Vec<GroupPoints>)> =
+                self.moves(plan, relaxation, priced, near).iter().map(|of| (of.part, moved(of))).collect();
+            // the same points of all pipelines have the same plans
+            let key = |all: &[GroupPoints]| all.iter().map(|of| of.points.clone()).collect::<Vec<_>>();
+            moves.retain(|(_, all)| !is_joint || !tried.contains(&key(all)));
+            for (part, all) in moves.into_iter().take(ROUND_TRIES_MAX) {
                 tries += 1;
-                let who: Vec<usize> =
-                    if all.len() <= TOGETHER_MAX { (0..all.len()).collect() } else { vec![part] };
-                let before = self.cost_of_active(plan, &who);
+                tried.insert(key(&all));
+                let who: Vec<usize> = if is_joint { (0..all.len()).collect() } else { vec![part] };
                 let points = who.iter().map(|&p| all[p].clone()).collect();
+                let before = self.cost_of_active(plan, &who);
                 if self.replace(plan, &who, points, &free, before).is_some() {
                     change = Change::Better;
                     break;
@@ -100,6 +88,32 @@ impl StageSearch<'_> {
                 break;
             }
         }
+    }
+
+    /// The moves whose bounds promise a better plan, by their bounds.
+    fn moves(
+        &self,
+        plan: &StagePlan,
+        relaxation: &PricedRelaxation<'_>,
+        priced: &PricedBound,
+        near: &dyn Fn(usize, &GroupPoints) -> Vec<GroupPoints>,
+    ) -> Vec<PointMove> {
+        let mut scratch = Vec::new();
+        let mut cost = |p: usize, points: &GroupPoints| relaxation.cost_of(p, points, &priced.prices, &mut scratch);
+        let cutoff = self.worth_searching_below(Some(plan));
+        let costs: Vec<f64> = plan.points.iter().enumerate().map(|(p, points)| cost(p, points)).collect();
+        let total = costs.iter().sum::<f64>() - relaxation.worth_of_rows(&priced.prices);
+        let mut moves: Vec<PointMove> = Vec::new();
+        for (part, own) in costs.iter().enumerate() {
+            for points in near(part, &plan.points[part]) {
+                let bound = total - own + cost(part, &points);
+                if bound < cutoff {
+                    moves.push(PointMove { bound, part, points });
+                }
+            }
+        }
+        moves.sort_by(|a, b| a.bound.total_cmp(&b.bound));
+        moves
     }
 }
 

@@ -1,7 +1,7 @@
 //! Small programmes and their relaxations, against flows and programmes that were solved in another way.
 
 use super::candidates;
-use super::context::{ENTRIES_MAX, StageSearch};
+use super::context::{ENTRIES_MAX, StagePlan, StageSearch};
 use super::points::GroupPoints;
 use super::prices::{PartCandidates, PricedGoal, PricedStage};
 use super::walk::{LaneNeeds, least_cost};
@@ -10,7 +10,6 @@ use crate::bench::heuristics::{case, problem};
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::solution::flows::{accuracy, flows};
-use crate::exact::priced::context::StagePlan;
 use apportion_domain::{LatencyRule, Problem};
 use apportion_mip::RunLimits;
 use std::sync::Arc;

@@ -37,7 +37,7 @@ const MOVED_MAX: u32 = 2;
 /// A search of one pipeline.
 pub(super) type SearchOne = fn(&Problem, &Tightening, &RunLimits) -> PricedSearch;
 
-/// The plan of one pipeline: its groups, each with the batch sizes that it runs, or that are deployed.
+/// The plan of one pipeline: its groups that run, each with its batch size.
 #[derive(Clone, Debug)]
 struct PartPlan {
     step: Option<ObjectiveStep>,
@@ -48,15 +48,11 @@ struct PartPlan {
 impl PartPlan {
     fn new(step: Option<ObjectiveStep>, part: &PipelineSpace, choice: &[GroupChoice]) -> Self {
         let narrowed = |(group, chosen): (&FeasibleGroup, &GroupChoice)| {
-            let is_kept = |b: usize| {
-                let is_deployed = group.deployed > 0 && group.deployed_batch == Some(group.points[b].batch);
-                is_deployed || (chosen.replicas > 0 && b == chosen.point)
-            };
-            let kept: Vec<usize> = (0..group.points.len()).filter(|&b| is_kept(b)).collect();
-            let point = kept.iter().position(|&b| b == chosen.point).unwrap_or(0);
-            let points = kept.iter().map(|&b| group.points[b]).collect();
             let replicas = chosen.replicas;
-            (!kept.is_empty()).then(|| (FeasibleGroup { points, ..group.clone() }, GroupChoice { replicas, point }))
+            (replicas > 0).then(|| {
+                let points = vec![group.points[chosen.point]];
+                (FeasibleGroup { points, ..group.clone() }, GroupChoice { replicas, point: 0 })
+            })
         };
         let (groups, choice) = part.groups.iter().zip(choice).filter_map(narrowed).unzip();
         Self { step, groups, choice }

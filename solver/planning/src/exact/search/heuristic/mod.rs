@@ -19,6 +19,7 @@
 //!
 //! [`WorkBudget`]: apportion_mip::WorkBudget
 
+mod again;
 mod division;
 #[cfg(test)]
 mod tests;
@@ -30,7 +31,6 @@ use crate::exact::model::bounds;
 use crate::exact::model::goal::SearchEffort;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::{GAP, PricedSearch, plan_by_prices};
-use crate::exact::solution::deployed::prefer_deployed;
 use crate::exact::solution::finish::{LastValues, finish};
 use crate::exact::solution::found::{BestFound, better_plan};
 use crate::exact::stage::paths;
@@ -64,8 +64,16 @@ const PARTS: [SearchPart; 8] = [
     SearchPart { work_max: 800_000_000, search: |of, limits, best| of.whole(limits, best) },
 ];
 
-/// Searches for a plan of a problem in its mode, under its latency rule. No clock decides the result.
+/// Searches for a plan of a problem in its mode, under its latency rule. No clock decides the result. A deployed plan that
+/// is as good stays.
 pub(crate) fn plan_by_heuristic(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> PricedSearch {
+    again::search_or_stay(problem, tightening, limits, &|problem: &Problem| {
+        search_in_parts(problem, tightening, limits)
+    })
+}
+
+/// All searches, until one proves its plan.
+fn search_in_parts(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> PricedSearch {
     let of = Heuristic { problem, tightening };
     let all = limits.with_work(WORK_MAX);
     let mut best = PricedSearch::NotFound;
@@ -76,10 +84,7 @@ pub(crate) fn plan_by_heuristic(problem: &Problem, tightening: &Tightening, limi
             break;
         }
     }
-    match best {
-        PricedSearch::Found(found) => PricedSearch::Found(Box::new(prefer_deployed(problem, *found, limits))),
-        other => other,
-    }
+    best
 }
 
 /// Whether no search can find anything better.
