@@ -32,7 +32,7 @@ impl StageSearch<'_> {
             let pipeline = self.problem.pipeline(part.index);
             let levels = BudgetLevels::new(pipeline, part);
             let vectors = levels.neighbours(&points.budgets(part));
-            vectors.into_iter().map(|v| GroupPoints::within(pipeline, part, &v)).collect()
+            vectors.into_iter().map(|v| GroupPoints::within(pipeline, part, &v)).collect::<Vec<_>>()
         };
         self.improve_by(plan, relaxation, priced, &near);
     }
@@ -43,7 +43,8 @@ impl StageSearch<'_> {
         let near = |p: usize, points: &GroupPoints| {
             let part = self.parts[p].part;
             let pipeline = self.problem.pipeline(part.index);
-            neighbours(part, &points.points).into_iter().map(|points| GroupPoints::new(pipeline, part, points)).collect()
+            let all = neighbours(part, &points.points).into_iter();
+            all.map(|points| GroupPoints::new(pipeline, part, points)).collect::<Vec<_>>()
         };
         self.improve_by(plan, relaxation, priced, &near);
     }

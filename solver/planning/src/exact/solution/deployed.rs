@@ -50,7 +50,7 @@ pub(crate) fn with_deployed_groups(
     found: &BestFound,
     limits: &RunLimits,
 ) -> Option<BestFound> {
-    let of_part = |(part, own): (&PipelineSpace, &Vec<GroupChoice>)| {
+    let of_part = |(part, own): (&PipelineSpace, &Vec<GroupChoice>)| -> (Vec<FeasibleGroup>, Vec<GroupChoice>) {
         let pipeline = problem.pipeline(part.index);
         let is_first_step = found.step == Some(ObjectiveStep::Hardware);
         let wanted = |t, v| !is_first_step || pipeline.most_accurate(t).any(|best| best == v);
@@ -67,7 +67,7 @@ pub(crate) fn with_deployed_groups(
         };
         usable_groups(problem, part.index, tightening, wanted).into_iter().filter_map(kept).unzip()
     };
-    let (groups, choice) = found.space.parts.iter().zip(&found.choice.groups).map(of_part).unzip();
+    let (groups, choice): (Vec<_>, Vec<_>) = found.space.parts.iter().zip(&found.choice.groups).map(of_part).unzip();
     let space = Space::of_groups(problem, tightening, groups, &limits.for_finishing()).ok()?;
     let choice = PlanIntegers { groups: choice };
     if choice.replicas() != found.choice.replicas() {
