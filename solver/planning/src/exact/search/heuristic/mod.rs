@@ -13,7 +13,7 @@
 //! 5. Without a plan: the local search, which needs no formulation.
 //! 6. Several pipelines: devices move between them ([`division`]).
 //! 7. One pipeline under rule `path`: by its ways again, with HiGHS.
-//! 8. One or two pipelines: the whole formulation, for a better plan than the best one ([`whole`]).
+//! 8. Where the third search does not apply: the whole formulation, for a better plan than the best one ([`whole`]).
 //!
 //! Work is counted in entries of tableaus and in iterations, so no clock decides the result ([`WorkBudget`]).
 //!
@@ -43,8 +43,10 @@ const WORK_MAX: u64 = 2_500_000_000;
 /// Most nodes of each programme of the first search over ways.
 const WAYS_NODES_MAX: u32 = 3_000;
 
-/// Least pipelines of a problem that the decomposition gets. With fewer, the whole formulation is searched.
+/// Least pipelines of a problem that the decomposition gets.
 const TAKEN_APART_MIN: usize = 3;
+/// Most pipelines of a problem whose whole formulation is searched.
+const WHOLE_MAX: usize = 4;
 
 /// One search: it may do so much work, and knows the best plan so far.
 struct SearchPart {
@@ -178,7 +180,7 @@ impl Heuristic<'_> {
     /// Three pipelines or more under rule `task_budget`: the exact search, which takes them apart.
     fn taken_apart(&self, limits: &RunLimits) -> PricedSearch {
         let &Self { problem, tightening } = self;
-        if problem.pipelines.len() < TAKEN_APART_MIN || problem.objective.latency_rule == LatencyRule::Path {
+        if !self.is_taken_apart() {
             return PricedSearch::NotFound;
         }
         let quiet = limits.without_listener();
@@ -191,10 +193,15 @@ impl Heuristic<'_> {
         }
     }
 
-    /// One or two pipelines: a better plan than the best one, by the whole formulation.
+    /// Whether the exact search takes the problem apart.
+    fn is_taken_apart(&self) -> bool {
+        self.problem.pipelines.len() >= TAKEN_APART_MIN && self.problem.objective.latency_rule != LatencyRule::Path
+    }
+
+    /// A few pipelines that are not taken apart: a better plan than the best one, by the whole formulation.
     fn whole(&self, limits: &RunLimits, best: &PricedSearch) -> PricedSearch {
         match best {
-            PricedSearch::Found(best) if self.problem.pipelines.len() < TAKEN_APART_MIN => {
+            PricedSearch::Found(best) if !self.is_taken_apart() && self.problem.pipelines.len() <= WHOLE_MAX => {
                 whole::better_plan_of_whole(self.problem, self.tightening, best, &limits.without_listener())
             }
             _ => PricedSearch::NotFound,
