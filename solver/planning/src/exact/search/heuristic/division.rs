@@ -26,8 +26,7 @@ use apportion_domain::{HardwareIndex, Mode, ObjectiveStep, Pipeline, PipelineInd
 use apportion_mip::RunLimits;
 use std::collections::BTreeMap;
 
-/// Work of one search of one pipeline, the first time and later.
-const ALONE_WORK_MAX: u64 = 150_000_000;
+/// Work of one search of one pipeline on the devices that the others leave.
 const AGAIN_WORK_MAX: u64 = 60_000_000;
 /// Work of one programme over the batch sizes of all known plans.
 const POOLED_WORK_MAX: u64 = 300_000_000;
@@ -107,12 +106,12 @@ impl<'a> DivisionSearch<'a> {
         Self { problem, tightening, limits, search_one, known: BTreeMap::new(), pooled_points: 0 }
     }
 
-    /// The best plan of each pipeline on all devices, if they fit together. Their bounds add up.
-    pub fn each_alone(self) -> PricedSearch {
+    /// The best plan of each pipeline on all devices, if they fit together. Their bounds add up. `work_max` is that of each.
+    pub fn each_alone(self, work_max: u64) -> PricedSearch {
         let mut all = Vec::with_capacity(self.problem.pipelines.len());
         for p in 0..self.problem.pipelines.len() {
             let own = alone(self.problem, PipelineIndex(p));
-            let limits = self.limits.without_listener().with_work(ALONE_WORK_MAX);
+            let limits = self.limits.without_listener().with_work(work_max);
             match (self.search_one)(&own, &self.tightening_of(p), &limits) {
                 PricedSearch::Found(found) => all.push(*found),
                 other => return other,
@@ -305,6 +304,12 @@ impl<'a> DivisionSearch<'a> {
         let slack = 1e-9 * b.value.abs().max(1.0);
         gain > slack || (gain >= -slack && a.choice.replicas() < b.choice.replicas())
     }
+}
+
+/// Whether the pipelines of a problem share nothing: no counted devices, no budget, and no parts of devices.
+pub(super) fn is_separable(problem: &Problem) -> bool {
+    let is_limited = problem.hardware.iter().any(|h| h.count.is_some()) || problem.objective.budget_per_hour.is_some();
+    !is_limited && problem.quotas.is_empty() && !problem.pipelines.iter().any(runs_on_shares)
 }
 
 /// Whether some variant of a pipeline may run on a share of a device.

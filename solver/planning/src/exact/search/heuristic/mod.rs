@@ -43,6 +43,10 @@ const WORK_MAX: u64 = 2_500_000_000;
 /// Most nodes of each programme of the first search over ways.
 const WAYS_NODES_MAX: u32 = 3_000;
 
+/// Work of one pipeline that is searched alone, if it shares devices with others, and if it shares none.
+const ALONE_WORK_MAX: u64 = 150_000_000;
+const SEPARATE_WORK_MAX: u64 = 600_000_000;
+
 /// Least pipelines of a problem that the decomposition gets.
 const TAKEN_APART_MIN: usize = 3;
 /// Most pipelines of a problem whose whole formulation is searched.
@@ -57,7 +61,7 @@ struct SearchPart {
 /// All searches, in their order.
 const PARTS: [SearchPart; 8] = [
     SearchPart { work_max: 400_000_000, search: |of, limits, _| of.by_ways(Some(WAYS_NODES_MAX), limits) },
-    SearchPart { work_max: 400_000_000, search: |of, limits, _| of.each_alone(limits) },
+    SearchPart { work_max: 1_500_000_000, search: |of, limits, _| of.each_alone(limits) },
     SearchPart { work_max: 900_000_000, search: |of, limits, _| of.taken_apart(limits) },
     SearchPart { work_max: 800_000_000, search: |of, limits, _| plan_by_prices(of.problem, of.tightening, limits) },
     SearchPart { work_max: 100_000_000, search: |of, limits, best| of.locally(limits, best) },
@@ -153,7 +157,15 @@ impl Heuristic<'_> {
 
     /// Several pipelines: each alone on all devices.
     fn each_alone(&self, limits: &RunLimits) -> PricedSearch {
-        if self.is_divided() { self.division(limits).each_alone() } else { PricedSearch::NotFound }
+        if !self.is_divided() {
+            return PricedSearch::NotFound;
+        }
+        if division::is_separable(self.problem) {
+            // nothing is divided, so each pipeline gets all searches
+            let all = DivisionSearch::new(self.problem, self.tightening, limits, search_in_parts);
+            return all.each_alone(SEPARATE_WORK_MAX);
+        }
+        self.division(limits).each_alone(ALONE_WORK_MAX)
     }
 
     /// The plan of the local search, if there is no other one.

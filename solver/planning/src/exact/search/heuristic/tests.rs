@@ -1,7 +1,7 @@
 //! The heuristic against the exact planner and the checker, on drawn problems of every kind.
 
 use super::division::DivisionSearch;
-use super::{Heuristic, WAYS_NODES_MAX, WORK_MAX, is_most_accurate, plan_by_heuristic};
+use super::{ALONE_WORK_MAX, Heuristic, WAYS_NODES_MAX, WORK_MAX, is_most_accurate, plan_by_heuristic};
 use crate::bench::fleet::redeployed;
 use crate::bench::heuristics::{case, problem};
 use crate::exact::model::bounds::is_maximised;
@@ -146,7 +146,7 @@ fn plans_of_single_pipelines_that_fit_together_are_optimal() {
         let problem = problem(&case(seed));
         let (tightening, limits) = (Tightening::none(&problem), unlimited());
         let division = DivisionSearch::new(&problem, &tightening, &limits, search_one);
-        let PricedSearch::Found(found) = division.each_alone() else { return false };
+        let PricedSearch::Found(found) = division.each_alone(ALONE_WORK_MAX) else { return false };
         let SearchResult::Found(exact) = search(&problem, &tightening, 1e-6, &unlimited()) else {
             panic!("seed {seed}: no exact plan")
         };
