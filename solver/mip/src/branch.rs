@@ -4,6 +4,7 @@
 //! its time at the root (cuts, heuristics, symmetry), and they need none of it. Here a node is a copy of a tableau and a
 //! few pivots. Programmes that are too large, or take too many nodes, are left to HiGHS.
 
+use crate::rounding::{INTEGRAL, Rounding, round};
 use crate::tableau::{PivotEnd, Tableau};
 use crate::{Ending, Formulation, RunLimits, SolveResult};
 
@@ -25,8 +26,19 @@ const PIVOTS_MAX: usize = 2_000;
 const TRIAL_PIVOTS_MAX: usize = 60;
 /// Most fractional columns that strong branching tries.
 const TRIALS_MAX: usize = 6;
-/// Largest distance from an integer that counts as integral.
-const INTEGRAL: f64 = 1e-7;
+
+/// Settings of one search.
+#[derive(Clone, Copy, Debug)]
+pub struct BranchSettings {
+    /// Relative gap.
+    pub gap: f64,
+    /// Only solutions that cost less count.
+    pub cutoff: f64,
+    /// Most nodes.
+    pub nodes_max: usize,
+    /// How the relaxed solution of a node becomes a whole one.
+    pub rounding: Rounding,
+}
 
 /// The best solution so far.
 struct BestSolution {
@@ -40,6 +52,7 @@ struct Tree<'a> {
     formulation: &'a Formulation,
     integers: Vec<usize>,
     gap: f64,
+    rounding: Rounding,
     /// Whether every solution has a whole cost. Then bounds round up.
     whole_costs: bool,
     limits: &'a RunLimits,
@@ -66,7 +79,8 @@ struct Tree<'a> {
 pub fn solve(formulation: &Formulation, gap: f64, cutoff: f64, limits: &RunLimits) -> Option<SolveResult> {
     let entries = formulation.columns.len() * formulation.rows.len();
     let nodes_max = (ENTRIES_ALL_MAX / entries.max(1)).min(NODES_MAX);
-    search(formulation, gap, cutoff, (nodes_max, Ending::Failed), limits)
+    let settings = BranchSettings { gap, cutoff, nodes_max, rounding: Rounding::Up };
+    search(formulation, settings, Ending::Failed, limits)
 }
 
 /// The same search for at most `nodes_max` nodes. Beyond them it ends as [`Ending::Stopped`] with its best solution, and
@@ -78,17 +92,22 @@ pub fn solve_within(
     nodes_max: usize,
     limits: &RunLimits,
 ) -> Option<SolveResult> {
-    search(formulation, gap, cutoff, (nodes_max, Ending::Stopped), limits)
+    solve_with(formulation, BranchSettings { gap, cutoff, nodes_max, rounding: Rounding::Up }, limits)
 }
 
-/// The search, with its most nodes and its ending beyond them.
+/// The same search with its settings.
+pub fn solve_with(formulation: &Formulation, settings: BranchSettings, limits: &RunLimits) -> Option<SolveResult> {
+    search(formulation, settings, Ending::Stopped, limits)
+}
+
+/// The search, with its ending beyond its most nodes.
 fn search(
     formulation: &Formulation,
-    gap: f64,
-    cutoff: f64,
-    (nodes_max, at_nodes_max): (usize, Ending),
+    settings: BranchSettings,
+    at_nodes_max: Ending,
     limits: &RunLimits,
 ) -> Option<SolveResult> {
+    let BranchSettings { gap, cutoff, nodes_max, rounding } = settings;
     let entries = formulation.columns.len() * formulation.rows.len();
     if entries > ENTRIES_MAX {
         return None;
@@ -104,6 +123,7 @@ fn search(
         formulation,
         integers,
         gap,
+        rounding,
         whole_costs,
         limits,
         check_every: (ENTRIES_BETWEEN_CHECKS / entries.max(1)).clamp(1, NODES_BETWEEN_CHECKS_MAX),
@@ -203,18 +223,8 @@ impl Tree<'_> {
     /// Takes the node's solution with its integers rounded up, if it is feasible. In the formulations of plans, more
     /// replicas never cost accuracy. Whether the node needs no further search.
     fn round_up(&mut self, at: &Tableau) -> bool {
-        let mut values: Vec<f64> = (0..self.formulation.columns.len()).map(|c| at.value_of(c)).collect();
-        for &c in &self.integers {
-            values[c] = (values[c] - INTEGRAL).ceil();
-        }
-        // a continuous column that depends on the integers keeps its value, so rows are checked
-        let holds = self.formulation.rows.iter().all(|row| {
-            let sum: f64 = row.terms.iter().map(|&(c, factor)| factor * values[c.0]).sum();
-            sum <= row.upper + 1e-7 && sum >= row.lower - 1e-7
-        });
-        if !holds {
-            return false;
-        }
+        let relaxed: Vec<f64> = (0..self.formulation.columns.len()).map(|c| at.value_of(c)).collect();
+        let Some(values) = round(self.formulation, &self.integers, relaxed, self.rounding) else { return false };
         let cost: f64 = values.iter().zip(&self.formulation.costs).map(|(v, c)| v * c).sum();
         if cost < self.best.as_ref().map_or(f64::INFINITY, |b| b.cost).min(self.cutoff) {
             self.cutoff = self.cutoff.min(self.cutoff_below(cost));
@@ -423,6 +433,40 @@ mod tests {
             }
         }
         assert!((20..=180).contains(&feasible), "the programmes are too alike: {feasible} feasible");
+    }
+
+    /// The same programme if each replica needs a device with a price, and a group in use a spare.
+    fn with_dependents(seed: u64) -> Formulation {
+        let mut f = drawn(seed);
+        let replicas: Vec<usize> = (0..f.columns.len()).filter(|&c| f.columns[c].is_integer).collect();
+        for c in replicas {
+            let (used, devices) = (f.integer(0.0, 1.0), f.continuous(0.0, 9.0));
+            f.add_cost(devices, 0.1);
+            f.at_most(0.0, vec![(ColumnId(c), 1.0), (used, 1.0), (devices, -1.0)]);
+            f.at_most(0.0, vec![(ColumnId(c), 1.0), (used, -6.0)]);
+        }
+        f
+    }
+
+    #[test]
+    fn both_roundings_find_the_optimum_of_highs() {
+        let (mut nodes, mut feasible) = ([0, 0], 0);
+        for seed in 0..60 {
+            let f = with_dependents(seed);
+            let theirs = highs::solve(&f, SolveSettings::mip(0.0), &unlimited(), None);
+            for (i, rounding) in [Rounding::Up, Rounding::WithDependents].into_iter().enumerate() {
+                let settings = BranchSettings { gap: 0.0, cutoff: f64::INFINITY, nodes_max: 100_000, rounding };
+                let limits = unlimited().with_work(u64::MAX);
+                let ours = solve_with(&f, settings, &limits).expect("small enough");
+                nodes[i] += limits.work.expect("a budget").done();
+                assert_eq!(ours.ending, theirs.ending, "seed {seed}, {rounding:?}");
+                let near = ours.ending == Ending::Infeasible || (ours.cost - theirs.cost).abs() < 1e-6;
+                assert!(near, "seed {seed}, {rounding:?}: {} for {}", ours.cost, theirs.cost);
+            }
+            feasible += usize::from(theirs.ending == Ending::Optimal);
+        }
+        assert!(feasible > 5, "{feasible} feasible");
+        assert!(nodes[1] <= nodes[0], "raised dependents cost work: {nodes:?}");
     }
 
     #[test]

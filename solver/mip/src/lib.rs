@@ -13,9 +13,11 @@ pub mod branch;
 mod formulation;
 pub mod highs;
 mod limits;
+mod rounding;
 pub mod tableau;
 mod work;
 
 pub use formulation::{ColumnId, ColumnRange, ConstraintRow, Ending, Formulation, SolveResult};
 pub use limits::{FINISH_TIME_AFTER_STOP, Incumbent, Listener, RunLimits, StopSignal};
+pub use rounding::Rounding;
 pub use work::WorkBudget;

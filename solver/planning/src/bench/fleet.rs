@@ -4,16 +4,18 @@
 //! from the parts of the fleet that are drawn for them, so that the devices are scarce in the way that the mode needs.
 
 use super::drawn::{Draw, draft, edge, row};
+#[cfg(test)]
 use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::attempt::check_solution;
 use crate::exact::search::best::{search, search_with_memory};
 use crate::exact::search::modes::SearchResult;
+#[cfg(test)]
 use crate::exact::solution::choice::PlanIntegers;
 use crate::fleet_memory::FleetMemory;
 use crate::options::PlanningOptions;
 use apportion_domain::{
-    Deployed, Edge, Hardware, HardwareIndex, Mode, Objective, ObjectiveStep, ObjectiveValue, Pipeline, PipelineDraft,
+    Edge, Hardware, HardwareIndex, Mode, Objective, ObjectiveStep, ObjectiveValue, Pipeline, PipelineDraft,
     Problem, ProblemDraft, Profile, ProfileRow, Route, Share, Task, TaskKind, Variant,
 };
 use apportion_mip::RunLimits;
@@ -275,34 +277,15 @@ fn with_deployed(problem: &Problem, draw: &mut Draw) -> Problem {
     let SearchResult::Found(found) = search(&other, &Tightening::none(&other), 1e-2, &limits) else {
         return problem.clone();
     };
-    let deployed = deployed_groups(&found.space, &found.choice);
+    let deployed = found.choice.as_deployed(&found.space);
     let change = |d: &mut ProblemDraft| (d.deployed, d.switching_weight) = (deployed, 60.0);
     problem.changed(change).expect("the plan of a problem can be deployed")
-}
-
-/// The groups of a solution, as what runs.
-fn deployed_groups(space: &Space, choice: &PlanIntegers) -> Vec<Deployed> {
-    let mut deployed = Vec::new();
-    for (part, groups) in space.parts.iter().zip(&choice.groups) {
-        for (group, choice) in part.groups.iter().zip(groups).filter(|(_, c)| c.replicas > 0) {
-            deployed.push(Deployed {
-                pipeline: part.index,
-                task: group.task,
-                variant: group.variant,
-                hardware: group.hardware,
-                share: group.share,
-                batch: group.points[choice.point].batch,
-                replicas: choice.replicas,
-            });
-        }
-    }
-    deployed
 }
 
 /// The same problem where a solution runs.
 #[cfg(test)]
 pub(crate) fn redeployed(problem: &Problem, space: &Space, choice: &PlanIntegers) -> Problem {
-    let deployed = deployed_groups(space, choice);
+    let deployed = choice.as_deployed(space);
     problem.changed(|d| d.deployed = deployed).expect("the plan of a problem can be deployed")
 }
 

@@ -8,7 +8,7 @@ use crate::exact::search::heuristic::plan_by_heuristic;
 use crate::exact::search::modes::{ModeSearch, SearchResult};
 use apportion_domain::{
     AccuracyModel, Edge, Hardware, HardwareIndex, LatencyRule, Mode, Objective, Pipeline, PipelineDraft, Problem,
-    ProblemDraft, Task, TaskIndex, VariantIndex,
+    ProblemDraft, Share, Task, TaskIndex, VariantIndex,
 };
 use apportion_mip::RunLimits;
 use std::sync::Arc;
@@ -180,7 +180,7 @@ fn devices_at_100_qps(pipeline: &Pipeline, kinds: usize) -> f64 {
             load[t.get()] = load[edge.from.get()] * pipeline.fanout(edge, VariantIndex(0));
         }
         let profile = &pipeline.task(t).variants[0].profile;
-        let of_kind = |h: usize| profile.on(HardwareIndex(h), apportion_domain::Share::WHOLE)[1].throughput_qps();
+        let of_kind = |h: usize| profile.on(HardwareIndex(h), Share::WHOLE)[1].throughput_qps();
         sum += load[t.get()] / ((0..kinds).map(of_kind).sum::<f64>() / kinds as f64);
     }
     sum
@@ -194,6 +194,34 @@ fn with_floor(draw: &mut Draw, pipeline: Pipeline, mode: Mode, hardware: &[Hardw
     changed.expect("a floor below 1")
 }
 
+/// The conditions of a problem beside its case: tasks and variants, devices, losses, floors and least replicas.
+///
+/// Example: `4 tasks, 11 variants, 2 kinds of devices, counted, survive 1, floor 0.87`.
+#[must_use]
+pub fn conditions(problem: &Problem) -> String {
+    let tasks = || problem.pipelines.iter().flat_map(|p| &p.tasks);
+    let variants = || tasks().flat_map(|task| &task.variants);
+    let mut all = vec![
+        format!("{} tasks", tasks().count()),
+        format!("{} variants", variants().count()),
+        format!("{} kinds of devices", problem.hardware.len()),
+    ];
+    let is_shared = variants().any(|v| v.profile.places().any(|(_, share)| share != Share::WHOLE));
+    let has_least = tasks().any(|task| task.min_replicas > 0);
+    let flags = [
+        (problem.hardware.iter().any(|h| h.count.is_some()), "counted"),
+        (is_shared, "halves"),
+        (problem.objective.budget_per_hour.is_some(), "budget"),
+        (has_least, "least replicas"),
+    ];
+    all.extend(flags.iter().filter(|(is_so, _)| *is_so).map(|(_, name)| (*name).to_owned()));
+    for pipeline in &problem.pipelines {
+        all.extend((pipeline.survive > 0).then(|| format!("survive {}", pipeline.survive)));
+        all.extend(pipeline.min_accuracy.map(|floor| format!("floor {floor:.2}")));
+    }
+    all.join(", ")
+}
+
 /// One problem, solved in both ways.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HeuristicsRow {
@@ -201,6 +229,8 @@ pub struct HeuristicsRow {
     pub case: HeuristicsCase,
     /// Its pipelines.
     pub pipelines: usize,
+    /// What else makes it hard, in words: see [`conditions`].
+    pub conditions: String,
     /// The optimum, if it is proven that there is a plan.
     pub optimum: Option<f64>,
     /// How the exact search ended: `optimal`, `feasible`, `infeasible` or `unknown`.
@@ -259,6 +289,7 @@ pub fn row(case: &HeuristicsCase, problem: &Problem, now: &Arc<dyn Fn() -> Durat
     HeuristicsRow {
         case: *case,
         pipelines: problem.pipelines.len(),
+        conditions: conditions(problem),
         optimum,
         exact: outcome,
         value,
@@ -266,5 +297,30 @@ pub fn row(case: &HeuristicsCase, problem: &Problem, now: &Arc<dyn Fn() -> Durat
         gap,
         exact_time,
         time,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn conditions_name_everything_that_a_problem_has() {
+        let plain = problem(&case(50_000)).changed(|d| {
+            d.hardware.iter_mut().for_each(|h| h.count = None);
+            d.objective.budget_per_hour = None;
+        });
+        let plain = plain.expect("fewer limits are valid");
+        let limited = plain.changed(|d| {
+            d.hardware[0].count = Some(1_000);
+            d.objective.budget_per_hour = Some(1e6);
+        });
+        let (before, after) = (conditions(&plain), conditions(&limited.expect("loose limits are valid")));
+        assert!(!before.contains("counted") && !before.contains("budget"), "{before}");
+        assert!(after.contains("counted") && after.contains("budget"), "{after}");
+        let tasks: usize = plain.pipelines.iter().map(|p| p.tasks.len()).sum();
+        assert!(before.starts_with(&format!("{tasks} tasks, ")), "{before}");
+        assert_eq!(before.contains("survive"), plain.pipelines.iter().any(|p| p.survive > 0), "{before}");
+        assert_eq!(before.matches("floor").count(), plain.pipelines.iter().filter(|p| p.min_accuracy.is_some()).count());
     }
 }

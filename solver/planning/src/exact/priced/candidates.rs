@@ -3,6 +3,7 @@
 use super::budgets::{BudgetLevels, BudgetVectors};
 use super::points::GroupPoints;
 use super::prices::{PartCandidates, PricedBound, PricedRelaxation};
+use super::walk::LaneNeeds;
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::{LatencyRule, Pipeline};
 
@@ -24,7 +25,7 @@ pub(super) fn list<'a>(pipeline: &Pipeline, part: &'a PipelineSpace) -> PartCand
     }
     // under rule `path` the points of a group need no budget that all groups of the task share
     let is_complete = is_complete && part.rule == LatencyRule::TaskBudget;
-    PartCandidates { part, candidates, is_complete, vectors }
+    PartCandidates { part, needs: LaneNeeds::new(part, pipeline.survive), candidates, is_complete, vectors }
 }
 
 /// Candidates near the best ones of a pipeline whose vectors are not all listed, by climbs from neighbour to neighbour.

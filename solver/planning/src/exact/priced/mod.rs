@@ -5,18 +5,26 @@
 //! 2. [`prices`]: the relaxation over all of them is solved by column generation. Its columns are walks ([`walk`]). It
 //!    gives a bound, and prices that rank the vectors.
 //! 3. [`stage`], [`programme`]: the best vectors become small integer programmes over replicas and flows, each searched for
-//!    a fixed number of nodes.
+//!    a fixed number of nodes. Several rounds ([`joint`]) give more work to hard problems. Many pipelines are searched one
+//!    or two at a time ([`apart`]).
+//! 4. [`moves`]: vectors near those of the best plan are tried too.
 //!
 //! The bound of a vector that was searched to its end is exact, so the bound of the plan is often its value. No clock
 //! decides the result. A run that is stopped returns the best plan so far.
 
+mod apart;
 mod budgets;
 mod candidates;
+mod context;
 mod free;
+mod joint;
+mod moves;
 mod points;
 mod prices;
 mod programme;
 mod stage;
+#[cfg(test)]
+mod tests;
 mod walk;
 
 use crate::exact::model::space::{Space, SpaceError};
@@ -27,8 +35,8 @@ use crate::exact::solution::finish::{LastValues, finish};
 use crate::exact::solution::found::BestFound;
 use apportion_domain::{Mode, ObjectiveStep, Problem};
 use apportion_mip::RunLimits;
+use context::{StageEnd, StagePlan, StageSearch};
 use prices::{PartCandidates, PricedGoal, PricedStage};
-use stage::{StageEnd, StagePlan, StageSearch};
 
 /// How the search ended.
 #[derive(Clone, Debug)]
@@ -50,6 +58,9 @@ impl PricedSearch {
 
 /// Relative gap at which the search of one vector stops.
 pub(crate) const GAP: f64 = 1e-4;
+
+/// Most counted work of the first goal of a mode. The rest is for the goal that breaks its ties.
+const FIRST_GOAL_WORK_MAX: u64 = 600_000_000;
 
 /// Searches for a plan of a problem in its mode, under its latency rule.
 pub(crate) fn plan_by_prices(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> PricedSearch {
@@ -88,7 +99,9 @@ impl PricedModes<'_> {
 
     /// Solves `goal` first, and then `second` among plans of the same accuracy.
     fn stages(&self, space: Space, goal: PricedGoal, second: Option<PricedGoal>) -> PricedSearch {
-        let (mut plan, bound) = match self.one_stage(&space, PricedStage { goal, accuracy_min: None }, None) {
+        let limits = self.limits.with_work(FIRST_GOAL_WORK_MAX);
+        let first = PricedModes { limits: &limits, ..*self };
+        let (mut plan, bound) = match first.one_stage(&space, PricedStage { goal, accuracy_min: None }, None) {
             StageEnd::Found { plan, bound } => (plan, bound),
             StageEnd::Infeasible => return PricedSearch::Infeasible,
             StageEnd::NotFound => return PricedSearch::NotFound,

@@ -26,19 +26,29 @@ impl GroupPoints {
     /// These points, by group.
     pub fn new(pipeline: &Pipeline, part: &PipelineSpace, points: Vec<Option<usize>>) -> Self {
         let runs = |lane: usize| part.lanes[lane].iter().any(|&g| points[g].is_some());
-        let open = match part.rule {
-            LatencyRule::TaskBudget => {
-                let mut open: Vec<bool> = part.trie.nodes.iter().map(|n| runs(n.lane)).collect();
-                // parents come first
-                for split in &part.trie.splits {
-                    if split.from.is_some_and(|from| !open[from]) {
-                        split.to.iter().for_each(|&n| open[n] = false);
-                    }
-                }
-                open
-            }
+        let mut open: Vec<bool> = match part.rule {
+            LatencyRule::TaskBudget => part.trie.nodes.iter().map(|n| runs(n.lane)).collect(),
             LatencyRule::Path => nodes_in_time(pipeline, &part.path_view(), &points),
         };
+        // No query goes on below a closed prefix, also where it would be in time: another branch of the prefix is late.
+        // Parents come first.
+        for split in &part.trie.splits {
+            if split.from.is_some_and(|from| !open[from]) {
+                split.to.iter().for_each(|&n| open[n] = false);
+            }
+        }
         Self { points, open }
+    }
+
+    /// The time that each task takes at these points, in milliseconds.
+    pub fn budgets(&self, part: &PipelineSpace) -> Vec<f64> {
+        let mut budgets = vec![0.0_f64; part.levels.len()];
+        for (group, point) in part.groups.iter().zip(&self.points) {
+            if let Some(point) = point.filter(|_| !group.is_idle) {
+                let own = &mut budgets[group.task.get()];
+                *own = own.max(group.points[point].charge_ms);
+            }
+        }
+        budgets
     }
 }

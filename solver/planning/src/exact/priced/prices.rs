@@ -8,7 +8,7 @@
 
 use super::free::least_cost_of_any_points;
 use super::points::GroupPoints;
-use super::walk::{LanePrices, cheapest_way, least_cost};
+use super::walk::{LaneNeeds, NeededReplicas, cheapest_way, least_cost};
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::Problem;
 use apportion_mip::tableau::{PivotEnd, Tableau};
@@ -46,7 +46,7 @@ pub(super) struct PricedStage {
     pub accuracy_min: Option<f64>,
 }
 
-/// BudgetPrices of the rows that pipelines share, all at least 0.
+/// Prices of the rows that pipelines share, all at least 0.
 #[derive(Clone, Debug, Default)]
 pub(super) struct BudgetPrices {
     /// Of a device, by hardware type, in addition to its own price.
@@ -62,6 +62,8 @@ pub(super) struct BudgetPrices {
 /// One pipeline with the points that it may run at.
 pub(super) struct PartCandidates<'a> {
     pub part: &'a PipelineSpace,
+    /// The replicas that its lanes need.
+    pub needs: LaneNeeds<'a>,
     pub candidates: Vec<GroupPoints>,
     /// Whether every plan runs at one of the candidates, or at slower points of one.
     pub is_complete: bool,
@@ -209,12 +211,12 @@ impl PricedRelaxation<'_> {
 
     /// All candidates of a pipeline that can serve the demand, the cheapest first.
     fn rank(&self, p: usize, prices: &BudgetPrices) -> Vec<RankedCandidate> {
-        let PartCandidates { part, candidates, .. } = &self.parts[p];
+        let PartCandidates { part, needs, candidates, .. } = &self.parts[p];
         let (_, priced) = self.replica_costs(part, prices);
         let reward = self.reward(p, prices);
         let mut scratch = Vec::new();
         let cost = |(candidate, points): (usize, &GroupPoints)| {
-            let lanes = LanePrices::of_replicas(part, points, &priced, reward);
+            let lanes = needs.prices(points, &priced, reward);
             RankedCandidate { cost: least_cost(part, points, &lanes, &mut scratch), candidate }
         };
         let mut all: Vec<RankedCandidate> = candidates.iter().enumerate().map(cost).collect();
@@ -225,9 +227,9 @@ impl PricedRelaxation<'_> {
 
     /// Cost of one candidate at these prices.
     pub fn cost_of(&self, p: usize, points: &GroupPoints, prices: &BudgetPrices, scratch: &mut Vec<f64>) -> f64 {
-        let part = self.parts[p].part;
+        let PartCandidates { part, needs, .. } = &self.parts[p];
         let (_, priced) = self.replica_costs(part, prices);
-        let lanes = LanePrices::of_replicas(part, points, &priced, self.reward(p, prices));
+        let lanes = needs.prices(points, &priced, self.reward(p, prices));
         least_cost(part, points, &lanes, scratch)
     }
 
@@ -241,21 +243,17 @@ impl PricedRelaxation<'_> {
     /// Adds the best relaxed plan of every pipeline at these prices. Returns their cost; `None` if one has none.
     fn best_columns(&self, prices: &BudgetPrices, columns: &mut Vec<MasterColumn>) -> Option<f64> {
         let mut sum = 0.0;
-        for (p, PartCandidates { part, candidates, .. }) in self.parts.iter().enumerate() {
+        for (p, PartCandidates { part, needs, candidates, .. }) in self.parts.iter().enumerate() {
             let best = *self.rank(p, prices).first()?;
             sum += best.cost;
             let points = &candidates[best.candidate];
             let (goal, priced) = self.replica_costs(part, prices);
-            let way = cheapest_way(part, points, &LanePrices::of_replicas(part, points, &priced, self.reward(p, prices)))?;
+            let way = cheapest_way(part, points, &needs.prices(points, &priced, self.reward(p, prices)))?;
             let mut column =
                 MasterColumn { part: p, cost: 0.0, devices: vec![0.0; prices.device.len()], accuracy: way.accuracy };
             for &n in &way.nodes {
-                let node = &part.trie.nodes[n];
-                let rate = |g: usize| points.points[g].map(|b| (priced[g] / part.groups[g].points[b].qps, g, b));
-                let cheapest = part.lanes[node.lane].iter().filter_map(|&g| rate(g)).min_by(|a, b| a.0.total_cmp(&b.0));
-                let (_, g, b) = cheapest?;
+                let NeededReplicas { group: g, replicas } = needs.cheapest(points, n, &priced)?;
                 let group = &part.groups[g];
-                let replicas = node.load_qps / group.points[b].qps;
                 column.cost += goal[g] * replicas;
                 column.devices[group.hardware.get()] += group.share.value() * replicas;
             }

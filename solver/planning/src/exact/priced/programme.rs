@@ -6,14 +6,15 @@
 
 use super::points::GroupPoints;
 use super::prices::{PricedGoal, PricedStage};
-use super::walk::{LanePrices, PricedWalk, cheapest_way};
+use super::walk::{GroupPrice, LaneNeeds, LanePrices, PricedWalk, cheapest_way};
 use crate::exact::model::columns::replicas_max;
 use crate::exact::model::space::PipelineSpace;
 use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::solution::choice::GroupChoice;
 use apportion_domain::{Problem, Share};
+use apportion_mip::branch::{self, BranchSettings};
 use apportion_mip::tableau::{PivotEnd, Tableau};
-use apportion_mip::{ColumnId, Ending, Formulation, RunLimits, branch};
+use apportion_mip::{ColumnId, Ending, Formulation, Rounding, RunLimits};
 
 /// Most open prefixes of a pipeline whose flows are columns. Beyond it, whole ways are.
 const PREFIXES_MAX: usize = 130;
@@ -21,10 +22,10 @@ const PREFIXES_MAX: usize = 130;
 const WAYS_MAX: usize = 60;
 /// Most pivots of one relaxation.
 const PIVOTS_MAX: usize = 4_000;
-/// Entries of all tableaus that one search may copy: nodes are many where programmes are small.
-const ENTRIES_MAX: usize = 3_000_000;
-/// Least and most nodes of one search.
-const NODES: std::ops::RangeInclusive<usize> = 60..=3_000;
+/// Least nodes of one search.
+const NODES_MIN: usize = 60;
+/// Least entries of a tableau that are counted for one node.
+const NODE_ENTRIES_MIN: usize = 1_000;
 /// Cost of missing a device or a unit of accuracy while ways are generated, in units of the goal's scale.
 const MISSING_COST: f64 = 1e4;
 
@@ -62,6 +63,8 @@ pub(super) struct ProgrammeResult {
     pub plan: Option<ActivePlan>,
     /// No plan at these points costs less than this and the cutoff. Minus infinity if nothing is proven.
     pub bound: f64,
+    /// Whether more work would find nothing better.
+    pub is_finished: bool,
 }
 
 /// Flows of one pipeline: shares of prefixes or of ways.
@@ -92,6 +95,8 @@ pub(super) struct BudgetProgramme<'a> {
     pub device_prices: &'a [f64],
     pub active: &'a [ActivePart<'a>],
     pub taken: &'a TakenResources,
+    /// Entries of all tableaus that the search may copy: nodes are many where programmes are small.
+    pub entries_max: usize,
 }
 
 /// A formulation with the meaning of its columns.
@@ -116,19 +121,22 @@ enum Hardness {
 impl BudgetProgramme<'_> {
     /// The best plan that costs less than `cutoff`, by a search that ends after a fixed number of nodes.
     pub fn solve(&self, gap: f64, cutoff: f64, limits: &RunLimits) -> ProgrammeResult {
-        let nothing = ProgrammeResult { plan: None, bound: f64::NEG_INFINITY };
+        let nothing = ProgrammeResult { plan: None, bound: f64::NEG_INFINITY, is_finished: true };
         let Some(kinds) = self.flow_kinds(limits) else { return nothing };
         let built = self.build(&kinds, Hardness::Hard);
         let entries = built.formulation.columns.len() * built.formulation.rows.len();
-        let nodes = (ENTRIES_MAX / entries.max(1)).clamp(*NODES.start(), *NODES.end());
-        let small = STAGE_GAP_SHARE * gap;
-        let Some(solved) = branch::solve_within(&built.formulation, small, cutoff, nodes, limits) else { return nothing };
+        let settings = BranchSettings {
+            gap: STAGE_GAP_SHARE * gap,
+            cutoff,
+            nodes_max: (self.entries_max / entries.max(NODE_ENTRIES_MIN)).max(NODES_MIN),
+            rounding: Rounding::WithDependents,
+        };
+        let Some(solved) = branch::solve_with(&built.formulation, settings, limits) else { return nothing };
         let has_all_flows = kinds.iter().all(|k| matches!(k, FlowKind::Prefixes));
-        let is_proven = has_all_flows && matches!(solved.ending, Ending::Optimal | Ending::Infeasible);
-        let bound = if is_proven { solved.bound } else { f64::NEG_INFINITY };
-        let Some(values) = solved.values else { return ProgrammeResult { plan: None, bound } };
-        let plan = self.read_plan(&built, &values, solved.cost);
-        ProgrammeResult { plan: Some(plan), bound }
+        let is_finished = matches!(solved.ending, Ending::Optimal | Ending::Infeasible);
+        let bound = if has_all_flows && is_finished { solved.bound } else { f64::NEG_INFINITY };
+        let plan = solved.values.map(|values| self.read_plan(&built, &values, solved.cost));
+        ProgrammeResult { plan, bound, is_finished }
     }
 
     /// The plan of a solution.
@@ -158,9 +166,10 @@ impl BudgetProgramme<'_> {
             }
             let lanes = active.part.lanes.len();
             let replica = vec![1.0; active.part.groups.len()];
+            let needs = LaneNeeds::new(active.part, self.problem.pipeline(active.part.index).survive);
             let mut ways = Vec::new();
             for reward in [0.0, 1e-2, 1.0, 1e6] {
-                let prices = LanePrices::of_replicas(active.part, active.points, &replica, reward * lanes as f64);
+                let prices = needs.prices(active.points, &replica, reward * lanes as f64);
                 let way = cheapest_way(active.part, active.points, &prices)?;
                 if !ways.contains(&way) {
                     ways.push(way);
@@ -188,16 +197,15 @@ impl BudgetProgramme<'_> {
             for (a, kind) in kinds.iter_mut().enumerate() {
                 let FlowKind::Ways(ways) = kind else { continue };
                 let (ActivePart { part, points }, columns) = (self.active[a], &built.parts[a]);
-                let rate = |lane: usize| match columns.load_rows[lane] {
-                    Some(row) => dual(Some(row)) / columns.units[lane],
-                    None => f64::INFINITY,
-                };
                 let goal = if self.stage.goal == PricedGoal::Accuracy { part.weight } else { 0.0 };
-                let prices = LanePrices {
-                    rate: (0..part.lanes.len()).map(rate).collect(),
-                    visit: columns.visit_rows.iter().map(|&row| dual(row)).collect(),
-                    reward: goal + dual(built.floor_rows[a]) + part.weight * dual(built.total_row),
-                };
+                let mut prices = LanePrices::new(goal + dual(built.floor_rows[a]) + part.weight * dual(built.total_row));
+                for lane in 0..part.lanes.len() {
+                    let price = |row: usize| GroupPrice {
+                        visit: dual(columns.visit_rows[lane]),
+                        rate: dual(Some(row)) / columns.units[lane],
+                    };
+                    prices.add_lane(columns.load_rows[lane].map(price).into_iter());
+                }
                 if let Some(way) = cheapest_way(part, points, &prices)
                     && ways.len() < WAYS_MAX
                     && !ways.contains(&way)

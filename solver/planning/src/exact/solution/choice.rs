@@ -3,7 +3,7 @@
 use crate::exact::model::columns::PartColumns;
 use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::{PipelineSpace, Space};
-use apportion_domain::Problem;
+use apportion_domain::{Deployed, Problem};
 
 /// The integers of one group.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -24,6 +24,25 @@ impl PlanIntegers {
     /// All replicas.
     pub fn replicas(&self) -> u64 {
         self.groups.iter().flatten().map(|c| u64::from(c.replicas)).sum()
+    }
+
+    /// The groups with replicas, as what runs.
+    pub fn as_deployed(&self, space: &Space) -> Vec<Deployed> {
+        let mut deployed = Vec::new();
+        for (part, groups) in space.parts.iter().zip(&self.groups) {
+            for (group, choice) in part.groups.iter().zip(groups).filter(|(_, c)| c.replicas > 0) {
+                deployed.push(Deployed {
+                    pipeline: part.index,
+                    task: group.task,
+                    variant: group.variant,
+                    hardware: group.hardware,
+                    share: group.share,
+                    batch: group.points[choice.point].batch,
+                    replicas: choice.replicas,
+                });
+            }
+        }
+        deployed
     }
 }
 

@@ -1,12 +1,15 @@
 //! Is the deployed plan as good as the new one? Then it stays: planning again from a plan changes nothing.
 
 use super::choice::{GroupChoice, PlanIntegers};
+use super::finish::{LastValues, finish};
 use super::flows::{accuracy, flows};
 use super::found::BestFound;
 use super::worth::{cost, devices, devices_of_part, quota_excess, worth};
+use crate::exact::model::groups::{FeasibleGroup, OperatingPoint, is_same_group, usable_groups};
 use crate::exact::model::latency::finish_times;
 use crate::exact::model::quotas::QuotaRow;
-use crate::exact::model::space::Space;
+use crate::exact::model::space::{PipelineSpace, Space};
+use crate::exact::model::tightening::Tightening;
 use crate::exact::model::tolerances::ACCURACY_SLACK;
 use apportion_domain::{LatencyRule, Mode, ObjectiveStep, Problem, SLACK, TaskIndex};
 use apportion_mip::RunLimits;
@@ -35,6 +38,44 @@ pub(crate) fn prefer_deployed(problem: &Problem, found: BestFound, limits: &RunL
         (Mode::MinCost, _) => value <= found.value + slack,
     };
     if floors_met && tied { BestFound { choice, flows, value, ..found } } else { found }
+}
+
+/// The same solution in a space of its own groups and of the deployed ones, so that [`prefer_deployed`] can compare both.
+/// `None` if there is no such space.
+///
+/// A heuristic searches without a look at the deployed groups. So it finds the same plan again when that is deployed.
+pub(crate) fn with_deployed_groups(
+    problem: &Problem,
+    tightening: &Tightening,
+    found: &BestFound,
+    limits: &RunLimits,
+) -> Option<BestFound> {
+    let of_part = |(part, own): (&PipelineSpace, &Vec<GroupChoice>)| -> (Vec<FeasibleGroup>, Vec<GroupChoice>) {
+        let pipeline = problem.pipeline(part.index);
+        let is_first_step = found.step == Some(ObjectiveStep::Hardware);
+        let wanted = |t, v| !is_first_step || pipeline.most_accurate(t).any(|best| best == v);
+        let kept = |group: FeasibleGroup| {
+            let mut running = part.groups.iter().zip(own).filter(|(_, c)| c.replicas > 0);
+            let chosen = running.find(|(other, _)| is_same_group(other, &group));
+            let batch = chosen.map(|(other, c)| other.points[c.point].batch);
+            let deployed = group.deployed_batch.filter(|_| group.deployed > 0);
+            let is_kept = |p: &OperatingPoint| [batch, deployed].contains(&Some(p.batch));
+            let points: Vec<OperatingPoint> = group.points.iter().copied().filter(is_kept).collect();
+            let point = points.iter().position(|p| Some(p.batch) == batch).unwrap_or(0);
+            let replicas = chosen.map_or(0, |(_, c)| c.replicas);
+            (!points.is_empty()).then_some((FeasibleGroup { points, ..group }, GroupChoice { replicas, point }))
+        };
+        usable_groups(problem, part.index, tightening, wanted).into_iter().filter_map(kept).unzip()
+    };
+    let (groups, choice): (Vec<_>, Vec<_>) = found.space.parts.iter().zip(&found.choice.groups).map(of_part).unzip();
+    let space = Space::of_groups(problem, tightening, groups, &limits.for_finishing()).ok()?;
+    let choice = PlanIntegers { groups: choice };
+    if choice.replicas() != found.choice.replicas() {
+        return None;
+    }
+    let last = LastValues { step: found.step, bound: found.bound };
+    let same = finish(problem, space, choice, last, limits)?;
+    Some(BestFound { stopped: found.stopped, ..same })
 }
 
 /// The deployed groups as a choice; `None` if one of them is not in the space, or if nothing is deployed.

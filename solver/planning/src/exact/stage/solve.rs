@@ -6,8 +6,9 @@ use crate::exact::model::space::Space;
 use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::solution::choice::{PlanIntegers, read_choice};
 use apportion_domain::{Problem, StopReason};
+use apportion_mip::branch::{self, BranchSettings};
 use apportion_mip::highs::{self, SolveSettings};
-use apportion_mip::{Ending, Formulation, RunLimits, SolveResult, branch};
+use apportion_mip::{Ending, Formulation, Rounding, RunLimits, SolveResult};
 
 /// Result of one stage.
 pub(crate) enum StageResult {
@@ -44,7 +45,11 @@ pub(crate) fn solve_stage(
     let own_search = |f: &Formulation| {
         let (gap, cutoff) = (STAGE_GAP_SHARE * gap, incumbent.unwrap_or(f64::INFINITY));
         match stage.nodes_max {
-            Some(nodes) => branch::solve_within(f, gap, cutoff, nodes as usize, limits),
+            // only heuristics have a limit of nodes: they take any solution
+            Some(nodes) => {
+                let (nodes_max, rounding) = (nodes as usize, Rounding::WithDependents);
+                branch::solve_with(f, BranchSettings { gap, cutoff, nodes_max, rounding }, limits)
+            }
             None => branch::solve(f, gap, cutoff, limits),
         }
     };

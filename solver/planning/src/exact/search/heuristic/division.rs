@@ -9,13 +9,13 @@
 //! - all pipelines together, over the batch sizes of every plan that a search of one pipeline has found;
 //! - two pipelines, with devices moved from one to the other.
 
+use super::whole::cost_to_beat;
 use crate::exact::model::alone::alone;
 use crate::exact::model::bounds::{self, accuracy_max, is_maximised};
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::groups::{FeasibleGroup, is_same_group};
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tightening::Tightening;
-use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::priced::{GAP, PricedSearch};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::solution::deployed::fits;
@@ -26,8 +26,7 @@ use apportion_domain::{HardwareIndex, Mode, ObjectiveStep, Pipeline, PipelineInd
 use apportion_mip::RunLimits;
 use std::collections::BTreeMap;
 
-/// Work of one search of one pipeline, the first time and later.
-const ALONE_WORK_MAX: u64 = 150_000_000;
+/// Work of one search of one pipeline on the devices that the others leave.
 const AGAIN_WORK_MAX: u64 = 60_000_000;
 /// Work of one programme over the batch sizes of all known plans.
 const POOLED_WORK_MAX: u64 = 300_000_000;
@@ -37,7 +36,7 @@ const MOVED_MAX: u32 = 2;
 /// A search of one pipeline.
 pub(super) type SearchOne = fn(&Problem, &Tightening, &RunLimits) -> PricedSearch;
 
-/// The plan of one pipeline: its groups, each with the batch sizes that it runs, or that are deployed.
+/// The plan of one pipeline: its groups that run, each with its batch size.
 #[derive(Clone, Debug)]
 struct PartPlan {
     step: Option<ObjectiveStep>,
@@ -48,15 +47,11 @@ struct PartPlan {
 impl PartPlan {
     fn new(step: Option<ObjectiveStep>, part: &PipelineSpace, choice: &[GroupChoice]) -> Self {
         let narrowed = |(group, chosen): (&FeasibleGroup, &GroupChoice)| {
-            let is_kept = |b: usize| {
-                let is_deployed = group.deployed > 0 && group.deployed_batch == Some(group.points[b].batch);
-                is_deployed || (chosen.replicas > 0 && b == chosen.point)
-            };
-            let kept: Vec<usize> = (0..group.points.len()).filter(|&b| is_kept(b)).collect();
-            let point = kept.iter().position(|&b| b == chosen.point).unwrap_or(0);
-            let points = kept.iter().map(|&b| group.points[b]).collect();
             let replicas = chosen.replicas;
-            (!kept.is_empty()).then(|| (FeasibleGroup { points, ..group.clone() }, GroupChoice { replicas, point }))
+            (replicas > 0).then(|| {
+                let points = vec![group.points[chosen.point]];
+                (FeasibleGroup { points, ..group.clone() }, GroupChoice { replicas, point: 0 })
+            })
         };
         let (groups, choice) = part.groups.iter().zip(choice).filter_map(narrowed).unzip();
         Self { step, groups, choice }
@@ -111,12 +106,12 @@ impl<'a> DivisionSearch<'a> {
         Self { problem, tightening, limits, search_one, known: BTreeMap::new(), pooled_points: 0 }
     }
 
-    /// The best plan of each pipeline on all devices, if they fit together. Their bounds add up.
-    pub fn each_alone(self) -> PricedSearch {
+    /// The best plan of each pipeline on all devices, if they fit together. Their bounds add up. `work_max` is that of each.
+    pub fn each_alone(self, work_max: u64) -> PricedSearch {
         let mut all = Vec::with_capacity(self.problem.pipelines.len());
         for p in 0..self.problem.pipelines.len() {
             let own = alone(self.problem, PipelineIndex(p));
-            let limits = self.limits.without_listener().with_work(ALONE_WORK_MAX);
+            let limits = self.limits.without_listener().with_work(work_max);
             match (self.search_one)(&own, &self.tightening_of(p), &limits) {
                 PricedSearch::Found(found) => all.push(*found),
                 other => return other,
@@ -194,8 +189,7 @@ impl<'a> DivisionSearch<'a> {
         }
         let space = Space::of_groups(self.problem, self.tightening, pools, &self.limits.for_finishing()).ok()?;
         let goal = Goal::of_step(self.problem.objective.mode, best.step);
-        let sign = if goal == Goal::Accuracy { -1.0 } else { 1.0 };
-        let cutoff = sign * best.value - (STAGE_GAP_SHARE * GAP * best.value.abs()).max(1e-9);
+        let cutoff = cost_to_beat(self.problem, best);
         let limits = self.limits.without_listener().with_work(POOLED_WORK_MAX);
         match solve_stage(self.problem, &space, Stage::new(goal), GAP, &limits, Some(cutoff)) {
             StageResult::Found { choice, .. } => {
@@ -310,6 +304,12 @@ impl<'a> DivisionSearch<'a> {
         let slack = 1e-9 * b.value.abs().max(1.0);
         gain > slack || (gain >= -slack && a.choice.replicas() < b.choice.replicas())
     }
+}
+
+/// Whether the pipelines of a problem share nothing: no counted devices, no budget, and no parts of devices.
+pub(super) fn is_separable(problem: &Problem) -> bool {
+    let is_limited = problem.hardware.iter().any(|h| h.count.is_some()) || problem.objective.budget_per_hour.is_some();
+    !is_limited && problem.quotas.is_empty() && !problem.pipelines.iter().any(runs_on_shares)
 }
 
 /// Whether some variant of a pipeline may run on a share of a device.

@@ -13,14 +13,17 @@
 //! 5. Without a plan: the local search, which needs no formulation.
 //! 6. Several pipelines: devices move between them ([`division`]).
 //! 7. One pipeline under rule `path`: by its ways again, with HiGHS.
+//! 8. Where the third search does not apply: the whole formulation, for a better plan than the best one ([`whole`]).
 //!
 //! Work is counted in entries of tableaus and in iterations, so no clock decides the result ([`WorkBudget`]).
 //!
 //! [`WorkBudget`]: apportion_mip::WorkBudget
 
+mod again;
 mod division;
 #[cfg(test)]
 mod tests;
+mod whole;
 
 use super::fallback::plan_by_local_search;
 use super::modes::{ModeSearch, SearchResult};
@@ -28,7 +31,6 @@ use crate::exact::model::bounds;
 use crate::exact::model::goal::SearchEffort;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::{GAP, PricedSearch, plan_by_prices};
-use crate::exact::solution::deployed::prefer_deployed;
 use crate::exact::solution::finish::{LastValues, finish};
 use crate::exact::solution::found::{BestFound, better_plan};
 use crate::exact::stage::paths;
@@ -36,13 +38,19 @@ use apportion_domain::{LatencyRule, ObjectiveStep, Problem, StopReason};
 use apportion_mip::RunLimits;
 use division::DivisionSearch;
 
-/// Work of all searches together, a second to a second and a half.
-const WORK_MAX: u64 = 2_000_000_000;
+/// Work of all searches together, one to two seconds.
+const WORK_MAX: u64 = 2_500_000_000;
 /// Most nodes of each programme of the first search over ways.
 const WAYS_NODES_MAX: u32 = 3_000;
 
+/// Work of one pipeline that is searched alone, if it shares devices with others, and if it shares none.
+const ALONE_WORK_MAX: u64 = 150_000_000;
+const SEPARATE_WORK_MAX: u64 = 600_000_000;
+
 /// Least pipelines of a problem that the decomposition gets.
 const TAKEN_APART_MIN: usize = 3;
+/// Most pipelines of a problem whose whole formulation is searched.
+const WHOLE_MAX: usize = 4;
 
 /// One search: it may do so much work, and knows the best plan so far.
 struct SearchPart {
@@ -51,18 +59,27 @@ struct SearchPart {
 }
 
 /// All searches, in their order.
-const PARTS: [SearchPart; 7] = [
+const PARTS: [SearchPart; 8] = [
     SearchPart { work_max: 400_000_000, search: |of, limits, _| of.by_ways(Some(WAYS_NODES_MAX), limits) },
-    SearchPart { work_max: 400_000_000, search: |of, limits, _| of.each_alone(limits) },
+    SearchPart { work_max: 1_500_000_000, search: |of, limits, _| of.each_alone(limits) },
     SearchPart { work_max: 900_000_000, search: |of, limits, _| of.taken_apart(limits) },
-    SearchPart { work_max: 500_000_000, search: |of, limits, _| plan_by_prices(of.problem, of.tightening, limits) },
+    SearchPart { work_max: 800_000_000, search: |of, limits, _| plan_by_prices(of.problem, of.tightening, limits) },
     SearchPart { work_max: 100_000_000, search: |of, limits, best| of.locally(limits, best) },
     SearchPart { work_max: 1_000_000_000, search: |of, limits, best| of.divided(limits, best) },
     SearchPart { work_max: 600_000_000, search: |of, limits, _| of.by_ways(None, limits) },
+    SearchPart { work_max: 800_000_000, search: |of, limits, best| of.whole(limits, best) },
 ];
 
-/// Searches for a plan of a problem in its mode, under its latency rule. No clock decides the result.
+/// Searches for a plan of a problem in its mode, under its latency rule. No clock decides the result. A deployed plan that
+/// is as good stays.
 pub(crate) fn plan_by_heuristic(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> PricedSearch {
+    again::search_or_stay(problem, tightening, limits, &|problem: &Problem| {
+        search_in_parts(problem, tightening, limits)
+    })
+}
+
+/// All searches, until one proves its plan.
+fn search_in_parts(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> PricedSearch {
     let of = Heuristic { problem, tightening };
     let all = limits.with_work(WORK_MAX);
     let mut best = PricedSearch::NotFound;
@@ -73,10 +90,7 @@ pub(crate) fn plan_by_heuristic(problem: &Problem, tightening: &Tightening, limi
             break;
         }
     }
-    match best {
-        PricedSearch::Found(found) => PricedSearch::Found(Box::new(prefer_deployed(problem, *found, limits))),
-        other => other,
-    }
+    best
 }
 
 /// Whether no search can find anything better.
@@ -143,7 +157,15 @@ impl Heuristic<'_> {
 
     /// Several pipelines: each alone on all devices.
     fn each_alone(&self, limits: &RunLimits) -> PricedSearch {
-        if self.is_divided() { self.division(limits).each_alone() } else { PricedSearch::NotFound }
+        if !self.is_divided() {
+            return PricedSearch::NotFound;
+        }
+        if division::is_separable(self.problem) {
+            // nothing is divided, so each pipeline gets all searches
+            let all = DivisionSearch::new(self.problem, self.tightening, limits, search_in_parts);
+            return all.each_alone(SEPARATE_WORK_MAX);
+        }
+        self.division(limits).each_alone(ALONE_WORK_MAX)
     }
 
     /// The plan of the local search, if there is no other one.
@@ -170,7 +192,7 @@ impl Heuristic<'_> {
     /// Three pipelines or more under rule `task_budget`: the exact search, which takes them apart.
     fn taken_apart(&self, limits: &RunLimits) -> PricedSearch {
         let &Self { problem, tightening } = self;
-        if problem.pipelines.len() < TAKEN_APART_MIN || problem.objective.latency_rule == LatencyRule::Path {
+        if !self.is_taken_apart() {
             return PricedSearch::NotFound;
         }
         let quiet = limits.without_listener();
@@ -180,6 +202,21 @@ impl Heuristic<'_> {
         match rayon::ThreadPoolBuilder::new().num_threads(1).build() {
             Ok(one_thread) => priced(Some(one_thread.install(|| search.search_exactly()))),
             Err(_) => PricedSearch::NotFound,
+        }
+    }
+
+    /// Whether the exact search takes the problem apart.
+    fn is_taken_apart(&self) -> bool {
+        self.problem.pipelines.len() >= TAKEN_APART_MIN && self.problem.objective.latency_rule != LatencyRule::Path
+    }
+
+    /// A few pipelines that are not taken apart: a better plan than the best one, by the whole formulation.
+    fn whole(&self, limits: &RunLimits, best: &PricedSearch) -> PricedSearch {
+        match best {
+            PricedSearch::Found(best) if !self.is_taken_apart() && self.problem.pipelines.len() <= WHOLE_MAX => {
+                whole::better_plan_of_whole(self.problem, self.tightening, best, &limits.without_listener())
+            }
+            _ => PricedSearch::NotFound,
         }
     }
 

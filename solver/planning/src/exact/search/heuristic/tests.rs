@@ -1,9 +1,10 @@
 //! The heuristic against the exact planner and the checker, on drawn problems of every kind.
 
-use super::division::DivisionSearch;
-use super::{Heuristic, WAYS_NODES_MAX, WORK_MAX, is_most_accurate, plan_by_heuristic};
+use super::division::{DivisionSearch, is_separable};
+use super::{ALONE_WORK_MAX, Heuristic, WAYS_NODES_MAX, WORK_MAX, is_most_accurate, plan_by_heuristic};
 use crate::bench::fleet::redeployed;
 use crate::bench::heuristics::{case, problem};
+use crate::exact::model::alone::alone;
 use crate::exact::model::bounds::is_maximised;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::priced::{PricedSearch, plan_by_prices};
@@ -12,7 +13,7 @@ use crate::exact::search::modes::SearchResult;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
 use crate::fixtures;
-use apportion_domain::{LatencyRule, ObjectiveStep, Problem};
+use apportion_domain::{LatencyRule, ObjectiveStep, PipelineIndex, Problem};
 use apportion_mip::RunLimits;
 use std::sync::Arc;
 use std::time::Duration;
@@ -146,7 +147,7 @@ fn plans_of_single_pipelines_that_fit_together_are_optimal() {
         let problem = problem(&case(seed));
         let (tightening, limits) = (Tightening::none(&problem), unlimited());
         let division = DivisionSearch::new(&problem, &tightening, &limits, search_one);
-        let PricedSearch::Found(found) = division.each_alone() else { return false };
+        let PricedSearch::Found(found) = division.each_alone(ALONE_WORK_MAX) else { return false };
         let SearchResult::Found(exact) = search(&problem, &tightening, 1e-6, &unlimited()) else {
             panic!("seed {seed}: no exact plan")
         };
@@ -157,6 +158,26 @@ fn plans_of_single_pipelines_that_fit_together_are_optimal() {
         true
     });
     assert_eq!(joined, [false, false, false, true]);
+}
+
+#[test]
+fn pipelines_that_share_nothing_are_planned_as_if_alone() {
+    let value = |problem: &Problem| match plan_by_heuristic(problem, &Tightening::none(problem), &unlimited()) {
+        PricedSearch::Found(found) => Some(found.value),
+        _ => None,
+    };
+    let mut compared = 0;
+    for seed in 50_000..50_200 {
+        let problem = problem(&case(seed));
+        if problem.pipelines.len() < 2 || !is_separable(&problem) {
+            continue;
+        }
+        let each: Option<f64> = (0..problem.pipelines.len()).map(|p| value(&alone(&problem, PipelineIndex(p)))).sum();
+        let (each, joint) = (each.expect("a plan of each"), value(&problem).expect("a plan of all"));
+        assert!((joint - each).abs() <= 1e-4 * each, "seed {seed}: {joint} together, {each} alone");
+        compared += 1;
+    }
+    assert!(compared > 2, "{compared} compared");
 }
 
 #[test]
