@@ -119,7 +119,7 @@ fn candidate_plans(contest: &Contest<'_>, rates: &[f64]) -> Result<Vec<Clairvoya
     let mut steps: Vec<i32> = [0.5, 0.95, 1.0].map(|q| usual.grid_step(rate_quantile(rates, q))).to_vec();
     steps.dedup();
     let ours = steps.into_iter().filter_map(|step| usual.plan_on_grid(step));
-    let mut plans = vec![clairvoyant_plan(contest, contest.plan.clone(), contest.steps.clone())?];
+    let mut plans = vec![clairvoyant_plan(contest, contest.start.plan.clone(), contest.start.steps.clone())?];
     for plan in ours {
         let ladder = plan.pipelines[0].ladder.clone();
         if !ladder.is_empty() {
@@ -275,7 +275,7 @@ impl Clairvoyant<'_> {
 /// be answered take at least the device time of the cheapest batch on any hardware.
 fn floor(contest: &Contest<'_>, counts: &[f64]) -> Result<f64, Failure> {
     let (problem, pipeline) = (&contest.problem, &contest.problem.pipelines[0]);
-    let outline = Outline::of(pipeline, &problem.hardware, &contest.plan.pipelines[0])
+    let outline = Outline::of(pipeline, &problem.hardware, &contest.start.plan.pipelines[0])
         .map_err(|e| anyhow!("{}: {e}", contest.name))?;
     let answered_qps = contest.protocol.attainment * counts.iter().sum::<f64>() / counts.len().max(1) as f64;
     let scales = outline.scales();

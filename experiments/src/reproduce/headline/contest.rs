@@ -79,18 +79,27 @@ pub struct RunWish {
 /// Longest that a run lasts beyond its load, in seconds: queries are dropped at their deadlines.
 const RUN_END_S: f64 = 30.0;
 
+/// The plan from which all contenders start whose queries are served alike, but for those that plan.
+pub struct CommonStart {
+    service: QueryService,
+    /// The plan.
+    pub plan: Plan,
+    /// Its groups.
+    groups: Vec<GroupFacts>,
+    /// Its ladder.
+    pub steps: Vec<LadderStep>,
+}
+
 /// One pipeline with the common first plan, and with the preparations of each scaler.
 pub struct Contest<'a> {
     /// The pipeline.
     pub name: String,
     /// Its problem.
     pub problem: Problem,
-    /// The plan that all start from.
-    pub plan: Plan,
-    /// Its groups.
-    pub groups: Vec<GroupFacts>,
-    /// Its ladder.
-    pub steps: Vec<LadderStep>,
+    /// Where contenders start whose queries are served in the usual way.
+    pub start: CommonStart,
+    /// The starts of the others, by the way in which their queries are served.
+    other_starts: Vec<CommonStart>,
     plans: &'a [ServicePlans<'a>],
     /// What is compared.
     pub protocol: &'a HeadlineProtocol,
@@ -197,6 +206,14 @@ pub fn contest_problem(problem: &Problem, load_ms: f64) -> Result<Problem, Failu
     })
 }
 
+/// The problem whose queries are served in this way.
+fn served_by(problem: &Problem, service: QueryService) -> Result<Problem, Failure> {
+    with_pipeline(problem, 0, |d| {
+        d.serving.batching = Some(service.batching);
+        d.serving.dropping = Some(service.dropping);
+    })
+}
+
 /// Caches of the system's plans for one pipeline, for each way in which a contender's queries are served.
 ///
 /// # Errors
@@ -214,10 +231,7 @@ pub fn plans_by_demand<'a>(
         }
     }
     let of = |service: QueryService| {
-        let problem = with_pipeline(problem, 0, |d| {
-            d.serving.batching = Some(service.batching);
-            d.serving.dropping = Some(service.dropping);
-        })?;
+        let problem = served_by(problem, service)?;
         let plans = PlansByDemand::new(lab, &problem, CONTENDERS[TWO_STEP])
             .with_check_loop()
             .with_ladders(protocol.ours.grid, protocol.ours.ladder_up_to);
@@ -259,40 +273,74 @@ pub struct ContestInput<'a> {
     pub train: &'a [f64],
 }
 
-impl<'a> Contest<'a> {
-    /// Prepares a contest. The plan is for the [`planned_rate`] of the stretch that chooses. `None` without a plan.
-    ///
-    /// # Errors
-    /// If the changed problem is invalid.
-    pub fn new(lab: &Lab, protocol: &'a HeadlineProtocol, input: ContestInput<'a>) -> Result<Option<Self>, Failure> {
-        let ContestInput { name, problem, plans, train } = input;
-        let planned_qps = planned_rate(train);
-        let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
-        let sample_s = sample_seconds(protocol.constants.sample_s, planned_qps);
-        let steady = |qps: f64| constant(qps, sample_s, ArrivalProcess::Poisson, protocol.seeds.plan);
-        let sample = steady(planned_qps);
-        let search = Duration::from_secs_f64(protocol.constants.start_search_s);
+/// A search for the plans that contenders start from.
+struct StartSearch<'s> {
+    lab: &'s Lab,
+    protocol: &'s HeadlineProtocol,
+    /// The problem at the planned rate.
+    problem: &'s Problem,
+    planned_qps: f64,
+}
+
+impl StartSearch<'_> {
+    /// A steady load at this rate.
+    fn steady(&self, qps: f64) -> Workload {
+        let sample_s = sample_seconds(self.protocol.constants.sample_s, self.planned_qps);
+        constant(qps, sample_s, ArrivalProcess::Poisson, self.protocol.seeds.plan)
+    }
+
+    /// The cheapest plan that holds on a fresh sample, where queries are served in this way; `None` without one.
+    fn start(&self, service: QueryService) -> Result<Option<CommonStart>, Failure> {
+        let problem = served_by(self.problem, service)?;
+        let sample = self.steady(self.planned_qps);
+        let search = Duration::from_secs_f64(self.protocol.constants.start_search_s);
         let found = in_parallel(&[Planner::Greedy, Planner::Milp], |&planner| {
-            Ok(lab.plan_within(search, &problem, planner, Some(sample.clone())))
+            Ok(self.lab.plan_within(search, &problem, planner, Some(sample.clone())))
         })?;
         // neither planner has seen the samples that choose between them
         let holding = judge_plans(&problem, found, &sample, None).into_iter().flatten().filter(HeldOutPlan::is_accepted);
         let cheapest = holding.map(|of| of.plan).min_by(|a, b| a.cost_per_hour.total_cmp(&b.cost_per_hour));
         let Some(plan) = cheapest else { return Ok(None) };
-        let LadderRates { least, ratio, count } = protocol.constants.single_ladder;
-        let rates_qps: Vec<f64> = (0..count).map(|k| least * planned_qps * ratio.powi(k)).collect();
+        let LadderRates { least, ratio, count } = self.protocol.constants.single_ladder;
+        let rates_qps: Vec<f64> = (0..count).map(|k| least * self.planned_qps * ratio.powi(k)).collect();
         let fewest = vec![1; plan.pipelines[0].assignments.len()];
-        let steps = ladder::steps(&problem, &plan, rates_qps, &fewest, steady);
+        let steps = ladder::steps(&problem, &plan, rates_qps, &fewest, |qps| self.steady(qps));
         if steps.is_empty() {
             return Ok(None);
         }
         let groups = groups_of(&problem, &plan)?;
-        Ok(Some(Self { name, problem, plan, groups, steps, plans, protocol, sample }))
+        Ok(Some(CommonStart { service, plan, groups, steps }))
+    }
+}
+
+impl<'a> Contest<'a> {
+    /// Prepares a contest. Plans to start from are for the [`planned_rate`] of the stretch that chooses. `None` without one
+    /// for the usual service.
+    ///
+    /// # Errors
+    /// If the changed problem is invalid, or the protocol names an unknown policy.
+    pub fn new(lab: &Lab, protocol: &'a HeadlineProtocol, input: ContestInput<'a>) -> Result<Option<Self>, Failure> {
+        let ContestInput { name, problem, plans, train } = input;
+        let planned_qps = planned_rate(train);
+        let problem = with_pipeline(problem, 0, |d| d.demand_qps = planned_qps)?;
+        let search = StartSearch { lab, protocol, problem: &problem, planned_qps };
+        let Some(start) = search.start(USUAL_SERVICE)? else { return Ok(None) };
+        let mut others: Vec<QueryService> = Vec::new();
+        for contender in protocol.contenders.iter().filter(|contender| !contender.scaler.makes_plans()) {
+            let service = contender.service()?;
+            if service != USUAL_SERVICE && !others.contains(&service) {
+                others.push(service);
+            }
+        }
+        let other_starts = others.into_iter().map(|service| search.start(service)).collect::<Result<Vec<_>, _>>()?;
+        let other_starts = other_starts.into_iter().flatten().collect();
+        let sample = search.steady(planned_qps);
+        Ok(Some(Self { name, problem, start, other_starts, plans, protocol, sample }))
     }
 
     /// The plan that all start from, in words.
     pub fn plan_in_words(&self) -> String {
-        let part = &self.plan.pipelines[0];
+        let part = &self.start.plan.pipelines[0];
         let group = |a: &apportion_domain::Assignment| format!("{} x {} (batch {})", a.replicas, a.group, a.batch);
         let groups: Vec<String> = part.assignments.iter().map(group).collect();
         format!("{:.0} queries/s: {}", part.demand_qps, groups.join(", "))
@@ -355,45 +403,51 @@ impl<'a> Contest<'a> {
         &of.unwrap_or(&self.plans[0]).plans
     }
 
+    /// The common start of contenders whose queries are served in this way; `None` if no plan was found for them.
+    fn start_of(&self, service: QueryService) -> Option<&CommonStart> {
+        std::iter::once(&self.start).chain(&self.other_starts).find(|start| start.service == service)
+    }
+
     fn start_of_run(&self, first_qps: f64, scaler: &ContestScaler) -> Result<Option<RunStart<'_>>, Failure> {
-        let mut plan = self.plan.clone();
+        if scaler.kind.makes_plans() {
+            let headroom = scaler.headroom()?.map_or(1.0, |headroom| headroom.factor());
+            let system = System::new(self.plans_of(scaler.service), self.protocol.ours, headroom, first_qps);
+            return Ok(system.map(|s| RunStart { plan: s.plan().clone(), controller: Some(Box::new(s)) }));
+        }
+        let Some(start) = self.start_of(scaler.service) else { return Ok(None) };
+        let mut plan = start.plan.clone();
         let assignments = &mut plan.pipelines[0].assignments;
         let controller: Option<Box<dyn Controller>> = match scaler.kind {
-            ScalerKind::System | ScalerKind::Feedback => {
-                let headroom = scaler.headroom()?.map_or(1.0, |headroom| headroom.factor());
-                let system = System::new(self.plans_of(scaler.service), self.protocol.ours, headroom, first_qps);
-                return Ok(system.map(|s| RunStart { plan: s.plan().clone(), controller: Some(Box::new(s)) }));
-            }
             ScalerKind::Fixed => {
                 let factor = scaler.value("factor")?;
                 assignments.iter_mut().for_each(|a| a.replicas = (f64::from(a.replicas) * factor).ceil().max(1.0) as u32);
                 None
             }
             ScalerKind::Tuner => {
-                let tuner = tuner(&self.problem, &self.plan, &self.sample).map_err(|e| anyhow!("{e}"))?;
-                Some(Box::new(self.bounded(tuner, scaler.value("factor")?)))
+                let tuner = tuner(&self.problem, &start.plan, &self.sample).map_err(|e| anyhow!("{e}"))?;
+                Some(Box::new(self.bounded(start, tuner, scaler.value("factor")?)))
             }
             ScalerKind::Ladder => {
-                let start = assignments.iter().map(|a| a.replicas).collect();
+                let replicas = assignments.iter().map(|a| a.replicas).collect();
                 let headroom = Headroom::Constant(scaler.value("headroom")?);
-                let ladder = Ladder::new(self.steps.clone(), start, headroom);
-                Some(Box::new(self.bounded(Box::new(LadderController(ladder)), 1.0)))
+                let ladder = Ladder::new(start.steps.clone(), replicas, headroom);
+                Some(Box::new(self.bounded(start, Box::new(LadderController(ladder)), 1.0)))
             }
             _ => {
                 assignments.iter_mut().for_each(|a| a.replicas = a.replicas.max(scaler.least(a.replicas)));
-                scaler.autoscaler(&self.groups, self.protocol.constants.replicas_factor_max)?
+                scaler.autoscaler(&start.groups, self.protocol.constants.replicas_factor_max)?
             }
         };
         Ok(Some(RunStart { plan, controller }))
     }
 
-    /// A controller that stays below a multiple of the plan's replicas.
-    fn bounded(&self, inner: Box<dyn Controller>, factor: f64) -> BoundedController {
+    /// A controller that stays below a multiple of the start's replicas.
+    fn bounded(&self, start: &CommonStart, inner: Box<dyn Controller>, factor: f64) -> BoundedController {
         let bound = |a: &apportion_domain::Assignment| ReplicaBound {
             group: a.group.clone(),
             most: a.replicas * self.protocol.constants.replicas_factor_max,
         };
-        BoundedController { inner, factor, bounds: self.plan.pipelines[0].assignments.iter().map(bound).collect() }
+        BoundedController { inner, factor, bounds: start.plan.pipelines[0].assignments.iter().map(bound).collect() }
     }
 }
 

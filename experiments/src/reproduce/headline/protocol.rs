@@ -123,7 +123,7 @@ pub struct BuiltInEntry {
     pub factor: f64,
 }
 
-/// When a set of traces is played.
+/// When a set of traces, or a contender, is played.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlayedWhen {
@@ -204,6 +204,13 @@ pub enum ScalerKind {
     Fixed,
 }
 
+impl ScalerKind {
+    /// Whether it makes plans of its own. All other scalers start from a common plan and keep it.
+    pub fn makes_plans(self) -> bool {
+        matches!(self, Self::System | Self::Feedback)
+    }
+}
+
 /// How queries are served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QueryService {
@@ -231,11 +238,14 @@ struct ServiceEntry {
 pub struct ContenderEntry {
     /// Its name in tables.
     pub name: String,
+    /// When it is played.
+    #[serde(default)]
+    pub run: PlayedWhen,
     /// What scales.
     pub scaler: ScalerKind,
     /// The configuration without tuning.
     pub default: Setting,
-    /// Policies other than the usual ones. Only contenders that plan have them.
+    /// Policies other than the usual ones.
     #[serde(default)]
     serving: ServiceEntry,
     /// Grids of settings.
@@ -252,12 +262,12 @@ impl ContenderEntry {
     /// How its queries are served.
     ///
     /// # Errors
-    /// If a policy is unknown, or the contender does not plan.
+    /// If a policy is unknown.
     pub fn service(&self) -> Result<QueryService, Failure> {
         let ServiceEntry { dropping, batching } = &self.serving;
         let unknown = |name: &str| anyhow!("protocol.yaml: {:?}: there is no policy {name:?}", self.name);
         let usual = USUAL_SERVICE;
-        let service = QueryService {
+        Ok(QueryService {
             dropping: match dropping {
                 Some(name) => Dropping::from_name_or_alias(name).ok_or_else(|| unknown(name))?,
                 None => usual.dropping,
@@ -266,14 +276,7 @@ impl ContenderEntry {
                 Some(name) => Batching::from_name(name).ok_or_else(|| unknown(name))?,
                 None => usual.batching,
             },
-        };
-        let plans = matches!(self.scaler, ScalerKind::System | ScalerKind::Feedback);
-        if !plans && service != usual {
-            return Err(
-                anyhow!("protocol.yaml: {:?} starts from the common plan, and is served as that is", self.name).into()
-            );
-        }
-        Ok(service)
+        })
     }
 
     /// Whether a stretch chooses its setting.
@@ -305,7 +308,7 @@ impl HeadlineProtocol {
         Ok(protocol)
     }
 
-    /// The same protocol with only these contenders, in its order; with all if `names` is empty.
+    /// The same protocol with only these contenders, in its order. If `names` is empty, it keeps those of every run.
     ///
     /// # Errors
     /// If it has no contender of a name.
@@ -315,7 +318,11 @@ impl HeadlineProtocol {
             let expected = format!("one of the protocol's contenders: {}", known.join("; "));
             return Err(BadInput::one("--contender", "", format!("{unknown:?}"), expected).into());
         }
-        self.contenders.retain(|c| names.is_empty() || names.contains(&c.name));
+        let is_played = |c: &ContenderEntry| match names {
+            [] => c.run == PlayedWhen::Always,
+            names => names.contains(&c.name),
+        };
+        self.contenders.retain(is_played);
         Ok(self)
     }
 
@@ -370,9 +377,29 @@ mod tests {
         let with = |names: &[&str]| protocol().with_contenders(&names.iter().map(|n| (*n).to_owned()).collect::<Vec<_>>());
         let names = |p: HeadlineProtocol| p.contenders.into_iter().map(|c| c.name).collect::<Vec<_>>();
         assert_eq!(names(with(&["fixed", "ours"]).expect("both are there")), ["ours", "fixed"]);
-        assert_eq!(with(&[]).expect("all").contenders.len(), protocol().contenders.len());
+        assert_eq!(names(with(&["Ray Serve, pard"]).expect("it is asked for")), ["Ray Serve, pard"]);
+        let (usual, all) = (names(with(&[]).expect("those of every run")), protocol().contenders);
+        assert!(usual.contains(&"Ray Serve".into()) && !usual.contains(&"Ray Serve, pard".into()), "{usual:?}");
+        assert_eq!(usual.len(), all.iter().filter(|c| c.run == PlayedWhen::Always).count());
         let refused = with(&["our"]).expect_err("a wrong name").to_string();
         assert!(refused.contains("\"our\"") && refused.contains("ours, feedback"), "{refused}");
+    }
+
+    /// A rival with another dropping policy has the search space of the same rival without it.
+    #[test]
+    fn dropping_changes_no_search_space() {
+        let protocol = HeadlineProtocol::committed().expect("a valid file");
+        let named = |name: &str| protocol.contenders.iter().find(|c| c.name == name);
+        let mut compared = 0;
+        for with in protocol.contenders.iter().filter(|c| c.run == PlayedWhen::Asked) {
+            let usual = with.name.strip_suffix(", pard").or(with.name.strip_suffix(", pard, tuned")).and_then(named);
+            let usual = usual.unwrap_or_else(|| panic!("{}: no such contender without pard", with.name));
+            assert_eq!((with.scaler, with.settings()), (usual.scaler, usual.settings()), "{}", with.name);
+            let [dropping, others] = [with, usual].map(|c| c.service().expect("known policies").dropping);
+            assert_eq!((dropping, others), (Dropping::Pard, Dropping::PerTask), "{}", with.name);
+            compared += 1;
+        }
+        assert_eq!(compared, 9);
     }
 
     #[test]
@@ -408,7 +435,7 @@ mod tests {
             protocol.check().is_ok()
         };
         assert_eq!([of("pard", ScalerKind::System), of("pad", ScalerKind::System)], [true, false]);
-        assert!(!of("pard", ScalerKind::Ray) && of("per_task", ScalerKind::Ray), "it has no plan of its own");
+        assert_eq!([of("pard", ScalerKind::Ray), of("pad", ScalerKind::Ray)], [true, false]);
         protocol.seeds.judge.push(protocol.seeds.train);
         assert!(protocol.check().is_err());
     }

@@ -116,7 +116,8 @@ fn method(protocol: &HeadlineProtocol) -> String {
          have their most accurate variants alone, at the given prices, without a limit on devices. All contenders start from \
          the same plan, for the median rate of the stretch that chooses settings (the mean, where the median is 0). \
          They keep its hardware and batch sizes. \
-         Queries are served alike: batches close at start, and dropping is per task. Ours is the whole system. Every 10 s it \
+         Queries are served alike: batches close at start, and dropping is per task. Contenders with another dropping policy \
+         have its name in theirs, and start from a plan that is made with it. Ours is the whole system. Every 10 s it \
          measures the load. If the load has reached another demand of a grid (factor {}), it plans again, which takes {} s. The \
          new plan replaces the last if it saves more than ten seconds of its own cost over the last minute. Each plan has a \
          ladder of replica counts, from its demand over {} to {} times it. Stewards, the machines that agents run, follow the \

@@ -236,7 +236,8 @@ mod tests {
                 autoscalers += usize::from(made.is_some());
             }
         }
-        assert_eq!(autoscalers, 6 * (protocol.settings_each + 1));
+        // Six of every run, and the same with the dropping of PARD.
+        assert_eq!(autoscalers, 12 * (protocol.settings_each + 1));
     }
 
     #[test]
