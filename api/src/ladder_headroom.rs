@@ -17,7 +17,7 @@ pub const FACTORS: RangeInclusive<f64> = 0.1..=10.0;
 #[serde(untagged)]
 pub enum LadderHeadroom {
     /// A factor on the load, from 0.1 to 10.
-    Constant(#[schema(minimum = 0.1, maximum = 10.0)] f64),
+    Constant(f64),
     /// A headroom that follows the misses, as in agents.
     Feedback(Feedback),
 }

@@ -14,7 +14,7 @@ use std::time::Duration;
 pub const RUNS: u64 = 40;
 
 /// The idle time before the load. Stewards of the estimator begin without a past; stewards of the agents have been idle.
-const LEAD: Duration = Duration::from_secs(10);
+pub const LEAD: Duration = Duration::from_secs(10);
 
 /// Arrivals at these rates, one rate for each second, Poisson within a second.
 pub fn poisson_arrivals(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {

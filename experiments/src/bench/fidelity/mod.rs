@@ -13,6 +13,7 @@ mod waits;
 
 use crate::live::capacity::capacity_of_most_accurate_qps;
 use crate::live::console::print_progress;
+use crate::live::estimate::LEAD;
 use crate::live::figures::Figures;
 use crate::live::fleet::{FleetBackend, FleetSettings, HARDWARE, LocalFleet, MULTIPLE, ProfileClock};
 use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
@@ -172,6 +173,8 @@ impl Bench<'_> {
                 load.qps,
                 settings.seconds
             ));
+            // Until then the steward has forgotten the load of the run before, as in the estimator.
+            tokio::time::sleep(LEAD).await;
             let played = player.play(rates.to_vec(), load.first_seed + run).await?;
             figures.push(played.figures);
             requests += played.requests;
