@@ -223,7 +223,8 @@ impl MixtureProgramme {
             }
         };
         offer(Entry::Surplus, duals[1]);
-        for (s, (strategy, cost)) in self.strategies.iter().zip(&self.costs).enumerate().filter(|(_, (_, c))| c.is_finite()) {
+        for (s, (strategy, cost)) in self.strategies.iter().zip(&self.costs).enumerate().filter(|(_, (_, c))| c.is_finite())
+        {
             let lanes = question.limited.iter().zip(duals[LANE_ROWS..].iter().step_by(2));
             let carried: f64 = lanes.map(|(of, dual)| dual * strategy.qps[of.lane] * self.scales[of.lane]).sum();
             offer(Entry::Strategy(s), cost - duals[0] - duals[1] * strategy.accuracy - carried);
@@ -341,8 +342,7 @@ impl MixtureProgramme {
     /// The mixture of the basis.
     fn read(&mut self, question: &MixtureQuestion<'_>, bound: f64) -> Mixture {
         let lanes = question.rates.len();
-        let mut mixture =
-            Mixture { bound, accuracy: 0.0, loads: vec![0.0; lanes], paid: vec![0.0; lanes], missing: 0.0 };
+        let mut mixture = Mixture { bound, accuracy: 0.0, loads: vec![0.0; lanes], paid: vec![0.0; lanes], missing: 0.0 };
         for (&entry, &value) in self.basis.iter().zip(&self.values).filter(|(_, value)| **value > 1e-11) {
             match entry {
                 Entry::Penalty => mixture.missing = value,
