@@ -106,7 +106,8 @@ impl<'a> DivisionSearch<'a> {
         Self { problem, tightening, limits, search_one, known: BTreeMap::new(), pooled_points: 0 }
     }
 
-    /// The best plan of each pipeline on all devices, if they fit together. Their bounds add up. `work_max` is that of each.
+    /// The best plan of each pipeline on all devices, if they fit together. Their bounds add up. Each search may do work of
+    /// `work_max`.
     pub fn each_alone(self, work_max: u64) -> PricedSearch {
         let mut all = Vec::with_capacity(self.problem.pipelines.len());
         for p in 0..self.problem.pipelines.len() {

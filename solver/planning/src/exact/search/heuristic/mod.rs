@@ -68,9 +68,7 @@ const PARTS: [SearchPart; 7] = [
 /// Searches for a plan of a problem in its mode, under its latency rule. No clock decides the result. A deployed plan that
 /// is as good stays.
 pub(crate) fn plan_by_heuristic(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> PricedSearch {
-    again::search_or_stay(problem, tightening, limits, &|problem: &Problem| {
-        search_in_parts(problem, tightening, limits)
-    })
+    again::search_or_stay(problem, tightening, limits, &|problem: &Problem| search_in_parts(problem, tightening, limits))
 }
 
 /// All searches, until one proves its plan.
