@@ -15,8 +15,8 @@ use crate::exact::solution::choice::PlanIntegers;
 use crate::fleet_memory::FleetMemory;
 use crate::options::PlanningOptions;
 use apportion_domain::{
-    Edge, Hardware, HardwareIndex, Mode, Objective, ObjectiveStep, ObjectiveValue, Pipeline, PipelineDraft,
-    Problem, ProblemDraft, Profile, ProfileRow, Route, Share, Task, TaskKind, Variant,
+    Edge, Hardware, HardwareIndex, Mode, Objective, ObjectiveStep, ObjectiveValue, Pipeline, PipelineDraft, Problem,
+    ProblemDraft, Profile, ProfileRow, Route, Share, Task, TaskKind, Variant,
 };
 use apportion_mip::RunLimits;
 use std::collections::BTreeMap;

@@ -9,13 +9,13 @@
 //! - all pipelines together, over the batch sizes of every plan that a search of one pipeline has found;
 //! - two pipelines, with devices moved from one to the other.
 
-use super::whole::cost_to_beat;
 use crate::exact::model::alone::alone;
 use crate::exact::model::bounds::{self, accuracy_max, is_maximised};
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::groups::{FeasibleGroup, is_same_group};
 use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::model::tightening::Tightening;
+use crate::exact::model::tolerances::STAGE_GAP_SHARE;
 use crate::exact::priced::{GAP, PricedSearch};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::solution::deployed::fits;
@@ -106,7 +106,8 @@ impl<'a> DivisionSearch<'a> {
         Self { problem, tightening, limits, search_one, known: BTreeMap::new(), pooled_points: 0 }
     }
 
-    /// The best plan of each pipeline on all devices, if they fit together. Their bounds add up. `work_max` is that of each.
+    /// The best plan of each pipeline on all devices, if they fit together. Their bounds add up. Each search may do work of
+    /// `work_max`.
     pub fn each_alone(self, work_max: u64) -> PricedSearch {
         let mut all = Vec::with_capacity(self.problem.pipelines.len());
         for p in 0..self.problem.pipelines.len() {
@@ -304,6 +305,15 @@ impl<'a> DivisionSearch<'a> {
         let slack = 1e-9 * b.value.abs().max(1.0);
         gain > slack || (gain >= -slack && a.choice.replicas() < b.choice.replicas())
     }
+}
+
+/// The cost of a plan by its goal, to be beaten. Other plans cost less by more than the gap, or by a whole replica.
+fn cost_to_beat(problem: &Problem, best: &BestFound) -> f64 {
+    if best.step == Some(ObjectiveStep::Hardware) {
+        return best.value;
+    }
+    let sign = if is_maximised(problem, best.step) { -1.0 } else { 1.0 };
+    sign * best.value - (STAGE_GAP_SHARE * GAP * best.value.abs()).max(1e-9)
 }
 
 /// Whether the pipelines of a problem share nothing: no counted devices, no budget, and no parts of devices.

@@ -13,7 +13,6 @@
 //! 5. Without a plan: the local search, which needs no formulation.
 //! 6. Several pipelines: devices move between them ([`division`]).
 //! 7. One pipeline under rule `path`: by its ways again, with HiGHS.
-//! 8. Where the third search does not apply: the whole formulation, for a better plan than the best one ([`whole`]).
 //!
 //! Work is counted in entries of tableaus and in iterations, so no clock decides the result ([`WorkBudget`]).
 //!
@@ -23,7 +22,6 @@ mod again;
 mod division;
 #[cfg(test)]
 mod tests;
-mod whole;
 
 use super::fallback::plan_by_local_search;
 use super::modes::{ModeSearch, SearchResult};
@@ -39,7 +37,7 @@ use apportion_mip::RunLimits;
 use division::DivisionSearch;
 
 /// Work of all searches together, one to two seconds.
-const WORK_MAX: u64 = 2_500_000_000;
+const WORK_MAX: u64 = 2_000_000_000;
 /// Most nodes of each programme of the first search over ways.
 const WAYS_NODES_MAX: u32 = 3_000;
 
@@ -49,8 +47,6 @@ const SEPARATE_WORK_MAX: u64 = 600_000_000;
 
 /// Least pipelines of a problem that the decomposition gets.
 const TAKEN_APART_MIN: usize = 3;
-/// Most pipelines of a problem whose whole formulation is searched.
-const WHOLE_MAX: usize = 4;
 
 /// One search: it may do so much work, and knows the best plan so far.
 struct SearchPart {
@@ -59,7 +55,7 @@ struct SearchPart {
 }
 
 /// All searches, in their order.
-const PARTS: [SearchPart; 8] = [
+const PARTS: [SearchPart; 7] = [
     SearchPart { work_max: 400_000_000, search: |of, limits, _| of.by_ways(Some(WAYS_NODES_MAX), limits) },
     SearchPart { work_max: 1_500_000_000, search: |of, limits, _| of.each_alone(limits) },
     SearchPart { work_max: 900_000_000, search: |of, limits, _| of.taken_apart(limits) },
@@ -67,15 +63,12 @@ const PARTS: [SearchPart; 8] = [
     SearchPart { work_max: 100_000_000, search: |of, limits, best| of.locally(limits, best) },
     SearchPart { work_max: 1_000_000_000, search: |of, limits, best| of.divided(limits, best) },
     SearchPart { work_max: 600_000_000, search: |of, limits, _| of.by_ways(None, limits) },
-    SearchPart { work_max: 800_000_000, search: |of, limits, best| of.whole(limits, best) },
 ];
 
 /// Searches for a plan of a problem in its mode, under its latency rule. No clock decides the result. A deployed plan that
 /// is as good stays.
 pub(crate) fn plan_by_heuristic(problem: &Problem, tightening: &Tightening, limits: &RunLimits) -> PricedSearch {
-    again::search_or_stay(problem, tightening, limits, &|problem: &Problem| {
-        search_in_parts(problem, tightening, limits)
-    })
+    again::search_or_stay(problem, tightening, limits, &|problem: &Problem| search_in_parts(problem, tightening, limits))
 }
 
 /// All searches, until one proves its plan.
@@ -192,7 +185,7 @@ impl Heuristic<'_> {
     /// Three pipelines or more under rule `task_budget`: the exact search, which takes them apart.
     fn taken_apart(&self, limits: &RunLimits) -> PricedSearch {
         let &Self { problem, tightening } = self;
-        if !self.is_taken_apart() {
+        if problem.pipelines.len() < TAKEN_APART_MIN || problem.objective.latency_rule == LatencyRule::Path {
             return PricedSearch::NotFound;
         }
         let quiet = limits.without_listener();
@@ -202,21 +195,6 @@ impl Heuristic<'_> {
         match rayon::ThreadPoolBuilder::new().num_threads(1).build() {
             Ok(one_thread) => priced(Some(one_thread.install(|| search.search_exactly()))),
             Err(_) => PricedSearch::NotFound,
-        }
-    }
-
-    /// Whether the exact search takes the problem apart.
-    fn is_taken_apart(&self) -> bool {
-        self.problem.pipelines.len() >= TAKEN_APART_MIN && self.problem.objective.latency_rule != LatencyRule::Path
-    }
-
-    /// A few pipelines that are not taken apart: a better plan than the best one, by the whole formulation.
-    fn whole(&self, limits: &RunLimits, best: &PricedSearch) -> PricedSearch {
-        match best {
-            PricedSearch::Found(best) if !self.is_taken_apart() && self.problem.pipelines.len() <= WHOLE_MAX => {
-                whole::better_plan_of_whole(self.problem, self.tightening, best, &limits.without_listener())
-            }
-            _ => PricedSearch::NotFound,
         }
     }
 

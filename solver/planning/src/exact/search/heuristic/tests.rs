@@ -13,7 +13,7 @@ use crate::exact::search::modes::SearchResult;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
 use crate::fixtures;
-use apportion_domain::{LatencyRule, ObjectiveStep, PipelineIndex, Problem};
+use apportion_domain::{LatencyRule, Mode, ObjectiveStep, PipelineIndex, Problem};
 use apportion_mip::RunLimits;
 use std::sync::Arc;
 use std::time::Duration;
@@ -72,16 +72,17 @@ fn the_bound_is_never_beyond_the_optimum() {
     assert!(compared > 5, "too few problems: {compared}");
 }
 
-#[test]
-fn planning_again_from_a_heuristic_plan_changes_nothing() {
+/// Plans the problems of these seeds, and plans them again from their own plans. Returns how many have a plan, and the seeds
+/// of the plans that change.
+fn planned_again(seeds: std::ops::Range<u64>, of_seed: impl Fn(u64) -> Option<Problem>) -> (usize, Vec<u64>) {
     let found = |problem: &Problem| match plan_by_heuristic(problem, &Tightening::none(problem), &unlimited()) {
         PricedSearch::Found(found) => Some(found),
         _ => None,
     };
     let plan = |problem: &Problem, of: &BestFound| plan_of(problem, &of.space, &of.choice, &of.flows);
     let (mut plans, mut changed) = (0, Vec::new());
-    for seed in 50_000..50_030 {
-        let problem = problem(&case(seed));
+    for seed in seeds {
+        let Some(problem) = of_seed(seed) else { continue };
         let Some(first) = found(&problem) else { continue };
         let deployed = redeployed(&problem, &first.space, &first.choice);
         let again = found(&deployed).and_then(|again| plan(&deployed, &again));
@@ -91,7 +92,24 @@ fn planning_again_from_a_heuristic_plan_changes_nothing() {
             changed.push(seed);
         }
     }
+    (plans, changed)
+}
+
+#[test]
+fn planning_again_from_a_heuristic_plan_changes_nothing() {
+    let (plans, changed) = planned_again(50_000..50_030, |seed| Some(problem(&case(seed))));
     assert!(plans > 15 && changed.is_empty(), "of {plans} plans these change: {changed:?}");
+}
+
+#[test]
+fn planning_again_changes_nothing_if_switching_has_a_cost() {
+    let (plans, changed) = planned_again(50_010..50_060, |seed| {
+        let case = case(seed);
+        let is_small = case.mode == Mode::MinCost && problem(&case).pipelines.len() == 1;
+        let with_cost = || problem(&case).changed(|d| d.switching_weight = 400.0).expect("a weight is valid");
+        is_small.then(with_cost)
+    });
+    assert!(plans > 8 && changed.is_empty(), "of {plans} plans these change: {changed:?}");
 }
 
 #[test]
