@@ -182,8 +182,8 @@ pub struct Steward {
 }
 
 impl Steward {
-    /// Of a plan whose replicas all serve, from `now` on. A ladder hears of the plan's dropping policy. Its first epoch is the one after `epoch`: a steward that takes
-    /// over from another begins above all epochs of that one.
+    /// Of a plan whose replicas all serve, from `now` on. A ladder hears of the plan's dropping policy. The first epoch is
+    /// the one after `epoch`: a steward that takes over from another begins above all epochs of that one.
     ///
     /// # Errors
     /// If the pipeline has too many paths for PARD's states.
