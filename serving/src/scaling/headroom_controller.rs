@@ -38,7 +38,7 @@
 //! all requests that ended since the last one, so a lost report delays its counts and loses none.
 
 use crate::scaling::error_budget::{AttainmentPromise, ErrorBudget, OutcomeCount};
-use crate::scaling::leap_reserve::{LeapReserve, REACTION_SECONDS};
+use crate::scaling::leap_reserve::{LeapLoss, LeapReserve, REACTION_SECONDS};
 use apportion_domain::{Moment, TimeSpan};
 
 /// The headroom before anything is known.
@@ -139,6 +139,11 @@ impl HeadroomController {
     /// Replicas serve `reaction_s` seconds after the load that they are asked for; [`REACTION_SECONDS`] until this is said.
     pub const fn react_within(&mut self, reaction_s: usize) {
         self.leap.react_within(reaction_s);
+    }
+
+    /// A leap beyond the replicas misses these requests; [`LeapLoss::Queue`] until this is said.
+    pub const fn lose_by_leaps(&mut self, loss: LeapLoss) {
+        self.leap.lose(loss);
     }
 
     /// The reserve for leaps of the load.

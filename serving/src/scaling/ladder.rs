@@ -12,6 +12,7 @@
 
 use crate::scaling::error_budget::OutcomeCount;
 use crate::scaling::headroom_controller::HeadroomController;
+use crate::scaling::leap_reserve::LeapLoss;
 use crate::scaling::tuner::Windows;
 pub use apportion_domain::LadderStep;
 use apportion_domain::{Moment, TimeSpan};
@@ -160,9 +161,10 @@ impl Ladder {
             if own.budget().promise() != former.budget().promise() {
                 return;
             }
-            let reaction_s = own.leap().reaction_s();
+            let (reaction_s, loss) = (own.leap().reaction_s(), own.leap().loss());
             own.clone_from(former);
             own.react_within(reaction_s);
+            own.lose_by_leaps(loss);
         }
     }
 
@@ -174,6 +176,13 @@ impl Ladder {
             controller.react_within((reaction.as_millis() / 1e3).ceil() as usize);
         }
         self
+    }
+
+    /// A leap beyond its replicas misses these requests; [`LeapLoss::Queue`] until this is said.
+    pub const fn lose_by_leaps(&mut self, loss: LeapLoss) {
+        if let Headroom::Feedback(controller) = &mut self.headroom {
+            controller.lose_by_leaps(loss);
+        }
     }
 
     /// All requests that ended since the last report.

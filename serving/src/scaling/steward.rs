@@ -10,6 +10,7 @@ use crate::routing::tables::{self, RoutedGroup, RouterTable};
 use crate::scaling::error_budget::OutcomeCount;
 use crate::scaling::headroom_controller::HeadroomController;
 use crate::scaling::ladder::Ladder;
+use crate::scaling::leap_reserve::LeapLoss;
 use crate::scaling::outline::{Outline, PlannedGroup};
 use crate::scaling::state_planner::{self, StatePlanner, TooManyPaths};
 use crate::scaling::tuner::Tuner;
@@ -181,12 +182,15 @@ pub struct Steward {
 }
 
 impl Steward {
-    /// Of a plan whose replicas all serve, from `now` on. Its first epoch is the one after `epoch`: a steward that takes
-    /// over from another begins above all epochs of that one.
+    /// Of a plan whose replicas all serve, from `now` on. A ladder hears of the plan's dropping policy. The first epoch is
+    /// the one after `epoch`: a steward that takes over from another begins above all epochs of that one.
     ///
     /// # Errors
     /// If the pipeline has too many paths for PARD's states.
-    pub fn new(config: StewardConfig, now: Moment, epoch: u64) -> Result<Self, TooManyPaths> {
+    pub fn new(mut config: StewardConfig, now: Moment, epoch: u64) -> Result<Self, TooManyPaths> {
+        if let Some(Scaler::Ladder(ladder)) = &mut config.scaler {
+            ladder.lose_by_leaps(LeapLoss::under(config.outline.dropping));
+        }
         let outline = &config.outline;
         let tasks = outline.graph.children.len();
         let ready: Vec<u32> = outline.groups.iter().map(|g| g.replicas).collect();

@@ -5,6 +5,7 @@ use apportion_serving::Ladder;
 use apportion_serving::error_budget::OutcomeCount;
 use apportion_serving::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
 use apportion_serving::ladder::{Headroom, LadderStep};
+use apportion_serving::leap_reserve::LeapLoss;
 
 fn at_ms(ms: u64) -> Moment {
     Moment::from_nanos(ms * 1_000_000)
@@ -153,6 +154,11 @@ fn the_next_plans_ladder_inherits_the_headroom() {
     let budget = promised.feedback().expect("misses move it").budget();
     assert_eq!((promised.headroom(), budget.counted().total()), (HEADROOM_START, 0));
     assert_eq!(budget.promise().missed_share_max, 0.05);
+    // So is what a leap misses: the dropping policy is the plan's.
+    let mut dropping = Ladder::new(steps(), vec![1], feedback());
+    dropping.lose_by_leaps(LeapLoss::Excess);
+    dropping.inherit(&former);
+    assert_eq!(dropping.feedback().expect("misses move it").leap().loss(), LeapLoss::Excess);
     // A constant one is the plan's own.
     let mut constant = Ladder::new(steps(), vec![1], Headroom::Constant(1.5));
     constant.inherit(&former);

@@ -1,7 +1,8 @@
 //! The reserve for leaps against its recursion, and under loads that leap.
 
+use apportion_domain::Dropping;
 use apportion_serving::leap_reserve::{
-    GAIN, LeapReserve, MEAN_SECONDS, PASSING, REACTION_SECONDS, RESERVE_MAX, RESERVE_MIN, SHARE,
+    GAIN, LeapLoss, LeapReserve, MEAN_SECONDS, REACTION_SECONDS, RESERVE_MIN, RESERVE_START, SHARE,
 };
 use proptest::prelude::*;
 
@@ -21,20 +22,29 @@ fn mean_qps(seconds: &[Second]) -> f64 {
     seconds.iter().skip(window).fold(first, |mean, s| mean * keep + s.rate_qps / window as f64)
 }
 
+/// The score that a reserve of 1 covers, and the largest reserve.
+const QUEUE: [f64; 2] = [1.7, 1.7];
+const EXCESS: [f64; 2] = [2.2, 2.5];
+
 /// The reserve after all seconds, each of its steps from the whole script.
-fn factor(seconds: &[Second], reaction_s: usize) -> f64 {
-    (reaction_s..seconds.len()).fold(RESERVE_MAX, |factor, now| {
+fn factor(seconds: &[Second], reaction_s: usize, [passing, most]: [f64; 2]) -> f64 {
+    (reaction_s..seconds.len()).fold(RESERVE_START, |factor, now| {
         let then = now - reaction_s;
         let basis = seconds[then].load_qps.min(mean_qps(&seconds[..=then]));
         let mean = mean_qps(&seconds[..=now]);
-        let exceeded = f64::from(u8::from(seconds[now].rate_qps > factor * PASSING * basis));
+        let exceeded = f64::from(u8::from(seconds[now].rate_qps > factor * passing * basis));
         let weight = if mean > 0.0 { seconds[now].rate_qps / mean } else { 0.0 };
-        (factor + GAIN * weight * (exceeded - SHARE)).clamp(RESERVE_MIN, RESERVE_MAX)
+        (factor + GAIN * weight * (exceeded - SHARE)).clamp(RESERVE_MIN, most)
     })
 }
 
 fn played(seconds: &[Second], reaction_s: usize) -> LeapReserve {
+    played_where(LeapLoss::Queue, seconds, reaction_s)
+}
+
+fn played_where(loss: LeapLoss, seconds: &[Second], reaction_s: usize) -> LeapReserve {
     let mut reserve = LeapReserve::new(reaction_s);
+    reserve.lose(loss);
     seconds.iter().for_each(|s| reserve.observe(s.rate_qps, s.load_qps));
     reserve
 }
@@ -48,9 +58,11 @@ proptest! {
     ) {
         let second = |&(rate, load): &(u32, u32)| Second { rate_qps: f64::from(rate), load_qps: f64::from(load) };
         let seconds: Vec<Second> = script.iter().map(second).collect::<Vec<_>>().repeat(repeats);
-        let reserve = played(&seconds, reaction_s);
-        prop_assert!((reserve.factor() - factor(&seconds, reaction_s)).abs() < 1e-6);
-        prop_assert!((reserve.held_qps(50.0) - reserve.factor() * mean_qps(&seconds).min(50.0)).abs() < 1e-6);
+        for (loss, figures) in [(LeapLoss::Queue, QUEUE), (LeapLoss::Excess, EXCESS)] {
+            let reserve = played_where(loss, &seconds, reaction_s);
+            prop_assert!((reserve.factor() - factor(&seconds, reaction_s, figures)).abs() < 1e-6);
+            prop_assert!((reserve.held_qps(50.0) - reserve.factor() * mean_qps(&seconds).min(50.0)).abs() < 1e-6);
+        }
     }
 }
 
@@ -66,7 +78,7 @@ fn leaping(count: usize, leap: f64, length: usize, period: usize) -> Vec<Second>
 fn steady_traffic_lowers_the_reserve() {
     // 0.0005 each second, from the first second that answers an earlier one on.
     let reserve = played(&leaping(1_200 + REACTION_SECONDS, 1.0, 1, 10), REACTION_SECONDS);
-    assert!((reserve.factor() - (RESERVE_MAX - 0.6)).abs() < 1e-9, "{}", reserve.factor());
+    assert!((reserve.factor() - (RESERVE_START - 0.6)).abs() < 1e-9, "{}", reserve.factor());
     assert!((reserve.held_qps(40.0) - 44.0).abs() < 1e-6);
     // Far above the mean it holds the mean's part alone.
     assert!((reserve.held_qps(400.0) - 44.0).abs() < 1e-6);
@@ -80,7 +92,7 @@ fn a_leap_raises_the_reserve_until_it_is_acted_on() {
     seconds.extend([leapt; REACTION_SECONDS]);
     let after = played(&seconds, REACTION_SECONDS).factor();
     // Six seconds at nearly three times the mean, which is more than it can rise by.
-    assert!((after - RESERVE_MAX).abs() < 0.01, "{calm} {after}");
+    assert!((after - RESERVE_START).abs() < 0.01, "{calm} {after}");
     // A leap that ends before replicas could serve costs no more than its own seconds.
     let mut short = leaping(1_000, 1.0, 1, 10);
     short.push(leapt);
@@ -97,7 +109,7 @@ fn the_present_reserve_covers_all_but_its_share() {
         for (at, second) in seconds.iter().enumerate() {
             all += second.rate_qps;
             let before: Option<&f64> = at.checked_sub(REACTION_SECONDS).and_then(|then| acted_on.get(then));
-            let is_covered = before.is_none_or(|basis| second.rate_qps <= PASSING * reserve.factor() * basis);
+            let is_covered = before.is_none_or(|basis| second.rate_qps <= QUEUE[0] * reserve.factor() * basis);
             uncovered += if is_covered { 0.0 } else { second.rate_qps };
             reserve.observe(second.rate_qps, second.load_qps);
             acted_on.push(reserve.held_qps(second.load_qps) / reserve.factor());
@@ -105,8 +117,23 @@ fn the_present_reserve_covers_all_but_its_share() {
         let share = uncovered / all;
         // The weights use the mean so far: that is a little off in the first half hour.
         assert!((0.5 * SHARE..1.05 * SHARE).contains(&share), "{leap} {length} {period}: {share}");
-        assert!(reserve.factor() < RESERVE_MAX, "{leap} {length} {period}");
+        assert!(reserve.factor() < RESERVE_START, "{leap} {length} {period}");
     }
+}
+
+#[test]
+fn great_leaps_raise_the_reserve_where_excess_misses() {
+    // Half a minute of a leap, every two minutes: to six times the load, and to 3.5 times, which 2.2 * 1.7 covers.
+    let of = |loss, leap| played_where(loss, &leaping(600, leap, 30, 120), REACTION_SECONDS).factor();
+    let [all, great, small] = [of(LeapLoss::Queue, 6.0), of(LeapLoss::Excess, 6.0), of(LeapLoss::Excess, 3.5)];
+    assert!(all <= RESERVE_START && great > RESERVE_START + 0.5 && great <= EXCESS[1], "{all} {great}");
+    assert!(small <= RESERVE_START, "{small}");
+}
+
+#[test]
+fn only_pard_misses_the_excess_alone() {
+    let of = [Dropping::Pard, Dropping::PerTask, Dropping::Naive].map(LeapLoss::under);
+    assert_eq!(of, [LeapLoss::Excess, LeapLoss::Queue, LeapLoss::Queue]);
 }
 
 #[test]
@@ -125,7 +152,7 @@ fn slower_replicas_need_more_for_a_rise() {
 fn without_any_load_nothing_is_held() {
     let silent = [Second { rate_qps: 0.0, load_qps: 0.0 }; 100];
     let reserve = played(&silent, REACTION_SECONDS);
-    assert_eq!((reserve.factor(), reserve.held_qps(0.0)), (RESERVE_MAX, 0.0));
+    assert_eq!((reserve.factor(), reserve.held_qps(0.0)), (RESERVE_START, 0.0));
     // What comes first is held at once: there was no mean.
-    assert_eq!(LeapReserve::new(3).held_qps(40.0), RESERVE_MAX * 40.0);
+    assert_eq!(LeapReserve::new(3).held_qps(40.0), RESERVE_START * 40.0);
 }

@@ -1,7 +1,9 @@
 //! Scripts of the steward: its inputs, and the decision that is then in force.
 
 use apportion_domain::{Dropping, Moment, TimeSpan};
+use apportion_serving::headroom_controller::{HeadroomController, PROMISE};
 use apportion_serving::ladder::{Headroom, LadderStep};
+use apportion_serving::leap_reserve::LeapLoss;
 use apportion_serving::monitor::Monitor;
 use apportion_serving::outline::{Outline, PlannedGroup};
 use apportion_serving::steward::{PERIOD, Scaler, StewardConfig, StewardInput};
@@ -50,6 +52,20 @@ fn period(steward: &mut Steward, number: u64, count: u32) -> Option<Steering> {
 fn shares(steering: &Steering, from: Option<u32>, to_task: u32) -> Vec<(u32, f64)> {
     let is_asked = |t: &&RouterTable| t.from == from && t.to_task == to_task;
     steering.tables.iter().find(is_asked).map(|t| t.entries.clone()).unwrap_or_default()
+}
+
+#[test]
+fn a_ladder_knows_what_leaps_miss_by_the_dropping_policy() {
+    let loss = |dropping: Dropping| {
+        let mut of = config(100.0);
+        of.outline.dropping = dropping;
+        let steps = vec![LadderStep { rate_qps: 100.0, replicas: vec![1; 4] }];
+        let feedback = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
+        of.scaler = Some(Scaler::Ladder(Ladder::new(steps, vec![1; 4], feedback)));
+        let steward = Steward::new(of, Moment::ZERO, 0).expect("few paths");
+        steward.feedback().map(|controller| controller.leap().loss())
+    };
+    assert_eq!([loss(Dropping::Pard), loss(Dropping::PerTask)], [Some(LeapLoss::Excess), Some(LeapLoss::Queue)]);
 }
 
 #[test]
