@@ -16,7 +16,7 @@ pub(super) struct SearchEffort {
 
 /// The first searches find plans, and with them better prices. The second ones raise the bound there.
 const STAGES: [SearchEffort; 2] =
-    [SearchEffort { boxes_max: 100, time: 0.35 }, SearchEffort { boxes_max: 1_000, time: 0.8 }];
+    [SearchEffort { boxes_max: 100, time: 0.4 }, SearchEffort { boxes_max: 1_000, time: 0.8 }];
 /// Boxes of a search between two choices of the pipelines with the largest gaps.
 const BOXES_PER_ROUND: usize = 25;
 /// Share of the requested gap at which a pipeline is searched no further.

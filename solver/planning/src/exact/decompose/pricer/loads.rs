@@ -22,7 +22,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// How many boxes of capacities are followed downwards to a plan.
-const DIVES_MAX: usize = 4;
+const DIVES_MAX: usize = 2;
 /// The penalty of a programme, as a multiple of the largest costs.
 const PENALTY: f64 = 20.0;
 /// A mixture with more missing queries than this is no plan.
