@@ -1,6 +1,6 @@
 //! How is a fleet planned within a second? By prices and plans that need no programme for any single pipeline.
 
-use super::close::{SearchEffort, close_gaps, search_some};
+use super::close::{BoxEffort, close_gaps, search_some};
 use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
 use super::joint::{JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
 use super::master::MasterGoal;
@@ -17,7 +17,7 @@ const FAST_MIN: usize = 2_000;
 const FURTHER_ROUNDS: usize = 2;
 
 /// How long the changed pipelines are searched.
-const CHANGED_EFFORT: SearchEffort = SearchEffort { boxes_max: 200, time: 0.5 };
+const CHANGED_EFFORT: BoxEffort = BoxEffort { boxes_max: 200, time: 0.5 };
 
 /// From where a fast search began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
