@@ -1,4 +1,4 @@
-//! How does a fleet use the time that is left? Searches over whole replicas, of the pipelines with the largest gaps.
+//! How does a fleet use the time that is left? Searches over whole replicas, above all of pipelines that gain by them.
 
 use super::joint::{JointBounds, JointProblem, PriceBound};
 use super::master::MasterGoal;
@@ -7,7 +7,7 @@ use rayon::prelude::*;
 
 /// How long the pipelines are searched at some prices.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct SearchEffort {
+pub(super) struct BoxEffort {
     /// Boxes of each pipeline, at most.
     pub boxes_max: usize,
     /// Part of the time that is left.
@@ -15,10 +15,11 @@ pub(super) struct SearchEffort {
 }
 
 /// The first searches find plans, and with them better prices. The second ones raise the bound there.
-const STAGES: [SearchEffort; 2] =
-    [SearchEffort { boxes_max: 100, time: 0.35 }, SearchEffort { boxes_max: 1_000, time: 0.8 }];
-/// Boxes of a search between two choices of the pipelines with the largest gaps.
+const STAGES: [BoxEffort; 2] = [BoxEffort { boxes_max: 100, time: 0.4 }, BoxEffort { boxes_max: 1_000, time: 0.8 }];
+/// Boxes of a search between two choices of the pipelines that go on.
 const BOXES_PER_ROUND: usize = 25;
+/// Part of a pipeline's gap that counts as the gain of a round without any.
+const GAIN_MIN: f64 = 0.02;
 /// Share of the requested gap at which a pipeline is searched no further.
 const CLOSED_GAP: f64 = 0.1;
 
@@ -48,7 +49,7 @@ pub(super) fn search_some(
     known: &mut JointBounds,
     pipelines: &[usize],
     lambda: &[f64],
-    effort: SearchEffort,
+    effort: BoxEffort,
 ) -> f64 {
     let limits = joint.limits.with_share_of_time(effort.time);
     let columns = &known.master.columns;
@@ -56,7 +57,7 @@ pub(super) fn search_some(
         let prices = joint.shared.prices_for(p, lambda);
         let cost_max = columns[p].iter().map(|c| c.cost_at(&prices)).fold(f64::INFINITY, f64::min);
         let search = joint.subs[p].search_loads(joint.goal, &prices, cost_max, CLOSED_GAP * joint.gap);
-        ChosenSearch { search, is_chosen: true }
+        ChosenSearch { search, is_chosen: true, gap: f64::INFINITY, gain: 0.0 }
     };
     let mut searches: Vec<ChosenSearch<'_>> = pipelines.par_iter().map(start).collect();
     for _ in 0..effort.boxes_max.div_ceil(BOXES_PER_ROUND) {
@@ -69,7 +70,7 @@ pub(super) fn search_some(
                 search.run(BOXES_PER_ROUND, &limits);
             }
         });
-        choose_largest_gaps(&mut searches);
+        choose_largest_gains(&mut searches);
     }
     known.pricings += pipelines.len();
     let mut sum = 0.0;
@@ -91,13 +92,27 @@ struct ChosenSearch<'a> {
     search: Option<PipelineSearch<'a>>,
     /// Whether it goes on in the next round.
     is_chosen: bool,
+    /// Its gap after the last round.
+    gap: f64,
+    /// By how much its last round has lowered the gap, or a small part of the gap.
+    gain: f64,
 }
 
-/// Chooses half of the searches that are not over: those of the largest gaps.
-fn choose_largest_gaps(searches: &mut [ChosenSearch<'_>]) {
-    let gap = |of: &ChosenSearch<'_>| of.search.as_ref().map_or(0.0, PipelineSearch::gap);
-    let mut gaps: Vec<f64> = searches.iter().map(gap).filter(|gap| *gap > 0.0).collect();
-    gaps.sort_by(f64::total_cmp);
-    let least = gaps.get(gaps.len() / 2).copied().unwrap_or(f64::INFINITY);
-    searches.iter_mut().for_each(|of| of.is_chosen = gap(of) >= least);
+impl ChosenSearch<'_> {
+    /// Counts what a round has gained.
+    fn count_gain(&mut self) {
+        let gap = self.search.as_ref().map_or(0.0, PipelineSearch::gap);
+        let gained = if self.gap.is_finite() { self.gap - gap } else { gap };
+        self.gain = if gap > 0.0 { gained.max(GAIN_MIN * gap) } else { 0.0 };
+        self.gap = gap;
+    }
+}
+
+/// Chooses half of the searches that are not over: those that have gained most.
+fn choose_largest_gains(searches: &mut [ChosenSearch<'_>]) {
+    searches.iter_mut().filter(|of| of.is_chosen).for_each(ChosenSearch::count_gain);
+    let mut gains: Vec<f64> = searches.iter().map(|of| of.gain).filter(|gain| *gain > 0.0).collect();
+    gains.sort_by(f64::total_cmp);
+    let least = gains.get(gains.len() / 2).copied().unwrap_or(f64::INFINITY);
+    searches.iter_mut().for_each(|of| of.is_chosen = of.gain >= least);
 }

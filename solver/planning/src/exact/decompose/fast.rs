@@ -1,11 +1,10 @@
 //! How is a fleet planned within a second? By prices and plans that need no programme for any single pipeline.
 
-use super::close::{SearchEffort, close_gaps, search_some};
+use super::close::{BoxEffort, close_gaps, search_some};
 use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
 use super::joint::{JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
 use super::master::MasterGoal;
 use super::memory::{RememberedPipeline, RememberedRound};
-use super::pricer::PlanEffort;
 use super::repair::choose_columns;
 use super::shares;
 use super::sub::{Column, PricedColumn, Subproblem};
@@ -18,7 +17,7 @@ const FAST_MIN: usize = 2_000;
 const FURTHER_ROUNDS: usize = 2;
 
 /// How long the changed pipelines are searched.
-const CHANGED_EFFORT: SearchEffort = SearchEffort { boxes_max: 200, time: 0.5 };
+const CHANGED_EFFORT: BoxEffort = BoxEffort { boxes_max: 200, time: 0.5 };
 
 /// From where a fast search began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -110,7 +109,7 @@ impl JointProblem<'_> {
 
     /// Prices these pipelines and searches their whole replicas. The sum of their bounds.
     fn search_changed(&self, known: &mut JointBounds, pipelines: &[usize], lambda: &[f64]) -> f64 {
-        let priced = self.price_some(known, pipelines, lambda, PlanEffort::Mixes);
+        let priced = self.price_some(known, pipelines, lambda);
         if priced.is_finite() { priced.max(search_some(self, known, pipelines, lambda, CHANGED_EFFORT)) } else { priced }
     }
 
@@ -125,11 +124,11 @@ impl JointProblem<'_> {
     }
 
     /// Prices these pipelines, and adds their plans. The sum of their bounds.
-    fn price_some(&self, known: &mut JointBounds, pipelines: &[usize], lambda: &[f64], effort: PlanEffort) -> f64 {
+    fn price_some(&self, known: &mut JointBounds, pipelines: &[usize], lambda: &[f64]) -> f64 {
         known.pricings += pipelines.len();
         let price = |&p: &usize| {
             let prices = self.shared.prices_for(p, lambda);
-            self.subs[p].price_fast(self.goal, self.goal, &prices, effort, self.limits)
+            self.subs[p].price_fast(self.goal, self.goal, &prices, self.limits)
         };
         let answers: Vec<PricedColumn> = pipelines.par_iter().map(price).collect();
         let mut sum = 0.0;
@@ -148,13 +147,13 @@ impl JointProblem<'_> {
     fn solve_from_start(&self, known: &mut JointBounds) -> FastEnd {
         let all: Vec<usize> = (0..self.subs.len()).collect();
         let lambda = self.shared.own_prices();
-        let bound = self.price_some(known, &all, &lambda, PlanEffort::Mixes);
+        let bound = self.price_some(known, &all, &lambda);
         if bound == f64::INFINITY {
             return FastEnd::Infeasible;
         }
         known.raise(bound, &lambda);
         for generate in [find_fitting_columns, generate_columns] {
-            if generate(self, known, Pricing::Fast(PlanEffort::Mixes)) == PhaseEnd::Infeasible {
+            if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
                 return FastEnd::Infeasible;
             }
         }

@@ -7,7 +7,6 @@
 
 use super::joint::{JointBounds, JointProblem, PriceBound};
 use super::master::MasterGoal;
-use super::pricer::PlanEffort;
 use super::sub::{PricedColumn, PricedQuestion, Subproblem};
 use crate::exact::model::goal::Goal;
 use rayon::prelude::*;
@@ -23,10 +22,8 @@ const BOUND_GAP: f64 = 0.1;
 
 /// Most rounds of fast pricing.
 const FAST_ROUNDS_MAX: usize = 12;
-/// Rounds of better plans after them.
-const WHOLE_ROUNDS: usize = 2;
 /// Least gain of a round of fast pricing, relative: value and bound together.
-const FAST_GAIN: f64 = 1e-4;
+const FAST_GAIN: f64 = 3e-3;
 
 /// How a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,7 +57,7 @@ pub(super) enum Pricing {
     /// By programmes, to the gap asked for.
     Exact,
     /// Without programmes of whole pipelines ([`super::pricer`]): the bound lets parts of replicas be bought.
-    Fast(PlanEffort),
+    Fast,
 }
 
 /// Adds columns until some of them fit together, at any cost.
@@ -71,28 +68,6 @@ pub(super) fn find_fitting_columns(joint: &JointProblem<'_>, known: &mut JointBo
 /// Raises the bound and adds columns until the relaxation is solved.
 pub(super) fn generate_columns(joint: &JointProblem<'_>, known: &mut JointBounds, pricing: Pricing) -> PhaseEnd {
     run_phase(joint, known, MasterGoal::Cost, pricing)
-}
-
-/// Adds the best plans of whole replicas at the last prices, and raises the bound. A round begins only if the time is
-/// enough for it.
-pub(super) fn add_whole_columns(joint: &JointProblem<'_>, known: &mut JointBounds) {
-    let pricing = Pricing::Fast(PlanEffort::Whole);
-    // the first one takes about as long as everything until here
-    let mut needed = (joint.limits.elapsed)();
-    for _ in 0..WHOLE_ROUNDS {
-        let start = (joint.limits.elapsed)();
-        if joint.limits.time_left().is_some_and(|left| left < needed) {
-            return;
-        }
-        let Some(duals) = known.master.relax(MasterGoal::Cost, joint.limits) else { return };
-        known.lambda.clone_from(&duals.lambda);
-        let Some(found) = price_pipelines(joint, known, &duals.lambda, MasterGoal::Cost, pricing) else { return };
-        known.raise(found.bound, &duals.lambda);
-        if found.new == 0 || joint.limits.exceeded() {
-            return;
-        }
-        needed = (joint.limits.elapsed)().saturating_sub(start);
-    }
 }
 
 /// Prices the pipelines until the phase ends.
@@ -169,7 +144,7 @@ fn price_pipelines(
     let prices: Vec<Vec<f64>> = (0..joint.subs.len()).map(|p| joint.shared.prices_for(p, lambda)).collect();
     let answer = |(sub, prices): (&Subproblem, &Vec<f64>)| match pricing {
         Pricing::Exact => sub.solve(PricedQuestion { prices, ..question }, joint.limits),
-        Pricing::Fast(effort) => sub.price_fast(goal, joint.goal, prices, effort, joint.limits),
+        Pricing::Fast => sub.price_fast(goal, joint.goal, prices, joint.limits),
     };
     let answers: Vec<PricedColumn> = joint.subs.par_iter().zip(&prices).map(answer).collect();
     known.pricings += joint.subs.len();

@@ -1,7 +1,7 @@
 //! What does one pipeline of a fleet cost at given prices of devices, in the costs of the joint problem?
 
 use super::floor::Tariff;
-use super::pricer::{FleetAnswer, FleetPlan, KnownCost, LoadSearch, Loading, PlanEffort, Pricer, ReplicaPrices};
+use super::pricer::{FleetAnswer, FleetPlan, KnownCost, LoadSearch, Loading, Pricer, ReplicaPrices};
 use super::sub::{Column, PricedColumn, Subproblem};
 use crate::exact::model::goal::Goal;
 use crate::exact::solution::choice::PlanIntegers;
@@ -55,18 +55,11 @@ impl Subproblem {
 
     /// Answers a question with a weaker bound and a plan that need no programme ([`super::pricer`]). Counts, budget and the
     /// conditions of a question for one pipeline are left out.
-    pub fn price_fast(
-        &self,
-        goal: Goal,
-        worth: Goal,
-        prices: &[f64],
-        effort: PlanEffort,
-        limits: &RunLimits,
-    ) -> PricedColumn {
+    pub fn price_fast(&self, goal: Goal, worth: Goal, prices: &[f64], limits: &RunLimits) -> PricedColumn {
         let Some(pricer) = &self.pricer else { return PricedColumn { column: None, bound: f64::NEG_INFINITY } };
         let ScaledPrices { prices, scale } = self.scaled_prices(goal, prices);
         let pipeline = self.problem.pipeline(PipelineIndex(0));
-        let FleetAnswer { bound, plan } = pricer.price(pipeline, self.part(), &prices, effort, limits);
+        let FleetAnswer { bound, plan } = pricer.price(pipeline, self.part(), &prices, limits);
         PricedColumn { column: plan.and_then(|plan| self.column_of_fleet(plan, worth, limits)), bound: bound * scale }
     }
 

@@ -3,7 +3,6 @@
 mod limits;
 mod loads;
 mod rounds;
-mod whole;
 
 use super::*;
 use crate::bench::drawn;

@@ -1,22 +1,18 @@
 //! Which price of accuracy meets a floor, and what does a pipeline cost at least at this price?
 
-use super::boxes::{BoxSearch, CheapestBudgets, bound_of_whole_replicas, cheapest_budgets};
-use super::curve::CapacityCurve;
-use super::items::{ReplicaPrices, items_at};
-use super::rounding::RoundingCosts;
+use super::boxes::{BoxSearch, CheapestBudgets, cheapest_budgets};
 use super::walk::{PricedLevels, Walker};
-use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::Pipeline;
 
 /// Budget vectors for which plans are made.
-const VECTORS_MAX: usize = 3;
+const VECTORS_MAX: usize = 1;
 /// Relative distance of their bounds from the best one.
 const DISTANCE: f64 = 0.01;
 /// Most prices of accuracy that are tried for a floor.
 const FLOOR_ROUNDS_MAX: usize = 12;
 /// Relative difference of bound and relaxation at which the price of accuracy is exact enough.
-const FLOOR_GAP: f64 = 1e-5;
+const FLOOR_GAP: f64 = 1e-3;
 
 /// The search for the price of accuracy under which the floor is met.
 pub(super) struct FloorQuestion<'a> {
@@ -62,32 +58,6 @@ impl FloorQuestion<'_> {
         let accuracy = walker.strategy().accuracy;
         let bound = found.bound + floor_price * self.floor;
         Some((bound, TriedPrice { cost: cost + floor_price * accuracy, accuracy, vector: at.clone() }))
-    }
-
-    /// A bound on plans of whole replicas at a price of the floor. A bound of `enough` is enough.
-    pub fn bound_of_whole(&self, prices: &ReplicaPrices, price: f64, enough: f64, walker: &mut Walker<'_>) -> f64 {
-        let &Self { pipeline, part, levels, floor } = self;
-        let reward = prices.reward + price;
-        let nodes_of = |t: usize| part.trie.nodes.iter().filter(|n| n.task.get() == t).count();
-        let is_whole: Vec<bool> = (0..levels.len()).map(|t| nodes_of(t) == 1).collect();
-        // the curves by lane and level, made when they are first needed
-        let level_counts = part.lanes.iter().map(|groups| levels[part.groups[groups[0]].task.get()].budgets_ms.len());
-        let mut known: Vec<Vec<Option<Option<CapacityCurve>>>> = level_counts.map(|n| vec![None; n]).collect();
-        let rounding = |walker: &Walker<'_>, at: &[usize]| {
-            let curves = known.iter_mut().zip(&part.lanes).map(|(of, groups)| {
-                let t = part.groups[groups[0]].task.get();
-                // Up to the next level no rate falls. But groups of other rates may have larger batches there.
-                let next_ms = levels[t].budgets_ms.get(at[t] + 1).copied().unwrap_or(f64::INFINITY);
-                let point = |group: &FeasibleGroup| group.points.iter().rposition(|p| p.charge_ms < next_ms);
-                let make = || CapacityCurve::new(&items_at(part, prices, groups, point));
-                of[at[t]].get_or_insert_with(make).as_ref()
-            });
-            let curves: Vec<Option<&CapacityCurve>> = curves.collect();
-            let reduced = walker.reduced_costs(levels, at, reward);
-            RoundingCosts { part, reduced: &reduced, curves: &curves, is_whole: &is_whole }.total()
-        };
-        let enough = enough - price * floor;
-        bound_of_whole_replicas(pipeline, part, levels, walker, (reward, enough), rounding) + price * floor
     }
 
     /// Raises the price of accuracy until the relaxation meets the floor: the secant of a concave function of one variable.

@@ -11,8 +11,6 @@ use apportion_domain::{Pipeline, SLACK};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Most boxes to which the cost of rounding is added.
-const ROUNDED_MAX: usize = 60;
 /// Most boxes of one search.
 const BOXES_MAX: usize = 600;
 
@@ -39,8 +37,6 @@ pub(super) struct CheapestBudgets {
 struct BudgetBox {
     /// Cost of the walk at the most levels, or more.
     cost: f64,
-    /// Whether the cost contains that of rounding up.
-    is_rounded: bool,
     levels: LevelRange,
 }
 
@@ -99,40 +95,6 @@ pub(super) fn cheapest_budgets(
     found
 }
 
-/// A bound on plans of whole replicas. `rounding` is the extra cost of whole replicas at the levels of the last walk. It is
-/// added to the boxes in the order of their costs, until the cheapest one is a single vector or costs `enough`.
-pub(super) fn bound_of_whole_replicas(
-    pipeline: &Pipeline,
-    part: &PipelineSpace,
-    levels: &[PricedLevels],
-    walker: &mut Walker<'_>,
-    (reward, enough): (f64, f64),
-    mut rounding: impl FnMut(&Walker<'_>, &[usize]) -> f64,
-) -> f64 {
-    let mut open = OpenBoxes { pipeline, part, levels, reward, heap: BinaryHeap::new() };
-    open.add_all_budgets(walker);
-    let mut rounded = 0;
-    for _ in 0..BOXES_MAX {
-        let Some(cheapest) = open.heap.pop() else { return f64::INFINITY };
-        let split = open.task_to_split(&cheapest);
-        let BudgetBox { cost, is_rounded, .. } = cheapest;
-        if cost >= enough || (is_rounded && split.is_none()) || rounded >= ROUNDED_MAX {
-            return cost;
-        }
-        // boxes far below every vector gain nothing
-        if !is_rounded && (rounded > 0 || split.is_none()) {
-            rounded += 1;
-            let most = &cheapest.levels.most;
-            let walked = walker.least_cost(levels, most, reward);
-            let cost = cost.max(walked + rounding(walker, most));
-            open.heap.push(BudgetBox { cost, is_rounded: true, ..cheapest });
-        } else if let Some(t) = split {
-            open.add_halves(cheapest, t, walker);
-        }
-    }
-    open.heap.pop().map_or(f64::INFINITY, |of| of.cost)
-}
-
 /// The boxes that a search has not looked at, the cheapest first.
 struct OpenBoxes<'a> {
     pipeline: &'a Pipeline,
@@ -155,7 +117,7 @@ impl OpenBoxes<'_> {
         if levels.narrow(self.pipeline, self.part, self.levels) {
             let cost = walker.least_cost(self.levels, &levels.most, self.reward);
             if cost.is_finite() {
-                self.heap.push(BudgetBox { cost: cost.max(cost_min), is_rounded: false, levels });
+                self.heap.push(BudgetBox { cost: cost.max(cost_min), levels });
             }
         }
     }

@@ -1,9 +1,9 @@
-//! Which whole replicas carry a pipeline at the least price? A search over its budgets and over the capacities of its lanes.
+//! Which whole replicas carry a pipeline at the least price? A search over its budgets and the capacities of its lanes.
 //!
-//! A box of budgets is split until its most levels keep to the SLO ([`LevelRange`]). From there on the capacities of lanes
-//! are split. Example: the cheapest mixture loads a lane with 210 queries per second. Its replicas have a capacity of 200 or
-//! less, or of 220 or more. In the first case 200 is the most that the lane carries. In the second case it pays at least the
-//! price of 220. In both cases the lower convex hull of its prices is closer to them.
+//! A box of budgets is split until its most levels keep to the SLO ([`LevelRange`]). From there on the capacities of
+//! lanes are split. Example: the cheapest mixture loads a lane with 210 queries per second. Its replicas have a capacity
+//! of 200 or less, or of 220 or more. In the first case 200 is the most that the lane carries. In the second case it pays
+//! at least the price of 220. In both cases the lower convex hull of its prices is closer to them.
 //!
 //! The search takes the box of the least bound. The first boxes of capacities are followed downwards to a plan at once.
 
@@ -22,7 +22,7 @@ use std::collections::BinaryHeap;
 use std::sync::Arc;
 
 /// How many boxes of capacities are followed downwards to a plan.
-const DIVES_MAX: usize = 4;
+const DIVES_MAX: usize = 2;
 /// The penalty of a programme, as a multiple of the largest costs.
 const PENALTY: f64 = 20.0;
 /// A mixture with more missing queries than this is no plan.

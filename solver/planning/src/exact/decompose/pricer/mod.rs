@@ -17,7 +17,6 @@ mod items;
 mod loads;
 mod mix;
 mod programme;
-mod rounding;
 mod walk;
 mod whole;
 
@@ -30,21 +29,12 @@ use apportion_domain::{LatencyRule, Pipeline};
 use apportion_mip::RunLimits;
 use boxes::charges;
 use cover::cheapest_cover;
-use items::{cover_item, items_of, items_within};
 pub(super) use items::{Loading, ReplicaPrices};
+use items::{cover_item, items_of, items_within};
 use loads::LoadGoal;
 pub(super) use loads::{LoadPlan, LoadSearch};
 use mix::{MixGoal, MixedPlan, Mixer};
 use walk::{PricedLevels, Walker};
-
-/// How long is a plan searched?
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PlanEffort {
-    /// Mixes of two strategies.
-    Mixes,
-    /// Also a small integer programme over many strategies, for each of the best budgets.
-    Whole,
-}
 
 /// What is known of the best plan before a search.
 #[derive(Clone, Copy, Debug)]
@@ -95,7 +85,6 @@ impl Pricer {
         pipeline: &Pipeline,
         part: &PipelineSpace,
         prices: &ReplicaPrices,
-        effort: PlanEffort,
         limits: &RunLimits,
     ) -> FleetAnswer {
         let levels = self.priced_levels(pipeline, part, prices);
@@ -104,7 +93,7 @@ impl Pricer {
         let Some(priced) = question.price_of_accuracy(prices.reward, &mut walker) else {
             return FleetAnswer { bound: f64::INFINITY, plan: None };
         };
-        let PricedFloor { bound, price, guide, vectors } = priced;
+        let PricedFloor { bound, guide, vectors, .. } = priced;
         let goal = MixGoal { reward: prices.reward, guide, accuracy_min: self.accuracy_min, survive: self.survive };
         let mut best: Option<(MixedPlan, &Vec<usize>)> = None;
         for at in &vectors {
@@ -115,20 +104,13 @@ impl Pricer {
             {
                 best = Some((plan, at));
             }
-            if effort == PlanEffort::Whole || best.is_none() {
-                let cutoff = best.as_ref().map_or(f64::INFINITY, |(b, _)| b.cost);
-                if let Some(plan) = mixer.best_whole_plan(&strategies, &walker, cutoff, limits) {
-                    best = Some((plan, at));
-                }
+            if best.is_none() {
+                best = mixer.best_whole_plan(&strategies, &walker, f64::INFINITY, limits).map(|plan| (plan, at));
             }
         }
-        let enough = best.as_ref().map_or(f64::INFINITY, |(plan, _)| plan.cost);
-        let bound = match effort {
-            PlanEffort::Mixes => bound,
-            PlanEffort::Whole => bound.max(question.bound_of_whole(prices, price, enough, &mut walker)),
-        };
-        let plan = best.map(|(MixedPlan { replicas, accuracy, .. }, at)| {
-            FleetPlan { groups: self.choices(part, &charges(&levels, at), &replicas), accuracy }
+        let plan = best.map(|(MixedPlan { replicas, accuracy, .. }, at)| FleetPlan {
+            groups: self.choices(part, &charges(&levels, at), &replicas),
+            accuracy,
         });
         FleetAnswer { bound, plan }
     }

@@ -67,21 +67,6 @@ impl<'a> Walker<'a> {
         whole
     }
 
-    /// What each node costs more than the best node of its split, at the levels and the reward of the last walk.
-    pub fn reduced_costs(&self, levels: &[PricedLevels], at: &[usize], reward: f64) -> Vec<f64> {
-        let trie = &self.part.trie;
-        let cost = |n: usize| {
-            let node = &trie.nodes[n];
-            let rate = levels[node.task.get()].rates[at[node.task.get()]][node.variant.get()];
-            self.below[n] + node.load_qps * rate - reward * node.accuracy
-        };
-        let mut reduced = vec![f64::INFINITY; trie.nodes.len()];
-        for (split, &best) in trie.splits.iter().zip(&self.taken).filter(|(_, best)| **best != usize::MAX) {
-            split.to.iter().for_each(|&n| reduced[n] = cost(n) - cost(best));
-        }
-        reduced
-    }
-
     /// The strategy of the last walk, which must have had a finite cost.
     pub fn strategy(&self) -> PureStrategy {
         self.strategy_by(|s, _| Some(self.taken[s]))

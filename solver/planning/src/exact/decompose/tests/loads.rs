@@ -2,7 +2,6 @@
 
 use super::*;
 use crate::bench::drawn::Draw;
-use crate::exact::decompose::pricer::PlanEffort;
 use crate::exact::model::budgets;
 use crate::exact::solution::choice::GroupChoice;
 use crate::exact::solution::flows::{accuracy, flows};
@@ -52,7 +51,7 @@ fn compare_searches(problem: &Problem, goal: Goal, seed: u64, tally: &mut Search
         let Some(exact) = sub.solve(question, &limits).column else { continue };
         let best = exact.cost_at(&prices);
         let slack = 1e-5 * best.abs().max(0.1);
-        let PricedColumn { column, bound } = sub.price_fast(joint.goal, joint.goal, &prices, PlanEffort::Mixes, &limits);
+        let PricedColumn { column, bound } = sub.price_fast(joint.goal, joint.goal, &prices, &limits);
         let known = column.map_or(f64::INFINITY, |c| c.cost_at(&prices));
         for boxes in BOXES {
             let mut search = sub.search_loads(joint.goal, &prices, known, 1e-6).expect("a pipeline with a plan");
