@@ -87,12 +87,16 @@ fn median_and_worst(mut times: Vec<Duration>) -> (Duration, Duration) {
     (median, times.last().copied().unwrap_or_default())
 }
 
+/// Gap above which the conditions of a problem are printed too.
+const LARGE_GAP: f64 = 0.05;
+
 /// One problem that the heuristic does not solve to optimality.
 fn sentence(row: &HeuristicsRow) -> String {
     let case = &row.case;
+    let conditions = if row.gap > LARGE_GAP { format!(" ({})", row.conditions) } else { String::new() };
     let value = |value: Option<f64>| value.map_or_else(|| "none".to_owned(), number);
     format!(
-        "seed {}, {}, {}, rule {}, {} pipelines: {} (bound {}) after {} ms instead of {} after {} ms",
+        "seed {}, {}, {}, rule {}, {} pipelines{conditions}: {} (bound {}) after {} ms instead of {} after {} ms",
         case.seed,
         case.topology.name(),
         case.mode.name(),
