@@ -16,7 +16,7 @@ const ROUNDING: f64 = 1e-9;
 
 /// Some replicas beside those of the cheapest rate.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Combination {
+pub(super) struct ReplicaCombination {
     /// Their price above that of the same capacity at the cheapest rate.
     pub premium: f64,
     /// Queries per second.
@@ -25,13 +25,13 @@ pub(super) struct Combination {
     from: usize,
 }
 
-impl Eq for Combination {}
-impl PartialOrd for Combination {
+impl Eq for ReplicaCombination {}
+impl PartialOrd for ReplicaCombination {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Combination {
+impl Ord for ReplicaCombination {
     /// The lowest premium is the greatest.
     fn cmp(&self, other: &Self) -> Ordering {
         other
@@ -57,7 +57,7 @@ pub(super) struct CapacityCurve {
     /// Queries per second of a replica of that rate.
     pub unit: f64,
     /// By premium. The first one has no replicas.
-    pub combinations: Vec<Combination>,
+    pub combinations: Vec<ReplicaCombination>,
     /// No other combination has a lower premium.
     pub premium_max: f64,
     /// Whether every other combination is worse than one of these.
@@ -77,7 +77,7 @@ impl CapacityCurve {
         // one more of the cheapest replicas fits any load too
         let whole = rate * unit;
         let mut curve = Self { rate, unit, combinations: Vec::new(), premium_max: whole, is_complete: true };
-        let mut open = BinaryHeap::from([Combination { premium: 0.0, capacity: 0.0, from: 1 }]);
+        let mut open = BinaryHeap::from([ReplicaCombination { premium: 0.0, capacity: 0.0, from: 1 }]);
         while let Some(next) = open.pop() {
             if curve.combinations.iter().any(|known| curve.is_better(known, &next)) {
                 continue;
@@ -89,7 +89,7 @@ impl CapacityCurve {
             for (i, item) in items.iter().enumerate().skip(next.from) {
                 let premium = next.premium + ((item.rate() - rate) * item.qps).max(0.0);
                 if premium < whole {
-                    open.push(Combination { premium, capacity: next.capacity + item.qps, from: i });
+                    open.push(ReplicaCombination { premium, capacity: next.capacity + item.qps, from: i });
                 }
             }
             curve.combinations.push(next);
@@ -98,18 +98,18 @@ impl CapacityCurve {
     }
 
     /// Whether a combination, with some of the cheapest replicas, has as much capacity as another one for no higher price.
-    fn is_better(&self, known: &Combination, other: &Combination) -> bool {
+    fn is_better(&self, known: &ReplicaCombination, other: &ReplicaCombination) -> bool {
         let more = self.first_of(known, other.capacity);
         more.price <= other.premium + self.rate * other.capacity
     }
 
     /// The fewest cheapest replicas beside a combination for a load.
-    fn first_of(&self, of: &Combination, load_qps: f64) -> CapacityPoint {
+    fn first_of(&self, of: &ReplicaCombination, load_qps: f64) -> CapacityPoint {
         let units = ((load_qps - of.capacity) / self.unit - ROUNDING).ceil().max(0.0);
         self.with_units(of, units)
     }
 
-    fn with_units(&self, of: &Combination, units: f64) -> CapacityPoint {
+    fn with_units(&self, of: &ReplicaCombination, units: f64) -> CapacityPoint {
         let qps = of.capacity + units * self.unit;
         CapacityPoint { qps, price: of.premium + self.rate * qps }
     }

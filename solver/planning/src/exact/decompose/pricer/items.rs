@@ -6,7 +6,7 @@ use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::PipelineSpace;
 
 /// Prices of one pipeline's replicas.
-pub(in crate::exact::decompose) struct ReplicaPrices {
+pub struct ReplicaPrices {
     /// Price of one replica of each group, without loading it.
     pub replica: Vec<f64>,
     /// Whether loading a replica costs what its group says.
@@ -17,7 +17,7 @@ pub(in crate::exact::decompose) struct ReplicaPrices {
 
 /// Whether loading replicas costs anything.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::exact::decompose) enum Loading {
+pub enum Loading {
     Paid,
     Free,
 }

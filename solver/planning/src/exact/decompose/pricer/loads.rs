@@ -11,7 +11,7 @@ use super::boxes::{LevelRange, budgets_beside, charges, raised_budgets};
 use super::cover::{CoverItem, cheapest_cover};
 use super::curve::{CapacityCurve, CapacityPoint};
 use super::items::{ReplicaPrices, items_at, items_of};
-use super::programme::{LimitedLane, Mixture, MixtureProgramme, MixtureQuestion};
+use super::programme::{LaneMixture, LimitedLane, MixtureProgramme, MixtureQuestion};
 use super::walk::{PricedLevels, Walker};
 use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::PipelineSpace;
@@ -53,7 +53,7 @@ pub(super) struct LoadGoal {
 
 /// A plan of whole replicas.
 #[derive(Clone, Debug)]
-pub(in crate::exact::decompose) struct LoadPlan {
+pub struct LoadPlan {
     pub accuracy: f64,
     /// (group, replicas).
     pub replicas: Vec<(usize, u32)>,
@@ -121,7 +121,7 @@ struct KnownCurve {
 }
 
 /// A search that can be interrupted.
-pub(in crate::exact::decompose) struct LoadSearch<'a> {
+pub struct LoadSearch<'a> {
     pipeline: &'a Pipeline,
     part: &'a PipelineSpace,
     prices: ReplicaPrices,
@@ -146,7 +146,7 @@ pub(in crate::exact::decompose) struct LoadSearch<'a> {
 
 impl<'a> LoadSearch<'a> {
     /// A search at these prices.
-    pub(in crate::exact::decompose::pricer) fn new(
+    pub(super) fn new(
         pipeline: &'a Pipeline,
         part: &'a PipelineSpace,
         prices: ReplicaPrices,
@@ -353,7 +353,7 @@ impl<'a> LoadSearch<'a> {
     }
 
     /// The lane of which the load is furthest from the capacities around it; `None` if all lanes pay their whole price.
-    fn lane_to_split(&self, cell: &BudgetCell, limited: &[Arc<LimitedLane>], mixture: &Mixture) -> Option<LaneSplit> {
+    fn lane_to_split(&self, cell: &BudgetCell, limited: &[Arc<LimitedLane>], mixture: &LaneMixture) -> Option<LaneSplit> {
         let mut best: Option<(f64, LaneSplit)> = None;
         for (lane, curve) in cell.curves.iter().enumerate() {
             let (load, paid) = (mixture.loads[lane], mixture.paid[lane]);
@@ -404,7 +404,7 @@ impl<'a> LoadSearch<'a> {
     }
 
     /// Keeps the plan that covers the loads of a mixture, if it is the best one.
-    fn offer_plan(&mut self, cell: &BudgetCell, mixture: &Mixture) {
+    fn offer_plan(&mut self, cell: &BudgetCell, mixture: &LaneMixture) {
         let loads = || mixture.loads.iter().enumerate().filter(|(_, load)| **load > 0.0);
         let reward = self.prices.reward * mixture.accuracy;
         let least: f64 = loads().filter_map(|(l, &load)| Some(cell.curves[l].as_ref()?.at_least(load).price)).sum();

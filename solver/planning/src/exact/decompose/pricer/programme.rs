@@ -54,7 +54,7 @@ pub(super) struct MixtureQuestion<'a> {
 }
 
 /// The answer of a programme.
-pub(super) struct Mixture {
+pub(super) struct LaneMixture {
     /// No mixture costs less.
     pub bound: f64,
     pub accuracy: f64,
@@ -133,7 +133,7 @@ impl MixtureProgramme {
     }
 
     /// The cheapest mixture, or a bound that is enough.
-    pub fn solve(&mut self, question: &MixtureQuestion<'_>, walker: &mut Walker<'_>) -> Mixture {
+    pub fn solve(&mut self, question: &MixtureQuestion<'_>, walker: &mut Walker<'_>) -> LaneMixture {
         self.start(question);
         let mut bound = f64::NEG_INFINITY;
         let mut walks = 0;
@@ -340,9 +340,10 @@ impl MixtureProgramme {
     }
 
     /// The mixture of the basis.
-    fn read(&mut self, question: &MixtureQuestion<'_>, bound: f64) -> Mixture {
+    fn read(&mut self, question: &MixtureQuestion<'_>, bound: f64) -> LaneMixture {
         let lanes = question.rates.len();
-        let mut mixture = Mixture { bound, accuracy: 0.0, loads: vec![0.0; lanes], paid: vec![0.0; lanes], missing: 0.0 };
+        let mut mixture =
+            LaneMixture { bound, accuracy: 0.0, loads: vec![0.0; lanes], paid: vec![0.0; lanes], missing: 0.0 };
         for (&entry, &value) in self.basis.iter().zip(&self.values).filter(|(_, value)| **value > 1e-11) {
             match entry {
                 Entry::Penalty => mixture.missing = value,
