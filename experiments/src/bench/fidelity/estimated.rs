@@ -107,9 +107,12 @@ impl EstimatedPlan {
     fn workload(&self, trace: &ArrivalTrace, lead: Duration, seed: u64) -> Result<Workload> {
         let lead = TimeSpan::from_nanos(lead.as_nanos() as u64);
         let name = &self.problem.pipeline(self.index).name;
-        let arrivals = Arrivals::new(trace, ArrivalProcess::Poisson, seed, name).map(|at| at + lead).collect();
+        let arrivals: Vec<_> = Arrivals::new(trace, ArrivalProcess::Poisson, seed, name).map(|at| at + lead).collect();
         let mut traces = vec![ArrivalTrace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];
-        traces[self.index.get()] = ArrivalTrace::arrivals(arrivals)?;
+        // A light load may have no request at all.
+        if !arrivals.is_empty() {
+            traces[self.index.get()] = ArrivalTrace::arrivals(arrivals)?;
+        }
         Ok(Workload { traces, arrivals: ArrivalProcess::Poisson, seed })
     }
 
@@ -184,6 +187,12 @@ mod tests {
         for run in estimated(1).estimate_runs(&rates(20.0)).expect("the plan fits") {
             assert!(!run.results.is_empty() && run.results.iter().all(|result| result.at < Duration::from_secs(10)));
         }
+    }
+
+    #[test]
+    fn a_load_may_have_no_request() {
+        let runs = estimated(1).estimate_runs(&rates(1e-9)).expect("the plan fits");
+        assert!(runs.len() == RUNS as usize && runs.iter().all(|run| run.results.is_empty()));
     }
 
     #[test]

@@ -98,7 +98,7 @@ pub struct Contest<'a> {
     pub problem: Problem,
     /// Where contenders start whose queries are served in the usual way.
     pub start: CommonStart,
-    /// The starts of the others, by the way in which their queries are served.
+    /// The starts of the others: one for each other service of queries.
     other_starts: Vec<CommonStart>,
     plans: &'a [ServicePlans<'a>],
     /// What is compared.

@@ -1,6 +1,6 @@
 //! Which plan do many pipelines get, one or two of them at a time?
 
-use super::context::{Change, ENTRIES_MAX, StagePlan, StageSearch};
+use super::context::{ENTRIES_MAX, Improvement, StagePlan, StageSearch};
 use super::points::GroupPoints;
 use super::prices::{PricedBound, PricedGoal, PricedStage, RankedCandidate};
 use super::programme::{ActivePart, ActivePlan, BudgetProgramme, TakenResources};
@@ -35,7 +35,8 @@ impl StageSearch<'_> {
         }
         for _ in 0..PASSES_MAX {
             let worth_trying = sets.iter().take_while(|_| !self.limits.exceeded());
-            let improved = worth_trying.filter(|set| self.improve(&mut plan, set, priced, &free) == Change::Better).count();
+            let improved =
+                worth_trying.filter(|set| self.improve(&mut plan, set, priced, &free) == Improvement::Found).count();
             if improved == 0 || self.limits.exceeded() {
                 break;
             }
@@ -82,10 +83,10 @@ impl StageSearch<'_> {
     }
 
     /// Gives some pipelines better plans on the devices that the others leave. With prices, any plan is taken.
-    fn improve(&self, plan: &mut StagePlan, who: &[usize], priced: &PricedBound, device_prices: &[f64]) -> Change {
+    fn improve(&self, plan: &mut StagePlan, who: &[usize], priced: &PricedBound, device_prices: &[f64]) -> Improvement {
         let is_priced = device_prices.iter().any(|&price| price > 0.0);
         let mut cutoff = if is_priced { f64::INFINITY } else { self.cost_of_active(plan, who) };
-        let mut change = Change::None;
+        let mut improvement = Improvement::None;
         let lists: Vec<&[RankedCandidate]> =
             who.iter().map(|&p| &priced.ranked[p][..priced.ranked[p].len().min(PASS_TRIES_MAX)]).collect();
         let mut combinations: Vec<(f64, Vec<usize>)> = vec![(0.0, Vec::new())];
@@ -101,9 +102,9 @@ impl StageSearch<'_> {
                 who.iter().zip(&chosen).map(|(&p, &c)| self.parts[p].candidates[c].clone()).collect();
             if let Some(cost) = self.replace(plan, who, points, device_prices, cutoff) {
                 cutoff = cost;
-                change = Change::Better;
+                improvement = Improvement::Found;
             }
         }
-        change
+        improvement
     }
 }

@@ -13,8 +13,8 @@ pub(super) const ENTRIES_MAX: usize = 3_000_000;
 
 /// Whether a step improved a plan.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Change {
-    Better,
+pub(super) enum Improvement {
+    Found,
     None,
 }
 

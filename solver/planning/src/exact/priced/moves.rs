@@ -4,7 +4,7 @@
 //! the time from `read`.
 
 use super::budgets::BudgetLevels;
-use super::context::{Change, StagePlan, StageSearch};
+use super::context::{Improvement, StagePlan, StageSearch};
 use super::points::GroupPoints;
 use super::prices::{PricedBound, PricedRelaxation};
 use crate::exact::model::space::PipelineSpace;
@@ -62,7 +62,7 @@ impl StageSearch<'_> {
         let mut tried: BTreeSet<Vec<Vec<Option<usize>>>> = BTreeSet::new();
         let mut tries = 0;
         for _ in 0..ROUNDS_MAX {
-            let mut change = Change::None;
+            let mut improvement = Improvement::None;
             let moved = |of: &PointMove| {
                 let mut all = plan.points.clone();
                 all[of.part].clone_from(&of.points);
@@ -80,12 +80,12 @@ impl StageSearch<'_> {
                 let points = who.iter().map(|&p| all[p].clone()).collect();
                 let before = self.cost_of_active(plan, &who);
                 if self.replace(plan, &who, points, &free, before).is_some() {
-                    change = Change::Better;
+                    improvement = Improvement::Found;
                     break;
                 }
             }
             plan.cost = self.cost_of(plan);
-            if change == Change::None || tries > TRIES_MAX || self.limits.exceeded() {
+            if improvement == Improvement::None || tries > TRIES_MAX || self.limits.exceeded() {
                 break;
             }
         }

@@ -72,8 +72,8 @@ fn the_bound_is_never_beyond_the_optimum() {
     assert!(compared > 5, "too few problems: {compared}");
 }
 
-/// Plans the problems of these seeds, and plans them again from their own plans. Returns how many have a plan, and the seeds
-/// of the plans that change.
+/// Plans the problems of these seeds, and plans them again from their own plans. Returns how many have a plan, and the
+/// seeds of the plans that change.
 fn planned_again(seeds: std::ops::Range<u64>, of_seed: impl Fn(u64) -> Option<Problem>) -> (usize, Vec<u64>) {
     let found = |problem: &Problem| match plan_by_heuristic(problem, &Tightening::none(problem), &unlimited()) {
         PricedSearch::Found(found) => Some(found),
