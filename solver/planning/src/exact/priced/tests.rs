@@ -23,7 +23,7 @@ fn unlimited() -> RunLimits {
 }
 
 /// Calls `look` with every problem of some seeds that has one pipeline, its space and its candidates.
-fn for_each(seeds: std::ops::Range<u64>, look: &mut dyn FnMut(u64, &Problem, &Space, &[PartCandidates<'_>])) {
+fn for_each(seeds: std::ops::Range<u64>, mut look: impl FnMut(u64, &Problem, &Space, &[PartCandidates<'_>])) {
     for seed in seeds {
         let problem = problem(&case(seed));
         if problem.pipelines.len() > 1 {
@@ -48,7 +48,7 @@ fn search<'a>(
 fn flows_of_a_programme_are_flows_of_its_plan() {
     let (limits, stage) = (unlimited(), PricedStage { goal: PricedGoal::Accuracy, accuracy_min: None });
     let mut compared = 0;
-    for_each(50_000..50_060, &mut |seed, problem, space, parts| {
+    for_each(50_000..50_060, |seed, problem, space, parts| {
         if problem.objective.latency_rule != LatencyRule::Path {
             return;
         }
@@ -73,7 +73,7 @@ fn flows_of_a_programme_are_flows_of_its_plan() {
 #[test]
 fn no_query_goes_on_below_a_closed_prefix() {
     let mut closed = 0;
-    for_each(50_000..50_060, &mut |seed, _, space, parts| {
+    for_each(50_000..50_060, |seed, _, space, parts| {
         let trie = &space.parts[0].trie;
         for GroupPoints { open, .. } in &parts[0].candidates {
             for split in &trie.splits {
@@ -90,7 +90,7 @@ fn no_query_goes_on_below_a_closed_prefix() {
 fn no_plan_costs_less_than_its_walk() {
     let limits = unlimited();
     let (mut compared, mut with_spares) = (0, 0);
-    for_each(50_000..50_120, &mut |seed, problem, space, parts| {
+    for_each(50_000..50_120, |seed, problem, space, parts| {
         let (part, survive) = (&space.parts[0], problem.pipelines[0].survive);
         let needs = LaneNeeds::new(part, survive);
         let one_each = vec![1.0; part.groups.len()];

@@ -180,8 +180,7 @@ fn is_carried_for(sub: &Subproblem, prices: &[f64], price_max: f64) -> bool {
             // the next counts that cost less, the first group fastest
             let spent = |counts: &[u32]| counts.iter().zip(&usable).map(|(n, &g)| f64::from(*n) * price(g)).sum::<f64>();
             let mut at = 0;
-            loop {
-                let Some(count) = counts.get_mut(at) else { break };
+            while let Some(count) = counts.get_mut(at) {
                 *count += 1;
                 if spent(&counts) < price_max {
                     break;
