@@ -1,5 +1,6 @@
 //! What follows when a query is dropped or lost.
 
+use super::bounds::CutReason;
 use super::joins::{MadeQuery, Scopes};
 use super::pipeline::PipelineState;
 use super::query::SimulatedQuery;
@@ -26,6 +27,11 @@ impl RunState {
 
     #[cold]
     fn account_for_drop(&mut self, SimulatedDrop { pipeline, at, task, query, reason }: SimulatedDrop) {
+        if let Some(journal) = &mut self.journal {
+            // The request and its other queries are known to another thread.
+            journal.give_up();
+            return self.serving.bounds.cut_short(CutReason::Stopped);
+        }
         let state = &self.pipelines[pipeline as usize];
         if state.counts_outstanding {
             self.serving.query_ended(&query);

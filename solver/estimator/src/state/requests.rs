@@ -116,7 +116,12 @@ impl RequestSlots {
 
     /// Memory of all slots, in bytes: buffers double when they grow.
     pub fn bytes(&self) -> usize {
-        2 * self.slots.len() * (size_of::<SimulatedRequest>() + self.width * size_of::<Score>() + size_of::<u32>())
+        self.slots.len() * self.bytes_each()
+    }
+
+    /// Memory of a slot, in bytes.
+    pub fn bytes_each(&self) -> usize {
+        2 * (size_of::<SimulatedRequest>() + self.width * size_of::<Score>() + size_of::<u32>())
     }
 
     /// Requests without an outcome.
@@ -128,6 +133,12 @@ impl RequestSlots {
     #[inline]
     pub fn has_dropped(&self) -> bool {
         self.dropped > 0
+    }
+
+    /// Whether no query of the request was dropped.
+    #[inline]
+    pub fn is_whole(&self, slot: u32) -> bool {
+        !self.has_dropped() || self.slots[slot as usize].drop_task.is_none()
     }
 
     /// A query of the request was dropped at this task. Returns whether it is the first.
