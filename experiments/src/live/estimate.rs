@@ -73,7 +73,8 @@ impl PlayedLoad<'_> {
             let event = |start: &PlanStart| (begin.moment(start.at), ScenarioEvent::Plan { plan: start.plan.clone() });
             let events = later.iter().map(event).collect();
             let headroom = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
-            let scenario = Scenario { events, steward: true, ladders: true, headroom, tuners: true, ..Scenario::default() };
+            let as_agents = Scenario { steward: true, ladders: true, tuners: true, gives_up: true, ..Scenario::default() };
+            let scenario = Scenario { events, headroom, ..as_agents };
             let run = replay(problem, &first.plan, &workload, &options, scenario)?;
             Ok(Figures::of(&begin.results(&run.simulation, problem, self.index), self.steps))
         };

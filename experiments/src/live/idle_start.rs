@@ -6,7 +6,7 @@
 use super::figures::{RequestResult, longest_ms};
 use anyhow::Result;
 use apportion_domain::{ArrivalTrace, Moment, PipelineIndex, Problem, TimeSpan};
-use apportion_estimator::{ArrivalProcess, RequestOutcome, RequestRecord, Simulation, Workload};
+use apportion_estimator::{ArrivalProcess, DropReason, RequestOutcome, RequestRecord, Simulation, Workload};
 use apportion_serving::steward::PERIOD;
 use std::time::Duration;
 
@@ -59,7 +59,9 @@ impl IdleStart {
     pub fn results(self, simulation: &Simulation, problem: &Problem, index: PipelineIndex) -> Vec<RequestResult> {
         let longest_ms = longest_ms(problem.pipeline(index).slo_ms);
         let result = |request: &RequestRecord| {
-            let took_ms = request.finish.map(|finish| finish.since(request.arrival)).map(TimeSpan::as_millis);
+            let took = request.finish.map(|finish| finish.since(request.arrival));
+            let is_given_up = request.reason == Some(DropReason::Cancelled);
+            let took_ms = took.map(TimeSpan::as_millis).or(is_given_up.then_some(longest_ms));
             RequestResult {
                 at: Duration::from_nanos(request.arrival.as_nanos()).saturating_sub(self.idle),
                 in_time: request.outcome == RequestOutcome::Ok,

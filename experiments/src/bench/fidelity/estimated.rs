@@ -87,7 +87,7 @@ impl EstimatedPlan {
             let arrivals: Vec<_> = drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect();
             let begin = IdleStart::of_run(seed);
             let workload = begin.workload(&self.problem, self.index, &arrivals)?;
-            let scenario = Scenario { steward: true, ..Scenario::default() };
+            let scenario = Scenario { steward: true, gives_up: true, ..Scenario::default() };
             let simulation = replay(&self.problem, &self.plan, &workload, &options, scenario)?.simulation;
             let waiting = simulation.pipelines[self.index.get()].waiting.iter();
             let waits_ms = waiting.map(|of| (of.task.clone(), of.mean_ms)).collect();

@@ -5,6 +5,7 @@ pub enum EventKind {
     BatchEnds { replica: usize },
     Arrives { request: usize },
     Joins { query: usize },
+    GivesUp { request: usize },
     Nothing,
 }
 
