@@ -6,9 +6,7 @@ use crate::live::figures::{Figures, RequestResult, longest_ms};
 use crate::live::idle_start::{IdleStart, RUNS};
 use anyhow::Result;
 use apportion_domain::{ArrivalTrace, PipelineIndex, Plan, Problem, Profile};
-use apportion_estimator::{
-    ArrivalProcess, Arrivals, IngressSettings, Scenario, ServiceTimes, SimulateOptions, replay,
-};
+use apportion_estimator::{ArrivalProcess, Arrivals, IngressSettings, Scenario, ServiceTimes, SimulateOptions, replay};
 use std::collections::BTreeMap;
 use std::time::Duration;
 

@@ -131,7 +131,8 @@ impl<'a> Oracle<'a> {
                 while let Some(EventKind::Joins { query }) = self.next(now, |w| matches!(w, EventKind::Joins { .. })) {
                     self.join(now, query);
                 }
-                while let Some(EventKind::GivesUp { request }) = self.next(now, |w| matches!(w, EventKind::GivesUp { .. })) {
+                while let Some(EventKind::GivesUp { request }) = self.next(now, |w| matches!(w, EventKind::GivesUp { .. }))
+                {
                     self.give_up_request(now, request);
                 }
                 if is_first || !is_last {
