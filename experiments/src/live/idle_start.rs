@@ -82,6 +82,6 @@ mod tests {
         let within = |seed| (IdleStart::of_run(seed).idle - LEAD).as_nanos();
         let beginnings: BTreeSet<u128> = (1..=RUNS).map(within).collect();
         assert_eq!(beginnings.len() as u64, BEGINNINGS);
-        assert!(beginnings.iter().all(|&nanos| nanos < PERIOD.as_nanos()), "{beginnings:?}");
+        assert!(beginnings.iter().all(|&nanos| nanos < PERIOD.as_nanos().into()), "{beginnings:?}");
     }
 }
