@@ -5,21 +5,21 @@
 //! no children. So the next task has less to do, and serves others in time.
 
 use crate::state::RunState;
-use crate::state::requests::RequestId;
+use crate::state::requests::RequestKey;
 use apportion_domain::Moment;
 use std::collections::VecDeque;
 
 /// The requests that may be given up.
 #[derive(Debug, Default)]
 pub struct GiveUps {
-    /// By pipeline in the problem's order, the requests in the order of their arrival, each with the moment when it is given
-    /// up. All but the first may have ended.
-    waiting: Vec<VecDeque<(Moment, RequestId)>>,
+    /// By pipeline in the problem's order, the requests in the order of their arrival, each with the moment when it is
+    /// given up. Any of them may have ended.
+    waiting: Vec<VecDeque<(Moment, RequestKey)>>,
 }
 
 impl GiveUps {
     /// A request is given up at this moment, if it is still open then. Moments of one pipeline never fall.
-    pub fn watch(&mut self, pipeline: usize, at: Moment, request: RequestId) {
+    pub fn watch(&mut self, pipeline: usize, at: Moment, request: RequestKey) {
         if self.waiting.len() <= pipeline {
             self.waiting.resize_with(pipeline + 1, VecDeque::new);
         }

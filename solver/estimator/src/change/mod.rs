@@ -25,7 +25,7 @@ use crate::error::SimulateError;
 use crate::result::Window;
 use crate::scenario::{Scenario, ScenarioEvent};
 use crate::state::bounds::CutReason;
-use crate::state::requests::RequestId;
+use crate::state::requests::RequestKey;
 use crate::state::{RunState, SlowReplica};
 use apportion_domain::{GroupName, Moment, Problem, TimeSpan};
 use apportion_serving::patience::patience;
@@ -123,7 +123,7 @@ impl<'a> Changes<'a> {
 
     /// A request has come that waits so long for its answer, if requests are given up.
     #[inline]
-    pub fn watch(&mut self, request: RequestId, now: Moment, slo: TimeSpan) {
+    pub fn watch(&mut self, request: RequestKey, now: Moment, slo: TimeSpan) {
         if let Some(give_ups) = &mut self.give_ups {
             give_ups.watch(request.pipeline as usize, now + patience(slo), request);
         }

@@ -6,7 +6,7 @@ use crate::state::RunState;
 use crate::state::joins::NO_SCOPE;
 use crate::state::paths::PathPoint;
 use crate::state::query::{Dispatch, NO_PICK, SimulatedQuery};
-use crate::state::requests::{NewRequest, RequestId};
+use crate::state::requests::{NewRequest, RequestKey};
 use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::Router;
 use apportion_serving::station::StationInput;
@@ -66,7 +66,7 @@ impl<'a> Ingress<'a> {
         let router = state.ingress_router(number, &mut run.streams);
         let request = run.requests.open(NewRequest { pipeline, number, arrival: run.now, deadline });
         if let Some(changes) = changes {
-            changes.watch(RequestId { pipeline: pipeline as u32, slot: request, number }, run.now, state.slo);
+            changes.watch(RequestKey { pipeline: pipeline as u32, slot: request, number }, run.now, state.slo);
         }
         run.serving.track(request, state.is_tracked);
         let query = SimulatedQuery { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };

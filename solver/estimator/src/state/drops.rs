@@ -1,8 +1,8 @@
 //! What follows when a query is dropped or lost.
 
-use super::joins::{MadeQuery, Scopes};
+use super::joins::{MadeQuery, NO_SCOPE, Scopes};
 use super::pipeline::PipelineState;
-use super::query::SimulatedQuery;
+use super::query::{NO_PICK, SimulatedQuery};
 use super::run_state::RunState;
 use super::serving::{ServingState, SimulatedDrop};
 use apportion_domain::{Moment, Partial};
@@ -57,14 +57,16 @@ impl RunState {
         }
     }
 
-    /// The gateway of an open request gives it up: its queries that wait are dropped. Those on their way are dropped when they
-    /// arrive, and those that run make no children, unless the pipeline answers in part. Where it does not, nothing waits of
-    /// a request that has lost a query already.
+    /// The gateway of an open request gives it up: its queries that wait are dropped. Unless the pipeline answers in part,
+    /// those on their way are dropped when they arrive, and those that run make no children. Then nothing waits of a
+    /// request that has lost a query already.
     pub fn give_up(&mut self, pipeline: u32, slot: u32) {
         let PipelineState { root, partial, .. } = self.pipelines[pipeline as usize];
         if self.requests.drop_at(slot, root) || partial == Partial::Allow {
             self.requests.get_mut(slot).progress.give_up(DropReason::Cancelled);
-            self.cancel_waiting(pipeline, SimulatedQuery::of_request(slot));
+            // It equals all queries of its request, and is never sent.
+            let any = SimulatedQuery { request: slot, node: 0, stages: 1.0, router: 0, pick: NO_PICK, scope: NO_SCOPE };
+            self.cancel_waiting(pipeline, any);
         }
     }
 

@@ -1,6 +1,5 @@
 //! A query of a run, and its dispatch.
 
-use super::joins::NO_SCOPE;
 use apportion_domain::{Moment, TimeSpan};
 
 /// A query in a run.
@@ -20,14 +19,6 @@ pub struct SimulatedQuery {
     pub pick: u32,
     /// Its scope in the joins of its pipeline.
     pub scope: u32,
-}
-
-impl SimulatedQuery {
-    /// A query that equals all queries of the request with this slot. It is never sent.
-    #[must_use]
-    pub const fn of_request(slot: u32) -> Self {
-        Self { request: slot, node: 0, stages: 1.0, router: 0, pick: NO_PICK, scope: NO_SCOPE }
-    }
 }
 
 impl PartialEq for SimulatedQuery {

@@ -29,7 +29,7 @@ pub struct SimulatedRequest {
 
 /// A request of a run. Its slot is used again, and its number is not.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct RequestId {
+pub struct RequestKey {
     /// Its pipeline.
     pub pipeline: u32,
     /// Its slot while it is open.
@@ -165,7 +165,7 @@ impl RequestSlots {
     }
 
     /// Whether a request has no outcome yet.
-    pub fn is_open(&self, id: RequestId) -> bool {
+    pub fn is_open(&self, id: RequestKey) -> bool {
         let request = &self.slots[id.slot as usize];
         (request.pipeline, request.number) == (id.pipeline, id.number) && !request.progress.is_complete()
     }

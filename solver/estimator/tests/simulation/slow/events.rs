@@ -41,3 +41,16 @@ pub enum Filling {
     /// The next batch of a busy replica: more queries may enter before it starts.
     NextBatch,
 }
+
+/// Where a query is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum State {
+    /// Made, and held or on its way.
+    Away,
+    Queued,
+    Forming,
+    Running,
+    /// Given up, and not yet accounted for.
+    GivenUp,
+    Gone,
+}

@@ -9,19 +9,7 @@ use crate::common::Fan;
 use apportion_domain::{Batching, Dropping};
 pub use case::Case;
 use case::MS;
-use events::{EventKind, Filling, GivenUp, Pace, SlowEvent};
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
-    /// Made, and held or on its way.
-    Away,
-    Queued,
-    Forming,
-    Running,
-    /// Given up, and not yet accounted for.
-    GivenUp,
-    Gone,
-}
+use events::{EventKind, Filling, GivenUp, Pace, SlowEvent, State};
 
 #[derive(Clone, Debug)]
 struct Query {
