@@ -33,6 +33,8 @@ impl GiveUps {
 
     /// Gives up the requests that are due now, and forgets those that have ended.
     pub fn act(&mut self, run: &mut RunState) {
+        // What was dropped at this moment comes first.
+        run.account_for_drops();
         for (pipeline, waiting) in self.waiting.iter_mut().enumerate() {
             while let Some(&(at, request)) = waiting.front() {
                 let is_open = run.requests.is_open(request);
