@@ -61,8 +61,8 @@ prop_compose! {
 }
 
 prop_compose! {
-    /// Batches take 40 times as long, so that requests wait for seconds, and gateways give them up. A run lasts longer than a
-    /// second, so PARD's states would change.
+    /// Batches take 40 times as long, so that requests wait for seconds, and gateways give them up. A run lasts longer than
+    /// a second, so PARD's states would change.
     fn slow_case()(case in case(), gives_up in prop::bool::weighted(0.9)) -> Case {
         let slower = |stage: Stage| Stage { base_ms: 40.0 * stage.base_ms, each_ms: 40.0 * stage.each_ms, ..stage };
         let patience_ms = (10 * case.slo_ms).max(2_000);
