@@ -6,7 +6,7 @@
 use apportion_domain::TimeSpan;
 
 /// Times the SLO after which a request is given up.
-pub const GIVE_UP_SLOS: u64 = 10;
+const GIVE_UP_SLOS: u64 = 10;
 
 /// Shortest time after which a request is given up.
 pub const GIVE_UP_MIN: TimeSpan = TimeSpan::from_nanos(2_000_000_000);

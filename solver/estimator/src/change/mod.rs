@@ -2,8 +2,8 @@
 //!
 //! Example: a plan comes at 40 s, its replicas load until 55 s, and the former plan's replicas then finish their queries.
 //! [`Changes`] takes the changes that are due and hands them on. [`lifecycle`] lets replicas begin, leave and fail,
-//! [`plan`] brings another plan into force, [`stewards`] and [`controllers`] carry reports and decisions, [`time_series`]
-//! notes the results over time.
+//! [`plan`] brings another plan into force, [`stewards`] and [`controllers`] carry reports and decisions, [`give_up`]
+//! ends requests that have waited too long, [`time_series`] notes the results over time.
 
 mod controllers;
 mod deployment;

@@ -115,6 +115,15 @@ fn fast(case: &Case, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
     (simulation.requests.iter().map(of).collect(), simulation.total.waiting.iter().map(spent).collect())
 }
 
+/// When requests arrive, in ns, by the times between them.
+fn moments(gaps_ms: &[u64]) -> Vec<u64> {
+    let sum = |at: &mut u64, gap: &u64| {
+        *at += gap * MS;
+        Some(*at)
+    };
+    gaps_ms.iter().scan(0, sum).collect()
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 2_000, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -124,8 +133,7 @@ proptest! {
         case in case(),
         gaps_ms in prop::collection::vec(0_u64..6, 1..30),
     ) {
-        let mut at = 0;
-        let at: Vec<u64> = gaps_ms.iter().map(|gap| { at += gap * MS; at }).collect();
+        let at = moments(&gaps_ms);
         let (outcomes, spent) = fast(&case, &at);
         prop_assert!(case.batching == Batching::Forming || spent.iter().all(|s| s.batch_wait == 0));
         prop_assert_eq!((outcomes, spent), Oracle::new(&case).play(&at));
@@ -136,8 +144,7 @@ proptest! {
         case in slow_case(),
         gaps_ms in prop::collection::vec(0_u64..200, 1..30),
     ) {
-        let mut at = 0;
-        let at: Vec<u64> = gaps_ms.iter().map(|gap| { at += gap * MS; at }).collect();
+        let at = moments(&gaps_ms);
         prop_assert_eq!(fast(&case, &at), Oracle::new(&case).play(&at));
     }
 }
