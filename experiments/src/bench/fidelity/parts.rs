@@ -121,8 +121,8 @@ fn excess_ms(pipeline: &Pipeline, task: TaskIndex, sums: &AgentSums) -> f64 {
     1e3 * excess.mean()
 }
 
-/// The mean of the times of a batch over their median. Times are lognormal, so the mean is above. The bench has one hardware
-/// type, so a profile has one place.
+/// The mean of the times of a batch over their median. Times are lognormal, so the mean is above. The bench has one
+/// hardware type, so a profile has one place.
 fn mean_over_median(profile: &Profile, size: u32) -> f64 {
     let sigma = |(hardware, share)| {
         let (median, p99) = (profile.service(hardware, share, size)?, profile.service_p99(hardware, share, size)?);
