@@ -188,12 +188,7 @@ impl Statistics {
 
     /// A server started a batch. The waits of its members go into the journal, if there is one.
     #[inline]
-    pub fn count_start(
-        &mut self,
-        batch: StartedBatch,
-        members: &[Waiting<SimulatedQuery>],
-        journal: Option<&mut Journal>,
-    ) {
+    pub fn count_start(&mut self, batch: StartedBatch, members: &[Waiting<SimulatedQuery>], journal: Option<&mut Journal>) {
         let StartedBatch { task, server, now, service, batch_wait } = batch;
         let of_server = &mut self.servers[server as usize];
         of_server.busy = of_server.busy + service;
