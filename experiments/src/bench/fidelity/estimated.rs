@@ -2,7 +2,7 @@
 
 use super::clients::sum_of;
 use super::counts::{AgentSums, CountedVariant};
-use crate::live::estimate::{LEAD, RUNS};
+use crate::live::estimate::RUNS;
 use crate::live::figures::{Figures, RequestResult, longest_ms};
 use anyhow::Result;
 use apportion_domain::{ArrivalTrace, PipelineIndex, Plan, Problem, Profile, TimeSpan};
@@ -33,8 +33,8 @@ pub fn with_hop(problem: &Problem, index: PipelineIndex, hop_ms: Option<f64>) ->
 }
 
 /// When the load of a run begins: after the idle time, at another moment of the steward's period than in the run before.
-fn lead(seed: u64) -> Duration {
-    LEAD + Duration::from_nanos(PERIOD.as_nanos() * (seed % BEGINNINGS) / BEGINNINGS)
+fn lead(idle: Duration, seed: u64) -> Duration {
+    idle + Duration::from_nanos(PERIOD.as_nanos() * (seed % BEGINNINGS) / BEGINNINGS)
 }
 
 /// One run of the estimator.
@@ -76,6 +76,8 @@ pub struct EstimatedPlan {
     pub index: PipelineIndex,
     /// Ingresses that clients use in turn.
     pub ingresses: u32,
+    /// The time without load at the start of each run.
+    pub idle: Duration,
 }
 
 impl EstimatedPlan {
@@ -92,7 +94,7 @@ impl EstimatedPlan {
             ..SimulateOptions::default()
         };
         let run = |seed: u64| -> Result<EstimatedRun> {
-            let lead = lead(seed);
+            let lead = lead(self.idle, seed);
             let workload = self.workload(trace, lead, seed)?;
             let scenario = Scenario { steward: true, ..Scenario::default() };
             let simulation = replay(&self.problem, &self.plan, &workload, &options, scenario)?.simulation;
@@ -153,7 +155,7 @@ impl EstimatedPlan {
             }
         })?;
         let problem = self.problem.changed(|draft| draft.pipelines[self.index.get()] = pipeline)?;
-        Ok(Self { problem, plan: self.plan.clone(), index: self.index, ingresses: self.ingresses })
+        Ok(Self { problem, plan: self.plan.clone(), ..*self })
     }
 }
 
@@ -163,11 +165,13 @@ mod tests {
     use crate::demo::fixtures::{digits, plan_for};
     use crate::live::scrape::read_samples;
 
+    const IDLE: Duration = Duration::from_secs(10);
+
     fn estimated(ingresses: u32) -> EstimatedPlan {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let plan = plan_for(&problem, 90.0);
         let index = problem.pipeline_named("digits").expect("it is there");
-        EstimatedPlan { problem, plan, index, ingresses }
+        EstimatedPlan { problem, plan, index, ingresses, idle: IDLE }
     }
 
     fn rates(qps: f64) -> ArrivalTrace {
@@ -180,7 +184,7 @@ mod tests {
 
     #[test]
     fn loads_begin_at_several_moments_of_the_period_after_an_idle_time() {
-        let within = |seed| (lead(seed) - LEAD).as_nanos() as u64;
+        let within = |seed| (lead(IDLE, seed) - IDLE).as_nanos() as u64;
         let beginnings: std::collections::BTreeSet<u64> = (1..=RUNS).map(within).collect();
         assert_eq!(beginnings.len() as u64, BEGINNINGS);
         assert!(beginnings.iter().all(|&nanos| nanos < PERIOD.as_nanos()), "{beginnings:?}");
