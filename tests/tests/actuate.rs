@@ -58,15 +58,19 @@ impl Stage {
         assert!(answer.status().is_success(), "{}", answer.text().await.expect("text"));
     }
 
-    fn replicas(&self, deployment: &str) -> String {
-        self.plane.kubectl(&["get", "deployment", deployment, "-o", "jsonpath={.spec.replicas}"])
+    fn replicas(&self, deployment: &str) -> Option<u64> {
+        let path = format!("/apis/apps/v1/namespaces/default/deployments/{deployment}");
+        self.plane.reader().get(&path)?["spec"]["replicas"].as_u64()
     }
 
     async fn until_replicas(&self, deployment: &str, expected: u32) {
         let begun = Instant::now();
-        while self.replicas(deployment) != expected.to_string() {
+        loop {
             let found = self.replicas(deployment);
-            assert!(begun.elapsed() < PATIENCE, "{deployment}: {found}, not {expected}\n{}", self.cluster.log("service"));
+            if found == Some(expected.into()) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{deployment}: {found:?}, not {expected}\n{}", self.cluster.log("service"));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -120,7 +124,7 @@ async fn deployments_follow_two_plans_and_stop_at_a_conflict() {
     stage.advised("find-l", |replicas| replicas == many).await;
     // It would be followed within a second.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!((stage.replicas("read-m"), stage.replicas("find-l")), ("5".into(), few.to_string()), "nothing moves");
+    assert_eq!((stage.replicas("read-m"), stage.replicas("find-l")), (Some(5), Some(few.into())), "nothing moves");
     let events = stage.cluster.get("/v1/events?kind=workload&pipeline=photos").await;
     let text = events.to_string();
     for expected in ["Deployment default/find-l", "\"why\":\"grow\"", "\"why\":\"shrink\"", "to 5"] {
@@ -161,11 +165,11 @@ async fn dry_runs_and_holds_change_nothing_and_say_so() {
     let many = stage.advised("find-l", |replicas| replicas > 1).await;
     let said = stage.told("dry run").await;
     assert!(said.contains(&format!("Deployment default/find-l from 1 to {many}")), "{said}");
-    assert_eq!(stage.replicas("find-l"), "1");
+    assert_eq!(stage.replicas("find-l"), Some(1));
     stage.cluster.put("/v1/pipelines/photos/hold", &json!({"reason": "a test"})).await;
     stage.cluster.put("/v1/pipelines/photos", &pipeline(&json!({}))).await;
     stage.told("a hold is in force").await;
-    assert_eq!(stage.replicas("find-l"), "1");
+    assert_eq!(stage.replicas("find-l"), Some(1));
     let other_batch = json!({"workloads": [
         {"task": "find", "variant": "find-l", "hardware": "t4", "batch": 8, "name": "find-l"},
         {"task": "read", "variant": "read-m", "hardware": "t4", "name": "read-m"}

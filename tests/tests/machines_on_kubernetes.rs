@@ -74,8 +74,7 @@ impl Stage {
     }
 
     fn pods(&self) -> Vec<Value> {
-        let text = self.plane.kubectl(&["get", "pods", "-o", "json"]);
-        let list: Value = serde_json::from_str(&text).unwrap_or_default();
+        let list = self.plane.reader().get("/api/v1/namespaces/default/pods").unwrap_or_default();
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
