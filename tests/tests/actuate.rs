@@ -29,14 +29,16 @@ fn pipeline(settings: &Value) -> Value {
 }
 
 /// A plane with the Deployments of the documents, and a service with the rights of the documents.
-struct Stage {
-    plane: ControlPlane,
+struct Stage<'a> {
+    plane: &'a ControlPlane,
     cluster: Cluster,
 }
 
-impl Stage {
-    async fn start() -> Option<Self> {
-        let plane = ControlPlane::start()?;
+impl<'a> Stage<'a> {
+    /// What an earlier case made of the Deployments is gone.
+    async fn start(plane: &'a ControlPlane) -> Self {
+        let kinds = "deployments,pods,horizontalpodautoscalers";
+        let _said = plane.kubectl(&["delete", kinds, "--all", "--grace-period=0", "--force"]);
         let examples = apportion_tests::root().join("examples/kubernetes");
         for file in ["actuated-deployments.yaml", "actuator-role.yaml"] {
             plane.apply_file(&examples.join(file));
@@ -49,7 +51,7 @@ impl Stage {
         }));
         let cluster = Cluster::serve_with(&["--kubernetes", &plane.user_kubeconfig("tester")]).await;
         cluster.put("/v1/hardware/t4", &json!({"price_per_hour": 0.53, "count_max": 6})).await;
-        Some(Self { plane, cluster })
+        Self { plane, cluster }
     }
 
     async fn post_demand(&self, qps: f64) {
@@ -102,10 +104,21 @@ impl Stage {
     }
 }
 
+/// The start of a control plane takes nine seconds of a processor, and the cases take little. So they share one.
 #[tokio::test(flavor = "multi_thread")]
-async fn deployments_follow_two_plans_and_stop_at_a_conflict() {
-    let Some(stage) = Stage::start().await else { return };
-    let kubelet = KubeletStandIn::start(&stage.plane);
+async fn deployments_follow_the_plans_of_a_pipeline() {
+    let Some(plane) = ControlPlane::start() else { return };
+    eprintln!("dry runs and holds change nothing, and say so");
+    run_dry_and_hold(&plane).await;
+    eprintln!("a rollout that is never ready is rolled back");
+    roll_back(&plane).await;
+    eprintln!("Deployments follow two plans, and stop at a conflict");
+    follow_two_plans(&plane).await;
+}
+
+async fn follow_two_plans(plane: &ControlPlane) {
+    let stage = Stage::start(plane).await;
+    let kubelet = KubeletStandIn::start(plane);
     stage.cluster.register(&pipeline(&json!({})), PROFILE).await;
     stage.post_demand(120.0).await;
     let many = stage.advised("find-l", |replicas| replicas > 1).await;
@@ -143,9 +156,8 @@ async fn deployments_follow_two_plans_and_stop_at_a_conflict() {
     drop(kubelet);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_that_is_never_ready_is_rolled_back() {
-    let Some(stage) = Stage::start().await else { return };
+async fn roll_back(plane: &ControlPlane) {
+    let stage = Stage::start(plane).await;
     stage.cluster.register(&pipeline(&json!({"ready_within_s": 4})), PROFILE).await;
     stage.post_demand(120.0).await;
     let many = stage.advised("find-l", |replicas| replicas > 1).await;
@@ -157,9 +169,8 @@ async fn a_rollout_that_is_never_ready_is_rolled_back() {
     assert!(events.contains("\"why\":\"roll_back\""), "{events}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn dry_runs_and_holds_change_nothing_and_say_so() {
-    let Some(stage) = Stage::start().await else { return };
+async fn run_dry_and_hold(plane: &ControlPlane) {
+    let stage = Stage::start(plane).await;
     stage.cluster.register(&pipeline(&json!({"dry_run": true})), PROFILE).await;
     stage.post_demand(120.0).await;
     let many = stage.advised("find-l", |replicas| replicas > 1).await;
