@@ -37,7 +37,7 @@ struct Stage<'a> {
 impl<'a> Stage<'a> {
     /// What an earlier case made of the Deployments is gone.
     async fn start(plane: &'a ControlPlane) -> Self {
-        let kinds = "deployments,pods,horizontalpodautoscalers";
+        let kinds = "deployments,replicasets,pods,horizontalpodautoscalers";
         let _said = plane.kubectl(&["delete", kinds, "--all", "--grace-period=0", "--force"]);
         let examples = apportion_tests::root().join("examples/kubernetes");
         for file in ["actuated-deployments.yaml", "actuator-role.yaml"] {

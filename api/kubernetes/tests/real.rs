@@ -99,7 +99,7 @@ impl Drop for Plane {
 /// The case that runs now, for the message of one that fails.
 fn begin(plane: &Plane, case: &str) {
     eprintln!("{case}");
-    let kinds = "deployments,statefulsets,pods,roles,rolebindings";
+    let kinds = "deployments,statefulsets,replicasets,pods,roles,rolebindings";
     plane.kubectl(&["delete", kinds, "--all", "--grace-period=0", "--force"]);
 }
 
