@@ -1,7 +1,7 @@
 //! Against a real API of Kubernetes with its controllers, without nodes.
 //!
-//! Its start takes nine seconds of a processor, so one test starts it, and its cases follow one another. Each begins without
-//! the objects of the case before.
+//! Its start takes nine seconds of a processor, so one test starts it, and its cases follow one another. Each begins
+//! without the objects of the case before.
 
 use apportion_kubernetes::{
     KubernetesAccess, KubernetesClient, KubernetesError, PodDeletion, PodIdentity, PodObservation, PodRequest, PodStage,
