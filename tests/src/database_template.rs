@@ -14,9 +14,9 @@ use std::time::Duration;
 const KEPT: Duration = Duration::from_secs(3_600);
 
 /// Makes `to` a copy of the run's template in the folder `templates`. Its database `migrated` has the schema of this
-/// release: `postgres`, which a service uses by default, or `template1`, which new databases are copies of. Outside nextest,
-/// and where copying fails, `to` stays absent: the server's start then makes the database. A folder that is there stays as
-/// it is.
+/// release: `postgres`, which a service uses by default, or `template1`, which new databases are copies of. Outside
+/// nextest, and where copying fails, `to` stays absent: the server's start then makes the database. A folder that is there
+/// stays as it is.
 pub async fn copy_to(to: &Path, templates: &Path, migrated: &str) {
     let Ok(run) = std::env::var("NEXTEST_RUN_ID") else { return };
     let Some(folder) = to.parent() else { return };
