@@ -13,9 +13,9 @@ mod waits;
 
 use crate::live::capacity::capacity_of_most_accurate_qps;
 use crate::live::console::print_progress;
-use crate::live::estimate::LEAD;
 use crate::live::figures::Figures;
 use crate::live::fleet::{FleetBackend, FleetSettings, HARDWARE, LocalFleet, MULTIPLE, ProfileClock};
+use crate::live::idle_start::LEAD;
 use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
 use crate::live::service::JoinedAgent;
 use crate::live::validation::ValidationSet;

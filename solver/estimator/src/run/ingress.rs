@@ -6,7 +6,7 @@ use crate::state::RunState;
 use crate::state::joins::NO_SCOPE;
 use crate::state::paths::PathPoint;
 use crate::state::query::{Dispatch, NO_PICK, SimulatedQuery};
-use crate::state::requests::NewRequest;
+use crate::state::requests::{NewRequest, RequestKey};
 use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::Router;
 use apportion_serving::station::StationInput;
@@ -54,8 +54,8 @@ impl<'a> Ingress<'a> {
 
     /// The next request of a pipeline arrives now, and its root query leaves the ingress that its client has chosen.
     #[inline]
-    pub fn arrive(&mut self, run: &mut RunState, changes: Option<&mut Changes<'_>>, pipeline: usize) {
-        if let Some(changes) = changes {
+    pub fn arrive(&mut self, run: &mut RunState, mut changes: Option<&mut Changes<'_>>, pipeline: usize) {
+        if let Some(changes) = changes.as_deref_mut() {
             changes.count_arrival(pipeline, run.now);
         }
         self.next[pipeline] = self.arrivals[pipeline].next().unwrap_or(Moment::NEVER);
@@ -65,6 +65,9 @@ impl<'a> Ingress<'a> {
         let number = run.statistics.count_arrival(pipeline, run.now);
         let router = state.ingress_router(number, &mut run.streams);
         let request = run.requests.open(NewRequest { pipeline, number, arrival: run.now, deadline });
+        if let Some(changes) = changes {
+            changes.watch(RequestKey { pipeline: pipeline as u32, slot: request, number }, run.now, state.slo);
+        }
         run.serving.track(request, state.is_tracked);
         let query = SimulatedQuery { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
         let link = state.links[state.root as usize];
