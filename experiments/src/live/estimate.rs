@@ -1,7 +1,7 @@
 //! What does the estimator say of a load that was played?
 
 use super::figures::Figures;
-use super::idle_start::{IdleStart, RUNS};
+use super::idle_start::{IdleStart, LEAD, RUNS};
 use anyhow::{Context, Result, ensure};
 use apportion_domain::{ArrivalTrace, PipelineIndex, Plan, Problem};
 use apportion_estimator::{ArrivalProcess, Arrivals, IngressSettings, Scenario, ScenarioEvent, SimulateOptions, replay};
@@ -68,7 +68,7 @@ impl PlayedLoad<'_> {
         ensure!(!problems.is_empty(), "a hop takes a time");
         let run = |seed: u64| -> Result<Figures> {
             let problem = &problems[seed as usize % problems.len()];
-            let begin = IdleStart::of_run(seed);
+            let begin = IdleStart::of_run(LEAD, seed);
             let workload = begin.workload(problem, self.index, self.arrivals)?;
             let event = |start: &PlanStart| (begin.moment(start.at), ScenarioEvent::Plan { plan: start.plan.clone() });
             let events = later.iter().map(event).collect();

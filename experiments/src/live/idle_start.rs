@@ -1,7 +1,7 @@
 //! When does the load of a run of the estimator begin?
 //!
-//! Stewards of the estimator begin without a past, and those of agents have been idle. So the load begins after
-//! [`LEAD`]. Nor do requests wait for a steward: it measures in periods, and the load begins at any moment of one.
+//! Stewards of the estimator begin without a past, and those of agents have been idle. So the load begins after an idle
+//! time, [`LEAD`] as a rule. Nor do requests wait for a steward: it measures in periods, and the load begins at any moment of one.
 
 use super::figures::{RequestResult, longest_ms};
 use anyhow::Result;
@@ -13,7 +13,7 @@ use std::time::Duration;
 /// Runs of the estimator for each load.
 pub const RUNS: u64 = 40;
 
-/// The idle time before the load.
+/// The idle time before a load, if nobody says another one.
 pub const LEAD: Duration = Duration::from_secs(10);
 
 /// Runs begin at so many moments of the steward's period, in turns.
@@ -29,11 +29,11 @@ pub struct IdleStart {
 }
 
 impl IdleStart {
-    /// Of the run with this number.
+    /// Of the run with this number, whose load begins after so long an idle time.
     #[must_use]
-    pub fn of_run(seed: u64) -> Self {
+    pub fn of_run(idle: Duration, seed: u64) -> Self {
         let within = PERIOD.as_nanos() * (seed % BEGINNINGS) / BEGINNINGS;
-        Self { seed, idle: LEAD + Duration::from_nanos(within) }
+        Self { seed, idle: idle + Duration::from_nanos(within) }
     }
 
     /// The moment of the run at which the load is so old.
@@ -79,7 +79,7 @@ mod tests {
 
     #[test]
     fn loads_begin_at_several_moments_of_the_period_after_an_idle_time() {
-        let within = |seed| (IdleStart::of_run(seed).idle - LEAD).as_nanos();
+        let within = |seed| (IdleStart::of_run(LEAD, seed).idle - LEAD).as_nanos();
         let beginnings: BTreeSet<u128> = (1..=RUNS).map(within).collect();
         assert_eq!(beginnings.len() as u64, BEGINNINGS);
         assert!(beginnings.iter().all(|&nanos| nanos < PERIOD.as_nanos().into()), "{beginnings:?}");

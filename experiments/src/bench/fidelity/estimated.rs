@@ -64,6 +64,8 @@ pub struct EstimatedPlan {
     pub index: PipelineIndex,
     /// Ingresses that clients use in turn.
     pub ingresses: u32,
+    /// The time without load at the start of each run.
+    pub idle: Duration,
 }
 
 impl EstimatedPlan {
@@ -83,7 +85,7 @@ impl EstimatedPlan {
         let run = |seed: u64| -> Result<EstimatedRun> {
             let drawn = Arrivals::new(trace, ArrivalProcess::Poisson, seed, name);
             let arrivals: Vec<_> = drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect();
-            let begin = IdleStart::of_run(seed);
+            let begin = IdleStart::of_run(self.idle, seed);
             let workload = begin.workload(&self.problem, self.index, &arrivals)?;
             let scenario = Scenario { steward: true, gives_up: true, ..Scenario::default() };
             let simulation = replay(&self.problem, &self.plan, &workload, &options, scenario)?.simulation;
@@ -116,7 +118,7 @@ impl EstimatedPlan {
             }
         })?;
         let problem = self.problem.changed(|draft| draft.pipelines[self.index.get()] = pipeline)?;
-        Ok(Self { problem, plan: self.plan.clone(), index: self.index, ingresses: self.ingresses })
+        Ok(Self { problem, plan: self.plan.clone(), ..*self })
     }
 }
 
@@ -124,13 +126,14 @@ impl EstimatedPlan {
 mod tests {
     use super::*;
     use crate::demo::fixtures::{digits, plan_for};
+    use crate::live::idle_start::LEAD;
     use crate::live::scrape::read_samples;
 
     fn estimated(ingresses: u32) -> EstimatedPlan {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let plan = plan_for(&problem, 90.0);
         let index = problem.pipeline_named("digits").expect("it is there");
-        EstimatedPlan { problem, plan, index, ingresses }
+        EstimatedPlan { problem, plan, index, ingresses, idle: LEAD }
     }
 
     fn rates(qps: f64) -> ArrivalTrace {
