@@ -1,7 +1,8 @@
 //! When does the load of a run of the estimator begin?
 //!
 //! Stewards of the estimator begin without a past, and those of agents have been idle. So the load begins after an idle
-//! time, [`LEAD`] as a rule. Nor do requests wait for a steward: it measures in periods, and the load begins at any moment of one.
+//! time, [`LEAD`] as a rule. Nor do requests wait for a steward: it measures in periods, and the load begins at any moment
+//! of one.
 
 use super::figures::{RequestResult, longest_ms};
 use anyhow::Result;
