@@ -2,7 +2,7 @@
 
 use super::close::{BoxEffort, close_gaps, search_some};
 use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
-use super::joint::{JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
+use super::joint::{JointBounds, JointPlan, JointProblem, PIPELINES_MIN, PriceBound, hard_columns};
 use super::master::MasterGoal;
 use super::memory::{RememberedPipeline, RememberedRound};
 use super::repair::choose_columns;
@@ -46,6 +46,8 @@ impl JointProblem<'_> {
     /// The fast search of a large problem; nothing for small ones.
     pub(super) fn solve_if_large(&self, known: &mut JointBounds) -> FastEnd {
         let is_large = hard_columns(self.space) > FAST_MIN && shares::equal_devices(self).is_none();
+        // so few pipelines are taken apart only if they are large
+        let is_large = is_large || self.subs.len() < PIPELINES_MIN;
         if is_large { self.solve_fast(known) } else { FastEnd::Nothing }
     }
 

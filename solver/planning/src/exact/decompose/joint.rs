@@ -13,6 +13,8 @@ use apportion_mip::RunLimits;
 use apportion_mip::highs::ReportedGoal;
 use rayon::prelude::*;
 
+/// Least pipelines of a problem that is always taken apart. With fewer, the whole formulation proves the optimum of most.
+pub(super) const PIPELINES_MIN: usize = 3;
 /// The whole formulation closes a gap only if it has at most this many integers and points.
 pub(super) const FINISH_MAX: usize = 900;
 /// Gap of the last combination of columns when the time is up.

@@ -369,8 +369,9 @@ fn fast_prices_bound_every_plan_of_a_small_problem() {
     let limits = unlimited();
     let (mut plans, mut tight) = (0, 0);
     for (shape, goal) in [(accuracy, Goal::Accuracy), (cost, Goal::CostAndSwitching)] {
-        for seed in 200..212 {
-            let problem = drawn::problem(seed, &shape);
+        for seed in 200..224 {
+            let pipelines = 1 + seed as usize % 3;
+            let problem = drawn::problem(seed, &ProblemShape { pipelines, ..shape.clone() });
             let space = Space::new(&problem, &Tightening::none(&problem), &limits).expect("a space");
             let whole = crate::exact::stage::solve::solve_stage(&problem, &space, Stage::new(goal), 1e-6, &limits, None);
             let joint = JointProblem::new(&problem, &space, goal, None, GAP, &limits).expect("a goal of stages");
@@ -390,6 +391,37 @@ fn fast_prices_bound_every_plan_of_a_small_problem() {
         }
     }
     assert!(plans > 8 && tight * 3 > plans, "{plans} plans, {tight} of them with a good bound");
+}
+
+#[test]
+fn one_or_two_pipelines_with_many_ways_have_a_close_bound_soon() {
+    let hardware = vec![kind(0.5, None, 1.0), kind(0.83, None, 2.0), kind(1.17, None, 3.0)];
+    for pipelines in [1, 2] {
+        let large = ProblemShape {
+            tasks_max: 4,
+            variants_max: 10,
+            pipelines,
+            hardware: hardware.clone(),
+            min_accuracy: Some(0.7),
+            ..shape(Mode::MinCost)
+        };
+        let mut searched = 0;
+        for seed in 300..1_500 {
+            let problem = drawn::problem(seed, &large);
+            let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
+            if !is_too_large_for_one_formulation(&space) {
+                continue;
+            }
+            let limits = unlimited();
+            let joint = JointProblem::new(&problem, &space, Goal::CostAndSwitching, None, GAP, &limits).expect("a goal");
+            let mut known = JointBounds::new(&joint);
+            let FastEnd::Plan(FastPlan { whole, .. }) = joint.solve_if_large(&mut known) else { panic!("{seed}: no plan") };
+            let (value, bound) = (whole.value, known.bound);
+            assert!(bound <= value + 1e-9 && value - bound <= 0.25 * value, "{seed}: bound {bound} of {value}");
+            searched += 1;
+        }
+        assert!(searched > 2, "{searched} large problems of {pipelines} pipelines");
+    }
 }
 
 #[test]
