@@ -1,7 +1,7 @@
 //! How is a fleet planned within a second? By prices and plans that need no programme for any single pipeline.
 
 use super::close::{BoxEffort, close_gaps, search_some};
-use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
+use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns, generate_priced_columns, is_fitting};
 use super::joint::{JointBounds, JointPlan, JointProblem, PriceBound, hard_columns};
 use super::master::MasterGoal;
 use super::memory::{RememberedPipeline, RememberedRound};
@@ -152,9 +152,14 @@ impl JointProblem<'_> {
             return FastEnd::Infeasible;
         }
         known.raise(bound, &lambda);
-        for generate in [find_fitting_columns, generate_columns] {
-            if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
-                return FastEnd::Infeasible;
+        if self.shared.has_costs() && generate_priced_columns(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
+            return FastEnd::Infeasible;
+        }
+        if !self.shared.has_costs() || !is_fitting(self, known) {
+            for generate in [find_fitting_columns, generate_columns] {
+                if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
+                    return FastEnd::Infeasible;
+                }
             }
         }
         close_gaps(self, known);

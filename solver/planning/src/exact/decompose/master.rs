@@ -18,6 +18,8 @@ use apportion_mip::RunLimits;
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{ColumnId, Ending, Formulation};
 
+/// Price of a device beyond the limits, as a multiple of its cost.
+const PENALTY: f64 = 2.0;
 /// Most nodes of a search for the best combination.
 const NODES_MAX: i32 = 1_000;
 
@@ -53,6 +55,17 @@ impl SharedResources {
             prices.iter_mut().zip(&row.weights).for_each(|(price, weight)| *price += dual * weight);
         }
         prices
+    }
+
+    /// Whether each device costs something in the objective.
+    pub fn has_costs(&self) -> bool {
+        self.cost.iter().all(|cost| *cost > 0.0)
+    }
+
+    /// The highest cost of a unit of the row of a quota.
+    fn cost_of_unit(&self, row: &QuotaRow) -> f64 {
+        let weighted = self.cost.iter().zip(&row.weights).filter(|(_, weight)| **weight > 0.0);
+        weighted.map(|(cost, weight)| cost / weight).fold(0.0, f64::max)
     }
 
     /// Whether these duals weigh the violation of each row at most as the goal of a shortage does. Other duals bound
@@ -108,6 +121,8 @@ pub(super) enum MasterGoal {
     Cost,
     /// The violation of the device counts and quotas, each relative to its limit.
     Shortage,
+    /// The goal of the joint problem, in which devices and quotas can be exceeded at [`PENALTY`] times their cost.
+    CostOrShortage,
 }
 
 /// Whether columns are chosen as wholes.
@@ -201,7 +216,7 @@ impl Master {
             let mut ones = Vec::with_capacity(known.len());
             for column in known {
                 let y = if is_whole { f.integer(0.0, 1.0) } else { f.continuous(0.0, f64::INFINITY) };
-                if goal == MasterGoal::Cost {
+                if goal != MasterGoal::Shortage {
                     f.add_cost(y, column.goal);
                 }
                 ones.push((y, 1.0));
@@ -221,19 +236,26 @@ impl Master {
             let most = self.shared.most[h];
             let d = if is_whole && self.shared.split[h] { f.integer(0.0, most) } else { f.continuous(0.0, most) };
             terms.push((d, -1.0));
-            if goal == MasterGoal::Shortage {
-                terms.push((add_shortage(&mut f, most), -1.0));
-            } else {
+            if goal != MasterGoal::Shortage {
                 f.add_cost(d, self.shared.cost[h]);
             }
+            let penalty = match goal {
+                MasterGoal::Cost => None,
+                MasterGoal::Shortage => Some(1.0 / most.max(1.0)),
+                MasterGoal::CostOrShortage => Some((1.0 + PENALTY) * self.shared.cost[h]),
+            };
+            terms.extend(penalty.map(|penalty| (add_shortage(&mut f, penalty), -1.0)));
             rows.push(f.rows.len());
             f.at_most(0.0, terms);
             priced.push((d, self.shared.price[h]));
         }
         for (row, mut terms) in self.shared.quotas.iter().zip(quota_terms) {
-            if goal == MasterGoal::Shortage {
-                terms.push((add_shortage(&mut f, row.most), -1.0));
-            }
+            let penalty = match goal {
+                MasterGoal::Cost => None,
+                MasterGoal::Shortage => Some(1.0 / row.most.max(1.0)),
+                MasterGoal::CostOrShortage => Some(PENALTY * self.shared.cost_of_unit(row)),
+            };
+            terms.extend(penalty.map(|penalty| (add_shortage(&mut f, penalty), -1.0)));
             rows.push(f.rows.len());
             f.at_most(row.most, terms);
         }
@@ -244,10 +266,10 @@ impl Master {
     }
 }
 
-/// Adds a column for the violation of a limit, and its cost relative to the limit.
-fn add_shortage(f: &mut Formulation, most: f64) -> ColumnId {
+/// Adds a column for the violation of a limit, with the cost of a unit.
+fn add_shortage(f: &mut Formulation, penalty: f64) -> ColumnId {
     let shortage = f.continuous(0.0, f64::INFINITY);
-    f.add_cost(shortage, 1.0 / most.max(1.0));
+    f.add_cost(shortage, penalty);
     shortage
 }
 

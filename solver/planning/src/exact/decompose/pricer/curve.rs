@@ -152,18 +152,22 @@ impl CapacityCurve {
         best
     }
 
-    /// The lower convex hull of all capacities from `least` to `most`, which are capacities of the curve. Capacities that
-    /// cost at least as much as a larger one are left out. Combinations that are not told apart may be a little smaller:
-    /// anything above `above`.
+    /// The lower convex hull of the prices of loads from `least`, a capacity of the curve, to `most`. Its corners are
+    /// capacities, but for the last one: the load `most` pays for the next capacity. Capacities that cost at least as much
+    /// as a larger one are left out. Combinations that are not told apart may be a little smaller: anything above `above`.
     pub fn hull(&self, above: f64, least: f64, most: f64) -> Vec<CapacityPoint> {
         let mut points = Vec::with_capacity(2 * self.combinations.len() + 2);
         let (low, high) = (least * (1.0 - ROUNDING), most * (1.0 + ROUNDING));
         for of in self.combinations.iter().filter(|of| of.capacity <= high) {
-            let first = self.first_of(of, least);
+            let mut first = self.first_of(of, least);
+            if first.qps < low {
+                first = CapacityPoint { qps: first.qps + self.unit, price: first.price + self.rate * self.unit };
+            }
             let units = ((most - of.capacity) / self.unit + ROUNDING).floor().max(0.0);
             let last = self.with_units(of, units);
             points.extend([first, last].into_iter().filter(|point| (low..=high).contains(&point.qps)));
         }
+        points.push(CapacityPoint { qps: most, price: self.at_least(most).price });
         if !self.is_complete && above <= most {
             points.extend([self.rest_at(above), self.rest_at(most)]);
         }

@@ -19,7 +19,7 @@ use apportion_domain::Pipeline;
 use apportion_mip::RunLimits;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How many boxes of capacities are followed downwards to a plan.
 const DIVES_MAX: usize = 2;
@@ -31,8 +31,12 @@ const MISSING_MAX: f64 = 1e-9;
 const LOAD_MARGIN: f64 = 5e-7;
 /// Differences of prices below this, relative, are noise.
 const NOISE: f64 = 1e-6;
-/// Weight of the smaller price of the two ways from a load to a capacity in the choice of the lane to split.
+/// Weight of the half of the smaller price in the choice of a split.
 const SMALLER_WEIGHT: f64 = 5.0 / 6.0;
+/// Rise of the bound at the split of a lane, as a part of the prices of the two ways from its load to a capacity.
+const LANE_FACTOR: f64 = 0.5;
+/// A load above a capacity exceeds it by at least this part. Smaller loads count as the capacity.
+const BEYOND: f64 = 1e-7;
 /// Boxes between two checks of the limits.
 const BOXES_PER_CHECK: usize = 8;
 
@@ -61,16 +65,24 @@ pub struct LoadPlan {
     pub budgets_ms: Vec<f64>,
 }
 
-/// Budgets of which the most levels keep to the SLO.
+/// The budgets of a plan.
+struct PlanBudgets {
+    budgets_ms: Vec<f64>,
+    /// Groups by lane that run within these budgets, by increasing rate.
+    items: Vec<Vec<CoverItem>>,
+}
+
+/// Some budgets, with what their lanes cost at least.
 struct BudgetCell {
+    levels: LevelRange,
+    /// The task at which the budgets are split best, once it is known.
+    task: OnceLock<Option<ScoredTask>>,
     /// The curve of each lane; `None` if no group is in time.
     curves: Vec<Option<Arc<CapacityCurve>>>,
     /// Rate of each lane. It is that of whole replicas where the load is known.
     rates: Vec<f64>,
-    /// Budgets of a plan.
-    budgets_ms: Vec<f64>,
-    /// Groups by lane that run within these budgets, by increasing rate.
-    items: Vec<Vec<CoverItem>>,
+    /// `None` if the most levels do not keep to the SLO, so that the budgets are still to be split.
+    plan: Option<PlanBudgets>,
 }
 
 /// The lane that a box is split at.
@@ -81,10 +93,23 @@ struct LaneSplit {
     upper_qps: f64,
 }
 
+/// A split of a lane with its score: the prices of its halves above the whole.
+struct ScoredLane {
+    score: f64,
+    split: LaneSplit,
+}
+
+/// The same for the budgets of a task.
+#[derive(Clone, Copy)]
+struct ScoredTask {
+    score: f64,
+    task: usize,
+}
+
 /// What a box contains.
 enum BoxState {
     Budgets(LevelRange),
-    Capacities { cell: Arc<BudgetCell>, limited: Vec<Arc<LimitedLane>>, split: LaneSplit },
+    Capacities { cell: Arc<BudgetCell>, limited: Vec<Arc<LimitedLane>>, lane: Option<ScoredLane> },
 }
 
 /// A box that is still to be searched.
@@ -258,13 +283,22 @@ impl<'a> LoadSearch<'a> {
     fn split(&mut self, OpenBox { bound, state, .. }: OpenBox) -> Vec<OpenBox> {
         match state {
             BoxState::Budgets(levels) => match levels.task_to_split(self.pipeline, self.part, &self.levels) {
-                Some(t) => levels.halves(t).into_iter().filter_map(|half| self.budget_box(half, bound)).collect(),
-                None => {
-                    let cell = Arc::new(self.cell(&levels));
+                // before the first plans the cheapest budgets are found
+                Some(t) if self.dives < DIVES_MAX => {
+                    levels.halves(t).into_iter().filter_map(|half| self.budget_box(half, bound)).collect()
+                }
+                _ => {
+                    let cell = Arc::new(self.cell(levels));
                     self.capacity_box(cell, Vec::new(), bound).into_iter().collect()
                 }
             },
-            BoxState::Capacities { cell, limited, split } => self.split_capacities(&cell, &limited, &split, bound),
+            BoxState::Capacities { cell, limited, lane } => match (lane, self.task_to_split(&cell)) {
+                (lane, Some(of)) if lane.as_ref().is_none_or(|lane| LANE_FACTOR * lane.score <= of.score) => {
+                    self.split_budgets(&cell, &limited, of.task, bound)
+                }
+                (Some(lane), _) => self.split_capacities(&cell, &limited, &lane.split, bound),
+                (None, _) => Vec::new(),
+            },
         }
     }
 
@@ -289,8 +323,8 @@ impl<'a> LoadSearch<'a> {
         Some(OpenBox { bound, number: self.boxes, state })
     }
 
-    /// The curves of some budgets of which the most levels keep to the SLO.
-    fn cell(&mut self, levels: &LevelRange) -> BudgetCell {
+    /// The curves of some budgets.
+    fn cell(&mut self, levels: LevelRange) -> BudgetCell {
         let most_ms = charges(&self.levels, &levels.most);
         let beside_ms = budgets_beside(self.pipeline, self.part, &charges(&self.levels, &levels.least));
         let mut curves = Vec::with_capacity(self.part.lanes.len());
@@ -307,12 +341,19 @@ impl<'a> LoadSearch<'a> {
             }));
             curves.push(curve);
         }
-        let budgets_ms = raised_budgets(self.pipeline, self.part, most_ms);
+        let is_late = levels.task_to_split(self.pipeline, self.part, &self.levels).is_some();
+        let plan = (!is_late).then(|| self.plan_budgets(most_ms));
+        BudgetCell { levels, task: OnceLock::new(), curves, rates, plan }
+    }
+
+    /// The groups that run within some budgets, which keep to the SLO.
+    fn plan_budgets(&self, budgets_ms: Vec<f64>) -> PlanBudgets {
+        let budgets_ms = raised_budgets(self.pipeline, self.part, budgets_ms);
         let items = |groups: &Vec<usize>| {
             items_of(self.part, &self.prices, groups, budgets_ms[self.part.groups[groups[0]].task.get()])
         };
         let items = self.part.lanes.iter().map(items).collect();
-        BudgetCell { curves, rates, budgets_ms, items }
+        PlanBudgets { budgets_ms, items }
     }
 
     /// The curve of a lane whose charges are below the first time and at most the second one.
@@ -343,18 +384,70 @@ impl<'a> LoadSearch<'a> {
         if bound < self.enough() && mixture.missing < MISSING_MAX {
             self.offer_plan(&cell, &mixture);
         }
-        match self.lane_to_split(&cell, &limited, &mixture) {
-            Some(split) => self.open_box(bound, BoxState::Capacities { cell, limited, split }),
-            None => {
-                self.closed_min = self.closed_min.min(bound);
-                None
+        let lane = if bound < self.enough() { self.lane_to_split(&cell, &limited, &mixture) } else { None };
+        if lane.is_none() && cell.plan.is_some() {
+            self.closed_min = self.closed_min.min(bound);
+            return None;
+        }
+        self.open_box(bound, BoxState::Capacities { cell, limited, lane })
+    }
+
+    /// The task at which budgets are split; `None` if their most levels keep to the SLO.
+    fn task_to_split(&mut self, cell: &BudgetCell) -> Option<ScoredTask> {
+        if cell.plan.is_some() {
+            return None;
+        }
+        let known = cell.task.get().copied();
+        known.unwrap_or_else(|| {
+            let found = self.dearest_task(&cell.levels);
+            *cell.task.get_or_init(|| found)
+        })
+    }
+
+    /// The late task of which the halves cost most above the whole.
+    fn dearest_task(&mut self, levels: &LevelRange) -> Option<ScoredTask> {
+        let reward = self.prices.reward + self.goal.floor_price;
+        let whole = self.walker.least_cost(&self.levels, &levels.most, reward);
+        let mut best: Option<ScoredTask> = None;
+        for task in levels.late_tasks(self.pipeline, self.part, &self.levels) {
+            let mut rises = [f64::INFINITY; 2];
+            for (rise, mut half) in rises.iter_mut().zip(levels.clone().halves(task)) {
+                if half.narrow(self.pipeline, self.part, &self.levels) {
+                    *rise = self.walker.least_cost(&self.levels, &half.most, reward) - whole;
+                }
+            }
+            let score = score_of(rises[0].min(self.penalty), rises[1].min(self.penalty));
+            if best.as_ref().is_none_or(|of| score > of.score) {
+                best = Some(ScoredTask { score, task });
             }
         }
+        best
+    }
+
+    /// The two halves of some budgets.
+    fn split_budgets(
+        &mut self,
+        cell: &Arc<BudgetCell>,
+        limited: &[Arc<LimitedLane>],
+        task: usize,
+        bound: f64,
+    ) -> Vec<OpenBox> {
+        let mut found = Vec::new();
+        for mut levels in cell.levels.clone().halves(task) {
+            if !levels.narrow(self.pipeline, self.part, &self.levels) {
+                continue;
+            }
+            let half = Arc::new(self.cell(levels));
+            if let Some(limited) = limits_within(cell, &half, limited) {
+                found.extend(self.capacity_box(half, limited, bound));
+            }
+        }
+        found
     }
 
     /// The lane of which the load is furthest from the capacities around it; `None` if all lanes pay their whole price.
-    fn lane_to_split(&self, cell: &BudgetCell, limited: &[Arc<LimitedLane>], mixture: &LaneMixture) -> Option<LaneSplit> {
-        let mut best: Option<(f64, LaneSplit)> = None;
+    fn lane_to_split(&self, cell: &BudgetCell, limited: &[Arc<LimitedLane>], mixture: &LaneMixture) -> Option<ScoredLane> {
+        let mut best: Option<ScoredLane> = None;
         for (lane, curve) in cell.curves.iter().enumerate() {
             let (load, paid) = (mixture.loads[lane], mixture.paid[lane]);
             let Some(curve) = curve.as_ref().filter(|_| load > NOISE * self.load_max[lane]) else { continue };
@@ -365,13 +458,13 @@ impl<'a> LoadSearch<'a> {
             }
             let below = curve.below(load, price);
             let down = (paid - below.price).max(0.0);
-            let score = SMALLER_WEIGHT * up.min(down) + (1.0 - SMALLER_WEIGHT) * up.max(down);
+            let score = score_of(up, down);
             let is_within = limited.iter().all(|of| of.lane != lane || upper_qps > of.least * (1.0 + NOISE));
-            if is_within && best.as_ref().is_none_or(|(most, _)| score > *most) {
-                best = Some((score, LaneSplit { lane, below_qps: below.qps, upper_qps }));
+            if is_within && best.as_ref().is_none_or(|of| score > of.score) {
+                best = Some(ScoredLane { score, split: LaneSplit { lane, below_qps: below.qps, upper_qps } });
             }
         }
-        best.map(|(_, split)| split)
+        best
     }
 
     /// The two halves of a box of capacities.
@@ -391,11 +484,8 @@ impl<'a> LoadSearch<'a> {
         };
         let halves = [(above, least, below_qps), (below_qps, upper_qps, most)];
         let mut found = Vec::new();
-        for (above, least, most) in halves {
+        for (above, least, most) in halves.into_iter().filter(|(above, _, most)| *above <= 0.0 || above < most) {
             let hull = curve.hull(above, least, most);
-            if hull.is_empty() {
-                continue;
-            }
             let mut lanes: Vec<Arc<LimitedLane>> = limited.iter().filter(|of| of.lane != lane).cloned().collect();
             lanes.push(Arc::new(LimitedLane { lane, above, least, most, hull }));
             found.extend(self.capacity_box(cell.clone(), lanes, bound));
@@ -405,6 +495,7 @@ impl<'a> LoadSearch<'a> {
 
     /// Keeps the plan that covers the loads of a mixture, if it is the best one.
     fn offer_plan(&mut self, cell: &BudgetCell, mixture: &LaneMixture) {
+        let Some(PlanBudgets { budgets_ms, items }) = &cell.plan else { return };
         let loads = || mixture.loads.iter().enumerate().filter(|(_, load)| **load > 0.0);
         let reward = self.prices.reward * mixture.accuracy;
         let least: f64 = loads().filter_map(|(l, &load)| Some(cell.curves[l].as_ref()?.at_least(load).price)).sum();
@@ -414,15 +505,38 @@ impl<'a> LoadSearch<'a> {
         let mut price = 0.0;
         let mut replicas = Vec::new();
         for (lane, &load) in loads() {
-            let cover = cheapest_cover(&cell.items[lane], load * (1.0 + LOAD_MARGIN), self.goal.survive);
+            let cover = cheapest_cover(&items[lane], load * (1.0 + LOAD_MARGIN), self.goal.survive);
             let Some(cover) = cover else { return };
             price += cover.price;
             replicas.extend(cover.replicas);
         }
         if price - reward < self.goal.cost_max {
             self.goal.cost_max = price - reward;
-            let budgets_ms = cell.budgets_ms.clone();
-            self.plan = Some(LoadPlan { accuracy: mixture.accuracy, replicas, budgets_ms });
+            self.plan = Some(LoadPlan { accuracy: mixture.accuracy, replicas, budgets_ms: budgets_ms.clone() });
         }
     }
+}
+
+/// The score of a split whose halves cost this much more than the whole.
+fn score_of(one: f64, other: f64) -> f64 {
+    SMALLER_WEIGHT * one.min(other) + (1.0 - SMALLER_WEIGHT) * one.max(other)
+}
+
+/// The limited lanes of some budgets within a part of them; `None` if a lane that must carry queries has no replicas there.
+fn limits_within(whole: &BudgetCell, half: &BudgetCell, limited: &[Arc<LimitedLane>]) -> Option<Vec<Arc<LimitedLane>>> {
+    let mut within = Vec::with_capacity(limited.len());
+    for of in limited {
+        match (&whole.curves[of.lane], &half.curves[of.lane]) {
+            (Some(before), Some(curve)) if Arc::ptr_eq(before, curve) => within.push(of.clone()),
+            (_, Some(curve)) => {
+                let &LimitedLane { lane, above, most, .. } = of.as_ref();
+                let least = if above > 0.0 { curve.at_least(above * (1.0 + BEYOND)).qps } else { 0.0 };
+                within.push(Arc::new(LimitedLane { lane, above, least, most, hull: curve.hull(above, least, most) }));
+            }
+            (_, None) if of.above > 0.0 => return None,
+            // without replicas the lane is closed anyway
+            (_, None) => {}
+        }
+    }
+    Some(within)
 }

@@ -24,7 +24,7 @@ use crate::exact::model::latency::optional_tasks;
 use crate::exact::model::space::PipelineSpace;
 use crate::exact::model::trie::PrefixNode;
 use crate::exact::solution::choice::GroupChoice;
-use accuracy::{FloorQuestion, PricedFloor};
+use accuracy::{FloorEffort, FloorQuestion, PricedFloor};
 use apportion_domain::{LatencyRule, Pipeline};
 use apportion_mip::RunLimits;
 use boxes::charges;
@@ -34,6 +34,7 @@ use items::{cover_item, items_of, items_within};
 use loads::LoadGoal;
 pub(super) use loads::{LoadPlan, LoadSearch};
 use mix::{MixGoal, MixedPlan, Mixer};
+use std::sync::atomic::{AtomicU64, Ordering};
 use walk::{PricedLevels, Walker};
 
 /// What is known of the best plan before a search.
@@ -61,8 +62,36 @@ pub(super) struct FleetPlan {
     pub accuracy: f64,
 }
 
+/// How closely prices of accuracy are searched for plans and their columns. The next round of prices corrects them.
+const PLAN_EFFORT: FloorEffort = FloorEffort { boxes_max: 150, gap: 3e-3 };
+/// How closely the price of accuracy is searched that a search over whole replicas keeps.
+const SEARCH_EFFORT: FloorEffort = FloorEffort { boxes_max: 300, gap: 1e-3 };
+
+/// The price of accuracy of the last question, from which the next one begins. It is relative to the prices of replicas.
+#[derive(Default)]
+struct LastFloorPrice(AtomicU64);
+
+impl LastFloorPrice {
+    /// The price of accuracy at these prices of replicas; 0 if none is known.
+    fn at(&self, prices: &ReplicaPrices) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed)) * Self::scale(prices)
+    }
+
+    fn set(&self, price: f64, prices: &ReplicaPrices) {
+        let scale = Self::scale(prices);
+        if scale > 0.0 {
+            self.0.store((price / scale).to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    fn scale(prices: &ReplicaPrices) -> f64 {
+        prices.replica.iter().sum()
+    }
+}
+
 /// Prices one pipeline of a fleet.
 pub(super) struct Pricer {
+    floor_price: LastFloorPrice,
     accuracy_min: f64,
     survive: u32,
     min_replicas: Vec<u32>,
@@ -73,6 +102,7 @@ impl Pricer {
     pub fn new(pipeline: &Pipeline, part: &PipelineSpace) -> Option<Self> {
         let is_plain = part.rule == LatencyRule::TaskBudget && !optional_tasks(pipeline).contains(&true);
         is_plain.then(|| Self {
+            floor_price: LastFloorPrice::default(),
             accuracy_min: pipeline.min_accuracy.unwrap_or(0.0),
             survive: pipeline.survive,
             min_replicas: pipeline.tasks.iter().map(|t| t.min_replicas).collect(),
@@ -89,11 +119,10 @@ impl Pricer {
     ) -> FleetAnswer {
         let levels = self.priced_levels(pipeline, part, prices);
         let mut walker = Walker::new(part);
-        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min };
-        let Some(priced) = question.price_of_accuracy(prices.reward, &mut walker) else {
+        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort: PLAN_EFFORT };
+        let Some(PricedFloor { bound, guide, vectors, .. }) = self.price_of_accuracy(&question, prices, &mut walker) else {
             return FleetAnswer { bound: f64::INFINITY, plan: None };
         };
-        let PricedFloor { bound, guide, vectors, .. } = priced;
         let goal = MixGoal { reward: prices.reward, guide, accuracy_min: self.accuracy_min, survive: self.survive };
         let mut best: Option<(MixedPlan, &Vec<usize>)> = None;
         for at in &vectors {
@@ -113,6 +142,18 @@ impl Pricer {
             accuracy,
         });
         FleetAnswer { bound, plan }
+    }
+
+    /// The price of accuracy, searched from that of the last question.
+    fn price_of_accuracy(
+        &self,
+        question: &FloorQuestion<'_>,
+        prices: &ReplicaPrices,
+        walker: &mut Walker<'_>,
+    ) -> Option<PricedFloor> {
+        let found = question.price_of_accuracy(prices.reward, self.floor_price.at(prices), walker)?;
+        self.floor_price.set(found.price, prices);
+        Some(found)
     }
 
     /// The levels of every task at which some variant gets cheaper. A variant's price is that of parts of replicas. A task
@@ -169,8 +210,8 @@ impl Pricer {
         known: KnownCost,
     ) -> Option<LoadSearch<'a>> {
         let levels = self.priced_levels(pipeline, part, &prices);
-        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min };
-        let floor_price = question.price_of_accuracy(prices.reward, &mut Walker::new(part))?.price;
+        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort: SEARCH_EFFORT };
+        let floor_price = self.price_of_accuracy(&question, &prices, &mut Walker::new(part))?.price;
         let KnownCost { cost_max, gap } = known;
         let goal = LoadGoal { floor: self.accuracy_min, floor_price, survive: self.survive, cost_max, gap };
         Some(LoadSearch::new(pipeline, part, prices, levels, goal))
