@@ -10,12 +10,17 @@ use rayon::prelude::*;
 pub(super) struct BoxEffort {
     /// Boxes of each pipeline, at most.
     pub boxes_max: usize,
+    /// The same with a time limit, which bounds them by itself.
+    pub timed_boxes_max: usize,
     /// Part of the time that is left.
     pub time: f64,
 }
 
 /// The first searches find plans, and with them better prices. The second ones raise the bound there.
-const STAGES: [BoxEffort; 2] = [BoxEffort { boxes_max: 100, time: 0.4 }, BoxEffort { boxes_max: 1_000, time: 0.8 }];
+const STAGES: [BoxEffort; 2] = [
+    BoxEffort { boxes_max: 100, timed_boxes_max: 100, time: 0.4 },
+    BoxEffort { boxes_max: 1_000, timed_boxes_max: 3_000, time: 0.8 },
+];
 /// Boxes of a search between two choices of the pipelines that go on.
 const BOXES_PER_ROUND: usize = 25;
 /// Part of a pipeline's gap that counts as the gain of a round without any.
@@ -60,7 +65,8 @@ pub(super) fn search_some(
         ChosenSearch { search, is_chosen: true, gap: f64::INFINITY, gain: 0.0 }
     };
     let mut searches: Vec<ChosenSearch<'_>> = pipelines.par_iter().map(start).collect();
-    for _ in 0..effort.boxes_max.div_ceil(BOXES_PER_ROUND) {
+    let boxes_max = if limits.deadline.is_some() { effort.timed_boxes_max } else { effort.boxes_max };
+    for _ in 0..boxes_max.div_ceil(BOXES_PER_ROUND) {
         if limits.exceeded() || !searches.iter().any(|of| of.is_chosen) {
             break;
         }

@@ -17,7 +17,7 @@ const FAST_MIN: usize = 2_000;
 const FURTHER_ROUNDS: usize = 2;
 
 /// How long the changed pipelines are searched.
-const CHANGED_EFFORT: BoxEffort = BoxEffort { boxes_max: 200, time: 0.5 };
+const CHANGED_EFFORT: BoxEffort = BoxEffort { boxes_max: 200, timed_boxes_max: 200, time: 0.5 };
 
 /// From where a fast search began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,11 +1,14 @@
 //! Which whole replicas carry a pipeline at the least price? A search over its budgets and the capacities of its lanes.
 //!
-//! A box of budgets is split until its most levels keep to the SLO ([`LevelRange`]). From there on the capacities of
-//! lanes are split. Example: the cheapest mixture loads a lane with 210 queries per second. Its replicas have a capacity
-//! of 200 or less, or of 220 or more. In the first case 200 is the most that the lane carries. In the second case it pays
-//! at least the price of 220. In both cases the lower convex hull of its prices is closer to them.
+//! A box has levels of budgets ([`LevelRange`]) and limits of loads. It is split at a task, until its most levels keep to
+//! the SLO, or at a lane. Example: the cheapest mixture loads a lane with 210 queries per second. Its replicas have a
+//! capacity of 200 or less, or of 220 or more. In the first case 200 is the most that the lane carries. In the second case
+//! it pays at least the price of 220. In both cases the lower convex hull of its prices is closer to them.
 //!
-//! The search takes the box of the least bound. The first boxes of capacities are followed downwards to a plan at once.
+//! Many budgets cost about as much. So a lane is also split while budgets are undecided: at their most levels a replica
+//! carries most, so the curve there is a bound for all of them. One such split stands for the same split in each of them.
+//!
+//! The search takes the box of the least bound. From time to time it follows the best box downwards to a plan.
 
 use super::boxes::{LevelRange, budgets_beside, charges, raised_budgets};
 use super::cover::{CoverItem, cheapest_cover};
@@ -21,8 +24,10 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::{Arc, OnceLock};
 
-/// How many boxes of capacities are followed downwards to a plan.
+/// How many of the first boxes of capacities are followed downwards to a plan.
 const DIVES_MAX: usize = 2;
+/// After so many boxes the best one is followed again.
+const BOXES_PER_DIVE: usize = 60;
 /// The penalty of a programme, as a multiple of the largest costs.
 const PENALTY: f64 = 20.0;
 /// A mixture with more missing queries than this is no plan.
@@ -162,10 +167,13 @@ pub struct LoadSearch<'a> {
     curves: Vec<Vec<KnownCurve>>,
     penalty: f64,
     open: BinaryHeap<OpenBox>,
+    /// The box that is followed downwards.
+    dive: Option<OpenBox>,
     /// The least bound of the boxes that are searched no further.
     closed_min: f64,
     boxes: usize,
     dives: usize,
+    since_dive: usize,
     plan: Option<LoadPlan>,
 }
 
@@ -203,9 +211,11 @@ impl<'a> LoadSearch<'a> {
             curves,
             penalty: 0.0,
             open: BinaryHeap::new(),
+            dive: None,
             closed_min: f64::INFINITY,
             boxes: 0,
             dives: 0,
+            since_dive: 0,
             plan: None,
         };
         search.start();
@@ -224,8 +234,13 @@ impl<'a> LoadSearch<'a> {
 
     /// No plan costs less than this.
     pub fn bound(&self) -> f64 {
-        let open = self.open.peek().map_or(f64::INFINITY, |of| of.bound);
-        open.min(self.closed_min).min(self.goal.cost_max)
+        self.open_min().min(self.closed_min).min(self.goal.cost_max)
+    }
+
+    /// The least bound of the boxes that are still to be searched.
+    fn open_min(&self) -> f64 {
+        let open = self.open.peek().into_iter().chain(&self.dive);
+        open.map(|of| of.bound).fold(f64::INFINITY, f64::min)
     }
 
     /// Cost of the best known plan.
@@ -240,7 +255,7 @@ impl<'a> LoadSearch<'a> {
 
     /// Whether nothing is left to be searched.
     pub fn is_finished(&self) -> bool {
-        self.open.peek().is_none_or(|of| of.bound >= self.enough())
+        self.open_min() >= self.enough()
     }
 
     /// Boxes of at least this bound are not searched.
@@ -251,13 +266,12 @@ impl<'a> LoadSearch<'a> {
 
     /// Searches this many boxes, or fewer.
     pub fn run(&mut self, boxes: usize, limits: &RunLimits) {
-        let mut next: Option<OpenBox> = None;
         for count in 0..boxes {
             if count % BOXES_PER_CHECK == 0 && limits.exceeded() {
                 break;
             }
-            let is_dive = next.is_some();
-            let Some(of) = next.take().or_else(|| self.open.pop()) else { break };
+            let is_dive = self.dive.is_some();
+            let Some(of) = self.dive.take().or_else(|| self.open.pop()) else { break };
             if of.bound >= self.enough() {
                 self.closed_min = self.closed_min.min(of.bound);
                 if is_dive {
@@ -269,14 +283,20 @@ impl<'a> LoadSearch<'a> {
             }
             let mut found = self.split(of);
             found.sort_by(|a, b| a.bound.total_cmp(&b.bound));
-            let is_first = !is_dive && found.iter().any(|of| matches!(of.state, BoxState::Capacities { .. }));
-            if is_dive || (is_first && self.dives < DIVES_MAX) {
-                self.dives += usize::from(is_first);
-                next = (!found.is_empty()).then(|| found.remove(0));
+            if is_dive || self.starts_dive(&found) {
+                self.dive = (!found.is_empty()).then(|| found.remove(0));
             }
             self.open.extend(found);
         }
-        self.open.extend(next);
+    }
+
+    /// Whether the best of these boxes, which are no part of a dive, is followed downwards.
+    fn starts_dive(&mut self, found: &[OpenBox]) -> bool {
+        let is_first =
+            self.dives < DIVES_MAX && found.iter().any(|of| matches!(of.state, BoxState::Capacities { .. }));
+        self.dives += usize::from(is_first);
+        self.since_dive = if is_first || self.since_dive >= BOXES_PER_DIVE { 0 } else { self.since_dive + 1 };
+        self.since_dive == 0
     }
 
     /// The parts of a box that may have better plans.
