@@ -48,7 +48,8 @@ pub(super) fn close_gaps(joint: &JointProblem<'_>, known: &mut JointBounds) {
     }
 }
 
-/// Searches these pipelines at given prices, and adds their plans. The sum of their bounds.
+/// Searches these pipelines at given prices, and adds their plans. The sum of their bounds. Pipelines differ much in their
+/// work, so each of them is a part by itself.
 pub(super) fn search_some(
     joint: &JointProblem<'_>,
     known: &mut JointBounds,
@@ -64,20 +65,24 @@ pub(super) fn search_some(
         let search = joint.subs[p].search_loads(joint.goal, &prices, cost_max, CLOSED_GAP * joint.gap);
         ChosenSearch { search, is_chosen: true, gap: f64::INFINITY, gain: 0.0 }
     };
-    let mut searches: Vec<ChosenSearch<'_>> = pipelines.par_iter().map(start).collect();
+    let mut searches: Vec<ChosenSearch<'_>> = pipelines.par_iter().with_max_len(1).map(start).collect();
     let boxes_max = if limits.deadline.is_some() { effort.timed_boxes_max } else { effort.boxes_max };
     for _ in 0..boxes_max.div_ceil(BOXES_PER_ROUND) {
         if limits.exceeded() || !searches.iter().any(|of| of.is_chosen) {
             break;
         }
         let chosen: Vec<&mut ChosenSearch<'_>> = searches.iter_mut().filter(|of| of.is_chosen).collect();
-        chosen.into_par_iter().for_each(|of| {
+        chosen.into_par_iter().with_max_len(1).for_each(|of| {
             if let Some(search) = &mut of.search {
                 search.run(BOXES_PER_ROUND, &limits);
             }
         });
         choose_largest_gains(&mut searches);
     }
+    let found = || searches.iter().filter_map(|of| of.search.as_ref());
+    let gap: f64 = found().map(PipelineSearch::gap).sum();
+    let early_splits: usize = found().map(PipelineSearch::early_splits).sum();
+    tracing::debug!(gap, early_splits, "searches at given prices");
     known.pricings += pipelines.len();
     let mut sum = 0.0;
     for (&p, of) in pipelines.iter().zip(searches) {

@@ -130,7 +130,7 @@ impl JointProblem<'_> {
             let prices = self.shared.prices_for(p, lambda);
             self.subs[p].price_fast(self.goal, self.goal, &prices, self.limits)
         };
-        let answers: Vec<PricedColumn> = pipelines.par_iter().map(price).collect();
+        let answers: Vec<PricedColumn> = pipelines.par_iter().with_max_len(1).map(price).collect();
         let mut sum = 0.0;
         for (&p, PricedColumn { column, bound }) in pipelines.iter().zip(answers) {
             sum += bound;

@@ -159,7 +159,7 @@ fn price_pipelines(
         Pricing::Exact => sub.solve(PricedQuestion { prices, ..question }, joint.limits),
         Pricing::Fast => sub.price_fast(goal, joint.goal, prices, joint.limits),
     };
-    let answers: Vec<PricedColumn> = joint.subs.par_iter().zip(&prices).map(answer).collect();
+    let answers: Vec<PricedColumn> = joint.subs.par_iter().with_max_len(1).zip(&prices).map(answer).collect();
     known.pricings += joint.subs.len();
     let mut shared = joint.shared.clone();
     if is_shortage {

@@ -331,6 +331,27 @@ mod tests {
     }
 
     #[test]
+    fn a_shortage_costs_its_penalty() {
+        let relaxed = |most: f64, goal: MasterGoal| {
+            let (cost, price) = (vec![1.5], vec![1.5]);
+            let shared = SharedResources { most: vec![most], cost, price, split: vec![false], ..no_quotas() };
+            let mut master = Master::new(shared, 2);
+            for p in 0..2 {
+                assert!(master.add(p, column(0.0, 4.0)) && master.add(p, column(2.0, 3.0)));
+            }
+            master.relax(goal, &limits()).map(|duals| (duals.value, duals.lambda[0]))
+        };
+        // 6 devices and switching costs of 4 are the least; with 5 one is missing
+        assert!(relaxed(5.0, MasterGoal::Cost).is_none());
+        let (value, lambda) = relaxed(5.0, MasterGoal::CostOrShortage).expect("a relaxation");
+        let penalised = (1.0 + PENALTY) * 1.5;
+        assert!((value - (5.0 * 1.5 + penalised + 4.0)).abs() < 1e-9 && (lambda - penalised).abs() < 1e-9, "{value}");
+        // where the columns fit, nothing is short
+        let both = [MasterGoal::Cost, MasterGoal::CostOrShortage].map(|goal| relaxed(7.5, goal).expect("a relaxation"));
+        assert!((both[0].0 - both[1].0).abs() < 1e-9 && (both[0].1 - both[1].1).abs() < 1e-9, "{both:?}");
+    }
+
+    #[test]
     fn the_devices_part_of_the_lagrangian_is_a_fractional_knapsack() {
         let shared = SharedResources {
             most: vec![4.0, 10.0],

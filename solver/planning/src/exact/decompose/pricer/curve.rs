@@ -295,4 +295,32 @@ mod tests {
         }
         assert!(several > 15, "{several} hulls of several pieces");
     }
+
+    #[test]
+    fn no_load_pays_less_than_its_hull() {
+        let (mut loads, mut tight) = (0, 0);
+        for seed in 1_000..1_200 {
+            let mut draw = Draw::new(seed);
+            let items = drawn_items(&mut draw);
+            let curve = drawn_curve(&mut draw, &items);
+            // any two loads, as they stay behind when the budgets of a split lane are narrowed
+            let above = if draw.below(3) == 0 { 0.0 } else { draw.between(1.0, 30.0) };
+            let most = above + draw.between(0.5, 40.0);
+            let least = if above > 0.0 { curve.at_least(above * (1.0 + 1e-7)).qps } else { 0.0 };
+            let hull = curve.hull(above, least, most);
+            let all = brute(&items, most);
+            for _ in 0..20 {
+                let load = draw.between(above, most);
+                let enough = all.iter().filter(|p| p.qps >= load - 1e-9);
+                let price = enough.map(|p| p.price).fold(f64::INFINITY, f64::min);
+                for rate in [0.0, 0.1, 0.3, 1.0] {
+                    let bound = hull.iter().map(|p| p.price - rate * p.qps).fold(f64::INFINITY, f64::min);
+                    assert!(price - rate * load >= bound - 1e-6, "seed {seed}: {load} for {price} below {hull:?}");
+                    tight += usize::from(price - rate * load <= bound + 1e-6);
+                    loads += 1;
+                }
+            }
+        }
+        assert!(10 * tight > loads, "{tight} of {loads} loads pay what their hull says");
+    }
 }

@@ -10,19 +10,19 @@
 //!
 //! The search takes the box of the least bound. From time to time it follows the best box downwards to a plan.
 
-use super::boxes::{LevelRange, budgets_beside, charges, raised_budgets};
-use super::cover::{CoverItem, cheapest_cover};
-use super::curve::{CapacityCurve, CapacityPoint};
-use super::items::{ReplicaPrices, items_at, items_of};
+use super::boxes::LevelRange;
+use super::cells::{BudgetCell, BudgetCells, PlanBudgets, ScoredTask, SplitScale, limits_within, score_of};
+use super::cover::cheapest_cover;
+use super::curve::CapacityPoint;
+use super::items::ReplicaPrices;
 use super::programme::{LaneMixture, LimitedLane, MixtureProgramme, MixtureQuestion};
 use super::walk::{PricedLevels, Walker};
-use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::Pipeline;
 use apportion_mip::RunLimits;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// How many of the first boxes of capacities are followed downwards to a plan.
 const DIVES_MAX: usize = 2;
@@ -36,12 +36,8 @@ const MISSING_MAX: f64 = 1e-9;
 const LOAD_MARGIN: f64 = 5e-7;
 /// Differences of prices below this, relative, are noise.
 const NOISE: f64 = 1e-6;
-/// Weight of the half of the smaller price in the choice of a split.
-const SMALLER_WEIGHT: f64 = 5.0 / 6.0;
 /// Rise of the bound at the split of a lane, as a part of the prices of the two ways from its load to a capacity.
 const LANE_FACTOR: f64 = 0.5;
-/// A load above a capacity exceeds it by at least this part. Smaller loads count as the capacity.
-const BEYOND: f64 = 1e-7;
 /// Boxes between two checks of the limits.
 const BOXES_PER_CHECK: usize = 8;
 
@@ -70,26 +66,6 @@ pub struct LoadPlan {
     pub budgets_ms: Vec<f64>,
 }
 
-/// The budgets of a plan.
-struct PlanBudgets {
-    budgets_ms: Vec<f64>,
-    /// Groups by lane that run within these budgets, by increasing rate.
-    items: Vec<Vec<CoverItem>>,
-}
-
-/// Some budgets, with what their lanes cost at least.
-struct BudgetCell {
-    levels: LevelRange,
-    /// The task at which the budgets are split best, once it is known.
-    task: OnceLock<Option<ScoredTask>>,
-    /// The curve of each lane; `None` if no group is in time.
-    curves: Vec<Option<Arc<CapacityCurve>>>,
-    /// Rate of each lane. It is that of whole replicas where the load is known.
-    rates: Vec<f64>,
-    /// `None` if the most levels do not keep to the SLO, so that the budgets are still to be split.
-    plan: Option<PlanBudgets>,
-}
-
 /// The lane that a box is split at.
 struct LaneSplit {
     lane: usize,
@@ -102,13 +78,6 @@ struct LaneSplit {
 struct ScoredLane {
     score: f64,
     split: LaneSplit,
-}
-
-/// The same for the budgets of a task.
-#[derive(Clone, Copy)]
-struct ScoredTask {
-    score: f64,
-    task: usize,
 }
 
 /// What a box contains.
@@ -144,27 +113,12 @@ impl Ord for OpenBox {
     }
 }
 
-/// The curve of some operating points of a lane.
-struct KnownCurve {
-    points: Vec<Option<usize>>,
-    curve: Option<Arc<CapacityCurve>>,
-}
-
 /// A search that can be interrupted.
 pub struct LoadSearch<'a> {
-    pipeline: &'a Pipeline,
-    part: &'a PipelineSpace,
-    prices: ReplicaPrices,
-    levels: Vec<PricedLevels>,
+    cells: BudgetCells<'a>,
     goal: LoadGoal,
     walker: Walker<'a>,
     programme: MixtureProgramme,
-    /// The largest load of each lane.
-    load_max: Vec<f64>,
-    /// Whether the load of a lane is known: one variant at one prefix.
-    is_known: Vec<bool>,
-    /// By lane.
-    curves: Vec<Vec<KnownCurve>>,
     penalty: f64,
     open: BinaryHeap<OpenBox>,
     /// The box that is followed downwards.
@@ -174,6 +128,8 @@ pub struct LoadSearch<'a> {
     boxes: usize,
     dives: usize,
     since_dive: usize,
+    /// Lanes that were split before the budgets were decided.
+    early_splits: usize,
     plan: Option<LoadPlan>,
 }
 
@@ -187,28 +143,13 @@ impl<'a> LoadSearch<'a> {
         goal: LoadGoal,
     ) -> Self {
         let mut walker = Walker::new(part);
-        let lanes = part.lanes.len();
-        let mut load_max = Vec::with_capacity(lanes);
-        for lane in 0..lanes {
-            let mut rates = vec![0.0; lanes];
-            rates[lane] = -1.0;
-            load_max.push(-walker.least_cost_of_lanes(&rates, 0.0));
-        }
-        let nodes_of = |t: usize| part.trie.nodes.iter().filter(|n| n.task.get() == t).count();
-        let is_known = part.lanes.iter().map(|groups| nodes_of(part.groups[groups[0]].task.get()) == 1).collect();
-        let curves = part.lanes.iter().map(|_| Vec::new()).collect();
-        let programme = MixtureProgramme::new(&load_max);
+        let cells = BudgetCells::new(pipeline, part, prices, levels, &mut walker);
+        let programme = MixtureProgramme::new(&cells.load_max);
         let mut search = Self {
-            pipeline,
-            part,
-            prices,
-            levels,
+            cells,
             goal,
             walker,
             programme,
-            load_max,
-            is_known,
-            curves,
             penalty: 0.0,
             open: BinaryHeap::new(),
             dive: None,
@@ -216,6 +157,7 @@ impl<'a> LoadSearch<'a> {
             boxes: 0,
             dives: 0,
             since_dive: 0,
+            early_splits: 0,
             plan: None,
         };
         search.start();
@@ -224,10 +166,10 @@ impl<'a> LoadSearch<'a> {
 
     /// Opens the box of all budgets.
     fn start(&mut self) {
-        let Some(all) = LevelRange::all(&self.levels) else { return };
+        let Some(all) = LevelRange::all(&self.cells.levels) else { return };
         if let Some(first) = self.budget_box(all, f64::NEG_INFINITY) {
             let known = if self.goal.cost_max.is_finite() { self.goal.cost_max.abs() } else { 0.0 };
-            self.penalty = PENALTY * (first.bound.abs() + known + self.prices.reward + self.goal.floor_price);
+            self.penalty = PENALTY * (first.bound.abs() + known + self.cells.prices.reward + self.goal.floor_price);
             self.open.push(first);
         }
     }
@@ -251,6 +193,11 @@ impl<'a> LoadSearch<'a> {
     /// The best plan that was found since the last call.
     pub fn take_plan(&mut self) -> Option<LoadPlan> {
         self.plan.take()
+    }
+
+    /// How many lanes were split before the budgets were decided.
+    pub fn early_splits(&self) -> usize {
+        self.early_splits
     }
 
     /// Whether nothing is left to be searched.
@@ -302,13 +249,13 @@ impl<'a> LoadSearch<'a> {
     /// The parts of a box that may have better plans.
     fn split(&mut self, OpenBox { bound, state, .. }: OpenBox) -> Vec<OpenBox> {
         match state {
-            BoxState::Budgets(levels) => match levels.task_to_split(self.pipeline, self.part, &self.levels) {
+            BoxState::Budgets(levels) => match self.cells.widest_task(&levels) {
                 // before the first plans the cheapest budgets are found
                 Some(t) if self.dives < DIVES_MAX => {
                     levels.halves(t).into_iter().filter_map(|half| self.budget_box(half, bound)).collect()
                 }
                 _ => {
-                    let cell = Arc::new(self.cell(levels));
+                    let cell = Arc::new(self.cells.cell(levels));
                     self.capacity_box(cell, Vec::new(), bound).into_iter().collect()
                 }
             },
@@ -316,7 +263,10 @@ impl<'a> LoadSearch<'a> {
                 (lane, Some(of)) if lane.as_ref().is_none_or(|lane| LANE_FACTOR * lane.score <= of.score) => {
                     self.split_budgets(&cell, &limited, of.task, bound)
                 }
-                (Some(lane), _) => self.split_capacities(&cell, &limited, &lane.split, bound),
+                (Some(lane), _) => {
+                    self.early_splits += usize::from(cell.plan.is_none());
+                    self.split_capacities(&cell, &limited, &lane.split, bound)
+                }
                 (None, _) => Vec::new(),
             },
         }
@@ -324,12 +274,12 @@ impl<'a> LoadSearch<'a> {
 
     /// A box of budgets; `None` if it has no better plan.
     fn budget_box(&mut self, mut levels: LevelRange, bound: f64) -> Option<OpenBox> {
-        if !levels.narrow(self.pipeline, self.part, &self.levels) {
+        if !self.cells.narrow(&mut levels) {
             return None;
         }
         let LoadGoal { floor, floor_price, .. } = self.goal;
-        let reward = self.prices.reward + floor_price;
-        let walked = self.walker.least_cost(&self.levels, &levels.most, reward) + floor_price * floor;
+        let reward = self.cells.prices.reward + floor_price;
+        let walked = self.walker.least_cost(&self.cells.levels, &levels.most, reward) + floor_price * floor;
         self.open_box(walked.max(bound), BoxState::Budgets(levels))
     }
 
@@ -343,56 +293,10 @@ impl<'a> LoadSearch<'a> {
         Some(OpenBox { bound, number: self.boxes, state })
     }
 
-    /// The curves of some budgets.
-    fn cell(&mut self, levels: LevelRange) -> BudgetCell {
-        let most_ms = charges(&self.levels, &levels.most);
-        let beside_ms = budgets_beside(self.pipeline, self.part, &charges(&self.levels, &levels.least));
-        let mut curves = Vec::with_capacity(self.part.lanes.len());
-        let mut rates = Vec::with_capacity(self.part.lanes.len());
-        for lane in 0..self.part.lanes.len() {
-            let t = self.part.groups[self.part.lanes[lane][0]].task.get();
-            // Up to the next level no rate falls. But groups of other rates may have larger batches there.
-            let next_ms = self.levels[t].budgets_ms.get(levels.most[t] + 1).copied().unwrap_or(f64::INFINITY);
-            let longest_ms = beside_ms[t].max(most_ms[t]) * (1.0 + apportion_domain::SLACK);
-            let curve = self.curve(lane, next_ms, longest_ms);
-            let load = self.load_max[lane];
-            rates.push(curve.as_ref().map_or(f64::INFINITY, |curve| {
-                if self.is_known[lane] && load > 0.0 { curve.at_least(load).price / load } else { curve.rate }
-            }));
-            curves.push(curve);
-        }
-        let is_late = levels.task_to_split(self.pipeline, self.part, &self.levels).is_some();
-        let plan = (!is_late).then(|| self.plan_budgets(most_ms));
-        BudgetCell { levels, task: OnceLock::new(), curves, rates, plan }
-    }
-
-    /// The groups that run within some budgets, which keep to the SLO.
-    fn plan_budgets(&self, budgets_ms: Vec<f64>) -> PlanBudgets {
-        let budgets_ms = raised_budgets(self.pipeline, self.part, budgets_ms);
-        let items = |groups: &Vec<usize>| {
-            items_of(self.part, &self.prices, groups, budgets_ms[self.part.groups[groups[0]].task.get()])
-        };
-        let items = self.part.lanes.iter().map(items).collect();
-        PlanBudgets { budgets_ms, items }
-    }
-
-    /// The curve of a lane whose charges are below the first time and at most the second one.
-    fn curve(&mut self, lane: usize, next_ms: f64, longest_ms: f64) -> Option<Arc<CapacityCurve>> {
-        let point = |g: &FeasibleGroup| g.points.iter().rposition(|p| p.charge_ms < next_ms && p.charge_ms <= longest_ms);
-        let groups = &self.part.lanes[lane];
-        let points: Vec<Option<usize>> = groups.iter().map(|&g| point(&self.part.groups[g])).collect();
-        if let Some(known) = self.curves[lane].iter().find(|known| known.points == points) {
-            return known.curve.clone();
-        }
-        let curve = CapacityCurve::new(&items_at(self.part, &self.prices, groups, point)).map(Arc::new);
-        self.curves[lane].push(KnownCurve { points, curve: curve.clone() });
-        curve
-    }
-
     /// A box of capacities; `None` if it has no better plan. Its cheapest mixture may give one.
     fn capacity_box(&mut self, cell: Arc<BudgetCell>, limited: Vec<Arc<LimitedLane>>, bound: f64) -> Option<OpenBox> {
         let question = MixtureQuestion {
-            reward: self.prices.reward,
+            reward: self.cells.prices.reward,
             floor: self.goal.floor,
             rates: &cell.rates,
             limited: &limited,
@@ -414,34 +318,9 @@ impl<'a> LoadSearch<'a> {
 
     /// The task at which budgets are split; `None` if their most levels keep to the SLO.
     fn task_to_split(&mut self, cell: &BudgetCell) -> Option<ScoredTask> {
-        if cell.plan.is_some() {
-            return None;
-        }
-        let known = cell.task.get().copied();
-        known.unwrap_or_else(|| {
-            let found = self.dearest_task(&cell.levels);
-            *cell.task.get_or_init(|| found)
-        })
-    }
-
-    /// The late task of which the halves cost most above the whole.
-    fn dearest_task(&mut self, levels: &LevelRange) -> Option<ScoredTask> {
-        let reward = self.prices.reward + self.goal.floor_price;
-        let whole = self.walker.least_cost(&self.levels, &levels.most, reward);
-        let mut best: Option<ScoredTask> = None;
-        for task in levels.late_tasks(self.pipeline, self.part, &self.levels) {
-            let mut rises = [f64::INFINITY; 2];
-            for (rise, mut half) in rises.iter_mut().zip(levels.clone().halves(task)) {
-                if half.narrow(self.pipeline, self.part, &self.levels) {
-                    *rise = self.walker.least_cost(&self.levels, &half.most, reward) - whole;
-                }
-            }
-            let score = score_of(rises[0].min(self.penalty), rises[1].min(self.penalty));
-            if best.as_ref().is_none_or(|of| score > of.score) {
-                best = Some(ScoredTask { score, task });
-            }
-        }
-        best
+        let scale =
+            SplitScale { reward: self.cells.prices.reward + self.goal.floor_price, rise_max: self.penalty };
+        self.cells.task_to_split(cell, scale, &mut self.walker)
     }
 
     /// The two halves of some budgets.
@@ -454,10 +333,10 @@ impl<'a> LoadSearch<'a> {
     ) -> Vec<OpenBox> {
         let mut found = Vec::new();
         for mut levels in cell.levels.clone().halves(task) {
-            if !levels.narrow(self.pipeline, self.part, &self.levels) {
+            if !self.cells.narrow(&mut levels) {
                 continue;
             }
-            let half = Arc::new(self.cell(levels));
+            let half = Arc::new(self.cells.cell(levels));
             if let Some(limited) = limits_within(cell, &half, limited) {
                 found.extend(self.capacity_box(half, limited, bound));
             }
@@ -470,10 +349,10 @@ impl<'a> LoadSearch<'a> {
         let mut best: Option<ScoredLane> = None;
         for (lane, curve) in cell.curves.iter().enumerate() {
             let (load, paid) = (mixture.loads[lane], mixture.paid[lane]);
-            let Some(curve) = curve.as_ref().filter(|_| load > NOISE * self.load_max[lane]) else { continue };
+            let Some(curve) = curve.as_ref().filter(|_| load > NOISE * self.cells.load_max[lane]) else { continue };
             let CapacityPoint { qps: upper_qps, price } = curve.at_least(load);
             let up = price - paid;
-            if up <= NOISE * (mixture.bound.abs() + self.prices.reward) {
+            if up <= NOISE * (mixture.bound.abs() + self.cells.prices.reward) {
                 continue;
             }
             let below = curve.below(load, price);
@@ -500,7 +379,7 @@ impl<'a> LoadSearch<'a> {
         let known = limited.iter().find(|of| of.lane == lane);
         let (above, least, most) = match known {
             Some(of) => (of.above, of.least, of.most),
-            None => (0.0, 0.0, curve.at_least(self.load_max[lane]).qps.max(upper_qps)),
+            None => (0.0, 0.0, curve.at_least(self.cells.load_max[lane]).qps.max(upper_qps)),
         };
         let halves = [(above, least, below_qps), (below_qps, upper_qps, most)];
         let mut found = Vec::new();
@@ -517,7 +396,7 @@ impl<'a> LoadSearch<'a> {
     fn offer_plan(&mut self, cell: &BudgetCell, mixture: &LaneMixture) {
         let Some(PlanBudgets { budgets_ms, items }) = &cell.plan else { return };
         let loads = || mixture.loads.iter().enumerate().filter(|(_, load)| **load > 0.0);
-        let reward = self.prices.reward * mixture.accuracy;
+        let reward = self.cells.prices.reward * mixture.accuracy;
         let least: f64 = loads().filter_map(|(l, &load)| Some(cell.curves[l].as_ref()?.at_least(load).price)).sum();
         if least - reward >= self.goal.cost_max {
             return;
@@ -535,28 +414,4 @@ impl<'a> LoadSearch<'a> {
             self.plan = Some(LoadPlan { accuracy: mixture.accuracy, replicas, budgets_ms: budgets_ms.clone() });
         }
     }
-}
-
-/// The score of a split whose halves cost this much more than the whole.
-fn score_of(one: f64, other: f64) -> f64 {
-    SMALLER_WEIGHT * one.min(other) + (1.0 - SMALLER_WEIGHT) * one.max(other)
-}
-
-/// The limited lanes of some budgets within a part of them; `None` if a lane that must carry queries has no replicas there.
-fn limits_within(whole: &BudgetCell, half: &BudgetCell, limited: &[Arc<LimitedLane>]) -> Option<Vec<Arc<LimitedLane>>> {
-    let mut within = Vec::with_capacity(limited.len());
-    for of in limited {
-        match (&whole.curves[of.lane], &half.curves[of.lane]) {
-            (Some(before), Some(curve)) if Arc::ptr_eq(before, curve) => within.push(of.clone()),
-            (_, Some(curve)) => {
-                let &LimitedLane { lane, above, most, .. } = of.as_ref();
-                let least = if above > 0.0 { curve.at_least(above * (1.0 + BEYOND)).qps } else { 0.0 };
-                within.push(Arc::new(LimitedLane { lane, above, least, most, hull: curve.hull(above, least, most) }));
-            }
-            (_, None) if of.above > 0.0 => return None,
-            // without replicas the lane is closed anyway
-            (_, None) => {}
-        }
-    }
-    Some(within)
 }

@@ -11,6 +11,7 @@
 
 mod accuracy;
 mod boxes;
+mod cells;
 mod cover;
 mod curve;
 mod items;

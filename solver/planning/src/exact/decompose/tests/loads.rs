@@ -17,6 +17,8 @@ struct SearchTally {
     closed: usize,
     raised: usize,
     improved: usize,
+    /// Lanes that were split before the budgets were decided.
+    early_splits: usize,
 }
 
 /// The goals of a stage with a question for one pipeline.
@@ -60,6 +62,7 @@ fn compare_searches(problem: &Problem, goal: Goal, seed: u64, tally: &mut Search
             assert!(search.bound() <= best + slack, "seed {seed}: bound {} above {best}", search.bound());
             assert!(search.bound() >= bound - slack, "seed {seed}: {} after {bound}", search.bound());
             assert!(found >= best - slack && found <= known + slack, "seed {seed}: {found}, {known}, {best}");
+            tally.early_splits += search.early_splits();
             if boxes == BOXES[0] {
                 tally.searched += 1;
                 tally.closed += usize::from(search.bound() >= best - 1e-3 * best.abs());
@@ -93,6 +96,12 @@ fn change_pipelines(draft: &mut ProblemDraft, change: impl Fn(&mut PipelineDraft
     }
 }
 
+/// The same problem, in which any accuracy is enough.
+fn without_floors(problem: &Problem) -> Problem {
+    let changed = problem.changed(|draft| change_pipelines(draft, |pipeline| pipeline.min_accuracy = None));
+    changed.expect("a floor changes no validity")
+}
+
 /// Two types of devices.
 fn hardware() -> Vec<ShapeHardware> {
     vec![kind(1.0, Some(60), 1.0), kind(2.2, Some(50), 2.5)]
@@ -100,7 +109,7 @@ fn hardware() -> Vec<ShapeHardware> {
 
 /// Most searches end at the best plan, and many bounds are above those of parts of replicas.
 fn assert_closed(tally: &SearchTally) {
-    let &SearchTally { searched, closed, raised, improved } = tally;
+    let &SearchTally { searched, closed, raised, improved, .. } = tally;
     assert!(searched > 60 && 10 * closed > 8 * searched && 3 * raised > searched && improved > 5, "{tally:?}");
 }
 
@@ -223,4 +232,43 @@ fn no_replicas_are_cheaper_than_a_searched_bound() {
         }
     }
     assert!(tried > 30, "{tried} pipelines");
+}
+
+#[test]
+fn lanes_are_split_before_budgets_are_decided() {
+    let cost = ProblemShape {
+        hardware: hardware(),
+        tasks_max: 3,
+        batches: 4,
+        min_accuracy: Some(0.93),
+        demand_qps: 30.0,
+        ..shape(Mode::MinCost)
+    };
+    let tally = compare_drawn(&cost, Goal::CostAndSwitching, 50_500..50_512, |_, _| {});
+    assert!(tally.searched > 24 && tally.early_splits > 100 && 3 * tally.raised > tally.searched, "{tally:?}");
+}
+
+#[test]
+fn a_known_price_of_accuracy_changes_no_bound() {
+    let cost = ProblemShape { hardware: hardware(), min_accuracy: Some(0.93), halves: true, ..shape(Mode::MinCost) };
+    let limits = unlimited();
+    let (mut compared, mut binding) = (0, 0);
+    for seed in 50_600..50_630 {
+        let problem = drawn::problem(seed, &cost);
+        let Ok(space) = space_of(&problem, &Tightening::none(&problem), Goal::CostAndSwitching) else { continue };
+        // one knows nothing, the other one knows the price of accuracy at other prices of devices
+        let [fresh, used] = [0, 1].map(|_| joint_of(&problem, &space, Goal::CostAndSwitching, &limits));
+        let (prices, others) = (drawn_prices(&fresh, seed), drawn_prices(&fresh, seed + 1_000));
+        let free = without_floors(&problem);
+        let free = joint_of(&free, &space, Goal::CostAndSwitching, &limits);
+        for (p, (fresh, used)) in fresh.subs.iter().zip(&used.subs).enumerate() {
+            let bound = |sub: &Subproblem, prices: &[f64]| sub.price_fast(Goal::Switching, Goal::Switching, prices, &limits).bound;
+            bound(used, &others);
+            let (cold, warm) = (bound(fresh, &prices), bound(used, &prices));
+            assert!((cold - warm).abs() <= 6e-3 * cold.abs(), "seed {seed}: {warm} after {cold}");
+            compared += 1;
+            binding += usize::from(cold > 1.01 * bound(&free.subs[p], &prices));
+        }
+    }
+    assert!(compared > 60 && 2 * binding > compared, "{binding} floors of {compared}");
 }
