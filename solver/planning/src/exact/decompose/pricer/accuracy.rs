@@ -101,8 +101,12 @@ impl TriedPrices {
             }
             (Some(low), None) if low.price > 0.0 => NextPrice::Try(low.price * step),
             (Some(low), None) => NextPrice::Try(4.0 * low.cost.abs().max(reward).max(1e-9)),
-            // the floor is met without a price
-            (None, Some(high)) if high.price <= 0.0 => NextPrice::Enough,
+            // the floor is met without a price, or a step to a lower price can gain little: the bound is concave
+            (None, Some(high))
+                if (STEP - 1.0) * high.price * (high.accuracy - floor) <= gap * high.bound.abs() || high.price <= 0.0 =>
+            {
+                NextPrice::Enough
+            }
             (None, Some(_)) if self.steps_down == STEPS_DOWN_MAX => NextPrice::Try(0.0),
             (None, Some(high)) => {
                 self.steps_down += 1;
