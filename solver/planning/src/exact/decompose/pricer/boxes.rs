@@ -99,7 +99,8 @@ impl OpenBoxes<'_> {
 
     /// Adds a box whose vectors cost at least `cost_min`, if it has any.
     fn add(&mut self, cost_min: f64, levels: LevelRange, walker: &mut Walker<'_>) {
-        self.heap.extend(self.narrowed(cost_min, levels, walker));
+        let found = self.narrowed(cost_min, levels, walker);
+        self.heap.extend(found);
     }
 
     /// The box of some levels; `None` if it has no vector.
@@ -115,7 +116,8 @@ impl OpenBoxes<'_> {
     fn follow(&self, mut from: BudgetBox, walker: &mut Walker<'_>) -> Vec<usize> {
         while let Some(t) = self.task_to_split(&from) {
             let halves = from.levels.clone().halves(t).into_iter();
-            match halves.filter_map(|half| self.narrowed(from.cost, half, walker)).max() {
+            let cheaper = halves.filter_map(|half| self.narrowed(from.cost, half, walker)).max();
+            match cheaper {
                 Some(cheaper) => from = cheaper,
                 None => return from.levels.least,
             }

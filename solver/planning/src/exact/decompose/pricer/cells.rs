@@ -49,6 +49,8 @@ pub(super) struct ScoredTask {
 struct KnownCurve {
     points: Vec<Option<usize>>,
     curve: Option<Arc<CapacityCurve>>,
+    /// Price of one query per second; infinite without a group.
+    rate: f64,
 }
 
 /// In which costs budgets are compared.
@@ -80,15 +82,8 @@ impl<'a> BudgetCells<'a> {
         part: &'a PipelineSpace,
         prices: ReplicaPrices,
         levels: Vec<PricedLevels>,
-        walker: &mut Walker<'_>,
+        load_max: Vec<f64>,
     ) -> Self {
-        let lanes = part.lanes.len();
-        let mut load_max = Vec::with_capacity(lanes);
-        for lane in 0..lanes {
-            let mut rates = vec![0.0; lanes];
-            rates[lane] = -1.0;
-            load_max.push(-walker.least_cost_of_lanes(&rates, 0.0));
-        }
         let nodes_of = |t: usize| part.trie.nodes.iter().filter(|n| n.task.get() == t).count();
         let is_known = part.lanes.iter().map(|groups| nodes_of(part.groups[groups[0]].task.get()) == 1).collect();
         let curves = part.lanes.iter().map(|_| Vec::new()).collect();
@@ -116,12 +111,9 @@ impl<'a> BudgetCells<'a> {
             // Up to the next level no rate falls. But groups of other rates may have larger batches there.
             let next_ms = self.levels[t].budgets_ms.get(levels.most[t] + 1).copied().unwrap_or(f64::INFINITY);
             let longest_ms = beside_ms[t].max(most_ms[t]) * (1.0 + apportion_domain::SLACK);
-            let curve = self.curve(lane, next_ms, longest_ms);
-            let load = self.load_max[lane];
-            rates.push(curve.as_ref().map_or(f64::INFINITY, |curve| {
-                if self.is_known[lane] && load > 0.0 { curve.at_least(load).price / load } else { curve.rate }
-            }));
-            curves.push(curve);
+            let KnownCurve { curve, rate, .. } = self.curve(lane, next_ms, longest_ms);
+            curves.push(curve.clone());
+            rates.push(*rate);
         }
         let is_late = self.widest_task(&levels).is_some();
         let plan = (!is_late).then(|| self.plan_budgets(most_ms));
@@ -139,16 +131,27 @@ impl<'a> BudgetCells<'a> {
     }
 
     /// The curve of a lane whose charges are below the first time and at most the second one.
-    fn curve(&mut self, lane: usize, next_ms: f64, longest_ms: f64) -> Option<Arc<CapacityCurve>> {
+    fn curve(&mut self, lane: usize, next_ms: f64, longest_ms: f64) -> &KnownCurve {
         let point = |g: &FeasibleGroup| g.points.iter().rposition(|p| p.charge_ms < next_ms && p.charge_ms <= longest_ms);
         let groups = &self.part.lanes[lane];
         let points: Vec<Option<usize>> = groups.iter().map(|&g| point(&self.part.groups[g])).collect();
-        if let Some(known) = self.curves[lane].iter().find(|known| known.points == points) {
-            return known.curve.clone();
+        let known = self.curves[lane].iter().position(|known| known.points == points);
+        let at = known.unwrap_or_else(|| {
+            let curve = CapacityCurve::new(&items_at(self.part, &self.prices, groups, point));
+            let rate = curve.as_ref().map_or(f64::INFINITY, |curve| self.rate(lane, curve));
+            self.curves[lane].push(KnownCurve { points, curve: curve.map(Arc::new), rate });
+            self.curves[lane].len() - 1
+        });
+        &self.curves[lane][at]
+    }
+
+    /// The rate of a lane: that of whole replicas where the load is known.
+    fn rate(&self, lane: usize, curve: &CapacityCurve) -> f64 {
+        match self.load_max[lane] {
+            load if load <= 0.0 => curve.rate,
+            load if self.is_known[lane] => curve.at_least(load).price / load,
+            load => curve.rate_up_to(load),
         }
-        let curve = CapacityCurve::new(&items_at(self.part, &self.prices, groups, point)).map(Arc::new);
-        self.curves[lane].push(KnownCurve { points, curve: curve.clone() });
-        curve
     }
 
     /// The task at which budgets are split; `None` if their most levels keep to the SLO.

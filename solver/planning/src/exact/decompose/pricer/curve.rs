@@ -119,6 +119,12 @@ impl CapacityCurve {
         CapacityPoint { qps: load_qps, price: self.rate * load_qps + self.premium_max }
     }
 
+    /// The cheapest price of one query per second at any load up to this one.
+    pub fn rate_up_to(&self, load_max: f64) -> f64 {
+        let corners = self.hull(0.0, 0.0, load_max).into_iter().filter(|corner| corner.qps > 0.0);
+        corners.map(|corner| corner.price / corner.qps).fold(f64::INFINITY, f64::min).max(self.rate)
+    }
+
     /// The cheapest replicas for a load. Their price is a bound if the curve is not complete.
     pub fn at_least(&self, load_qps: f64) -> CapacityPoint {
         let mut best = self.rest_at(load_qps);
@@ -294,6 +300,29 @@ mod tests {
             several += usize::from(hull.len() > 2);
         }
         assert!(several > 15, "{several} hulls of several pieces");
+    }
+
+    #[test]
+    fn no_load_up_to_the_largest_one_pays_less_than_the_rate() {
+        let mut raised = 0;
+        for seed in 2_000..2_200 {
+            let mut draw = Draw::new(seed);
+            let items = drawn_items(&mut draw);
+            let curve = drawn_curve(&mut draw, &items);
+            let most = draw.between(1.0, 40.0);
+            let rate = curve.rate_up_to(most);
+            let by_group = items.iter().map(|item| item.rate_up_to(most)).fold(f64::INFINITY, f64::min);
+            assert!(rate >= curve.rate && by_group >= curve.rate, "seed {seed}");
+            let all = brute(&items, most);
+            for load in (1..=40).map(|k| most * f64::from(k) / 40.0) {
+                let enough = all.iter().filter(|p| p.qps >= load - 1e-9);
+                let price = enough.map(|p| p.price).fold(f64::INFINITY, f64::min);
+                assert!(rate * load <= price + 1e-9, "seed {seed}: {rate} for {load}, {price}");
+                assert!(by_group * load <= price + 1e-9, "seed {seed}: {by_group} for {load}, {price}");
+            }
+            raised += usize::from(rate > 1.1 * curve.rate);
+        }
+        assert!(raised > 20, "{raised} rates are above those of parts of replicas");
     }
 
     #[test]

@@ -14,11 +14,8 @@ use super::boxes::LevelRange;
 use super::cells::{BudgetCell, BudgetCells, PlanBudgets, ScoredTask, SplitScale, limits_within, score_of};
 use super::cover::cheapest_cover;
 use super::curve::CapacityPoint;
-use super::items::ReplicaPrices;
 use super::programme::{LaneMixture, LimitedLane, MixtureProgramme, MixtureQuestion};
-use super::walk::{PricedLevels, Walker};
-use crate::exact::model::space::PipelineSpace;
-use apportion_domain::Pipeline;
+use super::walk::Walker;
 use apportion_mip::RunLimits;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -134,16 +131,8 @@ pub struct LoadSearch<'a> {
 }
 
 impl<'a> LoadSearch<'a> {
-    /// A search at these prices.
-    pub(super) fn new(
-        pipeline: &'a Pipeline,
-        part: &'a PipelineSpace,
-        prices: ReplicaPrices,
-        levels: Vec<PricedLevels>,
-        goal: LoadGoal,
-    ) -> Self {
-        let mut walker = Walker::new(part);
-        let cells = BudgetCells::new(pipeline, part, prices, levels, &mut walker);
+    /// A search at the prices of these cells.
+    pub(super) fn new(cells: BudgetCells<'a>, walker: Walker<'a>, goal: LoadGoal) -> Self {
         let programme = MixtureProgramme::new(&cells.load_max);
         let mut search = Self {
             cells,

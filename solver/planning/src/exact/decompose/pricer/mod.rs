@@ -15,6 +15,7 @@ mod cells;
 mod cover;
 mod curve;
 mod items;
+mod largest;
 mod loads;
 mod mix;
 mod programme;
@@ -29,12 +30,15 @@ use accuracy::{FloorEffort, FloorQuestion, PricedFloor};
 use apportion_domain::{LatencyRule, Pipeline};
 use apportion_mip::RunLimits;
 use boxes::charges;
+use cells::BudgetCells;
 use cover::cheapest_cover;
 pub(super) use items::{Loading, ReplicaPrices};
 use items::{cover_item, items_of, items_within};
+use largest::largest_loads;
 use loads::LoadGoal;
 pub(super) use loads::{LoadPlan, LoadSearch};
 use mix::{MixGoal, MixedPlan, Mixer};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use walk::{PricedLevels, Walker};
 
@@ -93,6 +97,8 @@ impl LastFloorPrice {
 /// Prices one pipeline of a fleet.
 pub(super) struct Pricer {
     floor_price: LastFloorPrice,
+    /// The largest load of each lane, once it is known.
+    load_max: OnceLock<Vec<f64>>,
     accuracy_min: f64,
     survive: u32,
     min_replicas: Vec<u32>,
@@ -104,6 +110,7 @@ impl Pricer {
         let is_plain = part.rule == LatencyRule::TaskBudget && !optional_tasks(pipeline).contains(&true);
         is_plain.then(|| Self {
             floor_price: LastFloorPrice::default(),
+            load_max: OnceLock::new(),
             accuracy_min: pipeline.min_accuracy.unwrap_or(0.0),
             survive: pipeline.survive,
             min_replicas: pipeline.tasks.iter().map(|t| t.min_replicas).collect(),
@@ -118,8 +125,8 @@ impl Pricer {
         prices: &ReplicaPrices,
         limits: &RunLimits,
     ) -> FleetAnswer {
-        let levels = self.priced_levels(pipeline, part, prices);
         let mut walker = Walker::new(part);
+        let levels = self.priced_levels(pipeline, part, prices, &mut walker);
         let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort: PLAN_EFFORT };
         let Some(PricedFloor { bound, guide, vectors, .. }) = self.price_of_accuracy(&question, prices, &mut walker) else {
             return FleetAnswer { bound: f64::INFINITY, plan: None };
@@ -157,9 +164,22 @@ impl Pricer {
         Some(found)
     }
 
-    /// The levels of every task at which some variant gets cheaper. A variant's price is that of parts of replicas. A task
-    /// with one variant in one prefix has a known load, so its price is that of whole replicas.
-    fn priced_levels(&self, pipeline: &Pipeline, part: &PipelineSpace, prices: &ReplicaPrices) -> Vec<PricedLevels> {
+    /// The largest load of each lane.
+    fn load_max(&self, part: &PipelineSpace, walker: &mut Walker<'_>) -> &[f64] {
+        self.load_max.get_or_init(|| largest_loads(walker, part.lanes.len(), self.accuracy_min))
+    }
+
+    /// The levels of every task at which some variant gets cheaper. A variant's price is that of parts of replicas, but no
+    /// replica counts for more than the largest load. A task with one variant in one prefix has a known load, so its price
+    /// is that of whole replicas.
+    fn priced_levels(
+        &self,
+        pipeline: &Pipeline,
+        part: &PipelineSpace,
+        prices: &ReplicaPrices,
+        walker: &mut Walker<'_>,
+    ) -> Vec<PricedLevels> {
+        let load_max = self.load_max(part, walker);
         let of_task = |t: usize| {
             let nodes: Vec<&PrefixNode> = part.trie.nodes.iter().filter(|n| n.task.get() == t).collect();
             let only = (nodes.len() == 1).then(|| nodes[0]);
@@ -167,7 +187,7 @@ impl Pricer {
             let mut rates = vec![f64::INFINITY; pipeline.tasks[t].variants.len()];
             let mut points: Vec<PricedPoint> = Vec::new();
             for (g, group) in part.groups.iter().enumerate().filter(|(_, g)| g.task.get() == t) {
-                let rate = |qps: f64| cover_item(part, prices, g, qps).rate();
+                let rate = |qps: f64| cover_item(part, prices, g, qps).rate_up_to(load_max[group.lane]);
                 let variant = group.variant.get();
                 points.extend(group.points.iter().map(|p| PricedPoint {
                     charge_ms: p.charge_ms,
@@ -210,12 +230,14 @@ impl Pricer {
         prices: ReplicaPrices,
         known: KnownCost,
     ) -> Option<LoadSearch<'a>> {
-        let levels = self.priced_levels(pipeline, part, &prices);
+        let mut walker = Walker::new(part);
+        let levels = self.priced_levels(pipeline, part, &prices, &mut walker);
         let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort: SEARCH_EFFORT };
-        let floor_price = self.price_of_accuracy(&question, &prices, &mut Walker::new(part))?.price;
+        let floor_price = self.price_of_accuracy(&question, &prices, &mut walker)?.price;
         let KnownCost { cost_max, gap } = known;
         let goal = LoadGoal { floor: self.accuracy_min, floor_price, survive: self.survive, cost_max, gap };
-        Some(LoadSearch::new(pipeline, part, prices, levels, goal))
+        let cells = BudgetCells::new(pipeline, part, prices, levels, self.load_max(part, &mut walker).to_vec());
+        Some(LoadSearch::new(cells, walker, goal))
     }
 
     /// The choice of every group in a plan that a search has found.
