@@ -266,10 +266,15 @@ impl<'a> LoadSearch<'a> {
         if !self.cells.narrow(&mut levels) {
             return None;
         }
+        let bound = bound.max(self.walked_bound(&levels));
+        self.open_box(bound, BoxState::Budgets(levels))
+    }
+
+    /// A bound of some budgets that takes a single walk.
+    fn walked_bound(&mut self, levels: &LevelRange) -> f64 {
         let LoadGoal { floor, floor_price, .. } = self.goal;
         let reward = self.cells.prices.reward + floor_price;
-        let walked = self.walker.least_cost(&self.cells.levels, &levels.most, reward) + floor_price * floor;
-        self.open_box(walked.max(bound), BoxState::Budgets(levels))
+        self.walker.least_cost(&self.cells.levels, &levels.most, reward) + floor_price * floor
     }
 
     /// A box; `None` if its bound is large enough.
@@ -323,6 +328,11 @@ impl<'a> LoadSearch<'a> {
         let mut found = Vec::new();
         for mut levels in cell.levels.clone().halves(task) {
             if !self.cells.narrow(&mut levels) {
+                continue;
+            }
+            let bound = bound.max(self.walked_bound(&levels));
+            if bound >= self.enough() {
+                self.closed_min = self.closed_min.min(bound);
                 continue;
             }
             let half = Arc::new(self.cells.cell(levels));
