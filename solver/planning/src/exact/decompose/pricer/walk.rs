@@ -3,7 +3,6 @@
 use crate::exact::model::space::PipelineSpace;
 use crate::exact::model::trie::{PrefixNode, PrefixSplit};
 use apportion_domain::VariantIndex;
-use std::ops::Range;
 
 /// The budgets of a task that change the price of some variant, with those prices.
 #[derive(Clone, Debug)]
@@ -26,12 +25,16 @@ pub(super) struct PureStrategy {
 struct WalkedNode {
     load_qps: f64,
     accuracy: f64,
+    /// Cost of the splits below it. Zero between two walks.
+    below: f64,
     lane: usize,
 }
 
 /// A split of the trie as a walk sees it: its nodes follow each other.
+#[derive(Clone, Copy)]
 struct WalkedSplit {
-    nodes: Range<usize>,
+    first: usize,
+    end: usize,
     from: Option<usize>,
 }
 
@@ -49,19 +52,17 @@ pub(super) struct Walker<'a> {
     lanes: Vec<WalkedLane>,
     /// Price of one query per second of each lane.
     rates: Vec<f64>,
-    /// By node, the cost of the splits below it. Zero between two walks.
-    below: Vec<f64>,
     taken: Vec<usize>,
 }
 
 impl<'a> Walker<'a> {
     pub fn new(part: &'a PipelineSpace) -> Self {
         let trie = &part.trie;
-        let node = |n: &PrefixNode| WalkedNode { load_qps: n.load_qps, accuracy: n.accuracy, lane: n.lane };
+        let node = |n: &PrefixNode| WalkedNode { load_qps: n.load_qps, accuracy: n.accuracy, below: 0.0, lane: n.lane };
         let split = |split: &PrefixSplit| {
             let first = split.to.first().copied().unwrap_or(0);
             debug_assert!(split.to.iter().copied().eq(first..first + split.to.len()), "nodes of a split are consecutive");
-            WalkedSplit { nodes: first..first + split.to.len(), from: split.from }
+            WalkedSplit { first, end: first + split.to.len(), from: split.from }
         };
         let lane = |groups: &Vec<usize>| {
             let group = &part.groups[groups[0]];
@@ -73,7 +74,6 @@ impl<'a> Walker<'a> {
             splits: trie.splits.iter().map(split).collect(),
             lanes: part.lanes.iter().map(lane).collect(),
             rates: vec![0.0; part.lanes.len()],
-            below: vec![0.0; trie.nodes.len()],
             taken: vec![usize::MAX; trie.splits.len()],
         }
     }
@@ -95,19 +95,21 @@ impl<'a> Walker<'a> {
 
     fn walk(&mut self, reward: f64) -> f64 {
         let mut whole = 0.0;
-        for (split, taken) in self.splits.iter().zip(&mut self.taken).rev() {
-            let WalkedSplit { nodes, from } = split;
+        for s in (0..self.splits.len()).rev() {
+            let WalkedSplit { first, end, from } = self.splits[s];
             let mut best = f64::INFINITY;
-            *taken = usize::MAX;
-            let below = self.below[nodes.clone()].iter_mut().map(std::mem::take);
-            for ((node, below), n) in self.nodes[nodes.clone()].iter().zip(below).zip(nodes.clone()) {
-                let cost = below + node.load_qps * self.rates[node.lane] - reward * node.accuracy;
+            let mut taken = usize::MAX;
+            for n in first..end {
+                let node = &mut self.nodes[n];
+                let cost = node.below + node.load_qps * self.rates[node.lane] - reward * node.accuracy;
+                node.below = 0.0;
                 if cost < best {
-                    (best, *taken) = (cost, n);
+                    (best, taken) = (cost, n);
                 }
             }
+            self.taken[s] = taken;
             match from {
-                Some(from) => self.below[*from] += best,
+                Some(from) => self.nodes[from].below += best,
                 None => whole += best,
             }
         }
