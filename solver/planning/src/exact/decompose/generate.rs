@@ -26,6 +26,8 @@ const BOUND_GAP: f64 = 0.1;
 const FAST_ROUNDS_MAX: usize = 12;
 /// Least gain of a round of fast pricing, relative: value and bound together.
 const FAST_GAIN: f64 = 3e-3;
+/// The same for columns that pay for a shortage. The searches over whole replicas gain more in the same time.
+const PRICED_GAIN: f64 = 1e-2;
 
 /// How a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +105,8 @@ fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal
         }
         if pricing != Pricing::Exact && !is_shortage {
             let gain = (last_value - duals.value) + (best - last_bound);
-            if round >= FAST_ROUNDS_MAX || (round > 1 && gain <= FAST_GAIN * duals.value.abs()) {
+            let enough = if goal == MasterGoal::CostOrShortage { PRICED_GAIN } else { FAST_GAIN };
+            if round >= FAST_ROUNDS_MAX || (round > 1 && gain <= enough * duals.value.abs()) {
                 return PhaseEnd::Stopped;
             }
             (last_value, last_bound) = (duals.value, best);

@@ -21,9 +21,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// How many of the first boxes of capacities are followed downwards to a plan.
-const DIVES_MAX: usize = 2;
-/// After so many boxes the best one is followed again.
+/// One box in so many is followed downwards to a plan, the first one included.
 const BOXES_PER_DIVE: usize = 60;
 /// The penalty of a programme, as a multiple of the largest costs.
 const PENALTY: f64 = 20.0;
@@ -34,7 +32,7 @@ const LOAD_MARGIN: f64 = 5e-7;
 /// Differences of prices below this, relative, are noise.
 const NOISE: f64 = 1e-6;
 /// Rise of the bound at the split of a lane, as a part of the prices of the two ways from its load to a capacity.
-const LANE_FACTOR: f64 = 0.5;
+const LANE_FACTOR: f64 = 0.2;
 /// Boxes between two checks of the limits.
 const BOXES_PER_CHECK: usize = 8;
 
@@ -77,19 +75,16 @@ struct ScoredLane {
     split: LaneSplit,
 }
 
-/// What a box contains.
-enum BoxState {
-    Budgets(LevelRange),
-    Capacities { cell: Arc<BudgetCell>, limited: Vec<Arc<LimitedLane>>, lane: Option<ScoredLane> },
-}
-
 /// A box that is still to be searched.
 struct OpenBox {
     /// No plan of it costs less.
     bound: f64,
     /// Boxes of equal bounds are searched in the order of their making.
     number: usize,
-    state: BoxState,
+    cell: Arc<BudgetCell>,
+    limited: Vec<Arc<LimitedLane>>,
+    /// The best lane to split, if any lane pays less than its whole price.
+    lane: Option<ScoredLane>,
 }
 
 impl PartialEq for OpenBox {
@@ -123,7 +118,6 @@ pub struct LoadSearch<'a> {
     /// The least bound of the boxes that are searched no further.
     closed_min: f64,
     boxes: usize,
-    dives: usize,
     since_dive: usize,
     /// Lanes that were split before the budgets were decided.
     early_splits: usize,
@@ -144,7 +138,6 @@ impl<'a> LoadSearch<'a> {
             dive: None,
             closed_min: f64::INFINITY,
             boxes: 0,
-            dives: 0,
             since_dive: 0,
             early_splits: 0,
             plan: None,
@@ -155,11 +148,14 @@ impl<'a> LoadSearch<'a> {
 
     /// Opens the box of all budgets.
     fn start(&mut self) {
-        let Some(all) = LevelRange::all(&self.cells.levels) else { return };
-        if let Some(first) = self.budget_box(all, f64::NEG_INFINITY) {
+        let Some(mut all) = LevelRange::all(&self.cells.levels) else { return };
+        if self.cells.narrow(&mut all) {
+            let bound = self.walked_bound(&all);
             let known = if self.goal.cost_max.is_finite() { self.goal.cost_max.abs() } else { 0.0 };
-            self.penalty = PENALTY * (first.bound.abs() + known + self.cells.prices.reward + self.goal.floor_price);
-            self.open.push(first);
+            self.penalty = PENALTY * (bound.abs() + known + self.cells.prices.reward + self.goal.floor_price);
+            let cell = Arc::new(self.cells.cell(all));
+            let first = self.capacity_box(cell, Vec::new(), bound);
+            self.open.extend(first);
         }
     }
 
@@ -219,55 +215,31 @@ impl<'a> LoadSearch<'a> {
             }
             let mut found = self.split(of);
             found.sort_by(|a, b| a.bound.total_cmp(&b.bound));
-            if is_dive || self.starts_dive(&found) {
+            if is_dive || self.starts_dive() {
                 self.dive = (!found.is_empty()).then(|| found.remove(0));
             }
             self.open.extend(found);
         }
     }
 
-    /// Whether the best of these boxes, which are no part of a dive, is followed downwards.
-    fn starts_dive(&mut self, found: &[OpenBox]) -> bool {
-        let is_first =
-            self.dives < DIVES_MAX && found.iter().any(|of| matches!(of.state, BoxState::Capacities { .. }));
-        self.dives += usize::from(is_first);
-        self.since_dive = if is_first || self.since_dive >= BOXES_PER_DIVE { 0 } else { self.since_dive + 1 };
-        self.since_dive == 0
+    /// Whether a box that is no part of a dive begins one.
+    fn starts_dive(&mut self) -> bool {
+        self.since_dive = (self.since_dive + 1) % BOXES_PER_DIVE;
+        self.since_dive == 1
     }
 
     /// The parts of a box that may have better plans.
-    fn split(&mut self, OpenBox { bound, state, .. }: OpenBox) -> Vec<OpenBox> {
-        match state {
-            BoxState::Budgets(levels) => match self.cells.widest_task(&levels) {
-                // before the first plans the cheapest budgets are found
-                Some(t) if self.dives < DIVES_MAX => {
-                    levels.halves(t).into_iter().filter_map(|half| self.budget_box(half, bound)).collect()
-                }
-                _ => {
-                    let cell = Arc::new(self.cells.cell(levels));
-                    self.capacity_box(cell, Vec::new(), bound).into_iter().collect()
-                }
-            },
-            BoxState::Capacities { cell, limited, lane } => match (lane, self.task_to_split(&cell)) {
-                (lane, Some(of)) if lane.as_ref().is_none_or(|lane| LANE_FACTOR * lane.score <= of.score) => {
-                    self.split_budgets(&cell, &limited, of.task, bound)
-                }
-                (Some(lane), _) => {
-                    self.early_splits += usize::from(cell.plan.is_none());
-                    self.split_capacities(&cell, &limited, &lane.split, bound)
-                }
-                (None, _) => Vec::new(),
-            },
+    fn split(&mut self, OpenBox { bound, cell, limited, lane, .. }: OpenBox) -> Vec<OpenBox> {
+        match (lane, self.task_to_split(&cell)) {
+            (lane, Some(of)) if lane.as_ref().is_none_or(|lane| LANE_FACTOR * lane.score <= of.score) => {
+                self.split_budgets(&cell, &limited, of.task, bound)
+            }
+            (Some(lane), _) => {
+                self.early_splits += usize::from(cell.plan.is_none());
+                self.split_capacities(&cell, &limited, &lane.split, bound)
+            }
+            (None, _) => Vec::new(),
         }
-    }
-
-    /// A box of budgets; `None` if it has no better plan.
-    fn budget_box(&mut self, mut levels: LevelRange, bound: f64) -> Option<OpenBox> {
-        if !self.cells.narrow(&mut levels) {
-            return None;
-        }
-        let bound = bound.max(self.walked_bound(&levels));
-        self.open_box(bound, BoxState::Budgets(levels))
     }
 
     /// A bound of some budgets that takes a single walk.
@@ -275,16 +247,6 @@ impl<'a> LoadSearch<'a> {
         let LoadGoal { floor, floor_price, .. } = self.goal;
         let reward = self.cells.prices.reward + floor_price;
         self.walker.least_cost(&self.cells.levels, &levels.most, reward) + floor_price * floor
-    }
-
-    /// A box; `None` if its bound is large enough.
-    fn open_box(&mut self, bound: f64, state: BoxState) -> Option<OpenBox> {
-        if bound >= self.enough() {
-            self.closed_min = self.closed_min.min(bound);
-            return None;
-        }
-        self.boxes += 1;
-        Some(OpenBox { bound, number: self.boxes, state })
     }
 
     /// A box of capacities; `None` if it has no better plan. Its cheapest mixture may give one.
@@ -302,12 +264,14 @@ impl<'a> LoadSearch<'a> {
         if bound < self.enough() && mixture.missing < MISSING_MAX {
             self.offer_plan(&cell, &mixture);
         }
-        let lane = if bound < self.enough() { self.lane_to_split(&cell, &limited, &mixture) } else { None };
-        if lane.is_none() && cell.plan.is_some() {
+        let is_open = bound < self.enough();
+        let lane = if is_open { self.lane_to_split(&cell, &limited, &mixture) } else { None };
+        if !is_open || (lane.is_none() && cell.plan.is_some()) {
             self.closed_min = self.closed_min.min(bound);
             return None;
         }
-        self.open_box(bound, BoxState::Capacities { cell, limited, lane })
+        self.boxes += 1;
+        Some(OpenBox { bound, number: self.boxes, cell, limited, lane })
     }
 
     /// The task at which budgets are split; `None` if their most levels keep to the SLO.

@@ -68,9 +68,9 @@ pub(super) struct FleetPlan {
 }
 
 /// How closely prices of accuracy are searched for plans and their columns. The next round of prices corrects them.
-const PLAN_EFFORT: FloorEffort = FloorEffort { boxes_max: 150, gap: 3e-3 };
+const PLAN_EFFORT: FloorEffort = FloorEffort { boxes_max: 50, gap: 1e-2 };
 /// How closely the price of accuracy is searched that a search over whole replicas keeps.
-const SEARCH_EFFORT: FloorEffort = FloorEffort { boxes_max: 300, gap: 1e-3 };
+const SEARCH_EFFORT: FloorEffort = FloorEffort { boxes_max: 100, gap: 5e-3 };
 
 /// The price of accuracy of the last question, from which the next one begins. It is relative to the prices of replicas.
 #[derive(Default)]
