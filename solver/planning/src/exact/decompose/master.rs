@@ -125,6 +125,17 @@ pub(super) enum MasterGoal {
     CostOrShortage,
 }
 
+impl MasterGoal {
+    /// Cost of a unit above a limit, if any is allowed; `priced` is that of a goal with costs.
+    fn penalty(self, most: f64, priced: f64) -> Option<f64> {
+        match self {
+            Self::Cost => None,
+            Self::Shortage => Some(1.0 / most.max(1.0)),
+            Self::CostOrShortage => Some(priced),
+        }
+    }
+}
+
 /// Whether columns are chosen as wholes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Integrality {
@@ -239,22 +250,14 @@ impl Master {
             if goal != MasterGoal::Shortage {
                 f.add_cost(d, self.shared.cost[h]);
             }
-            let penalty = match goal {
-                MasterGoal::Cost => None,
-                MasterGoal::Shortage => Some(1.0 / most.max(1.0)),
-                MasterGoal::CostOrShortage => Some((1.0 + PENALTY) * self.shared.cost[h]),
-            };
+            let penalty = goal.penalty(most, (1.0 + PENALTY) * self.shared.cost[h]);
             terms.extend(penalty.map(|penalty| (add_shortage(&mut f, penalty), -1.0)));
             rows.push(f.rows.len());
             f.at_most(0.0, terms);
             priced.push((d, self.shared.price[h]));
         }
         for (row, mut terms) in self.shared.quotas.iter().zip(quota_terms) {
-            let penalty = match goal {
-                MasterGoal::Cost => None,
-                MasterGoal::Shortage => Some(1.0 / row.most.max(1.0)),
-                MasterGoal::CostOrShortage => Some(PENALTY * self.shared.cost_of_unit(row)),
-            };
+            let penalty = goal.penalty(row.most, PENALTY * self.shared.cost_of_unit(row));
             terms.extend(penalty.map(|penalty| (add_shortage(&mut f, penalty), -1.0)));
             rows.push(f.rows.len());
             f.at_most(row.most, terms);

@@ -24,7 +24,8 @@ pub(super) struct BoxSearch {
 pub(super) struct CheapestBudgets {
     /// No strategy within any budgets costs less. Infinite if no budgets keep to the SLO.
     pub bound: f64,
-    /// Levels of the tasks; `None` if no budgets keep to the SLO. It costs more than the bound if the boxes did not suffice.
+    /// Levels of the tasks; `None` if no budgets keep to the SLO. It may cost more than the bound if the boxes did not
+    /// suffice.
     pub vector: Option<Vec<usize>>,
 }
 

@@ -1,8 +1,8 @@
 //! How much load can a lane have at most, if the pipeline keeps its floor?
 //!
-//! Example: one replica of a lane serves 100 queries per second for 4, but the lane never has more than 10. Then a query per
-//! second costs at least .40 there, and not .04: less than a whole replica is never paid. With few replicas in each task
-//! this is most of the price.
+//! Example: a replica of a lane serves 100 queries per second for 4, but the lane never has more than 10. Then a query per
+//! second costs at least .40 there, and not .04, because less than a whole replica is never paid. With few replicas in each
+//! task this is most of the price.
 
 use super::walk::Walker;
 use apportion_domain::SLACK;
@@ -31,8 +31,8 @@ pub(super) fn largest_loads(walker: &mut Walker<'_>, lanes: usize, floor: f64) -
     loads.into_iter().enumerate().map(most).collect()
 }
 
-/// The same for the lane of the only rate. Any price of accuracy bounds the load (Lagrangian relaxation). `high` is the load
-/// in the most accurate strategy.
+/// The same for the lane of the only rate. Any price of accuracy bounds the load (Lagrangian relaxation). `high` is the
+/// load in the most accurate strategy.
 fn largest_load(walker: &mut Walker<'_>, rates: &[f64], floor: f64, mut high: LaneLoad) -> f64 {
     let mut bound = -walker.least_cost_of_lanes(rates, 0.0);
     let mut low = LaneLoad { qps: bound, accuracy: walker.strategy().accuracy };

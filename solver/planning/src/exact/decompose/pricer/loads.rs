@@ -276,8 +276,7 @@ impl<'a> LoadSearch<'a> {
 
     /// The task at which budgets are split; `None` if their most levels keep to the SLO.
     fn task_to_split(&mut self, cell: &BudgetCell) -> Option<ScoredTask> {
-        let scale =
-            SplitScale { reward: self.cells.prices.reward + self.goal.floor_price, rise_max: self.penalty };
+        let scale = SplitScale { reward: self.cells.prices.reward + self.goal.floor_price, rise_max: self.penalty };
         self.cells.task_to_split(cell, scale, &mut self.walker)
     }
 
