@@ -25,7 +25,7 @@ pub mod station;
 
 pub use request::frontend::Frontend;
 pub use request::progress::{CREDIT_ROOT, RequestOutcome, RequestProgress, split};
-pub use request::{frontend, progress};
+pub use request::{frontend, patience, progress};
 pub use routing::most_accurate_first::{UnknownGroup, graph, group_capacity_qps, most_accurate_first, server};
 pub use routing::router::{LateQueries, RouteChoice, Router, Stride};
 pub use routing::{router, tables};

@@ -140,7 +140,8 @@ impl Cluster {
 
     /// Starts the service, again if it was killed.
     pub async fn start_service(&mut self) {
-        crate::database_template::copy_to(&self.data_dir().join("postgres"), &crate::machine::database_templates()).await;
+        let (database, templates) = (self.data_dir().join("postgres"), crate::machine::database_templates());
+        crate::database_template::copy_to(&database, &templates, "postgres").await;
         let (http, grpc) = (format!("127.0.0.1:{}", self.http), format!("127.0.0.1:{}", self.grpc));
         let mut command = Command::new(crate::machine::programs().join("apportion"));
         command.args(["serve", "--http", &http, "--grpc", &grpc, "--token", &self.token, "--data-dir"]);

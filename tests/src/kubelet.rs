@@ -1,6 +1,7 @@
 //! A stand-in for the nodes of a cluster: it gives Pods of agents their places, runs them as processes of this machine, and
 //! ends them as a kubelet does.
 
+use crate::kubectl_proxy::KubernetesReader;
 use crate::kubernetes::{ControlPlane, run_kubectl};
 use crate::machine::programs;
 use crate::process::{started, tell};
@@ -16,7 +17,7 @@ use std::time::Duration;
 /// Pause between two looks.
 const LOOK_EVERY: Duration = Duration::from_millis(300);
 /// The Pods of the service.
-const SELECTOR: &str = "app.kubernetes.io/managed-by=apportion";
+const PODS: &str = "/api/v1/namespaces/default/pods?labelSelector=app.kubernetes.io%2Fmanaged-by%3Dapportion";
 
 /// The end of an agent whose Pod was deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,6 +42,7 @@ impl AgentNodes {
         let (stop, ends) = (Arc::new(AtomicBool::new(false)), Arc::new(Mutex::new(Vec::new())));
         let mut nodes = Nodes {
             kubeconfig: plane.kubeconfig().to_owned(),
+            reader: plane.reader().clone(),
             folder: plane.folder().join("pods"),
             places,
             running: BTreeMap::new(),
@@ -84,6 +86,7 @@ struct PodProcess {
 
 struct Nodes {
     kubeconfig: String,
+    reader: KubernetesReader,
     folder: PathBuf,
     places: usize,
     /// By the Pods' `metadata.uid`.
@@ -102,8 +105,7 @@ impl Drop for Nodes {
 impl Nodes {
     /// One look at the Pods. An API that does not answer changes nothing.
     fn look(&mut self) {
-        let Some(list) = self.kubectl(&["get", "pods", "-l", SELECTOR, "-o", "json"], "") else { return };
-        let Ok(list) = serde_json::from_str::<Value>(&list) else { return };
+        let Some(list) = self.reader.get(PODS) else { return };
         let pods: Vec<&Value> = list["items"].as_array().into_iter().flatten().collect();
         for pod in &pods {
             let uid = text(&pod["metadata"]["uid"]);

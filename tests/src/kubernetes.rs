@@ -1,5 +1,6 @@
 //! A real API of Kubernetes with its controllers, without nodes.
 
+use crate::kubectl_proxy::{KubectlProxy, KubernetesReader};
 use serde_json::{Value, json};
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ pub struct ControlPlane {
     program: PathBuf,
     folder: tempfile::TempDir,
     kubeconfig: String,
+    proxy: KubectlProxy,
 }
 
 impl ControlPlane {
@@ -35,7 +37,8 @@ impl ControlPlane {
             output
         });
         let kubeconfig = String::from_utf8_lossy(&output.stdout).trim().lines().last().unwrap_or_default().to_owned();
-        Some(Self { program, folder, kubeconfig })
+        let proxy = KubectlProxy::start(&kubeconfig, folder.path());
+        Some(Self { program, folder, kubeconfig, proxy })
     }
 
     /// The kubeconfig of the administrator.
@@ -61,6 +64,12 @@ impl ControlPlane {
     /// The number of the API server's process.
     fn api_server(&self) -> Option<u32> {
         std::fs::read_to_string(self.folder.path().join("plane/apiserver.pid")).ok()?.trim().parse().ok()
+    }
+
+    /// Reads the API as the administrator. Loops use it: it starts no process.
+    #[must_use]
+    pub fn reader(&self) -> &KubernetesReader {
+        self.proxy.reader()
     }
 
     /// The output of `kubectl`, errors included.
@@ -175,10 +184,10 @@ impl KubeletStandIn {
     #[must_use]
     pub fn start(plane: &ControlPlane) -> Self {
         let stop = Arc::new(AtomicBool::new(false));
-        let (asked, kubeconfig) = (Arc::clone(&stop), plane.kubeconfig.clone());
+        let (asked, kubeconfig, reader) = (Arc::clone(&stop), plane.kubeconfig.clone(), plane.reader().clone());
         let work = std::thread::spawn(move || {
             while !asked.load(Ordering::Relaxed) {
-                make_ready(&kubeconfig);
+                make_ready(&kubeconfig, &reader);
                 std::thread::sleep(Duration::from_millis(300));
             }
         });
@@ -194,11 +203,10 @@ impl Drop for KubeletStandIn {
 }
 
 /// Makes each Pod ready that is still pending. A Pod may be gone meanwhile.
-fn make_ready(kubeconfig: &str) {
-    let kubectl = |arguments: &[&str]| Command::new("kubectl").env("KUBECONFIG", kubeconfig).args(arguments).output();
-    let pending = ["get", "pods", "--field-selector=status.phase=Pending", "-o", "jsonpath={.items[*].metadata.name}"];
-    let Ok(output) = kubectl(&pending) else { return };
-    for name in String::from_utf8_lossy(&output.stdout).split_whitespace() {
+fn make_ready(kubeconfig: &str, reader: &KubernetesReader) {
+    let Some(list) = reader.get("/api/v1/namespaces/default/pods?fieldSelector=status.phase%3DPending") else { return };
+    let pods = list["items"].as_array().into_iter().flatten();
+    for name in pods.filter_map(|pod| pod["metadata"]["name"].as_str()) {
         let ready = json!({"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"});
         let pod = json!({
             "apiVersion": "v1", "kind": "Pod", "metadata": {"name": name, "namespace": "default"},

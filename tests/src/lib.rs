@@ -10,6 +10,7 @@ mod database_template;
 pub mod digits;
 pub mod documents;
 mod http;
+pub mod kubectl_proxy;
 pub mod kubelet;
 pub mod kubernetes;
 pub mod load;

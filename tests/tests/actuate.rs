@@ -29,14 +29,16 @@ fn pipeline(settings: &Value) -> Value {
 }
 
 /// A plane with the Deployments of the documents, and a service with the rights of the documents.
-struct Stage {
-    plane: ControlPlane,
+struct Stage<'a> {
+    plane: &'a ControlPlane,
     cluster: Cluster,
 }
 
-impl Stage {
-    async fn start() -> Option<Self> {
-        let plane = ControlPlane::start()?;
+impl<'a> Stage<'a> {
+    /// What an earlier case made of the Deployments is gone.
+    async fn start(plane: &'a ControlPlane) -> Self {
+        let kinds = "deployments,replicasets,pods,horizontalpodautoscalers";
+        let _said = plane.kubectl(&["delete", kinds, "--all", "--grace-period=0", "--force"]);
         let examples = apportion_tests::root().join("examples/kubernetes");
         for file in ["actuated-deployments.yaml", "actuator-role.yaml"] {
             plane.apply_file(&examples.join(file));
@@ -49,7 +51,7 @@ impl Stage {
         }));
         let cluster = Cluster::serve_with(&["--kubernetes", &plane.user_kubeconfig("tester")]).await;
         cluster.put("/v1/hardware/t4", &json!({"price_per_hour": 0.53, "count_max": 6})).await;
-        Some(Self { plane, cluster })
+        Self { plane, cluster }
     }
 
     async fn post_demand(&self, qps: f64) {
@@ -58,15 +60,19 @@ impl Stage {
         assert!(answer.status().is_success(), "{}", answer.text().await.expect("text"));
     }
 
-    fn replicas(&self, deployment: &str) -> String {
-        self.plane.kubectl(&["get", "deployment", deployment, "-o", "jsonpath={.spec.replicas}"])
+    fn replicas(&self, deployment: &str) -> Option<u64> {
+        let path = format!("/apis/apps/v1/namespaces/default/deployments/{deployment}");
+        self.plane.reader().get(&path)?["spec"]["replicas"].as_u64()
     }
 
     async fn until_replicas(&self, deployment: &str, expected: u32) {
         let begun = Instant::now();
-        while self.replicas(deployment) != expected.to_string() {
+        loop {
             let found = self.replicas(deployment);
-            assert!(begun.elapsed() < PATIENCE, "{deployment}: {found}, not {expected}\n{}", self.cluster.log("service"));
+            if found == Some(expected.into()) {
+                return;
+            }
+            assert!(begun.elapsed() < PATIENCE, "{deployment}: {found:?}, not {expected}\n{}", self.cluster.log("service"));
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
     }
@@ -98,10 +104,21 @@ impl Stage {
     }
 }
 
+/// The start of a control plane takes nine seconds of a processor, and the cases take little. So they share one.
 #[tokio::test(flavor = "multi_thread")]
-async fn deployments_follow_two_plans_and_stop_at_a_conflict() {
-    let Some(stage) = Stage::start().await else { return };
-    let kubelet = KubeletStandIn::start(&stage.plane);
+async fn deployments_follow_the_plans_of_a_pipeline() {
+    let Some(plane) = ControlPlane::start() else { return };
+    eprintln!("dry runs and holds change nothing, and say so");
+    run_dry_and_hold(&plane).await;
+    eprintln!("a rollout that is never ready is rolled back");
+    roll_back(&plane).await;
+    eprintln!("Deployments follow two plans, and stop at a conflict");
+    follow_two_plans(&plane).await;
+}
+
+async fn follow_two_plans(plane: &ControlPlane) {
+    let stage = Stage::start(plane).await;
+    let kubelet = KubeletStandIn::start(plane);
     stage.cluster.register(&pipeline(&json!({})), PROFILE).await;
     stage.post_demand(120.0).await;
     let many = stage.advised("find-l", |replicas| replicas > 1).await;
@@ -120,7 +137,7 @@ async fn deployments_follow_two_plans_and_stop_at_a_conflict() {
     stage.advised("find-l", |replicas| replicas == many).await;
     // It would be followed within a second.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    assert_eq!((stage.replicas("read-m"), stage.replicas("find-l")), ("5".into(), few.to_string()), "nothing moves");
+    assert_eq!((stage.replicas("read-m"), stage.replicas("find-l")), (Some(5), Some(few.into())), "nothing moves");
     let events = stage.cluster.get("/v1/events?kind=workload&pipeline=photos").await;
     let text = events.to_string();
     for expected in ["Deployment default/find-l", "\"why\":\"grow\"", "\"why\":\"shrink\"", "to 5"] {
@@ -139,9 +156,8 @@ async fn deployments_follow_two_plans_and_stop_at_a_conflict() {
     drop(kubelet);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_rollout_that_is_never_ready_is_rolled_back() {
-    let Some(stage) = Stage::start().await else { return };
+async fn roll_back(plane: &ControlPlane) {
+    let stage = Stage::start(plane).await;
     stage.cluster.register(&pipeline(&json!({"ready_within_s": 4})), PROFILE).await;
     stage.post_demand(120.0).await;
     let many = stage.advised("find-l", |replicas| replicas > 1).await;
@@ -153,19 +169,18 @@ async fn a_rollout_that_is_never_ready_is_rolled_back() {
     assert!(events.contains("\"why\":\"roll_back\""), "{events}");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn dry_runs_and_holds_change_nothing_and_say_so() {
-    let Some(stage) = Stage::start().await else { return };
+async fn run_dry_and_hold(plane: &ControlPlane) {
+    let stage = Stage::start(plane).await;
     stage.cluster.register(&pipeline(&json!({"dry_run": true})), PROFILE).await;
     stage.post_demand(120.0).await;
     let many = stage.advised("find-l", |replicas| replicas > 1).await;
     let said = stage.told("dry run").await;
     assert!(said.contains(&format!("Deployment default/find-l from 1 to {many}")), "{said}");
-    assert_eq!(stage.replicas("find-l"), "1");
+    assert_eq!(stage.replicas("find-l"), Some(1));
     stage.cluster.put("/v1/pipelines/photos/hold", &json!({"reason": "a test"})).await;
     stage.cluster.put("/v1/pipelines/photos", &pipeline(&json!({}))).await;
     stage.told("a hold is in force").await;
-    assert_eq!(stage.replicas("find-l"), "1");
+    assert_eq!(stage.replicas("find-l"), Some(1));
     let other_batch = json!({"workloads": [
         {"task": "find", "variant": "find-l", "hardware": "t4", "batch": 8, "name": "find-l"},
         {"task": "read", "variant": "read-m", "hardware": "t4", "name": "read-m"}

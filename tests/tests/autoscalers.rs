@@ -425,12 +425,13 @@ async fn a_real_autoscaler_follows_two_plans_over_tls() {
     let begun = Instant::now();
     let follows = async |least: f64| loop {
         let advised = gauge(&cluster, "find-l").await;
-        let deployed = plane.kubectl(&["get", "deployment", "triton-find-l", "-o", "jsonpath={.spec.replicas}"]);
-        if advised.is_some_and(|replicas| replicas >= least) && deployed.parse().ok() == advised {
+        let deployment = plane.reader().get("/apis/apps/v1/namespaces/default/deployments/triton-find-l");
+        let deployed = deployment.and_then(|found| found["spec"]["replicas"].as_f64());
+        if advised.is_some_and(|replicas| replicas >= least) && deployed == advised {
             return advised.expect("a number");
         }
-        let said = plane.kubectl(&["describe", "hpa"]);
-        assert!(begun.elapsed() < PATIENCE, "{advised:?} {deployed}\n{said}\n{}", cluster.log("service"));
+        let said = || plane.kubectl(&["describe", "hpa"]);
+        assert!(begun.elapsed() < PATIENCE, "{advised:?} {deployed:?}\n{}\n{}", said(), cluster.log("service"));
         tokio::time::sleep(Duration::from_millis(500)).await;
     };
     let low = follows(1.0).await;

@@ -9,11 +9,11 @@ use serde_json::{Value, json};
 use std::time::{Duration, Instant};
 
 /// A cluster, and a service with the rights of the documents whose pipeline is planned for at least a demand.
-struct Stage {
+struct Stage<'a> {
     // It ends first, so that it replaces no Pod that ends with the test.
     fleet: MachineFleet,
     nodes: AgentNodes,
-    plane: ControlPlane,
+    plane: &'a ControlPlane,
 }
 
 /// The documents' file of `--machines` with these settings. Devices are emulated.
@@ -50,15 +50,10 @@ fn grant(plane: &ControlPlane) {
     }));
 }
 
-impl Stage {
-    /// The nodes have room for this number of machines.
-    async fn start(more: &Value, places: usize, count_max: u32, min_qps: f64) -> Option<Self> {
-        let plane = ControlPlane::start()?;
-        grant(&plane);
-        Some(Self::start_on(plane, more, places, count_max, min_qps).await)
-    }
-
-    async fn start_on(plane: ControlPlane, more: &Value, places: usize, count_max: u32, min_qps: f64) -> Self {
+impl<'a> Stage<'a> {
+    /// The nodes have room for this number of machines. Pods of an earlier case are gone.
+    async fn start(plane: &'a ControlPlane, more: &Value, places: usize, count_max: u32, min_qps: f64) -> Self {
+        let _said = plane.kubectl(&["delete", "pods", "--all", "--grace-period=0", "--force"]);
         let file = plane.folder().join("machines.json");
         std::fs::write(&file, settings(more).to_string()).expect("a folder of ours");
         let kubeconfig = plane.user_kubeconfig("tester");
@@ -68,14 +63,13 @@ impl Stage {
             "apiVersion": "v1", "kind": "Secret", "metadata": {"name": "apportion", "namespace": "default"},
             "stringData": {"token": cluster.join_token()},
         }));
-        let nodes = AgentNodes::start(&plane, places);
+        let nodes = AgentNodes::start(plane, places);
         let machine = MachineType { substrate: "kubernetes", count_max, provision_s: 5 };
         Self { fleet: MachineFleet::register(cluster, machine, min_qps).await, nodes, plane }
     }
 
     fn pods(&self) -> Vec<Value> {
-        let text = self.plane.kubectl(&["get", "pods", "-o", "json"]);
-        let list: Value = serde_json::from_str(&text).unwrap_or_default();
+        let list = self.plane.reader().get("/api/v1/namespaces/default/pods").unwrap_or_default();
         list["items"].as_array().cloned().unwrap_or_default()
     }
 
@@ -105,9 +99,22 @@ impl Stage {
     }
 }
 
+/// The start of a control plane takes nine seconds of a processor, and the cases take little. So they share one.
 #[tokio::test(flavor = "multi_thread")]
-async fn pods_follow_the_load_and_lost_ones_are_replaced() {
-    let Some(stage) = Stage::start(&json!({"idle_s": 5, "wish_s": 60}), 3, 4, 7.0).await else { return };
+async fn machines_are_pods_of_a_real_api() {
+    let Some(plane) = ControlPlane::start() else { return };
+    eprintln!("a missing right is told, and no Pod is asked for");
+    be_granted_late(&plane).await;
+    eprintln!("Pods follow the load, and lost ones are replaced");
+    follow_the_load(&plane).await;
+    eprintln!("a wish without room expires, and the plan stays");
+    wish_without_room(&plane).await;
+    eprintln!("nothing is concluded while the API is away");
+    be_without_the_api(&plane).await;
+}
+
+async fn follow_the_load(plane: &ControlPlane) {
+    let stage = Stage::start(plane, &json!({"idle_s": 5, "wish_s": 60}), 3, 4, 7.0).await;
     stage.fleet.cluster.live(1).await;
     let pods = stage.until_pods(1).await;
     let pod = &pods[0];
@@ -151,9 +158,8 @@ async fn pods_follow_the_load_and_lost_ones_are_replaced() {
     assert_eq!(pods[0]["metadata"]["name"], asked["machine"]);
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_wish_without_room_expires_and_the_plan_stays() {
-    let Some(stage) = Stage::start(&json!({"wish_s": 30}), 2, 6, 30.0).await else { return };
+async fn wish_without_room(plane: &ControlPlane) {
+    let stage = Stage::start(plane, &json!({"wish_s": 30}), 2, 6, 30.0).await;
     // There is room for two machines, and the plan for what may be had wants three.
     let expired = stage.fleet.event("wish-expired", |_| true).await;
     let reason = expired["reason"].as_str().unwrap_or_default();
@@ -164,9 +170,8 @@ async fn a_wish_without_room_expires_and_the_plan_stays() {
     stage.until_pods(2).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn nothing_is_concluded_while_the_api_is_away() {
-    let Some(stage) = Stage::start(&json!({"idle_s": 5}), 3, 4, 7.0).await else { return };
+async fn be_without_the_api(plane: &ControlPlane) {
+    let stage = Stage::start(plane, &json!({"idle_s": 5}), 3, 4, 7.0).await;
     stage.fleet.until_agents_used(1).await;
     let before = stage.until_pods(1).await;
     let traffic = traffic(stage.fleet.ingress().await, LIGHT_QPS);
@@ -186,15 +191,14 @@ async fn nothing_is_concluded_while_the_api_is_away() {
     assert!(uids.contains(&before[0]["metadata"]["uid"]), "{uids:?}: it runs on");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_missing_right_is_told_and_no_pod_is_asked_for() {
-    let Some(plane) = ControlPlane::start() else { return };
-    let stage = Stage::start_on(plane, &json!({}), 1, 2, 7.0).await;
+/// It comes first: the others have the rights.
+async fn be_granted_late(plane: &ControlPlane) {
+    let stage = Stage::start(plane, &json!({}), 1, 2, 7.0).await;
     let silent = stage.fleet.event("machines", |facts| facts["matter"] == "silent").await;
     let expected = "RBAC forbids to list pods in namespace default: expected a Role that grants it";
     assert_eq!((&silent["reason"], &silent["state"]), (&json!(expected), &json!("begun")));
     stage.fleet.no_event("machine-asked").await;
-    grant(&stage.plane);
+    grant(stage.plane);
     stage.fleet.event("machine-came", |_| true).await;
     stage.until_pods(1).await;
 }

@@ -1,7 +1,7 @@
 //! A real Triton is measured over the network, planned for, and runs the plan as the estimator says.
 
-use apportion_experiments::live::estimate::RUNS as ESTIMATES;
 use apportion_experiments::live::figures::{ComparedFigure, Figures, RequestResult, longest_ms};
+use apportion_experiments::live::idle_start::RUNS as ESTIMATES;
 use apportion_tests::triton::{TritonProcess, TritonProgram};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};

@@ -1,4 +1,7 @@
 //! Against a real API of Kubernetes with its controllers, without nodes.
+//!
+//! Its start takes nine seconds of a processor, so one test starts it, and its cases follow one another. Each begins
+//! without the objects of the case before.
 
 use apportion_kubernetes::{
     KubernetesAccess, KubernetesClient, KubernetesError, PodDeletion, PodIdentity, PodObservation, PodRequest, PodStage,
@@ -93,6 +96,28 @@ impl Drop for Plane {
     }
 }
 
+/// The case that runs now, for the message of one that fails.
+fn begin(plane: &Plane, case: &str) {
+    eprintln!("{case}");
+    let kinds = "deployments,statefulsets,replicasets,pods,roles,rolebindings";
+    plane.kubectl(&["delete", kinds, "--all", "--grace-period=0", "--force"]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_real_api_answers_as_the_client_expects() {
+    let Some(plane) = Plane::start() else { return };
+    begin(&plane, "pods are created, listed and deleted with the documented rights");
+    create_list_and_delete_pods(&plane).await;
+    begin(&plane, "a list of pods has several pages");
+    list_pods_by_pages(&plane).await;
+    begin(&plane, "replicas are written unless another manager owns them");
+    write_replicas(&plane).await;
+    begin(&plane, "the role of the documents suffices, and less is named");
+    use_documented_role(&plane).await;
+    begin(&plane, "a thousand Deployments are listed once");
+    list_many_deployments(&plane).await;
+}
+
 fn said(output: &Output) -> String {
     let text = format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success(), "{text}");
@@ -142,9 +167,8 @@ async fn until(
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn replicas_are_written_unless_another_manager_owns_them() {
-    let Some(plane) = Plane::start() else { return };
+/// They are left alone where another manager owns them.
+async fn write_replicas(plane: &Plane) {
     let free = [named(WorkloadKind::Deployment, "free"), named(WorkloadKind::StatefulSet, "free")];
     plane.apply(&(manifest("Deployment", "free", "") + &manifest("StatefulSet", "free", "")));
     plane.kubectl(&["create", "deployment", "owned", "--image=none", "--replicas=2"]);
@@ -172,9 +196,7 @@ async fn replicas_are_written_unless_another_manager_owns_them() {
     assert!(matches!(cluster.read(&none).await, Err(KubernetesError::NotFound(_))));
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn the_role_of_the_documents_suffices_and_less_is_named() {
-    let Some(plane) = Plane::start() else { return };
+async fn use_documented_role(plane: &Plane) {
     plane.apply(&manifest("Deployment", "free", ""));
     let kubeconfig = plane.control(&["token"], &["tester"]).trim().to_owned();
     let cluster = plane.cluster_of(Path::new(&kubeconfig)).await;
@@ -205,13 +227,13 @@ async fn the_role_of_the_documents_suffices_and_less_is_named() {
     until(&watches, std::slice::from_ref(&free), |seen| seen[&free].replicas == 2).await;
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_thousand_deployments_are_listed_once() {
+/// It restarts the API server.
+async fn list_many_deployments(plane: &Plane) {
     const COUNT: usize = 1_000;
-    let Some(plane) = Plane::start() else { return };
     let all: Vec<_> = (0..COUNT).map(|n| named(WorkloadKind::Deployment, &format!("d{n:04}"))).collect();
-    // Nothing runs in them, so that the controllers have little to do.
-    let manifests: String = all.iter().map(|one| manifest("Deployment", &one.name, "replicas: 0, ")).collect();
+    // They are paused, so that the controllers make no ReplicaSets.
+    let paused = |one: &WorkloadName| manifest("Deployment", &one.name, "replicas: 0, paused: true, ");
+    let manifests: String = all.iter().map(paused).collect();
     plane.apply(&manifests);
 
     let mut watches = Watches::new(plane.cluster().await);
@@ -256,9 +278,7 @@ async fn until_pod(cluster: &KubernetesClient, stage: PodStage) -> PodObservatio
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn pods_are_created_listed_and_deleted_with_the_documented_rights() {
-    let Some(plane) = Plane::start() else { return };
+async fn create_list_and_delete_pods(plane: &Plane) {
     let kubeconfig = plane.control(&["token"], &["tester"]).trim().to_owned();
     let cluster = plane.cluster_of(Path::new(&kubeconfig)).await;
     let forbidden = cluster.list_pods("default", "fleet=app").await.expect_err("no Role").to_string();
@@ -305,10 +325,8 @@ async fn pods_are_created_listed_and_deleted_with_the_documented_rights() {
     cluster.delete_pod(&pod, PodDeletion::Graceful).await.expect("it is gone");
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_list_of_pods_has_several_pages() {
+async fn list_pods_by_pages(plane: &Plane) {
     const COUNT: usize = 501;
-    let Some(plane) = Plane::start() else { return };
     let pod = |n: usize| {
         format!(
             "apiVersion: v1\nkind: Pod\nmetadata: {{name: p{n:04}, namespace: default, labels: {{fleet: app}}}}\n\

@@ -6,6 +6,7 @@
 use super::apply::{ApplyError, PlanPart, fence, load_plan};
 use crate::app::{App, now};
 use crate::decide::correction::Measurements;
+use crate::decide::default_dropping::default_to_pard;
 use crate::decide::placement::Device;
 use crate::decide::projects::DeviceCounts;
 use crate::decide::replacement::{
@@ -222,6 +223,9 @@ pub(super) fn problem_of(
     let mut spec = wish.spec.clone();
     spec.demand_qps = wish.demand_qps;
     let notes = round.measured.fill(&mut spec);
+    if wish.settings().ladder.is_some() {
+        default_to_pard(&mut spec);
+    }
     let mut document = documents::problem_document(wish.objective(), hardware, vec![spec])?;
     documents::add_notes(&mut document, notes);
     Ok(document)

@@ -15,6 +15,7 @@ pub mod change;
 mod child_counts;
 mod combinations;
 pub mod correction;
+pub mod default_dropping;
 pub mod demand;
 pub mod deployed;
 pub mod device_pool;

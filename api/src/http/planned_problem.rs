@@ -7,6 +7,7 @@ use crate::act::agent_facts::agent_facts;
 use crate::act::drift::measurements;
 use crate::act::replan::live_hardware;
 use crate::analyses::simulation::SimulatedTimes;
+use crate::decide::default_dropping::default_to_pard;
 use crate::decide::fleet::Fleet;
 use crate::documents;
 use crate::jobs::PlanOptions;
@@ -56,7 +57,8 @@ pub struct PlanRequest {
     #[serde(default)]
     pub gap: Option<f64>,
     /// Also find the replicas for other loads, from the demand divided by this factor to the demand times it, 1 to 100.
-    /// Agents then follow them instead of InferLine's tuner; default: none.
+    /// Agents then follow them instead of InferLine's tuner; default: none. A registered pipeline that names no dropping
+    /// policy then has `pard`.
     #[serde(default)]
     pub ladder: Option<f64>,
     /// The divisor of the ladder's rates, 0.1 to 10 and at most `ladder`: a constant headroom, with which replicas come
@@ -108,7 +110,7 @@ pub(super) async fn check(
     }
     let problem = match source {
         Some(row) => patched(row, asked).await?,
-        None => problem(db, project, asked).await?,
+        None => problem(db, project, asked, options.ladder).await?,
     };
     Ok(CheckedPlanRequest { problem, options })
 }
@@ -178,8 +180,13 @@ fn change(mut problem: Value, patch: Option<Value>) -> Result<Value, Refusal> {
 /// The ways to say what is planned.
 const SOURCES: &str = "expected one of problem, pipelines and from";
 
-/// The valid problem document of a request without a stored plan.
-async fn problem(db: &mut PgConnection, project: Option<&str>, asked: PlanRequest) -> Result<Value, Refusal> {
+/// The valid problem document of a request without a stored plan, for plans with this ladder.
+async fn problem(
+    db: &mut PgConnection,
+    project: Option<&str>,
+    asked: PlanRequest,
+    ladder: Option<f64>,
+) -> Result<Value, Refusal> {
     if asked.patch.is_some() {
         return Err(Refusal::value("/patch", "a patch changes the problem of a stored plan: expected from with it"));
     }
@@ -203,7 +210,10 @@ async fn problem(db: &mut PgConnection, project: Option<&str>, asked: PlanReques
             if hardware.is_empty() {
                 return Err(Refusal::value("/hardware", "no agent is live and no hardware type is registered"));
             }
-            let FilledSpecs { specs, notes } = specs(db, project, pipelines).await?;
+            let FilledSpecs { mut specs, notes } = specs(db, project, pipelines).await?;
+            if ladder.is_some() {
+                specs.iter_mut().for_each(default_to_pard);
+            }
             let made = move || {
                 let mut document = documents::problem_document(objective, hardware, specs)?;
                 documents::add_notes(&mut document, notes);

@@ -200,6 +200,8 @@ async fn the_least_cost_uses_cheaper_hardware() {
     assert!(cost(&advised[1]) < cost(&advised[0]), "{} and {}", cost(&advised[1]), cost(&advised[0]));
     let part = |plan: &Value| plan["plan"]["pipelines"][0].clone();
     assert_eq!(part(&advised[0])["ladder"], Value::Null);
+    let dropping = |plan: &Value| part(plan)["serving"]["dropping"].clone();
+    assert_eq!([&advised[0], &advised[1]].map(dropping), ["naive", "pard"], "by default");
     let ladder = part(&advised[1])["ladder"].as_array().expect("a ladder").clone();
     // Twice the demand, divided by the ladder's headroom.
     let ends = ladder.last().and_then(|step| step["rate_qps"].as_f64()).expect("a rate");

@@ -171,7 +171,8 @@ record! {
         /// How a sender chooses a replica: `stride` (default), `jsq` or `most_accurate_first`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub routing: Option<String> => optional.words(RoutingPolicy::NAMES),
-        /// The policy for queries that will be late; default `naive`.
+        /// The policy for queries that will be late; default `naive`. A service plans registered pipelines with `pard` by
+        /// default where their plans have a ladder.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub dropping: Option<String> => optional.words_or(Dropping::NAMES, &["none"]),
     }
@@ -391,7 +392,7 @@ record! {
         #[serde(default = "one")]
         pub min_qps: f64 => optional,
         /// Each plan gets a ladder: replicas for loads from its demand divided by this factor to its demand times it.
-        /// Agents follow it until the next plan.
+        /// Agents follow it until the next plan. A pipeline that names no dropping policy then has `pard`.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         pub ladder: Option<f64> => optional.or_null(),
         /// The divisor of the ladders' rates, 0.1 to 10 and at most `ladder`: a constant headroom. Above 1, replicas come

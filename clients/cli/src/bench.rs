@@ -141,6 +141,10 @@ pub struct FidelityArgs {
     /// Seconds of each run.
     #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u64).range(2..=3600))]
     seconds: u64,
+    /// Seconds without load before each run. The estimator has the same. After ten of them a steward has forgotten the run
+    /// before.
+    #[arg(long, default_value_t = fidelity::IDLE_S, value_parser = clap::value_parser!(u64).range(1..=3600))]
+    idle: u64,
     /// Runs of each load. A figure is inside the estimate if it is so in more than half of them.
     #[arg(
         long,
@@ -237,9 +241,10 @@ pub fn run(command: BenchCommand) -> CommandResult {
                 seed,
             })?
         }
-        BenchCommand::Fidelity(FidelityArgs { fleet, emulated, seconds, runs, seed, format }) => {
+        BenchCommand::Fidelity(FidelityArgs { fleet, emulated, seconds, idle, runs, seed, format }) => {
             let backend = if emulated { FleetBackend::Emulated } else { FleetBackend::Onnx };
-            fidelity::run(&FidelitySettings { fleet: fleet.settings()?, backend, seconds, runs, seed, format })?;
+            let (fleet, idle) = (fleet.settings()?, Duration::from_secs(idle));
+            fidelity::run(&FidelitySettings { fleet, backend, seconds, idle, runs, seed, format })?;
         }
         BenchCommand::Hpa(HpaArgs { control_plane, quick, seed, format }) => {
             let length = if quick { HpaRunLength::Quick } else { HpaRunLength::Full };

@@ -1,20 +1,13 @@
 //! What does the estimator say of a load that was played?
 
-use super::figures::{Figures, RequestResult, longest_ms};
+use super::figures::Figures;
+use super::idle_start::{IdleStart, LEAD, RUNS};
 use anyhow::{Context, Result, ensure};
-use apportion_domain::{ArrivalTrace, Moment, PipelineIndex, Plan, Problem, TimeSpan};
-use apportion_estimator::{
-    ArrivalProcess, Arrivals, IngressSettings, Scenario, ScenarioEvent, SimulateOptions, Workload, replay,
-};
+use apportion_domain::{ArrivalTrace, PipelineIndex, Plan, Problem};
+use apportion_estimator::{ArrivalProcess, Arrivals, IngressSettings, Scenario, ScenarioEvent, SimulateOptions, replay};
 use apportion_serving::headroom_controller::{HeadroomController, PROMISE};
 use apportion_serving::ladder::Headroom;
 use std::time::Duration;
-
-/// Runs of the estimator for each load.
-pub const RUNS: u64 = 40;
-
-/// The idle time before the load. Stewards of the estimator begin without a past; stewards of the agents have been idle.
-pub const LEAD: Duration = Duration::from_secs(10);
 
 /// Arrivals at these rates, one rate for each second, Poisson within a second.
 pub fn poisson_arrivals(rates: Vec<(u64, f64)>, seed: u64) -> Result<Vec<Duration>> {
@@ -60,13 +53,8 @@ impl PlayedLoad<'_> {
     /// If a plan does not fit the problem.
     pub fn estimate_runs(&self) -> Result<Vec<Figures>> {
         let (first, later) = self.plans.split_first().context("no plan was in force")?;
-        let moment = |at: Duration| Moment::from_nanos((at + LEAD).as_nanos() as u64);
-        let mut traces = vec![ArrivalTrace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];
-        traces[self.index.get()] = ArrivalTrace::arrivals(self.arrivals.iter().map(|at| moment(*at)).collect())?;
-        let longest_ms = longest_ms(self.problem.pipeline(self.index).slo_ms);
         let ingresses = IngressSettings::in_turn(self.ingresses);
         let options = SimulateOptions { requests: true, ingresses, ..SimulateOptions::default() };
-        let lead = Moment::from_nanos(LEAD.as_nanos() as u64);
         let with_hop = |hop_ms: &f64| {
             let hardware = &self.problem.hardware;
             self.problem.changed(|draft| {
@@ -80,19 +68,15 @@ impl PlayedLoad<'_> {
         ensure!(!problems.is_empty(), "a hop takes a time");
         let run = |seed: u64| -> Result<Figures> {
             let problem = &problems[seed as usize % problems.len()];
-            let workload = Workload { traces: traces.clone(), arrivals: ArrivalProcess::Poisson, seed };
-            let event = |start: &PlanStart| (moment(start.at), ScenarioEvent::Plan { plan: start.plan.clone() });
+            let begin = IdleStart::of_run(LEAD, seed);
+            let workload = begin.workload(problem, self.index, self.arrivals)?;
+            let event = |start: &PlanStart| (begin.moment(start.at), ScenarioEvent::Plan { plan: start.plan.clone() });
             let events = later.iter().map(event).collect();
             let headroom = Headroom::Feedback(Box::new(HeadroomController::new(PROMISE)));
-            let scenario = Scenario { events, steward: true, ladders: true, headroom, tuners: true, ..Scenario::default() };
+            let as_agents = Scenario { steward: true, ladders: true, tuners: true, gives_up: true, ..Scenario::default() };
+            let scenario = Scenario { events, headroom, ..as_agents };
             let run = replay(problem, &first.plan, &workload, &options, scenario)?;
-            let seen = run.simulation.requests.iter().map(|r| {
-                let took = r.finish.map(|finish| finish.since(r.arrival)).map(TimeSpan::as_millis);
-                let at = Duration::from_nanos(r.arrival.since(lead).as_nanos());
-                let in_time = r.outcome == apportion_estimator::RequestOutcome::Ok;
-                RequestResult { at, in_time, took_ms: took.map(|ms| ms.min(longest_ms)) }
-            });
-            Ok(Figures::of(&seen.collect::<Vec<_>>(), self.steps))
+            Ok(Figures::of(&begin.results(&run.simulation, problem, self.index), self.steps))
         };
         (1..=RUNS).map(run).collect()
     }

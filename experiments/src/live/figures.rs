@@ -1,7 +1,8 @@
 //! How well did a run serve its requests, measured or estimated?
 
 use super::load::{ClientOutcome, SentRequest};
-use apportion_domain::nearest_rank;
+use apportion_domain::{TimeSpan, nearest_rank};
+use apportion_serving::patience::patience;
 use serde::Serialize;
 use std::time::Duration;
 
@@ -11,15 +12,9 @@ pub const SETTLE: Duration = Duration::from_secs(10);
 /// The runs that are left out at each end: 95 % of 40 runs lie between.
 const TRIMMED: usize = 1;
 
-/// Agents give a request up after this multiple of the SLO, and after two seconds at least. The estimator waits on. Both
-/// count the request with this latency.
-const GIVE_UP_SLOS: f64 = 10.0;
-
-const GIVE_UP_MS_MIN: f64 = 2_000.0;
-
 /// The latency in ms that counts for a request that was given up.
 pub fn longest_ms(slo_ms: f64) -> f64 {
-    (GIVE_UP_SLOS * slo_ms).max(GIVE_UP_MS_MIN)
+    patience(TimeSpan::from_millis(slo_ms)).as_millis()
 }
 
 /// The figures of a run, measured or estimated.

@@ -5,6 +5,7 @@ pub mod console;
 pub mod estimate;
 pub mod figures;
 pub mod fleet;
+pub mod idle_start;
 pub mod load;
 pub mod plans;
 pub mod process;

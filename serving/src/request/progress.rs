@@ -118,6 +118,12 @@ impl RequestProgress {
         self.dropped.get_or_insert(reason);
     }
 
+    /// Nobody waits for the answer any more. A reason that was there before is kept. Queries that are out still give their
+    /// credit back.
+    pub fn give_up(&mut self, reason: DropReason) {
+        self.dropped.get_or_insert(reason);
+    }
+
     /// A query failed at `end`.
     pub fn failed(&mut self, end: Moment, credit: u64) {
         self.give_back(credit);

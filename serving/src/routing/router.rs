@@ -280,6 +280,22 @@ impl Router {
         RouteChoice { target: self.targets[(members.first + at) as usize], slot: NO_SLOT }
     }
 
+    /// The next `count` replicas, as by [`Router::pick`]. Data that does not depend on the pick is read once.
+    #[inline]
+    pub fn pick_each(&mut self, count: u64, mut each: impl FnMut(RouteChoice)) {
+        let Some(group) = self.round.filter(|_| self.only.is_none()) else {
+            return (0..count).for_each(|_| each(self.pick()));
+        };
+        let members = &mut self.members[group as usize];
+        let targets = &self.targets[members.first as usize..][..members.count as usize];
+        let mut at = members.next as usize;
+        for _ in 0..count {
+            each(RouteChoice { target: targets[at], slot: NO_SLOT });
+            at = if at + 1 == targets.len() { 0 } else { at + 1 };
+        }
+        members.next = at as u32;
+    }
+
     fn pick_among(&mut self) -> RouteChoice {
         let group = self.groups.pick();
         self.pick_within(group)

@@ -5,7 +5,7 @@ use apportion_domain::{
     ProfileRow, Route, Routing, ServingWishes, Share, Task, TaskIndex, TaskKind, TimeSpan, Variant,
 };
 use apportion_serving::router::{GroupUse, Serving, Within};
-use apportion_serving::{LateQueries, Router, Stride, group_capacity_qps, most_accurate_first};
+use apportion_serving::{LateQueries, RouteChoice, Router, Stride, group_capacity_qps, most_accurate_first};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -78,6 +78,25 @@ fn the_least_outstanding_replica_is_the_one_that_ended_most() {
     router.ended(first[4].slot);
     router.ended(first[2].slot);
     assert_eq!((0..3).map(|_| router.pick().target).collect::<Vec<_>>(), [5, 6, 5]);
+}
+
+#[test]
+fn picks_together_are_the_picks_one_by_one() {
+    let tables: [&[(f64, &[u32])]; 3] = [&[(0.75, &[4, 5, 6]), (0.25, &[9])], &[(1.0, &[4, 5, 6])], &[(1.0, &[4])]];
+    for groups in tables {
+        for within in [Within::Turns, Within::LeastOutstanding] {
+            let mut together = Router::new(within, groups, 1).expect("replicas");
+            let mut one_by_one = together.clone();
+            let place = |choice: RouteChoice| (choice.target, choice.slot);
+            for count in [1, 0, 5, 2, 3, 12] {
+                let mut picked = Vec::new();
+                together.pick_each(count, |choice| picked.push(place(choice)));
+                let expected: Vec<_> = (0..count).map(|_| place(one_by_one.pick())).collect();
+                assert_eq!(picked, expected, "{groups:?} {within:?}");
+            }
+            assert_eq!(place(together.pick()), place(one_by_one.pick()), "{groups:?} {within:?}");
+        }
+    }
 }
 
 #[test]

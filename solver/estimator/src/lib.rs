@@ -8,10 +8,12 @@
 //! The rooms are `input` (which requests come, and when?), `compile` (problem and plan as numbers) and `state` (everything
 //! that a run holds at one moment). Then follow `run` (which event is next?), `change` (which replicas and plans change
 //! during a run?) and [`controllers`] (policies that scale replicas between plans, as baselines). [`Samples`] are several
-//! independent runs, and [`interval`] says what they show. `docs/glossary.md` says each noun in one line.
+//! independent runs, and [`interval`] says what they show. A second thread may keep the accounts of a run (`accounts`).
+//! `docs/glossary.md` says each noun in one line.
 //!
 //! The commonest addition is a policy: write it in `serving`, and construct it in `compile`.
 
+mod accounts;
 pub mod analytic;
 mod change;
 mod compile;
@@ -27,6 +29,7 @@ pub mod scenario;
 mod simulate;
 mod state;
 
+pub use accounts::keeps_accounts_apart;
 pub use apportion_serving::modules::StatePlannerSettings;
 pub use apportion_serving::monitor::{BatchEntry, QueryRecords};
 pub use apportion_serving::{DropReason, LateQueries, RequestOutcome};
@@ -34,7 +37,7 @@ pub use compile::size::{expected_requests, expected_visits};
 pub use error::SimulateError;
 pub use input::fresh::FreshLoad;
 pub use input::ingresses::{INGRESSES_MAX, IngressChoice, IngressSettings, STICKY_CLIENTS};
-pub use input::options::SimulateOptions;
+pub use input::options::{Accounting, SimulateOptions};
 pub use input::workload::{ArrivalProcess, Arrivals, DEFAULT_SECONDS, DEFAULT_SEED, Workload, draw};
 pub use result::{ModulePeriod, Replay, RequestClasses, RequestRecord, Simulation, Window};
 pub use samples::{Sample, Samples, first_seed, run_sample};

@@ -160,6 +160,10 @@ pub struct Scenario<'a> {
     /// below the plan. Its sample is a steady load of the plan's demand. Each pipeline then has a steward, whatever
     /// `steward` says. Replicas that were added to groups of both plans stay under a later plan, as far as it leaves room.
     pub tuners: bool,
+    /// Whether requests are given up that have no answer after ten times their SLO, and two seconds at least, as the
+    /// gateways of agents do ([`patience`](apportion_serving::patience)). The reason of such a request is
+    /// [`DropReason::Cancelled`](crate::DropReason::Cancelled). Without it requests wait for ever.
+    pub gives_up: bool,
     /// From the end of a period to the controller, and to the steward.
     pub report_delay: TimeSpan,
     /// From the controller, and the steward, to the agents.
@@ -203,6 +207,7 @@ impl Default for Scenario<'_> {
             ladders: false,
             headroom: Headroom::Constant(1.0),
             tuners: false,
+            gives_up: false,
             report_delay: TimeSpan::from_nanos(100_000_000),
             command_delay: TimeSpan::from_nanos(100_000_000),
             detection: TimeSpan::from_nanos(1_000_000_000),

@@ -1,5 +1,6 @@
 //! How does a whole run go? Problem and plan are compiled, events follow each other, and the results are summed up.
 
+use crate::accounts::{self, ApartRun};
 use crate::change::{ChangeResult, Changes, PolicySource};
 use crate::compile::CompiledPlan;
 use crate::error::SimulateError;
@@ -8,6 +9,7 @@ use crate::input::workload::{Arrivals, Workload};
 use crate::result::{Replay, Simulation};
 use crate::run::SimulationRun;
 use crate::scenario::Scenario;
+use crate::state::bounds::CutReason;
 use crate::state::statistics::Statistics;
 use apportion_domain::{Plan, Problem};
 use apportion_serving::LateQueries;
@@ -34,8 +36,15 @@ pub fn statistics_of(
     workload: &Workload,
     options: &SimulateOptions,
 ) -> Result<Statistics, SimulateError> {
+    if accounts::keeps_accounts_apart(problem, plan, workload, options) {
+        match accounts::play_apart(problem, plan, workload, options)? {
+            ApartRun::Done(statistics) => return Ok(*statistics),
+            ApartRun::Stopped => return Err(CutReason::Stopped.into()),
+            ApartRun::GivenUp => {}
+        }
+    }
     let state = CompiledPlan::new(problem, plan, workload, options)?.into_state(options);
-    let mut run = SimulationRun::new(state, arrivals(problem, workload), None);
+    let mut run = SimulationRun::new(state, Arrivals::of(problem, workload), None);
     run.run();
     match run.state.cut() {
         Some(cut) => Err(cut.into()),
@@ -65,7 +74,7 @@ pub fn replay(
     if keeps_modules {
         state.modules.keep_measurements(&mut state.serving);
     }
-    let mut run = SimulationRun::new(state, arrivals(problem, workload), Some(changes));
+    let mut run = SimulationRun::new(state, Arrivals::of(problem, workload), Some(changes));
     run.run();
     if let Some(cut) = run.state.cut() {
         return Err(cut.into());
@@ -94,10 +103,4 @@ pub fn replay(
         modules: state.modules.into_kept(),
         simulation: state.statistics.result(problem, plan, workload.seed),
     })
-}
-
-/// The arrivals of each pipeline.
-fn arrivals<'a>(problem: &Problem, workload: &'a Workload) -> Vec<Arrivals<'a>> {
-    let traces = problem.pipelines.iter().zip(&workload.traces);
-    traces.map(|(p, trace)| Arrivals::new(trace, workload.arrivals, workload.seed, &p.name)).collect()
 }

@@ -25,6 +25,8 @@ const SEARCH_SHARE: f64 = 0.8;
 
 /// How long work on a solution that was already found may go on after a stop.
 pub const FINISH_TIME_AFTER_STOP: Duration = Duration::from_secs(2);
+/// How long a search for any plan may take after all deadlines have passed without one.
+const RESCUE_TIME: Duration = Duration::from_secs(1);
 
 /// Lets a caller end the search of one run, and keep the best that it has found.
 #[derive(Debug, Default)]
@@ -114,6 +116,17 @@ impl RunLimits {
     #[must_use]
     pub fn for_last_step(&self) -> Self {
         Self { deadline: None, finish_deadline: None, time_after_stop: None, work: None, ..self.clone() }
+    }
+
+    /// Limits for a quick search for any plan, where a search has ended without one: finishing may go on for one second
+    /// from here. A step of that search may have taken so long that the deadline for finishing has passed too.
+    #[must_use]
+    pub fn for_rescue(&self) -> Self {
+        let until = (self.elapsed)() + RESCUE_TIME;
+        let finish_deadline = self.finish_deadline.map(|deadline| deadline.max(until));
+        let after_stop = self.stop.seen_at(&*self.elapsed).map_or(Duration::ZERO, |seen_at| until.saturating_sub(seen_at));
+        let finish_time_after_stop = self.finish_time_after_stop.max(after_stop);
+        Self { finish_deadline, finish_time_after_stop, ..self.clone() }
     }
 
     /// These limits without the later deadline, for a search that only improves a plan.
@@ -252,6 +265,30 @@ mod tests {
         limits.cancel.store(true, Ordering::Relaxed);
         assert_eq!(reasons(), [Some(StopReason::Cancelled); 3]);
         assert_eq!(limits.ended_by_caller(), Some(StopReason::Cancelled));
+    }
+
+    #[test]
+    fn a_rescue_may_finish_for_a_second_from_its_start_but_not_after_a_cancellation() {
+        for is_stopped in [false, true] {
+            let (limits, now_ms) = hour();
+            if is_stopped {
+                limits.stop.ask();
+                limits.stop_reason();
+            }
+            now_ms.store(4_000_000, Ordering::Relaxed);
+            let ended = Some(if is_stopped { StopReason::Stopped } else { StopReason::TimeLimit });
+            assert_eq!([limits.stop_reason(), limits.for_finishing().stop_reason()], [ended; 2]);
+            let rescue = limits.for_rescue();
+            let after_ms = |ms: u64| {
+                now_ms.store(4_000_000 + ms, Ordering::Relaxed);
+                [rescue.stop_reason(), rescue.for_finishing().stop_reason()]
+            };
+            assert_eq!(after_ms(999), [ended, None]);
+            // the deadline is looked at after a stop
+            assert_eq!(after_ms(1_000).map(|why| why.is_some()), [true; 2]);
+            limits.cancel.store(true, Ordering::Relaxed);
+            assert_eq!(after_ms(0), [Some(StopReason::Cancelled); 2]);
+        }
     }
 
     #[test]

@@ -2,9 +2,11 @@
 
 use apportion_domain::{Estimate, Plan, Problem, StopReason};
 use apportion_estimator::{
-    Arrivals, CutReason, SimulateError, SimulateOptions, Simulation, Stop, Workload, expected_requests, simulate,
+    Accounting, Arrivals, CutReason, SimulateError, SimulateOptions, Simulation, Stop, Workload, expected_requests,
+    simulate,
 };
 use apportion_mip::RunLimits;
+use std::sync::LazyLock;
 
 /// Most queries that one replay serves, over all tasks. They take one core about a minute.
 pub const REPLAY_VISITS_MAX: u64 = 1_000_000_000;
@@ -67,6 +69,21 @@ fn stop_condition(limits: &RunLimits) -> Stop {
 /// The options of a replay within these limits.
 pub(crate) fn replay_options(limits: &RunLimits) -> SimulateOptions {
     SimulateOptions { visits_max: Some(REPLAY_VISITS_MAX), stop: stop_condition(limits), ..SimulateOptions::default() }
+}
+
+/// Replays a plan to its end while nothing else of the planner runs: a second processor keeps the accounts. The error is
+/// why the replay ended early.
+pub(crate) fn replay_alone(
+    problem: &Problem,
+    plan: &Plan,
+    workload: &Workload,
+    limits: &RunLimits,
+) -> Result<Simulation, ReplayFailure> {
+    static IS_ONLY_PROCESSOR: LazyLock<bool> =
+        LazyLock::new(|| std::thread::available_parallelism().is_ok_and(|processors| processors.get() == 1));
+    let accounting = if *IS_ONLY_PROCESSOR { Accounting::SameThread } else { Accounting::SecondThread };
+    let options = SimulateOptions { accounting, ..replay_options(limits) };
+    simulate(problem, plan, workload, &options).map_err(|error| ReplayFailure::new(&error, limits))
 }
 
 /// Replays a plan to its end. The error is why the replay ended early.

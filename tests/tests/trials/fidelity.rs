@@ -283,30 +283,35 @@ fn load_of((fleet, shape): Trial, length: Duration) -> Load {
     load((0..length.as_millis() as u64 / 250).map(step).collect(), length, 5)
 }
 
+/// Does the same for one or two shapes at the same time, by their positions.
+async fn at_once<T, F: Future<Output = T>>(shapes: usize, work: impl Fn(usize) -> F) -> Vec<T> {
+    if shapes == 1 {
+        return vec![work(0).await];
+    }
+    let (first, second) = tokio::join!(work(0), work(1));
+    vec![first, second]
+}
+
 /// Runs one or two shapes of load at the same time, each on a cluster of its own: of each, what was measured and estimated.
 async fn compare(trials: &[Trial], length: Duration, network_ms: f64) -> Vec<(Figures, Figures)> {
-    let mut clusters = Vec::new();
-    for &(fleet, shape) in trials {
-        clusters.push(served(fleet, shape, network_ms).await);
-    }
+    let clusters = at_once(trials.len(), |at| served(trials[at].0, trials[at].1, network_ms)).await;
     let loads: Vec<Load> = trials.iter().map(|&trial| load_of(trial, length)).collect();
     let start = Instant::now() + LEAD;
-    let sent_at = |at: usize| send(trials[at].0, &clusters[at].0, &loads[at], start + length * at as u32 / LATER);
-    let sent = match trials.len() {
-        1 => vec![sent_at(0).await],
-        _ => {
-            let (first, second) = tokio::join!(sent_at(0), sent_at(1));
-            vec![first, second]
-        }
-    };
-    // The estimator takes a processor, so it begins when all is measured.
+    let start_of = |at: usize| start + length * at as u32 / LATER;
+    let sent = at_once(trials.len(), |at| send(trials[at].0, &clusters[at].0, &loads[at], start_of(at))).await;
+    // The estimator takes all processors, so it begins when all is measured.
     let estimated = |at: usize| {
         let (fleet, plan) = (trials[at].0, &clusters[at].1);
         let after = |idle: Duration| loads[at].arrivals().iter().map(|at| *at + idle).collect::<Vec<_>>();
         // chance chooses other ingresses in each run
         let seed = |phase: u32| if fleet == TrialFleet::AtRandom { SEED + u64::from(phase) } else { SEED };
         let run = |phase: u32| estimate_for(fleet, plan, &after(LEAD + STEWARD_PERIOD * phase / PHASES), seed(phase));
-        Figures::estimated(&(0..PHASES).map(run).collect::<Vec<String>>())
+        let run = &run;
+        let rows: Vec<String> = std::thread::scope(|scope| {
+            let running: Vec<_> = (0..PHASES).map(|phase| scope.spawn(move || run(phase))).collect();
+            running.into_iter().map(|run| run.join().expect("the estimator runs")).collect()
+        });
+        Figures::estimated(&rows)
     };
     sent.iter().enumerate().map(|(at, sent)| (Figures::measured(sent), estimated(at))).collect()
 }

@@ -46,6 +46,10 @@ pub fn test_files(files: &[(String, String)]) -> BTreeSet<String> {
 
 /// The modules in files of their own that a file declares for tests only, as paths without an ending.
 fn test_modules(path: &str, text: &str) -> Vec<String> {
+    // Most files declare none. To parse all of them takes seconds.
+    if !text.lines().any(|line| line.contains("mod ") && line.ends_with(';')) {
+        return Vec::new();
+    }
     let stem = path.strip_suffix(".rs").unwrap_or(path);
     let (folder, name) = stem.rsplit_once('/').unwrap_or(("", stem));
     let base = if ["mod", "lib", "main"].contains(&name) { folder } else { stem };

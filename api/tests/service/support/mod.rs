@@ -46,7 +46,8 @@ fn cluster() -> &'static Cluster {
         let start = move || {
             let runtime = tokio::runtime::Runtime::new().expect("a runtime");
             runtime.block_on(async {
-                database_template::copy_to(&path, &Path::new(env!("CARGO_TARGET_TMPDIR")).join("databases")).await;
+                let templates = Path::new(env!("CARGO_TARGET_TMPDIR")).join("databases");
+                database_template::copy_to(&path, &templates, "template1").await;
                 PrivateDatabase::start(&path).await.expect("PostgreSQL is installed and starts")
             })
         };
@@ -68,7 +69,7 @@ pub fn open_dir() -> TempDir {
     dir
 }
 
-/// URL of a new, empty database.
+/// URL of a new database without rows.
 pub async fn new_database() -> String {
     let url = cluster().url.clone();
     let name = format!("t{}", uuid::Uuid::new_v4().simple());

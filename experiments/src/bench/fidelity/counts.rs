@@ -84,10 +84,10 @@ impl BatchSums {
         }
     }
 
-    /// Milliseconds of a batch beyond the profile's, on average.
+    /// Queries of a batch, on average.
     #[must_use]
-    pub fn excess_ms(&self) -> f64 {
-        1e3 * CountedSum { sum: self.batches.sum - self.profile_s, ..self.batches }.mean()
+    pub fn mean_size(&self) -> u32 {
+        CountedSum { sum: self.queries.count, ..self.batches }.mean().round().max(1.0) as u32
     }
 
     /// Median and 99th percentile of the batches' times over the profile's; `None` without batches.
@@ -193,7 +193,7 @@ apportion_batch_slowness_ratio_bucket{le="+Inf",model_name="digits",task_name="r
         assert_eq!((sums.served, sums.served.mean()), (CountedSum { count: 10.0, sum: 0.5 }, 0.05));
         let find = sums.of_task("find");
         assert_eq!((find.batches.count, find.queries.count), (10.0, 10.0));
-        assert!((find.excess_ms() - 3.0).abs() < 1e-9 && (find.queries.mean() - 0.0012).abs() < 1e-9, "{find:?}");
+        assert!(find.mean_size() == 1 && (find.queries.mean() - 0.0012).abs() < 1e-9, "{find:?}");
         assert_eq!(sums.variants.len(), 3);
     }
 

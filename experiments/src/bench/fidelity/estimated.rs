@@ -2,20 +2,13 @@
 
 use super::clients::sum_of;
 use super::counts::{AgentSums, CountedVariant};
-use crate::live::estimate::{LEAD, RUNS};
 use crate::live::figures::{Figures, RequestResult, longest_ms};
+use crate::live::idle_start::{IdleStart, RUNS};
 use anyhow::Result;
-use apportion_domain::{ArrivalTrace, PipelineIndex, Plan, Problem, Profile, TimeSpan};
-use apportion_estimator::{
-    ArrivalProcess, Arrivals, IngressSettings, RequestOutcome, RequestRecord, Scenario, ServiceTimes, SimulateOptions,
-    Simulation, Workload, replay,
-};
-use apportion_serving::steward::PERIOD;
+use apportion_domain::{ArrivalTrace, PipelineIndex, Plan, Problem, Profile};
+use apportion_estimator::{ArrivalProcess, Arrivals, IngressSettings, Scenario, ServiceTimes, SimulateOptions, replay};
 use std::collections::BTreeMap;
 use std::time::Duration;
-
-/// Loads begin at any moment of the steward's period. Runs of the estimator begin at so many, in turns.
-const BEGINNINGS: u64 = 8;
 
 /// The problem with this time of a hop. A single agent has no hop. The time at the ingress is measured and added to each
 /// request, so the file's does not count.
@@ -30,11 +23,6 @@ pub fn with_hop(problem: &Problem, index: PipelineIndex, hop_ms: Option<f64>) ->
         }
     })?;
     Ok(problem.changed(|draft| draft.pipelines[index.get()] = pipeline)?)
-}
-
-/// When the load of a run begins: after the idle time, at another moment of the steward's period than in the run before.
-fn lead(seed: u64) -> Duration {
-    LEAD + Duration::from_nanos(PERIOD.as_nanos() * (seed % BEGINNINGS) / BEGINNINGS)
 }
 
 /// One run of the estimator.
@@ -76,6 +64,8 @@ pub struct EstimatedPlan {
     pub index: PipelineIndex,
     /// Ingresses that clients use in turn.
     pub ingresses: u32,
+    /// The time without load at the start of each run.
+    pub idle: Duration,
 }
 
 impl EstimatedPlan {
@@ -91,44 +81,19 @@ impl EstimatedPlan {
             requests: true,
             ..SimulateOptions::default()
         };
+        let name = &self.problem.pipeline(self.index).name;
         let run = |seed: u64| -> Result<EstimatedRun> {
-            let lead = lead(seed);
-            let workload = self.workload(trace, lead, seed)?;
-            let scenario = Scenario { steward: true, ..Scenario::default() };
+            let drawn = Arrivals::new(trace, ArrivalProcess::Poisson, seed, name);
+            let arrivals: Vec<_> = drawn.map(|at| Duration::from_nanos(at.as_nanos())).collect();
+            let begin = IdleStart::of_run(self.idle, seed);
+            let workload = begin.workload(&self.problem, self.index, &arrivals)?;
+            let scenario = Scenario { steward: true, gives_up: true, ..Scenario::default() };
             let simulation = replay(&self.problem, &self.plan, &workload, &options, scenario)?.simulation;
             let waiting = simulation.pipelines[self.index.get()].waiting.iter();
             let waits_ms = waiting.map(|of| (of.task.clone(), of.mean_ms)).collect();
-            Ok(EstimatedRun { results: self.results(&simulation, lead), waits_ms })
+            Ok(EstimatedRun { results: begin.results(&simulation, &self.problem, self.index), waits_ms })
         };
         (1..=RUNS).map(run).collect()
-    }
-
-    /// The load of one run, which begins so late.
-    fn workload(&self, trace: &ArrivalTrace, lead: Duration, seed: u64) -> Result<Workload> {
-        let lead = TimeSpan::from_nanos(lead.as_nanos() as u64);
-        let name = &self.problem.pipeline(self.index).name;
-        let arrivals: Vec<_> = Arrivals::new(trace, ArrivalProcess::Poisson, seed, name).map(|at| at + lead).collect();
-        let mut traces = vec![ArrivalTrace::Rates(vec![(0, 0.0)]); self.problem.pipelines.len()];
-        // A light load may have no request at all.
-        if !arrivals.is_empty() {
-            traces[self.index.get()] = ArrivalTrace::arrivals(arrivals)?;
-        }
-        Ok(Workload { traces, arrivals: ArrivalProcess::Poisson, seed })
-    }
-
-    /// The pipeline's requests in a run of the estimator whose load began so late.
-    fn results(&self, simulation: &Simulation, lead: Duration) -> Vec<RequestResult> {
-        let longest_ms = longest_ms(self.problem.pipeline(self.index).slo_ms);
-        let of = simulation.requests.iter().filter(|request| request.pipeline == self.index);
-        let result = |request: &RequestRecord| {
-            let took_ms = request.finish.map(|finish| finish.since(request.arrival)).map(TimeSpan::as_millis);
-            RequestResult {
-                at: Duration::from_nanos(request.arrival.as_nanos()).saturating_sub(lead),
-                in_time: request.outcome == RequestOutcome::Ok,
-                took_ms: took_ms.map(|ms| ms.min(longest_ms)),
-            }
-        };
-        of.map(result).collect()
     }
 
     /// The same plan with batch times as agents measured them: the profile's, times the median and the 99th percentile of
@@ -153,7 +118,7 @@ impl EstimatedPlan {
             }
         })?;
         let problem = self.problem.changed(|draft| draft.pipelines[self.index.get()] = pipeline)?;
-        Ok(Self { problem, plan: self.plan.clone(), index: self.index, ingresses: self.ingresses })
+        Ok(Self { problem, plan: self.plan.clone(), ..*self })
     }
 }
 
@@ -161,13 +126,14 @@ impl EstimatedPlan {
 mod tests {
     use super::*;
     use crate::demo::fixtures::{digits, plan_for};
+    use crate::live::idle_start::LEAD;
     use crate::live::scrape::read_samples;
 
     fn estimated(ingresses: u32) -> EstimatedPlan {
         let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
         let plan = plan_for(&problem, 90.0);
         let index = problem.pipeline_named("digits").expect("it is there");
-        EstimatedPlan { problem, plan, index, ingresses }
+        EstimatedPlan { problem, plan, index, ingresses, idle: LEAD }
     }
 
     fn rates(qps: f64) -> ArrivalTrace {
@@ -179,11 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn loads_begin_at_several_moments_of_the_period_after_an_idle_time() {
-        let within = |seed| (lead(seed) - LEAD).as_nanos() as u64;
-        let beginnings: std::collections::BTreeSet<u64> = (1..=RUNS).map(within).collect();
-        assert_eq!(beginnings.len() as u64, BEGINNINGS);
-        assert!(beginnings.iter().all(|&nanos| nanos < PERIOD.as_nanos()), "{beginnings:?}");
+    fn requests_count_from_the_beginning_of_their_load() {
         for run in estimated(1).estimate_runs(&rates(20.0)).expect("the plan fits") {
             assert!(!run.results.is_empty() && run.results.iter().all(|result| result.at < Duration::from_secs(10)));
         }

@@ -13,9 +13,9 @@ mod waits;
 
 use crate::live::capacity::capacity_of_most_accurate_qps;
 use crate::live::console::print_progress;
-use crate::live::estimate::LEAD;
 use crate::live::figures::Figures;
 use crate::live::fleet::{FleetBackend, FleetSettings, HARDWARE, LocalFleet, MULTIPLE, ProfileClock};
+use crate::live::idle_start::LEAD;
 use crate::live::plans::{FetchedPlan, fetch_plan, problem_in};
 use crate::live::service::JoinedAgent;
 use crate::live::validation::ValidationSet;
@@ -29,6 +29,7 @@ use estimated::{EstimatedPlan, EstimatedRun, figures_of, with_hop};
 use parts::{EstimatedMeans, LatencyParts, MeasuredBefore, MeasuredMeans};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 use table::{FidelityReport, FidelityRow, JudgedFigures};
 use waits::{ProcessorWaits, WaitReading};
 
@@ -41,6 +42,8 @@ const DEMAND: f64 = 0.9;
 pub const LOAD_RUNS: u64 = 5;
 /// Most runs of each load.
 pub const LOAD_RUNS_MAX: u64 = 1_000;
+/// Seconds without load before each run.
+pub const IDLE_S: u64 = LEAD.as_secs();
 
 /// The settings of the benchmark.
 #[derive(Clone, Debug)]
@@ -51,6 +54,8 @@ pub struct FidelitySettings {
     pub backend: FleetBackend,
     /// Seconds of each run.
     pub seconds: u64,
+    /// Time without load before each run, of agents and of the estimator.
+    pub idle: Duration,
     /// Runs of each load, at least 1. Each has arrivals of its own.
     pub runs: u64,
     /// Seed of the arrivals.
@@ -99,8 +104,8 @@ impl Bench<'_> {
         let id = fleet.deploy(&spec.name, demand_qps, agents).await?;
         let FetchedPlan { problem, plan } = fetch_plan(&fleet.service, &id).await?;
         let index = problem.pipeline_named(&spec.name).context("the plan is of another pipeline")?;
-        let ingresses = settings.fleet.agents;
-        let estimated = EstimatedPlan { problem: with_hop(&problem, index, hop_ms)?, plan, index, ingresses };
+        let (problem, ingresses) = (with_hop(&problem, index, hop_ms)?, settings.fleet.agents);
+        let estimated = EstimatedPlan { problem, plan, index, ingresses, idle: settings.idle };
         let player = Player { spec, agents, requests: Arc::new(spec.requests()?) };
         print_progress("single requests measure the time of HTTP and JSON, and that of agents");
         let before = measure_before(&player, &estimated, hop_ms).await?;
@@ -173,8 +178,8 @@ impl Bench<'_> {
                 load.qps,
                 settings.seconds
             ));
-            // Until then the steward has forgotten the load of the run before, as in the estimator.
-            tokio::time::sleep(LEAD).await;
+            // By default the steward forgets the load of the run before meanwhile, as in the estimator.
+            tokio::time::sleep(settings.idle).await;
             let played = player.play(rates.to_vec(), load.first_seed + run).await?;
             figures.push(played.figures);
             requests += played.requests;

@@ -3,9 +3,9 @@
 //! Example: clients saw 44 ms and the estimate has 40 ms. Queries waited 1 ms longer, batches took 2 ms longer than their
 //! profile, and HTTP took .5 ms longer than before the loads. The rest of .5 ms is not measured.
 
-use super::counts::AgentSums;
+use super::counts::{AgentSums, CountedSum};
 use super::waits::ProcessorWaits;
-use apportion_domain::{Pipeline, TaskIndex};
+use apportion_domain::{Pipeline, Profile, TaskIndex, lognormal_sigma};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
@@ -68,7 +68,7 @@ pub struct LatencyParts {
     pub outside_ms: f64,
     /// Waits at replicas, beyond the estimator's.
     pub queues_ms: f64,
-    /// Batches, beyond their profile.
+    /// Batches, beyond the mean of the times that the estimator draws.
     pub batches_ms: f64,
     /// Hops, beyond the time that was measured before the loads.
     pub hops_ms: f64,
@@ -91,7 +91,7 @@ impl LatencyParts {
             1e3 * of_task(*task).queries.mean() - expected_ms
         };
         let queues_ms = path.iter().map(wait_ms).sum::<f64>();
-        let batches_ms = path.iter().map(|task| of_task(*task).excess_ms()).sum::<f64>();
+        let batches_ms = path.iter().map(|task| excess_ms(pipeline, *task, &measured.sums)).sum::<f64>();
         let hop_ms = measured.hop_ms.unwrap_or(0.0) - estimated.hop_ms.unwrap_or(0.0);
         let (hops_ms, outside_ms) = (path.len() as f64 * hop_ms, measured.outside_ms - estimated.outside_ms);
         let difference_ms = measured.mean_ms - estimated.mean_ms;
@@ -107,6 +107,28 @@ impl LatencyParts {
             waits: measured.waits,
         }
     }
+}
+
+/// Milliseconds of a batch of a task beyond the mean of the times that the estimator draws for its size.
+fn excess_ms(pipeline: &Pipeline, task: TaskIndex, sums: &AgentSums) -> f64 {
+    let task = pipeline.task(task);
+    let mut excess = CountedSum::default();
+    for (of, sums) in sums.variants.iter().filter(|(of, _)| of.task == task.name) {
+        let variant = task.variants.iter().find(|variant| variant.name == of.variant);
+        let factor = variant.map_or(1.0, |variant| mean_over_median(&variant.profile, sums.mean_size()));
+        excess.add(CountedSum { count: sums.batches.count, sum: sums.batches.sum - factor * sums.profile_s }, 1.0);
+    }
+    1e3 * excess.mean()
+}
+
+/// The mean of the times of a batch over their median. Times are lognormal, so the mean is above. The bench has one
+/// hardware type, so a profile has one place.
+fn mean_over_median(profile: &Profile, size: u32) -> f64 {
+    let sigma = |(hardware, share)| {
+        let (median, p99) = (profile.service(hardware, share, size)?, profile.service_p99(hardware, share, size)?);
+        Some(lognormal_sigma(median, p99))
+    };
+    profile.places().next().and_then(sigma).map_or(1.0, |sigma| (sigma * sigma / 2.0).exp())
 }
 
 /// The tasks from the root to the task that ends last, by the times of single tasks.
@@ -125,9 +147,10 @@ fn slowest_path(pipeline: &Pipeline, time: impl Fn(TaskIndex) -> f64) -> Vec<Tas
 
 #[cfg(test)]
 mod tests {
-    use super::super::counts::{BatchSums, CountedSum, CountedVariant};
+    use super::super::counts::{BatchSums, CountedVariant};
     use super::*;
     use crate::demo::fixtures::digits;
+    use apportion_domain::{HardwareIndex, ProfileRow, Share};
 
     fn sums(of: [(&str, f64, f64, f64); 2]) -> AgentSums {
         let variants = of.map(|(task, took_s, profile_s, waited_s)| {
@@ -163,6 +186,25 @@ mod tests {
         near(parts.hops_ms, 0.5);
         near(parts.rest_ms, 2.5);
         near(parts.waits.devices_ms, 0.25);
+    }
+
+    #[test]
+    fn batches_that_are_drawn_around_the_profile_exceed_nothing() {
+        let (hardware, share) = (HardwareIndex(0), Share::WHOLE);
+        // A standard deviation of the logarithm of .5: the mean is e^.125 times the median.
+        let p99_ms = Some(10.0 * (0.5 * 2.326_347_874_f64).exp());
+        let row = ProfileRow { p99_ms, ..ProfileRow::of_median(hardware, share, 1, 10.0) };
+        let profile = Profile::new(vec![row]);
+        assert!((mean_over_median(&profile, 1) - 0.125_f64.exp()).abs() < 1e-6);
+        let problem = digits([35.7, 11.7, 3.6], [4.1, 0.48, 0.11]);
+        let name = problem.pipelines[0].tasks[0].variants[0].name.clone();
+        let changed = problem.pipelines[0].changed(&problem.hardware, |draft| draft.tasks[0].variants[0].profile = profile);
+        let batches = CountedSum { count: 10.0, sum: 0.1 * 0.125_f64.exp() };
+        let queries = CountedSum { count: 10.0, sum: 0.0 };
+        let of = BatchSums { batches, queries, profile_s: 0.1, ..BatchSums::default() };
+        let variants = [(CountedVariant { task: "find".to_owned(), variant: name }, of)].into();
+        let sums = AgentSums { variants, ..AgentSums::default() };
+        assert!(excess_ms(&changed.expect("a valid pipeline"), TaskIndex(0), &sums).abs() < 1e-6);
     }
 
     #[test]

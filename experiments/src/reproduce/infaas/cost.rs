@@ -52,12 +52,17 @@ struct NamedLoad {
 fn loads(lab: &Lab) -> Vec<NamedLoad> {
     let seconds = lab.full_or_quick(300, 12);
     let wave = |s: usize| 155.0 - 145.0 * (s as f64 / 100.0 * std::f64::consts::TAU).cos();
-    vec![
+    let mut loads = vec![
         NamedLoad { name: "low: 4 queries/s", rates: vec![4.0; seconds] },
         NamedLoad { name: "medium: 60 queries/s", rates: vec![60.0; seconds] },
         NamedLoad { name: "high: 600 queries/s", rates: vec![600.0; seconds] },
         NamedLoad { name: "between 10 and 300 queries/s", rates: (0..seconds).map(wave).collect() },
-    ]
+    ];
+    if lab.quick {
+        // One that stays and one that changes.
+        loads.drain(1..3);
+    }
+    loads
 }
 
 /// INFaaS Fig. 5 and 6 in kind: cost and misses by load.

@@ -2,11 +2,12 @@
 //!
 //! Example: a plan comes at 40 s, its replicas load until 55 s, and the former plan's replicas then finish their queries.
 //! [`Changes`] takes the changes that are due and hands them on. [`lifecycle`] lets replicas begin, leave and fail,
-//! [`plan`] brings another plan into force, [`stewards`] and [`controllers`] carry reports and decisions, [`time_series`]
-//! notes the results over time.
+//! [`plan`] brings another plan into force, [`stewards`] and [`controllers`] carry reports and decisions, [`give_up`]
+//! ends requests that have waited too long, [`time_series`] notes the results over time.
 
 mod controllers;
 mod deployment;
+mod give_up;
 mod lifecycle;
 mod plan;
 mod policies;
@@ -24,11 +25,14 @@ use crate::error::SimulateError;
 use crate::result::Window;
 use crate::scenario::{Scenario, ScenarioEvent};
 use crate::state::bounds::CutReason;
+use crate::state::requests::RequestKey;
 use crate::state::{RunState, SlowReplica};
 use apportion_domain::{GroupName, Moment, Problem, TimeSpan};
+use apportion_serving::patience::patience;
 use controllers::Controllers;
 pub use deployment::PolicySource;
 use deployment::{ChangeCounts, Deployment};
+use give_up::GiveUps;
 use lifecycle::Lifecycle;
 use plan::PlanSwitch;
 use replicas::{ReplicaLocation, Replicas};
@@ -45,6 +49,8 @@ pub struct Changes<'a> {
     deployment: Deployment<'a>,
     controllers: Controllers<'a>,
     series: TimeSeries,
+    /// `None` if requests wait for ever.
+    give_ups: Option<GiveUps>,
     /// When queries last waited for something other than a change.
     last_work: Moment,
     /// Why the run cannot go on.
@@ -69,6 +75,7 @@ impl<'a> Changes<'a> {
         let controllers = std::mem::take(&mut scenario.controllers);
         let controllers = Controllers::new(controllers, plans.len(), replicas.groups.len());
         let series = TimeSeries::new(TimeSpan::from_nanos(scenario.window.as_nanos().max(1)));
+        let give_ups = scenario.gives_up.then(GiveUps::default);
         let mut schedule = Schedule::default();
         events.into_iter().for_each(|(at, event)| schedule.push(at, ChangeEvent::Event(event)));
         for at in 0..controllers.count() {
@@ -77,7 +84,7 @@ impl<'a> Changes<'a> {
         schedule.push(series.window_end(), ChangeEvent::WindowEnd);
         let (stewards, counts) = (Vec::new(), ChangeCounts::default());
         let deployment = Deployment { replicas, plans, stewards, schedule, scenario, policies, counts };
-        Ok(Self { deployment, controllers, series, last_work: Moment::ZERO, failed: None })
+        Ok(Self { deployment, controllers, series, give_ups, last_work: Moment::ZERO, failed: None })
     }
 
     /// Prepares the run: routers get the plan of the start, and stewards begin.
@@ -95,6 +102,7 @@ impl<'a> Changes<'a> {
             self.last_work = now;
         }
         let next = self.deployment.schedule.next().min(self.deployment.replicas.next_ready());
+        let next = self.give_ups.as_ref().map_or(next, |give_ups| next.min(give_ups.next()));
         let is_idle = work == Moment::NEVER && (in_flight == 0 || next.since(self.last_work) > STALL_MAX);
         if is_idle { Moment::NEVER } else { next }
     }
@@ -113,10 +121,21 @@ impl<'a> Changes<'a> {
         self.controllers.count_arrival(pipeline, now);
     }
 
+    /// A request has come that waits so long for its answer, if requests are given up.
+    #[inline]
+    pub fn watch(&mut self, request: RequestKey, now: Moment, slo: TimeSpan) {
+        if let Some(give_ups) = &mut self.give_ups {
+            give_ups.watch(request.pipeline as usize, now + patience(slo), request);
+        }
+    }
+
     /// Carries out all changes that are due.
     #[cold]
     pub fn carry_out(&mut self, run: &mut RunState) {
         self.deployment.replicas.add_costs(run.now);
+        if let Some(give_ups) = &mut self.give_ups {
+            give_ups.act(run);
+        }
         while let Some(event) = self.deployment.schedule.pop(run.now) {
             if let Err(error) = self.carry_out_one(run, event) {
                 self.failed.get_or_insert(error);

@@ -113,6 +113,7 @@ impl<'a> CompiledPlan<'a> {
             scopes: Scopes::default(),
             modules: ModuleStates::new(self.modules),
             statistics,
+            journal: None,
             has_changes: false,
             slow: SlowReplicas::default(),
             stale: StaleServers::default(),

@@ -6,6 +6,19 @@ use crate::state::durations::ServiceTimes;
 use apportion_domain::{ServingPolicy, TimeSpan};
 use apportion_serving::modules::StatePlannerSettings;
 
+/// Which thread keeps the accounts of a run: the waits of queries, open requests and their outcomes. The results are the
+/// same, to the last bit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Accounting {
+    /// The caller's, which plays the run.
+    #[default]
+    SameThread,
+    /// A second one, where that is possible and worth it ([`keeps_accounts_apart`](crate::keeps_accounts_apart)). It is for
+    /// a caller that waits for one run while a processor is idle. The run takes less time, and a little more processor
+    /// time.
+    SecondThread,
+}
+
 /// Options of a run.
 #[derive(Clone, Debug, Default)]
 pub struct SimulateOptions {
@@ -22,6 +35,8 @@ pub struct SimulateOptions {
     pub service: ServiceTimes,
     /// The ingresses at which requests come in.
     pub ingresses: IngressSettings,
+    /// Which thread keeps the accounts.
+    pub accounting: Accounting,
     /// How PARD looks ahead.
     pub foresight: StatePlannerSettings,
     /// End with [`CutReason::Missed`](crate::CutReason::Missed) once more requests than this have missed (late, dropped or

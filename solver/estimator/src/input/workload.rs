@@ -91,6 +91,12 @@ enum Gap {
 }
 
 impl<'a> Arrivals<'a> {
+    /// The arrivals of each pipeline.
+    pub(crate) fn of(problem: &Problem, workload: &'a Workload) -> Vec<Self> {
+        let traces = problem.pipelines.iter().zip(&workload.traces);
+        traces.map(|(p, trace)| Self::new(trace, workload.arrivals, workload.seed, &p.name)).collect()
+    }
+
     /// The arrivals of the pipeline called `name` under this root seed.
     #[must_use]
     pub fn new(trace: &'a ArrivalTrace, process: ArrivalProcess, seed: u64, name: &str) -> Self {

@@ -7,7 +7,7 @@ use crate::state::joins::{Joins, MadeQuery, Scopes};
 use crate::state::pipeline::PipelineState;
 use crate::state::query::{Dispatch, NO_PICK, SimulatedQuery};
 use crate::state::serving::{ServingState, SimulatedDrop, StationInfo};
-use apportion_domain::Moment;
+use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::DropReason;
 
 /// A query that has ended.
@@ -44,13 +44,17 @@ impl QueryOrigin<'_> {
             let edge = &self.group.edges[at];
             let count = edge.fanout.draw(&mut streams[edge.stream as usize]);
             let child = SimulatedQuery { router: self.info.router + at as u32, ..parent.query };
+            let joins_at_once = self.state.links[edge.to as usize].is_none() && parent.to.behind == TimeSpan::ZERO;
             let mut left = u64::from(count);
             while left > 0 {
                 let allowed = serving.bounds.count_made(left);
                 if allowed == 0 {
                     return made;
                 }
-                (0..allowed).for_each(|_| self.send(serving, child, parent.to, edge.to));
+                match joins_at_once {
+                    true => serving.send_alike(self.now, child, parent.to.deadline, allowed),
+                    false => (0..allowed).for_each(|_| self.send(serving, child, parent.to, edge.to)),
+                }
                 left -= allowed;
             }
             made += u64::from(count);

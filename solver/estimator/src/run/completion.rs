@@ -3,9 +3,10 @@
 use super::agenda::RunningBatch;
 use super::children::{FinishedQuery, QueryOrigin};
 use crate::state::group::NO_BUDGET;
+use crate::state::journal::JournalQuery;
 use crate::state::query::{Dispatch, SimulatedQuery};
-use crate::state::requests::ClosedRequest;
 use crate::state::serving::StationInfo;
+use crate::state::settlement::{SettledQuery, Settlement};
 use crate::state::statistics::AnsweredRequest;
 use crate::state::{RunState, ServerId};
 use apportion_domain::Partial;
@@ -36,9 +37,11 @@ impl Completion {
         let state = &run.pipelines[group.pipeline as usize];
         // A request that lost a query makes no more of them, unless partial answers are allowed.
         let are_wanted = state.partial == Partial::Allow || !run.requests.has_dropped();
+        let is_leaf = group.edges.is_empty() && !state.counts_outstanding;
         let is_done = match are_wanted {
             true if group.passes_on && state.passes_on() => self.pass_on_all(run, info),
-            true if state.is_single && group.edges.is_empty() && !state.counts_outstanding => self.answer_all(run, info),
+            true if is_leaf && run.journal.is_some() => self.note_all(run, info),
+            true if is_leaf && state.is_single => self.answer_all(run, info),
             _ => false,
         };
         if !is_done {
@@ -80,11 +83,36 @@ impl Completion {
         true
     }
 
+    /// Fast path: all members end as leaves, and another thread follows their requests. Returns `false` if this one does.
+    #[inline(always)]
+    fn note_all(&self, run: &mut RunState, info: StationInfo) -> bool {
+        let Some(journal) = &mut run.journal else { return false };
+        let group = &run.groups[info.group as usize];
+        let paths = &run.pipelines[group.pipeline as usize].paths;
+        let step = paths.stage(group.step, group.accuracy);
+        let note = |m: &Waiting<SimulatedQuery>, accuracy: f64| JournalQuery {
+            deadline: m.deadline,
+            accuracy,
+            request: m.query.request,
+            made: 0,
+        };
+        let members = self.members.iter();
+        match paths.is_plain_product() {
+            true => journal.note_queries(members.map(|m| note(m, m.query.stages * group.accuracy))),
+            false => {
+                journal.note_queries(members.map(|m| note(m, paths.accuracy(step.pass(&m.query), group.depth))));
+            }
+        }
+        journal.note_end(run.now, info.group);
+        true
+    }
+
     /// Each member makes its children, or ends as a leaf.
     #[inline]
     fn end_each(&self, run: &mut RunState, station: u32, info: StationInfo) {
         let group = &run.groups[info.group as usize];
         let state = &run.pipelines[group.pipeline as usize];
+        let settlement = Settlement { group, weights: &state.weights, partial: state.partial };
         for &Waiting { query, deadline, arrived } in &self.members {
             if run.serving.bounds.cut().is_some() {
                 return;
@@ -93,8 +121,7 @@ impl Completion {
                 run.serving.query_ended(&query);
             }
             let point = state.paths.stage(group.step, group.accuracy).pass(&query);
-            let request = run.requests.get_mut(query.request);
-            let is_wanted = state.partial == Partial::Allow || request.drop_task.is_none();
+            let is_wanted = state.partial == Partial::Allow || run.requests.is_whole(query.request);
             let may_make = !group.edges.is_empty() && is_wanted;
             let mut made = 0;
             if may_make && let Some(done) = run.serving.done.get_mut(station as usize) {
@@ -110,27 +137,22 @@ impl Completion {
                     Some(joins) => origin.make_joined(joins, &mut run.scopes, &mut run.serving, &mut run.streams, parent),
                 };
             }
-            if made > 0 {
-                request.progress.pass(1, made);
-            } else {
-                request.progress.leaf(run.now, 1);
-            }
-            let is_complete = request.progress.is_complete();
-            if made == 0 || group.is_scored {
-                let accuracy = state.paths.accuracy(point, group.depth);
-                // The only path of a request with one sink.
-                if is_complete && !request.is_scored && state.weights.len() == 1 && group.stage_channel.is_none() {
-                    let request = run.requests.close_unscored(query.request);
-                    run.statistics.count_outcome(ClosedRequest { request, accuracy: Some(accuracy) }, state.partial);
-                    continue;
+            let accuracy = || state.paths.accuracy(point, group.depth);
+            match &mut run.journal {
+                None => {
+                    let ended = SettledQuery { slot: query.request, now: run.now, made };
+                    settlement.settle(&mut run.requests, &mut run.statistics, ended, accuracy);
                 }
-                request.is_scored = true;
-                run.requests.score(query.request, group, accuracy);
+                // The only query of a request has only gone on.
+                Some(_) if state.is_single && made > 0 => {}
+                Some(journal) => {
+                    let accuracy = if made == 0 || group.is_scored { accuracy() } else { 0.0 };
+                    journal.note_query(JournalQuery { deadline, accuracy, request: query.request, made: made as u32 });
+                }
             }
-            if is_complete {
-                let closed = run.requests.close(query.request, &state.weights);
-                run.statistics.count_outcome(closed, state.partial);
-            }
+        }
+        if let Some(journal) = &mut run.journal {
+            journal.note_end(run.now, info.group);
         }
     }
 }

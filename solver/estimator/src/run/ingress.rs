@@ -6,7 +6,7 @@ use crate::state::RunState;
 use crate::state::joins::NO_SCOPE;
 use crate::state::paths::PathPoint;
 use crate::state::query::{Dispatch, NO_PICK, SimulatedQuery};
-use crate::state::requests::NewRequest;
+use crate::state::requests::{NewRequest, RequestKey};
 use apportion_domain::{Moment, TimeSpan};
 use apportion_serving::Router;
 use apportion_serving::station::StationInput;
@@ -54,8 +54,8 @@ impl<'a> Ingress<'a> {
 
     /// The next request of a pipeline arrives now, and its root query leaves the ingress that its client has chosen.
     #[inline]
-    pub fn arrive(&mut self, run: &mut RunState, changes: Option<&mut Changes<'_>>, pipeline: usize) {
-        if let Some(changes) = changes {
+    pub fn arrive(&mut self, run: &mut RunState, mut changes: Option<&mut Changes<'_>>, pipeline: usize) {
+        if let Some(changes) = changes.as_deref_mut() {
             changes.count_arrival(pipeline, run.now);
         }
         self.next[pipeline] = self.arrivals[pipeline].next().unwrap_or(Moment::NEVER);
@@ -64,7 +64,12 @@ impl<'a> Ingress<'a> {
         let deadline = run.now + state.slo;
         let number = run.statistics.count_arrival(pipeline, run.now);
         let router = state.ingress_router(number, &mut run.streams);
-        let request = run.requests.open(NewRequest { pipeline, number, arrival: run.now, deadline });
+        let new = NewRequest { pipeline, number, arrival: run.now, deadline };
+        // Another thread follows requests by their numbers.
+        let request = if run.journal.is_none() { run.requests.open(new) } else { number as u32 };
+        if let Some(changes) = changes {
+            changes.watch(RequestKey { pipeline: pipeline as u32, slot: request, number }, run.now, state.slo);
+        }
         run.serving.track(request, state.is_tracked);
         let query = SimulatedQuery { request, node, stages, router, pick: NO_PICK, scope: NO_SCOPE };
         let link = state.links[state.root as usize];
@@ -112,12 +117,14 @@ impl<'a> Ingress<'a> {
         let Some(picked) = only.filter(|_| is_unobserved) else { return false };
         let PathPoint { node, stages } = state.paths.start();
         let station = &mut run.serving.stations[picked.target as usize];
+        let is_followed_here = run.journal.is_none();
         let mut arrived = 0;
         loop {
             let now = *next;
             let deadline = now + state.slo;
             let number = run.statistics.count_arrival(0, now);
-            let request = run.requests.open(NewRequest { pipeline: 0, number, arrival: now, deadline });
+            let new = NewRequest { pipeline: 0, number, arrival: now, deadline };
+            let request = if is_followed_here { run.requests.open(new) } else { number as u32 };
             let query = SimulatedQuery { request, node, stages, router, pick: picked.slot, scope: NO_SCOPE };
             station.handle(now, StationInput::Arrive { query, deadline });
             run.now = now;

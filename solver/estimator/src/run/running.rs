@@ -46,7 +46,7 @@ impl RunningBatches {
     /// Ticks the stations that asked for it. Their batches start.
     #[inline]
     fn tick_stations(&mut self, run: &mut RunState) {
-        let RunState { now, groups, serving, streams, requests, statistics, has_changes, slow, .. } = run;
+        let RunState { now, groups, serving, streams, requests, statistics, journal, has_changes, slow, .. } = run;
         let (now, agenda) = (*now, &mut self.agenda);
         let marks_fallbacks = statistics.keeps_classes();
         for at in 0..serving.begin_ticks() {
@@ -78,7 +78,7 @@ impl RunningBatches {
                 agenda.start(now + service, station, server);
                 let (task, batch_wait) = (group.task, machine.batch_wait(server));
                 let started = StartedBatch { task, server: info.server + server, now, service, batch_wait };
-                statistics.count_start(started, machine.batch(server));
+                statistics.count_start(started, machine.batch(server), journal.as_mut());
             });
         }
     }

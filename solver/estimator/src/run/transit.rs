@@ -19,7 +19,7 @@ fn join_station(run: &mut RunState, transit: QueryInTransit) {
     let StationInfo { pipeline, task_in_pipeline: task, .. } = run.serving.infos[transit.station as usize];
     let query = transit.query;
     let is_partial = run.pipelines[pipeline as usize].partial == Partial::Allow;
-    let is_wanted = is_partial || run.requests.get_mut(query.request).drop_task.is_none();
+    let is_wanted = is_partial || run.requests.is_whole(query.request);
     if is_wanted {
         run.serving.join(run.now, transit.station, query, transit.deadline);
     } else {

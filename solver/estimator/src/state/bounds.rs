@@ -77,6 +77,9 @@ pub struct RunBounds {
     arrived: u64,
     /// Memory of all but queries at the last look.
     other_bytes: usize,
+    /// Memory of a query in flight, and the number of queries that are added to those in flight.
+    bytes_each: usize,
+    margin: usize,
     visits_max: u64,
     stop: Stop,
     cut: Option<CutReason>,
@@ -93,8 +96,16 @@ impl RunBounds {
     #[must_use]
     pub fn new(stop: Stop, visits_max: Option<u64>) -> Self {
         let visits_max = visits_max.unwrap_or(u64::MAX);
-        let (left, cut) = (0, None);
-        Self { left, made: 0, ended: 0, arrived: 0, other_bytes: 0, visits_max, stop, cut }
+        let (left, cut, bytes_each, margin) = (0, None, QUERY_BYTES, 0);
+        Self { left, made: 0, ended: 0, arrived: 0, other_bytes: 0, bytes_each, margin, visits_max, stop, cut }
+    }
+
+    /// Another thread knows how many requests are open. As many memory is counted as if each query in flight were alone in
+    /// its request, with this many bytes: requests are never more. So are the queries that may be made until the next look.
+    /// A run that this cuts short may be within its bounds; one that it does not is.
+    pub fn count_requests_as_queries(&mut self, request_bytes: usize) {
+        self.bytes_each = QUERY_BYTES + request_bytes;
+        self.margin = LOOK_EVERY as usize;
     }
 
     /// Counts work: queries, or turns of the loop without queries.
@@ -163,8 +174,8 @@ impl RunBounds {
             return;
         }
         let begun = self.arrived + self.made;
-        let in_flight = begun.saturating_sub(self.ended) as usize;
-        let bytes = in_flight.saturating_mul(QUERY_BYTES).saturating_add(self.other_bytes);
+        let in_flight = begun.saturating_sub(self.ended) as usize + self.margin;
+        let bytes = in_flight.saturating_mul(self.bytes_each).saturating_add(self.other_bytes);
         self.cut = match () {
             () if self.stop.is_asked() => Some(CutReason::Stopped),
             () if begun > self.visits_max => Some(CutReason::Visits { visits_max: self.visits_max }),

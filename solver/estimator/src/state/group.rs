@@ -9,7 +9,7 @@ use apportion_domain::{GroupName, HardwareIndex, TimeSpan};
 pub const NO_BUDGET: TimeSpan = TimeSpan::from_nanos(u64::MAX);
 
 /// One group of a plan.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct CompiledGroup {
     /// Its pipeline.
     pub pipeline: u32,

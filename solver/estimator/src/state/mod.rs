@@ -1,8 +1,8 @@
 //! What does a run hold at one moment?
 //!
 //! [`RunState`] has it all: the compiled pipelines and groups, the stations and routers ([`serving`]), requests in flight
-//! ([`requests`]), queries held at joins ([`joins`]), random streams and statistics. Nothing here knows which event comes
-//! next.
+//! ([`requests`]), queries held at joins ([`joins`]), random streams and statistics. A run whose accounts a second
+//! thread keeps has a [`journal`] instead of open requests. Nothing here knows which event comes next.
 
 pub mod bounds;
 mod classes;
@@ -13,6 +13,7 @@ mod faults;
 pub mod group;
 mod histogram;
 pub mod joins;
+pub mod journal;
 pub mod module_states;
 pub mod network;
 pub mod paths;
@@ -21,6 +22,7 @@ pub mod query;
 pub mod requests;
 mod run_state;
 pub mod serving;
+pub mod settlement;
 pub mod statistics;
 mod timers;
 

@@ -103,6 +103,13 @@ impl PathAccuracies {
         PathStep { next: &self.next, width: self.steps.len(), step, accuracy, product: self.product }
     }
 
+    /// Whether each path's accuracy is the product of those of its variants: no path was measured.
+    #[inline]
+    #[must_use]
+    pub fn is_plain_product(&self) -> bool {
+        self.product && self.steps.is_empty()
+    }
+
     /// Accuracy of a path that ends at this point and is `depth` tasks long: the table's, otherwise by the pipeline's
     /// formula.
     #[inline]

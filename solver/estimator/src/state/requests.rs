@@ -27,6 +27,17 @@ pub struct SimulatedRequest {
     pub on_fallback: bool,
 }
 
+/// A request of a run. Its slot is used again, and its number is not.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestKey {
+    /// Its pipeline.
+    pub pipeline: u32,
+    /// Its slot while it is open.
+    pub slot: u32,
+    /// Its number among the requests of its pipeline.
+    pub number: u64,
+}
+
 /// A request that arrives.
 #[derive(Clone, Copy, Debug)]
 pub struct NewRequest {
@@ -116,7 +127,12 @@ impl RequestSlots {
 
     /// Memory of all slots, in bytes: buffers double when they grow.
     pub fn bytes(&self) -> usize {
-        2 * self.slots.len() * (size_of::<SimulatedRequest>() + self.width * size_of::<Score>() + size_of::<u32>())
+        self.slots.len() * self.bytes_each()
+    }
+
+    /// Memory of a slot, in bytes.
+    pub fn bytes_each(&self) -> usize {
+        2 * (size_of::<SimulatedRequest>() + self.width * size_of::<Score>() + size_of::<u32>())
     }
 
     /// Requests without an outcome.
@@ -128,6 +144,12 @@ impl RequestSlots {
     #[inline]
     pub fn has_dropped(&self) -> bool {
         self.dropped > 0
+    }
+
+    /// Whether no query of the request was dropped.
+    #[inline]
+    pub fn is_whole(&self, slot: u32) -> bool {
+        !self.has_dropped() || self.slots[slot as usize].drop_task.is_none()
     }
 
     /// A query of the request was dropped at this task. Returns whether it is the first.
@@ -151,6 +173,12 @@ impl RequestSlots {
     #[inline]
     pub fn get_mut(&mut self, slot: u32) -> &mut SimulatedRequest {
         &mut self.slots[slot as usize]
+    }
+
+    /// Whether a request has no outcome yet.
+    pub fn is_open(&self, id: RequestKey) -> bool {
+        let request = &self.slots[id.slot as usize];
+        (request.pipeline, request.number) == (id.pipeline, id.number) && !request.progress.is_complete()
     }
 
     /// A query of the request was served in this group. `accuracy` is its path's, if the path ends here. It counts for the

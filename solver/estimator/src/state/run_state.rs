@@ -4,6 +4,7 @@ use super::bounds::CutReason;
 use super::faults::{SlowReplicas, StaleServers};
 use super::group::CompiledGroup;
 use super::joins::Scopes;
+use super::journal::Journal;
 use super::module_states::ModuleStates;
 use super::pipeline::PipelineState;
 use super::requests::RequestSlots;
@@ -33,6 +34,8 @@ pub struct RunState {
     pub modules: ModuleStates,
     /// The results so far.
     pub statistics: Statistics,
+    /// The notes for the thread that keeps the accounts of waits and requests; `None` if this thread keeps them.
+    pub journal: Option<Journal>,
     /// Whether replicas or plans may change during the run.
     pub has_changes: bool,
     /// Replicas that were slow at some time.
@@ -42,6 +45,18 @@ pub struct RunState {
 }
 
 impl RunState {
+    /// From now on, before the first event, another thread keeps the accounts of waits and requests.
+    pub fn keep_journal(&mut self, journal: Journal) {
+        self.serving.bounds.count_requests_as_queries(self.requests.bytes_each());
+        self.journal = Some(journal);
+    }
+
+    /// Hands over the last notes. Returns whether the accounts of the other thread are complete.
+    #[must_use]
+    pub fn close_journal(&mut self) -> bool {
+        self.journal.take().is_none_or(Journal::close)
+    }
+
     /// Why the run was cut short, if it was.
     #[must_use]
     pub fn cut(&self) -> Option<CutReason> {

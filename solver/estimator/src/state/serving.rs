@@ -100,6 +100,8 @@ pub struct ServingState {
     pub dropped: Vec<SimulatedDrop>,
     /// Slots whose queries have left before their end, which is still among the events.
     pub left: Vec<ServerId>,
+    /// Replicas for queries that leave a sender together: a buffer.
+    picked: Vec<RouteChoice>,
     /// Stations that asked to be ticked now.
     due: Vec<u32>,
     /// Those that are being ticked.
@@ -125,6 +127,20 @@ impl ServingState {
             Some(link) => self.network.send(link, now, picked.target, query, to.deadline),
         }
         true
+    }
+
+    /// Queries that differ in nothing leave their sender at one moment, as by [`ServingState::send`] one after the other.
+    /// They are not behind, and hops take no time. Queues change no pick, so all picks come first.
+    #[inline(always)]
+    pub fn send_alike(&mut self, now: Moment, query: SimulatedQuery, deadline: Moment, count: u64) {
+        let router = self.routers[query.router as usize].as_mut().expect("a sender with children has a router");
+        let picked = &mut self.picked;
+        picked.clear();
+        router.pick_each(count, |choice| picked.push(choice));
+        for at in 0..self.picked.len() {
+            let RouteChoice { target, slot } = self.picked[at];
+            self.join(now, target, SimulatedQuery { pick: slot, ..query }, deadline);
+        }
     }
 
     /// A query joins the queue of a station.

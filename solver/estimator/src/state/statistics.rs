@@ -2,6 +2,7 @@
 
 use super::classes::ClassSeries;
 use super::histogram::Histogram;
+use super::journal::Journal;
 use super::query::SimulatedQuery;
 use super::requests::ClosedRequest;
 use crate::result::{RequestRecord, Simulation};
@@ -142,7 +143,8 @@ impl Statistics {
         }
     }
 
-    /// Adds another run of the same plan. Both have no changes, no records and no classes over time.
+    /// Adds another run of the same plan, or the accounts that another thread kept of this one. Both have no changes, no
+    /// records and no classes over time.
     pub fn merge(&mut self, other: &Self) {
         debug_assert_eq!(self.servers.len(), other.servers.len(), "runs of the same plan without changes");
         self.pipelines.iter_mut().zip(&other.pipelines).for_each(|(own, more)| own.merge(more));
@@ -184,9 +186,9 @@ impl Statistics {
         of_pipeline.arrived - 1
     }
 
-    /// A server started a batch.
+    /// A server started a batch. The waits of its members go into the journal, if there is one.
     #[inline]
-    pub fn count_start(&mut self, batch: StartedBatch, members: &[Waiting<SimulatedQuery>]) {
+    pub fn count_start(&mut self, batch: StartedBatch, members: &[Waiting<SimulatedQuery>], journal: Option<&mut Journal>) {
         let StartedBatch { task, server, now, service, batch_wait } = batch;
         let of_server = &mut self.servers[server as usize];
         of_server.busy = of_server.busy + service;
@@ -196,7 +198,16 @@ impl Statistics {
         of_task.batches += 1;
         of_task.batch_wait_ns += u128::from(batch_wait.as_nanos());
         of_task.service_ns += members.len() as u128 * u128::from(service.as_nanos());
-        of_task.waiting.add_all(members.iter().map(|m| elapsed(m.arrived, now)));
+        let waits = members.iter().map(|m| elapsed(m.arrived, now));
+        match journal {
+            None => of_task.waiting.add_all(waits),
+            Some(journal) => journal.note_start(task, waits),
+        }
+    }
+
+    /// Queries of this task have waited for so long.
+    pub fn count_waits(&mut self, task: u32, waits: impl ExactSizeIterator<Item = TimeSpan>) {
+        self.tasks[task as usize].waiting.add_all(waits);
     }
 
     /// The query of a slot has left before its end: its server is free for the rest of its time.

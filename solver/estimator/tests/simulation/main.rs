@@ -1,5 +1,6 @@
 //! The simulation: scripts by hand, properties, closed forms, and a slow second simulator.
 
+mod accounts;
 mod bounds;
 mod by_hand;
 mod changes;

@@ -4,7 +4,7 @@
 use crate::common::{Built, Fan, Stage, arrivals, build, run};
 use crate::slow::{Case, Fate, Oracle, Spent};
 use apportion_domain::{Batching, Dropping, Partial, Queueing, TaskIndex, TaskWaiting};
-use apportion_estimator::RequestOutcome;
+use apportion_estimator::{RequestOutcome, Scenario, SimulateOptions, replay};
 use proptest::prelude::*;
 
 const MS: u64 = 1_000_000;
@@ -55,7 +55,23 @@ prop_compose! {
         delays.sort_unstable();
         delays.dedup();
         let (network_ms, slo_ms) = (u64::from(network_ms), u64::from(slo_ms));
-        Case { stages, central, network_ms, ingress_ms, mib, slo_ms, batching, dropping, partial, delays }
+        let patience = None;
+        Case { stages, central, network_ms, ingress_ms, mib, slo_ms, batching, dropping, partial, delays, patience }
+    }
+}
+
+prop_compose! {
+    /// Batches take 40 times as long, so that requests wait for seconds, and gateways give them up. A run lasts longer than
+    /// a second, so PARD's states would change.
+    fn slow_case()(case in case(), gives_up in prop::bool::weighted(0.9)) -> Case {
+        let slower = |stage: Stage| Stage { base_ms: 40.0 * stage.base_ms, each_ms: 40.0 * stage.each_ms, ..stage };
+        let patience_ms = (10 * case.slo_ms).max(2_000);
+        let patience = gives_up.then_some(patience_ms * MS);
+        let dropping = match case.dropping {
+            Dropping::PardSf | Dropping::PardFcfs | Dropping::PardBack => Dropping::Naive,
+            other => other,
+        };
+        Case { dropping, stages: case.stages.iter().cloned().map(slower).collect(), patience, ..case }
     }
 }
 
@@ -83,13 +99,29 @@ fn fast(case: &Case, at: &[u64]) -> (Vec<Fate>, Vec<Spent>) {
         RequestOutcome::Dropped => Err((r.drop_task.expect("a task").get(), r.reason.expect("a reason").name())),
         _ => Ok(r.finish.expect("answered").as_nanos()),
     };
-    let simulation = run(&Built { problem, plan }, &arrivals(at));
+    let simulation = match case.patience {
+        None => run(&Built { problem, plan }, &arrivals(at)),
+        Some(_) => {
+            let options = SimulateOptions { requests: true, ..SimulateOptions::default() };
+            let scenario = Scenario { gives_up: true, ..Scenario::default() };
+            replay(&problem, &plan, &arrivals(at), &options, scenario).expect("a plan that can be replayed").simulation
+        }
+    };
     let spent = |w: &TaskWaiting| {
         let sum = |mean_ms: f64| (mean_ms * w.queries as f64 * 1e6).round() as u64;
         let (queueing, batch_wait, execution) = (sum(w.queueing_ms), sum(w.batch_wait_ms), sum(w.service_ms));
         Spent { queries: w.queries, queueing, batch_wait, execution }
     };
     (simulation.requests.iter().map(of).collect(), simulation.total.waiting.iter().map(spent).collect())
+}
+
+/// When requests arrive, in ns, by the times between them.
+fn moments(gaps_ms: &[u64]) -> Vec<u64> {
+    let sum = |at: &mut u64, gap: &u64| {
+        *at += gap * MS;
+        Some(*at)
+    };
+    gaps_ms.iter().scan(0, sum).collect()
 }
 
 proptest! {
@@ -101,10 +133,18 @@ proptest! {
         case in case(),
         gaps_ms in prop::collection::vec(0_u64..6, 1..30),
     ) {
-        let mut at = 0;
-        let at: Vec<u64> = gaps_ms.iter().map(|gap| { at += gap * MS; at }).collect();
+        let at = moments(&gaps_ms);
         let (outcomes, spent) = fast(&case, &at);
         prop_assert!(case.batching == Batching::Forming || spent.iter().all(|s| s.batch_wait == 0));
         prop_assert_eq!((outcomes, spent), Oracle::new(&case).play(&at));
+    }
+
+    #[test]
+    fn both_simulators_give_up_the_same_requests(
+        case in slow_case(),
+        gaps_ms in prop::collection::vec(0_u64..200, 1..30),
+    ) {
+        let at = moments(&gaps_ms);
+        prop_assert_eq!(fast(&case, &at), Oracle::new(&case).play(&at));
     }
 }

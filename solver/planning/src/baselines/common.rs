@@ -77,7 +77,7 @@ pub(crate) fn largest_part<T>(
 pub(super) fn answer(problem: &Problem, options: &PlanningOptions, found: BaselinePlan) -> (PlanOutcome, PlanningReport) {
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);
-    let estimate = replay::replay(problem, &found.plan, workload, &options.limits().for_finishing()).map(|s| s.total);
+    let estimate = replay::replay_alone(problem, &found.plan, workload, &options.limits().for_finishing()).map(|s| s.total);
     let stopped = if found.part < 1.0 { StopReason::DemandNotMet } else { StopReason::Finished };
     let candidate = CheckedPlan {
         objective: objective(problem, &found.plan),

@@ -54,7 +54,7 @@ pub(crate) fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome
     let Some(plan) = assemble(&judge.arithmetic, &settings) else {
         return report::report_unknown(options, StopReason::Numerics);
     };
-    let estimate = replay::replay(problem, &plan, workload, &limits.for_finishing()).map(|s| s.total);
+    let estimate = replay::replay_alone(problem, &plan, workload, &limits.for_finishing()).map(|s| s.total);
     let candidate = CheckedPlan { objective: objective(problem, &plan), plan, stopped: Some(stopped), provenance: None };
     report::report_plan(problem, options, candidate, estimate, Vec::new())
 }

@@ -13,7 +13,7 @@ pub(crate) fn plan_unchecked(problem: &Problem, options: &PlanningOptions) -> (P
     match attempt_by(options, problem, &Tightening::none(problem), &limits.for_search()) {
         SearchOutcome::Plan(candidate) => {
             let workload = replay::default_workload(problem);
-            let replayed = replay::replay(problem, &candidate.plan, &workload, &limits.for_finishing());
+            let replayed = replay::replay_alone(problem, &candidate.plan, &workload, &limits.for_finishing());
             report::report_plan(problem, options, *candidate, replayed.map(|s| s.total), Vec::new())
         }
         SearchOutcome::Infeasible => report::report_infeasible(problem, options),

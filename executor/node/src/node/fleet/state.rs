@@ -6,14 +6,14 @@ use crate::node::replicas::{LocalReplica, LocalReplicas};
 use crate::node::route::{ReadyRoutes, RouteConstraints, RouteDecision};
 use crate::node::site::Site;
 use crate::wire::{Announced, Message, PendingReplica, ReplicaLoad};
+use apportion_domain::TimeSpan;
+use apportion_serving::patience::{GIVE_UP_MIN, patience};
 use std::sync::Arc;
 
 /// Shortest time after which a request is given up.
-pub const GIVE_UP_NS_MIN: u64 = 2_000_000_000;
+pub const GIVE_UP_NS_MIN: u64 = GIVE_UP_MIN.as_nanos();
 /// How long queries of a task wait for a plan with replicas of it after its last one was lost.
 pub const REPAIR_NS: u64 = GIVE_UP_NS_MIN;
-/// Times the SLO after which a request is given up.
-const GIVE_UP_SLOS: u64 = 10;
 /// Longest time between two announcements of the replicas here, in nanoseconds.
 const ANNOUNCE_NS: u64 = 400_000_000;
 /// After a target has come, so long until an agent takes those that it cannot reach for lost: connections take a moment.
@@ -109,7 +109,7 @@ impl FleetState {
     /// After how many nanoseconds a request of this pipeline is given up. Everything that waits for it waits as long.
     pub fn patience_ns(&self, pipeline: &str) -> u64 {
         let slo_ns = self.pipeline(pipeline).map_or(0, |p| p.slo_ns);
-        slo_ns.saturating_mul(GIVE_UP_SLOS).max(GIVE_UP_NS_MIN)
+        patience(TimeSpan::from_nanos(slo_ns)).as_nanos()
     }
 
     /// Whether a target has come so lately that some agents may not have been heard of yet.

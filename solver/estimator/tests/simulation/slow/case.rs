@@ -22,6 +22,8 @@ pub struct Case {
     pub partial: bool,
     /// Edges that only delay.
     pub delays: Vec<(usize, usize)>,
+    /// How long gateways wait for an answer, in ns; `None` is for ever.
+    pub patience: Option<u64>,
 }
 
 impl Case {

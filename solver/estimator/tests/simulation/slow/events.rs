@@ -5,6 +5,7 @@ pub enum EventKind {
     BatchEnds { replica: usize },
     Arrives { request: usize },
     Joins { query: usize },
+    GivesUp { request: usize },
     Nothing,
 }
 
@@ -39,4 +40,17 @@ pub enum Filling {
     ThisBatch,
     /// The next batch of a busy replica: more queries may enter before it starts.
     NextBatch,
+}
+
+/// Where a query is.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum State {
+    /// Made, and held or on its way.
+    Away,
+    Queued,
+    Forming,
+    Running,
+    /// Given up, and not yet accounted for.
+    GivenUp,
+    Gone,
 }

@@ -9,19 +9,7 @@ use crate::common::Fan;
 use apportion_domain::{Batching, Dropping};
 pub use case::Case;
 use case::MS;
-use events::{EventKind, Filling, GivenUp, Pace, SlowEvent};
-
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum State {
-    /// Made, and held or on its way.
-    Away,
-    Queued,
-    Forming,
-    Running,
-    /// Given up, and not yet accounted for.
-    GivenUp,
-    Gone,
-}
+use events::{EventKind, Filling, GivenUp, Pace, SlowEvent, State};
 
 #[derive(Clone, Debug)]
 struct Query {
@@ -110,6 +98,9 @@ impl<'a> Oracle<'a> {
         for (request, &moment) in at.iter().enumerate() {
             self.requests.push(Request { open: 1, end: 0, leaves: 0, dropped: None });
             self.push_event(moment, EventKind::Arrives { request });
+            if let Some(patience) = self.case.patience {
+                self.push_event(moment + patience, EventKind::GivesUp { request });
+            }
         }
         while let Some(now) = self.events.iter().map(|e| e.at).min() {
             while let Some(EventKind::BatchEnds { replica }) = self.next(now, |w| matches!(w, EventKind::BatchEnds { .. }))
@@ -127,6 +118,10 @@ impl<'a> Oracle<'a> {
                 }
                 while let Some(EventKind::Joins { query }) = self.next(now, |w| matches!(w, EventKind::Joins { .. })) {
                     self.join(now, query);
+                }
+                while let Some(EventKind::GivesUp { request }) = self.next(now, |w| matches!(w, EventKind::GivesUp { .. }))
+                {
+                    self.give_up_request(now, request);
                 }
                 if is_first || !is_last {
                     self.account(now);
@@ -205,6 +200,31 @@ impl<'a> Oracle<'a> {
     fn give_up(&mut self, query: usize, at: usize, why: &'static str) {
         self.queries[query].state = State::GivenUp;
         self.given_up.push(GivenUp { query, at, why });
+    }
+
+    /// The gateway of a request waits no longer: its queries that wait are dropped.
+    fn give_up_request(&mut self, now: u64, request: usize) {
+        self.account(now);
+        let of_request = &mut self.requests[request];
+        if of_request.open == 0 || (of_request.dropped.is_some() && !self.case.partial) {
+            return;
+        }
+        of_request.dropped.get_or_insert((0, "cancelled"));
+        let held: Vec<usize> = self.held.iter().copied().filter(|&q| self.queries[q].request == request).collect();
+        let is_waiting = |q: &usize| {
+            let query = &self.queries[*q];
+            query.request == request && matches!(query.state, State::Queued | State::Forming)
+        };
+        let waiting: Vec<usize> = (0..self.queries.len()).filter(is_waiting).chain(held).collect();
+        for replica in &mut self.replicas {
+            replica.queue.retain(|q| !waiting.contains(q));
+            replica.forming.retain(|q| !waiting.contains(q));
+        }
+        self.held.retain(|q| !waiting.contains(q));
+        for query in waiting {
+            self.give_up(query, self.queries[query].task, "cancelled");
+        }
+        self.account(now);
     }
 
     fn end(&mut self, now: u64, replica: usize) {

@@ -119,15 +119,19 @@ impl PricedBound {
 }
 
 impl PricedRelaxation<'_> {
-    /// Finds the prices. `None` if some pipeline has no way at all, or if a master programme fails.
+    /// Finds the prices. `None` if some pipeline has no way at all, if a master programme fails, or if the time for
+    /// finishing is up.
     pub fn solve(&self, limits: &RunLimits) -> Option<PricedBound> {
         let nothing = self.no_prices();
         let mut columns = Vec::new();
-        self.best_columns(&nothing, &mut columns)?;
-        self.best_columns(
-            &BudgetPrices { device: vec![1.0; self.problem.hardware.len()], ..self.no_prices() },
-            &mut columns,
-        )?;
+        for device_price in [0.0, 1.0] {
+            // one walk over every candidate of a large problem takes a tenth of a second
+            if limits.for_finishing().exceeded() {
+                return None;
+            }
+            let prices = BudgetPrices { device: vec![device_price; self.problem.hardware.len()], ..self.no_prices() };
+            self.best_columns(&prices, &mut columns)?;
+        }
         let mut best = (f64::NEG_INFINITY, nothing);
         let mut missing = 0.0;
         for _ in 0..ROUNDS_MAX {

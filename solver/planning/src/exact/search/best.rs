@@ -23,7 +23,8 @@ const PIPELINES_MAX: usize = 4;
 /// Searches for the best plan of a problem in its mode, under its latency rule.
 ///
 /// If the search has no plan for long, if the time is up, or if the formulation would be too large, heuristics find some
-/// plan. Only a cancelled run gets none.
+/// plan. That holds too where one step of the search has taken longer than the time for finishing. Only a cancelled run
+/// gets none.
 pub(crate) fn search(problem: &Problem, tightening: &Tightening, gap: f64, limits: &RunLimits) -> SearchResult {
     search_with_memory(problem, tightening, gap, None, limits)
 }
@@ -41,7 +42,7 @@ pub(crate) fn search_with_memory(
     let has_reserve = problem.pipelines.len() <= PIPELINES_MAX && problem.quotas.is_empty();
     match if has_reserve { of.search_with_reserve() } else { of.search_exactly(limits) } {
         SearchResult::Unknown(reason) if reason != StopReason::Cancelled => {
-            match fallback::plan_by_local_search(problem, tightening, limits, reason) {
+            match fallback::plan_by_local_search(problem, tightening, &limits.for_rescue(), reason) {
                 Some(found) => SearchResult::Found(Box::new(found)),
                 // with more time it would find one
                 None => SearchResult::Unknown(limits.stop_reason().unwrap_or(reason)),
@@ -138,6 +139,29 @@ mod tests {
         assert_eq!(found.stopped.is_some(), (reserve.value - reserve.bound).abs() > 1e-4 * reserve.value.abs());
         let plan = plan_of(&problem, &found.space, &found.choice, &found.flows).expect("few paths");
         assert_eq!(apportion_checker::check(&problem, &plan), []);
+    }
+
+    #[test]
+    fn a_step_that_takes_past_every_deadline_costs_no_plan() {
+        for seed in [50_001, 50_028] {
+            let problem = problem(&case(seed));
+            let none = Tightening::none(&problem);
+            for looks in [0, 1, 3, 10, 30, 100, 300] {
+                // the clock stands still until it was looked at so often, and then an hour has passed
+                let looked = AtomicU32::new(0);
+                let clock = move || match looked.fetch_add(1, Ordering::Relaxed) < looks {
+                    true => Duration::ZERO,
+                    false => Duration::from_secs(3_600),
+                };
+                let limits = RunLimits::new(Arc::new(clock)).ending_at(Duration::from_secs(1));
+                let found = match search(&problem, &none, 1e-4, &limits) {
+                    SearchResult::Found(found) => found,
+                    other => panic!("{seed}: no plan after {looks} looks: {other:?}"),
+                };
+                let plan = plan_of(&problem, &found.space, &found.choice, &found.flows).expect("few paths");
+                assert_eq!(apportion_checker::check(&problem, &plan), [], "{seed}: {looks} looks");
+            }
+        }
     }
 
     #[test]

@@ -90,6 +90,7 @@ struct LocalSearch<'a> {
     groups: Vec<Vec<FeasibleGroup>>,
     quotas: Vec<QuotaRow>,
     limits: &'a RunLimits,
+    finishing: RunLimits,
 }
 
 /// A valid plan without a proof, and a valid bound; `None` if the local search finds no plan.
@@ -102,7 +103,8 @@ pub(crate) fn plan_by_local_search(
     let indices = (0..problem.pipelines.len()).map(PipelineIndex);
     let groups: Vec<Vec<FeasibleGroup>> = indices.map(|p| usable_groups(problem, p, tightening, |_, _| true)).collect();
     let headroom = tightening.parts.iter().map(|p| p.headroom.as_slice()).collect();
-    let search = LocalSearch { problem, headroom, groups, quotas: QuotaRow::all(problem), limits };
+    let (quotas, finishing) = (QuotaRow::all(problem), limits.for_finishing());
+    let search = LocalSearch { problem, headroom, groups, quotas, limits, finishing };
     let rates = search.queries_per_price();
     let accuracy = |p: usize, t: TaskIndex, v: VariantIndex| problem.pipelines[p].variant(t, v).accuracy;
     let starts = [search.highest_ranked(accuracy), search.highest_ranked(|p, t, v| rates[p][t.get()][v.get()])];
@@ -167,7 +169,7 @@ impl LocalSearch<'_> {
                     continue;
                 }
                 let is_late = self.limits.exceeded();
-                let is_over = is_late && self.limits.for_finishing().exceeded();
+                let is_over = is_late && self.finishing.exceeded();
                 if is_over || is_late && (score.missed <= UNSERVED_MAX || best.is_some()) {
                     break;
                 }
@@ -336,8 +338,8 @@ impl LocalSearch<'_> {
         if !in_time(&at) {
             return None;
         }
-        // every state on the way is a plan
-        while !self.limits.exceeded() {
+        // every state on the way is a plan, but one that needs more devices
+        while !self.finishing.exceeded() {
             let saving_per_ms = |t: usize, to: usize| {
                 let (now, then) = (ladders[t][at[t]], ladders[t][to]);
                 (now.price - then.price) / (then.charge_ms - now.charge_ms).max(1e-12)
@@ -368,10 +370,10 @@ impl LocalSearch<'_> {
             wanted.map(|(g, &c)| (g.clone(), c)).unzip()
         };
         let (groups, choice): (Vec<Vec<FeasibleGroup>>, Vec<_>) = (0..variants.len()).map(kept).unzip();
-        let finishing = self.limits.for_finishing();
-        let space = Space::of_groups(self.problem, tightening, groups, &finishing).ok()?;
+        let finishing = &self.finishing;
+        let space = Space::of_groups(self.problem, tightening, groups, finishing).ok()?;
         let choice = PlanIntegers { groups: choice };
-        let flows = flows(self.problem, &space, &choice, &finishing).ok()??;
+        let flows = flows(self.problem, &space, &choice, finishing).ok()??;
         let choice = trim(self.problem, &space, choice, &flows);
         let best = |p: usize, t: usize| self.problem.pipelines[p].most_accurate(TaskIndex(t)).any(|v| v == variants[p][t]);
         let step = (self.problem.objective.mode == Mode::HardwareThenAccuracy).then(|| {

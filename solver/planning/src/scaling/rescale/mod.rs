@@ -102,7 +102,7 @@ fn plan_with_slack(
     };
     let default = replay::default_workload(problem);
     let workload = options.trace.as_ref().unwrap_or(&default);
-    let estimate = replay::replay(problem, &plan, workload, &options.limits().for_finishing()).map(|s| s.total);
+    let estimate = replay::replay_alone(problem, &plan, workload, &options.limits().for_finishing()).map(|s| s.total);
     let objective = ObjectiveValue { step: None, value: Some(plan.cost_per_hour), bound: None };
     let why = rescaler.describe(slack_factor);
     let candidate = CheckedPlan { plan, objective, stopped: Some(StopReason::Finished), provenance: None };
