@@ -10,7 +10,7 @@ use rayon::prelude::*;
 pub(super) struct BoxEffort {
     /// Boxes of each pipeline, at most.
     pub boxes_max: usize,
-    /// The same with a time limit, which bounds them by itself.
+    /// The same where costs are least under floors, with a time limit. It bounds them by itself.
     pub timed_boxes_max: usize,
     /// Part of the time that is left.
     pub time: f64,
@@ -66,7 +66,8 @@ pub(super) fn search_some(
         ChosenSearch { search, is_chosen: true, gap: f64::INFINITY, gain: 0.0 }
     };
     let mut searches: Vec<ChosenSearch<'_>> = pipelines.par_iter().with_max_len(1).map(start).collect();
-    let boxes_max = if limits.deadline.is_some() { effort.timed_boxes_max } else { effort.boxes_max };
+    let is_timed = limits.deadline.is_some() && joint.costs_under_floors();
+    let boxes_max = if is_timed { effort.timed_boxes_max } else { effort.boxes_max };
     for _ in 0..boxes_max.div_ceil(BOXES_PER_ROUND) {
         if limits.exceeded() || !searches.iter().any(|of| of.is_chosen) {
             break;

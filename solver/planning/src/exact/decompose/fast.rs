@@ -152,10 +152,11 @@ impl JointProblem<'_> {
             return FastEnd::Infeasible;
         }
         known.raise(bound, &lambda);
-        if self.shared.has_costs() && generate_priced_columns(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
+        let is_priced = self.costs_under_floors();
+        if is_priced && generate_priced_columns(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
             return FastEnd::Infeasible;
         }
-        if !self.shared.has_costs() || !is_fitting(self, known) {
+        if !is_priced || !is_fitting(self, known) {
             for generate in [find_fitting_columns, generate_columns] {
                 if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
                     return FastEnd::Infeasible;

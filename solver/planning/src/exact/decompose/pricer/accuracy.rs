@@ -1,12 +1,12 @@
 //! Which price of accuracy meets a floor, and what does a pipeline cost at least at this price?
 
-use super::boxes::{BoxSearch, CheapestBudgets, cheapest_budgets};
+use super::boxes::{BoxSearch, CheapestBudgets, UnprovenVector, cheapest_budgets};
 use super::walk::{PricedLevels, Walker};
 use crate::exact::model::space::PipelineSpace;
 use apportion_domain::Pipeline;
 
-/// Most prices of accuracy that are tried for a floor.
-const FLOOR_ROUNDS_MAX: usize = 12;
+/// Most prices of accuracy that are tried for a floor, the first one included.
+const FLOOR_ROUNDS_MAX: usize = 13;
 /// The factor of the first step from a known price of accuracy. Each further step is the square of the last one.
 const STEP: f64 = 1.25;
 /// Largest factor of a step.
@@ -19,6 +19,8 @@ const STEPS_DOWN_MAX: usize = 2;
 pub(super) struct FloorEffort {
     /// Most boxes of budgets at one price.
     pub boxes_max: usize,
+    /// The budgets of a strategy where these boxes do not suffice.
+    pub unproven: UnprovenVector,
     /// Relative difference of bound and relaxation at which the price is exact enough.
     pub gap: f64,
 }
@@ -119,7 +121,8 @@ impl TriedPrices {
 
 impl FloorQuestion<'_> {
     fn search(&self, reward: f64, walker: &mut Walker<'_>) -> CheapestBudgets {
-        let search = BoxSearch { reward, boxes_max: self.effort.boxes_max };
+        let FloorEffort { boxes_max, unproven, .. } = self.effort;
+        let search = BoxSearch { reward, boxes_max, unproven };
         cheapest_budgets(self.pipeline, self.part, self.levels, walker, search)
     }
 

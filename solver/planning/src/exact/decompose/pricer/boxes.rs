@@ -11,6 +11,15 @@ use apportion_domain::{Pipeline, SLACK};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
+/// Which vector of the cheapest box is the answer if the boxes do not suffice?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnprovenVector {
+    /// That of its least levels.
+    Least,
+    /// That of the cheaper half again and again.
+    Followed,
+}
+
 /// The settings of one search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BoxSearch {
@@ -18,6 +27,8 @@ pub(super) struct BoxSearch {
     pub reward: f64,
     /// Most boxes. Beyond them the answer has the bound so far, and some vector of the cheapest box.
     pub boxes_max: usize,
+    /// That vector.
+    pub unproven: UnprovenVector,
 }
 
 /// The best budget vector at some prices.
@@ -71,7 +82,11 @@ pub(super) fn cheapest_budgets(
         // boxes come by rising cost, so the first vector is a best one
         let bound = cheapest.cost;
         if boxes > search.boxes_max {
-            return CheapestBudgets { bound, vector: Some(open.follow(cheapest, walker)) };
+            let vector = match search.unproven {
+                UnprovenVector::Least => cheapest.levels.least,
+                UnprovenVector::Followed => open.follow(cheapest, walker),
+            };
+            return CheapestBudgets { bound, vector: Some(vector) };
         }
         match open.task_to_split(&cheapest) {
             None => return CheapestBudgets { bound, vector: Some(cheapest.levels.most) },

@@ -5,7 +5,7 @@
 use super::boxes::{LevelRange, budgets_beside, charges, raised_budgets};
 use super::cover::CoverItem;
 use super::curve::CapacityCurve;
-use super::items::{ReplicaPrices, items_at, items_of};
+use super::items::{Criterion, ReplicaPrices, items_at, items_of};
 use super::programme::LimitedLane;
 use super::walk::{PricedLevels, Walker};
 use crate::exact::model::groups::FeasibleGroup;
@@ -62,14 +62,24 @@ pub(super) struct SplitScale {
     pub rise_max: f64,
 }
 
+/// What the lanes of a pipeline cost by parts of replicas.
+pub(super) struct PricedLanes {
+    pub prices: ReplicaPrices,
+    pub levels: Vec<PricedLevels>,
+    /// The largest load of each lane, in queries per second.
+    pub load_max: Vec<f64>,
+    pub criterion: Criterion,
+}
+
 /// The cells of one pipeline.
 pub(super) struct BudgetCells<'a> {
-    pub pipeline: &'a Pipeline,
-    pub part: &'a PipelineSpace,
+    pipeline: &'a Pipeline,
+    part: &'a PipelineSpace,
     pub prices: ReplicaPrices,
     pub levels: Vec<PricedLevels>,
     /// The largest load of each lane.
     pub load_max: Vec<f64>,
+    criterion: Criterion,
     /// Whether the load of a lane is known: one variant at one prefix.
     is_known: Vec<bool>,
     /// By lane.
@@ -77,17 +87,12 @@ pub(super) struct BudgetCells<'a> {
 }
 
 impl<'a> BudgetCells<'a> {
-    pub fn new(
-        pipeline: &'a Pipeline,
-        part: &'a PipelineSpace,
-        prices: ReplicaPrices,
-        levels: Vec<PricedLevels>,
-        load_max: Vec<f64>,
-    ) -> Self {
+    pub fn new(pipeline: &'a Pipeline, part: &'a PipelineSpace, lanes: PricedLanes) -> Self {
+        let PricedLanes { prices, levels, load_max, criterion } = lanes;
         let nodes_of = |t: usize| part.trie.nodes.iter().filter(|n| n.task.get() == t).count();
         let is_known = part.lanes.iter().map(|groups| nodes_of(part.groups[groups[0]].task.get()) == 1).collect();
         let curves = part.lanes.iter().map(|_| Vec::new()).collect();
-        Self { pipeline, part, prices, levels, load_max, is_known, curves }
+        Self { pipeline, part, prices, levels, load_max, criterion, is_known, curves }
     }
 
     /// Lowers the most levels of some budgets as far as they can be. Whether any of them keep to the SLO.
@@ -145,12 +150,16 @@ impl<'a> BudgetCells<'a> {
         &self.curves[lane][at]
     }
 
-    /// The rate of a lane: that of whole replicas where the load is known.
+    /// The rate of a lane: that of whole replicas where the load is known. If a floor decides, a replica counts for no more
+    /// than the largest load.
     fn rate(&self, lane: usize, curve: &CapacityCurve) -> f64 {
         match self.load_max[lane] {
             load if load <= 0.0 => curve.rate,
             load if self.is_known[lane] => curve.at_least(load).price / load,
-            load => curve.rate_up_to(load),
+            load => match self.criterion {
+                Criterion::CostUnderFloor => curve.rate_up_to(load),
+                Criterion::Other => curve.rate,
+            },
         }
     }
 

@@ -5,15 +5,17 @@
 //! capacity of 200 or less, or of 220 or more. In the first case 200 is the most that the lane carries. In the second case
 //! it pays at least the price of 220. In both cases the lower convex hull of its prices is closer to them.
 //!
-//! Many budgets cost about as much. So a lane is also split while budgets are undecided: at their most levels a replica
-//! carries most, so the curve there is a bound for all of them. One such split stands for the same split in each of them.
+//! Under a floor many budgets cost about as much. So a lane is also split while budgets are undecided: at their most levels
+//! a replica carries most, so the curve there is a bound for all of them. One such split stands for the same split in each
+//! of them. Where something else than a floor decides ([`Criterion`]), budgets are split first, by walks alone.
 //!
-//! The search takes the box of the least bound. From time to time it follows the best box downwards to a plan.
+//! The search takes the box of the least bound. At times it follows the best box downwards to a plan.
 
 use super::boxes::LevelRange;
 use super::cells::{BudgetCell, BudgetCells, PlanBudgets, ScoredTask, SplitScale, limits_within, score_of};
 use super::cover::cheapest_cover;
 use super::curve::CapacityPoint;
+use super::items::Criterion;
 use super::programme::{LaneMixture, LimitedLane, MixtureProgramme, MixtureQuestion};
 use super::walk::Walker;
 use apportion_mip::RunLimits;
@@ -21,8 +23,10 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::sync::Arc;
 
-/// One box in so many is followed downwards to a plan, the first one included.
+/// Under a floor one box in so many is followed downwards to a plan, the first one included.
 const BOXES_PER_DIVE: usize = 60;
+/// Otherwise so many boxes of capacities are.
+const DIVES_MAX: usize = 2;
 /// The penalty of a programme, as a multiple of the largest costs.
 const PENALTY: f64 = 20.0;
 /// A mixture with more missing queries than this is no plan.
@@ -39,6 +43,7 @@ const BOXES_PER_CHECK: usize = 8;
 /// What a search looks for.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct LoadGoal {
+    pub criterion: Criterion,
     /// Least accuracy.
     pub floor: f64,
     /// Price of accuracy of the relaxation.
@@ -75,16 +80,28 @@ struct ScoredLane {
     split: LaneSplit,
 }
 
+/// A box of which the cheapest mixture is known.
+struct SolvedBox {
+    cell: Arc<BudgetCell>,
+    limited: Vec<Arc<LimitedLane>>,
+    /// The best lane to split, if any lane pays less than its whole price.
+    lane: Option<ScoredLane>,
+}
+
+/// What a box contains.
+enum BoxState {
+    /// All capacities within some budgets. Only a walk has bounded their cost.
+    Walked(LevelRange),
+    Solved(SolvedBox),
+}
+
 /// A box that is still to be searched.
 struct OpenBox {
     /// No plan of it costs less.
     bound: f64,
     /// Boxes of equal bounds are searched in the order of their making.
     number: usize,
-    cell: Arc<BudgetCell>,
-    limited: Vec<Arc<LimitedLane>>,
-    /// The best lane to split, if any lane pays less than its whole price.
-    lane: Option<ScoredLane>,
+    state: BoxState,
 }
 
 impl PartialEq for OpenBox {
@@ -119,6 +136,7 @@ pub struct LoadSearch<'a> {
     closed_min: f64,
     boxes: usize,
     since_dive: usize,
+    dives: usize,
     /// Lanes that were split before the budgets were decided.
     early_splits: usize,
     plan: Option<LoadPlan>,
@@ -139,6 +157,7 @@ impl<'a> LoadSearch<'a> {
             closed_min: f64::INFINITY,
             boxes: 0,
             since_dive: 0,
+            dives: 0,
             early_splits: 0,
             plan: None,
         };
@@ -153,8 +172,13 @@ impl<'a> LoadSearch<'a> {
             let bound = self.walked_bound(&all);
             let known = if self.goal.cost_max.is_finite() { self.goal.cost_max.abs() } else { 0.0 };
             self.penalty = PENALTY * (bound.abs() + known + self.cells.prices.reward + self.goal.floor_price);
-            let cell = Arc::new(self.cells.cell(all));
-            let first = self.capacity_box(cell, Vec::new(), bound);
+            let first = match self.goal.criterion {
+                Criterion::CostUnderFloor => {
+                    let cell = Arc::new(self.cells.cell(all));
+                    self.capacity_box(cell, Vec::new(), bound)
+                }
+                Criterion::Other => self.open_box(bound, BoxState::Walked(all)),
+            };
             self.open.extend(first);
         }
     }
@@ -215,21 +239,43 @@ impl<'a> LoadSearch<'a> {
             }
             let mut found = self.split(of);
             found.sort_by(|a, b| a.bound.total_cmp(&b.bound));
-            if is_dive || self.starts_dive() {
+            if is_dive || self.starts_dive(&found) {
                 self.dive = (!found.is_empty()).then(|| found.remove(0));
             }
             self.open.extend(found);
         }
+        if self.goal.criterion == Criterion::Other {
+            self.open.extend(self.dive.take());
+        }
     }
 
-    /// Whether a box that is no part of a dive begins one.
-    fn starts_dive(&mut self) -> bool {
-        self.since_dive = (self.since_dive + 1) % BOXES_PER_DIVE;
-        self.since_dive == 1
+    /// Whether a box that is no part of a dive begins one. Its parts are `found`.
+    fn starts_dive(&mut self, found: &[OpenBox]) -> bool {
+        if self.goal.criterion == Criterion::CostUnderFloor {
+            self.since_dive = (self.since_dive + 1) % BOXES_PER_DIVE;
+            return self.since_dive == 1;
+        }
+        let starts = self.dives < DIVES_MAX && found.iter().any(|of| matches!(of.state, BoxState::Solved(_)));
+        self.dives += usize::from(starts);
+        starts
     }
 
     /// The parts of a box that may have better plans.
-    fn split(&mut self, OpenBox { bound, cell, limited, lane, .. }: OpenBox) -> Vec<OpenBox> {
+    fn split(&mut self, OpenBox { bound, state, .. }: OpenBox) -> Vec<OpenBox> {
+        match state {
+            BoxState::Solved(of) => self.split_solved(of, bound),
+            BoxState::Walked(levels) => match self.cells.widest_task(&levels) {
+                Some(t) => levels.halves(t).into_iter().filter_map(|half| self.walked_box(half, bound)).collect(),
+                None => {
+                    let cell = Arc::new(self.cells.cell(levels));
+                    self.capacity_box(cell, Vec::new(), bound).into_iter().collect()
+                }
+            },
+        }
+    }
+
+    /// The same of a box of which the mixture is known.
+    fn split_solved(&mut self, SolvedBox { cell, limited, lane }: SolvedBox, bound: f64) -> Vec<OpenBox> {
         match (lane, self.task_to_split(&cell)) {
             (lane, Some(of)) if lane.as_ref().is_none_or(|lane| LANE_FACTOR * lane.score <= of.score) => {
                 self.split_budgets(&cell, &limited, of.task, bound)
@@ -247,6 +293,25 @@ impl<'a> LoadSearch<'a> {
         let LoadGoal { floor, floor_price, .. } = self.goal;
         let reward = self.cells.prices.reward + floor_price;
         self.walker.least_cost(&self.cells.levels, &levels.most, reward) + floor_price * floor
+    }
+
+    /// A box; `None` if its bound is large enough.
+    fn open_box(&mut self, bound: f64, state: BoxState) -> Option<OpenBox> {
+        if bound >= self.enough() {
+            self.closed_min = self.closed_min.min(bound);
+            return None;
+        }
+        self.boxes += 1;
+        Some(OpenBox { bound, number: self.boxes, state })
+    }
+
+    /// A box of budgets; `None` if it has no better plan.
+    fn walked_box(&mut self, mut levels: LevelRange, bound: f64) -> Option<OpenBox> {
+        if !self.cells.narrow(&mut levels) {
+            return None;
+        }
+        let walked = self.walked_bound(&levels);
+        self.open_box(walked.max(bound), BoxState::Walked(levels))
     }
 
     /// A box of capacities; `None` if it has no better plan. Its cheapest mixture may give one.
@@ -270,8 +335,7 @@ impl<'a> LoadSearch<'a> {
             self.closed_min = self.closed_min.min(bound);
             return None;
         }
-        self.boxes += 1;
-        Some(OpenBox { bound, number: self.boxes, cell, limited, lane })
+        self.open_box(bound, BoxState::Solved(SolvedBox { cell, limited, lane }))
     }
 
     /// The task at which budgets are split; `None` if their most levels keep to the SLO.

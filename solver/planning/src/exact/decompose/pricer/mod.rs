@@ -29,11 +29,11 @@ use crate::exact::solution::choice::GroupChoice;
 use accuracy::{FloorEffort, FloorQuestion, PricedFloor};
 use apportion_domain::{LatencyRule, Pipeline};
 use apportion_mip::RunLimits;
-use boxes::charges;
-use cells::BudgetCells;
+use boxes::{UnprovenVector, charges};
+use cells::{BudgetCells, PricedLanes};
 use cover::cheapest_cover;
+use items::{Criterion, cover_item, items_of, items_within};
 pub(super) use items::{Loading, ReplicaPrices};
-use items::{cover_item, items_of, items_within};
 use largest::largest_loads;
 use loads::LoadGoal;
 pub(super) use loads::{LoadPlan, LoadSearch};
@@ -68,9 +68,11 @@ pub(super) struct FleetPlan {
 }
 
 /// How closely prices of accuracy are searched for plans and their columns. The next round of prices corrects them.
-const PLAN_EFFORT: FloorEffort = FloorEffort { boxes_max: 50, gap: 1e-2 };
+const PLAN_EFFORT: FloorEffort = FloorEffort { boxes_max: 50, unproven: UnprovenVector::Followed, gap: 1e-2 };
 /// How closely the price of accuracy is searched that a search over whole replicas keeps.
-const SEARCH_EFFORT: FloorEffort = FloorEffort { boxes_max: 100, gap: 5e-3 };
+const SEARCH_EFFORT: FloorEffort = FloorEffort { boxes_max: 100, unproven: UnprovenVector::Followed, gap: 5e-3 };
+/// The effort where something else than a floor decides. Most pipelines have no floor there, and so a single price.
+const OTHER_EFFORT: FloorEffort = FloorEffort { boxes_max: 600, unproven: UnprovenVector::Least, gap: 1e-3 };
 
 /// The price of accuracy of the last question, from which the next one begins. It is relative to the prices of replicas.
 #[derive(Default)]
@@ -97,7 +99,7 @@ impl LastFloorPrice {
 /// Prices one pipeline of a fleet.
 pub(super) struct Pricer {
     floor_price: LastFloorPrice,
-    /// The largest load of each lane, once it is known.
+    /// The largest load of each lane under the floor, once it is known.
     load_max: OnceLock<Vec<f64>>,
     accuracy_min: f64,
     survive: u32,
@@ -127,7 +129,8 @@ impl Pricer {
     ) -> FleetAnswer {
         let mut walker = Walker::new(part);
         let levels = self.priced_levels(pipeline, part, prices, &mut walker);
-        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort: PLAN_EFFORT };
+        let effort = self.effort(prices, PLAN_EFFORT);
+        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort };
         let Some(PricedFloor { bound, guide, vectors, .. }) = self.price_of_accuracy(&question, prices, &mut walker) else {
             return FleetAnswer { bound: f64::INFINITY, plan: None };
         };
@@ -152,26 +155,43 @@ impl Pricer {
         FleetAnswer { bound, plan }
     }
 
-    /// The price of accuracy, searched from that of the last question.
+    /// What decides the plan at these prices.
+    fn criterion(&self, prices: &ReplicaPrices) -> Criterion {
+        let is_cost = prices.loading == Loading::Paid && prices.reward <= 0.0;
+        if is_cost && self.accuracy_min > 0.0 { Criterion::CostUnderFloor } else { Criterion::Other }
+    }
+
+    /// How closely a price of accuracy is searched, which is `under_floor` if a floor decides.
+    fn effort(&self, prices: &ReplicaPrices, under_floor: FloorEffort) -> FloorEffort {
+        match self.criterion(prices) {
+            Criterion::CostUnderFloor => under_floor,
+            Criterion::Other => OTHER_EFFORT,
+        }
+    }
+
+    /// The price of accuracy. If a floor decides, it is searched from that of the last question.
     fn price_of_accuracy(
         &self,
         question: &FloorQuestion<'_>,
         prices: &ReplicaPrices,
         walker: &mut Walker<'_>,
     ) -> Option<PricedFloor> {
+        if self.criterion(prices) == Criterion::Other {
+            return question.price_of_accuracy(prices.reward, 0.0, walker);
+        }
         let found = question.price_of_accuracy(prices.reward, self.floor_price.at(prices), walker)?;
         self.floor_price.set(found.price, prices);
         Some(found)
     }
 
-    /// The largest load of each lane.
+    /// The largest load of each lane under the floor.
     fn load_max(&self, part: &PipelineSpace, walker: &mut Walker<'_>) -> &[f64] {
         self.load_max.get_or_init(|| largest_loads(walker, part.lanes.len(), self.accuracy_min))
     }
 
-    /// The levels of every task at which some variant gets cheaper. A variant's price is that of parts of replicas, but no
-    /// replica counts for more than the largest load. A task with one variant in one prefix has a known load, so its price
-    /// is that of whole replicas.
+    /// The levels of every task at which some variant gets cheaper. A variant's price is that of parts of replicas. If a
+    /// floor decides, no replica counts for more than the largest load. A task with one variant in one prefix has a known
+    /// load, so its price is that of whole replicas.
     fn priced_levels(
         &self,
         pipeline: &Pipeline,
@@ -179,7 +199,10 @@ impl Pricer {
         prices: &ReplicaPrices,
         walker: &mut Walker<'_>,
     ) -> Vec<PricedLevels> {
-        let load_max = self.load_max(part, walker);
+        let load_max = match self.criterion(prices) {
+            Criterion::CostUnderFloor => self.load_max(part, walker).to_vec(),
+            Criterion::Other => vec![f64::INFINITY; part.lanes.len()],
+        };
         let of_task = |t: usize| {
             let nodes: Vec<&PrefixNode> = part.trie.nodes.iter().filter(|n| n.task.get() == t).collect();
             let only = (nodes.len() == 1).then(|| nodes[0]);
@@ -232,11 +255,16 @@ impl Pricer {
     ) -> Option<LoadSearch<'a>> {
         let mut walker = Walker::new(part);
         let levels = self.priced_levels(pipeline, part, &prices, &mut walker);
-        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort: SEARCH_EFFORT };
+        let (criterion, effort) = (self.criterion(&prices), self.effort(&prices, SEARCH_EFFORT));
+        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort };
         let floor_price = self.price_of_accuracy(&question, &prices, &mut walker)?.price;
         let KnownCost { cost_max, gap } = known;
-        let goal = LoadGoal { floor: self.accuracy_min, floor_price, survive: self.survive, cost_max, gap };
-        let cells = BudgetCells::new(pipeline, part, prices, levels, self.load_max(part, &mut walker).to_vec());
+        let goal = LoadGoal { criterion, floor: self.accuracy_min, floor_price, survive: self.survive, cost_max, gap };
+        let load_max = match criterion {
+            Criterion::CostUnderFloor => self.load_max(part, &mut walker).to_vec(),
+            Criterion::Other => largest_loads(&mut walker, part.lanes.len(), 0.0),
+        };
+        let cells = BudgetCells::new(pipeline, part, PricedLanes { prices, levels, load_max, criterion });
         Some(LoadSearch::new(cells, walker, goal))
     }
 
