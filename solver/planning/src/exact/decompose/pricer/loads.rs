@@ -284,7 +284,11 @@ impl<'a> LoadSearch<'a> {
                 self.early_splits += usize::from(cell.plan.is_none());
                 self.split_capacities(&cell, &limited, &lane.split, bound)
             }
-            (None, _) => Vec::new(),
+            // nothing is left to be split
+            (None, _) => {
+                self.closed_min = self.closed_min.min(bound);
+                Vec::new()
+            }
         }
     }
 
