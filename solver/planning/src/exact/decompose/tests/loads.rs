@@ -260,8 +260,8 @@ fn lanes_are_split_before_budgets_are_decided() {
     assert!(tally.searched > 24 && tally.early_splits > 20 && 3 * tally.raised > tally.searched, "{tally:?}");
 }
 
-/// A search of a price ends where a step by a factor of 1.25 can gain 1 %. Its bound is concave in the price, so the price 0
-/// gains at most four times as much. The other search is exact to 1 %.
+/// A search of a price ends where a step by a factor of 1.25 gains at most 1 %. Its bound is concave in the price, so the
+/// price 0 gains at most four times as much. The other search is exact to 1 %.
 const LOST_MAX: f64 = 0.05;
 
 #[test]
