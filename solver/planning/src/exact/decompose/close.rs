@@ -10,12 +10,17 @@ use rayon::prelude::*;
 pub(super) struct BoxEffort {
     /// Boxes of each pipeline, at most.
     pub boxes_max: usize,
+    /// The same where costs are least under floors, with a time limit. It bounds them by itself.
+    pub timed_boxes_max: usize,
     /// Part of the time that is left.
     pub time: f64,
 }
 
 /// The first searches find plans, and with them better prices. The second ones raise the bound there.
-const STAGES: [BoxEffort; 2] = [BoxEffort { boxes_max: 100, time: 0.4 }, BoxEffort { boxes_max: 1_000, time: 0.8 }];
+const STAGES: [BoxEffort; 2] = [
+    BoxEffort { boxes_max: 100, timed_boxes_max: 100, time: 0.4 },
+    BoxEffort { boxes_max: 1_000, timed_boxes_max: 3_000, time: 0.8 },
+];
 /// Boxes of a search between two choices of the pipelines that go on.
 const BOXES_PER_ROUND: usize = 25;
 /// Part of a pipeline's gap that counts as the gain of a round without any.
@@ -43,7 +48,8 @@ pub(super) fn close_gaps(joint: &JointProblem<'_>, known: &mut JointBounds) {
     }
 }
 
-/// Searches these pipelines at given prices, and adds their plans. The sum of their bounds.
+/// Searches these pipelines at given prices, and adds their plans. The sum of their bounds. Pipelines differ much in their
+/// work, so each of them is a part by itself.
 pub(super) fn search_some(
     joint: &JointProblem<'_>,
     known: &mut JointBounds,
@@ -59,19 +65,25 @@ pub(super) fn search_some(
         let search = joint.subs[p].search_loads(joint.goal, &prices, cost_max, CLOSED_GAP * joint.gap);
         ChosenSearch { search, is_chosen: true, gap: f64::INFINITY, gain: 0.0 }
     };
-    let mut searches: Vec<ChosenSearch<'_>> = pipelines.par_iter().map(start).collect();
-    for _ in 0..effort.boxes_max.div_ceil(BOXES_PER_ROUND) {
+    let mut searches: Vec<ChosenSearch<'_>> = pipelines.par_iter().with_max_len(1).map(start).collect();
+    let is_timed = limits.deadline.is_some() && joint.costs_under_floors();
+    let boxes_max = if is_timed { effort.timed_boxes_max } else { effort.boxes_max };
+    for _ in 0..boxes_max.div_ceil(BOXES_PER_ROUND) {
         if limits.exceeded() || !searches.iter().any(|of| of.is_chosen) {
             break;
         }
         let chosen: Vec<&mut ChosenSearch<'_>> = searches.iter_mut().filter(|of| of.is_chosen).collect();
-        chosen.into_par_iter().for_each(|of| {
+        chosen.into_par_iter().with_max_len(1).for_each(|of| {
             if let Some(search) = &mut of.search {
                 search.run(BOXES_PER_ROUND, &limits);
             }
         });
         choose_largest_gains(&mut searches);
     }
+    let found = || searches.iter().filter_map(|of| of.search.as_ref());
+    let gap: f64 = found().map(PipelineSearch::gap).sum();
+    let early_splits: usize = found().map(PipelineSearch::early_splits).sum();
+    tracing::debug!(gap, early_splits, "searches at given prices");
     known.pricings += pipelines.len();
     let mut sum = 0.0;
     for (&p, of) in pipelines.iter().zip(searches) {

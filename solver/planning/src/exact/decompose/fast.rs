@@ -1,7 +1,7 @@
 //! How is a fleet planned within a second? By prices and plans that need no programme for any single pipeline.
 
 use super::close::{BoxEffort, close_gaps, search_some};
-use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns};
+use super::generate::{PhaseEnd, Pricing, find_fitting_columns, generate_columns, generate_priced_columns, is_fitting};
 use super::joint::{JointBounds, JointPlan, JointProblem, PIPELINES_MIN, PriceBound, hard_columns};
 use super::master::MasterGoal;
 use super::memory::{RememberedPipeline, RememberedRound};
@@ -17,7 +17,7 @@ const FAST_MIN: usize = 2_000;
 const FURTHER_ROUNDS: usize = 2;
 
 /// How long the changed pipelines are searched.
-const CHANGED_EFFORT: BoxEffort = BoxEffort { boxes_max: 200, time: 0.5 };
+const CHANGED_EFFORT: BoxEffort = BoxEffort { boxes_max: 200, timed_boxes_max: 200, time: 0.5 };
 
 /// From where a fast search began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl JointProblem<'_> {
             let prices = self.shared.prices_for(p, lambda);
             self.subs[p].price_fast(self.goal, self.goal, &prices, self.limits)
         };
-        let answers: Vec<PricedColumn> = pipelines.par_iter().map(price).collect();
+        let answers: Vec<PricedColumn> = pipelines.par_iter().with_max_len(1).map(price).collect();
         let mut sum = 0.0;
         for (&p, PricedColumn { column, bound }) in pipelines.iter().zip(answers) {
             sum += bound;
@@ -154,9 +154,15 @@ impl JointProblem<'_> {
             return FastEnd::Infeasible;
         }
         known.raise(bound, &lambda);
-        for generate in [find_fitting_columns, generate_columns] {
-            if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
-                return FastEnd::Infeasible;
+        let is_priced = self.costs_under_floors();
+        if is_priced && generate_priced_columns(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
+            return FastEnd::Infeasible;
+        }
+        if !is_priced || !is_fitting(self, known) {
+            for generate in [find_fitting_columns, generate_columns] {
+                if generate(self, known, Pricing::Fast) == PhaseEnd::Infeasible {
+                    return FastEnd::Infeasible;
+                }
             }
         }
         close_gaps(self, known);

@@ -17,6 +17,8 @@ const ROUNDS_MAX: usize = 80;
 const PULL: f64 = 0.4;
 /// Least violation of the device rows, relative, that proves a joint problem infeasible.
 const SHORTAGE_MIN: f64 = 1e-5;
+/// Largest violation, relative, of columns that fit together.
+const FITTING_MAX: f64 = 1e-9;
 /// Share of the requested gap at which the bound is good enough.
 const BOUND_GAP: f64 = 0.1;
 
@@ -24,6 +26,8 @@ const BOUND_GAP: f64 = 0.1;
 const FAST_ROUNDS_MAX: usize = 12;
 /// Least gain of a round of fast pricing, relative: value and bound together.
 const FAST_GAIN: f64 = 3e-3;
+/// The same for columns that pay for a shortage. The searches over whole replicas gain more in the same time.
+const PRICED_GAIN: f64 = 1e-2;
 
 /// How a phase ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +74,17 @@ pub(super) fn generate_columns(joint: &JointProblem<'_>, known: &mut JointBounds
     run_phase(joint, known, MasterGoal::Cost, pricing)
 }
 
+/// The same where devices have costs: columns that do not fit together pay for the violation. So the first prices are near
+/// the last ones, and the columns of all rounds are useful.
+pub(super) fn generate_priced_columns(joint: &JointProblem<'_>, known: &mut JointBounds, pricing: Pricing) -> PhaseEnd {
+    run_phase(joint, known, MasterGoal::CostOrShortage, pricing)
+}
+
+/// Whether some known columns fit together, whole or in parts.
+pub(super) fn is_fitting(joint: &JointProblem<'_>, known: &JointBounds) -> bool {
+    known.master.relax(MasterGoal::Shortage, joint.limits).is_some_and(|duals| duals.value <= FITTING_MAX)
+}
+
 /// Prices the pipelines until the phase ends.
 fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal, pricing: Pricing) -> PhaseEnd {
     let is_shortage = goal == MasterGoal::Shortage;
@@ -82,7 +97,7 @@ fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal
         let best = center.as_ref().map_or(f64::NEG_INFINITY, |c| c.bound);
         let best = if is_shortage { best } else { best.max(known.bound) };
         tracing::debug!(round, ?goal, value = duals.value, bound = best, lambda = ?duals.lambda, "columns");
-        if is_shortage && duals.value <= 1e-9 {
+        if is_shortage && duals.value <= FITTING_MAX {
             return PhaseEnd::Solved;
         }
         if !is_shortage && duals.value - best <= (BOUND_GAP * joint.gap * duals.value.abs()).max(1e-9) {
@@ -90,7 +105,8 @@ fn run_phase(joint: &JointProblem<'_>, known: &mut JointBounds, goal: MasterGoal
         }
         if pricing != Pricing::Exact && !is_shortage {
             let gain = (last_value - duals.value) + (best - last_bound);
-            if round >= FAST_ROUNDS_MAX || (round > 1 && gain <= FAST_GAIN * duals.value.abs()) {
+            let enough = if goal == MasterGoal::CostOrShortage { PRICED_GAIN } else { FAST_GAIN };
+            if round >= FAST_ROUNDS_MAX || (round > 1 && gain <= enough * duals.value.abs()) {
                 return PhaseEnd::Stopped;
             }
             (last_value, last_bound) = (duals.value, best);
@@ -146,7 +162,7 @@ fn price_pipelines(
         Pricing::Exact => sub.solve(PricedQuestion { prices, ..question }, joint.limits),
         Pricing::Fast => sub.price_fast(goal, joint.goal, prices, joint.limits),
     };
-    let answers: Vec<PricedColumn> = joint.subs.par_iter().zip(&prices).map(answer).collect();
+    let answers: Vec<PricedColumn> = joint.subs.par_iter().with_max_len(1).zip(&prices).map(answer).collect();
     known.pricings += joint.subs.len();
     let mut shared = joint.shared.clone();
     if is_shortage {

@@ -8,7 +8,7 @@ use crate::exact::model::space::{PipelineSpace, Space};
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use crate::exact::stage::solve::StageResult;
 use crate::fleet_memory::FleetMemory;
-use apportion_domain::{Problem, Share, StopReason};
+use apportion_domain::{Pipeline, Problem, Share, StopReason};
 use apportion_mip::RunLimits;
 use apportion_mip::highs::ReportedGoal;
 use rayon::prelude::*;
@@ -119,6 +119,12 @@ impl<'a> JointProblem<'a> {
             quotas: QuotaRow::all(problem),
         };
         Some(Self { problem, space, goal, second, gap, limits, subs, shared, finish_max: FINISH_MAX, memory: None })
+    }
+
+    /// Whether the goal is the cost of devices, and some pipeline has a floor of accuracy.
+    pub(super) fn costs_under_floors(&self) -> bool {
+        let has_floor = |pipeline: &Pipeline| pipeline.min_accuracy.is_some_and(|floor| floor > 0.0);
+        self.shared.has_costs() && self.problem.pipelines.iter().any(has_floor)
     }
 
     /// Reports the best plan and the bound to the listener of `progress`.

@@ -18,6 +18,8 @@ use apportion_mip::RunLimits;
 use apportion_mip::highs::{self, SolveSettings};
 use apportion_mip::{ColumnId, Ending, Formulation};
 
+/// Price of a device beyond the limits, as a multiple of its cost.
+const PENALTY: f64 = 2.0;
 /// Most nodes of a search for the best combination.
 const NODES_MAX: i32 = 1_000;
 
@@ -53,6 +55,17 @@ impl SharedResources {
             prices.iter_mut().zip(&row.weights).for_each(|(price, weight)| *price += dual * weight);
         }
         prices
+    }
+
+    /// Whether each device costs something in the objective.
+    pub fn has_costs(&self) -> bool {
+        self.cost.iter().all(|cost| *cost > 0.0)
+    }
+
+    /// The highest cost of a unit of the row of a quota.
+    fn cost_of_unit(&self, row: &QuotaRow) -> f64 {
+        let weighted = self.cost.iter().zip(&row.weights).filter(|(_, weight)| **weight > 0.0);
+        weighted.map(|(cost, weight)| cost / weight).fold(0.0, f64::max)
     }
 
     /// Whether these duals weigh the violation of each row at most as the goal of a shortage does. Other duals bound
@@ -108,6 +121,19 @@ pub(super) enum MasterGoal {
     Cost,
     /// The violation of the device counts and quotas, each relative to its limit.
     Shortage,
+    /// The goal of the joint problem, in which devices and quotas can be exceeded at [`PENALTY`] times their cost.
+    CostOrShortage,
+}
+
+impl MasterGoal {
+    /// Cost of a unit above a limit, if any is allowed; `priced` is that of a goal with costs.
+    fn penalty(self, most: f64, priced: f64) -> Option<f64> {
+        match self {
+            Self::Cost => None,
+            Self::Shortage => Some(1.0 / most.max(1.0)),
+            Self::CostOrShortage => Some(priced),
+        }
+    }
 }
 
 /// Whether columns are chosen as wholes.
@@ -201,7 +227,7 @@ impl Master {
             let mut ones = Vec::with_capacity(known.len());
             for column in known {
                 let y = if is_whole { f.integer(0.0, 1.0) } else { f.continuous(0.0, f64::INFINITY) };
-                if goal == MasterGoal::Cost {
+                if goal != MasterGoal::Shortage {
                     f.add_cost(y, column.goal);
                 }
                 ones.push((y, 1.0));
@@ -221,19 +247,18 @@ impl Master {
             let most = self.shared.most[h];
             let d = if is_whole && self.shared.split[h] { f.integer(0.0, most) } else { f.continuous(0.0, most) };
             terms.push((d, -1.0));
-            if goal == MasterGoal::Shortage {
-                terms.push((add_shortage(&mut f, most), -1.0));
-            } else {
+            if goal != MasterGoal::Shortage {
                 f.add_cost(d, self.shared.cost[h]);
             }
+            let penalty = goal.penalty(most, (1.0 + PENALTY) * self.shared.cost[h]);
+            terms.extend(penalty.map(|penalty| (add_shortage(&mut f, penalty), -1.0)));
             rows.push(f.rows.len());
             f.at_most(0.0, terms);
             priced.push((d, self.shared.price[h]));
         }
         for (row, mut terms) in self.shared.quotas.iter().zip(quota_terms) {
-            if goal == MasterGoal::Shortage {
-                terms.push((add_shortage(&mut f, row.most), -1.0));
-            }
+            let penalty = goal.penalty(row.most, PENALTY * self.shared.cost_of_unit(row));
+            terms.extend(penalty.map(|penalty| (add_shortage(&mut f, penalty), -1.0)));
             rows.push(f.rows.len());
             f.at_most(row.most, terms);
         }
@@ -244,10 +269,10 @@ impl Master {
     }
 }
 
-/// Adds a column for the violation of a limit, and its cost relative to the limit.
-fn add_shortage(f: &mut Formulation, most: f64) -> ColumnId {
+/// Adds a column for the violation of a limit, with the cost of a unit.
+fn add_shortage(f: &mut Formulation, penalty: f64) -> ColumnId {
     let shortage = f.continuous(0.0, f64::INFINITY);
-    f.add_cost(shortage, 1.0 / most.max(1.0));
+    f.add_cost(shortage, penalty);
     shortage
 }
 
@@ -306,6 +331,27 @@ mod tests {
         // relaxed it has half of one device and half of three, and a device more is worth 2
         let duals = master.relax(MasterGoal::Cost, &limits()).expect("a relaxation");
         assert!((duals.value + 9.0).abs() < 1e-9 && (duals.lambda[1] - 1.0).abs() < 1e-9, "{:?}", duals.lambda);
+    }
+
+    #[test]
+    fn a_shortage_costs_its_penalty() {
+        let relaxed = |most: f64, goal: MasterGoal| {
+            let (cost, price) = (vec![1.5], vec![1.5]);
+            let shared = SharedResources { most: vec![most], cost, price, split: vec![false], ..no_quotas() };
+            let mut master = Master::new(shared, 2);
+            for p in 0..2 {
+                assert!(master.add(p, column(0.0, 4.0)) && master.add(p, column(2.0, 3.0)));
+            }
+            master.relax(goal, &limits()).map(|duals| (duals.value, duals.lambda[0]))
+        };
+        // 6 devices and switching costs of 4 are the least; with 5 one is missing
+        assert!(relaxed(5.0, MasterGoal::Cost).is_none());
+        let (value, lambda) = relaxed(5.0, MasterGoal::CostOrShortage).expect("a relaxation");
+        let penalised = (1.0 + PENALTY) * 1.5;
+        assert!((value - (5.0 * 1.5 + penalised + 4.0)).abs() < 1e-9 && (lambda - penalised).abs() < 1e-9, "{value}");
+        // where the columns fit, nothing is short
+        let both = [MasterGoal::Cost, MasterGoal::CostOrShortage].map(|goal| relaxed(7.5, goal).expect("a relaxation"));
+        assert!((both[0].0 - both[1].0).abs() < 1e-9 && (both[0].1 - both[1].1).abs() < 1e-9, "{both:?}");
     }
 
     #[test]

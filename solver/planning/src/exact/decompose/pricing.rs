@@ -35,6 +35,11 @@ impl PipelineSearch<'_> {
         if self.search.is_finished() { 0.0 } else { (self.search.cost_max() - self.search.bound()) * self.scale }
     }
 
+    /// How many lanes were split before the budgets were decided.
+    pub fn early_splits(&self) -> usize {
+        self.search.early_splits()
+    }
+
     /// Searches this many boxes, or fewer.
     pub fn run(&mut self, boxes: usize, limits: &RunLimits) {
         self.search.run(boxes, limits);

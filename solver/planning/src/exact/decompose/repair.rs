@@ -43,7 +43,7 @@ pub(super) fn choose_columns(joint: &JointProblem<'_>, known: &JointBounds) -> O
     }
     let mut state = Chosen { shared: &joint.shared, columns, chosen, used };
     for _ in 0..MOVES_MAX {
-        if state.excess(&state.used) <= 0.0 {
+        if state.excess(state.used.iter().copied()) <= 0.0 {
             break;
         }
         let exchange = state.cheapest_relief(&known.lambda)?;
@@ -65,14 +65,10 @@ pub(super) fn choose_columns(joint: &JointProblem<'_>, known: &JointBounds) -> O
     joint.join(chosen)
 }
 
-fn dot(a: &[f64], b: &[f64]) -> f64 {
-    a.iter().zip(b).map(|(x, y)| x * y).sum()
-}
-
 impl Chosen<'_> {
     /// By how much these devices exceed counts and budget, relative; 0 if they fit.
-    fn excess(&self, used: &[f64]) -> f64 {
-        let whole = || used.iter().map(|u| (u - ROUNDING).ceil());
+    fn excess(&self, used: impl Iterator<Item = f64> + Clone) -> f64 {
+        let whole = || used.clone().map(|u| (u - ROUNDING).ceil());
         let over: f64 = whole().zip(&self.shared.most).map(|(d, m)| (d - m).max(0.0) / m.max(1.0)).sum();
         let price: f64 = whole().zip(&self.shared.price).map(|(d, p)| d * p).sum();
         let budget =
@@ -81,8 +77,8 @@ impl Chosen<'_> {
     }
 
     /// Cost of whole devices.
-    fn device_cost(&self, used: &[f64]) -> f64 {
-        used.iter().zip(&self.shared.cost).map(|(u, c)| (u - ROUNDING).ceil() * c).sum()
+    fn device_cost(&self, used: impl Iterator<Item = f64>) -> f64 {
+        used.zip(&self.shared.cost).map(|(u, c)| (u - ROUNDING).ceil() * c).sum()
     }
 
     fn current(&self, pipeline: usize) -> &Column {
@@ -90,13 +86,24 @@ impl Chosen<'_> {
     }
 
     /// The devices after an exchange.
-    fn used_after(&self, used: &[f64], Exchange { pipeline, column }: Exchange) -> Vec<f64> {
+    fn used_after<'b>(
+        &'b self,
+        used: &'b [f64],
+        Exchange { pipeline, column }: Exchange,
+    ) -> impl Iterator<Item = f64> + Clone + 'b {
         let (old, new) = (self.current(pipeline), &self.columns[pipeline][column]);
-        used.iter().zip(old.devices.iter().zip(&new.devices)).map(|(u, (o, n))| u - o + n).collect()
+        used.iter().zip(old.devices.iter().zip(&new.devices)).map(|(u, (o, n))| u - o + n)
+    }
+
+    /// What an exchange costs at these prices of devices.
+    fn priced_change(&self, exchange: Exchange, lambda: &[f64]) -> f64 {
+        let (old, new) = (self.current(exchange.pipeline), &self.columns[exchange.pipeline][exchange.column]);
+        let devices = old.devices.iter().zip(&new.devices).zip(lambda);
+        self.goal_change(exchange) + devices.map(|((o, n), price)| (n - o) * price).sum::<f64>()
     }
 
     fn make(&mut self, exchange: Exchange) {
-        self.used = self.used_after(&self.used, exchange);
+        self.used = self.used_after(&self.used, exchange).collect();
         self.chosen[exchange.pipeline] = exchange.column;
     }
 
@@ -115,16 +122,14 @@ impl Chosen<'_> {
 
     /// The exchange that lowers the excess at the least price; `None` if none lowers it.
     fn cheapest_relief(&self, lambda: &[f64]) -> Option<Exchange> {
-        let excess = self.excess(&self.used);
+        let excess = self.excess(self.used.iter().copied());
         let mut best: Option<(f64, Exchange)> = None;
         for exchange in self.exchanges() {
-            let used = self.used_after(&self.used, exchange);
-            let relief = excess - self.excess(&used);
+            let relief = excess - self.excess(self.used_after(&self.used, exchange));
             if relief <= 1e-12 {
                 continue;
             }
-            let priced = self.goal_change(exchange) + dot(&used, lambda) - dot(&self.used, lambda);
-            let ratio = priced / relief;
+            let ratio = self.priced_change(exchange, lambda) / relief;
             if best.as_ref().is_none_or(|(b, _)| ratio < *b) {
                 best = Some((ratio, exchange));
             }
@@ -134,12 +139,12 @@ impl Chosen<'_> {
 
     /// Makes the exchange that lowers the cost most; whether there is one.
     fn improve_once(&mut self) -> bool {
-        let now = self.device_cost(&self.used);
+        let now = self.device_cost(self.used.iter().copied());
         let mut best: Option<(f64, Exchange)> = None;
         for exchange in self.exchanges() {
             let used = self.used_after(&self.used, exchange);
-            let change = self.goal_change(exchange) + self.device_cost(&used) - now;
-            if change < best.as_ref().map_or(-1e-12, |(b, _)| *b) && self.excess(&used) <= 0.0 {
+            let change = self.goal_change(exchange) + self.device_cost(used.clone()) - now;
+            if change < best.as_ref().map_or(-1e-12, |(b, _)| *b) && self.excess(used) <= 0.0 {
                 best = Some((change, exchange));
             }
         }
@@ -148,18 +153,16 @@ impl Chosen<'_> {
 
     /// Makes two exchanges that lower the cost together; whether there are any.
     fn improve_by_pair(&mut self, lambda: &[f64]) -> bool {
-        let now = self.device_cost(&self.used);
-        let now_priced = dot(&self.used, lambda);
-        let priced = |e: &Exchange| self.goal_change(*e) + dot(&self.used_after(&self.used, *e), lambda) - now_priced;
-        let mut all: Vec<(f64, Exchange)> = self.exchanges().map(|e| (priced(&e), e)).collect();
+        let now = self.device_cost(self.used.iter().copied());
+        let mut all: Vec<(f64, Exchange)> = self.exchanges().map(|e| (self.priced_change(e, lambda), e)).collect();
         all.sort_by(|a, b| a.0.total_cmp(&b.0));
         for (i, &(_, first)) in all.iter().enumerate().take(PAIRS_MAX) {
-            let between = self.used_after(&self.used, first);
+            let between: Vec<f64> = self.used_after(&self.used, first).collect();
             let gain = self.goal_change(first);
             for &(_, second) in all.iter().skip(i + 1).filter(|(_, e)| e.pipeline != first.pipeline) {
                 let used = self.used_after(&between, second);
-                let change = gain + self.goal_change(second) + self.device_cost(&used) - now;
-                if change < -1e-12 && self.excess(&used) <= 0.0 {
+                let change = gain + self.goal_change(second) + self.device_cost(used.clone()) - now;
+                if change < -1e-12 && self.excess(used) <= 0.0 {
                     self.make(first);
                     self.make(second);
                     return true;

@@ -1,5 +1,6 @@
 //! The decomposition against the whole formulation, on problems drawn small enough for it.
 
+mod bounds;
 mod limits;
 mod loads;
 mod rounds;

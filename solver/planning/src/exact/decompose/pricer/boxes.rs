@@ -11,26 +11,33 @@ use apportion_domain::{Pipeline, SLACK};
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-/// Most boxes of one search.
-const BOXES_MAX: usize = 600;
+/// Which vector of the cheapest box is the answer if the boxes do not suffice?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum UnprovenVector {
+    /// That of its least levels.
+    Least,
+    /// That of the cheaper half again and again.
+    Followed,
+}
 
 /// The settings of one search.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct BoxSearch {
     /// Reward of a unit of accuracy.
     pub reward: f64,
-    /// Most budget vectors in the answer.
-    pub vectors_max: usize,
-    /// Boxes whose bound exceeds the first vector's cost by more than this are left out.
-    pub distance: f64,
+    /// Most boxes. Beyond them the answer has the bound so far, and some vector of the cheapest box.
+    pub boxes_max: usize,
+    /// That vector.
+    pub unproven: UnprovenVector,
 }
 
-/// The best budget vectors at some prices.
+/// The best budget vector at some prices.
 pub(super) struct CheapestBudgets {
     /// No strategy within any budgets costs less. Infinite if no budgets keep to the SLO.
     pub bound: f64,
-    /// Levels of the tasks, the cheapest first.
-    pub vectors: Vec<Vec<usize>>,
+    /// Levels of the tasks; `None` if no budgets keep to the SLO. It may cost more than the bound if the boxes did not
+    /// suffice.
+    pub vector: Option<Vec<usize>>,
 }
 
 /// A box of budgets.
@@ -60,7 +67,7 @@ impl Ord for BudgetBox {
     }
 }
 
-/// Searches the cheapest budget vectors of a pipeline.
+/// Searches the cheapest budget vector of a pipeline.
 pub(super) fn cheapest_budgets(
     pipeline: &Pipeline,
     part: &PipelineSpace,
@@ -68,31 +75,25 @@ pub(super) fn cheapest_budgets(
     walker: &mut Walker<'_>,
     search: BoxSearch,
 ) -> CheapestBudgets {
-    let mut found = CheapestBudgets { bound: f64::INFINITY, vectors: Vec::new() };
     let mut open = OpenBoxes { pipeline, part, levels, reward: search.reward, heap: BinaryHeap::new() };
     open.add_all_budgets(walker);
-    let mut boxes = 0;
-    while let Some(cheapest) = open.heap.pop() {
+    for boxes in 1.. {
+        let Some(cheapest) = open.heap.pop() else { break };
         // boxes come by rising cost, so the first vector is a best one
-        if found.vectors.is_empty() {
-            found.bound = cheapest.cost;
-        }
-        boxes += 1;
-        if boxes > BOXES_MAX && found.vectors.is_empty() {
-            // any vector of the box, for a plan
-            found.vectors.push(cheapest.levels.least);
-            break;
-        }
-        let is_far = cheapest.cost > found.bound + search.distance;
-        if is_far || found.vectors.len() >= search.vectors_max || boxes > BOXES_MAX {
-            break;
+        let bound = cheapest.cost;
+        if boxes > search.boxes_max {
+            let vector = match search.unproven {
+                UnprovenVector::Least => cheapest.levels.least,
+                UnprovenVector::Followed => open.follow(cheapest, walker),
+            };
+            return CheapestBudgets { bound, vector: Some(vector) };
         }
         match open.task_to_split(&cheapest) {
-            None => found.vectors.push(cheapest.levels.most),
+            None => return CheapestBudgets { bound, vector: Some(cheapest.levels.most) },
             Some(t) => open.add_halves(cheapest, t, walker),
         }
     }
-    found
+    CheapestBudgets { bound: f64::INFINITY, vector: None }
 }
 
 /// The boxes that a search has not looked at, the cheapest first.
@@ -113,13 +114,31 @@ impl OpenBoxes<'_> {
     }
 
     /// Adds a box whose vectors cost at least `cost_min`, if it has any.
-    fn add(&mut self, cost_min: f64, mut levels: LevelRange, walker: &mut Walker<'_>) {
-        if levels.narrow(self.pipeline, self.part, self.levels) {
-            let cost = walker.least_cost(self.levels, &levels.most, self.reward);
-            if cost.is_finite() {
-                self.heap.push(BudgetBox { cost: cost.max(cost_min), levels });
+    fn add(&mut self, cost_min: f64, levels: LevelRange, walker: &mut Walker<'_>) {
+        let found = self.narrowed(cost_min, levels, walker);
+        self.heap.extend(found);
+    }
+
+    /// The box of some levels; `None` if it has no vector.
+    fn narrowed(&self, cost_min: f64, mut levels: LevelRange, walker: &mut Walker<'_>) -> Option<BudgetBox> {
+        if !levels.narrow(self.pipeline, self.part, self.levels) {
+            return None;
+        }
+        let cost = walker.least_cost(self.levels, &levels.most, self.reward);
+        cost.is_finite().then(|| BudgetBox { cost: cost.max(cost_min), levels })
+    }
+
+    /// A vector of a box: the cheaper half again and again.
+    fn follow(&self, mut from: BudgetBox, walker: &mut Walker<'_>) -> Vec<usize> {
+        while let Some(t) = self.task_to_split(&from) {
+            let halves = from.levels.clone().halves(t).into_iter();
+            let cheaper = halves.filter_map(|half| self.narrowed(from.cost, half, walker)).max();
+            match cheaper {
+                Some(cheaper) => from = cheaper,
+                None => return from.levels.least,
             }
         }
+        from.levels.most
     }
 
     /// Adds both halves of a box, which is split at this task.
@@ -160,13 +179,18 @@ impl LevelRange {
 
     /// The task of the longest path with the widest range; `None` if the most levels keep to the SLO.
     pub fn task_to_split(&self, pipeline: &Pipeline, part: &PipelineSpace, levels: &[PricedLevels]) -> Option<usize> {
+        let width = |t: &usize| levels[*t].budgets_ms[self.most[*t]] - levels[*t].budgets_ms[self.least[*t]];
+        let late = self.late_tasks(pipeline, part, levels).into_iter();
+        late.max_by(|a, b| width(a).total_cmp(&width(b)).then(b.cmp(a)))
+    }
+
+    /// The tasks with several levels on paths that are too long at the most levels.
+    pub fn late_tasks(&self, pipeline: &Pipeline, part: &PipelineSpace, levels: &[PricedLevels]) -> Vec<usize> {
         let high = charges(levels, &self.most);
         let finish = finish_times(pipeline, part.rule, &high);
         let remaining = remaining_times(pipeline, part.rule, &high);
         let slo = slo_of(pipeline);
-        let late = (0..high.len()).filter(|&t| finish[t] + remaining[t] > slo && self.most[t] > self.least[t]);
-        let width = |t: &usize| high[*t] - levels[*t].budgets_ms[self.least[*t]];
-        late.max_by(|a, b| width(a).total_cmp(&width(b)).then(b.cmp(a)))
+        (0..high.len()).filter(|&t| finish[t] + remaining[t] > slo && self.most[t] > self.least[t]).collect()
     }
 
     /// Lowers the most levels to those that keep to the SLO if the other tasks have their least levels. Whether the box

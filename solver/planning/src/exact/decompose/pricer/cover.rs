@@ -31,6 +31,11 @@ impl CoverItem {
         let loading = if self.deployed == 0 { self.switch_cost } else { 0.0 };
         (self.price + loading) / self.qps
     }
+
+    /// The same where no load is larger than this: a replica of more capacity serves no more.
+    pub fn rate_up_to(&self, load_max: f64) -> f64 {
+        if load_max > 0.0 { self.rate() * (self.qps / load_max).max(1.0) } else { self.rate() }
+    }
 }
 
 /// The replicas of some groups, with their price.

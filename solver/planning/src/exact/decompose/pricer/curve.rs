@@ -119,6 +119,12 @@ impl CapacityCurve {
         CapacityPoint { qps: load_qps, price: self.rate * load_qps + self.premium_max }
     }
 
+    /// The cheapest price of one query per second at any load up to this one.
+    pub fn rate_up_to(&self, load_max: f64) -> f64 {
+        let corners = self.hull(0.0, 0.0, load_max).into_iter().filter(|corner| corner.qps > 0.0);
+        corners.map(|corner| corner.price / corner.qps).fold(f64::INFINITY, f64::min).max(self.rate)
+    }
+
     /// The cheapest replicas for a load. Their price is a bound if the curve is not complete.
     pub fn at_least(&self, load_qps: f64) -> CapacityPoint {
         let mut best = self.rest_at(load_qps);
@@ -152,18 +158,22 @@ impl CapacityCurve {
         best
     }
 
-    /// The lower convex hull of all capacities from `least` to `most`, which are capacities of the curve. Capacities that
-    /// cost at least as much as a larger one are left out. Combinations that are not told apart may be a little smaller:
-    /// anything above `above`.
+    /// The lower convex hull of the prices of loads from `least`, a capacity of the curve, to `most`. Its corners are
+    /// capacities, but for the last one: the load `most` pays for the next capacity. Capacities that cost at least as much
+    /// as a larger one are left out. Combinations that are not told apart may be a little smaller: anything above `above`.
     pub fn hull(&self, above: f64, least: f64, most: f64) -> Vec<CapacityPoint> {
         let mut points = Vec::with_capacity(2 * self.combinations.len() + 2);
         let (low, high) = (least * (1.0 - ROUNDING), most * (1.0 + ROUNDING));
         for of in self.combinations.iter().filter(|of| of.capacity <= high) {
-            let first = self.first_of(of, least);
+            let mut first = self.first_of(of, least);
+            if first.qps < low {
+                first = CapacityPoint { qps: first.qps + self.unit, price: first.price + self.rate * self.unit };
+            }
             let units = ((most - of.capacity) / self.unit + ROUNDING).floor().max(0.0);
             let last = self.with_units(of, units);
             points.extend([first, last].into_iter().filter(|point| (low..=high).contains(&point.qps)));
         }
+        points.push(CapacityPoint { qps: most, price: self.at_least(most).price });
         if !self.is_complete && above <= most {
             points.extend([self.rest_at(above), self.rest_at(most)]);
         }
@@ -290,5 +300,56 @@ mod tests {
             several += usize::from(hull.len() > 2);
         }
         assert!(several > 15, "{several} hulls of several pieces");
+    }
+
+    #[test]
+    fn no_load_up_to_the_largest_one_pays_less_than_the_rate() {
+        let mut raised = 0;
+        for seed in 2_000..2_200 {
+            let mut draw = Draw::new(seed);
+            let items = drawn_items(&mut draw);
+            let curve = drawn_curve(&mut draw, &items);
+            let most = draw.between(1.0, 40.0);
+            let rate = curve.rate_up_to(most);
+            let by_group = items.iter().map(|item| item.rate_up_to(most)).fold(f64::INFINITY, f64::min);
+            assert!(rate >= curve.rate && by_group >= curve.rate, "seed {seed}");
+            let all = brute(&items, most);
+            for load in (1..=40).map(|k| most * f64::from(k) / 40.0) {
+                let enough = all.iter().filter(|p| p.qps >= load - 1e-9);
+                let price = enough.map(|p| p.price).fold(f64::INFINITY, f64::min);
+                assert!(rate * load <= price + 1e-9, "seed {seed}: {rate} for {load}, {price}");
+                assert!(by_group * load <= price + 1e-9, "seed {seed}: {by_group} for {load}, {price}");
+            }
+            raised += usize::from(rate > 1.1 * curve.rate);
+        }
+        assert!(raised > 20, "{raised} rates are above those of parts of replicas");
+    }
+
+    #[test]
+    fn no_load_pays_less_than_its_hull() {
+        let (mut loads, mut tight) = (0, 0);
+        for seed in 1_000..1_200 {
+            let mut draw = Draw::new(seed);
+            let items = drawn_items(&mut draw);
+            let curve = drawn_curve(&mut draw, &items);
+            // any two loads, as they stay behind when the budgets of a split lane are narrowed
+            let above = if draw.below(3) == 0 { 0.0 } else { draw.between(1.0, 30.0) };
+            let most = above + draw.between(0.5, 40.0);
+            let least = if above > 0.0 { curve.at_least(above * (1.0 + 1e-7)).qps } else { 0.0 };
+            let hull = curve.hull(above, least, most);
+            let all = brute(&items, most);
+            for _ in 0..20 {
+                let load = draw.between(above, most);
+                let enough = all.iter().filter(|p| p.qps >= load - 1e-9);
+                let price = enough.map(|p| p.price).fold(f64::INFINITY, f64::min);
+                for rate in [0.0, 0.1, 0.3, 1.0] {
+                    let bound = hull.iter().map(|p| p.price - rate * p.qps).fold(f64::INFINITY, f64::min);
+                    assert!(price - rate * load >= bound - 1e-6, "seed {seed}: {load} for {price} below {hull:?}");
+                    tight += usize::from(price - rate * load <= bound + 1e-6);
+                    loads += 1;
+                }
+            }
+        }
+        assert!(30 * tight > loads, "{tight} of {loads} loads pay what their hull says");
     }
 }

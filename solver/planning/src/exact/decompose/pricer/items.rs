@@ -22,6 +22,15 @@ pub enum Loading {
     Free,
 }
 
+/// What decides the plan of a pipeline?
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Criterion {
+    /// The least cost at which a floor of accuracy is met.
+    CostUnderFloor,
+    /// A reward of accuracy, the number of replicas, or the least cost of any accuracy.
+    Other,
+}
+
 /// A group that runs at a point of this throughput.
 pub(super) fn cover_item(part: &PipelineSpace, prices: &ReplicaPrices, g: usize, qps: f64) -> CoverItem {
     let group = &part.groups[g];

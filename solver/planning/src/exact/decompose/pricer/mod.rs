@@ -11,9 +11,11 @@
 
 mod accuracy;
 mod boxes;
+mod cells;
 mod cover;
 mod curve;
 mod items;
+mod largest;
 mod loads;
 mod mix;
 mod programme;
@@ -24,16 +26,20 @@ use crate::exact::model::latency::optional_tasks;
 use crate::exact::model::space::PipelineSpace;
 use crate::exact::model::trie::PrefixNode;
 use crate::exact::solution::choice::GroupChoice;
-use accuracy::{FloorQuestion, PricedFloor};
+use accuracy::{FloorEffort, FloorQuestion, PricedFloor};
 use apportion_domain::{LatencyRule, Pipeline};
 use apportion_mip::RunLimits;
-use boxes::charges;
+use boxes::{UnprovenVector, charges};
+use cells::{BudgetCells, PricedLanes};
 use cover::cheapest_cover;
+use items::{Criterion, cover_item, items_of, items_within};
 pub(super) use items::{Loading, ReplicaPrices};
-use items::{cover_item, items_of, items_within};
+use largest::largest_loads;
 use loads::LoadGoal;
 pub(super) use loads::{LoadPlan, LoadSearch};
 use mix::{MixGoal, MixedPlan, Mixer};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 use walk::{PricedLevels, Walker};
 
 /// What is known of the best plan before a search.
@@ -61,8 +67,40 @@ pub(super) struct FleetPlan {
     pub accuracy: f64,
 }
 
+/// How closely prices of accuracy are searched for plans and their columns. The next round of prices corrects them.
+const PLAN_EFFORT: FloorEffort = FloorEffort { boxes_max: 50, unproven: UnprovenVector::Followed, gap: 1e-2 };
+/// How closely the price of accuracy is searched that a search over whole replicas keeps.
+const SEARCH_EFFORT: FloorEffort = FloorEffort { boxes_max: 100, unproven: UnprovenVector::Followed, gap: 5e-3 };
+/// The effort where something else than a floor decides. Most pipelines have no floor there, and so a single price.
+const OTHER_EFFORT: FloorEffort = FloorEffort { boxes_max: 600, unproven: UnprovenVector::Least, gap: 1e-3 };
+
+/// The price of accuracy of the last question, from which the next one begins. It is relative to the prices of replicas.
+#[derive(Default)]
+struct LastFloorPrice(AtomicU64);
+
+impl LastFloorPrice {
+    /// The price of accuracy at these prices of replicas; 0 if none is known.
+    fn at(&self, prices: &ReplicaPrices) -> f64 {
+        f64::from_bits(self.0.load(Ordering::Relaxed)) * Self::scale(prices)
+    }
+
+    fn set(&self, price: f64, prices: &ReplicaPrices) {
+        let scale = Self::scale(prices);
+        if scale > 0.0 {
+            self.0.store((price / scale).to_bits(), Ordering::Relaxed);
+        }
+    }
+
+    fn scale(prices: &ReplicaPrices) -> f64 {
+        prices.replica.iter().sum()
+    }
+}
+
 /// Prices one pipeline of a fleet.
 pub(super) struct Pricer {
+    floor_price: LastFloorPrice,
+    /// The largest load of each lane under the floor, once it is known.
+    load_max: OnceLock<Vec<f64>>,
     accuracy_min: f64,
     survive: u32,
     min_replicas: Vec<u32>,
@@ -73,6 +111,8 @@ impl Pricer {
     pub fn new(pipeline: &Pipeline, part: &PipelineSpace) -> Option<Self> {
         let is_plain = part.rule == LatencyRule::TaskBudget && !optional_tasks(pipeline).contains(&true);
         is_plain.then(|| Self {
+            floor_price: LastFloorPrice::default(),
+            load_max: OnceLock::new(),
             accuracy_min: pipeline.min_accuracy.unwrap_or(0.0),
             survive: pipeline.survive,
             min_replicas: pipeline.tasks.iter().map(|t| t.min_replicas).collect(),
@@ -87,13 +127,13 @@ impl Pricer {
         prices: &ReplicaPrices,
         limits: &RunLimits,
     ) -> FleetAnswer {
-        let levels = self.priced_levels(pipeline, part, prices);
         let mut walker = Walker::new(part);
-        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min };
-        let Some(priced) = question.price_of_accuracy(prices.reward, &mut walker) else {
+        let levels = self.priced_levels(pipeline, part, prices, &mut walker);
+        let effort = self.effort(prices, PLAN_EFFORT);
+        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort };
+        let Some(PricedFloor { bound, guide, vectors, .. }) = self.price_of_accuracy(&question, prices, &mut walker) else {
             return FleetAnswer { bound: f64::INFINITY, plan: None };
         };
-        let PricedFloor { bound, guide, vectors, .. } = priced;
         let goal = MixGoal { reward: prices.reward, guide, accuracy_min: self.accuracy_min, survive: self.survive };
         let mut best: Option<(MixedPlan, &Vec<usize>)> = None;
         for at in &vectors {
@@ -115,9 +155,54 @@ impl Pricer {
         FleetAnswer { bound, plan }
     }
 
-    /// The levels of every task at which some variant gets cheaper. A variant's price is that of parts of replicas. A task
-    /// with one variant in one prefix has a known load, so its price is that of whole replicas.
-    fn priced_levels(&self, pipeline: &Pipeline, part: &PipelineSpace, prices: &ReplicaPrices) -> Vec<PricedLevels> {
+    /// What decides the plan at these prices.
+    fn criterion(&self, prices: &ReplicaPrices) -> Criterion {
+        let is_cost = prices.loading == Loading::Paid && prices.reward <= 0.0;
+        if is_cost && self.accuracy_min > 0.0 { Criterion::CostUnderFloor } else { Criterion::Other }
+    }
+
+    /// How closely a price of accuracy is searched, which is `under_floor` if a floor decides.
+    fn effort(&self, prices: &ReplicaPrices, under_floor: FloorEffort) -> FloorEffort {
+        match self.criterion(prices) {
+            Criterion::CostUnderFloor => under_floor,
+            Criterion::Other => OTHER_EFFORT,
+        }
+    }
+
+    /// The price of accuracy. If a floor decides, it is searched from that of the last question.
+    fn price_of_accuracy(
+        &self,
+        question: &FloorQuestion<'_>,
+        prices: &ReplicaPrices,
+        walker: &mut Walker<'_>,
+    ) -> Option<PricedFloor> {
+        if self.criterion(prices) == Criterion::Other {
+            return question.price_of_accuracy(prices.reward, 0.0, walker);
+        }
+        let found = question.price_of_accuracy(prices.reward, self.floor_price.at(prices), walker)?;
+        self.floor_price.set(found.price, prices);
+        Some(found)
+    }
+
+    /// The largest load of each lane under the floor.
+    fn load_max(&self, part: &PipelineSpace, walker: &mut Walker<'_>) -> &[f64] {
+        self.load_max.get_or_init(|| largest_loads(walker, part.lanes.len(), self.accuracy_min))
+    }
+
+    /// The levels of every task at which some variant gets cheaper. A variant's price is that of parts of replicas. If a
+    /// floor decides, no replica counts for more than the largest load. A task with one variant in one prefix has a known
+    /// load, so its price is that of whole replicas.
+    fn priced_levels(
+        &self,
+        pipeline: &Pipeline,
+        part: &PipelineSpace,
+        prices: &ReplicaPrices,
+        walker: &mut Walker<'_>,
+    ) -> Vec<PricedLevels> {
+        let load_max = match self.criterion(prices) {
+            Criterion::CostUnderFloor => self.load_max(part, walker).to_vec(),
+            Criterion::Other => vec![f64::INFINITY; part.lanes.len()],
+        };
         let of_task = |t: usize| {
             let nodes: Vec<&PrefixNode> = part.trie.nodes.iter().filter(|n| n.task.get() == t).collect();
             let only = (nodes.len() == 1).then(|| nodes[0]);
@@ -125,7 +210,7 @@ impl Pricer {
             let mut rates = vec![f64::INFINITY; pipeline.tasks[t].variants.len()];
             let mut points: Vec<PricedPoint> = Vec::new();
             for (g, group) in part.groups.iter().enumerate().filter(|(_, g)| g.task.get() == t) {
-                let rate = |qps: f64| cover_item(part, prices, g, qps).rate();
+                let rate = |qps: f64| cover_item(part, prices, g, qps).rate_up_to(load_max[group.lane]);
                 let variant = group.variant.get();
                 points.extend(group.points.iter().map(|p| PricedPoint {
                     charge_ms: p.charge_ms,
@@ -168,12 +253,19 @@ impl Pricer {
         prices: ReplicaPrices,
         known: KnownCost,
     ) -> Option<LoadSearch<'a>> {
-        let levels = self.priced_levels(pipeline, part, &prices);
-        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min };
-        let floor_price = question.price_of_accuracy(prices.reward, &mut Walker::new(part))?.price;
+        let mut walker = Walker::new(part);
+        let levels = self.priced_levels(pipeline, part, &prices, &mut walker);
+        let (criterion, effort) = (self.criterion(&prices), self.effort(&prices, SEARCH_EFFORT));
+        let question = FloorQuestion { pipeline, part, levels: &levels, floor: self.accuracy_min, effort };
+        let floor_price = self.price_of_accuracy(&question, &prices, &mut walker)?.price;
         let KnownCost { cost_max, gap } = known;
-        let goal = LoadGoal { floor: self.accuracy_min, floor_price, survive: self.survive, cost_max, gap };
-        Some(LoadSearch::new(pipeline, part, prices, levels, goal))
+        let goal = LoadGoal { criterion, floor: self.accuracy_min, floor_price, survive: self.survive, cost_max, gap };
+        let load_max = match criterion {
+            Criterion::CostUnderFloor => self.load_max(part, &mut walker).to_vec(),
+            Criterion::Other => largest_loads(&mut walker, part.lanes.len(), 0.0),
+        };
+        let cells = BudgetCells::new(pipeline, part, PricedLanes { prices, levels, load_max, criterion });
+        Some(LoadSearch::new(cells, walker, goal))
     }
 
     /// The choice of every group in a plan that a search has found.

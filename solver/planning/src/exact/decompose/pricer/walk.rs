@@ -1,7 +1,7 @@
 //! What does a pipeline cost at given prices if parts of replicas could be bought? A walk up the trie, for any budgets.
 
 use crate::exact::model::space::PipelineSpace;
-use crate::exact::model::trie::PrefixNode;
+use crate::exact::model::trie::{PrefixNode, PrefixSplit};
 use apportion_domain::VariantIndex;
 
 /// The budgets of a task that change the price of some variant, with those prices.
@@ -21,46 +21,95 @@ pub(super) struct PureStrategy {
     pub nodes: Vec<usize>,
 }
 
-/// Buffers of walks over one trie.
+/// A node of the trie as a walk sees it.
+struct WalkedNode {
+    load_qps: f64,
+    accuracy: f64,
+    /// Cost of the splits below it. Zero between two walks.
+    below: f64,
+    lane: usize,
+}
+
+/// A split of the trie as a walk sees it: its nodes follow each other.
+#[derive(Clone, Copy)]
+struct WalkedSplit {
+    first: usize,
+    end: usize,
+    from: Option<usize>,
+}
+
+/// A lane of a variant.
+struct WalkedLane {
+    task: usize,
+    variant: usize,
+}
+
+/// Walks over one trie. Most time of a search is spent here, so a walk reads only a copy of the few numbers that it needs.
 pub(super) struct Walker<'a> {
     part: &'a PipelineSpace,
-    below: Vec<f64>,
+    nodes: Vec<WalkedNode>,
+    splits: Vec<WalkedSplit>,
+    lanes: Vec<WalkedLane>,
+    /// Price of one query per second of each lane.
+    rates: Vec<f64>,
     taken: Vec<usize>,
 }
 
 impl<'a> Walker<'a> {
     pub fn new(part: &'a PipelineSpace) -> Self {
-        Self { part, below: vec![0.0; part.trie.nodes.len()], taken: vec![usize::MAX; part.trie.splits.len()] }
+        let trie = &part.trie;
+        let node = |n: &PrefixNode| WalkedNode { load_qps: n.load_qps, accuracy: n.accuracy, below: 0.0, lane: n.lane };
+        let split = |split: &PrefixSplit| {
+            let first = split.to.first().copied().unwrap_or(0);
+            debug_assert!(split.to.iter().copied().eq(first..first + split.to.len()), "nodes of a split are consecutive");
+            WalkedSplit { first, end: first + split.to.len(), from: split.from }
+        };
+        let lane = |groups: &Vec<usize>| {
+            let group = &part.groups[groups[0]];
+            WalkedLane { task: group.task.get(), variant: group.variant.get() }
+        };
+        Self {
+            part,
+            nodes: trie.nodes.iter().map(node).collect(),
+            splits: trie.splits.iter().map(split).collect(),
+            lanes: part.lanes.iter().map(lane).collect(),
+            rates: vec![0.0; part.lanes.len()],
+            taken: vec![usize::MAX; trie.splits.len()],
+        }
     }
 
     /// The least cost at these levels of the tasks: prices less `reward` for a unit of accuracy. Infinite if some task has
     /// no variant in time. The strategy is kept for [`Self::strategy`].
     pub fn least_cost(&mut self, levels: &[PricedLevels], at: &[usize], reward: f64) -> f64 {
-        self.walk(reward, |node| levels[node.task.get()].rates[at[node.task.get()]][node.variant.get()])
+        for (rate, lane) in self.rates.iter_mut().zip(&self.lanes) {
+            *rate = levels[lane.task].rates[at[lane.task]][lane.variant];
+        }
+        self.walk(reward)
     }
 
     /// The same at a price of one query per second of each lane.
     pub fn least_cost_of_lanes(&mut self, rates: &[f64], reward: f64) -> f64 {
-        self.walk(reward, |node| rates[node.lane])
+        self.rates.copy_from_slice(rates);
+        self.walk(reward)
     }
 
-    fn walk(&mut self, reward: f64, rate: impl Fn(&PrefixNode) -> f64) -> f64 {
-        let trie = &self.part.trie;
-        self.below.fill(0.0);
+    fn walk(&mut self, reward: f64) -> f64 {
         let mut whole = 0.0;
-        for (s, split) in trie.splits.iter().enumerate().rev() {
+        for s in (0..self.splits.len()).rev() {
+            let WalkedSplit { first, end, from } = self.splits[s];
             let mut best = f64::INFINITY;
             let mut taken = usize::MAX;
-            for &n in &split.to {
-                let node = &trie.nodes[n];
-                let cost = self.below[n] + node.load_qps * rate(node) - reward * node.accuracy;
+            for n in first..end {
+                let node = &mut self.nodes[n];
+                let cost = node.below + node.load_qps * self.rates[node.lane] - reward * node.accuracy;
+                node.below = 0.0;
                 if cost < best {
                     (best, taken) = (cost, n);
                 }
             }
             self.taken[s] = taken;
-            match split.from {
-                Some(from) => self.below[from] += best,
+            match from {
+                Some(from) => self.nodes[from].below += best,
                 None => whole += best,
             }
         }
