@@ -404,6 +404,8 @@ fn one_or_two_pipelines_with_many_ways_have_a_close_bound_soon() {
             pipelines,
             hardware: hardware.clone(),
             min_accuracy: Some(0.7),
+            // a plan of many replicas: the bound of two or three of them is looser
+            demand_qps: 600.0,
             ..shape(Mode::MinCost)
         };
         let mut searched = 0;
