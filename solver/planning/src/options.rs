@@ -95,7 +95,7 @@ pub struct PlanningOptions {
     /// Relative gap at which a plan counts as optimal.
     pub gap: f64,
     /// Limit of `elapsed` for the whole run: formulation, search, replays, explanation, ladder. Work on a solution that was
-    /// found in time may take some tenths of a second more.
+    /// found in time may take some tenths of a second more. Where none was found, a quick search may take a second more.
     pub time_limit: Option<Duration>,
     /// Monotonic time since the run started.
     pub elapsed: Arc<dyn Fn() -> Duration + Send + Sync>,
