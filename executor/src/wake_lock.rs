@@ -3,16 +3,12 @@
 //! A processor without work halts. Waking it takes longer than all work of an agent for a query. On a virtual machine it
 //! takes 30 us and more for each thread, twice on the way to another agent and back.
 //!
-//! Linux lets a process bound the wake-up time (`/dev/cpu_dma_latency`, the kernel's "PM QoS" interface) while it holds a
-//! file open. With 0, an idle processor polls, which costs power. So the agent holds the file only under a load at which
-//! processors would hardly sleep anyway.
+//! Linux keeps processors awake for a process that asks ([`AwakeProcessors`]), which costs power. So the agent asks only
+//! under a load at which processors would hardly sleep anyway.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
+use apportion_process::AwakeProcessors;
 use std::path::{Path, PathBuf};
 
-/// The kernel's file: the longest time in microseconds, as a native 32-bit number.
-pub const KERNEL_FILE: &str = "/dev/cpu_dma_latency";
 /// Events of an agent between two looks (20 ms) from which processors are kept awake: 1,000 in a second.
 const BUSY_MIN: u64 = 20;
 /// Looks with fewer, until they may sleep again: a second.
@@ -23,7 +19,7 @@ const PATIENCE: u32 = 50;
 pub struct WakeLock {
     /// None once the kernel has refused, or if it is not to be asked.
     path: Option<PathBuf>,
-    held: Option<File>,
+    held: Option<AwakeProcessors>,
     events: u64,
     quiet: u32,
 }
@@ -65,11 +61,10 @@ impl WakeLock {
 
     fn acquire(&mut self) {
         let Some(path) = &self.path else { return };
-        let opened = OpenOptions::new().write(true).open(path);
-        match opened.and_then(|mut file| file.write_all(&0_i32.to_ne_bytes()).map(|()| file)) {
-            Ok(file) => {
+        match AwakeProcessors::hold(path) {
+            Ok(held) => {
                 tracing::debug!("processors are kept awake");
-                self.held = Some(file);
+                self.held = Some(held);
             }
             Err(error) => {
                 let path = path.display();
@@ -97,11 +92,6 @@ mod tests {
         assert!(!wake_lock.is_held(), "little has come");
         count_events(&mut wake_lock, BUSY_MIN);
         assert!(wake_lock.is_held());
-        assert_eq!(
-            std::fs::read(file.path()).expect("it is there"),
-            0_i32.to_ne_bytes(),
-            "the kernel reads a native number"
-        );
         for _ in 1..PATIENCE {
             count_events(&mut wake_lock, 0);
         }

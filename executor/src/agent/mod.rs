@@ -17,13 +17,14 @@ use crate::peers::{LinkKeys, LinkProtection, PeerLinks, SendError};
 use crate::record::Recorder;
 use crate::refused::ReachedLimit;
 use crate::slot::{GivenBatch, SlotTimes};
-use crate::wake_lock::{KERNEL_FILE, WakeLock};
+use crate::wake_lock::WakeLock;
 use apportion_domain::Fence;
 use apportion_node::greeting::{LinkKeyring, ReceivedKeys, without_link_keys};
 use apportion_node::layout::{Layout, LayoutError, lay_out};
 use apportion_node::node::counts::ReportCounts;
 use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
 use apportion_node::wire::{CreditReturn, DispatchedQuery, Message, PartEnd};
+use apportion_process::AwakeProcessors;
 use apportion_protocol::v1;
 use callers::Callers;
 use load_times::LoadTimes;
@@ -89,7 +90,11 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         recorder,
         callers: Callers::default(),
         node: Node::new(agent, first_request),
-        wake_lock: if options.may_sleep { WakeLock::never() } else { WakeLock::with_file(KERNEL_FILE.as_ref()) },
+        wake_lock: if options.may_sleep {
+            WakeLock::never()
+        } else {
+            WakeLock::with_file(AwakeProcessors::KERNEL_FILE.as_ref())
+        },
         measurer,
         options,
         peers: PeerLinks::new(events, handle.link_keys.clone()),

@@ -3,6 +3,9 @@
 //! Nothing is fitted to the loads. Before the first load the agents measure the time of a hop. Single requests measure the
 //! time of HTTP and JSON. They also measure the time in agents that is neither of a queue, of a batch nor of a hop. The
 //! estimator uses all three. A second table says of what each difference is made.
+//!
+//! Processors do not sleep from the profile to the last load. Else single requests wait until processors wake up, and a
+//! load does not.
 
 mod clients;
 mod counts;
@@ -21,6 +24,7 @@ use crate::live::service::JoinedAgent;
 use crate::live::validation::ValidationSet;
 use anyhow::{Context, Result};
 use apportion_domain::ArrivalTrace;
+use apportion_process::AwakeProcessors;
 use apportion_support::exit::Failure;
 use apportion_support::output::{OutputFormat, number};
 use clients::{Player, RequestFailures, SingleRequests, outside_ms, sum_of};
@@ -76,12 +80,26 @@ pub fn run(settings: &FidelitySettings) -> Result<(), Failure> {
 async fn measure(settings: &FidelitySettings) -> Result<FidelityReport> {
     let file = settings.fleet.pipeline_file()?;
     let spec = ValidationSet::read(&file)?;
+    let awake = hold_processors_awake();
     let mut fleet = LocalFleet::start_on(&settings.fleet, settings.backend).await?;
     let agents = fleet.wait_for_agents().await?;
     fleet.profile_by(ProfileClock::Wall, &file, settings.fleet.multiple.unwrap_or(MULTIPLE)).await?;
     let bench = Bench { settings, spec: &spec, agents: &agents, fleet: &fleet };
     let report = bench.measure_loads().await;
+    drop(awake);
     report.map_err(|error| error.context(format!("logs are in {}", fleet.keep_logs().display())))
+}
+
+/// Keeps processors awake, or says that they may sleep.
+fn hold_processors_awake() -> Option<AwakeProcessors> {
+    let path = AwakeProcessors::KERNEL_FILE;
+    match AwakeProcessors::hold(path.as_ref()) {
+        Ok(awake) => Some(awake),
+        Err(error) => {
+            print_progress(&format!("{path}: {error}. Processors sleep between requests, so single ones take longer"));
+            None
+        }
+    }
 }
 
 /// The fleet with its clients.
