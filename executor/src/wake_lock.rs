@@ -25,9 +25,14 @@ pub struct WakeLock {
 }
 
 impl WakeLock {
-    /// Asks by this file.
+    /// Asks the kernel.
     #[must_use]
-    pub fn with_file(path: &Path) -> Self {
+    pub fn of_kernel() -> Self {
+        Self::with_file(AwakeProcessors::KERNEL_FILE.as_ref())
+    }
+
+    /// Asks by this file.
+    fn with_file(path: &Path) -> Self {
         Self { path: Some(path.into()), held: None, events: 0, quiet: 0 }
     }
 

@@ -24,7 +24,6 @@ use apportion_node::layout::{Layout, LayoutError, lay_out};
 use apportion_node::node::counts::ReportCounts;
 use apportion_node::node::{Action, Node, NodeEvent, RefusedMessage};
 use apportion_node::wire::{CreditReturn, DispatchedQuery, Message, PartEnd};
-use apportion_process::AwakeProcessors;
 use apportion_protocol::v1;
 use callers::Callers;
 use load_times::LoadTimes;
@@ -90,11 +89,7 @@ pub fn start(options: AgentOptions) -> AgentHandle {
         recorder,
         callers: Callers::default(),
         node: Node::new(agent, first_request),
-        wake_lock: if options.may_sleep {
-            WakeLock::never()
-        } else {
-            WakeLock::with_file(AwakeProcessors::KERNEL_FILE.as_ref())
-        },
+        wake_lock: if options.may_sleep { WakeLock::never() } else { WakeLock::of_kernel() },
         measurer,
         options,
         peers: PeerLinks::new(events, handle.link_keys.clone()),

@@ -52,7 +52,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("support", &["wire", "domain"]),
     ("export", &["wire", "domain"]),
     ("import", &["wire", "domain"]),
-    ("experiments", &["support", "wire", "domain", "serving", "estimator", "planning", "profiler", "protocol"]),
+    ("experiments", &["process", "support", "wire", "domain", "serving", "estimator", "planning", "profiler", "protocol"]),
     (
         "cli",
         &[

@@ -48,10 +48,8 @@ use joint::{FINISH_MAX, JointBounds, JointPlan, JointProblem, PIPELINES_MIN, Pri
 use rayon::prelude::*;
 use sub::{Column, PricedColumn, PricedQuestion, Subproblem};
 
-/// One or two pipelines are also taken apart if the whole formulation has more integers, points and flows than this, and
-/// each has at most so many tasks: with 200 of them the fast search takes long to begin.
+/// One or two pipelines are also taken apart if the whole formulation has more integers, points and flows than this.
 const WHOLE_MAX: usize = 4_000;
-const TASKS_MAX: usize = 12;
 /// Most nodes of the whole formulation that closes a gap.
 const FINISH_NODES_MAX: i32 = 20_000;
 /// The exact search follows a fast plan only if this many times the time of the fast search is left.
@@ -68,8 +66,7 @@ fn is_taken_apart(space: &Space) -> bool {
 /// Whether a search for the optimum of the whole formulation proves little.
 fn is_too_large_for_one_formulation(space: &Space) -> bool {
     let flows: usize = space.parts.iter().map(|part| part.trie.nodes.len()).sum();
-    let has_few_tasks = space.parts.iter().all(|part| part.levels.len() <= TASKS_MAX);
-    has_few_tasks && hard_columns(space) + flows > WHOLE_MAX
+    hard_columns(space) + flows > WHOLE_MAX
 }
 
 /// One stage over several pipelines.

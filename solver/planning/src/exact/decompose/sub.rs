@@ -127,7 +127,7 @@ impl Subproblem {
             match budgets::list_at_most(VECTORS_MAX, pipeline, part, &self.limits) {
                 // under rule `path` there are plans beyond those of any budgets
                 Some(vectors) => ListedBudgets { vectors, is_complete: part.rule == LatencyRule::TaskBudget },
-                None => ListedBudgets { vectors: budgets::list_some(pipeline, part), is_complete: false },
+                None => ListedBudgets { vectors: budgets::list_some(pipeline, part, &self.limits), is_complete: false },
             }
         })
     }

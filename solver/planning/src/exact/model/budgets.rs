@@ -55,8 +55,9 @@ pub(crate) fn list_at_most(
 }
 
 /// A few maximal vectors, if there are too many to list. From the least charges on, each task in turn is raised as far as
-/// possible before the others, and then all tasks level by level. Optional tasks keep a budget too.
-pub(crate) fn list_some(pipeline: &Pipeline, part: &PipelineSpace) -> Vec<Vec<f64>> {
+/// possible before the others, and then all tasks level by level. Optional tasks keep a budget too. When the time is up,
+/// those that were found so far, and at least one.
+pub(crate) fn list_some(pipeline: &Pipeline, part: &PipelineSpace, limits: &RunLimits) -> Vec<Vec<f64>> {
     let tasks = pipeline.tasks.len();
     let slo = pipeline.slo_ms + SLACK * pipeline.slo_ms.max(1.0);
     let fits = |charges: &[f64]| finish_times(pipeline, LatencyRule::TaskBudget, charges).iter().all(|&f| f <= slo);
@@ -73,6 +74,9 @@ pub(crate) fn list_some(pipeline: &Pipeline, part: &PipelineSpace) -> Vec<Vec<f6
     };
     let mut vectors: Vec<Vec<f64>> = Vec::new();
     for first in 0..=tasks {
+        if !vectors.is_empty() && limits.exceeded() {
+            break;
+        }
         let mut charges = start.clone();
         while first < tasks && raise(&mut charges, first) {}
         while (0..tasks).filter(|&t| raise(&mut charges, t)).count() > 0 {}

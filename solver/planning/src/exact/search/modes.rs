@@ -65,8 +65,8 @@ impl ModeSearch<'_> {
         };
         let found = match self.problem.objective.mode {
             Mode::HardwareThenAccuracy => self.search_hardware_then_accuracy(space),
-            Mode::MinCost => self.search_stages(space, Goal::CostAndSwitching, None),
-            Mode::MaxAccuracy => self.search_stages(space, Goal::Accuracy, Some(Goal::Cost)),
+            Mode::MinCost => self.search_least_cost(space),
+            Mode::MaxAccuracy => self.search_highest_accuracy(space, None, Goal::Cost),
         };
         self.with_deployed(found)
     }
@@ -146,14 +146,33 @@ impl ModeSearch<'_> {
                 StageResult::Unknown(reason) => return SearchResult::Unknown(reason),
             }
         }
+        self.search_highest_accuracy(space, Some(ObjectiveStep::Accuracy), Goal::Replicas)
+    }
+
+    /// The least cost, with that of switching.
+    fn search_least_cost(&self, space: Space) -> SearchResult {
+        let &Self { problem, effort: SearchEffort { gap, .. }, limits, .. } = self;
+        match enumerate::least_cost(problem, &space, gap, limits) {
+            Some(StageResult::Found { choice, value, bound, stopped }) => {
+                self.finish(space, LastStage { choice, step: None, value, bound, stopped })
+            }
+            Some(StageResult::Infeasible) => SearchResult::Infeasible,
+            Some(StageResult::Unknown(reason)) => SearchResult::Unknown(reason),
+            None => self.search_stages(space, Goal::CostAndSwitching, None),
+        }
+    }
+
+    /// The highest accuracy, and the least of `second` that keeps it: replicas or costs. On one kind of device, they have
+    /// the same optimum.
+    fn search_highest_accuracy(&self, space: Space, step: Option<ObjectiveStep>, second: Goal) -> SearchResult {
+        let &Self { problem, effort: SearchEffort { gap, .. }, limits, .. } = self;
         match enumerate::most_accurate(problem, &space, gap, limits) {
             Some(StageResult::Found { choice, value, bound, stopped }) => {
-                let step = Some(ObjectiveStep::Accuracy);
                 self.finish(space, LastStage { choice, step, value: -value, bound: -bound, stopped })
             }
             Some(StageResult::Infeasible) => SearchResult::Infeasible,
             Some(StageResult::Unknown(reason)) => SearchResult::Unknown(reason),
-            None => self.search_stages(space, Goal::Accuracy, Some(Goal::Replicas)),
+            None => self.search_stages(space, Goal::Accuracy, Some(second)),
         }
     }
 

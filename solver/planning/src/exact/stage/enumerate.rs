@@ -156,12 +156,9 @@ pub(crate) fn search_highest_accuracy(
     StageResult::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped }
 }
 
-/// The optimum of a goal of shortfalls: fewest devices of the only type ([`Goal::Devices`]), or the largest share of the
-/// demand on the devices that there are ([`Goal::Demand`]). `None` for other goals, and if enumeration does not apply.
-///
-/// The envelope of a vector bounds both: a plan needs at least the workers of its linear relaxation, and they grow in
-/// proportion to the demand. The bound of all vectors is that of the solved ones, or that of the first one that is left
-/// out: so it is within the gap of the value.
+/// The optimum of a goal of shortfalls: fewest devices of the only type ([`Goal::Devices`]), the largest share of the
+/// demand on the devices that there are ([`Goal::Demand`]), or the highest accuracy there ([`Goal::AccuracyOf`]). `None`
+/// for other goals, and if enumeration does not apply.
 pub(crate) fn optimum_of_shortfall(
     problem: &Problem,
     space: &Space,
@@ -174,69 +171,150 @@ pub(crate) fn optimum_of_shortfall(
     if part.trie.merged {
         return None;
     }
+    if matches!(goal, Goal::AccuracyOf(_)) {
+        let candidates = budget_candidates(problem, part, devices, limits)?;
+        return Some(search_highest_accuracy(problem, space, &candidates, gap, limits));
+    }
     let hardware = part.groups.first()?.hardware;
     // each replica takes a whole device
     let stage_goal = if goal == Goal::Devices(hardware) { Goal::Replicas } else { goal };
-    // of a plan whose relaxation needs so many workers
-    let least_cost = |workers: f64| match stage_goal {
-        Goal::Replicas => Some((workers * (1.0 - SLACK) - SLACK).ceil()),
-        Goal::Demand(_) => Some(-(devices / workers * (1.0 + SLACK)).min(1.0)),
-        _ => None,
-    };
-    least_cost(1.0)?;
-    let mut candidates: Vec<(f64, Vec<f64>)> = Vec::new();
-    for budgets in budgets::list_maximal(problem.pipeline(part.index), part, limits)? {
-        if limits.exceeded() {
-            return None;
-        }
-        let envelope = AccuracyEnvelope::new(part, &points_within(part, &budgets));
-        candidates.extend(envelope.and_then(|e| least_cost(e.workers_min())).map(|cost| (cost, budgets)));
+    let search = LeastCost { problem, space, goal: stage_goal, devices, gap, reported_price: None };
+    Some(search.run(search.candidates(limits)?, limits))
+}
+
+/// The least cost on one kind of device without costs of switching, which is that of the fewest replicas. `None` if
+/// enumeration does not apply.
+pub(crate) fn least_cost(problem: &Problem, space: &Space, gap: f64, limits: &RunLimits) -> Option<StageResult> {
+    let devices = devices_if_applicable(problem, space)?;
+    let part = &space.parts[0];
+    if part.trie.merged || part.groups.iter().any(|g| g.switch_cost > 0.0) {
+        return None;
     }
-    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-    let mut incumbent: Option<(f64, PlanIntegers)> = None;
-    let mut bound = f64::INFINITY;
-    // a plan that costs more than this is no better than the incumbent
-    let cutoff = |best: f64| best - STAGE_GAP_SHARE * gap * best.abs();
-    // replicas are whole
-    let rounded = |bound: f64| if stage_goal == Goal::Replicas { (bound - 1e-6).ceil() } else { bound };
-    for (least, budgets) in &candidates {
-        let best = incumbent.as_ref().map(|(cost, _)| *cost);
-        if best.is_some_and(|best| *least >= cutoff(best)) {
-            bound = bound.min(*least);
-            break;
+    let price = problem.hardware_at(part.groups.first()?.hardware).price_per_hour;
+    let search = LeastCost { problem, space, goal: Goal::Replicas, devices, gap, reported_price: Some(price) };
+    let candidates = search.candidates(&limits.for_finishing())?;
+    Some(match search.run(candidates, limits) {
+        StageResult::Found { choice, value, bound, stopped } => {
+            StageResult::Found { choice, value: price * value, bound: price * bound, stopped }
         }
-        match solve_stage(problem, space, Stage::new(stage_goal).within_budgets(budgets), gap, limits, best) {
-            StageResult::Found { choice, value, bound: own, stopped: None } => {
-                bound = bound.min(rounded(own).max(*least));
-                incumbent = Some((value, choice));
-            }
-            StageResult::Infeasible => bound = best.map_or(bound, |best| bound.min(cutoff(best).max(*least))),
-            StageResult::Found { stopped: Some(reason), .. } | StageResult::Unknown(reason) => {
-                return Some(StageResult::Unknown(reason));
-            }
-        }
-    }
-    Some(match incumbent {
-        Some((value, choice)) => StageResult::Found { choice, value, bound: bound.min(value), stopped: None },
-        None => StageResult::Infeasible,
+        other => other,
     })
 }
 
-/// The budget vectors that carry the demand on this many devices, the most accurate bound first. `None` if there are too
-/// many, or if the time is up.
+/// The search for the least cost of a goal: replicas, or minus the share of the demand.
+///
+/// The envelope of a vector bounds both: a plan needs at least the workers of its linear relaxation under the floor, and
+/// they grow in proportion to the demand. The bound of all vectors is that of the solved ones, or that of the first one
+/// that is left out: so it is within the gap of the value.
+struct LeastCost<'a> {
+    problem: &'a Problem,
+    space: &'a Space,
+    goal: Goal,
+    devices: f64,
+    gap: f64,
+    /// The price of a replica, at which better plans are reported; `None` reports none.
+    reported_price: Option<f64>,
+}
+
+impl LeastCost<'_> {
+    /// No plan whose relaxation needs so many workers costs less. `None` for another goal.
+    fn cost_of(&self, workers: f64) -> Option<f64> {
+        match self.goal {
+            Goal::Replicas => Some((workers * (1.0 - SLACK) - SLACK).ceil()),
+            Goal::Demand(_) => Some(-(self.devices / workers * (1.0 + SLACK)).min(1.0)),
+            _ => None,
+        }
+    }
+
+    /// The budget vectors that may have a plan, each with the workers that its relaxation needs, the fewest first. `None`
+    /// for another goal, if there are too many, or if the time is up.
+    fn candidates(&self, limits: &RunLimits) -> Option<Vec<(f64, Vec<f64>)>> {
+        self.cost_of(1.0)?;
+        let part = &self.space.parts[0];
+        let pipeline = self.problem.pipeline(part.index);
+        let floor = pipeline.min_accuracy.unwrap_or(0.0) * (1.0 - ACCURACY_SLACK);
+        let cost_max = if self.goal == Goal::Replicas { self.devices } else { f64::INFINITY };
+        let mut candidates = Vec::new();
+        for budgets in budgets::list_maximal(pipeline, part, limits)? {
+            if limits.exceeded() {
+                return None;
+            }
+            let envelope = AccuracyEnvelope::new(part, &points_within(part, &budgets));
+            let workers = envelope.and_then(|e| e.workers_for(floor)).filter(|&w| self.cost_of(w) <= Some(cost_max));
+            candidates.extend(workers.map(|workers| (workers, budgets)));
+        }
+        candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
+        Some(candidates)
+    }
+
+    /// Solves the vectors in their order.
+    fn run(&self, candidates: Vec<(f64, Vec<f64>)>, limits: &RunLimits) -> StageResult {
+        let mut incumbent: Option<(f64, PlanIntegers)> = None;
+        let (mut bound, mut stopped) = (f64::INFINITY, None);
+        // a plan that costs more than this is no better than the incumbent
+        let cutoff = |best: f64| best - STAGE_GAP_SHARE * self.gap * best.abs();
+        // replicas are whole
+        let rounded = |bound: f64| if self.goal == Goal::Replicas { (bound - 1e-6).ceil() } else { bound };
+        let least_of = |workers: f64| self.cost_of(workers).unwrap_or(f64::NEG_INFINITY);
+        for (workers, budgets) in &candidates {
+            let (best, least) = (incumbent.as_ref().map(|(cost, _)| *cost), least_of(*workers));
+            if best.is_some_and(|best| least >= cutoff(best)) {
+                bound = bound.min(least);
+                break;
+            }
+            if let Some(reason) = limits.stop_reason()
+                && (best.is_some() || limits.for_finishing().exceeded())
+            {
+                bound = bound.min(least);
+                stopped = Some(reason);
+                break;
+            }
+            let stage = Stage::new(self.goal).within_budgets(budgets);
+            match solve_stage(self.problem, self.space, stage, self.gap, limits, best) {
+                StageResult::Found { choice, value, bound: own, stopped: why } => {
+                    bound = bound.min(rounded(own).max(least));
+                    stopped = stopped.or(why);
+                    if best.is_none_or(|best| value < best) {
+                        incumbent = Some((value, choice));
+                        if let Some(price) = self.reported_price {
+                            limits.report_progress("cost", price * value, price * least_of(candidates[0].0));
+                        }
+                    }
+                }
+                StageResult::Infeasible => bound = best.map_or(bound, |best| bound.min(cutoff(best).max(least))),
+                StageResult::Unknown(reason) => {
+                    bound = bound.min(least);
+                    stopped = Some(reason);
+                }
+            }
+        }
+        match (incumbent, stopped) {
+            (Some((value, choice)), _) => StageResult::Found { choice, value, bound: bound.min(value), stopped },
+            (None, Some(reason)) => StageResult::Unknown(reason),
+            (None, None) => StageResult::Infeasible,
+        }
+    }
+}
+
+/// The budget vectors that carry the demand on this many devices and may keep the floor, the most accurate bound first.
+/// `None` if there are too many, or if the time is up.
 pub(crate) fn budget_candidates(
     problem: &Problem,
     part: &PipelineSpace,
     devices: f64,
     limits: &RunLimits,
 ) -> Option<Vec<CandidateBudgets>> {
+    let pipeline = problem.pipeline(part.index);
+    let floor = pipeline.min_accuracy.map_or(f64::NEG_INFINITY, |floor| floor * (1.0 - ACCURACY_SLACK));
     let mut candidates = Vec::new();
-    for budgets in budgets::list_maximal(problem.pipeline(part.index), part, limits)? {
+    for budgets in budgets::list_maximal(pipeline, part, limits)? {
         if limits.exceeded() {
             return None;
         }
         let Some(envelope) = AccuracyEnvelope::new(part, &points_within(part, &budgets)) else { continue };
-        if let Some(accuracy_max) = envelope.accuracy_at(devices) {
+        if let Some(accuracy_max) = envelope.accuracy_at(devices)
+            && accuracy_max >= floor
+        {
             candidates.push(CandidateBudgets { budgets, envelope, accuracy_max });
         }
     }
@@ -313,9 +391,13 @@ mod tests {
             let floor = (seed % 3 == 0).then_some(0.8);
             let limited = drawn::problem(70_000 + seed, &shape(3 + (seed % 9) as u32, floor));
             let unlimited = limited.changed(|d| d.hardware[0].count = None).expect("a count may be left out");
-            for (problem, goal) in
-                [(&limited, Goal::Demand(PipelineIndex(0))), (&unlimited, Goal::Devices(HardwareIndex(0)))]
-            {
+            let only = PipelineIndex(0);
+            let goals = [
+                (&limited, Goal::Demand(only)),
+                (&unlimited, Goal::Devices(HardwareIndex(0))),
+                (&limited, Goal::AccuracyOf(only)),
+            ];
+            for (problem, goal) in goals {
                 let Ok(space) = Space::new(problem, &Tightening::none(problem), &limits) else { continue };
                 let value = match optimum_of_shortfall(problem, &space, goal, GAP, &limits) {
                     Some(StageResult::Found { value, bound, stopped: None, .. }) => {
@@ -333,10 +415,72 @@ mod tests {
                 };
                 assert!(agrees, "seed {seed}, {goal:?}: {value:?}, and {expected:?} by the whole formulation");
                 compared += 1;
-                below_all += usize::from(value.is_some_and(|v| v > -1.0 && v < 0.0));
+                let is_share = goal == Goal::Demand(only);
+                below_all += usize::from(is_share && value.is_some_and(|v| v > -1.0 && v < 0.0));
             }
         }
         assert!(compared > DRAWN as usize, "{compared} compared");
         assert!(below_all > 10, "the demand is the limit in {below_all} only");
+    }
+
+    #[test]
+    fn the_cheapest_plan_of_the_highest_accuracy_is_that_of_the_whole_formulation() {
+        let limits = RunLimits::new(Arc::new(Duration::default));
+        let (mut plans, mut infeasible) = (0, 0);
+        for seed in 0..DRAWN {
+            let floor = (seed % 3 == 0).then_some(0.8);
+            let problem = drawn::problem(71_000 + seed, &shape(6 + 2 * (seed % 12) as u32, floor));
+            let Ok(space) = Space::new(&problem, &Tightening::none(&problem), &limits) else { continue };
+            let found = match most_accurate(&problem, &space, GAP, &limits) {
+                Some(StageResult::Found { choice, value, stopped: None, .. }) => Some((value, choice.replicas())),
+                Some(StageResult::Infeasible) => None,
+                _ => continue,
+            };
+            let expected = slow(&problem, &space, Goal::Accuracy, &limits);
+            assert_eq!(found.is_some(), expected.is_some(), "seed {seed}");
+            let (Some((value, replicas)), Some(expected)) = (found, expected) else {
+                infeasible += 1;
+                continue;
+            };
+            assert!((value - expected).abs() <= 1e-5, "seed {seed}: {value} instead of {expected}");
+            let least = -value * (1.0 - ACCURACY_SLACK);
+            let stage = Stage { accuracy_min: Some(least), ..Stage::new(Goal::Cost) };
+            // a device costs 1
+            match solve_stage(&problem, &space, stage, GAP, &limits, None) {
+                StageResult::Found { value: cost, .. } => {
+                    assert!((replicas as f64 - cost).abs() < 1e-6, "seed {seed}: {replicas} instead of {cost}");
+                }
+                _ => panic!("seed {seed}: the plan itself costs {replicas}"),
+            }
+            plans += 1;
+        }
+        assert!(plans > 20 && infeasible > 3, "{plans} plans, {infeasible} without one");
+    }
+
+    #[test]
+    fn the_least_cost_is_that_of_the_whole_formulation() {
+        let limits = RunLimits::new(Arc::new(Duration::default));
+        let (mut plans, mut infeasible) = (0, 0);
+        for seed in 0..DRAWN {
+            let floor = (seed % 3 > 0).then_some(0.8);
+            let drawn = drawn::problem(72_000 + seed, &shape(6 + 2 * (seed % 12) as u32, floor));
+            let problem = drawn.changed(|d| d.hardware[0].price_per_hour = 0.7).expect("a price");
+            let Ok(space) = Space::new(&problem, &Tightening::none(&problem), &limits) else { continue };
+            let found = match least_cost(&problem, &space, GAP, &limits) {
+                Some(StageResult::Found { value, bound, stopped: None, .. }) => {
+                    assert!(bound <= value && bound >= value - 1e-5 * value, "seed {seed}: {bound} {value}");
+                    Some(value)
+                }
+                Some(StageResult::Infeasible) => None,
+                _ => continue,
+            };
+            let expected = slow(&problem, &space, Goal::CostAndSwitching, &limits);
+            let difference = found.unwrap_or(0.0) - expected.unwrap_or(0.0);
+            let agrees = found.is_some() == expected.is_some() && difference.abs() < 1e-5;
+            assert!(agrees, "seed {seed}: {found:?} instead of {expected:?}");
+            plans += usize::from(found.is_some());
+            infeasible += usize::from(found.is_none());
+        }
+        assert!(plans > 20 && infeasible > 3, "{plans} plans, {infeasible} without one");
     }
 }
