@@ -10,11 +10,12 @@ use crate::live::validation::{LabelledRequest, ValidationSet};
 use anyhow::{Result, ensure};
 use apportion_domain::{ArrivalTrace, Moment};
 use serde::Serialize;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// Requests that measure what the estimator does not know, before the first load.
-const SINGLE_REQUESTS: u32 = 100;
+/// Fewest and most single requests.
+const SINGLE_REQUESTS: RangeInclusive<u64> = 100..=10_000;
 /// The time between two of them: each has the machine to itself.
 const SINGLE_EVERY: Duration = Duration::from_millis(100);
 /// Agents publish their counts within this time.
@@ -126,15 +127,11 @@ impl Player<'_> {
     ///
     /// # Errors
     /// If a request fails.
-    pub async fn play_single_requests(&self) -> Result<SingleRequests> {
+    pub async fn play_single_requests(&self, requests: u32) -> Result<SingleRequests> {
         let before = self.agent_sums().await?;
-        let run = self.send(single_arrivals().collect()).await?;
+        let run = self.send(single_arrivals(requests).collect()).await?;
         let RequestFailures { count, first } = &run.failures;
-        ensure!(
-            *count == 0,
-            "{count} of {SINGLE_REQUESTS} single requests failed: {}",
-            first.as_deref().unwrap_or_default()
-        );
+        ensure!(*count == 0, "{count} of {requests} single requests failed: {}", first.as_deref().unwrap_or_default());
         let mut sums = self.agent_sums().await?;
         sums.add(&before, -1.0);
         ensure!(sums.served.count > 0.0, "the agents counted no request");
@@ -152,18 +149,27 @@ pub struct SingleRequests {
     pub sums: AgentSums,
 }
 
+/// How many single requests measure what the estimator does not know: as many as this time has room for.
+///
+/// Times of batches are drawn, and requests differ in their queries. So the mean of a hundred latencies of the digits
+/// pipeline is off by nearly a millisecond, which is as long as what it should measure.
+pub fn single_requests_within(time: Duration) -> u32 {
+    let requests = u64::try_from(time.as_millis() / SINGLE_EVERY.as_millis()).unwrap_or(u64::MAX);
+    requests.clamp(*SINGLE_REQUESTS.start(), *SINGLE_REQUESTS.end()) as u32
+}
+
 /// When single requests are sent.
-fn single_arrivals() -> impl Iterator<Item = Duration> {
-    (0..SINGLE_REQUESTS).map(|at| at * SINGLE_EVERY)
+fn single_arrivals(requests: u32) -> impl Iterator<Item = Duration> {
+    (0..requests).map(|at| at * SINGLE_EVERY)
 }
 
 /// Single requests, as the estimator plays them.
 ///
 /// # Errors
 /// None: they are in order.
-pub fn single_requests() -> Result<ArrivalTrace> {
+pub fn single_requests(requests: u32) -> Result<ArrivalTrace> {
     let moment = |at: Duration| Moment::from_nanos(u64::try_from(at.as_nanos()).unwrap_or(u64::MAX));
-    Ok(ArrivalTrace::arrivals(single_arrivals().map(moment).collect())?)
+    Ok(ArrivalTrace::arrivals(single_arrivals(requests).map(moment).collect())?)
 }
 
 /// Mean milliseconds of requests outside of the gateways: the clients' latency minus the gateways'.
@@ -175,6 +181,13 @@ pub fn outside_ms(answered: CountedSum, sums: &AgentSums) -> f64 {
 mod tests {
     use super::*;
     use crate::live::scrape::read_samples;
+
+    #[test]
+    fn single_requests_take_the_time_of_the_runs_of_a_load() {
+        assert_eq!(single_requests_within(Duration::from_secs(150)), 1_500);
+        assert_eq!(single_requests_within(Duration::from_secs(2)), 100);
+        assert_eq!(single_requests_within(Duration::MAX), 10_000);
+    }
 
     #[test]
     fn time_outside_of_gateways_is_what_clients_saw_beyond() {

@@ -27,7 +27,7 @@ use apportion_domain::ArrivalTrace;
 use apportion_process::AwakeProcessors;
 use apportion_support::exit::Failure;
 use apportion_support::output::{OutputFormat, number};
-use clients::{Player, RequestFailures, SingleRequests, outside_ms, sum_of};
+use clients::{Player, RequestFailures, SingleRequests, outside_ms, single_requests_within, sum_of};
 use counts::CountedSum;
 use estimated::{EstimatedPlan, EstimatedRun, figures_of, with_hop};
 use parts::{EstimatedMeans, LatencyParts, MeasuredBefore, MeasuredMeans};
@@ -126,7 +126,8 @@ impl Bench<'_> {
         let estimated = EstimatedPlan { problem, plan, index, ingresses, idle: settings.idle };
         let player = Player { spec, agents, requests: Arc::new(spec.requests()?) };
         print_progress("single requests measure the time of HTTP and JSON, and that of agents");
-        let before = measure_before(&player, &estimated, hop_ms).await?;
+        let requests = single_requests_within(Duration::from_secs(settings.seconds.saturating_mul(settings.runs)));
+        let before = measure_before(&player, &estimated, requests, hop_ms).await?;
         let hop = hop_ms.map_or_else(|| "one agent has no hop".to_owned(), |ms| format!("a hop takes {} ms", number(ms)));
         let [ingress, agent] = [before.ingress_ms, before.agent_ms].map(number);
         print_progress(&format!("{hop}, an ingress {ingress} ms, and the rest of agents {agent} ms"));
@@ -217,9 +218,14 @@ impl Bench<'_> {
 
 /// Lets single requests measure what the estimator does not know. The time in agents is what is left of their latency
 /// without HTTP and JSON, the estimate, and the differences of queues, batches and hops.
-async fn measure_before(player: &Player<'_>, estimated: &EstimatedPlan, hop_ms: Option<f64>) -> Result<MeasuredBefore> {
-    let SingleRequests { mean_ms: measured_ms, outside_ms, sums } = player.play_single_requests().await?;
-    let runs = estimated.estimate_runs(&clients::single_requests()?)?;
+async fn measure_before(
+    player: &Player<'_>,
+    estimated: &EstimatedPlan,
+    requests: u32,
+    hop_ms: Option<f64>,
+) -> Result<MeasuredBefore> {
+    let SingleRequests { mean_ms: measured_ms, outside_ms, sums } = player.play_single_requests(requests).await?;
+    let runs = estimated.estimate_runs(&clients::single_requests(requests)?)?;
     let (waits, waits_ms) = (ProcessorWaits::default(), mean_waits_ms(&runs));
     let measured = MeasuredMeans { mean_ms: measured_ms, outside_ms, sums, hop_ms, waits };
     let of_estimator = EstimatedMeans { mean_ms: outside_ms + mean_ms(&runs), outside_ms, waits_ms, hop_ms };

@@ -174,7 +174,8 @@ impl<'a> RelaxationSearch<'a> {
         // the bounds of many vectors may be equal: then the whole formulation gets the rest of the time
         let of_vectors = limits.with_share_of_time(VECTORS_TIME_SHARE);
         let by_budgets = enumerate::optimum_of_shortfall(changed, &space, goal, GAP, &of_vectors);
-        let answer = by_budgets.filter(|answer| !matches!(answer, StageResult::Unknown(_)));
+        let is_proven = |a: &StageResult| matches!(a, StageResult::Found { stopped: None, .. } | StageResult::Infeasible);
+        let answer = by_budgets.filter(is_proven);
         match answer.unwrap_or_else(|| solve_stage(changed, &space, Stage::new(goal), GAP, limits, None)) {
             StageResult::Found { value, stopped: None, .. } => Some(value),
             StageResult::Found { .. } | StageResult::Infeasible | StageResult::Unknown(_) => None,

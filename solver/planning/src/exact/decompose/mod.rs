@@ -34,6 +34,7 @@ use crate::exact::model::constraints::build;
 use crate::exact::model::goal::{Goal, Stage};
 use crate::exact::model::space::Space;
 use crate::exact::model::tolerances::STAGE_GAP_SHARE;
+use crate::exact::solution::choice::PlanIntegers;
 use crate::exact::solution::choice::read_choice;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::solve::StageResult;
@@ -97,6 +98,27 @@ pub(crate) fn solve_apart(
     let quiet = limits.without_listener();
     let joint = JointProblem::new(problem, space, goal, second, gap, &quiet)?;
     Some(JointProblem { memory, ..joint }.solve(limits))
+}
+
+/// The plan of the fast search alone, with its value, for one or two large pipelines. `None` if they are small.
+pub(crate) fn plan_large(
+    problem: &Problem,
+    space: &Space,
+    goal: Goal,
+    gap: f64,
+    limits: &RunLimits,
+) -> Option<(PlanIntegers, f64)> {
+    if !is_too_large_for_one_formulation(space) {
+        return None;
+    }
+    let quiet = limits.without_listener();
+    let joint = JointProblem::new(problem, space, goal, None, gap, &quiet)?;
+    match joint.solve_if_large(&mut JointBounds::new(&joint)) {
+        FastEnd::Plan(FastPlan { whole: JointPlan { columns, value }, .. }) => {
+            Some((PlanIntegers { groups: columns.into_iter().map(|c| c.groups).collect() }, value))
+        }
+        FastEnd::Infeasible | FastEnd::Nothing => None,
+    }
 }
 
 impl JointProblem<'_> {

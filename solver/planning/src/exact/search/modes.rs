@@ -14,7 +14,7 @@ use crate::exact::solution::found::BestFound;
 use crate::exact::solution::trim::trim;
 use crate::exact::solution::worth::worth;
 use crate::exact::stage::enumerate;
-use crate::exact::stage::paths::{self, Goals, PathResult};
+use crate::exact::stage::paths::{self, Goals, PathQuestion, PathResult};
 use crate::exact::stage::solve::{StageResult, solve_stage};
 use crate::fleet_memory::FleetMemory;
 use apportion_domain::{Mode, ObjectiveStep, PipelineIndex, Problem, StopReason, TaskIndex, VariantIndex};
@@ -93,7 +93,8 @@ impl ModeSearch<'_> {
         let index = PipelineIndex(0);
         let solve = |goals, wanted: &dyn Fn(TaskIndex, VariantIndex) -> bool| {
             let groups = usable_groups(problem, index, tightening, wanted);
-            paths::search(problem, tightening, &groups, goals, effort, limits)
+            let question = PathQuestion { goals, effort, plan_large: decompose::plan_large };
+            paths::search(problem, tightening, &groups, question, limits)
         };
         let (goals, step) = match problem.objective.mode {
             Mode::HardwareThenAccuracy => {

@@ -4,13 +4,16 @@ use super::{GAP, kind, shape, unlimited};
 use crate::bench::cluster::cluster;
 use crate::bench::drawn::{self, ProblemShape};
 use crate::bench::fleet::{FleetKind, FleetSize, fleet};
+use crate::exact::decompose::plan_large;
 use crate::exact::model::bounds::is_maximised;
+use crate::exact::model::goal::Goal;
+use crate::exact::model::space::Space;
 use crate::exact::model::tightening::Tightening;
 use crate::exact::search::best::search;
 use crate::exact::search::modes::SearchResult;
 use crate::exact::solution::found::BestFound;
 use crate::exact::solution::plan::plan_of;
-use apportion_domain::{Mode, Problem};
+use apportion_domain::{LatencyRule, Mode, Problem};
 use apportion_mip::{Incumbent, RunLimits};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -154,4 +157,35 @@ fn a_fleet_with_little_time_keeps_its_fast_plan() {
         }
     }
     assert!(planned > 2, "{planned} kinds of fleet");
+}
+
+#[test]
+fn a_large_pipeline_under_rule_path_is_no_dearer_than_within_budgets() {
+    let hardware = vec![kind(0.5, None, 1.0), kind(0.83, None, 2.0), kind(1.17, None, 3.0)];
+    let large = ProblemShape {
+        pipelines: 1,
+        tasks_max: 4,
+        variants_max: 10,
+        hardware,
+        min_accuracy: Some(0.7),
+        demand_qps: 600.0,
+        ..shape(Mode::MinCost)
+    };
+    let mut searched = 0;
+    for seed in 300..500 {
+        let problem = drawn::problem(seed, &large);
+        let space = Space::new(&problem, &Tightening::none(&problem), &unlimited()).expect("a space");
+        let fast = plan_large(&problem, &space, Goal::CostAndSwitching, GAP, &unlimited());
+        let Some((_, cost)) = fast else { continue };
+        let by_path = problem.changed(|d| d.objective.latency_rule = LatencyRule::Path).expect("a rule");
+        let ticking = TickingClock::default().limits();
+        let limits = RunLimits { deadline: Some(Duration::from_secs(1)), ..ticking };
+        let place = format!("seed {seed}");
+        let found = found(&by_path, &limits, &place);
+        assert_accepted(&by_path, &found, &place);
+        // the fast search has less time here
+        assert!(found.value <= 1.02 * cost, "{place}: {} instead of {cost}", found.value);
+        searched += 1;
+    }
+    assert!(searched > 1, "{searched} large problems");
 }

@@ -1,28 +1,36 @@
 //! Which plan is known before the tree search begins?
 
+use super::LargePlanner;
 use super::context::PathSearch;
 use super::relaxation::{Bounds, Relaxed, RelaxedGoal};
 use super::tree::{KnownPlan, solve_over};
 use super::ways::BatchSizeOfGroup;
 use crate::exact::model::goal::Goal;
-use crate::exact::model::groups::FeasibleGroup;
 use crate::exact::model::space::Space;
 use crate::exact::stage::enumerate;
 use crate::exact::stage::solve::StageResult;
 use apportion_domain::LatencyRule;
 
+/// Share of the time for the fast search of a large pipeline.
+const LARGE_TIME_SHARE: f64 = 0.5;
+
 impl PathSearch<'_> {
-    /// The better one of two plans: the best plan over the batch sizes that the relaxation uses, and on one kind of device
-    /// the most accurate plan of rule `task_budget`.
-    pub(super) fn first_incumbent(&self, goal: RelaxedGoal, all: &[Bounds], root: &Relaxed) -> Option<KnownPlan> {
-        if goal.goal == Goal::Accuracy
-            && let Some(plan) = self.most_accurate_within_budgets()
-        {
-            return Some(plan);
+    /// The better one of two plans: a known plan of rule `task_budget`, and the best plan over the batch sizes that the
+    /// relaxation uses. A most accurate plan of the first kind is good enough by itself.
+    pub(super) fn first_incumbent(
+        &self,
+        goal: RelaxedGoal,
+        all: &[Bounds],
+        root: &Relaxed,
+        known: Option<KnownPlan>,
+    ) -> Option<KnownPlan> {
+        if goal.goal == Goal::Accuracy && known.is_some() {
+            return known;
         }
+        let cost = known.as_ref().map(|plan| plan.cost);
         let used = |at| root.stops.contains(&at);
-        let of_relaxation = solve_over(self, goal, all, used, None).ok().and_then(|node| node.plan);
-        of_relaxation.or_else(|| {
+        let of_relaxation = solve_over(self, goal, all, used, cost).ok().and_then(|node| node.plan);
+        of_relaxation.or(known).or_else(|| {
             // the smallest batch sizes leave the most time
             let used =
                 |at: BatchSizeOfGroup| root.stops.iter().any(|stop| stop.group == at.group && at.point <= stop.point);
@@ -30,17 +38,30 @@ impl PathSearch<'_> {
         })
     }
 
-    /// The most accurate plan of rule `task_budget`, if that search is fast. It keeps rule `path` too.
-    fn most_accurate_within_budgets(&self) -> Option<KnownPlan> {
+    /// A plan of rule `task_budget`: the best one on one kind of device, or that of the fast search of large pipelines. `None`
+    /// for others.
+    pub(super) fn plan_within_budgets(&self, goal: Goal, plan_large: LargePlanner) -> Option<KnownPlan> {
         let problem = self.problem.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget).ok()?;
-        let limits = self.limits.without_listener();
-        let groups: Vec<FeasibleGroup> = self.groups.to_vec();
-        let space = Space::of_groups(&problem, self.tightening, vec![groups], &limits).ok()?;
-        match enumerate::most_accurate(&problem, &space, self.effort.gap, &limits)? {
-            StageResult::Found { choice, value, .. } => {
-                Some(KnownPlan { cost: value, choice: self.translate(&space.parts[0], &choice) })
+        let (gap, limits) = (self.effort.gap, self.limits.without_listener());
+        let space = Space::of_groups(&problem, self.tightening, vec![self.groups.to_vec()], &limits).ok()?;
+        let best = match goal {
+            Goal::Accuracy => enumerate::most_accurate(&problem, &space, gap, &limits),
+            _ => enumerate::least_cost(&problem, &space, gap, &limits),
+        };
+        match best {
+            Some(StageResult::Found { choice, value, .. }) => {
+                let choice = self.translate(&space.parts[0], &choice);
+                let cost = if goal == Goal::Accuracy { value } else { self.cost_of(goal, &choice) };
+                Some(KnownPlan { cost, choice })
             }
-            _ => None,
+            Some(_) => None,
+            // a search of bounded effort looks at no clock
+            None if self.effort.nodes_max.is_some() => None,
+            None => {
+                let limits = limits.with_share_of_time(LARGE_TIME_SHARE);
+                let (choice, cost) = plan_large(&problem, &space, goal, gap, &limits)?;
+                Some(KnownPlan { cost, choice: self.translate(&space.parts[0], &choice) })
+            }
         }
     }
 }

@@ -5,8 +5,9 @@
 //! batch sizes would cost more than this distance. So they are in no better plan, and a small programme remains.
 //!
 //! 1. A relaxation gives a bound and a price for a replica of each place ([`Relaxations`]).
-//! 2. The batch sizes that the relaxation uses make a small programme. Its plan is the first incumbent. On one kind of
-//!    device the best plan of rule `task_budget` is another one, because it keeps rule `path` too.
+//! 2. The batch sizes that the relaxation uses make a small programme. Its plan is the first incumbent. The best plan of
+//!    rule `task_budget` is another one, because it keeps rule `path` too. It is found fast on one kind of device, and of
+//!    large pipelines the fast search of fleets gives one that is nearly as good.
 //! 3. A tree search divides the replicas among the places: a node has a least and a most number for each place.
 //! 4. In each node, every batch size whose loss exceeds the distance of bound and incumbent is left out
 //!    ([`Ways::losses`]). If few are left, our own branch and bound solves the formulation over them. Otherwise the node
@@ -61,10 +62,10 @@ pub(crate) fn search(
     problem: &Problem,
     tightening: &Tightening,
     groups: &[FeasibleGroup],
-    goals: Goals,
-    effort: SearchEffort,
+    question: PathQuestion,
     limits: &RunLimits,
 ) -> Option<PathResult> {
+    let PathQuestion { goals, effort, plan_large } = question;
     let buys_devices = matches!(goals.first, Goal::Cost | Goal::CostAndSwitching);
     if buys_devices && effort.nodes_max.is_none() && groups.iter().any(|group| group.share != Share::WHOLE) {
         return None;
@@ -77,8 +78,21 @@ pub(crate) fn search(
     };
     let replicas_max: Vec<f64> = ways.places.iter().map(|&place| replicas_max(problem, groups, &ways, place)).collect();
     let search = PathSearch { problem, tightening, groups, ways: &ways, replicas_max: &replicas_max, effort, limits };
-    search.run(goals)
+    search.run(goals, plan_large)
 }
+
+/// What is searched, and how.
+#[derive(Clone, Copy)]
+pub(crate) struct PathQuestion {
+    pub goals: Goals,
+    pub effort: SearchEffort,
+    /// Finds a first plan of a large pipeline.
+    pub plan_large: LargePlanner,
+}
+
+/// A fast search of one large pipeline under rule `task_budget`: a choice with its cost. `None` for small pipelines, and if
+/// it finds no plan.
+pub(crate) type LargePlanner = fn(&Problem, &Space, Goal, f64, &RunLimits) -> Option<(PlanIntegers, f64)>;
 
 /// The goal of a search, and the goal that breaks its ties.
 #[derive(Clone, Copy, Debug)]
@@ -101,7 +115,7 @@ fn replicas_max(problem: &Problem, groups: &[FeasibleGroup], ways: &Ways, place:
 }
 
 impl PathSearch<'_> {
-    fn run(&self, goals: Goals) -> Option<PathResult> {
+    fn run(&self, goals: Goals, plan_large: LargePlanner) -> Option<PathResult> {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let relaxations = Relaxations::new(self.problem, pipeline, self.groups, self.ways, self.replicas_max, self.limits);
         let Some(mut relaxations) = relaxations else {
@@ -116,7 +130,8 @@ impl PathSearch<'_> {
             RelaxedAnswer::Unknown => return None,
         };
         let mut tree = ReplicaTree::new(goal, root.bound);
-        tree.consider(self, self.first_incumbent(goal, &all, &root));
+        let known = self.plan_within_budgets(goal.goal, plan_large);
+        tree.consider(self, self.first_incumbent(goal, &all, &root, known));
         tree.explore(self, &mut relaxations, all, root);
         let bound = tree.proven_bound(self);
         let stopped = tree.stopped;

@@ -107,8 +107,8 @@ fn compare_problem(problem: &Problem, what: &str, counts: &mut Counts) {
     let Ok(space) = Space::new(problem, &tightening, &unlimited()) else { return };
     let goals = goals_of(problem);
     let groups = usable_groups(problem, PipelineIndex(0), &tightening, |_, _| true);
-    let result =
-        search(problem, &tightening, &groups, goals, SearchEffort::until_proven(GAP), &unlimited()).expect("few ways");
+    let question = PathQuestion { goals, effort: SearchEffort::until_proven(GAP), plan_large: |_, _, _, _, _| None };
+    let result = search(problem, &tightening, &groups, question, &unlimited()).expect("few ways");
     match (slow(problem, &space, goals), result) {
         (None, PathResult::Infeasible) => counts.infeasible += 1,
         (Some((first, second)), PathResult::Found { space: small, choice, value, bound, stopped: None }) => {
