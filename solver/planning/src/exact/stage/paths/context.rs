@@ -11,6 +11,10 @@ use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use apportion_domain::Problem;
 use apportion_mip::RunLimits;
 
+/// A fast search of one large pipeline under rule `task_budget`: a choice with its cost. `None` for small pipelines, and if
+/// it finds no plan.
+pub(crate) type LargePlanner = fn(&Problem, &Space, Goal, f64, &RunLimits) -> Option<(PlanIntegers, f64)>;
+
 /// The search of one pipeline under rule `path`.
 pub(super) struct PathSearch<'a> {
     pub problem: &'a Problem,
@@ -20,6 +24,7 @@ pub(super) struct PathSearch<'a> {
     /// By place: most replicas that can be useful.
     pub replicas_max: &'a [f64],
     pub effort: SearchEffort,
+    pub plan_large: LargePlanner,
     pub limits: &'a RunLimits,
 }
 

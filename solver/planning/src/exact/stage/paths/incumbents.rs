@@ -1,6 +1,5 @@
 //! Which plan is known before the tree search begins?
 
-use super::LargePlanner;
 use super::context::PathSearch;
 use super::relaxation::{Bounds, Relaxed, RelaxedGoal};
 use super::tree::{KnownPlan, solve_over};
@@ -38,9 +37,9 @@ impl PathSearch<'_> {
         })
     }
 
-    /// A plan of rule `task_budget`: the best one on one kind of device, or that of the fast search of large pipelines. `None`
-    /// for others.
-    pub(super) fn plan_within_budgets(&self, goal: Goal, plan_large: LargePlanner) -> Option<KnownPlan> {
+    /// A plan of rule `task_budget`: the best one on one kind of device, or that of the fast search of large pipelines.
+    /// `None` for others.
+    pub(super) fn plan_within_budgets(&self, goal: Goal) -> Option<KnownPlan> {
         let problem = self.problem.changed(|d| d.objective.latency_rule = LatencyRule::TaskBudget).ok()?;
         let (gap, limits) = (self.effort.gap, self.limits.without_listener());
         let space = Space::of_groups(&problem, self.tightening, vec![self.groups.to_vec()], &limits).ok()?;
@@ -59,7 +58,7 @@ impl PathSearch<'_> {
             None if self.effort.nodes_max.is_some() => None,
             None => {
                 let limits = limits.with_share_of_time(LARGE_TIME_SHARE);
-                let (choice, cost) = plan_large(&problem, &space, goal, gap, &limits)?;
+                let (choice, cost) = (self.plan_large)(&problem, &space, goal, gap, &limits)?;
                 Some(KnownPlan { cost, choice: self.translate(&space.parts[0], &choice) })
             }
         }

@@ -30,7 +30,7 @@ use crate::exact::model::trie::TrieError;
 use crate::exact::solution::choice::{GroupChoice, PlanIntegers};
 use apportion_domain::{LatencyRule, PipelineIndex, Problem, SLACK, Share, StopReason};
 use apportion_mip::RunLimits;
-use context::PathSearch;
+use context::{LargePlanner, PathSearch};
 use relaxation::{Bounds, Relaxations, RelaxedAnswer, RelaxedGoal};
 use tree::{KnownPlan, ReplicaTree};
 use ways::{TaskPlace, Ways};
@@ -77,8 +77,9 @@ pub(crate) fn search(
         Err(TrieError::TooLarge) => return None,
     };
     let replicas_max: Vec<f64> = ways.places.iter().map(|&place| replicas_max(problem, groups, &ways, place)).collect();
-    let search = PathSearch { problem, tightening, groups, ways: &ways, replicas_max: &replicas_max, effort, limits };
-    search.run(goals, plan_large)
+    let (ways, replicas_max) = (&ways, replicas_max.as_slice());
+    let search = PathSearch { problem, tightening, groups, ways, replicas_max, effort, plan_large, limits };
+    search.run(goals)
 }
 
 /// What is searched, and how.
@@ -89,10 +90,6 @@ pub(crate) struct PathQuestion {
     /// Finds a first plan of a large pipeline.
     pub plan_large: LargePlanner,
 }
-
-/// A fast search of one large pipeline under rule `task_budget`: a choice with its cost. `None` for small pipelines, and if
-/// it finds no plan.
-pub(crate) type LargePlanner = fn(&Problem, &Space, Goal, f64, &RunLimits) -> Option<(PlanIntegers, f64)>;
 
 /// The goal of a search, and the goal that breaks its ties.
 #[derive(Clone, Copy, Debug)]
@@ -115,7 +112,7 @@ fn replicas_max(problem: &Problem, groups: &[FeasibleGroup], ways: &Ways, place:
 }
 
 impl PathSearch<'_> {
-    fn run(&self, goals: Goals, plan_large: LargePlanner) -> Option<PathResult> {
+    fn run(&self, goals: Goals) -> Option<PathResult> {
         let pipeline = self.problem.pipeline(PipelineIndex(0));
         let relaxations = Relaxations::new(self.problem, pipeline, self.groups, self.ways, self.replicas_max, self.limits);
         let Some(mut relaxations) = relaxations else {
@@ -130,7 +127,7 @@ impl PathSearch<'_> {
             RelaxedAnswer::Unknown => return None,
         };
         let mut tree = ReplicaTree::new(goal, root.bound);
-        let known = self.plan_within_budgets(goal.goal, plan_large);
+        let known = self.plan_within_budgets(goal.goal);
         tree.consider(self, self.first_incumbent(goal, &all, &root, known));
         tree.explore(self, &mut relaxations, all, root);
         let bound = tree.proven_bound(self);
