@@ -53,6 +53,20 @@ fn shape(mode: Mode) -> ProblemShape {
     }
 }
 
+/// Pipelines that are too large for one formulation, but for a few.
+fn large(pipelines: usize) -> ProblemShape {
+    ProblemShape {
+        pipelines,
+        tasks_max: 4,
+        variants_max: 10,
+        hardware: vec![kind(0.5, None, 1.0), kind(0.83, None, 2.0), kind(1.17, None, 3.0)],
+        // a plan of many replicas: the bound of two or three of them is looser
+        demand_qps: 600.0,
+        min_accuracy: Some(0.7),
+        ..shape(Mode::MinCost)
+    }
+}
+
 /// Counts: both found a plan, both found none, the decomposition missed the gap.
 #[derive(Debug, Default)]
 struct Tally {
@@ -396,18 +410,8 @@ fn fast_prices_bound_every_plan_of_a_small_problem() {
 
 #[test]
 fn one_or_two_pipelines_with_many_ways_have_a_close_bound_soon() {
-    let hardware = vec![kind(0.5, None, 1.0), kind(0.83, None, 2.0), kind(1.17, None, 3.0)];
     for pipelines in [1, 2] {
-        let large = ProblemShape {
-            tasks_max: 4,
-            variants_max: 10,
-            pipelines,
-            hardware: hardware.clone(),
-            min_accuracy: Some(0.7),
-            // a plan of many replicas: the bound of two or three of them is looser
-            demand_qps: 600.0,
-            ..shape(Mode::MinCost)
-        };
+        let large = large(pipelines);
         let mut searched = 0;
         for seed in 300..800 {
             let problem = drawn::problem(seed, &large);

@@ -113,47 +113,9 @@ pub(crate) fn search_highest_accuracy(
     gap: f64,
     limits: &RunLimits,
 ) -> StageResult {
-    let mut incumbent: Option<(f64, PlanIntegers)> = None;
-    let mut bound = f64::NEG_INFINITY;
-    let mut stopped = None;
-    let small = STAGE_GAP_SHARE * gap;
-    for candidate in candidates {
-        let best = incumbent.as_ref().map(|(accuracy, _)| *accuracy);
-        if best.is_some_and(|best| candidate.accuracy_max <= best * (1.0 + small)) {
-            bound = bound.max(candidate.accuracy_max);
-            break;
-        }
-        if let Some(reason) = limits.stop_reason()
-            && (best.is_some() || limits.for_finishing().exceeded())
-        {
-            bound = bound.max(candidate.accuracy_max);
-            stopped = Some(reason);
-            break;
-        }
-        let stage = Stage::new(Goal::Accuracy).within_budgets(&candidate.budgets);
-        match solve_stage(problem, space, stage, gap, limits, best.map(|a| -a)) {
-            StageResult::Found { choice, value, bound: own, stopped: why } => {
-                bound = bound.max((-own).min(candidate.accuracy_max));
-                stopped = stopped.or(why);
-                if best.is_none_or(|best| -value > best) {
-                    incumbent = Some((-value, choice));
-                    limits.report_progress("accuracy", -value, candidates[0].accuracy_max);
-                }
-            }
-            // no solution there beats the incumbent by more than the gap
-            StageResult::Infeasible => {
-                bound = best.map_or(bound, |best| bound.max(candidate.accuracy_max.min(best * (1.0 + small))));
-            }
-            StageResult::Unknown(reason) => {
-                bound = bound.max(candidate.accuracy_max);
-                stopped = Some(reason);
-            }
-        }
-    }
-    let Some((accuracy, choice)) = incumbent else {
-        return stopped.map_or(StageResult::Infeasible, StageResult::Unknown);
-    };
-    StageResult::Found { choice, value: -accuracy, bound: -bound.max(accuracy), stopped }
+    let vectors: Vec<_> = candidates.iter().map(|c| (-c.accuracy_max, c.budgets.as_slice())).collect();
+    let reported = Some(ReportedFigure { name: "accuracy", factor: -1.0 });
+    VectorSearch { problem, space, goal: Goal::Accuracy, gap, reported }.run(&vectors, limits)
 }
 
 /// The optimum of a goal of shortfalls: fewest devices of the only type ([`Goal::Devices`]), the largest share of the
@@ -178,8 +140,8 @@ pub(crate) fn optimum_of_shortfall(
     let hardware = part.groups.first()?.hardware;
     // each replica takes a whole device
     let stage_goal = if goal == Goal::Devices(hardware) { Goal::Replicas } else { goal };
-    let search = LeastCost { problem, space, goal: stage_goal, devices, gap, reported_price: None };
-    Some(search.run(search.candidates(limits)?, limits))
+    let vectors = vectors_by_workers(problem, space, stage_goal, devices, limits)?;
+    Some(VectorSearch { problem, space, goal: stage_goal, gap, reported: None }.run(&vectors, limits))
 }
 
 /// The least cost on one kind of device without costs of switching, which is that of the fewest replicas. `None` if
@@ -191,9 +153,9 @@ pub(crate) fn least_cost(problem: &Problem, space: &Space, gap: f64, limits: &Ru
         return None;
     }
     let price = problem.hardware_at(part.groups.first()?.hardware).price_per_hour;
-    let search = LeastCost { problem, space, goal: Goal::Replicas, devices, gap, reported_price: Some(price) };
-    let candidates = search.candidates(&limits.for_finishing())?;
-    Some(match search.run(candidates, limits) {
+    let vectors = vectors_by_workers(problem, space, Goal::Replicas, devices, &limits.for_finishing())?;
+    let reported = Some(ReportedFigure { name: "cost", factor: price });
+    Some(match (VectorSearch { problem, space, goal: Goal::Replicas, gap, reported }).run(&vectors, limits) {
         StageResult::Found { choice, value, bound, stopped } => {
             StageResult::Found { choice, value: price * value, bound: price * bound, stopped }
         }
@@ -201,63 +163,37 @@ pub(crate) fn least_cost(problem: &Problem, space: &Space, gap: f64, limits: &Ru
     })
 }
 
-/// The search for the least cost of a goal: replicas, or minus the share of the demand.
-///
-/// The envelope of a vector bounds both: a plan needs at least the workers of its linear relaxation under the floor, and
-/// they grow in proportion to the demand. The bound of all vectors is that of the solved ones, or that of the first one
-/// that is left out: so it is within the gap of the value.
-struct LeastCost<'a> {
+/// What a search tells of each better plan: the value of its goal times a factor.
+#[derive(Clone, Copy)]
+struct ReportedFigure {
+    name: &'static str,
+    factor: f64,
+}
+
+/// The search for the least value of a goal over budget vectors.
+struct VectorSearch<'a> {
     problem: &'a Problem,
     space: &'a Space,
     goal: Goal,
-    devices: f64,
     gap: f64,
-    /// The price of a replica, at which better plans are reported; `None` reports none.
-    reported_price: Option<f64>,
+    /// `None` reports no plan.
+    reported: Option<ReportedFigure>,
 }
 
-impl LeastCost<'_> {
-    /// No plan whose relaxation needs so many workers costs less. `None` for another goal.
-    fn cost_of(&self, workers: f64) -> Option<f64> {
-        match self.goal {
-            Goal::Replicas => Some((workers * (1.0 - SLACK) - SLACK).ceil()),
-            Goal::Demand(_) => Some(-(self.devices / workers * (1.0 + SLACK)).min(1.0)),
-            _ => None,
-        }
-    }
-
-    /// The budget vectors that may have a plan, each with the workers that its relaxation needs, the fewest first. `None`
-    /// for another goal, if there are too many, or if the time is up.
-    fn candidates(&self, limits: &RunLimits) -> Option<Vec<(f64, Vec<f64>)>> {
-        self.cost_of(1.0)?;
-        let part = &self.space.parts[0];
-        let pipeline = self.problem.pipeline(part.index);
-        let floor = pipeline.min_accuracy.unwrap_or(0.0) * (1.0 - ACCURACY_SLACK);
-        let cost_max = if self.goal == Goal::Replicas { self.devices } else { f64::INFINITY };
-        let mut candidates = Vec::new();
-        for budgets in budgets::list_maximal(pipeline, part, limits)? {
-            if limits.exceeded() {
-                return None;
-            }
-            let envelope = AccuracyEnvelope::new(part, &points_within(part, &budgets));
-            let workers = envelope.and_then(|e| e.workers_for(floor)).filter(|&w| self.cost_of(w) <= Some(cost_max));
-            candidates.extend(workers.map(|workers| (workers, budgets)));
-        }
-        candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
-        Some(candidates)
-    }
-
-    /// Solves the vectors in their order.
-    fn run(&self, candidates: Vec<(f64, Vec<f64>)>, limits: &RunLimits) -> StageResult {
+impl VectorSearch<'_> {
+    /// Solves the vectors in their order. Each comes with a value that no plan within it is below, the least first.
+    ///
+    /// The bound is that of the solved vectors, or that of the first one that is left out. So it is within the gap of the
+    /// value.
+    fn run(&self, vectors: &[(f64, impl AsRef<[f64]>)], limits: &RunLimits) -> StageResult {
         let mut incumbent: Option<(f64, PlanIntegers)> = None;
         let (mut bound, mut stopped) = (f64::INFINITY, None);
-        // a plan that costs more than this is no better than the incumbent
+        // a plan whose value is above this is no better than the incumbent
         let cutoff = |best: f64| best - STAGE_GAP_SHARE * self.gap * best.abs();
         // replicas are whole
         let rounded = |bound: f64| if self.goal == Goal::Replicas { (bound - 1e-6).ceil() } else { bound };
-        let least_of = |workers: f64| self.cost_of(workers).unwrap_or(f64::NEG_INFINITY);
-        for (workers, budgets) in &candidates {
-            let (best, least) = (incumbent.as_ref().map(|(cost, _)| *cost), least_of(*workers));
+        for (least, budgets) in vectors {
+            let (best, least) = (incumbent.as_ref().map(|(value, _)| *value), *least);
             if best.is_some_and(|best| least >= cutoff(best)) {
                 bound = bound.min(least);
                 break;
@@ -269,18 +205,19 @@ impl LeastCost<'_> {
                 stopped = Some(reason);
                 break;
             }
-            let stage = Stage::new(self.goal).within_budgets(budgets);
+            let stage = Stage::new(self.goal).within_budgets(budgets.as_ref());
             match solve_stage(self.problem, self.space, stage, self.gap, limits, best) {
                 StageResult::Found { choice, value, bound: own, stopped: why } => {
                     bound = bound.min(rounded(own).max(least));
                     stopped = stopped.or(why);
                     if best.is_none_or(|best| value < best) {
                         incumbent = Some((value, choice));
-                        if let Some(price) = self.reported_price {
-                            limits.report_progress("cost", price * value, price * least_of(candidates[0].0));
+                        if let Some(ReportedFigure { name, factor }) = self.reported {
+                            limits.report_progress(name, factor * value, factor * vectors[0].0);
                         }
                     }
                 }
+                // no plan there beats the incumbent by more than the gap
                 StageResult::Infeasible => bound = best.map_or(bound, |best| bound.min(cutoff(best).max(least))),
                 StageResult::Unknown(reason) => {
                     bound = bound.min(least);
@@ -296,6 +233,52 @@ impl LeastCost<'_> {
     }
 }
 
+/// What is kept of each maximal budget vector and its envelope, if anything. `None` if there are too many vectors, or if
+/// the time is up.
+fn kept_vectors<T>(
+    problem: &Problem,
+    part: &PipelineSpace,
+    limits: &RunLimits,
+    keep: impl Fn(Vec<f64>, AccuracyEnvelope) -> Option<T>,
+) -> Option<Vec<T>> {
+    let mut kept = Vec::new();
+    for budgets in budgets::list_maximal(problem.pipeline(part.index), part, limits)? {
+        if limits.exceeded() {
+            return None;
+        }
+        let envelope = AccuracyEnvelope::new(part, &points_within(part, &budgets));
+        kept.extend(envelope.and_then(|envelope| keep(budgets, envelope)));
+    }
+    Some(kept)
+}
+
+/// The budget vectors that may have a plan, each with the least value of the goal within it: replicas, or minus the share
+/// of the demand. The least comes first. `None` for another goal, if there are too many, or if the time is up.
+///
+/// A plan needs at least the workers of its vector's linear relaxation under the floor, and they grow in proportion to the
+/// demand.
+fn vectors_by_workers(
+    problem: &Problem,
+    space: &Space,
+    goal: Goal,
+    devices: f64,
+    limits: &RunLimits,
+) -> Option<Vec<(f64, Vec<f64>)>> {
+    let (least_of, least_max): (fn(f64, f64) -> f64, f64) = match goal {
+        Goal::Replicas => (|workers, _| (workers * (1.0 - SLACK) - SLACK).ceil(), devices),
+        Goal::Demand(_) => (|workers, devices| -(devices / workers * (1.0 + SLACK)).min(1.0), f64::INFINITY),
+        _ => return None,
+    };
+    let part = &space.parts[0];
+    let floor = problem.pipeline(part.index).min_accuracy.unwrap_or(0.0) * (1.0 - ACCURACY_SLACK);
+    let mut vectors = kept_vectors(problem, part, limits, |budgets, envelope| {
+        let least = least_of(envelope.workers_for(floor)?, devices);
+        (least <= least_max).then_some((least, budgets))
+    })?;
+    vectors.sort_by(|a, b| a.0.total_cmp(&b.0));
+    Some(vectors)
+}
+
 /// The budget vectors that carry the demand on this many devices and may keep the floor, the most accurate bound first.
 /// `None` if there are too many, or if the time is up.
 pub(crate) fn budget_candidates(
@@ -304,20 +287,11 @@ pub(crate) fn budget_candidates(
     devices: f64,
     limits: &RunLimits,
 ) -> Option<Vec<CandidateBudgets>> {
-    let pipeline = problem.pipeline(part.index);
-    let floor = pipeline.min_accuracy.map_or(f64::NEG_INFINITY, |floor| floor * (1.0 - ACCURACY_SLACK));
-    let mut candidates = Vec::new();
-    for budgets in budgets::list_maximal(pipeline, part, limits)? {
-        if limits.exceeded() {
-            return None;
-        }
-        let Some(envelope) = AccuracyEnvelope::new(part, &points_within(part, &budgets)) else { continue };
-        if let Some(accuracy_max) = envelope.accuracy_at(devices)
-            && accuracy_max >= floor
-        {
-            candidates.push(CandidateBudgets { budgets, envelope, accuracy_max });
-        }
-    }
+    let floor = problem.pipeline(part.index).min_accuracy.map_or(f64::NEG_INFINITY, |f| f * (1.0 - ACCURACY_SLACK));
+    let mut candidates = kept_vectors(problem, part, limits, |budgets, envelope| {
+        let accuracy_max = envelope.accuracy_at(devices)?;
+        (accuracy_max >= floor).then_some(CandidateBudgets { budgets, envelope, accuracy_max })
+    })?;
     candidates.sort_by(|a, b| b.accuracy_max.total_cmp(&a.accuracy_max));
     Some(candidates)
 }

@@ -1,6 +1,6 @@
 //! What does a search return when its time is up?
 
-use super::{GAP, kind, shape, unlimited};
+use super::{GAP, kind, large, shape, unlimited};
 use crate::bench::cluster::cluster;
 use crate::bench::drawn::{self, ProblemShape};
 use crate::bench::fleet::{FleetKind, FleetSize, fleet};
@@ -161,16 +161,7 @@ fn a_fleet_with_little_time_keeps_its_fast_plan() {
 
 #[test]
 fn a_large_pipeline_under_rule_path_is_no_dearer_than_within_budgets() {
-    let hardware = vec![kind(0.5, None, 1.0), kind(0.83, None, 2.0), kind(1.17, None, 3.0)];
-    let large = ProblemShape {
-        pipelines: 1,
-        tasks_max: 4,
-        variants_max: 10,
-        hardware,
-        min_accuracy: Some(0.7),
-        demand_qps: 600.0,
-        ..shape(Mode::MinCost)
-    };
+    let large = large(1);
     let mut searched = 0;
     for seed in 300..500 {
         let problem = drawn::problem(seed, &large);

@@ -127,8 +127,7 @@ impl PathSearch<'_> {
             RelaxedAnswer::Unknown => return None,
         };
         let mut tree = ReplicaTree::new(goal, root.bound);
-        let known = self.plan_within_budgets(goal.goal);
-        tree.consider(self, self.first_incumbent(goal, &all, &root, known));
+        tree.consider(self, self.first_incumbent(goal, &all, &root));
         tree.explore(self, &mut relaxations, all, root);
         let bound = tree.proven_bound(self);
         let stopped = tree.stopped;
