@@ -297,6 +297,17 @@ async fn plans_cancelled_while_they_are_claimed_never_stay_open() {
     Arc::try_unwrap(s).ok().expect("nobody else has it").running.stop().await;
 }
 
+/// State of the only plan, dead workers of its job, and whether any worker may claim it.
+async fn the_only_job(db: &mut PgConnection) -> (String, i32, bool) {
+    let facts = "select p.state, j.deaths, j.lease_until is null from plans p join jobs j on j.plan = p.id";
+    sqlx::query_as(facts).fetch_one(db).await.expect("the job")
+}
+
+/// What [`the_only_job`] says of a plan that its worker has put back.
+fn put_back() -> (String, i32, bool) {
+    ("queued".to_owned(), 0, true)
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_service_that_stops_puts_its_plan_back() {
     let mut s = service().await;
@@ -307,14 +318,28 @@ async fn a_service_that_stops_puts_its_plan_back() {
         let Service { running, dir, url, .. } = s;
         running.stop().await;
         let mut db = connect(&url).await;
-        let facts = "select p.state, j.deaths, j.lease_until is null from plans p join jobs j on j.plan = p.id";
-        let (state, deaths, free): (String, i32, bool) = sqlx::query_as(facts).fetch_one(&mut db).await.expect("the job");
-        assert_eq!((state.as_str(), deaths, free), ("queued", 0, true));
+        assert_eq!(the_only_job(&mut db).await, put_back());
         s = crate::support::service_on(url, dir).await;
     }
     assert_eq!(s.delete(&path).await.0, 202);
     assert_eq!(s.until(&path, is_over).await, "cancelled");
     s.running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopping_service_puts_its_plan_back_after_a_short_outage() {
+    let url = crate::support::new_database().await;
+    let relay = Relay::to(&url);
+    let s = crate::support::service_on(relay.url(), crate::support::open_dir()).await;
+    let path = ask(&s, &hard_problem(), 600.0).await;
+    s.until(&path, |plan| (plan["state"] == "solving").then_some(())).await;
+    relay.open(false);
+    let stopping = tokio::spawn(s.running.stop());
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    relay.open(true);
+    stopping.await.expect("it stops");
+    let mut db = connect(&url).await;
+    assert_eq!(the_only_job(&mut db).await, put_back());
 }
 
 #[tokio::test(flavor = "multi_thread")]
