@@ -134,6 +134,10 @@ pub struct SimulationRequest {
     /// Whether module states, and routing tables from the measured load, are computed again once a second; default false.
     #[serde(default)]
     pub steward: bool,
+    /// Whether requests without an answer are given up after ten times their SLO, and after 2 s at least, as agents do.
+    /// Default false: they wait for ever.
+    #[serde(default)]
+    pub give_up: bool,
     /// Most windows of `series` in the result, 1 to 1,000: the requests by class over time. Default: no series.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schema(minimum = 1, maximum = 1000)]
@@ -168,7 +172,7 @@ pub struct SimulationInput<'a> {
 pub struct SimulatedRun {
     /// The results.
     pub simulation: Simulation,
-    /// The replay, if replicas could change or the time series was kept.
+    /// The replay, if replicas could change, requests could be given up, or the time series was kept.
     pub replay: Option<Replay>,
     /// The requests by class over time, if they were asked for.
     pub series: Option<SimulatedSeriesFile>,
@@ -195,6 +199,7 @@ impl Default for SimulationRequest {
             samples: BTreeMap::new(),
             hpa_target: default_hpa_target(),
             steward: false,
+            give_up: false,
             series_windows: None,
         }
     }
@@ -260,7 +265,7 @@ impl SimulationRequest {
         let settings = SimulateOptions { service, class_window, ingresses, ..settings };
         let ladders = self.autoscaler == SimulatedScaler::Plan && plan.pipelines.iter().any(|part| !part.ladder.is_empty());
         let scales = ladders || !matches!(self.autoscaler, SimulatedScaler::Plan | SimulatedScaler::None);
-        if !scales && !keeps_windows && !self.steward {
+        if !(scales || keeps_windows || self.steward || self.give_up) {
             let simulation = simulate(problem, &plan, &load, &settings)?;
             let series = windows.map(|windows| windows.file(problem, &simulation, None));
             return Ok(SimulatedRun { simulation, replay: None, series });
@@ -268,7 +273,8 @@ impl SimulationRequest {
         let sample = workload(with_demand(problem, samples), &self.arrivals, self.seed);
         let controllers = self.controllers(problem, &plan, &sample)?;
         let headroom = self.ladder_headroom.map_or(Headroom::Constant(1.0), LadderHeadroom::headroom);
-        let scenario = Scenario { controllers, steward: self.steward, ladders, headroom, ..Scenario::default() };
+        let (steward, gives_up) = (self.steward, self.give_up);
+        let scenario = Scenario { controllers, steward, ladders, headroom, gives_up, ..Scenario::default() };
         let replay = replay(problem, &plan, &load, &settings, scenario)?;
         let series = windows.map(|windows| windows.file(problem, &replay.simulation, scales.then_some(&replay)));
         Ok(SimulatedRun { simulation: replay.simulation.clone(), replay: Some(replay), series })

@@ -74,6 +74,10 @@ pub struct SimulateArgs {
     /// `most_accurate_first`).
     #[arg(long)]
     steward: bool,
+    /// Give up requests that have no answer after ten times their SLO, and after 2 s at least, as agents do. Without it
+    /// they wait for ever.
+    #[arg(long)]
+    give_up: bool,
     /// Write one row per second (or longer, for long runs) here, as CSV.
     #[arg(long)]
     windows: Option<String>,
@@ -156,6 +160,7 @@ fn request(args: &SimulateArgs) -> SimulationRequest {
         ladder_headroom: args.ladder_headroom,
         hpa_target: args.hpa_target,
         steward: args.steward,
+        give_up: args.give_up,
         series_windows: args.series,
         ..SimulationRequest::default()
     }

@@ -74,6 +74,23 @@ fn simulate_follows_the_ladder_of_a_plan() {
 }
 
 #[test]
+fn requests_without_an_answer_are_given_up_as_by_agents() {
+    let files = files();
+    let run = |more: &[&str]| {
+        let args = ["simulate", &files.problem, &files.plan, "--trace", &files.trace, "--policy", "none", "-o", "json"];
+        let output = apportion(&[&args, more].concat());
+        assert_eq!(output.status.code(), Some(0), "{more:?}: {}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice::<Value>(&output.stdout).expect("only JSON")
+    };
+    let (waits, gives_up) = (run(&[]), run(&["--give-up"]));
+    let count = |of: &Value, key: &str| of[key].as_u64().expect("a count");
+    assert_eq!(count(&waits, "requests"), count(&gives_up, "requests"), "the same arrivals");
+    assert_eq!(count(&waits, "dropped"), 0, "{waits}");
+    assert!(count(&gives_up, "dropped") > 0, "three times the demand for a minute: {gives_up}");
+    assert!(count(&gives_up, "ok") >= count(&waits, "ok"), "{gives_up}\n{waits}");
+}
+
+#[test]
 fn a_lower_target_of_utilisation_costs_more() {
     let files = files();
     let cost = |target: &str| {
