@@ -253,10 +253,10 @@ fn kept_vectors<T>(
 }
 
 /// The budget vectors that may have a plan, each with the least value of the goal within it: replicas, or minus the share
-/// of the demand. The least comes first. `None` for another goal, if there are too many, or if the time is up.
+/// of the demand. `None` for another goal, if there are too many, or if the time is up.
 ///
 /// A plan needs at least the workers of its vector's linear relaxation under the floor, and they grow in proportion to the
-/// demand.
+/// demand. The vector that needs the fewest comes first.
 fn vectors_by_workers(
     problem: &Problem,
     space: &Space,
@@ -272,11 +272,11 @@ fn vectors_by_workers(
     let part = &space.parts[0];
     let floor = problem.pipeline(part.index).min_accuracy.unwrap_or(0.0) * (1.0 - ACCURACY_SLACK);
     let mut vectors = kept_vectors(problem, part, limits, |budgets, envelope| {
-        let least = least_of(envelope.workers_for(floor)?, devices);
-        (least <= least_max).then_some((least, budgets))
+        let workers = envelope.workers_for(floor)?;
+        (least_of(workers, devices) <= least_max).then_some((workers, budgets))
     })?;
     vectors.sort_by(|a, b| a.0.total_cmp(&b.0));
-    Some(vectors)
+    Some(vectors.into_iter().map(|(workers, budgets)| (least_of(workers, devices), budgets)).collect())
 }
 
 /// The budget vectors that carry the demand on this many devices and may keep the floor, the most accurate bound first.
