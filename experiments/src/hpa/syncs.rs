@@ -103,7 +103,8 @@ fn modelled(model: &mut Hpa, group: &BenchGroup, question: &MetricQuestion, curr
         utilisation: 0.0,
     };
     let at = Moment::from_nanos(question.at.as_nanos() as u64);
-    let report = Observation { at, arrivals: vec![Vec::new()], headrooms: vec![1.0], groups: vec![seen] };
+    let report =
+        Observation { at, arrivals: vec![Vec::new()], headrooms: vec![1.0], outcomes: Vec::new(), groups: vec![seen] };
     let commands = model.observe(&report);
     let asked = commands.into_iter().find_map(|(_, event)| match event {
         ScenarioEvent::Replicas { replicas, .. } => Some(replicas),

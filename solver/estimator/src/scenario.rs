@@ -2,6 +2,7 @@
 
 pub use crate::result::WINDOWS_MAX;
 use apportion_domain::{GroupName, Moment, Plan, TimeSpan};
+use apportion_serving::error_budget::OutcomeCount;
 use apportion_serving::ladder::Headroom;
 use apportion_serving::steward::{PERIOD, TUNE};
 
@@ -123,6 +124,8 @@ pub struct Observation {
     pub arrivals: Vec<Vec<BinCount>>,
     /// By pipeline: the present headroom of its steward's ladder; 1 without a ladder.
     pub headrooms: Vec<f64>,
+    /// By pipeline: all requests that have an outcome so far.
+    pub outcomes: Vec<OutcomeCount>,
     /// All groups of the first plan, then those that later plans brought; positions stay.
     pub groups: Vec<GroupObservation>,
 }
@@ -233,5 +236,6 @@ pub(crate) fn seen(at: Moment, ready: u32, loading: u32, queued: u64, utilisatio
     let group = GroupName { task: "t".into(), variant: "v".into(), hardware: "h".into(), share };
     let group =
         GroupObservation { pipeline: "p".into(), group, ready, loading, queued, running: 0, arrived: 0, utilisation };
-    Observation { at, arrivals: vec![Vec::new()], headrooms: vec![1.0], groups: vec![group] }
+    let outcomes = vec![OutcomeCount::default()];
+    Observation { at, arrivals: vec![Vec::new()], headrooms: vec![1.0], outcomes, groups: vec![group] }
 }

@@ -12,6 +12,7 @@ use apportion_estimator::{
     replay,
 };
 use apportion_planning::change::{Loads, PERIOD_SECONDS};
+use apportion_serving::error_budget::OutcomeCount;
 use apportion_serving::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
 use apportion_serving::ladder::Headroom;
 use apportion_support::exit::Failure;
@@ -32,37 +33,86 @@ const LADDER_UP_TO: f64 = 4.0;
 /// The factor between two demands that plans are made for.
 const GRID: f64 = 1.12;
 
-/// Rounds of replanning whose demand rises with the misses, as the service's do.
+/// A round changes no plan that came into force less than this before, as in the service: its replicas load meanwhile.
+const YOUNG: TimeSpan = TimeSpan::from_nanos(15_000_000_000);
+
+/// The reports of the service's agents: one each second.
+const REPORTS: TimeSpan = TimeSpan::from_nanos(1_000_000_000);
+
+/// Rounds of replanning whose demand rises with the misses, as the service's do. The misses count whether or not the plan has
+/// a ladder, which follows them as well.
 struct Rounds<'a> {
     plans: &'a PlansByDemand<'a>,
     plan: Plan,
     /// The number of the demand on the grid.
     step: i32,
     loads: Loads,
+    /// Follows the misses.
+    feedback: HeadroomController,
+    /// Outcomes up to the last report.
+    counted: OutcomeCount,
+    /// Requests since the last round.
+    offered: u64,
+    /// Seconds since the last round.
+    seconds: usize,
+    /// No plan is changed before.
+    young_until: Moment,
 }
 
-impl Controller for Rounds<'_> {
-    fn period(&self) -> TimeSpan {
-        TimeSpan::from_nanos(1_000_000_000 * PERIOD_SECONDS as u64)
+impl<'a> Rounds<'a> {
+    fn new(plans: &'a PlansByDemand<'a>, plan: Plan, step: i32) -> Self {
+        Self {
+            plans,
+            plan,
+            step,
+            loads: Loads::default(),
+            feedback: HeadroomController::new(PROMISE),
+            counted: OutcomeCount::default(),
+            offered: 0,
+            seconds: 0,
+            young_until: Moment::ZERO,
+        }
     }
 
-    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
-        let offered: u64 = seen.arrivals.iter().flatten().map(|a| u64::from(a.count)).sum();
-        let qps = offered as f64 * 1e3 / self.period().as_millis();
+    /// The plan that replaces the one in force at this load, if one does. Ladders have this headroom.
+    fn next_plan(&mut self, qps: f64, headroom: f64) -> Option<Plan> {
         self.loads.push(qps);
-        let headroom = seen.headrooms[0];
-        let step = self.plans.grid_step(qps * (headroom / HEADROOM_START).max(1.0));
+        let step = self.plans.grid_step(qps * (self.feedback.headroom() / HEADROOM_START).max(1.0));
         if step == self.step {
-            return Vec::new();
+            return None;
         }
-        let Some(plan) = self.plans.plan_on_grid(step) else { return Vec::new() };
+        let plan = self.plans.plan_on_grid(step)?;
         let (plans, is_more) = (self.plans, step > self.step);
         let price = |plan| move |qps: f64| plans.price_per_hour(plan, headroom * qps);
         // More capacity comes because requests miss. Less comes if it saves.
         if !is_more && !self.loads.compare(price(&self.plan), price(&plan)).is_worth_it() {
-            return Vec::new();
+            return None;
         }
         (self.step, self.plan) = (step, plan.clone());
+        Some(plan)
+    }
+}
+
+impl Controller for Rounds<'_> {
+    fn period(&self) -> TimeSpan {
+        REPORTS
+    }
+
+    fn observe(&mut self, seen: &Observation) -> Vec<(TimeSpan, ScenarioEvent)> {
+        self.feedback.report(seen.at, seen.outcomes[0].since(self.counted));
+        self.counted = seen.outcomes[0];
+        self.offered += seen.arrivals.iter().flatten().map(|a| u64::from(a.count)).sum::<u64>();
+        self.seconds += 1;
+        if self.seconds < PERIOD_SECONDS {
+            return Vec::new();
+        }
+        let qps = std::mem::take(&mut self.offered) as f64 / std::mem::take(&mut self.seconds) as f64;
+        if seen.at < self.young_until {
+            self.loads.push(qps);
+            return Vec::new();
+        }
+        let Some(plan) = self.next_plan(qps, seen.headrooms[0]) else { return Vec::new() };
+        self.young_until = seen.at + PLANNING + YOUNG;
         vec![(PLANNING, ScenarioEvent::Plan { plan })]
     }
 }
@@ -235,11 +285,12 @@ fn run(lab: &Lab, of: &TriedPipeline, plans: &PlansByDemand<'_>, trial: LoopTria
     let seconds = lab.full_or_quick(SECONDS, 62);
     let workload = constant(demand_qps, seconds, ArrivalProcess::Poisson, lab.held_out_seed());
     let machine = disturbance.disturbed(&of.problem)?;
-    let rounds = Rounds { plans, plan: plan.clone(), step, loads: Loads::default() };
+    let rounds = Rounds::new(plans, plan.clone(), step);
     let scenario = Scenario {
         events: disturbance.events(&plan, seconds),
         controllers: vec![Box::new(rounds)],
         ladders: true,
+        tuners: true,
         headroom: Headroom::Feedback(Box::new(HeadroomController::new(PROMISE))),
         ..Scenario::default()
     };

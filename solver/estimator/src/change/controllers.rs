@@ -93,10 +93,11 @@ impl<'a> Controllers<'a> {
                 utilisation: spent / (group.ready.len().max(1) as f64 * f64::from(group.slots) * period.as_nanos() as f64),
             });
         }
-        let arrivals = since.arrivals.iter_mut().map(std::mem::take).collect();
+        let arrivals: Vec<_> = since.arrivals.iter_mut().map(std::mem::take).collect();
         let headroom = |pipeline: usize| deployment.stewards.get(pipeline).and_then(|s| s.as_ref()?.steward.headroom());
         let headrooms = (0..since.arrivals.len()).map(|pipeline| headroom(pipeline).unwrap_or(1.0)).collect();
-        let seen = Observation { at: now, arrivals, headrooms, groups };
+        let outcomes = (0..arrivals.len()).map(|pipeline| run.statistics.outcomes(pipeline)).collect();
+        let seen = Observation { at: now, arrivals, headrooms, outcomes, groups };
         let report = ChangeEvent::ControllerReport(controller, seen);
         deployment.schedule.push(now + deployment.scenario.report_delay, report);
         deployment.schedule.push(now + period, ChangeEvent::ControllerPeriod(controller));
