@@ -33,14 +33,15 @@ const LADDER_UP_TO: f64 = 4.0;
 /// The factor between two demands that plans are made for.
 const GRID: f64 = 1.12;
 
-/// A round changes no plan that came into force less than this before, as in the service: its replicas load meanwhile.
+/// No round changes a plan that has been in force for less time, as in the service: its replicas load meanwhile.
 const YOUNG: TimeSpan = TimeSpan::from_nanos(15_000_000_000);
 
-/// The reports of the service's agents: one each second.
+/// Agents report each second.
 const REPORTS: TimeSpan = TimeSpan::from_nanos(1_000_000_000);
 
-/// Rounds of replanning whose demand rises with the misses, as the service's do. The misses count whether or not the plan has
-/// a ladder, which follows them as well.
+/// Rounds of replanning whose demand rises with the misses, as the service's do.
+///
+/// The misses count whether or not the plan has a ladder, which follows them as well.
 struct Rounds<'a> {
     plans: &'a PlansByDemand<'a>,
     plan: Plan,
