@@ -7,13 +7,10 @@
 //! The replicas found so fit one sample of the rate. They are judged on fresh samples, and get more replicas until these
 //! show that the percentile is met (`held_out`).
 //!
-//! When the time is up, the other steps are scaled from the plan, which holds at its demand (`scaled`). All are, if the
-//! search needs more devices than there are before it reaches the demand: it only adds replicas from rate to rate.
+//! When the time is up, the other steps are scaled from the plan, which holds at its demand (`scaled`).
 
 mod room;
 mod scaled;
-#[cfg(test)]
-mod tests;
 
 pub use self::room::fits;
 use self::scaled::add_scaled_steps;
@@ -77,8 +74,7 @@ pub(crate) struct PlanWithLadders {
 ///
 /// Below the demand, groups may have fewer replicas than in the plan, except if the pipeline must survive losses. Each
 /// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
-/// no ladder. Steps that the limits leave no time for are scaled from the plan, and all of them if the search has too few
-/// devices for the demand.
+/// no ladder. Steps that the limits leave no time for are scaled from the plan.
 pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &RunLimits) -> PlanWithLadders {
     let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
@@ -106,8 +102,8 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
-        let FoundSteps { mut steps, end } = find_steps(&of_pipeline, &of_part, rates.clone(), &least, steady, limits);
-        if let LadderEnd::Limit(why) = end {
+        let FoundSteps { mut steps, stopped } = find_steps(&of_pipeline, &of_part, rates.clone(), &least, steady, limits);
+        if let Some(why) = stopped {
             let searched = steps.last().map_or(0.0, |last| last.rate_qps);
             add_scaled_steps(&of_pipeline, &of_part, &rates, &least, &mut steps);
             let from = steps.iter().find(|step| step.rate_qps > searched).map_or(last_qps, |step| step.rate_qps);
@@ -115,14 +111,8 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
                 format!("the ladder of {:?} from {from:.1} queries/s on is scaled from the plan: {why}", part.name);
             left_out.push(sentence);
         }
-        let demand_qps = part.demand_qps * (1.0 - 1e-9);
-        let reaches_demand = |steps: &[LadderStep]| steps.last().is_some_and(|last| last.rate_qps >= demand_qps);
-        if end == LadderEnd::Devices && !reaches_demand(&steps) {
-            steps.clear();
-            add_scaled_steps(&of_pipeline, &of_part, &rates, &least, &mut steps);
-            left_out.push(format!("the ladder of {:?} is scaled from the plan: its search ran out of devices", part.name));
-        }
-        part.ladder = if reaches_demand(&steps) { steps } else { Vec::new() };
+        let reaches_demand = steps.last().is_some_and(|last| last.rate_qps >= part.demand_qps * (1.0 - 1e-9));
+        part.ladder = if reaches_demand { steps } else { Vec::new() };
     }
     PlanWithLadders { plan, left_out }
 }
@@ -200,23 +190,11 @@ pub fn steps(
     find_steps(problem, plan, rates_qps, least, workload, &limits).steps
 }
 
-/// Why a ladder has no further step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum LadderEnd {
-    /// It has its last rate.
-    LastRate,
-    /// No number of replicas holds the next rate.
-    NothingHolds,
-    /// The next rate needs more devices than there are.
-    Devices,
-    /// A limit has ended the search.
-    Limit(StopReason),
-}
-
 /// Steps of a ladder.
 struct FoundSteps {
     steps: Vec<LadderStep>,
-    end: LadderEnd,
+    /// Why the limits ended the ladder before its last rate.
+    stopped: Option<StopReason>,
 }
 
 /// The same as [`steps`], within limits.
@@ -230,27 +208,22 @@ fn find_steps(
 ) -> FoundSteps {
     let mut steps: Vec<LadderStep> = Vec::new();
     let Some(pipeline) = problem.pipelines.first().filter(|_| plan.pipelines.len() == 1) else {
-        return FoundSteps { steps, end: LadderEnd::NothingHolds };
+        return FoundSteps { steps, stopped: None };
     };
     for rate_qps in rates_qps {
         let least = steps.last().map_or(least, |s| &s.replicas);
         let fewest = StepSearch::new(problem, plan, workload(rate_qps), limits).and_then(|search| {
             let fewest = search.find_held_replicas(rate_qps, least)?;
-            Ok(fewest.map(|replicas| (fits(problem, &search.plan_with(&replicas)), replicas)))
+            Ok(fewest.filter(|replicas| fits(problem, &search.plan_with(replicas))))
         });
-        let end = match fewest {
-            Ok(Some((true, replicas))) => {
-                steps.push(LadderStep { rate_qps, replicas });
-                continue;
-            }
-            Ok(_) if rate_qps < pipeline.demand_qps => continue,
-            Ok(Some(_)) => LadderEnd::Devices,
-            Ok(None) => LadderEnd::NothingHolds,
-            Err(stopped) => LadderEnd::Limit(stopped),
-        };
-        return FoundSteps { steps, end };
+        match fewest {
+            Ok(Some(replicas)) => steps.push(LadderStep { rate_qps, replicas }),
+            Ok(None) if rate_qps < pipeline.demand_qps => {}
+            Ok(None) => break,
+            Err(stopped) => return FoundSteps { steps, stopped: Some(stopped) },
+        }
     }
-    FoundSteps { steps, end: LadderEnd::LastRate }
+    FoundSteps { steps, stopped: None }
 }
 
 impl StepSearch<'_> {
@@ -358,5 +331,153 @@ impl StepSearch<'_> {
             ReplayVerdict::Misses => Ok(false),
             ReplayVerdict::Unknown(stopped) => Err(stopped),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{chain, problem};
+    use crate::options::{Planner, PlanningOptions};
+    use apportion_domain::Mode;
+    use apportion_estimator::ArrivalProcess;
+
+    fn unlimited() -> RunLimits {
+        RunLimits::new(Arc::new(Duration::default))
+    }
+
+    fn steady(qps: f64) -> Workload {
+        let trace = ArrivalTrace::Rates((0..10).map(|s| (s, qps)).collect());
+        Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }
+    }
+
+    #[test]
+    fn every_step_holds_its_rate_with_the_fewest_replicas() {
+        let problem = problem(chain(120.0));
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let plan = outcome.plan().expect("a plan");
+        let rates = [50.0, 100.0, 200.0, 400.0, 800.0];
+        let steps = steps(&problem, plan, rates, &[1, 1], steady);
+        assert_eq!(steps.iter().map(|s| s.rate_qps).collect::<Vec<_>>(), rates);
+        let mut before = vec![1; plan.pipelines[0].assignments.len()];
+        for step in &steps {
+            let limits = unlimited();
+            let search = StepSearch::new(&problem, plan, steady(step.rate_qps), &limits).expect("few requests");
+            assert!(search.holds(&step.replicas).expect("a verdict"), "{step:?}");
+            assert!(step.replicas.iter().zip(&before).all(|(now, before)| now >= before), "{steps:?}");
+            let fewest = search.find_fewest_replicas(step.rate_qps, &before).expect("a verdict").expect("replicas");
+            let is_fewest = fewest == step.replicas;
+            assert!(is_fewest || !search.holds_fresh(&fewest).expect("a verdict"), "{step:?}: {fewest:?} would do");
+            for i in (0..step.replicas.len()).filter(|&i| is_fewest && step.replicas[i] > before[i]) {
+                let mut fewer = step.replicas.clone();
+                fewer[i] -= 1;
+                let load =
+                    plan.pipelines[0].assignments[i].utilisation * f64::from(plan.pipelines[0].assignments[i].replicas);
+                let is_bare = f64::from(fewer[i]) < load * step.rate_qps / problem.pipelines[0].demand_qps;
+                assert!(
+                    is_bare || !search.holds(&fewer).expect("a verdict"),
+                    "{step:?} can do with a replica less of group {i}"
+                );
+            }
+            assert!(search.holds_fresh(&step.replicas).expect("a verdict"), "{step:?}");
+            before.clone_from(&step.replicas);
+        }
+        assert!(steps[4].replicas.iter().sum::<u32>() > steps[0].replicas.iter().sum(), "{steps:?}");
+    }
+
+    #[test]
+    fn a_rate_that_nothing_holds_ends_the_ladder() {
+        // batches take 10 ms and then 5 ms at least, which no number of replicas fits into 14 ms
+        let problem = problem(chain(120.0));
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let tight = crate::fixtures::problem(chain(14.0));
+        assert_eq!(steps(&tight, outcome.plan().expect("a plan"), [50.0, 100.0], &[1, 1], steady), []);
+    }
+
+    #[test]
+    fn the_plan_with_the_cheaper_ladder_is_chosen() {
+        let problem = problem(chain(60.0))
+            .changed(|d| {
+                d.objective.mode = Mode::MinCost;
+                d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 90.0).expect("valid");
+            })
+            .expect("valid");
+        let options = |planner, ladder| {
+            let elapsed = Arc::new(Duration::default);
+            PlanningOptions { planner, ladder, trace: Some(steady(90.0)), ..PlanningOptions::new(elapsed) }
+        };
+        let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
+        let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
+            let (outcome, _) = crate::plan(&problem, &options(planner, None));
+            price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, &unlimited()).plan)
+        });
+        let (outcome, _) = crate::plan(&problem, &options(Planner::Milp, Some(2.0)));
+        assert_eq!(price(outcome.plan().expect("a plan")), alone[0].min(alone[1]), "{alone:?}");
+    }
+
+    #[test]
+    fn a_ladder_is_priced_by_its_step() {
+        let problem = problem(chain(120.0));
+        let options = PlanningOptions { planner: Planner::Greedy, ..PlanningOptions::new(Arc::new(Duration::default)) };
+        let (outcome, _) = crate::plan(&problem, &options);
+        let mut plan = outcome.plan().expect("a plan").clone();
+        assert_eq!(price_per_hour(&problem, &plan.pipelines[0], 10.0), None);
+        assert!((price_at_demand(&problem, &plan) - plan.cost_per_hour).abs() < 1e-9, "as planned");
+        let part = &mut plan.pipelines[0];
+        let one = |a: &Assignment| replica_price(&problem, a);
+        let (first, second) = (one(&part.assignments[0]), one(&part.assignments[1]));
+        part.ladder =
+            vec![LadderStep { rate_qps: 10.0, replicas: vec![1, 2] }, LadderStep { rate_qps: 20.0, replicas: vec![3, 2] }];
+        let asked = [1.0, 10.0, 15.0, 20.0, 40.0].map(|rate| price_per_hour(&problem, part, rate).expect("a ladder"));
+        let (low, high) = (first + 2.0 * second, 3.0 * first + 2.0 * second);
+        assert!(
+            first > 0.0 && asked.iter().zip([low, low, high, high, 2.0 * high]).all(|(a, b)| (a - b).abs() < 1e-9),
+            "{asked:?}"
+        );
+        let earlier = with_headroom(plan.clone(), 2.0);
+        let rates = |plan: &Plan| plan.pipelines[0].ladder.iter().map(|s| s.rate_qps).collect::<Vec<_>>();
+        assert_eq!((rates(&plan), rates(&earlier)), (vec![10.0, 20.0], vec![5.0, 10.0]));
+        let prices = |rate: f64| [&plan, &earlier].map(|plan| price_at(&problem, &plan.pipelines[0], rate));
+        assert!(prices(8.0)[0] < prices(8.0)[1], "{:?}", prices(8.0));
+        let replicas =
+            |rate: f64| at_rate(&plan.pipelines[0], rate).assignments.iter().map(|a| a.replicas).collect::<Vec<_>>();
+        assert_eq!([1.0, 10.0, 15.0, 40.0].map(replicas), [[1, 2], [1, 2], [3, 2], [3, 2]]);
+    }
+
+    #[test]
+    fn a_ladder_ends_where_the_devices_end() {
+        let problem = problem(chain(120.0))
+            .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.demand_qps = 30.0).expect("valid"))
+            .expect("valid");
+        let options = PlanningOptions {
+            planner: Planner::Greedy,
+            ladder: Some(8.0),
+            ..PlanningOptions::new(Arc::new(Duration::default))
+        };
+        let ladder = |problem: &Problem| {
+            let (outcome, _) = crate::plan(problem, &options);
+            let part = outcome.plan().expect("a plan").pipelines[0].clone();
+            let planned: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
+            (part.demand_qps, planned, part.ladder)
+        };
+        let (demand_qps, _, steps) = ladder(&problem);
+        assert!(steps[0].rate_qps <= demand_qps / 8.0, "{steps:?}");
+        assert!(steps[steps.len() - 1].rate_qps >= 8.0 * demand_qps, "{steps:?}");
+        assert_eq!(steps[0].replicas, [1, 1], "an eighth of 30 queries/s");
+        // What is spare so that losses are survived is not given up.
+        let careful = problem
+            .changed(|d| d.pipelines[0] = d.pipelines[0].changed(&d.hardware, |p| p.survive = 1).expect("valid"))
+            .expect("valid");
+        let (_, planned_spare, kept) = ladder(&careful);
+        assert_eq!(kept[0].rate_qps, demand_qps);
+        assert!(kept.iter().all(|s| s.replicas.iter().zip(&planned_spare).all(|(n, planned)| n >= planned)), "{kept:?}");
+        let at_demand = steps.iter().find(|s| s.rate_qps >= demand_qps).expect("the demand's");
+        let count: u32 = at_demand.replicas.iter().sum();
+        let few = problem.changed(|d| d.hardware.iter_mut().for_each(|h| h.count = Some(count))).expect("valid");
+        let (_, _, short) = ladder(&few);
+        assert!(!short.is_empty() && short.len() < steps.len(), "{} of {}", short.len(), steps.len());
+        assert!(short.iter().all(|s| s.replicas.iter().sum::<u32>() <= count * few.hardware.len() as u32));
     }
 }
