@@ -77,7 +77,6 @@ impl<'a> Rounds<'a> {
 
     /// The plan that replaces the one in force at this load, if one does. Ladders have this headroom.
     fn next_plan(&mut self, qps: f64, headroom: f64) -> Option<Plan> {
-        self.loads.push(qps);
         let step = self.plans.grid_step(qps * (self.feedback.headroom() / HEADROOM_START).max(1.0));
         if step == self.step {
             return None;
@@ -108,8 +107,8 @@ impl Controller for Rounds<'_> {
             return Vec::new();
         }
         let qps = std::mem::take(&mut self.offered) as f64 / std::mem::take(&mut self.seconds) as f64;
+        self.loads.push(qps);
         if seen.at < self.young_until {
-            self.loads.push(qps);
             return Vec::new();
         }
         let Some(plan) = self.next_plan(qps, seen.headrooms[0]) else { return Vec::new() };
