@@ -52,25 +52,32 @@ pub struct Serving<'a> {
     pub targets: &'a [u32],
     /// The number of replicas.
     pub replicas: u32,
+    /// The number that there should be: another one than in the plan if replicas follow the load.
+    pub wanted: u32,
 }
 
 /// The weight of each group while a plan comes into force. A group of the plan gets its fraction, times the part of its
-/// replicas that serve. Groups of the former plan get the rest. So senders move as new replicas become ready. If no group
-/// of either kind serves, all serving groups count alike.
-fn weights(parts: &[GroupUse], counts: &[u32]) -> Vec<f64> {
-    let by_plan = |(p, &n): (&GroupUse, &u32)| {
-        if p.planned == 0 { 0.0 } else { p.fraction * (f64::from(n) / f64::from(p.planned)) }
+/// planned replicas that serve. Groups of the former plan get the rest. So senders move as new replicas become ready. If
+/// no group of either kind serves, all serving groups count alike.
+///
+/// Where replicas follow the load, fractions stay. With one of two planned replicas a group is whole if no more are
+/// wanted, and a third one gets a part of the group's queries.
+fn weights(parts: &[GroupUse], groups: &[Serving<'_>]) -> Vec<f64> {
+    let by_plan = |(p, group): (&GroupUse, &Serving<'_>)| {
+        let whole = p.planned.min(group.wanted.max(1));
+        if whole == 0 { 0.0 } else { p.fraction * (f64::from(group.replicas) / f64::from(whole)).min(1.0) }
     };
-    let mut weights: Vec<f64> = parts.iter().zip(counts).map(by_plan).collect();
+    let counts = groups.iter().map(|group| group.replicas);
+    let mut weights: Vec<f64> = parts.iter().zip(groups).map(by_plan).collect();
     let whole: f64 = parts.iter().filter(|p| p.planned > 0).map(|p| p.fraction).sum();
     let missing = whole - weights.iter().sum::<f64>();
-    let stand_in = |(p, &n): (&GroupUse, &u32)| p.stand_in * f64::from(n);
-    let standing: f64 = parts.iter().zip(counts).map(stand_in).sum();
+    let stand_in = |(p, n): (&GroupUse, u32)| p.stand_in * f64::from(n);
+    let standing: f64 = parts.iter().zip(counts.clone()).map(stand_in).sum();
     if missing > SLACK * whole && standing > 0.0 {
-        let stand_ins = parts.iter().zip(counts).map(stand_in);
+        let stand_ins = parts.iter().zip(counts.clone()).map(stand_in);
         weights.iter_mut().zip(stand_ins).for_each(|(w, s)| *w += missing * s / standing);
     }
-    if weights.iter().all(|w| *w <= 0.0) { counts.iter().map(|&n| f64::from(n)).collect() } else { weights }
+    if weights.iter().all(|w| *w <= 0.0) { counts.map(f64::from).collect() } else { weights }
 }
 
 /// Picks the replicas of one task for one sender.
@@ -323,9 +330,8 @@ impl Router {
     /// many senders would move on in step. Without a replica in any group nothing changes, and the result is `false`.
     pub fn retarget(&mut self, groups: &[Serving<'_>]) -> bool {
         self.parts.resize(groups.len(), GroupUse::default());
-        let counts: Vec<u32> = groups.iter().map(|g| g.replicas).collect();
         let with: Vec<(f64, &[u32])> =
-            weights(&self.parts, &counts).into_iter().zip(groups.iter().map(|g| g.targets)).collect();
+            weights(&self.parts, groups).into_iter().zip(groups.iter().map(|g| g.targets)).collect();
         let Some(mut new) = Self::new(self.within, &with, self.phase) else { return false };
         if self.groups_start == GroupsStart::ByPhase {
             new = new.of_ingress();

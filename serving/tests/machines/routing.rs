@@ -109,7 +109,7 @@ fn changing_the_choice_within_groups_keeps_counts() {
     uncounted.iter().for_each(|p| router.ended(p.slot));
     router.ended(counted[2].slot);
     router.choose_by(Within::Turns);
-    assert!(router.retarget(&[Serving { targets: &[4, 5, 6], replicas: 3 }]));
+    assert!(router.retarget(&[Serving { targets: &[4, 5, 6], replicas: 3, wanted: 3 }]));
     assert_eq!((0..3).map(|_| router.pick().target).collect::<Vec<_>>(), [6, 4, 5]);
     router.ended(counted[0].slot);
     router.choose_by(Within::LeastOutstanding);
@@ -140,7 +140,7 @@ fn ingresses_begin_at_different_groups() {
     assert_eq!(turns_of_the_small_group(ingresses.clone()), [2, 4, 6, 14, 16, 18]);
     // They stay out of step with other weights.
     let others: [&[u32]; 2] = [&[4, 5, 6, 7, 8, 3], &[9, 10]];
-    let serving = others.map(|targets| Serving { targets, replicas: targets.len() as u32 });
+    let serving = others.map(|targets| Serving { targets, replicas: targets.len() as u32, wanted: targets.len() as u32 });
     let moved = ingresses.map(|mut ingress| {
         let parts = [6, 2].map(|planned| GroupUse { fraction: 0.5, planned, stand_in: 0.0 });
         ingress.plan(parts.to_vec(), Vec::new(), Vec::new());
@@ -176,7 +176,7 @@ fn new_senders_and_replicas_keep_senders_out_of_step() {
     let mut senders = vec![first.for_another_sender(1), first.for_another_sender(2), first];
     let starts = |senders: &mut [Router], count: u32| -> Vec<u32> {
         let targets: Vec<u32> = (0..count).collect();
-        let serving = [Serving { targets: &targets, replicas: count }];
+        let serving = [Serving { targets: &targets, replicas: count, wanted: count }];
         senders.iter_mut().for_each(|s| assert!(s.retarget(&serving), "replicas"));
         senders.iter_mut().map(|s| s.pick().target).collect()
     };
@@ -196,7 +196,7 @@ fn a_plan_comes_into_force_as_its_replicas_serve() {
     // Group 0 goes; group 1 gets three quarters with two replicas, group 2 a quarter with one.
     router.plan(vec![old, part(0.75, 2), part(0.25, 1)], Vec::new(), Vec::new());
     let mut serve = |groups: [&[u32]; 3]| {
-        let groups = groups.map(|targets| Serving { targets, replicas: targets.len() as u32 });
+        let groups = groups.map(|targets| Serving { targets, replicas: targets.len() as u32, wanted: 2 });
         let is_taken = router.retarget(&groups);
         (is_taken, picks(&mut router).into_iter().collect::<Vec<_>>())
     };
@@ -211,8 +211,25 @@ fn a_plan_comes_into_force_as_its_replicas_serve() {
     assert_eq!(router.pick_behind(TimeSpan::from_nanos(1)), None);
     // A group without a part in the plan is used rather than none.
     router.plan(vec![part(1.0, 1), GroupUse::default()], Vec::new(), Vec::new());
-    let targets = [Serving { targets: &[], replicas: 0 }, Serving { targets: &[9], replicas: 1 }];
+    let targets = [Serving { targets: &[], replicas: 0, wanted: 0 }, Serving { targets: &[9], replicas: 1, wanted: 1 }];
     assert!(router.retarget(&targets) && router.pick().target == 9);
+}
+
+#[test]
+fn fractions_stay_where_replicas_follow_the_load() {
+    let mut router = Router::new(Within::Turns, &[(0.75, &[0, 1]), (0.25, &[7])], 0).expect("replicas");
+    let mut shares = |replicas: [&[u32]; 2], wanted: [u32; 2]| {
+        let groups =
+            [0, 1].map(|at| Serving { targets: replicas[at], replicas: replicas[at].len() as u32, wanted: wanted[at] });
+        assert!(router.retarget(&groups), "replicas");
+        picks(&mut router).into_values().collect::<Vec<_>>()
+    };
+    assert_eq!(shares([&[0, 1], &[7]], [2, 1]), [45, 45, 30]);
+    // A replica more of the second group relieves the first one of it, and no replica of the other group.
+    assert_eq!(shares([&[0, 1], &[7, 8]], [2, 2]), [45, 45, 15, 15]);
+    // Where one replica of the first group is wanted, it has all of its group's queries; where two are, half of them.
+    assert_eq!(shares([&[0], &[7]], [1, 1]), [90, 30]);
+    assert_eq!(shares([&[0], &[7]], [2, 1]), [72, 48]);
 }
 
 fn hardware() -> Vec<Hardware> {
@@ -359,7 +376,7 @@ fn late_queries_go_to_the_most_accurate_sufficient_backup() {
     assert_eq!([31, 60].map(&mut pick), [None, None]);
     assert_eq!(pick(0), Some(1));
     assert_eq!(router.late(), LateQueries { behind: 5, beyond: 1, rerouted: 3 });
-    let serving = [Serving { targets: &[0], replicas: 1 }; 4];
+    let serving = [Serving { targets: &[0], replicas: 1, wanted: 1 }; 4];
     assert!(router.retarget(&serving), "there are replicas");
     assert_eq!((router.late().behind, router.for_another_sender(1).late()), (5, LateQueries::default()));
     // Without a backup table whoever is behind is dropped.

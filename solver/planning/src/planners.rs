@@ -3,13 +3,14 @@
 use crate::baselines::{coarse, hardware_only, proteus};
 use crate::greedy;
 use crate::held_out::search::{judge_answer, search_until_held};
+use crate::held_out::verdict::is_accepted;
 use crate::ladder::{self, PlanWithLadders};
 use crate::options::{Planner, PlanningOptions};
 use crate::stopwatch::RunPart;
 use crate::trace_check::check_loop::plan_on_trace;
 use crate::trace_check::unchecked::plan_unchecked;
 use crate::warnings::warnings_of;
-use apportion_domain::{Mode, Plan, PlanOutcome, PlanningReport, Problem, SLACK};
+use apportion_domain::{Mode, Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, SLACK};
 use std::sync::Arc;
 
 /// Share of the remaining time for a plan if its ladders or another planner follow.
@@ -24,7 +25,7 @@ pub fn plan(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, Plann
     (outcome, PlanningReport { warnings: warnings_of(problem), ..report })
 }
 
-/// The plan of the asked planner, or that of a rival if it is cheaper with its ladders.
+/// The answer of the asked planner, or that of the greedy planner beside the exact one.
 fn plan_by_rivals(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome, PlanningReport) {
     let Some(up_to) = options.ladder else { return plan_without_ladders(problem, options) };
     let has_rival = options.planner == Planner::Milp && options.trace.is_some() && problem.objective.mode == Mode::MinCost;
@@ -32,7 +33,9 @@ fn plan_by_rivals(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome,
         return with_ladders(problem, options, up_to);
     }
     let (exact, exact_report) = with_ladders(problem, &options.with_share_of_time(FIRST_SHARE), up_to);
-    let Some(plan) = exact.plan().filter(|_| !options.limits().exceeded()) else { return (exact, exact_report) };
+    if options.limits().exceeded() || exact.status() == PlanStatus::Infeasible {
+        return (exact, exact_report);
+    }
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
     let time_limit = options.limits().time_left();
@@ -45,13 +48,46 @@ fn plan_by_rivals(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome,
         stopwatch: Arc::default(),
         ..options.clone()
     };
-    let (greedy, greedy_report) = with_ladders(problem, &rival, up_to);
+    let greedy = with_ladders(problem, &rival, up_to);
+    let exact = (exact, exact_report);
+    if is_better(problem, &greedy, &exact) { greedy } else { exact }
+}
+
+/// Whether an answer has a better plan than another one.
+///
+/// A plan that fresh samples show to hold is better than any other. Of two such plans, the plan that is cheaper with its
+/// ladders is better; of two others, the plan with more requests in time.
+fn is_better(
+    problem: &Problem,
+    (outcome, report): &(PlanOutcome, PlanningReport),
+    (than, than_report): &(PlanOutcome, PlanningReport),
+) -> bool {
+    let Some(plan) = outcome.plan() else { return false };
+    let Some(than) = than.plan() else { return true };
+    let (attains, than_attains) = (shown_attainment(report), shown_attainment(than_report));
+    match (is_shown_to_hold(report), is_shown_to_hold(than_report)) {
+        (true, false) => true,
+        (false, true) => false,
+        (false, false) if attains != than_attains => attains > than_attains,
+        _ => is_cheaper(problem, plan, than),
+    }
+}
+
+/// Whether fresh samples show that the plan of a report keeps its promise.
+fn is_shown_to_hold(report: &PlanningReport) -> bool {
+    report.estimate.as_ref().and_then(|estimate| estimate.judged_on.as_ref()).is_some_and(is_accepted)
+}
+
+/// The share of requests in time in the plan's estimate; 0 without an estimate.
+fn shown_attainment(report: &PlanningReport) -> f64 {
+    report.estimate.as_ref().map_or(0.0, |estimate| estimate.attainment)
+}
+
+/// Whether a plan has ladders and costs less at the demand by them. A plan without ladders has a price at its demand only.
+fn is_cheaper(problem: &Problem, plan: &Plan, than: &Plan) -> bool {
     let price = |plan: &Plan| ladder::price_at_demand(problem, plan);
-    // A plan without ladders has a price at its demand only.
-    let has_ladders = |plan: &&Plan| plan.pipelines.iter().all(|part| !part.ladder.is_empty());
-    let is_cheaper = greedy.plan().filter(has_ladders).is_some_and(|found| price(found) < price(plan) * (1.0 - SLACK));
-    // A plan without an estimate is not known to hold.
-    if is_cheaper && greedy_report.estimate.is_some() { (greedy, greedy_report) } else { (exact, exact_report) }
+    let has_ladders = plan.pipelines.iter().all(|part| !part.ladder.is_empty());
+    has_ladders && price(plan) < price(than) * (1.0 - SLACK)
 }
 
 /// The plan of one planner, with ladders.
@@ -93,5 +129,62 @@ fn plan_by_planner(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome
         (Planner::Milp | Planner::PriceAndBranch, Some(workload)) => plan_on_trace(problem, options, workload),
         // without a trace nothing is promised, and the plan was not made on the sample of its replay
         (Planner::Milp | Planner::PriceAndBranch, None) => plan_unchecked(problem, options),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fixtures::{chain, problem};
+    use apportion_domain::{ArrivalTrace, JudgedOn, JudgedPipeline, JudgedVerdict};
+    use apportion_estimator::{ArrivalProcess, Workload};
+    use std::time::Duration;
+
+    /// An answer with a plan of this price, of whose requests this share was in time.
+    fn answer(
+        (outcome, report): &(PlanOutcome, PlanningReport),
+        replicas: u32,
+        attainment: f64,
+        verdict: JudgedVerdict,
+    ) -> (PlanOutcome, PlanningReport) {
+        let priced = |mut plan: Plan| {
+            plan.pipelines[0].assignments.iter_mut().for_each(|a| a.replicas = replicas);
+            plan.pipelines[0].ladder.iter_mut().for_each(|step| step.replicas.fill(replicas));
+            plan
+        };
+        let mut report = report.clone();
+        let estimate = report.estimate.as_mut().expect("an estimate");
+        estimate.attainment = attainment;
+        let judged = estimate.judged_on.take().expect("samples");
+        let pipelines = judged.pipelines.into_iter().map(|p| JudgedPipeline { verdict, attainment, ..p }).collect();
+        estimate.judged_on = Some(JudgedOn { verdict, pipelines, ..judged });
+        (outcome.clone().map(priced), report)
+    }
+
+    #[test]
+    fn a_plan_that_holds_is_better_than_a_cheaper_one_that_does_not() {
+        let problem = problem(chain(120.0));
+        let demand_qps = problem.pipelines[0].demand_qps;
+        let trace = ArrivalTrace::Rates((0..10).map(|second| (second, demand_qps)).collect());
+        let options = PlanningOptions {
+            planner: Planner::Greedy,
+            ladder: Some(2.0),
+            trace: Some(Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }),
+            ..PlanningOptions::new(Arc::new(Duration::default))
+        };
+        let made = plan(&problem, &options);
+        let of = |replicas, attainment, verdict| answer(&made, replicas, attainment, verdict);
+        let better = |a: &(PlanOutcome, PlanningReport), b: &(PlanOutcome, PlanningReport)| {
+            [is_better(&problem, a, b), is_better(&problem, b, a)]
+        };
+        let (holds, misses) = (JudgedVerdict::Holds, JudgedVerdict::Misses);
+        assert_eq!(better(&of(9, 0.995, holds), &of(2, 0.9, misses)), [true, false], "the dearer one holds");
+        assert_eq!(better(&of(9, 0.999, holds), &of(2, 0.995, holds)), [false, true], "both hold");
+        assert_eq!(better(&of(9, 0.97, misses), &of(2, 0.9, misses)), [true, false], "none holds");
+        let (without_plan, report) = (PlanOutcome::Unknown { stopped: apportion_domain::StopReason::TimeLimit }, &made.1);
+        assert_eq!(better(&of(9, 0.9, misses), &(without_plan, report.clone())), [true, false], "the other has no plan");
+        let mut unjudged = of(2, 1.0, holds);
+        unjudged.1.estimate = None;
+        assert_eq!(better(&of(9, 0.995, holds), &unjudged), [true, false], "no sample was played");
     }
 }

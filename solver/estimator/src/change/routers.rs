@@ -17,19 +17,20 @@ pub struct SenderPlan {
     pub backup: Backup,
 }
 
-/// Targets of a group's queries, and how many replicas they stand for.
+/// Targets of a group's queries, how many replicas they stand for, and how many there should be.
 struct GroupTargets {
     targets: Vec<u32>,
     replicas: u32,
+    wanted: u32,
 }
 
 impl GroupTargets {
     fn of(group: &GroupReplicas) -> Self {
-        Self { targets: group.targets(), replicas: group.known_to_senders() }
+        Self { targets: group.targets(), replicas: group.known_to_senders(), wanted: group.wanted }
     }
 
     fn serving(all: &[Self]) -> Vec<Serving<'_>> {
-        all.iter().map(|g| Serving { targets: &g.targets, replicas: g.replicas }).collect()
+        all.iter().map(|g| Serving { targets: &g.targets, replicas: g.replicas, wanted: g.wanted }).collect()
     }
 }
 
