@@ -9,15 +9,12 @@
 
 use apportion_domain::Moment;
 use apportion_serving::scaling::error_budget::{AttainmentPromise, BudgetAlert, BurnRates, OutcomeCount};
-use apportion_serving::scaling::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
+use apportion_serving::scaling::headroom_controller::{HeadroomController, PROMISE};
 use std::collections::VecDeque;
 use std::fmt;
 
 /// Seconds over which misses speak against a plan.
 pub const RECENT_S: usize = 10;
-/// Misses scatter: a count of mean m has a standard deviation of about sqrt(m). Fewer deviations than this above the
-/// permitted misses prove nothing. At three, a pipeline that just keeps its promise is outside about once in 1,000 times.
-const DEVIATIONS: f64 = 3.0;
 /// With fewer misses in the window, a burn rate says nothing.
 const ALERT_MISSES_MIN: u64 = 10;
 /// An alert ends after so many seconds without its reason.
@@ -135,17 +132,16 @@ impl PipelineBudget {
     #[must_use]
     pub fn missed(&self) -> Option<MissedRequests> {
         let recent = self.recent.iter().fold(OutcomeCount::default(), |sum, count| sum.with(*count));
-        let permitted = recent.total() as f64 * self.promise().missed_share_max;
-        let missed = recent.missed as f64;
-        let is_proof = missed > permitted + DEVIATIONS * permitted.max(1.0).sqrt();
-        let is_alert = missed > permitted && self.reason_for_alert() >= BudgetAlert::SlowBurn;
+        let permitted = self.promise().permitted(recent);
+        let is_proof = self.promise().is_broken_by(recent);
+        let is_alert = recent.missed as f64 > permitted && self.reason_for_alert() >= BudgetAlert::SlowBurn;
         (is_proof || is_alert).then(|| MissedRequests { missed: recent.missed, ended: recent.total(), permitted })
     }
 
     /// The factor on the planned demand, at least 1.
     #[must_use]
     pub fn demand_factor(&self) -> f64 {
-        (self.controller.headroom() / HEADROOM_START).max(1.0)
+        self.controller.demand_factor()
     }
 
     /// Goes on from the alert that the last leader announced.

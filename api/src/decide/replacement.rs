@@ -16,8 +16,7 @@ use apportion_planning::ladder;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-/// A plan this close to the best, in accuracy and in replicas, is not replaced. Nor is a ladder that ends this close to the
-/// new one.
+/// A plan this close to the best, in accuracy and in replicas, is not replaced.
 const CLOSE_ENOUGH: f64 = 0.05;
 
 /// The costs of two plans under the last loads. The new plan replaces the other if it and the change cost less.
@@ -201,9 +200,8 @@ fn choose_beyond_ladder(
             "there are fewer devices than the ladder in force asks for at {qps:.1}/s"
         )));
     }
-    let end = |part: &PipelinePlan| part.ladder.last().map_or(part.demand_qps, |step| step.rate_qps);
-    let (ends, reaches) = (end(current), end(new));
-    let is_short = ends < qps * (1.0 - SLACK) && reaches > ends * (1.0 + CLOSE_ENOUGH);
+    let (ends, reaches) = (ladder::end_qps(current), ladder::end_qps(new));
+    let is_short = ladder::is_outgrown(current, new, qps);
     let why = || format!("the ladder in force ends at {ends:.1}/s, below {qps:.1}/s, and the new one at {reaches:.1}/s");
     is_short.then(|| ReplacementDecision::replace(why()))
 }

@@ -3,7 +3,7 @@
 use super::budget::{MissedRequests, PipelineBudget, promise_of};
 use super::demand::Demand;
 use apportion_domain::{Constraint, Mode, Problem, Shortfall};
-use apportion_planning::change::Loads;
+use apportion_planning::change::{IMPROVE_AFTER_SECONDS, Loads, keep_headroom};
 use apportion_wire::{ObjectiveSpec, PipelineSpec, ReplanMode, ReplanSpec};
 use std::time::{Duration, Instant};
 
@@ -11,12 +11,8 @@ use std::time::{Duration, Instant};
 pub const TRACE_S: u64 = 20;
 /// How often a round lowers a demand that the devices cannot serve.
 pub const LOWER_MAX: u32 = 8;
-/// A plan in force that still holds is not improved before this age. A load that has just fallen may be back: InferLine's
-/// tuner scales down after 15 s without a change (section 5).
-const IMPROVE_AFTER: Duration = Duration::from_secs(15);
-/// Plans are made with all of the headroom, and stay while they hold with this share of it. In between, the load may move
-/// without a change of plan.
-const KEEP_HEADROOM: f64 = 0.5;
+/// See [`IMPROVE_AFTER_SECONDS`].
+const IMPROVE_AFTER: Duration = Duration::from_secs(IMPROVE_AFTER_SECONDS);
 /// Two seconds of a changed load say little of it. A second round follows when the mean is over more seconds. Four seconds
 /// halve the error.
 const CONFIRM_AFTER: Duration = Duration::from_secs(4);
@@ -91,7 +87,7 @@ impl ReplanInput {
         let with = |headroom: f64| (seen_qps * headroom).max(settings.min_qps);
         Self {
             demand_qps: with(settings.headroom),
-            keep_qps: with(keep_headroom(&settings)),
+            keep_qps: with(keep_headroom(settings.headroom)),
             loads: std::iter::once(seen_qps).collect(),
             on_better_plan: OnBetterPlan::Advise,
             may_improve: false,
@@ -209,7 +205,7 @@ impl WatchedPipeline {
         let missed = self.budget.as_ref().and_then(PipelineBudget::missed);
         let ladder_factor = self.budget.as_ref().map_or(1.0, PipelineBudget::demand_factor);
         let demand_qps = self.demand.planned_qps(settings.headroom * ladder_factor, settings.min_qps);
-        let keep_qps = self.demand.planned_qps(keep_headroom(settings) * ladder_factor, settings.min_qps);
+        let keep_qps = self.demand.planned_qps(keep_headroom(settings.headroom) * ladder_factor, settings.min_qps);
         self.planned_qps = demand_qps;
         self.demand.set_planned_rate(demand_qps / (settings.headroom * ladder_factor).max(1.0));
         let wait = if std::mem::take(&mut self.has_changed) { CONFIRM_AFTER } else { Duration::MAX };
@@ -242,11 +238,6 @@ pub enum ReplanCause {
 fn stabilisation_s(spec: &PipelineSpec) -> f64 {
     let loads_ms = spec.tasks.iter().flat_map(|task| &task.variants).filter_map(|variant| variant.load_ms);
     loads_ms.fold(0.0, f64::max).max(IMPROVE_AFTER.as_secs_f64() * 1_000.0) / 1_000.0
-}
-
-/// The factor on the demand at which a plan must hold to stay.
-fn keep_headroom(settings: &ReplanSpec) -> f64 {
-    1.0 + (settings.headroom - 1.0) * KEEP_HEADROOM
 }
 
 /// Whether a plan that came into force at `changed_at` is old enough to be improved while it still holds.

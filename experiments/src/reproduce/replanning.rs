@@ -70,8 +70,12 @@ impl<'a> PlansByDemand<'a> {
 
     /// The plan for a demand, or for the largest smaller demand that has a plan.
     pub fn plan_at(&self, demand_qps: f64) -> Option<Plan> {
-        let step = self.grid_step(demand_qps);
-        (0..RETRIES_MAX).find_map(|k| self.plan_on_grid(step - k))
+        Some(self.plan_below(self.grid_step(demand_qps))?.1)
+    }
+
+    /// The plan for a demand of the grid, or for the largest smaller one that has a plan, and the number of that demand.
+    pub fn plan_below(&self, step: i32) -> Option<(i32, Plan)> {
+        (step - RETRIES_MAX + 1..=step).rev().find_map(|step| Some((step, self.plan_on_grid(step)?)))
     }
 
     /// The number of the least demand of the grid that covers a demand.

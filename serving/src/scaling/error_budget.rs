@@ -23,6 +23,9 @@ pub const SLOW_ALERT: f64 = 3.0;
 /// The least share of requests that may miss. At a percentile of 100 no promise could be kept.
 pub const MISSED_SHARE_MIN: f64 = 1e-4;
 
+/// Standard deviations above the permitted misses. Fewer prove nothing.
+const DEVIATIONS: f64 = 3.0;
+
 /// Requests that ended.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct OutcomeCount {
@@ -62,6 +65,22 @@ pub struct AttainmentPromise {
 }
 
 impl AttainmentPromise {
+    /// Of these requests, as many may miss.
+    #[must_use]
+    pub fn permitted(self, requests: OutcomeCount) -> f64 {
+        requests.total() as f64 * self.missed_share_max
+    }
+
+    /// Whether more of these requests missed than the promise permits and than chance explains.
+    ///
+    /// Misses scatter: a count of mean m has a standard deviation of about sqrt(m). At [`DEVIATIONS`] a pipeline that just
+    /// keeps its promise is outside about once in 1,000 times.
+    #[must_use]
+    pub fn is_broken_by(self, requests: OutcomeCount) -> bool {
+        let permitted = self.permitted(requests);
+        requests.missed as f64 > permitted + DEVIATIONS * permitted.max(1.0).sqrt()
+    }
+
     /// The promise over the same time that this percentile of the requests, in percent, is in time.
     #[must_use]
     pub fn with_percentile(self, percentile: f64) -> Self {

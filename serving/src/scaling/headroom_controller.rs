@@ -166,6 +166,13 @@ impl HeadroomController {
         (self.tracked.max(least) * self.surge.factor()).min(HEADROOM_MAX)
     }
 
+    /// The factor on a planned demand, at least 1: the headroom over the one that it starts with. The planned demand has a
+    /// headroom of its own.
+    #[must_use]
+    pub fn demand_factor(&self) -> f64 {
+        (self.headroom() / HEADROOM_START).max(1.0)
+    }
+
     /// The headroom without surge and safety.
     #[must_use]
     pub const fn tracked(&self) -> f64 {

@@ -3,14 +3,14 @@
 use crate::baselines::{coarse, hardware_only, proteus};
 use crate::greedy;
 use crate::held_out::search::{judge_answer, search_until_held};
-use crate::held_out::verdict::is_accepted;
+use crate::held_out::verdict::{self, is_accepted};
 use crate::ladder::{self, PlanWithLadders};
 use crate::options::{Planner, PlanningOptions};
 use crate::stopwatch::RunPart;
 use crate::trace_check::check_loop::plan_on_trace;
 use crate::trace_check::unchecked::plan_unchecked;
 use crate::warnings::warnings_of;
-use apportion_domain::{Mode, Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, SLACK};
+use apportion_domain::{JudgedOn, Mode, Plan, PlanOutcome, PlanStatus, PlanningReport, Problem, SLACK};
 use std::sync::Arc;
 
 /// Share of the remaining time for a plan if its ladders or another planner follow.
@@ -55,8 +55,8 @@ fn plan_by_rivals(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome,
 
 /// Whether an answer has a better plan than another one.
 ///
-/// A plan that fresh samples show to hold is better than any other. Of two such plans, the plan that is cheaper with its
-/// ladders is better; of two others, the plan with more requests in time.
+/// A plan that misses its promise on fresh samples, or was not played on any, is worse than any other. Of two others, the
+/// plan that is cheaper with its ladders is better; of two such plans, the plan with more requests in time.
 fn is_better(
     problem: &Problem,
     (outcome, report): &(PlanOutcome, PlanningReport),
@@ -65,7 +65,7 @@ fn is_better(
     let Some(plan) = outcome.plan() else { return false };
     let Some(than) = than.plan() else { return true };
     let (attains, than_attains) = (shown_attainment(report), shown_attainment(than_report));
-    match (is_shown_to_hold(report), is_shown_to_hold(than_report)) {
+    match (may_hold(report), may_hold(than_report)) {
         (true, false) => true,
         (false, true) => false,
         (false, false) if attains != than_attains => attains > than_attains,
@@ -73,9 +73,14 @@ fn is_better(
     }
 }
 
-/// Whether fresh samples show that the plan of a report keeps its promise.
-fn is_shown_to_hold(report: &PlanningReport) -> bool {
-    report.estimate.as_ref().and_then(|estimate| estimate.judged_on.as_ref()).is_some_and(is_accepted)
+/// What fresh samples show of the plan of a report; `None` if none was played.
+fn judged_on(report: &PlanningReport) -> Option<&JudgedOn> {
+    report.estimate.as_ref()?.judged_on.as_ref()
+}
+
+/// Whether the samples leave a plan that may keep its promise.
+fn may_hold(report: &PlanningReport) -> bool {
+    judged_on(report).is_some_and(verdict::may_hold)
 }
 
 /// The share of requests in time in the plan's estimate; 0 without an estimate.
@@ -94,8 +99,9 @@ fn is_cheaper(problem: &Problem, plan: &Plan, than: &Plan) -> bool {
 fn with_ladders(problem: &Problem, options: &PlanningOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
     let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_SHARE));
     let limits = options.limits();
+    let holds = judged_on(&report).is_some_and(is_accepted);
     let outcome = outcome.map(|plan| {
-        let add_ladders = || ladder::with_ladders(problem, plan, up_to, &limits);
+        let add_ladders = || ladder::with_ladders(problem, plan, up_to, holds, &limits);
         let PlanWithLadders { plan, left_out } = options.measured(RunPart::Ladder, add_ladders);
         report.explanation.left_out.extend(left_out);
         plan
@@ -136,7 +142,7 @@ fn plan_by_planner(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome
 mod tests {
     use super::*;
     use crate::fixtures::{chain, problem};
-    use apportion_domain::{ArrivalTrace, JudgedOn, JudgedPipeline, JudgedVerdict};
+    use apportion_domain::{ArrivalTrace, JudgedPipeline, JudgedVerdict};
     use apportion_estimator::{ArrivalProcess, Workload};
     use std::time::Duration;
 
@@ -162,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plan_that_holds_is_better_than_a_cheaper_one_that_does_not() {
+    fn a_plan_that_may_hold_is_better_than_a_cheaper_one_that_misses() {
         let problem = problem(chain(120.0));
         let demand_qps = problem.pipelines[0].demand_qps;
         let trace = ArrivalTrace::Rates((0..10).map(|second| (second, demand_qps)).collect());
@@ -180,6 +186,9 @@ mod tests {
         let (holds, misses) = (JudgedVerdict::Holds, JudgedVerdict::Misses);
         assert_eq!(better(&of(9, 0.995, holds), &of(2, 0.9, misses)), [true, false], "the dearer one holds");
         assert_eq!(better(&of(9, 0.999, holds), &of(2, 0.995, holds)), [false, true], "both hold");
+        let undecided = JudgedVerdict::Undecided;
+        assert_eq!(better(&of(9, 0.999, holds), &of(2, 0.995, undecided)), [false, true], "both may hold");
+        assert_eq!(better(&of(9, 0.995, holds), &of(2, 0.98, undecided)), [true, false], "one is doubtful");
         assert_eq!(better(&of(9, 0.97, misses), &of(2, 0.9, misses)), [true, false], "none holds");
         let (without_plan, report) = (PlanOutcome::Unknown { stopped: apportion_domain::StopReason::TimeLimit }, &made.1);
         assert_eq!(better(&of(9, 0.9, misses), &(without_plan, report.clone())), [true, false], "the other has no plan");

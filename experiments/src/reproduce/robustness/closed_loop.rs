@@ -11,12 +11,14 @@ use apportion_estimator::{
     ArrivalProcess, Controller, Observation, RequestOutcome, RequestRecord, Scenario, ScenarioEvent, SimulateOptions,
     replay,
 };
-use apportion_planning::change::{Loads, PERIOD_SECONDS};
+use apportion_planning::change::{IMPROVE_AFTER_SECONDS, Loads, PERIOD_SECONDS, keep_headroom};
+use apportion_planning::ladder;
 use apportion_serving::error_budget::OutcomeCount;
-use apportion_serving::headroom_controller::{HEADROOM_START, HeadroomController, PROMISE};
+use apportion_serving::headroom_controller::{HeadroomController, PROMISE};
 use apportion_serving::ladder::Headroom;
 use apportion_support::exit::Failure;
 use apportion_support::output::{TextTable, number, percent};
+use apportion_wire::ReplanSpec;
 
 /// Length of a run.
 pub const SECONDS: usize = 300;
@@ -33,25 +35,30 @@ const LADDER_UP_TO: f64 = 4.0;
 /// The factor between two demands that plans are made for.
 const GRID: f64 = 1.12;
 
-/// No round changes a plan that has been in force for less time, as in the service: its replicas load meanwhile.
-const YOUNG: TimeSpan = TimeSpan::from_nanos(15_000_000_000);
+/// No round changes a plan that has been in force for less time: its replicas load meanwhile.
+const YOUNG: TimeSpan = TimeSpan::from_nanos(IMPROVE_AFTER_SECONDS * 1_000_000_000);
 
 /// Agents report each second.
 const REPORTS: TimeSpan = TimeSpan::from_nanos(1_000_000_000);
 
-/// Rounds of replanning whose demand rises with the misses, as the service's do.
+/// Rounds of replanning whose demand rises with the misses, as the service's do, with the service's default headroom.
 ///
-/// The misses count whether or not the plan has a ladder, which follows them as well.
+/// The misses count whether or not the plan has a ladder, which follows them as well. Another plan comes if the ladder in
+/// force ends below the load, if requests miss and it serves more, or if it saves more than the change costs.
 struct Rounds<'a> {
     plans: &'a PlansByDemand<'a>,
     plan: Plan,
     /// The number of the demand on the grid.
     step: i32,
+    /// Planned demand over load.
+    headroom: f64,
     loads: Loads,
     /// Follows the misses.
     feedback: HeadroomController,
     /// Outcomes up to the last report.
     counted: OutcomeCount,
+    /// Outcomes up to the last round.
+    counted_in_round: OutcomeCount,
     /// Requests since the last round.
     offered: u64,
     /// Seconds since the last round.
@@ -66,26 +73,30 @@ impl<'a> Rounds<'a> {
             plans,
             plan,
             step,
+            headroom: planned_headroom(),
             loads: Loads::default(),
             feedback: HeadroomController::new(PROMISE),
             counted: OutcomeCount::default(),
+            counted_in_round: OutcomeCount::default(),
             offered: 0,
             seconds: 0,
             young_until: Moment::ZERO,
         }
     }
 
-    /// The plan that replaces the one in force at this load, if one does. Ladders have this headroom.
-    fn next_plan(&mut self, qps: f64, headroom: f64) -> Option<Plan> {
-        let step = self.plans.grid_step(qps * (self.feedback.headroom() / HEADROOM_START).max(1.0));
-        if step == self.step {
-            return None;
-        }
-        let plan = self.plans.plan_on_grid(step)?;
-        let (plans, is_more) = (self.plans, step > self.step);
-        let price = |plan| move |qps: f64| plans.price_per_hour(plan, headroom * qps);
-        // More capacity comes because requests miss. Less comes if it saves.
-        if !is_more && !self.loads.compare(price(&self.plan), price(&plan)).is_worth_it() {
+    /// The plan that replaces the one in force at this load, if one does. `misses`: more requests of the round missed than
+    /// the promise permits. Ladders have the headroom `ladder_headroom`.
+    fn next_plan(&mut self, qps: f64, misses: bool, ladder_headroom: f64) -> Option<Plan> {
+        let factor = self.feedback.demand_factor();
+        let wanted = self.plans.grid_step(qps * self.headroom * factor);
+        let (step, plan) = self.plans.plan_below(wanted).filter(|(step, _)| *step != self.step)?;
+        let (in_force, new) = (&self.plan.pipelines[0], &plan.pipelines[0]);
+        let is_outgrown = ladder::is_outgrown(in_force, new, qps * keep_headroom(self.headroom) * factor);
+        let serves_more = misses && step > self.step;
+        let plans = self.plans;
+        let price = |plan| move |qps: f64| plans.price_per_hour(plan, ladder_headroom * qps);
+        let saves = || self.loads.compare(price(&self.plan), price(&plan)).is_worth_it();
+        if !is_outgrown && !serves_more && !saves() {
             return None;
         }
         (self.step, self.plan) = (step, plan.clone());
@@ -108,13 +119,20 @@ impl Controller for Rounds<'_> {
         }
         let qps = std::mem::take(&mut self.offered) as f64 / std::mem::take(&mut self.seconds) as f64;
         self.loads.push(qps);
+        let of_round = self.counted.since(std::mem::replace(&mut self.counted_in_round, self.counted));
         if seen.at < self.young_until {
             return Vec::new();
         }
-        let Some(plan) = self.next_plan(qps, seen.headrooms[0]) else { return Vec::new() };
+        let misses = PROMISE.is_broken_by(of_round);
+        let Some(plan) = self.next_plan(qps, misses, seen.headrooms[0]) else { return Vec::new() };
         self.young_until = seen.at + PLANNING + YOUNG;
         vec![(PLANNING, ScenarioEvent::Plan { plan })]
     }
+}
+
+/// Planned demand over load: the service's default.
+pub fn planned_headroom() -> f64 {
+    ReplanSpec::default().headroom
 }
 
 /// How queries are shared among the replicas of a group.
@@ -277,8 +295,8 @@ pub fn compare(lab: &Lab, tried: &[TriedPipeline]) -> Result<ClosedLoop, Failure
 fn run(lab: &Lab, of: &TriedPipeline, plans: &PlansByDemand<'_>, trial: LoopTrial) -> Result<LoopRun, Failure> {
     let LoopTrial { disturbance, sharing } = trial;
     let demand_qps = of.problem.pipelines[0].demand_qps;
-    let step = plans.grid_step(demand_qps);
-    let Some(plan) = plans.plan_on_grid(step) else {
+    let wanted = plans.grid_step(demand_qps * planned_headroom());
+    let Some((step, plan)) = plans.plan_below(wanted) else {
         let nothing = || LoopResult { pipeline: of.name.clone(), attainment: 0.0, accuracy: 0.0 };
         return Ok(LoopRun { trial, whole: nothing(), settled: nothing(), plans: 0, cost_per_hour: 0.0 });
     };

@@ -8,6 +8,12 @@ use std::collections::VecDeque;
 
 /// Length of a period, in seconds.
 pub const PERIOD_SECONDS: usize = 10;
+/// A plan in force that still holds is not improved before this age, in seconds. A load that has just fallen may be back:
+/// InferLine's tuner scales down after 15 s without a change (section 5).
+pub const IMPROVE_AFTER_SECONDS: u64 = 15;
+/// Plans are made with all of the headroom, and stay while they hold with this share of it. In between, the load may move
+/// without a change of plan.
+const KEEP_HEADROOM: f64 = 0.5;
 /// Periods over which two plans are compared: a minute.
 const COMPARED: usize = 6;
 /// Periods for which replicas stay once a load has asked for them, as ladders keep them
@@ -53,6 +59,12 @@ impl Loads {
         let periods = loads.len() + 1 - kept;
         CostComparison { periods, in_force: sum(&in_force), new: sum(&new), change: CHANGE * new(present) }
     }
+}
+
+/// The factor on the load at which a plan must still hold to stay, if plans are made with this headroom.
+#[must_use]
+pub fn keep_headroom(headroom: f64) -> f64 {
+    1.0 + (headroom - 1.0) * KEEP_HEADROOM
 }
 
 impl FromIterator<f64> for Loads {

@@ -21,7 +21,7 @@ mod tests;
 pub use self::room::fits;
 use self::scaled::add_scaled_steps;
 use self::search::{StepReplicas, StepSearch};
-use apportion_domain::{ArrivalTrace, Assignment, PipelinePlan, Plan, Problem, StopReason, TaskKind};
+use apportion_domain::{ArrivalTrace, Assignment, PipelinePlan, Plan, Problem, SLACK, StopReason, TaskKind};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_mip::RunLimits;
 use apportion_serving::ladder::LadderStep;
@@ -40,6 +40,8 @@ const SAMPLE_REQUESTS: f64 = 20_000.0;
 const SAMPLE_SECONDS_MIN: u64 = 5;
 /// Root seed of that load.
 const SEED: u64 = 1;
+/// A ladder reaches clearly further than another one if it ends at this factor over its end. For less no plan is changed.
+const CLEARLY_FURTHER: f64 = 1.05;
 /// So often the gap between the last step and the first rate with too few devices is halved.
 const HALVINGS: usize = 3;
 
@@ -54,9 +56,18 @@ pub(crate) struct PlanWithLadders {
 ///
 /// Below the demand, groups may have fewer replicas than in the plan, except if the pipeline must survive losses. Each
 /// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
-/// no ladder. Steps that the limits leave no time for are scaled from the plan. Where the devices do not hold the demand on
-/// Poisson arrivals, its step has all that they allow, and is the last one.
-pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits: &RunLimits) -> PlanWithLadders {
+/// no ladder. Steps that the limits leave no time for are scaled from the plan.
+///
+/// `is_shown_to_hold`: fresh samples show that the plan holds. Then its own replicas are the step of its demand where the
+/// search finds none: the samples of a step are fewer. Otherwise, where the devices do not hold the demand on Poisson
+/// arrivals, its step has all that they allow, and is the last one.
+pub(crate) fn with_ladders(
+    problem: &Problem,
+    mut plan: Plan,
+    up_to: f64,
+    is_shown_to_hold: bool,
+    limits: &RunLimits,
+) -> PlanWithLadders {
     let mut left_out = Vec::new();
     for part in &mut plan.pipelines {
         let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
@@ -83,7 +94,10 @@ pub(crate) fn with_ladders(problem: &Problem, mut plan: Plan, up_to: f64, limits
             Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
-        let FoundSteps { mut steps, end } = find_steps(&of_pipeline, &of_part, rates.clone(), &least, steady, limits);
+        let planned: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
+        let asked =
+            AskedSteps { rates_qps: rates.iter().copied(), least: &least, at_demand: is_shown_to_hold.then_some(&planned) };
+        let FoundSteps { mut steps, end } = find_steps(&of_pipeline, &of_part, asked, steady, limits);
         if let LadderEnd::Stopped(why) = end {
             let searched = steps.last().map_or(0.0, |last| last.rate_qps);
             add_scaled_steps(&of_pipeline, &of_part, &rates, &least, &mut steps);
@@ -146,6 +160,19 @@ pub fn at_rate(part: &PipelinePlan, rate_qps: f64) -> PipelinePlan {
     part
 }
 
+/// The last rate of a part's ladder, in queries per second; its demand without a ladder.
+#[must_use]
+pub fn end_qps(part: &PipelinePlan) -> f64 {
+    part.ladder.last().map_or(part.demand_qps, |step| step.rate_qps)
+}
+
+/// Whether a part's ladder ends below a rate, and that of another part reaches clearly further.
+#[must_use]
+pub fn is_outgrown(part: &PipelinePlan, by: &PipelinePlan, rate_qps: f64) -> bool {
+    let ends = end_qps(part);
+    ends < rate_qps * (1.0 - SLACK) && end_qps(by) > ends * CLEARLY_FURTHER
+}
+
 /// The plan with the rates of its ladders divided by `headroom`. So more replicas run at a rate, or fewer if `headroom` is
 /// below 1. A ladder is made on Poisson arrivals, and a load with bursts needs more replicas than its mean rate.
 #[must_use]
@@ -180,7 +207,8 @@ pub fn steps(
     workload: impl Fn(f64) -> Workload,
 ) -> Vec<LadderStep> {
     let limits = RunLimits::new(Arc::new(Duration::default));
-    find_steps(problem, plan, rates_qps, least, workload, &limits).steps
+    let asked = AskedSteps { rates_qps: rates_qps.into_iter(), least, at_demand: None };
+    find_steps(problem, plan, asked, workload, &limits).steps
 }
 
 /// Why a ladder has no further step.
@@ -204,13 +232,22 @@ struct FoundSteps {
     end: LadderEnd,
 }
 
+/// The steps of a ladder to be found.
+struct AskedSteps<'a, R> {
+    /// Rising rates, in queries per second.
+    rates_qps: R,
+    /// No group has fewer replicas.
+    least: &'a [u32],
+    /// Replicas that are known to hold the demand.
+    at_demand: Option<&'a Vec<u32>>,
+}
+
 /// The same as [`steps`], within limits. Where a rate above the demand needs too many devices, a last step for less than
 /// that rate is looked for. Where the demand does, its step has all that the devices allow.
 fn find_steps(
     problem: &Problem,
     plan: &Plan,
-    rates_qps: impl IntoIterator<Item = f64>,
-    least: &[u32],
+    asked: AskedSteps<'_, impl Iterator<Item = f64>>,
     workload: impl Fn(f64) -> Workload,
     limits: &RunLimits,
 ) -> FoundSteps {
@@ -219,7 +256,7 @@ fn find_steps(
         return FoundSteps { steps, end: LadderEnd::NothingHolds };
     }
     let search = |rate_qps: f64| StepSearch::new(problem, plan, rate_qps, workload(rate_qps), limits);
-    let end = add_steps(&mut steps, problem.pipelines[0].demand_qps, rates_qps, least, search);
+    let end = add_steps(&mut steps, problem.pipelines[0].demand_qps, asked, search);
     FoundSteps { steps, end: end.unwrap_or_else(LadderEnd::Stopped) }
 }
 
@@ -227,18 +264,23 @@ fn find_steps(
 fn add_steps<'a>(
     steps: &mut Vec<LadderStep>,
     demand_qps: f64,
-    rates_qps: impl IntoIterator<Item = f64>,
-    least: &[u32],
+    asked: AskedSteps<'_, impl Iterator<Item = f64>>,
     search: impl Fn(f64) -> Result<StepSearch<'a>, StopReason>,
 ) -> Result<LadderEnd, StopReason> {
-    for rate_qps in rates_qps {
-        let floor = steps.last().map_or(least, |s| &s.replicas);
+    for rate_qps in asked.rates_qps {
+        let floor = steps.last().map_or(asked.least, |s| &s.replicas);
         let at_rate = search(rate_qps)?;
-        match at_rate.find_step(floor)? {
-            StepReplicas::Held(replicas) => steps.push(LadderStep { rate_qps, replicas }),
+        let found = at_rate.find_step(floor)?;
+        let is_demand = rate_qps >= demand_qps && steps.last().is_none_or(|last| last.rate_qps < demand_qps);
+        match (found, asked.at_demand.filter(|_| is_demand)) {
+            (StepReplicas::Held(replicas), _) => steps.push(LadderStep { rate_qps, replicas }),
             _ if rate_qps < demand_qps => {}
-            StepReplicas::NothingHolds => return Ok(LadderEnd::NothingHolds),
-            StepReplicas::TooFewDevices => {
+            (_, Some(known)) => {
+                let replicas = known.iter().zip(floor).map(|(&known, &least)| known.max(least)).collect();
+                steps.push(LadderStep { rate_qps, replicas });
+            }
+            (StepReplicas::NothingHolds, None) => return Ok(LadderEnd::NothingHolds),
+            (StepReplicas::TooFewDevices, None) => {
                 if let Some(last) = steps.last().filter(|last| last.rate_qps >= demand_qps) {
                     steps.extend(find_between(last, rate_qps, search)?);
                     return Ok(LadderEnd::TooFewDevices);
