@@ -328,7 +328,25 @@ fn run(lab: &Lab, of: &TriedPipeline, plans: &PlansByDemand<'_>, trial: LoopTria
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::reproduce::robustness::pipelines::pipelines;
     use apportion_domain::PipelineIndex;
+
+    #[test]
+    fn the_loop_keeps_what_a_fixed_plan_loses() {
+        let lab = Lab { quick: false, ..Lab::quick() };
+        let of = &pipelines(&lab).expect("the built-in pipeline")[0];
+        let plans =
+            PlansByDemand::new(&lab, &of.problem, CONTENDERS[TWO_STEP]).with_check_loop().with_ladders(GRID, LADDER_UP_TO);
+        let disturbance = MachineDisturbance::Latencies(1.5);
+        let kept = run(&lab, of, &plans, LoopTrial { disturbance, sharing: ReplicaSharing::Planned }).expect("a run");
+        let demand_qps = of.problem.pipelines[0].demand_qps;
+        let plan = plans.plan_at(demand_qps * planned_headroom()).expect("a plan");
+        let machine = disturbance.disturbed(&of.problem).expect("a machine");
+        let workload = constant(demand_qps, SECONDS, ArrivalProcess::Poisson, lab.held_out_seed());
+        let fixed = replay(&machine, &plan, &workload, &SimulateOptions::default(), Scenario::default()).expect("a run");
+        let lost = fixed.simulation.total.attainment;
+        assert!(lost < 0.9 && kept.settled.attainment >= 0.95, "{lost} by the plan, {:?} by the loop", kept.settled);
+    }
 
     #[test]
     fn only_a_slow_replica_is_tried_with_other_queues() {

@@ -95,8 +95,11 @@ pub(crate) fn with_ladders(
         };
         let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
         let planned: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
-        let asked =
-            AskedSteps { rates_qps: rates.iter().copied(), least: &least, at_demand: is_shown_to_hold.then_some(&planned) };
+        let asked = AskedSteps {
+            rates_qps: rates.iter().copied(),
+            least: &least,
+            at_demand: is_shown_to_hold.then_some(planned.as_slice()),
+        };
         let FoundSteps { mut steps, end } = find_steps(&of_pipeline, &of_part, asked, steady, limits);
         if let LadderEnd::Stopped(why) = end {
             let searched = steps.last().map_or(0.0, |last| last.rate_qps);
@@ -239,7 +242,7 @@ struct AskedSteps<'a, R> {
     /// No group has fewer replicas.
     least: &'a [u32],
     /// Replicas that are known to hold the demand.
-    at_demand: Option<&'a Vec<u32>>,
+    at_demand: Option<&'a [u32]>,
 }
 
 /// The same as [`steps`], within limits. Where a rate above the demand needs too many devices, a last step for less than
