@@ -3,7 +3,7 @@
 use crate::baselines::{coarse, hardware_only, proteus};
 use crate::greedy;
 use crate::held_out::search::{judge_answer, search_until_held};
-use crate::held_out::verdict::{self, is_accepted};
+use crate::held_out::verdict;
 use crate::ladder::{self, PlanWithLadders};
 use crate::options::{Planner, PlanningOptions};
 use crate::stopwatch::RunPart;
@@ -30,11 +30,11 @@ fn plan_by_rivals(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome,
     let Some(up_to) = options.ladder else { return plan_without_ladders(problem, options) };
     let has_rival = options.planner == Planner::Milp && options.trace.is_some() && problem.objective.mode == Mode::MinCost;
     if !has_rival {
-        return with_ladders(problem, options, up_to);
+        return plan_with_ladders(problem, options, up_to).into_answer();
     }
-    let (exact, exact_report) = with_ladders(problem, &options.with_share_of_time(FIRST_SHARE), up_to);
-    if options.limits().exceeded() || exact.status() == PlanStatus::Infeasible {
-        return (exact, exact_report);
+    let exact = plan_with_ladders(problem, &options.with_share_of_time(FIRST_SHARE), up_to);
+    if options.limits().exceeded() || exact.outcome.status() == PlanStatus::Infeasible {
+        return exact.into_answer();
     }
     let (start, clock) = ((options.elapsed)(), options.elapsed.clone());
     let elapsed = Arc::new(move || clock().saturating_sub(start));
@@ -48,29 +48,8 @@ fn plan_by_rivals(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome,
         stopwatch: Arc::default(),
         ..options.clone()
     };
-    let greedy = with_ladders(problem, &rival, up_to);
-    let exact = (exact, exact_report);
-    if is_better(problem, &greedy, &exact) { greedy } else { exact }
-}
-
-/// Whether an answer has a better plan than another one.
-///
-/// A plan that misses its promise on fresh samples, or was not played on any, is worse than any other. Of two others, the
-/// plan that is cheaper with its ladders is better; of two such plans, the plan with more requests in time.
-fn is_better(
-    problem: &Problem,
-    (outcome, report): &(PlanOutcome, PlanningReport),
-    (than, than_report): &(PlanOutcome, PlanningReport),
-) -> bool {
-    let Some(plan) = outcome.plan() else { return false };
-    let Some(than) = than.plan() else { return true };
-    let (attains, than_attains) = (shown_attainment(report), shown_attainment(than_report));
-    match (may_hold(report), may_hold(than_report)) {
-        (true, false) => true,
-        (false, true) => false,
-        (false, false) if attains != than_attains => attains > than_attains,
-        _ => is_cheaper(problem, plan, than),
-    }
+    let greedy = plan_with_ladders(problem, &rival, up_to);
+    if greedy.is_better(problem, &exact) { greedy } else { exact }.into_answer()
 }
 
 /// What fresh samples show of the plan of a report; `None` if none was played.
@@ -78,14 +57,34 @@ fn judged_on(report: &PlanningReport) -> Option<&JudgedOn> {
     report.estimate.as_ref()?.judged_on.as_ref()
 }
 
-/// Whether the samples leave a plan that may keep its promise.
-fn may_hold(report: &PlanningReport) -> bool {
-    judged_on(report).is_some_and(verdict::may_hold)
+/// The answer of one planner, with ladders.
+struct AnswerWithLadders {
+    outcome: PlanOutcome,
+    report: PlanningReport,
+    /// Whether nothing speaks against the plan: no fresh sample of its own, or a step for its demand that holds.
+    may_hold: bool,
 }
 
-/// The share of requests in time in the plan's estimate; 0 without an estimate.
-fn shown_attainment(report: &PlanningReport) -> f64 {
-    report.estimate.as_ref().map_or(0.0, |estimate| estimate.attainment)
+impl AnswerWithLadders {
+    fn into_answer(self) -> (PlanOutcome, PlanningReport) {
+        (self.outcome, self.report)
+    }
+
+    /// Whether its plan is better than another one.
+    ///
+    /// A plan that misses its promise, with its ladder too, or that was not played, is worse than any other. Of two others,
+    /// the plan that is cheaper with its ladders is better; of two such plans, the plan with more requests in time.
+    fn is_better(&self, problem: &Problem, than: &Self) -> bool {
+        let Some(plan) = self.outcome.plan() else { return false };
+        let Some(other) = than.outcome.plan() else { return true };
+        let attainment = |of: &Self| of.report.estimate.as_ref().map_or(0.0, |estimate| estimate.attainment);
+        match (self.may_hold, than.may_hold) {
+            (true, false) => true,
+            (false, true) => false,
+            (false, false) if attainment(self) != attainment(than) => attainment(self) > attainment(than),
+            _ => is_cheaper(problem, plan, other),
+        }
+    }
 }
 
 /// Whether a plan has ladders and costs less at the demand by them. A plan without ladders has a price at its demand only.
@@ -96,18 +95,20 @@ fn is_cheaper(problem: &Problem, plan: &Plan, than: &Plan) -> bool {
 }
 
 /// The plan of one planner, with ladders.
-fn with_ladders(problem: &Problem, options: &PlanningOptions, up_to: f64) -> (PlanOutcome, PlanningReport) {
+fn plan_with_ladders(problem: &Problem, options: &PlanningOptions, up_to: f64) -> AnswerWithLadders {
     let (outcome, mut report) = plan_without_ladders(problem, &options.with_share_of_time(FIRST_SHARE));
     let limits = options.limits();
-    let holds = judged_on(&report).is_some_and(is_accepted);
+    let mut may_hold = judged_on(&report).is_some_and(verdict::may_hold);
     let outcome = outcome.map(|plan| {
-        let add_ladders = || ladder::with_ladders(problem, plan, up_to, holds, &limits);
-        let PlanWithLadders { plan, left_out } = options.measured(RunPart::Ladder, add_ladders);
+        let add_ladders = || ladder::with_ladders(problem, plan, up_to, judged_on(&report), &limits);
+        let PlanWithLadders { plan, left_out, hold_demands } = options.measured(RunPart::Ladder, add_ladders);
         report.explanation.left_out.extend(left_out);
+        // A plan without an estimate is not known to hold.
+        may_hold |= hold_demands && report.estimate.is_some();
         plan
     });
     note_time(options, &mut report);
-    (outcome, report)
+    AnswerWithLadders { outcome, report, may_hold }
 }
 
 /// Writes the time of a run into its report.
@@ -142,30 +143,9 @@ fn plan_by_planner(problem: &Problem, options: &PlanningOptions) -> (PlanOutcome
 mod tests {
     use super::*;
     use crate::fixtures::{chain, problem};
-    use apportion_domain::{ArrivalTrace, JudgedPipeline, JudgedVerdict};
+    use apportion_domain::{ArrivalTrace, StopReason};
     use apportion_estimator::{ArrivalProcess, Workload};
     use std::time::Duration;
-
-    /// An answer with a plan of this price, of whose requests this share was in time.
-    fn answer(
-        (outcome, report): &(PlanOutcome, PlanningReport),
-        replicas: u32,
-        attainment: f64,
-        verdict: JudgedVerdict,
-    ) -> (PlanOutcome, PlanningReport) {
-        let priced = |mut plan: Plan| {
-            plan.pipelines[0].assignments.iter_mut().for_each(|a| a.replicas = replicas);
-            plan.pipelines[0].ladder.iter_mut().for_each(|step| step.replicas.fill(replicas));
-            plan
-        };
-        let mut report = report.clone();
-        let estimate = report.estimate.as_mut().expect("an estimate");
-        estimate.attainment = attainment;
-        let judged = estimate.judged_on.take().expect("samples");
-        let pipelines = judged.pipelines.into_iter().map(|p| JudgedPipeline { verdict, attainment, ..p }).collect();
-        estimate.judged_on = Some(JudgedOn { verdict, pipelines, ..judged });
-        (outcome.clone().map(priced), report)
-    }
 
     #[test]
     fn a_plan_that_may_hold_is_better_than_a_cheaper_one_that_misses() {
@@ -174,26 +154,34 @@ mod tests {
         let trace = ArrivalTrace::Rates((0..10).map(|second| (second, demand_qps)).collect());
         let options = PlanningOptions {
             planner: Planner::Greedy,
-            ladder: Some(2.0),
             trace: Some(Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: 3 }),
             ..PlanningOptions::new(Arc::new(Duration::default))
         };
-        let made = plan(&problem, &options);
-        let of = |replicas, attainment, verdict| answer(&made, replicas, attainment, verdict);
-        let better = |a: &(PlanOutcome, PlanningReport), b: &(PlanOutcome, PlanningReport)| {
-            [is_better(&problem, a, b), is_better(&problem, b, a)]
+        let made = plan_with_ladders(&problem, &options, 2.0);
+        assert!(made.may_hold);
+        // An answer whose groups have so many replicas, and of whose requests this share is in time.
+        let of = |replicas: u32, attainment: f64, may_hold: bool| {
+            let priced = |mut plan: Plan| {
+                plan.pipelines[0].assignments.iter_mut().for_each(|a| a.replicas = replicas);
+                plan.pipelines[0].ladder.iter_mut().for_each(|step| step.replicas.fill(replicas));
+                plan
+            };
+            let mut report = made.report.clone();
+            report.estimate.as_mut().expect("an estimate").attainment = attainment;
+            AnswerWithLadders { outcome: made.outcome.clone().map(priced), report, may_hold }
         };
-        let (holds, misses) = (JudgedVerdict::Holds, JudgedVerdict::Misses);
-        assert_eq!(better(&of(9, 0.995, holds), &of(2, 0.9, misses)), [true, false], "the dearer one holds");
-        assert_eq!(better(&of(9, 0.999, holds), &of(2, 0.995, holds)), [false, true], "both hold");
-        let undecided = JudgedVerdict::Undecided;
-        assert_eq!(better(&of(9, 0.999, holds), &of(2, 0.995, undecided)), [false, true], "both may hold");
-        assert_eq!(better(&of(9, 0.995, holds), &of(2, 0.98, undecided)), [true, false], "one is doubtful");
-        assert_eq!(better(&of(9, 0.97, misses), &of(2, 0.9, misses)), [true, false], "none holds");
-        let (without_plan, report) = (PlanOutcome::Unknown { stopped: apportion_domain::StopReason::TimeLimit }, &made.1);
-        assert_eq!(better(&of(9, 0.9, misses), &(without_plan, report.clone())), [true, false], "the other has no plan");
-        let mut unjudged = of(2, 1.0, holds);
-        unjudged.1.estimate = None;
-        assert_eq!(better(&of(9, 0.995, holds), &unjudged), [true, false], "no sample was played");
+        let better = |a: &AnswerWithLadders, b: &AnswerWithLadders| [a.is_better(&problem, b), b.is_better(&problem, a)];
+        assert_eq!(better(&of(9, 0.995, true), &of(2, 0.9, false)), [true, false], "the dearer one may hold");
+        assert_eq!(better(&of(9, 0.999, true), &of(2, 0.98, true)), [false, true], "both may");
+        assert_eq!(better(&of(9, 0.97, false), &of(2, 0.9, false)), [true, false], "none may");
+        let mut without_plan = of(2, 1.0, false);
+        without_plan.outcome = PlanOutcome::Unknown { stopped: StopReason::TimeLimit };
+        assert_eq!(better(&of(9, 0.9, false), &without_plan), [true, false], "the other has no plan");
+        let mut without_ladder = of(2, 0.995, true);
+        without_ladder.outcome = without_ladder.outcome.map(|mut plan| {
+            plan.pipelines[0].ladder.clear();
+            plan
+        });
+        assert!(!without_ladder.is_better(&problem, &of(9, 0.999, true)), "it has no ladder");
     }
 }

@@ -84,15 +84,15 @@ impl<'a> Rounds<'a> {
         }
     }
 
-    /// The plan that replaces the one in force at this load, if one does. `misses`: more requests of the round missed than
-    /// the promise permits. Ladders have the headroom `ladder_headroom`.
-    fn next_plan(&mut self, qps: f64, misses: bool, ladder_headroom: f64) -> Option<Plan> {
+    /// The plan that replaces the one in force at this load, if one does. `of_round` are the requests that ended in the
+    /// round. Ladders have the headroom `ladder_headroom`.
+    fn next_plan(&mut self, qps: f64, of_round: OutcomeCount, ladder_headroom: f64) -> Option<Plan> {
         let factor = self.feedback.demand_factor();
         let wanted = self.plans.grid_step(qps * self.headroom * factor);
         let (step, plan) = self.plans.plan_below(wanted).filter(|(step, _)| *step != self.step)?;
         let (in_force, new) = (&self.plan.pipelines[0], &plan.pipelines[0]);
         let is_outgrown = ladder::is_outgrown(in_force, new, qps * keep_headroom(self.headroom) * factor);
-        let serves_more = misses && step > self.step;
+        let serves_more = PROMISE.is_broken_by(of_round) && step > self.step;
         let plans = self.plans;
         let price = |plan| move |qps: f64| plans.price_per_hour(plan, ladder_headroom * qps);
         let saves = || self.loads.compare(price(&self.plan), price(&plan)).is_worth_it();
@@ -123,8 +123,7 @@ impl Controller for Rounds<'_> {
         if seen.at < self.young_until {
             return Vec::new();
         }
-        let misses = PROMISE.is_broken_by(of_round);
-        let Some(plan) = self.next_plan(qps, misses, seen.headrooms[0]) else { return Vec::new() };
+        let Some(plan) = self.next_plan(qps, of_round, seen.headrooms[0]) else { return Vec::new() };
         self.young_until = seen.at + PLANNING + YOUNG;
         vec![(PLANNING, ScenarioEvent::Plan { plan })]
     }
@@ -337,7 +336,7 @@ mod tests {
         let of = &pipelines(&lab).expect("the built-in pipeline")[0];
         let plans =
             PlansByDemand::new(&lab, &of.problem, CONTENDERS[TWO_STEP]).with_check_loop().with_ladders(GRID, LADDER_UP_TO);
-        let disturbance = MachineDisturbance::Latencies(1.5);
+        let disturbance = MachineDisturbance::Latencies(2.0);
         let kept = run(&lab, of, &plans, LoopTrial { disturbance, sharing: ReplicaSharing::Planned }).expect("a run");
         let demand_qps = of.problem.pipelines[0].demand_qps;
         let plan = plans.plan_at(demand_qps * planned_headroom()).expect("a plan");

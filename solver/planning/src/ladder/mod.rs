@@ -12,16 +12,22 @@
 //!
 //! When the time is up, the other steps are scaled from the plan, which holds at its demand (`scaled`).
 
+mod price;
 mod room;
 mod scaled;
 mod search;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use self::price::price_at_demand;
+pub use self::price::{price_at, price_per_hour};
 pub use self::room::fits;
 use self::scaled::add_scaled_steps;
 use self::search::{StepReplicas, StepSearch};
-use apportion_domain::{ArrivalTrace, Assignment, PipelinePlan, Plan, Problem, SLACK, StopReason, TaskKind};
+use crate::held_out::verdict::is_accepted;
+use apportion_domain::{
+    ArrivalTrace, Assignment, JudgedOn, Pipeline, PipelinePlan, Plan, Problem, SLACK, StopReason, TaskKind,
+};
 use apportion_estimator::{ArrivalProcess, Workload};
 use apportion_mip::RunLimits;
 use apportion_serving::ladder::LadderStep;
@@ -50,6 +56,8 @@ pub(crate) struct PlanWithLadders {
     pub plan: Plan,
     /// A sentence for each ladder that is missing, that the limits cut short, or that does not hold the demand.
     pub left_out: Vec<String>,
+    /// Whether every pipeline has a ladder, and fresh samples show that its step for the demand holds.
+    pub hold_demands: bool,
 }
 
 /// Adds a ladder to each pipeline of a plan, from its demand divided by `up_to` to `up_to` times its demand.
@@ -58,98 +66,117 @@ pub(crate) struct PlanWithLadders {
 /// ladder may use all devices; several pipelines share them when they need them. Pipelines with `continuous` tasks get
 /// no ladder. Steps that the limits leave no time for are scaled from the plan.
 ///
-/// `is_shown_to_hold`: fresh samples show that the plan holds. Then its own replicas are the step of its demand where the
+/// `judged` is what fresh samples show of the plan. If it holds, its own replicas are the step of its demand where the
 /// search finds none: the samples of a step are fewer. Otherwise, where the devices do not hold the demand on Poisson
 /// arrivals, its step has all that they allow, and is the last one.
 pub(crate) fn with_ladders(
     problem: &Problem,
-    mut plan: Plan,
+    plan: Plan,
     up_to: f64,
-    is_shown_to_hold: bool,
+    judged: Option<&JudgedOn>,
     limits: &RunLimits,
 ) -> PlanWithLadders {
-    let mut left_out = Vec::new();
-    for part in &mut plan.pipelines {
-        let Some(p) = problem.pipelines.iter().find(|p| p.name == part.name) else { continue };
-        if part.demand_qps <= 0.0 || p.tasks.iter().any(|t| t.kind == TaskKind::Continuous) {
-            continue;
-        }
-        let of_pipeline = problem.changed(|draft| {
-            draft.pipelines = vec![p.clone()];
-            draft.deployed.clear();
-            draft.quotas.clear();
-        });
-        let Ok(of_pipeline) = of_pipeline else { continue };
-        let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
-        let first = if p.survive > 0 { 0 } else { -count };
-        let rates: Vec<f64> = (first..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect();
-        let of_part = Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 };
-        let kept = |a: &Assignment| {
-            let asked = p.task_named(&a.group.task).map_or(1, |t| p.task(t).min_replicas);
-            if p.survive > 0 { a.replicas } else { asked.clamp(1, a.replicas.max(1)) }
-        };
-        let least: Vec<u32> = part.assignments.iter().map(kept).collect();
-        let steady = |qps: f64| {
-            let trace = ArrivalTrace::Rates((0..sample_seconds(qps)).map(|second| (second, qps)).collect());
-            Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
-        };
-        let last_qps = rates.last().copied().unwrap_or(part.demand_qps);
+    let holds = judged.is_some_and(is_accepted);
+    let mut made = PlanWithLadders { plan, left_out: Vec::new(), hold_demands: true };
+    for part in &mut made.plan.pipelines {
         let planned: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
-        let asked = AskedSteps {
-            rates_qps: rates.iter().copied(),
-            least: &least,
-            at_demand: is_shown_to_hold.then_some(planned.as_slice()),
-        };
-        let FoundSteps { mut steps, end } = find_steps(&of_pipeline, &of_part, asked, steady, limits);
-        if let LadderEnd::Stopped(why) = end {
-            let searched = steps.last().map_or(0.0, |last| last.rate_qps);
-            add_scaled_steps(&of_pipeline, &of_part, &rates, &least, &mut steps);
-            let from = steps.iter().find(|step| step.rate_qps > searched).map_or(last_qps, |step| step.rate_qps);
-            let sentence =
-                format!("the ladder of {:?} from {from:.1} queries/s on is scaled from the plan: {why}", part.name);
-            left_out.push(sentence);
-        }
-        let (name, demand_qps) = (&part.name, part.demand_qps);
-        if end == LadderEnd::TooFewDevicesForDemand {
-            left_out.push(format!(
-                "the ladder of {name:?} has all devices in its step of {demand_qps:.1} queries/s, and does not hold them on \
-                 Poisson arrivals"
-            ));
-        }
-        if steps.last().is_none_or(|last| last.rate_qps < demand_qps * (1.0 - 1e-9)) {
-            steps.clear();
-            left_out.push(format!(
-                "the ladder of {name:?}: no number of replicas holds {demand_qps:.1} queries/s on Poisson arrivals"
-            ));
-        }
-        part.ladder = steps;
+        let found = find_ladder(problem, part, up_to, holds.then_some(planned.as_slice()), limits);
+        made.hold_demands &= found.as_ref().is_some_and(|found| found.holds_demand);
+        let Some(found) = found else { continue };
+        made.left_out.extend(found.left_out);
+        part.ladder = found.steps;
     }
-    PlanWithLadders { plan, left_out }
+    made
+}
+
+/// The ladder of one pipeline.
+struct FoundLadder {
+    /// Empty if no number of replicas holds the demand.
+    steps: Vec<LadderStep>,
+    /// A sentence for what is missing.
+    left_out: Option<String>,
+    /// Whether fresh samples show that the step for the demand holds.
+    holds_demand: bool,
+}
+
+/// The ladder of a part of a plan; `None` for a pipeline that has none. `at_demand` are replicas that are known to hold its
+/// demand.
+fn find_ladder(
+    problem: &Problem,
+    part: &PipelinePlan,
+    up_to: f64,
+    at_demand: Option<&[u32]>,
+    limits: &RunLimits,
+) -> Option<FoundLadder> {
+    let p = problem.pipelines.iter().find(|p| p.name == part.name)?;
+    if part.demand_qps <= 0.0 || p.tasks.iter().any(|t| t.kind == TaskKind::Continuous) {
+        return None;
+    }
+    let of_pipeline = problem.changed(|draft| {
+        draft.pipelines = vec![p.clone()];
+        draft.deployed.clear();
+        draft.quotas.clear();
+    });
+    let (of_pipeline, of_part) = (of_pipeline.ok()?, Plan { pipelines: vec![part.clone()], cost_per_hour: 0.0 });
+    let (rates, least) = (rates_of(p, part, up_to), least_of(p, part));
+    let asked = AskedSteps { rates_qps: rates.iter().copied(), least: &least, at_demand };
+    let FoundSteps { mut steps, end } = find_steps(&of_pipeline, &of_part, asked, steady, limits);
+    let (name, demand_qps) = (&part.name, part.demand_qps);
+    let reaches_demand = |steps: &[LadderStep]| end_of(steps).is_some_and(|end| end >= demand_qps * (1.0 - 1e-9));
+    let holds_demand = reaches_demand(&steps) && end != LadderEnd::TooFewDevicesForDemand;
+    let mut left_out = None;
+    if let LadderEnd::Stopped(why) = end {
+        let searched = end_of(&steps).unwrap_or_default();
+        add_scaled_steps(&of_pipeline, &of_part, &rates, &least, &mut steps);
+        let scaled = steps.iter().map(|step| step.rate_qps).find(|&rate| rate > searched);
+        let from = scaled.or(rates.last().copied()).unwrap_or(demand_qps);
+        left_out = Some(format!("the ladder of {name:?} from {from:.1} queries/s on is scaled from the plan: {why}"));
+    }
+    if end == LadderEnd::TooFewDevicesForDemand {
+        left_out = Some(format!(
+            "the ladder of {name:?} has all devices in its step of {demand_qps:.1} queries/s, and does not hold them on \
+             Poisson arrivals"
+        ));
+    }
+    if !reaches_demand(&steps) {
+        steps.clear();
+        left_out = Some(format!(
+            "the ladder of {name:?}: no number of replicas holds {demand_qps:.1} queries/s on Poisson arrivals"
+        ));
+    }
+    Some(FoundLadder { steps, left_out, holds_demand })
+}
+
+/// The last rate of these steps, in queries per second.
+fn end_of(steps: &[LadderStep]) -> Option<f64> {
+    steps.last().map(|last| last.rate_qps)
+}
+
+/// The rates of a ladder, in queries per second.
+fn rates_of(pipeline: &Pipeline, part: &PipelinePlan, up_to: f64) -> Vec<f64> {
+    let count = (up_to.clamp(1.0, UP_TO_MAX).ln() / STEP_FACTOR.ln()).ceil() as i32;
+    let first = if pipeline.survive > 0 { 0 } else { -count };
+    (first..=count).map(|k| part.demand_qps * STEP_FACTOR.powi(k)).collect()
+}
+
+/// The fewest replicas of each group.
+fn least_of(pipeline: &Pipeline, part: &PipelinePlan) -> Vec<u32> {
+    let kept = |a: &Assignment| {
+        let asked = pipeline.task_named(&a.group.task).map_or(1, |t| pipeline.task(t).min_replicas);
+        if pipeline.survive > 0 { a.replicas } else { asked.clamp(1, a.replicas.max(1)) }
+    };
+    part.assignments.iter().map(kept).collect()
+}
+
+/// Poisson arrivals of a rate in queries per second.
+fn steady(qps: f64) -> Workload {
+    let trace = ArrivalTrace::Rates((0..sample_seconds(qps)).map(|second| (second, qps)).collect());
+    Workload { traces: vec![trace], arrivals: ArrivalProcess::Poisson, seed: SEED }
 }
 
 /// The length of the load of a rate, in seconds.
 fn sample_seconds(qps: f64) -> u64 {
     ((SAMPLE_REQUESTS / qps.max(1.0)) as u64).clamp(SAMPLE_SECONDS_MIN, SAMPLE_SECONDS)
-}
-
-/// Cost per hour of a pipeline's part of a plan at a rate in queries per second, with the replicas of its ladder's step.
-/// Beyond the last step it grows in proportion. `None` without a ladder.
-#[must_use]
-pub fn price_per_hour(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> Option<f64> {
-    let of = |replicas: &[u32]| -> f64 {
-        part.assignments.iter().zip(replicas).map(|(a, &n)| f64::from(n) * replica_price(problem, a)).sum()
-    };
-    match part.ladder.iter().find(|step| step.rate_qps >= rate_qps) {
-        Some(step) => Some(of(&step.replicas)),
-        None => part.ladder.last().map(|last| of(&last.replicas) * rate_qps / last.rate_qps),
-    }
-}
-
-/// Cost per hour of a pipeline's part of a plan at a rate: by its ladder, or as planned without one.
-#[must_use]
-pub fn price_at(problem: &Problem, part: &PipelinePlan, rate_qps: f64) -> f64 {
-    let planned = || part.assignments.iter().map(|a| f64::from(a.replicas) * replica_price(problem, a)).sum();
-    price_per_hour(problem, part, rate_qps).unwrap_or_else(planned)
 }
 
 /// A pipeline's part of a plan with its replicas at a rate: those of its ladder's step, or of the last step beyond it.
@@ -166,7 +193,7 @@ pub fn at_rate(part: &PipelinePlan, rate_qps: f64) -> PipelinePlan {
 /// The last rate of a part's ladder, in queries per second; its demand without a ladder.
 #[must_use]
 pub fn end_qps(part: &PipelinePlan) -> f64 {
-    part.ladder.last().map_or(part.demand_qps, |step| step.rate_qps)
+    end_of(&part.ladder).unwrap_or(part.demand_qps)
 }
 
 /// Whether a part's ladder ends below a rate, and that of another part reaches clearly further.
@@ -182,17 +209,6 @@ pub fn is_outgrown(part: &PipelinePlan, by: &PipelinePlan, rate_qps: f64) -> boo
 pub fn with_headroom(mut plan: Plan, headroom: f64) -> Plan {
     plan.pipelines.iter_mut().flat_map(|part| &mut part.ladder).for_each(|step| step.rate_qps /= headroom);
     plan
-}
-
-/// Price of a replica per hour.
-fn replica_price(problem: &Problem, a: &Assignment) -> f64 {
-    let hardware = problem.hardware.iter().find(|h| h.name == a.group.hardware);
-    hardware.map_or(0.0, |h| h.price_per_hour * f64::from(a.group.share.eighths()) / 8.0)
-}
-
-/// Cost per hour of a plan at the demands of its pipelines: by their ladders, or as planned without one.
-pub(crate) fn price_at_demand(problem: &Problem, plan: &Plan) -> f64 {
-    plan.pipelines.iter().map(|part| price_at(problem, part, part.demand_qps)).sum()
 }
 
 /// A step for each of these rising rates in queries per second, for a problem of one pipeline and its plan. `workload`

@@ -94,7 +94,7 @@ mod tests {
     fn without_time_a_ladder_is_scaled_and_says_so() {
         let (problem, plan) = planned();
         let limits = RunLimits::new(Arc::new(|| Duration::from_secs(2))).ending_at(Duration::from_secs(1));
-        let made = with_ladders(&problem, plan.clone(), 4.0, false, &limits);
+        let made = with_ladders(&problem, plan.clone(), 4.0, None, &limits);
         let steps = &made.plan.pipelines[0].ladder;
         let (first, last) = (steps.first().expect("a step").rate_qps, steps.last().expect("a step").rate_qps);
         let demand_qps = plan.pipelines[0].demand_qps;

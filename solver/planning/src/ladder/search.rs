@@ -1,6 +1,6 @@
 //! The fewest replicas of each group that hold one rate.
 
-use super::replica_price;
+use super::price::replica_price;
 use super::room::fits;
 use crate::held_out::effort::JudgeEffort;
 use crate::held_out::judge::{JudgedPlan, judge};

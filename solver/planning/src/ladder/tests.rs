@@ -1,5 +1,6 @@
 //! Ladders: the fewest replicas, their prices, and where ladders end.
 
+use super::price::replica_price;
 use super::*;
 use crate::fixtures::{chain, problem};
 use crate::options::{Planner, PlanningOptions};
@@ -57,9 +58,14 @@ fn a_rate_that_nothing_holds_ends_the_ladder() {
     let (outcome, _) = crate::plan(&problem, &options);
     let tight = crate::fixtures::problem(chain(14.0));
     assert_eq!(steps(&tight, outcome.plan().expect("a plan"), [50.0, 100.0], &[1, 1], steady), []);
-    let made = with_ladders(&tight, outcome.plan().expect("a plan").clone(), 2.0, false, &unlimited());
+    let made = with_ladders(&tight, outcome.plan().expect("a plan").clone(), 2.0, None, &unlimited());
     assert_eq!(made.plan.pipelines[0].ladder, []);
-    assert!(made.left_out[0].contains("no number of replicas holds"), "{:?}", made.left_out);
+    assert!(made.left_out[0].contains("no number of replicas holds") && !made.hold_demands, "{:?}", made.left_out);
+}
+
+/// Samples that show that a plan holds.
+fn held() -> JudgedOn {
+    JudgedOn::default()
 }
 
 /// A problem with just as many devices as a plan has.
@@ -82,7 +88,7 @@ fn where_devices_do_not_hold_the_demand_its_step_has_all_of_them() {
         ..PlanningOptions::new(Arc::new(Duration::default))
     };
     let mut plan = crate::plan(&problem, &options).0.plan().expect("a plan").clone();
-    let ladder = |problem: &Problem, plan: &Plan| with_ladders(problem, plan.clone(), 2.0, false, &unlimited());
+    let ladder = |problem: &Problem, plan: &Plan| with_ladders(problem, plan.clone(), 2.0, None, &unlimited());
     assert!(ladder(&problem, &plan).left_out.is_empty());
     // A replica less does not hold, and there is no device for another one.
     let busiest = plan.pipelines[0].assignments.iter_mut().max_by_key(|a| a.replicas).expect("a group");
@@ -94,10 +100,12 @@ fn where_devices_do_not_hold_the_demand_its_step_has_all_of_them() {
     let of_plan: Vec<u32> = part.assignments.iter().map(|a| a.replicas).collect();
     assert!((at_demand.rate_qps - part.demand_qps).abs() < 1e-6 && at_demand.replicas == of_plan, "{:?}", part.ladder);
     assert!(made.left_out[0].contains("has all devices in its step of"), "{:?}", made.left_out);
+    assert!(!made.hold_demands);
     assert!(part.ladder.len() > 1, "lower rates hold: {:?}", part.ladder);
     // More samples than those of a step may show that the plan holds.
-    let shown = with_ladders(&with_the_devices_of(&problem, &plan), plan.clone(), 2.0, true, &unlimited());
+    let shown = with_ladders(&with_the_devices_of(&problem, &plan), plan.clone(), 2.0, Some(&held()), &unlimited());
     assert_eq!((&shown.plan.pipelines[0].ladder, shown.left_out.len()), (&part.ladder, 0));
+    assert!(shown.hold_demands && ladder(&problem, &plan).hold_demands, "more devices hold it too");
 }
 
 #[test]
@@ -111,7 +119,7 @@ fn steps_below_the_demand_leave_the_plan_its_devices() {
     };
     let plan = crate::plan(&problem, &options).0.plan().expect("a plan").clone();
     let counted = with_the_devices_of(&problem, &plan);
-    let made = with_ladders(&counted, plan.clone(), 4.0, false, &unlimited());
+    let made = with_ladders(&counted, plan.clone(), 4.0, None, &unlimited());
     let part = &made.plan.pipelines[0];
     let planned: Vec<u32> = plan.pipelines[0].assignments.iter().map(|a| a.replicas).collect();
     let last = part.ladder.last().expect("a step");
@@ -134,7 +142,7 @@ fn the_plan_with_the_cheaper_ladder_is_chosen() {
     let price = |plan: &Plan| price_per_hour(&problem, &plan.pipelines[0], 90.0).expect("a ladder");
     let alone = [Planner::Milp, Planner::Greedy].map(|planner| {
         let (outcome, _) = crate::plan(&problem, &options(planner, None));
-        price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, false, &unlimited()).plan)
+        price(&with_ladders(&problem, outcome.plan().expect("a plan").clone(), 2.0, None, &unlimited()).plan)
     });
     let (outcome, _) = crate::plan(&problem, &options(Planner::Milp, Some(2.0)));
     assert_eq!(price(outcome.plan().expect("a plan")), alone[0].min(alone[1]), "{alone:?}");
