@@ -73,8 +73,8 @@ impl AttainmentPromise {
 
     /// Whether more of these requests missed than the promise permits and than chance explains.
     ///
-    /// Misses scatter: a count of mean m has a standard deviation of about sqrt(m). At [`DEVIATIONS`] a pipeline that just
-    /// keeps its promise is outside about once in 1,000 times.
+    /// Misses scatter: a count of mean m has a standard deviation of about sqrt(m). At three deviations a pipeline
+    /// that just keeps its promise is outside about once in 1,000 times.
     #[must_use]
     pub fn is_broken_by(self, requests: OutcomeCount) -> bool {
         let permitted = self.permitted(requests);
