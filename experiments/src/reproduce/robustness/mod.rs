@@ -70,7 +70,8 @@ fn method() -> String {
          fan-out times 1.3; one replica of the busiest group at half speed; one agent with {} devices lost for good, of the \
          busiest groups. Policies that estimate times know the disturbed ones. A fixed plan stays for {} s. The closed loop \
          plays {} s: plans are made for {} times the load, the service's default. Stewards follow the ladder with the \
-         feedback on misses, and every 10 s a round may change the plan by the service's rules. A lost agent's replicas may come back on spare devices \
+         feedback on misses, and every 10 s a round may change the plan by the service's rules for least cost. A lost \
+         agent's replicas may come back on spare devices \
          there. A pipeline without a plan counts as nothing in time. The last table plays the slow replica with other ways to \
          share the queries of a group.",
         fixed_plans::SEEDS,
